@@ -1,0 +1,1 @@
+"""Columns and bytes: arrays in, arrays out; no files."""

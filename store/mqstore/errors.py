@@ -1,0 +1,250 @@
+"""Every error mqlog raises on purpose, and the condition name each one carries.
+
+StoreError
+├── StoreNotFoundError        the directory is not there, or is not a directory
+├── NotAStoreError            a directory, but nothing in it is a RocketMQ store
+├── UnsupportedStoreError     a store of a flavour we do not read or do not write
+├── UnsafePathError           a symbolic link, device or name that would lead out of the store
+├── CorruptStoreError         bytes that the format does not allow, where data must be whole
+│   └── CorruptConfigError    a JSON file of config/ that neither we nor a broker can parse
+├── DataLossError             a queue offset the store no longer, or does not yet, hold
+├── UnknownTopicError         a topic, queue or group that the store does not know
+├── InvalidOptionError        an option or a value a person typed that we do not accept
+│   ├── InvalidSchemaError    a column or a type that a read or a write does not have
+│   └── OverwriteUnsupportedError  any save mode but append
+├── InvalidMessageError       a row that RocketMQ's own producer or broker would refuse
+│   └── MessageTooLargeError  the same, for size
+├── StoreLockedError          another process (a broker, another writer) holds the store
+├── UncleanStoreError         the store was not closed cleanly: a writer must not touch it
+├── StagingNotSharedError     a task cannot see the driver's staging directory
+├── CorruptStagingError       a staged file is not what its task said it wrote
+└── NoSpaceError              the disk cannot hold what the commit needs; nothing was changed
+
+A message starts with its condition in brackets, as Spark's do: ``[MQLOG_STORE_NOT_FOUND] …``.
+Fields travel through ``super().__init__`` so that an error pickles from a worker to the driver.
+"""
+
+from typing import ClassVar
+
+_SHOWN_CHARS = 200
+
+
+def shown(value: object) -> str:
+    """Return ``value`` fit for a message: control characters escaped, at most 200 characters."""
+    text = value if isinstance(value, str) else str(value)
+    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 1] + "…"
+
+
+class StoreError(Exception):
+    """Base of all mqlog errors."""
+
+    condition: ClassVar[str] = "MQLOG_ERROR"
+
+    def message(self) -> str:
+        """Return the text after the condition; subclasses with fields build it from them."""
+        return str(self.args[0]) if self.args else ""
+
+    def __str__(self) -> str:
+        return f"[{self.condition}] {self.message()}"
+
+
+class StoreNotFoundError(StoreError):
+    """The store directory does not exist, is not a directory, or a glob matched nothing."""
+
+    condition = "MQLOG_STORE_NOT_FOUND"
+
+    def __init__(self, root: str, reason: str = "no such directory") -> None:
+        super().__init__(root, reason)
+
+    def message(self) -> str:
+        """Name the path and what is wrong with it."""
+        root, reason = self.args
+        return f"{shown(root)}: {reason}"
+
+
+class NotAStoreError(StoreError):
+    """The directory exists, but holds no RocketMQ store."""
+
+    condition = "MQLOG_NOT_A_STORE"
+
+    def __init__(self, root: str, reason: str) -> None:
+        super().__init__(root, reason)
+
+    def message(self) -> str:
+        """Name the path and what was looked for."""
+        root, reason = self.args
+        return f"{shown(root)}: {reason}"
+
+
+class UnsupportedStoreError(StoreError):
+    """The store is of a flavour that mqlog does not read (or write).
+
+    ``flavour`` is one of DLEDGER, ROCKSDB_CONSUME_QUEUE, ROCKSDB_CONFIG, BATCH_CONSUME_QUEUE,
+    COMPACTION, CONSUME_QUEUE_EXT, CONTROLLER, MULTI_PATH, FILE_SYSTEM.
+    """
+
+    condition = "MQLOG_UNSUPPORTED_STORE"
+
+    def __init__(self, root: str, flavour: str, reason: str) -> None:
+        super().__init__(root, flavour, reason)
+
+    def __str__(self) -> str:
+        return f"[{self.condition}.{self.args[1]}] {self.message()}"
+
+    def message(self) -> str:
+        """Name the path, the file that gave the flavour away, and what to do."""
+        root, _, reason = self.args
+        return f"{shown(root)}: {reason}"
+
+
+class UnsafePathError(StoreError):
+    """A path inside the store is a symbolic link, not a plain file, or leads out of it."""
+
+    condition = "MQLOG_UNSAFE_PATH"
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(path, reason)
+
+    def message(self) -> str:
+        """Name the path and what it turned out to be."""
+        path, reason = self.args
+        return f"{shown(path)}: {reason}"
+
+
+class CorruptStoreError(StoreError):
+    """Bytes break the format. The message names file, position and the rule that was broken."""
+
+    condition = "MQLOG_CORRUPT_STORE"
+
+    def __init__(self, path: str, position: int, reason: str) -> None:
+        super().__init__(path, position, reason)
+
+    def message(self) -> str:
+        """Name the file, the byte in it and the broken rule."""
+        path, position, reason = self.args
+        return f"{shown(path)} at byte {position}: {shown(reason)}"
+
+
+class CorruptConfigError(CorruptStoreError):
+    """A JSON file of config/ and its .bak cannot be parsed."""
+
+    condition = "MQLOG_CORRUPT_CONFIG"
+
+
+class DataLossError(StoreError):
+    """Queue offsets [start, end) were asked for; the queue holds [low, high)."""
+
+    condition = "MQLOG_DATA_LOSS"
+
+    def __init__(self, queue: str, *, start: int, end: int, low: int, high: int) -> None:
+        super().__init__(queue, start, end, low, high)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        queue, start, end, low, high = self.args
+        return (_data_loss, (queue, start, end, low, high))
+
+    def message(self) -> str:
+        """Name the queue, what was asked for, what is held, and the option that goes on."""
+        queue, start, end, low, high = self.args
+        return (
+            f"{shown(queue)}: queue offsets [{start}, {end}) were asked for, the store holds "
+            f"[{low}, {high}). Messages may have expired, or the store was replaced. Set "
+            "failOnDataLoss=false to read what is left"
+        )
+
+
+def _data_loss(queue: str, start: int, end: int, low: int, high: int) -> DataLossError:
+    return DataLossError(queue, start=start, end=end, low=low, high=high)
+
+
+class UnknownTopicError(StoreError):
+    """A topic, queue or group was named that the store does not know."""
+
+    condition = "MQLOG_UNKNOWN_TOPIC"
+
+
+class InvalidOptionError(StoreError):
+    """An option's name or value is not accepted. Says which, what is accepted, what to do."""
+
+    condition = "MQLOG_INVALID_OPTION"
+
+    def __init__(self, option: str, value: object, expected: str) -> None:
+        super().__init__(option, str(value), expected)
+
+    def message(self) -> str:
+        """Name the option, its value and what is accepted."""
+        option, value, expected = self.args
+        return f"option {shown(option)}={shown(repr(value))}: {expected}"
+
+
+class InvalidSchemaError(InvalidOptionError):
+    """A column or a type that a read cannot give or a write cannot take."""
+
+    condition = "MQLOG_INVALID_SCHEMA"
+
+    def message(self) -> str:
+        """Name the column, its type and what is accepted."""
+        column, value, expected = self.args
+        return f"column {shown(column)} ({shown(value)}): {expected}"
+
+
+class OverwriteUnsupportedError(InvalidOptionError):
+    """A save mode other than append."""
+
+    condition = "MQLOG_OVERWRITE_UNSUPPORTED"
+
+    def __init__(self) -> None:
+        super().__init__("mode", "overwrite", "")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (OverwriteUnsupportedError, ())
+
+    def message(self) -> str:
+        """Give the line to write instead."""
+        return (
+            "a message store only grows: write "
+            'df.write.format("mqlog").mode("append").save(path) instead'
+        )
+
+
+class InvalidMessageError(StoreError):
+    """A row that RocketMQ's own producer or broker would refuse."""
+
+    condition = "MQLOG_INVALID_MESSAGE"
+
+
+class MessageTooLargeError(InvalidMessageError):
+    """A row whose body or encoded record is larger than the store or the option allows."""
+
+    condition = "MQLOG_MESSAGE_TOO_LARGE"
+
+
+class StoreLockedError(StoreError):
+    """A broker or another writer holds the store's lock."""
+
+    condition = "MQLOG_STORE_LOCKED"
+
+
+class UncleanStoreError(StoreError):
+    """The file ``abort`` is there: the store is open in a broker, or its broker crashed."""
+
+    condition = "MQLOG_STORE_UNCLEAN"
+
+
+class StagingNotSharedError(StoreError):
+    """A task cannot read the file that the driver left in the staging directory."""
+
+    condition = "MQLOG_STAGING_NOT_SHARED"
+
+
+class CorruptStagingError(StoreError):
+    """A staged file is missing or differs from what its task reported."""
+
+    condition = "MQLOG_CORRUPT_STAGING"
+
+
+class NoSpaceError(StoreError):
+    """The disk or quota cannot hold what the commit needs. Nothing was changed."""
+
+    condition = "MQLOG_NO_SPACE"

@@ -1,0 +1,1 @@
+"""Where the bytes live: the only room that opens, maps, writes and syncs."""

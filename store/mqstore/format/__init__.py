@@ -1,0 +1,1 @@
+"""What the bytes mean: layouts, constants and scalar rules. No I/O, no Arrow."""

@@ -1,0 +1,38 @@
+"""The JSON files of config/, as brokers write and read them.
+
+    file                    the part we use
+    ----------------------  ----------------------------------------------------------
+    topics.json             topicConfigTable: {topic: {readQueueNums, perm, …}}
+    consumerOffset.json     offsetTable: {"topic@group": {queueId: next queue offset}}
+    subscriptionGroup.json  subscriptionGroupTable: {group: {…}}
+    delayOffset.json        offsetTable: {delay level 1..18: next queue offset}
+
+The broker's JSON has integer keys without quotes; it reads them with quotes as well, so what
+we write is strict JSON. Missing topic fields mean 16 queues and perm 6.
+
+Reference: org.apache.rocketmq.common.ConfigManager, TopicConfig, ConsumerOffsetManager
+(TOPIC_GROUP_SEPARATOR), SubscriptionGroupManager, ScheduleMessageService#encode.
+"""
+
+from typing import Final
+
+TOPICS: Final = "topics.json"
+CONSUMER_OFFSET: Final = "consumerOffset.json"
+SUBSCRIPTION_GROUP: Final = "subscriptionGroup.json"
+DELAY_OFFSET: Final = "delayOffset.json"
+BACKUP_SUFFIX: Final = ".bak"
+
+TOPIC_GROUP_SEPARATOR: Final = "@"
+DEFAULT_QUEUE_NUMS: Final = 16  # TopicConfig.defaultReadQueueNums
+PERM_READ: Final = 4
+PERM_WRITE: Final = 2
+PERM_INHERIT: Final = 1
+MAX_CONFIG_BYTES: Final = 64 * 1024 * 1024
+MAX_CONFIG_DEPTH: Final = 32
+# MessageStoreConfig#messageDelayLevel: level 1..18, in milliseconds.
+DELAY_LEVELS_MS: Final = tuple(
+    1000 * s
+    for s in (1, 5, 10, 30, *(60 * m for m in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30)), 3600, 7200)
+)
+
+assert len(DELAY_LEVELS_MS) == 18

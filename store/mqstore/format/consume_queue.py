@@ -1,0 +1,36 @@
+"""ConsumeQueue unit: the fixed-width entry a store keeps for every message of a queue.
+
+One unit, big-endian:
+
+    at  bytes  field            meaning
+    --  -----  ---------------  --------------------------------------------------
+     0      8  physical_offset  byte of the CommitLog where the message record starts
+     8      4  size             TOTALSIZE of that record, so one read fetches it whole
+    12      8  tags_code        hash of the message's tags; delivery time (ms) if delayed
+
+The unit of queue offset q starts at byte ``q * UNIT.itemsize`` of the queue. A file is
+``filler* unit* zero*``: filler (size FILLER_SIZE) stands for offsets below the first
+message of a queue that did not start at 0, zeros are space not written yet. A tags_code at
+or below EXT_ADDRESS_MAX is no hash but an address in consumequeue_ext.
+
+Reference: org.apache.rocketmq.store.ConsumeQueue (CQ_STORE_UNIT_SIZE, fillPreBlank),
+ConsumeQueueExt#isExtAddr.
+"""
+
+from typing import Final
+
+import numpy as np
+
+UNIT: Final = np.dtype(
+    [
+        ("physical_offset", ">i8"),
+        ("size", ">i4"),
+        ("tags_code", ">i8"),
+    ]
+)
+UNITS_PER_FILE: Final = 300_000  # For files we create; files we read tell their own size.
+FILLER_SIZE: Final = 2**31 - 1
+EXT_ADDRESS_MAX: Final = -(2**31) - 1
+
+assert UNIT.itemsize == 20
+assert UNITS_PER_FILE * UNIT.itemsize == 6_000_000

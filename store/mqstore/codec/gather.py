@@ -1,0 +1,171 @@
+"""Record starts in a buffer to native header columns, each record checked once.
+
+A header field sits at its IPv4 position, moved by 12 for each IPv6 host before it, so a field
+of all records is one gather whatever their hosts are. Above this room bytes are trusted: every
+record that ``check`` passes has lengths that add up to its size.
+
+Reference: org.apache.rocketmq.store.CommitLog#checkMessageAndReturnSize.
+"""
+
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mqstore.format.message import (
+    HEADER,
+    HOST_VARIANT_MASK,
+    IP_V4_BYTES,
+    IP_V6_BYTES,
+    MAGIC_V1,
+    MAGIC_V2,
+    PROPERTIES_LENGTH,
+    TOPIC_LENGTH_V1,
+    TOPIC_LENGTH_V2,
+)
+from mqstore.format.sys_flag import BORN_HOST_V6, STORE_HOST_V6
+
+Ints: TypeAlias = NDArray[np.int64]
+Mask: TypeAlias = NDArray[np.bool_]
+
+_FIELDS = {name: (dtype, position) for name, (dtype, position, *_) in HEADER.fields.items()}
+_BORN_IP = _FIELDS["born_ip"][1]
+_STORE_IP = _FIELDS["store_ip"][1]
+_V6_MORE = IP_V6_BYTES - IP_V4_BYTES
+
+
+def sliding(buffer: NDArray[np.uint8], dtype: "np.dtype[Any]") -> NDArray[Any]:
+    """Return a view whose item i is the ``dtype`` at byte i of ``buffer``; nothing is copied."""
+    count = max(0, len(buffer) - dtype.itemsize + 1)
+    return np.ndarray((count,), dtype, buffer, strides=(1,))
+
+
+class Headers:
+    """The headers of n records in one buffer: ``buffer[starts[i] : starts[i] + sizes[i]]``."""
+
+    def __init__(self, buffer: NDArray[np.uint8], starts: Ints, sizes: Ints) -> None:
+        self.buffer = buffer
+        self.starts = starts
+        self.sizes = sizes
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def take(self, rows: Ints | Mask) -> "Headers":
+        """Return the headers of those rows only."""
+        return Headers(self.buffer, self.starts[rows], self.sizes[rows])
+
+    def field(self, name: str) -> NDArray[Any]:
+        """Return one header field of all records, in the machine's byte order."""
+        dtype, _ = _FIELDS[name]
+        values = self._at(self.position(name), dtype)
+        return values.astype(dtype.newbyteorder("="))
+
+    def position(self, name: str) -> Ints:
+        """Return where in the buffer that field of each record starts."""
+        position = _FIELDS[name][1]
+        places = self.starts + position
+        if self.has_v6:
+            if position > _BORN_IP:
+                places += _V6_MORE * ((self.sys_flags & BORN_HOST_V6) != 0)
+            if position > _STORE_IP:
+                places += _V6_MORE * ((self.sys_flags & STORE_HOST_V6) != 0)
+        return places
+
+    @cached_property
+    def sys_flags(self) -> NDArray[np.int32]:
+        """SYSFLAG of each record."""
+        dtype, position = _FIELDS["sys_flag"]
+        return self._at(self.starts + position, dtype).astype(np.int32)
+
+    @cached_property
+    def has_v6(self) -> bool:
+        """Tell whether any record has an IPv6 host."""
+        return bool((self.sys_flags & HOST_VARIANT_MASK).any())
+
+    @cached_property
+    def magics(self) -> NDArray[np.int32]:
+        """Magic of each record."""
+        return self.field("magic")
+
+    @cached_property
+    def body_starts(self) -> Ints:
+        """Where each body starts in the buffer."""
+        return self.position("body_length") + _FIELDS["body_length"][0].itemsize
+
+    @cached_property
+    def body_lengths(self) -> Ints:
+        """Bytes of each stored body; a length below 0 reads as 0, as in the broker."""
+        return np.maximum(self.field("body_length").astype(np.int64), 0)
+
+    @cached_property
+    def topic_starts(self) -> Ints:
+        """Where each topic starts in the buffer."""
+        width = np.where(self._is_v2, TOPIC_LENGTH_V2.itemsize, TOPIC_LENGTH_V1.itemsize)
+        return self._topic_length_at + width
+
+    @cached_property
+    def topic_lengths(self) -> Ints:
+        """Bytes of each topic; negative in a broken record."""
+        lengths = self._at(self._topic_length_at, TOPIC_LENGTH_V1).astype(np.int64)
+        if self._is_v2.any():
+            wide = self._at(self._topic_length_at, TOPIC_LENGTH_V2).astype(np.int64)
+            lengths = np.where(self._is_v2, wide, lengths)
+        return lengths
+
+    @cached_property
+    def properties_starts(self) -> Ints:
+        """Where each property block starts in the buffer."""
+        return self._properties_length_at + PROPERTIES_LENGTH.itemsize
+
+    @cached_property
+    def properties_lengths(self) -> Ints:
+        """Bytes of each property block."""
+        lengths = self._at(self._properties_length_at, PROPERTIES_LENGTH).astype(np.int64)
+        return np.maximum(lengths, 0)
+
+    def problems(self) -> dict[int, str]:
+        """Return the broken records: row → the rule it breaks. All others may be trusted."""
+        found: dict[int, str] = {}
+        for broken, reason in self._rules():
+            for row in np.flatnonzero(broken).tolist():
+                found.setdefault(row, reason)
+        return found
+
+    def _rules(self) -> list[tuple[Mask, str]]:
+        known = (self.magics == MAGIC_V1) | (self.magics == MAGIC_V2)
+        total = self.field("total_size")
+        room = self.sizes - (self.body_starts - self.starts)
+        body = self.field("body_length")
+        in_body = (body >= 0) & (body <= room)
+        end = self.starts + self.sizes
+        topic = (self.topic_lengths > 0) & (self._properties_length_at + 2 <= end)
+        length = self._at(self._properties_length_at, PROPERTIES_LENGTH)
+        adds_up = (length >= 0) & (self.properties_starts + self.properties_lengths == end)
+        return [
+            (~known, "no record starts here (bad magic)"),
+            (total != self.sizes, "TOTALSIZE is not the size in the ConsumeQueue"),
+            (~in_body, "body length reaches out of the record"),
+            (~topic, "topic length reaches out of the record"),
+            (~adds_up, "lengths of body, topic and properties do not add up to TOTALSIZE"),
+        ]
+
+    @cached_property
+    def _is_v2(self) -> Mask:
+        return self.magics == MAGIC_V2
+
+    @cached_property
+    def _topic_length_at(self) -> Ints:
+        return self.body_starts + self.body_lengths
+
+    @cached_property
+    def _properties_length_at(self) -> Ints:
+        return self.topic_starts + np.maximum(self.topic_lengths, 0)
+
+    def _at(self, positions: Ints, dtype: "np.dtype[Any]") -> NDArray[Any]:
+        view = sliding(self.buffer, dtype)
+        if not len(view):
+            return np.zeros(len(positions), dtype)
+        # A broken length may point anywhere; it is read from the buffer's edge and refused later.
+        return view[np.clip(positions, 0, len(view) - 1)]

@@ -1,0 +1,52 @@
+"""Scattered slices of one buffer to an Arrow array, in one pass and one copy."""
+
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+Ints: TypeAlias = NDArray[np.int64]
+
+
+def slices(buffer: NDArray[np.uint8], starts: Ints, lengths: Ints) -> pa.BinaryArray:
+    """Return ``buffer[starts[i] : starts[i] + lengths[i]]`` for each i, as binary.
+
+    Starts ascend and slices do not overlap: then slices and the gaps between them are the even
+    and odd items of one Arrow array over the buffer, and the even ones are one take.
+    """
+    count = len(starts)
+    if count == 0:
+        return pa.array([], pa.binary())
+    base = int(starts[0])
+    edges = np.empty(2 * count + 1, np.int32)
+    edges[0:-1:2] = starts - base
+    edges[1::2] = starts - base + lengths
+    edges[-1] = edges[-2]
+    data = pa.py_buffer(buffer[base:])
+    both = pa.Array.from_buffers(pa.binary(), 2 * count, [None, pa.py_buffer(edges), data])
+    return both.take(pa.array(np.arange(0, 2 * count, 2)))
+
+
+def as_text(array: pa.BinaryArray) -> pa.StringArray:
+    """Return binary values as strings; what is not UTF-8 gets U+FFFD, as Java's decoder does."""
+    try:
+        return array.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array(
+            [
+                None if value is None else value.decode(errors="replace")
+                for value in array.to_pylist()
+            ],
+            pa.string(),
+        )
+
+
+def scatter(values: pa.Array, rows: Ints, count: int) -> pa.Array:
+    """Return an array of ``count`` items: ``values[i]`` at ``rows[i]``, null elsewhere.
+
+    Where a row is named twice the last value stands.
+    """
+    places = np.full(count, -1, np.int64)
+    places[rows] = np.arange(len(rows))
+    return values.take(pa.array(places, mask=places < 0))

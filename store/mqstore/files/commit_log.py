@@ -1,0 +1,195 @@
+"""The CommitLog: records of all topics, addressed by physical offset; read only.
+
+Records of one queue lie scattered among those of others. ``gather`` fetches many with few
+reads: neighbours whose gap is small come in one read, and what it returns is one buffer with
+the place of each record in it. Nothing is mapped unless asked for, so that a file that shrinks
+or a disk that fails is a short read or an OSError, never a signal.
+"""
+
+import mmap
+import os
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mqstore.errors import CorruptStoreError, InvalidOptionError
+from mqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
+from mqstore.format.message import HARD_RECORD_BYTES, MIN_RECORD_BYTES
+
+Int64s: TypeAlias = NDArray[np.int64]
+Bytes: TypeAlias = NDArray[np.uint8]
+
+READ_MODES = ("pread", "mmap")
+_OPEN_FILES = 32
+_MIN_GAP_BYTES = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """Records in memory: record i is ``buffer[starts[i] : starts[i] + size]``.
+
+    Starts ascend and records do not overlap.
+    """
+
+    buffer: Bytes
+    starts: Int64s
+
+
+class CommitLog:
+    """Reads a CommitLog as its files stood when it was opened.
+
+    A context manager: it keeps up to 32 descriptors (or mappings) open while records are read.
+    """
+
+    def __init__(self, folders: Sequence[str], read_mode: str = "pread") -> None:
+        if read_mode not in READ_MODES:
+            raise InvalidOptionError("readMode", read_mode, f"accepted: {', '.join(READ_MODES)}")
+        self._mapped = read_mode == "mmap"
+        self.files = MappedFileQueue.list([(folder, "") for folder in folders])
+        self._starts = np.array([file.start for file in self.files.files], np.int64)
+        self._ends = np.array([file.end for file in self.files.files], np.int64)
+        self._open: OrderedDict[int, int] = OrderedDict()
+        self._maps: OrderedDict[int, Bytes] = OrderedDict()
+
+    def __enter__(self) -> "CommitLog":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close what is open; the next read opens again."""
+        while self._open:
+            os.close(self._open.popitem()[1])
+        self._maps.clear()  # A mapping ends when the last array on it is gone.
+
+    @property
+    def low(self) -> int:
+        """Physical offset of the first byte held."""
+        return self.files.low
+
+    @property
+    def high(self) -> int:
+        """Physical offset after the last file: the log's own end lies before it."""
+        return self.files.high
+
+    def where(self, physical_offset: int) -> tuple[str, int]:
+        """Return the file and the position in it, for messages."""
+        file = self.files.find(physical_offset)
+        if file is None:
+            return f"{self.files.files[0].folder if self.files.files else ''}/", physical_offset
+        return file.name, physical_offset - file.start
+
+    def corrupt(self, physical_offset: int, reason: str) -> CorruptStoreError:
+        """Return the error that says ``reason`` about the record at ``physical_offset``."""
+        return CorruptStoreError(*self.where(physical_offset), reason)
+
+    def holds(self, physical_offsets: Int64s, sizes: Int64s) -> NDArray[np.bool_]:
+        """Tell for each record whether one file holds all of it and its size is believable."""
+        if not len(self._starts):
+            return np.zeros(len(sizes), np.bool_)
+        index = np.searchsorted(self._starts, physical_offsets, side="right") - 1
+        sane = (index >= 0) & (sizes >= MIN_RECORD_BYTES) & (sizes <= HARD_RECORD_BYTES)
+        room = self._ends[np.maximum(index, 0)] - physical_offsets
+        return sane & (sizes <= room)
+
+    def read(self, physical_offset: int, size: int) -> bytes:
+        """Return up to ``size`` bytes: fewer at a file's end, none outside the log."""
+        index = int(np.searchsorted(self._starts, physical_offset, side="right")) - 1
+        if index < 0 or physical_offset >= self._ends[index]:
+            return b""
+        file = self.files.files[index]
+        wanted = min(size, file.end - physical_offset)
+        return os.pread(self._descriptor(index), wanted, physical_offset - file.start)
+
+    def gather(self, physical_offsets: Int64s, sizes: Int64s) -> Gathered:
+        """Return the records at those places, all of which must be held (see ``holds``).
+
+        The buffer takes at most about twice the bytes of the records. Raises CorruptStoreError
+        if a file ends before its size said, FileNotFoundError if the broker deleted it.
+        """
+        index = np.searchsorted(self._starts, physical_offsets, side="right") - 1
+        ends = physical_offsets + sizes
+        if (
+            self._mapped
+            and len(index)
+            and index[0] == index[-1]
+            and _ascending(physical_offsets, ends)
+        ):
+            file = int(index[0])
+            return Gathered(self._mapping(file), physical_offsets - self._starts[file])
+        first, last = _runs(index, physical_offsets, ends)
+        run_bytes = ends[last] - physical_offsets[first]
+        run_starts = np.concatenate(([0], np.cumsum(run_bytes)))
+        buffer = np.empty(int(run_starts[-1]), np.uint8)
+        view = memoryview(buffer)
+        places = zip(index[first].tolist(), physical_offsets[first].tolist(), strict=True)
+        for (file, begin), low, high in zip(
+            places, run_starts[:-1].tolist(), run_starts[1:].tolist(), strict=True
+        ):
+            self._read_into(file, begin, view[low:high])
+        moved = np.repeat(run_starts[:-1] - physical_offsets[first], last - first + 1)
+        return Gathered(buffer, physical_offsets + moved)
+
+    def _read_into(self, index: int, physical_offset: int, into: memoryview) -> None:
+        fd = self._descriptor(index)
+        file = self.files.files[index]
+        position, done = physical_offset - file.start, 0
+        while done < len(into):
+            count = os.preadv(fd, [into[done:]], position + done)
+            if count == 0:
+                reason = f"the file ends here; it was {file.size} bytes long when it was listed"
+                raise CorruptStoreError(file.name, position + done, reason)
+            done += count
+
+    def _descriptor(self, index: int) -> int:
+        fd = self._open.pop(index, None)
+        if fd is None:
+            if len(self._open) >= _OPEN_FILES:
+                os.close(self._open.popitem(last=False)[1])
+            fd = self.files.files[index].open()
+        self._open[index] = fd
+        return fd
+
+    def _mapping(self, index: int) -> Bytes:
+        mapping = self._maps.pop(index, None)
+        if mapping is None:
+            if len(self._maps) >= _OPEN_FILES:
+                self._maps.popitem(last=False)
+            mapping = _map(self.files.files[index])
+        self._maps[index] = mapping
+        return mapping
+
+
+def _map(file: MappedFile) -> Bytes:
+    fd = file.open()
+    try:
+        # Map only what was just seen to be there: beyond it, a read would be a SIGBUS.
+        size = min(file.size, os.fstat(fd).st_size)
+        if size < file.size:
+            raise CorruptStoreError(file.name, size, f"the file was {file.size} bytes long before")
+        return np.frombuffer(mmap.mmap(fd, size, prot=mmap.PROT_READ), np.uint8)
+    finally:
+        os.close(fd)
+
+
+def _ascending(starts: Int64s, ends: Int64s) -> bool:
+    return bool((starts[1:] >= ends[:-1]).all())
+
+
+def _runs(index: Int64s, starts: Int64s, ends: Int64s) -> tuple[Int64s, Int64s]:
+    """Return the first and last record of each run that one read fetches.
+
+    A run breaks at a file's end, at a gap wider than the usual record, and wherever records go
+    back or overlap, so that in the buffer they never do.
+    """
+    widest = max(_MIN_GAP_BYTES, int((ends - starts).mean()) if len(starts) else 0)
+    gaps = starts[1:] - ends[:-1]
+    breaks = np.flatnonzero((gaps < 0) | (gaps > widest) | (index[1:] != index[:-1])) + 1
+    first = np.concatenate(([0], breaks)) if len(starts) else breaks
+    last = np.concatenate((breaks - 1, [len(starts) - 1])) if len(starts) else breaks
+    return first, last

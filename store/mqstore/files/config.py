@@ -1,0 +1,192 @@
+"""The JSON of config/, read as a broker reads it, whoever wrote it.
+
+Reference: org.apache.rocketmq.common.ConfigManager#load (main file, then .bak), fastjson's
+dialect (unquoted integer keys, trailing commas are not accepted).
+"""
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mqstore.errors import CorruptConfigError, UnsupportedStoreError
+from mqstore.files.safe_open import exists, open_file
+from mqstore.format import config, names
+
+_INT64_DIGITS = 19
+# Strings are matched first so that what looks like a key inside one is left alone.
+_STRING_OR_KEY = re.compile(r'"(?:[^"\\]|\\.)*+"|([{,]\s*+)(-?\d{1,19})(\s*+:)')
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """One entry of topics.json: how many queues a topic has and what may be done with it."""
+
+    read_queue_nums: int = config.DEFAULT_QUEUE_NUMS
+    write_queue_nums: int = config.DEFAULT_QUEUE_NUMS
+    perm: int = config.PERM_READ | config.PERM_WRITE
+    order: bool = False
+
+
+def topics(root: str) -> dict[str, TopicConfig]:
+    """Return topics.json; empty if there is none. Raises CorruptConfigError."""
+    _refuse_rocksdb(root, "topics", config.TOPICS)
+    table = _table(load(root, config.TOPICS), "topicConfigTable")
+    return {
+        topic: TopicConfig(
+            _queue_nums(fields.get("readQueueNums")),
+            _queue_nums(fields.get("writeQueueNums")),
+            _integer(fields.get("perm"), config.PERM_READ | config.PERM_WRITE),
+            fields.get("order") is True,
+        )
+        for topic, fields in table.items()
+        if names.is_topic(topic) and isinstance(fields, dict)
+    }
+
+
+def consumer_offsets(root: str) -> dict[tuple[str, str], dict[int, int]]:
+    """Return consumerOffset.json: (topic, group) → {queueId: next queue offset to consume}.
+
+    Keys that are not exactly ``topic@group`` are left out, as the broker's admin does.
+    """
+    _refuse_rocksdb(root, "consumerOffsets", config.CONSUMER_OFFSET)
+    table = _table(load(root, config.CONSUMER_OFFSET), "offsetTable")
+    found = {}
+    for key, queues in table.items():
+        topic, _, group = key.partition(config.TOPIC_GROUP_SEPARATOR)
+        plain = group and config.TOPIC_GROUP_SEPARATOR not in group
+        if plain and names.is_topic(topic) and isinstance(queues, dict):
+            found[topic, group] = dict(_queue_offsets(queues))
+    return found
+
+
+def groups(root: str) -> set[str]:
+    """Return the names in subscriptionGroup.json."""
+    _refuse_rocksdb(root, "subscriptionGroups", config.SUBSCRIPTION_GROUP)
+    return set(_table(load(root, config.SUBSCRIPTION_GROUP), "subscriptionGroupTable"))
+
+
+def broker_name(topic_table: Mapping[str, TopicConfig]) -> str | None:
+    """Return the broker's name as its own topics tell it, or None.
+
+    Every broker has a topic of its own name with one queue and the inherit permission; a 5.x
+    broker also one that carries the name in its own.
+    Reference: TopicConfigManager#init.
+    """
+    prefix = "rmq_sys_SYNC_BROKER_MEMBER_"
+    for topic in topic_table:
+        if topic.startswith(prefix) and len(topic) > len(prefix):
+            return topic.removeprefix(prefix)
+    own = [
+        topic
+        for topic, entry in topic_table.items()
+        if entry.perm & config.PERM_INHERIT
+        and (entry.read_queue_nums, entry.write_queue_nums) == (1, 1)
+        and not names.is_system_topic(topic)
+    ]
+    return own[0] if len(own) == 1 else None
+
+
+def load(root: str, name: str) -> dict[str, Any]:
+    """Return the JSON object of ``config/name``; {} if neither it nor its .bak is there.
+
+    A missing, empty or unreadable main file gives way to the .bak, as in the broker. Raises
+    CorruptConfigError if what is there cannot be parsed.
+    """
+    problem: CorruptConfigError | None = None
+    for candidate in (name, name + config.BACKUP_SUFFIX):
+        path = f"{names.CONFIG}/{candidate}"
+        try:
+            text = _text(root, path)
+            if text.strip():
+                return _parse(text, f"{root}/{path}")
+        except FileNotFoundError:
+            continue
+        except CorruptConfigError as error:
+            problem = problem or error
+    if problem:
+        raise problem
+    return {}
+
+
+def _text(root: str, path: str) -> str:
+    fd = open_file(root, path)
+    try:
+        size = os.fstat(fd).st_size
+        if size > config.MAX_CONFIG_BYTES:
+            reason = f"{size} bytes, more than {config.MAX_CONFIG_BYTES}"
+            raise CorruptConfigError(f"{root}/{path}", 0, reason)
+        return os.pread(fd, size, 0).decode(errors="replace")
+    finally:
+        os.close(fd)
+
+
+def _parse(text: str, path: str) -> dict[str, Any]:
+    _check_depth(text, path)
+    try:
+        value = json.loads(_STRING_OR_KEY.sub(_quote_key, text), parse_int=_bounded_int)
+    except json.JSONDecodeError as error:
+        raise CorruptConfigError(path, error.pos, f"not JSON: {error.msg}") from error
+    except ValueError as error:
+        raise CorruptConfigError(path, 0, str(error)) from error
+    if not isinstance(value, dict):
+        raise CorruptConfigError(path, 0, "not a JSON object")
+    return value
+
+
+def _quote_key(match: re.Match[str]) -> str:
+    before, key, after = match.groups()
+    return match.group() if key is None else f'{before}"{key}"{after}'
+
+
+def _check_depth(text: str, path: str) -> None:
+    # json.loads recurses; a file of a million brackets must not reach it.
+    depth = 0
+    for match in re.finditer(r'"(?:[^"\\]|\\.)*+"|[\[{]|[\]}]', text):
+        token = match.group()
+        depth += (token in "[{") - (token in "]}")
+        if depth > config.MAX_CONFIG_DEPTH:
+            reason = f"nested deeper than {config.MAX_CONFIG_DEPTH}"
+            raise CorruptConfigError(path, match.start(), reason)
+
+
+def _bounded_int(digits: str) -> int:
+    if len(digits) > _INT64_DIGITS + 1:
+        raise ValueError(f"an integer of {len(digits)} digits")
+    return int(digits)
+
+
+def _table(document: Mapping[str, Any], key: str) -> dict[str, Any]:
+    table = document.get(key)
+    return table if isinstance(table, dict) else {}
+
+
+def _queue_offsets(queues: Mapping[str, Any]) -> list[tuple[int, int]]:
+    parsed = ((names.parse_queue_id(key), value) for key, value in queues.items())
+    return [
+        (queue_id, value)
+        for queue_id, value in parsed
+        if queue_id is not None and type(value) is int and -(2**63) <= value < 2**63
+    ]
+
+
+def _queue_nums(value: object) -> int:
+    return max(0, min(_integer(value, config.DEFAULT_QUEUE_NUMS), names.MAX_QUEUE_ID + 1))
+
+
+def _integer(value: object, default: int) -> int:
+    return value if type(value) is int and abs(value) < 2**31 else default
+
+
+def _refuse_rocksdb(root: str, column_family: str, json_name: str) -> None:
+    if exists(root, f"{names.CONFIG}/{json_name}"):
+        return
+    for directory in (column_family, "metadata", "rdb"):
+        if exists(root, f"{names.CONFIG}/{directory}/CURRENT"):
+            reason = (
+                f"config/{directory} is RocksDB and there is no config/{json_name}; mqlog reads "
+                "the JSON files of config/ (a broker exports them with mqadmin rocksDBConfigToJson)"
+            )
+            raise UnsupportedStoreError(root, "ROCKSDB_CONFIG", reason)

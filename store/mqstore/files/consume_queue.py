@@ -1,0 +1,153 @@
+"""The ConsumeQueue of one (topic, queueId), addressed by queue offset."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mqstore.errors import CorruptStoreError
+from mqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
+from mqstore.files.safe_open import list_directory
+from mqstore.format import names
+from mqstore.format.consume_queue import FILLER_SIZE, UNIT
+
+Units: TypeAlias = NDArray[np.void]
+
+
+@dataclass(frozen=True)
+class ConsumeQueue:
+    """Reads units of the queue; never writes. Safe beside a live broker, which only appends.
+
+    Files are listed once, when first needed; what a broker adds later is not seen.
+    """
+
+    root: str
+    topic: str
+    queue_id: int
+
+    @property
+    def path(self) -> str:
+        """The queue's directory below the root."""
+        return f"{names.CONSUME_QUEUE}/{self.topic}/{self.queue_id}"
+
+    @cached_property
+    def files(self) -> MappedFileQueue:
+        """The queue's files; none if there is no such directory."""
+        try:
+            return MappedFileQueue.list([(self.root, self.path)])
+        except (FileNotFoundError, NotADirectoryError):
+            return MappedFileQueue(())
+
+    def bounds(self, commit_log_low: int) -> tuple[int, int]:
+        """Return (low, high): the first queue offset whose record is held, and the next to come.
+
+        Units whose records lie before ``commit_log_low`` have expired. Both edges bisect: about
+        18 small reads a file, whatever its size.
+        Reference: ConsumeQueue#correctMinOffset, #getMaxOffsetInQueue.
+        """
+        high = self._high()
+        files = [file for file in self.files.files if file.start // UNIT.itemsize < high]
+        for file in files:
+            base = file.start // UNIT.itemsize
+            count = min(file.size // UNIT.itemsize, high - base)
+            live = _Edge(file, lambda u: _is_live(u, commit_log_low))
+            if live(count - 1):
+                return base + live.first(count), high
+        return high, high
+
+    def read(self, start: int, end: int) -> Units:
+        """Return the units of queue offsets [start, end), big-endian as on disk.
+
+        Raises CorruptStoreError where a file of the range is missing or short.
+        """
+        position, stop = start * UNIT.itemsize, end * UNIT.itemsize
+        parts = []
+        while position < stop:
+            data = self.files.read(position, stop - position)
+            data = data[: len(data) // UNIT.itemsize * UNIT.itemsize]
+            if not data:
+                file = self.files.find(position)
+                name = file.name if file else f"{self.root}/{self.path}"
+                raise CorruptStoreError(name, position, "ConsumeQueue file missing or cut short")
+            parts.append(data)
+            position += len(data)
+        return np.frombuffer(b"".join(parts), UNIT)
+
+    def next_file_start(self, queue_offset: int) -> int | None:
+        """Return the first queue offset of the first file after ``queue_offset``, or None."""
+        starts = (file.start // UNIT.itemsize for file in self.files.files)
+        return next((start for start in starts if start > queue_offset), None)
+
+    def _high(self) -> int:
+        # Sizes run filler* unit* zero*: the first zero of the last file that has a unit.
+        for file in reversed(self.files.files):
+            written = _Edge(file, lambda unit: int(unit["size"]) == 0)
+            count = written.first(file.size // UNIT.itemsize)
+            if count:
+                return file.start // UNIT.itemsize + count
+        return self.files.low // UNIT.itemsize
+
+
+class _Edge:
+    """Bisects one file for the first unit where a condition, false before it, holds."""
+
+    def __init__(self, file: MappedFile, holds: Callable[[np.void], bool]) -> None:
+        self._file = file
+        self._holds = holds
+
+    def __call__(self, index: int) -> bool:
+        fd = self._file.open()
+        try:
+            return self._test(fd, index)
+        finally:
+            os.close(fd)
+
+    def first(self, count: int) -> int:
+        fd = self._file.open()
+        try:
+            low, high = 0, count
+            while low < high:
+                middle = (low + high) // 2
+                if self._test(fd, middle):
+                    high = middle
+                else:
+                    low = middle + 1
+            return low
+        finally:
+            os.close(fd)
+
+    def _test(self, fd: int, index: int) -> bool:
+        data = os.pread(fd, UNIT.itemsize, index * UNIT.itemsize)
+        if len(data) < UNIT.itemsize:  # The file shrank since it was listed.
+            data = bytes(UNIT.itemsize)
+        return self._holds(np.frombuffer(data, UNIT)[0])
+
+
+def _is_live(unit: np.void, commit_log_low: int) -> bool:
+    return int(unit["size"]) != FILLER_SIZE and int(unit["physical_offset"]) >= commit_log_low
+
+
+def list_queues(root: str) -> list[tuple[str, int]]:
+    """Return every (topic, queueId) that has a directory in consumequeue/, sorted.
+
+    Directories whose name is no topic's or no queue id's are the broker's to ignore, and ours.
+    """
+    found = []
+    for topic in _directories(root, names.CONSUME_QUEUE):
+        if names.is_topic(topic):
+            for name in _directories(root, f"{names.CONSUME_QUEUE}/{topic}"):
+                queue_id = names.parse_queue_id(name)
+                if queue_id is not None:
+                    found.append((topic, queue_id))
+    return sorted(found)
+
+
+def _directories(root: str, path: str) -> list[str]:
+    try:
+        return [entry.name for entry in list_directory(root, path) if entry.is_directory]
+    except (FileNotFoundError, NotADirectoryError):
+        return []

@@ -1,0 +1,109 @@
+"""Fixed-size files under one running byte count: the shape of CommitLog and ConsumeQueue.
+
+Each file is named after the position of its first byte (20 digits). Nothing is held open: a
+queue is a list of places, read with positioned reads that return short where a file ends.
+
+Reference: org.apache.rocketmq.store.MappedFileQueue#load, MultiPathMappedFileQueue.
+"""
+
+import os
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from mqstore.errors import CorruptStoreError
+from mqstore.files.safe_open import list_directory, open_file
+from mqstore.format.names import parse_mapped_file_name
+
+
+@dataclass(frozen=True, slots=True)
+class MappedFile:
+    """One file: ``folder/path`` holds bytes [start, start + size) of its sequence."""
+
+    folder: str
+    path: str
+    start: int
+    size: int
+
+    @property
+    def end(self) -> int:
+        """Position of the first byte after the file."""
+        return self.start + self.size
+
+    @property
+    def name(self) -> str:
+        """The full path, for messages."""
+        return f"{self.folder}/{self.path}"
+
+    def open(self) -> int:
+        """Return a descriptor for reading. Raises FileNotFoundError if it was deleted."""
+        return open_file(self.folder, self.path)
+
+
+class MappedFileQueue:
+    """The files of one CommitLog or of one queue, sorted by their start."""
+
+    def __init__(self, files: Iterable[MappedFile]) -> None:
+        self.files = tuple(sorted(files, key=lambda file: file.start))
+        self._starts = [file.start for file in self.files]
+
+    @classmethod
+    def list(cls, folders: Iterable[tuple[str, str]]) -> "MappedFileQueue":
+        """Return the mapped files of the directories ``root/path``, given as (root, path) pairs.
+
+        Names that are no mapped file's are left out, and so are empty files: a broker creates a
+        file empty, then sets its length. Raises FileNotFoundError, UnsafePathError.
+        """
+        return cls(
+            MappedFile(root, f"{path}/{entry.name}" if path else entry.name, start, entry.size)
+            for root, path in folders
+            for entry in list_directory(root, path)
+            if (start := parse_mapped_file_name(entry.name)) is not None
+            and entry.size > 0
+            and not entry.is_directory
+        )
+
+    @property
+    def low(self) -> int:
+        """Position of the first byte held; 0 if there is no file."""
+        return self.files[0].start if self.files else 0
+
+    @property
+    def high(self) -> int:
+        """Position after the last byte of the last file; 0 if there is no file."""
+        return self.files[-1].end if self.files else 0
+
+    def find(self, position: int) -> MappedFile | None:
+        """Return the file that holds ``position``, or None."""
+        index = bisect_right(self._starts, position) - 1
+        if index < 0 or position >= self.files[index].end:
+            return None
+        return self.files[index]
+
+    def read(self, position: int, size: int) -> bytes:
+        """Return up to ``size`` bytes at ``position``: fewer at a file's end, none outside."""
+        file = self.find(position)
+        if file is None:
+            return b""
+        fd = file.open()
+        try:
+            return os.pread(fd, min(size, file.end - position), position - file.start)
+        finally:
+            os.close(fd)
+
+
+def check_sizes(queues: Iterable[MappedFileQueue]) -> None:
+    """Raise CorruptStoreError unless all files of these queues have one size.
+
+    As the broker does: MappedFileQueue#load refuses a store with a file of another length.
+    """
+    files = [file for queue in queues for file in queue.files]
+    sizes = Counter(file.size for file in files)
+    if len(sizes) <= 1:
+        return
+    usual = max(sizes, key=lambda size: (sizes[size], size))
+    odd = next(file for file in files if file.size != usual)
+    raise CorruptStoreError(
+        odd.name, odd.size, f"the file is {odd.size} bytes long, the others {usual}: truncated?"
+    )

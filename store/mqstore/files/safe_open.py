@@ -1,0 +1,115 @@
+"""Open files and list directories of a store without ever leaving it.
+
+Every component below the root is opened relative to its parent with O_NOFOLLOW, so a symbolic
+link anywhere in a store, wherever it points, is an UnsafePathError; so is anything that is not
+a plain file where a file is expected (a FIFO or a device could block or answer for ever).
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from mqstore.errors import UnsafePathError
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One name in a directory; ``size`` is in bytes, 0 for a directory."""
+
+    name: str
+    is_directory: bool
+    size: int
+
+
+def open_file(root: str, path: str) -> int:
+    """Return a descriptor, open for reading, of the plain file ``root/path``.
+
+    Raises FileNotFoundError if it is not there, UnsafePathError if it is not a plain file or a
+    component is a symbolic link or ``..``.
+    """
+    directory, _, name = path.rpartition("/")
+    with _directory(root, directory) as parent:
+        fd = _open(name, _FILE, parent, f"{root}/{path}")
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return fd
+    os.close(fd)
+    raise UnsafePathError(f"{root}/{path}", "not a plain file")
+
+
+def list_directory(root: str, path: str = "") -> list[Entry]:
+    """Return the entries of the directory ``root/path``, sorted by name.
+
+    Raises FileNotFoundError or NotADirectoryError; UnsafePathError for a symbolic link or a
+    special file among the entries.
+    """
+    with _directory(root, path) as fd, os.scandir(fd) as entries:
+        return sorted((_entry(entry, f"{root}/{path}") for entry in entries), key=lambda e: e.name)
+
+
+def list_names(root: str, path: str = "") -> list[str]:
+    """Return the sorted names in ``root/path``, whatever they are; none if it is not there."""
+    try:
+        with _directory(root, path) as fd:
+            return sorted(os.listdir(fd))  # noqa: PTH208 - a descriptor has no Path
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def exists(root: str, path: str) -> bool:
+    """Tell whether ``root/path`` is there, as anything."""
+    return os.path.lexists(f"{root}/{path}")
+
+
+def is_directory(root: str, path: str) -> bool:
+    """Tell whether ``root/path`` is there as a real directory."""
+    try:
+        with _directory(root, path):
+            return True
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
+def _entry(entry: "os.DirEntry[str]", where: str) -> Entry:
+    status = entry.stat(follow_symlinks=False)
+    if stat.S_ISDIR(status.st_mode):
+        return Entry(entry.name, True, 0)
+    if stat.S_ISREG(status.st_mode):
+        return Entry(entry.name, False, status.st_size)
+    raise UnsafePathError(f"{where}/{entry.name}", "a symbolic link or special file")
+
+
+@contextmanager
+def _directory(root: str, path: str) -> Iterator[int]:
+    # The root itself may be a link (people mount stores that way); nothing below it may.
+    fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in path.split("/") if path else ():
+            child = _open(part, _DIRECTORY, fd, f"{root}/{path}")
+            os.close(fd)
+            fd = child
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _open(name: str, flags: int, parent: int, path: str) -> int:
+    if name in {"", ".", ".."}:
+        raise UnsafePathError(path, "not a name inside the store")
+    try:
+        return os.open(name, flags, dir_fd=parent)
+    except OSError as error:
+        if error.errno in {errno.ELOOP, errno.ENXIO}:
+            raise UnsafePathError(path, "a symbolic link or special file") from error
+        if error.errno == errno.ENOTDIR and _is_link(name, parent):
+            raise UnsafePathError(path, "a symbolic link") from error
+        raise
+
+
+def _is_link(name: str, parent: int) -> bool:
+    return stat.S_ISLNK(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode)

@@ -1,0 +1,111 @@
+"""Fixtures of all rooms: golden stores, stores made to measure, and the one Spark session.
+
+A store that a test makes with `store`, or hands to `checked`, goes through mqstore.check when
+the test ends: the suite tests the checker, the checker tests the suite.
+"""
+
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+from hypothesis import HealthCheck, settings
+from pyspark.sql import SparkSession
+
+import goldens
+from oracle import Message
+from stores import Laid, Layout, lay_out
+
+CONF = Path(__file__).parents[1] / "conf"
+
+_FIXTURES = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+settings.register_profile("ci", deadline=None, max_examples=30, suppress_health_check=_FIXTURES)
+settings.register_profile("long", deadline=None, max_examples=2000, suppress_health_check=_FIXTURES)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+@pytest.fixture(scope="session", params=goldens.VERSIONS)
+def golden(request: pytest.FixtureRequest) -> tuple[str, Path]:
+    """Each golden store in turn: (version, store root)."""
+    return request.param, request.getfixturevalue(f"golden_{request.param.replace('.', '')[:3]}")
+
+
+@pytest.fixture(scope="session")
+def golden_550(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The root of the store that a 5.5.0 broker wrote. Read it; copy it before writing."""
+    yield from _untouched(goldens.unpack("5.5.0", tmp_path_factory.mktemp("golden")))
+
+
+@pytest.fixture(scope="session")
+def golden_497(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The root of the store that a 4.9.7 broker wrote. Read it; copy it before writing."""
+    yield from _untouched(goldens.unpack("4.9.7", tmp_path_factory.mktemp("golden")))
+
+
+def _untouched(root: Path) -> Iterator[Path]:
+    before = goldens.digest(root)
+    yield root
+    assert goldens.digest(root) == before, "a test wrote to a golden store"
+
+
+class MakeStore(Protocol):
+    """Lays out a store of these messages in a fresh directory."""
+
+    def __call__(self, messages: Iterable[Message], layout: Layout | None = None) -> Laid: ...
+
+
+@pytest.fixture
+def checked() -> Iterator[Callable[[Path], Path]]:
+    """Register a store root; mqstore.check must find no error in it when the test ends."""
+    roots: list[Path] = []
+
+    def register(root: Path) -> Path:
+        roots.append(root)
+        return root
+
+    yield register
+    for root in roots if importlib.util.find_spec("mqstore.check") else []:
+        check = importlib.import_module("mqstore.check").check
+        assert [f for f in check(root) if f.severity == "error"] == []
+
+
+@pytest.fixture
+def store(tmp_path: Path, checked: Callable[[Path], Path]) -> MakeStore:
+    """Make stores that are whole and stay so: each is checked when the test ends."""
+    made = 0
+
+    def make(messages: Iterable[Message], layout: Layout | None = None) -> Laid:
+        nonlocal made
+        made += 1
+        laid = lay_out(tmp_path / f"broker-{made}" / "store", messages, layout)
+        checked(laid.root)
+        return laid
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One session for all: two cores, UTC, loopback, no UI, quiet."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    directory = tmp_path_factory.mktemp("spark")
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("mqlog-tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.python.unix.domain.socket.enabled", "true")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.warehouse.dir", str(directory))
+        .config("spark.log.level", "ERROR")
+        .getOrCreate()
+    )
+    yield session
+    session.stop()

@@ -1,0 +1,215 @@
+"""The seam: every call that changes a file system, one function each.
+
+All writes, syncs, links, renames, truncations, removals and locks of mqlog go through this
+module and nowhere else, so that tests can make the k-th of them fail, or forget what was not
+synced, and so that the order of a commit's steps can be read off a list of these calls.
+
+Nothing is mapped for writing: a full disk answers a positioned write with ENOSPC, a mapped one
+with a signal that kills the process.
+"""
+
+import errno
+import fcntl
+import os
+import stat
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from mqstore.errors import NoSpaceError, StoreLockedError, UnsafePathError
+
+FILE_MODE: Final = 0o640
+DIRECTORY_MODE: Final = 0o750
+_FLAGS: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_ZEROS: Final = bytes(1 << 20)
+# struct flock of fcntl(2), for locks that belong to the open file and not to the process.
+_FLOCK: Final = np.dtype(
+    [("type", "i2"), ("whence", "i2"), ("start", "i8"), ("length", "i8"), ("pid", "i4")],
+    align=True,
+)
+_LOCK_BYTES: Final = b"lock"  # what a broker writes there
+_LOCK_POLL_S: Final = 0.05
+
+
+def create(path: str) -> int:
+    """Return a descriptor of the new, empty file ``path``. Raises FileExistsError."""
+    return os.open(path, _FLAGS | os.O_CREAT | os.O_EXCL, FILE_MODE)
+
+
+def open_for_write(path: str) -> int:
+    """Return a descriptor of the plain file ``path``. Raises UnsafePathError for anything else.
+
+    A file with a second name is refused: writing to it would change something outside.
+    """
+    try:
+        fd = os.open(path, _FLAGS)
+    except OSError as error:
+        if error.errno in {errno.ELOOP, errno.ENXIO, errno.EISDIR}:
+            raise UnsafePathError(path, "not a plain file") from error
+        raise
+    status = os.fstat(fd)
+    if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
+        return fd
+    os.close(fd)
+    raise UnsafePathError(path, "not a plain file, or a hard link to one")
+
+
+def close(fd: int) -> None:
+    """Close a descriptor: no data is made durable by it."""
+    os.close(fd)
+
+
+def write_at(fd: int, data: bytes | memoryview, position: int) -> None:
+    """Write all of ``data`` at ``position``. Raises NoSpaceError, OSError."""
+    view = memoryview(data).cast("B")
+    done = 0
+    while done < len(view):
+        try:
+            done += os.pwrite(fd, view[done:], position + done)
+        except OSError as error:
+            raise _told(error, len(view)) from error
+
+
+def write_zeros(fd: int, position: int, size: int) -> None:
+    """Write ``size`` zero bytes at ``position``."""
+    for begin in range(position, position + size, len(_ZEROS)):
+        write_at(fd, _ZEROS[: min(len(_ZEROS), position + size - begin)], begin)
+
+
+def reserve(fd: int, position: int, size: int) -> None:
+    """Make the disk set aside ``size`` bytes at ``position``; what a read gives is unchanged.
+
+    Raises NoSpaceError. Where the file system cannot reserve, it says so and this is no promise.
+    """
+    if size <= 0:
+        return
+    try:
+        os.posix_fallocate(fd, position, size)
+    except OSError as error:
+        if error.errno not in {errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}:
+            raise _told(error, size) from error
+
+
+def truncate(fd: int, size: int) -> None:
+    """Set the length of the file: what is added is a hole of zeros."""
+    os.ftruncate(fd, size)
+
+
+def fsync(fd: int) -> None:
+    """Return when the file's bytes and length would survive a power cut."""
+    os.fsync(fd)
+
+
+def fsync_directory(path: str) -> None:
+    """Return when the names in the directory would survive a power cut."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def link(source: str, target: str) -> None:
+    """Give the file ``source`` the second name ``target``. Raises FileExistsError."""
+    os.link(source, target, follow_symlinks=False)
+
+
+def replace(source: str, target: str) -> None:
+    """Rename ``source`` to ``target``, in one step, over what was there."""
+    os.replace(source, target)  # noqa: PTH105 - the seam speaks in strings
+
+
+def unlink(path: str) -> None:
+    """Remove the name ``path`` if it is there."""
+    with suppress(FileNotFoundError):
+        os.unlink(path)  # noqa: PTH108
+
+
+def make_directory(path: str) -> None:
+    """Make the directory ``path``. Raises FileExistsError."""
+    os.mkdir(path, DIRECTORY_MODE)  # noqa: PTH102
+
+
+def remove_directory(path: str) -> None:
+    """Remove the directory ``path`` if it is there and empty."""
+    try:
+        os.rmdir(path)  # noqa: PTH106
+    except OSError as error:
+        if error.errno not in {errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST}:
+            raise
+
+
+class StoreLock:
+    """The broker's lock: byte 0 of the file ``lock``, held while this object is entered.
+
+    It conflicts with the FileLock a broker takes (DefaultMessageStore#start), both ways. The
+    lock belongs to the open file where the kernel can (F_OFD_SETLK), so that closing another
+    descriptor of ``lock`` in this process does not lose it; elsewhere to the process.
+    """
+
+    def __init__(self, path: str, *, timeout_ms: int) -> None:
+        self._path = path
+        self._timeout_ms = timeout_ms
+        self._fd = -1
+
+    def __enter__(self) -> "StoreLock":
+        self._fd = _open_lock(self._path)
+        deadline = time.monotonic() + self._timeout_ms / 1000
+        while not _try_lock(self._fd):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                os.close(self._fd)
+                raise StoreLockedError(_LOCKED.format(self._path, self._timeout_ms))
+            time.sleep(min(_LOCK_POLL_S, left))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)  # Closing the open file is what unlocks it.
+
+
+_LOCKED: Final = (
+    "{}: a broker or another writer holds the store (waited {} ms). Stop the broker, or set "
+    "lockTimeout (for example 30s) to wait for another writer"
+)
+
+
+def _open_lock(path: str) -> int:
+    try:
+        return open_for_write(path)
+    except FileNotFoundError:
+        fd = create(path)
+        write_at(fd, _LOCK_BYTES, 0)
+        return fd
+
+
+def _try_lock(fd: int) -> bool:
+    request = np.zeros((), _FLOCK)
+    request["type"], request["whence"], request["length"] = fcntl.F_WRLCK, os.SEEK_SET, 1
+    try:
+        if hasattr(fcntl, "F_OFD_SETLK"):
+            fcntl.fcntl(fd, fcntl.F_OFD_SETLK, request.tobytes())
+        else:
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0, os.SEEK_SET)
+    except OSError as error:
+        if error.errno in {errno.EAGAIN, errno.EACCES}:
+            return False
+        raise
+    return True
+
+
+def _told(error: OSError, size: int) -> Exception:
+    if error.errno in _NO_SPACE:
+        return NoSpaceError(f"no room for {size} bytes: {os.strerror(error.errno or 0)}")
+    return error
+
+
+def same_file(path: str, inode: int) -> bool:
+    """Tell whether ``path`` is still the file of that inode."""
+    try:
+        return Path(path).lstat().st_ino == inode
+    except FileNotFoundError:
+        return False

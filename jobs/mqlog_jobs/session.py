@@ -1,0 +1,58 @@
+"""A SparkSession that knows the source ``mqlog``, wherever the code came from.
+
+Spark finds the source by itself when mqlog is installed; it does not when the package arrives
+with ``--py-files``, so every job of ours registers it by hand.
+"""
+
+import os
+import sys
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+import pyspark_mqlog
+from mqlog_jobs import java
+
+# What a session of ours starts with. conf/spark-defaults.conf has the same, with the reasons.
+SETTINGS: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.python.unix.domain.socket.enabled": "true",
+}
+# What does not belong on the terminal of a command.
+QUIET: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+_LOG4J: Final = Path(__file__).with_name("log4j2.properties")
+
+
+def session(app: str, settings: dict[str, str] | None = None) -> SparkSession:
+    """Return the session that runs, or start one; the source ``mqlog`` is registered with it.
+
+    Under spark-submit its settings win; a session started here takes ``SETTINGS``, then
+    ``settings``, and writes only errors to standard error. Raises JavaNotFoundError when there
+    is no Java to start.
+    """
+    running = SparkSession.getActiveSession()
+    if running is None:
+        running = _start(app, SETTINGS | (settings or {}))
+    pyspark_mqlog.register(running)
+    return running
+
+
+def _start(app: str, settings: dict[str, str]) -> SparkSession:
+    # Spark asks PATH's python3 otherwise, which may be one without mqlog.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(app)
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # Under spark-submit the JVM is there already.
+        told = java.prepare()
+        if told:
+            sys.stderr.write(f"{told}\n")
+        if _LOG4J.is_file():  # Not inside the zip of --py-files.
+            builder = builder.config(
+                "spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}"
+            )
+        for name, value in settings.items():
+            builder = builder.config(name, value)
+    return builder.getOrCreate()

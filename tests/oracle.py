@@ -174,9 +174,9 @@ def decode(data: bytes, position: int = 0) -> Message:
     store_host = Host(ip=at.take(16 if sys_flag & STORE_V6 else 4), port=at.number("i"))
     reconsume_times = at.number("i")
     prepared_transaction_offset = at.number("q")
-    body = at.take(at.number("i"))
+    body = at.take(max(0, at.number("i")))  # a length below 0 is none, as for the broker
     topic = at.take(at.number("h" if magic == V2 else "b")).decode()
-    properties = at.take(at.number("h"))
+    properties = at.take(max(0, at.number("h")))
     if at.position - position != size:
         raise NotARecordError(f"TOTALSIZE {size}, fields {at.position - position}")
     return Message(

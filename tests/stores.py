@@ -298,3 +298,10 @@ def stored(root: Path) -> Iterator[tuple[int, bytes]]:
 def is_blank(data: bytes) -> bool:
     """Tell whether `data` is nothing but a blank record."""
     return len(data) >= 8 and struct.unpack_from(">ii", data) == (len(data), BLANK)
+
+
+def packed(messages: Iterable[Message]) -> tuple[bytes, list[int], list[int]]:
+    """Return the records of `messages` end to end, and where each starts and how long it is."""
+    records = [encode(m) for m in messages]
+    sizes = [len(record) for record in records]
+    return b"".join(records), [sum(sizes[:i]) for i in range(len(sizes))], sizes

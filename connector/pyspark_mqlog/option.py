@@ -1,0 +1,132 @@
+"""One option, and how Spark's string map becomes values by such declarations.
+
+A key that is no option of ours is one of three things: Spark's own (Spark adds it), known but
+not for here (refused with the reason), or unknown (refused with the nearest option). None is
+ignored because it was not understood.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, get_type_hints
+
+from mqstore import grammar, store_paths
+from mqstore.errors import InvalidOptionError
+
+MESSAGES: Final = frozenset({"messages"})
+
+_SPARK_KEYS: Final = frozenset({"path", "paths", "checkpointlocation", "queryname"})
+_BROKER_KEYS: Final = frozenset(
+    {
+        "nameserver",
+        "nameserveraddress",
+        "namesrvaddr",
+        "bootstrap.servers",
+        "brokeraddr",
+        "endpoints",
+        "service.url",
+        "admin.url",
+    }
+)
+_BROKER_PREFIXES: Final = ("kafka.", "pulsar.", "rocketmq.")
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option: its name, how its text is read, its default as text (None: none)."""
+
+    name: str
+    parse: Callable[[str, str], Any]
+    default: str | None = None
+    alias: str | None = None
+    tables: frozenset[str] = MESSAGES
+
+
+def declared(kind: type) -> dict[str, Option]:
+    """Return the options among the fields of a dataclass, by field name."""
+    hints = get_type_hints(kind, include_extras=True)
+    found = {name: getattr(hint, "__metadata__", (None,))[0] for name, hint in hints.items()}
+    return {name: option for name, option in found.items() if isinstance(option, Option)}
+
+
+def refusals(names: Iterable[str], reason: str) -> dict[str, tuple[str, str]]:
+    """Return the entries of ``parse``'s ``refused`` for names refused for one reason."""
+    return {name.lower(): (name, reason) for name in names}
+
+
+def parse(
+    options: Mapping[str, str],
+    declarations: Mapping[str, Option],
+    refused: Mapping[str, tuple[str, str]],
+) -> tuple[dict[str, Any], frozenset[str]]:
+    """Return the value of each declared field, and the names of the options that are set.
+
+    ``options`` has lower-case keys; ``refused`` gives the name and the reason of keys that are
+    known and yet not accepted. Raises InvalidOptionError.
+    """
+    known: dict[str, tuple[str, Option]] = {}
+    for field, option in declarations.items():
+        known |= {n.lower(): (field, option) for n in (option.name, option.alias) if n}
+    values: dict[str, Any] = {}
+    given = set()
+    for key, text in options.items():
+        if key in _SPARK_KEYS:
+            continue
+        if key not in known:
+            raise _not_accepted(key, text, declarations, refused)
+        field, option = known[key]
+        if field in values:
+            raise InvalidOptionError(option.name, text, f"cannot stand with {option.alias}")
+        values[field] = option.parse(option.name, text)
+        given.add(option.name)
+    for field, option in declarations.items():
+        if field not in values:
+            default = option.default
+            values[field] = None if default is None else option.parse(option.name, default)
+    return values, frozenset(given)
+
+
+def own_options(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options a user set, keys in lower case, without what CREATE TABLE adds.
+
+    There each option stands twice, plainly and as ``option.<key>``, beside provider, owner,
+    location and the table's properties, which are nobody's options. See
+    CatalogV2Util#convertTableProperties.
+    """
+    own = {key.lower(): text for key, text in options.items()}
+    if "provider" not in own:
+        return own
+    return {k: text for k, text in own.items() if f"option.{k}" in own or k == "path"}
+
+
+def named_paths(own: Mapping[str, str]) -> tuple[tuple[str, ...], str | None]:
+    """Return the paths without their ``#table``, and the table that they name, if any.
+
+    ``load("p")`` comes as ``path``, ``load(["p", "q"])`` as a JSON array in ``paths``.
+    """
+    paths = [own["path"]] if "path" in own else []
+    if "paths" in own:
+        paths += grammar.names("paths", own["paths"]) if own["paths"] != "[]" else ()
+    split = [store_paths.split_table(path) for path in paths]
+    tables = {table for _, table in split if table is not None}
+    if len(tables) > 1:
+        raise InvalidOptionError("path", json.dumps(paths), "paths name more than one #table")
+    return tuple(path for path, _ in split), next(iter(tables), None)
+
+
+def _not_accepted(
+    key: str,
+    text: str,
+    declarations: Mapping[str, Option],
+    refused: Mapping[str, tuple[str, str]],
+) -> InvalidOptionError:
+    if key in _BROKER_KEYS or key.startswith(_BROKER_PREFIXES):
+        reason = "mqlog reads store files, not brokers; give the store path"
+        return InvalidOptionError(key, text, reason)
+    if key in refused:
+        name, reason = refused[key]
+        return InvalidOptionError(name, text, reason)
+    names = ["path", *(option.name for option in declarations.values())]
+    close = grammar.nearest(key, names)
+    advice = f"did you mean {close}?" if close else f"the options are {', '.join(names)}"
+    return InvalidOptionError(key, text, f"unknown option; {advice}")

@@ -1,0 +1,318 @@
+"""Options: each declared once, parsed once on the driver; nobody else sees a string map.
+
+A field of ReadOptions is an option, and so is an entry of WRITE_OPTIONS, whose keys are the
+fields of mqstore.write's WriteSettings. An ``Option`` carries the name as the user's guide
+spells it, the parser, the default as text (parsed like any other) and which tables it is for.
+Spark hands keys over in lower case, so case is not significant.
+
+Reference: org.apache.spark.sql.kafka010.KafkaSourceProvider#validateBatchOptions for what is
+refused together.
+"""
+
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Final
+
+from mqstore import grammar, store_paths
+from mqstore.errors import InvalidOptionError
+from mqstore.write.job import WriteSettings
+from pyspark_mqlog.option import Option, declared, named_paths, own_options, parse, refusals
+
+TABLES: Final = ("messages", "backlog", "queues", "topics", "offsets")
+LATER_TABLES: Final = ("tags", "commits", "files", "verify")
+BACKLOG: Final = frozenset({"backlog"})
+ANY_TABLE: Final = frozenset(TABLES)
+MAX_BATCH_ROWS: Final = 1_000_000
+MAX_BATCH_BYTES: Final = 1 << 30  # A column of a batch must stay below 2 GiB.
+MAX_PARTITIONS: Final = 100_000
+MAX_QUEUES: Final = 65_536
+
+_STREAM_OPTIONS: Final = (
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxBytesPerTrigger",
+    "maxTriggerDelay",
+    "commitGroup",
+)
+_LATER_WRITE_OPTIONS: Final = (
+    "txnAppId",
+    "txnVersion",
+    "allowNoLease",
+    "recoverUnclean",
+    "interlock",
+)
+_MISSING_WRITE_PATH: Final = (
+    "a write needs the path of one store: "
+    'df.write.format("mqlog").mode("append").option("topic", "…").save("/data/broker-a/store")'
+)
+
+
+def _text(_name: str, text: str) -> str:
+    return text
+
+
+def _regex(name: str, text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise InvalidOptionError(name, text, f"is no regular expression: {error}") from None
+    return text
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _timestamp(name: str, text: str) -> int:
+    return grammar.timestamp(name, text, now_ms=_now_ms())
+
+
+def _timestamps(name: str, text: str) -> dict[grammar.QueueKey, int]:
+    return grammar.timestamps(name, text, now_ms=_now_ms())
+
+
+def _one_of(*words: str) -> Callable[[str, str], str]:
+    return partial(grammar.choice, words=words)
+
+
+def _table(name: str, text: str) -> str:
+    if text.strip().lower() in LATER_TABLES:
+        raise InvalidOptionError(name, text, f"not supported yet; there are {', '.join(TABLES)}")
+    return grammar.choice(name, text, TABLES)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRange:
+    """Where queues start or end: the last ``last_count``, a word, or a position each.
+
+    ``word`` is grammar.EARLIEST or grammar.LATEST and holds for queues that ``each`` does not
+    name, unless ``last_count`` is set.
+    """
+
+    word: int
+    last_count: int | None = None
+    each: Mapping[grammar.QueueKey, int] | None = None
+
+
+def _starting_offsets(name: str, text: str) -> QueueRange:
+    found = _queue_range(name, text, grammar.EARLIEST)
+    if grammar.LATEST in (found.word, *(found.each or {}).values()):
+        raise InvalidOptionError(
+            name,
+            text,
+            "a batch read cannot start at latest, there is nothing after it: say earliest, -N "
+            "for the last N of each queue, or queue offsets",
+        )
+    return found
+
+
+def _ending_offsets(name: str, text: str) -> QueueRange:
+    found = _queue_range(name, text, grammar.LATEST)
+    if grammar.EARLIEST in (found.word, *(found.each or {}).values()):
+        raise InvalidOptionError(
+            name, text, "a read cannot end at earliest, there is nothing before it: say latest"
+        )
+    return found
+
+
+def _queue_range(name: str, text: str, otherwise: int) -> QueueRange:
+    stripped = text.strip().lower()
+    words = {"earliest": grammar.EARLIEST, "latest": grammar.LATEST}
+    if stripped in words:
+        return QueueRange(words[stripped])
+    if re.fullmatch(r"-[1-9][0-9]{0,17}", stripped):
+        return QueueRange(otherwise, last_count=-int(stripped))
+    if not stripped.startswith("{"):
+        raise InvalidOptionError(
+            name,
+            text,
+            "must be earliest, latest, -N for the last N of each queue, or JSON such as "
+            '{"TopicA":{"0":23,"1":-2}} (-2 earliest, -1 latest)',
+        )
+    return QueueRange(otherwise, each=grammar.positions(name, text))
+
+
+def _on_invalid(name: str, text: str) -> str:
+    if text.lower().startswith("side:") and text[5:].strip():
+        return f"side:{text[5:].strip()}"
+    if text.strip().lower() not in {"fail", "skip"}:
+        raise InvalidOptionError(name, text, "must be fail, skip or side:PATH")
+    return text.strip().lower()
+
+
+_count_int = partial(grammar.count, high=2**31 - 1)
+_batch_bytes = partial(grammar.size, low=1024, high=MAX_BATCH_BYTES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """The options of a batch read.
+
+    ``paths`` are as typed, without ``#table``; ``given`` names those that the user set.
+    """
+
+    paths: tuple[str, ...]
+    given: frozenset[str]
+    broker_names: Annotated[
+        tuple[str, ...] | None, Option("brokerName", grammar.names, tables=ANY_TABLE)
+    ]
+    table: Annotated[str, Option("table", _table, "messages", tables=ANY_TABLE)]
+    subscribe: Annotated[
+        tuple[str, ...] | None, Option("subscribe", grammar.names, tables=ANY_TABLE)
+    ]
+    subscribe_pattern: Annotated[str | None, Option("subscribePattern", _regex, tables=ANY_TABLE)]
+    assign: Annotated[
+        Mapping[str, tuple[int, ...]] | None, Option("assign", grammar.queues, tables=ANY_TABLE)
+    ]
+    commit_log: Annotated[
+        tuple[str, ...] | None, Option("storePathCommitLog", grammar.names, tables=ANY_TABLE)
+    ]
+    include_system_topics: Annotated[
+        bool, Option("includeSystemTopics", grammar.boolean, "false", tables=ANY_TABLE)
+    ]
+    columns: Annotated[str, Option("columns", _text, "standard", tables=ANY_TABLE)]
+    starting_offsets: Annotated[
+        QueueRange, Option("startingOffsets", _starting_offsets, "earliest")
+    ]
+    ending_offsets: Annotated[QueueRange, Option("endingOffsets", _ending_offsets, "latest")]
+    starting_timestamp: Annotated[int | None, Option("startingTimestamp", _timestamp)]
+    ending_timestamp: Annotated[int | None, Option("endingTimestamp", _timestamp)]
+    starting_by_timestamp: Annotated[
+        Mapping[grammar.QueueKey, int] | None, Option("startingOffsetsByTimestamp", _timestamps)
+    ]
+    ending_by_timestamp: Annotated[
+        Mapping[grammar.QueueKey, int] | None, Option("endingOffsetsByTimestamp", _timestamps)
+    ]
+    strategy: Annotated[
+        str, Option("startingOffsetsByTimestampStrategy", _one_of("error", "latest"), "error")
+    ]
+    starting_group: Annotated[str | None, Option("startingGroup", _text)]
+    tags: Annotated[str, Option("tags", _text, "*", alias="subExpression")]
+    keys: Annotated[tuple[str, ...] | None, Option("keys", grammar.names)]
+    msg_ids: Annotated[tuple[str, ...] | None, Option("msgIds", grammar.names)]
+    fail_on_data_loss: Annotated[bool, Option("failOnDataLoss", grammar.boolean, "true")]
+    on_corrupt: Annotated[str, Option("onCorrupt", _one_of("fail", "skip", "rescue"), "fail")]
+    verify_crc: Annotated[bool, Option("verifyCrc", grammar.boolean, "true")]
+    decompress: Annotated[bool, Option("decompress", grammar.boolean, "true")]
+    max_decompressed_bytes: Annotated[int, Option("maxDecompressedBytes", _batch_bytes, "64m")]
+    read_mode: Annotated[str, Option("readMode", _one_of("mmap", "pread"), "pread")]
+    min_partitions: Annotated[
+        int | None, Option("minPartitions", partial(grammar.count, high=MAX_PARTITIONS))
+    ]
+    max_records_per_partition: Annotated[
+        int | None, Option("maxRecordsPerPartition", grammar.count)
+    ]
+    max_bytes_per_partition: Annotated[int, Option("maxBytesPerPartition", grammar.size, "128m")]
+    batch_rows: Annotated[
+        int, Option("batchRows", partial(grammar.count, high=MAX_BATCH_ROWS), "50000")
+    ]
+    batch_bytes: Annotated[int, Option("batchBytes", _batch_bytes, "4m")]
+    groups: Annotated[str | None, Option("groups", _text, tables=BACKLOG)]
+    subscriptions: Annotated[
+        Mapping[str, Mapping[str, str]],
+        Option("subscriptions", grammar.expressions, "{}", tables=BACKLOG),
+    ]
+    lag_mode: Annotated[
+        str, Option("lagMode", _one_of("exact", "hash", "offset"), "exact", tables=BACKLOG)
+    ]
+    by_tag: Annotated[bool, Option("byTag", grammar.boolean, "false", tables=BACKLOG)]
+
+
+READ_OPTIONS: Final = declared(ReadOptions)
+WRITE_OPTIONS: Final[dict[str, Option]] = {
+    "topic": Option("topic", _text),
+    "create_store": Option("createStore", grammar.boolean, "false"),
+    "mapped_file_size_commit_log": Option("mappedFileSizeCommitLog", grammar.size),
+    "mapped_file_size_consume_queue": Option("mappedFileSizeConsumeQueue", grammar.size),
+    "max_hash_slot_num": Option("maxHashSlotNum", _count_int),
+    "max_index_num": Option("maxIndexNum", _count_int),
+    "create_topic": Option("createTopic", grammar.boolean, "true"),
+    "queue_nums": Option("queueNums", partial(grammar.count, high=MAX_QUEUES), "4"),
+    "partitioner": Option("partitioner", _one_of("roundrobin", "hash", "single"), "roundrobin"),
+    "batch_max_bytes": Option(
+        "batchMaxBytes", partial(grammar.size, high=4 * 1024 * 1024), "1000000"
+    ),
+    "batch_max_messages": Option("batchMaxMessages", _count_int),
+    "batch_builder": Option("batchBuilder", _one_of("default", "keyBased"), "default"),
+    "max_message_size": Option("maxMessageSize", partial(grammar.size, high=2**31 - 1), "4m"),
+    "on_invalid": Option("onInvalid", _on_invalid, "fail"),
+    "compression": Option("compression", _one_of("none", "zlib", "lz4", "zstd"), "none"),
+    "compress_over": Option("compressOver", grammar.size, "4k"),
+    "timestamps": Option("timestamps", _one_of("now", "preserve"), "now"),
+    "uniq_key": Option("uniqKey", _one_of("deterministic", "random", "none"), "deterministic"),
+    "born_host": Option("bornHost", _text),
+    "store_host": Option("storeHost", _text),
+    "producer_group": Option("producerGroup", _text, "mqlog"),
+    "build_index": Option("buildIndex", grammar.boolean, "true"),
+    "fsync": Option("fsync", _one_of("commit", "none"), "commit"),
+    "lock_timeout_ms": Option("lockTimeout", grammar.duration, "0s"),
+    "allow_system_topics": Option("allowSystemTopics", grammar.boolean, "false"),
+    "staging_dir": Option("stagingDir", _text),
+}
+
+
+_REFUSED_IN_READ: Final = (
+    refusals(_STREAM_OPTIONS, "is for streaming reads, which mqlog does not support yet; remove it")
+    | refusals(_LATER_WRITE_OPTIONS, "is an option of writes")
+    | refusals((o.name for o in WRITE_OPTIONS.values()), "is an option of writes")
+    | refusals(["topic"], "is an option of writes; in a read say subscribe")
+)
+_REFUSED_IN_WRITE: Final = (
+    refusals(_STREAM_OPTIONS, "is an option of streaming reads")
+    | refusals(_LATER_WRITE_OPTIONS, "is not supported yet; remove it")
+    | refusals((o.name for o in READ_OPTIONS.values()), "is an option of reads")
+    | refusals(["subscribe"], "is an option of reads; in a write say topic")
+)
+
+
+def parse_read(options: Mapping[str, str]) -> ReadOptions:
+    """Return the options of a batch read; raises InvalidOptionError, touches no store."""
+    own = own_options(options)
+    paths, suffix = named_paths(own)
+    if suffix is not None:
+        if own.get("table", suffix).strip().lower() != suffix.lower():
+            raise InvalidOptionError("table", own["table"], f"the path says #{suffix}")
+        own["table"] = suffix
+    values, given = parse(own, READ_OPTIONS, _REFUSED_IN_READ)
+    found = ReadOptions(paths=paths, given=given, **values)
+    _check_together(found)
+    return found
+
+
+def parse_write(options: Mapping[str, str]) -> WriteSettings:
+    """Return the settings of a batch write; raises InvalidOptionError, touches no store."""
+    own = own_options(options)
+    root = _write_root(own)
+    values, _ = parse(own, WRITE_OPTIONS, _REFUSED_IN_WRITE)
+    return WriteSettings(root=root, **values)
+
+
+def _check_together(options: ReadOptions) -> None:
+    """Refuse options that contradict each other, or are for another table."""
+    for option in READ_OPTIONS.values():
+        if option.name in options.given and options.table not in option.tables:
+            raise InvalidOptionError(
+                option.name, "set", f"is for table={'|'.join(option.tables)}, not {options.table}"
+            )
+    _only_one(options, "subscribe", "subscribePattern", "assign")
+    for other in ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp"):
+        _only_one(options, "startingGroup", other)
+
+
+def _only_one(options: ReadOptions, *names: str) -> None:
+    given = [name for name in names if name in options.given]
+    if len(given) > 1:
+        raise InvalidOptionError(given[0], "set", f"cannot stand with {', '.join(given[1:])}")
+
+
+def _write_root(own: Mapping[str, str]) -> str:
+    """Return the one directory that a write goes to."""
+    paths, table = named_paths(own)
+    if table is not None:
+        raise InvalidOptionError("path", own["path"], "tables are read; write to the store's path")
+    if len(paths) != 1:
+        raise InvalidOptionError("path", ", ".join(paths), _MISSING_WRITE_PATH)
+    return store_paths.expand(paths)[0]

@@ -1,0 +1,60 @@
+"""Stores named by a person: paths, ``file:`` URIs, globs, and the table after ``#``.
+
+/data/broker-a/store         one store
+file:/data/broker-a/store    the same, as Spark's catalog writes it
+/data/brokers/*/store        every directory that matches, sorted
+/data/broker-a/store#backlog one of its tables
+"""
+
+import glob
+import os
+import re
+from collections.abc import Iterable
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from mqstore.errors import InvalidOptionError, StoreNotFoundError
+
+_TABLE: Final = re.compile(r"(.+)#([A-Za-z_]+)/?")
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
+
+
+def split_table(path: str) -> tuple[str, str | None]:
+    """Return the path and the table that ``path#table`` names, or the path and None."""
+    match = _TABLE.fullmatch(path)
+    return (match[1], match[2]) if match else (path, None)
+
+
+def expand(paths: Iterable[str]) -> tuple[str, ...]:
+    """Return the absolute directories that ``paths`` name, those of a glob in sorted order.
+
+    A path without ``*``, ``?`` or ``[``, or that exists as it is written, stands for itself
+    and need not exist. Raises StoreNotFoundError for a glob that matches no directory,
+    InvalidOptionError for a URI that is no ``file:``.
+    """
+    found: list[str] = []
+    for path in paths:
+        local = _local(path)
+        if glob.has_magic(local) and not os.path.lexists(local):
+            matches = sorted(m for m in glob.glob(local) if os.path.isdir(m))  # noqa: PTH112, PTH207
+            if not matches:
+                raise StoreNotFoundError(local, "the glob matches no directory")
+            found.extend(matches)
+        else:
+            found.append(local)
+    # Tasks of a cluster run in another directory than the driver, so roots are absolute.
+    return tuple(os.path.abspath(root) for root in found)  # noqa: PTH100 - keeps links as named
+
+
+def _local(path: str) -> str:
+    scheme = _SCHEME.match(path)
+    if scheme is None:
+        return path
+    if scheme[1].lower() != "file":
+        raise InvalidOptionError(
+            "path", path, "mqlog reads directories, local or mounted: give one's path"
+        )
+    parts = urlsplit(path.replace("#", "%23").replace("?", "%3F"))
+    if parts.netloc not in {"", "localhost"}:
+        raise InvalidOptionError("path", path, "a file: URI with a host: write file:/path")
+    return unquote(parts.path)

@@ -1,0 +1,205 @@
+"""Every option: what is accepted, what is refused, and in which words. No Spark session."""
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from mqstore.errors import InvalidOptionError, StoreNotFoundError
+from mqstore.grammar import EARLIEST, LATEST
+from mqstore.write.job import WriteSettings
+from pyspark_mqlog.options import (
+    READ_OPTIONS,
+    WRITE_OPTIONS,
+    QueueRange,
+    parse_read,
+    parse_write,
+)
+
+PATH = {"path": "/data/broker-a/store"}
+
+
+def test_a_read_without_options_takes_every_default() -> None:
+    options = parse_read(PATH)
+    assert options.paths == ("/data/broker-a/store",)
+    assert options.given == frozenset()
+    assert (options.table, options.columns, options.tags) == ("messages", "standard", "*")
+    assert options.starting_offsets == QueueRange(EARLIEST)
+    assert options.ending_offsets == QueueRange(LATEST)
+    assert options.max_bytes_per_partition == 128 * 2**20
+    assert options.fail_on_data_loss
+
+
+def test_a_write_without_options_takes_the_defaults_of_the_write_room() -> None:
+    assert parse_write(PATH) == WriteSettings(root="/data/broker-a/store")
+
+
+def test_every_write_setting_is_an_option() -> None:
+    assert list(WRITE_OPTIONS) == [f.name for f in fields(WriteSettings) if f.name != "root"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "field", "value"),
+    [
+        ("subscribe", "A,B", "subscribe", ("A", "B")),
+        ("SUBSCRIBE", '["A"]', "subscribe", ("A",)),
+        ("subscribePattern", "order.*", "subscribe_pattern", "order.*"),
+        ("assign", '{"T":[0,1]}', "assign", {"T": (0, 1)}),
+        ("subExpression", "A || B", "tags", "A || B"),
+        ("tags", "A", "tags", "A"),
+        ("brokerName", "broker-a", "broker_names", ("broker-a",)),
+        ("brokerName", '["a","b"]', "broker_names", ("a", "b")),
+        ("startingOffsets", "Earliest", "starting_offsets", QueueRange(EARLIEST)),
+        ("startingOffsets", "-10", "starting_offsets", QueueRange(EARLIEST, last_count=10)),
+        (
+            "startingOffsets",
+            '{"T":{"0":5}}',
+            "starting_offsets",
+            QueueRange(EARLIEST, each={("T", None, 0): 5}),
+        ),
+        (
+            "endingOffsets",
+            '{"T":{"b":{"0":-1}}}',
+            "ending_offsets",
+            QueueRange(LATEST, each={("T", "b", 0): LATEST}),
+        ),
+        ("startingTimestamp", "1970-01-01T00:00:01Z", "starting_timestamp", 1000),
+        ("keys", "k1,k2", "keys", ("k1", "k2")),
+        ("failOnDataLoss", "false", "fail_on_data_loss", False),
+        ("batchBytes", "1m", "batch_bytes", 2**20),
+        ("minPartitions", "8", "min_partitions", 8),
+        ("table", "QUEUES", "table", "queues"),
+    ],
+)
+def test_a_read_option_is_parsed(name: str, text: str, field: str, value: object) -> None:
+    assert getattr(parse_read({**PATH, name: text}), field) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("subscibe", "A", "unknown option; did you mean subscribe?"),
+        ("zzz", "A", "unknown option; the options are path, brokerName, table"),
+        ("nameServer", "localhost:9876", "mqlog reads store files, not brokers; give the store p"),
+        ("kafka.bootstrap.servers", "b:9092", "mqlog reads store files, not brokers"),
+        ("service.url", "pulsar://b", "mqlog reads store files, not brokers"),
+        ("topic", "A", "option topic='A': is an option of writes; in a read say subscribe"),
+        ("txnAppId", "a", "option txnAppId='a': is an option of writes"),
+        ("maxOffsetsPerTrigger", "5", "option maxOffsetsPerTrigger='5': is for streaming reads"),
+        ("commitGroup", "g", "is for streaming reads, which mqlog does not support yet"),
+        ("table", "tags", "not supported yet; there are messages, backlog, queues, topics"),
+        ("table", "queue", "did you mean queues?"),
+        ("startingOffsets", "latest", "a batch read cannot start at latest"),
+        ("startingOffsets", '{"T":{"0":-1}}', "a batch read cannot start at latest"),
+        ("endingOffsets", "earliest", "a read cannot end at earliest"),
+        ("endingOffsets", '{"T":{"0":"earliest"}}', "a read cannot end at earliest"),
+        ("startingOffsets", "23", "must be earliest, latest, -N for the last N of each queue"),
+        ("startingOffsets", '{"T":', "is not JSON"),
+        ("startingTimestamp", "2026-01-01T00:00:00", "has no time zone"),
+        ("subscribePattern", "(", "is no regular expression"),
+        ("onCorrupt", "ignore", "must be one of fail, skip, rescue"),
+        ("verifyCrc", "yes", "must be true or false"),
+        ("batchBytes", "10g", "must be a size such as"),
+        ("minPartitions", "0", "must be a whole number from 1"),
+        ("groups", "g", "is for table=backlog, not messages"),
+    ],
+)
+def test_a_read_option_is_refused_in_words_that_help(name: str, text: str, told: str) -> None:
+    with pytest.raises(InvalidOptionError) as caught:
+        parse_read({**PATH, name: text})
+    assert str(caught.value).startswith("[MQLOG_INVALID_OPTION] option ")
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"subscribe": "A", "assign": '{"A":[0]}'}, "subscribe='set': cannot stand with assign"),
+        ({"subscribe": "A", "subscribePattern": "A"}, "cannot stand with subscribePattern"),
+        ({"tags": "A", "subExpression": "B"}, "cannot stand with subExpression"),
+        ({"startingGroup": "g", "startingOffsets": "-1"}, "cannot stand with startingOffsets"),
+        ({"table": "topics", "path": "/s#queues"}, "the path says #queues"),
+        ({"table": "queues", "startingOffsets": "-1"}, "is for table=messages, not queues"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(options: dict[str, str], told: str) -> None:
+    with pytest.raises(InvalidOptionError) as caught:
+        parse_read({**PATH, **options})
+    assert told in str(caught.value)
+
+
+def test_the_keys_that_spark_adds_are_allowed() -> None:
+    added = {"checkpointLocation": "/c", "queryName": "q"}
+    assert parse_read({"paths": '["/a","/b c"]', **added}).paths == ("/a", "/b c")
+    assert parse_write({**PATH, **added}).root == "/data/broker-a/store"
+
+
+def test_what_create_table_adds_is_no_option_of_ours() -> None:
+    added = {"provider": "mqlog", "owner": "me", "location": "file:/p", "comment": "a table"}
+    assert parse_read(added).paths == ()
+    options = parse_read({**added, "columns": "minimal", "option.columns": "minimal"})
+    assert options.columns == "minimal"
+    with pytest.raises(InvalidOptionError, match="did you mean columns"):
+        parse_read({**added, "colums": "minimal", "option.colums": "minimal"})
+
+
+def test_the_table_may_be_named_after_the_path() -> None:
+    options = parse_read({"path": "/data/broker-a/store#backlog"})
+    assert (options.paths, options.table) == (("/data/broker-a/store",), "backlog")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "field", "value"),
+    [
+        ("topic", "orders", "topic", "orders"),
+        ("createStore", "true", "create_store", True),
+        ("partitioner", "HASH", "partitioner", "hash"),
+        ("batchMaxBytes", "64k", "batch_max_bytes", 65536),
+        ("onInvalid", "side:/tmp/Bad", "on_invalid", "side:/tmp/Bad"),
+        ("lockTimeout", "10s", "lock_timeout_ms", 10_000),
+        ("batchBuilder", "keybased", "batch_builder", "keyBased"),
+    ],
+)
+def test_a_write_option_is_parsed(name: str, text: str, field: str, value: object) -> None:
+    assert getattr(parse_write({**PATH, name: text}), field) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("topik", "A", "did you mean topic?"),
+        ("subscribe", "A", "option subscribe='A': is an option of reads; in a write say topic"),
+        ("tags", "A", "is an option of reads"),
+        ("maxOffsetsPerTrigger", "1", "is an option of streaming reads"),
+        ("txnAppId", "a", "option txnAppId='a': is not supported yet; remove it"),
+        ("txnVersion", "1", "is not supported yet"),
+        ("allowNoLease", "true", "is not supported yet"),
+        ("recoverUnclean", "true", "is not supported yet"),
+        ("interlock", "true", "is not supported yet"),
+        ("namesrvAddr", "h:9876", "mqlog reads store files, not brokers"),
+        ("batchMaxBytes", "5m", "from 1 to 4194304 bytes"),
+        ("onInvalid", "side:", "must be fail, skip or side:PATH"),
+        ("path", "/a#queues", "tables are read; write to the store's path"),
+        ("path", "s3://b/store", "mqlog reads directories"),
+    ],
+)
+def test_a_write_option_is_refused_in_words_that_help(name: str, text: str, told: str) -> None:
+    with pytest.raises(InvalidOptionError) as caught:
+        parse_write({**PATH, name: text})
+    assert told in str(caught.value)
+
+
+def test_a_write_needs_one_path() -> None:
+    with pytest.raises(InvalidOptionError, match="a write needs the path of one store"):
+        parse_write({"topic": "A"})
+
+
+def test_a_glob_that_matches_nothing_is_no_store(tmp_path: Path) -> None:
+    with pytest.raises(StoreNotFoundError, match="the glob matches no directory"):
+        parse_write({"path": f"{tmp_path}/*"})
+
+
+def test_every_option_has_one_name_and_a_default_that_parses() -> None:
+    for declared in (READ_OPTIONS, WRITE_OPTIONS):
+        names = [name.lower() for o in declared.values() for name in (o.name, o.alias) if name]
+        assert len(set(names)) == len(names)

@@ -1,0 +1,59 @@
+"""Paths that a person types, and the directories that they mean."""
+
+from pathlib import Path
+
+import pytest
+
+from mqstore.errors import InvalidOptionError, StoreNotFoundError
+from mqstore.store_paths import expand, split_table
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/data/store", ("/data/store", None)),
+        ("/data/store#backlog", ("/data/store", "backlog")),
+        ("/data/a#b/store", ("/data/a#b/store", None)),
+        ("/data/store#1", ("/data/store#1", None)),
+    ],
+)
+def test_the_table_is_the_word_after_the_last_hash(
+    path: str, expected: tuple[str, str | None]
+) -> None:
+    assert split_table(path) == expected
+
+
+@pytest.mark.parametrize(
+    "path", ["/a b/store", "file:/a%20b/store", "file:///a b/store", "file://localhost/a%20b/store"]
+)
+def test_a_file_uri_is_its_path(path: str) -> None:
+    assert expand([path]) == ("/a b/store",)
+
+
+@pytest.mark.parametrize("path", ["hdfs://n/store", "s3a://b/store", "dbfs:/store", "file://h/s"])
+def test_any_other_uri_is_refused(path: str) -> None:
+    with pytest.raises(InvalidOptionError, match="option path="):
+        expand([path])
+
+
+def test_a_glob_is_its_directories_sorted(tmp_path: Path) -> None:
+    for name in ("b/store", "a/store", "c"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "c" / "store").write_bytes(b"no directory")
+    assert expand([f"{tmp_path}/*/store"]) == (f"{tmp_path}/a/store", f"{tmp_path}/b/store")
+
+
+def test_a_directory_named_like_a_glob_is_itself(tmp_path: Path) -> None:
+    (tmp_path / "[a]").mkdir()
+    (tmp_path / "a").mkdir()
+    assert expand([f"{tmp_path}/[a]"]) == (f"{tmp_path}/[a]",)
+
+
+def test_a_glob_without_a_match_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(StoreNotFoundError, match=r"MQLOG_STORE_NOT_FOUND.*matches no directory"):
+        expand([f"{tmp_path}/*/store"])
+
+
+def test_a_relative_path_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert expand(["store"]) == (f"{tmp_path}/store",)

@@ -1,0 +1,76 @@
+"""Names: which are files, queues and topics, and which can never reach a path."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import strategies
+from mqstore.format import names
+
+
+@given(start=st.integers(0, 2**63 - 1))
+def test_a_mapped_file_name_tells_its_start(start: int) -> None:
+    name = names.mapped_file_name(start)
+    assert len(name) == 20
+    assert names.parse_mapped_file_name(name) == start
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "0", "0" * 19, "0" * 21, "-" + "0" * 19, "9" * 20, "0" * 19 + "x", "0" * 19 + "٣",
+     "+" * 20, "0" * 20 + "\n", ".tmp"],
+)  # fmt: skip
+def test_what_no_broker_writes_is_no_mapped_file(name: str) -> None:
+    assert names.parse_mapped_file_name(name) is None
+
+
+@pytest.mark.parametrize(("name", "queue_id"), [("0", 0), ("17", 17), ("65535", 65535)])
+def test_a_directory_of_digits_is_a_queue(name: str, queue_id: int) -> None:
+    assert names.parse_queue_id(name) == queue_id
+
+
+@pytest.mark.parametrize("name", ["", "-1", "01", "65536", "1e3", "٣", "0 ", "9" * 5000, "0\n"])
+def test_what_is_no_queue_id_is_none(name: str) -> None:
+    assert names.parse_queue_id(name) is None
+
+
+@pytest.mark.parametrize("topic", [*strategies.TOPICS, strategies.LONG_RETRY_TOPIC])
+def test_every_topic_a_broker_can_hold_is_a_topic(topic: str) -> None:
+    assert names.is_topic(topic)
+
+
+@pytest.mark.parametrize(
+    "topic",
+    ["", ".", "..", "a/b", "../x", "a\0b", "a b", "a.b", "T\n", "标签", "x" * 128, "%" + "r" * 255],
+)
+def test_what_could_leave_the_store_is_no_topic(topic: str) -> None:
+    assert not names.is_topic(topic)
+    assert not names.is_writable_topic(topic)
+
+
+@given(text=st.text(max_size=40))
+def test_a_topic_is_always_one_harmless_path_component(text: str) -> None:
+    if names.is_topic(text):
+        assert not set(text) & set("/\0.")
+
+
+@pytest.mark.parametrize(
+    "topic",
+    ["TBW102", "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRACE_TOPIC",
+     "rmq_sys_wheel_timer", "%RETRY%g", "%DLQ%g", "TRANS_CHECK_MAX_TIME_TOPIC", "SELF_TEST_TOPIC",
+     "OFFSET_MOVED_EVENT", "BenchmarkTest", "CHECKPOINT_TOPIC", "%LMQ%x"],
+)  # fmt: skip
+def test_the_brokers_own_topics_are_system_topics(topic: str) -> None:
+    assert names.is_system_topic(topic)
+
+
+@pytest.mark.parametrize("topic", ["T", "orders", "RMQ", "retry", "DLQ_of_mine"])
+def test_a_users_topic_is_none_of_the_brokers(topic: str) -> None:
+    assert not names.is_system_topic(topic)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_index"), [("20261121030730218", True), ("2026112103073021", False), ("x", False)]
+)
+def test_an_index_file_is_named_by_its_time(name: str, is_index: bool) -> None:
+    assert names.is_index_file_name(name) is is_index

@@ -1,0 +1,88 @@
+"""What to report: which groups, what they subscribe to, how their lag is counted."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from mqstore.errors import InvalidOptionError
+from mqstore.format.names import RETRY_PREFIX
+from mqstore.read.tags import SUB_ALL, parse_tags
+
+EXACT: Final = "exact"
+HASH: Final = "hash"
+OFFSET: Final = "offset"
+LAG_MODES: Final = (EXACT, HASH, OFFSET)
+ANY_TOPIC: Final = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class BacklogRequest:
+    """What to report. Raises InvalidOptionError for a value that is not accepted.
+
+    groups: a comma list, or ``/regex/`` on the whole name; None for all.
+    subscriptions: group → topic → tag expression. The topic ``*`` stands for all topics of the
+    group that are not named, but its retry topic, which consumers take whole.
+    lag_mode: how lagMatching is counted. ``exact``: by ConsumeQueue hash, then by the tag
+    itself; ``hash``: by the hash only, as the broker's metrics do; ``offset``: tags ignored.
+    by_tag: one row for each tag among the unconsumed messages of a queue, read from the
+    records whatever the lag_mode; one row with a null tag if there are none.
+    """
+
+    groups: str | None = None
+    subscriptions: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    lag_mode: str = EXACT
+    by_tag: bool = False
+
+    def __post_init__(self) -> None:
+        if self.lag_mode not in LAG_MODES:
+            raise InvalidOptionError("lagMode", self.lag_mode, f"accepted: {', '.join(LAG_MODES)}")
+        for expressions in self.subscriptions.values():
+            for expression in expressions.values():
+                parse_tags(expression, option="subscriptions")
+        group_test(self.groups)
+
+    def subscription(self, group: str, topic: str) -> str | None:
+        """Return the expression ``group`` takes ``topic`` with, or None if nobody said.
+
+        A retry topic is taken whole by the group it belongs to.
+        Reference: DefaultMQPushConsumerImpl#copySubscription.
+        """
+        expressions = self.subscriptions.get(group, {})
+        retry = topic.startswith(RETRY_PREFIX)
+        found = expressions.get(topic)
+        if found is None:
+            found = SUB_ALL if retry else expressions.get(ANY_TOPIC)
+        return found if found != "" else SUB_ALL
+
+
+def group_test(groups: str | None) -> Callable[[str], object]:
+    """Return the test of the option: a name of the list, or a match of the regex."""
+    pattern = group_pattern(groups)
+    if pattern:
+        return pattern.fullmatch
+    names = group_names(groups)
+    return lambda group: not names or group in names
+
+
+def group_pattern(groups: str | None) -> "re.Pattern[str] | None":
+    """Return the regex of ``/regex/``; None for names."""
+    text = (groups or "").strip()
+    if not text.startswith("/"):
+        return None
+    if len(text) < 3 or not text.endswith("/"):
+        raise InvalidOptionError("groups", text, "a regex stands between slashes: /order-.*/")
+    try:
+        return re.compile(text[1:-1])
+    except re.error as error:
+        raise InvalidOptionError("groups", text, f"no regular expression: {error}") from error
+
+
+def group_names(groups: str | None) -> set[str]:
+    """Return the names of a comma list; none stand for all groups."""
+    if groups is None:
+        return set()
+    names = {name.strip() for name in groups.split(",")} - {""}
+    if not names:
+        raise InvalidOptionError("groups", groups, "a comma list of names, or /regex/")
+    return names

@@ -1,0 +1,40 @@
+"""The columns of the backlog: name, Arrow type, meaning; and the words of ``status``."""
+
+from typing import Final
+
+import pyarrow as pa
+
+from mqstore.codec.schema import TIMESTAMP
+
+OK: Final = "OK"
+NEVER_COMMITTED: Final = "NEVER_COMMITTED"  # the group has no offset for this queue
+AHEAD: Final = "AHEAD"  # the offset lies beyond the queue's end: the store was replaced or cut
+EXPIRED: Final = "EXPIRED"  # messages were deleted before the group consumed them
+TOPIC_GONE: Final = "TOPIC_GONE"  # neither a ConsumeQueue nor an entry in topics.json
+
+# name, type, nullable, meaning. With byTag a row is one tag's: the columns that count
+# messages or bytes, and the first unconsumed one, are then of that tag only.
+COLUMNS: Final = (
+    ("brokerName", pa.string(), False, "name of the store's broker"),
+    ("group", pa.string(), False, "consumer group"),
+    ("topic", pa.string(), False, "topic"),
+    ("queueId", pa.int32(), False, "queue of the topic"),
+    ("tag", pa.string(), True, "with byTag: property TAGS of the messages; null for none"),
+    ("brokerOffset", pa.int64(), False, "queue offset of the next message to come"),
+    ("consumerOffset", pa.int64(), True, "next queue offset to consume; null: never committed"),
+    ("minOffset", pa.int64(), False, "queue offset of the first message held"),
+    ("diff", pa.int64(), False, "brokerOffset - max(consumerOffset, 0), as consumerProgress"),
+    ("lag", pa.int64(), False, "messages held and not consumed"),
+    ("expired", pa.int64(), False, "messages deleted before they were consumed"),
+    ("subscription", pa.string(), True, "the group's tag expression; null: not known"),
+    ("lagMatching", pa.int64(), False, "of lag, those that pass the expression"),
+    ("bytesBehind", pa.int64(), False, "bytes of the records of lag"),
+    ("bytesMatching", pa.int64(), False, "bytes of the records of lagMatching"),
+    ("firstUnconsumedStoreTimestamp", TIMESTAMP, True, "of the first message of lagMatching"),
+    ("lagMs", pa.int64(), True, "asOf - firstUnconsumedStoreTimestamp, at least 0"),
+    ("lastConsumedStoreTimestamp", TIMESTAMP, True, "of the message before consumerOffset"),
+    ("status", pa.string(), False, "OK, NEVER_COMMITTED, AHEAD, EXPIRED or TOPIC_GONE"),
+    ("asOf", TIMESTAMP, False, "when the offsets were read"),
+)
+
+SCHEMA: Final = pa.schema([pa.field(name, kind, nullable=null) for name, kind, null, _ in COLUMNS])

@@ -1,0 +1,106 @@
+"""Messages of one queue, counted by segment and key in one pass. Pure arithmetic.
+
+Many groups stand in one queue at different offsets. Their distinct starts cut the queue into
+segments; each unit is counted once, in its segment, under its key (a tag, a hash, or nothing).
+What lies behind a start is then the sum of its segment and all later ones.
+"""
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mqstore.read.units import Chunk, Ints
+
+NONE: Final = np.iinfo(np.int64).max
+
+
+class Tally:
+    """Counts, bytes and the first unit of each (segment, key): int64[segments, keys].
+
+    ``starts`` ascend and are distinct. Chunks are added in the order of the queue.
+    """
+
+    def __init__(self, starts: Ints) -> None:
+        self.starts = starts
+        rows = len(starts)
+        self.counts = np.zeros((rows, 0), np.int64)
+        self.bytes = np.zeros((rows, 0), np.int64)
+        self.first = np.full((rows, 0), NONE, np.int64)
+        self._places: dict[int, tuple[int, int]] = {}
+
+    def add(self, chunk: Chunk, keys: NDArray[np.intp], key_count: int) -> None:
+        """Count the units of ``chunk``; ``keys[i]`` in [0, key_count) is that of unit i."""
+        self._widen(key_count)
+        low = max(int(self.starts[0]), chunk.start) if len(self.starts) else chunk.end
+        if low >= chunk.end:
+            return
+        keys, sizes = keys[low - chunk.start :], chunk.sizes[low - chunk.start :]
+        segment = int(np.searchsorted(self.starts, low, side="right")) - 1
+        until = int(np.searchsorted(self.starts, chunk.end - 1, side="right"))
+        cells = keys
+        if until - segment > 1:
+            edges = np.concatenate(([low], self.starts[segment + 1 : until], [chunk.end]))
+            cells = np.repeat(np.arange(until - segment) * key_count, np.diff(edges)) + keys
+        # Only the cells that occur: with a tag a message, a dense table would be all zeros.
+        if (until - segment) * key_count > 4 * len(keys):
+            used, cells = np.unique(cells, return_inverse=True)
+        else:
+            used = np.arange((until - segment) * key_count)
+        rows, columns = used // key_count + segment, used % key_count
+        counts = np.bincount(cells, minlength=len(used))
+        self.counts[rows, columns] += counts
+        # Sums of floats are exact here: a chunk's bytes are far below 2**53.
+        weights = np.bincount(cells, weights=sizes, minlength=len(used))
+        self.bytes[rows, columns] += weights.astype(np.int64)
+        self._note_first(chunk, low, cells, (rows, columns), counts > 0)
+
+    def _note_first(
+        self,
+        chunk: Chunk,
+        low: int,
+        cells: NDArray[np.intp],
+        where: tuple[NDArray[np.intp], NDArray[np.intp]],
+        occurs: NDArray[np.bool_],
+    ) -> None:
+        new = np.flatnonzero(occurs & (self.first[where] == NONE))
+        if not len(new):
+            return
+        index = np.zeros(len(occurs), np.int64)
+        # Assigned from the last to the first, so that the first stands.
+        index[cells[::-1]] = np.arange(len(cells) - 1, -1, -1)
+        found = index[new] + low
+        self.first[where[0][new], where[1][new]] = found
+        self.note(chunk, found)
+
+    def note(self, chunk: Chunk, queue_offsets: Ints) -> None:
+        """Remember where the records of these queue offsets of ``chunk`` lie."""
+        rows = queue_offsets - chunk.start
+        places, sizes = chunk.physical_offsets[rows].tolist(), chunk.sizes[rows].tolist()
+        self._places.update(
+            zip(queue_offsets.tolist(), zip(places, sizes, strict=True), strict=True)
+        )
+
+    def noted(self) -> tuple[list[int], Ints, Ints]:
+        """Return queue offset, physical offset and size of every first and noted unit."""
+        pairs = np.array(list(self._places.values()), np.int64).reshape(-1, 2)
+        return list(self._places), pairs[:, 0], pairs[:, 1]
+
+    def accumulate(self) -> None:
+        """Turn each segment's row into what lies behind its start, up to the queue's end."""
+        for table, ufunc in (
+            (self.counts, np.add),
+            (self.bytes, np.add),
+            (self.first, np.minimum),
+        ):
+            table[::-1] = ufunc.accumulate(table[::-1], axis=0)
+
+    def _widen(self, key_count: int) -> None:
+        more = key_count - self.counts.shape[1]
+        if more > 0:
+            # By half as much again: a new tag in every chunk must not copy everything each time.
+            more = max(more, self.counts.shape[1] // 2)
+            pad = ((0, 0), (0, more))
+            self.counts = np.pad(self.counts, pad)
+            self.bytes = np.pad(self.bytes, pad)
+            self.first = np.pad(self.first, pad, constant_values=NONE)

@@ -1,0 +1,157 @@
+"""Store timestamps and tags of records, read without their bodies.
+
+Records that cannot be read (deleted, cut off, not where their unit says) have neither: what
+asks here counts messages, and a consumer would not get them either.
+
+Reference: DefaultMessageStore#getStoreTimeStamp; ExpressionMessageFilter.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from mqstore.codec.gather import Headers, sliding
+from mqstore.codec.properties import PropertyBlocks
+from mqstore.codec.slices import scatter
+from mqstore.files.commit_log import CommitLog
+from mqstore.format.message import (
+    HEADERS,
+    MAGIC_V1,
+    MAGIC_V2,
+    MAX_PROPERTIES_BYTES,
+    PROPERTIES_LENGTH,
+    TOPIC_LENGTH_V1,
+    TOPIC_LENGTH_V2,
+)
+from mqstore.format.properties import TAGS
+
+Ints: TypeAlias = NDArray[np.int64]
+Mask: TypeAlias = NDArray[np.bool_]
+
+NO_TIMESTAMP: Final = np.iinfo(np.int64).min
+# 0001-01-01 and 9999-12-31: outside, neither Python nor Spark can show a timestamp.
+_FIRST_MS: Final = -62_135_596_800_000
+_LAST_MS: Final = 253_402_300_799_999
+_HEAD_BYTES: Final = HEADERS[-1].itemsize
+_MAX_TAIL_BYTES: Final = 2 * (TOPIC_LENGTH_V2.itemsize + MAX_PROPERTIES_BYTES)
+_WHOLE_BYTES: Final = 4096  # up to a page, one read of all is cheaper than two of the ends
+_BATCH_BYTES: Final = 8 << 20
+
+
+def store_timestamps(log: CommitLog, physical_offsets: Ints, sizes: Ints) -> Ints:
+    """Return the storeTimestamp in ms of each record; NO_TIMESTAMP if it cannot be read."""
+    found = np.full(len(sizes), NO_TIMESTAMP, np.int64)
+    for rows in _batches(
+        log, physical_offsets, sizes, lambda size: np.full_like(size, _HEAD_BYTES)
+    ):
+        heads, valid = _heads(log, physical_offsets[rows], sizes[rows])
+        times = heads.field("store_timestamp_ms").astype(np.int64)
+        valid &= (times >= _FIRST_MS) & (times <= _LAST_MS)
+        found[rows[valid]] = times[valid]
+    return found
+
+
+def tags(log: CommitLog, physical_offsets: Ints, sizes: Ints) -> pa.StringArray:
+    """Return the TAGS property of each record; null if it has none or cannot be read.
+
+    At most 8 MiB are read at a time; of a record larger than a page the body is left out.
+    """
+    rows: list[Ints] = []
+    values: list[pa.Array] = []
+    small = sizes <= _WHOLE_BYTES
+    for which, read, cost in (
+        (small, _tags_of_whole, lambda size: size),
+        (~small, _tags_of_ends, lambda size: np.full_like(size, _HEAD_BYTES)),
+    ):
+        chosen = np.flatnonzero(which)
+        places, lengths = physical_offsets[chosen], sizes[chosen]
+        for batch in _batches(log, places, lengths, cost):
+            for part, column in read(log, places[batch], lengths[batch]):
+                rows.append(chosen[batch[part]])
+                values.append(column)
+    if not rows:
+        return pa.nulls(len(sizes), pa.string())
+    return scatter(pa.concat_arrays(values), np.concatenate(rows), len(sizes))
+
+
+def _tags_of_whole(log: CommitLog, places: Ints, sizes: Ints) -> Iterator[tuple[Ints, pa.Array]]:
+    gathered = log.gather(places, sizes)
+    headers = Headers(gathered.buffer, gathered.starts, sizes)
+    broken = list(headers.problems())
+    sound = np.delete(np.arange(len(sizes)), broken)
+    headers = headers.take(sound)
+    blocks = PropertyBlocks(headers.buffer, headers.properties_starts, headers.properties_lengths)
+    yield sound, blocks.column(TAGS)
+
+
+def _tags_of_ends(log: CommitLog, places: Ints, sizes: Ints) -> Iterator[tuple[Ints, pa.Array]]:
+    heads, valid = _heads(log, places, sizes)
+    skipped = heads.body_starts - heads.starts + heads.body_lengths
+    lengths = sizes - skipped
+    valid &= (lengths > 0) & (lengths <= _MAX_TAIL_BYTES)
+    wide = heads.magics == MAGIC_V2
+    chosen = np.flatnonzero(valid)
+    for batch in _cut(lengths[chosen]):
+        rows = chosen[batch]
+        gathered = log.gather(places[rows] + skipped[rows], lengths[rows])
+        starts, block_lengths, sound = _blocks(
+            gathered.buffer, gathered.starts, lengths[rows], wide[rows]
+        )
+        blocks = PropertyBlocks(gathered.buffer, starts[sound], block_lengths[sound])
+        yield rows[sound], blocks.column(TAGS)
+
+
+def _heads(log: CommitLog, places: Ints, sizes: Ints) -> tuple[Headers, Mask]:
+    """Return the headers of those records and which of them a record stands behind."""
+    lengths = np.minimum(sizes, _HEAD_BYTES)
+    gathered = log.gather(places, lengths)
+    heads = Headers(gathered.buffer, gathered.starts, lengths)
+    known = (heads.magics == MAGIC_V1) | (heads.magics == MAGIC_V2)
+    return heads, known & (heads.field("total_size") == sizes)
+
+
+def _blocks(
+    buffer: NDArray[np.uint8], tails: Ints, lengths: Ints, wide: Mask
+) -> tuple[Ints, Ints, Mask]:
+    """Return start and length of each tail's property block, and whether its lengths add up."""
+    topic = np.where(wide, _at(buffer, tails, TOPIC_LENGTH_V2), _at(buffer, tails, TOPIC_LENGTH_V1))
+    topic_starts = tails + np.where(wide, TOPIC_LENGTH_V2.itemsize, TOPIC_LENGTH_V1.itemsize)
+    places = topic_starts + topic
+    block_lengths = _at(buffer, places, PROPERTIES_LENGTH)
+    starts = places + PROPERTIES_LENGTH.itemsize
+    adds_up = (starts + block_lengths == tails + lengths) & (topic > 0) & (block_lengths >= 0)
+    return starts, block_lengths, adds_up
+
+
+def _at(buffer: NDArray[np.uint8], places: Ints, dtype: "np.dtype[Any]") -> Ints:
+    view = sliding(buffer, dtype)
+    if not len(view):
+        return np.zeros(len(places), np.int64)
+    # A broken length may point anywhere; it is read from the buffer's edge and refused later.
+    found: Ints = view[np.clip(places, 0, len(view) - 1)].astype(np.int64)
+    return found
+
+
+def _batches(
+    log: CommitLog, places: Ints, sizes: Ints, cost: Callable[[Ints], Ints]
+) -> Iterator[Ints]:
+    """Yield the rows of records that are held, in the order of the log, 8 MiB at a time."""
+    held = np.flatnonzero(log.holds(places, sizes))
+    ordered = held[np.argsort(places[held], kind="stable")]
+    for batch in _cut(cost(sizes[ordered])):
+        yield ordered[batch]
+
+
+def _cut(sizes: Ints) -> Iterator["slice"]:
+    """Yield consecutive slices of at most 8 MiB, or of one item that is larger."""
+    ends = np.cumsum(sizes)
+    begin = 0
+    while begin < len(sizes):
+        done = int(ends[begin - 1]) if begin else 0
+        stop = int(np.searchsorted(ends, done + _BATCH_BYTES, side="right"))
+        stop = max(stop, begin + 1)
+        yield slice(begin, stop)
+        begin = stop

@@ -1,0 +1,73 @@
+"""The units of a ConsumeQueue, a bounded chunk at a time, in the machine's byte order."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mqstore.errors import CorruptStoreError
+from mqstore.files.consume_queue import ConsumeQueue, Units
+from mqstore.format.consume_queue import UNIT
+from mqstore.format.message import HARD_RECORD_BYTES
+
+Ints: TypeAlias = NDArray[np.int64]
+
+CHUNK_UNITS: Final = (1 << 20) // UNIT.itemsize  # 1 MiB, whatever the queue's size
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """The units of queue offsets [start, start + n): int64[n] each, sizes in bytes.
+
+    A unit that no broker would follow (size or physical offset out of bounds) has size 0.
+    """
+
+    start: int
+    physical_offsets: Ints
+    sizes: Ints
+    tags_codes: Ints
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    @property
+    def end(self) -> int:
+        """The queue offset after the last unit."""
+        return self.start + len(self)
+
+
+def chunks(queue: ConsumeQueue, start: int, end: int) -> Iterator[Chunk]:
+    """Yield the units of queue offsets [start, end), about 1 MiB at a time.
+
+    As the broker does: where a file is missing, the next one goes on (ConsumeQueue#rollNextFile);
+    no consumer ever receives what lay between.
+    """
+    while start < end:
+        stop = min(end, start + CHUNK_UNITS)
+        units = _read(queue, start, stop)
+        if units is None:
+            edge = queue.next_file_start(start) or end
+            units = _read(queue, start, edge) if edge < stop else None
+            if units is None:
+                start = edge
+                continue
+        yield _chunk(start, units)
+        start += len(units)
+
+
+def _read(queue: ConsumeQueue, start: int, end: int) -> Units | None:
+    try:
+        return queue.read(start, end)
+    except (CorruptStoreError, FileNotFoundError):
+        return None
+
+
+def _chunk(start: int, units: Units) -> Chunk:
+    sizes = units["size"].astype(np.int64)
+    physical_offsets = units["physical_offset"].astype(np.int64)
+    valid = (sizes > 0) & (sizes <= HARD_RECORD_BYTES) & (physical_offsets >= 0)
+    if not valid.all():
+        sizes[~valid] = 0
+    return Chunk(start, physical_offsets, sizes, units["tags_code"].astype(np.int64))

@@ -6,6 +6,7 @@ Both cross from driver to tasks and back, so they are frozen values that pickle.
 from dataclasses import dataclass, field
 from typing import Final
 
+from mqstore.codec.encode import Hosts
 from mqstore.format.message import MAX_MESSAGE_SIZE
 
 PARTITIONERS: Final = ("roundrobin", "hash", "single")
@@ -71,16 +72,6 @@ class StoreSizes:
     consume_queue: int
     max_hash_slot_num: int
     max_index_num: int
-
-
-@dataclass(frozen=True, slots=True)
-class Hosts:
-    """bornHost and storeHost of every record of a job: address bytes (4 or 16) and port."""
-
-    born_ip: bytes
-    born_port: int
-    store_ip: bytes
-    store_port: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

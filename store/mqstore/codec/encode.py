@@ -1,0 +1,181 @@
+"""Columns to CommitLog records: one buffer of whole records and where each one starts.
+
+Offsets and store timestamps are left zero: see patch.py. The header of all records is one
+numpy structure; headers, bodies, topics and properties are then joined, record by record, in
+one pass over memory.
+
+Reference: org.apache.rocketmq.store.MessageExtEncoder#encode.
+"""
+
+import zlib
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from mqstore.format.message import (
+    CRC_MASK,
+    HEADERS,
+    HOST_VARIANT_SHIFT,
+    IP_V6_BYTES,
+    MAGIC_V1,
+    PROPERTIES_LENGTH,
+    TOPIC_LENGTH_V1,
+)
+from mqstore.format.sys_flag import BORN_HOST_V6, STORE_HOST_V6
+
+Int64s: TypeAlias = NDArray[np.int64]
+Int32s: TypeAlias = NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class Hosts:
+    """Address bytes (4 or 16) and port of the producer and of the broker."""
+
+    born_ip: bytes
+    born_port: int
+    store_ip: bytes
+    store_port: int
+
+    @property
+    def sys_flag(self) -> int:
+        """The bits of SYSFLAG that tell the two address families."""
+        born = BORN_HOST_V6 if len(self.born_ip) == IP_V6_BYTES else 0
+        store = STORE_HOST_V6 if len(self.store_ip) == IP_V6_BYTES else 0
+        return born | store
+
+    @property
+    def variant(self) -> int:
+        """Index into message.HEADERS."""
+        return self.sys_flag >> HOST_VARIANT_SHIFT
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """What a record is made of, one row each. All arrays have one length and no null.
+
+    ``topics`` are indices into ``topic_names``, each at most 127 bytes; ``sys_flags`` lack the
+    bits of the hosts; ``bodies`` are as they are to be stored; ``properties`` are whole blocks.
+    """
+
+    topic_names: tuple[str, ...]
+    topics: Int32s
+    queue_ids: Int32s
+    flags: Int32s
+    sys_flags: Int32s
+    born_timestamps_ms: Int64s
+    bodies: "pa.Array[Any]"
+    properties: "pa.Array[Any]"
+
+    def sizes(self, hosts: Hosts) -> Int64s:
+        """Return the bytes of each record."""
+        names = np.array([len(name.encode()) for name in self.topic_names], np.int64)
+        fixed = HEADERS[hosts.variant].itemsize + TOPIC_LENGTH_V1.itemsize
+        tails = binary_lengths(self.bodies) + binary_lengths(self.properties)
+        return tails + names[self.topics] + fixed + PROPERTIES_LENGTH.itemsize
+
+    def take(self, rows: NDArray[np.intp]) -> "Messages":
+        """Return the messages of those rows, in that order."""
+        chosen = pa.array(rows)
+        return Messages(
+            self.topic_names,
+            self.topics[rows],
+            self.queue_ids[rows],
+            self.flags[rows],
+            self.sys_flags[rows],
+            self.born_timestamps_ms[rows],
+            self.bodies.take(chosen),
+            self.properties.take(chosen),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """Record i is ``records[starts[i] : starts[i] + sizes[i]]``; they follow without a gap."""
+
+    records: NDArray[np.uint8]
+    starts: Int64s
+    sizes: Int64s
+
+
+def encode(messages: Messages, hosts: Hosts) -> Encoded:
+    """Return the records of ``messages``. Together they must stay under 2 GiB."""
+    count = len(messages.topics)
+    sizes = messages.sizes(hosts)
+    header = np.zeros(count, HEADERS[hosts.variant])
+    header["total_size"] = sizes
+    header["magic"] = MAGIC_V1
+    header["body_crc"] = body_crcs(messages.bodies)
+    header["queue_id"] = messages.queue_ids
+    header["flag"] = messages.flags
+    header["sys_flag"] = messages.sys_flags | hosts.sys_flag
+    header["born_timestamp_ms"] = messages.born_timestamps_ms
+    header["born_ip"] = np.void(hosts.born_ip)
+    header["born_port"] = hosts.born_port
+    header["store_ip"] = np.void(hosts.store_ip)
+    header["store_port"] = hosts.store_port
+    header["body_length"] = binary_lengths(messages.bodies)
+    property_lengths = binary_lengths(messages.properties).astype(PROPERTIES_LENGTH)
+    joined = pc.binary_join_element_wise(
+        _fixed_width(header),
+        messages.bodies,
+        _topics(messages),
+        _fixed_width(property_lengths),
+        messages.properties,
+        pa.scalar(b""),
+    )
+    data = joined.buffers()[2]
+    records = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
+    starts = np.cumsum(sizes) - sizes
+    return Encoded(records[: int(sizes.sum())], starts, sizes)
+
+
+def body_crcs(bodies: "pa.Array[Any]") -> Int64s:
+    """Return CRC-32 & 0x7FFFFFFF of each body: BODYCRC; 0 for an empty one, as zlib's is.
+
+    A loop over records: zlib needs 0.5 µs for 1 KiB, the loop a tenth of that.
+    """
+    if not len(bodies):
+        return np.zeros(0, np.int64)
+    _, positions, data = bodies.buffers()
+    if data is None:
+        return np.zeros(len(bodies), np.int64)
+    view = memoryview(data)
+    starts = np.frombuffer(positions, np.int32, len(bodies) + 1, bodies.offset * 4).tolist()
+    crc32 = zlib.crc32
+    spans = zip(starts[:-1], starts[1:], strict=True)
+    crcs = np.fromiter((crc32(view[a:b]) for a, b in spans), np.int64, len(bodies))
+    return crcs & CRC_MASK
+
+
+def binary_lengths(values: "pa.Array[Any]") -> Int64s:
+    """Return the bytes of each value of a binary array; 0 for null."""
+    lengths = pc.binary_length(values)
+    if lengths.null_count:
+        lengths = lengths.fill_null(0)
+    found: Int64s = lengths.to_numpy(zero_copy_only=False).astype(np.int64)
+    return found
+
+
+def _topics(messages: Messages) -> Any:
+    """Return each record's topic with its length byte before it."""
+    encoded = [name.encode() for name in messages.topic_names]
+    tails = [len(name).to_bytes(TOPIC_LENGTH_V1.itemsize, "big") + name for name in encoded]
+    if len(tails) == 1:
+        return pa.scalar(tails[0], pa.binary())
+    return pa.array(tails, pa.binary()).take(pa.array(messages.topics))
+
+
+def _fixed_width(values: NDArray[Any]) -> "pa.Array[Any]":
+    """Return an array of n items as a binary array of n equal lengths, without a copy."""
+    width = values.dtype.itemsize
+    positions = np.arange(0, width * (len(values) + 1), width, dtype=np.int32)
+    buffers = [None, pa.py_buffer(positions), pa.py_buffer(np.ascontiguousarray(values))]
+    return pa.Array.from_buffers(pa.binary(), len(values), buffers)
+
+
+_MAX_TOPIC: Final = np.iinfo(TOPIC_LENGTH_V1).max
+assert _MAX_TOPIC == 127

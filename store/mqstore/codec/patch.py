@@ -1,0 +1,45 @@
+"""Put into encoded records what only the commit knows: their places and the store's clock.
+
+None of the three fields is under the body's CRC, so nothing else of a record changes.
+
+Reference: CommitLog.DefaultAppendMessageCallback#doAppend, which does the same to the bytes
+that the encoder left.
+"""
+
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mqstore.format.message import HEADER, HEADERS
+
+Int64s: TypeAlias = NDArray[np.int64]
+
+
+def patch(
+    records: NDArray[np.uint8],
+    starts: Int64s,
+    *,
+    queue_offsets: Int64s,
+    physical_offsets: Int64s,
+    store_timestamps_ms: Int64s,
+    host_variant: int,
+) -> None:
+    """Write the fields of the records that start at ``starts``, in place.
+
+    All records are of one ``host_variant`` (see message.HEADERS): the store timestamp's place
+    depends on it.
+    """
+    fields = HEADERS[host_variant].fields
+    assert fields is not None
+    for name, values in (
+        ("queue_offset", queue_offsets),
+        ("physical_offset", physical_offsets),
+        ("store_timestamp_ms", store_timestamps_ms),
+    ):
+        dtype, position = fields[name][:2]
+        data = values.astype(dtype).view(np.uint8).reshape(len(values), dtype.itemsize)
+        records[(starts + position)[:, None] + np.arange(dtype.itemsize)] = data
+
+
+assert HEADER.fields is not None

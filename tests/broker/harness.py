@@ -1,0 +1,285 @@
+"""RocketMQ on loopback for one test run: a name server, official clients, and brokers.
+
+A ``Cluster`` is one version: a name server and a JVM with the official clients, both of which
+live as long as it does. ``Cluster.broker`` runs a real broker on a store directory.
+"""
+
+import json
+import random
+import socket
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from broker.jvm import OPEN_MODULES, SMALL, Jvm, JvmError
+from broker.toolchain import Toolchain
+
+BROKER_NAME: Final = "broker-a"
+LOOPBACK: Final = "127.0.0.1"
+BOOT_SECONDS: Final = 90
+ANSWER_SECONDS: Final = 120
+KINDS: Final = ("Single", "Batch", "Order", "ZipZLIB", "ZipLZ4", "ZipZSTD", "OneWay", "Delay", "Tx")
+
+SMALL_FILES: Final = {
+    "mappedFileSizeCommitLog": "262144",
+    "mappedFileSizeConsumeQueue": "4000",
+    "maxHashSlotNum": "100",
+    "maxIndexNum": "400",
+}
+"""Mapped files so small that a few hundred messages roll all of them."""
+
+SETTINGS: Final = {
+    "brokerClusterName": "DefaultCluster",
+    "brokerName": BROKER_NAME,
+    "brokerId": "0",
+    "brokerIP1": LOOPBACK,
+    "brokerIP2": LOOPBACK,
+    "bindAddress": LOOPBACK,
+    "autoCreateTopicEnable": "true",
+    "brokerRole": "ASYNC_MASTER",
+    "flushDiskType": "ASYNC_FLUSH",
+    "timerWheelEnable": "false",
+    "transactionCheckInterval": "10000",
+    "transactionTimeOut": "3000",
+    # A slow or full machine must not change what a test sees.
+    "brokerFastFailureEnable": "false",
+    "osPageCacheBusyTimeOutMills": "20000",
+    "diskMaxUsedSpaceRatio": "95",
+}
+
+# The 4.9 servers read conf/logback_NAME.xml of their home and do not start without it.
+LOGBACK: Final = """<configuration>
+  <appender name="console" class="ch.qos.logback.core.ConsoleAppender">
+    <encoder><pattern>%d %-5level %logger{20} - %msg%n</pattern></encoder>
+  </appender>
+  <root level="WARN"><appender-ref ref="console"/></root>
+</configuration>
+"""
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Dumped:
+    """What the official client pulled from every queue of every topic."""
+
+    rows: list[Row]
+    """One per message, keyed as golden/README.md says."""
+    queues: dict[tuple[str, int], tuple[int, int]]
+    """(topic, queueId) to the broker's own [low, high)."""
+    problems: list[str]
+    """Pulls that did not give the message asked for."""
+
+
+class Cluster:
+    """A name server and official clients of one RocketMQ version. A context manager."""
+
+    def __init__(self, toolchain: Toolchain, version: str, home: Path) -> None:
+        self.version = version
+        self._toolchain = toolchain
+        self._home = home
+        self._classpath = toolchain.classpath(version)
+        self._stack = ExitStack()
+        self._brokers = 0
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            self._port = free_ports(0)
+            home = self._make_home("namesrv")
+            settings = {"listenPort": str(self._port), "bindAddress": LOOPBACK}
+            conf = write_properties(home / "namesrv.conf", settings)
+            main = "org.apache.rocketmq.namesrv.NamesrvStartup"
+            server = self._java(home, "namesrv", ["-Xms64m", "-Xmx128m"], main, "-c", str(conf))
+            stack.enter_context(server)
+            home = self._make_home("client")
+            self._client = self._java(home, "client", ["-Xms64m", "-Xmx512m"], "Harness")
+            stack.enter_context(self._client)
+            server.wait_for("boot success", BOOT_SECONDS)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
+
+    @property
+    def name_server(self) -> str:
+        """The name server's ip:port."""
+        return f"{LOOPBACK}:{self._port}"
+
+    @contextmanager
+    def broker(
+        self, store: Path, settings: Mapping[str, str] | None = None, port: int | None = None
+    ) -> Iterator["Broker"]:
+        """Run a broker on a store directory; it is killed if the body left it running.
+
+        ``settings`` are added to SETTINGS and SMALL_FILES (broker.conf's own keys). A JvmError
+        carries the broker's log when it does not boot.
+        """
+        self._brokers += 1
+        home = self._make_home(f"broker-{self._brokers}")
+        port = port or free_ports(-2, 0, 1)  # Its VIP port, its own, its HA port.
+        own = {
+            "namesrvAddr": self.name_server,
+            "listenPort": str(port),
+            "storePathRootDir": str(store),
+            "storePathCommitLog": str(store / "commitlog"),
+        }
+        conf = SETTINGS | SMALL_FILES | dict(settings or {}) | own
+        path = write_properties(home / "broker.conf", conf)
+        memory = ["-Xms256m", "-Xmx512m", "-XX:MaxDirectMemorySize=256m"]
+        main = "org.apache.rocketmq.broker.BrokerStartup"
+        with self._java(home, "broker", memory, main, "-c", str(path)) as jvm:
+            jvm.wait_for("boot success", BOOT_SECONDS)
+            yield Broker(self, jvm, f"{LOOPBACK}:{port}", home)
+
+    def ask(self, command: str, *fields: object) -> Any:
+        """Have the client program run one command (see Harness.java) and return its result."""
+        line = "\t".join([command, self.name_server, *map(str, fields)])
+        answer = json.loads(self._client.ask(line, ANSWER_SECONDS))
+        if "error" in answer:
+            raise JvmError(f"{command} {fields}: {answer['error']}")
+        return answer["result"]
+
+    def _make_home(self, name: str) -> Path:
+        home = self._home / name
+        (home / "conf").mkdir(parents=True)
+        for server in ("broker", "namesrv", "tools"):
+            (home / "conf" / f"logback_{server}.xml").write_text(LOGBACK)
+        return home
+
+    def _java(self, home: Path, name: str, memory: list[str], main: str, *arguments: str) -> Jvm:
+        command = [
+            self._toolchain.java,
+            *memory,
+            *SMALL,
+            *OPEN_MODULES,
+            f"-Duser.home={home}",
+            "-Duser.timezone=UTC",
+            "-Dfile.encoding=UTF-8",
+            "-cp",
+            self._classpath,
+            main,
+            *arguments,
+        ]
+        return Jvm(command, home, name, talks=main == "Harness")
+
+
+class Broker:
+    """A running broker, and what the official clients do with it."""
+
+    def __init__(self, cluster: Cluster, jvm: Jvm, address: str, home: Path) -> None:
+        self.address = address
+        self._cluster = cluster
+        self._jvm = jvm
+        self._home = home
+        self._files = 0
+
+    @property
+    def port(self) -> int:
+        """The port it listens on; offsetMsgIds of what it stores name it."""
+        return int(self.address.rpartition(":")[2])
+
+    def stop(self) -> None:
+        """Stop it cleanly, as ``mqshutdown broker`` does."""
+        self._jvm.stop()
+
+    def kill(self) -> None:
+        """Kill -9."""
+        self._jvm.kill()
+
+    def produce(self, prefix: str, kind: str, count: int, seed: int = 1) -> list[Row]:
+        """Send ``count`` times a message (or a batch) of a kind to topic PREFIX + kind.
+
+        Returns what the broker acknowledged: kind, topic, queueId, queueOffset, msgId, offsetMsgId.
+        """
+        file = self._file("sent")
+        self._cluster.ask("produce", prefix, seed, kind, count, file)
+        return read_rows(file)
+
+    def dump(self) -> Dumped:
+        """Pull every queue of every topic, system topics too."""
+        file = self._file("dump")
+        result = self._cluster.ask("dump", BROKER_NAME, self.address, file)
+        queues = {}
+        for name, (low, high) in result["queues"].items():
+            topic, _, queue_id = name.rpartition("/")
+            queues[topic, int(queue_id)] = (low, high)
+        return Dumped(read_rows(file), queues, result["problems"])
+
+    def lookup(self, requests: Iterable[tuple[str, str, str]]) -> list[list[Row]]:
+        """Answer (kind, topic, value); kinds: key, uniqKey, uniqKeyNear, offsetMsgId."""
+        asked, answered = self._file("asked"), self._file("answered")
+        asked.write_text("".join("\t".join(request) + "\n" for request in requests))
+        self._cluster.ask("lookup", asked, answered)
+        return [answer["found"] for answer in read_rows(answered)]
+
+    def push(self, topic: str, group: str, tags: str, count: int, fail_every: int) -> int:
+        """Consume ``count`` messages with a push consumer; one in ``fail_every`` fails once."""
+        taken = self._cluster.ask("push", topic, group, tags, count, fail_every)
+        assert isinstance(taken, int)
+        return taken
+
+    def commit(self, topic: str, group: str, queue_offset: int) -> dict[str, int]:
+        """Commit one queue offset for every queue of a topic; returns what the broker then says."""
+        committed: dict[str, int] = self._cluster.ask("commit", topic, group, queue_offset)
+        return committed
+
+    def topic_status(self, topic: str) -> list[Row]:
+        """Return topicStatus: topic, queueId, minOffset, maxOffset, lastUpdate (ms)."""
+        return sorted_queues(self._cluster.ask("topicStatus", topic))
+
+    def consumer_progress(self, group: str) -> list[Row]:
+        """Return consumerProgress: topic, queueId, brokerOffset, consumerOffset, lastTimestamp."""
+        return sorted_queues(self._cluster.ask("consumerProgress", group))
+
+    def mqadmin(self, *arguments: str) -> str:
+        """Return what ``mqadmin ARGUMENTS`` prints."""
+        return str(self._cluster.ask("mqadmin", *arguments))
+
+    def _file(self, name: str) -> Path:
+        self._files += 1
+        return self._home / f"{name}-{self._files}.jsonl"
+
+
+def sorted_queues(rows: list[Row]) -> list[Row]:
+    """Order rows by topic and queueId."""
+    return sorted(rows, key=lambda row: (row["topic"], row["queueId"]))
+
+
+def read_rows(path: Path) -> list[Row]:
+    """Read JSON lines."""
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def write_properties(path: Path, settings: Mapping[str, str]) -> Path:
+    """Write a Java properties file."""
+    path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    return path
+
+
+def free_ports(*distances: int) -> int:
+    """Return a port p such that every p + distance is free now.
+
+    Below the range that the system hands out for outgoing connections, so that a client's
+    connection does not take it before the server does.
+    """
+    for port in random.sample(range(20_000, 30_000), 200):
+        with ExitStack() as stack:
+            try:
+                for distance in distances:
+                    probe = stack.enter_context(socket.socket())
+                    probe.bind(("", port + distance))
+            except OSError:
+                continue
+            return port
+    raise JvmError("no free port between 20000 and 30000")

@@ -1,0 +1,72 @@
+import java.util.Map;
+import java.util.TreeMap;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.MessageQueue;
+
+/** Consumes with a group, and commits. */
+final class Consumers {
+    private Consumers() {
+    }
+
+    /**
+     * A push consumer takes {@code count} messages and stops; one message in {@code failEvery}
+     * fails its first time, so it goes to the group's retry topic.
+     */
+    static int push(Clients clients, String topic, String group, String tags, int count,
+            int failEvery) throws Exception {
+        DefaultMQPushConsumer consumer = clients.pushConsumer(group);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.setConsumeThreadMin(1);
+        consumer.setConsumeThreadMax(1);
+        consumer.subscribe(topic, tags);
+        AtomicInteger taken = new AtomicInteger();
+        CountDownLatch done = new CountDownLatch(1);
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            int number = taken.incrementAndGet();
+            if (number >= count) {
+                done.countDown();
+            }
+            boolean first = messages.get(0).getReconsumeTimes() == 0;
+            return first && failEvery > 0 && number % failEvery == 0
+                    ? ConsumeConcurrentlyStatus.RECONSUME_LATER
+                    : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        consumer.setAwaitTerminationMillisWhenShutdown(5_000);
+        consumer.start();
+        try {
+            if (!done.await(60, TimeUnit.SECONDS)) {
+                throw new IllegalStateException(
+                        group + " got " + taken.get() + " of " + count + " messages in 60 s");
+            }
+        } finally {
+            consumer.shutdown();
+        }
+        return taken.get();
+    }
+
+    /** A pull consumer commits {@code queueOffset} on every queue of the topic. */
+    static Map<String, Object> commit(Clients clients, String topic, String group,
+            long queueOffset) throws Exception {
+        DefaultMQPullConsumer consumer = clients.pullConsumer(group);
+        consumer.start();
+        try {
+            Map<String, Object> committed = new TreeMap<>();
+            for (MessageQueue queue : consumer.fetchSubscribeMessageQueues(topic)) {
+                consumer.getDefaultMQPullConsumerImpl().getOffsetStore()
+                        .updateConsumeOffsetToBroker(queue, queueOffset, false);
+                committed.put(String.valueOf(queue.getQueueId()),
+                        consumer.fetchConsumeOffset(queue, true));
+            }
+            return committed;
+        } finally {
+            consumer.shutdown();
+        }
+    }
+}

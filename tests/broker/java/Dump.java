@@ -1,0 +1,118 @@
+import java.io.OutputStream;
+import java.security.MessageDigest;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
+import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
+import org.apache.rocketmq.client.consumer.PullResult;
+import org.apache.rocketmq.common.message.MessageConst;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
+
+/** Pulls every queue of every topic of a broker with the official client, one line a message. */
+final class Dump {
+    private static final int PULL_COUNT = 32;
+    private final DefaultMQPullConsumer consumer;
+    private final OutputStream out;
+    private final List<String> problems = new ArrayList<>();
+    private long messages;
+
+    private Dump(DefaultMQPullConsumer consumer, OutputStream out) {
+        this.consumer = consumer;
+        this.out = out;
+    }
+
+    /** What was pulled: counts, the bounds of every queue, and whatever did not go as asked. */
+    static Map<String, Object> run(Clients clients, String broker, String address, OutputStream out)
+            throws Exception {
+        DefaultMQAdminExt admin = clients.admin();
+        DefaultMQPullConsumer consumer = clients.pullConsumer("harness_dump");
+        admin.start();
+        consumer.start();
+        try {
+            Dump dump = new Dump(consumer, out);
+            Map<String, Object> queues = new TreeMap<>();
+            var topics = new TreeMap<>(
+                    admin.getAllTopicConfig(address, 10_000).getTopicConfigTable());
+            for (var topic : topics.values()) {
+                for (int id = 0; id < topic.getReadQueueNums(); id++) {
+                    MessageQueue queue = new MessageQueue(topic.getTopicName(), broker, id);
+                    long low = admin.minOffset(queue);
+                    long high = admin.maxOffset(queue);
+                    if (high > 0) {
+                        queues.put(topic.getTopicName() + "/" + id, List.of(low, high));
+                        dump.pull(queue, low, high);
+                    }
+                }
+            }
+            Map<String, Object> reply = new LinkedHashMap<>();
+            reply.put("messages", dump.messages);
+            reply.put("queues", queues);
+            reply.put("problems", dump.problems);
+            return reply;
+        } finally {
+            consumer.shutdown();
+            admin.shutdown();
+        }
+    }
+
+    private void pull(MessageQueue queue, long low, long high) throws Exception {
+        long next = low;
+        while (next < high) {
+            PullResult result = consumer.pull(queue, "*", next, PULL_COUNT);
+            if (result.getMsgFoundList() == null || result.getMsgFoundList().isEmpty()) {
+                problems.add(queue + " at " + next + ": " + result.getPullStatus());
+                next = Math.max(next + 1, result.getNextBeginOffset());
+                continue;
+            }
+            for (MessageExt message : result.getMsgFoundList()) {
+                if (message.getQueueOffset() != next) {
+                    problems.add(queue + " at " + next + ": got " + message.getQueueOffset());
+                }
+                if (message.getQueueOffset() < high) {
+                    out.write(Json.line(row(message)));
+                    messages++;
+                }
+                next = message.getQueueOffset() + 1;
+            }
+        }
+    }
+
+    static Map<String, Object> row(MessageExt message) throws Exception {
+        Map<String, Object> row = new LinkedHashMap<>();
+        row.put("topic", message.getTopic());
+        row.put("queueId", message.getQueueId());
+        row.put("queueOffset", message.getQueueOffset());
+        row.put("physicalOffset", message.getCommitLogOffset());
+        row.put("storeSize", message.getStoreSize());
+        row.put("flag", message.getFlag());
+        row.put("sysFlag", message.getSysFlag());
+        row.put("bodyCRC", message.getBodyCRC());
+        row.put("born", message.getBornTimestamp());
+        row.put("bornHost", message.getBornHost().toString());
+        row.put("store", message.getStoreTimestamp());
+        row.put("storeHost", message.getStoreHost().toString());
+        row.put("reconsumeTimes", message.getReconsumeTimes());
+        row.put("preparedTxn", message.getPreparedTransactionOffset());
+        row.put("msgId", message.getMsgId());
+        byte[] body = message.getBody() == null ? new byte[0] : message.getBody();
+        row.put("bodySha1", hex(MessageDigest.getInstance("SHA-1").digest(body)));
+        row.put("bodyLen", body.length);
+        Map<String, String> properties = new TreeMap<>(message.getProperties());
+        properties.remove(MessageConst.PROPERTY_MIN_OFFSET);
+        properties.remove(MessageConst.PROPERTY_MAX_OFFSET);
+        row.put("properties", properties);
+        return row;
+    }
+
+    private static String hex(byte[] bytes) {
+        StringBuilder out = new StringBuilder();
+        for (byte b : bytes) {
+            out.append(String.format("%02x", b));
+        }
+        return out.toString();
+    }
+}

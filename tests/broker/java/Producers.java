@@ -1,0 +1,175 @@
+import java.io.OutputStream;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Random;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.LocalTransactionState;
+import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.client.producer.SendStatus;
+import org.apache.rocketmq.client.producer.TransactionListener;
+import org.apache.rocketmq.client.producer.TransactionMQProducer;
+import org.apache.rocketmq.client.producer.selector.SelectMessageQueueByHash;
+import org.apache.rocketmq.common.MixAll;
+import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageAccessor;
+import org.apache.rocketmq.common.message.MessageExt;
+
+/**
+ * Sends every kind of message; what the broker acknowledged goes to a file, one line a send.
+ *
+ * <p>The content of the messages follows from the seed alone. Topics are PREFIX and the kind.
+ */
+final class Producers {
+    private static final String[] TAGS = {null, "TagA", "TagB", "\u6807\u7b7eC", "\ud83d\ude00"};
+    private static final String SHARDING_KEY = "__SHARDINGKEY";  // No constant of it in 4.9.
+    private final Clients clients;
+    private final String prefix;
+    private final Random random;
+    private final OutputStream acknowledged;
+
+    Producers(Clients clients, String prefix, long seed, OutputStream acknowledged) {
+        this.clients = clients;
+        this.prefix = prefix;
+        this.random = new Random(seed);
+        this.acknowledged = acknowledged;
+    }
+
+    void send(String kind, int count) throws Exception {
+        if (kind.equals("Tx")) {
+            sendTransactions(count);
+            return;
+        }
+        // Both versions read the property when a producer is made; their setters differ.
+        System.setProperty(MixAll.MESSAGE_COMPRESS_TYPE,
+                kind.startsWith("Zip") ? kind.substring(3) : "ZLIB");
+        DefaultMQProducer producer = clients.producer("P_" + prefix + kind);
+        producer.start();
+        try {
+            for (int i = 0; i < count; i++) {
+                sendOne(producer, kind, i);
+            }
+        } finally {
+            producer.shutdown();
+        }
+    }
+
+    private void sendOne(DefaultMQProducer producer, String kind, int i) throws Exception {
+        switch (kind) {
+            case "Single":
+                acknowledge(kind, producer.send(message(kind, i)));
+                break;
+            case "Batch":
+                acknowledge(kind, producer.send(batch(kind, i)));
+                break;
+            case "Order":
+                String key = "order" + i % 7;
+                Message ordered = message(kind, i);
+                MessageAccessor.putProperty(ordered, SHARDING_KEY, key);
+                acknowledge(kind, producer.send(ordered, new SelectMessageQueueByHash(), key));
+                break;
+            case "Delay":
+                Message delayed = message(kind, i);
+                delayed.setDelayTimeLevel(new int[] {1, 2, 18}[i % 3]);
+                acknowledge(kind, producer.send(delayed));
+                break;
+            case "OneWay":
+                producer.sendOneway(message(kind, i));
+                break;
+            case "ZipZLIB":
+            case "ZipLZ4":
+            case "ZipZSTD":
+                Message big = message(kind, i);
+                big.setBody(text(4096 + random.nextInt(9000)));
+                acknowledge(kind, producer.send(big));
+                break;
+            default:
+                throw new IllegalArgumentException("kind " + kind);
+        }
+    }
+
+    private List<Message> batch(String kind, int i) {
+        List<Message> messages = new ArrayList<>();
+        int size = 1 + random.nextInt(40);
+        for (int k = 0; k < size; k++) {
+            messages.add(message(kind, i * 100 + k));
+        }
+        return messages;
+    }
+
+    private void sendTransactions(int count) throws Exception {
+        TransactionMQProducer producer = clients.transactionProducer("P_" + prefix + "Tx");
+        producer.setTransactionListener(new Outcomes());
+        producer.start();
+        try {
+            for (int i = 0; i < count; i++) {
+                acknowledge("Tx", producer.sendMessageInTransaction(message("Tx", i), i));
+            }
+        } finally {
+            producer.shutdown();
+        }
+    }
+
+    /** Commits, rolls back, leaves unresolved: in turn. */
+    private static final class Outcomes implements TransactionListener {
+        @Override
+        public LocalTransactionState executeLocalTransaction(Message message, Object index) {
+            switch ((Integer) index % 3) {
+                case 0:
+                    return LocalTransactionState.COMMIT_MESSAGE;
+                case 1:
+                    return LocalTransactionState.ROLLBACK_MESSAGE;
+                default:
+                    return LocalTransactionState.UNKNOW;
+            }
+        }
+
+        @Override
+        public LocalTransactionState checkLocalTransaction(MessageExt message) {
+            return LocalTransactionState.UNKNOW;
+        }
+    }
+
+    private Message message(String kind, int i) {
+        Message message = new Message(prefix + kind, text(1 + random.nextInt(500)));
+        message.setTags(TAGS[i % TAGS.length]);
+        if (i % 4 == 1) {
+            message.setKeys("key" + i);
+        } else if (i % 4 == 2) {
+            message.setKeys("key" + i + " alt" + i);
+        }
+        if (i % 3 == 0) {
+            message.putUserProperty("\u7528\u6237", "\u503c" + i);
+        }
+        if (i % 5 == 0) {
+            message.putUserProperty("region", "r" + i % 2);
+        }
+        message.setFlag(random.nextInt());
+        return message;
+    }
+
+    private byte[] text(int length) {
+        StringBuilder out = new StringBuilder(length);
+        while (out.length() < length) {
+            out.append(Integer.toString(random.nextInt(5000), 36)).append(' ');
+        }
+        return out.substring(0, length).getBytes(StandardCharsets.US_ASCII);
+    }
+
+    private void acknowledge(String kind, SendResult result) throws Exception {
+        if (result.getSendStatus() != SendStatus.SEND_OK) {
+            throw new IllegalStateException(kind + ": " + result);
+        }
+        Map<String, Object> line = new LinkedHashMap<>();
+        line.put("kind", kind);
+        line.put("topic", result.getMessageQueue().getTopic());
+        line.put("queueId", result.getMessageQueue().getQueueId());
+        line.put("queueOffset", result.getQueueOffset());
+        line.put("msgId", result.getMsgId());
+        line.put("offsetMsgId", result.getOffsetMsgId());
+        acknowledged.write(Json.line(line));
+        acknowledged.flush();
+    }
+}

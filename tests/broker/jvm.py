@@ -1,0 +1,143 @@
+"""One Java process: started with a log, waited for with a bound, always ended."""
+
+import os
+import subprocess
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+OPEN_MODULES: Final = [
+    "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
+    "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-opens=java.base/java.lang=ALL-UNNAMED",
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
+]
+SMALL: Final = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
+LOG_TAIL_BYTES: Final = 6_000
+
+
+class JvmError(Exception):
+    """A Java process ended early, or did not do in time what it was waited for."""
+
+
+class Jvm:
+    """A running Java program whose output goes to ``home/NAME.log``.
+
+    ``home`` is its user.home and ROCKETMQ_HOME: RocketMQ writes its own logs there. A context
+    manager: leaving it kills the process if it still runs.
+    """
+
+    def __init__(self, command: Sequence[str], home: Path, name: str, *, talks: bool) -> None:
+        self.name = name
+        self._home = home
+        self._log = home / f"{name}.log"
+        self._lines: list[str] = []
+        self._changed = threading.Condition()
+        self._ended = False
+        environment = {key: os.environ[key] for key in ("PATH", "LANG") if key in os.environ}
+        errors = self._log.open("ab")
+        self._process = subprocess.Popen(
+            command,
+            cwd=home,
+            env=environment | {"ROCKETMQ_HOME": str(home), "HOME": str(home)},
+            stdin=subprocess.PIPE if talks else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+        )
+        errors.close()
+        self._reader = threading.Thread(target=self._read, name=f"{name} output", daemon=True)
+        self._reader.start()
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
+
+    def ask(self, line: str, seconds: float) -> str:
+        """Write one line, and return the next line that comes back."""
+        assert self._process.stdin is not None
+        with self._changed:
+            before = len(self._lines)
+        self._process.stdin.write(line.encode() + b"\n")
+        self._process.stdin.flush()
+        return self._next_line(before, "", seconds, f"an answer to {line!r}")
+
+    def wait_for(self, text: str, seconds: float) -> None:
+        """Return when a line with ``text`` was printed; JvmError when that takes too long."""
+        self._next_line(0, text, seconds, repr(text))
+
+    def stop(self, seconds: float = 60) -> None:
+        """Ask the process to end (SIGTERM: RocketMQ's shutdown hook) and wait for it."""
+        self._process.terminate()
+        self._wait(seconds)
+
+    def kill(self) -> None:
+        """End the process at once (SIGKILL), as a crash of the machine's process does."""
+        self._process.kill()
+        self._wait(10)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            error.add_note(self.log_tail())
+        if self._process.poll() is None:
+            self.kill()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+
+    def log_tail(self) -> str:
+        """Return the end of everything this process logged, for a failure's message."""
+        logs = [self._log, *sorted((self._home / "logs").rglob(f"*{self.name}*.log"))]
+        parts = []
+        for log in logs:
+            if log.is_file() and log.stat().st_size:
+                tail = log.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
+                parts.append(f"--- {log}\n{tail}")
+        return "\n".join(parts)
+
+    def _wait(self, seconds: float) -> None:
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(10)
+            raise JvmError(f"{self.name} did not end in {seconds} s\n{self.log_tail()}") from None
+        self._reader.join(10)
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as output, self._log.open("ab") as log:
+            for line in output:
+                log.write(line)
+                log.flush()
+                with self._changed:
+                    self._lines.append(line.decode(errors="replace").rstrip("\n"))
+                    self._changed.notify_all()
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    def _next_line(self, start: int, text: str, seconds: float, wanted: str) -> str:
+        found: list[str] = []
+
+        def ready() -> bool:
+            found[:] = [line for line in self._lines[start:] if text in line][:1]
+            return bool(found) or self._ended
+
+        with self._changed:
+            self._changed.wait_for(ready, seconds)
+        if not found:
+            why = "ended" if self._ended else f"waited {seconds} s"
+            raise JvmError(f"{self.name}: {wanted} never came ({why})\n{self.log_tail()}")
+        return found[0]

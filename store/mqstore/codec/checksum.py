@@ -28,7 +28,7 @@ def crc_of(
 
     A Python call per slice: 0.46 µs for 1 KiB, of which 0.35 is zlib itself.
     """
-    view = memoryview(buffer)
+    view = buffer.data
     ends = (starts + lengths).tolist()
     sums = [crc32(view[a:b]) for a, b in zip(starts.tolist(), ends, strict=True)]
     return np.array(sums, np.int64) & CRC_MASK
@@ -40,7 +40,7 @@ def broken(headers: Headers) -> Mask:
     As the broker does: a body of length 0 has none to check.
     """
     computed = crc_of(headers.buffer, headers.body_starts, headers.body_lengths)
-    wrong = (computed != headers.field("body_crc")) & (headers.body_lengths > 0)
+    wrong: Mask = (computed != headers.field("body_crc")) & (headers.body_lengths > 0)
     return wrong | _record_crc_broken(headers)
 
 
@@ -61,7 +61,7 @@ def _record_crc_broken(headers: Headers) -> Mask:
         start, tail = int(headers.starts[row]), int(at[row])
         text = headers.buffer[tail + len(_MARK) : tail + _CRC_PROPERTY_BYTES].tobytes()
         digits, end = text[:_DIGITS], text[_DIGITS:]
-        expected = crc32(memoryview(headers.buffer)[start:tail]) & CRC_MASK
+        expected = crc32(headers.buffer.data[start:tail]) & CRC_MASK
         stated = int(digits[::-1]) if digits.isdigit() else -1
         none[row] = stated != expected or end != bytes([PROPERTY_SEPARATOR])
     return none

@@ -29,7 +29,8 @@ from mqstore.format.sys_flag import BORN_HOST_V6, STORE_HOST_V6
 Ints: TypeAlias = NDArray[np.int64]
 Mask: TypeAlias = NDArray[np.bool_]
 
-_FIELDS = {name: (dtype, position) for name, (dtype, position, *_) in HEADER.fields.items()}
+assert HEADER.fields is not None
+_FIELDS = {name: (field[0], field[1]) for name, field in HEADER.fields.items()}
 _BORN_IP = _FIELDS["born_ip"][1]
 _STORE_IP = _FIELDS["store_ip"][1]
 _V6_MORE = IP_V6_BYTES - IP_V4_BYTES
@@ -153,7 +154,8 @@ class Headers:
 
     @cached_property
     def _is_v2(self) -> Mask:
-        return self.magics == MAGIC_V2
+        is_v2: Mask = self.magics == MAGIC_V2
+        return is_v2
 
     @cached_property
     def _topic_length_at(self) -> Ints:

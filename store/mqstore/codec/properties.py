@@ -108,7 +108,8 @@ class PropertyBlocks:
 
     @cached_property
     def _codes(self) -> Ints:
-        return self._encoded.indices.to_numpy().astype(np.int64)
+        codes: Ints = self._encoded.indices.to_numpy().astype(np.int64)
+        return codes
 
     @cached_property
     def _codes_by_name(self) -> dict[str, int]:

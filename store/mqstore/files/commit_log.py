@@ -126,7 +126,7 @@ class CommitLog:
         run_bytes = ends[last] - physical_offsets[first]
         run_starts = np.concatenate(([0], np.cumsum(run_bytes)))
         buffer = np.empty(int(run_starts[-1]), np.uint8)
-        view = memoryview(buffer)
+        view = buffer.data
         places = zip(index[first].tolist(), physical_offsets[first].tolist(), strict=True)
         for (file, begin), low, high in zip(
             places, run_starts[:-1].tolist(), run_starts[1:].tolist(), strict=True

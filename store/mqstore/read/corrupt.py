@@ -1,0 +1,135 @@
+"""What becomes of records that cannot be trusted: an error, a gap, or a row that says so."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from mqstore.codec.decode import Source, timestamps
+from mqstore.codec.gather import Headers, sliding
+from mqstore.codec.schema import BY_NAME, message_schema
+from mqstore.errors import CorruptStoreError, InvalidOptionError
+from mqstore.files.commit_log import CommitLog
+from mqstore.format.message import HARD_RECORD_BYTES
+from mqstore.format.names import LMQ_PREFIX
+
+_LOG = logging.getLogger(__name__)
+ON_CORRUPT: Final = ("fail", "skip", "rescue")
+
+
+class Damage:
+    """Counts broken records, or raises at the first, as ``onCorrupt`` says."""
+
+    def __init__(self, log: CommitLog, on_corrupt: str) -> None:
+        if on_corrupt not in ON_CORRUPT:
+            expected = f"accepted: {', '.join(ON_CORRUPT)}"
+            raise InvalidOptionError("onCorrupt", on_corrupt, expected)
+        self._log = log
+        self._on_corrupt = on_corrupt
+        self._count = 0
+        self._first: CorruptStoreError | None = None
+
+    def add(self, physical_offset: int, reason: str) -> None:
+        """Take note of a broken record. Raises CorruptStoreError if ``onCorrupt`` is ``fail``."""
+        self.add_error(self._log.corrupt(physical_offset, reason))
+
+    def add_at(self, headers: Headers, row: int, reason: str) -> None:
+        """Take note of a record whose header can be trusted."""
+        self.add(int(headers.take(np.array([row])).field("physical_offset")[0]), reason)
+
+    def add_error(self, error: CorruptStoreError) -> None:
+        """Take note of damage that is not in a record."""
+        if self._on_corrupt == "fail":
+            raise error
+        self._count += 1
+        self._first = self._first or error
+
+    def report(self) -> None:
+        """Warn once, with the number of broken records and where the first is."""
+        if self._count:
+            did = "skipped" if self._on_corrupt == "skip" else "rescued"
+            _LOG.warning("%s %d broken records; the first: %s", did, self._count, self._first)
+
+    def rescue(
+        self,
+        source: Source,
+        physical_offsets: Sequence[int],
+        sizes: Sequence[int],
+        columns: Sequence[str],
+    ) -> pa.RecordBatch:
+        """Return rows for units whose record cannot be parsed.
+
+        What the ConsumeQueue knows is told; ``body`` holds the raw bytes found there (at most
+        64 MiB, fewer where the log ends); ``crcOk`` is false; the rest is null, empty or zero.
+        """
+        names = [source.queues[int(queue)] for queue in source.queue]
+        raw = [
+            self._log.read(at, min(max(size, 0), HARD_RECORD_BYTES))
+            for at, size in zip(physical_offsets, sizes, strict=True)
+        ]
+        known: Mapping[str, list[Any]] = {
+            "topic": [topic for topic, _, _ in names],
+            "queueId": [queue_id for _, queue_id, _ in names],
+            "partition": [queue_id for _, queue_id, _ in names],
+            "brokerName": [broker for _, _, broker in names],
+            "queueOffset": source.queue_offsets.tolist(),
+            "offset": source.queue_offsets.tolist(),
+            "tagsCode": source.tags_codes.tolist(),
+            "physicalOffset": list(physical_offsets),
+            "storeSize": list(sizes),
+            "body": raw,
+            "value": raw,
+        }
+        arrays = [
+            pa.array(known[name], BY_NAME[name].type)
+            if name in known
+            else _unknown(name, len(names))
+            for name in columns
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=message_schema(columns))
+
+
+def whose_frame(headers: Headers, source: Source, physical_offsets: Any) -> dict[int, str]:
+    """Return the records that are not those their ConsumeQueue units mean: row → why.
+
+    ``headers`` must be sound (no ``problems``). As the broker does not: it serves whatever
+    record a unit points at, which is how stale units after a truncation come back to life.
+    """
+    found: dict[int, str] = {}
+    own = headers.field("physical_offset") == physical_offsets
+    for row in np.flatnonzero(~own).tolist():
+        found[row] = "PHYSICALOFFSET is not the record's place in the CommitLog"
+    names = np.array([topic.startswith(LMQ_PREFIX) for topic, _, _ in source.queues], np.bool_)
+    ids = np.array([queue_id for _, queue_id, _ in source.queues], np.int64)
+    # A light queue (LMQ) points at records of its parent topic.
+    parent = names[source.queue]
+    same = headers.field("queue_offset") == source.queue_offsets
+    same &= headers.field("queue_id") == ids[source.queue]
+    same &= _same_topic(headers, source)
+    for row in np.flatnonzero(~(same | parent)).tolist():
+        found.setdefault(row, "the record is of another topic, queue or queue offset")
+    return found
+
+
+def _same_topic(headers: Headers, source: Source) -> "np.ndarray[Any, np.dtype[np.bool_]]":
+    same = np.zeros(len(headers), np.bool_)
+    topics = [topic.encode() for topic, _, _ in source.queues]
+    for topic in set(topics):
+        queues = np.array([name == topic for name in topics], np.bool_)
+        rows = np.flatnonzero(queues[source.queue] & (headers.topic_lengths == len(topic)))
+        window = sliding(headers.buffer, np.dtype(f"S{len(topic)}"))
+        same[rows] = window[headers.topic_starts[rows]] == topic
+    return same
+
+
+def _unknown(name: str, count: int) -> pa.Array:
+    column = BY_NAME[name]
+    if column.nullable:
+        return pa.nulls(count, column.type)
+    if pa.types.is_timestamp(column.type):
+        return timestamps(np.zeros(count, np.int64))
+    empty: Any = {"properties": []}.get(name, False if pa.types.is_boolean(column.type) else 0)
+    empty = "" if pa.types.is_string(column.type) else empty
+    return pa.array([empty] * count, column.type)

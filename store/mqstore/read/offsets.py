@@ -1,0 +1,155 @@
+"""Where a read starts and ends: what was asked for, and what that is in one queue.
+
+Reference: Spark's KafkaOffsetRangeLimit (intent as a value, resolved later), KafkaOffsetReader;
+ConsumeQueue#getOffsetInQueueByTime.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from mqstore.errors import DataLossError, InvalidOptionError
+from mqstore.files.commit_log import CommitLog
+from mqstore.files.consume_queue import ConsumeQueue
+from mqstore.format.message import HEADERS, HOST_VARIANT_MASK, HOST_VARIANT_SHIFT
+from mqstore.read.snapshot import QueueBounds, Snapshot
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Earliest:
+    """The first message held."""
+
+
+@dataclass(frozen=True, slots=True)
+class Latest:
+    """Behind the last message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Last:
+    """``count`` messages before the end."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """That queue offset."""
+
+    queue_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class AtTimestamp:
+    """The first message whose storeTimestamp is at or after ``ms`` (epoch).
+
+    Where there is none: the end of the queue, or an error if ``must_exist``.
+    """
+
+    ms: int
+    must_exist: bool = False
+
+
+Position: TypeAlias = Earliest | Latest | Last | At | AtTimestamp
+
+
+def resolve(
+    snapshot: Snapshot,
+    ask: Callable[[QueueBounds], tuple[Position, Position]],
+    *,
+    fail_on_data_loss: bool = True,
+) -> list[tuple[QueueBounds, int, int]]:
+    """Return (queue, start, end) for every queue of the snapshot: the offsets to read, half-open.
+
+    ``ask`` gives the start and the end wanted of a queue. Raises DataLossError for a queue
+    offset the store does not hold (or warns and takes what is left), InvalidOptionError where a
+    start lies behind its end or a timestamp that must be found is not.
+    """
+    resolved = []
+    with CommitLog(snapshot.store.commit_log) as log:
+        for queue in snapshot.queues:
+            wanted_start, wanted_end = ask(queue)
+            start = _place(snapshot, log, queue, wanted_start)
+            end = _place(snapshot, log, queue, wanted_end)
+            _check_order(queue, wanted_start, wanted_end, start=start, end=end)
+            start, end = _held(queue, start, end, fail_on_data_loss=fail_on_data_loss)
+            resolved.append((queue, start, end))
+    return resolved
+
+
+def timestamp_of(log: CommitLog, physical_offset: int) -> int:
+    """Return the storeTimestamp (epoch ms) of the record there; CorruptStoreError if none is."""
+    data = log.read(physical_offset, HEADERS[-1].itemsize)
+    if len(data) < HEADERS[0].itemsize:
+        raise log.corrupt(physical_offset, "the ConsumeQueue points outside the CommitLog")
+    flag = int(np.frombuffer(data, HEADERS[0], 1)[0]["sys_flag"])
+    header = HEADERS[(flag & HOST_VARIANT_MASK) >> HOST_VARIANT_SHIFT]
+    if len(data) < header.itemsize:
+        raise log.corrupt(physical_offset, "the record's header is cut short")
+    return int(np.frombuffer(data, header, 1)[0]["store_timestamp_ms"])
+
+
+def find_timestamp(queue: ConsumeQueue, log: CommitLog, ms: int, *, low: int, high: int) -> int:
+    """Return the first queue offset in [low, high) with storeTimestamp >= ``ms``; else ``high``.
+
+    Bisects: store timestamps do not go back within a queue (format rule §5.8.3).
+    """
+    while low < high:
+        middle = (low + high) // 2
+        unit = queue.read(middle, middle + 1)[0]
+        if timestamp_of(log, int(unit["physical_offset"])) >= ms:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def _place(snapshot: Snapshot, log: CommitLog, queue: QueueBounds, position: Position) -> int:
+    match position:
+        case Earliest():
+            return queue.low
+        case Latest():
+            return queue.high
+        case Last(count):
+            return max(queue.low, queue.high - count)
+        case At(queue_offset):
+            return queue_offset
+        case AtTimestamp(ms, must_exist):
+            units = ConsumeQueue(snapshot.store.root, queue.topic, queue.queue_id)
+            found = find_timestamp(units, log, ms, low=queue.low, high=queue.high)
+            if must_exist and found == queue.high:
+                advice = (
+                    f"queue {queue.topic}/{queue.queue_id} has no message at or after it; set "
+                    "startingOffsetsByTimestampStrategy=latest to start at its end"
+                )
+                raise InvalidOptionError("startingOffsetsByTimestamp", ms, advice)
+            return found
+
+
+def _check_order(
+    queue: QueueBounds, first: Position, last: Position, *, start: int, end: int
+) -> None:
+    if start > end and isinstance(first, At) and isinstance(last, At):
+        advice = (
+            f"queue {queue.topic}/{queue.queue_id} would start at {start} and end before it, "
+            f"at {end}"
+        )
+        raise InvalidOptionError("startingOffsets", start, advice)
+
+
+def _held(queue: QueueBounds, start: int, end: int, *, fail_on_data_loss: bool) -> tuple[int, int]:
+    held_start = min(max(start, queue.low), queue.high)
+    held_end = min(max(end, queue.low), queue.high)
+    if (held_start, held_end) != (start, end):
+        error = DataLossError(
+            f"{queue.topic}/{queue.queue_id}", start=start, end=end, low=queue.low, high=queue.high
+        )
+        if fail_on_data_loss:
+            raise error
+        _LOG.warning("%s", error)
+    return held_start, max(held_start, held_end)

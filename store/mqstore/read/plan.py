@@ -1,0 +1,164 @@
+"""Ranges of queues to partitions: large ones split, small ones packed together.
+
+Pure but for ``weigh``, which reads ConsumeQueue sizes. A partition costs Spark tens of
+milliseconds whatever is in it, so their number follows the bytes to read and the cores there
+are to read them, never the number of queues.
+
+Reference: Spark's FilePartition#maxSplitBytes (the default size of a partition),
+KafkaOffsetRangeCalculator (minPartitions, maxRecordsPerPartition).
+"""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mqstore.files.consume_queue import ConsumeQueue
+
+Ints: TypeAlias = NDArray[np.int64]
+
+MAX_PARTITION_BYTES: Final = 128 * 1024 * 1024
+_MIN_TARGET_BYTES: Final = 8 * 1024 * 1024
+_SLICE_BYTES: Final = 64 * 1024  # What opening one more queue costs, in bytes read meanwhile.
+_EXACT_UNITS: Final = 1 << 20
+_SAMPLES: Final = 256
+_SAMPLE_UNITS: Final = 1024
+_HALVINGS: Final = 40
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSlice:
+    """Queue offsets [start, end) of one queue of one store. Plain values: it pickles."""
+
+    root: str
+    commit_log: tuple[str, ...]
+    broker_name: str
+    topic: str
+    queue_id: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """A slice and how its bytes grow: ``bytes[i]`` CommitLog bytes before ``edges[i]``.
+
+    ``edges`` ascend from the slice's start to its end.
+    """
+
+    slice: QueueSlice
+    edges: Ints
+    bytes: Ints
+
+    @property
+    def total(self) -> int:
+        """Bytes of the whole slice."""
+        return int(self.bytes[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class SplitLimits:
+    """What a partition may hold; ``parallelism`` is how many can be read at the same time."""
+
+    max_bytes: int = MAX_PARTITION_BYTES
+    max_records: int | None = None
+    min_partitions: int | None = None
+    parallelism: int = 1
+
+
+def weigh(piece: QueueSlice) -> Weighed:
+    """Return the slice with its bytes, from the sizes in its ConsumeQueue.
+
+    Exact up to a million messages; of more, 256 evenly spread stretches stand for the rest.
+    """
+    queue = ConsumeQueue(piece.root, piece.topic, piece.queue_id)
+    count = piece.end - piece.start
+    if count <= _EXACT_UNITS:
+        sizes = queue.read(piece.start, piece.end)["size"].astype(np.int64)
+        grown = np.concatenate(([0], np.cumsum(np.maximum(sizes, 0))))
+        marks = np.unique(np.linspace(0, count, min(count, _SAMPLES * 4) + 1).astype(np.int64))
+        return Weighed(piece, piece.start + marks, grown[marks])
+    marks = np.linspace(piece.start, piece.end, _SAMPLES + 1).astype(np.int64)
+    means = [_mean_size(queue, int(a), int(b)) for a, b in itertools.pairwise(marks)]
+    grown = np.concatenate(([0], np.cumsum(np.array(means) * np.diff(marks)))).astype(np.int64)
+    return Weighed(piece, marks, grown)
+
+
+def split(weighed: Sequence[Weighed], limits: SplitLimits) -> list[tuple[QueueSlice, ...]]:
+    """Return partitions: each a tuple of slices in order; every message is in exactly one.
+
+    A partition holds at most ``max_bytes`` and ``max_records`` (a single message may be larger),
+    and there are at least ``min_partitions`` as long as there are as many messages.
+    """
+    filled = [w for w in weighed if w.slice.end > w.slice.start]
+    total = sum(w.total for w in filled)
+    share = max(_MIN_TARGET_BYTES, -(-total // max(1, limits.parallelism)))
+    target = max(1, min(limits.max_bytes, share))
+    wanted = min(limits.min_partitions or 0, sum(w.slice.end - w.slice.start for w in filled))
+    partitions = _pack(filled, target, limits.max_records)
+    for _ in range(_HALVINGS):
+        if len(partitions) >= wanted:
+            break
+        target = max(1, min(target // 2, -(-total // wanted)))
+        partitions = _pack(filled, target, limits.max_records)
+    return partitions
+
+
+def _mean_size(queue: ConsumeQueue, start: int, end: int) -> float:
+    first = start + max(0, (end - start - _SAMPLE_UNITS) // 2)
+    units = queue.read(first, min(end, first + _SAMPLE_UNITS))
+    return float(np.maximum(units["size"].astype(np.int64), 0).mean())
+
+
+def _pack(
+    weighed: Sequence[Weighed], target: int, max_records: int | None
+) -> list[tuple[QueueSlice, ...]]:
+    partitions: list[tuple[QueueSlice, ...]] = []
+    current: list[QueueSlice] = []
+    held_bytes = held_records = 0
+    for piece, piece_bytes in (cut for w in weighed for cut in _cut(w, target, max_records)):
+        records = piece.end - piece.start
+        # The cost of opening fills a partition, but never breaks a byte bound by itself.
+        cost = max(piece_bytes, min(_SLICE_BYTES, target // 16))
+        over_records = max_records is not None and held_records + records > max_records
+        if current and (held_bytes + cost > target or over_records):
+            partitions.append(tuple(current))
+            current, held_bytes, held_records = [], 0, 0
+        current.append(piece)
+        held_bytes += cost
+        held_records += records
+    if current:
+        partitions.append(tuple(current))
+    return partitions
+
+
+def _cut(weighed: Weighed, target: int, max_records: int | None) -> list[tuple[QueueSlice, int]]:
+    piece = weighed.slice
+    count = piece.end - piece.start
+    parts = max(-(-weighed.total // target), -(-count // max_records) if max_records else 1, 1)
+    parts = min(parts, count)
+    if parts == 1:
+        return [(piece, weighed.total)]
+    even = np.linspace(0, weighed.total, parts + 1)
+    if max_records and -(-count // max_records) == parts:
+        # Records decide: equal counts keep every part within the bound.
+        edges = np.linspace(piece.start, piece.end, parts + 1).astype(np.int64)
+    else:
+        edges = np.interp(even, weighed.bytes, weighed.edges).astype(np.int64)
+        edges[0], edges[-1] = piece.start, piece.end
+        edges = _within(np.unique(edges), max_records)
+    grown = np.interp(edges, weighed.edges, weighed.bytes).astype(np.int64)
+    return [
+        (replace(piece, start=int(a), end=int(b)), int(size))
+        for a, b, size in zip(edges, edges[1:], np.diff(grown), strict=False)
+    ]
+
+
+def _within(edges: Ints, max_records: int | None) -> Ints:
+    if max_records is None:
+        return edges
+    fine = [np.arange(a, b, max_records, dtype=np.int64) for a, b in itertools.pairwise(edges)]
+    return np.concatenate((*fine, edges[-1:]))

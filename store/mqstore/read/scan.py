@@ -1,0 +1,145 @@
+"""Slices of queues to record batches: the hot path of every read.
+
+Units are read block by block, those that the tag hash excludes are dropped before any record
+is touched, and records are gathered and decoded chunk by chunk. A chunk ends at ``batch_rows``
+rows or ``batch_bytes`` record bytes, whichever comes first, so memory does not depend on the
+size of a queue; only a single message may be larger than the bound.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from mqstore.codec.bodies import Plain, decompress_bodies
+from mqstore.codec.checksum import broken
+from mqstore.codec.decode import Records, Source, decode
+from mqstore.codec.gather import Headers
+from mqstore.files.commit_log import CommitLog
+from mqstore.read.chunks import Chunk, chunks
+from mqstore.read.corrupt import Damage, whose_frame
+from mqstore.read.matching import RowFilter
+from mqstore.read.plan import QueueSlice
+from mqstore.read.settings import ScanSettings
+
+Ints: TypeAlias = NDArray[np.int64]
+_NEEDS_BODY: Final = frozenset({"body", "value", "crcOk"})
+
+
+def scan(slices: Sequence[QueueSlice], settings: ScanSettings) -> Iterator[pa.RecordBatch]:
+    """Yield the messages of ``slices``, in order, as ``message_schema(settings.columns)``.
+
+    Raises CorruptStoreError at a broken record unless ``on_corrupt`` says otherwise, and
+    DataLossError at messages that expired since the slices were planned.
+    """
+    settings = replace(settings, first_rows=min(settings.first_rows, settings.batch_rows))
+    for log_folders, group in groupby(slices, key=lambda piece: piece.commit_log):
+        with CommitLog(log_folders, settings.read_mode) as log:
+            yield from _Scan(log, settings).run(list(group))
+        settings = replace(settings, first_rows=settings.batch_rows)
+
+
+class _Scan:
+    """One pass over slices of one store."""
+
+    def __init__(self, log: CommitLog, settings: ScanSettings) -> None:
+        self._log = log
+        self._settings = settings
+        self._filter = RowFilter.of(settings.tags, settings.keys, settings.msg_ids)
+        self._damage = Damage(log, settings.on_corrupt)
+        needs_body = not _NEEDS_BODY.isdisjoint(settings.columns)
+        self._checks_crc = "crcOk" in settings.columns or (settings.verify_crc and needs_body)
+        self._plains = settings.decompress and needs_body
+
+    def run(self, slices: Sequence[QueueSlice]) -> Iterator[pa.RecordBatch]:
+        for chunk in chunks(slices, self._log, self._filter.tags, self._damage, self._settings):
+            for batch in self._batches(chunk):
+                if batch.num_rows:
+                    yield batch
+        self._damage.report()
+
+    def _batches(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+        rows, headers, problems = self._sound(chunk)
+        for row, reason in sorted(problems.items()):
+            self._damage.add(int(chunk.physical_offsets[row]), reason)
+        if problems and self._settings.on_corrupt == "rescue":
+            lost = chunk.take(np.array(sorted(problems)))
+            yield self._damage.rescue(
+                lost.source,
+                lost.physical_offsets.tolist(),
+                lost.sizes.tolist(),
+                self._settings.columns,
+            )
+        yield from self._decode(headers, chunk.source.take(rows))
+
+    def _sound(self, chunk: Chunk) -> tuple[Ints, Headers, dict[int, str]]:
+        """Return the rows whose record is whole and theirs, its headers, and what the rest are."""
+        held = self._log.holds(chunk.physical_offsets, chunk.sizes)
+        outside = "the ConsumeQueue unit points outside the CommitLog"
+        problems = dict.fromkeys(np.flatnonzero(~held).tolist(), outside)
+        rows = np.flatnonzero(held)
+        gathered = self._log.gather(chunk.physical_offsets[rows], chunk.sizes[rows])
+        headers = Headers(gathered.buffer, gathered.starts, chunk.sizes[rows])
+        for find in (_frames, whose_frame):
+            found = find(headers, chunk.source.take(rows), chunk.physical_offsets[rows])
+            if found:
+                problems |= {int(rows[row]): reason for row, reason in found.items()}
+                sound = np.setdiff1d(np.arange(len(rows)), np.fromiter(found, np.int64))
+                rows, headers = rows[sound], headers.take(sound)
+        return rows, headers, problems
+
+    def _decode(self, headers: Headers, source: Source) -> Iterator[pa.RecordBatch]:
+        kept = self._filter.matches(Records(headers, source))
+        if kept is not None:
+            headers, source = headers.take(kept), source.take(kept)
+        while len(headers):
+            records, count = self._finish(headers, source)
+            yield decode(records, self._settings.columns)
+            rest = np.arange(count, len(headers))
+            headers, source = headers.take(rest), source.take(rest)
+
+    def _finish(self, headers: Headers, source: Source) -> tuple[Records, int]:
+        """Check and decompress bodies; return the records that are good, and how many were seen."""
+        plain, count = None, len(headers)
+        if self._plains:
+            plain, count = self._decompress(headers)
+            head = np.arange(count)
+            headers, source = headers.take(head), source.take(head)
+        bad = broken(headers) if self._checks_crc else np.zeros(count, np.bool_)
+        reasons = dict.fromkeys(np.flatnonzero(bad).tolist(), "the checksum does not hold")
+        reasons |= plain.broken if plain else {}
+        bad[list(reasons)] = True
+        if not self._settings.verify_crc and plain:
+            reasons = dict(plain.broken)
+        elif not self._settings.verify_crc:
+            reasons = {}
+        for row, reason in sorted(reasons.items()):
+            self._damage.add_at(headers, row, reason)
+        if reasons and self._settings.on_corrupt == "skip":
+            return _without(Records(headers, source, plain, bad), reasons), count
+        return Records(headers, source, plain, bad), count
+
+    def _decompress(self, headers: Headers) -> tuple[Plain, int]:
+        limit = self._settings.max_decompressed_bytes
+        plain = decompress_bodies(headers, limit, self._settings.batch_bytes)
+        return plain, plain.count
+
+
+def _frames(headers: Headers, _source: Source, _physical_offsets: Ints) -> dict[int, str]:
+    return headers.problems()
+
+
+def _without(records: Records, rows: dict[int, str]) -> Records:
+    kept = np.setdiff1d(np.arange(len(records.headers)), np.fromiter(rows, np.int64))
+    plain = records.plain
+    if plain is not None:
+        place = {int(row): index for index, row in enumerate(kept)}
+        both = [(place[r], b) for r, b in zip(plain.rows, plain.bodies, strict=True) if r in place]
+        plain = Plain([row for row, _ in both], [body for _, body in both], {}, len(kept))
+    return Records(
+        records.headers.take(kept), records.source.take(kept), plain, records.broken[kept]
+    )

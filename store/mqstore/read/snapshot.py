@@ -1,0 +1,168 @@
+"""The bounds of a store at one moment: what there is to read, frozen.
+
+Taking a snapshot lists directories and bisects ConsumeQueues. It reads no record of a store
+that was closed cleanly; of one that was not (``abort`` is there) it reads the last header of
+each queue, and walks back over units whose record never reached the disk.
+
+Reference: DefaultMessageStore#getMinOffsetInQueue, #getMaxOffsetInQueue; ConsumeQueue#recover.
+"""
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mqstore.errors import CorruptStoreError
+from mqstore.files import config
+from mqstore.files.commit_log import CommitLog
+from mqstore.files.consume_queue import ConsumeQueue, list_queues
+from mqstore.files.mapped_file_queue import check_sizes
+from mqstore.files.store_dir import StoreDir, open_dir
+from mqstore.format.message import HEADER, MAGIC_V1, MAGIC_V2
+from mqstore.format.names import LMQ_PREFIX
+
+_STORE_FOLDER = "store"  # The usual name of a root says nothing about its broker.
+
+
+@dataclass(frozen=True, slots=True)
+class QueueBounds:
+    """One queue: the store holds queue offsets [low, high)."""
+
+    topic: str
+    queue_id: int
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One store at one moment. Plain values: it pickles into tasks.
+
+    ``low`` and ``high`` are the physical offsets of the CommitLog's first byte and of the end
+    of its last file; ``taken_ms`` is epoch ms; ``is_unclean`` tells that ``abort`` was there.
+    """
+
+    store: StoreDir
+    broker_name: str
+    low: int
+    high: int
+    queues: tuple[QueueBounds, ...]
+    taken_ms: int
+    is_unclean: bool
+
+    def queue(self, topic: str, queue_id: int) -> QueueBounds | None:
+        """Return the bounds of one queue, or None if it has no ConsumeQueue."""
+        wanted = (topic, queue_id)
+        return next((q for q in self.queues if (q.topic, q.queue_id) == wanted), None)
+
+
+def take(
+    root: str | os.PathLike[str],
+    *,
+    commit_log: Sequence[str] = (),
+    broker_name: str | None = None,
+    topics: Callable[[str], bool] | None = None,
+    strict: bool = True,
+) -> Snapshot:
+    """Return the bounds of the store at ``root``, of those topics (all if None).
+
+    ``commit_log`` names the CommitLog folders of a multi-path broker. With ``strict``, files of
+    uneven length, holes in the CommitLog and units that point behind its end are a
+    CorruptStoreError here; without it they come up, record by record, in the scan. Also raises
+    StoreNotFoundError, NotAStoreError, UnsupportedStoreError, UnsafePathError.
+    """
+    store = open_dir(root, commit_log)
+    is_unclean = store.is_unclean
+    taken_ms = time.time_ns() // 1_000_000
+    wanted = [
+        ConsumeQueue(store.root, topic, queue_id)
+        for topic, queue_id in list_queues(store.root)
+        if topics is None or topics(topic)
+    ]
+    # Queues are listed before the log: what a running broker adds to both in between is in the
+    # log for sure. The log's low end is taken first: what expires in between is found expired.
+    with CommitLog(store.commit_log) as log:
+        low = log.low
+        bounds = [(queue, *queue.bounds(low)) for queue in wanted]
+    with CommitLog(store.commit_log) as log:
+        if strict:
+            _check_files(log, wanted)
+        if is_unclean:
+            bounds = [(q, first, _written(q, log, first, last)) for q, first, last in bounds]
+        elif strict:
+            for queue, first, last in bounds:
+                _check_last(queue, log, first, last)
+        high = log.high
+    return Snapshot(
+        store,
+        broker_name or _name(store),
+        low,
+        high,
+        tuple(QueueBounds(q.topic, q.queue_id, first, last) for q, first, last in bounds),
+        taken_ms,
+        is_unclean,
+    )
+
+
+def topics_of(root: str | os.PathLike[str], commit_log: Sequence[str] = ()) -> set[str]:
+    """Return the topics the store knows: those with a ConsumeQueue and those in topics.json."""
+    store = open_dir(root, commit_log)
+    return {topic for topic, _ in list_queues(store.root)} | set(config.topics(store.root))
+
+
+def _name(store: StoreDir) -> str:
+    told = config.broker_name(config.topics(store.root))
+    if told:
+        return told
+    folder, parent = os.path.basename(store.root), os.path.dirname(store.root)  # noqa: PTH119, PTH120
+    return os.path.basename(parent) or folder if folder == _STORE_FOLDER else folder  # noqa: PTH119
+
+
+def _check_files(log: CommitLog, queues: Sequence[ConsumeQueue]) -> None:
+    check_sizes([log.files])
+    check_sizes([queue.files for queue in queues])
+    for before, after in zip(log.files.files, log.files.files[1:], strict=False):
+        if before.end != after.start:
+            reason = "the next file is missing (name all folders in storePathCommitLog?)"
+            raise CorruptStoreError(before.name, before.size, reason)
+
+
+def _check_last(queue: ConsumeQueue, log: CommitLog, low: int, high: int) -> None:
+    if low >= high:
+        return
+    unit = queue.read(high - 1, high)[0]
+    end = int(unit["physical_offset"]) + int(unit["size"])
+    if end > log.high:
+        path, position = log.where(log.high - 1) if log.files.files else log.where(0)
+        reason = (
+            f"the CommitLog ends here, but {queue.topic}/{queue.queue_id} has messages up to byte "
+            f"{end}: truncated?"
+        )
+        raise CorruptStoreError(path, position + 1, reason)
+
+
+def _written(queue: ConsumeQueue, log: CommitLog, low: int, high: int) -> int:
+    """Return ``high`` without the last units whose record is not in the log."""
+    while high > low and not _has_record(queue, log, high - 1):
+        high -= 1
+    return high
+
+
+def _has_record(queue: ConsumeQueue, log: CommitLog, queue_offset: int) -> bool:
+    unit = queue.read(queue_offset, queue_offset + 1)[0]
+    physical_offset = int(unit["physical_offset"])
+    data = log.read(physical_offset, HEADER.itemsize)
+    if len(data) < HEADER.itemsize:
+        return False
+    head = np.frombuffer(data, HEADER)[0]
+    itself = (int(head["total_size"]), int(head["physical_offset"]))
+    here = queue.topic.startswith(LMQ_PREFIX) or (
+        (int(head["queue_id"]), int(head["queue_offset"])) == (queue.queue_id, queue_offset)
+    )
+    return (
+        int(head["magic"]) in (MAGIC_V1, MAGIC_V2)
+        and itself == (int(unit["size"]), physical_offset)
+        and here
+    )

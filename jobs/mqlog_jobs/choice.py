@@ -1,0 +1,156 @@
+"""Which messages the command prints: a place in a store, a time, tags and keys."""
+
+import re
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from heapq import merge
+from itertools import islice
+from typing import Final
+
+from mqstore.read.scan import ScanSettings, scan
+
+from mqlog_jobs.render import Row
+from mqlog_jobs.views import rows_of
+from mqstore import grammar
+from mqstore.errors import InvalidOptionError, UnknownTopicError, shown
+from mqstore.read.offsets import At, AtTimestamp, Earliest, Last, Latest, Position, resolve
+from mqstore.read.plan import QueueSlice
+from mqstore.read.snapshot import QueueBounds, Snapshot, topics_of
+
+_PLACE: Final = re.compile(r"([^/]+)(?:/(\d{1,9})(?:@(-?\d{1,18}))?)?")
+_ORDER: Final = "physicalOffset"
+_FEW_ROWS: Final = 256  # A person asks for some lines; a queue need not be decoded far ahead.
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What was asked for, as typed. Raises InvalidOptionError for what cannot be meant.
+
+    place: ``TOPIC``, ``TOPIC/QUEUE`` or ``TOPIC/QUEUE@OFFSET``; an offset below zero counts from
+    the queue's end. tags: a tag expression. keys: any of them. since, until: [since, until) of
+    storeTimestamp, in the grammar of mqstore.grammar.
+    """
+
+    place: str
+    tags: str = "*"
+    keys: tuple[str, ...] = ()
+    since: str | None = None
+    until: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.since is not None and self._parts()[2] is not None:
+            raise InvalidOptionError("--since", self.since, "not together with @OFFSET")
+
+    @property
+    def topic(self) -> str:
+        """The topic named."""
+        return self._parts()[0]
+
+    @property
+    def queue_id(self) -> int | None:
+        """The queue named, or None for all of the topic."""
+        return self._parts()[1]
+
+    def ends(self, now_ms: int) -> tuple[Position, Position]:
+        """Return where to start and to end in each queue."""
+        start: Position = Earliest()
+        queue_offset = self._parts()[2]
+        if queue_offset is not None:
+            start = At(queue_offset) if queue_offset >= 0 else Last(-queue_offset)
+        elif self.since is not None:
+            start = AtTimestamp(grammar.timestamp("--since", self.since, now_ms=now_ms))
+        if self.until is None:
+            return start, Latest()
+        return start, AtTimestamp(grammar.timestamp("--until", self.until, now_ms=now_ms))
+
+    def _parts(self) -> tuple[str, int | None, int | None]:
+        found = _PLACE.fullmatch(self.place)
+        if found is None:
+            raise InvalidOptionError(
+                "TOPIC", self.place, "name a TOPIC, a TOPIC/QUEUE, or a TOPIC/QUEUE@OFFSET"
+            )
+        topic, queue_id, queue_offset = found.groups()
+        return (
+            topic,
+            None if queue_id is None else int(queue_id),
+            None if queue_offset is None else int(queue_offset),
+        )
+
+
+def choose(
+    snapshot: Snapshot, wanted: Wanted, columns: Sequence[str], number: int
+) -> Iterator[Row]:
+    """Yield the messages wanted, in the order they were stored; at most ``number`` if not 0.
+
+    Raises UnknownTopicError, and what a scan raises.
+    """
+    ends = wanted.ends(time.time_ns() // 1_000_000)
+    settings = ScanSettings(
+        columns=tuple(dict.fromkeys((*columns, _ORDER))),
+        tags=wanted.tags,
+        keys=wanted.keys,
+        batch_rows=_FEW_ROWS,
+    )
+    held = replace(snapshot, queues=_queues(snapshot, wanted))
+    _check_held(held.queues, ends[0])
+    store = snapshot.store
+    slices = [
+        QueueSlice(
+            store.root,
+            store.commit_log,
+            snapshot.broker_name,
+            queue.topic,
+            queue.queue_id,
+            start,
+            end,
+        )
+        for queue, start, end in resolve(held, lambda _: ends)
+        if start < end
+    ]
+    # A queue's messages lie in the CommitLog in their order, so merging the queues sorts them.
+    each = [_messages(piece, settings) for piece in slices]
+    return islice(merge(*each, key=_place), number or None)
+
+
+def _queues(snapshot: Snapshot, wanted: Wanted) -> tuple[QueueBounds, ...]:
+    found = [queue for queue in snapshot.queues if queue.topic == wanted.topic]
+    if not found:
+        known = topics_of(snapshot.store.root, snapshot.store.commit_log)
+        if wanted.topic in known:
+            return ()  # Known to the broker, and nothing was ever sent to it.
+        near = grammar.near(wanted.topic, known) or sorted(known)[:3]
+        raise UnknownTopicError(
+            f"{shown(wanted.topic)}: no such topic in this store; there are {len(known)}"
+            + (f", among them {', '.join(map(shown, near))}" if near else "")
+        )
+    if wanted.queue_id is None:
+        return tuple(found)
+    chosen = tuple(queue for queue in found if queue.queue_id == wanted.queue_id)
+    if not chosen:
+        ids = ", ".join(str(queue.queue_id) for queue in found)
+        raise UnknownTopicError(
+            f"{shown(wanted.place)}: the topic has no queue {wanted.queue_id}; it has {ids}"
+        )
+    return chosen
+
+
+def _check_held(queues: Sequence[QueueBounds], start: Position) -> None:
+    for queue in queues:
+        if isinstance(start, At) and not queue.low <= start.queue_offset <= queue.high:
+            raise InvalidOptionError(
+                "@OFFSET",
+                start.queue_offset,
+                f"queue {queue.topic}/{queue.queue_id} holds [{queue.low}, {queue.high})",
+            )
+
+
+def _messages(piece: QueueSlice, settings: ScanSettings) -> Iterator[Row]:
+    for batch in scan([piece], settings):
+        yield from rows_of(batch)
+
+
+def _place(row: Row) -> int:
+    place = row[_ORDER]
+    assert isinstance(place, int)
+    return place

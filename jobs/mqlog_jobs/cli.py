@@ -1,0 +1,249 @@
+"""The command ``mqlog``: looks into store directories, without a broker and without Spark.
+
+Exit codes: 0 done; 1 ``verify`` found errors in the store; 2 a wrong argument, or a store that
+cannot be read, told in one line on standard error; 130 interrupted.
+
+Only ``demo`` needs Spark, and imports it when it runs: a command starts in a fraction of a second.
+"""
+
+import os
+import sys
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Annotated, Final, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import typer
+from mqstore.check import check
+
+from mqlog_jobs import lines, render, views
+from mqlog_jobs.choice import Wanted, choose
+from mqstore import __version__, tables
+from mqstore.backlog import BacklogRequest, measure, plan
+from mqstore.errors import InvalidOptionError, StoreError
+from mqstore.read.snapshot import Snapshot, take
+
+FOUND: Final = 1
+FAILED: Final = 2
+INTERRUPTED: Final = 130
+
+app = typer.Typer(
+    name="mqlog",
+    help="Look into Apache RocketMQ message stores: the directory of a broker, no broker needed.",
+    epilog="Exit codes: 0 done, 1 verify found errors, 2 wrong argument or unreadable store.",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Store: TypeAlias = Annotated[
+    Path, typer.Argument(metavar="STORE", help="A broker's storePathRootDir.", show_default=False)
+]
+CommitLog: TypeAlias = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--commit-log",
+        metavar="DIR",
+        help="CommitLog folder, when it is not STORE/commitlog; once for each.",
+    ),
+]
+System: TypeAlias = Annotated[bool, typer.Option("--system", help="RocketMQ's own topics too.")]
+AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
+AsCsv: TypeAlias = Annotated[bool, typer.Option("--csv", help="CSV with a header line.")]
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        sys.stdout.write(f"mqlog {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command(epilog="Example: mqlog backlog /data/store -g CG_SHOP --subscription 'paid || sent'")
+def backlog(
+    store: Store,
+    *,
+    group: Annotated[
+        str | None, typer.Option("-g", "--group", help="Groups: a comma list, or /regex/.")
+    ] = None,
+    subscription: Annotated[
+        str | None,
+        typer.Option(help="Tag expression of the groups, 'A || B': count what matches it."),
+    ] = None,
+    by_tag: Annotated[bool, typer.Option("--by-tag", help="One row for each tag.")] = False,
+    commit_log: CommitLog = None,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+) -> None:
+    """Show what consumer groups have still to consume."""
+    subscriptions = _subscriptions(group, subscription)
+    snapshot = _take(store, commit_log)
+    request = BacklogRequest(groups=group, subscriptions=subscriptions, by_tag=by_tag)
+    now_ms = time.time_ns() // 1_000_000
+    batch = measure(plan(snapshot, request), request, now_ms)
+    if not _written(batch, as_json=as_json, as_csv=as_csv):
+        views.backlog(render.terminal(), views.rows_of(batch))
+
+
+@app.command(epilog="Example: mqlog topics /data/store --json")
+def topics(
+    store: Store,
+    *,
+    system: System = False,
+    commit_log: CommitLog = None,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+) -> None:
+    """List the topics: permissions, queues, messages, bytes."""
+    batch = tables.topics(_take(store, commit_log))
+    if not system:
+        batch = batch.filter(pc.invert(batch["isSystem"]))
+    if not _written(batch, as_json=as_json, as_csv=as_csv):
+        views.topics(render.terminal(), views.rows_of(batch))
+
+
+@app.command(epilog="Example: mqlog queues /data/store --topic ORDERS")
+def queues(
+    store: Store,
+    *,
+    topic: Annotated[
+        str | None, typer.Option("-t", "--topic", help="This topic; default: all users' topics.")
+    ] = None,
+    system: System = False,
+    commit_log: CommitLog = None,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+) -> None:
+    """List the queues: offsets, messages, bytes, times of the first and the last message."""
+    snapshot = _take(store, commit_log, topic)
+    if topic is None and not system:
+        snapshot = _of_users(snapshot)
+    batch = tables.queues(snapshot)
+    if not _written(batch, as_json=as_json, as_csv=as_csv):
+        views.queues(render.terminal(), views.rows_of(batch))
+
+
+@app.command(
+    epilog="Examples: mqlog cat /data/store ORDERS -n 5 · mqlog cat /data/store ORDERS/2@-3 · "
+    "mqlog cat /data/store ORDERS --tag paid --since -1h -n 0 -f '{keys} {body}'"
+)
+def cat(
+    store: Store,
+    place: Annotated[
+        str,
+        typer.Argument(
+            metavar="TOPIC[/QUEUE[@OFFSET]]", help="OFFSET -3: the last three of the queue."
+        ),
+    ],
+    *,
+    tag: Annotated[str, typer.Option(help="Tag expression, 'A || B'.")] = "*",
+    key: Annotated[list[str] | None, typer.Option(help="A key; once for each.")] = None,
+    since: Annotated[
+        str | None, typer.Option(help="Stored at or after: -15m, epoch ms, or ISO-8601 with zone.")
+    ] = None,
+    until: Annotated[str | None, typer.Option(help="Stored before; as --since.")] = None,
+    number: Annotated[int, typer.Option("-n", min=0, help="At most so many; 0: all.")] = 20,
+    line: Annotated[
+        str | None,
+        typer.Option("-f", "--format", help="A line for each, columns in braces: '{keys} {body}'."),
+    ] = None,
+    commit_log: CommitLog = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print messages, in the order the broker stored them."""
+    shape = lines.parse(line) if line is not None else None
+    columns = shape.columns if shape else lines.COLUMNS if as_json else views.MESSAGE_COLUMNS
+    wanted = Wanted(place, tags=tag, keys=tuple(key or ()), since=since, until=until)
+    rows = choose(_take(store, commit_log, wanted.topic), wanted, columns, number)
+    if as_json:
+        render.json_lines(rows)
+    elif shape:
+        sys.stdout.writelines(shape.fill(row) for row in rows)
+    else:
+        views.messages(render.terminal(), list(rows))
+
+
+@app.command(epilog="Example: mqlog verify /data/store && echo whole")
+def verify(store: Store, *, as_json: AsJson = False) -> None:
+    """Check every rule a broker relies on; exit code 1 when one is broken."""
+    findings = check(store)
+    rows = [asdict(found) for found in findings]
+    if as_json:
+        render.json_lines(rows)
+    else:
+        views.findings(render.terminal(), str(store), rows)
+    if any(found.severity == "error" for found in findings):
+        raise typer.Exit(FOUND)
+
+
+@app.command(epilog="Example: mqlog demo")
+def demo(
+    directory: Annotated[
+        Path | None,
+        typer.Argument(metavar="DIR", help="Where to make the store; default: a temporary folder."),
+    ] = None,
+) -> None:
+    """Write a store with Spark, read it back, and show its topics, messages and backlog."""
+    from mqlog_jobs import demo as demo_
+
+    demo_.run(directory)
+
+
+def main() -> None:
+    """Run the command; errors that a person can mend are one line, not a traceback."""
+    try:
+        app()
+    except StoreError as error:
+        sys.stderr.write(f"mqlog: {error}\n")
+        sys.exit(FAILED)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:  # The reader of the pipe has seen enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(FOUND)
+
+
+def _take(store: Path, commit_log: list[Path] | None, topic: str | None = None) -> Snapshot:
+    wanted = None if topic is None else (lambda name: name == topic)
+    return take(store, commit_log=tuple(map(str, commit_log or ())), topics=wanted)
+
+
+def _of_users(snapshot: Snapshot) -> Snapshot:
+    """Return the snapshot without the queues of RocketMQ's own topics."""
+    known = views.rows_of(tables.topics(replace(snapshot, queues=())))
+    system = {row["topic"] for row in known if row["isSystem"]}
+    queues = tuple(queue for queue in snapshot.queues if queue.topic not in system)
+    return replace(snapshot, queues=queues)
+
+
+def _subscriptions(group: str | None, expression: str | None) -> dict[str, dict[str, str]]:
+    if expression is None:
+        return {}
+    if group is None or group.startswith("/"):
+        raise InvalidOptionError(
+            "--subscription", expression, "an expression belongs to a group: name it with --group"
+        )
+    return {name.strip(): {"*": expression} for name in group.split(",")}
+
+
+def _written(batch: pa.RecordBatch, *, as_json: bool, as_csv: bool) -> bool:
+    """Write the rows for a program, if that was asked for."""
+    if as_json and as_csv:
+        raise InvalidOptionError("--csv", "--json", "choose one of the two")
+    if as_json:
+        render.json_lines(views.rows_of(batch))
+    elif as_csv:
+        render.comma_separated(batch.schema.names, views.rows_of(batch))
+    return as_json or as_csv

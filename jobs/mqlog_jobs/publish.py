@@ -1,0 +1,85 @@
+r"""Job: rows of Parquet, CSV, JSON or a table become messages of a store.
+
+    spark-submit jobs/mqlog_jobs/publish.py --from parquet:/data/orders --to /data/broker-a/store \
+        --select "'ORDERS' AS topic" --select "id AS keys" --select "to_json(struct(*)) AS body"
+
+Rows need the columns that a write takes (body, topic, tags, keys, properties, …); ``--select``
+makes them, one SQL expression each time. CSV and JSON have no types of their own: a column that
+a write knows is read as the type it needs.
+"""
+
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructField, StructType
+
+from mqlog_jobs import arguments
+from mqlog_jobs.arguments import TABLE, Place
+from mqlog_jobs.session import QUIET, session
+
+# What text becomes on its way to the writer.
+_TYPED: Final = StructType.fromDDL(
+    "body string, topic string, tags string, keys string, properties map<string,string>, "
+    "queueId int, shardingKey string, flag int, bornTimestamp timestamp, "
+    "storeTimestamp timestamp, delayTimeLevel int, waitStoreMsgOK boolean"
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the job with these arguments, those of the process if None; return its exit code."""
+    parser = arguments.parser(
+        "Write rows as messages.",
+        "publish.py --from json:/data/orders --to /data/broker-a/store --option topic=ORDERS",
+    )
+    parser.add_argument(
+        "--from",
+        dest="place",
+        type=arguments.source,
+        required=True,
+        metavar="PLACE",
+        help="parquet:PATH, csv:PATH (with a header line), json:PATH or table:NAME",
+    )
+    parser.add_argument(
+        "--to", dest="store", required=True, metavar="STORE", help="a store directory"
+    )
+    parser.add_argument(
+        "--select",
+        action="append",
+        default=[],
+        metavar="EXPRESSION",
+        help='a column to write, as SQL: "orderId AS keys"; once for each',
+    )
+    given = parser.parse_args(argv)
+    return arguments.run(
+        lambda: _publish(given.place, given.select, given.store, dict(given.options))
+    )
+
+
+def _publish(place: Place, select: list[str], store: str, options: dict[str, str]) -> None:
+    spark = session("mqlog publish", QUIET)
+    rows = _read(spark, place)
+    if select:
+        rows = rows.selectExpr(*select)
+    rows.write.format("mqlog").mode("append").options(**options).save(store)
+
+
+def _read(spark: SparkSession, place: Place) -> DataFrame:
+    if place.format == TABLE:
+        return spark.table(place.where)
+    if place.format == "parquet":
+        return spark.read.parquet(place.where)
+    reader = spark.read.format(place.format).option("header", value=True)
+    found = reader.load(place.where).schema
+    known = {field.name: field for field in _TYPED}
+    if place.format == "csv":  # A map does not fit a field of CSV.
+        known.pop("properties")
+    typed = [known.get(field.name, field) for field in found]
+    return reader.schema(StructType([StructField(f.name, f.dataType) for f in typed])).load(
+        place.where
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,274 @@
+"""Rows as a table on a terminal, as plain text in a pipe, as JSON lines or as CSV.
+
+A table fits the terminal: the columns with the highest ``rank`` go first when there is no room,
+and the one that may ``stretch`` is cut with an ellipsis. In a pipe nothing is dropped, and there
+are no colours. What stands in a store was typed by strangers, so control characters are escaped
+and never reach the terminal.
+"""
+
+import csv
+import json
+import math
+import sys
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final, Literal, TextIO, TypeAlias
+
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from mqstore.errors import shown
+
+Row: TypeAlias = Mapping[str, object]
+Kind: TypeAlias = Literal["text", "number", "count", "bytes", "time", "span", "bar", "status"]
+
+_STRETCH_LEAST: Final = 24
+_BAR_CELLS: Final = 10
+_EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
+_RIGHT: Final = {"number", "count", "bytes", "span"}
+_GAP: Final = 2
+_PIPE_WIDTH: Final = 10_000
+# Seconds of a unit, its name; seconds of the unit below, its name.
+_UNITS: Final = ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "m"), (60, "m", 1, "s"))
+
+STYLES: Final = {
+    "OK": "green",
+    "NEVER_COMMITTED": "yellow",
+    "AHEAD": "bold red",
+    "EXPIRED": "bold red",
+    "TOPIC_GONE": "dim",
+    "error": "bold red",
+    "warning": "yellow",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """How one field of a row is shown."""
+
+    name: str
+    head: str
+    kind: Kind = "text"
+    rank: int = 0  # 0 stays; the highest goes first when the terminal is narrow.
+    stretch: bool = False
+    once: bool = False  # Left blank while it repeats the row above.
+    style: str = ""
+
+
+def terminal(stream: TextIO | None = None) -> Console:
+    """Return the console for people; wide and without colours when it is not a terminal."""
+    stream = stream or sys.stdout
+    if stream.isatty():
+        return Console(file=stream, highlight=False)
+    return Console(file=stream, highlight=False, width=_PIPE_WIDTH, color_system=None)
+
+
+def heading(console: Console, title: str, note: str = "") -> None:
+    """Print the line above a table: a name, and what there is to say about it."""
+    console.print(Text.assemble((shown(title), "bold"), ("  ", ""), (note, "dim")))
+
+
+def table(console: Console, columns: Sequence[Column], rows: Sequence[Row]) -> None:
+    """Print ``rows`` under ``columns``, as many of them as fit."""
+    cells = {column.name: _cells(console, column, rows) for column in columns}
+    widths = {column.name: _width(column, cells[column.name]) for column in columns}
+    kept = _fitting(columns, widths, console.width)
+    drawn = Table(
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, _GAP, 0, 0),
+        header_style="bold",
+    )
+    for column in kept:
+        drawn.add_column(
+            column.head,
+            justify="right" if column.kind in _RIGHT else "left",
+            style=column.style,
+            no_wrap=True,
+            overflow="ellipsis",
+            min_width=None if column.stretch else widths[column.name],
+        )
+    for number, row in enumerate(rows):
+        last = number + 1 == len(rows)
+        section = not last and _first_differs(kept, row, rows[number + 1])
+        drawn.add_row(*(cells[column.name][number] for column in kept), end_section=section)
+    _print(console, drawn)
+    if len(kept) < len(columns):
+        gone = ", ".join(column.head for column in columns if column not in kept)
+        console.print(Text(f"not shown for want of width: {gone}", style="dim"))
+
+
+def json_lines(rows: Iterable[Row], stream: TextIO | None = None) -> None:
+    """Write one JSON object a line. Times are ISO-8601 with zone, bytes text or base64."""
+    stream = stream or sys.stdout
+    for row in rows:
+        stream.write(json.dumps(_plain(row), ensure_ascii=False, separators=(",", ":")) + "\n")
+
+
+def comma_separated(
+    names: Sequence[str], rows: Iterable[Row], stream: TextIO | None = None
+) -> None:
+    """Write CSV (RFC 4180) with a header line; null is an empty field."""
+    writer = csv.writer(stream or sys.stdout, lineterminator="\n")
+    writer.writerow(names)
+    for row in rows:
+        plain = _plain(row)
+        writer.writerow([_field(plain[name]) for name in names])
+
+
+def count(value: int) -> str:
+    """Return 12345 as 12,345."""
+    return f"{value:,}"
+
+
+def size(value: int) -> str:
+    """Return bytes with a binary unit and three digits at most: 820 B, 1.4 KiB, 512 MiB."""
+    if abs(value) < 1024:
+        return f"{value} B"
+    power = min(int(math.log(abs(value), 1024)), 6)
+    scaled = value / 1024**power
+    digits = 1 if abs(scaled) < 99.95 else 0
+    return f"{scaled:.{digits}f} {'KMGTPE'[power - 1]}iB"
+
+
+def span(milliseconds: int) -> str:
+    """Return a length of time in its two largest units: 450 ms, 12 s, 3 m 20 s, 5 d 4 h."""
+    if abs(milliseconds) < 1000:
+        return f"{milliseconds} ms"
+    seconds = milliseconds // 1000
+    for unit, name, below, smaller in _UNITS:
+        if abs(seconds) >= unit:
+            rest = seconds % unit // below
+            return f"{seconds // unit} {name}" + (f" {rest} {smaller}" if rest else "")
+    return f"{seconds} s"
+
+
+def moment(value: datetime) -> str:
+    """Return a time in UTC, to the second."""
+    return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def text_of(value: bytes) -> str:
+    """Return a body as text if it is UTF-8, else say what it is."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return f"<{size(len(value))} of bytes>"
+
+
+_NUMBERS: Final[Mapping[str, Callable[[int], str]]] = {"count": count, "bytes": size, "span": span}
+
+
+def _cells(console: Console, column: Column, rows: Sequence[Row]) -> list[Text]:
+    if column.kind == "bar":
+        return _bars(console, [row[column.name] for row in rows])
+    cells: list[Text] = []
+    before: object = None
+    for row in rows:
+        value = row[column.name]
+        repeated = column.once and cells and value == before
+        cells.append(Text("") if repeated else _cell(column, value))
+        before = value
+    return cells
+
+
+def _cell(column: Column, value: object) -> Text:
+    if value is None:
+        return Text("–", style="dim")
+    if column.kind == "status":
+        return Text(str(value), style=STYLES.get(str(value), ""))
+    text = _shape(column.kind, value)
+    return Text(text, style="dim" if text in {"0", "0 B"} else "")
+
+
+def _shape(kind: Kind, value: object) -> str:
+    match value:
+        case int() if kind in _NUMBERS:
+            text = _NUMBERS[kind](value)
+        case datetime():
+            text = moment(value)
+        case bytes():
+            text = shown(text_of(value))
+        case _:
+            text = shown(value)
+    return text
+
+
+def _print(console: Console, drawn: Table) -> None:
+    if console.is_terminal:
+        console.print(drawn)
+        return
+    with console.capture() as capture:
+        console.print(drawn)
+    # A table is padded to its width; in a pipe the end of a line is its last word.
+    for line in capture.get().splitlines():
+        console.file.write(f"{line.rstrip()}\n")
+
+
+def _width(column: Column, cells: Iterable[Text]) -> int:
+    """Return the cells that a column takes when nothing of it is cut, or that it needs."""
+    widest = max((cell.cell_len for cell in cells), default=0)
+    least = min(widest, _STRETCH_LEAST) if column.stretch else widest
+    return max(least, cell_len(column.head))
+
+
+def _bars(console: Console, values: Sequence[object]) -> list[Text]:
+    numbers = [value if isinstance(value, int) else 0 for value in values]
+    most = max([1, *numbers])
+    plain = not console.encoding.startswith("utf")
+    bars = []
+    for number in numbers:
+        eighths = math.ceil(max(number, 0) / most * _BAR_CELLS * 8)
+        full, rest = divmod(eighths, 8)
+        bar = "#" * math.ceil(eighths / 8) if plain else "█" * full + _EIGHTHS[rest].strip()
+        bars.append(Text.assemble((bar, "cyan"), (" " * (_BAR_CELLS - cell_len(bar)), "")))
+    return bars
+
+
+def _fitting(columns: Sequence[Column], widths: Mapping[str, int], width: int) -> list[Column]:
+    kept = list(columns)
+    while sum(widths[column.name] + _GAP for column in kept) - _GAP > width:
+        least = max(kept, key=lambda column: column.rank)
+        if least.rank == 0:
+            break  # What must stay is cut by the table itself.
+        kept.remove(least)
+    return kept
+
+
+def _first_differs(columns: Sequence[Column], row: Row, following: Row) -> bool:
+    first = columns[0]
+    return first.once and row[first.name] != following[first.name]
+
+
+def _plain(row: Row) -> dict[str, object]:
+    """Return a row of values that JSON knows; a body that is no text goes to bodyBase64."""
+    plain: dict[str, object] = {}
+    for name, value in row.items():
+        match value:
+            case datetime():
+                plain[name] = value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+            case timedelta():
+                plain[name] = value.total_seconds()
+            case bytes():
+                try:
+                    plain[name] = value.decode()
+                except UnicodeDecodeError:
+                    plain[name] = None
+                    plain[f"{name}Base64"] = b64encode(value).decode()
+            case list() if name == "properties":
+                plain[name] = dict(value)
+            case _:
+                plain[name] = value
+    return plain
+
+
+def _field(value: object) -> object:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else value

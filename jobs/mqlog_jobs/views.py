@@ -1,0 +1,151 @@
+"""The tables of a store as people see them: which columns, under which heads, in which order.
+
+Rows are those of mqstore.tables and mqstore.backlog, so a name here is a column of
+``table=topics``, ``queues`` or ``backlog``. A row may carry one thing more, ``share``, for the
+bar that compares the rows of one table.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Final
+
+import pyarrow as pa
+from rich.console import Console
+
+from mqlog_jobs.render import Column, Row, count, heading, size, table
+from mqstore.errors import shown
+
+TOPICS: Final = (
+    Column("topic", "TOPIC", stretch=True, style="bold"),
+    Column("perm", "PERM", rank=3),
+    Column("readQueueNums", "QUEUES", "number", rank=2),
+    Column("messageCount", "MESSAGES", "count"),
+    Column("share", "", "bar", rank=1),
+    Column("bytes", "SIZE", "bytes"),
+)
+QUEUES: Final = (
+    Column("topic", "TOPIC", stretch=True, once=True, style="bold"),
+    Column("queueId", "QUEUE", "number"),
+    Column("minOffset", "MIN", "count", rank=2),
+    Column("maxOffset", "MAX", "count"),
+    Column("messageCount", "MESSAGES", "count"),
+    Column("share", "", "bar", rank=3),
+    Column("bytes", "SIZE", "bytes", rank=1),
+    Column("minStoreTimestamp", "FIRST STORED (UTC)", "time", rank=5),
+    Column("maxStoreTimestamp", "LAST STORED (UTC)", "time", rank=4),
+)
+BACKLOG: Final = (
+    Column("topic", "TOPIC", stretch=True, once=True, style="bold"),
+    Column("queueId", "QUEUE", "number"),
+    Column("tag", "TAG", rank=1, style="cyan"),
+    Column("brokerOffset", "BROKER", "count", rank=4),
+    Column("consumerOffset", "CONSUMER", "count", rank=3),
+    Column("lag", "LAG", "count"),
+    Column("lagMatching", "MATCHING", "count"),
+    Column("share", "", "bar", rank=6),
+    Column("bytesBehind", "BEHIND", "bytes", rank=5),
+    Column("lagMs", "WAITS FOR", "span", rank=2),
+    Column("firstUnconsumedStoreTimestamp", "OLDEST (UTC)", "time", rank=7),
+    Column("status", "STATUS", "status"),
+)
+MESSAGES: Final = (
+    Column("queueId", "QUEUE", "number"),
+    Column("queueOffset", "OFFSET", "count"),
+    Column("storeTimestamp", "STORED (UTC)", "time", rank=2),
+    Column("tags", "TAG", style="cyan"),
+    Column("keys", "KEYS", rank=1),
+    Column("body", "BODY", stretch=True),
+)
+MESSAGE_COLUMNS: Final = tuple(column.name for column in MESSAGES)
+FINDINGS: Final = (
+    Column("severity", "SEVERITY", "status"),
+    Column("problem", "PROBLEM", stretch=True),
+    Column("file", "FILE"),
+    Column("position", "AT BYTE", "number", rank=1),
+)
+_PERMISSIONS: Final = ((4, "R"), (2, "W"), (1, "X"))  # PermName#PERM_READ, _WRITE, _INHERIT
+
+
+def rows_of(batch: pa.RecordBatch | pa.Table) -> list[dict[str, object]]:
+    """Return the rows of a batch as dictionaries, columns in the batch's order."""
+    rows: list[dict[str, object]] = batch.to_pylist()
+    return rows
+
+
+def topics(console: Console, rows: Sequence[Row]) -> None:
+    """Print topics, the fullest first."""
+    most_first = sorted(rows, key=lambda row: (-_number(row, "messageCount"), str(row["topic"])))
+    shaped = [
+        {**row, "perm": _perm(row["perm"]), "share": row["messageCount"]} for row in most_first
+    ]
+    table(console, _about(TOPICS, rows), shaped)
+
+
+def queues(console: Console, rows: Sequence[Row]) -> None:
+    """Print queues, topic by topic."""
+    table(console, _about(QUEUES, rows), [{**row, "share": row["messageCount"]} for row in rows])
+
+
+def backlog(console: Console, rows: Sequence[Row]) -> None:
+    """Print one table a group, the sum of its waiting messages above it."""
+    for number, (group, its) in enumerate(groupby(rows, key=lambda row: row["group"])):
+        members = list(its)
+        if number:
+            console.print()
+        heading(console, str(group), _standing(members))
+        table(console, _waiting(members), [{**row, "share": row["lagMatching"]} for row in members])
+    if not rows:
+        console.print("no consumer group has committed an offset to this store", style="dim")
+
+
+def messages(console: Console, rows: Sequence[Row]) -> None:
+    """Print messages, one a line."""
+    table(console, MESSAGES, rows)
+
+
+def findings(console: Console, store: str, rows: Sequence[Row]) -> None:
+    """Print what a check found, or that it found nothing."""
+    if rows:
+        table(console, FINDINGS, rows)
+    else:
+        console.print(f"{shown(store)}: whole, every rule holds", markup=False)
+
+
+def _standing(rows: Sequence[Row]) -> str:
+    lag = sum(_number(row, "lag") for row in rows)
+    behind = sum(_number(row, "bytesBehind") for row in rows)
+    if not lag:
+        return "has consumed everything"
+    said = f"{count(lag)} messages waiting, {size(behind)}"
+    expressions = sorted({str(row["subscription"]) for row in rows if row["subscription"]} - {"*"})
+    if expressions:
+        matching = sum(_number(row, "lagMatching") for row in rows)
+        said += f"; {count(matching)} match {', '.join(expressions)}"
+    return said
+
+
+def _waiting(rows: Sequence[Row]) -> list[Column]:
+    """Return the backlog's columns without those that say nothing about these rows."""
+    silent = set()
+    if all(row["lagMatching"] == row["lag"] for row in rows):
+        silent.add("lagMatching")
+    if all(row["tag"] is None for row in rows):
+        silent.add("tag")
+    return [column for column in _about(BACKLOG, rows) if column.name not in silent]
+
+
+def _about(columns: Iterable[Column], rows: Sequence[Row]) -> list[Column]:
+    """Put the broker's name first when the rows are of several."""
+    brokers = {row["brokerName"] for row in rows}
+    several = [Column("brokerName", "BROKER NAME", once=True)] if len(brokers) > 1 else []
+    return [*several, *columns]
+
+
+def _number(row: Row, name: str) -> int:
+    value = row[name]
+    return value if isinstance(value, int) else 0
+
+
+def _perm(value: object) -> str:
+    bits = value if isinstance(value, int) else 0
+    return "".join(letter if bits & bit else "-" for bit, letter in _PERMISSIONS)

@@ -97,7 +97,7 @@ class Headers:
 
     @cached_property
     def body_lengths(self) -> Ints:
-        """Bytes of each stored body; a length below 0 reads as 0, as in the broker."""
+        """Bytes of each stored body; 0 for a negative length, which only a broken record has."""
         return np.maximum(self.field("body_length").astype(np.int64), 0)
 
     @cached_property

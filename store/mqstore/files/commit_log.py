@@ -18,7 +18,14 @@ from numpy.typing import NDArray
 
 from mqstore.errors import CorruptStoreError, InvalidOptionError
 from mqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
-from mqstore.format.message import HARD_RECORD_BYTES, MIN_RECORD_BYTES
+from mqstore.format.message import (
+    HARD_RECORD_BYTES,
+    HEADER,
+    HEADERS,
+    HOST_VARIANT_MASK,
+    HOST_VARIANT_SHIFT,
+    MIN_RECORD_BYTES,
+)
 
 Int64s: TypeAlias = NDArray[np.int64]
 Bytes: TypeAlias = NDArray[np.uint8]
@@ -105,6 +112,21 @@ class CommitLog:
         file = self.files.files[index]
         wanted = min(size, file.end - physical_offset)
         return os.pread(self._descriptor(index), wanted, physical_offset - file.start)
+
+    def header(self, physical_offset: int) -> np.void | None:
+        """Return the record header there, of its host families; None where the log has no room.
+
+        Nothing is checked: compare what it says with what is expected.
+        """
+        data = self.read(physical_offset, HEADERS[-1].itemsize)
+        if len(data) < HEADER.itemsize:
+            return None
+        flag = int(np.frombuffer(data, HEADER, 1)[0]["sys_flag"])
+        layout = HEADERS[(flag & HOST_VARIANT_MASK) >> HOST_VARIANT_SHIFT]
+        if len(data) < layout.itemsize:
+            return None
+        header: np.void = np.frombuffer(data, layout, 1)[0]
+        return header
 
     def gather(self, physical_offsets: Int64s, sizes: Int64s) -> Gathered:
         """Return the records at those places, all of which must be held (see ``holds``).

@@ -9,12 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-import numpy as np
-
 from mqstore.errors import DataLossError, InvalidOptionError
 from mqstore.files.commit_log import CommitLog
 from mqstore.files.consume_queue import ConsumeQueue
-from mqstore.format.message import HEADERS, HOST_VARIANT_MASK, HOST_VARIANT_SHIFT
 from mqstore.read.snapshot import QueueBounds, Snapshot
 
 _LOG = logging.getLogger(__name__)
@@ -84,14 +81,10 @@ def resolve(
 
 def timestamp_of(log: CommitLog, physical_offset: int) -> int:
     """Return the storeTimestamp (epoch ms) of the record there; CorruptStoreError if none is."""
-    data = log.read(physical_offset, HEADERS[-1].itemsize)
-    if len(data) < HEADERS[0].itemsize:
+    header = log.header(physical_offset)
+    if header is None:
         raise log.corrupt(physical_offset, "the ConsumeQueue points outside the CommitLog")
-    flag = int(np.frombuffer(data, HEADERS[0], 1)[0]["sys_flag"])
-    header = HEADERS[(flag & HOST_VARIANT_MASK) >> HOST_VARIANT_SHIFT]
-    if len(data) < header.itemsize:
-        raise log.corrupt(physical_offset, "the record's header is cut short")
-    return int(np.frombuffer(data, header, 1)[0]["store_timestamp_ms"])
+    return int(header["store_timestamp_ms"])
 
 
 def find_timestamp(queue: ConsumeQueue, log: CommitLog, ms: int, *, low: int, high: int) -> int:

@@ -12,15 +12,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from mqstore.errors import CorruptStoreError
 from mqstore.files import config
 from mqstore.files.commit_log import CommitLog
 from mqstore.files.consume_queue import ConsumeQueue, list_queues
 from mqstore.files.mapped_file_queue import check_sizes
 from mqstore.files.store_dir import StoreDir, open_dir
-from mqstore.format.message import HEADER, MAGIC_V1, MAGIC_V2
+from mqstore.format.message import MAGIC_V1, MAGIC_V2
 from mqstore.format.names import LMQ_PREFIX
 
 _STORE_FOLDER = "store"  # The usual name of a root says nothing about its broker.
@@ -153,10 +151,9 @@ def _written(queue: ConsumeQueue, log: CommitLog, low: int, high: int) -> int:
 def _has_record(queue: ConsumeQueue, log: CommitLog, queue_offset: int) -> bool:
     unit = queue.read(queue_offset, queue_offset + 1)[0]
     physical_offset = int(unit["physical_offset"])
-    data = log.read(physical_offset, HEADER.itemsize)
-    if len(data) < HEADER.itemsize:
+    head = log.header(physical_offset)
+    if head is None:
         return False
-    head = np.frombuffer(data, HEADER)[0]
     itself = (int(head["total_size"]), int(head["physical_offset"]))
     here = queue.topic.startswith(LMQ_PREFIX) or (
         (int(head["queue_id"]), int(head["queue_offset"])) == (queue.queue_id, queue_offset)

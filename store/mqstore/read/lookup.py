@@ -1,0 +1,151 @@
+"""Keys and message ids to the few messages that have them, through the IndexFiles.
+
+What the index does not cover (it starts later, ends earlier, or cannot be read) stays a range
+to scan. Every message found is checked again by the scan: hashes collide.
+
+Reference: DefaultMessageStore#queryMessage, MQAdminImpl#queryMessage,
+MessageDecoder#decodeMessageId.
+"""
+
+import logging
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from mqstore.codec.decode import topics_on_disk
+from mqstore.codec.gather import Headers
+from mqstore.files.commit_log import CommitLog
+from mqstore.files.consume_queue import ConsumeQueue
+from mqstore.files.index_file import IndexFile, list_index_files
+from mqstore.format.hashing import key_hash
+from mqstore.format.index_file import KEY_SEPARATOR
+from mqstore.read.plan import QueueSlice
+
+_LOG = logging.getLogger(__name__)
+# ip, port and physical offset of an IPv4 or IPv6 store host, in hex.
+_OFFSET_MSG_ID: Final = re.compile(r"(?:[0-9A-Fa-f]{16}|[0-9A-Fa-f]{40})([0-9A-Fa-f]{16})")
+
+
+def narrow(
+    slices: Sequence[QueueSlice], keys: Sequence[str], msg_ids: Sequence[str]
+) -> list[QueueSlice]:
+    """Return the parts of ``slices`` that can hold a message with one of the keys or ids.
+
+    ``slices`` are of one store. Logs a warning with the number of messages left to scan where
+    the index does not cover them all.
+    """
+    if not slices:
+        return []
+    files = [file for file in list_index_files(slices[0].root) if file.layout is not None]
+    with CommitLog(slices[0].commit_log) as log:
+        covered = [_split(piece, _coverage(files)) for piece in slices]
+        inside = [part for _, part, _ in covered]
+        scanned = [part for before, _, after in covered for part in (before, after)]
+        found = list(_found(log, files, inside, keys, msg_ids))
+    scanned = [part for part in scanned if part.end > part.start]
+    count = sum(part.end - part.start for part in scanned)
+    if count > 1:  # The one record at the index's end is looked at again as a matter of course.
+        _LOG.warning(
+            "the IndexFiles of %s do not cover %d messages of what is read; they are scanned",
+            slices[0].root,
+            count,
+        )
+    return sorted((*found, *scanned), key=lambda part: (part.topic, part.queue_id, part.start))
+
+
+def _coverage(files: Sequence[IndexFile]) -> tuple[int, int]:
+    """Return physical offsets [low, high) whose keys are all in the index; empty if none are.
+
+    The record put last may have been put with only some of its keys.
+    """
+    if not files:
+        return 0, 0
+    return int(files[0].header["begin_physical_offset"]), files[-1].end_physical_offset
+
+
+def _split(
+    piece: QueueSlice, covered: tuple[int, int]
+) -> tuple[QueueSlice, QueueSlice, QueueSlice]:
+    """Cut a slice where the index starts and ends to cover it."""
+    queue = ConsumeQueue(piece.root, piece.topic, piece.queue_id)
+    first = _first_at(queue, piece.start, piece.end, covered[0])
+    last = max(first, _first_at(queue, piece.start, piece.end, covered[1]))
+    return (
+        replace(piece, end=first),
+        replace(piece, start=first, end=last),
+        replace(piece, start=last),
+    )
+
+
+def _first_at(queue: ConsumeQueue, low: int, high: int, physical_offset: int) -> int:
+    while low < high:
+        middle = (low + high) // 2
+        if int(queue.read(middle, middle + 1)[0]["physical_offset"]) >= physical_offset:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def _found(
+    log: CommitLog,
+    files: Sequence[IndexFile],
+    slices: Sequence[QueueSlice],
+    keys: Sequence[str],
+    msg_ids: Sequence[str],
+) -> Iterator[QueueSlice]:
+    by_queue: dict[tuple[str, int], list[QueueSlice]] = {}
+    for piece in slices:
+        by_queue.setdefault((piece.topic, piece.queue_id), []).append(piece)
+    topics = sorted({topic for topic, _ in by_queue})
+    # Several slices of one queue, several keys of one message: each message once.
+    for physical_offset in sorted(set(_candidates(files, topics, keys, msg_ids))):
+        place = _place(log, physical_offset)
+        if place is None:
+            continue
+        topic, queue_id, queue_offset = place
+        for piece in by_queue.get((topic, queue_id), []):
+            if piece.start <= queue_offset < piece.end and _is_at(
+                piece, queue_offset, physical_offset
+            ):
+                yield replace(piece, start=queue_offset, end=queue_offset + 1)
+                break
+
+
+def _candidates(
+    files: Sequence[IndexFile], topics: Iterable[str], keys: Sequence[str], msg_ids: Sequence[str]
+) -> Iterator[int]:
+    for topic in topics:
+        for key in (*keys, *msg_ids, *(text.upper() for text in msg_ids)):
+            wanted = key_hash(f"{topic}{KEY_SEPARATOR}{key}")
+            for file in files:
+                yield from file.find(wanted)
+    for text in msg_ids:
+        match = _OFFSET_MSG_ID.fullmatch(text)
+        if match:
+            yield int(match.group(1), 16)
+
+
+def _place(log: CommitLog, physical_offset: int) -> tuple[str, int, int] | None:
+    """Return topic, queueId and queueOffset of the record there, or None if none is."""
+    head = log.header(physical_offset)
+    if head is None:
+        return None
+    at, sizes = np.array([physical_offset]), np.array([head["total_size"]], np.int64)
+    if not log.holds(at, sizes)[0]:
+        return None
+    gathered = log.gather(at, sizes)
+    headers = Headers(gathered.buffer, gathered.starts, sizes)
+    if headers.problems():
+        return None
+    topic = topics_on_disk(headers)[0].as_py()
+    return topic, int(headers.field("queue_id")[0]), int(headers.field("queue_offset")[0])
+
+
+def _is_at(piece: QueueSlice, queue_offset: int, physical_offset: int) -> bool:
+    queue = ConsumeQueue(piece.root, piece.topic, piece.queue_id)
+    unit = queue.read(queue_offset, queue_offset + 1)[0]
+    return int(unit["physical_offset"]) == physical_offset

@@ -48,11 +48,10 @@ def chunks(queue: ConsumeQueue, start: int, end: int) -> Iterator[Chunk]:
         stop = min(end, start + CHUNK_UNITS)
         units = _read(queue, start, stop)
         if units is None:
-            edge = queue.next_file_start(start) or end
-            units = _read(queue, start, edge) if edge < stop else None
-            if units is None:
-                start = edge
-                continue
+            units = _read(queue, start, min(stop, _file_end(queue, start)))
+        if units is None or not len(units):
+            start = queue.next_file_start(start) or end
+            continue
         yield _chunk(start, units)
         start += len(units)
 
@@ -62,6 +61,11 @@ def _read(queue: ConsumeQueue, start: int, end: int) -> Units | None:
         return queue.read(start, end)
     except (CorruptStoreError, FileNotFoundError):
         return None
+
+
+def _file_end(queue: ConsumeQueue, queue_offset: int) -> int:
+    file = queue.files.find(queue_offset * UNIT.itemsize)
+    return file.end // UNIT.itemsize if file else queue_offset
 
 
 def _chunk(start: int, units: Units) -> Chunk:

@@ -32,7 +32,9 @@ Bytes: TypeAlias = NDArray[np.uint8]
 
 READ_MODES = ("pread", "mmap")
 _OPEN_FILES = 32
-_MIN_GAP_BYTES = 512
+# One more read costs what copying 8 KiB does; of small records, no more than 4 for each asked.
+_MIN_GAP_BYTES, _MAX_GAP_BYTES = 512, 8192
+_GAP_RECORDS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +133,7 @@ class CommitLog:
     def gather(self, physical_offsets: Int64s, sizes: Int64s) -> Gathered:
         """Return the records at those places, all of which must be held (see ``holds``).
 
-        The buffer takes at most about twice the bytes of the records. Raises CorruptStoreError
+        The buffer takes at most about five times the bytes of the records. Raises CorruptStoreError
         if a file ends before its size said, FileNotFoundError if the broker deleted it.
         """
         index = np.searchsorted(self._starts, physical_offsets, side="right") - 1
@@ -206,10 +208,11 @@ def _ascending(starts: Int64s, ends: Int64s) -> bool:
 def _runs(index: Int64s, starts: Int64s, ends: Int64s) -> tuple[Int64s, Int64s]:
     """Return the first and last record of each run that one read fetches.
 
-    A run breaks at a file's end, at a gap wider than the usual record, and wherever records go
+    A run breaks at a file's end, at a wide gap, and wherever records go
     back or overlap, so that in the buffer they never do.
     """
-    widest = max(_MIN_GAP_BYTES, int((ends - starts).mean()) if len(starts) else 0)
+    mean = int((ends - starts).mean()) if len(starts) else 0
+    widest = max(_MIN_GAP_BYTES, min(_GAP_RECORDS * mean, _MAX_GAP_BYTES))
     gaps = starts[1:] - ends[:-1]
     breaks = np.flatnonzero((gaps < 0) | (gaps > widest) | (index[1:] != index[:-1])) + 1
     first = np.concatenate(([0], breaks)) if len(starts) else breaks

@@ -10,7 +10,6 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Protocol
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -18,7 +17,7 @@ from pyspark.sql import SparkSession
 
 import goldens
 from oracle import Message
-from stores import Laid, Layout, lay_out
+from stores import Laid, Layout, MakeStore, lay_out
 
 CONF = Path(__file__).parents[1] / "conf"
 
@@ -50,12 +49,6 @@ def _untouched(root: Path) -> Iterator[Path]:
     before = goldens.digest(root)
     yield root
     assert goldens.digest(root) == before, "a test wrote to a golden store"
-
-
-class MakeStore(Protocol):
-    """Lays out a store of these messages in a fresh directory."""
-
-    def __call__(self, messages: Iterable[Message], layout: Layout | None = None) -> Laid: ...
 
 
 @pytest.fixture

@@ -74,3 +74,29 @@ def topic_status(version: str) -> dict[tuple[str, int], tuple[int, int]]:
         for topic, lines in _sections(version, "topicstatus.txt", "-t").items()
         for _, queue_id, low, high, *_ in lines
     }
+
+
+def as_told(row: dict[str, Any], version: str) -> dict[str, Any]:
+    """Return a row of profile full, timestamps in microseconds, as expected.jsonl tells it."""
+    body: bytes = row["body"]
+    return {
+        "topic": row["topic"],
+        "queueId": row["queueId"],
+        "queueOffset": row["queueOffset"],
+        "physicalOffset": row["physicalOffset"],
+        "storeSize": row["storeSize"],
+        "flag": row["flag"],
+        # Clients of 5.x clear the bit of what they have decompressed.
+        "sysFlag": row["sysFlag"] & ~1 if version == "5.5.0" else row["sysFlag"],
+        "bodyCRC": row["bodyCRC"],
+        "born": row["bornTimestamp"] // 1000,
+        "bornHost": f"/{row['bornHost']}",
+        "store": row["storeTimestamp"] // 1000,
+        "storeHost": f"/{row['storeHost']}",
+        "reconsumeTimes": row["reconsumeTimes"],
+        "preparedTxn": row["preparedTransactionOffset"],
+        "msgId": row["msgId"],
+        "bodySha1": hashlib.sha1(body).hexdigest(),
+        "bodyLen": len(body),
+        "properties": row["properties"],
+    }

@@ -30,6 +30,7 @@ ZLIB = 0x300
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 LEVELS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
+_CRC_NAME = b"__CRC32#\x01"
 FILLER = (0, 2**31 - 1, 0)
 
 
@@ -241,11 +242,21 @@ def join_properties(properties: dict[str, str], *, trailing: bool = True) -> byt
 
 
 def with_property_crc(m: Message) -> Message:
-    """Append ``__CRC32#`` as enabledAppendPropCRC does: digits least significant first."""
+    """Append ``__CRC32#`` as enabledAppendPropCRC does."""
     gap = b"" if not m.properties or m.properties.endswith(b"\x02") else b"\x02"
-    empty = replace(m, properties=m.properties + gap + b"__CRC32#\x01" + b"0" * 10 + b"\x02")
-    digits = f"{crc32(encode(empty)[:-20]):010d}"[::-1].encode()
-    return replace(m, properties=m.properties + gap + b"__CRC32#\x01" + digits + b"\x02")
+    empty = _CRC_NAME + b"0" * 10 + b"\x02"
+    return sealed(replace(m, properties=m.properties + gap + empty))
+
+
+def sealed(m: Message) -> Message:
+    """Return a record that ends in ``__CRC32#`` with the right one, least digit first.
+
+    The sum covers all that comes before it, with offsets and store time as they are.
+    """
+    if m.properties[-20:-11] != _CRC_NAME:
+        return m
+    digits = f"{crc32(encode(m)[:-20]):010d}"[::-1].encode()
+    return replace(m, properties=m.properties[:-11] + digits + b"\x02")
 
 
 # --- bodies ---------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Protocol
 
 from oracle import (
     BLANK,
@@ -20,6 +21,7 @@ from oracle import (
     blank,
     encode,
     index_files,
+    sealed,
     unit,
 )
 
@@ -99,6 +101,12 @@ class Laid:
         return path, within * UNIT_BYTES
 
 
+class MakeStore(Protocol):
+    """Lays out a store of these messages in a fresh directory: the fixture `store`."""
+
+    def __call__(self, messages: Iterable[Message], layout: Layout | None = None) -> Laid: ...
+
+
 def is_consumable(m: Message) -> bool:
     """CommitLogDispatcherBuildConsumeQueue: prepared and rolled-back records enter no queue."""
     return m.transaction not in (PREPARED, ROLLBACK)
@@ -119,14 +127,8 @@ def place(messages: Iterable[Message], layout: Layout | None = None) -> list[Mes
         if is_consumable(m):
             queue_offset = nexts[m.topic, m.queue_id]
             nexts[m.topic, m.queue_id] += 1
-        placed.append(
-            replace(
-                m,
-                queue_offset=queue_offset,
-                physical_offset=position,
-                store_timestamp_ms=now,
-            )
-        )
+        at = replace(m, queue_offset=queue_offset, physical_offset=position, store_timestamp_ms=now)
+        placed.append(sealed(at))
         position += m.size
     return placed
 

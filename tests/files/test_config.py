@@ -1,0 +1,169 @@
+"""The JSON of config/: what brokers write is read, what nobody should write is refused."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqstore.errors import CorruptConfigError, UnsupportedStoreError
+from mqstore.files import config
+from mqstore.files.config import TopicConfig
+from stores import fastjson, topics_json, write_json
+
+OFFSETS = {"offsetTable": {"T@G": {0: 5, 1: 7}, "%RETRY%G@G": {0: 0}}}
+
+
+def folder(root: Path) -> Path:
+    (root / "config").mkdir(exist_ok=True)
+    return root / "config"
+
+
+def test_offsets_as_a_broker_writes_them(tmp_path: Path) -> None:
+    write_json(folder(tmp_path) / "consumerOffset.json", OFFSETS)
+    assert config.consumer_offsets(str(tmp_path)) == {
+        ("T", "G"): {0: 5, 1: 7},
+        ("%RETRY%G", "G"): {0: 0},
+    }
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"offsetTable":{"T@G":{0:5,1:7}}}',
+        '{"offsetTable":{"T@G":{"0":5,"1":7}}}',
+        '{ "offsetTable" : { "T@G" : { 0 : 5 , 1 : 7 } } }',
+        '{\n\t"offsetTable":{\n\t\t"T@G":{0:5,1:7\n\t\t}\n\t}\n}',
+        '{"offsetTable":{"T@G":{0:5,1:7}, "a@b@c":{0:1}, "nogroup":{0:1}, "@G":{0:1}, "T@":{0:1}}}',
+        '{"offsetTable":{"T@G":{0:5,1:7,-1:3,70000:3,"x":3,2:"9",3:null,4:1.5,5:true}}}',
+        '{"dataVersion":{"counter":1},"new field":[1,{2:3}],"offsetTable":{"T@G":{0:5,1:7}}}',
+    ],
+)
+def test_every_spelling_a_broker_reads_is_read(tmp_path: Path, text: str) -> None:
+    (folder(tmp_path) / "consumerOffset.json").write_text(text)
+    assert config.consumer_offsets(str(tmp_path)) == {("T", "G"): {0: 5, 1: 7}}
+
+
+def test_digits_and_colons_inside_a_name_are_left_alone(tmp_path: Path) -> None:
+    write_json(folder(tmp_path) / "subscriptionGroup.json", {"subscriptionGroupTable": {
+        "g{0:5": {}, 'quote"{1:2': {}, "back\\": {}, ",7:": {},
+    }})  # fmt: skip
+    assert config.groups(str(tmp_path)) == {"g{0:5", 'quote"{1:2', "back\\", ",7:"}
+
+
+@given(
+    table=st.recursive(
+        st.one_of(st.integers(-(2**63), 2**63 - 1), st.booleans(), st.text(), st.none()),
+        lambda inner: st.one_of(
+            st.lists(inner, max_size=3), st.dictionaries(st.text(), inner, max_size=3)
+        ),
+        max_leaves=10,
+    )
+)
+def test_strict_json_reads_as_what_it_is(
+    tmp_path_factory: pytest.TempPathFactory, table: object
+) -> None:
+    root = tmp_path_factory.mktemp("json")
+    text = json.dumps({"x": table}, ensure_ascii=False)
+    (folder(root) / "any.json").write_bytes(text.encode(errors="surrogatepass"))
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return  # a lone surrogate is no text on disk
+    assert config.load(str(root), "any.json") == {"x": table}
+
+
+@given(
+    table=st.dictionaries(
+        st.text(st.characters(codec="utf-8", exclude_characters="\b\f\r\t"), max_size=8).filter(
+            lambda name: name.isprintable()
+        ),
+        st.dictionaries(st.integers(-9, 2**40), st.integers(0, 2**63 - 1), max_size=4),
+        max_size=4,
+    )
+)
+def test_integer_keys_of_any_table_are_read_without_quotes(
+    tmp_path_factory: pytest.TempPathFactory, table: dict[str, dict[int, int]]
+) -> None:
+    root = tmp_path_factory.mktemp("json")
+    (folder(root) / "any.json").write_text(fastjson({"t": table}))
+    assert config.load(str(root), "any.json") == {
+        "t": {name: {str(k): v for k, v in inner.items()} for name, inner in table.items()}
+    }
+
+
+def test_topics_take_the_brokers_defaults(tmp_path: Path) -> None:
+    document = topics_json({"Four": 4})
+    document["topicConfigTable"] |= {"Bare": {"topicName": "Bare"}, "../evil": {}, "Odd": 3}
+    write_json(folder(tmp_path) / "topics.json", document)
+    assert config.topics(str(tmp_path)) == {
+        "Four": TopicConfig(4, 4, 6, False),
+        "Bare": TopicConfig(16, 16, 6, False),
+    }
+
+
+def test_nothing_there_is_nothing_known(tmp_path: Path) -> None:
+    assert config.topics(str(tmp_path)) == {}
+    assert config.consumer_offsets(str(tmp_path)) == {}
+    assert config.groups(str(tmp_path)) == set()
+
+
+@pytest.mark.parametrize("main", [None, "", "  \n", "{", "[1]", "nul", "\xff"])
+def test_a_bad_main_file_gives_way_to_its_backup(tmp_path: Path, main: str | None) -> None:
+    write_json(folder(tmp_path) / "consumerOffset.json", OFFSETS)
+    if main is None:
+        (tmp_path / "config/consumerOffset.json").unlink()
+    else:
+        (tmp_path / "config/consumerOffset.json").write_text(main)
+    assert config.consumer_offsets(str(tmp_path))["T", "G"] == {0: 5, 1: 7}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        '"x"',
+        "{1:2,}",
+        '{"a":1}{"b":2}',
+        "{" * 10,
+        '{"a":' * 100_000,
+        "[" * 1_000_000,
+        '{"a":' + "9" * 5000 + "}",
+        '{"offsetTable":{"T@G":{0:' + "1" * 5000 + "}}}",
+        '{"a":"' + "\\" * 100_001,
+        '"' * 100_001,
+        "{0:" * 100_000,
+        "{" + " " * 200_000,
+    ],
+    ids=lambda text: text[:12],
+)
+def test_hostile_json_is_one_named_error_and_quick(tmp_path: Path, text: str) -> None:
+    (folder(tmp_path) / "consumerOffset.json").write_text(text)
+    with pytest.raises(CorruptConfigError, match=r"\[MQLOG_CORRUPT_CONFIG\] .*consumerOffset"):
+        config.consumer_offsets(str(tmp_path))
+
+
+def test_rocksdb_configuration_is_refused_by_name(tmp_path: Path) -> None:
+    (folder(tmp_path) / "consumerOffsets").mkdir()
+    (tmp_path / "config/consumerOffsets/CURRENT").write_text("MANIFEST-000001\n")
+    with pytest.raises(UnsupportedStoreError, match="ROCKSDB_CONFIG"):
+        config.consumer_offsets(str(tmp_path))
+
+
+def test_the_golden_stores_know_their_groups_and_topics(golden_550: Path, golden_497: Path) -> None:
+    assert config.consumer_offsets(str(golden_550))["GTopic", "CG_G"] == {
+        0: 97,
+        1: 100,
+        2: 98,
+        3: 100,
+    }
+    assert config.consumer_offsets(str(golden_497))["HBatch", "LP_H"] == {
+        0: 40,
+        1: 20,
+        2: 40,
+        3: 40,
+    }
+    assert config.topics(str(golden_550))["GTopic"].read_queue_nums == 4
+    assert {"CG_G", "LP_G"} <= config.groups(str(golden_550))

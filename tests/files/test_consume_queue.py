@@ -1,0 +1,108 @@
+"""ConsumeQueue: any range of any queue reads back, its bounds are the broker's."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import oracle
+import strategies
+from mqstore.errors import CorruptStoreError
+from mqstore.files.consume_queue import ConsumeQueue, list_queues
+from oracle import Message
+from stores import Laid, Layout, MakeStore, lay_out
+
+
+def units(laid: Laid, queue: tuple[str, int]) -> list[bytes]:
+    return [
+        oracle.unit(m)
+        for m in laid.messages
+        if (m.topic, m.queue_id) == queue and m.transaction in (0, oracle.COMMIT)
+    ]
+
+
+@given(
+    batch=strategies.batches(max_size=40),
+    layout=strategies.layouts(),
+    expired=st.integers(0, 3),
+    data=st.data(),
+)
+def test_any_queue_of_any_store_has_the_brokers_bounds_and_reads_back(
+    tmp_path_factory: pytest.TempPathFactory,
+    batch: list[Message],
+    layout: Layout,
+    expired: int,
+    data: st.DataObject,
+) -> None:
+    root = tmp_path_factory.mktemp("store") / "store"
+    laid = lay_out(root, batch, replace(layout, expired_files=expired))
+    assert list_queues(str(root)) == sorted(laid.bounds)
+    for queue, (low, high) in laid.bounds.items():
+        found = ConsumeQueue(str(root), *queue)
+        if laid.low > laid.high:
+            continue  # the whole log expired: no broker does that, the last file stays
+        assert found.bounds(laid.low) == (low, high)
+        start = data.draw(st.integers(low, high))
+        end = data.draw(st.integers(start, high))
+        expected = b"".join(oracle.unit(m) for m in laid.queues[queue][start - low : end - low])
+        assert found.read(start, end).tobytes() == expected
+
+
+@pytest.mark.parametrize("first", [1, 15, 16, 17, 150])
+def test_a_queue_that_did_not_start_at_zero_starts_behind_its_filler(
+    store: MakeStore, first: int
+) -> None:
+    layout = Layout(first_queue_offsets={("T", 0): first}, start=4096)
+    laid = store([Message() for _ in range(20)], layout)
+    assert ConsumeQueue(str(laid.root), "T", 0).bounds(4096) == (first, first + 20)
+
+
+@pytest.mark.parametrize("first", [1, 15])
+def test_filler_is_no_message_even_where_the_log_starts_at_zero(tmp_path: Path, first: int) -> None:
+    """Differs from the broker, which counts filler as live there and loses real messages."""
+    layout = Layout(first_queue_offsets={("T", 0): first})
+    laid = lay_out(tmp_path / "store", [Message() for _ in range(20)], layout)
+    assert ConsumeQueue(str(laid.root), "T", 0).bounds(0) == (first, first + 20)
+
+
+def test_an_all_expired_queue_keeps_its_place(store: MakeStore) -> None:
+    old = [Message(topic="Old") for _ in range(3)]
+    new = [Message(topic="New", body=bytes(3000)) for _ in range(3)]
+    laid = store([*old, *new], Layout(expired_files=2))
+    assert ConsumeQueue(str(laid.root), "Old", 0).bounds(laid.low) == (3, 3)
+    assert ConsumeQueue(str(laid.root), "New", 0).bounds(laid.low) == (2, 3)
+
+
+def test_a_queue_that_is_not_there_is_empty(store: MakeStore) -> None:
+    laid = store([Message()])
+    assert ConsumeQueue(str(laid.root), "T", 7).bounds(0) == (0, 0)
+    assert ConsumeQueue(str(laid.root), "Nobody", 0).bounds(0) == (0, 0)
+
+
+def test_a_missing_file_is_corruption_not_silence(tmp_path: Path) -> None:
+    laid = lay_out(tmp_path / "store", [Message() for _ in range(40)])
+    path, _ = laid.unit_of(("T", 0), 16)
+    path.unlink()
+    queue = ConsumeQueue(str(laid.root), "T", 0)
+    with pytest.raises(CorruptStoreError, match=r"at byte 320: .*missing"):
+        queue.read(0, 40)
+
+
+def test_a_file_that_shrank_is_corruption_not_silence(tmp_path: Path) -> None:
+    laid = lay_out(tmp_path / "store", [Message() for _ in range(16)])
+    path, _ = laid.unit_of(("T", 0), 0)
+    with path.open("r+b") as file:
+        file.truncate(105)
+    with pytest.raises(CorruptStoreError, match=r"at byte 100: .*cut short"):
+        ConsumeQueue(str(laid.root), "T", 0).read(0, 16)
+
+
+def test_directories_that_are_no_topic_or_queue_are_the_brokers_to_ignore(
+    store: MakeStore,
+) -> None:
+    laid = store([Message()])
+    for name in ("T/x", "T/01", "T/-1", "..x/0", "a b/0", "T/70000"):
+        (laid.root / "consumequeue" / name).mkdir(parents=True)
+    assert list_queues(str(laid.root)) == [("T", 0)]

@@ -1,0 +1,205 @@
+"""Scanning: any slices of any store give exactly the messages the oracle says are there."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import expectations
+import goldens
+import oracle
+import strategies
+from mqstore.codec.schema import PROFILES, message_schema
+from mqstore.read.plan import QueueSlice
+from mqstore.read.scan import scan
+from mqstore.read.settings import ScanSettings
+from mqstore.read.snapshot import Snapshot, take
+from oracle import Message
+from stores import Laid, Layout, MakeStore, lay_out
+
+FULL = PROFILES["full"]
+SETTINGS = ScanSettings(columns=FULL)
+
+
+def slices_of(snapshot: Snapshot) -> list[QueueSlice]:
+    return [
+        QueueSlice(
+            snapshot.store.root,
+            snapshot.store.commit_log,
+            snapshot.broker_name,
+            queue.topic,
+            queue.queue_id,
+            queue.low,
+            queue.high,
+        )
+        for queue in snapshot.queues
+    ]
+
+
+def rows_of(batches: Iterator[pa.RecordBatch], columns: Sequence[str]) -> list[dict[str, Any]]:
+    found = []
+    for batch in batches:
+        batch.validate(full=True)
+        assert batch.schema.equals(message_schema(columns))
+        assert batch.num_rows > 0
+        found += expectations.rows(batch)
+    return found
+
+
+def read_all(root: Path, settings: ScanSettings = SETTINGS) -> list[dict[str, Any]]:
+    return rows_of(scan(slices_of(take(root, broker_name="b")), settings), settings.columns)
+
+
+def expected_of(laid: Laid, keep: Callable[[Message], bool] = lambda _: True) -> list[Any]:
+    return [
+        expectations.row(m, "b") for _, held in sorted(laid.queues.items()) for m in held if keep(m)
+    ]
+
+
+any_settings = st.builds(
+    ScanSettings,
+    columns=st.just(FULL),
+    batch_rows=st.integers(1, 9),
+    batch_bytes=st.sampled_from([1, 500, 1 << 20]),
+    read_mode=st.sampled_from(["pread", "mmap"]),
+)
+
+
+@given(batch=strategies.batches(max_size=30), layout=strategies.layouts(), settings=any_settings)
+def test_any_store_reads_as_the_oracle_says(
+    tmp_path_factory: pytest.TempPathFactory,
+    batch: list[Message],
+    layout: Layout,
+    settings: ScanSettings,
+) -> None:
+    laid = lay_out(tmp_path_factory.mktemp("store") / "store", batch, layout)
+    assert read_all(laid.root, settings) == expected_of(laid)
+
+
+@given(batch=strategies.batches(max_size=30), expired=st.integers(1, 3))
+def test_what_has_expired_is_not_read_and_nothing_else_is_missing(
+    tmp_path_factory: pytest.TempPathFactory, batch: list[Message], expired: int
+) -> None:
+    root = tmp_path_factory.mktemp("store") / "store"
+    filling = [Message(topic="Fill", body=bytes(1900)) for _ in range(expired + 1)]
+    layout = Layout(commit_log_bytes=2500, queue_units=4, expired_files=expired)
+    laid = lay_out(root, [*batch, *filling], layout)
+    assert read_all(laid.root) == expected_of(laid)
+
+
+@given(batch=strategies.batches(max_size=30, topics=("T",)), data=st.data())
+def test_any_ranges_of_queues_give_those_messages(
+    tmp_path_factory: pytest.TempPathFactory, batch: list[Message], data: st.DataObject
+) -> None:
+    laid = lay_out(tmp_path_factory.mktemp("store") / "store", batch, Layout(queue_units=3))
+    slices, expected = [], []
+    for piece in data.draw(st.permutations(slices_of(take(laid.root, broker_name="b")))):
+        start = data.draw(st.integers(piece.start, piece.end))
+        end = data.draw(st.integers(start, piece.end))
+        slices.append(replace(piece, start=start, end=end))
+        expected += laid.queues[piece.topic, piece.queue_id][start:end]
+    found = rows_of(scan(slices, SETTINGS), FULL)
+    assert found == [expectations.row(m, "b") for m in expected]
+
+
+@pytest.mark.parametrize("profile", ["minimal", "standard", "kafka"])
+def test_each_profile_gives_its_columns(store: MakeStore, profile: str) -> None:
+    laid = store([Message(body=b"b", properties=b"KEYS\x01k1 k2\x02TAGS\x01A")] * 3)
+    columns = PROFILES[profile]
+    found = read_all(laid.root, replace(SETTINGS, columns=columns))
+    of = expectations.kafka_row if profile == "kafka" else lambda m: expectations.row(m, "b")
+    expected = [of(m) for m in laid.messages]
+    assert found == [{name: row[name] for name in columns} for row in expected]
+
+
+def tagged(*tags: str | None) -> list[Message]:
+    return [
+        Message(body=str(i).encode(), properties=b"" if t is None else f"TAGS\x01{t}".encode())
+        for i, t in enumerate(tags)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("expression", "bodies"),
+    [
+        ("*", "0123456"),
+        ("A", "0"),
+        ("Aa", "2"),
+        ("BB", "3"),
+        ("A || BB", "03"),
+        (" A||Aa ", "02"),
+        ("nobody", ""),
+        ("标签C", "5"),
+        ("a||b", ""),
+    ],
+)
+def test_tags_pass_by_hash_and_then_by_name(store: MakeStore, expression: str, bodies: str) -> None:
+    laid = store(tagged("A", None, "Aa", "BB", "B", "标签C", "a||b"))
+    found = read_all(laid.root, replace(SETTINGS, columns=("body",), tags=expression))
+    assert b"".join(row["body"] for row in found).decode() == bodies
+
+
+@given(
+    batch=strategies.batches(max_size=30, topics=("T", oracle.SCHEDULE_TOPIC)),
+    tags=st.lists(st.sampled_from(["TagA", "标签C", "😀", "Aa", "BB", "z"]), min_size=1),
+)
+def test_any_tag_expression_gives_the_messages_with_those_tags(
+    tmp_path_factory: pytest.TempPathFactory, batch: list[Message], tags: list[str]
+) -> None:
+    laid = lay_out(tmp_path_factory.mktemp("store") / "store", batch)
+    found = read_all(laid.root, replace(SETTINGS, tags=" || ".join(tags)))
+    assert found == expected_of(laid, lambda m: m.tags in tags)
+
+
+def keyed(*keys: str) -> list[Message]:
+    return [
+        Message(properties=f"KEYS\x01{k}\x02UNIQ_KEY\x01{i:032X}".encode())
+        for i, k in enumerate(keys)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("keys", "rows"),
+    [(("a",), [0, 2]), (("b",), [1, 2]), (("a", "b"), [0, 1, 2]), (("ab",), [3]), (("z",), [])],
+)
+def test_a_key_is_one_of_the_words_of_keys(
+    store: MakeStore, keys: tuple[str, ...], rows: list[int]
+) -> None:
+    laid = store(keyed("a", "b", "a b", "ab", "abc"))
+    found = read_all(laid.root, replace(SETTINGS, keys=keys))
+    assert [row["queueOffset"] for row in found] == rows
+
+
+def test_a_message_is_found_by_either_of_its_ids(store: MakeStore) -> None:
+    laid = store(keyed("a", "b", "c", "d"))
+    ids = (f"{1:032x}", laid.messages[2].offset_msg_id)
+    found = read_all(laid.root, replace(SETTINGS, msg_ids=ids))
+    assert [row["queueOffset"] for row in found] == [1, 2]
+
+
+def test_bodies_stay_compressed_when_asked_for_as_stored(store: MakeStore) -> None:
+    stored = oracle.compress(b"x" * 5000, oracle.ZLIB)
+    laid = store([Message(body=stored, sys_flag=1 | oracle.ZLIB)])
+    assert read_all(laid.root)[0]["body"] == b"x" * 5000
+    (row,) = read_all(laid.root, replace(SETTINGS, decompress=False))
+    assert (row["body"], row["compression"], row["crcOk"]) == (stored, "zlib", True)
+
+
+def test_a_golden_store_reads_as_its_own_client_decoded_it(golden: tuple[str, Path]) -> None:
+    version, root = golden
+    found = {(r["topic"], r["queueId"], r["queueOffset"]): r for r in read_all(root)}
+    for told in goldens.expected(version):
+        row = found[told["topic"], told["queueId"], told["queueOffset"]]
+        assert goldens.as_told(row, version) == told
+
+
+def test_nothing_to_read_is_no_batch(store: MakeStore) -> None:
+    laid = store([Message()])
+    assert list(scan([], SETTINGS)) == []
+    (piece,) = slices_of(take(laid.root))
+    assert list(scan([replace(piece, end=0)], SETTINGS)) == []

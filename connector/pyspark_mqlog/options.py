@@ -18,6 +18,7 @@ from typing import Annotated, Final
 
 from mqstore import grammar, store_paths
 from mqstore.errors import InvalidOptionError
+from mqstore.read.tags import parse_tags
 from mqstore.write.job import WriteSettings
 from pyspark_mqlog.option import Option, declared, named_paths, own_options, parse, refusals
 
@@ -64,6 +65,11 @@ def _regex(name: str, text: str) -> str:
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+def _tags(name: str, text: str) -> str:
+    parse_tags(text, option=name)
+    return text
 
 
 def _timestamp(name: str, text: str) -> int:
@@ -190,7 +196,7 @@ class ReadOptions:
         str, Option("startingOffsetsByTimestampStrategy", _one_of("error", "latest"), "error")
     ]
     starting_group: Annotated[str | None, Option("startingGroup", _text)]
-    tags: Annotated[str, Option("tags", _text, "*", alias="subExpression")]
+    tags: Annotated[str, Option("tags", _tags, "*", alias="subExpression")]
     keys: Annotated[tuple[str, ...] | None, Option("keys", grammar.names)]
     msg_ids: Annotated[tuple[str, ...] | None, Option("msgIds", grammar.names)]
     fail_on_data_loss: Annotated[bool, Option("failOnDataLoss", grammar.boolean, "true")]
@@ -316,3 +322,8 @@ def _write_root(own: Mapping[str, str]) -> str:
     if len(paths) != 1:
         raise InvalidOptionError("path", ", ".join(paths), _MISSING_WRITE_PATH)
     return store_paths.expand(paths)[0]
+
+
+def is_create_table(options: Mapping[str, str]) -> bool:
+    """Tell whether Spark asks for the schema of a table it creates, which names no store yet."""
+    return "provider" in options

@@ -40,7 +40,7 @@ def select(selection: Selection, *, strict: bool = True) -> tuple[Snapshot, ...]
     names of brokers that do not fit, and what ``take`` raises (which see for ``strict``).
     """
     names = _broker_names(selection)
-    chosen = _topics(selection)
+    chosen = topic_test(selection)
     snapshots = [
         take(root, commit_log=selection.commit_log, broker_name=name, topics=chosen, strict=strict)
         for root, name in zip(selection.roots, names, strict=True)
@@ -50,6 +50,24 @@ def select(selection: Selection, *, strict: bool = True) -> tuple[Snapshot, ...]
         _check_queues(snapshots, selection.assign)
         snapshots = [_assigned(snapshot, selection.assign) for snapshot in snapshots]
     return tuple(snapshots)
+
+
+def topic_test(selection: Selection) -> Callable[[str], bool]:
+    """Return the test of a topic's name; raises UnknownTopicError for one that no store knows."""
+    if selection.subscribe or selection.assign is not None:
+        option = "subscribe" if selection.subscribe else "assign"
+        wanted = frozenset(selection.subscribe or selection.assign or ())
+        known = {t for r in selection.roots for t in topics_of(r, selection.commit_log)}
+        for topic in sorted(wanted):
+            check_topic(option, topic, known)
+        return wanted.__contains__
+    pattern = re.compile(selection.subscribe_pattern or ".*", re.DOTALL)
+
+    def chosen(topic: str) -> bool:
+        visible = selection.include_system_topics or not is_system_topic(topic)
+        return visible and pattern.fullmatch(topic) is not None
+
+    return chosen
 
 
 def check_queue(option: str, snapshots: Iterable[Snapshot], topic: str, queue_id: int) -> None:
@@ -130,23 +148,6 @@ def _check_names_differ(snapshots: Sequence[Snapshot]) -> None:
             )
 
 
-def _topics(selection: Selection) -> Callable[[str], bool]:
-    if selection.subscribe or selection.assign is not None:
-        option = "subscribe" if selection.subscribe else "assign"
-        wanted = frozenset(selection.subscribe or selection.assign or ())
-        known = {t for r in selection.roots for t in topics_of(r, selection.commit_log)}
-        for topic in sorted(wanted):
-            check_topic(option, topic, known)
-        return wanted.__contains__
-    pattern = re.compile(selection.subscribe_pattern or ".*", re.DOTALL)
-
-    def chosen(topic: str) -> bool:
-        visible = selection.include_system_topics or not is_system_topic(topic)
-        return visible and pattern.fullmatch(topic) is not None
-
-    return chosen
-
-
 def _check_queues(snapshots: Sequence[Snapshot], assigned: Mapping[str, tuple[int, ...]]) -> None:
     for topic, queue_ids in assigned.items():
         for queue_id in queue_ids:
@@ -164,7 +165,9 @@ def _unknown(option: str, kind: str, name: str, known: set[str]) -> str:
     close = near(name, known)
     if close:
         return f"option {option}: no {kind} {shown(name)}; did you mean {_listed(close)}?"
-    there = f"the {kind}s are {_listed(sorted(known))}" if known else f"there is no {kind} at all"
+    # The user's own first: a broker has a dozen topics that nobody asks for.
+    ordered = sorted(known, key=lambda k: (is_system_topic(k), k))
+    there = f"the {kind}s are {_listed(ordered)}" if known else f"there is no {kind} at all"
     return f"option {option}: no {kind} {shown(name)}; {there}"
 
 

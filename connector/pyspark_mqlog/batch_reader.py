@@ -1,0 +1,102 @@
+"""The batch reader: work planned on the driver, done in tasks, a batch at a time.
+
+A partition carries all that its task needs; the reader itself carries the schema only, for
+Spark sends it to every task of every stage.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from mqstore.read.plan import QueueSlice
+from mqstore.read.scan import scan
+from mqstore.read.settings import ScanSettings
+from pyspark_mqlog.options import ReadOptions
+from pyspark_mqlog.pruning import plan_messages
+from pyspark_mqlog.schema import conform, to_arrow
+from pyspark_mqlog.tables import plan_table
+from pyspark_mqlog.worker import freeze_once, named_errors
+
+
+class Work(Protocol):
+    """What one task does. Pickles."""
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows, in the columns the plan was made for."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageWork:
+    """Slices of queues to read, and how."""
+
+    slices: tuple[QueueSlice, ...]
+    settings: ScanSettings
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the messages of the slices."""
+        return scan(self.slices, self.settings)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPlan:
+    """A read, planned: its columns, and the work of each task."""
+
+    columns: tuple[str, ...]
+    work: tuple[Work, ...]
+
+
+def plan_read(options: ReadOptions, columns: Sequence[str]) -> ReadPlan:
+    """Return the plan of a read of ``columns``. Opens the stores; reads no message."""
+    work: Sequence[Work]
+    if options.table == "messages":
+        settings = _scan_settings(options, tuple(columns))
+        work = [MessageWork(slices, settings) for slices in plan_messages(options)]
+    else:
+        work = plan_table(options, columns)
+    return ReadPlan(tuple(columns), tuple(work))
+
+
+class MqlogReader(DataSourceReader):
+    """Reads what was planned, with the columns of ``schema``."""
+
+    def __init__(self, schema: StructType, plan: ReadPlan) -> None:
+        self._schema = schema
+        self._work = plan.work
+
+    def __getstate__(self) -> dict[str, object]:
+        # Spark pickles the reader for the tasks, and asks this one for the partitions.
+        return {"_schema": self._schema, "_work": ()}
+
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(work) for work in self._work]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if partition.value is None:  # What Spark makes of an empty list of partitions.
+            return
+        work: Work = partition.value
+        schema = to_arrow(self._schema)
+        with named_errors():
+            for batch in work.batches():
+                yield conform(batch, schema)
+        freeze_once()
+
+
+def _scan_settings(options: ReadOptions, columns: tuple[str, ...]) -> ScanSettings:
+    return ScanSettings(
+        columns=columns,
+        tags=options.tags,
+        keys=options.keys or (),
+        msg_ids=options.msg_ids or (),
+        on_corrupt=options.on_corrupt,
+        fail_on_data_loss=options.fail_on_data_loss,
+        verify_crc=options.verify_crc,
+        decompress=options.decompress,
+        max_decompressed_bytes=options.max_decompressed_bytes,
+        read_mode=options.read_mode,
+        batch_rows=options.batch_rows,
+        batch_bytes=options.batch_bytes,
+    )

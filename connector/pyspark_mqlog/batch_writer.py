@@ -1,0 +1,67 @@
+"""The batch writer: prepare on the driver, stage in tasks, commit or abort on the driver.
+
+Spark pickles one writer: to every task, and to the process that commits. What ``prepare`` found
+in the constructor, the job's id above all, is therefore what all of them see; nothing that a
+task sets later is. See pyspark.sql.datasource.DataSourceWriter.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from mqstore.write.commit import abort, commit
+from mqstore.write.prepare import prepare
+from mqstore.write.stage import stage
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from mqstore.errors import OverwriteUnsupportedError
+from mqstore.write.job import Manifest, WriteSettings
+from pyspark_mqlog.schema import to_arrow
+from pyspark_mqlog.worker import named_errors
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Staged(WriterCommitMessage):
+    """What a task staged: its message to the commit."""
+
+    manifest: Manifest
+
+
+class MqlogWriter(DataSourceArrowWriter):
+    """Appends a DataFrame to one store: all of its rows, or none."""
+
+    def __init__(self, settings: WriteSettings, schema: StructType, *, overwrite: bool) -> None:
+        if overwrite:
+            raise OverwriteUnsupportedError
+        self._job = prepare(settings, to_arrow(schema))
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        context: Any = TaskContext.get()
+        with named_errors():
+            manifest = stage(
+                self._job,
+                iterator,
+                partition=context.partitionId(),
+                attempt=context.taskAttemptId(),
+            )
+        return Staged(manifest)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        with named_errors():
+            done = commit(self._job, _manifests(messages))
+        _LOG.info("%s", done)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        with named_errors():
+            abort(self._job, _manifests(messages))
+
+
+def _manifests(messages: Sequence[WriterCommitMessage | None]) -> list[Manifest]:
+    """Return what was staged; a task that failed left None."""
+    return [message.manifest for message in messages if isinstance(message, Staged)]

@@ -1,0 +1,89 @@
+"""The data source ``mqlog``: one method for each thing Spark asks of it.
+
+Imported in every Spark session, so its own imports are inside the methods. Whatever a user got
+wrong is raised here, on the driver, before a task runs: by ``schema`` at ``load()``, by
+``reader`` at the first action if the user gave the schema (Spark then never calls ``schema``),
+by ``writer`` at ``save()``.
+"""
+
+from typing import TYPE_CHECKING, NoReturn
+
+from pyspark.sql.datasource import DataSource
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import (
+        DataSourceArrowWriter,
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+    )
+    from pyspark.sql.types import StructType
+
+    from pyspark_mqlog.batch_reader import ReadPlan
+
+
+class MqlogDataSource(DataSource):
+    """Reads and writes RocketMQ store directories.
+
+    ``spark.read.format("mqlog").option("subscribe", "orders").load("/data/broker-a/store")``
+    ``df.write.format("mqlog").mode("append").option("topic", "orders").save("/data/store")``
+    """
+
+    _plan: "ReadPlan | None" = None
+
+    @classmethod
+    def name(cls) -> str:
+        return "mqlog"
+
+    def schema(self) -> "StructType":
+        from pyspark_mqlog.batch_reader import plan_read
+        from pyspark_mqlog.options import is_create_table, parse_read
+        from pyspark_mqlog.schema import read_schema, to_struct
+        from pyspark_mqlog.worker import named_errors
+
+        with named_errors():
+            options = parse_read(self.options)
+            schema = read_schema(options)
+            if not is_create_table(self.options):
+                # Spark pickles the source after this call: reader() finds the plan.
+                self._plan = plan_read(options, schema.names)
+            return to_struct(schema)
+
+    def reader(self, schema: "StructType") -> "DataSourceReader":
+        from pyspark_mqlog.batch_reader import MqlogReader, plan_read
+        from pyspark_mqlog.options import parse_read
+        from pyspark_mqlog.schema import check_projection
+        from pyspark_mqlog.worker import named_errors
+
+        with named_errors():
+            options = parse_read(self.options)
+            columns = check_projection(schema, options)
+            # Taken off the source, for that travels to every task.
+            plan, self._plan = self._plan, None
+            if plan is None or plan.columns != columns:
+                plan = plan_read(options, columns)
+            return MqlogReader(schema, plan)
+
+    def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceArrowWriter":
+        from pyspark_mqlog.batch_writer import MqlogWriter
+        from pyspark_mqlog.options import parse_write
+        from pyspark_mqlog.worker import named_errors
+
+        with named_errors():
+            return MqlogWriter(parse_write(self.options), schema, overwrite=overwrite)
+
+    def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":  # noqa: N802
+        _no_streams("readStream", "spark.read")
+
+    def streamWriter(  # noqa: N802
+        self, schema: "StructType", overwrite: bool
+    ) -> "DataSourceStreamWriter":
+        _no_streams("writeStream", "df.write, in foreachBatch if need be")
+
+
+def _no_streams(asked: str, instead: str) -> NoReturn:
+    from mqstore.errors import InvalidOptionError
+    from pyspark_mqlog.worker import named_errors
+
+    with named_errors():
+        raise InvalidOptionError("format", asked, f"not supported yet; use {instead}")

@@ -1,0 +1,196 @@
+"""Options to queue ranges: which stores and queues, from where to where, in which partitions.
+
+All pruning is by options. The API's ``pushFilters`` is left alone on purpose: on Spark 4.x a
+DataFrame that is used twice, once under a filter, then returns wrong rows (SPARK-58551).
+
+Precedence of starts, as in Kafka: startingTimestamp, then startingOffsetsByTimestamp, then
+startingOffsets; ends likewise.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Final, TypeAlias
+
+from mqstore import grammar
+from mqstore.errors import InvalidOptionError
+from mqstore.read.lookup import narrow
+from mqstore.read.offsets import (
+    At,
+    AtTimestamp,
+    Earliest,
+    Last,
+    Latest,
+    Position,
+    resolve,
+)
+from mqstore.read.plan import QueueSlice, SplitLimits, split, weigh
+from mqstore.read.snapshot import QueueBounds, Snapshot
+from mqstore.selection import Selection, check_queue, check_topic, committed, select
+from mqstore.store_paths import expand
+from pyspark_mqlog.options import QueueRange, ReadOptions
+
+Committed: TypeAlias = Mapping[tuple[str, int], int]
+
+_MISSING_PATH: Final = (
+    "a read needs the path of a store: load('/data/broker-a/store'). (Spark 4 forgets the OPTIONS "
+    "of CREATE TABLE … USING mqlog: use CREATE TEMPORARY VIEW, or SELECT … FROM t WITH "
+    "(path='…'))"
+)
+
+
+def plan_messages(options: ReadOptions) -> list[tuple[QueueSlice, ...]]:
+    """Return the partitions of a read of messages, each the slices of queues it reads."""
+    snapshots = open_stores(options)
+    _check_named_queues(options, snapshots)
+    groups: Sequence[Committed | None] = [None] * len(snapshots)
+    if options.starting_group is not None:
+        groups = committed(snapshots, options.starting_group)
+        chosen = options.subscribe or options.subscribe_pattern or options.assign
+        if not chosen:
+            snapshots = [_topics_of_group(s, g) for s, g in zip(snapshots, groups, strict=True)]
+    slices = [
+        piece
+        for snapshot, group in zip(snapshots, groups, strict=True)
+        for piece in _narrowed(options, _slices(options, snapshot, group))
+    ]
+    limits = SplitLimits(
+        max_bytes=options.max_bytes_per_partition,
+        max_records=options.max_records_per_partition,
+        min_partitions=options.min_partitions,
+        parallelism=os.cpu_count() or 1,
+    )
+    return split([weigh(piece) for piece in slices], limits)
+
+
+def open_stores(options: ReadOptions) -> Sequence[Snapshot]:
+    """Return a snapshot of the chosen queues of each store."""
+    return select(selection(options), strict=options.on_corrupt == "fail")
+
+
+def selection(options: ReadOptions) -> Selection:
+    """Return the stores and topics that the options choose."""
+    roots = expand(options.paths)
+    if not roots:
+        raise InvalidOptionError("path", "", _MISSING_PATH)
+    # Tables show every topic, as the broker's own tools do, unless the user says otherwise.
+    all_by_default = options.table != "messages" and "includeSystemTopics" not in options.given
+    return Selection(
+        roots=roots,
+        commit_log=options.commit_log or (),
+        broker_names=options.broker_names or (),
+        subscribe=options.subscribe or (),
+        subscribe_pattern=options.subscribe_pattern,
+        assign=options.assign,
+        include_system_topics=options.include_system_topics or all_by_default,
+    )
+
+
+def _slices(options: ReadOptions, snapshot: Snapshot, group: Committed | None) -> list[QueueSlice]:
+    ask = partial(_ask, options, snapshot.broker_name, group)
+    ranges = resolve(snapshot, ask, fail_on_data_loss=options.fail_on_data_loss)
+    return [
+        QueueSlice(
+            snapshot.store.root,
+            snapshot.store.commit_log,
+            snapshot.broker_name,
+            queue.topic,
+            queue.queue_id,
+            start,
+            end,
+        )
+        for queue, start, end in ranges
+        if start < end
+    ]
+
+
+def _narrowed(options: ReadOptions, slices: list[QueueSlice]) -> list[QueueSlice]:
+    """Return what the IndexFiles leave of the slices of one store, if keys or ids are asked for."""
+    if options.keys is None and options.msg_ids is None:
+        return slices
+    return narrow(slices, options.keys or (), options.msg_ids or ())
+
+
+def _ask(
+    options: ReadOptions, broker: str, group: Committed | None, queue: QueueBounds
+) -> tuple[Position, Position]:
+    """Return where the user wants the queue to start and to end."""
+    key = queue.topic, broker, queue.queue_id
+    end = _place(options.ending_offsets, key)
+    ending_ms = _at_time(options.ending_timestamp, options.ending_by_timestamp, key)
+    if ending_ms is not None:
+        end = AtTimestamp(ending_ms)
+    if group is not None:
+        return _from_group(group, queue), end
+    start = _place(options.starting_offsets, key)
+    starting_ms = _at_time(options.starting_timestamp, options.starting_by_timestamp, key)
+    if starting_ms is not None:
+        # One time for all queues: a queue without later messages just has none. A time for one
+        # queue: Kafka's default, an error. Whoever sets the strategy gets it for both.
+        one_for_all = options.starting_timestamp is not None
+        strict = not one_for_all or "startingOffsetsByTimestampStrategy" in options.given
+        start = AtTimestamp(starting_ms, must_exist=strict and options.strategy == "error")
+    return start, end
+
+
+def _from_group(group: Committed, queue: QueueBounds) -> Position:
+    """Return where the group goes on: what expired since is no loss, but its ``expired``."""
+    queue_offset = group.get((queue.topic, queue.queue_id))
+    if queue_offset is None:
+        return Earliest()
+    return At(min(max(queue_offset, queue.low), queue.high))
+
+
+def _place(wanted: QueueRange, key: tuple[str, str, int]) -> Position:
+    if wanted.last_count is not None:
+        return Last(wanted.last_count)
+    number = _of_queue(wanted.each, key)
+    if number is None:
+        number = wanted.word
+    if number == grammar.EARLIEST:
+        return Earliest()
+    return Latest() if number == grammar.LATEST else At(number)
+
+
+def _at_time(
+    for_all: int | None, each: Mapping[grammar.QueueKey, int] | None, key: tuple[str, str, int]
+) -> int | None:
+    return for_all if for_all is not None else _of_queue(each, key)
+
+
+def _of_queue(each: Mapping[grammar.QueueKey, int] | None, key: tuple[str, str, int]) -> int | None:
+    if each is None:
+        return None
+    topic, broker, queue_id = key
+    return each.get((topic, broker, queue_id), each.get((topic, None, queue_id)))
+
+
+def _check_named_queues(options: ReadOptions, snapshots: Sequence[Snapshot]) -> None:
+    """Refuse positions for queues that the read does not have: they would be ignored."""
+    brokers = [snapshot.broker_name for snapshot in snapshots]
+    topics = {queue.topic for snapshot in snapshots for queue in snapshot.queues}
+    topics |= {*(options.subscribe or ()), *(options.assign or ())}
+    named: tuple[tuple[str, Mapping[grammar.QueueKey, int] | None], ...] = (
+        ("startingOffsets", options.starting_offsets.each),
+        ("endingOffsets", options.ending_offsets.each),
+        ("startingOffsetsByTimestamp", options.starting_by_timestamp),
+        ("endingOffsetsByTimestamp", options.ending_by_timestamp),
+    )
+    for option, each in named:
+        for topic, broker, queue_id in each or ():
+            if broker is not None and broker not in brokers:
+                raise InvalidOptionError(
+                    option,
+                    broker,
+                    f"{grammar.did_you_mean(broker, brokers)}the stores are of broker "
+                    f"{', '.join(brokers)}",
+                )
+            check_topic(option, topic, topics)
+            chosen = [s for s in snapshots if broker in (None, s.broker_name)]
+            check_queue(option, chosen, topic, queue_id)
+
+
+def _topics_of_group(snapshot: Snapshot, group: Committed | None) -> Snapshot:
+    topics = {topic for topic, _ in group or ()}
+    return replace(snapshot, queues=tuple(q for q in snapshot.queues if q.topic in topics))

@@ -1,0 +1,152 @@
+"""Queues, topics and offsets against topicStatus and against the messages that were laid out."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+
+import goldens
+import oracle
+import strategies
+from conftest import MakeStore
+from expectations import rows
+from mqstore import tables
+from mqstore.read.snapshot import take
+from oracle import Message
+from stores import Layout, lay_out
+
+
+@pytest.mark.parametrize("version", goldens.VERSIONS)
+def test_golden_queues_are_what_topic_status_printed(
+    version: str, request: pytest.FixtureRequest
+) -> None:
+    root = request.getfixturevalue(f"golden_{version.replace('.', '')}")
+    batch = tables.queues(take(root))
+    batch.validate(full=True)
+    found = {(r["topic"], r["queueId"]): r for r in rows(batch)}
+    printed = goldens.topic_status(version)
+    assert printed
+    for queue, bounds in printed.items():
+        assert (found[queue]["minOffset"], found[queue]["maxOffset"]) == bounds
+
+
+@pytest.mark.parametrize("version", goldens.VERSIONS)
+def test_golden_queues_hold_what_the_client_decoded(
+    version: str, request: pytest.FixtureRequest
+) -> None:
+    root = request.getfixturevalue(f"golden_{version.replace('.', '')}")
+    for row in rows(tables.queues(take(root))):
+        # Delayed and half messages kept coming after the dump.
+        if row["topic"].startswith(("SCHEDULE_TOPIC", "RMQ_SYS")):
+            continue
+        held = [
+            m
+            for m in goldens.expected(version)
+            if (m["topic"], m["queueId"]) == (row["topic"], row["queueId"])
+        ]
+        assert row["messageCount"] == len(held)
+        assert row["bytes"] == sum(m["storeSize"] for m in held)
+        assert row["minStoreTimestamp"] == held[0]["store"] * 1000
+        assert row["maxStoreTimestamp"] == held[-1]["store"] * 1000
+
+
+@given(messages=strategies.batches(max_size=25), layout=strategies.layouts())
+def test_queues_and_topics_count_what_was_laid_out(
+    messages: list[Message], layout: Layout, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    laid = lay_out(tmp_path_factory.mktemp("store"), messages, layout)
+    snapshot = take(laid.root, broker_name="b")
+    assert rows(tables.queues(snapshot)) == [
+        {
+            "brokerName": "b",
+            "topic": topic,
+            "queueId": queue_id,
+            "minOffset": laid.bounds[topic, queue_id][0],
+            "maxOffset": laid.bounds[topic, queue_id][1],
+            "messageCount": len(held),
+            "bytes": sum(m.size for m in held),
+            "minStoreTimestamp": held[0].store_timestamp_ms * 1000,
+            "maxStoreTimestamp": held[-1].store_timestamp_ms * 1000,
+        }
+        for (topic, queue_id), held in sorted(laid.queues.items())
+    ]
+    counts, sizes, queue_nums = Counter[str](), Counter[str](), Counter[str]()
+    for (topic, _), held in laid.queues.items():
+        counts[topic] += len(held)
+        sizes[topic] += sum(m.size for m in held)
+    for m in messages:
+        queue_nums[m.topic] = max(queue_nums[m.topic], m.queue_id + 1)
+    assert rows(tables.topics(snapshot)) == [
+        {
+            "brokerName": "b",
+            "topic": topic,
+            "perm": 6,
+            "readQueueNums": queue_nums[topic],
+            "writeQueueNums": queue_nums[topic],
+            "order": False,
+            "messageCount": counts[topic],
+            "bytes": sizes[topic],
+            "isSystem": topic.startswith(("%RETRY%", "%DLQ%")),
+        }
+        for topic in sorted(queue_nums)
+    ]
+
+
+def test_an_expired_queue_is_empty_and_has_no_times(store: MakeStore) -> None:
+    early = Message(topic="Early", body=bytes(1900))
+    layout = Layout(commit_log_bytes=2048, expired_files=1)
+    laid = store([early, Message(topic="Late", body=bytes(1900))], layout)
+    found = [row for row in rows(tables.queues(take(laid.root))) if row["topic"] == "Early"]
+    for row in found:
+        assert (row["minOffset"], row["maxOffset"], row["messageCount"]) == (1, 1, 0)
+        assert row["minStoreTimestamp"] is row["maxStoreTimestamp"] is None
+    assert len(found) == 1
+
+
+def test_a_topic_that_is_not_configured_has_what_its_queues_tell(golden_497: Path) -> None:
+    found = {row["topic"]: row for row in rows(tables.topics(take(golden_497)))}
+    row = found["RMQ_SYS_TRANS_OP_HALF_TOPIC"]
+    assert row["perm"] is row["readQueueNums"] is row["writeQueueNums"] is row["order"] is None
+    assert row["messageCount"] == 27
+
+
+@pytest.mark.parametrize("version", goldens.VERSIONS)
+def test_only_the_users_topics_are_not_the_systems(
+    version: str, request: pytest.FixtureRequest
+) -> None:
+    root = request.getfixturevalue(f"golden_{version.replace('.', '')}")
+    batch = tables.topics(take(root))
+    batch.validate(full=True)
+    letter = {"4.9.7": "H", "5.5.0": "G"}[version]
+    users = {row["topic"] for row in rows(batch) if not row["isSystem"]}
+    assert users == {letter + name for name in ("Batch", "Delay", "Order", "Topic", "Tx")}
+
+
+def test_offsets_are_those_of_the_file_believable_or_not(store: MakeStore) -> None:
+    layout = Layout(
+        group_offsets={("T", "h"): {1: 2**63 - 1, 0: -5}, ("Gone", "g"): {7: 3}, ("T", "g"): {}}
+    )
+    found = rows(tables.offsets(take(store([Message()], layout).root, broker_name="b")))
+    assert [tuple(row.values()) for row in found] == [
+        ("b", "g", "Gone", 7, 3, "consumerOffset.json"),
+        ("b", "h", "T", 0, -5, "consumerOffset.json"),
+        ("b", "h", "T", 1, 2**63 - 1, "consumerOffset.json"),
+    ]
+
+
+def test_an_empty_store_has_empty_tables(store: MakeStore) -> None:
+    snapshot = take(store([]).root)
+    for table in (tables.queues, tables.topics, tables.offsets):
+        assert table(snapshot).num_rows == 0
+
+
+def test_a_record_that_cannot_be_read_leaves_its_time_out(store: MakeStore, tmp_path: Path) -> None:
+    laid = lay_out(tmp_path / "broken", [Message(), Message()])
+    path, position = laid.file_of(laid.messages[0])
+    data = bytearray(path.read_bytes())
+    data[position + 4] ^= 1
+    path.write_bytes(data)
+    (row,) = rows(tables.queues(take(laid.root)))
+    assert row["minStoreTimestamp"] is None
+    assert row["maxStoreTimestamp"] == oracle.Message().store_timestamp_ms * 1000

@@ -9,6 +9,7 @@ Reference: org.apache.rocketmq.store.MessageExtEncoder#encode.
 
 import zlib
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -146,8 +147,7 @@ def body_crcs(bodies: "pa.Array[Any]") -> Int64s:
     view = memoryview(data)
     starts = np.frombuffer(positions, np.int32, len(bodies) + 1, bodies.offset * 4).tolist()
     crc32 = zlib.crc32
-    spans = zip(starts[:-1], starts[1:], strict=True)
-    crcs = np.fromiter((crc32(view[a:b]) for a, b in spans), np.int64, len(bodies))
+    crcs = np.fromiter((crc32(view[a:b]) for a, b in pairwise(starts)), np.int64, len(bodies))
     return crcs & CRC_MASK
 
 

@@ -81,8 +81,8 @@ def _characters(strings: "pa.Array[Any]") -> tuple[NDArray[Any], Int64s]:
     _, positions, data = strings.buffers()
     if not len(strings):
         return np.zeros(0, np.uint8), np.zeros(1, np.int64)
-    starts = np.frombuffer(positions, np.int32, len(strings) + 1, strings.offset * 4)
-    starts = starts.astype(np.int64)
+    edges = np.frombuffer(positions, np.int32, len(strings) + 1, strings.offset * 4)
+    starts = edges.astype(np.int64)
     size = int(starts[-1] - starts[0])
     utf8 = np.frombuffer(data, np.uint8, size, int(starts[0])) if size else np.zeros(0, np.uint8)
     starts -= starts[0]

@@ -1,0 +1,185 @@
+"""The staging directory of a job: tasks write files into it, the commit reads them back.
+
+    <staging>/<job>/NONCE                                   proof that a directory is shared
+    <staging>/<job>/<partition>-<attempt>-<random>.mqb      one attempt of one task
+
+Names are not to be guessed, files are created with O_EXCL and made durable before a task says
+that it is done. Nothing outside the job's directory is touched.
+"""
+
+import os
+import secrets
+from collections.abc import Iterable
+from contextlib import suppress
+
+from mqstore.errors import CorruptStagingError, StagingNotSharedError
+from mqstore.files import durable
+from mqstore.files.safe_open import list_names, open_file
+from mqstore.format.staged import NONCE, SUFFIX
+
+_NONCE_BYTES = 64
+
+
+def make(directory: str, nonce: str) -> list[str]:
+    """Make the job's directory and those above it that are missing; return what was made.
+
+    Raises OSError if the place cannot be written to.
+    """
+    made: list[str] = []
+    missing = []
+    path = directory
+    while not os.path.isdir(path):  # noqa: PTH112 - paths are strings at the seam
+        missing.append(path)
+        path = os.path.dirname(path)  # noqa: PTH120
+    try:
+        for path in reversed(missing):
+            durable.make_directory(path)
+            made.append(path)
+            durable.fsync_directory(os.path.dirname(path))  # noqa: PTH120
+        fd = durable.create(f"{directory}/{NONCE}")
+        try:
+            durable.write_at(fd, nonce.encode(), 0)
+            durable.fsync(fd)
+        finally:
+            durable.close(fd)
+    except OSError:
+        remove(directory)
+        remove_directories(made)
+        raise
+    return made
+
+
+def check_shared(directory: str, nonce: str) -> None:
+    """Raise StagingNotSharedError unless this process sees the driver's NONCE."""
+    try:
+        fd = open_file(directory, NONCE)
+    except OSError as error:
+        raise StagingNotSharedError(_NOT_SHARED.format(directory, error.strerror)) from error
+    try:
+        found = os.pread(fd, _NONCE_BYTES, 0)
+    finally:
+        os.close(fd)
+    if found != nonce.encode():
+        raise StagingNotSharedError(_NOT_SHARED.format(directory, "another file NONCE"))
+
+
+_NOT_SHARED = (
+    "{}: this task does not see what the driver wrote there ({}). Driver and executors must "
+    "share the directory: set stagingDir to one they do"
+)
+
+
+def segment_name(partition: int, attempt: int) -> str:
+    """Return a name for a segment of that task's attempt that nobody can foresee."""
+    return f"{partition}-{attempt}-{secrets.token_hex(16)}{SUFFIX}"
+
+
+class StagedWriter:
+    """Writes one staged file from its start to its end; not there if it was not finished."""
+
+    def __init__(self, directory: str, name: str) -> None:
+        """Create the file. Raises FileExistsError."""
+        self.name = name
+        self._directory = directory
+        self._fd = durable.create(f"{directory}/{name}")
+        self.size = 0
+
+    def append(self, data: bytes | memoryview) -> None:
+        """Write ``data`` after what was written. Raises NoSpaceError, OSError."""
+        durable.write_at(self._fd, data, self.size)
+        self.size += memoryview(data).nbytes
+
+    def finish(self) -> None:
+        """Return when the file would survive a power cut."""
+        durable.fsync(self._fd)
+        durable.close(self._fd)
+        durable.fsync_directory(self._directory)
+
+    def discard(self) -> None:
+        """Remove the file."""
+        with suppress(OSError):
+            durable.close(self._fd)
+        durable.unlink(f"{self._directory}/{self.name}")
+
+
+class StagedReader:
+    """Reads one staged file by position. A context manager."""
+
+    def __init__(self, directory: str, name: str, size: int) -> None:
+        """Open the file. Raises CorruptStagingError if it is not there or not of that size."""
+        self.path = f"{directory}/{name}"
+        try:
+            self._fd = open_file(directory, name)
+        except OSError as error:
+            raise CorruptStagingError(f"{self.path}: {error.strerror}") from error
+        found = os.fstat(self._fd).st_size
+        if found != size:
+            os.close(self._fd)
+            raise CorruptStagingError(f"{self.path}: {found} bytes, its task wrote {size}")
+        self.size = size
+
+    def __enter__(self) -> "StagedReader":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)
+
+    def read(self, position: int, size: int) -> bytearray:
+        """Return exactly ``size`` bytes. Raises CorruptStagingError at the file's end."""
+        data = bytearray(size)
+        view = memoryview(data)
+        done = 0
+        while done < size:
+            count = os.preadv(self._fd, [view[done:]], position + done)
+            if not count:
+                raise CorruptStagingError(f"{self.path}: ends at byte {position + done}")
+            done += count
+        return data
+
+
+def remove(directory: str) -> None:
+    """Remove the job's directory with the files in it, as far as they can be removed."""
+    with suppress(OSError):
+        for name in list_names(directory):
+            durable.unlink(f"{directory}/{name}")
+        durable.remove_directory(directory)
+
+
+def remove_directories(made: Iterable[str]) -> None:
+    """Remove the directories that ``make`` made, the innermost first, where they are empty."""
+    for path in reversed(list(made)):
+        with suppress(OSError):
+            durable.remove_directory(path)
+
+
+class StagedSink:
+    """A staged file as the Python file object that PyArrow's writers want."""
+
+    def __init__(self, directory: str, name: str) -> None:
+        self._writer = StagedWriter(directory, name)
+        self.closed = False
+
+    def write(self, data: bytes) -> int:
+        """Append ``data``."""
+        self._writer.append(data)
+        return memoryview(data).nbytes
+
+    def tell(self) -> int:
+        """Return how many bytes were written."""
+        return self._writer.size
+
+    def flush(self) -> None:
+        """Do nothing: bytes are made durable by ``finish``."""
+
+    def close(self) -> None:
+        """Do nothing: see ``finish``."""
+
+    def finish(self) -> None:
+        """Return when the file would survive a power cut."""
+        self._writer.finish()
+        self.closed = True
+
+    def discard(self) -> None:
+        """Remove the file."""
+        self._writer.discard()
+        self.closed = True

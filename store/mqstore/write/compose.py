@@ -1,0 +1,167 @@
+"""Rows to the messages a producer and a broker would make of them.
+
+Property blocks with UNIQ_KEY, KEYS, TAGS, WAIT and PGROUP; bodies compressed; delayed messages
+turned to SCHEDULE_TOPIC_XXXX, where they wait for the broker with REAL_TOPIC and REAL_QID.
+
+Reference: DefaultMQProducerImpl#sendKernelImpl, MessageClientIDSetter#createUniqID,
+HookUtils#transformDelayLevelMessage, IndexService#buildIndex.
+"""
+
+import hashlib
+import os
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from mqstore.codec.compress import compress
+from mqstore.codec.encode import Messages
+from mqstore.codec.hashing import Hashes, hash_strings, hash_text, key_hashes, tags_codes
+from mqstore.codec.hosts import hex_text
+from mqstore.codec.properties_block import join_blocks, join_map
+from mqstore.format import names
+from mqstore.format import properties as p
+from mqstore.format.index_file import KEY_SEPARATOR, TAG_KEY_PREFIX
+from mqstore.write.job import WriteJob
+from mqstore.write.rows import Rows
+
+Array: TypeAlias = "pa.Array[Any]"
+Int64s: TypeAlias = NDArray[np.int64]
+
+_UNIQ_BYTES: Final = 16
+_ROW_BYTES: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Composed:
+    """Messages with what the ConsumeQueue and the IndexFile want to know of each."""
+
+    messages: Messages
+    unique_keys: Array | None
+    delayed: NDArray[np.bool_]
+
+
+def compose(rows: Rows, queue_ids: Int64s, job: WriteJob, partition: int) -> Composed:
+    """Return the messages of ``rows``, in their order; rows that break a rule make nonsense."""
+    settings = job.settings
+    delayed = rows.delay_levels > 0
+    unique_keys = _unique_keys(rows, job, partition)
+    bodies, flags = compress(rows.bodies, settings.compression, settings.compress_over)
+    schedule = len(rows.topic_names)
+    messages = Messages(
+        topic_names=(*(n or "" for n in rows.topic_names), names.SCHEDULE_TOPIC),
+        topics=np.where(delayed, schedule, rows.topics).astype(np.int32),
+        queue_ids=np.where(delayed, rows.delay_levels - 1, queue_ids).astype(np.int32),
+        flags=rows.flags.astype(np.int32),
+        sys_flags=flags,
+        born_timestamps_ms=rows.born_timestamps_ms,
+        bodies=bodies,
+        properties=_blocks(rows, queue_ids, unique_keys, settings.producer_group),
+    )
+    return Composed(messages, unique_keys, delayed)
+
+
+def tags_codes_of(rows: Rows, delayed: NDArray[np.bool_]) -> Int64s:
+    """Return tagsCode of each row: 0 for a delayed one, whose code the commit makes."""
+    return np.where(delayed, 0, tags_codes(rows.tags))
+
+
+def index_keys(rows: Rows, composed: Composed) -> tuple[Int64s, NDArray[np.int32]]:
+    """Return the row and the hash of every index key: each row's UNIQ_KEY, KEYS, then tags.
+
+    Rows ascend. The topic in a key is the one the record is stored under.
+    """
+    messages = composed.messages
+    topics = np.array([hash_text(f"{n}{KEY_SEPARATOR}") for n in messages.topic_names], np.uint32)
+    tag_topics = np.array(
+        [hash_text(f"{n}{KEY_SEPARATOR}{TAG_KEY_PREFIX}") for n in messages.topic_names], np.uint32
+    )
+    parts = [
+        _hashed(*_present(composed.unique_keys), topics[messages.topics]),
+        _hashed(*_words(rows.keys), topics[messages.topics]),
+        _hashed(*_present(rows.tags), tag_topics[messages.topics]),
+    ]
+    owners = np.concatenate([owner for owner, _ in parts])
+    hashes = np.concatenate([found.values for _, found in parts])
+    order = np.argsort(owners, kind="stable")
+    return owners[order], key_hashes(hashes[order])
+
+
+def _hashed(owners: Int64s, strings: Array, prefixes: NDArray[np.uint32]) -> tuple[Int64s, Hashes]:
+    return owners, hash_strings(strings).after(prefixes[owners])
+
+
+def _present(strings: Array | None) -> tuple[Int64s, Array]:
+    """Return the rows that have a string, and these strings."""
+    if strings is None:
+        return np.zeros(0, np.int64), pa.array([], pa.string())
+    if not strings.null_count:
+        return np.arange(len(strings)), strings
+    rows = np.flatnonzero(strings.is_valid().to_numpy(zero_copy_only=False))
+    return rows, strings.drop_null()
+
+
+def _words(keys: Array) -> tuple[Int64s, Array]:
+    """Return the row and the text of every key; keys are separated by spaces."""
+    rows, present = _present(keys)
+    if not pc.any(pc.match_substring(present, p.KEY_SEPARATOR)).as_py():
+        return rows, present
+    lists = pc.split_pattern(present, p.KEY_SEPARATOR)
+    words = lists.flatten()
+    owners = rows[pc.list_parent_indices(lists).to_numpy(zero_copy_only=False)]
+    filled = pc.greater(pc.binary_length(words), 0)
+    return owners[filled.to_numpy(zero_copy_only=False)], words.filter(filled)
+
+
+def _unique_keys(rows: Rows, job: WriteJob, partition: int) -> Array | None:
+    """Return UNIQ_KEY of each row: 32 hex digits, as of an IPv4 client's id.
+
+    Deterministic ones are 10 bytes of a digest of job and task and 6 bytes of the row's number,
+    so that a task that is run again gives every row the same id.
+    """
+    kind = job.settings.uniq_key
+    if kind == "none":
+        return None
+    if kind == "random":
+        noise = np.frombuffer(os.urandom(_UNIQ_BYTES * len(rows)), np.uint8)
+        return hex_text(noise.reshape(len(rows), _UNIQ_BYTES))
+    ids = np.empty((len(rows), _UNIQ_BYTES), np.uint8)
+    digest = hashlib.sha256(f"{job.job_id}/{partition}".encode()).digest()
+    ids[:, :-_ROW_BYTES] = np.frombuffer(digest, np.uint8, _UNIQ_BYTES - _ROW_BYTES)
+    shifts = np.arange(8 * (_ROW_BYTES - 1), -1, -8)
+    ids[:, -_ROW_BYTES:] = (rows.numbers[:, None] >> shifts) & 0xFF
+    return hex_text(ids)
+
+
+def _blocks(rows: Rows, queue_ids: Int64s, unique_keys: Array | None, producer_group: str) -> Array:
+    user = None if rows.properties is None else join_map(rows.properties, rows.wanted)
+    waits = pa.array(["false", "true"]).take(pa.array(rows.waits.astype(np.int8)))
+    typed: list[tuple[str, Array | str]] = [
+        (p.KEYS, rows.keys),
+        (p.TAGS, rows.tags),
+        (p.WAIT, "true" if rows.waits.all() else waits),
+        (p.SHARDING_KEY, rows.sharding_keys),
+    ]
+    if unique_keys is not None:
+        typed.append((p.UNIQ_KEY, unique_keys))
+    if producer_group:
+        typed.append((p.PRODUCER_GROUP, producer_group))
+    not_delayed = rows.delay_levels <= 0
+    if not not_delayed.all():
+        topics = pa.array([*rows.topic_names, None], pa.string()).take(
+            pa.array(np.where(rows.topics < 0, len(rows.topic_names), rows.topics))
+        )
+        hidden = pa.array(not_delayed)
+        typed += [
+            (p.DELAY, _masked(pa.array(rows.delay_levels).cast(pa.string()), hidden)),
+            (p.REAL_TOPIC, _masked(topics, hidden)),
+            (p.REAL_QID, _masked(pa.array(queue_ids).cast(pa.string()), hidden)),
+        ]
+    return join_blocks(len(rows), user, typed)
+
+
+def _masked(values: Array, hidden: Array) -> Array:
+    return pc.if_else(hidden, pa.scalar(None, pa.string()), values)

@@ -1,0 +1,351 @@
+"""A DataFrame's columns to the columns of messages, whatever their types and however null.
+
+Which columns there are is decided once, on the driver (``check_columns``); a task then casts
+each batch the same way (``Rows``). Nothing here refuses a row: that is validate.py.
+
+A frame that a read produced is told by the columns only a read has. Its ``properties`` map
+holds names that are reserved for RocketMQ. Of these TAGS, KEYS, __SHARDINGKEY and WAIT are taken
+from the map where the frame has no column of their own; all others (UNIQ_KEY, CLUSTER, DELAY,
+REAL_TOPIC, …) belong to the record that was read and are left behind, so that read → write
+neither fails nor delays or retries a message twice.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from mqstore.codec.properties_block import entries
+from mqstore.codec.schema import COLUMNS
+from mqstore.errors import InvalidSchemaError
+from mqstore.format import properties as names
+from mqstore.format.properties import KEY_SEPARATOR, RESERVED, TRANSIENT_PREFIX
+from mqstore.grammar import did_you_mean
+
+Array: TypeAlias = "pa.Array[Any]"
+Mask: TypeAlias = NDArray[np.bool_]
+
+WRITE_COLUMNS: Final = (
+    "body",
+    "topic",
+    "tags",
+    "keys",
+    "properties",
+    "queueId",
+    "shardingKey",
+    "flag",
+    "bornTimestamp",
+    "storeTimestamp",
+    "delayTimeLevel",
+    "waitStoreMsgOK",
+)
+# What a read gives and a write decides itself; no frame made by hand has one of these.
+READ_ONLY_COLUMNS: Final = frozenset(column.name for column in COLUMNS) - set(WRITE_COLUMNS)
+NULL_QUEUE: Final = -(2**63)
+_TAKEN_FROM_MAP: Final = {
+    names.TAGS: "tags",
+    names.KEYS: "keys",
+    names.SHARDING_KEY: "shardingKey",
+    names.WAIT: "waitStoreMsgOK",
+}
+
+
+def check_columns(schema: pa.Schema, *, topic_given: bool) -> bool:
+    """Return whether the frame carries messages that were read.
+
+    Raises InvalidSchemaError for a column or a type that a write does not take, naming it.
+    """
+    for field in schema:
+        if field.name in WRITE_COLUMNS:
+            if not _ACCEPTED[field.name][0](field.type):
+                raise InvalidSchemaError(field.name, field.type, _ACCEPTED[field.name][1])
+        elif field.name not in READ_ONLY_COLUMNS:
+            hint = did_you_mean(field.name, WRITE_COLUMNS)
+            accepted = f"{hint}a write takes {', '.join(WRITE_COLUMNS)}"
+            raise InvalidSchemaError(field.name, field.type, accepted)
+    if len(set(schema.names)) < len(schema.names):
+        twice = next(name for name in schema.names if schema.names.count(name) > 1)
+        raise InvalidSchemaError(twice, "repeated", "name each column once")
+    if "body" not in schema.names:
+        raise InvalidSchemaError("body", "missing", "a message needs a string or binary body")
+    if "topic" not in schema.names and not topic_given:
+        expected = "give a column topic, or the option topic for all rows"
+        raise InvalidSchemaError("topic", "missing", expected)
+    return not READ_ONLY_COLUMNS.isdisjoint(schema.names)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Messages to be, one row each, in the types a record needs; null where nothing is given.
+
+    ``numbers`` count the rows of the task, from 0.
+    """
+
+    numbers: NDArray[np.int64]
+    topics: NDArray[np.int32]
+    """Index into ``topic_names``; −1 for null."""
+    topic_names: tuple[str, ...]
+    bodies: Array
+    tags: Array
+    keys: Array
+    sharding_keys: Array
+    properties: Array | None
+    """map<string, string>, or None where there is no such column."""
+    wanted: Mask
+    """For each entry of ``properties``: whether it is written."""
+    reserved: Mask
+    """For each entry: whether its name is reserved, in a frame made by hand."""
+    queue_ids: NDArray[np.int64]
+    """NULL_QUEUE for null."""
+    flags: NDArray[np.int64]
+    born_timestamps_ms: NDArray[np.int64]
+    store_timestamps_ms: NDArray[np.int64]
+    """−1 for null, or where they are not to be preserved."""
+    delay_levels: NDArray[np.int64]
+    waits: Mask
+    broken_keys: Mask
+    """Rows whose ``keys`` is an array with a null, an empty string or a space in it."""
+
+    def __len__(self) -> int:
+        return len(self.topics)
+
+
+def cast_rows(
+    batch: pa.RecordBatch,
+    *,
+    numbers: NDArray[np.int64],
+    topic: str | None,
+    carries_read: bool,
+    now_ms: int,
+    preserve: bool,
+) -> Rows:
+    """Return the rows of ``batch``. ``now_ms`` is the bornTimestamp of those that have none."""
+    count = batch.num_rows
+    columns = {name: batch.column(name) for name in batch.schema.names if name in WRITE_COLUMNS}
+    properties = _map(columns.get("properties"))
+    wanted, reserved, taken = _sort_out(properties, carries_read=carries_read)
+    texts = {**_from_map(properties, taken, columns, count), **columns}
+    codes, topic_names = _topics(columns.get("topic"), topic, count)
+    keys, broken_keys = _keys(texts.get("keys"), count)
+    return Rows(
+        numbers=numbers,
+        topics=codes,
+        topic_names=topic_names,
+        bodies=_binary(columns["body"]),
+        tags=_text(texts.get("tags"), count),
+        keys=keys,
+        sharding_keys=_text(texts.get("shardingKey"), count),
+        properties=properties,
+        wanted=wanted,
+        reserved=reserved,
+        queue_ids=_integers(columns.get("queueId"), count, NULL_QUEUE),
+        flags=_integers(columns.get("flag"), count, 0),
+        born_timestamps_ms=_milliseconds(columns.get("bornTimestamp"), count, now_ms),
+        store_timestamps_ms=_milliseconds(
+            columns.get("storeTimestamp") if preserve else None, count, -1
+        ),
+        delay_levels=_integers(columns.get("delayTimeLevel"), count, 0),
+        waits=_waits(texts.get("waitStoreMsgOK"), count),
+        broken_keys=broken_keys,
+    )
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        return _is_text(kind.value_type)
+    return any(t(kind) for t in (pa.types.is_string, pa.types.is_large_string, _is_view)) or (
+        pa.types.is_null(kind)
+    )
+
+
+def _is_view(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string_view(kind))
+
+
+def _is_body(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        return _is_body(kind.value_type)
+    return _is_text(kind) or any(
+        t(kind)
+        for t in (
+            pa.types.is_binary,
+            pa.types.is_large_binary,
+            pa.types.is_fixed_size_binary,
+            pa.types.is_binary_view,
+        )
+    )
+
+
+def _is_keys(kind: pa.DataType) -> bool:
+    listed = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    return _is_text(kind) or (listed and _is_text(kind.value_type))
+
+
+def _is_map(kind: pa.DataType) -> bool:
+    if pa.types.is_null(kind):
+        return True
+    return pa.types.is_map(kind) and _is_text(kind.key_type) and _is_text(kind.item_type)
+
+
+def _is_integer(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_null(kind))
+
+
+def _is_moment(kind: pa.DataType) -> bool:
+    zoned = pa.types.is_timestamp(kind) and kind.tz is not None
+    return zoned or _is_integer(kind)
+
+
+def _is_boolean(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_boolean(kind) or pa.types.is_null(kind))
+
+
+_Accepts: TypeAlias = Callable[[pa.DataType], bool]
+_INTEGER: Final[tuple[_Accepts, str]] = (_is_integer, "an integer is needed")
+_TEXT: Final[tuple[_Accepts, str]] = (_is_text, "a string is needed")
+_MOMENT: Final[tuple[_Accepts, str]] = (
+    _is_moment,
+    "a timestamp with a time zone (Spark's timestamp, not timestamp_ntz) or epoch milliseconds",
+)
+_ACCEPTED: Final[Mapping[str, tuple[_Accepts, str]]] = {
+    "body": (_is_body, "a string or binary is needed"),
+    "topic": _TEXT,
+    "tags": _TEXT,
+    "keys": (_is_keys, "a string (keys separated by spaces) or an array of strings is needed"),
+    "properties": (_is_map, "a map<string,string> is needed"),
+    "queueId": _INTEGER,
+    "shardingKey": _TEXT,
+    "flag": _INTEGER,
+    "bornTimestamp": _MOMENT,
+    "storeTimestamp": _MOMENT,
+    "delayTimeLevel": _INTEGER,
+    "waitStoreMsgOK": (_is_boolean, "a boolean is needed"),
+}
+
+
+def _plain(column: Array, kind: pa.DataType) -> Array:
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    return column if column.type == kind else column.cast(kind)
+
+
+def _text(column: Array | None, count: int) -> Array:
+    """Return a string array in which an empty string is null: it would not be read back."""
+    if column is None or pa.types.is_null(column.type):
+        return pa.nulls(count, pa.string())
+    text = _plain(column, pa.string())
+    empty = pc.equal(pc.binary_length(text), 0)
+    return pc.if_else(empty, None, text) if pc.any(empty).as_py() else text
+
+
+def _binary(column: Array) -> Array:
+    if pa.types.is_null(column.type):
+        return pa.nulls(len(column), pa.binary())
+    return _plain(column, pa.binary())
+
+
+def _map(column: Array | None) -> Array | None:
+    if column is None or pa.types.is_null(column.type):
+        return None
+    return column
+
+
+def _keys(column: Array | None, count: int) -> tuple[Array, Mask]:
+    """Return keys joined by spaces, and which rows' arrays cannot be joined without loss."""
+    broken = np.zeros(count, np.bool_)
+    if column is None or not hasattr(column.type, "value_type"):
+        return _text(column, count), broken
+    if pa.types.is_dictionary(column.type):
+        return _text(column, count), broken
+    lists = column.cast(pa.list_(pa.string()))
+    parents = pc.list_parent_indices(lists).to_numpy(zero_copy_only=False)
+    flat = lists.flatten()
+    bad = pc.or_kleene(
+        pc.match_substring(flat, KEY_SEPARATOR), pc.equal(pc.binary_length(flat), 0)
+    ).fill_null(True)
+    broken[parents[bad.to_numpy(zero_copy_only=False)]] = True
+    return _text(pc.binary_join(lists, KEY_SEPARATOR), count), broken
+
+
+def _integers(column: Array | None, count: int, missing: int) -> NDArray[np.int64]:
+    if column is None or pa.types.is_null(column.type):
+        return np.full(count, missing, np.int64)
+    filled = column.cast(pa.int64()).fill_null(missing)
+    found: NDArray[np.int64] = filled.to_numpy(zero_copy_only=False)
+    return found
+
+
+def _milliseconds(column: Array | None, count: int, missing: int) -> NDArray[np.int64]:
+    if column is None or not pa.types.is_timestamp(column.type):
+        return _integers(column, count, missing)
+    per_ms = {"s": 0, "ms": 1, "us": 1_000, "ns": 1_000_000}[column.type.unit]
+    ticks = column.cast(pa.int64())
+    valid = ticks.is_valid().to_numpy(zero_copy_only=False)
+    values = ticks.fill_null(0).to_numpy(zero_copy_only=False)
+    moments: NDArray[np.int64] = values // per_ms if per_ms else values * 1_000
+    return np.where(valid, moments, missing)
+
+
+def _waits(column: Array | None, count: int) -> Mask:
+    """Return waitStoreMsgOK, true where nothing is said, as in the client."""
+    if column is None or pa.types.is_null(column.type):
+        return np.ones(count, np.bool_)
+    if not pa.types.is_boolean(column.type):
+        column = pc.not_equal(pc.utf8_lower(column), "false")
+    found: Mask = column.fill_null(True).to_numpy(zero_copy_only=False)
+    return found
+
+
+def _topics(
+    column: Array | None, topic: str | None, count: int
+) -> tuple[NDArray[np.int32], tuple[str, ...]]:
+    if topic is not None or column is None:
+        return np.zeros(count, np.int32), (topic or "",)
+    if pa.types.is_null(column.type):
+        return np.full(count, -1, np.int32), ()
+    encoded = _plain(column, pa.string()).dictionary_encode()
+    codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int32)
+    return codes, tuple(encoded.dictionary.to_pylist())
+
+
+def _sort_out(
+    properties: Array | None, *, carries_read: bool
+) -> tuple[Mask, Mask, dict[str, Mask]]:
+    """Return which entries are written, which are refused, and which stand for a column."""
+    none = np.zeros(0, np.bool_)
+    if properties is None:
+        return none, none, {}
+    _, entry_names, values = entries(properties)
+    wanted: Mask = values.is_valid().to_numpy(zero_copy_only=False)
+    distinct = entry_names.dictionary_encode()
+    known = distinct.dictionary.to_pylist()
+    codes = distinct.indices.to_numpy(zero_copy_only=False)
+    is_reserved = np.array([n in RESERVED or n.startswith(TRANSIENT_PREFIX) for n in known], bool)
+    reserved: Mask = is_reserved[codes] if len(known) else np.zeros(len(codes), np.bool_)
+    if not carries_read:
+        return wanted, reserved & wanted, {}
+    taken = {
+        name: (codes == known.index(name)) & wanted for name in _TAKEN_FROM_MAP if name in known
+    }
+    return wanted & ~reserved, np.zeros(len(codes), np.bool_), taken
+
+
+def _from_map(
+    properties: Array | None, taken: Mapping[str, Mask], columns: Mapping[str, Array], count: int
+) -> dict[str, Array]:
+    """Return columns made of reserved entries of a read's properties, by column name."""
+    if properties is None or not taken:
+        return {}
+    starts, _, values = entries(properties)
+    parents = np.repeat(np.arange(count), np.diff(starts))
+    found = {}
+    for name, chosen in taken.items():
+        if _TAKEN_FROM_MAP[name] not in columns:
+            places = np.full(count, -1, np.int64)
+            places[parents[chosen]] = np.flatnonzero(chosen)
+            found[_TAKEN_FROM_MAP[name]] = values.take(pa.array(places, mask=places < 0))
+    return found

@@ -1,0 +1,210 @@
+"""Staged segments: frames of encoded records with what the commit must know of each.
+
+The layout is format/staged.py. A task appends frames; the commit reads them back one at a time,
+twice: once to verify and count, once to append. Both hold one frame in memory.
+"""
+
+import hashlib
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mqstore.errors import CorruptStagingError
+from mqstore.files.staging import StagedReader, StagedWriter, segment_name
+from mqstore.format.staged import (
+    FILE_HEADER,
+    FILE_MAGIC,
+    FOOTER,
+    FOOTER_MAGIC,
+    FRAME,
+    FRAME_MAGIC,
+    KEY,
+    MESSAGE,
+    QUEUE,
+    TOPIC_SEPARATOR,
+    VERSION,
+)
+from mqstore.write.job import Manifest
+
+Table: TypeAlias = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One frame: (topic, queueId) of each queue, the tables, and the records if wanted."""
+
+    queues: tuple[tuple[str, int], ...]
+    messages: Table
+    keys: NDArray[np.int32]
+    records: NDArray[np.uint8]
+
+
+class SegmentWriter:
+    """Writes the frames of one task. The staged file is there only after ``finish``."""
+
+    def __init__(self, directory: str, job_id: str, *, partition: int, attempt: int) -> None:
+        self._file = StagedWriter(directory, segment_name(partition, attempt))
+        self._partition = partition
+        self._attempt = attempt
+        self._job_id = job_id
+        self._digest = hashlib.sha256()
+        self._frames = self._messages = self._records_bytes = 0
+
+    def append(self, frame: Frame, host_variant: int) -> None:
+        """Write one frame. All frames of a file have one ``host_variant``."""
+        if not self._file.size:
+            self._file.append(self._header(host_variant))
+        names = list(dict.fromkeys(topic for topic, _ in frame.queues))
+        queues = np.array([(names.index(t), q) for t, q in frame.queues], QUEUE)
+        topics = TOPIC_SEPARATOR.join(name.encode() for name in names)
+        tables = (queues, frame.messages, frame.keys, frame.records)
+        parts = [topics, *(table.view(np.uint8).data for table in tables)]
+        checksum = 0
+        for part in parts:
+            checksum = zlib.crc32(part, checksum)
+        head = np.zeros((), FRAME)
+        head["magic"], head["checksum"] = FRAME_MAGIC, checksum
+        head["payload_bytes"] = sum(map(len, parts))
+        head["records_bytes"], head["topics_bytes"] = frame.records.nbytes, len(topics)
+        head["queue_count"], head["message_count"] = len(queues), len(frame.messages)
+        head["key_count"] = len(frame.keys)
+        for part in (head.tobytes(), *parts):
+            self._file.append(part)
+        self._digest.update(head.tobytes())
+        self._frames += 1
+        self._messages += len(frame.messages)
+        self._records_bytes += frame.records.nbytes
+
+    def finish(self) -> Manifest:
+        """Make the file durable and return what the commit needs to find and trust it."""
+        footer = np.zeros((), FOOTER)
+        footer["magic"], footer["frame_count"] = FOOTER_MAGIC, self._frames
+        footer["message_count"], footer["records_bytes"] = self._messages, self._records_bytes
+        footer["digest"] = np.void(self._digest.digest())
+        self._file.append(footer.tobytes())
+        self._file.finish()
+        return Manifest(
+            partition=self._partition,
+            attempt=self._attempt,
+            name=self._file.name,
+            size=self._file.size,
+            frame_count=self._frames,
+            message_count=self._messages,
+            records_bytes=self._records_bytes,
+            digest=self._digest.hexdigest(),
+        )
+
+    def discard(self) -> None:
+        """Remove the file."""
+        self._file.discard()
+
+    def _header(self, host_variant: int) -> bytes:
+        header = np.zeros((), FILE_HEADER)
+        header["magic"], header["version"] = FILE_MAGIC, VERSION
+        header["host_variant"], header["partition"] = host_variant, self._partition
+        header["job"] = self._job_id.encode()
+        return header.tobytes()
+
+
+def read_frames(directory: str, manifest: Manifest, *, with_records: bool) -> Iterator[Frame]:
+    """Yield the frames of a staged file, in order.
+
+    With records, every byte is checked against its checksum; without, only the tables are read
+    (a frame's ``records`` are then empty). Raises CorruptStagingError.
+    """
+    with StagedReader(directory, manifest.name, manifest.size) as file:
+        _read_header(file)
+        position = FILE_HEADER.itemsize
+        for _ in range(manifest.frame_count):
+            head = _read_head(file, position)
+            position += FRAME.itemsize
+            yield _read_payload(file, position, head, with_records=with_records)
+            position += int(head["payload_bytes"])
+
+
+def verify(directory: str, manifest: Manifest, job_id: str) -> Iterator[Frame]:
+    """Yield the frames with records, and check that the file is the one its task reported.
+
+    Raises CorruptStagingError at the latest when the last frame was taken.
+    """
+    digest = hashlib.sha256()
+    with StagedReader(directory, manifest.name, manifest.size) as file:
+        header = _read_header(file)
+        if header["job"].decode() != job_id or header["partition"] != manifest.partition:
+            raise CorruptStagingError(f"{file.path}: written by another job or task")
+        position, messages, records = FILE_HEADER.itemsize, 0, 0
+        for _ in range(manifest.frame_count):
+            head = _read_head(file, position)
+            digest.update(head.tobytes())
+            position += FRAME.itemsize
+            frame = _read_payload(file, position, head, with_records=True)
+            position += int(head["payload_bytes"])
+            messages += len(frame.messages)
+            records += frame.records.nbytes
+            yield frame
+        expected = (manifest.message_count, manifest.records_bytes, manifest.digest)
+        if (messages, records, digest.hexdigest()) != expected:
+            raise CorruptStagingError(
+                f"{file.path}: {messages} messages of {records} bytes, its task reported "
+                f"{manifest.message_count} of {manifest.records_bytes}"
+            )
+        if position + FOOTER.itemsize != manifest.size:
+            raise CorruptStagingError(f"{file.path}: frames end at byte {position}")
+
+
+def host_variant(directory: str, manifest: Manifest) -> int:
+    """Return the host variant of the file's records."""
+    with StagedReader(directory, manifest.name, manifest.size) as file:
+        return int(_read_header(file)["host_variant"])
+
+
+def _read_header(file: StagedReader) -> np.void:
+    header: np.void = np.frombuffer(file.read(0, FILE_HEADER.itemsize), FILE_HEADER)[0]
+    if header["magic"] != FILE_MAGIC or header["version"] != VERSION:
+        raise CorruptStagingError(f"{file.path}: not a staged segment of version {VERSION}")
+    return header
+
+
+def _read_head(file: StagedReader, position: int) -> np.void:
+    head: np.void = np.frombuffer(file.read(position, FRAME.itemsize), FRAME)[0]
+    if head["magic"] != FRAME_MAGIC or int(head["payload_bytes"]) != _payload_bytes(head):
+        raise CorruptStagingError(f"{file.path} at byte {position}: no frame starts here")
+    return head
+
+
+def _payload_bytes(head: np.void) -> int:
+    return (
+        int(head["topics_bytes"])
+        + int(head["queue_count"]) * QUEUE.itemsize
+        + int(head["message_count"]) * MESSAGE.itemsize
+        + int(head["key_count"]) * KEY.itemsize
+        + int(head["records_bytes"])
+    )
+
+
+def _read_payload(file: StagedReader, position: int, head: np.void, *, with_records: bool) -> Frame:
+    size = int(head["payload_bytes"])
+    if not 0 <= size <= file.size - position:
+        raise CorruptStagingError(f"{file.path} at byte {position}: a frame of {size} bytes")
+    data = file.read(position, size if with_records else size - int(head["records_bytes"]))
+    if with_records and zlib.crc32(data) != head["checksum"]:
+        raise CorruptStagingError(f"{file.path} at byte {position}: checksum of a frame differs")
+    topics_bytes = int(head["topics_bytes"])
+    topics = bytes(data[:topics_bytes]).split(TOPIC_SEPARATOR)
+    at = topics_bytes
+    tables: list[NDArray[Any]] = []
+    for dtype, count in (
+        (QUEUE, "queue_count"),
+        (MESSAGE, "message_count"),
+        (KEY, "key_count"),
+    ):
+        tables.append(np.frombuffer(data, dtype, int(head[count]), at))
+        at += tables[-1].nbytes
+    queues, messages, keys = tables
+    named = tuple((topics[q["topic"]].decode(), int(q["queue_id"])) for q in queues)
+    records = np.frombuffer(data, np.uint8)[at:]
+    return Frame(named, messages, keys, records)

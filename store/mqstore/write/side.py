@@ -1,0 +1,86 @@
+"""Bad rows aside: with ``onInvalid=side:PATH`` each task writes its own to a Parquet file.
+
+The file has the row's columns as they came, and ``reason``. Until the commit it has a name that
+starts with an underscore, which Spark's readers skip; a job that fails leaves none.
+"""
+
+import os
+from collections.abc import Iterable
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mqstore.errors import InvalidOptionError
+from mqstore.files import durable
+from mqstore.files.staging import StagedSink
+from mqstore.write.job import Manifest, WriteSettings
+from mqstore.write.validate import BadRow
+
+REASON: Final = "reason"
+_HIDDEN: Final = "_mqlog-"
+_SHOWN: Final = "part-"
+
+
+def directory_of(settings: WriteSettings) -> str | None:
+    """Return the local directory for bad rows, or None if they are not kept.
+
+    Raises InvalidOptionError for a path that is no local directory's.
+    """
+    if settings.side_path is None:
+        return None
+    local = settings.side_path.removeprefix("file://")
+    if not local or "://" in local:
+        expected = "side:PATH needs a directory that driver and executors see as a local path"
+        raise InvalidOptionError("onInvalid", settings.on_invalid, expected)
+    return os.path.abspath(local)  # noqa: PTH100
+
+
+class SideWriter:
+    """The bad rows of one task. No file is made before the first."""
+
+    def __init__(self, directory: str, segment: str) -> None:
+        self._directory = directory
+        self._name = f"{_HIDDEN}{segment}.parquet"
+        self._sink: StagedSink | None = None
+        self._writer: Any = None
+
+    def append(self, batch: pa.RecordBatch, bad: list[BadRow]) -> None:
+        """Write those rows of ``batch`` with their reasons."""
+        rows = batch.take(pa.array([b.row for b in bad]))
+        table = pa.Table.from_batches([rows]).append_column(
+            REASON, pa.array([b.reason for b in bad], pa.string())
+        )
+        if self._writer is None:
+            self._sink = StagedSink(self._directory, self._name)
+            self._writer = pq.ParquetWriter(self._sink, table.schema)
+        self._writer.write_table(table)
+
+    def finish(self) -> str:
+        """Make the file durable and return its name; empty if there was no bad row."""
+        if self._sink is None:
+            return ""
+        self._writer.close()
+        self._sink.finish()
+        return self._name
+
+    def discard(self) -> None:
+        """Remove the file."""
+        if self._sink is not None:
+            self._sink.discard()
+
+
+def publish(directory: str | None, manifests: Iterable[Manifest]) -> None:
+    """Give the files of committed tasks the names under which they are read."""
+    for manifest in manifests:
+        if directory and manifest.side:
+            shown = _SHOWN + manifest.side.removeprefix(_HIDDEN)
+            durable.replace(f"{directory}/{manifest.side}", f"{directory}/{shown}")
+
+
+def withdraw(directory: str | None, manifests: Iterable[Manifest]) -> None:
+    """Remove the files of a job that failed, published or not."""
+    for manifest in manifests:
+        if directory and manifest.side:
+            durable.unlink(f"{directory}/{manifest.side}")
+            durable.unlink(f"{directory}/{_SHOWN}{manifest.side.removeprefix(_HIDDEN)}")

@@ -1,0 +1,238 @@
+"""Check rows by the rules of RocketMQ's producer and broker, before anything is staged.
+
+Reference: Validators#checkMessage, #checkTopic; TopicValidator#validateTopic;
+HookUtils#checkBeforePutMessage; MessageExtEncoder (property and record sizes);
+AbstractSendMessageProcessor#msgCheck (queue id); Message#putUserProperty (reserved names).
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from mqstore.codec.encode import binary_lengths
+from mqstore.codec.properties_block import entries
+from mqstore.errors import InvalidMessageError, MessageTooLargeError, shown
+from mqstore.format.config import DELAY_LEVELS_MS
+from mqstore.format.message import MAX_PROPERTIES_BYTES, MIN_BLANK_BYTES
+from mqstore.format.names import MAX_QUEUE_ID, MAX_TOPIC_LENGTH, is_system_topic, is_writable_topic
+from mqstore.format.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
+from mqstore.write.rows import NULL_QUEUE, Rows
+
+Array: TypeAlias = "pa.Array[Any]"
+Mask: TypeAlias = NDArray[np.bool_]
+Rule: TypeAlias = tuple[Mask, Callable[[int], str]]
+"""Which rows break it, and what to say about one of them."""
+
+SHOWN_ROWS: Final = 10
+_SEPARATOR: Final = re.compile(f"[{chr(NAME_VALUE_SEPARATOR)}{chr(PROPERTY_SEPARATOR)}]").pattern
+_FORBIDDEN: Final = "holds the character U+0001 or U+0002, which RocketMQ uses as separators"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a job allows. ``queue_counts`` are those of the topics the store knows."""
+
+    queue_counts: Mapping[str, int]
+    new_topic_queues: int
+    """Queues of a topic the store does not know; 0 if it may not be made."""
+    max_message_size: int
+    commit_log_file_size: int
+    allow_system_topics: bool
+
+    def queues(self, topic: str) -> int:
+        """Return how many queues a row may choose from; 0 if the topic takes no messages."""
+        return self.queue_counts.get(topic, self.new_topic_queues)
+
+
+@dataclass(frozen=True, slots=True)
+class BadRow:
+    """A row that is refused: its number in the task and in its batch, its topic, and why."""
+
+    number: int
+    row: int
+    topic: str | None
+    reason: str
+    too_large: bool
+
+
+def topic_problem(topic: str, limits: Limits) -> str | None:
+    """Return why no row may be written to ``topic``, or None."""
+    problem = _name_problem(topic)
+    if problem:
+        return problem
+    if is_system_topic(topic) and not limits.allow_system_topics:
+        return "topic is one of RocketMQ's own; set allowSystemTopics=true to write to it"
+    if topic not in limits.queue_counts and not limits.new_topic_queues:
+        return "the store has no such topic; set createTopic=true to add it"
+    if not limits.queues(topic):
+        return "the topic takes no messages: its perm has no write bit, or writeQueueNums is 0"
+    return None
+
+
+def find_bad_rows(
+    rows: Rows, blocks: Array, record_sizes: NDArray[np.int64], limits: Limits
+) -> list[BadRow]:
+    """Return the rows that break a rule, in their order, each with the first rule it breaks.
+
+    ``blocks`` are the property blocks of the rows and ``record_sizes`` the bytes of their
+    records, both as they would be stored.
+    """
+    found: dict[int, BadRow] = {}
+    for too_large, rules in (
+        (False, [*_topic_rules(rows, limits), *_field_rules(rows), *_text_rules(rows)]),
+        (False, _property_rules(rows)),
+        (True, _size_rules(rows, blocks, record_sizes, limits)),
+    ):
+        for broken, reason in rules:
+            for row in np.flatnonzero(broken).tolist():
+                if row not in found:
+                    topic = rows.topic_names[rows.topics[row]] if rows.topics[row] >= 0 else None
+                    found[row] = BadRow(int(rows.numbers[row]), row, topic, reason(row), too_large)
+    return [found[row] for row in sorted(found)]
+
+
+def refuse(bad: list[BadRow], partition: int) -> InvalidMessageError:
+    """Return the error that names the first ten bad rows."""
+    kind = MessageTooLargeError if bad[0].too_large else InvalidMessageError
+    lines = [
+        f"partition {partition}, row {b.number}, topic {shown(repr(b.topic))}: {b.reason}"
+        for b in bad[:SHOWN_ROWS]
+    ]
+    more = f" (and {len(bad) - SHOWN_ROWS} more)" if len(bad) > SHOWN_ROWS else ""
+    advice = "set onInvalid=skip or onInvalid=side:PATH to write the other rows"
+    return kind(f"{'; '.join(lines)}{more}. Nothing was written; {advice}")
+
+
+def _name_problem(topic: str) -> str | None:
+    if not topic:
+        return "topic is empty"
+    if len(topic.encode()) > MAX_TOPIC_LENGTH:
+        return f"topic has {len(topic.encode())} bytes, more than {MAX_TOPIC_LENGTH}"
+    if not is_writable_topic(topic):
+        return "topic has a character other than letters, digits and % | _ -"
+    return None
+
+
+def _topic_rules(rows: Rows, limits: Limits) -> list[Rule]:
+    problems = [topic_problem(name, limits) for name in rows.topic_names]
+    broken = np.array([p is not None for p in problems] + [True])[rows.topics]
+    counts = np.array([limits.queues(name) for name in rows.topic_names] + [0])[rows.topics]
+    outside = (rows.queue_ids < 0) | (rows.queue_ids >= np.minimum(counts, MAX_QUEUE_ID + 1))
+    return [
+        (rows.topics < 0, lambda _: "topic is null"),
+        (broken, lambda row: str(problems[rows.topics[row]])),
+        (
+            outside & (rows.queue_ids != NULL_QUEUE),
+            lambda row: (
+                f"queueId {rows.queue_ids[row]} is not one of the topic's {counts[row]} queues"
+            ),
+        ),
+    ]
+
+
+def _field_rules(rows: Rows) -> list[Rule]:
+    flags, levels, moments = rows.flags, rows.delay_levels, rows.store_timestamps_ms
+    highest = len(DELAY_LEVELS_MS)
+    return [
+        (_nulls(rows.bodies), lambda _: "body is null"),
+        (
+            (levels < 0) | (levels > highest),
+            lambda row: f"delayTimeLevel {levels[row]} is not one of 0 to {highest}",
+        ),
+        (
+            (flags < -(2**31)) | (flags >= 2**31),
+            lambda row: f"flag {flags[row]} does not fit an int",
+        ),
+        (
+            (moments <= 0) & (moments != -1),
+            lambda row: f"storeTimestamp is {moments[row]} ms, not after 1970",
+        ),
+        (rows.broken_keys, lambda _: "keys has an element that is null, empty or holds a space"),
+    ]
+
+
+def _text_rules(rows: Rows) -> list[Rule]:
+    texts = (("tags", rows.tags), ("keys", rows.keys), ("shardingKey", rows.sharding_keys))
+    return [
+        (_has_separator(column), lambda _, name=name: f"{name} {_FORBIDDEN}")  # type: ignore[misc]
+        for name, column in texts
+    ]
+
+
+def _property_rules(rows: Rows) -> list[Rule]:
+    if rows.properties is None:
+        return []
+    starts, entry_names, values = entries(rows.properties)
+    parents = np.repeat(np.arange(len(rows)), np.diff(starts))
+
+    def of_rows(bad: Mask, text: str) -> Rule:
+        mask = np.zeros(len(rows), np.bool_)
+        mask[parents[bad]] = True
+
+        def reason(row: int) -> str:
+            entry = np.flatnonzero(bad & (parents == row))[0]
+            return f"property {shown(repr(entry_names[int(entry)].as_py()))} {text}"
+
+        return mask, reason
+
+    empty = (binary_lengths(entry_names) == 0) | (binary_lengths(values) == 0)
+    split = _has_separator(entry_names) | _has_separator(values)
+    reserved = "is a name RocketMQ keeps for itself; use the column or option made for it"
+    return [
+        of_rows(rows.reserved, reserved),
+        of_rows(split & rows.wanted, _FORBIDDEN),
+        of_rows(empty & rows.wanted, "has an empty name or value, which RocketMQ would drop"),
+    ]
+
+
+def _size_rules(
+    rows: Rows, blocks: Array, record_sizes: NDArray[np.int64], limits: Limits
+) -> list[Rule]:
+    bodies, properties = binary_lengths(rows.bodies), binary_lengths(blocks)
+    room = limits.commit_log_file_size - MIN_BLANK_BYTES
+    return [
+        (
+            bodies > limits.max_message_size,
+            lambda row: (
+                f"body has {bodies[row]} bytes, maxMessageSize is {limits.max_message_size}"
+            ),
+        ),
+        (
+            properties > MAX_PROPERTIES_BYTES,
+            lambda row: (
+                f"properties take {properties[row]} bytes, more than {MAX_PROPERTIES_BYTES}"
+            ),
+        ),
+        (
+            record_sizes > room,
+            lambda row: (
+                f"record has {record_sizes[row]} bytes, a CommitLog file of this store takes "
+                f"{room} at most (mappedFileSizeCommitLog)"
+            ),
+        ),
+    ]
+
+
+def _nulls(column: Array) -> Mask:
+    found: Mask = column.is_null().to_numpy(zero_copy_only=False)
+    return found
+
+
+def _has_separator(column: Array) -> Mask:
+    """Return which strings hold a separator; a look at all bytes at once answers for most."""
+    none = np.zeros(len(column), np.bool_)
+    data = column.buffers()[2] if len(column) else None
+    if data is None or not data.size:
+        return none
+    if np.frombuffer(data, np.uint8).min() > PROPERTY_SEPARATOR:
+        return none
+    found: Mask = (
+        pc.match_substring_regex(column, _SEPARATOR).fill_null(False).to_numpy(zero_copy_only=False)
+    )
+    return found

@@ -1,0 +1,120 @@
+"""Splitting: every message in exactly one partition, and no partition over its bounds."""
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqstore.read.plan import QueueSlice, SplitLimits, Weighed, split, weigh
+from oracle import Message
+from stores import MakeStore
+
+MIB = 1 << 20
+
+
+def piece(queue_id: int, start: int, sizes: list[int]) -> Weighed:
+    of = QueueSlice("/s", ("/s/commitlog",), "b", "T", queue_id, start, start + len(sizes))
+    grown = np.concatenate(([0], np.cumsum(np.array(sizes, np.int64)))).astype(np.int64)
+    return Weighed(of, np.arange(start, of.end + 1), grown)
+
+
+def ranges(partitions: list[tuple[QueueSlice, ...]]) -> list[tuple[int, int, int]]:
+    return sorted((s.queue_id, s.start, s.end) for part in partitions for s in part)
+
+
+def size_of(part: tuple[QueueSlice, ...], sizes: dict[int, list[int]], starts: list[int]) -> int:
+    return sum(
+        sum(sizes[s.queue_id][s.start - starts[s.queue_id] : s.end - starts[s.queue_id]])
+        for s in part
+    )
+
+
+queues = st.lists(
+    st.tuples(st.integers(0, 1000), st.lists(st.integers(91, 4 * MIB), max_size=40)), max_size=8
+)
+limits = st.builds(
+    SplitLimits,
+    max_bytes=st.sampled_from([1, 1000, MIB, 8 * MIB, 128 * MIB]),
+    max_records=st.one_of(st.none(), st.integers(1, 50)),
+    min_partitions=st.one_of(st.none(), st.integers(1, 60)),
+    parallelism=st.integers(1, 16),
+)
+
+
+@given(made=queues, asked=limits)
+def test_every_message_is_in_exactly_one_partition(
+    made: list[tuple[int, list[int]]], asked: SplitLimits
+) -> None:
+    weighed = [piece(i, start, sizes) for i, (start, sizes) in enumerate(made)]
+    partitions = split(weighed, asked)
+    assert all(s.start < s.end for part in partitions for s in part)
+    found = [(q, o) for q, start, end in ranges(partitions) for o in range(start, end)]
+    assert found == [(i, s + k) for i, (s, sizes) in enumerate(made) for k in range(len(sizes))]
+
+
+@given(made=queues, asked=limits)
+def test_no_partition_is_over_its_bounds_unless_one_message_is(
+    made: list[tuple[int, list[int]]], asked: SplitLimits
+) -> None:
+    weighed = [piece(i, start, sizes) for i, (start, sizes) in enumerate(made)]
+    by_queue = {i: sizes for i, (_, sizes) in enumerate(made)}
+    starts = [start for start, _ in made]
+    for part in split(weighed, asked):
+        records = sum(s.end - s.start for s in part)
+        assert asked.max_records is None or records <= asked.max_records
+        largest = max(max(by_queue[s.queue_id]) for s in part)
+        assert size_of(part, by_queue, starts) <= asked.max_bytes + largest
+
+
+@given(made=queues, asked=limits)
+def test_there_are_as_many_partitions_as_asked_for_or_as_messages(
+    made: list[tuple[int, list[int]]], asked: SplitLimits
+) -> None:
+    weighed = [piece(i, start, sizes) for i, (start, sizes) in enumerate(made)]
+    messages = sum(len(sizes) for _, sizes in made)
+    assert len(split(weighed, asked)) >= min(asked.min_partitions or 0, messages)
+
+
+def test_ten_thousand_small_queues_are_few_partitions() -> None:
+    weighed = [piece(i, 0, [1000] * 10) for i in range(10_000)]
+    partitions = split(weighed, SplitLimits(parallelism=8))
+    assert 8 <= len(partitions) <= 100
+
+
+def test_one_large_queue_is_split_evenly_by_bytes() -> None:
+    sizes = [100] * 90_000 + [10_000] * 9_000  # ten percent of the messages, nine tenths of bytes
+    partitions = split([piece(0, 7, sizes)], SplitLimits(max_bytes=8 * MIB, parallelism=2))
+    totals = [size_of(part, {0: sizes}, [7]) for part in partitions]
+    assert len(totals) == -(-sum(sizes) // (8 * MIB))
+    assert max(totals) < 1.1 * min(totals)
+
+
+def test_queues_of_one_size_are_spread_over_the_cores() -> None:
+    weighed = [piece(i, 0, [MIB] * 64) for i in range(4)]
+    partitions = split(weighed, SplitLimits(parallelism=4))
+    assert len(partitions) == 4
+
+
+def test_a_slice_weighs_what_its_records_do(store: MakeStore) -> None:
+    laid = store([Message(body=bytes(i)) for i in range(50)])
+    weighed = weigh(QueueSlice(str(laid.root), (), "b", "T", 0, 10, 45))
+    assert weighed.total == sum(m.size for m in laid.messages[10:45])
+    assert list(weighed.edges[[0, -1]]) == [10, 45]
+    assert all(b > a for a, b in itertools.pairwise(weighed.bytes))
+
+
+def test_nothing_to_split_is_no_partition() -> None:
+    assert split([], SplitLimits(min_partitions=5)) == []
+    assert split([piece(0, 5, [])], SplitLimits(min_partitions=5)) == []
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_weighing_does_not_read_the_commit_log(
+    store: MakeStore, tmp_path: Path, missing: int
+) -> None:
+    laid = store([Message() for _ in range(20)])
+    of = QueueSlice(str(laid.root), (str(tmp_path / "gone"),), "b", "T", 0, missing, 20)
+    assert weigh(of).total == sum(m.size for m in laid.messages[missing:])

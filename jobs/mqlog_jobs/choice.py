@@ -8,14 +8,14 @@ from heapq import merge
 from itertools import islice
 from typing import Final
 
-from mqstore.read.scan import ScanSettings, scan
-
 from mqlog_jobs.render import Row
 from mqlog_jobs.views import rows_of
 from mqstore import grammar
 from mqstore.errors import InvalidOptionError, UnknownTopicError, shown
 from mqstore.read.offsets import At, AtTimestamp, Earliest, Last, Latest, Position, resolve
 from mqstore.read.plan import QueueSlice
+from mqstore.read.scan import scan
+from mqstore.read.settings import ScanSettings
 from mqstore.read.snapshot import QueueBounds, Snapshot, topics_of
 
 _PLACE: Final = re.compile(r"([^/]+)(?:/(\d{1,9})(?:@(-?\d{1,18}))?)?")

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StructType
 
 from mqlog_jobs import arguments
 from mqlog_jobs.arguments import TABLE, Place
@@ -72,13 +72,11 @@ def _read(spark: SparkSession, place: Place) -> DataFrame:
         return spark.read.parquet(place.where)
     reader = spark.read.format(place.format).option("header", value=True)
     found = reader.load(place.where).schema
-    known = {field.name: field for field in _TYPED}
+    known = {field.name: field for field in _TYPED.fields}
     if place.format == "csv":  # A map does not fit a field of CSV.
         known.pop("properties")
-    typed = [known.get(field.name, field) for field in found]
-    return reader.schema(StructType([StructField(f.name, f.dataType) for f in typed])).load(
-        place.where
-    )
+    fields = [known.get(field.name, field) for field in found.fields]
+    return reader.schema(StructType(fields)).load(place.where)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,217 @@
+"""The project's main job, on a store it makes itself and on one that a real broker wrote.
+
+A DataFrame of a shop's messages is written into a new store through Spark, two consumer groups
+commit offsets, and what there is to see is shown: topics, messages with a tag filter, backlog.
+"""
+
+import json
+import platform
+import re
+import tarfile
+import tempfile
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col
+from rich.console import Console
+from rich.padding import Padding
+from rich.rule import Rule
+from rich.syntax import Syntax
+from rich.text import Text
+
+from mqlog_jobs import render, shop, views
+from mqlog_jobs.session import QUIET, session
+from mqlog_jobs.shop import ORDERS, PARCELS, PAYMENTS
+from mqstore import __version__
+from mqstore.errors import InvalidOptionError
+
+_ORDERS_WRITTEN: Final = 600
+_SAMPLE: Final = 6
+_RULE_CELLS: Final = 100
+_SETTINGS: Final = QUIET | {
+    "spark.master": "local[2]",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+# Files of a demo's size; a broker that should open the store needs the same four in its conf.
+_SIZES: Final = {
+    "mappedFileSizeCommitLog": "4m",
+    "mappedFileSizeConsumeQueue": "60000",
+    "maxHashSlotNum": "5000",
+    "maxIndexNum": "20000",
+}
+# How much of each queue a group has consumed, in percent; the queues of a topic go round.
+_CONSUMED: Final = {
+    "CG_WAREHOUSE": {ORDERS: (72, 55, 91, 64)},
+    "CG_ACCOUNTING": {PAYMENTS: (100, 100, 96, 100), PARCELS: (88, 79, 85, 90)},
+}
+_GOLDEN: Final = Path(__file__).parents[2] / "tests" / "golden" / "5.5.0" / "store.tar.gz"
+
+_WRITE: Final = """\
+(shop.write.format("mqlog").mode("append")
+     .option("createStore", True).option("partitioner", "hash").save(store))"""
+_TABLE: Final = 'spark.read.format("mqlog").option("table", "{0}").load(store)'
+_READ: Final = """\
+(spark.read.format("mqlog")
+      .option("subscribe", "{0}").option("tags", "{1}").load(store))"""
+_BACKLOG: Final = """\
+(spark.read.format("mqlog").option("table", "backlog")
+      .option("subscriptions", {0}).load(store))"""
+
+
+@dataclass(frozen=True, slots=True)
+class Tour:
+    """What is shown of a store: a topic through a tag expression, and groups' backlog."""
+
+    topic: str
+    tags: str
+    subscriptions: dict[str, dict[str, str]]
+
+
+_SHOP: Final = Tour(
+    ORDERS,
+    "paid || cancelled",
+    {
+        "CG_WAREHOUSE": {ORDERS: "paid || cancelled"},
+        "CG_ACCOUNTING": {PAYMENTS: "captured", PARCELS: "delivered"},
+    },
+)
+_BROKER: Final = Tour("GTopic", "GA || GB", {"CG_G": {"GTopic": "GA || GB"}, "LP_G": {"*": "*"}})
+
+
+def run(directory: Path | None = None, console: Console | None = None) -> None:
+    """Show the demo; the store stays in ``directory`` (missing or empty), if one is given.
+
+    Raises InvalidOptionError for a directory that holds something, JavaNotFoundError.
+    """
+    console = console or render.terminal()
+    if directory is not None and directory.exists() and any(directory.iterdir()):
+        raise InvalidOptionError("DIR", directory, "must be a new or an empty directory")
+    with tempfile.TemporaryDirectory(prefix="mqlog-demo-") as temporary:
+        with console.status("Starting Spark"):
+            spark = session("mqlog demo", _SETTINGS)
+        try:
+            _greet(console, spark)
+            root = (directory or Path(temporary)).resolve() / "broker-a" / "store"
+            _write(console, spark, root)
+            _commit_offsets(spark, root)
+            _show(console, spark, root, _SHOP)
+            _show_golden(console, spark, Path(temporary))
+        finally:
+            spark.stop()
+        _close(console, root if directory else None)
+
+
+def _greet(console: Console, spark: SparkSession) -> None:
+    java = spark.sql("SELECT java_method('java.lang.System', 'getProperty', 'java.version')")
+    versions = {
+        "mqlog": __version__,
+        "Spark": spark.version,
+        "Java": java.collect()[0][0],
+        "Python": platform.python_version(),
+    }
+    console.print(Text("  ".join(" ".join(pair) for pair in versions.items()), style="dim"))
+
+
+def _write(console: Console, spark: SparkSession, root: Path) -> None:
+    _step(console, "A DataFrame becomes messages", _WRITE)
+    with console.status("Writing"):
+        rows = shop.messages(_ORDERS_WRITTEN, datetime.now(UTC))
+        frame = spark.createDataFrame(rows, shop.SCHEMA)
+        started = time.monotonic()
+        writer = frame.write.format("mqlog").mode("append").options(**_SIZES)
+        writer.option("createStore", True).option("partitioner", "hash").save(str(root))
+        seconds = time.monotonic() - started
+    told = f"{render.count(len(rows))} messages written in {seconds:.1f} s"
+    console.print(Text.assemble((told, "green"), f" to {root}"), soft_wrap=True)
+
+
+def _commit_offsets(spark: SparkSession, root: Path) -> None:
+    """Write config/consumerOffset.json as a broker does when consumers commit.
+
+    As the broker does: integer keys are not quoted (fastjson), so this is no JSON for others.
+    """
+    queues = _table(spark, root, "queues").select("topic", "queueId", "maxOffset").collect()
+    committed = {
+        f"{topic}@{group}": {
+            str(queue_id): high * consumed[topic][queue_id % 4] // 100
+            for name, queue_id, high in queues
+            if name == topic
+        }
+        for group, consumed in _CONSUMED.items()
+        for topic in consumed
+    }
+    text = json.dumps({"offsetTable": committed}, indent="\t")
+    path = root / "config" / "consumerOffset.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(re.sub(r'"(\d+)":', r"\1:", text))
+
+
+def _show(console: Console, spark: SparkSession, root: Path, tour: Tour) -> None:
+    _step(console, "Topics", _TABLE.format("topics"))
+    views.topics(console, _rows(_table(spark, root, "topics").where(~col("isSystem"))))
+
+    _step(console, "Messages that carry one of two tags", _READ.format(tour.topic, tour.tags))
+    found = spark.read.format("mqlog").option("subscribe", tour.topic).option("tags", tour.tags)
+    messages = found.option("columns", ",".join((*views.MESSAGE_COLUMNS, "physicalOffset")))
+    newest = messages.load(str(root)).orderBy(col("physicalOffset").desc())
+    rows = _rows(newest)
+    views.messages(console, rows[:_SAMPLE])
+    console.print(Text(f"the newest {_SAMPLE} of {render.count(len(rows))}", style="dim"))
+
+    expressions = json.dumps(tour.subscriptions)
+    _step(console, "Backlog of two groups", _BACKLOG.format("tags_of_groups"))
+    backlog = _table(spark, root, "backlog", subscriptions=expressions)
+    groups = backlog.where(col("group").isin(*tour.subscriptions))
+    views.backlog(console, _rows(groups.orderBy("group", "topic", "queueId")))
+
+
+def _show_golden(console: Console, spark: SparkSession, temporary: Path) -> None:
+    console.print()
+    if not _GOLDEN.is_file():
+        told = "The stores of real brokers come with the project's sources, not with the package."
+        console.print(Text(told, style="dim"))
+        return
+    title = Text("The same three of a store that a RocketMQ 5.5.0 broker wrote", style="bold")
+    console.print(Rule(title, style="magenta", characters="━"), width=_width(console))
+    with tarfile.open(_GOLDEN) as archive:
+        archive.extractall(temporary / "rocketmq-5.5.0", filter="data")
+    _show(console, spark, temporary / "rocketmq-5.5.0" / "store", _BROKER)
+
+
+def _close(console: Console, kept: Path | None) -> None:
+    told = (
+        f"The store is yours: mqlog backlog {kept}"
+        if kept
+        else "The store is gone again; mqlog demo DIR keeps it."
+    )
+    console.print()
+    console.print(Text(told, style="dim"), soft_wrap=True)
+
+
+def _step(console: Console, title: str, code: str) -> None:
+    console.print()
+    rule = Rule(Text(title, style="bold"), align="left", style="cyan")
+    console.print(rule, width=_width(console))
+    if console.is_terminal:
+        shown = Syntax(code, "python", theme="ansi_dark", background_color="default")
+        console.print(Padding(shown, (0, 0, 1, 2)))
+    else:
+        console.print(Padding(Text(code), (0, 0, 1, 2)))
+
+
+def _width(console: Console) -> int:
+    return min(console.width, _RULE_CELLS)
+
+
+def _table(spark: SparkSession, root: Path, name: str, **options: str) -> DataFrame:
+    return spark.read.format("mqlog").option("table", name).options(**options).load(str(root))
+
+
+def _rows(frame: DataFrame) -> list[dict[str, object]]:
+    return views.rows_of(frame.toArrow())

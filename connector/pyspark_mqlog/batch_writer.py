@@ -13,13 +13,13 @@ from typing import Any
 import pyarrow as pa
 from mqstore.write.commit import abort, commit
 from mqstore.write.prepare import prepare
-from mqstore.write.stage import stage
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from mqstore.errors import OverwriteUnsupportedError
 from mqstore.write.job import Manifest, WriteSettings
+from mqstore.write.stage import stage
 from pyspark_mqlog.schema import to_arrow
 from pyspark_mqlog.worker import named_errors
 

@@ -6,7 +6,7 @@ wrong is raised here, on the driver, before a task runs: by ``schema`` at ``load
 by ``writer`` at ``save()``.
 """
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
@@ -73,17 +73,16 @@ class MqlogDataSource(DataSource):
             return MqlogWriter(parse_write(self.options), schema, overwrite=overwrite)
 
     def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":  # noqa: N802
-        _no_streams("readStream", "spark.read")
+        from pyspark_mqlog.stream_reader import RefusingStreamReader
+
+        return RefusingStreamReader()
 
     def streamWriter(  # noqa: N802
         self, schema: "StructType", overwrite: bool
     ) -> "DataSourceStreamWriter":
-        _no_streams("writeStream", "df.write, in foreachBatch if need be")
+        from mqstore.errors import InvalidOptionError
+        from pyspark_mqlog.worker import named_errors
 
-
-def _no_streams(asked: str, instead: str) -> NoReturn:
-    from mqstore.errors import InvalidOptionError
-    from pyspark_mqlog.worker import named_errors
-
-    with named_errors():
-        raise InvalidOptionError("format", asked, f"not supported yet; use {instead}")
+        with named_errors():
+            instead = "not supported yet; use df.write in foreachBatch"
+            raise InvalidOptionError("format", "writeStream", instead)

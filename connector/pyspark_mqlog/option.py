@@ -64,9 +64,9 @@ def parse(
     ``options`` has lower-case keys; ``refused`` gives the name and the reason of keys that are
     known and yet not accepted. Raises InvalidOptionError.
     """
-    known: dict[str, tuple[str, Option]] = {}
+    known: dict[str, tuple[str, str, Option]] = {}
     for field, option in declarations.items():
-        known |= {n.lower(): (field, option) for n in (option.name, option.alias) if n}
+        known |= {n.lower(): (field, n, option) for n in (option.name, option.alias) if n}
     values: dict[str, Any] = {}
     given = set()
     for key, text in options.items():
@@ -74,10 +74,10 @@ def parse(
             continue
         if key not in known:
             raise _not_accepted(key, text, declarations, refused)
-        field, option = known[key]
+        field, name, option = known[key]
         if field in values:
-            raise InvalidOptionError(option.name, text, f"cannot stand with {option.alias}")
-        values[field] = option.parse(option.name, text)
+            raise InvalidOptionError(name, text, f"{option.name} and {option.alias} are the same")
+        values[field] = option.parse(name, text)
         given.add(option.name)
     for field, option in declarations.items():
         if field not in values:

@@ -116,7 +116,7 @@ def test_a_read_option_is_refused_in_words_that_help(name: str, text: str, told:
     [
         ({"subscribe": "A", "assign": '{"A":[0]}'}, "subscribe='set': cannot stand with assign"),
         ({"subscribe": "A", "subscribePattern": "A"}, "cannot stand with subscribePattern"),
-        ({"tags": "A", "subExpression": "B"}, "cannot stand with subExpression"),
+        ({"tags": "A", "subExpression": "B"}, "tags and subExpression are the same"),
         ({"startingGroup": "g", "startingOffsets": "-1"}, "cannot stand with startingOffsets"),
         ({"table": "topics", "path": "/s#queues"}, "the path says #queues"),
         ({"table": "queues", "startingOffsets": "-1"}, "is for table=messages, not queues"),

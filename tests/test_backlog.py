@@ -1,5 +1,6 @@
 """The backlog against consumerProgress, and against counting message by message."""
 
+import importlib
 import json
 import pickle
 from collections import Counter
@@ -372,6 +373,42 @@ def test_a_range_whose_file_is_missing_matches_nothing(tmp_path: Path) -> None:
     assert (row["lag"], row["lagMatching"]) == (10, 6)
     by_tag = measured(laid.root, BacklogRequest(by_tag=True))
     assert [(r["tag"], r["lag"]) for r in by_tag] == [("A", 6), (None, 4)]
+
+
+class _ExpiringItems(list[BacklogItem]):
+    """Items that are looked at while a broker deletes a file, after the log was listed."""
+
+    looks = 0
+    path: Path
+
+    def __getitem__(self, number: Any) -> Any:
+        self.looks += 1
+        if self.looks == 4:
+            self.path.unlink()
+        return super().__getitem__(number)
+
+
+def test_a_file_that_expires_under_the_count_takes_its_messages_along(tmp_path: Path) -> None:
+    large = [message("A", body=bytes(1500)) for _ in range(4)]
+    laid = lay_out(tmp_path, large, Layout(group_offsets={("T", "g"): {0: 0}}))
+    request = BacklogRequest(subscriptions={"g": {"T": "A"}})
+    items = _ExpiringItems(plan(take(laid.root), request))
+    items.path = laid.file_of(laid.messages[0])[0]
+    (row,) = rows(measure(items, request, AS_OF_MS))
+    assert not items.path.exists()
+    assert (row["lag"], row["lagMatching"]) == (4, 2)
+
+
+@pytest.mark.parametrize("bound", ["_MAX_CELLS", "_MAX_CHARS"])
+def test_more_tags_than_memory_is_for_is_an_error(
+    store: MakeStore, monkeypatch: pytest.MonkeyPatch, bound: str
+) -> None:
+    laid = store(
+        [message(f"tag-{n}") for n in range(9)], Layout(group_offsets={("T", "g"): {0: 0}})
+    )
+    monkeypatch.setattr(importlib.import_module("mqstore.backlog.measure"), bound, 8)
+    with pytest.raises(InvalidOptionError, match=r"byTag.* queue 0 of T .* different tags"):
+        measured(laid.root, BacklogRequest(by_tag=True))
 
 
 # Groups and names.

@@ -4,11 +4,9 @@ A classifier gives every unit of a chunk a small number, its key, and tells whic
 subscription. Key 0 is what nobody asked about or, by tag, a message without one.
 """
 
-from collections.abc import Iterable
 from typing import Final, Protocol
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from mqstore.files.commit_log import CommitLog
@@ -29,6 +27,10 @@ class Classifier(Protocol):
     def count(self) -> int:
         """Keys in use so far."""
 
+    @property
+    def chars(self) -> int:
+        """Characters of the tags that were met and remembered."""
+
     def keys(self, chunk: Chunk) -> Keys:
         """Return the key of each unit."""
 
@@ -40,6 +42,7 @@ class EveryMessage:
     """One key for all: tags do not matter."""
 
     count = 1
+    chars = 0
 
     def keys(self, chunk: Chunk) -> Keys:
         """Return zeros."""
@@ -52,6 +55,8 @@ class EveryMessage:
 
 class TagHashes:
     """A key for each hash that some subscription names, one for codes that are no hashes."""
+
+    chars = 0
 
     def __init__(self, topic: str, wanted: TagFilter) -> None:
         self._topic = topic
@@ -79,6 +84,7 @@ class TagHashes:
 class TagStrings:
     """A key for each tag, read from the record where the hash leaves it open.
 
+    ``names[key]`` is the tag.
     With ``wanted``, only the records that its hashes let pass from queue offset ``since`` on
     are read, and only its tags have keys; without, all are.
     """
@@ -98,6 +104,7 @@ class TagStrings:
         self._since = since
         self._by_hash = by_hash
         self.names: list[str | None] = [None]
+        self.chars = 0
         if wanted:
             self.names += sorted(wanted.tags)
         self._keys = {name: key for key, name in enumerate(self.names)}
@@ -111,11 +118,10 @@ class TagStrings:
         """Return the key of each unit by the TAGS of its record."""
         keys = np.zeros(len(chunk), np.intp)
         rows = np.flatnonzero(self._open(chunk))
-        found = tags(self._log, chunk.physical_offsets[rows], chunk.sizes[rows])
-        encoded = found.dictionary_encode(null_encoding="encode")
-        by_code = np.array(self._numbers(encoded.dictionary), np.intp)
-        if len(rows):
-            keys[rows] = by_code[encoded.indices.to_numpy()]
+        for part, found in tags(self._log, chunk.physical_offsets[rows], chunk.sizes[rows]):
+            encoded = found.dictionary_encode(null_encoding="encode")
+            numbers = np.array(self._numbers(encoded.dictionary.to_pylist()), np.intp)
+            keys[rows[part]] = numbers[encoded.indices.to_numpy()]
         return keys
 
     def passes(self, wanted: TagFilter | None) -> NDArray[np.bool_]:
@@ -134,10 +140,11 @@ class TagStrings:
         readable &= self._wanted.may_match(self._topic, chunk.tags_codes)
         return readable
 
-    def _numbers(self, names: pa.Array) -> Iterable[int]:
+    def _numbers(self, names: list[str | None]) -> list[int]:
         if self._wanted is None:
-            for name in names.to_pylist():
+            for name in names:
                 if name not in self._keys:
                     self._keys[name] = len(self.names)
                     self.names.append(name)
-        return [self._keys.get(name, 0) for name in names.to_pylist()]
+                    self.chars += len(name or "")
+        return [self._keys.get(name, 0) for name in names]

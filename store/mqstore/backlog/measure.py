@@ -31,6 +31,7 @@ from mqstore.read.units import chunks
 Row: TypeAlias = tuple[Any, ...]
 
 _MAX_CELLS: Final = 4_000_000  # of one queue: starts × tags, 24 bytes each
+_MAX_CHARS: Final = 64 << 20  # of the distinct tags of one queue
 _US: Final = 1000
 
 
@@ -58,7 +59,12 @@ def measure(items: Sequence[BacklogItem], request: BacklogRequest, as_of_ms: int
         with CommitLog(open_dir(root, commit_log).commit_log) as log:
             for queue in _queues(items, numbers):
                 chosen = [items[number] for number in queue]
-                found = _Queue(log, chosen, request).rows(as_of_ms)
+                try:
+                    found = _Queue(log, chosen, request).rows(as_of_ms)
+                except FileNotFoundError:
+                    # A running broker deleted expired files: what is left is listed anew.
+                    with CommitLog(commit_log) as again:
+                        found = _Queue(again, chosen, request).rows(as_of_ms)
                 for number, item_rows in zip(queue, found, strict=True):
                     rows[number] = item_rows
     columns = list(zip(*(row for item_rows in rows for row in item_rows), strict=True))
@@ -107,7 +113,7 @@ class _Queue:
         """Return the rows of each item."""
         self._scan()
         amounts = [self._amounts(item) for item in self._items]
-        times = self._times()
+        times = self._times({a.first for found in amounts for a in found})
         return [
             [_row(item, amount, times, as_of_ms) for amount in found]
             for item, found in zip(self._items, amounts, strict=True)
@@ -150,7 +156,7 @@ class _Queue:
             self._passes[expression] = passes
 
     def _check_cells(self) -> None:
-        if self._tally.counts.size > _MAX_CELLS:
+        if self._tally.counts.size > _MAX_CELLS or self._classifier.chars > _MAX_CHARS:
             item = self._items[0]
             raise InvalidOptionError(
                 "byTag",
@@ -184,28 +190,29 @@ class _Queue:
     def _amounts_by_tag(
         self, item: BacklogItem, row: int, passes: NDArray[np.bool_]
     ) -> list[_Amount]:
-        tally, names = self._tally, getattr(self._classifier, "names", [None])
+        tally, classifier = self._tally, self._classifier
+        assert isinstance(classifier, TagStrings)
         counts, sizes = tally.counts[row].copy(), tally.bytes[row]
         counts[0] += item.lag - counts.sum()  # Units of a file that is missing have no tag.
         found = []
         for key in np.flatnonzero(counts).tolist():
             count, size = int(counts[key]), int(sizes[key])
-            amount = _Amount(count, size, tag=names[key])
+            amount = _Amount(count, size, tag=classifier.names[key])
             if passes[key]:
                 first = _first(tally.first[row, key : key + 1])
                 amount = replace(amount, lag_matching=count, bytes_matching=size, first=first)
             found.append(amount)
         return sorted(found, key=lambda amount: (amount.tag is None, amount.tag or ""))
 
-    def _times(self) -> dict[int, int]:
-        """Return the storeTimestamp in ms of each noted unit whose record can be read."""
-        queue_offsets, places, sizes = self._tally.noted()
-        times = store_timestamps(self._log, places, sizes).tolist()
-        return {
-            queue_offset: time
-            for queue_offset, time in zip(queue_offsets, times, strict=True)
-            if time != NO_TIMESTAMP
-        }
+    def _times(self, firsts: set[int | None]) -> dict[int, int]:
+        """Return the storeTimestamp in ms of the units rows tell of, where it can be read."""
+        wanted = firsts | {item.last_consumed for item in self._items}
+        noted = self._tally.noted()
+        chosen = np.array([queue_offset in wanted for queue_offset in noted[0]], np.bool_)
+        queue_offsets, places, sizes = (column[chosen] for column in map(np.array, noted))
+        times = store_timestamps(self._log, places, sizes)
+        read = times != NO_TIMESTAMP
+        return dict(zip(queue_offsets[read].tolist(), times[read].tolist(), strict=True))
 
 
 def _first(queue_offsets: NDArray[np.int64]) -> int | None:

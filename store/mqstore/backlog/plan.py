@@ -125,23 +125,23 @@ def split(items: Sequence[BacklogItem], parallelism: int) -> list[tuple[BacklogI
     """Return the items in at most ``parallelism`` shares of about equal work, none empty.
 
     The items of one queue stay together, for they are measured in one pass over it; small
-    queues are packed, because a task costs more than they do.
+    queues are packed, because a task costs more than they do. In a share the order is kept.
     """
-    queues: defaultdict[tuple[str, str, int], list[BacklogItem]] = defaultdict(list)
-    for item in items:
-        queues[item.root, item.topic, item.queue_id].append(item)
+    queues: defaultdict[tuple[str, str, int], list[int]] = defaultdict(list)
+    for number, item in enumerate(items):
+        queues[item.root, item.topic, item.queue_id].append(number)
     weights = {
-        key: max(item.lag for item in found) + _ITEM_UNITS * len(found)
-        for key, found in queues.items()
+        key: max(items[number].lag for number in numbers) + _ITEM_UNITS * len(numbers)
+        for key, numbers in queues.items()
     }
     count = min(parallelism, len(queues), -(-sum(weights.values()) // _UNITS_PER_TASK))
-    shares: list[list[BacklogItem]] = [[] for _ in range(count)]
+    shares: list[list[int]] = [[] for _ in range(count)]
     loads = [(0, share) for share in range(count)]
     for key in sorted(queues, key=lambda key: -weights[key]):
         load, least = heapq.heappop(loads)
         heapq.heappush(loads, (load + weights[key], least))
         shares[least] += queues[key]
-    return [tuple(share) for share in shares if share]
+    return [tuple(items[number] for number in sorted(share)) for share in shares if share]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from mqstore.codec.gather import Headers, sliding
 from mqstore.codec.properties import PropertyBlocks
-from mqstore.codec.slices import scatter
 from mqstore.files.commit_log import CommitLog
 from mqstore.format.message import (
     HEADERS,
@@ -44,9 +43,7 @@ _BATCH_BYTES: Final = 8 << 20
 def store_timestamps(log: CommitLog, physical_offsets: Ints, sizes: Ints) -> Ints:
     """Return the storeTimestamp in ms of each record; NO_TIMESTAMP if it cannot be read."""
     found = np.full(len(sizes), NO_TIMESTAMP, np.int64)
-    for rows in _batches(
-        log, physical_offsets, sizes, lambda size: np.full_like(size, _HEAD_BYTES)
-    ):
+    for rows in _batches(log, physical_offsets, sizes, _head_bytes):
         heads, valid = _heads(log, physical_offsets[rows], sizes[rows])
         times = heads.field("store_timestamp_ms").astype(np.int64)
         valid &= (times >= _FIRST_MS) & (times <= _LAST_MS)
@@ -54,30 +51,34 @@ def store_timestamps(log: CommitLog, physical_offsets: Ints, sizes: Ints) -> Int
     return found
 
 
-def tags(log: CommitLog, physical_offsets: Ints, sizes: Ints) -> pa.StringArray:
-    """Return the TAGS property of each record; null if it has none or cannot be read.
+def tags(
+    log: CommitLog, physical_offsets: Ints, sizes: Ints
+) -> Iterator[tuple[Ints, pa.StringArray]]:
+    """Yield rows of the given records and their TAGS property, null if they have none.
 
-    At most 8 MiB are read at a time; of a record larger than a page the body is left out.
+    Rows of records that cannot be read never come. At most 8 MiB are read at a time; of a
+    record larger than a page the body is left out.
     """
-    rows: list[Ints] = []
-    values: list[pa.Array] = []
     small = sizes <= _WHOLE_BYTES
-    for which, read, cost in (
-        (small, _tags_of_whole, lambda size: size),
-        (~small, _tags_of_ends, lambda size: np.full_like(size, _HEAD_BYTES)),
-    ):
-        chosen = np.flatnonzero(which)
-        places, lengths = physical_offsets[chosen], sizes[chosen]
-        for batch in _batches(log, places, lengths, cost):
-            for part, column in read(log, places[batch], lengths[batch]):
-                rows.append(chosen[batch[part]])
-                values.append(column)
-    if not rows:
-        return pa.nulls(len(sizes), pa.string())
-    return scatter(pa.concat_arrays(values), np.concatenate(rows), len(sizes))
+    chosen = np.flatnonzero(small)
+    for batch in _batches(log, physical_offsets[chosen], sizes[chosen], lambda size: size):
+        rows = chosen[batch]
+        for part, column in _tags_of_whole(log, physical_offsets[rows], sizes[rows]):
+            yield rows[part], column
+    chosen = np.flatnonzero(~small)
+    for batch in _batches(log, physical_offsets[chosen], sizes[chosen], _head_bytes):
+        rows = chosen[batch]
+        for part, column in _tags_of_ends(log, physical_offsets[rows], sizes[rows]):
+            yield rows[part], column
 
 
-def _tags_of_whole(log: CommitLog, places: Ints, sizes: Ints) -> Iterator[tuple[Ints, pa.Array]]:
+def _head_bytes(sizes: Ints) -> Ints:
+    return np.full_like(sizes, _HEAD_BYTES)
+
+
+def _tags_of_whole(
+    log: CommitLog, places: Ints, sizes: Ints
+) -> Iterator[tuple[Ints, pa.StringArray]]:
     gathered = log.gather(places, sizes)
     headers = Headers(gathered.buffer, gathered.starts, sizes)
     broken = list(headers.problems())

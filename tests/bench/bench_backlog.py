@@ -1,0 +1,110 @@
+"""ConsumeQueue units counted a second for the backlog, on one core; JSON lines on stdout.
+
+    python tests/bench/bench_backlog.py [UNITS]
+
+``hash`` is lagMatching by tagsCode: no CommitLog is read. ``groups`` is the same queue for a
+hundred groups that stand at different places in it. ``exact`` reads the tag of every message
+of 1 KiB whose hash matches, half of them; its queue is a hundredth as long.
+"""
+
+import json
+import platform
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from mqstore import __version__
+from mqstore.backlog import BacklogItem, BacklogRequest, measure
+from mqstore.format.consume_queue import UNIT, UNITS_PER_FILE
+from mqstore.format.hashing import java_hash
+from mqstore.format.message import HEADER, MAGIC_V1
+from mqstore.format.names import mapped_file_name
+
+TAGS = ("paid", "sent", "late", "lost")
+EXPRESSION = "paid || lost"
+RECORD_BYTES = 1024
+RUNS = 3
+
+
+def main(units: int) -> None:
+    """Make a store of that many units in a temporary directory and measure it."""
+    random = np.random.default_rng(7)
+    with tempfile.TemporaryDirectory() as directory:
+        root = Path(directory)
+        (root / "commitlog").mkdir()
+        _write_queue(root, 0, random.integers(0, len(TAGS), units))
+        few = max(100, units // 100)
+        _write_records(root, random.integers(0, len(TAGS), few))
+        item = BacklogItem(
+            str(root), (str(root / "commitlog"),), "b", "g", "T", 0, 0, units, 0, EXPRESSION
+        )
+        many = [
+            BacklogItem(
+                item.root, item.commit_log, "b", f"g{n}", "T", 0, 0, units,
+                units * n // 100, EXPRESSION,
+            )
+            for n in range(100)
+        ]  # fmt: skip
+        exact = BacklogItem(item.root, item.commit_log, "b", "g", "T", 1, 0, few, 0, EXPRESSION)
+        _report("hash", [item], units, "hash")
+        _report("groups", many, units, "hash")
+        _report("exact", [exact], few, "exact")
+
+
+def _report(name: str, items: list[BacklogItem], units: int, lag_mode: str) -> None:
+    request = BacklogRequest(lag_mode=lag_mode)
+    seconds = []
+    for _ in range(RUNS):
+        begin = time.perf_counter()
+        batch = measure(items, request, 0)
+        seconds.append(time.perf_counter() - begin)
+    found = {
+        "bench": f"backlog-{name}",
+        "units": units,
+        "groups": len(items),
+        "matching": batch["lagMatching"][0].as_py(),
+        "seconds": round(min(seconds), 4),
+        "unitsPerSecond": round(units / min(seconds)),
+        "mqlog": __version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "pyarrow": pa.__version__,
+        "machine": platform.machine(),
+    }
+    print(json.dumps(found))
+
+
+def _write_queue(root: Path, queue_id: int, tags: np.ndarray) -> None:
+    codes = np.array([java_hash(tag) for tag in TAGS], np.int64)
+    folder = root / "consumequeue" / "T" / str(queue_id)
+    folder.mkdir(parents=True)
+    for start in range(0, len(tags), UNITS_PER_FILE):
+        part = tags[start : start + UNITS_PER_FILE]
+        units = np.zeros(UNITS_PER_FILE, UNIT)
+        units["physical_offset"][: len(part)] = np.arange(start, start + len(part)) * RECORD_BYTES
+        units["size"][: len(part)] = RECORD_BYTES
+        units["tags_code"][: len(part)] = codes[part]
+        (folder / mapped_file_name(start * UNIT.itemsize)).write_bytes(units.tobytes())
+
+
+def _write_records(root: Path, tags: np.ndarray) -> None:
+    """Write queue 1 and its records, whose bytes but size, magic and tail do not matter here."""
+    _write_queue(root, 1, tags)
+    template = np.zeros((len(TAGS), RECORD_BYTES), np.uint8)
+    for number, tag in enumerate(TAGS):
+        block = f"TAGS\x01{tag}\x02UNIQ_KEY\x01{'0' * 32}\x02".encode()
+        tail = b"\x01T" + len(block).to_bytes(2, "big") + block
+        head = np.zeros(1, HEADER)
+        head["total_size"], head["magic"] = RECORD_BYTES, MAGIC_V1
+        head["body_length"] = RECORD_BYTES - HEADER.itemsize - len(tail)
+        record = head.tobytes().ljust(RECORD_BYTES - len(tail), b"x") + tail
+        template[number] = np.frombuffer(record, np.uint8)
+    (root / "commitlog" / mapped_file_name(0)).write_bytes(template[tags].tobytes())
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 5_000_000)

@@ -7,6 +7,8 @@ live as long as it does. ``Cluster.broker`` runs a real broker on a store direct
 import json
 import random
 import socket
+import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -42,13 +44,19 @@ SETTINGS: Final = {
     "brokerRole": "ASYNC_MASTER",
     "flushDiskType": "ASYNC_FLUSH",
     "timerWheelEnable": "false",
-    "transactionCheckInterval": "10000",
+    # 4.9 shows the half topic to clients only once its check has run.
+    "transactionCheckInterval": "1000",
     "transactionTimeOut": "3000",
     # A slow or full machine must not change what a test sees.
     "brokerFastFailureEnable": "false",
     "osPageCacheBusyTimeOutMills": "20000",
     "diskMaxUsedSpaceRatio": "95",
 }
+
+FAST_DELAYS: Final = {
+    "messageDelayLevel": "1s 2s 1s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+}
+"""Retries start at level 3."""
 
 # The 4.9 servers read conf/logback_NAME.xml of their home and do not start without it.
 LOGBACK: Final = """<configuration>
@@ -138,7 +146,9 @@ class Cluster:
         main = "org.apache.rocketmq.broker.BrokerStartup"
         with self._java(home, "broker", memory, main, "-c", str(path)) as jvm:
             jvm.wait_for("boot success", BOOT_SECONDS)
-            yield Broker(self, jvm, f"{LOOPBACK}:{port}", home)
+            address = f"{LOOPBACK}:{port}"
+            self.ask("waitForRoute", BROKER_NAME, address)
+            yield Broker(self, jvm, address, home)
 
     def ask(self, command: str, *fields: object) -> Any:
         """Have the client program run one command (see Harness.java) and return its result."""
@@ -222,10 +232,22 @@ class Broker:
         return [answer["found"] for answer in read_rows(answered)]
 
     def push(self, topic: str, group: str, tags: str, count: int, fail_every: int) -> int:
-        """Consume ``count`` messages with a push consumer; one in ``fail_every`` fails once."""
-        taken = self._cluster.ask("push", topic, group, tags, count, fail_every)
-        assert isinstance(taken, int)
-        return taken
+        """Consume ``count`` messages with a push consumer; one in ``fail_every`` fails.
+
+        Returns how many failed; each comes to %RETRY%GROUP when its delay is over.
+        """
+        failed = self._cluster.ask("push", topic, group, tags, count, fail_every)
+        assert isinstance(failed, int)
+        return failed
+
+    def wait_for(self, topic: str, count: int, seconds: float = 60) -> None:
+        """Return when the topic holds ``count`` messages: sends and deliveries are not instant."""
+        end = time.monotonic() + seconds
+        pause = threading.Event()
+        while (held := self._held(topic)) < count:
+            if time.monotonic() > end:
+                raise JvmError(f"{topic} holds {held} of {count} messages after {seconds} s")
+            pause.wait(0.2)
 
     def commit(self, topic: str, group: str, queue_offset: int) -> dict[str, int]:
         """Commit one queue offset for every queue of a topic; returns what the broker then says."""
@@ -243,6 +265,9 @@ class Broker:
     def mqadmin(self, *arguments: str) -> str:
         """Return what ``mqadmin ARGUMENTS`` prints."""
         return str(self._cluster.ask("mqadmin", *arguments))
+
+    def _held(self, topic: str) -> int:
+        return sum(row["maxOffset"] - row["minOffset"] for row in self.topic_status(topic))
 
     def _file(self, name: str) -> Path:
         self._files += 1

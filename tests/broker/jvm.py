@@ -17,7 +17,8 @@ OPEN_MODULES: Final = [
     "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
 ]
 SMALL: Final = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
-LOG_TAIL_BYTES: Final = 6_000
+LOG_TAIL_CHARACTERS: Final = 4_000
+LOGBACK_CHATTER: Final = " |-"
 
 
 class JvmError(Exception):
@@ -102,8 +103,9 @@ class Jvm:
         parts = []
         for log in logs:
             if log.is_file() and log.stat().st_size:
-                tail = log.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
-                parts.append(f"--- {log}\n{tail}")
+                lines = log.read_text(errors="replace").splitlines()
+                told = "\n".join(line for line in lines if LOGBACK_CHATTER not in line)
+                parts.append(f"--- {log}\n{told[-LOG_TAIL_CHARACTERS:]}")
         return "\n".join(parts)
 
     def _wait(self, seconds: float) -> None:

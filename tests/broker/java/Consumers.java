@@ -7,6 +7,7 @@ import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.impl.factory.MQClientInstance;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageQueue;
 
@@ -17,7 +18,7 @@ final class Consumers {
 
     /**
      * A push consumer takes {@code count} messages and stops; one message in {@code failEvery}
-     * fails its first time, so it goes to the group's retry topic.
+     * fails, so it goes to the group's retry topic. Returns how many failed.
      */
     static int push(Clients clients, String topic, String group, String tags, int count,
             int failEvery) throws Exception {
@@ -27,16 +28,18 @@ final class Consumers {
         consumer.setConsumeThreadMax(1);
         consumer.subscribe(topic, tags);
         AtomicInteger taken = new AtomicInteger();
+        AtomicInteger failed = new AtomicInteger();
         CountDownLatch done = new CountDownLatch(1);
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
             int number = taken.incrementAndGet();
             if (number >= count) {
                 done.countDown();
             }
-            boolean first = messages.get(0).getReconsumeTimes() == 0;
-            return first && failEvery > 0 && number % failEvery == 0
-                    ? ConsumeConcurrentlyStatus.RECONSUME_LATER
-                    : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+            if (messages.get(0).getReconsumeTimes() > 0 || number % failEvery != 0) {
+                return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+            }
+            failed.incrementAndGet();
+            return ConsumeConcurrentlyStatus.RECONSUME_LATER;
         });
         consumer.setAwaitTerminationMillisWhenShutdown(5_000);
         consumer.start();
@@ -48,7 +51,7 @@ final class Consumers {
         } finally {
             consumer.shutdown();
         }
-        return taken.get();
+        return failed.get();
     }
 
     /** A pull consumer commits {@code queueOffset} on every queue of the topic. */
@@ -57,6 +60,11 @@ final class Consumers {
         DefaultMQPullConsumer consumer = clients.pullConsumer(group);
         consumer.start();
         try {
+            // A group exists for the broker, and its retry topic, once it had a heartbeat.
+            MQClientInstance client = consumer.getDefaultMQPullConsumerImpl()
+                    .getRebalanceImpl().getmQClientFactory();
+            client.updateTopicRouteInfoFromNameServer(topic);
+            client.sendHeartbeatToAllBrokerWithLock();
             Map<String, Object> committed = new TreeMap<>();
             for (MessageQueue queue : consumer.fetchSubscribeMessageQueues(topic)) {
                 consumer.getDefaultMQPullConsumerImpl().getOffsetStore()

@@ -48,6 +48,8 @@ public final class Harness {
     private static Object run(String[] a) throws Exception {
         Clients clients = new Clients(a[1]);
         switch (a[0]) {
+            case "waitForRoute":  // BROKER_NAME BROKER_ADDRESS
+                return Reports.waitForRoute(clients, a[2], a[3]);
             case "produce":  // PREFIX SEED KIND COUNT FILE
                 try (OutputStream out = open(a[6])) {
                     new Producers(clients, a[2], Long.parseLong(a[3]), out)

@@ -1,0 +1,178 @@
+"""Stores that real brokers wrote, read by mqstore: equal to what the official client pulled."""
+
+import shutil
+import threading
+from collections import Counter
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from broker.harness import FAST_DELAYS, KINDS, Broker, Cluster, Dumped, Row
+from broker.reading import by_queue, read, rows_of, told
+from mqstore.backlog.measure import measure
+from mqstore.backlog.plan import plan
+from mqstore.backlog.request import BacklogRequest
+from mqstore.read.snapshot import take
+
+pytestmark = pytest.mark.broker
+
+COUNTS = {"Single": 400, "Batch": 40, "OneWay": 40, "Delay": 30, "Tx": 30}
+NOT_DUE = "SCHEDULE_TOPIC_XXXX"
+MOVING = ("RMQ_SYS_TRANS_",)
+"""Topics that a broker itself appends to, also between a dump and its stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A store that a broker left, the client's dump of it, and what was acknowledged."""
+
+    root: Path
+    dump: Dumped
+    acknowledged: list[Row]
+    progress: dict[str, list[Row]]
+    """consumerProgress by group."""
+
+
+@pytest.fixture(scope="session")
+def left(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Left]:
+    """One store, left twice: ``killed`` with -9, then started again and ``stopped`` cleanly."""
+    folder = tmp_path_factory.mktemp(f"left-{cluster.version}-")
+    root = folder / "broker" / "store"
+    root.mkdir(parents=True)
+    with cluster.broker(root, FAST_DELAYS) as broker:
+        sent = produce_everything(broker, "A")
+        settle(broker, "A", broker.push("ASingle", "CG_A", "TagA || TagB", 100, 10))
+        dump = broker.dump()
+        broker.kill()
+    killed = Left(folder / "killed" / "store", dump, sent, {})
+    shutil.copytree(root, killed.root)
+    with cluster.broker(root, FAST_DELAYS) as broker:
+        sent = sent + broker.produce("A", "Batch", 20, seed=2)
+        broker.push("ASingle", "CG_B", "*", 60, fail_every=1000)
+        broker.commit("ABatch", "LP_A", 20)
+        progress = {group: broker.consumer_progress(group) for group in ("CG_B", "LP_A")}
+        dump = broker.dump()
+        broker.stop()
+    return {"killed": killed, "stopped": Left(root, dump, sent, progress)}
+
+
+def produce_everything(broker: Broker, prefix: str) -> list[Row]:
+    """Send messages of every kind; return what was acknowledged."""
+    sent = [row for kind in KINDS for row in broker.produce(prefix, kind, COUNTS.get(kind, 20))]
+    broker.wait_for(f"{prefix}OneWay", COUNTS["OneWay"])
+    return sent
+
+
+def settle(broker: Broker, prefix: str, failed: int) -> None:
+    """Wait until what is due in seconds was delivered: two delay levels of three, the retries."""
+    broker.wait_for(f"{prefix}Delay", COUNTS["Delay"] * 2 // 3)
+    broker.wait_for(f"%RETRY%CG_{prefix}", failed)
+
+
+def assert_equal(theirs: Iterable[Row], ours: Iterable[Row]) -> None:
+    """Both hold the same queues with the same messages; a moving topic may hold more on disk."""
+    expected, found = by_queue(told(theirs)), by_queue(ours)
+    for queue, rows in expected.items():
+        held = found.get(queue, [])
+        moves = queue[0].startswith(MOVING)
+        assert (held[: len(rows)] if moves else held) == rows, queue
+    assert {queue for queue in found if not queue[0].startswith(MOVING)} <= set(expected)
+
+
+@pytest.mark.parametrize("how", ["stopped", "killed"])
+def test_a_store_that_a_broker_left_reads_as_the_client_pulled_it(
+    left: dict[str, Left], how: str
+) -> None:
+    assert left[how].dump.problems == []
+    assert_equal(left[how].dump.rows, read(left[how].root))
+
+
+@pytest.mark.parametrize("how", ["stopped", "killed"])
+def test_every_acknowledged_message_is_read(left: dict[str, Left], how: str) -> None:
+    found = {(r["topic"], r["queueId"], r["queueOffset"]): r for r in read(left[how].root)}
+    checked = 0
+    for sent in left[how].acknowledged:
+        if sent["kind"] in {"Delay", "Tx"}:  # Acknowledged where they wait, not where they go.
+            continue
+        row = found[sent["topic"], sent["queueId"], sent["queueOffset"]]
+        assert row["msgId"] == sent["msgId"].split(",")[0]
+        checked += 1
+    assert checked > COUNTS["Single"]
+
+
+@pytest.mark.parametrize("how", ["stopped", "killed"])
+def test_the_bounds_of_queues_are_the_brokers(left: dict[str, Left], how: str) -> None:
+    snapshot = take(left[how].root)
+    assert snapshot.is_unclean == (how == "killed")
+    bounds = {(q.topic, q.queue_id): (q.low, q.high) for q in snapshot.queues}
+    for queue, theirs in left[how].dump.queues.items():
+        if not queue[0].startswith(MOVING):
+            assert bounds[queue] == theirs, queue
+
+
+def test_the_backlog_is_what_consumer_progress_says(left: dict[str, Left]) -> None:
+    request = BacklogRequest(groups=",".join(left["stopped"].progress))
+    batch = measure(plan(take(left["stopped"].root), request), request, as_of_ms=0)
+    ours = {(r["group"], r["topic"], r["queueId"]): r for r in rows_of(batch)}
+    compared = 0
+    for group, rows in left["stopped"].progress.items():
+        for theirs in rows:
+            row = ours[group, theirs["topic"], theirs["queueId"]]
+            assert row["brokerOffset"] == theirs["brokerOffset"]
+            assert (row["consumerOffset"] or 0) == max(0, theirs["consumerOffset"])
+            assert row["diff"] == theirs["brokerOffset"] - theirs["consumerOffset"]
+            last = row["lastConsumedStoreTimestamp"] or 0
+            assert last // 1000 == theirs["lastTimestamp"]
+            compared += 1
+    assert compared >= 8
+
+
+def test_the_live_stores_hold_every_kind_of_message(left: dict[str, Left]) -> None:
+    """What the other tests compare is worth comparing."""
+    rows = read(left["stopped"].root)
+    topics = Counter(row["topic"] for row in rows)
+    assert {f"A{kind}" for kind in KINDS} <= set(topics)
+    assert topics["ATx"] == COUNTS["Tx"] // 3
+    assert topics[NOT_DUE] >= COUNTS["Delay"]
+    assert topics["%RETRY%CG_A"] > 0
+    assert topics["RMQ_SYS_TRANS_HALF_TOPIC"] >= COUNTS["Tx"]
+    flags = {row["sysFlag"] for row in rows}
+    assert {0x0, 0x8, 0x100, 0x200, 0x300} <= flags
+    assert {row["reconsumeTimes"] for row in rows} >= {0, 1}
+    assert any(row["properties"].get("TAGS") == "标签C" for row in rows)
+    assert any("用户" in row["properties"] for row in rows)
+    files = sorted((left["stopped"].root / "commitlog").iterdir())
+    assert len(files) > 3
+
+
+def test_a_store_reads_while_its_broker_keeps_writing(cluster: Cluster, tmp_path: Path) -> None:
+    """No error, no torn row, and each read is a prefix of every queue."""
+    root = tmp_path / "store"
+    root.mkdir()
+    reads: list[list[Row]] = []
+    enough = threading.Event()
+    with cluster.broker(root) as broker:
+        broker.produce("L", "Single", 10)
+
+        def keep_writing() -> None:
+            for seed in range(100):
+                broker.produce("L", "Single", 100, seed=seed)
+                broker.produce("L", "Batch", 10, seed=seed)
+                if enough.is_set():
+                    break
+
+        with ThreadPoolExecutor(1) as pool:
+            writer = pool.submit(keep_writing)
+            while len({len(rows) for rows in reads}) < 6 and not writer.done():
+                reads.append(read(root))
+            enough.set()
+            writer.result()
+        final = by_queue(told(broker.dump().rows))
+        broker.kill()
+    assert len({len(rows) for rows in reads}) >= 6, "the store did not grow between reads"
+    for rows in reads:
+        for queue, held in by_queue(rows).items():
+            assert held == final[queue][: len(held)], queue

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 
 from mqlog_jobs import arguments
 from mqlog_jobs.arguments import CONSOLE, TABLE, Place
-from mqlog_jobs.session import QUIET, session
+from mqlog_jobs.session import QUIET, job_session
 
 _SHOWN = ("group", "topic", "queueId", "brokerOffset", "consumerOffset", "lag", "lagMatching")
 
@@ -53,17 +53,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _report(stores: list[str], options: dict[str, str], place: Place, mode: str) -> None:
-    spark = session("mqlog backlog", QUIET)
-    reader = spark.read.format("mqlog").options(**options).option("table", "backlog")
-    rows = reader.load(stores[0]) if len(stores) == 1 else reader.load(stores)
-    if place.format == CONSOLE:
-        _show(rows)
-        return
-    writer = rows.write.mode(mode)
-    if place.format == TABLE:
-        writer.saveAsTable(place.where)
-    else:
-        writer.option("header", value=True).format(place.format).save(place.where)
+    with job_session("mqlog backlog", QUIET) as spark:
+        reader = spark.read.format("mqlog").options(**options).option("table", "backlog")
+        rows = reader.load(stores[0]) if len(stores) == 1 else reader.load(stores)
+        writer = rows.write.mode(mode)
+        if place.format == CONSOLE:
+            _show(rows)
+        elif place.format == TABLE:
+            writer.saveAsTable(place.where)
+        else:
+            writer.option("header", value=True).format(place.format).save(place.where)
 
 
 def _show(rows: DataFrame) -> None:

@@ -20,6 +20,7 @@ from mqstore.check import check
 
 from mqlog_jobs import lines, render, views
 from mqlog_jobs.choice import Wanted, choose
+from mqlog_jobs.java import JavaNotFoundError
 from mqstore import __version__, tables
 from mqstore.backlog import BacklogRequest, measure, plan
 from mqstore.errors import InvalidOptionError, StoreError
@@ -196,16 +197,16 @@ def demo(
     ] = None,
 ) -> None:
     """Write a store with Spark, read it back, and show its topics, messages and backlog."""
-    from mqlog_jobs import demo as demo_
+    from mqlog_jobs.demo import run
 
-    demo_.run(directory)
+    run(directory)
 
 
 def main() -> None:
     """Run the command; errors that a person can mend are one line, not a traceback."""
     try:
         app()
-    except StoreError as error:
+    except (StoreError, JavaNotFoundError) as error:
         sys.stderr.write(f"mqlog: {error}\n")
         sys.exit(FAILED)
     except KeyboardInterrupt:

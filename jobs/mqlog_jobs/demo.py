@@ -10,6 +10,7 @@ import re
 import tarfile
 import tempfile
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,7 +25,7 @@ from rich.syntax import Syntax
 from rich.text import Text
 
 from mqlog_jobs import render, shop, views
-from mqlog_jobs.session import QUIET, session
+from mqlog_jobs.session import QUIET, job_session
 from mqlog_jobs.shop import ORDERS, PARCELS, PAYMENTS
 from mqstore import __version__
 from mqstore.errors import InvalidOptionError
@@ -92,19 +93,16 @@ def run(directory: Path | None = None, console: Console | None = None) -> None:
     console = console or render.terminal()
     if directory is not None and directory.exists() and any(directory.iterdir()):
         raise InvalidOptionError("DIR", directory, "must be a new or an empty directory")
-    with tempfile.TemporaryDirectory(prefix="mqlog-demo-") as temporary:
+    with tempfile.TemporaryDirectory(prefix="mqlog-demo-") as temporary, ExitStack() as stack:
         with console.status("Starting Spark"):
-            spark = session("mqlog demo", _SETTINGS)
-        try:
-            _greet(console, spark)
-            root = (directory or Path(temporary)).resolve() / "broker-a" / "store"
-            _write(console, spark, root)
-            _commit_offsets(spark, root)
-            _show(console, spark, root, _SHOP)
-            _show_golden(console, spark, Path(temporary))
-        finally:
-            spark.stop()
-        _close(console, root if directory else None)
+            spark = stack.enter_context(job_session("mqlog demo", _SETTINGS))
+        root = (directory or Path(temporary)).resolve() / "broker-a" / "store"
+        _greet(console, spark)
+        _write(console, spark, root)
+        _commit_offsets(spark, root)
+        _show(console, spark, root, _SHOP)
+        _show_golden(console, spark, Path(temporary))
+    _close(console, root if directory else None)
 
 
 def _greet(console: Console, spark: SparkSession) -> None:
@@ -115,7 +113,7 @@ def _greet(console: Console, spark: SparkSession) -> None:
         "Java": java.collect()[0][0],
         "Python": platform.python_version(),
     }
-    console.print(Text("  ".join(" ".join(pair) for pair in versions.items()), style="dim"))
+    console.print(Text(" · ".join(" ".join(pair) for pair in versions.items()), style="dim"))
 
 
 def _write(console: Console, spark: SparkSession, root: Path) -> None:

@@ -13,18 +13,36 @@ from collections.abc import Sequence
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import (
+    BooleanType,
+    DataType,
+    IntegerType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from mqlog_jobs import arguments
 from mqlog_jobs.arguments import TABLE, Place
-from mqlog_jobs.session import QUIET, session
+from mqlog_jobs.session import QUIET, job_session
 
-# What text becomes on its way to the writer.
-_TYPED: Final = StructType.fromDDL(
-    "body string, topic string, tags string, keys string, properties map<string,string>, "
-    "queueId int, shardingKey string, flag int, bornTimestamp timestamp, "
-    "storeTimestamp timestamp, delayTimeLevel int, waitStoreMsgOK boolean"
-)
+# What a column is read as, whatever CSV or JSON would make of it.
+_TYPES: Final[dict[str, DataType]] = {
+    "body": StringType(),
+    "topic": StringType(),
+    "tags": StringType(),
+    "keys": StringType(),
+    "shardingKey": StringType(),
+    "properties": MapType(StringType(), StringType()),
+    "queueId": IntegerType(),
+    "flag": IntegerType(),
+    "delayTimeLevel": IntegerType(),
+    "waitStoreMsgOK": BooleanType(),
+    "bornTimestamp": TimestampType(),
+    "storeTimestamp": TimestampType(),
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -58,11 +76,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _publish(place: Place, select: list[str], store: str, options: dict[str, str]) -> None:
-    spark = session("mqlog publish", QUIET)
-    rows = _read(spark, place)
-    if select:
-        rows = rows.selectExpr(*select)
-    rows.write.format("mqlog").mode("append").options(**options).save(store)
+    with job_session("mqlog publish", QUIET) as spark:
+        rows = _read(spark, place)
+        if select:
+            rows = rows.selectExpr(*select)
+        rows.write.format("mqlog").mode("append").options(**options).save(store)
 
 
 def _read(spark: SparkSession, place: Place) -> DataFrame:
@@ -72,11 +90,11 @@ def _read(spark: SparkSession, place: Place) -> DataFrame:
         return spark.read.parquet(place.where)
     reader = spark.read.format(place.format).option("header", value=True)
     found = reader.load(place.where).schema
-    known = {field.name: field for field in _TYPED.fields}
+    types = dict(_TYPES)
     if place.format == "csv":  # A map does not fit a field of CSV.
-        known.pop("properties")
-    fields = [known.get(field.name, field) for field in found.fields]
-    return reader.schema(StructType(fields)).load(place.where)
+        del types["properties"]
+    typed = [StructField(f.name, types.get(f.name, f.dataType)) for f in found.fields]
+    return reader.schema(StructType(typed)).load(place.where)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,6 @@ Kind: TypeAlias = Literal["text", "number", "count", "bytes", "time", "span", "b
 
 _STRETCH_LEAST: Final = 24
 _BAR_CELLS: Final = 10
-_EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
 _RIGHT: Final = {"number", "count", "bytes", "span"}
 _GAP: Final = 2
 _PIPE_WIDTH: Final = 10_000
@@ -76,13 +75,14 @@ def heading(console: Console, title: str, note: str = "") -> None:
 def table(console: Console, columns: Sequence[Column], rows: Sequence[Row]) -> None:
     """Print ``rows`` under ``columns``, as many of them as fit."""
     cells = {column.name: _cells(console, column, rows) for column in columns}
-    widths = {column.name: _width(column, cells[column.name]) for column in columns}
-    kept = _fitting(columns, widths, console.width)
+    full = {column.name: _width(column, cells[column.name]) for column in columns}
+    kept = _fitting(columns, full, console.width)
+    widths = _stretched(kept, full, console.width)
     drawn = Table(
         box=box.SIMPLE_HEAD,
         show_edge=False,
         pad_edge=False,
-        padding=(0, _GAP, 0, 0),
+        padding=(0, _GAP - 1, 0, 0),  # The box has one blank of its own between columns.
         header_style="bold",
     )
     for column in kept:
@@ -92,7 +92,7 @@ def table(console: Console, columns: Sequence[Column], rows: Sequence[Row]) -> N
             style=column.style,
             no_wrap=True,
             overflow="ellipsis",
-            min_width=None if column.stretch else widths[column.name],
+            width=widths[column.name],
         )
     for number, row in enumerate(rows):
         last = number + 1 == len(rows)
@@ -184,7 +184,8 @@ def _cell(column: Column, value: object) -> Text:
     if column.kind == "status":
         return Text(str(value), style=STYLES.get(str(value), ""))
     text = _shape(column.kind, value)
-    return Text(text, style="dim" if text in {"0", "0 B"} else "")
+    nothing = value == 0 and column.kind in {"count", "bytes"}
+    return Text(text, style="dim" if nothing else "")
 
 
 def _shape(kind: Kind, value: object) -> str:
@@ -212,33 +213,51 @@ def _print(console: Console, drawn: Table) -> None:
 
 
 def _width(column: Column, cells: Iterable[Text]) -> int:
-    """Return the cells that a column takes when nothing of it is cut, or that it needs."""
-    widest = max((cell.cell_len for cell in cells), default=0)
-    least = min(widest, _STRETCH_LEAST) if column.stretch else widest
-    return max(least, cell_len(column.head))
+    """Return the cells that a column takes when nothing of it is cut."""
+    return max([cell_len(column.head), *(cell.cell_len for cell in cells)])
 
 
 def _bars(console: Console, values: Sequence[object]) -> list[Text]:
+    """Return a line for each value, as long as the value is beside the largest."""
     numbers = [value if isinstance(value, int) else 0 for value in values]
     most = max([1, *numbers])
-    plain = not console.encoding.startswith("utf")
+    full, half = ("━", "╸") if console.encoding.startswith("utf") else ("=", "-")
     bars = []
     for number in numbers:
-        eighths = math.ceil(max(number, 0) / most * _BAR_CELLS * 8)
-        full, rest = divmod(eighths, 8)
-        bar = "#" * math.ceil(eighths / 8) if plain else "█" * full + _EIGHTHS[rest].strip()
-        bars.append(Text.assemble((bar, "cyan"), (" " * (_BAR_CELLS - cell_len(bar)), "")))
+        halves = math.ceil(max(number, 0) / most * _BAR_CELLS * 2)
+        bar = full * (halves // 2) + half * (halves % 2)
+        bars.append(Text(bar.ljust(_BAR_CELLS), style="cyan"))
     return bars
 
 
-def _fitting(columns: Sequence[Column], widths: Mapping[str, int], width: int) -> list[Column]:
+def _fitting(columns: Sequence[Column], full: Mapping[str, int], width: int) -> list[Column]:
+    """Return the columns that fit when those that may stretch are as narrow as is bearable."""
+    least = {
+        column.name: min(full[column.name], _STRETCH_LEAST) if column.stretch else full[column.name]
+        for column in columns
+    }
     kept = list(columns)
-    while sum(widths[column.name] + _GAP for column in kept) - _GAP > width:
-        least = max(kept, key=lambda column: column.rank)
-        if least.rank == 0:
-            break  # What must stay is cut by the table itself.
-        kept.remove(least)
+    while _total(kept, least) > width:
+        first_to_go = max(kept, key=lambda column: column.rank)
+        if first_to_go.rank == 0:
+            break  # What must stay is cut.
+        kept.remove(first_to_go)
     return kept
+
+
+def _stretched(columns: Sequence[Column], full: Mapping[str, int], width: int) -> dict[str, int]:
+    """Return the width of each column: what it needs, and for one that stretches what is left."""
+    over = max(_total(columns, full) - width, 0)
+    return {
+        column.name: max(full[column.name] - over, cell_len(column.head))
+        if column.stretch
+        else full[column.name]
+        for column in columns
+    }
+
+
+def _total(columns: Sequence[Column], widths: Mapping[str, int]) -> int:
+    return sum(widths[column.name] + _GAP for column in columns) - _GAP
 
 
 def _first_differs(columns: Sequence[Column], row: Row, following: Row) -> bool:

@@ -6,6 +6,8 @@ with ``--py-files``, so every job of ours registers it by hand.
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -39,6 +41,18 @@ def session(app: str, settings: dict[str, str] | None = None) -> SparkSession:
         running = _start(app, SETTINGS | (settings or {}))
     pyspark_mqlog.register(running)
     return running
+
+
+@contextmanager
+def job_session(app: str, settings: dict[str, str] | None = None) -> Iterator[SparkSession]:
+    """Give a job its session, and stop it afterwards unless it ran before."""
+    ran_before = SparkSession.getActiveSession() is not None
+    spark = session(app, settings)
+    try:
+        yield spark
+    finally:
+        if not ran_before:
+            spark.stop()
 
 
 def _start(app: str, settings: dict[str, str]) -> SparkSession:

@@ -45,7 +45,6 @@ BACKLOG: Final = (
     Column("share", "", "bar", rank=6),
     Column("bytesBehind", "BEHIND", "bytes", rank=5),
     Column("lagMs", "WAITS FOR", "span", rank=2),
-    Column("firstUnconsumedStoreTimestamp", "OLDEST (UTC)", "time", rank=7),
     Column("status", "STATUS", "status"),
 )
 MESSAGES: Final = (

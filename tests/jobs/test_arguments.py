@@ -1,0 +1,57 @@
+import argparse
+
+import pytest
+from pyspark.errors import AnalysisException
+
+from mqlog_jobs import arguments
+from mqlog_jobs.arguments import Place
+from mqstore.errors import StoreNotFoundError
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("parquet:/data/a:b", Place("parquet", "/data/a:b")),
+        ("csv:s3a://bucket/key", Place("csv", "s3a://bucket/key")),
+        ("table:shop.orders", Place("table", "shop.orders")),
+        ("console", Place("console", "")),
+    ],
+)
+def test_a_place_is_a_format_and_a_place(text: str, place: Place) -> None:
+    assert arguments.target(text) == place
+
+
+@pytest.mark.parametrize("text", ["/data/orders", "orc:/data", "parquet:", "", "console"])
+def test_what_is_no_place_to_read_from_is_told_what_is(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="parquet:PATH, csv:PATH, json:PATH"):
+        arguments.source(text)
+
+
+def test_an_option_may_hold_equals_signs() -> None:
+    assert arguments.option("subscriptions={a=b}") == ("subscriptions", "{a=b}")
+    with pytest.raises(argparse.ArgumentTypeError, match="NAME=VALUE"):
+        arguments.option("groups")
+
+
+def test_an_error_of_ours_is_one_line_even_when_spark_has_wrapped_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def plain() -> None:
+        raise StoreNotFoundError("/x")
+
+    def wrapped() -> None:
+        raise AnalysisException("Traceback:\n  lines\nE: [MQLOG_STORE_NOT_FOUND] /x: gone\nJVM…")
+
+    assert arguments.run(plain) == arguments.run(wrapped) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "[MQLOG_STORE_NOT_FOUND] /x: no such directory",
+        "[MQLOG_STORE_NOT_FOUND] /x: gone",
+    ]
+
+
+def test_an_error_that_is_not_ours_is_not_hidden() -> None:
+    def other() -> None:
+        raise AnalysisException("[UNRESOLVED_COLUMN] …")
+
+    with pytest.raises(AnalysisException, match="UNRESOLVED_COLUMN"):
+        arguments.run(other)

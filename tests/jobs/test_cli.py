@@ -1,0 +1,202 @@
+"""The command on the golden stores: what it prints, where, and how it exits."""
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import goldens
+from mqlog_jobs import cli
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def rows(self) -> list[dict[str, object]]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+Run = Callable[..., Done]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    def command(*arguments: str | Path) -> Done:
+        monkeypatch.setattr(sys, "argv", ["mqlog", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        out, err = capsys.readouterr()
+        code = ended.value.code
+        return Done(code if isinstance(code, int) else 0, out, err)
+
+    return command
+
+
+def test_the_backlog_is_what_the_broker_printed(run: Run, golden: tuple[str, Path]) -> None:
+    version, root = golden
+    rows = run("backlog", root, "--group", "CG_G,LP_G", "--json").rows
+    ours = {
+        (row["group"], row["topic"], row["queueId"]): (
+            row["brokerOffset"],
+            row["consumerOffset"],
+            row["diff"],
+        )
+        for row in rows
+    }
+    theirs = goldens.progress(version)
+
+    assert theirs
+    assert {key: ours[key] for key in theirs} == {
+        key: (line.broker_offset, line.consumer_offset, line.diff) for key, line in theirs.items()
+    }
+
+
+def test_a_subscription_is_counted_beside_the_lag(run: Run, golden_550: Path) -> None:
+    done = run("backlog", golden_550, "-g", "CG_G", "--subscription", "GA || GB")
+
+    assert "86 messages waiting" in done.out
+    assert "80 match GA || GB" in done.out
+    assert "MATCHING" in done.out
+
+
+def test_tags_have_rows_of_their_own(run: Run, golden_550: Path) -> None:
+    rows = run("backlog", golden_550, "-g", "CG_G", "--by-tag", "--json").rows
+
+    assert {row["tag"] for row in rows} >= {"GA", "GB", None}
+
+
+def test_csv_has_the_columns_of_the_table(run: Run, golden_550: Path) -> None:
+    done = run("queues", golden_550, "--topic", "GTopic", "--csv")
+    rows = list(csv.DictReader(io.StringIO(done.out)))
+
+    assert [(row["queueId"], row["maxOffset"]) for row in rows] == [
+        ("0", "120"),
+        ("1", "121"),
+        ("2", "120"),
+        ("3", "120"),
+    ]
+
+
+def test_topics_of_the_broker_itself_are_shown_when_asked_for(run: Run, golden_550: Path) -> None:
+    users = {row["topic"] for row in run("topics", golden_550, "--json").rows}
+    everyone = {row["topic"] for row in run("topics", golden_550, "--json", "--system").rows}
+
+    assert users == {"GTopic", "GBatch", "GOrder", "GDelay", "GTx"}
+    assert everyone > users | {"SCHEDULE_TOPIC_XXXX"}
+    assert "SCHEDULE_TOPIC_XXXX" not in run("queues", golden_550).out
+    assert "SCHEDULE_TOPIC_XXXX" in run("queues", golden_550, "--system").out
+
+
+def test_messages_come_in_the_order_they_were_stored(run: Run, golden: tuple[str, Path]) -> None:
+    version, root = golden
+    rows = run("cat", root, "GTopic", "-n", "0", "--json").rows
+    wanted = sorted(
+        (message["physicalOffset"], message["queueId"], message["queueOffset"], message["msgId"])
+        for message in goldens.expected(version)
+        if message["topic"] == "GTopic"
+    )
+
+    assert [
+        (row["physicalOffset"], row["queueId"], row["queueOffset"], row["msgId"]) for row in rows
+    ] == wanted
+
+
+def test_a_place_may_name_a_queue_and_an_offset(run: Run, golden_550: Path) -> None:
+    shape = "{queueId}:{queueOffset}"
+
+    assert run("cat", golden_550, "GTopic/1@-2", "-f", shape).out == "1:119\n1:120\n"
+    assert run("cat", golden_550, "GTopic/1@7", "-n", "2", "-f", shape).out == "1:7\n1:8\n"
+    assert run("cat", golden_550, "GTopic/1@121", "-f", shape).out == ""
+
+
+def test_tags_keys_and_times_choose(run: Run, golden_550: Path) -> None:
+    tags = {row["tags"] for row in run("cat", golden_550, "GTopic", "--tag", "GA", "--json").rows}
+    keyed = run("cat", golden_550, "GTopic", "--key", "late78", "-f", "{body}").out
+    since = run("cat", golden_550, "GTopic", "--since", "1795230096782", "-f", "{body}").out
+    until = run(
+        "cat", golden_550, "GTopic", "--until", "2026-11-21T03:01:16.570Z", "-n", "0", "--json"
+    ).rows
+
+    assert tags == {"GA"}
+    assert keyed == "late 78\n"
+    assert "late 78\n" in since
+    assert all(str(row["storeTimestamp"]) < "2026-11-21T03:01:16.570Z" for row in until)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "condition"),
+    [
+        (("topics", "/no/such/store"), "[MQLOG_STORE_NOT_FOUND]"),
+        (("topics", "/"), "[MQLOG_NOT_A_STORE]"),
+        (("cat", "STORE", "GTopik"), "[MQLOG_UNKNOWN_TOPIC] GTopik: no such topic"),
+        (("cat", "STORE", "GTopic/9"), "the topic has no queue 9; it has 0, 1, 2, 3"),
+        (("cat", "STORE", "GTopic/0@121"), "queue GTopic/0 holds [0, 120)"),
+        (("cat", "STORE", "GTopic/x"), "name a TOPIC, a TOPIC/QUEUE"),
+        (("cat", "STORE", "GTopic/0@1", "--since", "-1h"), "not together with @OFFSET"),
+        (("cat", "STORE", "GTopic", "--since", "2026-11-21T03:00:00"), "has no time zone"),
+        (("cat", "STORE", "GTopic", "-f", "{nobody}"), "[MQLOG_INVALID_SCHEMA]"),
+        (("cat", "STORE", "GTopic", "--tag", "||"), "[MQLOG_INVALID_OPTION]"),
+        (("backlog", "STORE", "--subscription", "a"), "name it with --group"),
+        (("backlog", "STORE", "-g", "/[/"), "[MQLOG_INVALID_OPTION]"),
+        (("topics", "STORE", "--csv", "--json"), "choose one of the two"),
+    ],
+)
+def test_a_mistake_is_one_line_on_standard_error_and_exit_code_two(
+    run: Run, golden_550: Path, arguments: tuple[str, ...], condition: str
+) -> None:
+    code, out, err = run(*(golden_550 if word == "STORE" else word for word in arguments))
+
+    assert (code, out) == (2, "")
+    assert condition in err
+    assert err.startswith("mqlog: [MQLOG_")
+    assert err.count("\n") == 1
+
+
+def test_a_whole_store_verifies_and_a_damaged_one_exits_with_one(
+    run: Run, golden_550: Path, tmp_path: Path
+) -> None:
+    assert run("verify", golden_550).code == 0
+
+    root = goldens.unpack("5.5.0", tmp_path)
+    with (root / "commitlog" / "00000000000000000000").open("r+b") as log:
+        log.seek(1146 + 88)  # The body of a record.
+        log.write(b"!")
+    done = run("verify", root, "--json")
+
+    assert done.code == 1
+    assert [row["severity"] for row in done.rows] == ["error"]
+
+
+def test_every_command_has_help_with_an_example(run: Run) -> None:
+    for command in ("backlog", "topics", "queues", "cat", "verify", "demo"):
+        assert f"mqlog {command}" in run(command, "--help").out.split("Example")[1]
+
+
+def test_a_command_starts_without_spark_and_stops_when_its_reader_does(golden_550: Path) -> None:
+    """In a process of its own, as a user starts it, with a pipe that closes after one line."""
+    program = (
+        "import sys; from mqlog_jobs import cli; assert 'pyspark' not in sys.modules; cli.main()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, "cat", golden_550, "GTopic", "-n", "0", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONWARNINGS": "error"},
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    with process.stdout, process.stderr:
+        assert process.stdout.readline().startswith(b'{"topic":"GTopic"')
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.wait() in {0, 1}

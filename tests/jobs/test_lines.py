@@ -1,0 +1,38 @@
+from datetime import UTC, datetime
+
+import pytest
+
+from mqlog_jobs import lines
+from mqstore.errors import InvalidSchemaError
+
+ROW = {
+    "topic": "T",
+    "queueId": 3,
+    "keys": None,
+    "body": b"a {topic} \xff",
+    "storeTimestamp": datetime(2026, 11, 21, 9, 0, 0, 5000, tzinfo=UTC),
+    "properties": [("a", "1"), ("b", "2")],
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "filled"),
+    [
+        ("{topic}/{queueId}", "T/3"),
+        (r"{topic}\t{keys}\t{body}", "T\t\ta {topic} \ufffd"),
+        (r"\{topic} \\ {QUEUEID}", r"{topic} \ 3"),
+        ("{storeTimestamp} {properties}", "2026-11-21T09:00:00.005Z a=1 b=2"),
+        ("{} 100%", "{} 100%"),
+    ],
+)
+def test_columns_in_braces_are_replaced_and_nothing_in_a_message_is(text: str, filled: str) -> None:
+    assert lines.parse(text).fill(ROW) == filled + "\n"
+
+
+def test_each_column_is_read_once() -> None:
+    assert lines.parse("{body}{topic}{body}").columns == ("body", "topic")
+
+
+def test_an_unknown_column_is_refused_with_the_nearest() -> None:
+    with pytest.raises(InvalidSchemaError, match="did you mean body"):
+        lines.parse("{bodyy}")

@@ -1,0 +1,121 @@
+import io
+import json
+from datetime import UTC, datetime
+
+import pytest
+from rich.console import Console
+
+from mqlog_jobs import render
+from mqlog_jobs.render import Column
+
+COLUMNS = (
+    Column("group", "GROUP", once=True),
+    Column("topic", "TOPIC", stretch=True),
+    Column("lag", "LAG", "count"),
+    Column("bytes", "BEHIND", "bytes", rank=1),
+    Column("time", "OLDEST", "time", rank=2),
+)
+ROW = {
+    "group": "G",
+    "topic": "T",
+    "lag": 12345,
+    "bytes": 2048,
+    "time": datetime(2026, 11, 21, 9, 0, 1, tzinfo=UTC),
+}
+
+
+def drawn(rows: list[dict[str, object]], width: int = 100, *, terminal: bool = True) -> list[str]:
+    stream = io.StringIO()
+    console = Console(file=stream, width=width, force_terminal=terminal, color_system=None)
+    render.table(console, COLUMNS, rows)
+    return stream.getvalue().splitlines()
+
+
+def test_numbers_stand_on_the_right_under_their_heads() -> None:
+    head, _, row, *_ = drawn([ROW])
+
+    assert head.rstrip().endswith("OLDEST")
+    assert head.index("LAG") + len("LAG") == row.index("12,345") + len("12,345")
+    assert head.index("BEHIND") + len("BEHIND") == row.index("2.0 KiB") + len("2.0 KiB")
+
+
+@pytest.mark.parametrize("width", [20, 30, 38, 50, 100])
+def test_a_table_fits_its_terminal_and_says_what_it_leaves_out(width: int) -> None:
+    lines = drawn([ROW, ROW | {"topic": "a-topic-with-a-name-that-is-long"}], width)
+
+    assert all(len(line.rstrip()) <= width for line in lines)
+    assert "LAG" in lines[0]
+    left_out = [name for name in ("BEHIND", "OLDEST") if name not in lines[0]]
+    assert all(name in " ".join(lines[1:]) for name in left_out)
+
+
+def test_nothing_is_left_out_in_a_pipe_and_no_line_ends_in_blanks() -> None:
+    lines = drawn([ROW | {"topic": "x" * 150}], width=10_000, terminal=False)
+
+    assert "x" * 150 in lines[2]
+    assert lines == [line.rstrip() for line in lines]
+
+
+def test_a_value_that_repeats_is_shown_once_a_section() -> None:
+    lines = drawn([ROW, ROW, ROW | {"group": "H"}])
+
+    assert [line.split()[0] for line in lines[2:] if line.strip()] == ["G", "T", "H"]
+
+
+def test_nothing_in_a_store_reaches_the_terminal_as_a_command() -> None:
+    text = "\n".join(drawn([ROW | {"topic": "\x1b]0;owned\x07[bold]"}]))
+
+    assert "\x1b" not in text
+    assert "\x07" not in text
+    assert "[bold]" in text
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (102_400, "100 KiB"),
+        (1024**2 - 1, "1024 KiB"),
+        (3 * 1024**3, "3.0 GiB"),
+    ],
+)
+def test_sizes_have_three_digits_and_a_unit(value: int, shown: str) -> None:
+    assert render.size(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0, "0 ms"),
+        (999, "999 ms"),
+        (12_000, "12 s"),
+        (200_000, "3 m 20 s"),
+        (3_600_000, "1 h"),
+        (446_400_000, "5 d 4 h"),
+    ],
+)
+def test_spans_have_two_units(value: int, shown: str) -> None:
+    assert render.span(value) == shown
+
+
+def test_json_lines_are_one_object_a_line_whatever_is_in_them() -> None:
+    stream = io.StringIO()
+    rows = [
+        {"time": ROW["time"], "body": "line\nend ✓".encode(), "n": None},
+        {"time": ROW["time"], "body": b"\xff\x00", "n": 1},
+    ]
+    render.json_lines(rows, stream)
+    first, second = stream.getvalue().splitlines()
+
+    assert json.loads(first) == {"time": "2026-11-21T09:00:01Z", "body": "line\nend ✓", "n": None}
+    assert json.loads(second)["body"] is None
+    assert json.loads(second)["bodyBase64"] == "/wA="
+
+
+def test_csv_quotes_what_needs_it_and_leaves_null_empty() -> None:
+    stream = io.StringIO()
+    render.comma_separated(["a", "b"], [{"a": 'say "x", y', "b": None}], stream)
+
+    assert stream.getvalue() == 'a,b\n"say ""x"", y",\n'

@@ -1,0 +1,163 @@
+"""Finding by key and id: what the IndexFiles narrow down to is what a scan of all would find."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import expectations
+import oracle
+import strategies
+from mqstore.codec.schema import PROFILES
+from mqstore.read.lookup import narrow
+from mqstore.read.plan import QueueSlice
+from mqstore.read.scan import scan
+from mqstore.read.settings import ScanSettings
+from mqstore.read.snapshot import take
+from oracle import Message
+from stores import Layout, lay_out, stored
+
+FULL = PROFILES["full"]
+
+
+def slices_of(root: Path) -> list[QueueSlice]:
+    snapshot = take(root, broker_name="b")
+    of = (snapshot.store.root, snapshot.store.commit_log, "b")
+    return [QueueSlice(*of, q.topic, q.queue_id, q.low, q.high) for q in snapshot.queues]
+
+
+def found(
+    root: Path, *, keys: tuple[str, ...] = (), ids: tuple[str, ...] = (), index: bool = True
+) -> list[tuple[str, int, int]]:
+    slices = slices_of(root)
+    parts = narrow(slices, keys, ids) if index else slices
+    settings = ScanSettings(columns=FULL, keys=keys, msg_ids=ids)
+    rows: list[dict[str, Any]] = []
+    for batch in scan(parts, settings):
+        rows += expectations.rows(batch)
+    return sorted((row["topic"], row["queueId"], row["queueOffset"]) for row in rows)
+
+
+def keyed(count: int, *, body: int = 0) -> list[Message]:
+    return [
+        Message(
+            topic="TU"[i % 2],
+            queue_id=i % 3,
+            body=bytes(body),
+            properties=f"KEYS\x01k{i % 7} all\x02UNIQ_KEY\x01{i:032X}".encode(),
+        )
+        for i in range(count)
+    ]
+
+
+LAYOUT = Layout(commit_log_bytes=2048, index_slots=5, index_units=20)
+
+
+@given(
+    batch=strategies.batches(max_size=30, topics=("T", "U")),
+    layout=strategies.layouts(),
+    data=st.data(),
+)
+def test_the_index_of_any_store_finds_what_a_scan_finds(
+    tmp_path_factory: pytest.TempPathFactory,
+    batch: list[Message],
+    layout: Layout,
+    data: st.DataObject,
+) -> None:
+    root = tmp_path_factory.mktemp("store") / "store"
+    laid = lay_out(root, batch, layout)
+    words = {w for m in batch for w in m.properties_map.get("KEYS", "").split(" ") if w}
+    ids = {m.msg_id for m in laid.messages} | {m.offset_msg_id for m in laid.messages}
+    if keys := data.draw(st.lists(st.sampled_from([*sorted(words), "none"]), max_size=3)):
+        wanted = sorted(
+            (m.topic, m.queue_id, m.queue_offset)
+            for held in laid.queues.values()
+            for m in held
+            if set(m.properties_map.get("KEYS", "").split(" ")) & set(keys)
+        )
+        assert found(root, keys=tuple(keys)) == wanted
+    if chosen := data.draw(st.lists(st.sampled_from([*sorted(ids), "0" * 32]), max_size=3)):
+        wanted = sorted(
+            (m.topic, m.queue_id, m.queue_offset)
+            for held in laid.queues.values()
+            for m in held
+            if {m.offset_msg_id, m.properties_map.get("UNIQ_KEY")} & set(chosen)
+        )
+        assert found(root, ids=tuple(chosen)) == wanted
+
+
+@pytest.mark.parametrize(("slots", "units"), [(5, 20), (100, 400), (7, 33), (1, 50), (1000, 9)])
+def test_an_index_of_any_shape_is_used(tmp_path: Path, slots: int, units: int) -> None:
+    layout = Layout(index_slots=slots, index_units=units)
+    laid = lay_out(tmp_path / "store", keyed(60), layout)
+    slices = slices_of(laid.root)
+    parts = narrow(slices, ["k3"], [])
+    messages = sum(part.end - part.start for part in parts)
+    assert messages < 20, "of 60, the index should have left nine and a few to look at"
+    assert found(laid.root, keys=("k3",)) == found(laid.root, keys=("k3",), index=False)
+
+
+def test_the_golden_index_finds_every_key_and_id(golden: tuple[str, Path]) -> None:
+    _, root = golden
+    messages = [m for _, data in stored(root) for _, m in oracle.walk(data)]
+    by_key: dict[str, list[tuple[str, int, int]]] = {}
+    for m in messages:
+        for word in m.properties_map.get("KEYS", "").split(" "):
+            by_key.setdefault(word, []).append((m.topic, m.queue_id, m.queue_offset))
+    for key in sorted(set(by_key) - {""})[::29]:
+        assert found(root, keys=(key,)) == sorted(by_key[key])
+    for m in messages[::131]:
+        assert (m.topic, m.queue_id, m.queue_offset) in found(root, ids=(m.msg_id,))
+        assert found(root, ids=(m.offset_msg_id.lower(),)) == [
+            (m.topic, m.queue_id, m.queue_offset)
+        ]
+
+
+# --- an index that is not whole: slower, never wrong ------------------------------------------
+
+
+@pytest.mark.parametrize("gone", ["first", "middle", "last", "all"])
+def test_a_missing_index_file_hides_no_message(
+    tmp_path: Path, gone: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    laid = lay_out(tmp_path / "store", keyed(60), LAYOUT)
+    files = sorted((laid.root / "index").iterdir())
+    assert len(files) > 4
+    chosen = {"first": files[:2], "middle": files[2:4], "last": files[-2:], "all": files}[gone]
+    for path in chosen:
+        path.unlink()
+    with caplog.at_level(logging.WARNING):
+        assert found(laid.root, keys=("k3",)) == found(laid.root, keys=("k3",), index=False)
+    assert "they are scanned" in caplog.text
+
+
+@pytest.mark.parametrize("damage", ["zeros", "ones", "cut", "empty", "header"])
+@pytest.mark.parametrize("number", [0, 3, -1])
+def test_a_broken_index_file_hides_no_message(tmp_path: Path, damage: str, number: int) -> None:
+    laid = lay_out(tmp_path / "store", keyed(60), LAYOUT)
+    path = sorted((laid.root / "index").iterdir())[number]
+    data = path.read_bytes()
+    path.write_bytes(
+        {
+            "zeros": bytes(len(data)),
+            "ones": b"\xff" * len(data),
+            "cut": data[: len(data) // 2],
+            "empty": b"",
+            "header": data[:40],
+        }[damage]
+    )
+    assert found(laid.root, keys=("k3",)) == found(laid.root, keys=("k3",), index=False)
+
+
+def test_expired_messages_are_not_found_by_their_keys(tmp_path: Path) -> None:
+    layout = Layout(commit_log_bytes=2048, index_slots=5, index_units=20, expired_files=2)
+    laid = lay_out(tmp_path / "store", keyed(60), layout)
+    wanted = sorted(
+        (m.topic, m.queue_id, m.queue_offset)
+        for m in laid.held
+        if "k3" in m.properties_map["KEYS"].split(" ")
+    )
+    assert found(laid.root, keys=("k3",)) == wanted

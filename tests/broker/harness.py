@@ -23,7 +23,6 @@ BROKER_NAME: Final = "broker-a"
 LOOPBACK: Final = "127.0.0.1"
 BOOT_SECONDS: Final = 90
 ANSWER_SECONDS: Final = 120
-KINDS: Final = ("Single", "Batch", "Order", "ZipZLIB", "ZipLZ4", "ZipZSTD", "OneWay", "Delay", "Tx")
 
 SMALL_FILES: Final = {
     "mappedFileSizeCommitLog": "262144",
@@ -205,13 +204,22 @@ class Broker:
         """Kill -9."""
         self._jvm.kill()
 
-    def produce(self, prefix: str, kind: str, count: int, seed: int = 1) -> list[Row]:
-        """Send ``count`` times a message (or a batch) of a kind to topic PREFIX + kind.
+    def produce(
+        self,
+        topic: str,
+        kind: str,
+        count: int,
+        *,
+        seed: int = 1,
+        tags: tuple[str, str] = ("TagA", "TagB"),
+        key_word: str = "key",
+    ) -> list[Row]:
+        """Send ``count`` times a message (or a batch) of a kind; see Producers.java.
 
         Returns what the broker acknowledged: kind, topic, queueId, queueOffset, msgId, offsetMsgId.
         """
         file = self._file("sent")
-        self._cluster.ask("produce", prefix, seed, kind, count, file)
+        self._cluster.ask("produce", topic, kind, count, seed, ",".join(tags), key_word, file)
         return read_rows(file)
 
     def dump(self) -> Dumped:
@@ -240,11 +248,15 @@ class Broker:
         assert isinstance(failed, int)
         return failed
 
+    def held(self, topic: str) -> int:
+        """Return how many messages the broker holds of a topic."""
+        return sum(row["maxOffset"] - row["minOffset"] for row in self.topic_status(topic))
+
     def wait_for(self, topic: str, count: int, seconds: float = 60) -> None:
         """Return when the topic holds ``count`` messages: sends and deliveries are not instant."""
         end = time.monotonic() + seconds
         pause = threading.Event()
-        while (held := self._held(topic)) < count:
+        while (held := self.held(topic)) < count:
             if time.monotonic() > end:
                 raise JvmError(f"{topic} holds {held} of {count} messages after {seconds} s")
             pause.wait(0.2)
@@ -265,9 +277,6 @@ class Broker:
     def mqadmin(self, *arguments: str) -> str:
         """Return what ``mqadmin ARGUMENTS`` prints."""
         return str(self._cluster.ask("mqadmin", *arguments))
-
-    def _held(self, topic: str) -> int:
-        return sum(row["maxOffset"] - row["minOffset"] for row in self.topic_status(topic))
 
     def _file(self, name: str) -> Path:
         self._files += 1

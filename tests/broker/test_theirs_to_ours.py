@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.harness import FAST_DELAYS, KINDS, Broker, Cluster, Dumped, Row
+from broker import recipe
+from broker.harness import FAST_DELAYS, Cluster, Dumped, Row
 from broker.reading import by_queue, read, rows_of, told
 from mqstore.backlog.measure import measure
 from mqstore.backlog.plan import plan
@@ -19,8 +20,9 @@ from mqstore.read.snapshot import take
 
 pytestmark = pytest.mark.broker
 
-COUNTS = {"Single": 400, "Batch": 40, "OneWay": 40, "Delay": 30, "Tx": 30}
-NOT_DUE = "SCHEDULE_TOPIC_XXXX"
+NAMES = recipe.Names("L")
+SCHEDULE = "SCHEDULE_TOPIC_XXXX"
+HALF = "RMQ_SYS_TRANS_HALF_TOPIC"
 MOVING = ("RMQ_SYS_TRANS_",)
 """Topics that a broker itself appends to, also between a dump and its stop."""
 
@@ -43,33 +45,21 @@ def left(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     root = folder / "broker" / "store"
     root.mkdir(parents=True)
     with cluster.broker(root, FAST_DELAYS) as broker:
-        sent = produce_everything(broker, "A")
-        settle(broker, "A", broker.push("ASingle", "CG_A", "TagA || TagB", 100, 10))
+        sent = recipe.produce(broker, NAMES)
+        recipe.consume(broker, NAMES)
         dump = broker.dump()
         broker.kill()
     killed = Left(folder / "killed" / "store", dump, sent, {})
     shutil.copytree(root, killed.root)
     with cluster.broker(root, FAST_DELAYS) as broker:
-        sent = sent + broker.produce("A", "Batch", 20, seed=2)
-        broker.push("ASingle", "CG_B", "*", 60, fail_every=1000)
-        broker.commit("ABatch", "LP_A", 20)
-        progress = {group: broker.consumer_progress(group) for group in ("CG_B", "LP_A")}
+        sent = sent + recipe.go_on(broker, NAMES)
+        broker.push(NAMES.topic, "CG_ALL", "*", 60, fail_every=1000)
+        progress = {
+            group: broker.consumer_progress(group) for group in ("CG_ALL", NAMES.pull_group)
+        }
         dump = broker.dump()
         broker.stop()
     return {"killed": killed, "stopped": Left(root, dump, sent, progress)}
-
-
-def produce_everything(broker: Broker, prefix: str) -> list[Row]:
-    """Send messages of every kind; return what was acknowledged."""
-    sent = [row for kind in KINDS for row in broker.produce(prefix, kind, COUNTS.get(kind, 20))]
-    broker.wait_for(f"{prefix}OneWay", COUNTS["OneWay"])
-    return sent
-
-
-def settle(broker: Broker, prefix: str, failed: int) -> None:
-    """Wait until what is due in seconds was delivered: two delay levels of three, the retries."""
-    broker.wait_for(f"{prefix}Delay", COUNTS["Delay"] * 2 // 3)
-    broker.wait_for(f"%RETRY%CG_{prefix}", failed)
 
 
 def assert_equal(theirs: Iterable[Row], ours: Iterable[Row]) -> None:
@@ -100,7 +90,7 @@ def test_every_acknowledged_message_is_read(left: dict[str, Left], how: str) -> 
         row = found[sent["topic"], sent["queueId"], sent["queueOffset"]]
         assert row["msgId"] == sent["msgId"].split(",")[0]
         checked += 1
-    assert checked > COUNTS["Single"]
+    assert checked > recipe.SINGLES
 
 
 @pytest.mark.parametrize("how", ["stopped", "killed"])
@@ -134,11 +124,12 @@ def test_the_live_stores_hold_every_kind_of_message(left: dict[str, Left]) -> No
     """What the other tests compare is worth comparing."""
     rows = read(left["stopped"].root)
     topics = Counter(row["topic"] for row in rows)
-    assert {f"A{kind}" for kind in KINDS} <= set(topics)
-    assert topics["ATx"] == COUNTS["Tx"] // 3
-    assert topics[NOT_DUE] >= COUNTS["Delay"]
-    assert topics["%RETRY%CG_A"] > 0
-    assert topics["RMQ_SYS_TRANS_HALF_TOPIC"] >= COUNTS["Tx"]
+    assert topics[NAMES.topic] == recipe.SINGLES + 60 + recipe.ONE_WAYS + recipe.LATE
+    assert topics[NAMES.delay] >= recipe.DELAYED * 2 // 3  # Again after kill -9: at least once.
+    assert topics[NAMES.transaction] == recipe.COMMITTED
+    assert topics[SCHEDULE] > recipe.DELAYED
+    assert topics[f"%RETRY%{NAMES.push_group}"] > 0
+    assert topics[HALF] >= recipe.TRANSACTIONS
     flags = {row["sysFlag"] for row in rows}
     assert {0x0, 0x8, 0x100, 0x200, 0x300} <= flags
     assert {row["reconsumeTimes"] for row in rows} >= {0, 1}
@@ -155,12 +146,12 @@ def test_a_store_reads_while_its_broker_keeps_writing(cluster: Cluster, tmp_path
     reads: list[list[Row]] = []
     enough = threading.Event()
     with cluster.broker(root) as broker:
-        broker.produce("L", "Single", 10)
+        broker.produce("Live", "Single", 10)
 
         def keep_writing() -> None:
             for seed in range(100):
-                broker.produce("L", "Single", 100, seed=seed)
-                broker.produce("L", "Batch", 10, seed=seed)
+                broker.produce("Live", "Single", 100, seed=seed)
+                broker.produce("Live", "Batch", 10, seed=seed)
                 if enough.is_set():
                     break
 

@@ -50,10 +50,10 @@ public final class Harness {
         switch (a[0]) {
             case "waitForRoute":  // BROKER_NAME BROKER_ADDRESS
                 return Reports.waitForRoute(clients, a[2], a[3]);
-            case "produce":  // PREFIX SEED KIND COUNT FILE
-                try (OutputStream out = open(a[6])) {
-                    new Producers(clients, a[2], Long.parseLong(a[3]), out)
-                            .send(a[4], Integer.parseInt(a[5]));
+            case "produce":  // TOPIC KIND COUNT SEED TAG,TAG KEY_WORD FILE
+                try (OutputStream out = open(a[8])) {
+                    new Producers(clients, a[2], a[6].split(","), a[7], Long.parseLong(a[5]), out)
+                            .send(a[3], Integer.parseInt(a[4]));
                 }
                 return null;
             case "push":  // TOPIC GROUP TAGS COUNT FAIL_EVERY

@@ -20,19 +20,25 @@ import org.apache.rocketmq.common.message.MessageExt;
 /**
  * Sends every kind of message; what the broker acknowledged goes to a file, one line a send.
  *
- * <p>The content of the messages follows from the seed alone. Topics are PREFIX and the kind.
+ * <p>The content of the messages follows from the seed alone. Of five messages one has no tag,
+ * two have those given, one a tag in Chinese and one an emoji, in turn; of four one has the key
+ * WORDn and one the keys WORDn and altn.
  */
 final class Producers {
-    private static final String[] TAGS = {null, "TagA", "TagB", "\u6807\u7b7eC", "\ud83d\ude00"};
     private static final String SHARDING_KEY = "__SHARDINGKEY";  // No constant of it in 4.9.
     private final Clients clients;
-    private final String prefix;
+    private final String topic;
+    private final String[] tags;
+    private final String keyWord;
     private final Random random;
     private final OutputStream acknowledged;
 
-    Producers(Clients clients, String prefix, long seed, OutputStream acknowledged) {
+    Producers(Clients clients, String topic, String[] tags, String keyWord, long seed,
+            OutputStream acknowledged) {
         this.clients = clients;
-        this.prefix = prefix;
+        this.topic = topic;
+        this.tags = new String[] {null, tags[0], tags[1], "\u6807\u7b7eC", "\ud83d\ude00"};
+        this.keyWord = keyWord;
         this.random = new Random(seed);
         this.acknowledged = acknowledged;
     }
@@ -45,7 +51,7 @@ final class Producers {
         // Both versions read the property when a producer is made; their setters differ.
         System.setProperty(MixAll.MESSAGE_COMPRESS_TYPE,
                 kind.startsWith("Zip") ? kind.substring(3) : "ZLIB");
-        DefaultMQProducer producer = clients.producer("P_" + prefix + kind);
+        DefaultMQProducer producer = clients.producer("P_" + topic);
         producer.start();
         try {
             for (int i = 0; i < count; i++) {
@@ -59,29 +65,29 @@ final class Producers {
     private void sendOne(DefaultMQProducer producer, String kind, int i) throws Exception {
         switch (kind) {
             case "Single":
-                acknowledge(kind, producer.send(message(kind, i)));
+                acknowledge(kind, producer.send(message(i)));
                 break;
             case "Batch":
-                acknowledge(kind, producer.send(batch(kind, i)));
+                acknowledge(kind, producer.send(batch(i)));
                 break;
             case "Order":
                 String key = "order" + i % 7;
-                Message ordered = message(kind, i);
+                Message ordered = message(i);
                 MessageAccessor.putProperty(ordered, SHARDING_KEY, key);
                 acknowledge(kind, producer.send(ordered, new SelectMessageQueueByHash(), key));
                 break;
             case "Delay":
-                Message delayed = message(kind, i);
+                Message delayed = message(i);
                 delayed.setDelayTimeLevel(new int[] {1, 2, 18}[i % 3]);
                 acknowledge(kind, producer.send(delayed));
                 break;
             case "OneWay":
-                producer.sendOneway(message(kind, i));
+                producer.sendOneway(message(i));
                 break;
             case "ZipZLIB":
             case "ZipLZ4":
             case "ZipZSTD":
-                Message big = message(kind, i);
+                Message big = message(i);
                 big.setBody(text(4096 + random.nextInt(9000)));
                 acknowledge(kind, producer.send(big));
                 break;
@@ -90,22 +96,22 @@ final class Producers {
         }
     }
 
-    private List<Message> batch(String kind, int i) {
+    private List<Message> batch(int i) {
         List<Message> messages = new ArrayList<>();
         int size = 1 + random.nextInt(40);
         for (int k = 0; k < size; k++) {
-            messages.add(message(kind, i * 100 + k));
+            messages.add(message(i * 100 + k));
         }
         return messages;
     }
 
     private void sendTransactions(int count) throws Exception {
-        TransactionMQProducer producer = clients.transactionProducer("P_" + prefix + "Tx");
+        TransactionMQProducer producer = clients.transactionProducer("P_" + topic);
         producer.setTransactionListener(new Outcomes());
         producer.start();
         try {
             for (int i = 0; i < count; i++) {
-                acknowledge("Tx", producer.sendMessageInTransaction(message("Tx", i), i));
+                acknowledge("Tx", producer.sendMessageInTransaction(message(i), i));
             }
         } finally {
             producer.shutdown();
@@ -132,13 +138,13 @@ final class Producers {
         }
     }
 
-    private Message message(String kind, int i) {
-        Message message = new Message(prefix + kind, text(1 + random.nextInt(500)));
-        message.setTags(TAGS[i % TAGS.length]);
+    private Message message(int i) {
+        Message message = new Message(topic, text(1 + random.nextInt(500)));
+        message.setTags(tags[i % tags.length]);
         if (i % 4 == 1) {
-            message.setKeys("key" + i);
+            message.setKeys(keyWord + i);
         } else if (i % 4 == 2) {
-            message.setKeys("key" + i + " alt" + i);
+            message.setKeys(keyWord + i + " alt" + i);
         }
         if (i % 3 == 0) {
             message.putUserProperty("\u7528\u6237", "\u503c" + i);

@@ -306,8 +306,8 @@ def java_hash(text: str) -> int:
 def tags_code(m: Message) -> int:
     """What CommitLog#checkMessageAndReturnSize puts into the DispatchRequest."""
     properties = m.properties_map
-    level = int(properties.get("DELAY", "0"))
-    if m.topic == SCHEDULE_TOPIC and level > 0:
+    level = int(properties.get("DELAY", "0")) if m.topic == SCHEDULE_TOPIC else 0
+    if level > 0:
         return m.store_timestamp_ms + 1000 * LEVELS_S[min(level, 18) - 1]
     return java_hash(properties.get("TAGS", ""))
 

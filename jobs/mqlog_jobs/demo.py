@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from textwrap import indent
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -200,7 +201,7 @@ def _step(console: Console, title: str, code: str) -> None:
         shown = Syntax(code, "python", theme="ansi_dark", background_color="default")
         console.print(Padding(shown, (0, 0, 1, 2)))
     else:
-        console.print(Padding(Text(code), (0, 0, 1, 2)))
+        console.print(Text(indent(code, "  ") + "\n"))
 
 
 def _width(console: Console) -> int:

@@ -10,7 +10,7 @@ Lz4Compressor (LZ4FrameOutputStream), ZstdCompressor.
 
 import zlib
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -29,9 +29,7 @@ _LZ4: Final = pa.Codec("lz4_raw")
 _ZSTD: Final = pa.Codec("zstd", compression_level=LEVEL)
 
 
-def compress(
-    bodies: "pa.Array[Any]", codec: str, over: int
-) -> tuple["pa.Array[Any]", NDArray[np.int32]]:
+def compress(bodies: pa.Array, codec: str, over: int) -> tuple[pa.Array, NDArray[np.int32]]:
     """Return the bodies as they are stored and each one's compression bits of sysFlag.
 
     Bodies under ``over`` bytes are left alone. Differs from the client: so are those that

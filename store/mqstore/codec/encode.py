@@ -7,9 +7,7 @@ one pass over memory.
 Reference: org.apache.rocketmq.store.MessageExtEncoder#encode.
 """
 
-import zlib
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -17,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from mqstore.codec.checksum import crc_of
 from mqstore.format.message import (
-    CRC_MASK,
     HEADERS,
     HOST_VARIANT_SHIFT,
     IP_V6_BYTES,
@@ -68,8 +66,8 @@ class Messages:
     flags: Int32s
     sys_flags: Int32s
     born_timestamps_ms: Int64s
-    bodies: "pa.Array[Any]"
-    properties: "pa.Array[Any]"
+    bodies: pa.Array
+    properties: pa.Array
 
     def sizes(self, hosts: Hosts) -> Int64s:
         """Return the bytes of each record."""
@@ -134,24 +132,17 @@ def encode(messages: Messages, hosts: Hosts) -> Encoded:
     return Encoded(records[: int(sizes.sum())], starts, sizes)
 
 
-def body_crcs(bodies: "pa.Array[Any]") -> Int64s:
-    """Return CRC-32 & 0x7FFFFFFF of each body: BODYCRC; 0 for an empty one, as zlib's is.
-
-    A loop over records: zlib needs 0.5 µs for 1 KiB, the loop a tenth of that.
-    """
-    if not len(bodies):
-        return np.zeros(0, np.int64)
+def body_crcs(bodies: pa.Array) -> Int64s:
+    """Return BODYCRC of each body; 0 for an empty one, as CRC-32's own is."""
     _, positions, data = bodies.buffers()
-    if data is None:
+    if not len(bodies) or data is None:
         return np.zeros(len(bodies), np.int64)
-    view = memoryview(data)
-    starts = np.frombuffer(positions, np.int32, len(bodies) + 1, bodies.offset * 4).tolist()
-    crc32 = zlib.crc32
-    crcs = np.fromiter((crc32(view[a:b]) for a, b in pairwise(starts)), np.int64, len(bodies))
-    return crcs & CRC_MASK
+    edges = np.frombuffer(positions, np.int32, len(bodies) + 1, bodies.offset * 4)
+    starts = edges.astype(np.int64)
+    return crc_of(np.frombuffer(data, np.uint8), starts[:-1], np.diff(starts))
 
 
-def binary_lengths(values: "pa.Array[Any]") -> Int64s:
+def binary_lengths(values: pa.Array) -> Int64s:
     """Return the bytes of each value of a binary array; 0 for null."""
     lengths = pc.binary_length(values)
     if lengths.null_count:
@@ -169,7 +160,7 @@ def _topics(messages: Messages) -> Any:
     return pa.array(tails, pa.binary()).take(pa.array(messages.topics))
 
 
-def _fixed_width(values: NDArray[Any]) -> "pa.Array[Any]":
+def _fixed_width(values: NDArray[Any]) -> pa.Array:
     """Return an array of n items as a binary array of n equal lengths, without a copy."""
     width = values.dtype.itemsize
     positions = np.arange(0, width * (len(values) + 1), width, dtype=np.int32)

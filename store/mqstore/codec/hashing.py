@@ -38,7 +38,7 @@ class Hashes:
         return Hashes(shifted + self.values, self.lengths)
 
 
-def hash_strings(strings: "pa.Array[Any]") -> Hashes:
+def hash_strings(strings: pa.Array) -> Hashes:
     """Return the hashes of a string array; a null hashes as the empty string, to 0."""
     data, starts = _characters(strings)
     lengths = np.diff(starts)
@@ -62,7 +62,7 @@ def hash_text(text: str) -> np.uint32:
     return np.uint32(java_hash(text) & 0xFFFFFFFF)
 
 
-def tags_codes(tags: "pa.Array[Any]") -> Int64s:
+def tags_codes(tags: pa.Array) -> Int64s:
     """Return the ConsumeQueue's hash of each TAGS, sign-extended; 0 for null and empty."""
     return hash_strings(tags).values.view(np.int32).astype(np.int64)
 
@@ -73,7 +73,7 @@ def key_hashes(hashes: UInt32s) -> NDArray[np.int32]:
     return np.where(magnitude >> 31, 0, magnitude).astype(np.int32)
 
 
-def _characters(strings: "pa.Array[Any]") -> tuple[NDArray[Any], Int64s]:
+def _characters(strings: pa.Array) -> tuple[NDArray[Any], Int64s]:
     """Return all UTF-16 units of the column and where each string starts among them."""
     if strings.null_count:
         strings = strings.fill_null("")

@@ -21,8 +21,8 @@ _END: str = chr(PROPERTY_SEPARATOR)
 
 
 def join_blocks(
-    count: int, user: "pa.Array[Any] | None", typed: Sequence[tuple[str, "pa.Array[Any] | str"]]
-) -> "pa.Array[Any]":
+    count: int, user: pa.Array | None, typed: Sequence[tuple[str, pa.Array | str]]
+) -> pa.Array:
     """Return ``count`` property blocks as one binary array.
 
     ``user`` holds ready blocks (see ``join_map``). A typed property is a name with a string
@@ -39,7 +39,7 @@ def join_blocks(
     return _concatenate(count, pieces).cast(pa.binary())
 
 
-def join_map(properties: "pa.Array[Any]", wanted: NDArray[np.bool_]) -> "pa.Array[Any]":
+def join_map(properties: pa.Array, wanted: NDArray[np.bool_]) -> pa.Array:
     """Return one block for each map of a map<string,string> array.
 
     ``wanted`` tells for each entry, in the order of ``entries``, whether it is written; an entry
@@ -63,8 +63,8 @@ def join_map(properties: "pa.Array[Any]", wanted: NDArray[np.bool_]) -> "pa.Arra
 
 
 def entries(
-    properties: "pa.Array[Any]",
-) -> tuple[NDArray[np.int64], "pa.Array[Any]", "pa.Array[Any]"]:
+    properties: pa.Array,
+) -> tuple[NDArray[np.int64], pa.Array, pa.Array]:
     """Return where each map's entries start (one more than maps), all names and all values.
 
     The entries of a null map are left out, and so is what lies outside a sliced array.
@@ -83,19 +83,19 @@ def entries(
     return np.concatenate(([0], np.cumsum(lengths))), names, values
 
 
-def _optional(name: str, values: "pa.Array[Any]") -> "pa.Array[Any]":
+def _optional(name: str, values: pa.Array) -> pa.Array:
     joined = pc.binary_join_element_wise(
         pa.scalar(f"{name}{_IS}"), values, pa.scalar(_END), "", null_handling="emit_null"
     )
     return joined.fill_null("")
 
 
-def _concatenate(count: int, pieces: list[Any]) -> "pa.Array[Any]":
+def _concatenate(count: int, pieces: list[Any]) -> pa.Array:
     if not any(isinstance(piece, pa.Array) for piece in pieces):
         return pa.array(["".join(pieces)] * count, pa.string())
     joined: Any = pc.binary_join_element_wise(*[_scalar(p) for p in pieces], pa.scalar(""))
     return joined.combine_chunks() if isinstance(joined, pa.ChunkedArray) else joined
 
 
-def _scalar(piece: "pa.Array[Any] | str") -> Any:
+def _scalar(piece: pa.Array | str) -> Any:
     return pa.scalar(piece) if isinstance(piece, str) else piece

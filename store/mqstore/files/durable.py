@@ -14,7 +14,6 @@ import os
 import stat
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -97,6 +96,11 @@ def reserve(fd: int, position: int, size: int) -> None:
 def truncate(fd: int, size: int) -> None:
     """Set the length of the file: what is added is a hole of zeros."""
     os.ftruncate(fd, size)
+
+
+def set_mode(fd: int, mode: int) -> None:
+    """Set who may read and write the file."""
+    os.fchmod(fd, mode)
 
 
 def fsync(fd: int) -> None:
@@ -207,9 +211,17 @@ def _told(error: OSError, size: int) -> Exception:
     return error
 
 
+def is_directory(path: str) -> bool:
+    """Tell whether ``path`` is a directory, and no link to one."""
+    try:
+        return stat.S_ISDIR(os.lstat(path).st_mode)
+    except FileNotFoundError:
+        return False
+
+
 def same_file(path: str, inode: int) -> bool:
     """Tell whether ``path`` is still the file of that inode."""
     try:
-        return Path(path).lstat().st_ino == inode
+        return os.lstat(path).st_ino == inode
     except FileNotFoundError:
         return False

@@ -20,33 +20,40 @@ from mqstore.format.staged import NONCE, SUFFIX
 _NONCE_BYTES = 64
 
 
-def make(directory: str, nonce: str) -> list[str]:
-    """Make the job's directory and those above it that are missing; return what was made.
+def make(directory: str, nonce: str, *others: str | None) -> list[str]:
+    """Make the job's directory, with its NONCE, and ``others``; return what was not there before.
 
-    Raises OSError if the place cannot be written to.
+    Directories above that are missing are made as well. Raises OSError if one cannot be made;
+    then none is left.
     """
     made: list[str] = []
-    missing = []
-    path = directory
-    while not os.path.isdir(path):  # noqa: PTH112 - paths are strings at the seam
-        missing.append(path)
-        path = os.path.dirname(path)  # noqa: PTH120
     try:
-        for path in reversed(missing):
-            durable.make_directory(path)
-            made.append(path)
-            durable.fsync_directory(os.path.dirname(path))  # noqa: PTH120
+        for path in (directory, *others):
+            if path:
+                _make_all(path, made)
         fd = durable.create(f"{directory}/{NONCE}")
         try:
             durable.write_at(fd, nonce.encode(), 0)
             durable.fsync(fd)
         finally:
             durable.close(fd)
-    except OSError:
+    except BaseException:
         remove(directory)
         remove_directories(made)
         raise
     return made
+
+
+def _make_all(path: str, made: list[str]) -> None:
+    missing = []
+    while not os.path.isdir(path):  # noqa: PTH112 - paths are strings at the seam
+        missing.append(path)
+        path = os.path.dirname(path)  # noqa: PTH120
+    for path in reversed(missing):
+        with suppress(FileExistsError):  # Another job made it just now; then it is not ours.
+            durable.make_directory(path)
+            made.append(path)
+        durable.fsync_directory(os.path.dirname(path))  # noqa: PTH120
 
 
 def check_shared(directory: str, nonce: str) -> None:

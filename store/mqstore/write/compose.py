@@ -10,7 +10,7 @@ HookUtils#transformDelayLevelMessage, IndexService#buildIndex.
 import hashlib
 import os
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +28,7 @@ from mqstore.format.index_file import KEY_SEPARATOR, TAG_KEY_PREFIX
 from mqstore.write.job import WriteJob
 from mqstore.write.rows import Rows
 
-Array: TypeAlias = "pa.Array[Any]"
+Array: TypeAlias = pa.Array
 Int64s: TypeAlias = NDArray[np.int64]
 
 _UNIQ_BYTES: Final = 16

@@ -3,7 +3,8 @@
 Both cross from driver to tasks and back, so they are frozen values that pickle.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from mqstore.codec.encode import Hosts
@@ -81,6 +82,8 @@ class WriteJob:
     settings: WriteSettings
     job_id: str
     """32 hex digits, new for each write."""
+    root: str
+    """The store's root, as an absolute path."""
     staging: str
     """The job's own directory for staged files."""
     nonce: str
@@ -91,8 +94,14 @@ class WriteJob:
     """Queues a producer may send to, for each topic the store knows."""
     carries_read: bool = False
     """The DataFrame has columns that only a read produces: its rows were messages before."""
+    makes_store: bool = False
+    """There is no store yet: the commit makes one."""
     made: tuple[str, ...] = ()
     """Directories that ``prepare`` made, outermost first; removed again if the job fails."""
+
+    def with_made(self, made: Iterable[str]) -> "WriteJob":
+        """Return the job with the directories that were made for it."""
+        return replace(self, made=tuple(made))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ neither fails nor delays or retries a message twice.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +26,7 @@ from mqstore.format import properties as names
 from mqstore.format.properties import KEY_SEPARATOR, RESERVED, TRANSIENT_PREFIX
 from mqstore.grammar import did_you_mean
 
-Array: TypeAlias = "pa.Array[Any]"
+Array: TypeAlias = pa.Array
 Mask: TypeAlias = NDArray[np.bool_]
 
 WRITE_COLUMNS: Final = (

@@ -62,7 +62,8 @@ class SegmentWriter:
         queues = np.array([(names.index(t), q) for t, q in frame.queues], QUEUE)
         topics = TOPIC_SEPARATOR.join(name.encode() for name in names)
         tables = (queues, frame.messages, frame.keys, frame.records)
-        parts = [topics, *(table.view(np.uint8).data for table in tables)]
+        parts: list[bytes | memoryview] = [topics]
+        parts += [table.view(np.uint8).data for table in tables]
         checksum = 0
         for part in parts:
             checksum = zlib.crc32(part, checksum)

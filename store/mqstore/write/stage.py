@@ -32,6 +32,7 @@ CHUNK_BYTES: Final = 8 * 1024 * 1024
 CHUNK_ROWS: Final = 16_384
 # A batch takes at most this part of a CommitLog file, so that little is lost where a file ends.
 _FILE_PART: Final = 4
+_QUEUE_BITS: Final = 32
 _BATCH_OVERHEAD: Final = 22  # MessageDecoder#encodeMessage: bytes of a message beside its data
 
 
@@ -62,6 +63,7 @@ def limits_of(job: WriteJob) -> Limits:
     return Limits(
         queue_counts=job.topics,
         new_topic_queues=settings.queue_nums if settings.create_topic else 0,
+        extends_new_topics=job.carries_read,
         max_message_size=settings.max_message_size,
         commit_log_file_size=job.sizes.commit_log,
         allow_system_topics=settings.allow_system_topics,
@@ -148,7 +150,7 @@ class _Task:
 
     def _frame(self, rows: Rows, queue_ids: NDArray[np.int64], composed: Composed) -> Frame:
         messages = composed.messages
-        placed = _queues(composed)
+        placed = _queues(rows, queue_ids, composed)
         order = self._order(rows, placed.codes)
         count = len(order)
         table = np.zeros(count, MESSAGE)
@@ -207,18 +209,26 @@ class _Queues:
     codes: NDArray[np.int64]
 
 
-def _queues(composed: Composed) -> _Queues:
-    """Return the distinct (topic, queueId) and, for each row, which one it goes to."""
+def _queues(rows: Rows, queue_ids: NDArray[np.int64], composed: Composed) -> _Queues:
+    """Return the distinct (topic, queueId) and, for each row, which one it is stored in.
+
+    After them come the queues that delayed messages will be delivered to: the frame has no
+    message of those, but the store must have the topics.
+    """
     messages = composed.messages
-    joined = messages.topics.astype(np.int64) << 32 | messages.queue_ids
-    distinct, codes = np.unique(joined, return_inverse=True)
+    stored = _pairs(messages.topics, messages.queue_ids)
+    distinct, codes = np.unique(stored, return_inverse=True)
+    late = np.unique(_pairs(rows.topics[composed.delayed], queue_ids[composed.delayed]))
+    pairs = np.concatenate((distinct, np.setdiff1d(late, distinct)))
     queues = tuple(
-        (messages.topic_names[topic], queue)
-        for topic, queue in zip(
-            (distinct >> 32).tolist(), (distinct & 0xFFFFFFFF).tolist(), strict=True
-        )
+        (messages.topic_names[pair >> _QUEUE_BITS], pair & ((1 << _QUEUE_BITS) - 1))
+        for pair in pairs.tolist()
     )
     return _Queues(queues, codes.astype(np.int64))
+
+
+def _pairs(topics: NDArray[np.int32], queue_ids: NDArray[np.integer]) -> NDArray[np.int64]:
+    return topics.astype(np.int64) << _QUEUE_BITS | queue_ids
 
 
 def _sharding_codes(rows: Rows) -> NDArray[np.int64]:

@@ -8,7 +8,7 @@ AbstractSendMessageProcessor#msgCheck (queue id); Message#putUserProperty (reser
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +24,7 @@ from mqstore.format.names import MAX_QUEUE_ID, MAX_TOPIC_LENGTH, is_system_topic
 from mqstore.format.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 from mqstore.write.rows import NULL_QUEUE, Rows
 
-Array: TypeAlias = "pa.Array[Any]"
+Array: TypeAlias = pa.Array
 Mask: TypeAlias = NDArray[np.bool_]
 Rule: TypeAlias = tuple[Mask, Callable[[int], str]]
 """Which rows break it, and what to say about one of them."""
@@ -41,6 +41,8 @@ class Limits:
     queue_counts: Mapping[str, int]
     new_topic_queues: int
     """Queues of a topic the store does not know; 0 if it may not be made."""
+    extends_new_topics: bool
+    """A topic the store does not know gets as many queues as the rows' queueIds need."""
     max_message_size: int
     commit_log_file_size: int
     allow_system_topics: bool
@@ -48,6 +50,11 @@ class Limits:
     def queues(self, topic: str) -> int:
         """Return how many queues a row may choose from; 0 if the topic takes no messages."""
         return self.queue_counts.get(topic, self.new_topic_queues)
+
+    def queue_ids(self, topic: str) -> int:
+        """Return the first queueId that a row may not name."""
+        extends = self.extends_new_topics and topic not in self.queue_counts
+        return MAX_QUEUE_ID + 1 if extends else min(self.queues(topic), MAX_QUEUE_ID + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +129,8 @@ def _name_problem(topic: str) -> str | None:
 def _topic_rules(rows: Rows, limits: Limits) -> list[Rule]:
     problems = [topic_problem(name, limits) for name in rows.topic_names]
     broken = np.array([p is not None for p in problems] + [True])[rows.topics]
-    counts = np.array([limits.queues(name) for name in rows.topic_names] + [0])[rows.topics]
-    outside = (rows.queue_ids < 0) | (rows.queue_ids >= np.minimum(counts, MAX_QUEUE_ID + 1))
+    counts = np.array([limits.queue_ids(name) for name in rows.topic_names] + [0])[rows.topics]
+    outside = (rows.queue_ids < 0) | (rows.queue_ids >= counts)
     return [
         (rows.topics < 0, lambda _: "topic is null"),
         (broken, lambda row: str(problems[rows.topics[row]])),

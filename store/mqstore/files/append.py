@@ -1,0 +1,90 @@
+"""Append to the CommitLog: bytes at physical offsets, in files of one size.
+
+Who appends decides where records lie (write/place.py); here a run of bytes never crosses a
+file's end. Existing files keep their names and sizes; the room a batch does not fit into becomes
+a blank record.
+
+Reference: CommitLog.DefaultAppendMessageCallback#doAppend, MappedFileQueue#tryCreateMappedFile.
+"""
+
+import os
+
+import numpy as np
+
+from mqstore.files import durable
+from mqstore.files.aside import AsideFile, reserve_in, wipe
+from mqstore.files.undo import Undo
+from mqstore.format.message import BLANK, BLANK_MAGIC
+from mqstore.format.names import mapped_file_name
+
+
+class CommitLogAppender:
+    """Writes physical offsets [tail, end) of one CommitLog, where there is nothing yet."""
+
+    def __init__(self, folder: str, aside: str, *, file_size: int, fsync: bool, undo: Undo) -> None:
+        self._folder = folder
+        self._aside = aside
+        self._file_size = file_size
+        self._fsync = fsync
+        self._undo = undo
+        self._new: dict[int, AsideFile] = {}
+        self._fd = -1
+        self._start = -1
+
+    def reserve(self, tail: int, end: int) -> None:
+        """Set disk space aside for [tail, end), which may be empty. Nothing visible changes.
+
+        Raises NoSpaceError; CorruptStoreError if a file of another size is in the way.
+        """
+        start = tail - tail % self._file_size
+        while start < end:
+            low, high = max(tail, start), min(end, start + self._file_size)
+            path = self._path(start)
+            if os.path.lexists(path):
+                reserve_in(path, low - start, high - low, file_size=self._file_size)
+            else:
+                new = AsideFile(self._aside, self._file_size, self._undo)
+                new.reserve(low - start, high - low)
+                self._new[start] = new
+            start += self._file_size
+
+    def make_files(self) -> None:
+        """Put the new files in place, all zeros: to a broker they are preallocated ones."""
+        for start, new in self._new.items():
+            new.put(self._path(start), fsync=self._fsync)
+        self._new.clear()
+
+    def write(self, physical_offset: int, data: memoryview) -> None:
+        """Write ``data``, all of which lies in one file. Positions never go back."""
+        position = physical_offset % self._file_size
+        self._open(physical_offset - position)
+        start, size = self._start, len(data)
+        path = self._path(start)
+        self._undo.remember(lambda: wipe(path, position, size))
+        durable.write_at(self._fd, data, position)
+
+    def blank(self, physical_offset: int) -> None:
+        """End the file that holds ``physical_offset`` there with a blank record."""
+        record = np.zeros((), BLANK)
+        record["magic"] = BLANK_MAGIC
+        record["total_size"] = self._file_size - physical_offset % self._file_size
+        self.write(physical_offset, memoryview(record.tobytes()))
+
+    def close(self) -> None:
+        """Return when all that was written would survive a power cut."""
+        if self._fd >= 0:
+            fd, self._fd, self._start = self._fd, -1, -1
+            try:
+                if self._fsync:
+                    durable.fsync(fd)
+            finally:
+                durable.close(fd)
+
+    def _open(self, start: int) -> None:
+        if start != self._start:
+            self.close()
+            self._fd = durable.open_for_write(self._path(start))
+            self._start = start
+
+    def _path(self, start: int) -> str:
+        return f"{self._folder}/{mapped_file_name(start)}"

@@ -1,0 +1,290 @@
+"""Append to IndexFiles: key hashes of records, in log order, rolling where a file is full.
+
+The chains are built for many keys at once: sorted by slot, each key's ``previous`` is its
+neighbour, or what the slot held before.
+
+Reference: IndexFile#putKey, IndexService#getAndCreateLastIndexFile (a rolled file starts with
+the end of the one before).
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mqstore.errors import CorruptStoreError
+from mqstore.files import durable
+from mqstore.files.aside import AsideFile, opened, reserve_in
+from mqstore.files.index_file import IndexFile, Layout, list_index_files
+from mqstore.files.safe_open import open_file
+from mqstore.files.undo import Undo
+from mqstore.format.index_file import FIRST_UNIT, HEADER, SLOT, UNIT, file_size
+from mqstore.format.names import INDEX
+
+Int64s: TypeAlias = NDArray[np.int64]
+NextName: TypeAlias = Callable[[], str]
+
+_PAGE_SLOTS = 1024  # slots of a 4 KiB page: what is written together
+_MAX_SECONDS = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class IndexKeys:
+    """Keys to index, in log order: each one's hash, its record's place and store time."""
+
+    hashes: NDArray[np.int32]
+    physical_offsets: Int64s
+    store_timestamps_ms: Int64s
+
+    def __len__(self) -> int:
+        return len(self.hashes)
+
+    def cut(self, start: int, end: int) -> "IndexKeys":
+        """Return keys [start, end)."""
+        part = slice(start, end)
+        return IndexKeys(
+            self.hashes[part], self.physical_offsets[part], self.store_timestamps_ms[part]
+        )
+
+
+class IndexAppender:
+    """Puts keys into the last IndexFile of a store and into new ones.
+
+    ``layout`` is that of new files, and must be that of the store's own where it has any.
+    """
+
+    def __init__(self, root: str, aside: str, layout: Layout, *, fsync: bool, undo: Undo) -> None:
+        self._root = root
+        self._aside = aside
+        self._layout = layout
+        self._fsync = fsync
+        self._undo = undo
+        self._new: list[AsideFile] = []
+        files = list_index_files(root)
+        self._last = _open_file(files[-1], layout) if files else None
+        self.full_end_timestamp_ms = 0
+        """End timestamp of the last file that this appender filled; 0 if it filled none."""
+
+    @property
+    def last_name(self) -> str:
+        """Name of the last file; empty if there is none."""
+        return self._last.name if self._last else ""
+
+    def reserve(self, key_count: int) -> None:
+        """Set disk space aside for that many keys. Nothing visible changes."""
+        left = key_count
+        if self._last:
+            room = min(left, self._last.room)
+            path, layout = f"{self._root}/{INDEX}/{self._last.name}", self._layout
+            size = file_size(layout.slots, layout.units)
+            slots_end = file_size(layout.slots, 0)
+            if room:
+                begin = file_size(layout.slots, self._last.count)
+                reserve_in(path, 0, slots_end, file_size=size)
+                reserve_in(path, begin, room * UNIT.itemsize, file_size=size)
+            left -= room
+        while left > 0:
+            new = AsideFile(
+                self._aside, file_size(self._layout.slots, self._layout.units), self._undo
+            )
+            keys = min(left, self._layout.units - FIRST_UNIT)
+            new.reserve(0, file_size(self._layout.slots, FIRST_UNIT + keys))
+            self._new.append(new)
+            left -= keys
+
+    def append(self, keys: IndexKeys, next_name: NextName) -> None:
+        """Put ``keys`` into the last file, going on in new ones where it is full."""
+        done = 0
+        while done < len(keys):
+            if self._last is None or not self._last.room:
+                self._roll(next_name())
+            assert self._last is not None
+            count = min(self._last.room, len(keys) - done)
+            self._last.put(keys.cut(done, done + count))
+            self._write_units()
+            done += count
+
+    def close(self) -> None:
+        """Write header and slots of the last file, durably."""
+        if self._last and self._last.dirty:
+            self._write_head(self._last)
+            self._last.dirty = False
+
+    def _roll(self, name: str) -> None:
+        before = self._last
+        if before:
+            self.close()
+            self.full_end_timestamp_ms = int(before.header["end_timestamp_ms"])
+        self._new.pop(0).put(f"{self._root}/{INDEX}/{name}", fsync=self._fsync)
+        self._last = _new_file(name, self._layout, before)
+
+    def _write_units(self) -> None:
+        file = self._last
+        assert file is not None
+        path = f"{self._root}/{INDEX}/{file.name}"
+        if not file.dirty:
+            self._remember(file, path)
+        file.dirty = True
+        position = file_size(self._layout.slots, file.first_pending)
+        with opened(path) as fd:
+            durable.write_at(fd, file.pending.view(np.uint8).data, position)
+
+    def _remember(self, file: "_OpenFile", path: str) -> None:
+        """Keep what the file's header and slots are, and where its units end."""
+        end = file_size(self._layout.slots, file.first_pending)
+
+        def restore() -> None:
+            with opened(path) as fd:
+                durable.write_at(fd, file.header_before, 0)
+                for page, before in file.pages_before.items():
+                    durable.write_at(fd, before, _slot_position(page * _PAGE_SLOTS))
+                used = file_size(self._layout.slots, file.count)
+                durable.write_zeros(fd, end, used - end)
+                durable.fsync(fd)
+
+        self._undo.remember(restore)
+
+    def _write_head(self, file: "_OpenFile") -> None:
+        # Units, then header, then slots, each durable before the next: a slot that points past
+        # index_count counts as empty, so that a crash between them loses no older key.
+        with opened(f"{self._root}/{INDEX}/{file.name}") as fd:
+            self._sync(fd)
+            durable.write_at(fd, file.header.tobytes(), 0)
+            self._sync(fd)
+            for page in sorted(file.pages_before):
+                durable.write_at(fd, file.page(page), _slot_position(page * _PAGE_SLOTS))
+            self._sync(fd)
+
+    def _sync(self, fd: int) -> None:
+        if self._fsync:
+            durable.fsync(fd)
+
+
+class _OpenFile:
+    """The last IndexFile: its header and slots in memory, its units on disk."""
+
+    def __init__(self, name: str, header: NDArray[np.void], slots: NDArray[np.int32]) -> None:
+        self.name = name
+        self.header = header
+        self.slots = slots
+        self.units_max = 0
+        self.dirty = False
+        self.header_before = header.tobytes()
+        self.pending = np.zeros(0, UNIT)
+        self.first_pending = self.count
+        self.pages_before: dict[int, bytes] = {}
+        """Pages of slots that were changed, as they were."""
+
+    @property
+    def count(self) -> int:
+        """Number of the next unit."""
+        return int(self.header["index_count"])
+
+    @property
+    def room(self) -> int:
+        """Keys that still fit."""
+        return max(0, self.units_max - self.count)
+
+    def page(self, page: int) -> bytes:
+        """Return a page of slots as it lies on disk."""
+        begin = page * _PAGE_SLOTS
+        return self.slots[begin : begin + _PAGE_SLOTS].astype(SLOT).tobytes()
+
+    def put(self, keys: IndexKeys) -> None:
+        """Chain ``keys`` and leave their units in ``pending``."""
+        count, first = len(keys), self.count
+        numbers = np.arange(first, first + count, dtype=np.int64)
+        places = keys.hashes.astype(np.int64) % len(self.slots)
+        order = np.argsort(places, kind="stable")
+        ordered = places[order]
+        heads = np.ones(count, np.bool_)
+        heads[1:] = ordered[1:] != ordered[:-1]
+        previous = np.empty(count, np.int64)
+        previous[1:] = numbers[order][:-1]
+        before = self.slots[ordered[heads]].astype(np.int64)
+        # As the broker does: a slot that points outside the file counts as empty.
+        before[(before < FIRST_UNIT) | (before > first)] = 0
+        previous[heads] = before
+        units = np.zeros(count, UNIT)
+        units["key_hash"] = keys.hashes
+        units["physical_offset"] = keys.physical_offsets
+        units["time_diff_s"] = self._seconds(keys.store_timestamps_ms)
+        units["previous"][order] = previous
+        tails = np.append(heads[1:], True)
+        for page in np.unique(ordered // _PAGE_SLOTS).tolist():
+            self.pages_before.setdefault(page, self.page(page))
+        self.slots[ordered[tails]] = numbers[order][tails]
+        self.pending, self.first_pending = units, first
+        self._count(keys, used=int((before == 0).sum()))
+
+    def _seconds(self, moments_ms: Int64s) -> Int64s:
+        """Return whole seconds after the file's begin.
+
+        As the broker does: the first unit of a file is measured from the begin that the file
+        was made with (the end of the one before, or 0 for none), all others from its own time.
+        """
+        made = int(self.header["begin_timestamp_ms"])
+        begin = made if self.count > FIRST_UNIT else int(moments_ms[0])
+        seconds = _clamped(moments_ms - begin) if begin > 0 else np.zeros_like(moments_ms)
+        if self.count <= FIRST_UNIT:
+            seconds[0] = _clamped(moments_ms[:1] - made)[0] if made > 0 else 0
+        return seconds
+
+    def _count(self, keys: IndexKeys, *, used: int) -> None:
+        if self.count <= FIRST_UNIT:
+            self.header["begin_physical_offset"] = keys.physical_offsets[0]
+            self.header["begin_timestamp_ms"] = keys.store_timestamps_ms[0]
+        self.header["end_physical_offset"] = keys.physical_offsets[-1]
+        self.header["end_timestamp_ms"] = keys.store_timestamps_ms[-1]
+        self.header["hash_slot_count"] += used
+        self.header["index_count"] += len(keys)
+
+
+def _clamped(moments_ms: Int64s) -> Int64s:
+    return np.clip(moments_ms // 1000, 0, _MAX_SECONDS)
+
+
+def _open_file(file: IndexFile, layout: Layout) -> _OpenFile:
+    if file.size != file_size(layout.slots, layout.units):
+        reason = f"{file.size} bytes do not hold {layout.slots} slots and {layout.units} units"
+        raise CorruptStoreError(f"{file.root}/{INDEX}/{file.name}", file.size, reason)
+    header = np.array(file.header, HEADER)
+    opened_file = _OpenFile(file.name, header, _read_slots(file, layout))
+    opened_file.units_max = layout.units
+    return opened_file
+
+
+def _new_file(name: str, layout: Layout, before: _OpenFile | None) -> _OpenFile:
+    header = np.zeros((), HEADER)
+    header["index_count"] = FIRST_UNIT
+    if before:
+        for edge in ("begin", "end"):
+            header[f"{edge}_timestamp_ms"] = before.header["end_timestamp_ms"]
+            header[f"{edge}_physical_offset"] = before.header["end_physical_offset"]
+    made = _OpenFile(name, header, np.zeros(layout.slots, np.int32))
+    made.units_max = layout.units
+    return made
+
+
+def _read_slots(file: IndexFile, layout: Layout) -> NDArray[np.int32]:
+    path = f"{INDEX}/{file.name}"
+    slots = np.empty(layout.slots, SLOT)
+    view = slots.view(np.uint8).data
+    fd = open_file(file.root, path)
+    try:
+        done = 0
+        while done < len(view):
+            count = os.preadv(fd, [view[done:]], HEADER.itemsize + done)
+            if not count:
+                raise CorruptStoreError(f"{file.root}/{path}", done, "the file ends here")
+            done += count
+    finally:
+        os.close(fd)
+    return slots.astype(np.int32)
+
+
+def _slot_position(slot: int) -> int:
+    return HEADER.itemsize + slot * SLOT.itemsize

@@ -1,0 +1,84 @@
+"""The fixed sizes of a store's files: what its files tell, else what was noted when we made it.
+
+An empty store has no file that tells; ``.mqlog/store.json`` keeps the sizes it was created with,
+so that the first write, whenever it comes, makes the files that broker.conf says.
+
+Reference: MessageStoreConfig#mappedFileSizeCommitLog, #mappedFileSizeConsumeQueue,
+#maxHashSlotNum, #maxIndexNum.
+"""
+
+import json
+from dataclasses import dataclass, fields
+from typing import Final
+
+from mqstore.files.config_write import read_small
+from mqstore.files.consume_queue import ConsumeQueue, list_queues
+from mqstore.files.index_file import Layout, list_index_files
+from mqstore.files.mapped_file_queue import MappedFileQueue, check_sizes
+from mqstore.files.store_dir import StoreDir
+from mqstore.format.names import OURS
+
+NOTE: Final = f"{OURS}/store.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Bytes of a CommitLog and of a ConsumeQueue file, layout of an IndexFile; None: unknown."""
+
+    commit_log: int | None = None
+    consume_queue: int | None = None
+    max_hash_slot_num: int | None = None
+    max_index_num: int | None = None
+
+
+def find_sizes(store: StoreDir) -> Sizes:
+    """Return the sizes that the store has. Raises CorruptStoreError where its files differ."""
+    noted = _noted(store.root)
+    layout = _index_layout(store.root)
+    return Sizes(
+        commit_log=_commit_log(store) or noted.commit_log,
+        consume_queue=_consume_queue(store.root) or noted.consume_queue,
+        max_hash_slot_num=layout.slots if layout else noted.max_hash_slot_num,
+        max_index_num=layout.units if layout else noted.max_index_num,
+    )
+
+
+def note(sizes: Sizes) -> bytes:
+    """Return what ``.mqlog/store.json`` is to hold."""
+    values = {field.name: getattr(sizes, field.name) for field in fields(Sizes)}
+    return json.dumps(values, indent=2).encode()
+
+
+def _commit_log(store: StoreDir) -> int | None:
+    files = MappedFileQueue.list([(folder, "") for folder in store.commit_log])
+    check_sizes([files])
+    return files.files[0].size if files.files else None
+
+
+def _consume_queue(root: str) -> int | None:
+    for topic, queue_id in list_queues(root):
+        files = ConsumeQueue(root, topic, queue_id).files.files
+        if files:
+            return files[0].size
+    return None
+
+
+def _index_layout(root: str) -> Layout | None:
+    for file in reversed(list_index_files(root)):
+        if file.layout:
+            return file.layout
+    return None
+
+
+def _noted(root: str) -> Sizes:
+    data = read_small(root, NOTE)
+    try:
+        found = json.loads(data) if data else {}
+    except ValueError:
+        return Sizes()
+    values = {
+        field.name: value
+        for field in fields(Sizes)
+        if isinstance(found, dict) and isinstance(value := found.get(field.name), int) and value > 0
+    }
+    return Sizes(**values)

@@ -1,0 +1,53 @@
+"""Which stores may be written to: fewer than may be read.
+
+A writer must know everything that a broker derives from the CommitLog, and nobody else may be
+deciding where the log ends.
+"""
+
+from itertools import pairwise
+from typing import Final
+
+from mqstore.errors import UnsupportedStoreError
+from mqstore.files.mapped_file_queue import MappedFileQueue
+from mqstore.files.safe_open import exists, list_names
+from mqstore.files.store_dir import StoreDir
+from mqstore.format.names import COMMIT_LOG, CONFIG, CONSUME_QUEUE
+
+# Path below the root, flavour, why.
+_MARKS: Final = (
+    (
+        "epochFileCheckpoint",
+        "CONTROLLER",
+        "a controller or another replica decides where this log ends",
+    ),
+    ("brokerIdentity", "CONTROLLER", "the broker belongs to a controller's group"),
+    (
+        f"{CONSUME_QUEUE}/CURRENT",
+        "ROCKSDB_CONSUME_QUEUE",
+        "the broker also keeps its ConsumeQueue in RocksDB, which mqlog does not write",
+    ),
+    (f"{CONFIG}/topics/CURRENT", "ROCKSDB_CONFIG", "topics are kept in RocksDB"),
+    (f"{CONFIG}/metadata/CURRENT", "ROCKSDB_CONFIG", "topics are kept in RocksDB"),
+    (f"{CONFIG}/rdb/CURRENT", "ROCKSDB_CONFIG", "topics are kept in RocksDB"),
+)
+
+
+def check_writable(store: StoreDir) -> None:
+    """Raise UnsupportedStoreError, with the flavour's name, for a store we must not write to."""
+    for path, flavour, reason in _MARKS:
+        if exists(store.root, path):
+            raise UnsupportedStoreError(store.root, flavour, f"{path}: {reason}")
+    if list_names(store.root, "consumequeue_ext"):
+        reason = "consumequeue_ext: unit extensions (enableConsumeQueueExt) are not written"
+        raise UnsupportedStoreError(store.root, "CONSUME_QUEUE_EXT", reason)
+    if store.commit_log != (f"{store.root}/{COMMIT_LOG}",):
+        reason = "CommitLog in other folders than commitlog (storePathCommitLog)"
+        raise UnsupportedStoreError(store.root, "MULTI_PATH", reason)
+    files = MappedFileQueue.list([(folder, "") for folder in store.commit_log]).files
+    for before, after in pairwise(files):
+        if before.end != after.start:
+            reason = (
+                f"commitlog has no file between {before.path} and {after.path}: a file was lost, "
+                "or the broker keeps it in another folder (storePathCommitLog)"
+            )
+            raise UnsupportedStoreError(store.root, "MULTI_PATH", reason)

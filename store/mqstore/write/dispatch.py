@@ -1,0 +1,129 @@
+"""Committed messages to ConsumeQueue units and index keys.
+
+A second pass over the staged tables, without the records: where each record lies is worked out
+again, exactly as when it was appended. Units wait in memory until there are many, so that a
+queue's file is opened for many units at once.
+
+Reference: CommitLogDispatcherBuildConsumeQueue, CommitLogDispatcherBuildIndex;
+ScheduleMessageService#computeDeliverTimestamp (tagsCode of delayed messages).
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mqstore.files.append_index import IndexKeys
+from mqstore.files.append_queue import QueueAppender
+from mqstore.format.config import DELAY_LEVELS_MS
+from mqstore.format.consume_queue import UNIT
+from mqstore.write.place import Placed, Placement
+from mqstore.write.plan import sizes_of, starts_of
+from mqstore.write.segment import Frame
+
+Queue: TypeAlias = tuple[str, int]
+Int64s: TypeAlias = NDArray[np.int64]
+
+_HELD_UNITS: Final = 1 << 18  # 5 MiB of units
+_DELAYS_MS: Final = np.array([0, *DELAY_LEVELS_MS], np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Stamped:
+    """One frame's messages with all that the commit decides about them."""
+
+    frame: Frame
+    placed: Placed
+    queue_offsets: Int64s
+    store_timestamps_ms: Int64s
+
+    def units(self) -> NDArray[np.void]:
+        """Return the ConsumeQueue unit of each message."""
+        table = self.frame.messages
+        units = np.zeros(len(table), UNIT)
+        units["physical_offset"] = self.placed.physical_offsets
+        units["size"] = table["size"]
+        delayed = self.store_timestamps_ms + _DELAYS_MS[table["delay_level"]]
+        units["tags_code"] = np.where(table["delay_level"] > 0, delayed, table["tags_code"])
+        return units
+
+    def index_keys(self) -> IndexKeys:
+        """Return the frame's keys with the place and time of their messages."""
+        counts = self.frame.messages["key_count"].astype(np.int64)
+        return IndexKeys(
+            self.frame.keys,
+            np.repeat(self.placed.physical_offsets, counts),
+            np.repeat(self.store_timestamps_ms, counts),
+        )
+
+
+class Stamper:
+    """Gives places, queue offsets and store timestamps to frames, in the order of the commit."""
+
+    def __init__(
+        self,
+        tail: int,
+        file_size: int,
+        queue_offsets: Mapping[Queue, int],
+        store_timestamp_ms: int,
+    ) -> None:
+        self._placement = Placement(tail, file_size)
+        self._next = dict(queue_offsets)
+        self._store_timestamp_ms = store_timestamp_ms
+
+    def stamp(self, frame: Frame) -> Stamped:
+        """Return the frame with its stamps; frames must come in the same order each time."""
+        table = frame.messages
+        placed = self._placement.place(sizes_of(frame), starts_of(frame))
+        moments = table["store_timestamp_ms"].astype(np.int64)
+        moments = np.where(moments > 0, moments, self._store_timestamp_ms)
+        return Stamped(frame, placed, self._number(frame), moments)
+
+    def _number(self, frame: Frame) -> Int64s:
+        """Return each message's queue offset: the queue's next, counted up in log order."""
+        codes = frame.messages["queue"]
+        order = np.argsort(codes, kind="stable")
+        counts = np.bincount(codes, minlength=len(frame.queues))
+        first = np.cumsum(counts) - counts
+        bases = np.array([self._next.get(queue, 0) for queue in frame.queues], np.int64)
+        numbers = np.empty(len(codes), np.int64)
+        numbers[order] = np.arange(len(codes)) - np.repeat(first - bases, counts)
+        for queue, count in zip(frame.queues, counts.tolist(), strict=True):
+            self._next[queue] = self._next.get(queue, 0) + count
+        return numbers
+
+
+def write_units(stamped: Iterator[Stamped], queues: Mapping[Queue, QueueAppender]) -> None:
+    """Write the units of all messages into their queues."""
+    held: list[Stamped] = []
+    count = 0
+    for one in stamped:
+        held.append(one)
+        count += len(one.queue_offsets)
+        if count >= _HELD_UNITS:
+            _flush(held, queues)
+            held, count = [], 0
+    if held:
+        _flush(held, queues)
+
+
+def _flush(held: list[Stamped], queues: Mapping[Queue, QueueAppender]) -> None:
+    numbers: dict[Queue, int] = {}
+    codes = []
+    for one in held:
+        local = [numbers.setdefault(queue, len(numbers)) for queue in one.frame.queues]
+        codes.append(np.array(local, np.int64)[one.frame.messages["queue"]])
+    joined = np.concatenate(codes)
+    order = np.argsort(joined, kind="stable")
+    # Joined as bytes: of structures, numpy would make the machine's byte order.
+    units = np.concatenate([one.units().view(np.uint8) for one in held]).view(UNIT)[order]
+    first_numbers = np.concatenate([one.queue_offsets for one in held])[order]
+    ends = np.cumsum(np.bincount(joined, minlength=len(numbers))).tolist()
+    start = 0
+    for queue, end in zip(numbers, ends, strict=True):
+        if end > start:
+            # Stable order by queue: a queue's units are consecutive and without gaps.
+            queues[queue].write(int(first_numbers[start]), units[start:end])
+        start = end

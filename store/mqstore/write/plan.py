@@ -1,0 +1,121 @@
+"""What a commit will do, counted from the staged files before anything is changed.
+
+Every staged byte is read and checked once here. What is kept of a job, however large it is, is
+one count for each queue.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mqstore.errors import CorruptStagingError, InvalidMessageError
+from mqstore.format import names
+from mqstore.format.staged import SUFFIX
+from mqstore.write.job import Manifest, WriteJob
+from mqstore.write.place import Placement
+from mqstore.write.segment import Frame, verify
+from mqstore.write.survey import Survey
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The end of the CommitLog after the commit, and what every queue and the index will get."""
+
+    tail: int
+    end: int
+    messages: int
+    queue_counts: dict[tuple[str, int], int]
+    key_count: int
+    store_timestamp_ms: int
+    """Of messages whose own is not preserved."""
+
+
+def plan(job: WriteJob, manifests: Sequence[Manifest], found: Survey, now_ms: int) -> Plan:
+    """Verify the staged files, and return what to do with them.
+
+    Raises CorruptStagingError; InvalidMessageError if preserved store timestamps go back.
+    """
+    placement = Placement(found.tail, job.sizes.commit_log)
+    queue_counts: dict[tuple[str, int], int] = {}
+    messages = key_count = 0
+    newest_ms = found.last_store_timestamp_ms
+    for manifest in check_names(manifests):
+        for frame in verify(job.staging, manifest, job.job_id):
+            _check_frame(frame, manifest)
+            newest_ms = _check_moments(frame, newest_ms)
+            placement.place(sizes_of(frame), starts_of(frame))
+            counts = np.bincount(frame.messages["queue"], minlength=len(frame.queues))
+            for queue, count in zip(frame.queues, counts.tolist(), strict=True):
+                queue_counts[queue] = queue_counts.get(queue, 0) + count
+            messages += len(frame.messages)
+            key_count += len(frame.keys)
+    return Plan(
+        tail=found.tail,
+        end=placement.tail,
+        messages=messages,
+        queue_counts=queue_counts,
+        key_count=key_count,
+        # A CommitLog's clock never goes back, whatever this machine's does.
+        store_timestamp_ms=max(now_ms, newest_ms),
+    )
+
+
+def check_names(manifests: Sequence[Manifest]) -> list[Manifest]:
+    """Return the manifests that name a staged file, in the order of their partitions.
+
+    Raises CorruptStagingError for a name that is none of ours, or a partition that comes twice.
+    """
+    staged = sorted((m for m in manifests if m.name), key=lambda m: m.partition)
+    for before, after in pairwise(staged):
+        if before.partition == after.partition:
+            raise CorruptStagingError(f"partition {after.partition} was staged twice")
+    for manifest in staged:
+        if "/" in manifest.name or not manifest.name.endswith(SUFFIX):
+            raise CorruptStagingError(f"{manifest.name!r} is not the name of a staged file")
+    return staged
+
+
+def sizes_of(frame: Frame) -> NDArray[np.int64]:
+    """Return the bytes of each record."""
+    return frame.messages["size"].astype(np.int64)
+
+
+def starts_of(frame: Frame) -> NDArray[np.bool_]:
+    """Tell which messages start a batch."""
+    starts: NDArray[np.bool_] = frame.messages["starts_batch"] != 0
+    return starts
+
+
+def _check_frame(frame: Frame, manifest: Manifest) -> None:
+    table = frame.messages
+    sound = (
+        len(table) > 0
+        and int(sizes_of(frame).sum()) == len(frame.records)
+        and int(table["key_count"].astype(np.int64).sum()) == len(frame.keys)
+        and int(table["queue"].min()) >= 0
+        and int(table["queue"].max()) < len(frame.queues)
+        and int(table["starts_batch"][0]) == 1
+        and all(names.is_topic(t) and 0 <= q <= names.MAX_QUEUE_ID for t, q in frame.queues)
+    )
+    if not sound:
+        raise CorruptStagingError(f"{manifest.name}: the tables of a frame contradict each other")
+
+
+def _check_moments(frame: Frame, newest_ms: int) -> int:
+    """Return the newest store timestamp so far, if those to be preserved never go back."""
+    moments = frame.messages["store_timestamp_ms"]
+    kept = moments[moments > 0]
+    if not len(kept):
+        return newest_ms
+    steps = np.diff(np.append(newest_ms, kept))
+    if (steps < 0).any():
+        late = int(kept[int(np.argmax(steps < 0))])
+        raise InvalidMessageError(
+            f"storeTimestamp {late} ms comes after {newest_ms} ms, which the CommitLog then holds: "
+            'it may not go back. Write in its order, df.orderBy("storeTimestamp"), only messages '
+            "newer than the store's last, or leave timestamps=now"
+        )
+    return int(kept[-1])

@@ -1,0 +1,234 @@
+"""Prepare a write on the driver: refuse what cannot succeed before any task runs.
+
+Nothing of the store is changed but for the job's staging directory.
+"""
+
+import os
+import secrets
+import socket
+from ipaddress import ip_address
+from typing import Final
+
+import pyarrow as pa
+
+from mqstore.codec.encode import Hosts
+from mqstore.errors import InvalidOptionError, UncleanStoreError
+from mqstore.files import config, staging
+from mqstore.files.consume_queue import list_queues
+from mqstore.files.durable import StoreLock
+from mqstore.files.safe_open import exists, list_names
+from mqstore.files.sizes import find_sizes
+from mqstore.files.store_dir import StoreDir, open_dir
+from mqstore.files.writable import check_writable
+from mqstore.format import names
+from mqstore.format.config import PERM_WRITE
+from mqstore.format.message import HARD_RECORD_BYTES, RECORD_ROOM_BYTES
+from mqstore.write import side
+from mqstore.write.create import check_sizes, sizes_of_new
+from mqstore.write.job import (
+    BATCH_BUILDERS,
+    COMPRESSIONS,
+    FSYNCS,
+    MAX_BATCH_BYTES,
+    ON_INVALID,
+    PARTITIONERS,
+    TIMESTAMPS,
+    UNIQ_KEYS,
+    StoreSizes,
+    WriteJob,
+    WriteSettings,
+)
+from mqstore.write.rows import check_columns
+from mqstore.write.stage import limits_of
+from mqstore.write.survey import last_store_host
+from mqstore.write.validate import topic_problem
+
+_BROKER_PORT: Final = 10911
+_ELSEWHERE: Final = ("192.0.2.1", 9)  # TEST-NET-1: routed like any address, never reached
+
+
+def prepare(settings: WriteSettings, columns: pa.Schema) -> WriteJob:
+    """Return the job, with its staging directory made.
+
+    Raises InvalidOptionError, InvalidSchemaError, StoreNotFoundError, NotAStoreError,
+    UnsupportedStoreError, UncleanStoreError, StoreLockedError, CorruptStoreError.
+    """
+    _check_values(settings)
+    carries_read = check_columns(columns, topic_given=settings.topic is not None)
+    root = os.path.abspath(settings.root)  # noqa: PTH100 - keeps a linked root as it was named
+    store = None if settings.create_store and is_empty(root) else open_dir(root)
+    if store is None:
+        sizes, topics, store_host = sizes_of_new(settings), {}, None
+    else:
+        check_free(store, settings.lock_timeout_ms)
+        sizes = _sizes_of(store, settings)
+        topics = _topics(store, settings.queue_nums)
+        store_host = last_store_host(store)
+    check_sizes(sizes)
+    job_id = secrets.token_hex(16)
+    job = WriteJob(
+        settings=settings,
+        job_id=job_id,
+        root=root,
+        staging=_staging(root, settings, job_id),
+        nonce=secrets.token_hex(16),
+        hosts=_hosts(settings, store_host),
+        sizes=sizes,
+        topics=topics,
+        carries_read=carries_read,
+        makes_store=store is None,
+    )
+    _check_topic(job)
+    return job.with_made(staging.make(job.staging, job.nonce, side.directory_of(settings)))
+
+
+def is_empty(root: str) -> bool:
+    """Tell whether ``root`` is missing, or holds nothing but what a write of ours left."""
+    if not exists(root, ""):
+        return True
+    return os.path.isdir(root) and set(list_names(root)) <= {names.OURS}  # noqa: PTH112
+
+
+def check_free(store: StoreDir, lock_timeout_ms: int) -> None:
+    """Raise unless the store may be written to now: flavour, ``abort``, lock."""
+    check_writable(store)
+    check_clean(store)
+    if exists(store.root, names.LOCK):
+        with StoreLock(f"{store.root}/{names.LOCK}", timeout_ms=lock_timeout_ms):
+            check_clean(store)
+
+
+def check_clean(store: StoreDir) -> None:
+    """Raise UncleanStoreError if ``abort`` is there."""
+    if store.is_unclean:
+        raise UncleanStoreError(
+            f"{store.root}/{names.ABORT} exists: a broker is running on this store, or it was "
+            "killed. Stop it cleanly; after a crash, start and stop the broker once"
+        )
+
+
+def _check_values(settings: WriteSettings) -> None:
+    for option, value, accepted in (
+        ("partitioner", settings.partitioner, PARTITIONERS),
+        ("batchBuilder", settings.batch_builder, BATCH_BUILDERS),
+        ("compression", settings.compression, COMPRESSIONS),
+        ("timestamps", settings.timestamps, TIMESTAMPS),
+        ("uniqKey", settings.uniq_key, UNIQ_KEYS),
+        ("fsync", settings.fsync, FSYNCS),
+    ):
+        if value not in accepted:
+            raise InvalidOptionError(option, value, f"must be one of {', '.join(accepted)}")
+    if settings.on_invalid not in ON_INVALID and settings.side_path is None:
+        expected = f"must be {', '.join(ON_INVALID)} or side:PATH"
+        raise InvalidOptionError("onInvalid", settings.on_invalid, expected)
+    most = HARD_RECORD_BYTES - RECORD_ROOM_BYTES
+    for option, number, low, high in (
+        ("queueNums", settings.queue_nums, 1, names.MAX_QUEUE_ID + 1),
+        ("batchMaxBytes", settings.batch_max_bytes, 1, MAX_BATCH_BYTES),
+        ("batchMaxMessages", settings.batch_max_messages, 1, 2**31 - 1),
+        ("maxMessageSize", settings.max_message_size, 1, most),
+        ("compressOver", settings.compress_over, 0, 2**31 - 1),
+        ("lockTimeout", settings.lock_timeout_ms, 0, 2**63 - 1),
+    ):
+        if number is not None and not low <= number <= high:
+            raise InvalidOptionError(option, number, f"must be from {low} to {high}")
+    if any(ord(c) <= 2 for c in settings.producer_group):
+        expected = "must not hold the characters U+0001 and U+0002"
+        raise InvalidOptionError("producerGroup", settings.producer_group, expected)
+
+
+def _check_topic(job: WriteJob) -> None:
+    topic = job.settings.topic
+    problem = None if topic is None else topic_problem(topic, limits_of(job))
+    if problem:
+        raise InvalidOptionError("topic", topic, problem)
+
+
+def _sizes_of(store: StoreDir, settings: WriteSettings) -> StoreSizes:
+    found, new = find_sizes(store), sizes_of_new(settings)
+    for option, asked, told in (
+        (
+            "mappedFileSizeCommitLog",
+            settings.mapped_file_size_commit_log,
+            found.commit_log,
+        ),
+        (
+            "mappedFileSizeConsumeQueue",
+            settings.mapped_file_size_consume_queue,
+            found.consume_queue,
+        ),
+        ("maxHashSlotNum", settings.max_hash_slot_num, found.max_hash_slot_num),
+        ("maxIndexNum", settings.max_index_num, found.max_index_num),
+    ):
+        if asked is not None and told is not None and asked != told:
+            expected = f"the store's own is {told}; leave the option out"
+            raise InvalidOptionError(option, asked, expected)
+    return StoreSizes(
+        commit_log=found.commit_log or new.commit_log,
+        consume_queue=found.consume_queue or new.consume_queue,
+        max_hash_slot_num=found.max_hash_slot_num or new.max_hash_slot_num,
+        max_index_num=found.max_index_num or new.max_index_num,
+    )
+
+
+def _topics(store: StoreDir, queue_nums: int) -> dict[str, int]:
+    """Return how many queues a producer may choose from, by topic; 0 if it may send to none.
+
+    As the broker does, a queue id is in range up to the larger of read and write queues.
+    """
+    listed = {
+        topic: max(entry.read_queue_nums, entry.write_queue_nums)
+        if entry.perm & PERM_WRITE and entry.write_queue_nums
+        else 0
+        for topic, entry in config.topics(store.root).items()
+    }
+    # A topic may have queues and no entry: then the commit makes one that reaches them all.
+    unlisted: dict[str, int] = {}
+    for topic, queue_id in list_queues(store.root):
+        if topic not in listed:
+            unlisted[topic] = max(unlisted.get(topic, queue_nums), queue_id + 1)
+    return {**unlisted, **listed}
+
+
+def _staging(root: str, settings: WriteSettings, job_id: str) -> str:
+    folder = settings.staging_dir or f"{root}/{names.OURS}/{names.STAGING}"
+    return f"{os.path.abspath(folder)}/{job_id}"  # noqa: PTH100
+
+
+def _hosts(settings: WriteSettings, last: tuple[bytes, int] | None) -> Hosts:
+    born = _parse_host("bornHost", settings.born_host, 0) if settings.born_host else None
+    store = (
+        _parse_host("storeHost", settings.store_host, _BROKER_PORT) if settings.store_host else last
+    )
+    local = _local_ip() if born is None or store is None else b""
+    born_ip, born_port = born or (local, 0)
+    store_ip, store_port = store or (local, _BROKER_PORT)
+    return Hosts(born_ip, born_port, store_ip, store_port)
+
+
+def _parse_host(option: str, text: str, default_port: int) -> tuple[bytes, int]:
+    """Return address and port of ``ip``, ``ip:port``, ``ipv6`` or ``[ipv6]:port``."""
+    expected = "must be an IP address, with a port if wanted: 10.0.0.1:10911 or [::1]:10911"
+    host, port = text.strip(), str(default_port)
+    if host.startswith("["):
+        host, _, rest = host[1:].partition("]")
+        port = rest.removeprefix(":") if rest else port
+    elif host.count(":") == 1:
+        host, _, port = host.partition(":")
+    try:
+        address = ip_address(host).packed
+    except ValueError:
+        raise InvalidOptionError(option, text, expected) from None
+    if not (port.isascii() and port.isdigit() and int(port) <= 65_535):
+        raise InvalidOptionError(option, text, expected)
+    return address, int(port)
+
+
+def _local_ip() -> bytes:
+    """Return the address this machine is reached by, as its routes tell; no packet is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(_ELSEWHERE)
+            return ip_address(probe.getsockname()[0]).packed
+        except OSError:  # No route: a machine without a network.
+            return ip_address("127.0.0.1").packed

@@ -1,0 +1,261 @@
+"""The end of a store, found before anything is appended to it.
+
+The log ends where a broker's own scan stops: after the last record that a ConsumeQueue knows,
+and the records behind it that none needs to know. Whatever is valid beyond that place, or is
+not yet in a ConsumeQueue, is a reason not to write: a broker would cut it off or serve it twice.
+
+Reference: CommitLog#recoverNormally, #checkMessageAndReturnSize; ConsumeQueue#getMaxPhysicOffset.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mqstore.codec.checksum import broken
+from mqstore.codec.gather import Headers
+from mqstore.errors import CorruptStoreError, UncleanStoreError
+from mqstore.files import checkpoint
+from mqstore.files.commit_log import CommitLog
+from mqstore.files.consume_queue import ConsumeQueue, list_queues
+from mqstore.files.store_dir import StoreDir
+from mqstore.format.message import (
+    BLANK,
+    BLANK_MAGIC,
+    HARD_RECORD_BYTES,
+    HEADER,
+    MAGIC_V1,
+    MAGIC_V2,
+    MIN_RECORD_BYTES,
+)
+from mqstore.format.names import LMQ_PREFIX
+from mqstore.format.sys_flag import (
+    TRANSACTION_MASK,
+    TRANSACTION_PREPARED,
+    TRANSACTION_ROLLBACK,
+)
+
+_CHUNK_BYTES: Final = 1024 * 1024
+_MAGIC_AT: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What a commit must know of the store as it stands."""
+
+    tail: int
+    """Physical offset where the next record may lie."""
+    last_store_timestamp_ms: int
+    """Of the last record and of the checkpoint, whichever is later; 0 in an empty store."""
+    garbage: tuple[int, int] | None
+    """Physical offsets [low, high) behind the tail that hold bytes which are no records."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record of the log, checked."""
+
+    physical_offset: int
+    size: int
+    topic: str
+    queue_id: int
+    queue_offset: int
+    store_timestamp_ms: int
+    in_queue: bool
+    """Whether a ConsumeQueue has it: prepared and rolled back messages are in none."""
+    store_ip: bytes
+    store_port: int
+
+
+def survey(store: StoreDir) -> Survey:
+    """Find the end of the log. Raises UncleanStoreError, CorruptStoreError."""
+    with CommitLog(store.commit_log) as log:
+        last = _last_dispatched(store.root, log)
+        tail = last.physical_offset + last.size if last else log.low
+        moment = last.store_timestamp_ms if last else 0
+        lost = 0
+        for record in walk(log, tail):
+            tail = record.physical_offset + record.size
+            moment = record.store_timestamp_ms
+            lost += record.in_queue
+        if lost:
+            raise UncleanStoreError(
+                f"{store.root}: {lost} messages at the end of the CommitLog are in no "
+                "ConsumeQueue yet; start and stop the broker once, so that it enters them"
+            )
+        tail = _after_blank(log, tail)
+        garbage = _remains(log, tail)
+    found = checkpoint.load(store.root)
+    noted = int(found["physic_msg_timestamp"]) if found is not None else 0
+    return Survey(tail, max(moment, noted), garbage)
+
+
+def next_queue_offset(store: StoreDir, topic: str, queue_id: int, tail: int) -> int:
+    """Return the queue offset of the next message of a queue.
+
+    Raises CorruptStoreError if the queue's last unit is not of a record of that queue.
+    """
+    with CommitLog(store.commit_log) as log:
+        queue = ConsumeQueue(store.root, topic, queue_id)
+        low, high = queue.bounds(log.low)
+        if low < high:
+            unit = queue.read(high - 1, high)[0]
+            place, size = int(unit["physical_offset"]), int(unit["size"])
+            record = read_record(log, place)
+            told = (topic, queue_id, high - 1, size)
+            if record is None or place + size > tail or told != _place_of(record):
+                raise CorruptStoreError(
+                    f"{store.root}/{queue.path}",
+                    (high - 1) * unit.dtype.itemsize,
+                    f"the unit of queue offset {high - 1} is not of a record of this queue",
+                )
+        return high
+
+
+def last_store_host(store: StoreDir) -> tuple[bytes, int] | None:
+    """Return address and port that the broker put into the last record, if there is one."""
+    with CommitLog(store.commit_log) as log:
+        last = _last_dispatched(store.root, log)
+        return (last.store_ip, last.store_port) if last else None
+
+
+def read_record(log: CommitLog, physical_offset: int) -> Record | None:
+    """Return the whole and sound record that starts there, or None."""
+    head = log.read(physical_offset, HEADER.itemsize)
+    if len(head) < HEADER.itemsize:
+        return None
+    told = np.frombuffer(head, HEADER)[0]
+    size, itself = int(told["total_size"]), int(told["physical_offset"])
+    sane = MIN_RECORD_BYTES <= size <= HARD_RECORD_BYTES
+    if not sane or int(told["magic"]) not in {MAGIC_V1, MAGIC_V2} or itself != physical_offset:
+        return None
+    data = log.read(physical_offset, size)
+    buffer = np.frombuffer(data, np.uint8)
+    headers = Headers(buffer, np.zeros(1, np.int64), np.array([size], np.int64))
+    if len(data) < size or headers.problems() or broken(headers).any():
+        return None
+    return _record(headers, physical_offset, size)
+
+
+def walk(log: CommitLog, physical_offset: int) -> Iterator[Record]:
+    """Yield the records from there on, over blank records, to where the log ends."""
+    while True:
+        record = read_record(log, physical_offset)
+        if record is None:
+            after = _after_blank(log, physical_offset)
+            if after == physical_offset:
+                return
+            physical_offset = after
+        else:
+            yield record
+            physical_offset += record.size
+
+
+def _last_dispatched(root: str, log: CommitLog) -> Record | None:
+    """Return the record of the newest ConsumeQueue unit; None if no queue has any."""
+    newest, where = -1, ("", 0, 0)
+    for topic, queue_id in list_queues(root):
+        queue = ConsumeQueue(root, topic, queue_id)
+        # A light queue's units are second ones, of records that are another topic's.
+        low, high = (0, 0) if topic.startswith(LMQ_PREFIX) else queue.bounds(log.low)
+        if low < high:
+            place = int(queue.read(high - 1, high)[0]["physical_offset"])
+            if place > newest:
+                newest, where = place, (topic, queue_id, high - 1)
+    if newest < 0:
+        return None
+    record = read_record(log, newest)
+    if record is None or (record.topic, record.queue_id, record.queue_offset) != where:
+        topic, queue_id, queue_offset = where
+        reason = (
+            f"no sound record here, but {topic}/{queue_id} has it as queue offset {queue_offset}; "
+            "start and stop the broker once, so that it recovers the store"
+        )
+        raise log.corrupt(newest, reason)
+    return record
+
+
+def _record(headers: Headers, physical_offset: int, size: int) -> Record:
+    begin, length = int(headers.topic_starts[0]), int(headers.topic_lengths[0])
+    kind = int(headers.sys_flags[0]) & TRANSACTION_MASK
+    port = int(headers.field("store_port")[0])
+    ip_at, port_at = (int(headers.position(name)[0]) for name in ("store_ip", "store_port"))
+    return Record(
+        physical_offset=physical_offset,
+        size=size,
+        topic=headers.buffer[begin : begin + length].tobytes().decode(errors="replace"),
+        queue_id=int(headers.field("queue_id")[0]),
+        queue_offset=int(headers.field("queue_offset")[0]),
+        store_timestamp_ms=int(headers.field("store_timestamp_ms")[0]),
+        in_queue=kind not in {TRANSACTION_PREPARED, TRANSACTION_ROLLBACK},
+        store_ip=headers.buffer[ip_at:port_at].tobytes(),
+        store_port=port,
+    )
+
+
+def _place_of(record: Record) -> tuple[str, int, int, int]:
+    return record.topic, record.queue_id, record.queue_offset, record.size
+
+
+def _after_blank(log: CommitLog, physical_offset: int) -> int:
+    """Return the start of the next file if a blank record ends this one here."""
+    head = log.read(physical_offset, BLANK.itemsize)
+    file = log.files.find(physical_offset)
+    if file is None or len(head) < BLANK.itemsize:
+        return physical_offset
+    blank = np.frombuffer(head, BLANK)[0]
+    return file.end if int(blank["magic"]) == BLANK_MAGIC else physical_offset
+
+
+def _remains(log: CommitLog, tail: int) -> tuple[int, int] | None:
+    """Return the range of bytes behind the tail that are not zero; None if there are none.
+
+    Raises CorruptStoreError if a sound record is among them.
+    """
+    low, high = -1, -1
+    for position, chunk in _data_behind(log, tail):
+        used = np.flatnonzero(chunk)
+        if len(used):
+            low = position + int(used[0]) if low < 0 else low
+            high = position + int(used[-1]) + 1
+            _refuse_records(log, position, chunk)
+    return (low, high) if low >= 0 else None
+
+
+def _refuse_records(log: CommitLog, position: int, chunk: NDArray[np.uint8]) -> None:
+    # A magic may lie across two chunks: the next one starts a little before this one's end.
+    for magic in (MAGIC_V1, MAGIC_V2):
+        data, word = chunk.tobytes(), magic.to_bytes(4, "big", signed=True)
+        found = data.find(word)
+        while found >= 0:
+            start = position + found - _MAGIC_AT
+            if read_record(log, start) is not None:
+                reason = "a sound record lies behind the end of the log: recover the store first"
+                raise log.corrupt(start, reason)
+            found = data.find(word, found + 1)
+
+
+def _data_behind(log: CommitLog, tail: int) -> Iterator[tuple[int, NDArray[np.uint8]]]:
+    """Yield what is behind the tail in chunks, leaving out the holes of sparse files."""
+    for file in log.files.files:
+        if file.end <= tail:
+            continue
+        fd = file.open()
+        try:
+            position = max(tail - file.start, 0)
+            while position < file.size:
+                try:
+                    position = os.lseek(fd, position, os.SEEK_DATA)
+                except OSError:  # ENXIO: nothing but a hole up to the end.
+                    break
+                data = os.pread(fd, _CHUNK_BYTES, position)
+                if not data:
+                    break
+                yield file.start + position, np.frombuffer(data, np.uint8)
+                whole = len(data) < _CHUNK_BYTES
+                position += len(data) if whole else len(data) - BLANK.itemsize
+        finally:
+            os.close(fd)

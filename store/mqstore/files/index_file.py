@@ -129,9 +129,23 @@ class IndexFile:
         low, high = int(self.header["begin_physical_offset"]), self.end_physical_offset
         held = (units["physical_offset"] >= low) & (units["physical_offset"] <= high)
         fits = points & held & (hashes >= 0) & (slots > 0) & (units["previous"] < newest)
-        for found in slots[fits].tolist():
-            return Layout(found, (self.size - file_size(found, 0)) // UNIT.itemsize)
-        return None
+        layouts = (
+            Layout(found, (self.size - file_size(found, 0)) // UNIT.itemsize)
+            for found in slots[fits].tolist()
+        )
+        return next((layout for layout in layouts if self._agrees(layout, data)), None)
+
+    def _agrees(self, layout: Layout, data: bytes) -> bool:
+        """Tell whether every slot in use points at a unit that falls into it."""
+        units = np.frombuffer(data, UNIT, self.count, file_size(layout.slots, 0))
+        table = np.frombuffer(data, SLOT, layout.slots, HEADER.itemsize)
+        used = np.flatnonzero(table)
+        heads = table[used]
+        if len(used) != int(self.header["hash_slot_count"]) or units[0].tobytes().strip(b"\0"):
+            return False
+        if not bool(((heads > 0) & (heads < self.count)).all()):
+            return False
+        return bool((units["key_hash"][heads] % layout.slots == used).all())
 
     @property
     def end_physical_offset(self) -> int:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from mqstore.errors import CorruptStoreError
+from mqstore.errors import CorruptStoreError, UnsafePathError
 from mqstore.files.safe_open import list_directory, open_file
 from mqstore.format.names import parse_mapped_file_name
 
@@ -55,14 +55,16 @@ class MappedFileQueue:
         Names that are no mapped file's are left out, and so are empty files: a broker creates a
         file empty, then sets its length. Raises FileNotFoundError, UnsafePathError.
         """
-        return cls(
-            MappedFile(root, f"{path}/{entry.name}" if path else entry.name, start, entry.size)
-            for root, path in folders
-            for entry in list_directory(root, path)
-            if (start := parse_mapped_file_name(entry.name)) is not None
-            and entry.size > 0
-            and not entry.is_directory
-        )
+        files = []
+        for root, path in folders:
+            for entry in list_directory(root, path):
+                name = f"{path}/{entry.name}" if path else entry.name
+                start = parse_mapped_file_name(entry.name)
+                if start is not None and entry.is_directory:
+                    raise UnsafePathError(f"{root}/{name}", "a directory named like a mapped file")
+                if start is not None and entry.size > 0:
+                    files.append(MappedFile(root, name, start, entry.size))
+        return cls(files)
 
     @property
     def low(self) -> int:

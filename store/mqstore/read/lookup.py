@@ -22,6 +22,7 @@ from mqstore.files.consume_queue import ConsumeQueue
 from mqstore.files.index_file import IndexFile, list_index_files
 from mqstore.format.hashing import key_hash
 from mqstore.format.index_file import KEY_SEPARATOR
+from mqstore.format.message import BLANK_MAGIC
 from mqstore.read.plan import QueueSlice
 
 _LOG = logging.getLogger(__name__)
@@ -41,11 +42,13 @@ def narrow(
         return []
     files = [file for file in list_index_files(slices[0].root) if file.layout is not None]
     with CommitLog(slices[0].commit_log) as log:
-        covered = [_split(piece, _coverage(files)) for piece in slices]
-        inside = [part for _, part, _ in covered]
-        scanned = [part for before, _, after in covered for part in (before, after)]
+        covered = _coverage(log, files)
+        inside, scanned = [], []
+        for piece in slices:
+            ours, rest = _divide(piece, covered)
+            inside += ours
+            scanned += rest
         found = list(_found(log, files, inside, keys, msg_ids))
-    scanned = [part for part in scanned if part.end > part.start]
     count = sum(part.end - part.start for part in scanned)
     if count > 1:  # The one record at the index's end is looked at again as a matter of course.
         _LOG.warning(
@@ -56,28 +59,49 @@ def narrow(
     return sorted((*found, *scanned), key=lambda part: (part.topic, part.queue_id, part.start))
 
 
-def _coverage(files: Sequence[IndexFile]) -> tuple[int, int]:
-    """Return physical offsets [low, high) whose keys are all in the index; empty if none are.
+def _coverage(log: CommitLog, files: Sequence[IndexFile]) -> list[tuple[int, int]]:
+    """Return ranges [low, high) of physical offsets whose keys are all in the index.
 
-    The record put last may have been put with only some of its keys.
+    A file covers from its first record to its last; two files follow each other if the next
+    record after the end of one is the first of the other. Where a file is missing or broken
+    there is a gap. The very last record may have been put with only some of its keys.
     """
-    if not files:
-        return 0, 0
-    return int(files[0].header["begin_physical_offset"]), files[-1].end_physical_offset
+    ranges: list[tuple[int, int]] = []
+    for number, file in enumerate(files):
+        low, end = int(file.header["begin_physical_offset"]), file.end_physical_offset
+        high = end if number == len(files) - 1 else _next_record(log, end)
+        if ranges and ranges[-1][1] >= low:
+            low = ranges.pop()[0]
+        ranges.append((low, high))
+    return ranges
 
 
-def _split(
-    piece: QueueSlice, covered: tuple[int, int]
-) -> tuple[QueueSlice, QueueSlice, QueueSlice]:
-    """Cut a slice where the index starts and ends to cover it."""
+def _next_record(log: CommitLog, physical_offset: int) -> int:
+    """Return where the record after the one at ``physical_offset`` starts."""
+    header = log.header(physical_offset)
+    following = physical_offset + max(0, int(header["total_size"])) if header is not None else 0
+    file = log.files.find(physical_offset)
+    header = log.header(following)
+    if file and (header is None or int(header["magic"]) == BLANK_MAGIC):
+        return file.end
+    return following
+
+
+def _divide(
+    piece: QueueSlice, covered: Sequence[tuple[int, int]]
+) -> tuple[list[QueueSlice], list[QueueSlice]]:
+    """Cut a slice into the parts that the index covers and those that it does not."""
     queue = ConsumeQueue(piece.root, piece.topic, piece.queue_id)
-    first = _first_at(queue, piece.start, piece.end, covered[0])
-    last = max(first, _first_at(queue, piece.start, piece.end, covered[1]))
-    return (
-        replace(piece, end=first),
-        replace(piece, start=first, end=last),
-        replace(piece, start=last),
-    )
+    inside, outside = [], []
+    start = piece.start
+    for low, high in covered:
+        first = _first_at(queue, start, piece.end, low)
+        last = _first_at(queue, first, piece.end, high)
+        outside.append(replace(piece, start=start, end=first))
+        inside.append(replace(piece, start=first, end=last))
+        start = last
+    outside.append(replace(piece, start=start))
+    return [p for p in inside if p.end > p.start], [p for p in outside if p.end > p.start]
 
 
 def _first_at(queue: ConsumeQueue, low: int, high: int, physical_offset: int) -> int:

@@ -24,6 +24,7 @@ MAX_PARTITION_BYTES: Final = 128 * 1024 * 1024
 _MIN_TARGET_BYTES: Final = 8 * 1024 * 1024
 _SLICE_BYTES: Final = 64 * 1024  # What opening one more queue costs, in bytes read meanwhile.
 _EXACT_UNITS: Final = 1 << 20
+_EDGES: Final = 4096
 _SAMPLES: Final = 256
 _SAMPLE_UNITS: Final = 1024
 _HALVINGS: Final = 40
@@ -79,7 +80,7 @@ def weigh(piece: QueueSlice) -> Weighed:
     if count <= _EXACT_UNITS:
         sizes = queue.read(piece.start, piece.end)["size"].astype(np.int64)
         grown = np.concatenate(([0], np.cumsum(np.maximum(sizes, 0))))
-        marks = np.unique(np.linspace(0, count, min(count, _SAMPLES * 4) + 1).astype(np.int64))
+        marks = np.unique(np.linspace(0, count, min(count, _EDGES) + 1).astype(np.int64))
         return Weighed(piece, piece.start + marks, grown[marks])
     marks = np.linspace(piece.start, piece.end, _SAMPLES + 1).astype(np.int64)
     means = [_mean_size(queue, int(a), int(b)) for a, b in itertools.pairwise(marks)]
@@ -136,29 +137,24 @@ def _pack(
 
 
 def _cut(weighed: Weighed, target: int, max_records: int | None) -> list[tuple[QueueSlice, int]]:
+    """Cut a slice into even parts, each of at most ``target`` bytes or of a single message."""
     piece = weighed.slice
-    count = piece.end - piece.start
-    parts = max(-(-weighed.total // target), -(-count // max_records) if max_records else 1, 1)
-    parts = min(parts, count)
-    if parts == 1:
-        return [(piece, weighed.total)]
-    even = np.linspace(0, weighed.total, parts + 1)
-    if max_records and -(-count // max_records) == parts:
-        # Records decide: equal counts keep every part within the bound.
-        edges = np.linspace(piece.start, piece.end, parts + 1).astype(np.int64)
-    else:
-        edges = np.interp(even, weighed.bytes, weighed.edges).astype(np.int64)
-        edges[0], edges[-1] = piece.start, piece.end
-        edges = _within(np.unique(edges), max_records)
-    grown = np.interp(edges, weighed.edges, weighed.bytes).astype(np.int64)
-    return [
-        (replace(piece, start=int(a), end=int(b)), int(size))
-        for a, b, size in zip(edges, edges[1:], np.diff(grown), strict=False)
-    ]
+    share = weighed.total / max(1, -(-weighed.total // target))
+    most = min(max_records or piece.end, piece.end - piece.start)
+    cuts, start, before = [], piece.start, 0
+    while start < piece.end:
+        end = _reach(weighed, start, before + share)
+        end = min(max(end, start + 1), start + most, piece.end)
+        after = int(np.interp(end, weighed.edges, weighed.bytes))
+        cuts.append((replace(piece, start=start, end=end), after - before))
+        start, before = end, after
+    return cuts
 
 
-def _within(edges: Ints, max_records: int | None) -> Ints:
-    if max_records is None:
-        return edges
-    fine = [np.arange(a, b, max_records, dtype=np.int64) for a, b in itertools.pairwise(edges)]
-    return np.concatenate((*fine, edges[-1:]))
+def _reach(weighed: Weighed, start: int, limit: float) -> int:
+    """Return the last queue offset with at most ``limit`` bytes before it.
+
+    An edge if there is one after ``start``: there bytes are known, not interpolated.
+    """
+    edge = int(weighed.edges[np.searchsorted(weighed.bytes, limit + 0.5, side="right") - 1])
+    return edge if edge > start else int(np.interp(limit, weighed.bytes, weighed.edges))

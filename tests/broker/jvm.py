@@ -34,7 +34,7 @@ class Jvm:
 
     def __init__(self, command: Sequence[str], home: Path, name: str, *, talks: bool) -> None:
         self.name = name
-        self._home = home
+        self.home = home
         self._log = home / f"{name}.log"
         self._lines: list[str] = []
         self._changed = threading.Condition()
@@ -99,7 +99,7 @@ class Jvm:
 
     def log_tail(self) -> str:
         """Return the end of everything this process logged, for a failure's message."""
-        logs = [self._log, *sorted((self._home / "logs").rglob(f"*{self.name}*.log"))]
+        logs = [self._log, *sorted((self.home / "logs").rglob(f"*{self.name}*.log"))]
         parts = []
         for log in logs:
             if log.is_file() and log.stat().st_size:

@@ -1,0 +1,125 @@
+"""Remake golden stores: a real broker of each version does the recipe, and is stopped cleanly.
+
+    make golden                  # every version, into tests/golden
+    make golden ARGS='5.5.0'     # one of them
+    make golden ARGS='--into /some/where'
+
+Each VERSION folder gets store.tar.gz, expected.jsonl.gz, progress.txt, topicstatus.txt, broker.conf
+and made.json: which versions of what made it. Timestamps, ids and the order in which queues are
+chosen differ from run to run, so tests that name a message by them follow a remake.
+"""
+
+import argparse
+import gzip
+import json
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from broker import recipe
+from broker.harness import Broker, Cluster, Row
+from broker.toolchain import VERSIONS, Toolchain
+
+FOLDER = Path(__file__).parents[1]
+LETTERS = {"4.9.7": "H", "5.5.0": "G"}
+COMPRESSIONS = {"4.9.7": ("ZipZLIB",), "5.5.0": recipe.ZIPPED}
+SETTINGS = {"transactionCheckInterval": "10000"}
+# RocksDB files and the timer wheel are megabytes that hold nothing of ours.
+LEFT_OUT = {"rocksdbstore", "timerwheel", "timerlog"}
+
+
+def main() -> int:
+    """Make what the command line asks for; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("versions", nargs="*", metavar="VERSION", help=f"of {', '.join(VERSIONS)}")
+    parser.add_argument("--into", type=Path, default=FOLDER, help="folder of the VERSION folders")
+    arguments = parser.parse_args()
+    unknown = set(arguments.versions) - set(VERSIONS)
+    if unknown:
+        parser.error(f"no pom for {', '.join(sorted(unknown))}; there is {', '.join(VERSIONS)}")
+    toolchain = Toolchain.find()
+    if toolchain is None:
+        parser.error("needs Maven (mvn) and a JDK (java, javac) on PATH")
+    for version in arguments.versions or VERSIONS:
+        folder = arguments.into / version
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="golden-") as work:
+            make(toolchain, version, Path(work), folder)
+        sys.stdout.write(f"{folder}\n")
+    return 0
+
+
+def make(toolchain: Toolchain, version: str, work: Path, folder: Path) -> None:
+    """Have a broker of that version do the recipe; write what it left into ``folder``."""
+    names = recipe.Names(LETTERS[version])
+    root = work / "store"
+    root.mkdir()
+    with Cluster(toolchain, version, work) as cluster, cluster.broker(root, SETTINGS) as broker:
+        recipe.produce(broker, names, COMPRESSIONS[version])
+        recipe.consume(broker, names)
+        recipe.go_on(broker, names)
+        write_reports(broker, names, folder)
+        dump = broker.dump()
+        settings = broker.settings
+        broker.stop()
+    if dump.problems:
+        raise RuntimeError(f"{version}: the client could not pull everything: {dump.problems[:3]}")
+    write_rows(folder / "expected.jsonl.gz", dump.rows)
+    conf = "".join(f"{key}={value}\n" for key, value in settings.items() if "Path" not in key)
+    (folder / "broker.conf").write_text(conf)
+    pack(root, folder / "store.tar.gz")
+    made = provenance(toolchain, version) | {"messages": len(dump.rows)}
+    (folder / "made.json").write_text(json.dumps(made, indent=2) + "\n")
+
+
+def write_reports(broker: Broker, names: recipe.Names, folder: Path) -> None:
+    """Write what mqadmin says of the groups and the topics."""
+    groups = (names.push_group, names.pull_group)
+    progress = [report(broker, "consumerProgress", "-g", group) for group in groups]
+    (folder / "progress.txt").write_text("".join(progress))
+    status = [report(broker, "topicStatus", "-t", topic) for topic in names.topics]
+    (folder / "topicstatus.txt").write_text("".join(status))
+
+
+def report(broker: Broker, *arguments: str) -> str:
+    """Return a command's name and what it prints."""
+    return f"## {' '.join(arguments)}\n{broker.mqadmin(*arguments)}"
+
+
+def write_rows(path: Path, rows: list[Row]) -> None:
+    """Write JSON lines in the order of topic, queue and offset, always to the same bytes."""
+    ordered = sorted(rows, key=lambda row: (row["topic"], row["queueId"], row["queueOffset"]))
+    lines = (json.dumps(row, separators=(",", ":")) + "\n" for row in ordered)
+    path.write_bytes(gzip.compress("".join(lines).encode(), mtime=0))
+
+
+def pack(root: Path, archive: Path) -> None:
+    """Pack the store directory as ``store/``."""
+
+    def keep(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        member.uid = member.gid = 0
+        member.uname = member.gname = ""
+        return None if LEFT_OUT & set(Path(member.name).parts) else member
+
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(root, "store", filter=keep)
+
+
+def provenance(toolchain: Toolchain, version: str) -> dict[str, Any]:
+    """Return which versions of what made a store, and when."""
+    java = subprocess.run([toolchain.java, "-version"], capture_output=True, text=True, check=True)
+    return {
+        "rocketmq": version,
+        "client": version,
+        "java": java.stderr.splitlines()[0],
+        "made": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "maker": "tests/golden/make/make_golden.py",
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -8,6 +8,7 @@ Reference: java.lang.String#hashCode; IndexFile#indexKeyHashMethod; mqstore.form
 the same for one string.
 """
 
+import sys
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -22,6 +23,7 @@ Int64s: TypeAlias = NDArray[np.int64]
 
 _ASCII_MAX: Final = 0x7F
 _SURROGATES_FROM: Final = 0xF0  # first byte of a character that takes two UTF-16 units
+_UTF16: Final = "utf-16-le" if sys.byteorder == "little" else "utf-16-be"
 _KNOWN_POWERS: Final = 1 << 12
 
 
@@ -92,8 +94,8 @@ def _characters(strings: pa.Array) -> tuple[NDArray[Any], Int64s]:
     units = ((utf8 & 0xC0) != 0x80).astype(np.int64) + (utf8 >= _SURROGATES_FROM)
     unit_starts = np.concatenate(([0], np.cumsum(units)))[starts]
     text = utf8.tobytes().decode("utf-8", errors="surrogatepass")
-    utf16 = text.encode("utf-16-le", errors="surrogatepass")
-    return np.frombuffer(utf16, np.dtype("<u2")), unit_starts
+    utf16 = text.encode(_UTF16, errors="surrogatepass")
+    return np.frombuffer(utf16, np.uint16), unit_starts
 
 
 def _powers(highest: int) -> UInt32s:

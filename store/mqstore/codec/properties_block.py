@@ -83,6 +83,21 @@ def entries(
     return np.concatenate(([0], np.cumsum(lengths))), names, values
 
 
+def has_separator(strings: pa.Array) -> NDArray[np.bool_]:
+    """Tell which strings hold one of the two separators, and so cannot be part of a block.
+
+    A look at all bytes of the column at once answers for most columns.
+    """
+    none = np.zeros(len(strings), np.bool_)
+    data = strings.buffers()[2] if len(strings) else None
+    if data is None or not data.size:
+        return none
+    if np.frombuffer(data, np.uint8).min() > PROPERTY_SEPARATOR:
+        return none
+    found = pc.match_substring_regex(strings, f"[{_IS}{_END}]").fill_null(False)
+    return np.asarray(found.to_numpy(zero_copy_only=False), np.bool_)
+
+
 def _optional(name: str, values: pa.Array) -> pa.Array:
     joined = pc.binary_join_element_wise(
         pa.scalar(f"{name}{_IS}"), values, pa.scalar(_END), "", null_handling="emit_null"

@@ -26,6 +26,7 @@ from mqstore.files.aside import FOLDER
 from mqstore.files.index_file import Layout
 from mqstore.files.safe_open import exists
 from mqstore.files.scrub import scrub
+from mqstore.files.segment import read_frames
 from mqstore.files.sizes import find_sizes
 from mqstore.files.store_dir import StoreDir, open_dir
 from mqstore.files.undo import Undo, make_directories
@@ -35,9 +36,8 @@ from mqstore.write import side
 from mqstore.write.create import create
 from mqstore.write.dispatch import Queue, Stamped, Stamper, write_units
 from mqstore.write.job import Committed, Manifest, WriteJob
-from mqstore.write.plan import Plan, check_names, plan
+from mqstore.write.plan import Plan, plan, segments_of
 from mqstore.write.prepare import check_clean, is_empty
-from mqstore.write.segment import read_frames
 from mqstore.write.survey import Survey, next_queue_offset, survey
 
 _SCHEDULE_QUEUES = 18
@@ -141,7 +141,7 @@ class _Commit:
             queue.close()
         self._put_keys(index, self._stamped(manifests, what, starts))
         self._set_checkpoint(index, last, moment)
-        size = sum(manifest.records_bytes for manifest in manifests)
+        size = sum(segment.records_bytes for segment in segments_of(manifests))
         return Committed(what.messages, size, first, last, skipped)
 
     def _check_sizes(self) -> None:
@@ -201,8 +201,8 @@ class _Commit:
     ) -> Iterator[Stamped]:
         """Yield all frames in the order of the commit, with the same stamps each time."""
         stamper = Stamper(what.tail, self._job.sizes.commit_log, starts, what.store_timestamp_ms)
-        for manifest in check_names(manifests):
-            for frame in read_frames(self._job.staging, manifest, with_records=with_records):
+        for segment in segments_of(manifests):
+            for frame in read_frames(self._job.staging, segment, with_records=with_records):
                 yield stamper.stamp(frame)
 
     def _append(

@@ -8,7 +8,7 @@ HookUtils#transformDelayLevelMessage, IndexService#buildIndex.
 """
 
 import hashlib
-import os
+import secrets
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -126,11 +126,11 @@ def _unique_keys(rows: Rows, job: WriteJob, partition: int) -> Array | None:
     if kind == "none":
         return None
     if kind == "random":
-        noise = np.frombuffer(os.urandom(_UNIQ_BYTES * len(rows)), np.uint8)
-        return hex_text(noise.reshape(len(rows), _UNIQ_BYTES))
+        source = np.random.default_rng(secrets.randbits(128))
+        return hex_text(source.integers(0, 256, (len(rows), _UNIQ_BYTES), np.uint8))
     ids = np.empty((len(rows), _UNIQ_BYTES), np.uint8)
     digest = hashlib.sha256(f"{job.job_id}/{partition}".encode()).digest()
-    ids[:, :-_ROW_BYTES] = np.frombuffer(digest, np.uint8, _UNIQ_BYTES - _ROW_BYTES)
+    ids[:, :-_ROW_BYTES] = list(digest[: _UNIQ_BYTES - _ROW_BYTES])
     shifts = np.arange(8 * (_ROW_BYTES - 1), -1, -8)
     ids[:, -_ROW_BYTES:] = (rows.numbers[:, None] >> shifts) & 0xFF
     return hex_text(ids)

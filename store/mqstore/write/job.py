@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from mqstore.codec.encode import Hosts
+from mqstore.files.segment import Segment
 from mqstore.format.message import MAX_MESSAGE_SIZE
 
 PARTITIONERS: Final = ("roundrobin", "hash", "single")
@@ -106,16 +107,12 @@ class WriteJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """What one task staged. ``name`` is empty if it had no valid row."""
+    """What one task staged."""
 
     partition: int
     attempt: int
-    name: str = ""
-    size: int = 0
-    frame_count: int = 0
-    message_count: int = 0
-    records_bytes: int = 0
-    digest: str = ""
+    segment: Segment | None = None
+    """None if the task had no valid row."""
     skipped: int = 0
     side: str = ""
     """Temporary name of the Parquet file with the bad rows, in the side directory."""

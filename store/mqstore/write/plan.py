@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mqstore.errors import CorruptStagingError, InvalidMessageError
+from mqstore.files.segment import Frame, Segment, verify
 from mqstore.format import names
 from mqstore.format.staged import SUFFIX
 from mqstore.write.job import Manifest, WriteJob
 from mqstore.write.place import Placement
-from mqstore.write.segment import Frame, verify
 from mqstore.write.survey import Survey
 
 
@@ -42,9 +42,9 @@ def plan(job: WriteJob, manifests: Sequence[Manifest], found: Survey, now_ms: in
     queue_counts: dict[tuple[str, int], int] = {}
     messages = key_count = 0
     newest_ms = found.last_store_timestamp_ms
-    for manifest in check_names(manifests):
-        for frame in verify(job.staging, manifest, job.job_id):
-            _check_frame(frame, manifest)
+    for segment in segments_of(manifests):
+        for frame in verify(job.staging, segment, job.job_id):
+            _check_frame(frame, segment)
             newest_ms = _check_moments(frame, newest_ms)
             placement.place(sizes_of(frame), starts_of(frame))
             counts = np.bincount(frame.messages["queue"], minlength=len(frame.queues))
@@ -63,18 +63,18 @@ def plan(job: WriteJob, manifests: Sequence[Manifest], found: Survey, now_ms: in
     )
 
 
-def check_names(manifests: Sequence[Manifest]) -> list[Manifest]:
-    """Return the manifests that name a staged file, in the order of their partitions.
+def segments_of(manifests: Sequence[Manifest]) -> list[Segment]:
+    """Return the staged segments, in the order of their partitions.
 
     Raises CorruptStagingError for a name that is none of ours, or a partition that comes twice.
     """
-    staged = sorted((m for m in manifests if m.name), key=lambda m: m.partition)
+    staged = sorted((m.segment for m in manifests if m.segment), key=lambda s: s.partition)
     for before, after in pairwise(staged):
         if before.partition == after.partition:
             raise CorruptStagingError(f"partition {after.partition} was staged twice")
-    for manifest in staged:
-        if "/" in manifest.name or not manifest.name.endswith(SUFFIX):
-            raise CorruptStagingError(f"{manifest.name!r} is not the name of a staged file")
+    for segment in staged:
+        if "/" in segment.name or not segment.name.endswith(SUFFIX):
+            raise CorruptStagingError(f"{segment.name!r} is not the name of a staged file")
     return staged
 
 
@@ -89,7 +89,7 @@ def starts_of(frame: Frame) -> NDArray[np.bool_]:
     return starts
 
 
-def _check_frame(frame: Frame, manifest: Manifest) -> None:
+def _check_frame(frame: Frame, segment: Segment) -> None:
     table = frame.messages
     sound = (
         len(table) > 0
@@ -101,7 +101,7 @@ def _check_frame(frame: Frame, manifest: Manifest) -> None:
         and all(names.is_topic(t) and 0 <= q <= names.MAX_QUEUE_ID for t, q in frame.queues)
     )
     if not sound:
-        raise CorruptStagingError(f"{manifest.name}: the tables of a frame contradict each other")
+        raise CorruptStagingError(f"{segment.name}: the tables of a frame contradict each other")
 
 
 def _check_moments(frame: Frame, newest_ms: int) -> int:

@@ -12,6 +12,7 @@ neither fails nor delays or retries a message twice.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -24,7 +25,6 @@ from mqstore.codec.schema import COLUMNS
 from mqstore.errors import InvalidSchemaError
 from mqstore.format import properties as names
 from mqstore.format.properties import KEY_SEPARATOR, RESERVED, TRANSIENT_PREFIX
-from mqstore.grammar import did_you_mean
 
 Array: TypeAlias = pa.Array
 Mask: TypeAlias = NDArray[np.bool_]
@@ -64,7 +64,8 @@ def check_columns(schema: pa.Schema, *, topic_given: bool) -> bool:
             if not _ACCEPTED[field.name][0](field.type):
                 raise InvalidSchemaError(field.name, field.type, _ACCEPTED[field.name][1])
         elif field.name not in READ_ONLY_COLUMNS:
-            hint = did_you_mean(field.name, WRITE_COLUMNS)
+            near = get_close_matches(field.name, WRITE_COLUMNS, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]}? " if near else ""
             accepted = f"{hint}a write takes {', '.join(WRITE_COLUMNS)}"
             raise InvalidSchemaError(field.name, field.type, accepted)
     if len(set(schema.names)) < len(schema.names):

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from mqstore.codec.encode import binary_lengths, encode
 from mqstore.files import staging
+from mqstore.files.segment import Frame, SegmentWriter
 from mqstore.format.message import MIN_BLANK_BYTES
 from mqstore.format.names import RETRY_PREFIX
 from mqstore.format.staged import MESSAGE
@@ -24,7 +25,6 @@ from mqstore.write.batches import BatchLimits, order_rows, split_batches
 from mqstore.write.compose import Composed, compose, index_keys, tags_codes_of
 from mqstore.write.job import Manifest, WriteJob
 from mqstore.write.rows import Rows, cast_rows
-from mqstore.write.segment import Frame, SegmentWriter
 from mqstore.write.side import SideWriter, directory_of
 from mqstore.write.validate import Limits, find_bad_rows, refuse
 
@@ -102,18 +102,12 @@ class _Task:
 
     def finish(self) -> Manifest:
         side = self._side.finish() if self._side else ""
-        found = self._writer.finish() if self._writer else None
         return Manifest(
             partition=self._partition,
             attempt=self._attempt,
+            segment=self._writer.finish() if self._writer else None,
             skipped=self._skipped,
             side=side,
-            name=found.name if found else "",
-            size=found.size if found else 0,
-            frame_count=found.frame_count if found else 0,
-            message_count=found.message_count if found else 0,
-            records_bytes=found.records_bytes if found else 0,
-            digest=found.digest if found else "",
         )
 
     def discard(self) -> None:

@@ -7,7 +7,6 @@ not yet in a ConsumeQueue, is a reason not to write: a broker would cut it off o
 Reference: CommitLog#recoverNormally, #checkMessageAndReturnSize; ConsumeQueue#getMaxPhysicOffset.
 """
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -21,15 +20,11 @@ from mqstore.errors import CorruptStoreError, UncleanStoreError
 from mqstore.files import checkpoint
 from mqstore.files.commit_log import CommitLog
 from mqstore.files.consume_queue import ConsumeQueue, list_queues
+from mqstore.files.log_end import after_blank, data_behind
 from mqstore.files.store_dir import StoreDir
 from mqstore.format.message import (
-    BLANK,
-    BLANK_MAGIC,
-    HARD_RECORD_BYTES,
-    HEADER,
     MAGIC_V1,
     MAGIC_V2,
-    MIN_RECORD_BYTES,
 )
 from mqstore.format.names import LMQ_PREFIX
 from mqstore.format.sys_flag import (
@@ -38,7 +33,6 @@ from mqstore.format.sys_flag import (
     TRANSACTION_ROLLBACK,
 )
 
-_CHUNK_BYTES: Final = 1024 * 1024
 _MAGIC_AT: Final = 4
 
 
@@ -86,7 +80,7 @@ def survey(store: StoreDir) -> Survey:
                 f"{store.root}: {lost} messages at the end of the CommitLog are in no "
                 "ConsumeQueue yet; start and stop the broker once, so that it enters them"
             )
-        tail = _after_blank(log, tail)
+        tail = after_blank(log, tail)
         garbage = _remains(log, tail)
     found = checkpoint.load(store.root)
     noted = int(found["physic_msg_timestamp"]) if found is not None else 0
@@ -124,20 +118,17 @@ def last_store_host(store: StoreDir) -> tuple[bytes, int] | None:
 
 def read_record(log: CommitLog, physical_offset: int) -> Record | None:
     """Return the whole and sound record that starts there, or None."""
-    head = log.read(physical_offset, HEADER.itemsize)
-    if len(head) < HEADER.itemsize:
+    told = log.header(physical_offset)
+    if told is None or int(told["magic"]) not in {MAGIC_V1, MAGIC_V2}:
         return None
-    told = np.frombuffer(head, HEADER)[0]
-    size, itself = int(told["total_size"]), int(told["physical_offset"])
-    sane = MIN_RECORD_BYTES <= size <= HARD_RECORD_BYTES
-    if not sane or int(told["magic"]) not in {MAGIC_V1, MAGIC_V2} or itself != physical_offset:
+    place, size = np.array([physical_offset]), np.array([told["total_size"]], np.int64)
+    if int(told["physical_offset"]) != physical_offset or not log.holds(place, size)[0]:
         return None
-    data = log.read(physical_offset, size)
-    buffer = np.frombuffer(data, np.uint8)
-    headers = Headers(buffer, np.zeros(1, np.int64), np.array([size], np.int64))
-    if len(data) < size or headers.problems() or broken(headers).any():
+    gathered = log.gather(place, size)
+    headers = Headers(gathered.buffer, gathered.starts, size)
+    if headers.problems() or broken(headers).any():
         return None
-    return _record(headers, physical_offset, size)
+    return _record(headers, physical_offset, int(size[0]))
 
 
 def walk(log: CommitLog, physical_offset: int) -> Iterator[Record]:
@@ -145,7 +136,7 @@ def walk(log: CommitLog, physical_offset: int) -> Iterator[Record]:
     while True:
         record = read_record(log, physical_offset)
         if record is None:
-            after = _after_blank(log, physical_offset)
+            after = after_blank(log, physical_offset)
             if after == physical_offset:
                 return
             physical_offset = after
@@ -200,23 +191,13 @@ def _place_of(record: Record) -> tuple[str, int, int, int]:
     return record.topic, record.queue_id, record.queue_offset, record.size
 
 
-def _after_blank(log: CommitLog, physical_offset: int) -> int:
-    """Return the start of the next file if a blank record ends this one here."""
-    head = log.read(physical_offset, BLANK.itemsize)
-    file = log.files.find(physical_offset)
-    if file is None or len(head) < BLANK.itemsize:
-        return physical_offset
-    blank = np.frombuffer(head, BLANK)[0]
-    return file.end if int(blank["magic"]) == BLANK_MAGIC else physical_offset
-
-
 def _remains(log: CommitLog, tail: int) -> tuple[int, int] | None:
     """Return the range of bytes behind the tail that are not zero; None if there are none.
 
     Raises CorruptStoreError if a sound record is among them.
     """
     low, high = -1, -1
-    for position, chunk in _data_behind(log, tail):
+    for position, chunk in data_behind(log, tail):
         used = np.flatnonzero(chunk)
         if len(used):
             low = position + int(used[0]) if low < 0 else low
@@ -236,26 +217,3 @@ def _refuse_records(log: CommitLog, position: int, chunk: NDArray[np.uint8]) -> 
                 reason = "a sound record lies behind the end of the log: recover the store first"
                 raise log.corrupt(start, reason)
             found = data.find(word, found + 1)
-
-
-def _data_behind(log: CommitLog, tail: int) -> Iterator[tuple[int, NDArray[np.uint8]]]:
-    """Yield what is behind the tail in chunks, leaving out the holes of sparse files."""
-    for file in log.files.files:
-        if file.end <= tail:
-            continue
-        fd = file.open()
-        try:
-            position = max(tail - file.start, 0)
-            while position < file.size:
-                try:
-                    position = os.lseek(fd, position, os.SEEK_DATA)
-                except OSError:  # ENXIO: nothing but a hole up to the end.
-                    break
-                data = os.pread(fd, _CHUNK_BYTES, position)
-                if not data:
-                    break
-                yield file.start + position, np.frombuffer(data, np.uint8)
-                whole = len(data) < _CHUNK_BYTES
-                position += len(data) if whole else len(data) - BLANK.itemsize
-        finally:
-            os.close(fd)

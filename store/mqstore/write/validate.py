@@ -5,23 +5,20 @@ HookUtils#checkBeforePutMessage; MessageExtEncoder (property and record sizes);
 AbstractSendMessageProcessor#msgCheck (queue id); Message#putUserProperty (reserved names).
 """
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqstore.codec.encode import binary_lengths
-from mqstore.codec.properties_block import entries
+from mqstore.codec.properties_block import entries, has_separator
 from mqstore.errors import InvalidMessageError, MessageTooLargeError, shown
 from mqstore.format.config import DELAY_LEVELS_MS
 from mqstore.format.message import MAX_PROPERTIES_BYTES, MIN_BLANK_BYTES
 from mqstore.format.names import MAX_QUEUE_ID, MAX_TOPIC_LENGTH, is_system_topic, is_writable_topic
-from mqstore.format.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 from mqstore.write.rows import NULL_QUEUE, Rows
 
 Array: TypeAlias = pa.Array
@@ -30,7 +27,6 @@ Rule: TypeAlias = tuple[Mask, Callable[[int], str]]
 """Which rows break it, and what to say about one of them."""
 
 SHOWN_ROWS: Final = 10
-_SEPARATOR: Final = re.compile(f"[{chr(NAME_VALUE_SEPARATOR)}{chr(PROPERTY_SEPARATOR)}]").pattern
 _FORBIDDEN: Final = "holds the character U+0001 or U+0002, which RocketMQ uses as separators"
 
 
@@ -167,7 +163,7 @@ def _field_rules(rows: Rows) -> list[Rule]:
 def _text_rules(rows: Rows) -> list[Rule]:
     texts = (("tags", rows.tags), ("keys", rows.keys), ("shardingKey", rows.sharding_keys))
     return [
-        (_has_separator(column), lambda _, name=name: f"{name} {_FORBIDDEN}")  # type: ignore[misc]
+        (has_separator(column), lambda _, name=name: f"{name} {_FORBIDDEN}")  # type: ignore[misc]
         for name, column in texts
     ]
 
@@ -189,7 +185,7 @@ def _property_rules(rows: Rows) -> list[Rule]:
         return mask, reason
 
     empty = (binary_lengths(entry_names) == 0) | (binary_lengths(values) == 0)
-    split = _has_separator(entry_names) | _has_separator(values)
+    split = has_separator(entry_names) | has_separator(values)
     reserved = "is a name RocketMQ keeps for itself; use the column or option made for it"
     return [
         of_rows(rows.reserved, reserved),
@@ -228,18 +224,4 @@ def _size_rules(
 
 def _nulls(column: Array) -> Mask:
     found: Mask = column.is_null().to_numpy(zero_copy_only=False)
-    return found
-
-
-def _has_separator(column: Array) -> Mask:
-    """Return which strings hold a separator; a look at all bytes at once answers for most."""
-    none = np.zeros(len(column), np.bool_)
-    data = column.buffers()[2] if len(column) else None
-    if data is None or not data.size:
-        return none
-    if np.frombuffer(data, np.uint8).min() > PROPERTY_SEPARATOR:
-        return none
-    found: Mask = (
-        pc.match_substring_regex(column, _SEPARATOR).fill_null(False).to_numpy(zero_copy_only=False)
-    )
     return found

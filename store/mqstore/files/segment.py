@@ -28,9 +28,21 @@ from mqstore.format.staged import (
     TOPIC_SEPARATOR,
     VERSION,
 )
-from mqstore.write.job import Manifest
 
 Table: TypeAlias = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """A staged file as its task left it: its name, and what it must be found to hold."""
+
+    name: str
+    partition: int
+    size: int
+    frame_count: int
+    message_count: int
+    records_bytes: int
+    digest: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +61,6 @@ class SegmentWriter:
     def __init__(self, directory: str, job_id: str, *, partition: int, attempt: int) -> None:
         self._file = StagedWriter(directory, segment_name(partition, attempt))
         self._partition = partition
-        self._attempt = attempt
         self._job_id = job_id
         self._digest = hashlib.sha256()
         self._frames = self._messages = self._records_bytes = 0
@@ -80,7 +91,7 @@ class SegmentWriter:
         self._messages += len(frame.messages)
         self._records_bytes += frame.records.nbytes
 
-    def finish(self) -> Manifest:
+    def finish(self) -> Segment:
         """Make the file durable and return what the commit needs to find and trust it."""
         footer = np.zeros((), FOOTER)
         footer["magic"], footer["frame_count"] = FOOTER_MAGIC, self._frames
@@ -88,10 +99,9 @@ class SegmentWriter:
         footer["digest"] = np.void(self._digest.digest())
         self._file.append(footer.tobytes())
         self._file.finish()
-        return Manifest(
-            partition=self._partition,
-            attempt=self._attempt,
+        return Segment(
             name=self._file.name,
+            partition=self._partition,
             size=self._file.size,
             frame_count=self._frames,
             message_count=self._messages,
@@ -111,34 +121,34 @@ class SegmentWriter:
         return header.tobytes()
 
 
-def read_frames(directory: str, manifest: Manifest, *, with_records: bool) -> Iterator[Frame]:
+def read_frames(directory: str, segment: Segment, *, with_records: bool) -> Iterator[Frame]:
     """Yield the frames of a staged file, in order.
 
     With records, every byte is checked against its checksum; without, only the tables are read
     (a frame's ``records`` are then empty). Raises CorruptStagingError.
     """
-    with StagedReader(directory, manifest.name, manifest.size) as file:
+    with StagedReader(directory, segment.name, segment.size) as file:
         _read_header(file)
         position = FILE_HEADER.itemsize
-        for _ in range(manifest.frame_count):
+        for _ in range(segment.frame_count):
             head = _read_head(file, position)
             position += FRAME.itemsize
             yield _read_payload(file, position, head, with_records=with_records)
             position += int(head["payload_bytes"])
 
 
-def verify(directory: str, manifest: Manifest, job_id: str) -> Iterator[Frame]:
+def verify(directory: str, segment: Segment, job_id: str) -> Iterator[Frame]:
     """Yield the frames with records, and check that the file is the one its task reported.
 
     Raises CorruptStagingError at the latest when the last frame was taken.
     """
     digest = hashlib.sha256()
-    with StagedReader(directory, manifest.name, manifest.size) as file:
+    with StagedReader(directory, segment.name, segment.size) as file:
         header = _read_header(file)
-        if header["job"].decode() != job_id or header["partition"] != manifest.partition:
+        if header["job"].decode() != job_id or header["partition"] != segment.partition:
             raise CorruptStagingError(f"{file.path}: written by another job or task")
         position, messages, records = FILE_HEADER.itemsize, 0, 0
-        for _ in range(manifest.frame_count):
+        for _ in range(segment.frame_count):
             head = _read_head(file, position)
             digest.update(head.tobytes())
             position += FRAME.itemsize
@@ -147,20 +157,14 @@ def verify(directory: str, manifest: Manifest, job_id: str) -> Iterator[Frame]:
             messages += len(frame.messages)
             records += frame.records.nbytes
             yield frame
-        expected = (manifest.message_count, manifest.records_bytes, manifest.digest)
+        expected = (segment.message_count, segment.records_bytes, segment.digest)
         if (messages, records, digest.hexdigest()) != expected:
             raise CorruptStagingError(
                 f"{file.path}: {messages} messages of {records} bytes, its task reported "
-                f"{manifest.message_count} of {manifest.records_bytes}"
+                f"{segment.message_count} of {segment.records_bytes}"
             )
-        if position + FOOTER.itemsize != manifest.size:
+        if position + FOOTER.itemsize != segment.size:
             raise CorruptStagingError(f"{file.path}: frames end at byte {position}")
-
-
-def host_variant(directory: str, manifest: Manifest) -> int:
-    """Return the host variant of the file's records."""
-    with StagedReader(directory, manifest.name, manifest.size) as file:
-        return int(_read_header(file)["host_variant"])
 
 
 def _read_header(file: StagedReader) -> np.void:

@@ -1,0 +1,59 @@
+"""Where a CommitLog ends: blank records, and what lies behind the last record."""
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mqstore.files.commit_log import CommitLog
+from mqstore.format.message import BLANK, BLANK_MAGIC
+
+_CHUNK_BYTES: Final = 1024 * 1024
+# A chunk starts this much before the last one's end: a magic code may lie across the two.
+_OVERLAP_BYTES: Final = BLANK.itemsize
+
+
+def after_blank(log: CommitLog, physical_offset: int) -> int:
+    """Return where the next file starts if a blank record ends this one here.
+
+    If none does, return ``physical_offset``.
+    """
+    head = log.read(physical_offset, BLANK.itemsize)
+    file = log.files.find(physical_offset)
+    if file is None or len(head) < BLANK.itemsize:
+        return physical_offset
+    blank = np.frombuffer(head, BLANK)[0]
+    return file.end if int(blank["magic"]) == BLANK_MAGIC else physical_offset
+
+
+def data_behind(log: CommitLog, tail: int) -> Iterator[tuple[int, NDArray[np.uint8]]]:
+    """Yield what lies behind ``tail``, in chunks that overlap, as (physical offset, bytes).
+
+    The holes of sparse files are left out: a file of 1 GiB may hold a few KiB.
+    """
+    for file in log.files.files:
+        if file.end <= tail:
+            continue
+        fd = file.open()
+        try:
+            position = max(tail - file.start, 0)
+            while position < file.size:
+                position = _next_data(fd, position, file.size)
+                data = os.pread(fd, _CHUNK_BYTES, position)
+                if not data:
+                    break
+                yield file.start + position, np.frombuffer(data, np.uint8)
+                ended = len(data) < _CHUNK_BYTES
+                position += len(data) - (0 if ended else _OVERLAP_BYTES)
+        finally:
+            os.close(fd)
+
+
+def _next_data(fd: int, position: int, size: int) -> int:
+    """Return the next position that is no hole; ``size`` if there is none."""
+    with suppress(OSError):  # ENXIO: nothing but a hole up to the end.
+        return os.lseek(fd, position, os.SEEK_DATA)
+    return size

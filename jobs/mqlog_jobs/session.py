@@ -55,6 +55,27 @@ def job_session(app: str, settings: dict[str, str] | None = None) -> Iterator[Sp
             spark.stop()
 
 
+@contextmanager
+def said_to(log: Path) -> Iterator[None]:
+    """Send standard error to ``log``: a JVM started meanwhile, and its workers, keep it there.
+
+    For a command whose terminal is for people: a JVM says things at every start that nobody
+    can act on. Errors reach Python as exceptions; if the block raises, the log is shown.
+    """
+    sys.stderr.flush()
+    terminal = os.dup(2)
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    except BaseException:
+        os.write(terminal, log.read_bytes())
+        raise
+    finally:
+        os.dup2(terminal, 2)
+        os.close(terminal)
+
+
 def _start(app: str, settings: dict[str, str]) -> SparkSession:
     # Spark asks PATH's python3 otherwise, which may be one without mqlog.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

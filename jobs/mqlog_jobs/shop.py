@@ -16,7 +16,8 @@ PAYMENTS: Final = "SHOP_PAYMENTS"
 PARCELS: Final = "SHOP_PARCELS"
 SCHEMA: Final = (
     "topic string, tags string, keys string, shardingKey string, "
-    "properties map<string,string>, body string, bornTimestamp timestamp"
+    "properties map<string,string>, body string, bornTimestamp timestamp, "
+    "storeTimestamp timestamp"
 )
 _SEED: Final = 20
 _ARTICLES: Final = (("teapot", 2490), ("kettle", 3900), ("cup", 850), ("tray", 1750), ("tin", 620))
@@ -37,16 +38,17 @@ class ShopMessage(NamedTuple):
     properties: dict[str, str]
     body: str
     bornTimestamp: datetime  # noqa: N815
+    storeTimestamp: datetime  # noqa: N815
 
 
 def messages(orders: int, until: datetime) -> list[ShopMessage]:
-    """Return the messages of so many orders, all born in the hour before ``until``, by time."""
+    """Return the messages of so many orders, all of the hour before ``until``, as stored."""
     dice = random.Random(_SEED)
     born: list[ShopMessage] = []
     for number in range(orders):
         start = until - timedelta(minutes=60 - 45 * number / orders, seconds=dice.random() * 20)
         born += _life(dice, f"A-{10_000 + number}", start)
-    return sorted(born, key=lambda message: message.bornTimestamp)
+    return sorted(born, key=lambda message: message.storeTimestamp)
 
 
 def _life(dice: random.Random, order: str, start: datetime) -> Iterator[ShopMessage]:
@@ -59,7 +61,8 @@ def _life(dice: random.Random, order: str, start: datetime) -> Iterator[ShopMess
     def say(topic: str, tag: str, after_seconds: float, **fields: object) -> ShopMessage:
         body = json.dumps({"order": order, **fields}, ensure_ascii=False)
         born = start + timedelta(seconds=after_seconds)
-        return ShopMessage(topic, tag, order, order, properties, body, born)
+        stored = born + timedelta(milliseconds=dice.randint(1, 9))
+        return ShopMessage(topic, tag, order, order, properties, body, born, stored)
 
     yield say(ORDERS, "created", 0, article=article, pieces=pieces, cents=pieces * cents)
     if dice.random() < _CANCELLED:

@@ -23,7 +23,7 @@ CONF = Path(__file__).parents[1] / "conf"
 
 _FIXTURES = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 settings.register_profile("ci", deadline=None, max_examples=30, suppress_health_check=_FIXTURES)
-settings.register_profile("long", deadline=None, max_examples=2000, suppress_health_check=_FIXTURES)
+settings.register_profile("long", deadline=None, max_examples=500, suppress_health_check=_FIXTURES)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 

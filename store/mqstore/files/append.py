@@ -21,10 +21,20 @@ from mqstore.format.names import mapped_file_name
 class CommitLogAppender:
     """Writes physical offsets [tail, end) of one CommitLog, where there is nothing yet."""
 
-    def __init__(self, folder: str, aside: str, *, file_size: int, fsync: bool, undo: Undo) -> None:
+    def __init__(
+        self,
+        folder: str,
+        aside: str,
+        *,
+        file_size: int,
+        log_start: int,
+        fsync: bool,
+        undo: Undo,
+    ) -> None:
         self._folder = folder
         self._aside = aside
         self._file_size = file_size
+        self._log_start = log_start
         self._fsync = fsync
         self._undo = undo
         self._new: dict[int, AsideFile] = {}
@@ -36,7 +46,7 @@ class CommitLogAppender:
 
         Raises NoSpaceError; CorruptStoreError if a file of another size is in the way.
         """
-        start = tail - tail % self._file_size
+        start = tail - self._position(tail)
         while start < end:
             low, high = max(tail, start), min(end, start + self._file_size)
             path = self._path(start)
@@ -56,7 +66,7 @@ class CommitLogAppender:
 
     def write(self, physical_offset: int, data: memoryview) -> None:
         """Write ``data``, all of which lies in one file. Positions never go back."""
-        position = physical_offset % self._file_size
+        position = self._position(physical_offset)
         self._open(physical_offset - position)
         start, size = self._start, len(data)
         path = self._path(start)
@@ -67,7 +77,7 @@ class CommitLogAppender:
         """End the file that holds ``physical_offset`` there with a blank record."""
         record = np.zeros((), BLANK)
         record["magic"] = BLANK_MAGIC
-        record["total_size"] = self._file_size - physical_offset % self._file_size
+        record["total_size"] = self._file_size - self._position(physical_offset)
         self.write(physical_offset, memoryview(record.tobytes()))
 
     def close(self) -> None:
@@ -85,6 +95,9 @@ class CommitLogAppender:
             self.close()
             self._fd = durable.open_for_write(self._path(start))
             self._start = start
+
+    def _position(self, physical_offset: int) -> int:
+        return (physical_offset - self._log_start) % self._file_size
 
     def _path(self, start: int) -> str:
         return f"{self._folder}/{mapped_file_name(start)}"

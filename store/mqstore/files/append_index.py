@@ -7,7 +7,6 @@ Reference: IndexFile#putKey, IndexService#getAndCreateLastIndexFile (a rolled fi
 the end of the one before).
 """
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -19,7 +18,7 @@ from mqstore.errors import CorruptStoreError
 from mqstore.files import durable
 from mqstore.files.aside import AsideFile, opened, reserve_in
 from mqstore.files.index_file import IndexFile, Layout, list_index_files
-from mqstore.files.safe_open import open_file
+from mqstore.files.index_units import read_slots
 from mqstore.files.undo import Undo
 from mqstore.format.index_file import FIRST_UNIT, HEADER, SLOT, UNIT, file_size
 from mqstore.format.names import INDEX
@@ -252,7 +251,7 @@ def _open_file(file: IndexFile, layout: Layout) -> _OpenFile:
         reason = f"{file.size} bytes do not hold {layout.slots} slots and {layout.units} units"
         raise CorruptStoreError(f"{file.root}/{INDEX}/{file.name}", file.size, reason)
     header = np.array(file.header, HEADER)
-    opened_file = _OpenFile(file.name, header, _read_slots(file, layout))
+    opened_file = _OpenFile(file.name, header, read_slots(file, layout))
     opened_file.units_max = layout.units
     return opened_file
 
@@ -267,23 +266,6 @@ def _new_file(name: str, layout: Layout, before: _OpenFile | None) -> _OpenFile:
     made = _OpenFile(name, header, np.zeros(layout.slots, np.int32))
     made.units_max = layout.units
     return made
-
-
-def _read_slots(file: IndexFile, layout: Layout) -> NDArray[np.int32]:
-    path = f"{INDEX}/{file.name}"
-    slots = np.empty(layout.slots, SLOT)
-    view = slots.view(np.uint8).data
-    fd = open_file(file.root, path)
-    try:
-        done = 0
-        while done < len(view):
-            count = os.preadv(fd, [view[done:]], HEADER.itemsize + done)
-            if not count:
-                raise CorruptStoreError(f"{file.root}/{path}", done, "the file ends here")
-            done += count
-    finally:
-        os.close(fd)
-    return slots.astype(np.int32)
 
 
 def _slot_position(slot: int) -> int:

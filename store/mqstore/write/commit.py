@@ -36,6 +36,7 @@ from mqstore.write import side
 from mqstore.write.create import create
 from mqstore.write.dispatch import Queue, Stamped, Stamper, write_units
 from mqstore.write.job import Committed, Manifest, WriteJob
+from mqstore.write.place import Placement
 from mqstore.write.plan import Plan, plan, segments_of
 from mqstore.write.prepare import check_clean, is_empty
 from mqstore.write.survey import Survey, next_queue_offset, survey
@@ -159,6 +160,7 @@ class _Commit:
             self._store.commit_log[0],
             self._aside,
             file_size=sizes.commit_log,
+            log_start=what.log_start,
             fsync=self._fsync,
             undo=self._undo,
         )
@@ -200,7 +202,8 @@ class _Commit:
         with_records: bool = False,
     ) -> Iterator[Stamped]:
         """Yield all frames in the order of the commit, with the same stamps each time."""
-        stamper = Stamper(what.tail, self._job.sizes.commit_log, starts, what.store_timestamp_ms)
+        placement = Placement(what.tail, self._job.sizes.commit_log, what.log_start)
+        stamper = Stamper(placement, starts, what.store_timestamp_ms)
         for segment in segments_of(manifests):
             for frame in read_frames(self._job.staging, segment, with_records=with_records):
                 yield stamper.stamp(frame)

@@ -64,12 +64,11 @@ class Stamper:
 
     def __init__(
         self,
-        tail: int,
-        file_size: int,
+        placement: Placement,
         queue_offsets: Mapping[Queue, int],
         store_timestamp_ms: int,
     ) -> None:
-        self._placement = Placement(tail, file_size)
+        self._placement = placement
         self._next = dict(queue_offsets)
         self._store_timestamp_ms = store_timestamp_ms
 

@@ -29,9 +29,11 @@ class Placed:
 class Placement:
     """Gives places to records in log order, from ``tail`` on. The same records, the same places."""
 
-    def __init__(self, tail: int, file_size: int) -> None:
+    def __init__(self, tail: int, file_size: int, log_start: int) -> None:
+        """``log_start`` is where any file of the log starts: its name."""
         self.tail = tail
         self._file_size = file_size
+        self._log_start = log_start
 
     def place(self, sizes: Int64s, starts_batch: NDArray[np.bool_]) -> Placed:
         """Return the places of records of those sizes; the first one starts a batch."""
@@ -47,7 +49,7 @@ class Placement:
         done = 0
         moved = np.empty(len(firsts), np.int64)
         while done < len(firsts):  # A loop over files, not over batches.
-            room = self._file_size - self.tail % self._file_size
+            room = self._room()
             before = int(batches[done])
             fits = int(np.searchsorted(ends, before + room - MIN_BLANK_BYTES, "right"))
             if fits > done:
@@ -56,7 +58,10 @@ class Placement:
                 done = fits
             if done < len(firsts):
                 blanks.append(self.tail)
-                self.tail += self._file_size - self.tail % self._file_size
+                self.tail += self._room()
         shift = np.repeat(moved - batches, np.diff(np.append(firsts, len(sizes))))
         within = np.cumsum(sizes) - sizes
         return Placed(within + shift, tuple(blanks))
+
+    def _room(self) -> int:
+        return self._file_size - (self.tail - self._log_start) % self._file_size

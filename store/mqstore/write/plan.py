@@ -22,8 +22,9 @@ from mqstore.write.survey import Survey
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The end of the CommitLog after the commit, and what every queue and the index will get."""
+    """Where the CommitLog will end, and what every queue and the index will get."""
 
+    log_start: int
     tail: int
     end: int
     messages: int
@@ -38,7 +39,7 @@ def plan(job: WriteJob, manifests: Sequence[Manifest], found: Survey, now_ms: in
 
     Raises CorruptStagingError; InvalidMessageError if preserved store timestamps go back.
     """
-    placement = Placement(found.tail, job.sizes.commit_log)
+    placement = Placement(found.tail, job.sizes.commit_log, found.log_start)
     queue_counts: dict[tuple[str, int], int] = {}
     messages = key_count = 0
     newest_ms = found.last_store_timestamp_ms
@@ -53,6 +54,7 @@ def plan(job: WriteJob, manifests: Sequence[Manifest], found: Survey, now_ms: in
             messages += len(frame.messages)
             key_count += len(frame.keys)
     return Plan(
+        log_start=found.log_start,
         tail=found.tail,
         end=placement.tail,
         messages=messages,

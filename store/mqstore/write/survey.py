@@ -40,6 +40,8 @@ _MAGIC_AT: Final = 4
 class Survey:
     """What a commit must know of the store as it stands."""
 
+    log_start: int
+    """Physical offset of the first byte held: the name of a file."""
     tail: int
     """Physical offset where the next record may lie."""
     last_store_timestamp_ms: int
@@ -81,10 +83,10 @@ def survey(store: StoreDir) -> Survey:
                 "ConsumeQueue yet; start and stop the broker once, so that it enters them"
             )
         tail = after_blank(log, tail)
-        garbage = _remains(log, tail)
+        garbage, log_start = _remains(log, tail), log.low
     found = checkpoint.load(store.root)
     noted = int(found["physic_msg_timestamp"]) if found is not None else 0
-    return Survey(tail, max(moment, noted), garbage)
+    return Survey(log_start, tail, max(moment, noted), garbage)
 
 
 def next_queue_offset(store: StoreDir, topic: str, queue_id: int, tail: int) -> int:

@@ -1,0 +1,102 @@
+"""Check what stands around the log and the queues: names, config/, checkpoint, abort."""
+
+from collections.abc import Iterable
+
+from mqstore.check.finding import Findings, Place
+from mqstore.errors import StoreError
+from mqstore.files import checkpoint, config
+from mqstore.files.mapped_file_queue import MappedFileQueue
+from mqstore.files.safe_open import list_directory
+from mqstore.files.store_dir import StoreDir
+from mqstore.format import names
+from mqstore.format.config import DELAY_OFFSET, TOPICS
+
+
+def check_names(store: StoreDir, queues: Iterable[tuple[str, int]], findings: Findings) -> None:
+    """Check that directories of mapped files hold mapped files, all of one size."""
+    log = MappedFileQueue.list([(folder, "") for folder in store.commit_log])
+    sizes = [file.size for file in log.files]
+    usual = max(sizes, key=sizes.count, default=0)
+    for file in log.files:
+        if file.size != usual:
+            problem = f"the file is {file.size} bytes long, the others {usual}"
+            path = file.name.removeprefix(f"{store.root}/")
+            findings.error(Place(path, file.size), problem)
+    for topic, queue_id in queues:
+        folder = f"{names.CONSUME_QUEUE}/{topic}/{queue_id}"
+        _check_entries(store.root, folder, findings)
+    for folder in store.commit_log:
+        _check_entries(folder, "", findings)
+
+
+def check_topics(store: StoreDir, queues: Iterable[tuple[str, int]], findings: Findings) -> None:
+    """Check that consumers can reach every queue that has messages."""
+    place = Place(f"{names.CONFIG}/{TOPICS}")
+    try:
+        known = config.topics(store.root)
+    except StoreError as error:
+        findings.error(place, error.message())
+        return
+    needed: dict[str, int] = {}
+    for topic, queue_id in queues:
+        needed[topic] = max(needed.get(topic, 0), queue_id + 1)
+    for topic, count in sorted(needed.items()):
+        # A broker makes its own topics' entries when it needs them; light queues have none.
+        if names.is_system_topic(topic):
+            continue
+        if topic not in known:
+            problem = "the topic has queues and no entry: no consumer can pull it"
+            findings.warning(Place(place.file, None, topic), problem)
+        elif known[topic].read_queue_nums < count:
+            problem = f"readQueueNums is {known[topic].read_queue_nums}, there are {count} queues"
+            findings.warning(Place(place.file, None, topic), problem)
+
+
+def check_delays(
+    store: StoreDir, bounds: dict[tuple[str, int], tuple[int, int]], findings: Findings
+) -> None:
+    """Check that delivery of delayed messages goes on inside the queues they wait in."""
+    path = f"{names.CONFIG}/{DELAY_OFFSET}"
+    try:
+        table = config.load(store.root, DELAY_OFFSET).get("offsetTable")
+    except StoreError as error:
+        findings.error(Place(path), error.message())
+        return
+    for level, number in (table if isinstance(table, dict) else {}).items():
+        queue = (names.SCHEDULE_TOPIC, int(level) - 1 if str(level).isdecimal() else -1)
+        if queue in bounds and isinstance(number, int) and not 0 <= number <= bounds[queue][1]:
+            problem = f"level {level} goes on at {number}, the queue ends at {bounds[queue][1]}"
+            findings.warning(Place(path, None, *queue, number), problem)
+
+
+def check_checkpoint(store: StoreDir, last_ms: int, findings: Findings) -> None:
+    """Check that the checkpoint does not claim what the log does not hold."""
+    found = checkpoint.load(store.root)
+    if found is None:
+        return
+    for name in ("physic_msg_timestamp", "logics_msg_timestamp"):
+        if int(found[name]) > last_ms > 0:
+            problem = (
+                f"{name} is {int(found[name])}, the last record's store timestamp {last_ms}: "
+                "after a crash a broker would skip messages"
+            )
+            findings.error(Place(names.CHECKPOINT), problem)
+
+
+def check_abort(store: StoreDir, findings: Findings) -> None:
+    """Tell that a broker is running, or crashed."""
+    if store.is_unclean:
+        problem = "a broker is running on this store, or it was killed"
+        findings.warning(Place(names.ABORT), problem)
+
+
+def _check_entries(root: str, folder: str, findings: Findings) -> None:
+    for entry in list_directory(root, folder):
+        path = f"{folder}/{entry.name}" if folder else f"{names.COMMIT_LOG}/{entry.name}"
+        if entry.is_directory:
+            problem = "a directory among mapped files: brokers before 5.1 do not start"
+            findings.error(Place(path), problem)
+        elif names.parse_mapped_file_name(entry.name) is None:
+            findings.error(Place(path), "not a mapped file's name: brokers do not start")
+        elif not entry.size:
+            findings.error(Place(path, 0), "an empty file: brokers before 5.1.3 do not start")

@@ -1,0 +1,272 @@
+"""Check ConsumeQueues: their files, their units, and each unit against its record.
+
+The walk over the CommitLog brings the records; a queue's units are read where they come. What
+is kept of a queue is two numbers.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from mqstore.check.finding import Findings, Place
+from mqstore.check.log import Records
+from mqstore.codec.hashing import tags_codes
+from mqstore.errors import CorruptStoreError
+from mqstore.files.commit_log import CommitLog
+from mqstore.files.consume_queue import ConsumeQueue, Units, list_queues
+from mqstore.format import names
+from mqstore.format.config import DELAY_LEVELS_MS
+from mqstore.format.consume_queue import EXT_ADDRESS_MAX, FILLER_SIZE, UNIT
+from mqstore.format.properties import DELAY, TAGS
+
+Int64s: TypeAlias = NDArray[np.int64]
+Mask: TypeAlias = NDArray[np.bool_]
+Queue: TypeAlias = tuple[str, int]
+
+_CHUNK_UNITS: Final = 50_000
+_DELAYS_MS: Final = np.array([0, *DELAY_LEVELS_MS], np.int64)
+_SHOWN: Final = 10
+
+
+@dataclass
+class _State:
+    queue: ConsumeQueue
+    high: int
+    live: int = 0
+    matched: int = 0
+    next: int = -1
+
+
+class QueueCheck:
+    """Feed it all records in log order, then ``finish``."""
+
+    def __init__(self, root: str, log: CommitLog, findings: Findings) -> None:
+        self._log = log
+        self._findings = findings
+        self._states: dict[Queue, _State] = {}
+        sizes: dict[int, str] = {}
+        for topic, queue_id in list_queues(root):
+            queue = ConsumeQueue(root, topic, queue_id)
+            for file in queue.files.files:
+                sizes.setdefault(file.size, file.path)
+            high = queue.bounds(log.low)[1]
+            state = self._states[topic, queue_id] = _State(queue, high)
+            self._scan(topic, queue_id, state)
+        if len(sizes) > 1:
+            for size, path in sorted(sizes.items())[:-1]:
+                problem = f"the file is {size} bytes long, others {max(sizes)}"
+                findings.error(Place(path, size), problem)
+
+    @property
+    def queues(self) -> list[Queue]:
+        """The queues that have a directory."""
+        return list(self._states)
+
+    def bounds(self) -> dict[Queue, tuple[int, int]]:
+        """Return [low, high) of every queue's files, in queue offsets."""
+        return {
+            queue: (state.queue.files.low // UNIT.itemsize, state.high)
+            for queue, state in self._states.items()
+        }
+
+    def feed(self, records: Records) -> None:
+        """Check that each record has its unit, and that the unit tells the truth."""
+        if not len(records.physical_offsets):
+            return
+        expected, certain = _expected_tags_codes(records)
+        queue_ids = records.headers.field("queue_id").astype(np.int64)
+        codes = records.topics.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        joined = codes << 32 | (queue_ids & 0xFFFFFFFF)
+        joined[~records.in_queue] = -1
+        for value in np.unique(joined[joined >= 0]).tolist():
+            rows = np.flatnonzero(joined == value)
+            topic = str(records.topics.dictionary[value >> 32].as_py())
+            queue_id = int(np.int64(value & 0xFFFFFFFF).astype(np.int32))
+            self._match((topic, queue_id), records, rows, expected[rows], certain[rows])
+
+    def finish(self) -> None:
+        """Report units that no record asked for."""
+        for (topic, queue_id), state in self._states.items():
+            if state.live != state.matched and not topic.startswith(names.LMQ_PREFIX):
+                self._orphans(topic, queue_id, state)
+
+    def _match(
+        self,
+        queue: Queue,
+        records: Records,
+        rows: NDArray[np.intp],
+        expected: Int64s,
+        certain: Mask,
+    ) -> None:
+        numbers = records.headers.field("queue_offset")[rows].astype(np.int64)
+        places = records.physical_offsets[rows]
+        state = self._states.get(queue)
+        if state is None:
+            self._complain(queue, int(places[0]), int(numbers[0]), "the queue has no ConsumeQueue")
+            return
+        self._check_dense(queue, state, numbers, places)
+        held = (numbers >= state.queue.files.low // UNIT.itemsize) & (numbers < state.high)
+        for row in np.flatnonzero(~held)[:_SHOWN].tolist():
+            self._complain(queue, int(places[row]), int(numbers[row]), "the record has no unit")
+        if not held.any():
+            return
+        units, found = _units_at(state.queue, numbers[held])
+        sizes = records.headers.sizes[rows][held]
+        right = found & (units["physical_offset"] == places[held]) & (units["size"] == sizes)
+        state.matched += int(right.sum())
+        for row in np.flatnonzero(~right)[:_SHOWN].tolist():
+            number = int(numbers[held][row])
+            self._unit(queue, number, "the unit does not point to the queue's record")
+        tags = units["tags_code"]
+        wrong = right & (tags != expected[held]) & (tags > EXT_ADDRESS_MAX)
+        for row in np.flatnonzero(wrong)[:_SHOWN].tolist():
+            number, told = int(numbers[held][row]), int(tags[row])
+            problem = f"tagsCode is {told}, the record says {int(expected[held][row])}"
+            report = self._findings.error if certain[held][row] else self._findings.warning
+            report(self._unit_place(queue, number), problem)
+
+    def _check_dense(self, queue: Queue, state: _State, numbers: Int64s, places: Int64s) -> None:
+        before = np.append(state.next - 1 if state.next >= 0 else numbers[0] - 1, numbers[:-1])
+        for row in np.flatnonzero(numbers != before + 1)[:_SHOWN].tolist():
+            problem = f"queueOffset {int(numbers[row])} comes after {int(before[row])}"
+            self._complain(queue, int(places[row]), int(numbers[row]), problem)
+        state.next = int(numbers[-1]) + 1
+
+    def _scan(self, topic: str, queue_id: int, state: _State) -> None:
+        """Check the shape of a queue's files: filler* unit* zero*, ascending, none empty."""
+        last_place, started = -1, False
+        for first, units in _chunks(state.queue):
+            sizes = units["size"].astype(np.int64)
+            places = units["physical_offset"].astype(np.int64)
+            filler = (sizes == FILLER_SIZE) & (places == 0)
+            real = (sizes > 0) & ~filler
+            state.live += int((real & (places >= self._log.low)).sum())
+            numbers = np.arange(first, first + len(units))
+            if (filler & started).any() or (filler & (numbers >= state.high)).any():
+                self._unit((topic, queue_id), first, "filler behind units")
+            if filler.any() and self._log.low == 0:
+                problem = "filler units in a store whose CommitLog starts at 0: brokers misread it"
+                place = self._unit_place((topic, queue_id), first)
+                self._findings.warning(place, problem)
+            holes = ~real & ~filler & (numbers < state.high)
+            for row in np.flatnonzero(holes)[:_SHOWN].tolist():
+                self._unit((topic, queue_id), first + row, "an empty unit before the queue's end")
+            for row in np.flatnonzero(real & (numbers >= state.high))[:_SHOWN].tolist():
+                self._unit((topic, queue_id), first + row, "a unit behind the queue's end")
+            ordered = places[real]
+            steps = np.diff(np.append(last_place, ordered))
+            for row in np.flatnonzero(steps <= 0)[:_SHOWN].tolist():
+                number = first + int(np.flatnonzero(real)[row])
+                self._unit((topic, queue_id), number, "physical offsets do not ascend")
+            last_place = int(ordered[-1]) if len(ordered) else last_place
+            started = started or bool(real.any())
+        self._check_files(topic, queue_id, state)
+
+    def _check_files(self, topic: str, queue_id: int, state: _State) -> None:
+        for before, after in zip(
+            state.queue.files.files, state.queue.files.files[1:], strict=False
+        ):
+            if before.end != after.start:
+                self._findings.error(
+                    Place(after.path, 0, topic, queue_id), "the file before this one is missing"
+                )
+        for file in state.queue.files.files:
+            if file.size % UNIT.itemsize:
+                problem = f"{file.size} bytes are not a whole number of units"
+                self._findings.error(Place(file.path, file.size, topic, queue_id), problem)
+            elif file.start // UNIT.itemsize >= state.high:
+                problem = "a file without units: brokers take its first zeros for a message"
+                self._findings.error(Place(file.path, 0, topic, queue_id), problem)
+
+    def _orphans(self, topic: str, queue_id: int, state: _State) -> None:
+        """Name the first units of a queue whose record is not in the log."""
+        shown = 0
+        for first, units in _chunks(state.queue):
+            places = units["physical_offset"].astype(np.int64)
+            for row in np.flatnonzero((units["size"] > 0) & (places >= self._log.low)).tolist():
+                header = self._log.header(int(places[row]))
+                told = int(header["queue_offset"]) if header is not None else -1
+                if told != first + row or header is None:
+                    self._unit((topic, queue_id), first + row, "the unit's record is not there")
+                    shown += 1
+                elif int(header["queue_id"]) != queue_id:
+                    self._unit((topic, queue_id), first + row, "a record of another queue")
+                    shown += 1
+                if shown >= _SHOWN:
+                    return
+        if not shown:
+            problem = f"{state.live} live units, {state.matched} of them have their record"
+            self._findings.error(Place(state.queue.path, None, topic, queue_id), problem)
+
+    def _complain(self, queue: Queue, physical_offset: int, number: int, problem: str) -> None:
+        path, position = self._log.where(physical_offset)
+        root = next(iter(self._states.values())).queue.root if self._states else ""
+        place = Place(path.removeprefix(f"{root}/"), position, *queue, number)
+        self._findings.error(place, problem)
+
+    def _unit(self, queue: Queue, number: int, problem: str) -> None:
+        self._findings.error(self._unit_place(queue, number), problem)
+
+    def _unit_place(self, queue: Queue, number: int) -> Place:
+        state = self._states[queue]
+        file = state.queue.files.find(number * UNIT.itemsize)
+        path = file.path if file else state.queue.path
+        position = number * UNIT.itemsize - (file.start if file else 0)
+        return Place(path, position, *queue, number)
+
+
+def _expected_tags_codes(records: Records) -> tuple[Int64s, Mask]:
+    """Return the tagsCode of each record, and whether every broker would say the same.
+
+    Delayed messages have their delivery time, which depends on the broker's own levels.
+    """
+    codes = tags_codes(records.properties.column(TAGS))
+    certain = np.ones(len(codes), np.bool_)
+    known = records.topics.dictionary.to_pylist()
+    if names.SCHEDULE_TOPIC not in known:
+        return codes, certain
+    waiting = records.topics.indices.to_numpy(zero_copy_only=False) == known.index(
+        names.SCHEDULE_TOPIC
+    )
+    levels = _levels(records.properties.column(DELAY))
+    delayed = waiting & (levels > 0)
+    due = records.store_timestamps_ms + _DELAYS_MS[np.minimum(levels, len(DELAY_LEVELS_MS))]
+    return np.where(delayed, due, codes), certain & ~delayed
+
+
+def _levels(delays: pa.StringArray) -> Int64s:
+    digits = pc.match_substring_regex(delays, "^[0-9]{1,9}$").fill_null(False)
+    numbers = pc.if_else(digits, delays, "0").cast(pa.int64())
+    found: Int64s = numbers.to_numpy(zero_copy_only=False)
+    return found
+
+
+def _units_at(queue: ConsumeQueue, numbers: Int64s) -> tuple[Units, Mask]:
+    """Return the units of those queue offsets, and which of them could be read."""
+    units = np.zeros(len(numbers), UNIT)
+    found = np.zeros(len(numbers), np.bool_)
+    edges = np.flatnonzero(np.diff(numbers) != 1) + 1
+    for run in np.split(np.arange(len(numbers)), edges):
+        try:
+            units[run] = queue.read(int(numbers[run[0]]), int(numbers[run[-1]]) + 1)
+            found[run] = True
+        except CorruptStoreError:
+            continue
+    return units, found
+
+
+def _chunks(queue: ConsumeQueue) -> Iterator[tuple[int, Units]]:
+    """Yield all units of a queue's files, zeros behind the end too, file by file."""
+    for file in queue.files.files:
+        first, end = file.start // UNIT.itemsize, file.end // UNIT.itemsize
+        for start in range(first, end, _CHUNK_UNITS):
+            try:
+                units = queue.read(start, min(end, start + _CHUNK_UNITS))
+            except CorruptStoreError:
+                break
+            yield start, units

@@ -1,0 +1,45 @@
+"""Check a whole store in one walk over its CommitLog."""
+
+import os
+
+from mqstore.check.around import (
+    check_abort,
+    check_checkpoint,
+    check_delays,
+    check_names,
+    check_topics,
+)
+from mqstore.check.finding import Finding, Findings
+from mqstore.check.index import IndexCheck
+from mqstore.check.log import LogCheck
+from mqstore.check.queues import QueueCheck
+from mqstore.files.commit_log import CommitLog
+from mqstore.files.store_dir import open_dir
+
+
+def check(root: str | os.PathLike[str], commit_log: tuple[str, ...] = ()) -> list[Finding]:
+    """Return every rule of a store's format that is broken at ``root``; none if it is whole.
+
+    Nothing is written and no lock is taken: of a store that a broker is writing to, the last
+    messages may look unfinished. Memory is bounded by a few chunks and by the number of queues,
+    time by the size of the store, which is read once.
+
+    Raises StoreNotFoundError, NotAStoreError, UnsupportedStoreError, UnsafePathError.
+    """
+    store = open_dir(root, commit_log)
+    findings = Findings()
+    with CommitLog(store.commit_log) as log:
+        walk = LogCheck(store.root, log, findings)
+        queues = QueueCheck(store.root, log, findings)
+        index = IndexCheck(store.root, log.low, findings)
+        check_names(store, queues.queues, findings)
+        for records in walk.records():
+            queues.feed(records)
+            index.feed(records)
+        queues.finish()
+        index.finish()
+    check_topics(store, queues.queues, findings)
+    check_delays(store, queues.bounds(), findings)
+    check_checkpoint(store, walk.last_ms, findings)
+    check_abort(store, findings)
+    return findings.all()

@@ -1,0 +1,48 @@
+"""The units and slots of one IndexFile, in bulk: what writing and checking need, not finding."""
+
+import os
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mqstore.errors import CorruptStoreError
+from mqstore.files.index_file import IndexFile, Layout
+from mqstore.files.safe_open import open_file
+from mqstore.format.index_file import FIRST_UNIT, HEADER, SLOT, UNIT, file_size
+from mqstore.format.names import INDEX
+
+
+def read_slots(file: IndexFile, layout: Layout) -> NDArray[np.int32]:
+    """Return all slots. Raises CorruptStoreError if the file ends before they do."""
+    slots = np.empty(layout.slots, SLOT)
+    _read_into(file, slots.view(np.uint8), HEADER.itemsize)
+    return slots.astype(np.int32)
+
+
+def read_units(
+    file: IndexFile, layout: Layout, most: int
+) -> Iterator[tuple[int, NDArray[np.void]]]:
+    """Yield the units in use, at most ``most`` at a time, each time with the first one's number."""
+    end = min(file.count, layout.units)
+    for first in range(FIRST_UNIT, end, most):
+        units = np.empty(min(most, end - first), UNIT)
+        _read_into(file, units.view(np.uint8), file_size(layout.slots, first))
+        yield first, units
+
+
+def _read_into(file: IndexFile, into: NDArray[np.uint8], position: int) -> None:
+    path = f"{INDEX}/{file.name}"
+    view = into.data
+    fd = open_file(file.root, path)
+    try:
+        done = 0
+        while done < len(view):
+            count = os.preadv(fd, [view[done:]], position + done)
+            if not count:
+                raise CorruptStoreError(
+                    f"{file.root}/{path}", position + done, "the file ends here"
+                )
+            done += count
+    finally:
+        os.close(fd)

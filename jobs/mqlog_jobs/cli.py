@@ -9,20 +9,20 @@ Only ``demo`` needs Spark, and imports it when it runs: a command starts in a fr
 import os
 import sys
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import typer
-from mqstore.check import check
 
 from mqlog_jobs import lines, render, views
 from mqlog_jobs.choice import Wanted, choose
 from mqlog_jobs.java import JavaNotFoundError
 from mqstore import __version__, tables
 from mqstore.backlog import BacklogRequest, measure, plan
+from mqstore.check import check
 from mqstore.errors import InvalidOptionError, StoreError
 from mqstore.read.snapshot import Snapshot, take
 
@@ -180,7 +180,7 @@ def cat(
 def verify(store: Store, *, as_json: AsJson = False) -> None:
     """Check every rule a broker relies on; exit code 1 when one is broken."""
     findings = check(store)
-    rows = [asdict(found) for found in findings]
+    rows = [views.row_of(found) for found in findings]
     if as_json:
         render.json_lines(rows)
     else:

@@ -46,7 +46,7 @@ def messages(orders: int, until: datetime) -> list[ShopMessage]:
     dice = random.Random(_SEED)
     born: list[ShopMessage] = []
     for number in range(orders):
-        start = until - timedelta(minutes=60 - 45 * number / orders, seconds=dice.random() * 20)
+        start = until - timedelta(minutes=60 - 45 * number / orders - dice.random() / 3)
         born += _life(dice, f"A-{10_000 + number}", start)
     return sorted(born, key=lambda message: message.storeTimestamp)
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 from rich.console import Console
 
 from mqlog_jobs.render import Column, Row, count, heading, size, table
+from mqstore.check import Finding
 from mqstore.errors import shown
 
 TOPICS: Final = (
@@ -58,9 +59,9 @@ MESSAGES: Final = (
 MESSAGE_COLUMNS: Final = tuple(column.name for column in MESSAGES)
 FINDINGS: Final = (
     Column("severity", "SEVERITY", "status"),
+    Column("file", "FILE", rank=1),
+    Column("position", "AT BYTE", "count", rank=2),
     Column("problem", "PROBLEM", stretch=True),
-    Column("file", "FILE"),
-    Column("position", "AT BYTE", "number", rank=1),
 )
 _PERMISSIONS: Final = ((4, "R"), (2, "W"), (1, "X"))  # PermName#PERM_READ, _WRITE, _INHERIT
 
@@ -69,6 +70,19 @@ def rows_of(batch: pa.RecordBatch | pa.Table) -> list[dict[str, object]]:
     """Return the rows of a batch as dictionaries, columns in the batch's order."""
     rows: list[dict[str, object]] = batch.to_pylist()
     return rows
+
+
+def row_of(finding: Finding) -> dict[str, object]:
+    """Return a finding of a check as a row of ``table=verify``."""
+    return {
+        "severity": finding.severity,
+        "file": finding.file,
+        "position": finding.position,
+        "topic": finding.topic,
+        "queueId": finding.queue_id,
+        "queueOffset": finding.queue_offset,
+        "problem": finding.problem,
+    }
 
 
 def topics(console: Console, rows: Sequence[Row]) -> None:

@@ -1,0 +1,62 @@
+"""The demo, whole, and the shop it makes."""
+
+import io
+import json
+from collections import defaultdict
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from mqlog_jobs import demo, shop
+from mqstore.errors import InvalidOptionError
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+def test_the_shop_is_the_same_every_time_and_in_order() -> None:
+    messages = shop.messages(200, NOON)
+
+    assert messages == shop.messages(200, NOON)
+    times = [message.storeTimestamp for message in messages]
+    assert times == sorted(times)
+    assert NOON - timedelta(hours=1) <= times[0]
+    assert times[-1] <= NOON
+
+
+def test_every_order_has_a_life_that_makes_sense() -> None:
+    lives: dict[str, list[str]] = defaultdict(list)
+    for message in shop.messages(200, NOON):
+        lives[message.keys].append(message.tags)
+        assert json.loads(message.body)["order"] == message.keys == message.shardingKey
+
+    assert len(lives) == 200
+    for tags in lives.values():
+        shipped = ["captured", "paid", "packed", "sent", "delivered"]
+        assert [tag for tag in tags if tag != "declined"] in (
+            ["created", "cancelled"],
+            ["created", *shipped],
+        )
+
+
+def test_a_directory_that_holds_something_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("data")
+
+    with pytest.raises(InvalidOptionError, match="must be a new or an empty directory"):
+        demo.run(tmp_path)
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
+def test_the_demo_shows_its_own_store_and_a_broker_s(tmp_path: Path) -> None:
+    stream = io.StringIO()
+    console = Console(file=stream, width=100, force_terminal=True, color_system=None)
+    demo.run(tmp_path / "shop", console)
+    shown = stream.getvalue()
+
+    for words in ("SHOP_ORDERS", "CG_WAREHOUSE", "CG_ACCOUNTING", "GTopic", "CG_G", "LP_G"):
+        assert words in shown
+    assert "86 messages waiting, 22.6 KiB; 80 match GA || GB" in shown
+    assert "not shown" not in shown
+    assert (tmp_path / "shop" / "broker-a" / "store" / "commitlog").is_dir()

@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from mqstore.write.commit import abort, commit
-from mqstore.write.prepare import prepare
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from mqstore.errors import OverwriteUnsupportedError
+from mqstore.write.commit import abort, commit
 from mqstore.write.job import Manifest, WriteSettings
+from mqstore.write.prepare import prepare
 from mqstore.write.stage import stage
 from pyspark_mqlog.schema import to_arrow
-from pyspark_mqlog.worker import named_errors
+from pyspark_mqlog.worker import freeze_once, named_errors
 
 _LOG = logging.getLogger(__name__)
 
@@ -50,6 +50,7 @@ class MqlogWriter(DataSourceArrowWriter):
                 partition=context.partitionId(),
                 attempt=context.taskAttemptId(),
             )
+        freeze_once()
         return Staged(manifest)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:

@@ -58,8 +58,8 @@ def parse(
     options: Mapping[str, str],
     declarations: Mapping[str, Option],
     refused: Mapping[str, tuple[str, str]],
-) -> tuple[dict[str, Any], frozenset[str]]:
-    """Return the value of each declared field, and the names of the options that are set.
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the value of each declared field, and the options that are set, as typed.
 
     ``options`` has lower-case keys; ``refused`` gives the name and the reason of keys that are
     known and yet not accepted. Raises InvalidOptionError.
@@ -68,7 +68,7 @@ def parse(
     for field, option in declarations.items():
         known |= {n.lower(): (field, n, option) for n in (option.name, option.alias) if n}
     values: dict[str, Any] = {}
-    given = set()
+    given = {}
     for key, text in options.items():
         if key in _SPARK_KEYS:
             continue
@@ -78,12 +78,12 @@ def parse(
         if field in values:
             raise InvalidOptionError(name, text, f"{option.name} and {option.alias} are the same")
         values[field] = option.parse(name, text)
-        given.add(option.name)
+        given[option.name] = text
     for field, option in declarations.items():
         if field not in values:
             default = option.default
             values[field] = None if default is None else option.parse(option.name, default)
-    return values, frozenset(given)
+    return values, given
 
 
 def own_options(options: Mapping[str, str]) -> dict[str, str]:

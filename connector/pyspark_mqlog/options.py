@@ -150,18 +150,18 @@ def _on_invalid(name: str, text: str) -> str:
 
 
 _count_int = partial(grammar.count, high=2**31 - 1)
-_batch_bytes = partial(grammar.size, low=1024, high=MAX_BATCH_BYTES)
+_batch_bytes = partial(grammar.size, high=MAX_BATCH_BYTES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
     """The options of a batch read.
 
-    ``paths`` are as typed, without ``#table``; ``given`` names those that the user set.
+    ``paths`` are as typed, without ``#table``; ``given`` has those that the user set, as typed.
     """
 
     paths: tuple[str, ...]
-    given: frozenset[str]
+    given: Mapping[str, str]
     broker_names: Annotated[
         tuple[str, ...] | None, Option("brokerName", grammar.names, tables=ANY_TABLE)
     ]
@@ -200,7 +200,9 @@ class ReadOptions:
     keys: Annotated[tuple[str, ...] | None, Option("keys", grammar.names)]
     msg_ids: Annotated[tuple[str, ...] | None, Option("msgIds", grammar.names)]
     fail_on_data_loss: Annotated[bool, Option("failOnDataLoss", grammar.boolean, "true")]
-    on_corrupt: Annotated[str, Option("onCorrupt", _one_of("fail", "skip", "rescue"), "fail")]
+    on_corrupt: Annotated[
+        str, Option("onCorrupt", _one_of("fail", "skip", "rescue"), "fail", tables=ANY_TABLE)
+    ]
     verify_crc: Annotated[bool, Option("verifyCrc", grammar.boolean, "true")]
     decompress: Annotated[bool, Option("decompress", grammar.boolean, "true")]
     max_decompressed_bytes: Annotated[int, Option("maxDecompressedBytes", _batch_bytes, "64m")]
@@ -301,7 +303,9 @@ def _check_together(options: ReadOptions) -> None:
     for option in READ_OPTIONS.values():
         if option.name in options.given and options.table not in option.tables:
             raise InvalidOptionError(
-                option.name, "set", f"is for table={'|'.join(option.tables)}, not {options.table}"
+                option.name,
+                options.given[option.name],
+                f"is for table={'|'.join(option.tables)}, not {options.table}",
             )
     _only_one(options, "subscribe", "subscribePattern", "assign")
     for other in ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp"):
@@ -311,7 +315,8 @@ def _check_together(options: ReadOptions) -> None:
 def _only_one(options: ReadOptions, *names: str) -> None:
     given = [name for name in names if name in options.given]
     if len(given) > 1:
-        raise InvalidOptionError(given[0], "set", f"cannot stand with {', '.join(given[1:])}")
+        others = " and ".join(given[1:])
+        raise InvalidOptionError(given[0], options.given[given[0]], f"cannot stand with {others}")
 
 
 def _write_root(own: Mapping[str, str]) -> str:

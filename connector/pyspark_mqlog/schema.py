@@ -47,6 +47,9 @@ def check_projection(schema: StructType, options: ReadOptions) -> tuple[str, ...
     Raises InvalidSchemaError for an unknown column or another type, and where the schema and
     the option ``columns`` contradict each other.
     """
+    if not schema.names:
+        advice = "name a column; the cheapest to count is queueOffset"
+        raise InvalidSchemaError("", "empty schema", advice)
     if options.table == "messages":
         columns = check_columns(schema.names)
         full = message_schema(columns)

@@ -80,9 +80,8 @@ def plan_table(
     choice = _choice(options, stores)
     if options.table == "backlog":
         return _plan_backlog(options, stores, choice, tuple(columns))
-    return [
-        TableWork(options.table, snapshot, choice, tuple(columns)) for snapshot in select(stores)
-    ]
+    snapshots = select(stores, strict=options.on_corrupt == "fail")
+    return [TableWork(options.table, snapshot, choice, tuple(columns)) for snapshot in snapshots]
 
 
 def _plan_backlog(
@@ -95,7 +94,7 @@ def _plan_backlog(
     every = replace(
         stores, subscribe=(), subscribe_pattern=None, assign=None, include_system_topics=True
     )
-    snapshots = select(every)
+    snapshots = select(every, strict=options.on_corrupt == "fail")
     items = plan_all(snapshots, request)
     if choice is not None:
         items = [item for item in items if choice.passes(item.topic, item.queue_id)]
@@ -105,7 +104,7 @@ def _plan_backlog(
 
 
 def _choice(options: ReadOptions, stores: Selection) -> RowChoice | None:
-    if options.given.isdisjoint(_TOPIC_OPTIONS):
+    if _TOPIC_OPTIONS.isdisjoint(options.given):
         return None
     wanted = topic_test(stores)
     topics = {t for root in stores.roots for t in topics_of(root, stores.commit_log)}

@@ -31,6 +31,9 @@ bench: $(READY)  ## measure; one JSON line a run
 golden: $(READY)  ## remake the golden stores from real brokers (needs Maven and a JDK)
 	@PYTHONPATH=tests $(BIN)/python tests/golden/make/make_golden.py $(ARGS)
 
+picture: $(READY)  ## make the README's picture again
+	@$(BIN)/mqlog demo --picture examples/demo.svg
+
 clean:  ## remove .venv and all that tools left behind
 	rm -rf $(VENV) build dist spark-warehouse metastore_db derby.log \
 		.pytest_cache .mypy_cache .ruff_cache .hypothesis

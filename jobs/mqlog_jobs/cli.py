@@ -193,13 +193,16 @@ def verify(store: Store, *, as_json: AsJson = False) -> None:
 def demo(
     directory: Annotated[
         Path | None,
-        typer.Argument(metavar="DIR", help="Where to make the store; default: a temporary folder."),
+        typer.Argument(metavar="DIR", help="Keep the store here; must be new or empty."),
+    ] = None,
+    picture: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Save what is shown of it, as SVG.")
     ] = None,
 ) -> None:
     """Write a store with Spark, read it back, and show its topics, messages and backlog."""
     from mqlog_jobs.demo import run
 
-    run(directory)
+    run(directory, picture)
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ import platform
 import re
 import tarfile
 import tempfile
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -86,27 +86,41 @@ _SHOP: Final = Tour(
 _BROKER: Final = Tour("GTopic", "GA || GB", {"CG_G": {"GTopic": "GA || GB"}, "LP_G": {"*": "*"}})
 
 
-def run(directory: Path | None = None, console: Console | None = None) -> None:
+def run(
+    directory: Path | None = None, picture: Path | None = None, console: Console | None = None
+) -> None:
     """Show the demo; the store stays in ``directory`` (missing or empty), if one is given.
 
-    Raises InvalidOptionError for a directory that holds something, JavaNotFoundError.
+    ``picture`` gets what is shown of the shop, as SVG. Raises InvalidOptionError for a directory
+    that holds something, JavaNotFoundError.
     """
-    console = console or render.terminal()
+    console = console or (_camera() if picture else render.terminal())
     if directory is not None and directory.exists() and any(directory.iterdir()):
         raise InvalidOptionError("DIR", directory, "must be a new or an empty directory")
     told = java.prepare()
     if told:
         console.print(Text(told, style="dim"), soft_wrap=True)
     with tempfile.TemporaryDirectory(prefix="mqlog-demo-") as temporary, ExitStack() as stack:
-        with console.status("Starting Spark"), said_to(Path(temporary, "spark.log")):
+        with _busy(console, "Starting Spark"), said_to(Path(temporary, "spark.log")):
             spark = stack.enter_context(job_session("mqlog demo", _SETTINGS))
         root = (directory or Path(temporary)).resolve() / "broker-a" / "store"
         _greet(console, spark)
         _write(console, spark, root)
         _commit_offsets(root)
         _show(console, spark, root, _SHOP)
+        if picture:
+            console.save_svg(str(picture), title="mqlog demo", clear=False)
         _show_golden(console, spark, Path(temporary))
     _close(console, root if directory else None)
+
+
+def _camera() -> Console:
+    return Console(record=True, width=_RULE_CELLS, force_terminal=True, highlight=False)
+
+
+def _busy(console: Console, doing: str) -> AbstractContextManager[object]:
+    """Turn a spinner, but not before the camera, which would keep every frame."""
+    return nullcontext() if console.record else console.status(doing)
 
 
 def _greet(console: Console, spark: SparkSession) -> None:
@@ -116,7 +130,7 @@ def _greet(console: Console, spark: SparkSession) -> None:
 
 def _write(console: Console, spark: SparkSession, root: Path) -> None:
     _step(console, "A DataFrame becomes messages", _WRITE)
-    with console.status("Writing"):
+    with _busy(console, "Writing"):
         rows = shop.messages(_ORDERS_WRITTEN, datetime.now(UTC))
         frame = spark.createDataFrame(rows, shop.SCHEMA)
         writer = frame.write.format("mqlog").mode("append").options(**_SIZES)

@@ -51,12 +51,13 @@ def test_a_directory_that_holds_something_is_left_alone(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("spark")
 def test_the_demo_shows_its_own_store_and_a_broker_s(tmp_path: Path) -> None:
     stream = io.StringIO()
-    console = Console(file=stream, width=100, force_terminal=True, color_system=None)
-    demo.run(tmp_path / "shop", console)
+    console = Console(file=stream, record=True, width=100, force_terminal=True, color_system=None)
+    demo.run(tmp_path / "shop", tmp_path / "demo.svg", console)
     shown = stream.getvalue()
 
     for words in ("SHOP_ORDERS", "CG_WAREHOUSE", "CG_ACCOUNTING", "GTopic", "CG_G", "LP_G"):
         assert words in shown
     assert "86 messages waiting, 22.6 KiB; 80 match GA || GB" in shown
     assert "not shown" not in shown
+    assert "CG_WAREHOUSE" in (tmp_path / "demo.svg").read_text()
     assert (tmp_path / "shop" / "broker-a" / "store" / "commitlog").is_dir()

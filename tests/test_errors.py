@@ -1,0 +1,80 @@
+"""The error tree: drawn as it is, each condition its own, all of it crosses processes."""
+
+import pickle
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from mqstore import errors
+from mqstore.errors import StoreError
+
+
+def tree(kind: type[StoreError]) -> Iterator[type[StoreError]]:
+    yield kind
+    for below in kind.__subclasses__():
+        if below.__module__ == errors.__name__:
+            yield from tree(below)
+
+
+ALL = list(tree(StoreError))
+
+EXAMPLES = [
+    errors.StoreNotFoundError("/s"),
+    errors.NotAStoreError("/s", "no folder commitlog"),
+    errors.UnsupportedStoreError("/s", "DLEDGER", "a DLedger log"),
+    errors.UnsafePathError("/s/x", "a symbolic link"),
+    errors.CorruptStoreError("/s/commitlog/0", 7, "bad magic"),
+    errors.CorruptConfigError("/s/config/topics.json", 0, "not JSON"),
+    errors.DataLossError("T/0", start=0, end=9, low=5, high=9),
+    errors.UnknownTopicError("topic x"),
+    errors.InvalidOptionError("subscribe", 3, "a list of topics"),
+    errors.InvalidSchemaError("bod", "unknown", "did you mean body?"),
+    errors.OverwriteUnsupportedError(),
+    errors.InvalidMessageError("row 3"),
+    errors.MessageTooLargeError("row 3"),
+    errors.StoreLockedError("held"),
+    errors.UncleanStoreError("abort"),
+    errors.StagingNotSharedError("staging"),
+    errors.CorruptStagingError("segment"),
+    errors.NoSpaceError("full"),
+]
+
+
+def test_every_error_has_an_example_here() -> None:
+    assert {type(example) for example in EXAMPLES} == set(ALL) - {StoreError}
+
+
+@pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
+def test_an_error_crosses_a_process_with_its_message(error: StoreError) -> None:
+    back = pickle.loads(pickle.dumps(error))
+    assert type(back) is type(error)
+    assert (str(back), back.args) == (str(error), error.args)
+
+
+@pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
+def test_a_message_starts_with_its_condition(error: StoreError) -> None:
+    assert re.match(r"\[MQLOG_[A-Z_]+(\.[A-Z_]+)?\] \S", str(error))
+
+
+def test_every_condition_is_its_own() -> None:
+    conditions = [kind.__dict__["condition"] for kind in ALL]
+    assert len(set(conditions)) == len(conditions)
+
+
+def test_the_tree_in_the_docstring_is_the_tree() -> None:
+    drawn = re.findall(r"^(?:[│├└─ ]*)(\w+Error)\b", errors.__doc__ or "", re.MULTILINE)
+    assert drawn == [kind.__name__ for kind in ALL]
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("plain", "plain"),
+        ("a\x1b[31mb\n", "a\\x1b[31mb\\n"),
+        ("x" * 300, "x" * 199 + "…"),
+        (7, "7"),
+    ],
+)
+def test_what_is_shown_is_printable_and_short(value: object, shown: str) -> None:
+    assert errors.shown(value) == shown

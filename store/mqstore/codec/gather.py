@@ -169,5 +169,5 @@ class Headers:
         view = sliding(self.buffer, dtype)
         if not len(view):
             return np.zeros(len(positions), dtype)
-        # A broken length may point anywhere; it is read from the buffer's edge and refused later.
-        return view[np.clip(positions, 0, len(view) - 1)]
+        # A broken length may point behind the buffer; it is read from the edge and refused later.
+        return view[np.minimum(positions, len(view) - 1)]

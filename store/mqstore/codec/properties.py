@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mqstore.codec.schema import HEADERS, PROPERTIES
-from mqstore.codec.slices import as_text, scatter, slices
+from mqstore.codec.slices import as_text, slices
 from mqstore.format.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 
 Ints: TypeAlias = NDArray[np.int64]
@@ -48,18 +48,13 @@ class PropertyBlocks:
         if code is None:
             return pa.nulls(self._count, pa.string())
         entries = np.flatnonzero(self._codes == code)
-        values = slices(
-            self._bytes,
-            self._separators[entries] + 1,
-            self._ends[entries] - self._separators[entries] - 1,
-        )
-        return scatter(as_text(values), self._rows[entries], self._count)
+        places = np.full(self._count, -1, np.int64)
+        places[self._rows[entries]] = entries
+        return self._texts.take(pa.array(places, mask=places < 0))
 
     def as_map(self) -> pa.MapArray:
         """Return all properties as map<string, string>, names in the order of the record."""
-        return pa.MapArray.from_arrays(self._arrow_edges, self._names, as_text(self._values)).cast(
-            PROPERTIES
-        )
+        return pa.MapArray.from_arrays(self._arrow_edges, self._names, self._texts).cast(PROPERTIES)
 
     def as_headers(self) -> pa.ListArray:
         """Return all properties as Kafka headers: list<struct<key: string, value: binary>>."""
@@ -75,7 +70,15 @@ class PropertyBlocks:
         reverse = np.unique(pairs[::-1], return_index=True)[1]
         kept = np.sort(len(pairs) - 1 - reverse)
         rows = self._rows[kept]
-        for name in ("_rows", "_codes", "_names", "_values", "_encoded", "_codes_by_name"):
+        for name in (
+            "_rows",
+            "_codes",
+            "_names",
+            "_values",
+            "_texts",
+            "_encoded",
+            "_codes_by_name",
+        ):
             self.__dict__.pop(name, None)
         self._starts, self._ends = self._starts[kept], self._ends[kept]
         self._separators = self._separators[kept]
@@ -120,6 +123,10 @@ class PropertyBlocks:
     @cached_property
     def _names(self) -> pa.StringArray:
         return as_text(self._encoded.dictionary).take(self._encoded.indices)
+
+    @cached_property
+    def _texts(self) -> pa.StringArray:
+        return as_text(self._values)
 
     @cached_property
     def _values(self) -> pa.BinaryArray:

@@ -32,6 +32,7 @@ Bytes: TypeAlias = NDArray[np.uint8]
 
 READ_MODES = ("pread", "mmap")
 _OPEN_FILES = 32
+_SCRATCH_BYTES = 32 * 1024 * 1024
 # One more read costs what copying 8 KiB does; of small records, no more than 4 for each asked.
 _MIN_GAP_BYTES, _MAX_GAP_BYTES = 512, 8192
 _GAP_RECORDS = 4
@@ -46,6 +47,21 @@ class Gathered:
 
     buffer: Bytes
     starts: Int64s
+
+
+class Scratch:
+    """Memory that is used again for every batch: fresh pages cost more than the copy into them."""
+
+    def __init__(self) -> None:
+        self._held: Bytes = np.empty(0, np.uint8)
+
+    def take(self, size: int) -> Bytes:
+        """Return ``size`` bytes with anything in them; what was taken before is overwritten."""
+        if size > _SCRATCH_BYTES:
+            return np.empty(size, np.uint8)
+        if size > len(self._held):
+            self._held = np.empty(min(2 * size, _SCRATCH_BYTES), np.uint8)
+        return self._held[:size]
 
 
 class CommitLog:
@@ -130,9 +146,12 @@ class CommitLog:
         header: np.void = np.frombuffer(data, layout, 1)[0]
         return header
 
-    def gather(self, physical_offsets: Int64s, sizes: Int64s) -> Gathered:
+    def gather(
+        self, physical_offsets: Int64s, sizes: Int64s, scratch: Scratch | None = None
+    ) -> Gathered:
         """Return the records at those places, all of which must be held (see ``holds``).
 
+        With ``scratch`` they stand until the next call that is given the same.
         The buffer takes at most about five times the bytes of the records. Raises CorruptStoreError
         if a file ends before its size said, FileNotFoundError if the broker deleted it.
         """
@@ -149,7 +168,7 @@ class CommitLog:
         first, last = _runs(index, physical_offsets, ends)
         run_bytes = ends[last] - physical_offsets[first]
         run_starts = np.concatenate(([0], np.cumsum(run_bytes)))
-        buffer = np.empty(int(run_starts[-1]), np.uint8)
+        buffer = (scratch or Scratch()).take(int(run_starts[-1]))
         view = buffer.data
         places = zip(index[first].tolist(), physical_offsets[first].tolist(), strict=True)
         for (file, begin), low, high in zip(

@@ -19,7 +19,7 @@ from mqstore.codec.bodies import Plain, decompress_bodies
 from mqstore.codec.checksum import broken
 from mqstore.codec.decode import Records, Source, decode
 from mqstore.codec.gather import Headers
-from mqstore.files.commit_log import CommitLog
+from mqstore.files.commit_log import CommitLog, Scratch
 from mqstore.format.names import LMQ_PREFIX
 from mqstore.read.chunks import Chunk, chunks
 from mqstore.read.corrupt import Damage, whose_frame
@@ -52,6 +52,7 @@ class _Scan:
         self._log = log
         self._settings = settings
         self._filter = RowFilter.of(settings.tags, settings.keys, settings.msg_ids)
+        self._scratch = Scratch()
         self._damage = Damage(log, settings.on_corrupt)
         needs_body = not _NEEDS_BODY.isdisjoint(settings.columns)
         self._checks_crc = "crcOk" in settings.columns or (settings.verify_crc and needs_body)
@@ -87,8 +88,9 @@ class _Scan:
         for row in np.flatnonzero(held & (chunk.sizes > _LARGE_BYTES)).tolist():
             if not self._is_claimed(chunk, row):
                 problems[row] = "no record of that size and queue offset starts here"
-        rows = np.setdiff1d(np.arange(len(held)), np.fromiter(problems, np.int64))
-        gathered = self._log.gather(chunk.physical_offsets[rows], chunk.sizes[rows])
+        held[list(problems)] = False
+        rows = np.flatnonzero(held)
+        gathered = self._log.gather(chunk.physical_offsets[rows], chunk.sizes[rows], self._scratch)
         headers = Headers(gathered.buffer, gathered.starts, chunk.sizes[rows])
         for find in (_frames, whose_frame):
             found = find(headers, chunk.source.take(rows), chunk.physical_offsets[rows])
@@ -116,6 +118,8 @@ class _Scan:
         while len(headers):
             records, count = self._finish(headers, source)
             yield decode(records, self._settings.columns)
+            if count == len(headers):
+                return
             rest = np.arange(count, len(headers))
             headers, source = headers.take(rest), source.take(rest)
 
@@ -123,7 +127,9 @@ class _Scan:
         """Check and decompress bodies; return the records that are good, and how many were seen."""
         plain, count = None, len(headers)
         if self._plains:
-            plain, count = self._decompress(headers)
+            plain = self._decompress(headers)
+            count = plain.count
+        if count < len(headers):
             head = np.arange(count)
             headers, source = headers.take(head), source.take(head)
         bad = broken(headers) if self._checks_crc else np.zeros(count, np.bool_)
@@ -140,10 +146,9 @@ class _Scan:
             return _without(Records(headers, source, plain, bad), reasons), count
         return Records(headers, source, plain, bad), count
 
-    def _decompress(self, headers: Headers) -> tuple[Plain, int]:
+    def _decompress(self, headers: Headers) -> Plain:
         limit = self._settings.max_decompressed_bytes
-        plain = decompress_bodies(headers, limit, self._settings.batch_bytes)
-        return plain, plain.count
+        return decompress_bodies(headers, limit, self._settings.batch_bytes)
 
 
 def _frames(headers: Headers, _source: Source, _physical_offsets: Ints) -> dict[int, str]:

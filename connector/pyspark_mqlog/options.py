@@ -109,8 +109,8 @@ def _starting_offsets(name: str, text: str) -> QueueRange:
         raise InvalidOptionError(
             name,
             text,
-            "a batch read cannot start at latest, there is nothing after it: say earliest, -N "
-            "for the last N of each queue, or queue offsets",
+            "a batch read cannot start at latest, there is nothing after it (streams, which can, "
+            "are not supported yet): say earliest, -N for the last N of each queue, or offsets",
         )
     return found
 

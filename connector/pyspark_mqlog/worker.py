@@ -4,7 +4,8 @@
 thirty lines of pyspark and of us. A named error tells file, position, option and advice by
 itself; while one passes, ``named_errors`` asks the worker for the message alone, as the
 session setting ``spark.sql.execution.pyspark.udf.hideTraceback.enabled`` would for all. The
-worker ends with its error, so the request does not outlive it. Other errors keep their
+worker ends with its error, so the request does not outlive it. What the system refuses
+(permissions, a full disk) becomes such an error; any other is a mistake of ours and keeps its
 traceback. See pyspark.util#handle_worker_exception.
 
 **Garbage collection.** pyspark's daemon calls ``gc.collect()`` after every task, which walks
@@ -23,12 +24,15 @@ from mqstore.errors import StoreError
 
 @contextmanager
 def named_errors() -> Iterator[None]:
-    """Let a StoreError reach the user as its message, not as a traceback."""
+    """Let a StoreError or an OSError reach the user as one message, without a traceback."""
     try:
         yield
     except StoreError:
         os.environ["SPARK_HIDE_TRACEBACK"] = "1"
         raise
+    except OSError as error:
+        os.environ["SPARK_HIDE_TRACEBACK"] = "1"
+        raise StoreError(str(error)) from error
 
 
 @cache

@@ -108,6 +108,10 @@ def test_a_store_that_is_open_or_is_none_is_refused(
     (copy / "abort").unlink()
     with pytest.raises(AnalysisException, match=r"\[MQLOG_STORE_NOT_FOUND\]"):
         save(frame, tmp_path / "nowhere", topic="GOrder")
+    (tmp_path / "file").touch()
+    with pytest.raises(AnalysisException) as caught:
+        save(frame, tmp_path / "file" / "store", topic="GOrder", createStore="true")
+    assert "[MQLOG_" in str(caught.value).splitlines()[0]
 
 
 def test_streams_are_refused_by_name(spark: SparkSession, copy: Path, tmp_path: Path) -> None:

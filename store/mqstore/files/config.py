@@ -46,19 +46,79 @@ def topics(root: str) -> dict[str, TopicConfig]:
     }
 
 
-def consumer_offsets(root: str) -> dict[tuple[str, str], dict[int, int]]:
-    """Return consumerOffset.json: (topic, group) → {queueId: next queue offset to consume}.
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What a group committed of a topic: queueId → next queue offset; ``source`` is the file."""
 
-    Keys that are not exactly ``topic@group`` are left out, as the broker's admin does.
+    queues: dict[int, int]
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class FilterExpression:
+    """How a group filters a topic when not by tag; ``kind`` is SQL92, whatever its case."""
+
+    kind: str
+    expression: str
+
+
+def consumer_offsets(root: str) -> dict[tuple[str, str], dict[int, int]]:
+    """Return what groups committed: (topic, group) → {queueId: next queue offset to consume}."""
+    return {key: found.queues for key, found in committed(root).items()}
+
+
+def committed(root: str) -> dict[tuple[str, str], Committed]:
+    """Return what groups committed, with the file that says so: the .bak where it had to do.
+
+    Keys that are not exactly ``topic@group`` are left out, as the broker's admin does. A broker
+    with enableLmq keeps lmqConsumerOffset.json instead of consumerOffset.json; where both are
+    there, each key is taken from the former. Light queues are queue 0 of their topic.
+    Raises CorruptConfigError. Reference: LmqConsumerOffsetManager#configFilePath.
     """
     _refuse_rocksdb(root, "consumerOffsets", config.CONSUMER_OFFSET)
-    table = _table(load(root, config.CONSUMER_OFFSET), "offsetTable")
+    found: dict[tuple[str, str], Committed] = {}
+    for name in (config.CONSUMER_OFFSET, config.LMQ_CONSUMER_OFFSET):
+        document, source = load_from(root, name)
+        found |= {
+            key: Committed(queues, source)
+            for key, queues in _by_group(_table(document, "offsetTable")).items()
+        }
+        light = {k: {"0": v} for k, v in _table(document, "lmqOffsetTable").items()}
+        found |= {key: Committed(queues, source) for key, queues in _by_group(light).items()}
+    return found
+
+
+def pull_offsets(root: str) -> dict[tuple[str, str], dict[int, int]]:
+    """Return how far groups had pulled, as ``consumer_offsets``; empty before 5.1.0.
+
+    Written by accident (a getter is serialised), never read back by a broker.
+    """
+    return _by_group(_table(load(root, config.CONSUMER_OFFSET), "pullOffsetTable"))
+
+
+def delay_offsets(root: str) -> dict[int, int]:
+    """Return delayOffset.json: delay level → next queue offset to deliver of its queue.
+
+    Raises CorruptConfigError. Reference: ScheduleMessageService#decode.
+    """
+    return dict(_queue_offsets(_table(load(root, config.DELAY_OFFSET), "offsetTable")))
+
+
+def filter_expressions(root: str) -> dict[tuple[str, str], FilterExpression]:
+    """Return consumerFilter.json: (topic, group) → its expression; only SQL92 groups have one.
+
+    Of groups that went offline too: ``deadTime`` tells when, not that they will not come back.
+    Raises CorruptConfigError. Reference: ConsumerFilterManager#register.
+    """
     found = {}
-    for key, queues in table.items():
-        topic, _, group = key.partition(config.TOPIC_GROUP_SEPARATOR)
-        plain = group and config.TOPIC_GROUP_SEPARATOR not in group
-        if plain and names.is_topic(topic) and isinstance(queues, dict):
-            found[topic, group] = dict(_queue_offsets(queues))
+    topics_ = _table(load(root, config.CONSUMER_FILTER), "filterDataByTopic")
+    for topic, of_topic in topics_.items():
+        groups_ = _table(of_topic, "groupFilterData") if isinstance(of_topic, dict) else {}
+        for group, data in groups_.items():
+            fields = data if isinstance(data, dict) else {}
+            kind, expression = fields.get("expressionType"), fields.get("expression")
+            if names.is_topic(topic) and isinstance(kind, str) and isinstance(expression, str):
+                found[topic, group] = FilterExpression(kind, expression)
     return found
 
 
@@ -95,20 +155,25 @@ def load(root: str, name: str) -> dict[str, Any]:
     A missing, empty or unreadable main file gives way to the .bak, as in the broker. Raises
     CorruptConfigError if what is there cannot be parsed.
     """
+    return load_from(root, name)[0]
+
+
+def load_from(root: str, name: str) -> tuple[dict[str, Any], str]:
+    """As ``load``, with the name of the file that was read: ``name``, or its .bak."""
     problem: CorruptConfigError | None = None
     for candidate in (name, name + config.BACKUP_SUFFIX):
         path = f"{names.CONFIG}/{candidate}"
         try:
             text = _text(root, path)
             if text.strip():
-                return _parse(text, f"{root}/{path}")
+                return _parse(text, f"{root}/{path}"), candidate
         except FileNotFoundError:
             continue
         except CorruptConfigError as error:
             problem = problem or error
     if problem:
         raise problem
-    return {}
+    return {}, name
 
 
 def _text(root: str, path: str) -> str:
@@ -161,6 +226,16 @@ def _bounded_int(digits: str) -> int:
 def _table(document: Mapping[str, Any], key: str) -> dict[str, Any]:
     table = document.get(key)
     return table if isinstance(table, dict) else {}
+
+
+def _by_group(table: Mapping[str, Any]) -> dict[tuple[str, str], dict[int, int]]:
+    found = {}
+    for key, queues in table.items():
+        topic, _, group = key.partition(config.TOPIC_GROUP_SEPARATOR)
+        plain = group and config.TOPIC_GROUP_SEPARATOR not in group
+        if plain and names.is_topic(topic) and isinstance(queues, dict):
+            found[topic, group] = dict(_queue_offsets(queues))
+    return found
 
 
 def _queue_offsets(queues: Mapping[str, Any]) -> list[tuple[int, int]]:

@@ -6,6 +6,9 @@
     consumerOffset.json     offsetTable: {"topic@group": {queueId: next queue offset}}
     subscriptionGroup.json  subscriptionGroupTable: {group: {…}}
     delayOffset.json        offsetTable: {delay level 1..18: next queue offset}
+    consumerFilter.json     filterDataByTopic: {topic: {groupFilterData: {group: {expression, …}}}}
+    lmqConsumerOffset.json  consumerOffset.json of a broker with enableLmq; beside its offsetTable
+                            lmqOffsetTable: {"%LMQ%topic@%LMQ%group": next queue offset}
 
 The broker's JSON has integer keys without quotes; it reads them with quotes as well, so what
 we write is strict JSON. Missing topic fields mean 16 queues and perm 6.
@@ -20,6 +23,9 @@ TOPICS: Final = "topics.json"
 CONSUMER_OFFSET: Final = "consumerOffset.json"
 SUBSCRIPTION_GROUP: Final = "subscriptionGroup.json"
 DELAY_OFFSET: Final = "delayOffset.json"
+CONSUMER_FILTER: Final = "consumerFilter.json"
+LMQ_CONSUMER_OFFSET: Final = "lmqConsumerOffset.json"
+TIMER_CHECK: Final = "timercheck"  # binary: format/timer_check.py
 BACKUP_SUFFIX: Final = ".bak"
 
 TOPIC_GROUP_SEPARATOR: Final = "@"

@@ -253,7 +253,7 @@ WRITE_OPTIONS: Final[dict[str, Option]] = {
     "uniq_key": Option("uniqKey", _one_of("deterministic", "random", "none"), "deterministic"),
     "born_host": Option("bornHost", _text),
     "store_host": Option("storeHost", _text),
-    "producer_group": Option("producerGroup", _text, "mqlog"),
+    "producer_group": Option("producerGroup", _text),
     "build_index": Option("buildIndex", grammar.boolean, "true"),
     "fsync": Option("fsync", _one_of("commit", "none"), "commit"),
     "lock_timeout_ms": Option("lockTimeout", grammar.duration, "0s"),

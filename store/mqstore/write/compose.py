@@ -119,10 +119,13 @@ def _words(keys: Array) -> tuple[Int64s, Array]:
 def _unique_keys(rows: Rows, job: WriteJob, partition: int) -> Array | None:
     """Return UNIQ_KEY of each row: 32 hex digits, as of an IPv4 client's id.
 
+    A row that was read keeps its own, or goes without, as it did.
     Deterministic ones are 10 bytes of a digest of job and task and 6 bytes of the row's number,
     so that a task that is run again gives every row the same id.
     """
     kind = job.settings.uniq_key
+    if rows.unique_keys is not None:
+        return rows.unique_keys
     if kind == "none":
         return None
     if kind == "random":
@@ -136,16 +139,17 @@ def _unique_keys(rows: Rows, job: WriteJob, partition: int) -> Array | None:
     return hex_text(ids)
 
 
-def _blocks(rows: Rows, queue_ids: Int64s, unique_keys: Array | None, producer_group: str) -> Array:
+def _blocks(
+    rows: Rows, queue_ids: Int64s, unique_keys: Array | None, producer_group: str | None
+) -> Array:
     user = None if rows.properties is None else join_map(rows.properties, rows.wanted)
-    waits = pa.array(["false", "true"]).take(pa.array(rows.waits.astype(np.int8)))
     typed: list[tuple[str, Array | str]] = [
         (p.KEYS, rows.keys),
         (p.TAGS, rows.tags),
-        (p.WAIT, "true" if rows.waits.all() else waits),
+        (p.WAIT, rows.wait_texts),
         (p.SHARDING_KEY, rows.sharding_keys),
     ]
-    if unique_keys is not None:
+    if unique_keys is not None and rows.unique_keys is None:
         typed.append((p.UNIQ_KEY, unique_keys))
     if producer_group:
         typed.append((p.PRODUCER_GROUP, producer_group))

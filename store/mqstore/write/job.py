@@ -51,7 +51,7 @@ class WriteSettings:
     uniq_key: str = "deterministic"
     born_host: str | None = None
     store_host: str | None = None
-    producer_group: str = "mqlog"
+    producer_group: str | None = None
     build_index: bool = True
     fsync: str = "commit"
     lock_timeout_ms: int = 0

@@ -132,7 +132,7 @@ def _check_values(settings: WriteSettings) -> None:
     ):
         if number is not None and not low <= number <= high:
             raise InvalidOptionError(option, number, f"must be from {low} to {high}")
-    if any(ord(c) <= 2 for c in settings.producer_group):
+    if any(ord(c) <= 2 for c in settings.producer_group or ""):
         expected = "must not hold the characters U+0001 and U+0002"
         raise InvalidOptionError("producerGroup", settings.producer_group, expected)
 

@@ -3,11 +3,8 @@
 Which columns there are is decided once, on the driver (``check_columns``); a task then casts
 each batch the same way (``Rows``). Nothing here refuses a row: that is validate.py.
 
-A frame that a read produced is told by the columns only a read has. Its ``properties`` map
-holds names that are reserved for RocketMQ. Of these TAGS, KEYS, __SHARDINGKEY and WAIT are taken
-from the map where the frame has no column of their own; all others (UNIQ_KEY, CLUSTER, DELAY,
-REAL_TOPIC, …) belong to the record that was read and are left behind, so that read → write
-neither fails nor delays or retries a message twice.
+A frame that a read produced is told by the columns only a read has; what becomes of its
+properties is told in carried.py.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,11 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqstore.codec.properties_block import entries
 from mqstore.codec.schema import COLUMNS
 from mqstore.errors import InvalidSchemaError
-from mqstore.format import properties as names
-from mqstore.format.properties import KEY_SEPARATOR, RESERVED, TRANSIENT_PREFIX
+from mqstore.format.properties import KEY_SEPARATOR
+from mqstore.write.carried import sort_out
 
 Array: TypeAlias = pa.Array
 Mask: TypeAlias = NDArray[np.bool_]
@@ -46,12 +42,6 @@ WRITE_COLUMNS: Final = (
 # What a read gives and a write decides itself; no frame made by hand has one of these.
 READ_ONLY_COLUMNS: Final = frozenset(column.name for column in COLUMNS) - set(WRITE_COLUMNS)
 NULL_QUEUE: Final = -(2**63)
-_TAKEN_FROM_MAP: Final = {
-    names.TAGS: "tags",
-    names.KEYS: "keys",
-    names.SHARDING_KEY: "shardingKey",
-    names.WAIT: "waitStoreMsgOK",
-}
 
 
 def check_columns(schema: pa.Schema, *, topic_given: bool) -> bool:
@@ -108,6 +98,10 @@ class Rows:
     """−1 for null, or where they are not to be preserved."""
     delay_levels: NDArray[np.int64]
     waits: Mask
+    wait_texts: Array
+    """Property WAIT, null for a row that was read without it."""
+    unique_keys: Array | None
+    """Property UNIQ_KEY of rows that were read, null where they had none; else None."""
     broken_keys: Mask
     """Rows whose ``keys`` is an array with a null, an empty string or a space in it."""
 
@@ -128,8 +122,12 @@ def cast_rows(
     count = batch.num_rows
     columns = {name: batch.column(name) for name in batch.schema.names if name in WRITE_COLUMNS}
     properties = _map(columns.get("properties"))
-    wanted, reserved, taken = _sort_out(properties, carries_read=carries_read)
-    texts = {**_from_map(properties, taken, columns, count), **columns}
+    delay_levels = _integers(columns.get("delayTimeLevel"), count, 0)
+    entries = sort_out(
+        properties, columns.keys(), delayed=delay_levels > 0, carries_read=carries_read
+    )
+    texts = {**entries.texts, **columns}
+    waits = texts.get("waitStoreMsgOK")
     codes, topic_names = _topics(columns.get("topic"), topic, count)
     keys, broken_keys = _keys(texts.get("keys"), count)
     return Rows(
@@ -141,16 +139,18 @@ def cast_rows(
         keys=keys,
         sharding_keys=_text(texts.get("shardingKey"), count),
         properties=properties,
-        wanted=wanted,
-        reserved=reserved,
+        wanted=entries.wanted,
+        reserved=entries.reserved,
+        unique_keys=entries.unique_keys,
         queue_ids=_integers(columns.get("queueId"), count, NULL_QUEUE),
         flags=_integers(columns.get("flag"), count, 0),
         born_timestamps_ms=_milliseconds(columns.get("bornTimestamp"), count, now_ms),
         store_timestamps_ms=_milliseconds(
             columns.get("storeTimestamp") if preserve else None, count, -1
         ),
-        delay_levels=_integers(columns.get("delayTimeLevel"), count, 0),
-        waits=_waits(texts.get("waitStoreMsgOK"), count),
+        delay_levels=delay_levels,
+        waits=_waits(waits, count),
+        wait_texts=_wait_texts(waits, count, carries_read=carries_read),
         broken_keys=broken_keys,
     )
 
@@ -301,6 +301,15 @@ def _waits(column: Array | None, count: int) -> Mask:
     return found
 
 
+def _wait_texts(column: Array | None, count: int, *, carries_read: bool) -> Array:
+    texts = pa.array(["false", "true"]).take(pa.array(_waits(column, count).astype(np.int8)))
+    if not carries_read:
+        return texts
+    if column is None or pa.types.is_null(column.type):
+        return pa.nulls(count, pa.string())
+    return pc.if_else(column.is_valid(), texts, None)
+
+
 def _topics(
     column: Array | None, topic: str | None, count: int
 ) -> tuple[NDArray[np.int32], tuple[str, ...]]:
@@ -311,42 +320,3 @@ def _topics(
     encoded = _plain(column, pa.string()).dictionary_encode()
     codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int32)
     return codes, tuple(encoded.dictionary.to_pylist())
-
-
-def _sort_out(
-    properties: Array | None, *, carries_read: bool
-) -> tuple[Mask, Mask, dict[str, Mask]]:
-    """Return which entries are written, which are refused, and which stand for a column."""
-    none = np.zeros(0, np.bool_)
-    if properties is None:
-        return none, none, {}
-    _, entry_names, values = entries(properties)
-    wanted: Mask = values.is_valid().to_numpy(zero_copy_only=False)
-    distinct = entry_names.dictionary_encode()
-    known = distinct.dictionary.to_pylist()
-    codes = distinct.indices.to_numpy(zero_copy_only=False)
-    is_reserved = np.array([n in RESERVED or n.startswith(TRANSIENT_PREFIX) for n in known], bool)
-    reserved: Mask = is_reserved[codes] if len(known) else np.zeros(len(codes), np.bool_)
-    if not carries_read:
-        return wanted, reserved & wanted, {}
-    taken = {
-        name: (codes == known.index(name)) & wanted for name in _TAKEN_FROM_MAP if name in known
-    }
-    return wanted & ~reserved, np.zeros(len(codes), np.bool_), taken
-
-
-def _from_map(
-    properties: Array | None, taken: Mapping[str, Mask], columns: Mapping[str, Array], count: int
-) -> dict[str, Array]:
-    """Return columns made of reserved entries of a read's properties, by column name."""
-    if properties is None or not taken:
-        return {}
-    starts, _, values = entries(properties)
-    parents = np.repeat(np.arange(count), np.diff(starts))
-    found = {}
-    for name, chosen in taken.items():
-        if _TAKEN_FROM_MAP[name] not in columns:
-            places = np.full(count, -1, np.int64)
-            places[parents[chosen]] = np.flatnonzero(chosen)
-            found[_TAKEN_FROM_MAP[name]] = values.take(pa.array(places, mask=places < 0))
-    return found

@@ -1,0 +1,107 @@
+"""The properties map of a frame: which entries are written, refused, or stand for a column.
+
+A map made by hand may not hold names that RocketMQ keeps for itself. A frame that a read
+produced (it has a column that only a read has) holds them, and its messages keep every property
+they had, UNIQ_KEY too, and get none they had not: so read → write gives the same properties. In
+a delivered record these are inert: brokers' own hold DELAY and REAL_TOPIC as well. Exceptions:
+
+- a column of the frame (tags, keys, shardingKey, waitStoreMsgOK) stands for its property;
+- a row with a delayTimeLevel gets new DELAY, REAL_TOPIC and REAL_QID;
+- __CRC32# (a checksum of the record that was), INNER_MULTI_DISPATCH and
+  INNER_MULTI_QUEUE_OFFSET (a broker would dispatch by them) and transient names are left out.
+
+Reference: MessageConst.STRING_HASH_SET, CommitLog#doDispatch, LmqDispatch.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from mqstore.codec.properties_block import entries
+from mqstore.format import properties as names
+from mqstore.format.properties import RESERVED, TRANSIENT_PREFIX
+
+Array: TypeAlias = pa.Array
+Mask: TypeAlias = NDArray[np.bool_]
+
+_COLUMN_OF: Final = {
+    names.TAGS: "tags",
+    names.KEYS: "keys",
+    names.SHARDING_KEY: "shardingKey",
+    names.WAIT: "waitStoreMsgOK",
+}
+_LEFT_OUT: Final = frozenset({names.CRC32, "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET"})
+_OF_DELAY: Final = frozenset({names.DELAY, names.REAL_TOPIC, names.REAL_QID})
+
+
+@dataclass(frozen=True, slots=True)
+class Sorted:
+    """What becomes of each entry, in the order of ``properties_block.entries``.
+
+    ``texts`` are the string columns, by name, that entries stand for; ``unique_keys`` is the
+    UNIQ_KEY of each row, None in a frame made by hand.
+    """
+
+    wanted: Mask
+    reserved: Mask
+    texts: Mapping[str, Array] = field(default_factory=dict)
+    unique_keys: Array | None = None
+
+
+def sort_out(
+    properties: Array | None, columns: AbstractSet[str], *, delayed: Mask, carries_read: bool
+) -> Sorted:
+    """Sort the entries of a map<string, string> column (None: there is no such column).
+
+    ``columns`` are those the frame has beside it; ``delayed`` tells which rows have a level.
+    """
+    none = np.zeros(0, np.bool_)
+    if properties is None:
+        return Sorted(none, none, unique_keys=_no_text(len(delayed)) if carries_read else None)
+    starts, entry_names, values = entries(properties)
+    wanted: Mask = values.is_valid().to_numpy(zero_copy_only=False)
+    distinct = entry_names.dictionary_encode()
+    known = distinct.dictionary.to_pylist()
+    codes = distinct.indices.to_numpy(zero_copy_only=False)
+    if not carries_read:
+        reserved = [name in RESERVED or name.startswith(TRANSIENT_PREFIX) for name in known]
+        return Sorted(wanted, _of(reserved, codes) & wanted)
+    parents = np.repeat(np.arange(len(delayed)), np.diff(starts))
+    left_out = [
+        name in _COLUMN_OF or name in _LEFT_OUT or name.startswith(TRANSIENT_PREFIX)
+        for name in known
+    ]
+    again = _of([name in _OF_DELAY for name in known], codes) & delayed[parents]
+    texts = {
+        column: _column(values, wanted & (codes == known.index(name)), parents, len(delayed))
+        for name, column in _COLUMN_OF.items()
+        if name in known and column not in columns
+    }
+    unique = known.index(names.UNIQ_KEY) if names.UNIQ_KEY in known else -1
+    return Sorted(
+        wanted & ~_of(left_out, codes) & ~again,
+        np.zeros(len(codes), np.bool_),
+        texts,
+        _column(values, wanted & (codes == unique), parents, len(delayed)),
+    )
+
+
+def _of(of_name: list[bool], codes: NDArray[np.integer]) -> Mask:
+    """Return for each entry what holds for its name."""
+    return np.array(of_name, np.bool_)[codes] if of_name else np.zeros(len(codes), np.bool_)
+
+
+def _column(values: Array, chosen: Mask, parents: NDArray[np.int64], count: int) -> Array:
+    """Return one string a row: the value of its chosen entry, null where it has none."""
+    places = np.full(count, -1, np.int64)
+    places[parents[chosen]] = np.flatnonzero(chosen)
+    return values.take(pa.array(places, mask=places < 0))
+
+
+def _no_text(count: int) -> Array:
+    return pa.nulls(count, pa.string())

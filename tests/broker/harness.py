@@ -146,12 +146,12 @@ class Cluster:
         with self._java(home, "broker", memory, main, "-c", str(path)) as jvm:
             jvm.wait_for("boot success", BOOT_SECONDS)
             address = f"{LOOPBACK}:{port}"
-            self.ask("waitForRoute", BROKER_NAME, address)
+            self.ask("connect", self.name_server, BROKER_NAME, address)
             yield Broker(self, jvm, address, conf)
 
     def ask(self, command: str, *fields: object) -> Any:
         """Have the client program run one command (see Harness.java) and return its result."""
-        line = "\t".join([command, self.name_server, *map(str, fields)])
+        line = "\t".join([command, *map(str, fields)])
         answer = json.loads(self._client.ask(line, ANSWER_SECONDS))
         if "error" in answer:
             raise JvmError(f"{command} {fields}: {answer['error']}")
@@ -226,7 +226,7 @@ class Broker:
     def dump(self) -> Dumped:
         """Pull every queue of every topic, system topics too."""
         file = self._file("dump")
-        result = self._cluster.ask("dump", BROKER_NAME, self.address, file)
+        result = self._cluster.ask("dump", file)
         queues = {}
         for name, (low, high) in result["queues"].items():
             topic, _, queue_id = name.rpartition("/")

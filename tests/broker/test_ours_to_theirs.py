@@ -18,11 +18,11 @@ from broker.writing import (
     on_port,
     write,
 )
-from mqstore import tables
 from mqstore.backlog.measure import measure
 from mqstore.backlog.plan import plan
 from mqstore.backlog.request import BacklogRequest
 from mqstore.read.snapshot import take
+from mqstore.tables.queues import queues
 
 pytestmark = pytest.mark.broker
 
@@ -76,7 +76,7 @@ def turns(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> list[Tu
 def serve(cluster: Cluster, root: Path, port: int, turn: Turn) -> Turn:
     """Let a broker serve the store, append to it, and stop."""
     turn.ours = read(root)
-    table = rows_of(tables.queues(take(root)))
+    table = rows_of(queues(take(root)))
     turn.queues = {(row["topic"], row["queueId"]): row for row in table}
     with cluster.broker(root, FAST_DELAYS, port) as broker:
         turn.served = broker.dump()

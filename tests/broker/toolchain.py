@@ -9,7 +9,9 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -46,33 +48,36 @@ class Toolchain:
         Raises ToolchainError when Maven cannot resolve the jars or javac refuses the source.
         """
         pom = HERE / f"pom-{version}.xml"
+        jars = _made_once("jars", [pom], lambda work: self._resolve(pom, work))
+        listing = (jars / "classpath.txt").read_text()
+        if not all(Path(jar).is_file() for jar in listing.split(os.pathsep)):
+            shutil.rmtree(jars)  # Maven's cache was emptied since.
+            return self.classpath(version)
         sources = sorted((HERE / "java").glob("*.java"))
-        digest = hashlib.sha256(b"\0".join(path.read_bytes() for path in [pom, *sources]))
-        made = _cache() / f"{version}-{digest.hexdigest()[:16]}"
-        listing = made / "classpath.txt"
-        if not listing.is_file() or not _all_exist(listing.read_text()):
-            made.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=made.parent) as work:
-                self._make(pom, sources, Path(work))
-                shutil.rmtree(made, ignore_errors=True)
-                shutil.copytree(work, made)
-        return f"{made / 'classes'}{os.pathsep}{listing.read_text()}"
+        make = partial(self._compile, sources, listing)
+        classes = _made_once("classes", [pom, *sources], make)
+        return f"{classes}{os.pathsep}{listing}"
 
-    def _make(self, pom: Path, sources: list[Path], work: Path) -> None:
-        listing = work / "classpath.txt"
-        goal = "dependency:build-classpath"
-        maven = [self.maven, "-q", "-B", "-f", str(pom), goal, f"-Dmdep.outputFile={listing}"]
-        _run(maven, MAVEN_SECONDS)
-        classes = ["-nowarn", "-d", str(work / "classes"), "-cp", listing.read_text()]
-        _run([self.javac, "-encoding", "UTF-8", *classes, *map(str, sources)], JAVAC_SECONDS)
+    def _resolve(self, pom: Path, work: Path) -> None:
+        goal = ("dependency:build-classpath", f"-Dmdep.outputFile={work / 'classpath.txt'}")
+        _run([self.maven, "-q", "-B", "-f", str(pom), *goal], MAVEN_SECONDS)
+
+    def _compile(self, sources: list[Path], listing: str, work: Path) -> None:
+        options = ["-nowarn", "-encoding", "UTF-8", "-d", str(work), "-cp", listing]
+        _run([self.javac, *options, *map(str, sources)], JAVAC_SECONDS)
 
 
-def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mqlog-broker"
-
-
-def _all_exist(classpath: str) -> bool:
-    return all(Path(jar).is_file() for jar in classpath.strip().split(os.pathsep))
+def _made_once(name: str, inputs: list[Path], make: Callable[[Path], None]) -> Path:
+    """Return the folder that ``make`` filled from ``inputs``, now or in an earlier run."""
+    digest = hashlib.sha256(b"\0".join(path.read_bytes() for path in inputs)).hexdigest()[:16]
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mqlog-broker"
+    made = cache / f"{name}-{digest}"
+    if not made.is_dir():
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache) as work:
+            make(Path(work))
+            shutil.copytree(work, made)
+    return made
 
 
 def _run(command: list[str], seconds: int) -> None:

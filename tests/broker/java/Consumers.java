@@ -20,9 +20,9 @@ final class Consumers {
      * A push consumer takes {@code count} messages and stops; one message in {@code failEvery}
      * fails, so it goes to the group's retry topic. Returns how many failed.
      */
-    static int push(Clients clients, String topic, String group, String tags, int count,
+    static int push(Session session, String topic, String group, String tags, int count,
             int failEvery) throws Exception {
-        DefaultMQPushConsumer consumer = clients.pushConsumer(group);
+        DefaultMQPushConsumer consumer = session.pushConsumer(group);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setConsumeThreadMin(1);
         consumer.setConsumeThreadMax(1);
@@ -55,9 +55,9 @@ final class Consumers {
     }
 
     /** A pull consumer commits {@code queueOffset} on every queue of the topic. */
-    static Map<String, Object> commit(Clients clients, String topic, String group,
+    static Map<String, Object> commit(Session session, String topic, String group,
             long queueOffset) throws Exception {
-        DefaultMQPullConsumer consumer = clients.pullConsumer(group);
+        DefaultMQPullConsumer consumer = session.pullConsumer(group);
         consumer.start();
         try {
             // A group exists for the broker, and its retry topic, once it had a heartbeat.

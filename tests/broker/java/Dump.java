@@ -10,7 +10,6 @@ import org.apache.rocketmq.client.consumer.PullResult;
 import org.apache.rocketmq.common.message.MessageConst;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
-import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
 /** Pulls every queue of every topic of a broker with the official client, one line a message. */
 final class Dump {
@@ -20,43 +19,33 @@ final class Dump {
     private final List<String> problems = new ArrayList<>();
     private long messages;
 
-    private Dump(DefaultMQPullConsumer consumer, OutputStream out) {
-        this.consumer = consumer;
+    private Dump(Session session, OutputStream out) {
+        this.consumer = session.consumer;
         this.out = out;
     }
 
     /** What was pulled: counts, the bounds of every queue, and whatever did not go as asked. */
-    static Map<String, Object> run(Clients clients, String broker, String address, OutputStream out)
-            throws Exception {
-        DefaultMQAdminExt admin = clients.admin();
-        DefaultMQPullConsumer consumer = clients.pullConsumer("harness_dump");
-        admin.start();
-        consumer.start();
-        try {
-            Dump dump = new Dump(consumer, out);
-            Map<String, Object> queues = new TreeMap<>();
-            var topics = new TreeMap<>(
-                    admin.getAllTopicConfig(address, 10_000).getTopicConfigTable());
-            for (var topic : topics.values()) {
-                for (int id = 0; id < topic.getReadQueueNums(); id++) {
-                    MessageQueue queue = new MessageQueue(topic.getTopicName(), broker, id);
-                    long low = admin.minOffset(queue);
-                    long high = admin.maxOffset(queue);
-                    if (high > 0) {
-                        queues.put(topic.getTopicName() + "/" + id, List.of(low, high));
-                        dump.pull(queue, low, high);
-                    }
+    static Map<String, Object> run(Session session, OutputStream out) throws Exception {
+        Dump dump = new Dump(session, out);
+        Map<String, Object> queues = new TreeMap<>();
+        var topics = new TreeMap<>(
+                session.admin.getAllTopicConfig(session.address, 10_000).getTopicConfigTable());
+        for (var topic : topics.values()) {
+            for (int id = 0; id < topic.getReadQueueNums(); id++) {
+                MessageQueue queue = new MessageQueue(topic.getTopicName(), session.broker, id);
+                long low = session.admin.minOffset(queue);
+                long high = session.admin.maxOffset(queue);
+                if (high > 0) {
+                    queues.put(topic.getTopicName() + "/" + id, List.of(low, high));
+                    dump.pull(queue, low, high);
                 }
             }
-            Map<String, Object> reply = new LinkedHashMap<>();
-            reply.put("messages", dump.messages);
-            reply.put("queues", queues);
-            reply.put("problems", dump.problems);
-            return reply;
-        } finally {
-            consumer.shutdown();
-            admin.shutdown();
         }
+        Map<String, Object> reply = new LinkedHashMap<>();
+        reply.put("messages", dump.messages);
+        reply.put("queues", queues);
+        reply.put("problems", dump.problems);
+        return reply;
     }
 
     private void pull(MessageQueue queue, long low, long high) throws Exception {

@@ -16,11 +16,13 @@ import java.util.Map;
 /**
  * Official clients behind a line protocol, so that one JVM serves a whole test run.
  *
- * <p>A request is one line of tab-separated fields: a command, the name server, the command's
- * arguments. The answer is one line of JSON, {@code {"result": …}} or {@code {"error": "…"}}.
+ * <p>A request is one line of tab-separated fields: a command and its arguments; the first is
+ * {@code connect}, and again when another broker runs. The answer is one line of JSON, {@code {"result": …}} or {@code {"error": "…"}}.
  * Everything that RocketMQ prints goes to stderr.
  */
 public final class Harness {
+    private static Session session;
+
     private Harness() {
     }
 
@@ -46,35 +48,40 @@ public final class Harness {
     }
 
     private static Object run(String[] a) throws Exception {
-        Clients clients = new Clients(a[1]);
+        if (a[0].equals("connect")) {  // NAME_SERVER BROKER_NAME BROKER_ADDRESS
+            if (session != null) {
+                session.close();
+            }
+            session = null;
+            session = new Session(a[1], a[2], a[3]);
+            return null;
+        }
         switch (a[0]) {
-            case "waitForRoute":  // BROKER_NAME BROKER_ADDRESS
-                return Reports.waitForRoute(clients, a[2], a[3]);
             case "produce":  // TOPIC KIND COUNT SEED TAG,TAG KEY_WORD FILE
-                try (OutputStream out = open(a[8])) {
-                    new Producers(clients, a[2], a[6].split(","), a[7], Long.parseLong(a[5]), out)
-                            .send(a[3], Integer.parseInt(a[4]));
+                try (OutputStream out = open(a[7])) {
+                    new Producers(session, a[1], a[5].split(","), a[6], Long.parseLong(a[4]), out)
+                            .send(a[2], Integer.parseInt(a[3]));
                 }
                 return null;
             case "push":  // TOPIC GROUP TAGS COUNT FAIL_EVERY
-                return Consumers.push(clients, a[2], a[3], a[4], Integer.parseInt(a[5]),
-                        Integer.parseInt(a[6]));
+                return Consumers.push(session, a[1], a[2], a[3], Integer.parseInt(a[4]),
+                        Integer.parseInt(a[5]));
             case "commit":  // TOPIC GROUP QUEUE_OFFSET
-                return Consumers.commit(clients, a[2], a[3], Long.parseLong(a[4]));
-            case "dump":  // BROKER_NAME BROKER_ADDRESS FILE
-                try (OutputStream out = open(a[4])) {
-                    return Dump.run(clients, a[2], a[3], out);
+                return Consumers.commit(session, a[1], a[2], Long.parseLong(a[3]));
+            case "dump":  // FILE
+                try (OutputStream out = open(a[1])) {
+                    return Dump.run(session, out);
                 }
             case "lookup":  // REQUESTS FILE
-                try (OutputStream out = open(a[3])) {
-                    return Lookups.run(clients, Files.readAllLines(Path.of(a[2])), out);
+                try (OutputStream out = open(a[2])) {
+                    return Lookups.run(session, Files.readAllLines(Path.of(a[1])), out);
                 }
             case "topicStatus":  // TOPIC
-                return Reports.topicStatus(clients, a[2]);
+                return Reports.topicStatus(session, a[1]);
             case "consumerProgress":  // GROUP
-                return Reports.consumerProgress(clients, a[2]);
+                return Reports.consumerProgress(session, a[1]);
             case "mqadmin":  // ARGUMENTS
-                return Reports.mqadmin(a[1], Arrays.copyOfRange(a, 2, a.length));
+                return Reports.mqadmin(session, Arrays.copyOfRange(a, 1, a.length));
             default:
                 throw new IllegalArgumentException("command " + a[0]);
         }

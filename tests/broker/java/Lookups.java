@@ -4,7 +4,6 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import org.apache.rocketmq.client.QueryResult;
-import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.exception.MQBrokerException;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.impl.MQAdminImpl;
@@ -17,38 +16,29 @@ final class Lookups {
     private final DefaultMQAdminExt admin;
     private final MQAdminImpl client;
 
-    private Lookups(DefaultMQAdminExt admin, MQAdminImpl client) {
-        this.admin = admin;
-        this.client = client;
+    private Lookups(Session session) {
+        this.admin = session.admin;
+        this.client = session.consumer.getDefaultMQPullConsumerImpl()
+                .getRebalanceImpl().getmQClientFactory().getMQAdminImpl();
     }
 
     /** One line an answer: the request, and the messages found. A request is KIND, TOPIC, VALUE. */
-    static int run(Clients clients, List<String> requests, OutputStream out) throws Exception {
-        DefaultMQAdminExt admin = clients.admin();
-        DefaultMQPullConsumer consumer = clients.pullConsumer("harness_lookup");
-        admin.start();
-        consumer.start();
-        try {
-            Lookups lookups = new Lookups(admin, consumer.getDefaultMQPullConsumerImpl()
-                    .getRebalanceImpl().getmQClientFactory().getMQAdminImpl());
-            for (String request : requests) {
-                String[] part = request.split("\t");
-                Map<String, Object> line = new LinkedHashMap<>();
-                line.put("kind", part[0]);
-                line.put("topic", part[1]);
-                line.put("value", part[2]);
-                List<Object> found = new ArrayList<>();
-                for (MessageExt message : lookups.find(part[0], part[1], part[2])) {
-                    found.add(Dump.row(message));
-                }
-                line.put("found", found);
-                out.write(Json.line(line));
+    static int run(Session session, List<String> requests, OutputStream out) throws Exception {
+        Lookups lookups = new Lookups(session);
+        for (String request : requests) {
+            String[] part = request.split("\t");
+            Map<String, Object> line = new LinkedHashMap<>();
+            line.put("kind", part[0]);
+            line.put("topic", part[1]);
+            line.put("value", part[2]);
+            List<Object> found = new ArrayList<>();
+            for (MessageExt message : lookups.find(part[0], part[1], part[2])) {
+                found.add(Dump.row(message));
             }
-            return requests.size();
-        } finally {
-            consumer.shutdown();
-            admin.shutdown();
+            line.put("found", found);
+            out.write(Json.line(line));
         }
+        return requests.size();
     }
 
     private List<MessageExt> find(String kind, String topic, String value) throws Exception {

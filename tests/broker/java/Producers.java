@@ -26,16 +26,16 @@ import org.apache.rocketmq.common.message.MessageExt;
  */
 final class Producers {
     private static final String SHARDING_KEY = "__SHARDINGKEY";  // No constant of it in 4.9.
-    private final Clients clients;
+    private final Session session;
     private final String topic;
     private final String[] tags;
     private final String keyWord;
     private final Random random;
     private final OutputStream acknowledged;
 
-    Producers(Clients clients, String topic, String[] tags, String keyWord, long seed,
+    Producers(Session session, String topic, String[] tags, String keyWord, long seed,
             OutputStream acknowledged) {
-        this.clients = clients;
+        this.session = session;
         this.topic = topic;
         this.tags = new String[] {null, tags[0], tags[1], "\u6807\u7b7eC", "\ud83d\ude00"};
         this.keyWord = keyWord;
@@ -51,7 +51,7 @@ final class Producers {
         // Both versions read the property when a producer is made; their setters differ.
         System.setProperty(MixAll.MESSAGE_COMPRESS_TYPE,
                 kind.startsWith("Zip") ? kind.substring(3) : "ZLIB");
-        DefaultMQProducer producer = clients.producer("P_" + topic);
+        DefaultMQProducer producer = session.producer("P_" + topic);
         producer.start();
         try {
             for (int i = 0; i < count; i++) {
@@ -106,7 +106,7 @@ final class Producers {
     }
 
     private void sendTransactions(int count) throws Exception {
-        TransactionMQProducer producer = clients.transactionProducer("P_" + topic);
+        TransactionMQProducer producer = session.transactionProducer("P_" + topic);
         producer.setTransactionListener(new Outcomes());
         producer.start();
         try {

@@ -18,6 +18,7 @@ from mqstore.errors import DataLossError, InvalidOptionError, StoreError, Unknow
 from pyspark_mqlog.batch_reader import ReadPlan, plan_read
 from pyspark_mqlog.options import parse_read
 from pyspark_mqlog.schema import read_schema
+from stores import MakeStore
 
 EXPECTED = goldens.expected("5.5.0")
 USER_TOPICS = {"GTopic", "GBatch", "GOrder", "GDelay", "GTx"}
@@ -284,3 +285,50 @@ def test_a_path_that_is_no_store_is_told_at_planning(tmp_path: Path, path: str, 
     with pytest.raises(StoreError) as caught:
         planned(path.format(tmp=tmp_path)) if path else plan_read(parse_read({}), ("body",))
     assert str(caught.value).startswith(told)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "field", "value"),
+    [
+        ("onCorrupt", "rescue", "on_corrupt", "rescue"),
+        ("failOnDataLoss", "false", "fail_on_data_loss", False),
+        ("verifyCrc", "false", "verify_crc", False),
+        ("decompress", "false", "decompress", False),
+        ("maxDecompressedBytes", "1k", "max_decompressed_bytes", 1024),
+        ("readMode", "mmap", "read_mode", "mmap"),
+        ("batchRows", "7", "batch_rows", 7),
+        ("batchBytes", "64k", "batch_bytes", 65536),
+        ("tags", "A || B", "tags", "A || B"),
+        ("columns", "tags,body", "columns", ("tags", "body")),
+    ],
+)
+def test_an_option_of_the_scan_reaches_every_task(
+    golden_550: Path, name: str, text: str, field: str, value: object
+) -> None:
+    plan, _ = planned(golden_550, minPartitions="3", **{name: text})
+    assert {getattr(work.settings, field) for work in plan.work} == {value}
+
+
+def test_what_is_read_does_not_depend_on_how(golden_550: Path) -> None:
+    whole = rows(golden_550, subscribe="GTopic")
+    for options in ({"readMode": "mmap"}, {"batchBytes": "1"}, {"batchRows": "3"}):
+        assert rows(golden_550, subscribe="GTopic", **options) == whole
+
+
+def test_a_commit_log_in_several_folders_is_one(golden_550: Path, tmp_path: Path) -> None:
+    root = Path(shutil.copytree(golden_550, tmp_path / "store"))
+    other = tmp_path / "other"
+    other.mkdir()
+    moved = sorted((root / "commitlog").iterdir())[1]
+    moved.rename(other / moved.name)
+    with pytest.raises(StoreError, match=r"\[MQLOG_CORRUPT_STORE\]"):
+        planned(root)
+    folders = f"{root}/commitlog,{other}"
+    assert places(root, storePathCommitLog=folders) == expected_places(*USER_TOPICS)
+
+
+def test_an_empty_store_has_no_rows_and_no_work(store: MakeStore) -> None:
+    root = store([]).root
+    for table in ("messages", "queues", "offsets", "backlog"):
+        assert rows(root, table=table) == []
+    assert planned(root)[0].work == ()

@@ -96,7 +96,9 @@ def split(weighed: Sequence[Weighed], limits: SplitLimits) -> list[tuple[QueueSl
     """
     filled = [w for w in weighed if w.slice.end > w.slice.start]
     total = sum(w.total for w in filled)
-    share = max(_MIN_TARGET_BYTES, -(-total // max(1, limits.parallelism)))
+    # A little more than a fair share: queues that differ slightly must not spill into one task
+    # more than there are cores, for the last would run alone.
+    share = max(_MIN_TARGET_BYTES, -(-total * 9 // (8 * max(1, limits.parallelism))))
     target = max(1, min(limits.max_bytes, share))
     wanted = min(limits.min_partitions or 0, sum(w.slice.end - w.slice.start for w in filled))
     partitions = _pack(filled, target, limits.max_records)

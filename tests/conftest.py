@@ -4,8 +4,6 @@ A store that a test makes with `store`, or hands to `checked`, goes through mqst
 the test ends: the suite tests the checker, the checker tests the suite.
 """
 
-import importlib
-import importlib.util
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -16,6 +14,8 @@ from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 
 import goldens
+from mqlog_jobs import java
+from mqstore.check import check
 from oracle import Message
 from stores import Laid, Layout, MakeStore, lay_out
 
@@ -61,8 +61,7 @@ def checked() -> Iterator[Callable[[Path], Path]]:
         return root
 
     yield register
-    for root in roots if importlib.util.find_spec("mqstore.check") else []:
-        check = importlib.import_module("mqstore.check").check
+    for root in roots:
         assert [f for f in check(root) if f.severity == "error"] == []
 
 
@@ -86,6 +85,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One session for all: two cores, UTC, loopback, no UI, quiet."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    java.prepare()
     directory = tmp_path_factory.mktemp("spark")
     session = (
         SparkSession.builder.master("local[2]")

@@ -90,6 +90,7 @@ def everything(root: Path) -> None:
 
 def outcome(act: Callable[[], Any]) -> Any:
     """What comes of it: a named error, or the result; within the memory allowed."""
+    signal.alarm(LIMIT_S)  # anew for each: hypothesis makes many
     pool = pa.default_memory_pool()
     held = pool.bytes_allocated()
     tracemalloc.start()

@@ -32,7 +32,8 @@ def bounds(snapshot: Snapshot) -> dict[tuple[str, int], tuple[int, int]]:
 def test_the_bounds_of_any_store_are_the_brokers(
     tmp_path_factory: pytest.TempPathFactory, batch: list[Message], layout: Layout, expired: int
 ) -> None:
-    filling = [Message(topic="Fill", body=bytes(1900)) for _ in range(expired + 1)]
+    full = bytes(layout.commit_log_bytes - 200)  # one file each
+    filling = [Message(topic="Fill", body=full) for _ in range(expired + 1)]
     root = tmp_path_factory.mktemp("store") / "store"
     laid = lay_out(root, [*batch, *filling], replace(layout, expired_files=expired))
     snapshot = take(root)

@@ -1,0 +1,235 @@
+"""The checker: silent about whole stores, and about each kind of damage it names the place."""
+
+import json
+import os
+import struct
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import goldens
+import oracle
+import strategies
+from mqstore.check import Finding, check
+from mqstore.errors import NotAStoreError, StoreNotFoundError
+from oracle import Message
+from stores import Laid, Layout, lay_out
+
+
+def errors(root: Path) -> list[Finding]:
+    return [finding for finding in check(root) if finding.severity == "error"]
+
+
+def test_a_golden_store_is_whole(golden: tuple[str, Path]) -> None:
+    assert errors(golden[1]) == []
+
+
+@given(
+    batch=strategies.batches(max_size=40, topics=strategies.TOPICS),
+    layout=strategies.layouts(),
+    expired=st.integers(0, 2),
+)
+def test_any_store_a_broker_leaves_is_whole(
+    tmp_path_factory: pytest.TempPathFactory, batch: list[Message], layout: Layout, expired: int
+) -> None:
+    plain = [replace(m, store_timestamp_ms=m.store_timestamp_ms + 1, sys_flag=m.sys_flag & ~0x80)
+             for m in batch]  # fmt: skip
+    full = bytes(layout.commit_log_bytes - 200)  # one file each
+    filling = [Message(topic="Fill", body=full) for _ in range(expired + 1)]
+    root = tmp_path_factory.mktemp("store") / "store"
+    lay_out(root, [*plain, *filling], replace(layout, expired_files=expired))
+    assert errors(root) == []
+
+
+def test_checking_changes_nothing(tmp_path: Path) -> None:
+    root = goldens.unpack("5.5.0", tmp_path)
+    before = goldens.digest(root)
+    check(root)
+    assert goldens.digest(root) == before
+
+
+def write(path: Path, position: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(position)
+        file.write(data)
+
+
+def flip(path: Path, position: int) -> None:
+    data = path.read_bytes()
+    write(path, position, bytes([data[position] ^ 0x55]))
+
+
+def number(field: str) -> int:
+    """Where that field of a record of IPv4 hosts starts."""
+    return {"crc": 8, "queue_id": 12, "queue_offset": 20, "physical_offset": 28, "store": 56,
+            "body_length": 84, "body": 88}[field]  # fmt: skip
+
+
+Damage = Callable[[Laid], tuple[Path, int | None]]
+
+
+def in_record(field: str, at: int) -> Damage:
+    def damage(laid: Laid) -> tuple[Path, int | None]:
+        path, position = laid.file_of(laid.messages[at])
+        flip(path, position + number(field) + (7 if "offset" in field or field == "store" else 3))
+        return path, position
+
+    return damage
+
+
+def in_unit(queue_offset: int, unit: tuple[int, int, int]) -> Damage:
+    def damage(laid: Laid) -> tuple[Path, int | None]:
+        path, position = laid.unit_of(("T", 0), queue_offset)
+        write(path, position, struct.pack(">qiq", *unit))
+        return path, position
+
+    return damage
+
+
+def cut(file: str, size: int) -> Damage:
+    def damage(laid: Laid) -> tuple[Path, int | None]:
+        os.truncate(laid.root / file, size)
+        return laid.root / file, None
+
+    return damage
+
+
+def gone(file: str) -> Damage:
+    def damage(laid: Laid) -> tuple[Path, int | None]:
+        (laid.root / file).unlink()
+        return (laid.root / file).parent, None
+
+    return damage
+
+
+def stray(file: str, data: bytes) -> Damage:
+    def damage(laid: Laid) -> tuple[Path, int | None]:
+        (laid.root / file).write_bytes(data)
+        return laid.root / file, None
+
+    return damage
+
+
+def no_blank(laid: Laid) -> tuple[Path, int | None]:
+    (last,) = [m for m in laid.messages if m.physical_offset < 4096][-1:]
+    path, position = laid.file_of(last)
+    write(path, position + last.size, bytes(8))
+    return path, position + last.size
+
+
+def topic_unlisted(laid: Laid) -> tuple[Path, int | None]:
+    path = laid.root / "config/topics.json"
+    path.write_text(json.dumps({"dataVersion": {"counter": 1}, "topicConfigTable": {}}))
+    return path, None
+
+
+def too_few_queues(laid: Laid) -> tuple[Path, int | None]:
+    path = laid.root / "config/topics.json"
+    table = {"T": {"topicName": "T", "readQueueNums": 0, "writeQueueNums": 1, "perm": 6}}
+    path.write_text(json.dumps({"dataVersion": {"counter": 1}, "topicConfigTable": table}))
+    return path, None
+
+
+FIRST = "0" * 20
+DAMAGES: dict[str, Damage] = {
+    "a body that is not its CRC's": in_record("body", 5),
+    "a CRC that is not its body's": in_record("crc", 5),
+    "a body length that does not add up": in_record("body_length", 5),
+    "a queue offset out of order": in_record("queue_offset", 5),
+    "a record that says it lies elsewhere": in_record("physical_offset", 5),
+    "a record of another queue": in_record("queue_id", 5),
+    "no blank record at a file's end": no_blank,
+    "a unit that points elsewhere": in_unit(5, (1, 200, 0)),
+    "a unit with another size": in_unit(5, (0, 1, 0)),
+    "a unit with another tags code": in_unit(0, (0, 0, 77)),
+    "a unit in the middle that is empty": in_unit(5, (0, 0, 0)),
+    "a unit after the last": in_unit(40, (0, 200, 0)),
+    "a short CommitLog file": cut(f"commitlog/{4096:020d}", 4000),
+    "a short ConsumeQueue file": cut(f"consumequeue/T/0/{FIRST}", 300),
+    "a missing CommitLog file": gone(f"commitlog/{4096:020d}"),
+    "a missing ConsumeQueue file": gone(f"consumequeue/T/0/{320:020d}"),
+    "a file of zeros behind a queue": stray(f"consumequeue/T/0/{960:020d}", bytes(320)),
+    "a stray file in commitlog": stray("commitlog/notes.txt", b"hello"),
+    "a stray file in a queue": stray("consumequeue/T/0/.tmp", b"hello"),
+    "a topics.json that cannot be parsed": stray("config/topics.json", b"{"),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGES)
+def test_each_damage_is_found_where_it_is(tmp_path: Path, what: str) -> None:
+    messages = [Message(body=f"body {i}".encode() * 40, properties=b"TAGS\x01A") for i in range(40)]
+    laid = lay_out(tmp_path / "store", messages)
+    if what == "a topics.json that cannot be parsed":
+        (laid.root / "config/topics.json.bak").unlink()
+    path, position = DAMAGES[what](laid)
+    found = errors(laid.root)
+    files = [finding.file for finding in found]
+    near = str(path.relative_to(laid.root))
+    assert any(file.startswith(near) or near.startswith(file) for file in files if file), found
+    if position is not None and what != "a record of another queue":
+        assert any(finding.position in (position, None) or finding.file != near
+                   for finding in found)  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", [topic_unlisted, too_few_queues])
+def test_a_queue_that_no_consumer_can_reach_is_a_finding(tmp_path: Path, damage: Damage) -> None:
+    """No error: a deleted topic's queues look the same, and are the broker's to clean up."""
+    laid = lay_out(tmp_path / "store", [Message()])
+    damage(laid)
+    assert any(finding.file == "config/topics.json" for finding in check(laid.root))
+
+
+def test_records_without_units_are_found(tmp_path: Path) -> None:
+    laid = lay_out(tmp_path / "store", [Message() for _ in range(40)])
+    laid.unit_of(("T", 0), 39)[0].unlink()
+    assert {finding.queue_offset for finding in errors(laid.root)} >= set(range(32, 40))
+
+
+def test_an_open_store_is_a_finding(tmp_path: Path) -> None:
+    laid = lay_out(tmp_path / "store", [Message()], Layout(abort=True))
+    assert any("abort" in finding.file for finding in check(laid.root))
+
+
+def test_a_clock_that_goes_back_is_a_finding(tmp_path: Path) -> None:
+    laid = lay_out(
+        tmp_path / "store", [Message(store_timestamp_ms=10_000_000 + i) for i in range(9)]
+    )
+    path, position = laid.file_of(laid.messages[6])
+    write(path, position + number("store"), struct.pack(">q", 5))
+    assert any("timestamp" in finding.problem.lower() for finding in check(laid.root))
+
+
+@given(data=st.data())
+def test_any_changed_byte_is_survived(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    laid = lay_out(tmp_path_factory.mktemp("hostile") / "store", [Message(body=b"x" * 50)] * 30)
+    paths = sorted(p for p in laid.root.rglob("*") if p.is_file())
+    for _ in range(data.draw(st.integers(1, 8))):
+        path = data.draw(st.sampled_from(paths))
+        write(
+            path,
+            data.draw(st.integers(0, path.stat().st_size - 1)),
+            bytes([data.draw(st.integers(0, 255))]),
+        )
+    check(laid.root)
+
+
+def test_what_is_no_store_is_not_checked(tmp_path: Path) -> None:
+    with pytest.raises(NotAStoreError):
+        check(tmp_path)
+    with pytest.raises(StoreNotFoundError):
+        check(tmp_path / "nowhere")
+
+
+def test_the_findings_of_a_ruined_store_are_bounded(tmp_path: Path) -> None:
+    messages = [Message(body=b"x") for _ in range(4000)]
+    laid = lay_out(tmp_path / "store", messages, Layout(queue_units=5000, index=False))
+    path, _ = laid.unit_of(("T", 0), 0)
+    unit = oracle.unit(laid.messages[0])
+    path.write_bytes((unit * 4000).ljust(5000 * 20, b"\0"))
+    assert 100 <= len(check(laid.root)) <= 2010

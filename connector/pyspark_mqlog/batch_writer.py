@@ -20,7 +20,7 @@ from mqstore.write.commit import abort, commit
 from mqstore.write.job import Manifest, WriteSettings
 from mqstore.write.prepare import prepare
 from mqstore.write.stage import stage
-from pyspark_mqlog.schema import to_arrow
+from pyspark_mqlog.schema import write_schema
 from pyspark_mqlog.worker import freeze_once, named_errors
 
 _LOG = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ class MqlogWriter(DataSourceArrowWriter):
     def __init__(self, settings: WriteSettings, schema: StructType, *, overwrite: bool) -> None:
         if overwrite:
             raise OverwriteUnsupportedError
-        self._job = prepare(settings, to_arrow(schema))
+        self._job = prepare(settings, write_schema(schema))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         context: Any = TaskContext.get()

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import pyarrow as pa
+from pyspark.errors import PySparkTypeError
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import DataType, StructField, StructType
 
@@ -75,6 +76,19 @@ def to_struct(schema: pa.Schema) -> StructType:
 def to_arrow(schema: StructType) -> pa.Schema:
     """Return the Arrow schema that Spark expects of batches of ``schema``."""
     return to_arrow_schema(schema, timezone=_TIMEZONE)
+
+
+def write_schema(schema: StructType) -> pa.Schema:
+    """Return the Arrow schema of a DataFrame to write; raises InvalidSchemaError if it has none."""
+    fields: list[pa.Field] = []
+    for field in schema.fields:
+        try:
+            fields += to_arrow(StructType([field]))
+        except PySparkTypeError:
+            raise InvalidSchemaError(
+                field.name, field.dataType.simpleString(), "no column of a message has such a type"
+            ) from None
+    return pa.schema(fields)
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

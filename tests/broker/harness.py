@@ -32,6 +32,14 @@ SMALL_FILES: Final = {
 }
 """Mapped files so small that a few hundred messages roll all of them."""
 
+DEFAULT_FILES: Final = {
+    "mappedFileSizeCommitLog": str(1024 * 1024 * 1024),
+    "mappedFileSizeConsumeQueue": str(300_000 * 20),
+    "maxHashSlotNum": "5000000",
+    "maxIndexNum": "20000000",
+}
+"""RocketMQ's own sizes (MessageStoreConfig)."""
+
 SETTINGS: Final = {
     "brokerClusterName": "DefaultCluster",
     "brokerName": BROKER_NAME,

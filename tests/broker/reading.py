@@ -24,13 +24,18 @@ def read(root: Path, snapshot: Snapshot | None = None) -> list[Row]:
 
     Keys and values are those of the dump, but for COMPRESSED: see `told`.
     """
+    return [_told(row) for row in columns(root, PROFILES["full"], snapshot)]
+
+
+def columns(root: Path, names: tuple[str, ...], snapshot: Snapshot | None = None) -> list[Row]:
+    """Those columns of every message of a store."""
     snapshot = snapshot or take(root)
     slices = [
         QueueSlice(str(root), snapshot.store.commit_log, "", q.topic, q.queue_id, q.low, q.high)
         for q in snapshot.queues
     ]
-    settings = ScanSettings(columns=PROFILES["full"])
-    return [_told(row) for batch in scan(slices, settings) for row in rows_of(batch)]
+    settings = ScanSettings(columns=names)
+    return [row for batch in scan(slices, settings) for row in rows_of(batch)]
 
 
 def told(rows: Iterable[Row]) -> list[Row]:

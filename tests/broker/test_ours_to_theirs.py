@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.harness import FAST_DELAYS, Broker, Cluster, Dumped, Row, free_ports
+from broker.harness import DEFAULT_FILES, FAST_DELAYS, Broker, Cluster, Dumped, Row, free_ports
 from broker.reading import by_queue, read, rows_of, told
 from broker.writing import (
     NUMBER,
@@ -21,6 +21,7 @@ from broker.writing import (
 from mqstore.backlog.measure import measure
 from mqstore.backlog.plan import plan
 from mqstore.backlog.request import BacklogRequest
+from mqstore.check import Finding, check
 from mqstore.read.snapshot import take
 from mqstore.tables.queues import queues
 
@@ -30,6 +31,7 @@ PREFIX = "Ours"
 LATE = f"{PREFIX}Late"
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 TOPICS = tuple(f"{PREFIX}{n}" for n in range(3))
+LZ4, ZSTD, ZLIB = 0x100, 0x200, 0x300
 EVERY = 37
 """One message in so many is looked up."""
 
@@ -56,6 +58,8 @@ class Turn:
     """Our read of what it left."""
     backlog: dict[tuple[str, int], Row] = field(default_factory=dict)
     delayed: list[Row] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    """What our checker has to say after our write, and after the broker's stop."""
 
 
 @pytest.fixture(scope="session")
@@ -75,6 +79,7 @@ def turns(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> list[Tu
 
 def serve(cluster: Cluster, root: Path, port: int, turn: Turn) -> Turn:
     """Let a broker serve the store, append to it, and stop."""
+    turn.findings += check(root)
     turn.ours = read(root)
     table = rows_of(queues(take(root)))
     turn.queues = {(row["topic"], row["queueId"]): row for row in table}
@@ -92,6 +97,7 @@ def serve(cluster: Cluster, root: Path, port: int, turn: Turn) -> Turn:
         turn.final = broker.dump()
         turn.delayed = [row for row in turn.final.rows if row["topic"] == LATE]
         broker.stop()
+    turn.findings += check(root)
     turn.left = read(root)
     request = BacklogRequest(groups="CG_OURS")
     backlog = rows_of(measure(plan(take(root), request), request, as_of_ms=0))
@@ -117,6 +123,11 @@ def numbered(rows: Iterable[Row]) -> dict[int, Row]:
     found = {int(row["properties"][NUMBER]): row for row in ours}
     assert len(found) == len(ours)
     return found
+
+
+def test_our_checker_finds_no_fault_in_what_brokers_serve(turns: list[Turn]) -> None:
+    for turn in turns:
+        assert [finding for finding in turn.findings if finding.severity == "error"] == []
 
 
 def test_the_client_pulls_what_was_written(turns: list[Turn]) -> None:
@@ -210,3 +221,35 @@ def test_every_kind_of_file_rolled(turns: list[Turn]) -> None:
     assert max(row["physicalOffset"] for row in turns[1].ours) > 5 * 262_144
     assert max(row["queueOffset"] for row in turns[1].ours) > 200
     assert len(turns[1].ours) > 2 * 1200
+    assert {row["sysFlag"] & 0x700 for row in turns[1].ours} == {0, LZ4, ZLIB}
+
+
+def test_a_store_of_default_sizes_survives_a_kill_of_its_broker(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """A CommitLog of 1 GiB (sparse), IPv6 hosts, preserved times, ZSTD; normal and then abnormal
+    recovery give the same messages."""
+    root = tmp_path / "store"
+    port = free_ports(-2, 0, 1)
+    rows = Author(PREFIX, seed=2).write_rows(400)
+    hosts = {"store_host": f"[2001:db8::1]:{port}", "born_host": "[2001:db8::7]:4567"}
+    settings = on_port(port, compression="zstd", timestamps="preserve", **hosts)
+    write(root, rows, **settings)
+    ours = by_queue(read(root))
+    dumps = []
+    for _ in range(2):
+        with cluster.broker(root, DEFAULT_FILES, port) as broker:
+            dumps.append(broker.dump())
+            broker.kill()
+    for dump in dumps:
+        assert dump.problems == []
+        pulled = numbered(dump.rows)
+        assert len(pulled) == len(rows)
+        for number, row in enumerate(rows):
+            assert differences(row, pulled[number]) == {}
+            assert pulled[number]["store"] == row["storeTimestamp"] // 1000
+            assert pulled[number]["bornHost"] == "/[2001:db8:0:0:0:0:0:7]:4567"
+            assert pulled[number]["storeHost"] == f"/[2001:db8:0:0:0:0:0:1]:{port}"
+        queues = by_queue(told(dump.rows))
+        assert {queue: queues[queue] for queue in ours} == ours
+    assert sum(row["sysFlag"] & 0x700 == ZSTD for row in dumps[0].rows) == 10

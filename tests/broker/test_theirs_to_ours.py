@@ -12,10 +12,12 @@ import pytest
 
 from broker import recipe
 from broker.harness import FAST_DELAYS, Cluster, Dumped, Row
-from broker.reading import by_queue, read, rows_of, told
+from broker.reading import by_queue, columns, read, rows_of, told
+from broker.writing import Author, write
 from mqstore.backlog.measure import measure
 from mqstore.backlog.plan import plan
 from mqstore.backlog.request import BacklogRequest
+from mqstore.errors import StoreLockedError, UncleanStoreError
 from mqstore.read.snapshot import take
 
 pytestmark = pytest.mark.broker
@@ -137,6 +139,39 @@ def test_the_live_stores_hold_every_kind_of_message(left: dict[str, Left]) -> No
     assert any("用户" in row["properties"] for row in rows)
     files = sorted((left["stopped"].root / "commitlog").iterdir())
     assert len(files) > 3
+
+
+def test_transactions_and_retries_are_named(left: dict[str, Left]) -> None:
+    rows = columns(left["stopped"].root, ("topic", "transactionState", "reconsumeTimes"))
+    states = {(row["topic"], row["transactionState"]) for row in rows}
+    assert (NAMES.transaction, "COMMIT") in states
+    assert {topic for topic, state in states if state is not None} == {NAMES.transaction}
+    retried = {row["topic"] for row in rows if row["reconsumeTimes"] == 1}
+    assert f"%RETRY%{NAMES.push_group}" in retried
+    assert retried <= {f"%RETRY%{NAMES.push_group}", SCHEDULE}
+
+
+def test_a_write_to_a_store_in_use_is_refused_and_changes_nothing(
+    cluster: Cluster, left: dict[str, Left], tmp_path: Path
+) -> None:
+    """While a broker runs, and after it was killed: not one byte of ours."""
+    rows = Author("Refused", seed=1).write_rows(10)
+    before = take(left["killed"].root)
+    with pytest.raises(UncleanStoreError, match=r"\[MQLOG_"):
+        write(left["killed"].root, rows)
+    assert take(left["killed"].root).queues == before.queues
+    root = tmp_path / "store"
+    root.mkdir()
+    with cluster.broker(root) as broker:
+        broker.produce("Used", "Single", 10)
+        with pytest.raises((UncleanStoreError, StoreLockedError), match=r"\[MQLOG_"):
+            write(root, rows)
+        (root / "abort").unlink()  # Even if somebody took the mark away.
+        with pytest.raises(StoreLockedError, match=r"\[MQLOG_"):
+            write(root, rows)
+        broker.produce("Used", "Single", 10)
+        assert {row["topic"] for row in broker.dump().rows} == {"Used"}
+        broker.kill()
 
 
 def test_a_store_reads_while_its_broker_keeps_writing(cluster: Cluster, tmp_path: Path) -> None:

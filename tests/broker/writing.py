@@ -30,6 +30,7 @@ COLUMNS: Final = pa.schema(
         ("shardingKey", pa.string()),
         ("flag", pa.int32()),
         ("bornTimestamp", TIMESTAMP),
+        ("storeTimestamp", TIMESTAMP),
         ("delayTimeLevel", pa.int32()),
     ]
 )
@@ -39,6 +40,7 @@ SMALL_SIZES: Final[dict[str, Any]] = {
     "max_hash_slot_num": int(SMALL_FILES["maxHashSlotNum"]),
     "max_index_num": int(SMALL_FILES["maxIndexNum"]),
 }
+FIRST_BORN_MS: Final = 1_790_000_000_000
 TAGS: Final = (None, "TagA", "TagB", "标签C", "😀", "A || B")
 
 
@@ -65,7 +67,9 @@ class Author:
         keys = [[f"k{self.seed}-{number}", f"second{number}"], [f"k{self.seed}-{number}"], None]
         # The 4.9 push consumer fails on an empty body; only the first topic is pushed.
         shortest = 1 if topic == f"{self.prefix}0" else 0
-        length = source.choice([shortest, 40, 300, 300, 700, 9000 if number % 40 == 0 else 50])
+        length = source.choice([shortest, 40, 300, 300, 700])
+        if number % 40 == 0:
+            length = 9000  # Long enough to be compressed.
         properties = {NUMBER: str(number)}
         if number % 3 == 0:
             properties["用户"] = f"值 {number}"
@@ -80,7 +84,8 @@ class Author:
             "queueId": source.choice([None, None, 0, 1, 2, 3]),
             "shardingKey": f"order{number % 5}" if number % 7 == 0 else None,
             "flag": source.randrange(-(2**31), 2**31),
-            "bornTimestamp": 1_790_000_000_000_000 + number * 1000,
+            "bornTimestamp": FIRST_BORN_MS * 1000 + number * 1000,
+            "storeTimestamp": FIRST_BORN_MS * 1000 + number * 2000,  # Kept if asked to.
             "delayTimeLevel": delay_level,
         }
 

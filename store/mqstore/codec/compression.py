@@ -4,8 +4,12 @@ Reference: org.apache.rocketmq.common.compression.{Zlib,Lz4,Zstd}Compressor#deco
 """
 
 import zlib
+from typing import Final
 
 import pyarrow as pa
+
+_FIRST_READ_BYTES: Final = 64 * 1024
+_USUAL_RATIO: Final = 4
 
 
 def decompress(codec: str, data: bytes, limit: int) -> bytes:
@@ -34,5 +38,12 @@ def _inflate(data: bytes, limit: int) -> bytes:
 def _stream(codec: str, data: bytes, limit: int) -> bytes:
     if not data:
         raise OSError("empty")
+    parts: list[bytes] = []
+    held, step = 0, max(_FIRST_READ_BYTES, _USUAL_RATIO * len(data))
     with pa.CompressedInputStream(pa.py_buffer(data), codec) as stream:
-        return bytes(stream.read(limit + 1))
+        # A read takes the memory it asks for, whatever comes: so it never asks for the limit.
+        while held <= limit and (part := stream.read(min(step, limit + 1 - held))):
+            parts.append(part)
+            held += len(part)
+            step *= 2
+    return b"".join(parts)

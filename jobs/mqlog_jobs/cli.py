@@ -1,6 +1,6 @@
 """The command ``mqlog``: looks into store directories, without a broker and without Spark.
 
-Exit codes: 0 done; 1 ``verify`` found errors in the store; 2 a wrong argument, or a store that
+Exit codes: 0 done; 1 ``verify`` or ``doctor`` found errors; 2 a wrong argument, or a store that
 cannot be read, told in one line on standard error; 130 interrupted.
 
 Only ``demo`` needs Spark, and imports it when it runs: a command starts in a fraction of a second.
@@ -19,6 +19,7 @@ import typer
 
 from mqlog_jobs import lines, render, views
 from mqlog_jobs.choice import Wanted, choose
+from mqlog_jobs.doctor import ERROR, examine
 from mqlog_jobs.java import JavaNotFoundError
 from mqstore import __version__, tables
 from mqstore.backlog import BacklogRequest, measure, plan
@@ -33,7 +34,7 @@ INTERRUPTED: Final = 130
 app = typer.Typer(
     name="mqlog",
     help="Look into Apache RocketMQ message stores: the directory of a broker, no broker needed.",
-    epilog="Exit codes: 0 done, 1 verify found errors, 2 wrong argument or unreadable store.",
+    epilog="Exit codes: 0 done, 1 verify or doctor found errors, 2 wrong argument or bad store.",
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -185,7 +186,20 @@ def verify(store: Store, *, as_json: AsJson = False) -> None:
         render.json_lines(rows)
     else:
         views.findings(render.terminal(), str(store), rows)
-    if any(found.severity == "error" for found in findings):
+    if any(found.severity == ERROR for found in findings):
+        raise typer.Exit(FOUND)
+
+
+@app.command(epilog="Example: mqlog doctor /data/store")
+def doctor(
+    store: Annotated[
+        Path | None, typer.Argument(metavar="STORE", help="Look at this store too.")
+    ] = None,
+) -> None:
+    """Look for what keeps Spark from finding the source, or from reading a store."""
+    found = list(examine(store))
+    views.diagnoses(render.terminal(), found)
+    if any(diagnosis.severity == ERROR for diagnosis in found):
         raise typer.Exit(FOUND)
 
 

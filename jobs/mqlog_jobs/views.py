@@ -11,7 +11,9 @@ from typing import Final
 
 import pyarrow as pa
 from rich.console import Console
+from rich.text import Text
 
+from mqlog_jobs.doctor import ERROR, OK, WARNING, Diagnosis
 from mqlog_jobs.render import Column, Row, count, heading, size, table
 from mqstore.check import Finding
 from mqstore.errors import shown
@@ -63,6 +65,7 @@ FINDINGS: Final = (
     Column("position", "AT BYTE", "count", rank=2),
     Column("problem", "PROBLEM", stretch=True),
 )
+_MARKS: Final = {OK: ("✓", "green"), WARNING: ("!", "bold yellow"), ERROR: ("✗", "bold red")}
 _PERMISSIONS: Final = ((4, "R"), (2, "W"), (1, "X"))  # PermName#PERM_READ, _WRITE, _INHERIT
 
 
@@ -122,6 +125,19 @@ def findings(console: Console, store: str, rows: Sequence[Row]) -> None:
         table(console, FINDINGS, rows)
     else:
         console.print(f"{shown(store)}: whole, every rule holds", markup=False)
+
+
+def diagnoses(console: Console, found: Iterable[Diagnosis]) -> None:
+    """Print diagnoses as they come: a mark, what was found, and below it what to do."""
+    plain = not console.encoding.startswith("utf")
+    for diagnosis in found:
+        mark, style = _MARKS[diagnosis.severity]
+        head = (diagnosis.severity if plain else mark, style)
+        told = Text.assemble(head, "  ", (f"{diagnosis.subject:<17}", "bold"))
+        told.append(shown(diagnosis.found))
+        console.print(told, soft_wrap=True)
+        if diagnosis.advice:
+            console.print(Text(f"   {diagnosis.advice}", style="dim"), soft_wrap=True)
 
 
 def _standing(rows: Sequence[Row]) -> str:

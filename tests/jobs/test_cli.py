@@ -179,7 +179,7 @@ def test_a_whole_store_verifies_and_a_damaged_one_exits_with_one(
 
 
 def test_every_command_has_help_with_an_example(run: Run) -> None:
-    for command in ("backlog", "topics", "queues", "cat", "verify", "demo"):
+    for command in ("backlog", "topics", "queues", "cat", "verify", "doctor", "demo"):
         assert f"mqlog {command}" in run(command, "--help").out.split("Example")[1]
 
 

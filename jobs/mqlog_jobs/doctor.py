@@ -1,0 +1,142 @@
+"""What stands between a user and ``format("mqlog")``: versions, Java, the interpreter of Spark.
+
+Spark looks for data sources with the interpreter that PYSPARK_PYTHON names, else with PATH's
+``python3``. If that one has no mqlog, or any ``pyspark_*`` module of it fails to import, the
+format is unknown, and Spark says so in one WARN at most.
+
+Reference: Spark's DataSourceManager, pyspark.sql.worker.lookup_data_sources.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Final
+
+from mqlog_jobs import java
+from mqlog_jobs.java import JavaNotFoundError
+from mqlog_jobs.render import count, size
+from mqstore.errors import StoreError
+from mqstore.read.snapshot import take
+
+OK: Final = "OK"
+WARNING: Final = "warning"
+ERROR: Final = "error"
+_ANSWER_SECONDS: Final = 60
+_SOURCE: Final = "pyspark_mqlog"
+# What Spark's look-up does, told module by module.
+_PROBE: Final = """\
+import importlib, json, pkgutil, sys
+found = {}
+for module in pkgutil.iter_modules():
+    if module.name.startswith("pyspark_"):
+        try:
+            importlib.import_module(module.name)
+            found[module.name] = None
+        except BaseException as error:
+            found[module.name] = f"{type(error).__name__}: {error}"
+json.dump(found, sys.stdout)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """One thing looked at: OK, warning or error; what was found, and what to do about it."""
+
+    severity: str
+    subject: str
+    found: str
+    advice: str = ""
+
+
+def examine(store: Path | None) -> Iterator[Diagnosis]:
+    """Yield a diagnosis of each thing, and of the store if one is given; raises nothing of ours."""
+    yield Diagnosis(OK, "Python", f"{sys.version.split()[0]}, {sys.executable}")
+    yield from _packages()
+    yield _java()
+    yield from _lookup()
+    if store is not None:
+        yield _store(store)
+
+
+def _packages() -> Iterator[Diagnosis]:
+    for package, accepted, advice in (
+        ("pyspark", ((4, 3), (5,)), "pip install 'pyspark>=4.3,<5'"),
+        ("pandas", ((2, 2), (3,)), "pip install 'pandas>=2.2,<3'"),
+        ("pyarrow", ((18,), (1000,)), "pip install 'pyarrow>=18'"),
+    ):
+        try:
+            installed = version(package)
+        except PackageNotFoundError:
+            yield Diagnosis(ERROR, package, "not installed", advice)
+            continue
+        numbers = tuple(int(part) for part in installed.split(".")[:2] if part.isdigit())
+        low, high = accepted
+        fits = low <= numbers < high
+        yield Diagnosis(OK if fits else ERROR, package, installed, "" if fits else advice)
+
+
+def _java() -> Diagnosis:
+    try:
+        found = java.find()
+    except JavaNotFoundError as error:
+        return Diagnosis(ERROR, "Java", "none", str(error))
+    return Diagnosis(OK, "Java", found.source)
+
+
+def _lookup() -> Iterator[Diagnosis]:
+    named = os.environ.get("PYSPARK_PYTHON")
+    on_path = shutil.which(named or "python3")
+    subject = "PYSPARK_PYTHON" if named else "python3 on PATH"
+    advice = f"Spark looks for the source with it: export PYSPARK_PYTHON={sys.executable}"
+    if on_path is None:
+        yield Diagnosis(ERROR, subject, "not there", advice)
+        return
+    interpreter = str(Path(on_path).absolute())
+    modules = _modules(interpreter)
+    if _SOURCE not in modules:
+        yield Diagnosis(ERROR, subject, f"{interpreter}: has no {_SOURCE}", advice)
+        return
+    broken = {name: problem for name, problem in modules.items() if problem}
+    for name, problem in broken.items():
+        told = "one module that cannot be imported hides all sources: mend or remove it"
+        yield Diagnosis(ERROR, subject, f"{interpreter}: {name}: {problem}", told)
+    if not broken:
+        yield Diagnosis(OK, subject, f"{interpreter}: finds {_SOURCE}")
+
+
+def _modules(interpreter: str) -> dict[str, str | None]:
+    """Return the modules in which Spark would look, each with what its import raised, or None."""
+    try:
+        done = subprocess.run(
+            [interpreter, "-c", _PROBE],
+            capture_output=True,
+            check=False,
+            cwd=Path(sys.executable).parent,  # Not a folder whose modules would be found first.
+            timeout=_ANSWER_SECONDS,
+        )
+        found: dict[str, str | None] = json.loads(done.stdout)
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return {}
+    return found
+
+
+def _store(store: Path) -> Diagnosis:
+    try:
+        snapshot = take(store)
+    except StoreError as error:
+        return Diagnosis(ERROR, "Store", str(error))
+    messages = sum(queue.high - queue.low for queue in snapshot.queues)
+    found = (
+        f"{snapshot.broker_name}: {count(messages)} messages in {len(snapshot.queues)} queues, "
+        f"CommitLog {size(snapshot.high - snapshot.low)}"
+    )
+    if snapshot.is_unclean:
+        told = "abort is there: a broker runs, or crashed. It can be read; a write is refused"
+        return Diagnosis(WARNING, "Store", found, told)
+    return Diagnosis(OK, "Store", found)

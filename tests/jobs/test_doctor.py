@@ -1,0 +1,80 @@
+"""What the doctor says of this machine, and of machines with something missing."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from mqlog_jobs import doctor
+from mqlog_jobs.doctor import ERROR, OK, WARNING, Diagnosis
+
+
+def found(store: Path | None = None) -> dict[str, Diagnosis]:
+    return {diagnosis.subject: diagnosis for diagnosis in doctor.examine(store)}
+
+
+def interpreter(folder: Path, program: str) -> Path:
+    """A python of its own: this one, after a program that changes what it finds."""
+    folder.mkdir(parents=True, exist_ok=True)
+    script = folder / "python3"
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "$(cat <<"END"\n{program}\nEND\n)"\n')
+    script.chmod(0o755)
+    return script
+
+
+def test_an_interpreter_with_the_package_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    diagnoses = found()
+
+    assert diagnoses["PYSPARK_PYTHON"].severity == OK
+    assert "finds pyspark_mqlog" in diagnoses["PYSPARK_PYTHON"].found
+    assert {diagnoses[name].severity for name in ("pyspark", "pandas", "pyarrow")} == {OK}
+
+
+def test_the_python3_of_path_is_asked_when_no_other_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interpreter(tmp_path, "print('{}')")
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    diagnosis = found()["python3 on PATH"]
+
+    assert diagnosis.severity == ERROR
+    assert "has no pyspark_mqlog" in diagnosis.found
+    assert f"PYSPARK_PYTHON={sys.executable}" in diagnosis.advice
+
+
+def test_a_neighbour_that_cannot_be_imported_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modules = tmp_path / "modules"
+    modules.mkdir()
+    (modules / "pyspark_broken.py").write_text("import no_such_module")
+    monkeypatch.setenv("PYTHONPATH", str(modules))
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    diagnosis = found()["PYSPARK_PYTHON"]
+
+    assert diagnosis.severity == ERROR
+    assert (
+        "pyspark_broken: ModuleNotFoundError: No module named 'no_such_module'" in diagnosis.found
+    )
+    assert "hides all sources" in diagnosis.advice
+
+
+@pytest.mark.parametrize("named", ["no-such-python", "true", "false"])
+def test_what_is_no_python_has_no_source(named: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", named)
+
+    assert found()["PYSPARK_PYTHON"].severity == ERROR
+
+
+def test_a_store_is_told_and_an_unclean_one_is_a_warning(golden_550: Path, tmp_path: Path) -> None:
+    well = found(golden_550)["Store"]
+    nowhere = found(tmp_path / "nowhere")["Store"]
+    (tmp_path / "commitlog").mkdir()
+    (tmp_path / "abort").touch()
+    unclean = found(tmp_path)["Store"]
+
+    assert (well.severity, well.found.split(":")[0]) == (OK, "broker-a")
+    assert (nowhere.severity, "[MQLOG_STORE_NOT_FOUND]" in nowhere.found) == (ERROR, True)
+    assert (unclean.severity, "abort is there" in unclean.advice) == (WARNING, True)

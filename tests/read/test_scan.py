@@ -1,5 +1,6 @@
 """Scanning: any slices of any store give exactly the messages the oracle says are there."""
 
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -154,6 +155,36 @@ def test_any_tag_expression_gives_the_messages_with_those_tags(
     laid = lay_out(tmp_path_factory.mktemp("store") / "store", batch)
     found = read_all(laid.root, replace(SETTINGS, tags=" || ".join(tags)))
     assert found == expected_of(laid, lambda m: m.tags in tags)
+
+
+def test_a_tags_code_that_is_an_address_is_decided_by_the_tag(tmp_path: Path) -> None:
+    """With enableConsumeQueueExt a unit holds an address in consumequeue_ext, not a hash."""
+    laid = lay_out(tmp_path / "store", tagged("A", "B", "A", None))
+    for m in laid.messages:
+        path, position = laid.unit_of(("T", 0), m.queue_offset)
+        address = -(2**63) + 20 * m.queue_offset
+        unit = struct.pack(">qiq", m.physical_offset, m.size, address)
+        data = bytearray(path.read_bytes())
+        data[position : position + len(unit)] = unit
+        path.write_bytes(data)
+    found = read_all(laid.root, replace(SETTINGS, columns=("body",), tags="A"))
+    assert [row["body"] for row in found] == [b"0", b"2"]
+
+
+def test_a_light_queue_gives_the_messages_of_its_parent_under_its_own_name(
+    tmp_path: Path,
+) -> None:
+    """INNER_MULTI_DISPATCH: one record, and a unit for it in each %LMQ% queue."""
+    laid = lay_out(tmp_path / "store", tagged("A", "B", "C"))
+    folder = laid.root / "consumequeue" / "%LMQ%mine" / "0"
+    folder.mkdir(parents=True)
+    units = b"".join(oracle.unit(m) for m in laid.messages[1:])
+    (folder / ("0" * 20)).write_bytes(units.ljust(320, b"\0"))
+    found = [row for row in read_all(laid.root) if row["topic"] == "%LMQ%mine"]
+    assert [(r["queueOffset"], r["body"], r["tags"]) for r in found] == [
+        (0, b"1", "B"),
+        (1, b"2", "C"),
+    ]
 
 
 def keyed(*keys: str) -> list[Message]:

@@ -19,7 +19,7 @@ from mqstore.files import durable
 from mqstore.files.aside import AsideFile, opened, reserve_in
 from mqstore.files.index_file import IndexFile, Layout, list_index_files
 from mqstore.files.index_units import read_slots
-from mqstore.files.undo import Undo
+from mqstore.files.undo import Undo, make_directories
 from mqstore.format.index_file import FIRST_UNIT, HEADER, SLOT, UNIT, file_size
 from mqstore.format.names import INDEX
 
@@ -117,6 +117,7 @@ class IndexAppender:
         if before:
             self.close()
             self.full_end_timestamp_ms = int(before.header["end_timestamp_ms"])
+        make_directories(self._root, INDEX, self._undo)
         self._new.pop(0).put(f"{self._root}/{INDEX}/{name}", fsync=self._fsync)
         self._last = _new_file(name, self._layout, before)
 

@@ -50,9 +50,11 @@ def _make_all(path: str, made: list[str]) -> None:
         missing.append(path)
         path = os.path.dirname(path)  # noqa: PTH120
     for path in reversed(missing):
-        with suppress(FileExistsError):  # Another job made it just now; then it is not ours.
+        made.append(path)  # Before: a call that fails may have done its work.
+        try:
             durable.make_directory(path)
-            made.append(path)
+        except FileExistsError:  # Another job made it just now; then it is not ours.
+            made.pop()
         durable.fsync_directory(os.path.dirname(path))  # noqa: PTH120
 
 

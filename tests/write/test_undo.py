@@ -1,0 +1,223 @@
+"""A commit that fails, wherever it fails, leaves the store as it was; or it did not fail."""
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from appending import SMALL, append, held, prepared, rows, staged
+from mqstore.check import check
+from mqstore.errors import NoSpaceError, StagingNotSharedError, StoreLockedError, UncleanStoreError
+from mqstore.files import durable
+from mqstore.write.commit import abort, commit
+from oracle import Message
+from stores import Layout, lay_out
+
+SEAM = (
+    "create",
+    "write_at",
+    "reserve",
+    "truncate",
+    "set_mode",
+    "fsync",
+    "fsync_directory",
+    "link",
+    "replace",
+    "unlink",
+    "make_directory",
+    "remove_directory",
+)
+
+
+class Disk:
+    """Counts the durable calls, and makes the k-th fail, before or after it is done."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, *, at: int = -1, after: bool = False) -> None:
+        self.calls = 0
+        self.failed = ""
+        self._at = at
+        self._after = after
+        patch.setattr(os, "fsync", lambda _: None)  # What is on the disk is not asked here.
+        for name in SEAM:
+            patch.setattr(durable, name, self._counted(name, getattr(durable, name)))
+
+    def _counted(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            number, self.calls = self.calls, self.calls + 1
+            if number != self._at:
+                return call(*args, **kwargs)
+            self.failed = name
+            if self._after and name != "create":  # whose descriptor nobody could close then
+                call(*args, **kwargs)
+            raise OSError(errno.EIO, f"injected into {name}")
+
+        return counted
+
+
+def everything(root: Path) -> dict[str, bytes | None]:
+    """Return every directory and file below a root."""
+    return {
+        str(path.relative_to(root)): path.read_bytes() if path.is_file() else None
+        for path in sorted(root.rglob("*"))
+    }
+
+
+def brokers_store(root: Path) -> Path:
+    """A store in which whatever we append needs new files and changes old ones."""
+    old = [Message(queue_id=n % 2, body=bytes(300)) for n in range(30)]
+    layout = Layout(commit_log_bytes=8192, queue_units=10, index_slots=11, index_units=20)
+    return lay_out(root, old, layout).root
+
+
+BATCH = rows(30, topic=["T", "New", "T"] * 10, keys="k", tags="t", body=bytes(400))
+
+
+def count_calls(tmp_path: Path) -> int:
+    with pytest.MonkeyPatch.context() as patch:
+        root = brokers_store(tmp_path / "counted")
+        disk = Disk(patch)
+        append(root, BATCH)
+        return disk.calls
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_a_failure_at_any_durable_call_leaves_the_store_as_it_was(
+    tmp_path: Path, after: bool
+) -> None:
+    """For each call k of prepare, stage and commit: it fails, and nothing is left of the job."""
+    calls, untold = count_calls(tmp_path), []
+    assert calls > 100
+    for k in range(calls):
+        root = brokers_store(tmp_path / f"{k}")
+        before = everything(root)
+        with pytest.MonkeyPatch.context() as patch:
+            disk = Disk(patch, at=k, after=after)
+            try:
+                append(root, BATCH)
+            except OSError:
+                assert everything(root) == before, f"call {k}, {disk.failed}"
+            else:
+                untold.append(disk.failed)
+                assert len(held(root)) == 60
+                assert check(root) == []
+    # Once all is done, what is left of staging may stay.
+    assert set(untold) <= {"unlink", "remove_directory"}
+
+
+def test_a_failure_while_a_store_is_made_leaves_no_store(tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        disk = Disk(patch)
+        append(tmp_path / "counted", BATCH, **SMALL)
+    for k in range(disk.calls):
+        root = tmp_path / f"{k}"
+        with pytest.MonkeyPatch.context() as patch:
+            Disk(patch, at=k)
+            try:
+                append(root, BATCH, **SMALL)
+            except OSError:
+                assert not root.exists(), f"call {k}"
+            else:
+                assert check(root) == []
+
+
+def test_a_full_disk_is_told_before_anything_visible_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = brokers_store(tmp_path / "s")
+    before = everything(root)
+    changed: list[dict[str, bytes | None]] = []
+
+    def reserve(fd: int, position: int, size: int) -> None:
+        changed.append({k: v for k, v in everything(root).items() if not k.startswith(".mqlog")})
+        raise NoSpaceError("no room")
+
+    monkeypatch.setattr(durable, "reserve", reserve)
+    with pytest.raises(NoSpaceError):
+        append(root, BATCH)
+    assert changed == [before]
+    assert everything(root) == before
+
+
+def test_a_write_that_finds_the_disk_full_is_a_no_space_error(tmp_path: Path) -> None:
+    fd = os.open("/dev/full", os.O_RDWR)
+    try:
+        with pytest.raises(NoSpaceError):
+            durable.write_at(fd, b"x", 0)
+    finally:
+        os.close(fd)
+
+
+@pytest.fixture
+def locked(tmp_path: Path) -> Iterator[Path]:
+    root = brokers_store(tmp_path / "s")
+    with durable.StoreLock(f"{root}/lock", timeout_ms=0):
+        yield root
+
+
+def test_a_store_that_is_held_is_refused_before_any_task_runs(locked: Path) -> None:
+    before = everything(locked)
+    with pytest.raises(StoreLockedError, match="lockTimeout"):
+        prepared(locked, BATCH.schema)
+    with pytest.raises(StoreLockedError, match="waited 60 ms"):
+        prepared(locked, BATCH.schema, lock_timeout_ms=60)
+    assert everything(locked) == before
+
+
+def test_a_store_that_is_held_when_the_job_commits_is_refused(tmp_path: Path) -> None:
+    root = brokers_store(tmp_path / "s")
+    before = everything(root)
+    job = prepared(root, BATCH.schema)
+    manifests = staged(job, [BATCH])
+    with durable.StoreLock(f"{root}/lock", timeout_ms=0), pytest.raises(StoreLockedError):
+        commit(job, manifests)
+    assert everything(root) == before
+
+
+def test_an_unclean_store_is_refused(tmp_path: Path) -> None:
+    root = brokers_store(tmp_path / "s")
+    (root / "abort").write_bytes(b"4711")
+    with pytest.raises(UncleanStoreError):
+        prepared(root, BATCH.schema)
+    (root / "abort").unlink()
+    job = prepared(root, BATCH.schema)
+    manifests = staged(job, [BATCH])
+    (root / "abort").write_bytes(b"4711")
+    before = {k: v for k, v in everything(root).items() if not k.startswith(".mqlog")}
+    with pytest.raises(UncleanStoreError):
+        commit(job, manifests)
+    assert everything(root) == before
+
+
+def test_abort_removes_what_was_staged_and_nothing_else(tmp_path: Path) -> None:
+    root = brokers_store(tmp_path / "s")
+    before = everything(root)
+    job = prepared(root, BATCH.schema)
+    staged(job, [BATCH], [BATCH])
+    abort(job, [None, None])
+    assert everything(root) == before
+
+
+def test_a_task_that_cannot_see_the_drivers_directory_says_so(tmp_path: Path) -> None:
+    root = brokers_store(tmp_path / "s")
+    job = prepared(root, BATCH.schema)
+    nonce = Path(job.staging) / "NONCE"
+    nonce.write_bytes(b"another")
+    with pytest.raises(StagingNotSharedError, match="stagingDir"):
+        staged(job, [BATCH])
+    nonce.unlink()
+    with pytest.raises(StagingNotSharedError, match="stagingDir"):
+        staged(job, [BATCH])
+
+
+def test_staged_files_may_lie_elsewhere(tmp_path: Path) -> None:
+    root = brokers_store(tmp_path / "s")
+    shared = tmp_path / "shared" / "staging"
+    job = prepared(root, BATCH.schema, staging_dir=str(shared))
+    manifests = staged(job, [BATCH])
+    assert len(list(shared.rglob("*.mqb"))) == 1
+    commit(job, manifests)
+    assert list(shared.rglob("*")) == []
+    assert check(root) == []

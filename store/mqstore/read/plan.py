@@ -21,7 +21,7 @@ from mqstore.files.consume_queue import ConsumeQueue
 Ints: TypeAlias = NDArray[np.int64]
 
 MAX_PARTITION_BYTES: Final = 128 * 1024 * 1024
-_MIN_TARGET_BYTES: Final = 8 * 1024 * 1024
+_MIN_TARGET_BYTES: Final = 32 * 1024 * 1024  # Less takes less time than a partition costs.
 _SLICE_BYTES: Final = 64 * 1024  # What opening one more queue costs, in bytes read meanwhile.
 _EXACT_UNITS: Final = 1 << 20
 _EDGES: Final = 4096

@@ -1,0 +1,53 @@
+"""The documents: links lead somewhere, versions agree, nobody's machine is in them."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import mqstore
+
+ROOT = Path(__file__).parents[2]
+DOCS = sorted(
+    path
+    for path in ROOT.rglob("*.md")
+    if not {part for part in path.relative_to(ROOT).parts[:-1] if part.startswith(".")}
+)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+# Joined here so that this file does not break its own rule.
+MACHINE = re.compile("|".join(["/wor" + "k/", "/tm" + "p/mq", "/roo" + "t/"]))
+
+every_document = pytest.mark.parametrize("path", DOCS, ids=lambda p: str(p.relative_to(ROOT)))
+
+
+def anchors(text: str) -> set[str]:
+    """The anchors of a document's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", FENCE.sub("", text), re.MULTILINE)
+    bare = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
+    return {heading.strip().replace(" ", "-") for heading in bare}
+
+
+@every_document
+def test_every_link_leads_somewhere(path: Path) -> None:
+    for link in LINK.findall(FENCE.sub("", path.read_text(encoding="utf-8"))):
+        if re.match(r"[a-z]+:", link):
+            continue  # the network is not asked
+        name, _, anchor = link.partition("#")
+        target = (path.parent / name).resolve() if name else path
+        assert target.exists(), link
+        if anchor and target.suffix == ".md":
+            assert anchor in anchors(target.read_text(encoding="utf-8")), link
+
+
+@every_document
+def test_no_document_names_one_machine(path: Path) -> None:
+    assert not MACHINE.search(path.read_text(encoding="utf-8"))
+
+
+def test_the_changelogs_last_release_is_this_version_or_none_is_out_yet() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    headings = re.findall(r"^## \[?v?([^\]\s]+)", text, re.MULTILINE)
+    released = [heading for heading in headings if heading != "Unreleased"]
+    assert headings
+    assert released[:1] in ([], [mqstore.__version__])

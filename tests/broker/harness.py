@@ -201,6 +201,11 @@ class Broker:
         self._files = 0
 
     @property
+    def version(self) -> str:
+        """RocketMQ's version."""
+        return self._cluster.version
+
+    @property
     def port(self) -> int:
         """The port it listens on; offsetMsgIds of what it stores name it."""
         return int(self.address.rpartition(":")[2])
@@ -242,7 +247,7 @@ class Broker:
         return Dumped(read_rows(file), queues, result["problems"])
 
     def lookup(self, requests: Iterable[tuple[str, str, str]]) -> list[list[Row]]:
-        """Answer (kind, topic, value); kinds: key, uniqKey, uniqKeyNear, offsetMsgId."""
+        """Answer (kind, topic, value); kinds: key, uniqKey, uniqKeyNear, offsetMsgId, tag (5.5)."""
         asked, answered = self._file("asked"), self._file("answered")
         asked.write_text("".join("\t".join(request) + "\n" for request in requests))
         self._cluster.ask("lookup", asked, answered)

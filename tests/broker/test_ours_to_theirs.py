@@ -1,6 +1,6 @@
 """Stores that mqstore wrote, served by real brokers: judged by what official clients get."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from mqstore.backlog.plan import plan
 from mqstore.backlog.request import BacklogRequest
 from mqstore.check import Finding, check
 from mqstore.read.snapshot import take
-from mqstore.tables.queues import queues
+from mqstore.tables import queues
 
 pytestmark = pytest.mark.broker
 
@@ -54,6 +54,8 @@ class Turn:
     progress: list[Row] = field(default_factory=list)
     final: Dumped = field(default_factory=lambda: Dumped([], {}, []))
     """The dump before it was stopped, with what the broker appended."""
+    recovered: Dumped = field(default_factory=lambda: Dumped([], {}, []))
+    """The dump of the next broker, if this one was killed."""
     left: list[Row] = field(default_factory=list)
     """Our read of what it left."""
     backlog: dict[tuple[str, int], Row] = field(default_factory=dict)
@@ -73,11 +75,20 @@ def turns(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> list[Tu
     one = serve(cluster, root, port, Turn(first))
     second = author.write_rows(1200)
     write(root, second, compression="lz4", partitioner="hash", born_host="10.1.2.3:4567")
-    two = serve(cluster, root, port, Turn([*author.rows]))
+    two = serve(cluster, root, port, Turn([*author.rows]), stop=Broker.kill)
+    with cluster.broker(root, FAST_DELAYS, port) as broker:
+        two.recovered = broker.dump()
+        broker.kill()
     return [one, two]
 
 
-def serve(cluster: Cluster, root: Path, port: int, turn: Turn) -> Turn:
+def serve(
+    cluster: Cluster,
+    root: Path,
+    port: int,
+    turn: Turn,
+    stop: Callable[[Broker], None] = Broker.stop,
+) -> Turn:
     """Let a broker serve the store, append to it, and stop."""
     turn.findings += check(root)
     turn.ours = read(root)
@@ -96,7 +107,7 @@ def serve(cluster: Cluster, root: Path, port: int, turn: Turn) -> Turn:
         broker.produce(TOPICS[1], "ZipZLIB", 20)
         turn.final = broker.dump()
         turn.delayed = [row for row in turn.final.rows if row["topic"] == LATE]
-        broker.stop()
+        stop(broker)
     turn.findings += check(root)
     turn.left = read(root)
     request = BacklogRequest(groups="CG_OURS")
@@ -112,6 +123,8 @@ def look_up(broker: Broker, turn: Turn) -> None:
         keys = row["properties"].get("KEYS", "").split()
         wanted += [("key", row, key) for key in keys]
         wanted += [(kind, row, row["msgId"]) for kind in ("uniqKey", "uniqKeyNear")]
+        if broker.version == "5.5.0" and "TAGS" in row["properties"]:
+            wanted.append(("tag", row, row["properties"]["TAGS"]))
         wanted.append(("offsetMsgId", row, offset_msg_id(row)))
     answers = broker.lookup((kind, row["topic"], value) for kind, row, value in wanted)
     turn.lookups = [(w[0], w[1], told(found)) for w, found in zip(wanted, answers, strict=True)]
@@ -165,6 +178,15 @@ def test_lookups_find_our_messages(turns: list[Turn], kind: str) -> None:
         assert missed == [], f"{len(missed)} of {len(asked)}"
 
 
+def test_a_broker_that_indexes_tags_finds_our_messages_by_tag(turns: list[Turn]) -> None:
+    """From 5.5 on; a query returns the 64 newest, so each found one must have the tag."""
+    for turn in turns:
+        for wanted, found in [(w, f) for kind, w, f in turn.lookups if kind == "tag"]:
+            tag, topic = wanted["properties"]["TAGS"], wanted["topic"]
+            assert found
+            assert {(r["topic"], r["properties"].get("TAGS")) for r in found} == {(topic, tag)}
+
+
 def test_topic_status_is_our_table_of_queues(turns: list[Turn]) -> None:
     for turn in turns:
         rows = [row for status in turn.statuses.values() for row in status]
@@ -178,14 +200,14 @@ def test_topic_status_is_our_table_of_queues(turns: list[Turn]) -> None:
 
 def test_consumer_progress_is_our_backlog(turns: list[Turn]) -> None:
     """A push consumer took our messages by tag; what it left behind we count alike."""
-    for turn in turns:
-        theirs = {r["queueId"]: r for r in turn.progress if r["topic"] == TOPICS[0]}
-        assert sum(row["consumerOffset"] for row in theirs.values()) > 0
-        for queue_id, row in theirs.items():
-            ours = turn.backlog[TOPICS[0], queue_id]
-            assert (ours["consumerOffset"] or 0) == row["consumerOffset"]
-            last = ours["lastConsumedStoreTimestamp"]
-            assert (last or 0) // 1000 == row["lastTimestamp"]
+    turn = turns[0]  # The other's broker was killed before it saved the offsets.
+    theirs = {r["queueId"]: r for r in turn.progress if r["topic"] == TOPICS[0]}
+    assert sum(row["consumerOffset"] for row in theirs.values()) > 0
+    for queue_id, row in theirs.items():
+        ours = turn.backlog[TOPICS[0], queue_id]
+        assert (ours["consumerOffset"] or 0) == row["consumerOffset"]
+        last = ours["lastConsumedStoreTimestamp"]
+        assert (last or 0) // 1000 == row["lastTimestamp"]
 
 
 def test_delayed_messages_come_when_they_are_due(turns: list[Turn]) -> None:
@@ -213,6 +235,14 @@ def test_what_the_broker_appended_after_us_is_read(turns: list[Turn]) -> None:
         for queue, rows in by_queue(told(turn.final.rows)).items():
             assert found[queue][: len(rows)] == rows, queue
         assert sum(len(rows) for rows in found.values()) >= len(turn.served.rows) + 90
+
+
+def test_a_killed_broker_recovers_what_we_wrote(turns: list[Turn]) -> None:
+    """After kill -9 the next broker dispatches again; nothing is lost, doubled or moved."""
+    recovered = by_queue(told(turns[1].recovered.rows))
+    for queue, rows in by_queue(told(turns[1].final.rows)).items():
+        assert recovered[queue][: len(rows)] == rows, queue
+    assert len(numbered(turns[1].recovered.rows)) == len(numbered(turns[1].final.rows))
 
 
 def test_every_kind_of_file_rolled(turns: list[Turn]) -> None:

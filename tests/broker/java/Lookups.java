@@ -54,6 +54,8 @@ final class Lookups {
                     return one == null ? List.of() : List.of(one);
                 case "offsetMsgId":
                     return List.of(admin.viewMessage(topic, value));
+                case "tag":
+                    return list(byTag(topic, value));
                 default:
                     throw new IllegalArgumentException("lookup " + kind);
             }
@@ -63,6 +65,14 @@ final class Lookups {
             }
             throw e;
         }
+    }
+
+    /** A query that 5.5 clients have and 4.9 clients have not. */
+    private QueryResult byTag(String topic, String tag) throws ReflectiveOperationException {
+        return (QueryResult) MQAdminImpl.class
+                .getMethod("queryMessage", String.class, String.class, String.class, int.class,
+                        long.class, long.class, boolean.class, String.class, String.class)
+                .invoke(client, null, topic, tag, MAX_FOUND, 0L, Long.MAX_VALUE, false, "T", null);
     }
 
     private static List<MessageExt> list(QueryResult result) {

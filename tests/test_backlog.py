@@ -244,6 +244,7 @@ def _brute_queue(
             "lastConsumedStoreTimestamp": last[0].store_timestamp_ms * 1000 if last else None,
             "status": status,
             "asOf": AS_OF_MS * 1000,
+            "expressionType": None if expression is None else "TAG",
         }
 
 

@@ -22,10 +22,31 @@ from mqstore.read.tags import parse_tags
 from mqstore.write.job import WriteSettings
 from pyspark_mqlog.option import Option, declared, named_paths, own_options, parse, refusals
 
-TABLES: Final = ("messages", "backlog", "queues", "topics", "offsets")
-LATER_TABLES: Final = ("tags", "commits", "files", "verify")
+TABLES: Final = (
+    "messages",
+    "backlog",
+    "lagcompare",
+    "queues",
+    "topics",
+    "offsets",
+    "tags",
+    "scheduled",
+    "halfmessages",
+    "retries",
+    "files",
+    "index",
+    "verify",
+)
+LATER_TABLES: Final = ("commits",)
 BACKLOG: Final = frozenset({"backlog"})
+GROUPS: Final = frozenset({"backlog", "lagcompare", "retries"})
+SUBSCRIPTIONS: Final = frozenset({"backlog", "lagcompare"})
+KEYS: Final = frozenset({"messages", "index"})
+RANGES: Final = frozenset({"messages", "tags"})
+TIMES: Final = RANGES | {"scheduled", "retries", "index"}
 ANY_TABLE: Final = frozenset(TABLES)
+TOPICS: Final = ANY_TABLE - {"files", "verify"}
+QUEUES: Final = TOPICS - {"retries", "index"}
 MAX_BATCH_ROWS: Final = 1_000_000
 MAX_BATCH_BYTES: Final = 1 << 30  # A column of a batch must stay below 2 GiB.
 MAX_PARTITIONS: Final = 100_000
@@ -166,40 +187,47 @@ class ReadOptions:
         tuple[str, ...] | None, Option("brokerName", grammar.names, tables=ANY_TABLE)
     ]
     table: Annotated[str, Option("table", _table, "messages", tables=ANY_TABLE)]
-    subscribe: Annotated[
-        tuple[str, ...] | None, Option("subscribe", grammar.names, tables=ANY_TABLE)
-    ]
-    subscribe_pattern: Annotated[str | None, Option("subscribePattern", _regex, tables=ANY_TABLE)]
+    subscribe: Annotated[tuple[str, ...] | None, Option("subscribe", grammar.names, tables=TOPICS)]
+    subscribe_pattern: Annotated[str | None, Option("subscribePattern", _regex, tables=TOPICS)]
     assign: Annotated[
-        Mapping[str, tuple[int, ...]] | None, Option("assign", grammar.queues, tables=ANY_TABLE)
+        Mapping[str, tuple[int, ...]] | None, Option("assign", grammar.queues, tables=QUEUES)
     ]
     commit_log: Annotated[
         tuple[str, ...] | None, Option("storePathCommitLog", grammar.names, tables=ANY_TABLE)
     ]
     include_system_topics: Annotated[
-        bool, Option("includeSystemTopics", grammar.boolean, "false", tables=ANY_TABLE)
+        bool, Option("includeSystemTopics", grammar.boolean, "false", tables=TOPICS)
     ]
     columns: Annotated[str, Option("columns", _text, "standard", tables=ANY_TABLE)]
     starting_offsets: Annotated[
-        QueueRange, Option("startingOffsets", _starting_offsets, "earliest")
+        QueueRange, Option("startingOffsets", _starting_offsets, "earliest", tables=RANGES)
     ]
-    ending_offsets: Annotated[QueueRange, Option("endingOffsets", _ending_offsets, "latest")]
-    starting_timestamp: Annotated[int | None, Option("startingTimestamp", _timestamp)]
-    ending_timestamp: Annotated[int | None, Option("endingTimestamp", _timestamp)]
+    ending_offsets: Annotated[
+        QueueRange, Option("endingOffsets", _ending_offsets, "latest", tables=RANGES)
+    ]
+    starting_timestamp: Annotated[int | None, Option("startingTimestamp", _timestamp, tables=TIMES)]
+    ending_timestamp: Annotated[int | None, Option("endingTimestamp", _timestamp, tables=TIMES)]
     starting_by_timestamp: Annotated[
-        Mapping[grammar.QueueKey, int] | None, Option("startingOffsetsByTimestamp", _timestamps)
+        Mapping[grammar.QueueKey, int] | None,
+        Option("startingOffsetsByTimestamp", _timestamps, tables=RANGES),
     ]
     ending_by_timestamp: Annotated[
-        Mapping[grammar.QueueKey, int] | None, Option("endingOffsetsByTimestamp", _timestamps)
+        Mapping[grammar.QueueKey, int] | None,
+        Option("endingOffsetsByTimestamp", _timestamps, tables=RANGES),
     ]
     strategy: Annotated[
-        str, Option("startingOffsetsByTimestampStrategy", _one_of("error", "latest"), "error")
+        str,
+        Option(
+            "startingOffsetsByTimestampStrategy", _one_of("error", "latest"), "error", tables=RANGES
+        ),
     ]
-    starting_group: Annotated[str | None, Option("startingGroup", _text)]
-    tags: Annotated[str, Option("tags", _tags, "*", alias="subExpression")]
-    keys: Annotated[tuple[str, ...] | None, Option("keys", grammar.names)]
+    starting_group: Annotated[str | None, Option("startingGroup", _text, tables=RANGES)]
+    tags: Annotated[str, Option("tags", _tags, "*", alias="subExpression", tables=RANGES)]
+    keys: Annotated[tuple[str, ...] | None, Option("keys", grammar.names, tables=KEYS)]
     msg_ids: Annotated[tuple[str, ...] | None, Option("msgIds", grammar.names)]
-    fail_on_data_loss: Annotated[bool, Option("failOnDataLoss", grammar.boolean, "true")]
+    fail_on_data_loss: Annotated[
+        bool, Option("failOnDataLoss", grammar.boolean, "true", tables=RANGES)
+    ]
     on_corrupt: Annotated[
         str, Option("onCorrupt", _one_of("fail", "skip", "rescue"), "fail", tables=ANY_TABLE)
     ]
@@ -218,10 +246,10 @@ class ReadOptions:
         int, Option("batchRows", partial(grammar.count, high=MAX_BATCH_ROWS), "50000")
     ]
     batch_bytes: Annotated[int, Option("batchBytes", _batch_bytes, "4m")]
-    groups: Annotated[str | None, Option("groups", _text, tables=BACKLOG)]
+    groups: Annotated[str | None, Option("groups", _text, tables=GROUPS)]
     subscriptions: Annotated[
         Mapping[str, Mapping[str, str]],
-        Option("subscriptions", grammar.expressions, "{}", tables=BACKLOG),
+        Option("subscriptions", grammar.expressions, "{}", tables=SUBSCRIPTIONS),
     ]
     lag_mode: Annotated[
         str, Option("lagMode", _one_of("exact", "hash", "offset"), "exact", tables=BACKLOG)
@@ -305,7 +333,7 @@ def _check_together(options: ReadOptions) -> None:
             raise InvalidOptionError(
                 option.name,
                 options.given[option.name],
-                f"is for table={'|'.join(option.tables)}, not {options.table}",
+                f"is for table={'|'.join(sorted(option.tables))}, not {options.table}",
             )
     _only_one(options, "subscribe", "subscribePattern", "assign")
     for other in ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp"):

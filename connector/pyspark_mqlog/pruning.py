@@ -42,6 +42,18 @@ _MISSING_PATH: Final = (
 
 def plan_messages(options: ReadOptions) -> list[tuple[QueueSlice, ...]]:
     """Return the partitions of a read of messages, each the slices of queues it reads."""
+    slices = message_slices(options)
+    limits = SplitLimits(
+        max_bytes=options.max_bytes_per_partition,
+        max_records=options.max_records_per_partition,
+        min_partitions=options.min_partitions,
+        parallelism=os.cpu_count() or 1,
+    )
+    return split([weigh(piece) for piece in slices], limits)
+
+
+def message_slices(options: ReadOptions) -> list[QueueSlice]:
+    """Return the slices of queues that the options choose."""
     snapshots = open_stores(options)
     _check_named_queues(options, snapshots)
     groups: Sequence[Committed | None] = [None] * len(snapshots)
@@ -50,18 +62,11 @@ def plan_messages(options: ReadOptions) -> list[tuple[QueueSlice, ...]]:
         chosen = options.subscribe or options.subscribe_pattern or options.assign
         if not chosen:
             snapshots = [_topics_of_group(s, g) for s, g in zip(snapshots, groups, strict=True)]
-    slices = [
+    return [
         piece
         for snapshot, group in zip(snapshots, groups, strict=True)
         for piece in _narrowed(options, _slices(options, snapshot, group))
     ]
-    limits = SplitLimits(
-        max_bytes=options.max_bytes_per_partition,
-        max_records=options.max_records_per_partition,
-        min_partitions=options.min_partitions,
-        parallelism=os.cpu_count() or 1,
-    )
-    return split([weigh(piece) for piece in slices], limits)
 
 
 def open_stores(options: ReadOptions) -> Sequence[Snapshot]:

@@ -21,9 +21,8 @@ from pyspark_mqlog.options import ReadOptions
 
 TABLE_SCHEMAS: Final = {
     "backlog": backlog.SCHEMA,
-    "queues": tables.QUEUES,
-    "topics": tables.TOPICS,
-    "offsets": tables.OFFSETS,
+    "lagcompare": backlog.COMPARE_SCHEMA,
+    **tables.SCHEMAS,
 }
 _TIMEZONE: Final = "UTC"
 

@@ -1,111 +1,217 @@
-"""The option ``table``: the backlog, the queues, the topics and the offsets of stores."""
+"""The option ``table``: what there is to know of stores beside their messages.
+
+Each table is planned on the driver into parts that pickle, and each part is a task's work.
+"""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Protocol, TypeAlias
 
 import pyarrow as pa
 
-from mqstore import tables
-from mqstore.backlog import BacklogItem, BacklogRequest, measure, plan_all, split
+from mqstore import backlog
+from mqstore.backlog import BacklogItem, BacklogRequest, Listed
+from mqstore.backlog.request import group_test
+from mqstore.read.lookup import hashes_of
 from mqstore.read.snapshot import Snapshot, topics_of
 from mqstore.selection import Selection, select, topic_test
+from mqstore.tables import files, half_messages, index, retries, scheduled, store, tags, verify
+from mqstore.tables.choice import RowChoice, Window
 from pyspark_mqlog.options import ReadOptions
-from pyspark_mqlog.pruning import selection
+from pyspark_mqlog.pruning import message_slices, selection
 
-_ROWS: Final[dict[str, Callable[[Snapshot], pa.RecordBatch]]] = {
-    "queues": tables.queues,
-    "topics": tables.topics,
-    "offsets": tables.offsets,
-}
 _TOPIC_OPTIONS: Final = frozenset(
     {"subscribe", "subscribePattern", "assign", "includeSystemTopics"}
 )
 
 
-@dataclass(frozen=True, slots=True)
-class RowChoice:
-    """The rows of chosen topics and, if ``assign`` is given, of its queues."""
+class Part(Protocol):
+    """A part of a table: what one task reads. Pickles."""
 
-    topics: frozenset[str]
-    assign: Mapping[str, tuple[int, ...]] | None
-
-    def passes(self, topic: str, queue_id: int | None) -> bool:
-        """Tell whether a row of that topic and queue (None: the table has no queues) is wanted."""
-        if topic not in self.topics:
-            return False
-        return self.assign is None or queue_id is None or queue_id in self.assign[topic]
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows, in columns of the table of which ``columns`` at least are right."""
 
 
 @dataclass(frozen=True, slots=True)
-class BacklogWork:
+class TableWork:
+    """A part of a table, and which of its columns are wanted."""
+
+    part: Part
+    columns: tuple[str, ...]
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows, in those columns."""
+        for batch in self.part.batches(self.columns):
+            if batch.num_rows:
+                yield batch.select(self.columns)
+
+
+@dataclass(frozen=True, slots=True)
+class BacklogPart:
     """Queues of groups to measure."""
 
     items: tuple[BacklogItem, ...]
     request: BacklogRequest
     as_of_ms: int
-    columns: tuple[str, ...]
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
+    def batches(self, _columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the items."""
-        yield measure(self.items, self.request, self.as_of_ms).select(self.columns)
+        yield from backlog.measure_in_batches(self.items, self.request, self.as_of_ms)
 
 
 @dataclass(frozen=True, slots=True)
-class TableWork:
-    """The rows of one store; all of them if there is no choice."""
+class ComparePart:
+    """Queues of groups to compare with what RocketMQ's tools would print."""
 
-    table: str
-    snapshot: Snapshot
-    choice: RowChoice | None
-    columns: tuple[str, ...]
+    items: tuple[BacklogItem, ...]
+    request: BacklogRequest
+    as_of_ms: int
+    listed: Mapping[str, Listed]
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the store."""
-        batch = _ROWS[self.table](self.snapshot)
-        if self.choice is not None:
-            topics = batch["topic"].to_pylist()
-            no_queues = [None] * len(topics)
-            queues = batch["queueId"].to_pylist() if "queueId" in batch.schema.names else no_queues
-            batch = batch.filter(pa.array(map(self.choice.passes, topics, queues), pa.bool_()))
-        yield batch.select(self.columns)
+    def batches(self, _columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the items."""
+        yield from backlog.compare(self.items, self.request, self.listed, self.as_of_ms)
 
 
-def plan_table(
-    options: ReadOptions, columns: Sequence[str]
-) -> Sequence[BacklogWork] | Sequence[TableWork]:
-    """Return the work of reading a table: a share of the backlog each, or a store each."""
-    stores = selection(options)
-    choice = _choice(options, stores)
-    if options.table == "backlog":
-        return _plan_backlog(options, stores, choice, tuple(columns))
-    snapshots = select(stores, strict=options.on_corrupt == "fail")
-    return [TableWork(options.table, snapshot, choice, tuple(columns)) for snapshot in snapshots]
+def plan_table(options: ReadOptions, columns: Sequence[str]) -> list[TableWork]:
+    """Return the work of reading a table. Opens the stores and reads what planning needs."""
+    parts = _PLANS[options.table](options)
+    return [TableWork(part, tuple(columns)) for part in parts]
 
 
-def _plan_backlog(
-    options: ReadOptions, stores: Selection, choice: RowChoice | None, columns: tuple[str, ...]
-) -> list[BacklogWork]:
+def _backlog(options: ReadOptions) -> Sequence[Part]:
+    items, request, as_of_ms = _items(options)
+    shares = backlog.split(items, _cores())
+    return [BacklogPart(share, request, as_of_ms) for share in shares]
+
+
+def _compare(options: ReadOptions) -> Sequence[Part]:
+    items, request, as_of_ms = _items(options)
+    listed = {root: Listed.of(root) for root in {item.root for item in items}}
+    return [
+        ComparePart(share, request, as_of_ms, {i.root: listed[i.root] for i in share})
+        for share in backlog.split(items, _cores())
+    ]
+
+
+def _items(options: ReadOptions) -> tuple[list[BacklogItem], BacklogRequest, int]:
+    """Return the queues of groups, what is asked of them, and when they were looked at."""
     request = BacklogRequest(
         options.groups, options.subscriptions, options.lag_mode, options.by_tag
     )
     # Whether a topic is gone, only a snapshot of all topics can tell.
-    every = replace(
-        stores, subscribe=(), subscribe_pattern=None, assign=None, include_system_topics=True
-    )
-    snapshots = select(every, strict=options.on_corrupt == "fail")
-    items = plan_all(snapshots, request)
+    snapshots = _snapshots(options, ".*")
+    choice = _choice(options)
+    items = backlog.plan_all(snapshots, request)
     if choice is not None:
         items = [item for item in items if choice.passes(item.topic, item.queue_id)]
-    as_of_ms = max(snapshot.taken_ms for snapshot in snapshots)
-    shares = split(items, os.cpu_count() or 1)
-    return [BacklogWork(share, request, as_of_ms, columns) for share in shares]
+    return items, request, max(snapshot.taken_ms for snapshot in snapshots)
 
 
-def _choice(options: ReadOptions, stores: Selection) -> RowChoice | None:
+def _of_store(options: ReadOptions) -> Sequence[Part]:
+    choice = _choice(options)
+    snapshots = select(selection(options), strict=options.on_corrupt == "fail")
+    return [part for s in snapshots for part in store.plan(options.table, s, choice)]
+
+
+def _tags(options: ReadOptions) -> Sequence[Part]:
+    return tags.plan(message_slices(options), options.tags)
+
+
+def _scheduled(options: ReadOptions) -> Sequence[Part]:
+    choice, window = _choice(options), _window(options)
+    return [
+        part
+        for snapshot in _snapshots(options, scheduled.PATTERN)
+        for part in scheduled.plan(snapshot, window, choice, options.on_corrupt)
+    ]
+
+
+def _half_messages(options: ReadOptions) -> Sequence[Part]:
+    choice = _choice(options)
+    return [
+        part
+        for snapshot in _snapshots(options, half_messages.PATTERN)
+        for part in half_messages.plan(snapshot, choice, options.on_corrupt)
+    ]
+
+
+def _retries(options: ReadOptions) -> Sequence[Part]:
+    choice, window, groups = _choice(options), _window(options), group_test(options.groups)
+    return [
+        part
+        for snapshot in _snapshots(options, retries.PATTERN)
+        for part in retries.plan(snapshot, window, choice, groups, options.on_corrupt)
+    ]
+
+
+def _files(options: ReadOptions) -> Sequence[Part]:
+    return [part for snapshot in _snapshots(options, "") for part in files.plan(snapshot)]
+
+
+def _index(options: ReadOptions) -> Sequence[Part]:
+    hashes = None
+    if options.keys is not None:
+        stores = selection(options)
+        chosen = topic_test(stores)
+        known = {t for root in stores.roots for t in topics_of(root, stores.commit_log)}
+        hashes = hashes_of(filter(chosen, known), options.keys)
+    window = _window(options)
+    return [
+        part
+        for snapshot in _snapshots(options, "")
+        for part in index.plan(snapshot, window, hashes, on_corrupt=options.on_corrupt)
+    ]
+
+
+def _verify(options: ReadOptions) -> Sequence[Part]:
+    return [part for snapshot in _snapshots(options, "") for part in verify.plan(snapshot)]
+
+
+_Plan: TypeAlias = Callable[[ReadOptions], Sequence[Part]]
+_PLANS: Final[dict[str, _Plan]] = {
+    "backlog": _backlog,
+    "lagcompare": _compare,
+    "queues": _of_store,
+    "topics": _of_store,
+    "offsets": _of_store,
+    "tags": _tags,
+    "scheduled": _scheduled,
+    "halfmessages": _half_messages,
+    "retries": _retries,
+    "files": _files,
+    "index": _index,
+    "verify": _verify,
+}
+
+
+def _snapshots(options: ReadOptions, pattern: str) -> Sequence[Snapshot]:
+    """Return a snapshot of each store, of the topics that ``pattern`` matches."""
+    stores = replace(
+        selection(options),
+        subscribe=(),
+        subscribe_pattern=pattern,
+        assign=None,
+        include_system_topics=True,
+    )
+    # The files and the findings of a broken store are what is asked for.
+    strict = options.on_corrupt == "fail" and bool(pattern)
+    return select(stores, strict=strict)
+
+
+def _window(options: ReadOptions) -> Window:
+    return Window(options.starting_timestamp, options.ending_timestamp)
+
+
+def _choice(options: ReadOptions) -> RowChoice | None:
     if _TOPIC_OPTIONS.isdisjoint(options.given):
         return None
+    stores: Selection = selection(options)
     wanted = topic_test(stores)
     topics = {t for root in stores.roots for t in topics_of(root, stores.commit_log)}
     return RowChoice(frozenset(filter(wanted, topics)), options.assign)
+
+
+def _cores() -> int:
+    return os.cpu_count() or 1

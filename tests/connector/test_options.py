@@ -87,7 +87,7 @@ def test_a_read_option_is_parsed(name: str, text: str, field: str, value: object
         ("txnAppId", "a", "option txnAppId='a': is an option of writes"),
         ("maxOffsetsPerTrigger", "5", "option maxOffsetsPerTrigger='5': is for streaming reads"),
         ("commitGroup", "g", "is for streaming reads, which mqlog does not support yet"),
-        ("table", "tags", "not supported yet; there are messages, backlog, queues, topics"),
+        ("table", "commits", "not supported yet; there are messages, backlog, lagcompare, queues"),
         ("table", "queue", "did you mean queues?"),
         ("startingOffsets", "latest", "a batch read cannot start at latest"),
         ("startingOffsets", '{"T":{"0":-1}}', "a batch read cannot start at latest"),
@@ -101,7 +101,7 @@ def test_a_read_option_is_parsed(name: str, text: str, field: str, value: object
         ("verifyCrc", "yes", "must be true or false"),
         ("batchBytes", "10g", "must be a size such as"),
         ("minPartitions", "0", "must be a whole number from 1"),
-        ("groups", "g", "is for table=backlog, not messages"),
+        ("groups", "g", "is for table=backlog|lagcompare|retries, not messages"),
     ],
 )
 def test_a_read_option_is_refused_in_words_that_help(name: str, text: str, told: str) -> None:
@@ -119,7 +119,7 @@ def test_a_read_option_is_refused_in_words_that_help(name: str, text: str, told:
         ({"tags": "A", "subExpression": "B"}, "tags and subExpression are the same"),
         ({"startingGroup": "g", "startingOffsets": "-1"}, "cannot stand with startingOffsets"),
         ({"table": "topics", "path": "/s#queues"}, "the path says #queues"),
-        ({"table": "queues", "startingOffsets": "-1"}, "is for table=messages, not queues"),
+        ({"table": "queues", "startingOffsets": "-1"}, "is for table=messages|tags, not queues"),
     ],
 )
 def test_options_that_contradict_each_other_are_refused(options: dict[str, str], told: str) -> None:

@@ -1,21 +1,30 @@
 """How far behind every consumer group is: planned on the driver, measured in tasks.
 
 ``plan`` tells which queues of which groups there are rows for, ``split`` shares them out,
-``measure`` counts: in one pass over a ConsumeQueue for all the groups that read it.
+``measure`` counts: in one pass over a ConsumeQueue for all the groups that read it. ``compare``
+puts what RocketMQ's own tools would print beside it.
 """
 
-from mqstore.backlog.measure import measure
+from mqstore.backlog.compare import COLUMNS as COMPARE_COLUMNS
+from mqstore.backlog.compare import SCHEMA as COMPARE_SCHEMA
+from mqstore.backlog.compare import Listed, compare
+from mqstore.backlog.measure import measure, measure_in_batches
 from mqstore.backlog.plan import BacklogItem, plan, plan_all, split
 from mqstore.backlog.request import LAG_MODES, BacklogRequest
 from mqstore.backlog.schema import COLUMNS, SCHEMA
 
 __all__ = [
     "COLUMNS",
+    "COMPARE_COLUMNS",
+    "COMPARE_SCHEMA",
     "LAG_MODES",
     "SCHEMA",
     "BacklogItem",
     "BacklogRequest",
+    "Listed",
+    "compare",
     "measure",
+    "measure_in_batches",
     "plan",
     "plan_all",
     "split",

@@ -33,6 +33,7 @@ Row: TypeAlias = tuple[Any, ...]
 _MAX_CELLS: Final = 4_000_000  # of one queue: starts × tags, 24 bytes each
 _MAX_CHARS: Final = 64 << 20  # of the distinct tags of one queue
 _US: Final = 1000
+_BATCH_ROWS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,30 @@ def measure(items: Sequence[BacklogItem], request: BacklogRequest, as_of_ms: int
     queue has too many tags for byTag.
     """
     rows: list[list[Row]] = [[] for _ in items]
+    for numbers, found in _measured(items, request, as_of_ms):
+        for number, item_rows in zip(numbers, found, strict=True):
+            rows[number] = item_rows
+    return _batch([row for item_rows in rows for row in item_rows])
+
+
+def measure_in_batches(
+    items: Sequence[BacklogItem], request: BacklogRequest, as_of_ms: int
+) -> Iterator[pa.RecordBatch]:
+    """As ``measure``, ten thousand rows or those of a queue at a time, queue by queue."""
+    rows: list[Row] = []
+    for _, found in _measured(items, request, as_of_ms):
+        rows += (row for item_rows in found for row in item_rows)
+        if len(rows) >= _BATCH_ROWS:
+            yield _batch(rows)
+            rows = []
+    if rows:
+        yield _batch(rows)
+
+
+def _measured(
+    items: Sequence[BacklogItem], request: BacklogRequest, as_of_ms: int
+) -> Iterator[tuple[list[int], list[list[Row]]]]:
+    """Yield the items' numbers of each queue, and the rows of each."""
     for (root, commit_log), numbers in _grouped(items):
         with CommitLog(open_dir(root, commit_log).commit_log) as log:
             for queue in _queues(items, numbers):
@@ -65,9 +90,11 @@ def measure(items: Sequence[BacklogItem], request: BacklogRequest, as_of_ms: int
                     # A running broker deleted expired files: what is left is listed anew.
                     with CommitLog(commit_log) as again:
                         found = _Queue(again, chosen, request).rows(as_of_ms)
-                for number, item_rows in zip(queue, found, strict=True):
-                    rows[number] = item_rows
-    columns = list(zip(*(row for item_rows in rows for row in item_rows), strict=True))
+                yield queue, found
+
+
+def _batch(rows: Sequence[Row]) -> pa.RecordBatch:
+    columns = list(zip(*rows, strict=True))
     arrays = [pa.array(columns[i] if columns else [], field.type) for i, field in enumerate(SCHEMA)]
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
@@ -100,7 +127,7 @@ class _Queue:
         self._log = log
         self._items = items
         self._request = request
-        expressions = {item.subscription for item in items}
+        expressions = {item.tag_expression for item in items}
         self._filters: dict[str | None, TagFilter | None] = {
             e: None if request.lag_mode == OFFSET else parse_tags(e) for e in expressions
         }
@@ -130,7 +157,7 @@ class _Queue:
         wanted = reduce(lambda a, b: TagFilter(a.tags | b.tags, a.codes | b.codes), filters)
         if self._request.lag_mode == HASH:
             return TagHashes(topic, wanted)
-        since = min(item.start for item in self._items if self._filters[item.subscription])
+        since = min(item.start for item in self._items if self._filters[item.tag_expression])
         return TagStrings(self._log, topic, wanted, since=since)
 
     def _scan(self) -> None:
@@ -170,12 +197,12 @@ class _Queue:
             return [_Amount()]
         tally = self._tally
         row = int(np.searchsorted(tally.starts, item.start))
-        passes = self._passes[item.subscription]
+        passes = self._passes[item.tag_expression]
         counts, sizes, first = tally.counts[row], tally.bytes[row], tally.first[row]
         if self._request.by_tag:
             return self._amounts_by_tag(item, row, passes)
         # Without a filter, units of a file that is missing count too: nobody looked at them.
-        every = self._filters[item.subscription] is None
+        every = self._filters[item.tag_expression] is None
         matching = item.lag if every else int(counts[passes].sum())
         return [
             _Amount(
@@ -245,4 +272,5 @@ def _row(item: BacklogItem, amount: _Amount, times: dict[int, int], as_of_ms: in
         None if last is None else last * _US,
         item.status,
         as_of_ms * _US,
+        item.expression_type,
     )

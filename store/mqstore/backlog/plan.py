@@ -3,7 +3,8 @@
 The groups are those of consumerOffset.json, online or not, and those that ``subscriptions``
 names; a group's topics likewise. A topic's queues are 0..readQueueNums−1 of topics.json,
 those on disk and those the group has an offset for, so that a queue nobody ever committed
-has a row too.
+has a row too. What a group subscribes to is what ``subscriptions`` says, else its expression in
+consumerFilter.json, where brokers keep those that are SQL92.
 
 Reference: AdminBrokerProcessor#getConsumeStats, ConsumerOffsetManager#whichTopicByConsumer.
 """
@@ -12,7 +13,7 @@ import heapq
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from mqstore.backlog.request import (
     ANY_TOPIC,
@@ -22,10 +23,10 @@ from mqstore.backlog.request import (
     group_pattern,
     group_test,
 )
-from mqstore.backlog.schema import AHEAD, EXPIRED, NEVER_COMMITTED, OK, TOPIC_GONE
+from mqstore.backlog.schema import AHEAD, EXPIRED, NEVER_COMMITTED, OK, SQL92, TAG, TOPIC_GONE
 from mqstore.errors import InvalidOptionError, UnknownTopicError, shown
 from mqstore.files import config
-from mqstore.files.config import TopicConfig
+from mqstore.files.config import FilterExpression, TopicConfig
 from mqstore.grammar import near
 from mqstore.read.snapshot import Snapshot
 from mqstore.read.tags import TagFilter, parse_tags
@@ -50,6 +51,7 @@ class BacklogItem:
     consumer_offset: int | None = None
     subscription: str | None = None
     topic_gone: bool = False
+    expression_type: str | None = None
 
     @property
     def consumed(self) -> int:
@@ -92,9 +94,14 @@ class BacklogItem:
             return AHEAD
         return EXPIRED if self.expired else OK
 
+    @property
+    def tag_expression(self) -> str | None:
+        """The subscription if it is by tag; of others nothing is evaluated: all pass."""
+        return None if self.expression_type == SQL92 else self.subscription
+
     def tag_filter(self, lag_mode: str) -> TagFilter | None:
         """Return what the subscription lets pass; None for every message."""
-        return None if lag_mode == OFFSET else parse_tags(self.subscription)
+        return None if lag_mode == OFFSET else parse_tags(self.tag_expression)
 
 
 def plan(snapshot: Snapshot, request: BacklogRequest) -> list[BacklogItem]:
@@ -144,6 +151,11 @@ def split(items: Sequence[BacklogItem], parallelism: int) -> list[tuple[BacklogI
     return [tuple(items[number] for number in sorted(share)) for share in shares if share]
 
 
+class _Subscription(NamedTuple):
+    expression: str | None
+    kind: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class _Broker:
     """What one store knows of topics, groups and offsets, read once."""
@@ -151,6 +163,7 @@ class _Broker:
     snapshot: Snapshot
     topics: dict[str, TopicConfig]
     committed: dict[tuple[str, str], dict[int, int]]
+    filters: dict[tuple[str, str], FilterExpression]
     bounds: dict[str, dict[int, tuple[int, int]]]
 
     @classmethod
@@ -159,7 +172,13 @@ class _Broker:
         for queue in snapshot.queues:
             bounds[queue.topic][queue.queue_id] = queue.low, queue.high
         root = snapshot.store.root
-        return cls(snapshot, config.topics(root), config.consumer_offsets(root), dict(bounds))
+        return cls(
+            snapshot,
+            config.topics(root),
+            config.consumer_offsets(root),
+            config.filter_expressions(root),
+            dict(bounds),
+        )
 
     @property
     def groups(self) -> set[str]:
@@ -175,15 +194,24 @@ class _Broker:
             if not chosen(group):
                 continue
             committed = self.committed.get((topic, group), {})
-            subscription = request.subscription(group, topic)
+            subscription = self._subscription(request, group, topic)
             gone = not self.knows(topic)
             held = self.bounds.get(topic, {})
             for queue_id in self._queue_ids(topic, committed):
                 low, high = held.get(queue_id, (0, 0))
                 yield BacklogItem(
                     store.root, store.commit_log, name, group, topic, queue_id, low, high,
-                    committed.get(queue_id), subscription, gone,
+                    committed.get(queue_id), subscription.expression, gone, subscription.kind,
                 )  # fmt: skip
+
+    def _subscription(self, request: BacklogRequest, group: str, topic: str) -> _Subscription:
+        told = request.subscription(group, topic)
+        if told is not None:
+            return _Subscription(told, TAG)
+        found = self.filters.get((topic, group))
+        if found is None or found.kind.upper() != SQL92:
+            return _Subscription(None, None)
+        return _Subscription(found.expression, SQL92)
 
     def _pairs(self, request: BacklogRequest) -> list[tuple[str, str]]:
         pairs = {(group, topic) for topic, group in self.committed}

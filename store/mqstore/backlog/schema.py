@@ -10,6 +10,8 @@ OK: Final = "OK"
 NEVER_COMMITTED: Final = "NEVER_COMMITTED"  # the group has no offset for this queue
 AHEAD: Final = "AHEAD"  # the offset lies beyond the queue's end: the store was replaced or cut
 EXPIRED: Final = "EXPIRED"  # messages were deleted before the group consumed them
+TAG: Final = "TAG"  # ExpressionType.TAG
+SQL92: Final = "SQL92"  # ExpressionType.SQL92
 TOPIC_GONE: Final = "TOPIC_GONE"  # neither a ConsumeQueue nor an entry in topics.json
 
 # name, type, nullable, meaning. With byTag a row is one tag's: the columns that count
@@ -26,7 +28,7 @@ COLUMNS: Final = (
     ("diff", pa.int64(), False, "brokerOffset - max(consumerOffset, 0), as consumerProgress"),
     ("lag", pa.int64(), False, "messages held and not consumed"),
     ("expired", pa.int64(), False, "messages deleted before they were consumed"),
-    ("subscription", pa.string(), True, "the group's tag expression; null: not known"),
+    ("subscription", pa.string(), True, "the group's expression; null: not known"),
     ("lagMatching", pa.int64(), False, "of lag, those that pass the expression"),
     ("bytesBehind", pa.int64(), False, "bytes of the records of lag"),
     ("bytesMatching", pa.int64(), False, "bytes of the records of lagMatching"),
@@ -35,6 +37,8 @@ COLUMNS: Final = (
     ("lastConsumedStoreTimestamp", TIMESTAMP, True, "of the message before consumerOffset"),
     ("status", pa.string(), False, "OK, NEVER_COMMITTED, AHEAD, EXPIRED or TOPIC_GONE"),
     ("asOf", TIMESTAMP, False, "when the offsets were read"),
-)
+    ("expressionType", pa.string(), True,
+     "TAG; SQL92: not evaluated, lagMatching counts all of lag; null: no subscription known"),
+)  # fmt: skip
 
 SCHEMA: Final = pa.schema([pa.field(name, kind, nullable=null) for name, kind, null, _ in COLUMNS])

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mqstore.files.safe_open import list_directory, open_file
 from mqstore.format import names
@@ -77,6 +78,24 @@ class IndexFile:
         Hashes collide: each record must be asked whether it has the key. A chain that does not
         go strictly back ends, as a broken one would never.
         """
+        for _, unit in self._chain(key_hash):
+            if int(unit["key_hash"]) == key_hash:
+                yield int(unit["physical_offset"])
+
+    def chain(self, key_hash: int) -> Iterator[int]:
+        """Yield the numbers of the units in the slot of ``key_hash``, newest first."""
+        for number, _ in self._chain(key_hash):
+            yield number
+
+    def units(self, start: int, end: int) -> NDArray[np.void]:
+        """Return the units numbered [start, end), big-endian; fewer where the file ends."""
+        layout = self.layout
+        if layout is None:
+            return np.empty(0, UNIT)
+        data = self._read(file_size(layout.slots, start), (end - start) * UNIT.itemsize)
+        return np.frombuffer(data, UNIT, len(data) // UNIT.itemsize)
+
+    def _chain(self, key_hash: int) -> Iterator[tuple[int, np.void]]:
         layout = self.layout
         if layout is None:
             return
@@ -87,8 +106,7 @@ class IndexFile:
             while FIRST_UNIT <= number < last:
                 last = number
                 unit = self._unit(fd, layout, number)
-                if int(unit["key_hash"]) == key_hash:
-                    yield int(unit["physical_offset"])
+                yield number, unit
                 number = int(unit["previous"])
         finally:
             os.close(fd)

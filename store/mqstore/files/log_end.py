@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mqstore.files.commit_log import CommitLog
-from mqstore.format.message import BLANK, BLANK_MAGIC
+from mqstore.files.mapped_file_queue import MappedFile
+from mqstore.format.message import BLANK, BLANK_MAGIC, MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES
 
 _CHUNK_BYTES: Final = 1024 * 1024
 # A chunk starts this much before the last one's end: a magic code may lie across the two.
@@ -27,6 +28,32 @@ def after_blank(log: CommitLog, physical_offset: int) -> int:
         return physical_offset
     blank = np.frombuffer(head, BLANK)[0]
     return file.end if int(blank["magic"]) == BLANK_MAGIC else physical_offset
+
+
+def records_end(file: MappedFile) -> int:
+    """Return the position behind a file's last record; its size, if a blank record is last.
+
+    Follows TOTALSIZE from record to record; what does not look like one ends the walk. Reads
+    the file once, a MiB at a time, or less where records are large.
+    """
+    position, buffer, base = 0, b"", 0
+    fd = file.open()
+    try:
+        while position + BLANK.itemsize <= file.size:
+            if position - base + BLANK.itemsize > len(buffer):
+                base, buffer = position, os.pread(fd, _CHUNK_BYTES, position)
+            if len(buffer) < BLANK.itemsize:
+                break
+            head = np.frombuffer(buffer, BLANK, 1, position - base)[0]
+            size, magic = int(head["total_size"]), int(head["magic"])
+            if magic == BLANK_MAGIC:
+                return file.size
+            if magic not in (MAGIC_V1, MAGIC_V2) or size < MIN_RECORD_BYTES:
+                break
+            position += size
+    finally:
+        os.close(fd)
+    return min(position, file.size)
 
 
 def data_behind(log: CommitLog, tail: int) -> Iterator[tuple[int, NDArray[np.uint8]]]:

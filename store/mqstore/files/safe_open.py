@@ -52,6 +52,24 @@ def list_directory(root: str, path: str = "") -> list[Entry]:
         return sorted((_entry(entry, f"{root}/{path}") for entry in entries), key=lambda e: e.name)
 
 
+def survey(root: str, path: str = "") -> list[tuple[str, str, int]]:
+    """Return (name, kind, bytes) of all there is in ``root/path``, sorted; none if it is not there.
+
+    ``kind`` is ``file``, ``directory``, ``link`` or ``special``; links are not followed.
+    """
+    found = []
+    try:
+        with _directory(root, path) as fd, os.scandir(fd) as entries:
+            for entry in entries:
+                status = entry.stat(follow_symlinks=False)
+                kinds = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
+                kind = kinds.get(stat.S_IFMT(status.st_mode), "special")
+                found.append((entry.name, kind, status.st_size if kind == "file" else 0))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return sorted(found)
+
+
 def list_names(root: str, path: str = "") -> list[str]:
     """Return the sorted names in ``root/path``, whatever they are; none if it is not there."""
     try:

@@ -59,6 +59,21 @@ def narrow(
     return sorted((*found, *scanned), key=lambda part: (part.topic, part.queue_id, part.start))
 
 
+def hashes_of(topics: Iterable[str], keys: Iterable[str]) -> list[int]:
+    """Return the hashes under which an index has any of the keys in any of the topics."""
+    named = (f"{topic}{KEY_SEPARATOR}{key}" for topic in topics for key in keys)
+    return sorted(set(map(key_hash, named)))
+
+
+def offset_of(msg_id: str) -> int | None:
+    """Return the physical offset that an offsetMsgId tells; None for any other text.
+
+    Reference: MessageDecoder#decodeMessageId.
+    """
+    match = _OFFSET_MSG_ID.fullmatch(msg_id)
+    return int(match.group(1), 16) if match else None
+
+
 def _coverage(log: CommitLog, files: Sequence[IndexFile]) -> list[tuple[int, int]]:
     """Return ranges [low, high) of physical offsets whose keys are all in the index.
 
@@ -148,9 +163,9 @@ def _candidates(
             for file in files:
                 yield from file.find(wanted)
     for text in msg_ids:
-        match = _OFFSET_MSG_ID.fullmatch(text)
-        if match:
-            yield int(match.group(1), 16)
+        physical_offset = offset_of(text)
+        if physical_offset is not None:
+            yield physical_offset
 
 
 def _place(log: CommitLog, physical_offset: int) -> tuple[str, int, int] | None:

@@ -1,9 +1,46 @@
 """What there is to know of a store beside its messages, as tables.
 
-Of each table ``COLUMNS`` has the columns with their meaning and ``SCHEMAS`` the Arrow schema.
-A table is planned on the driver into parts that pickle; a part yields Arrow batches in a task.
+Of each table ``COLUMNS`` has the columns with their meaning and ``SCHEMAS`` the Arrow schema. A
+module a table: its ``plan`` gives parts that pickle, and a part yields Arrow batches in a task.
+The backlog and its comparison are in mqstore.backlog.
 """
 
-from mqstore.tables.queues import OFFSETS, QUEUES, TOPICS, offsets, queues, topics
+from typing import Final
 
-__all__ = ["OFFSETS", "QUEUES", "TOPICS", "offsets", "queues", "topics"]
+from mqstore.tables import (
+    columns,
+    files,
+    half_messages,
+    index,
+    retries,
+    scheduled,
+    tags,
+    verify,
+)
+from mqstore.tables.store import (
+    OFFSET_COLUMNS,
+    OFFSETS,
+    QUEUE_COLUMNS,
+    QUEUES,
+    TOPIC_COLUMNS,
+    TOPICS,
+    offsets,
+    queues,
+    topics,
+)
+
+__all__ = ["COLUMNS", "OFFSETS", "QUEUES", "SCHEMAS", "TOPICS", "offsets", "queues", "topics"]
+
+COLUMNS: Final[dict[str, columns.Columns]] = {
+    "queues": QUEUE_COLUMNS,
+    "topics": TOPIC_COLUMNS,
+    "offsets": OFFSET_COLUMNS,
+    "tags": tags.COLUMNS,
+    "scheduled": scheduled.COLUMNS,
+    "halfmessages": half_messages.COLUMNS,
+    "retries": retries.COLUMNS,
+    "files": files.COLUMNS,
+    "index": index.COLUMNS,
+    "verify": verify.COLUMNS,
+}
+SCHEMAS: Final = {name: columns.schema(of) for name, of in COLUMNS.items()}

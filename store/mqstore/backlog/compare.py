@@ -1,0 +1,240 @@
+"""The backlog beside what RocketMQ's own tools would print, and one word why they differ.
+
+``consumerProgress`` prints a line for each queue of topics.json that consumers may read, of each
+topic the group has an offset for: maxOffset less the committed offset, whatever is still held
+and whatever the group filters. The metric rocketmq_consumer_lag_messages of 5.x adds up, over
+the queues that producers may write, maxOffset less the committed offset; by tag it counts
+hashes, and guesses where there are many. It leaves out retry topics, and queues a group never
+committed. Its latency is that of the message at the committed offset, if it is still there.
+
+A broker asked while no consumer is online tells less: consumerProgress lists topics by what was
+committed, but the metric has only groups that are online. Here every group is taken to be.
+
+Reference: AdminBrokerProcessor#getConsumeStats, ConsumerProgressSubCommand;
+ConsumerLagCalculator#processAllGroup, #getConsumerLagStats, #calculateMessageCount.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from mqstore.backlog.estimate import Estimate, estimate
+from mqstore.backlog.measure import measure
+from mqstore.backlog.plan import BacklogItem
+from mqstore.backlog.request import EXACT, BacklogRequest
+from mqstore.backlog.schema import COLUMNS as BACKLOG_COLUMNS
+from mqstore.backlog.schema import NEVER_COMMITTED, SQL92, TOPIC_GONE
+from mqstore.codec.schema import TIMESTAMP
+from mqstore.files import config
+from mqstore.files.commit_log import CommitLog
+from mqstore.files.consume_queue import ConsumeQueue
+from mqstore.format.config import PERM_READ, PERM_WRITE
+from mqstore.format.names import RETRY_PREFIX
+from mqstore.read.heads import store_timestamps
+from mqstore.read.units import chunks
+
+SAME: Final = "SAME"
+AHEAD: Final = "AHEAD"  # the offset lies behind the queue's end: diff is negative
+EXPIRED: Final = "EXPIRED"  # both count messages that are gone
+ESTIMATE: Final = "ESTIMATE"  # the metric looked at some and guessed
+HASH: Final = "HASH"  # the metric takes tags of one hash for the same
+TAGS: Final = "TAGS"  # consumerProgress counts messages the group filters out
+RETRY: Final = "RETRY"  # the metric leaves retry topics out
+UNLISTED: Final = "UNLISTED"  # topics.json does not have the queue, or not the topic
+
+_OURS: Final = {name: column for name, *column in BACKLOG_COLUMNS}
+
+
+def _ours(*names: str) -> tuple[tuple[str, pa.DataType, bool, str], ...]:
+    return tuple((name, *_OURS[name]) for name in names)
+
+
+COLUMNS: Final = (
+    *_ours("brokerName", "group", "topic", "queueId", "brokerOffset", "consumerOffset"),
+    *_ours("minOffset", "subscription", "expressionType"),
+    ("progressDiff", pa.int64(), True, "Diff of consumerProgress; null: it has no such line"),
+    ("progressInflight", pa.int64(), True, "Inflight of consumerProgress 5.x; null as above"),
+    ("metricLag", pa.int64(), True,
+     "what the queue adds to rocketmq_consumer_lag_messages; null: it is left out"),
+    ("metricIsEstimate", pa.bool_(), True, "the metric did not look at all messages"),
+    ("metricLatencyMs", pa.int64(), True,
+     "what the queue tells rocketmq_consumer_lag_latency, the oldest of which is shown"),
+    *_ours("lag", "lagMatching", "expired", "lagMs"),
+    ("difference", pa.string(), False,
+     "why the three differ: SAME if they do not, else one word"),
+    ("asOf", TIMESTAMP, False, "when the offsets were read"),
+)  # fmt: skip
+SCHEMA: Final = pa.schema([pa.field(name, kind, nullable=null) for name, kind, null, _ in COLUMNS])
+_SHARE: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """What a store's config says of its queues to the tools. Pickles.
+
+    ``topics`` has (readQueueNums, writeQueueNums, perm) of each; ``groups`` are the configured
+    ones; ``committed`` the (topic, group) pairs with an offset; ``pulled`` how far they pulled.
+    """
+
+    topics: dict[str, tuple[int, int, int]]
+    groups: frozenset[str]
+    committed: frozenset[tuple[str, str]]
+    pulled: dict[tuple[str, str], dict[int, int]]
+
+    @classmethod
+    def of(cls, root: str) -> "Listed":
+        """Read the configuration of the store at ``root``. Raises CorruptConfigError."""
+        entries = config.topics(root)
+        return cls(
+            {t: (e.read_queue_nums, e.write_queue_nums, e.perm) for t, e in entries.items()},
+            frozenset(config.groups(root)),
+            frozenset(config.consumer_offsets(root)),
+            config.pull_offsets(root),
+        )
+
+    def in_progress(self, item: BacklogItem) -> bool:
+        """Tell whether consumerProgress has a line for this queue of this group."""
+        known = (item.topic, item.group) in self.committed
+        return known and item.queue_id < self.topics.get(item.topic, (0, 0, 0))[0]
+
+    def in_metric(self, item: BacklogItem) -> bool:
+        """Tell whether the metric counts this queue of this group, were it online."""
+        _, writable, perm = self.topics.get(item.topic, (0, 0, 0))
+        open_ = item.queue_id < writable and bool(perm & (PERM_READ | PERM_WRITE))
+        # Without a file of groups nothing is known of any: brokers add those that come.
+        configured = not self.groups or item.group in self.groups
+        return open_ and configured and not item.topic.startswith(RETRY_PREFIX)
+
+    def inflight(self, item: BacklogItem) -> int:
+        """Return what was pulled and not committed."""
+        pulled = self.pulled.get((item.topic, item.group), {}).get(item.queue_id, -1)
+        return max(item.consumed, pulled) - item.consumed
+
+
+def compare(
+    items: Sequence[BacklogItem],
+    request: BacklogRequest,
+    listed: Mapping[str, Listed],
+    as_of_ms: int,
+) -> Iterator[pa.RecordBatch]:
+    """Yield a row for each item, ten thousand at a time, in their order, with the schema SCHEMA.
+
+    ``listed`` has what each root's configuration tells. Our own numbers are exact whatever the
+    request's lag_mode. Raises what ``measure`` raises.
+    """
+    asked = BacklogRequest(request.groups, request.subscriptions, EXACT)
+    for root, of_root in groupby(items, key=lambda item: item.root):
+        its = list(of_root)
+        for start in range(0, len(its), _SHARE):
+            share = its[start : start + _SHARE]
+            ours = measure(share, asked, as_of_ms)
+            yield _batch(share, ours, _Tools(share, listed[root], as_of_ms))
+
+
+class _Tools:
+    """What the tools would print of some items of one store."""
+
+    def __init__(self, items: Sequence[BacklogItem], listed: Listed, as_of_ms: int) -> None:
+        self.listed = listed
+        self._as_of_ms = as_of_ms
+        self._estimates: dict[tuple[str, int, int, str | None], Estimate] = {}
+        self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+        self._times = self._times_at_committed(items)
+
+    def metric(self, item: BacklogItem) -> Estimate | None:
+        """Return what the queue adds to the metric, or None if it is left out."""
+        if not self.listed.in_metric(item):
+            return None
+        committed = item.consumer_offset
+        if committed is None or committed < 0:
+            return Estimate(0, is_sample=False)
+        wanted = item.tag_filter(EXACT)
+        if wanted is None or committed >= item.high:
+            # SQL92 needs bitmaps that hardly any broker keeps: without, every message matches.
+            return Estimate(max(0, item.high - committed), is_sample=False)
+        key = item.topic, item.queue_id, committed, item.subscription
+        if key not in self._estimates:
+            queue = self._queue(item)
+            bounds = item.low, item.high
+            self._estimates[key] = estimate(queue, bounds, wanted, committed)
+        return self._estimates[key]
+
+    def latency_ms(self, item: BacklogItem) -> int | None:
+        """Return the age of the message at the committed offset, or None if there is none."""
+        if not self.listed.in_metric(item) or item.consumer_offset is None:
+            return None
+        time = self._times.get((item.topic, item.queue_id, item.consumer_offset))
+        return None if time is None else self._as_of_ms - time
+
+    def _queue(self, item: BacklogItem) -> ConsumeQueue:
+        key = item.topic, item.queue_id
+        if key not in self._queues:
+            self._queues[key] = ConsumeQueue(item.root, *key)
+        return self._queues[key]
+
+    def _times_at_committed(self, items: Sequence[BacklogItem]) -> dict[tuple[str, int, int], int]:
+        places = {}
+        for item in items:
+            committed = item.consumer_offset
+            if committed is not None and item.low <= committed < item.high:
+                key = item.topic, item.queue_id, committed
+                for chunk in chunks(self._queue(item), committed, committed + 1):
+                    places[key] = int(chunk.physical_offsets[0]), int(chunk.sizes[0])
+        if not places:
+            return {}
+        columns = np.array(list(places.values()), np.int64)
+        with CommitLog(items[0].commit_log) as log:
+            times = store_timestamps(log, columns[:, 0], columns[:, 1]).tolist()
+        # A time of 0 or less is taken for none, and NO_TIMESTAMP is below.
+        found = zip(places, times, strict=True)
+        return {key: time for key, time in found if time > 0}
+
+
+def _batch(items: Sequence[BacklogItem], ours: pa.RecordBatch, tools: _Tools) -> pa.RecordBatch:
+    metrics = [tools.metric(item) for item in items]
+    shown = [tools.listed.in_progress(item) for item in items]
+    progress = [item.diff if line else None for item, line in zip(items, shown, strict=True)]
+    inflight = [
+        tools.listed.inflight(item) if line else None
+        for item, line in zip(items, shown, strict=True)
+    ]
+    matching = ours["lagMatching"].to_pylist()
+    told = zip(items, progress, metrics, matching, strict=True)
+    theirs = {
+        "progressDiff": progress,
+        "progressInflight": inflight,
+        "metricLag": [None if m is None else m.count for m in metrics],
+        "metricIsEstimate": [None if m is None else m.is_sample for m in metrics],
+        "metricLatencyMs": [tools.latency_ms(item) for item in items],
+        "difference": [_difference(*row) for row in told],
+    }
+    arrays = [
+        pa.array(theirs[field.name], field.type) if field.name in theirs else ours[field.name]
+        for field in SCHEMA
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+def _difference(
+    item: BacklogItem, progress: int | None, metric: Estimate | None, matching: int
+) -> str:
+    """Return the first cause that is there and explains a number that is not ours."""
+    count = None if metric is None else metric.count
+    if progress == count == matching:
+        return SAME
+    causes = (
+        (TOPIC_GONE, item.topic_gone),
+        (AHEAD, item.consumed > item.high),
+        (NEVER_COMMITTED, item.consumer_offset is None),
+        (SQL92, item.expression_type == SQL92),
+        (EXPIRED, item.expired > 0),
+        (ESTIMATE, metric is not None and metric.is_sample and count != matching),
+        (HASH, count is not None and count != matching),
+        (TAGS, progress is not None and progress != matching),
+        (RETRY, metric is None and item.topic.startswith(RETRY_PREFIX)),
+    )
+    return next((word for word, holds in causes if holds), UNLISTED)

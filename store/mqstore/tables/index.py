@@ -1,0 +1,143 @@
+"""The entries of the IndexFiles: which key's hash leads to which record.
+
+Keys themselves are not in an IndexFile. With ``hashes`` only the entries of those are given,
+found by their slots; without, files are read from one end to the other, a chunk at a time.
+
+Reference: org.apache.rocketmq.store.index.IndexFile#putKey, #selectPhyOffset.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from mqstore.codec.decode import timestamps
+from mqstore.codec.schema import TIMESTAMP
+from mqstore.errors import CorruptStoreError
+from mqstore.files.index_file import IndexFile, Layout, list_index_files
+from mqstore.format.index_file import FIRST_UNIT
+from mqstore.read.snapshot import Snapshot
+from mqstore.tables.choice import Window
+from mqstore.tables.columns import BROKER_NAME, Columns, schema
+
+COLUMNS: Final[Columns] = (
+    BROKER_NAME,
+    ("file", pa.string(), False, "name of the IndexFile"),
+    ("unit", pa.int32(), False, "number of the entry; the first is 1"),
+    ("slot", pa.int32(), False, "slot of the hash"),
+    ("keyHash", pa.int32(), False, "hash of topic#key"),
+    ("physicalOffset", pa.int64(), False, "byte of the CommitLog where the record starts"),
+    ("storeTimestamp", TIMESTAMP, False, "as the entry tells it: whole seconds after the first"),
+    ("previousUnit", pa.int32(), False, "next older entry of the slot; 0 ends the chain"),
+)
+SCHEMA: Final = schema(COLUMNS)
+
+_CHUNK_UNITS: Final = 50_000
+_TASK_UNITS: Final = 5_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class IndexPart:
+    """Units [start, end) of one IndexFile, or those of ``hashes``. Pickles into a task."""
+
+    broker_name: str
+    file: IndexFile
+    start: int
+    end: int
+    window: Window
+    hashes: tuple[int, ...] | None
+
+    def batches(self, _columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the entries, oldest first; those of hashes newest first, hash by hash."""
+        layout = self.file.layout
+        if layout is None:  # It was there when this was planned.
+            raise _unreadable(self.file)
+        if self.hashes is not None:
+            for key_hash in self.hashes:
+                for number in self.file.chain(key_hash):
+                    yield from self._rows(layout, number, number + 1, key_hash)
+            return
+        for start in range(self.start, self.end, _CHUNK_UNITS):
+            yield from self._rows(layout, start, min(start + _CHUNK_UNITS, self.end), None)
+
+    def _rows(
+        self, layout: Layout, start: int, end: int, key_hash: int | None
+    ) -> Iterator[pa.RecordBatch]:
+        units = self.file.units(start, end)
+        hashes = units["key_hash"].astype(np.int64)
+        # As IndexFile#selectPhyOffset: what a broker takes for the time of the entry.
+        begin = np.int64(self.file.header["begin_timestamp_ms"])
+        times = begin + 1000 * units["time_diff_s"].astype(np.int64)
+        kept = np.ones(len(units), np.bool_)
+        if key_hash is not None:
+            kept &= hashes == key_hash
+        if self.window.start_ms is not None:
+            kept &= times >= self.window.start_ms
+        if self.window.end_ms is not None:
+            kept &= times < self.window.end_ms
+        rows = np.flatnonzero(kept)
+        if not len(rows):
+            return
+        arrays = [
+            pa.repeat(pa.scalar(self.broker_name), len(rows)),
+            pa.repeat(pa.scalar(self.file.name), len(rows)),
+            pa.array((rows + start).astype(np.int32)),
+            pa.array((hashes[rows] % layout.slots).astype(np.int32)),
+            pa.array(hashes[rows].astype(np.int32)),
+            pa.array(units["physical_offset"][rows].astype(np.int64)),
+            timestamps(times[rows]),
+            pa.array(units["previous"][rows].astype(np.int32)),
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+def plan(
+    snapshot: Snapshot,
+    window: Window,
+    hashes: Sequence[int] | None = None,
+    *,
+    on_corrupt: str = "fail",
+) -> list[IndexPart]:
+    """Return the parts of a store's IndexFiles, large files cut.
+
+    Raises CorruptStoreError for a file that no number of slots fits, unless ``on_corrupt`` says
+    to pass it by.
+    """
+    parts = []
+    wanted = None if hashes is None else tuple(hashes)
+    for file in list_index_files(snapshot.store.root):
+        if file.count <= FIRST_UNIT or _is_outside(file, window):
+            continue
+        if file.layout is None:
+            if on_corrupt == "fail":
+                raise _unreadable(file)
+            continue
+        end = min(file.count, file.layout.units)
+        step = end if wanted is not None else _TASK_UNITS
+        parts += [
+            IndexPart(
+                snapshot.broker_name,
+                IndexFile(file.root, file.name, file.size),
+                start,
+                min(start + step, end),
+                window,
+                wanted,
+            )
+            for start in range(FIRST_UNIT, end, step)
+        ]
+    return parts
+
+
+def _is_outside(file: IndexFile, window: Window) -> bool:
+    begin = int(file.header["begin_timestamp_ms"])
+    # The last entry's time is rounded down to a second after the first; its file's is not.
+    end = int(file.header["end_timestamp_ms"])
+    early = window.start_ms is not None and end < window.start_ms
+    return early or (window.end_ms is not None and begin >= window.end_ms)
+
+
+def _unreadable(file: IndexFile) -> CorruptStoreError:
+    name = f"{file.root}/index/{file.name}"
+    return CorruptStoreError(name, 0, "no number of slots fits what the file holds")

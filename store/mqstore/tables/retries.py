@@ -1,0 +1,204 @@
+"""Messages that a consumer failed on, and where they come from.
+
+A message that a consumer sends back waits in the schedule topic and comes to ``%RETRY%group``;
+after too many times it comes to ``%DLQ%group``. It keeps its UNIQ_KEY, RETRY_TOPIC names its
+first topic, ORIGIN_MESSAGE_ID its first record by store host and physical offset. The origin is
+taken from there if that record is held and has the same UNIQ_KEY, else found by topic and
+UNIQ_KEY in the IndexFiles, else null: expired, of another broker, or not indexed.
+
+Reference: AbstractSendMessageProcessor#consumerSendMsgBack; KeyBuilder#parseGroup (pop).
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from mqstore.codec.decode import timestamps
+from mqstore.codec.schema import TIMESTAMP, message_schema
+from mqstore.files import config
+from mqstore.files.commit_log import CommitLog
+from mqstore.files.index_file import IndexFile, list_index_files
+from mqstore.format import properties
+from mqstore.format.hashing import key_hash
+from mqstore.format.index_file import KEY_SEPARATOR
+from mqstore.format.names import DLQ_PREFIX, RETRY_PREFIX
+from mqstore.read.lookup import offset_of
+from mqstore.read.origins import Origin, look_up
+from mqstore.read.plan import QueueSlice, SplitLimits, split, weigh
+from mqstore.read.scan import scan
+from mqstore.read.settings import ScanSettings
+from mqstore.read.snapshot import Snapshot
+from mqstore.tables.choice import RowChoice, Window, slices
+from mqstore.tables.columns import BROKER_NAME, Columns, schema
+from mqstore.tables.properties import text
+
+RETRY: Final = "RETRY"
+DLQ: Final = "DLQ"
+
+COLUMNS: Final[Columns] = (
+    BROKER_NAME,
+    ("group", pa.string(), False, "consumer group that failed"),
+    ("kind", pa.string(), False, "RETRY, or DLQ: given up"),
+    ("consumed", pa.bool_(), True, "the group went past it; null: it never committed its queue"),
+    ("reconsumeTimes", pa.int32(), False, "deliveries that failed before"),
+    ("msgId", pa.string(), False, "the message's id; the origin has the same"),
+    ("tags", pa.string(), True, "property TAGS"),
+    ("keys", pa.string(), True, "property KEYS"),
+    ("topic", pa.string(), False, "%RETRY%… or %DLQ%…"),
+    ("queueId", pa.int32(), False, "queue of that topic"),
+    ("queueOffset", pa.int64(), False, "its place in that queue"),
+    ("physicalOffset", pa.int64(), False, "byte of the CommitLog"),
+    ("storeTimestamp", TIMESTAMP, False, "the broker's clock at the append"),
+    ("originTopic", pa.string(), True, "topic that it was first consumed from"),
+    ("originMessageId", pa.string(), True, "property ORIGIN_MESSAGE_ID"),
+    ("originQueueId", pa.int32(), True, "queue of the origin; null: not held or not found"),
+    ("originQueueOffset", pa.int64(), True, "place of the origin in its queue"),
+    ("originPhysicalOffset", pa.int64(), True, "byte of the CommitLog of the origin"),
+    ("originStoreTimestamp", TIMESTAMP, True, "the broker's clock when the origin was appended"),
+)
+SCHEMA: Final = schema(COLUMNS)
+PATTERN: Final = f"(?:{RETRY_PREFIX}|{DLQ_PREFIX}).*"
+
+_MESSAGE_COLUMNS: Final = tuple(message_schema(tuple(SCHEMA.names[4:13])).names)
+_ORIGIN_PLACE: Final = frozenset(SCHEMA.names[15:])
+
+
+@dataclass(frozen=True, slots=True)
+class RetriesPart:
+    """Slices of retry and dead-letter queues. Pickles into a task.
+
+    ``group_of`` tells the group of each topic, ``consumed`` how far it is by topic and queue.
+    """
+
+    slices: tuple[QueueSlice, ...]
+    group_of: Mapping[str, str]
+    consumed: Mapping[tuple[str, int], int]
+    choice: RowChoice | None
+    on_corrupt: str
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the messages in the order of their queues; origins only if ``columns`` ask."""
+        finds = not _ORIGIN_PLACE.isdisjoint(columns)
+        settings = ScanSettings(
+            columns=(*_MESSAGE_COLUMNS, "properties"), on_corrupt=self.on_corrupt
+        )
+        for piece in self.slices:
+            index = list_index_files(piece.root) if finds else []
+            for found in scan([piece], settings):
+                rows = found
+                if self.choice is not None:
+                    topics = text(found, properties.RETRY_TOPIC).to_pylist()
+                    wanted = [self.choice.passes(topic, None) for topic in topics]
+                    rows = found.filter(pa.array(wanted, pa.bool_()))
+                yield self._batch(piece, rows, index if finds else None)
+
+    def _batch(
+        self, piece: QueueSlice, found: pa.RecordBatch, index: Sequence[IndexFile] | None
+    ) -> pa.RecordBatch:
+        origins = [None] * found.num_rows if index is None else _origins(piece, found, index)
+        done = self.consumed.get((piece.topic, piece.queue_id))
+        queue_offsets = found["queueOffset"].to_pylist()
+        times = [None if o is None else o[1].store_timestamp_ms for o in origins]
+        count = found.num_rows
+        own = {
+            "brokerName": pa.repeat(pa.scalar(piece.broker_name), count),
+            "group": pa.repeat(pa.scalar(self.group_of[piece.topic]), count),
+            "kind": pa.repeat(pa.scalar(_kind(piece.topic)), count),
+            "consumed": pa.array([None if done is None else q < done for q in queue_offsets],
+                                 pa.bool_()),
+            "originTopic": text(found, properties.RETRY_TOPIC),
+            "originMessageId": text(found, properties.ORIGIN_MESSAGE_ID),
+            "originQueueId": pa.array([o and o[1].queue_id for o in origins], pa.int32()),
+            "originQueueOffset": pa.array([o and o[1].queue_offset for o in origins], pa.int64()),
+            "originPhysicalOffset": pa.array([o and o[0] for o in origins], pa.int64()),
+            "originStoreTimestamp": _times(times),
+        }  # fmt: skip
+        arrays = [own[name] if name in own else found[name] for name in SCHEMA.names]
+        return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+def plan(
+    snapshot: Snapshot,
+    window: Window,
+    choice: RowChoice | None,
+    groups: Callable[[str], object],
+    on_corrupt: str,
+) -> list[RetriesPart]:
+    """Return the parts of one store, balanced by bytes.
+
+    ``window`` is on storeTimestamp, ``choice`` on the origin's topic, ``groups`` on the group.
+    """
+    root = snapshot.store.root
+    committed = config.consumer_offsets(root)
+    known = {group for _, group in committed} | config.groups(root)
+    topics = {q.topic for q in snapshot.queues if q.topic.startswith((RETRY_PREFIX, DLQ_PREFIX))}
+    group_of = {topic: _group(topic, known) for topic in topics}
+    chosen = {topic for topic, group in group_of.items() if groups(group)}
+    consumed = {
+        (topic, queue_id): queue_offset
+        for topic in chosen
+        for queue_id, queue_offset in committed.get((topic, group_of[topic]), {}).items()
+    }
+    pieces = slices(snapshot, chosen.__contains__, window)
+    return [
+        RetriesPart(part, group_of, consumed, choice, on_corrupt)
+        for part in split([weigh(piece) for piece in pieces], SplitLimits())
+    ]
+
+
+def _kind(topic: str) -> str:
+    return DLQ if topic.startswith(DLQ_PREFIX) else RETRY
+
+
+def _group(topic: str, known: set[str]) -> str:
+    """Return the group of a retry or dead-letter topic.
+
+    A pop retry topic has the topic behind the group: behind a ``+`` (V2), or a ``_`` (V1),
+    where only a known group tells where it ends.
+    """
+    name = topic.removeprefix(RETRY_PREFIX).removeprefix(DLQ_PREFIX)
+    group, plus, _ = name.partition("+")
+    if plus or name in known:
+        return group
+    ends = (at for at in range(len(name) - 1, 0, -1) if name[at] == "_")
+    return next((name[:at] for at in ends if name[:at] in known), name)
+
+
+def _origins(
+    piece: QueueSlice, found: pa.RecordBatch, index: Sequence[IndexFile]
+) -> list[tuple[int, Origin] | None]:
+    """Return for each row the place and the record of its origin, or None."""
+    ids = text(found, properties.ORIGIN_MESSAGE_ID).to_pylist()
+    topics = text(found, properties.RETRY_TOPIC).to_pylist()
+    keys = found["msgId"].to_pylist()
+    places = [None if text_ is None else offset_of(text_) for text_ in ids]
+    with CommitLog(piece.commit_log) as log:
+        held = look_up(log, [place for place in places if place is not None])
+        origins: list[tuple[int, Origin] | None] = []
+        for place, topic, key in zip(places, topics, keys, strict=True):
+            record = None if place is None else held.get(place)
+            if place is not None and record is not None and record.uniq_key in (key, None):
+                origins.append((place, record))
+            else:
+                origins.append(_by_key(log, index, topic, key))
+    return origins
+
+
+def _by_key(
+    log: CommitLog, index: Sequence[IndexFile], topic: str | None, key: str
+) -> tuple[int, Origin] | None:
+    """Return the oldest record of that topic and key in the index."""
+    if topic is None:
+        return None
+    wanted = key_hash(f"{topic}{KEY_SEPARATOR}{key}")
+    places = sorted({place for file in index for place in file.find(wanted)})
+    records = look_up(log, places)
+    return next(((p, r) for p, r in records.items() if (r.topic, r.uniq_key) == (topic, key)), None)
+
+
+def _times(ms: Sequence[int | None]) -> pa.Array:
+    column = pa.array(ms, pa.int64())
+    times = timestamps(column.fill_null(0).to_numpy())
+    return pa.compute.if_else(column.is_valid(), times, None)

@@ -1,0 +1,170 @@
+"""Messages that are to be delivered later: what is due when, and what was delivered.
+
+Two places hold them. ``SCHEDULE_TOPIC_XXXX`` has a queue for each delay level; how far it was
+delivered is in delayOffset.json, which a broker writes every ten seconds: after a crash some
+messages that were delivered still count as pending, and will be delivered again. The timers of
+5.x lie in ``rmq_sys_wheel_timer``; slots of the wheel before the time in config/timercheck were
+delivered. A timer further away than the wheel reaches is put back when its slot comes: it has a
+row for each time, with its number in ``rollTimes``.
+
+Reference: ScheduleMessageService#start, #decode; CommitLog#transformDelayLevelMessage;
+TimerMessageStore#dequeue, #doEnqueue; TimerCheckpoint.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from mqstore.codec.decode import timestamps
+from mqstore.codec.schema import TIMESTAMP, message_schema
+from mqstore.files import checkpoint, config
+from mqstore.format import properties
+from mqstore.format.names import SCHEDULE_TOPIC, TIMER_TOPIC
+from mqstore.read.plan import QueueSlice, SplitLimits, split, weigh
+from mqstore.read.scan import scan
+from mqstore.read.settings import ScanSettings
+from mqstore.read.snapshot import Snapshot
+from mqstore.tables.choice import RowChoice, Window, slices
+from mqstore.tables.columns import BROKER_NAME, Columns, schema
+from mqstore.tables.properties import integers, text
+
+DELIVERED: Final = "DELIVERED"
+PENDING: Final = "PENDING"
+CANCEL: Final = "CANCEL"  # a request to drop another timer, not a message
+
+COLUMNS: Final[Columns] = (
+    BROKER_NAME,
+    ("kind", pa.string(), False, "delay: by level; timer: 5.x, by time"),
+    ("state", pa.string(), False, "PENDING, DELIVERED; CANCEL: drops the timer of that msgId"),
+    ("deliverTimestamp", TIMESTAMP, True, "when it is due"),
+    ("realTopic", pa.string(), True, "topic that it is delivered to"),
+    ("realQueueId", pa.int32(), True, "queue that it is delivered to"),
+    ("level", pa.int32(), True, "delay level 1 to 18; null for a timer"),
+    ("rollTimes", pa.int32(), True, "how often a timer was put back; null for a delay"),
+    ("tags", pa.string(), True, "property TAGS"),
+    ("keys", pa.string(), True, "property KEYS"),
+    ("msgId", pa.string(), False, "the message's id; the delivered message has it too"),
+    ("bornTimestamp", TIMESTAMP, False, "the producer's clock at the send"),
+    ("storeTimestamp", TIMESTAMP, False, "the broker's clock at the append"),
+    ("topic", pa.string(), False, "topic that it waits in"),
+    ("queueId", pa.int32(), False, "queue that it waits in"),
+    ("queueOffset", pa.int64(), False, "its place in that queue"),
+    ("physicalOffset", pa.int64(), False, "byte of the CommitLog"),
+    ("storeSize", pa.int32(), False, "bytes of the record"),
+)
+SCHEMA: Final = schema(COLUMNS)
+
+_TOPICS: Final = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC})
+PATTERN: Final = "|".join(sorted(_TOPICS))
+_MESSAGE_COLUMNS: Final = frozenset(message_schema(tuple(SCHEMA.names[8:])).names) - {"topic"}
+_FROM_PROPERTIES: Final = frozenset({"realTopic", "realQueueId", "rollTimes"})
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far one store had delivered: by delay level a queue offset, of timers a time in ms."""
+
+    delays: tuple[tuple[int, int], ...]
+    timers_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledPart:
+    """Slices of schedule queues of one store. Pickles into a task."""
+
+    slices: tuple[QueueSlice, ...]
+    progress: Progress
+    choice: RowChoice | None
+    on_corrupt: str
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the messages in the order of their queues; only ``columns`` are right."""
+        for piece in self.slices:
+            timer = piece.topic == TIMER_TOPIC
+            wanted = {"queueOffset", "tagsCode", *_MESSAGE_COLUMNS.intersection(columns)}
+            if timer or self.choice or not _FROM_PROPERTIES.isdisjoint(columns):
+                wanted.add("properties")
+            settings = ScanSettings(columns=tuple(sorted(wanted)), on_corrupt=self.on_corrupt)
+            for found in scan([piece], settings):
+                rows = self._timers(piece, found) if timer else self._delays(piece, found)
+                yield self._chosen(rows)
+
+    def _chosen(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        if self.choice is None:
+            return rows
+        real = zip(rows["realTopic"].to_pylist(), rows["realQueueId"].to_pylist(), strict=True)
+        return rows.filter(pa.array([self.choice.passes(*place) for place in real], pa.bool_()))
+
+    def _delays(self, piece: QueueSlice, found: pa.RecordBatch) -> pa.RecordBatch:
+        level = piece.queue_id + 1
+        # As the broker does: a level that the file does not name starts at 0.
+        delivered = dict(self.progress.delays).get(level, 0)
+        state = np.where(found["queueOffset"].to_numpy() < delivered, DELIVERED, PENDING)
+        own = {
+            "kind": _repeat("delay", found),
+            "state": pa.array(state.tolist(), pa.string()),
+            "deliverTimestamp": timestamps(found["tagsCode"].to_numpy()),
+            "level": _repeat(level, found),
+        }
+        return _batch(piece, found, own)
+
+    def _timers(self, piece: QueueSlice, found: pa.RecordBatch) -> pa.RecordBatch:
+        due = integers(found, properties.TIMER_OUT_MS, pa.int64())
+        cancels = text(found, properties.TIMER_DELETE_UNIQ_KEY).is_valid().to_pylist()
+        state = [
+            CANCEL if cancel else PENDING if ms is None or ms >= self.progress.timers_ms
+            else DELIVERED
+            for ms, cancel in zip(due.to_pylist(), cancels, strict=True)
+        ]  # fmt: skip
+        times = timestamps(due.fill_null(0).to_numpy())
+        own = {
+            "kind": _repeat("timer", found),
+            "state": pa.array(state, pa.string()),
+            "deliverTimestamp": pa.compute.if_else(due.is_valid(), times, None),
+            "rollTimes": integers(found, properties.TIMER_ROLL_TIMES, pa.int32()).fill_null(0),
+        }
+        return _batch(piece, found, own)
+
+
+def plan(
+    snapshot: Snapshot, window: Window, choice: RowChoice | None, on_corrupt: str
+) -> list[ScheduledPart]:
+    """Return the parts of one store, balanced by bytes.
+
+    ``window`` is on storeTimestamp, ``choice`` on the real topic and queue. Raises
+    CorruptConfigError.
+    """
+    check = checkpoint.load_timer(snapshot.store.root)
+    delays = config.delay_offsets(snapshot.store.root)
+    timers_ms = 0 if check is None else int(check["last_read_time_ms"])
+    progress = Progress(tuple(sorted(delays.items())), timers_ms)
+    pieces = slices(snapshot, _TOPICS.__contains__, window)
+    return [
+        ScheduledPart(part, progress, choice, on_corrupt)
+        for part in split([weigh(piece) for piece in pieces], SplitLimits())
+    ]
+
+
+def _repeat(value: str | int, of: pa.RecordBatch) -> pa.Array:
+    kind = pa.string() if isinstance(value, str) else pa.int32()
+    return pa.repeat(pa.scalar(value, kind), of.num_rows)
+
+
+def _batch(piece: QueueSlice, found: pa.RecordBatch, own: dict[str, Any]) -> pa.RecordBatch:
+    """Return the rows of SCHEMA; null, or empty, what was not read."""
+    arrays = own | {
+        "brokerName": _repeat(piece.broker_name, found),
+        "topic": _repeat(piece.topic, found),
+        "queueId": _repeat(piece.queue_id, found),
+    }
+    if "properties" in found.schema.names:
+        arrays["realTopic"] = text(found, properties.REAL_TOPIC)
+        arrays["realQueueId"] = integers(found, properties.REAL_QID, pa.int32())
+    arrays |= {name: found[name] for name in SCHEMA.names if name in found.schema.names}
+    unread = set(SCHEMA.names) - set(arrays)
+    fields = [field.with_nullable(field.nullable or field.name in unread) for field in SCHEMA]
+    columns = [arrays.get(field.name, pa.nulls(found.num_rows, field.type)) for field in fields]
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))

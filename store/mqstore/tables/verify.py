@@ -1,0 +1,46 @@
+"""What mqstore.check finds in stores: each broken rule a row.
+
+Reference: mqstore.check, which names the rules.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple, dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from mqstore.check import check
+from mqstore.read.snapshot import Snapshot
+from mqstore.tables.columns import BROKER_NAME, Columns, batches, schema
+
+COLUMNS: Final[Columns] = (
+    ("severity", pa.string(), False, "error: a broker would lose or misread something; warning"),
+    ("file", pa.string(), False, "path below the store's root"),
+    ("position", pa.int64(), True, "byte in the file"),
+    ("topic", pa.string(), True, "topic, where it is about one"),
+    ("queueId", pa.int32(), True, "queue, where it is about one"),
+    ("queueOffset", pa.int64(), True, "message, where it is about one"),
+    ("problem", pa.string(), False, "the rule that is broken, and what was found"),
+    BROKER_NAME,
+)
+SCHEMA: Final = schema(COLUMNS)
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyPart:
+    """One store to check, in one walk over it. Pickles into a task."""
+
+    root: str
+    commit_log: tuple[str, ...]
+    broker_name: str
+
+    def batches(self, _columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the findings, errors first; at most a thousand of each severity."""
+        findings = check(self.root, self.commit_log)
+        yield from batches(((*astuple(found), self.broker_name) for found in findings), SCHEMA)
+
+
+def plan(snapshot: Snapshot) -> list[VerifyPart]:
+    """Return the one part of a store: its rules tie all files together."""
+    store = snapshot.store
+    return [VerifyPart(store.root, store.commit_log, snapshot.broker_name)]

@@ -67,7 +67,8 @@ def everything(root: Path) -> dict[str, bytes | None]:
 
 def brokers_store(root: Path) -> Path:
     """A store in which whatever we append needs new files and changes old ones."""
-    old = [Message(queue_id=n % 2, body=bytes(300)) for n in range(30)]
+    keyed = b"KEYS\x01old\x02"
+    old = [Message(queue_id=n % 2, body=bytes(300), properties=keyed) for n in range(30)]
     layout = Layout(commit_log_bytes=8192, queue_units=10, index_slots=11, index_units=20)
     return lay_out(root, old, layout).root
 

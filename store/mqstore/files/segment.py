@@ -5,13 +5,13 @@ twice: once to verify and count, once to append. Both hold one frame in memory.
 """
 
 import hashlib
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from zlib_ng.zlib_ng import crc32
 
 from mqstore.errors import CorruptStagingError
 from mqstore.files.staging import StagedReader, StagedWriter, segment_name
@@ -77,7 +77,7 @@ class SegmentWriter:
         parts += [table.view(np.uint8).data for table in tables]
         checksum = 0
         for part in parts:
-            checksum = zlib.crc32(part, checksum)
+            checksum = crc32(part, checksum)
         head = np.zeros((), FRAME)
         head["magic"], head["checksum"] = FRAME_MAGIC, checksum
         head["payload_bytes"] = sum(map(len, parts))
@@ -196,7 +196,7 @@ def _read_payload(file: StagedReader, position: int, head: np.void, *, with_reco
     if not 0 <= size <= file.size - position:
         raise CorruptStagingError(f"{file.path} at byte {position}: a frame of {size} bytes")
     data = file.read(position, size if with_records else size - int(head["records_bytes"]))
-    if with_records and zlib.crc32(data) != head["checksum"]:
+    if with_records and crc32(data) != head["checksum"]:
         raise CorruptStagingError(f"{file.path} at byte {position}: checksum of a frame differs")
     topics_bytes = int(head["topics_bytes"])
     topics = bytes(data[:topics_bytes]).split(TOPIC_SEPARATOR)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from mqstore.codec.compress import compress
 from mqstore.codec.encode import Messages
-from mqstore.codec.hashing import Hashes, hash_strings, hash_text, key_hashes, tags_codes
+from mqstore.codec.hashing import hash_strings, hash_text, key_hashes, tags_codes
 from mqstore.codec.hosts import hex_text
 from mqstore.codec.properties_block import join_blocks, join_map
 from mqstore.format import names
@@ -69,29 +69,52 @@ def tags_codes_of(rows: Rows, delayed: NDArray[np.bool_]) -> Int64s:
     return np.where(delayed, 0, tags_codes(rows.tags))
 
 
-def index_keys(rows: Rows, composed: Composed) -> tuple[Int64s, NDArray[np.int32]]:
-    """Return the row and the hash of every index key: each row's UNIQ_KEY, KEYS, then tags.
+def index_keys(
+    rows: Rows, composed: Composed, order: NDArray[np.intp]
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Return how many index keys each row has, and all their hashes; rows in ``order``.
 
-    Rows ascend. The topic in a key is the one the record is stored under.
+    A row's keys are its UNIQ_KEY, KEYS, then tags. The topic in a key is the one the record is
+    stored under.
     """
     messages = composed.messages
     topics = np.array([hash_text(f"{n}{KEY_SEPARATOR}") for n in messages.topic_names], np.uint32)
     tag_topics = np.array(
         [hash_text(f"{n}{KEY_SEPARATOR}{TAG_KEY_PREFIX}") for n in messages.topic_names], np.uint32
     )
-    parts = [
-        _hashed(*_present(composed.unique_keys), topics[messages.topics]),
-        _hashed(*_words(rows.keys), topics[messages.topics]),
-        _hashed(*_present(rows.tags), tag_topics[messages.topics]),
+    plain, tagged = topics[messages.topics], tag_topics[messages.topics]
+    kinds = [
+        (*_present(composed.unique_keys), plain),
+        (*_words(rows.keys), plain),
+        (*_present(rows.tags), tagged),
     ]
-    owners = np.concatenate([owner for owner, _ in parts])
-    hashes = np.concatenate([found.values for _, found in parts])
-    order = np.argsort(owners, kind="stable")
-    return owners[order], key_hashes(hashes[order])
+    parts = [
+        (owners, hash_strings(strings).after(prefixes[owners]).values)
+        for owners, strings, prefixes in kinds
+        if len(owners)
+    ]
+    if not parts:
+        return np.zeros(len(order), np.int64), np.zeros(0, np.int32)
+    return _by_row(parts, order)
 
 
-def _hashed(owners: Int64s, strings: Array, prefixes: NDArray[np.uint32]) -> tuple[Int64s, Hashes]:
-    return owners, hash_strings(strings).after(prefixes[owners])
+def _by_row(
+    parts: list[tuple[Int64s, NDArray[np.uint32]]], order: NDArray[np.intp]
+) -> tuple[Int64s, NDArray[np.int32]]:
+    count = len(order)
+    every = np.arange(count)
+    if all(np.array_equal(owners, every) for owners, _ in parts):
+        # The usual case: every row has one of each kind.
+        table = np.stack([hashes for _, hashes in parts], axis=1)[order]
+        return np.full(count, len(parts)), key_hashes(table.ravel())
+    place = np.empty(count, np.int64)
+    place[order] = every
+    owners = place[np.concatenate([owners for owners, _ in parts])]
+    hashes = np.concatenate([hashes for _, hashes in parts])
+    return (
+        np.bincount(owners, minlength=count),
+        key_hashes(hashes[np.argsort(owners, kind="stable")]),
+    )
 
 
 def _present(strings: Array | None) -> tuple[Int64s, Array]:

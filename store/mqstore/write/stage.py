@@ -157,12 +157,7 @@ class _Task:
         table["starts_batch"] = self._starts(rows, composed, placed.codes, order, encoded.sizes)
         keys = np.zeros(0, np.int32)
         if self._job.settings.build_index:
-            owners, hashes = index_keys(rows, composed)
-            rank = np.empty(count, np.int64)
-            rank[order] = np.arange(count)
-            owners = rank[owners]
-            table["key_count"] = np.bincount(owners, minlength=count)
-            keys = hashes[np.argsort(owners, kind="stable")]
+            table["key_count"], keys = index_keys(rows, composed, order)
         return Frame(placed.queues, table, keys, encoded.records)
 
     def _order(self, rows: Rows, codes: NDArray[np.int64]) -> NDArray[np.intp]:

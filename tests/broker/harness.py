@@ -54,6 +54,7 @@ SETTINGS: Final = {
     # 4.9 shows the half topic to clients only once its check has run.
     "transactionCheckInterval": "1000",
     "transactionTimeOut": "3000",
+    "transactionCheckMax": "1000",
     # A slow or full machine must not change what a test sees.
     "brokerFastFailureEnable": "false",
     "osPageCacheBusyTimeOutMills": "20000",

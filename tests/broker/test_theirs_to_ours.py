@@ -3,11 +3,13 @@
 import shutil
 import threading
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
+import pyarrow as pa
 import pytest
 
 from broker import recipe
@@ -19,6 +21,8 @@ from mqstore.backlog.plan import plan
 from mqstore.backlog.request import BacklogRequest
 from mqstore.errors import StoreLockedError, UncleanStoreError
 from mqstore.read.snapshot import take
+from mqstore.tables import half_messages, retries, scheduled
+from mqstore.tables.choice import Window
 
 pytestmark = pytest.mark.broker
 
@@ -62,6 +66,17 @@ def left(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> dict[str
         dump = broker.dump()
         broker.stop()
     return {"killed": killed, "stopped": Left(root, dump, sent, progress)}
+
+
+class Part(Protocol):
+    """A part of a table."""
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]: ...
+
+
+def table(parts: Sequence[Part], names: Sequence[str]) -> list[Row]:
+    """The rows of a table's parts."""
+    return [row for part in parts for batch in part.batches(names) for row in rows_of(batch)]
 
 
 def assert_equal(theirs: Iterable[Row], ours: Iterable[Row]) -> None:
@@ -149,6 +164,41 @@ def test_transactions_and_retries_are_named(left: dict[str, Left]) -> None:
     retried = {row["topic"] for row in rows if row["reconsumeTimes"] == 1}
     assert f"%RETRY%{NAMES.push_group}" in retried
     assert retried <= {f"%RETRY%{NAMES.push_group}", SCHEDULE}
+
+
+def test_the_transactions_that_nobody_resolved_are_told(left: dict[str, Left]) -> None:
+    """Of three transactions one was committed, one rolled back, one left open, in turn."""
+    sent = [row for row in left["stopped"].acknowledged if row["kind"] == "Tx"]
+    parts = half_messages.plan(take(left["stopped"].root), None, "fail")
+    found = table(parts, half_messages.SCHEMA.names)
+    assert sorted(row["msgId"] for row in found) == sorted(row["msgId"] for row in sent[2::3])
+    assert {row["realTopic"] for row in found} == {NAMES.transaction}
+
+
+def test_the_delayed_messages_that_are_not_due_are_told(left: dict[str, Left]) -> None:
+    """Of three delayed messages the last is due in two hours."""
+    sent = [row["msgId"] for row in left["stopped"].acknowledged if row["kind"] == "Delay"]
+    parts = scheduled.plan(take(left["stopped"].root), Window(), None, "fail")
+    found = table(parts, scheduled.SCHEMA.names)
+    pending = [row for row in found if row["state"] == "PENDING"]
+    assert sorted(row["msgId"] for row in pending) == sorted(sent[2::3])
+    delivered = [r["msgId"] for r in found if r["state"] != "PENDING" and r["level"] < 3]
+    assert sorted(delivered) == sorted({*sent} - {*sent[2::3]})
+    for row in pending:
+        late_ms = (row["deliverTimestamp"] - row["storeTimestamp"]) // 1000
+        assert late_ms == 2 * 60 * 60 * 1000
+
+
+def test_a_retry_knows_the_message_it_was(left: dict[str, Left]) -> None:
+    pulled = {(r["topic"], r["queueId"], r["queueOffset"]): r for r in left["stopped"].dump.rows}
+    parts = retries.plan(take(left["stopped"].root), Window(), None, bool, "fail")
+    found = table(parts, retries.SCHEMA.names)
+    assert len(found) > 5
+    for row in found:
+        origin = pulled[row["originTopic"], row["originQueueId"], row["originQueueOffset"]]
+        assert row["group"] == NAMES.push_group
+        assert origin["msgId"] == row["msgId"]
+        assert origin["physicalOffset"] == row["originPhysicalOffset"]
 
 
 def test_a_write_to_a_store_in_use_is_refused_and_changes_nothing(

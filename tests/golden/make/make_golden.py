@@ -27,7 +27,7 @@ from broker.toolchain import VERSIONS, Toolchain
 FOLDER = Path(__file__).parents[1]
 LETTERS = {"4.9.7": "H", "5.5.0": "G"}
 COMPRESSIONS = {"4.9.7": ("ZipZLIB",), "5.5.0": recipe.ZIPPED}
-SETTINGS = {"transactionCheckInterval": "10000"}
+SETTINGS = {"transactionCheckInterval": "10000", "transactionCheckMax": "15"}
 # RocksDB files and the timer wheel are megabytes that hold nothing of ours.
 LEFT_OUT = {"rocksdbstore", "timerwheel", "timerlog"}
 

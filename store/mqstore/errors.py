@@ -8,6 +8,7 @@ StoreError
 ├── CorruptStoreError         bytes that the format does not allow, where data must be whole
 │   └── CorruptConfigError    a JSON file of config/ that neither we nor a broker can parse
 ├── DataLossError             a queue offset the store no longer, or does not yet, hold
+│   └── StoreReplacedError    a checkpoint that another store, or another state of it, is behind
 ├── UnknownTopicError         a topic, queue or group that the store does not know
 ├── InvalidOptionError        an option or a value a person typed that we do not accept
 │   ├── InvalidSchemaError    a column or a type that a read or a write does not have
@@ -156,6 +157,29 @@ class DataLossError(StoreError):
 
 def _data_loss(queue: str, start: int, end: int, low: int, high: int) -> DataLossError:
     return DataLossError(queue, start=start, end=end, low=low, high=high)
+
+
+class StoreReplacedError(DataLossError):
+    """A stream's checkpoint is of another store, or of what this one was before it lost messages.
+
+    ``what`` says what of the checkpoint the store contradicts.
+    """
+
+    condition = "MQLOG_DATA_LOSS.STORE_REPLACED"
+
+    def __init__(self, what: str) -> None:
+        super(DataLossError, self).__init__(what)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (StoreReplacedError, self.args)
+
+    def message(self) -> str:
+        """Say what does not fit, and the ways to go on."""
+        return (
+            f"{self.args[0]}. The path leads to another store, or this one was rebuilt or lost "
+            "messages in a crash. Give the path of the store that the query read before, or start "
+            "it with a new checkpointLocation"
+        )
 
 
 class UnknownTopicError(StoreError):

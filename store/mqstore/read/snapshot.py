@@ -88,7 +88,7 @@ def take(
         if strict:
             _check_files(log, wanted)
         if is_unclean:
-            bounds = [(q, first, _written(q, log, first, last)) for q, first, last in bounds]
+            bounds = [(q, first, written(q, log, first, last)) for q, first, last in bounds]
         elif strict:
             for queue, first, last in bounds:
                 _check_last(queue, log, first, last)
@@ -141,8 +141,8 @@ def _check_last(queue: ConsumeQueue, log: CommitLog, low: int, high: int) -> Non
         raise CorruptStoreError(path, position + 1, reason)
 
 
-def _written(queue: ConsumeQueue, log: CommitLog, low: int, high: int) -> int:
-    """Return ``high`` without the last units whose record is not in the log."""
+def written(queue: ConsumeQueue, log: CommitLog, low: int, high: int) -> int:
+    """Return ``high`` without the last units of [low, high) whose record is not in the log."""
     while high > low and not _has_record(queue, log, high - 1):
         high -= 1
     return high

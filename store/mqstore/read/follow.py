@@ -1,0 +1,236 @@
+"""A stream over stores: where it stands, where its next micro-batch ends, what that holds.
+
+Queues and topics that turn up later start from their first message. Positions are all that a
+checkpoint keeps, so this is how a store that is not the one they are of can be told:
+
+- a position behind the end of its queue, a queue with a position that is not there (any more);
+- another broker's name, or another number of stores;
+- while a query runs also a store that is replaced by any other: a record is watched (``tail``).
+
+A store that was rebuilt while no query ran, and whose queues are all as long again as the
+checkpoint says, cannot be told from the one it was: offsets are all there is to compare.
+
+Reference: org.apache.spark.sql.kafka010.KafkaMicroBatchStream#latestOffset, #planInputPartitions.
+"""
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from mqstore.errors import DataLossError, StoreReplacedError
+from mqstore.files.consume_queue import ConsumeQueue
+from mqstore.read.admission import Admission, share_bytes, share_count
+from mqstore.read.plan import QueueSlice
+from mqstore.read.progress import Progress, Queue
+from mqstore.read.tail import Tail
+from mqstore.read.units import chunks
+
+_LOG = logging.getLogger(__name__)
+_GO_ON: Final = "(failOnDataLoss=false goes on at the end of the queue)"
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """What a queue has for a stream: queue offsets [start, end); ``known`` if it read there."""
+
+    queue: Queue
+    start: int
+    end: int
+    known: bool
+
+    @property
+    def count(self) -> int:
+        return self.end - self.start
+
+
+class Follower:
+    """Plans micro-batches over the tails of stores, whose brokers' names differ."""
+
+    def __init__(
+        self, tails: Sequence[Tail], admission: Admission, *, fail_on_data_loss: bool = True
+    ) -> None:
+        self._tails = {tail.broker_name: tail for tail in tails}
+        self._admission = admission
+        self._fail_on_data_loss = fail_on_data_loss
+        self._target: Progress | None = None
+        self._turn = 0
+        self._last_batch: float | None = None
+
+    @property
+    def brokers(self) -> tuple[str, ...]:
+        """The brokers' names."""
+        return tuple(self._tails)
+
+    def close(self) -> None:
+        """Close what the tails hold open."""
+        for tail in self._tails.values():
+            tail.close()
+
+    def aim(self) -> None:
+        """From now on, let no batch end behind what there is now."""
+        self._target = {queue: high for queue, (_, high) in self._look(at_once=True).items()}
+
+    def latest(self) -> Progress:
+        """Return the ends of all queues that have a message."""
+        return {queue: high for queue, (_, high) in self._look().items() if high}
+
+    def next(self, start: Progress, *, limited: bool = True) -> Progress:
+        """Return where the micro-batch from ``start`` ends: ``start`` itself if there is none.
+
+        Raises DataLossError for messages that expired before they were read, StoreReplacedError
+        for positions the store cannot have.
+        """
+        found = self._waiting(start)
+        total = sum(one.count for one in found)
+        admission = self._admission
+        bounded = limited and self._target is None
+        if total and bounded and admission.is_held_back(total, self._waited_ms()):
+            return start
+        counts = [one.count for one in found]
+        if limited and total:
+            counts = self._admitted(found)
+        moved = {
+            one.queue: one.start + count
+            for one, count in zip(found, counts, strict=True)
+            if count or one.known
+        }
+        end = start | moved
+        if end != start:
+            self._last_batch = time.monotonic()
+        return end
+
+    def slices(self, start: Progress, end: Progress) -> list[QueueSlice]:
+        """Return what the micro-batch from ``start`` to ``end`` reads.
+
+        The same as long as the store holds the messages, whatever is appended to it.
+        Raises as ``next`` does.
+        """
+        bounds = self._look(at_once=True)
+        found = []
+        for queue, last in sorted(end.items()):
+            held = bounds.get(queue)
+            if held is None:
+                self._check_gone(queue, last)
+                continue
+            stop = self._not_behind(queue, last, held)
+            # Of a queue that was new to the batch, a message waited when it was planned.
+            first = start.get(queue, min(held[0], stop - 1))
+            begin = self._not_expired(queue, first, stop, held)
+            if begin < stop:
+                found.append(self._slice(queue, begin, stop))
+        return found
+
+    def _look(self, *, at_once: bool = False) -> dict[Queue, tuple[int, int]]:
+        return {
+            (topic, broker, queue_id): held
+            for broker, tail in self._tails.items()
+            for (topic, queue_id), held in tail.look(at_once=at_once).items()
+        }
+
+    def _waiting(self, start: Progress) -> list[_Waiting]:
+        bounds = self._look()
+        for queue, position in start.items():
+            if queue not in bounds:
+                self._check_gone(queue, position)
+        found = []
+        for queue, held in sorted(bounds.items()):
+            known = queue in start
+            begin = start.get(queue, held[0])
+            end = held[1]
+            if self._target is not None:
+                end = min(end, max(begin, self._target.get(queue, 0)))
+            if known:
+                begin = self._not_behind(queue, begin, held)
+                begin = self._not_expired(queue, begin, end, held)
+            found.append(_Waiting(queue, begin, max(begin, end), known))
+        return found
+
+    def _admitted(self, found: Sequence[_Waiting]) -> list[int]:
+        admission, counts = self._admission, [one.count for one in found]
+        if admission.max_offsets is not None:
+            counts = share_count(counts, admission.max_offsets, self._turn)
+        if admission.max_bytes is not None:
+            queues = [self._queue(one.queue) for one in found]
+
+            def fitting(queue: int, skip: int, most: int, room: int) -> tuple[int, int]:
+                start = found[queue].start + skip
+                return _fitting(queues[queue], start, start + most, room)
+
+            counts, _ = share_bytes(counts, admission.max_bytes, fitting, self._turn)
+        self._turn += 1
+        return counts
+
+    def _waited_ms(self) -> float:
+        if self._last_batch is None:
+            return float("inf")
+        return (time.monotonic() - self._last_batch) * 1000
+
+    def _check_gone(self, queue: Queue, position: int) -> None:
+        """Raise StoreReplacedError for a chosen queue that was read and is not there."""
+        topic, broker, queue_id = queue
+        tail = self._tails[broker]
+        if not position or not tail.source.chooses(topic, queue_id):
+            return
+        self._lost(
+            StoreReplacedError(
+                f"{tail.snapshot.store.root} has no queue {queue_id} of topic {topic}, which was "
+                f"read up to queue offset {position} (if the topic was deleted on purpose, "
+                "failOnDataLoss=false goes on without it)"
+            )
+        )
+
+    def _not_behind(self, queue: Queue, position: int, held: tuple[int, int]) -> int:
+        """Return ``position``, or the end of the queue if it lies behind that."""
+        if position <= held[1]:
+            return position
+        topic, broker, queue_id = queue
+        high = self._tails[broker].look(at_once=True).get((topic, queue_id), held)[1]
+        if position <= high:
+            return position
+        self._lost(
+            StoreReplacedError(
+                f"{topic}/{queue_id} of {self._tails[broker].snapshot.store.root} ends at queue "
+                f"offset {high}, but was read up to {position} {_GO_ON}"
+            )
+        )
+        return high
+
+    def _not_expired(self, queue: Queue, position: int, end: int, held: tuple[int, int]) -> int:
+        low, high = held
+        if position >= min(low, end):
+            return position
+        topic, _, queue_id = queue
+        self._lost(
+            DataLossError(f"{topic}/{queue_id}", start=position, end=end, low=low, high=high)
+        )
+        return low
+
+    def _lost(self, error: DataLossError) -> None:
+        if self._fail_on_data_loss:
+            raise error
+        _LOG.warning("%s", error)
+
+    def _queue(self, queue: Queue) -> ConsumeQueue:
+        topic, broker, queue_id = queue
+        return ConsumeQueue(self._tails[broker].snapshot.store.root, topic, queue_id)
+
+    def _slice(self, queue: Queue, start: int, end: int) -> QueueSlice:
+        topic, broker, queue_id = queue
+        store = self._tails[broker].snapshot.store
+        return QueueSlice(store.root, store.commit_log, broker, topic, queue_id, start, end)
+
+
+def _fitting(queue: ConsumeQueue, start: int, end: int, room: int) -> tuple[int, int]:
+    """Return how many messages of [start, end) have at most ``room`` bytes, and their bytes."""
+    used = 0
+    for chunk in chunks(queue, start, end):
+        grown = used + np.cumsum(chunk.sizes)
+        count = int(np.searchsorted(grown, room, side="right"))
+        if count < len(chunk):
+            return chunk.start + count - start, int(grown[count - 1]) if count else used
+        used = int(grown[-1])
+    return end - start, used

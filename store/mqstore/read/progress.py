@@ -1,0 +1,92 @@
+"""How far a stream has read: the next queue offset of each queue, and its JSON.
+
+    {"TopicA":{"0":23,"1":7}}                one store, as Spark's Kafka source writes it
+    {"TopicA":{"broker-a":{"0":23}}}         several stores
+
+Spark keeps the JSON in the checkpoint and compares it as text, so keys are in one order:
+topics and brokers by name, queues by number. The JSON holds nothing else, no mark of the store
+it is from either: see ``follow`` for what can be told from offsets alone.
+
+Reference: org.apache.spark.sql.kafka010.JsonUtils#partitionOffsets.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from mqstore.errors import InvalidOptionError, StoreReplacedError
+from mqstore.format.names import parse_queue_id
+
+Queue: TypeAlias = tuple[str, str, int]
+"""A topic, a broker's name and a queue id."""
+
+Progress: TypeAlias = dict[Queue, int]
+"""The next queue offset to read of each queue."""
+
+_MAX_LONG: Final = 2**63 - 1
+
+
+def to_json(progress: Mapping[Queue, int], *, by_broker: bool) -> dict[str, Any]:
+    """Return the JSON object of ``progress``, its keys in order."""
+    found: dict[str, Any] = {}
+    for (topic, broker, queue_id), queue_offset in sorted(progress.items()):
+        queues = found.setdefault(topic, {})
+        if by_broker:
+            queues = queues.setdefault(broker, {})
+        queues[str(queue_id)] = queue_offset
+    return found
+
+
+def from_json(document: object, brokers: Sequence[str]) -> Progress:
+    """Return the progress that the JSON object tells, of stores with these brokers' names.
+
+    Raises StoreReplacedError for offsets of other brokers, or of one store where there are
+    several; InvalidOptionError for what is no such JSON.
+    """
+    found: Progress = {}
+    for topic, inner in _items(document):
+        for name, value in _items(inner):
+            if isinstance(value, Mapping):
+                _check_broker(name, brokers)
+                found |= {(topic, name, _queue_id(q)): _offset(v) for q, v in value.items()}
+            else:
+                if len(brokers) != 1:
+                    raise StoreReplacedError(
+                        f"the checkpoint has offsets of one store, the query reads {len(brokers)}: "
+                        f"{', '.join(brokers)}"
+                    )
+                found[topic, brokers[0], _queue_id(name)] = _offset(value)
+    return found
+
+
+def _check_broker(name: str, brokers: Sequence[str]) -> None:
+    if name not in brokers:
+        raise StoreReplacedError(
+            f"the checkpoint has offsets of broker {name}, the query reads {', '.join(brokers)}"
+        )
+
+
+def _items(value: object) -> Iterator[tuple[str, object]]:
+    if not isinstance(value, Mapping):
+        raise _malformed(value)
+    yield from value.items()
+
+
+def _queue_id(name: str) -> int:
+    queue_id = parse_queue_id(name)
+    if queue_id is None:
+        raise _malformed(name)
+    return queue_id
+
+
+def _offset(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MAX_LONG:
+        raise _malformed(value)
+    return value
+
+
+def _malformed(value: object) -> InvalidOptionError:
+    expected = (
+        'the offsets in it are not of mqlog, which writes {"TopicA":{"0":23}}: start the query '
+        "with a checkpointLocation of its own"
+    )
+    return InvalidOptionError("checkpointLocation", value, expected)

@@ -1,0 +1,257 @@
+"""The bounds of a store's queues, asked for again and again while a broker appends.
+
+Looking at what has not changed costs one read of 20 bytes a queue, through a descriptor kept
+open: the unit behind the last one, zero until the broker writes it. A broker maps its files, so
+their times and lengths tell nothing; but new topics, queues and CommitLog files, and expired
+ones, change the time of a directory, and then a new snapshot is taken. It also is every ten
+seconds, for file systems whose times are coarse.
+
+A unit counts once the record it points at is there and says the same, as after a crash (see
+``snapshot``). Who asks faster than looking takes gets what was found before: looking never
+takes more than a quarter of the time.
+
+Reference: DefaultMessageStore.ReputMessageService (a unit is written after its record);
+ConsumeQueue#putMessagePositionInfo.
+"""
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from mqstore.errors import CorruptStoreError, StoreReplacedError
+from mqstore.files.commit_log import CommitLog
+from mqstore.files.consume_queue import ConsumeQueue
+from mqstore.format import names
+from mqstore.format.consume_queue import UNIT
+from mqstore.read.snapshot import Snapshot, take, written
+
+QueueId: TypeAlias = tuple[str, int]
+Bounds: TypeAlias = dict[QueueId, tuple[int, int]]
+Stamp: TypeAlias = tuple[int, int] | None
+
+_LOG = logging.getLogger(__name__)
+_OPEN_QUEUES: Final = 256
+_AHEAD_UNITS: Final = 4096
+_RETAKE_S: Final = 10.0
+_IDLE_SHARE: Final = 4  # of the time between two looks, at most one part is spent looking
+# Two changes within one tick of the kernel's clock leave one time: what is younger is not trusted.
+_TICK_NS: Final = 100_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Which store to follow, and which of its queues; as ``snapshot.take`` takes them."""
+
+    root: str
+    commit_log: tuple[str, ...] = ()
+    broker_name: str | None = None
+    topics: Callable[[str], bool] | None = None
+    queues: Callable[[str, int], bool] | None = None
+    strict: bool = True
+
+    def chooses(self, topic: str, queue_id: int) -> bool:
+        """Tell whether that queue, there or not, is one to follow."""
+        chosen = self.topics is None or self.topics(topic)
+        return chosen and (self.queues is None or self.queues(topic, queue_id))
+
+
+class Tail:
+    """The moving bounds of one store. Keeps descriptors open: ``close`` it."""
+
+    def __init__(self, source: Source, *, fail_on_data_loss: bool = True) -> None:
+        """Take the first look. Raises what ``snapshot.take`` raises."""
+        self.source = source
+        self._fail_on_data_loss = fail_on_data_loss
+        self._queues: dict[QueueId, _QueueTail] = {}
+        self._anchor: _Anchor | None = None
+        self._stamps: dict[str, Stamp] | None = None
+        self._taken = self._looked = self._took = 0.0
+        self.snapshot = self._retake()
+
+    @property
+    def broker_name(self) -> str:
+        """The store's broker's name."""
+        return self.snapshot.broker_name
+
+    def close(self) -> None:
+        """Close what is open; the next look opens it again."""
+        for queue in self._queues.values():
+            queue.close()
+
+    def look(self, *, at_once: bool = False) -> Bounds:
+        """Return (low, high) of each queue: now if ``at_once``, else as of a moment ago.
+
+        Raises StoreReplacedError if the store is not the one it was, and what ``take`` raises.
+        """
+        begin = time.monotonic()
+        if at_once or begin - self._looked >= _IDLE_SHARE * self._took:
+            unchanged = self._stamps is not None and self._stamps == self._stamped()
+            if not unchanged or begin - self._taken >= _RETAKE_S:
+                self.snapshot = self._retake()
+            else:
+                self._advance()
+            self._looked = time.monotonic()
+            self._took = self._looked - begin
+        return {name: (queue.low, queue.high) for name, queue in self._queues.items()}
+
+    def _retake(self) -> Snapshot:
+        stamps = self._stamped()
+        found = _take(self.source)
+        self._check_anchor(found)
+        self.close()
+        self._queues = {
+            (q.topic, q.queue_id): _QueueTail(found.store.root, q.topic, q.queue_id, q.low, q.high)
+            for q in found.queues
+            if self.source.chooses(q.topic, q.queue_id)
+        }
+        self._anchor = _Anchor.of(found) or self._anchor
+        self._stamps, self._taken = stamps, time.monotonic()
+        return found
+
+    def _advance(self) -> None:
+        grown = [queue for queue in self._queues.values() if queue.has_more()]
+        if grown:
+            with CommitLog(self.snapshot.store.commit_log) as log:
+                for queue in grown:
+                    queue.advance(log)
+        for queue in list(self._queues.values())[_OPEN_QUEUES:]:
+            queue.close()
+
+    def _stamped(self) -> dict[str, Stamp] | None:
+        """Return the times of the directories that tell of new files; None if one is too new."""
+        root = self.source.root
+        queues = f"{root}/{names.CONSUME_QUEUE}"
+        logs = self.source.commit_log or (f"{root}/{names.COMMIT_LOG}",)
+        topics = {f"{queues}/{topic}" for topic, _ in self._queues}
+        stamps = {path: _stamp(path) for path in (root, queues, *logs, *topics)}
+        newest = max((stamp[1] for stamp in stamps.values() if stamp), default=0)
+        return stamps if time.time_ns() - newest > _TICK_NS else None
+
+    def _check_anchor(self, found: Snapshot) -> None:
+        if self._anchor is None or self._anchor.holds(found):
+            return
+        error = StoreReplacedError(f"{found.store.root} was replaced while the query read it")
+        if self._fail_on_data_loss:
+            raise error
+        _LOG.warning("%s", error)
+
+
+def _take(source: Source) -> Snapshot:
+    """Return a snapshot; taken again if the broker deleted files meanwhile."""
+    for last_try in (False, False, True):
+        try:
+            return take(
+                source.root,
+                commit_log=source.commit_log,
+                broker_name=source.broker_name,
+                topics=source.topics,
+                strict=source.strict,
+            )
+        except (FileNotFoundError, CorruptStoreError):
+            if last_try:
+                raise
+    raise AssertionError
+
+
+class _QueueTail:
+    """The end of one queue."""
+
+    def __init__(self, root: str, topic: str, queue_id: int, low: int, high: int) -> None:
+        self._name = (root, topic, queue_id)
+        self._queue = ConsumeQueue(root, topic, queue_id)
+        self._fd = -1
+        self._first = self._past = 0  # queue offsets of the open file
+        self.low = low
+        self.high = high
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def has_more(self) -> bool:
+        """Tell whether there is a unit behind the last; the cheap question, asked all the time."""
+        return self._count_ahead(1) > 0
+
+    def advance(self, log: CommitLog) -> None:
+        """Move the end to behind the last unit whose record is there."""
+        known = self.high
+        while count := self._count_ahead(_AHEAD_UNITS):
+            self.high += count
+        if self.high > known:
+            self._queue = ConsumeQueue(*self._name)
+            self.high = written(self._queue, log, known, self.high)
+
+    def _count_ahead(self, most: int) -> int:
+        if not self._open():
+            return 0
+        data = os.pread(self._fd, most * UNIT.itemsize, (self.high - self._first) * UNIT.itemsize)
+        sizes = np.frombuffer(data[: len(data) // UNIT.itemsize * UNIT.itemsize], UNIT)["size"]
+        empty = np.flatnonzero(sizes == 0)
+        return int(empty[0]) if len(empty) else len(sizes)
+
+    def _open(self) -> bool:
+        """Open the file that the next unit goes to, if it is there."""
+        if self._fd >= 0 and self._first <= self.high < self._past:
+            return True
+        self.close()
+        file = self._queue.files.find(self.high * UNIT.itemsize)
+        if file is None:
+            self._queue = ConsumeQueue(*self._name)  # Perhaps a new file, behind a full one.
+            file = self._queue.files.find(self.high * UNIT.itemsize)
+        if file is None:
+            return False
+        with suppress(FileNotFoundError):
+            self._fd = file.open()
+            self._first, self._past = file.start // UNIT.itemsize, file.end // UNIT.itemsize
+        return self._fd >= 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Anchor:
+    """A record of the store: if another is in its place, the store was rebuilt."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    header: bytes
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> "_Anchor | None":
+        """Return the last record of the first queue that has one."""
+        with CommitLog(snapshot.store.commit_log) as log:
+            for topic, queue_id, last in _lasts(snapshot):
+                queue = ConsumeQueue(snapshot.store.root, topic, queue_id)
+                with suppress(CorruptStoreError, FileNotFoundError):
+                    place = int(queue.read(last, last + 1)[0]["physical_offset"])
+                    header = log.header(place)
+                    if header is not None:
+                        return cls(topic, queue_id, last, place, header.tobytes())
+        return None
+
+    def holds(self, snapshot: Snapshot) -> bool:
+        """Tell whether the store still has this record, or has deleted it as it expired."""
+        if self.physical_offset < snapshot.low:
+            return True
+        with CommitLog(snapshot.store.commit_log) as log:
+            header = log.header(self.physical_offset)
+        return header is not None and header.tobytes() == self.header
+
+
+def _lasts(snapshot: Snapshot) -> Iterator[tuple[str, int, int]]:
+    return ((q.topic, q.queue_id, q.high - 1) for q in snapshot.queues if q.high > q.low)
+
+
+def _stamp(path: str) -> Stamp:
+    try:
+        status = os.stat(path)  # noqa: PTH116 - as everywhere in the read path, strings
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return status.st_ino, status.st_mtime_ns

@@ -1,0 +1,61 @@
+"""Offsets of a stream as JSON: Kafka's shape, one text for one progress, any other refused."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqstore.errors import InvalidOptionError, StoreReplacedError
+from mqstore.read.progress import Queue, from_json, to_json
+
+topics = st.sampled_from(["T", "a-b", "%RETRY%G", "Z|1"])
+places = st.integers(0, 2**63 - 1)
+
+
+def queues(*brokers: str) -> st.SearchStrategy[dict[Queue, int]]:
+    key = st.tuples(topics, st.sampled_from(brokers), st.integers(0, 65535))
+    return st.dictionaries(key, places, max_size=12)
+
+
+@given(queues("b"), queues("b", "c"))
+def test_progress_goes_through_json_and_back(
+    one: dict[Queue, int], several: dict[Queue, int]
+) -> None:
+    text = json.dumps(to_json(one, by_broker=False))
+    assert from_json(json.loads(text), ["b"]) == one
+    text = json.dumps(to_json(several, by_broker=True))
+    assert from_json(json.loads(text), ["b", "c"]) == several
+
+
+@given(queues("b", "c"), st.randoms())
+def test_the_same_progress_is_the_same_text(progress: dict[Queue, int], random: object) -> None:
+    shuffled = list(progress.items())
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    texts = [json.dumps(to_json(p, by_broker=True)) for p in (progress, dict(shuffled))]
+    assert texts[0] == texts[1]
+
+
+def test_the_shape_is_kafkas() -> None:
+    progress = {("T", "b", 10): 3, ("T", "b", 9): 2, ("A", "b", 0): 1}
+    assert (
+        json.dumps(to_json(progress, by_broker=False)) == '{"A": {"0": 1}, "T": {"9": 2, "10": 3}}'
+    )
+    assert to_json({("T", "b", 0): 1}, by_broker=True) == {"T": {"b": {"0": 1}}}
+
+
+def test_offsets_of_other_brokers_are_of_another_store() -> None:
+    with pytest.raises(StoreReplacedError, match="broker x, the query reads b"):
+        from_json({"T": {"x": {"0": 1}}}, ["b"])
+    with pytest.raises(StoreReplacedError, match="offsets of one store, the query reads 2: b, c"):
+        from_json({"T": {"0": 1}}, ["b", "c"])
+    assert from_json({"T": {"b": {"0": 1}}}, ["b"]) == {("T", "b", 0): 1}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [7, {"T": 7}, {"T": {"x": 1}}, {"T": {"0": "1"}}, {"T": {"0": -1}}, {"T": {"0": True}}],
+)
+def test_what_is_no_progress_is_refused(document: object) -> None:
+    with pytest.raises(InvalidOptionError, match="checkpointLocation"):
+        from_json(document, ["b"])

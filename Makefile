@@ -31,9 +31,6 @@ bench: $(READY)  ## measure; one JSON line a run
 golden: $(READY)  ## remake the golden stores from real brokers (needs Maven and a JDK)
 	@PYTHONPATH=tests $(BIN)/python tests/golden/make/make_golden.py $(ARGS)
 
-golden: $(READY)  ## make the golden stores again, with real brokers (needs Maven and a JDK)
-	@PYTHONPATH=tests $(BIN)/python tests/golden/make/make_golden.py $(ARGS)
-
 picture: $(READY)  ## make the README's picture again
 	@$(BIN)/mqlog demo --picture examples/demo.svg
 

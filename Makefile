@@ -14,7 +14,7 @@ unexport SPARK_HOME SPARK_CONF_DIR PYTHONPATH PYTHONHOME PYSPARK_PYTHON PYSPARK_
 	PYSPARK_SUBMIT_ARGS VIRTUAL_ENV
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench golden clean
+.PHONY: help demo test bench golden picture clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

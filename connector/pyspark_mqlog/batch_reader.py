@@ -53,7 +53,7 @@ def plan_read(options: ReadOptions, columns: Sequence[str]) -> ReadPlan:
     """Return the plan of a read of ``columns``. Opens the stores; reads no message."""
     work: Sequence[Work]
     if options.table == "messages":
-        settings = _scan_settings(options, tuple(columns))
+        settings = scan_settings(options, tuple(columns))
         work = [MessageWork(slices, settings) for slices in plan_messages(options)]
     else:
         work = plan_table(options, columns)
@@ -75,17 +75,23 @@ class MqlogReader(DataSourceReader):
         return [InputPartition(work) for work in self._work]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if partition.value is None:  # What Spark makes of an empty list of partitions.
-            return
-        work: Work = partition.value
-        schema = to_arrow(self._schema)
-        with named_errors():
-            for batch in work.batches():
-                yield conform(batch, schema)
-        freeze_once()
+        return read_work(partition, self._schema)
 
 
-def _scan_settings(options: ReadOptions, columns: tuple[str, ...]) -> ScanSettings:
+def read_work(partition: InputPartition, schema: StructType) -> Iterator[pa.RecordBatch]:
+    """Do the work of a partition, in a task: yield its batches as Spark expects them."""
+    if partition.value is None:  # What Spark makes of an empty list of partitions.
+        return
+    work: Work = partition.value
+    expected = to_arrow(schema)
+    with named_errors():
+        for batch in work.batches():
+            yield conform(batch, expected)
+    freeze_once()
+
+
+def scan_settings(options: ReadOptions, columns: tuple[str, ...]) -> ScanSettings:
+    """Return how tasks read the columns."""
     return ScanSettings(
         columns=columns,
         tags=options.tags,

@@ -36,13 +36,26 @@ class MqlogDataSource(DataSource):
         return "mqlog"
 
     def schema(self) -> "StructType":
+        from mqstore.errors import InvalidOptionError
         from pyspark_mqlog.batch_reader import plan_read
         from pyspark_mqlog.options import is_create_table, parse_read
         from pyspark_mqlog.schema import read_schema, to_struct
+        from pyspark_mqlog.stream_options import names_stream, parse_stream
         from pyspark_mqlog.worker import named_errors
 
         with named_errors():
-            options = parse_read(self.options)
+            try:
+                options = parse_read(self.options)
+            except InvalidOptionError:
+                # Spark does not tell us here whether it reads a batch or a stream.
+                try:
+                    stream = parse_stream(self.options)
+                except InvalidOptionError:
+                    if names_stream(self.options):
+                        raise
+                else:
+                    return to_struct(read_schema(stream.read))
+                raise
             schema = read_schema(options)
             if not is_create_table(self.options):
                 # Spark pickles the source after this call: reader() finds the plan.
@@ -73,9 +86,17 @@ class MqlogDataSource(DataSource):
             return MqlogWriter(parse_write(self.options), schema, overwrite=overwrite)
 
     def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":  # noqa: N802
-        from pyspark_mqlog.stream_reader import RefusingStreamReader
+        from mqstore.errors import StoreError
+        from pyspark_mqlog.schema import check_projection
+        from pyspark_mqlog.stream_options import parse_stream
+        from pyspark_mqlog.stream_reader import MqlogStreamReader, RefusingStreamReader
 
-        return RefusingStreamReader()
+        self._plan = None
+        try:
+            options = parse_stream(self.options)
+            return MqlogStreamReader(options, schema, check_projection(schema, options.read))
+        except StoreError as error:
+            return RefusingStreamReader(error)
 
     def streamWriter(  # noqa: N802
         self, schema: "StructType", overwrite: bool

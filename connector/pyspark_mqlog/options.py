@@ -52,7 +52,7 @@ MAX_BATCH_BYTES: Final = 1 << 30  # A column of a batch must stay below 2 GiB.
 MAX_PARTITIONS: Final = 100_000
 MAX_QUEUES: Final = 65_536
 
-_STREAM_OPTIONS: Final = (
+STREAM_OPTIONS: Final = (
     "maxOffsetsPerTrigger",
     "minOffsetsPerTrigger",
     "maxBytesPerTrigger",
@@ -125,19 +125,19 @@ class QueueRange:
 
 
 def _starting_offsets(name: str, text: str) -> QueueRange:
-    found = _queue_range(name, text, grammar.EARLIEST)
+    found = queue_range(name, text, grammar.EARLIEST)
     if grammar.LATEST in (found.word, *(found.each or {}).values()):
         raise InvalidOptionError(
             name,
             text,
-            "a batch read cannot start at latest, there is nothing after it (streams, which can, "
-            "are not supported yet): say earliest, -N for the last N of each queue, or offsets",
+            "a batch read cannot start at latest, there is nothing after it (spark.readStream "
+            "can): say earliest, -N for the last N of each queue, or offsets",
         )
     return found
 
 
 def _ending_offsets(name: str, text: str) -> QueueRange:
-    found = _queue_range(name, text, grammar.LATEST)
+    found = queue_range(name, text, grammar.LATEST)
     if grammar.EARLIEST in (found.word, *(found.each or {}).values()):
         raise InvalidOptionError(
             name, text, "a read cannot end at earliest, there is nothing before it: say latest"
@@ -145,7 +145,8 @@ def _ending_offsets(name: str, text: str) -> QueueRange:
     return found
 
 
-def _queue_range(name: str, text: str, otherwise: int) -> QueueRange:
+def queue_range(name: str, text: str, otherwise: int) -> QueueRange:
+    """Return what the text says; ``otherwise`` is for queues that its JSON does not name."""
     stripped = text.strip().lower()
     words = {"earliest": grammar.EARLIEST, "latest": grammar.LATEST}
     if stripped in words:
@@ -290,14 +291,14 @@ WRITE_OPTIONS: Final[dict[str, Option]] = {
 }
 
 
-_REFUSED_IN_READ: Final = (
-    refusals(_STREAM_OPTIONS, "is for streaming reads, which mqlog does not support yet; remove it")
+REFUSED_IN_READ: Final = (
+    refusals(STREAM_OPTIONS, "is for streaming reads: remove it, or use spark.readStream")
     | refusals(_LATER_WRITE_OPTIONS, "is an option of writes")
     | refusals((o.name for o in WRITE_OPTIONS.values()), "is an option of writes")
     | refusals(["topic"], "is an option of writes; in a read say subscribe")
 )
 _REFUSED_IN_WRITE: Final = (
-    refusals(_STREAM_OPTIONS, "is an option of streaming reads")
+    refusals(STREAM_OPTIONS, "is an option of streaming reads")
     | refusals(_LATER_WRITE_OPTIONS, "is not supported yet; remove it")
     | refusals((o.name for o in READ_OPTIONS.values()), "is an option of reads")
     | refusals(["subscribe"], "is an option of reads; in a write say topic")
@@ -312,9 +313,9 @@ def parse_read(options: Mapping[str, str]) -> ReadOptions:
         if own.get("table", suffix).strip().lower() != suffix.lower():
             raise InvalidOptionError("table", own["table"], f"the path says #{suffix}")
         own["table"] = suffix
-    values, given = parse(own, READ_OPTIONS, _REFUSED_IN_READ)
+    values, given = parse(own, READ_OPTIONS, REFUSED_IN_READ)
     found = ReadOptions(paths=paths, given=given, **values)
-    _check_together(found)
+    check_together(found)
     return found
 
 
@@ -326,7 +327,7 @@ def parse_write(options: Mapping[str, str]) -> WriteSettings:
     return WriteSettings(root=root, **values)
 
 
-def _check_together(options: ReadOptions) -> None:
+def check_together(options: ReadOptions) -> None:
     """Refuse options that contradict each other, or are for another table."""
     for option in READ_OPTIONS.values():
         if option.name in options.given and options.table not in option.tables:

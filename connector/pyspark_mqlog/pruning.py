@@ -8,7 +8,7 @@ startingOffsets; ends likewise.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final, TypeAlias
@@ -26,6 +26,7 @@ from mqstore.read.offsets import (
     resolve,
 )
 from mqstore.read.plan import QueueSlice, SplitLimits, split, weigh
+from mqstore.read.progress import Progress
 from mqstore.read.snapshot import QueueBounds, Snapshot
 from mqstore.selection import Selection, check_queue, check_topic, committed, select
 from mqstore.store_paths import expand
@@ -42,7 +43,13 @@ _MISSING_PATH: Final = (
 
 def plan_messages(options: ReadOptions) -> list[tuple[QueueSlice, ...]]:
     """Return the partitions of a read of messages, each the slices of queues it reads."""
-    slices = message_slices(options)
+    return in_partitions(options, message_slices(options))
+
+
+def in_partitions(
+    options: ReadOptions, slices: Iterable[QueueSlice]
+) -> list[tuple[QueueSlice, ...]]:
+    """Return slices in partitions, as the options bound them."""
     limits = SplitLimits(
         max_bytes=options.max_bytes_per_partition,
         max_records=options.max_records_per_partition,
@@ -54,19 +61,20 @@ def plan_messages(options: ReadOptions) -> list[tuple[QueueSlice, ...]]:
 
 def message_slices(options: ReadOptions) -> list[QueueSlice]:
     """Return the slices of queues that the options choose."""
-    snapshots = open_stores(options)
-    _check_named_queues(options, snapshots)
-    groups: Sequence[Committed | None] = [None] * len(snapshots)
-    if options.starting_group is not None:
-        groups = committed(snapshots, options.starting_group)
-        chosen = options.subscribe or options.subscribe_pattern or options.assign
-        if not chosen:
-            snapshots = [_topics_of_group(s, g) for s, g in zip(snapshots, groups, strict=True)]
     return [
         piece
-        for snapshot, group in zip(snapshots, groups, strict=True)
+        for snapshot, group in _with_groups(options)
         for piece in _narrowed(options, _slices(options, snapshot, group))
     ]
+
+
+def starting_progress(options: ReadOptions) -> Progress:
+    """Return where a stream starts: the chosen queues that there are, and their positions."""
+    return {
+        (queue.topic, snapshot.broker_name, queue.queue_id): start
+        for snapshot, group in _with_groups(options)
+        for queue, start, _ in _ranges(options, snapshot, group)
+    }
 
 
 def open_stores(options: ReadOptions) -> Sequence[Snapshot]:
@@ -92,9 +100,26 @@ def selection(options: ReadOptions) -> Selection:
     )
 
 
-def _slices(options: ReadOptions, snapshot: Snapshot, group: Committed | None) -> list[QueueSlice]:
+def _with_groups(options: ReadOptions) -> list[tuple[Snapshot, Committed | None]]:
+    """Return the stores, and what the group to start from has committed in each."""
+    snapshots = open_stores(options)
+    _check_named_queues(options, snapshots)
+    if options.starting_group is None:
+        return [(snapshot, None) for snapshot in snapshots]
+    groups = committed(snapshots, options.starting_group)
+    if not (options.subscribe or options.subscribe_pattern or options.assign):
+        snapshots = [_topics_of_group(s, g) for s, g in zip(snapshots, groups, strict=True)]
+    return list(zip(snapshots, groups, strict=True))
+
+
+def _ranges(
+    options: ReadOptions, snapshot: Snapshot, group: Committed | None
+) -> list[tuple[QueueBounds, int, int]]:
     ask = partial(_ask, options, snapshot.broker_name, group)
-    ranges = resolve(snapshot, ask, fail_on_data_loss=options.fail_on_data_loss)
+    return resolve(snapshot, ask, fail_on_data_loss=options.fail_on_data_loss)
+
+
+def _slices(options: ReadOptions, snapshot: Snapshot, group: Committed | None) -> list[QueueSlice]:
     return [
         QueueSlice(
             snapshot.store.root,
@@ -105,7 +130,7 @@ def _slices(options: ReadOptions, snapshot: Snapshot, group: Committed | None) -
             start,
             end,
         )
-        for queue, start, end in ranges
+        for queue, start, end in _ranges(options, snapshot, group)
         if start < end
     ]
 

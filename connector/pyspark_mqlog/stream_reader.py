@@ -1,30 +1,156 @@
-"""The stream reader: streaming reads are not supported yet, and say so.
+"""The stream reader: asked for offsets in one process beside the driver, read in tasks.
 
-The refusal is a reader that refuses, and no error of ``streamReader``: Spark 4.3 stops the
-reader it did not get, and shows that failure instead of ours (python_streaming_source_runner).
+Spark builds one for the driver's questions and another, of which only ``read`` is used, for the
+tasks; so stores are opened at the first question. What Spark's checkpoint says is the truth:
+``partitions`` of a restarted query gets offsets that another process gave, and nothing else.
+
+Spark asks for the initial offset again when a query is restarted before its first batch is
+done, but keeps where that batch ended. A start that moves (``latest``, a time, a group) would
+then lose what lay between. So the first batch of such a query is empty: it only makes Spark
+write down where the query started. Reference: MicroBatchExecution#constructNextBatch; Spark's
+Kafka source keeps a file of its own for this (KafkaSourceInitialOffsetWriter).
 """
 
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
-from pyspark.sql.datasource import DataSourceStreamReader
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
 
-from mqstore.errors import InvalidOptionError
+from mqstore.errors import StoreError
+from mqstore.read.follow import Follower
+from mqstore.read.progress import Progress, from_json, to_json
+from mqstore.selection import follow
+from pyspark_mqlog.batch_reader import MessageWork, read_work, scan_settings
+from pyspark_mqlog.pruning import in_partitions, selection, starting_progress
+from pyspark_mqlog.stream_options import StreamOptions
 from pyspark_mqlog.worker import named_errors
+
+Json = dict[str, Any]
+
+
+class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Follows stores: every message once, in the order of its queue."""
+
+    def __init__(
+        self, options: StreamOptions, schema: StructType, columns: tuple[str, ...]
+    ) -> None:
+        self._options = options
+        self._schema = schema
+        self._columns = columns
+        self._follower: Follower | None = None
+        self._initial: Json | None = None
+        self._marks_start = False
+        self._known: tuple[Json, Progress] = ({}, {})
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"_schema": self._schema}  # All that a task needs.
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        # Spark has no limit of two kinds; it gives this one back, and we know them all.
+        admission = self._options.admission
+        if admission.max_offsets is not None:
+            return ReadMaxRows(admission.max_offsets)
+        if admission.max_bytes is not None:
+            return ReadMaxBytes(admission.max_bytes)
+        if admission.min_offsets is not None:
+            return ReadMinRows(admission.min_offsets)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        with named_errors():
+            self._follow().aim()
+
+    def initialOffset(self) -> Json:  # noqa: N802
+        with named_errors():
+            if self._initial is None:
+                self._initial = self._json(starting_progress(self._options.read))
+                self._marks_start = not self._options.starts_where_it_was
+            return self._initial
+
+    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
+        with named_errors():
+            marks, self._marks_start = self._marks_start, False
+            if marks and start == self._initial:
+                return start
+            progress = self._progress(start)
+            end = self._follow().next(progress, limited=not isinstance(limit, ReadAllAvailable))
+            if end == progress:
+                return start  # Spark compares text, and would run an empty batch.
+            return self._json(end)
+
+    def reportLatestOffset(self) -> Json:  # noqa: N802
+        with named_errors():
+            return self._json(self._follow().latest())
+
+    def partitions(self, start: Json, end: Json) -> list[InputPartition]:
+        with named_errors():
+            self._marks_start = False
+            slices = self._follow().slices(self._progress(start), self._progress(end))
+            settings = scan_settings(self._options.read, self._columns)
+            shares = in_partitions(self._options.read, slices)
+            return [InputPartition(MessageWork(share, settings)) for share in shares]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_work(partition, self._schema)
+
+    def commit(self, end: Json) -> None:
+        """Do nothing: the checkpoint is all the progress there is."""
+
+    def stop(self) -> None:
+        if self._follower is not None:
+            self._follower.close()
+
+    def _follow(self) -> Follower:
+        if self._follower is None:
+            options = self._options.read
+            loss = options.fail_on_data_loss
+            strict = options.on_corrupt == "fail"
+            tails = follow(selection(options), strict=strict, fail_on_data_loss=loss)
+            self._follower = Follower(tails, self._options.admission, fail_on_data_loss=loss)
+        return self._follower
+
+    def _progress(self, document: Json) -> Progress:
+        # Idle, Spark gives the same offsets dozens of times a second.
+        if self._known[0] != document:
+            self._known = document, from_json(document, self._follow().brokers)
+        return self._known[1]
+
+    def _json(self, progress: Progress) -> Json:
+        return to_json(progress, by_broker=len(self._follow().brokers) > 1)
 
 
 class RefusingStreamReader(DataSourceStreamReader):
-    """Raises InvalidOptionError at what Spark asks first, of a new query or a restarted one."""
+    """Raises an error at what Spark asks first, of a new query or a restarted one.
+
+    Spark 4.3 stops the reader it did not get if ``streamReader`` itself raises, and shows that
+    failure instead of ours (python_streaming_source_runner).
+    """
+
+    def __init__(self, error: StoreError) -> None:
+        self._error = error
 
     def initialOffset(self) -> NoReturn:  # noqa: N802
-        _refuse()
+        self._refuse()
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> NoReturn:
-        _refuse()
+    def latestOffset(self, start: Json, limit: ReadLimit) -> NoReturn:  # noqa: N802
+        self._refuse()
+
+    def partitions(self, start: Json, end: Json) -> NoReturn:
+        self._refuse()
 
     def read(self, partition: object) -> NoReturn:
-        _refuse()
+        self._refuse()
 
-
-def _refuse() -> NoReturn:
-    with named_errors():
-        raise InvalidOptionError("format", "readStream", "not supported yet; use spark.read")
+    def _refuse(self) -> NoReturn:
+        with named_errors():
+            raise self._error

@@ -12,6 +12,7 @@ from mqstore.files import config
 from mqstore.format.names import is_system_topic
 from mqstore.grammar import near
 from mqstore.read.snapshot import QueueBounds, Snapshot, take, topics_of
+from mqstore.read.tail import Source, Tail
 
 _SHOWN_NAMES = 5
 
@@ -39,7 +40,7 @@ def select(selection: Selection, *, strict: bool = True) -> tuple[Snapshot, ...]
     Raises UnknownTopicError for a topic or queue that no store knows, InvalidOptionError for
     names of brokers that do not fit, and what ``take`` raises (which see for ``strict``).
     """
-    names = _broker_names(selection)
+    names = broker_names(selection)
     chosen = topic_test(selection)
     snapshots = [
         take(root, commit_log=selection.commit_log, broker_name=name, topics=chosen, strict=strict)
@@ -50,6 +51,36 @@ def select(selection: Selection, *, strict: bool = True) -> tuple[Snapshot, ...]
         _check_queues(snapshots, selection.assign)
         snapshots = [_assigned(snapshot, selection.assign) for snapshot in snapshots]
     return tuple(snapshots)
+
+
+def follow(
+    selection: Selection, *, strict: bool = True, fail_on_data_loss: bool = True
+) -> tuple[Tail, ...]:
+    """Return the tail of the chosen queues of each store, in the order of the roots.
+
+    Topics and queues that appear later are followed if they are chosen. Raises as ``select``.
+    """
+    chosen, assigned = topic_test(selection), selection.assign
+
+    def is_assigned(topic: str, queue_id: int) -> bool:
+        return assigned is None or queue_id in assigned[topic]
+
+    names = broker_names(selection)
+    tails = []
+    for root, name in zip(selection.roots, names, strict=True):
+        source = Source(
+            root=root,
+            commit_log=selection.commit_log,
+            broker_name=name,
+            topics=chosen,
+            queues=is_assigned,
+            strict=strict,
+        )
+        tails.append(Tail(source, fail_on_data_loss=fail_on_data_loss))
+    snapshots = [tail.snapshot for tail in tails]
+    _check_names_differ(snapshots)
+    _check_queues(snapshots, assigned or {})
+    return tuple(tails)
 
 
 def topic_test(selection: Selection) -> Callable[[str], bool]:
@@ -116,7 +147,8 @@ def committed(snapshots: Sequence[Snapshot], group: str) -> list[dict[tuple[str,
     ]
 
 
-def _broker_names(selection: Selection) -> tuple[str | None, ...]:
+def broker_names(selection: Selection) -> tuple[str | None, ...]:
+    """Return the name asked for each store, or None: InvalidOptionError if they do not fit."""
     count = len(selection.roots)
     if selection.commit_log and count > 1:
         raise InvalidOptionError(

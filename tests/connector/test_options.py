@@ -86,7 +86,7 @@ def test_a_read_option_is_parsed(name: str, text: str, field: str, value: object
         ("topic", "A", "option topic='A': is an option of writes; in a read say subscribe"),
         ("txnAppId", "a", "option txnAppId='a': is an option of writes"),
         ("maxOffsetsPerTrigger", "5", "option maxOffsetsPerTrigger='5': is for streaming reads"),
-        ("commitGroup", "g", "is for streaming reads, which mqlog does not support yet"),
+        ("commitGroup", "g", "is for streaming reads: remove it, or use spark.readStream"),
         ("table", "commits", "not supported yet; there are messages, backlog, lagcompare, queues"),
         ("table", "queue", "did you mean queues?"),
         ("startingOffsets", "latest", "a batch read cannot start at latest"),

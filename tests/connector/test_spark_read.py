@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from chispa import assert_df_equality
-from pyspark.errors import AnalysisException, StreamingQueryException
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -121,15 +121,6 @@ def test_a_wrong_schema_is_told_before_a_task_runs(
 ) -> None:
     found = spark.read.format("mqlog").schema(ddl).load(str(golden_550))
     assert told in first_line(found.collect)
-
-
-def test_streams_are_refused_by_name(spark: SparkSession, golden_550: Path) -> None:
-    stream = spark.readStream.format("mqlog").load(str(golden_550))
-    query = stream.writeStream.format("noop").start()
-    with pytest.raises(StreamingQueryException) as caught:
-        query.awaitTermination(60)
-    told = "[MQLOG_INVALID_OPTION] option format='readStream': not supported yet; use spark.read"
-    assert told in str(caught.value)
 
 
 def test_looking_for_sources_imports_nothing_heavy() -> None:

@@ -248,9 +248,14 @@ def _clamped(moments_ms: Int64s) -> Int64s:
 
 
 def _open_file(file: IndexFile, layout: Layout) -> _OpenFile:
-    if file.size != file_size(layout.slots, layout.units):
-        reason = f"{file.size} bytes do not hold {layout.slots} slots and {layout.units} units"
-        raise CorruptStoreError(f"{file.root}/{INDEX}/{file.name}", file.size, reason)
+    if file.size != file_size(layout.slots, layout.units) or (
+        file.count > FIRST_UNIT and not file.fits(layout)
+    ):
+        reason = (
+            f"not an IndexFile of {layout.slots} slots and {layout.units} units: give "
+            "maxHashSlotNum and maxIndexNum as in broker.conf, or set buildIndex=false"
+        )
+        raise CorruptStoreError(f"{file.root}/{INDEX}/{file.name}", 0, reason)
     header = np.array(file.header, HEADER)
     opened_file = _OpenFile(file.name, header, read_slots(file, layout))
     opened_file.units_max = layout.units

@@ -68,7 +68,7 @@ class IndexFile:
             self.size - HEADER.itemsize, SLOT.itemsize + _USUAL_RATIO * UNIT.itemsize
         )
         usual = Layout(even, even * _USUAL_RATIO)
-        if not rest and self._fits(usual):
+        if not rest and self.fits(usual):
             return usual
         return self._search() if self.size <= _SEARCHED_BYTES else None
 
@@ -111,7 +111,8 @@ class IndexFile:
         finally:
             os.close(fd)
 
-    def _fits(self, layout: Layout) -> bool:
+    def fits(self, layout: Layout) -> bool:
+        """Tell whether the newest unit, under ``layout``, is where its own slot says."""
         newest = self.count - 1
         if not (layout.slots > 0 and newest < layout.units):
             return False
@@ -163,7 +164,9 @@ class IndexFile:
             return False
         if not bool(((heads > 0) & (heads < self.count)).all()):
             return False
-        return bool((units["key_hash"][heads] % layout.slots == used).all())
+        # Zeros, as of a layout with fewer slots, look like a key of hash 0 of the record at 0.
+        empty = units[FIRST_UNIT:] == np.zeros((), UNIT)
+        return not empty.any() and bool((units["key_hash"][heads] % layout.slots == used).all())
 
     @property
     def end_physical_offset(self) -> int:

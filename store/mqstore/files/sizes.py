@@ -16,6 +16,7 @@ from mqstore.files.consume_queue import ConsumeQueue, list_queues
 from mqstore.files.index_file import Layout, list_index_files
 from mqstore.files.mapped_file_queue import MappedFileQueue, check_sizes
 from mqstore.files.store_dir import StoreDir
+from mqstore.format.index_file import file_size
 from mqstore.format.names import OURS
 
 NOTE: Final = f"{OURS}/store.json"
@@ -34,7 +35,7 @@ class Sizes:
 def find_sizes(store: StoreDir) -> Sizes:
     """Return the sizes that the store has. Raises CorruptStoreError where its files differ."""
     noted = _noted(store.root)
-    layout = _index_layout(store.root)
+    layout = _index_layout(store.root, noted)
     return Sizes(
         commit_log=_commit_log(store) or noted.commit_log,
         consume_queue=_consume_queue(store.root) or noted.consume_queue,
@@ -63,8 +64,11 @@ def _consume_queue(root: str) -> int | None:
     return None
 
 
-def _index_layout(root: str) -> Layout | None:
+def _index_layout(root: str, noted: Sizes) -> Layout | None:
+    slots, units = noted.max_hash_slot_num, noted.max_index_num
     for file in reversed(list_index_files(root)):
+        if slots and units and file.size == file_size(slots, units):
+            return Layout(slots, units)
         if file.layout:
             return file.layout
     return None

@@ -15,9 +15,10 @@ from mqstore.backlog import BacklogItem, BacklogRequest, Listed
 from mqstore.backlog.request import group_test
 from mqstore.read.lookup import hashes_of
 from mqstore.read.snapshot import Snapshot, topics_of
-from mqstore.selection import Selection, select, topic_test
+from mqstore.selection import Selection, broker_names, select, topic_test
 from mqstore.tables import files, half_messages, index, retries, scheduled, store, tags, verify
 from mqstore.tables.choice import RowChoice, Window
+from mqstore.tables.roots import StoreRoot, open_root
 from pyspark_mqlog.options import ReadOptions
 from pyspark_mqlog.pruning import message_slices, selection
 
@@ -139,15 +140,17 @@ def _half_messages(options: ReadOptions) -> Sequence[Part]:
 
 def _retries(options: ReadOptions) -> Sequence[Part]:
     choice, window, groups = _choice(options), _window(options), group_test(options.groups)
+    snapshots = _snapshots(options, retries.PATTERN)
+    backlog.check_groups(options.groups, lambda: set().union(*map(retries.known_groups, snapshots)))
     return [
         part
-        for snapshot in _snapshots(options, retries.PATTERN)
+        for snapshot in snapshots
         for part in retries.plan(snapshot, window, choice, groups, options.on_corrupt)
     ]
 
 
 def _files(options: ReadOptions) -> Sequence[Part]:
-    return [part for snapshot in _snapshots(options, "") for part in files.plan(snapshot)]
+    return [part for root in _roots(options) for part in files.plan(root)]
 
 
 def _index(options: ReadOptions) -> Sequence[Part]:
@@ -160,13 +163,13 @@ def _index(options: ReadOptions) -> Sequence[Part]:
     window = _window(options)
     return [
         part
-        for snapshot in _snapshots(options, "")
-        for part in index.plan(snapshot, window, hashes, on_corrupt=options.on_corrupt)
+        for root in _roots(options)
+        for part in index.plan(root, window, hashes, on_corrupt=options.on_corrupt)
     ]
 
 
 def _verify(options: ReadOptions) -> Sequence[Part]:
-    return [part for snapshot in _snapshots(options, "") for part in verify.plan(snapshot)]
+    return [part for root in _roots(options) for part in verify.plan(root)]
 
 
 _Plan: TypeAlias = Callable[[ReadOptions], Sequence[Part]]
@@ -195,9 +198,13 @@ def _snapshots(options: ReadOptions, pattern: str) -> Sequence[Snapshot]:
         assign=None,
         include_system_topics=True,
     )
-    # The files and the findings of a broken store are what is asked for.
-    strict = options.on_corrupt == "fail" and bool(pattern)
-    return select(stores, strict=strict)
+    return select(stores, strict=options.on_corrupt == "fail")
+
+
+def _roots(options: ReadOptions) -> list[StoreRoot]:
+    stores = selection(options)
+    named = zip(stores.roots, broker_names(stores), strict=True)
+    return [open_root(root, stores.commit_log, name) for root, name in named]
 
 
 def _window(options: ReadOptions) -> Window:

@@ -11,7 +11,7 @@ Reference: AdminBrokerProcessor#getConsumeStats, ConsumerOffsetManager#whichTopi
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -224,15 +224,22 @@ class _Broker:
         return sorted({*range(readable), *self.bounds.get(topic, ()), *committed})
 
 
-def _check_groups(brokers: Sequence[_Broker], request: BacklogRequest) -> None:
-    if group_pattern(request.groups):
+def check_groups(groups: str | None, known: Callable[[], set[str]]) -> None:
+    """Raise UnknownTopicError if the option names a group that is not ``known``."""
+    if groups is None or group_pattern(groups):
         return
-    known = set(request.subscriptions).union(*(broker.groups for broker in brokers))
-    for group in sorted(group_names(request.groups) - known):
+    for group in sorted(group_names(groups) - (there := known())):
+        raise UnknownTopicError(_unknown("groups", "group", group, there))
+
+
+def _check_groups(brokers: Sequence[_Broker], request: BacklogRequest) -> None:
+    def known() -> set[str]:
         # A group that is configured but never committed has no rows; it is no mistake.
-        configured = set().union(*(config.groups(b.snapshot.store.root) for b in brokers))
-        if group not in configured:
-            raise UnknownTopicError(_unknown("groups", "group", group, known | configured))
+        configured = (config.groups(broker.snapshot.store.root) for broker in brokers)
+        committed = (broker.groups for broker in brokers)
+        return set(request.subscriptions).union(*committed, *configured)
+
+    check_groups(request.groups, known)
 
 
 def _check_topics(brokers: Sequence[_Broker], request: BacklogRequest) -> None:

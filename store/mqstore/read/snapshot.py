@@ -95,7 +95,7 @@ def take(
         high = log.high
     return Snapshot(
         store,
-        broker_name or _name(store),
+        broker_name or name_of(store),
         low,
         high,
         tuple(QueueBounds(q.topic, q.queue_id, first, last) for q, first, last in bounds),
@@ -110,10 +110,13 @@ def topics_of(root: str | os.PathLike[str], commit_log: Sequence[str] = ()) -> s
     return {topic for topic, _ in list_queues(store.root)} | set(config.topics(store.root))
 
 
-def _name(store: StoreDir) -> str:
-    told = config.broker_name(config.topics(store.root))
-    if told:
-        return told
+def name_of(store: StoreDir) -> str:
+    """Return the broker's name: what topics.json tells, else the folder's."""
+    return config.broker_name(config.topics(store.root)) or folder_name(store)
+
+
+def folder_name(store: StoreDir) -> str:
+    """Return the name of the store's folder; of its parent, if it is just called store."""
     folder, parent = os.path.basename(store.root), os.path.dirname(store.root)  # noqa: PTH119, PTH120
     return os.path.basename(parent) or folder if folder == _STORE_FOLDER else folder  # noqa: PTH119
 

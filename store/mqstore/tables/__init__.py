@@ -24,10 +24,10 @@ from mqstore.tables.store import (
     QUEUES,
     TOPIC_COLUMNS,
     TOPICS,
-    offsets,
     queues,
     topics,
 )
+from mqstore.tables.store import committed_offsets as offsets
 
 __all__ = ["COLUMNS", "OFFSETS", "QUEUES", "SCHEMAS", "TOPICS", "offsets", "queues", "topics"]
 

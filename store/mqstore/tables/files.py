@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 import pyarrow as pa
 
-from mqstore.errors import CorruptConfigError, StoreError
+from mqstore.errors import CorruptConfigError, StoreError, UnsafePathError
 from mqstore.files import config
 from mqstore.files.consume_queue import ConsumeQueue
 from mqstore.files.index_file import IndexFile
@@ -23,8 +23,8 @@ from mqstore.files.safe_open import survey
 from mqstore.format import checkpoint, names
 from mqstore.format import index_file as index_format
 from mqstore.format.consume_queue import UNIT
-from mqstore.read.snapshot import Snapshot
 from mqstore.tables.columns import BROKER_NAME, Columns, batches, schema
+from mqstore.tables.roots import StoreRoot
 
 COLUMNS: Final[Columns] = (
     ("kind", pa.string(), False,
@@ -56,35 +56,38 @@ _TOP_KINDS: Final = {names.CHECKPOINT: "checkpoint", names.ABORT: "abort", names
 class FilesPart:
     """The ConsumeQueues of some topics of a store, or all its other files (None). Pickles."""
 
-    root: str
-    commit_log: tuple[str, ...]
-    broker_name: str
+    store: StoreRoot
     topics: tuple[str, ...] | None
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield a row for each file; its end is looked for if ``columns`` ask for it."""
         found = self._found(measured="wrotePosition" in columns)
-        rows = ((kind, _text(path), *rest, self.broker_name) for kind, path, *rest in found)
+        rows = ((kind, _text(path), *rest, self.store.broker_name) for kind, path, *rest in found)
         yield from batches(rows, SCHEMA)
 
     def _found(self, *, measured: bool) -> Iterator[_Found]:
+        root = self.store.root
         if self.topics is not None:
             for topic in self.topics:
-                yield from _queues_of(self.root, topic)
+                yield from _queues_of(root, topic)
             return
-        for folder in self.commit_log:
-            yield from _commit_log(self.root, folder, measured=measured)
-        yield from _config(self.root)
-        yield from _index(self.root)
-        yield from _top(self.root, self.commit_log)
+        for folder in self.store.commit_log:
+            yield from _commit_log(root, folder, measured=measured)
+        for name, kind, size in _listed(root, names.CONSUME_QUEUE):
+            if kind != "directory":
+                path = f"{names.CONSUME_QUEUE}/{name}"
+                yield "other", path, None, size, None, _NOT_FILES.get(kind)
+        yield from _config(root)
+        yield from _index(root)
+        yield from _top(root, self.store.commit_log)
 
 
-def plan(snapshot: Snapshot) -> list[FilesPart]:
+def plan(store: StoreRoot) -> list[FilesPart]:
     """Return the parts of one store: its topics, a thousand in each, and the rest."""
-    store, name = snapshot.store, snapshot.broker_name
-    topics = [topic for topic, *_ in survey(store.root, names.CONSUME_QUEUE)]
+    entries = _listed(store.root, names.CONSUME_QUEUE)
+    topics = [name for name, kind, _ in entries if kind == "directory"]
     shares = [tuple(topics[at : at + _TASK_TOPICS]) for at in range(0, len(topics), _TASK_TOPICS)]
-    return [FilesPart(store.root, store.commit_log, name, share) for share in (None, *shares)]
+    return [FilesPart(store, share) for share in (None, *shares)]
 
 
 def _commit_log(root: str, folder: str, *, measured: bool) -> Iterator[_Found]:
@@ -109,13 +112,7 @@ def _ends(files: Sequence[MappedFile]) -> dict[str, int]:
 
 def _queues_of(root: str, topic: str) -> Iterator[_Found]:
     path = f"{names.CONSUME_QUEUE}/{topic}"
-    entries = survey(root, path)
-    if not entries:  # Not a directory, perhaps.
-        of = {name: (kind, size) for name, kind, size in survey(root, names.CONSUME_QUEUE)}
-        kind, size = of.get(topic, ("directory", 0))
-        if kind != "directory":
-            yield "other", path, None, size, None, _NOT_FILES.get(kind)
-    for name, kind, size in entries:
+    for name, kind, size in _listed(root, path):
         queue_id = names.parse_queue_id(name)
         if kind != "directory" or queue_id is None or not names.is_topic(topic):
             problem = "no queue of a topic: a broker passes it by"
@@ -144,7 +141,7 @@ def _queue(root: str, topic: str, queue_id: int) -> Iterator[_Found]:
 def _mapped(root: str, path: str) -> tuple[list[MappedFile], dict[str, str]]:
     """Return the mapped files of a directory, and what is wrong by path: with them or others."""
     files, problems = [], {}
-    for name, kind, size in survey(root, path):
+    for name, kind, size in _listed(root, path):
         place = f"{path}/{name}" if path else name
         start = names.parse_mapped_file_name(name)
         if kind != "file":
@@ -165,7 +162,7 @@ def _mapped(root: str, path: str) -> tuple[list[MappedFile], dict[str, str]]:
 
 
 def _config(root: str) -> Iterator[_Found]:
-    for name, kind, size in survey(root, names.CONFIG):
+    for name, kind, size in _listed(root, names.CONFIG):
         if kind == "directory":
             yield from _other(root, f"{names.CONFIG}/{name}", _DEPTH)
             continue
@@ -186,7 +183,7 @@ def _config_problem(root: str, name: str) -> str | None:
 
 
 def _index(root: str) -> Iterator[_Found]:
-    for name, kind, size in survey(root, names.INDEX):
+    for name, kind, size in _listed(root, names.INDEX):
         path = f"{names.INDEX}/{name}"
         if kind != "file" or not names.is_index_file_name(name):
             reason = _NOT_FILES.get(kind, "not named after a time: a broker passes it by")
@@ -203,7 +200,7 @@ def _index(root: str) -> Iterator[_Found]:
 
 def _top(root: str, commit_log: Sequence[str]) -> Iterator[_Found]:
     told = {names.COMMIT_LOG, names.CONSUME_QUEUE, names.INDEX, names.CONFIG}
-    for name, kind, size in survey(root):
+    for name, kind, size in _listed(root):
         if kind == "directory":
             if name not in told and f"{root}/{name}" not in commit_log:
                 yield from _other(root, name, _DEPTH)
@@ -218,12 +215,20 @@ def _top(root: str, commit_log: Sequence[str]) -> Iterator[_Found]:
 
 def _other(root: str, path: str, depth: int) -> Iterator[_Found]:
     """Yield the files below a directory that holds no messages, not deeper than ``depth``."""
-    for name, kind, size in survey(root, path):
+    for name, kind, size in _listed(root, path):
         if kind == "directory":
             if depth:
                 yield from _other(root, f"{path}/{name}", depth - 1)
         else:
             yield "other", f"{path}/{name}", None, size, size, _NOT_FILES.get(kind)
+
+
+def _listed(root: str, path: str = "") -> list[tuple[str, str, int]]:
+    """Return what is in a directory; nothing of a link, which has a row where it is listed."""
+    try:
+        return survey(root, path)
+    except UnsafePathError:
+        return []
 
 
 def _text(path: str) -> str:

@@ -18,9 +18,9 @@ from mqstore.codec.schema import TIMESTAMP
 from mqstore.errors import CorruptStoreError
 from mqstore.files.index_file import IndexFile, Layout, list_index_files
 from mqstore.format.index_file import FIRST_UNIT
-from mqstore.read.snapshot import Snapshot
 from mqstore.tables.choice import Window
 from mqstore.tables.columns import BROKER_NAME, Columns, schema
+from mqstore.tables.roots import StoreRoot
 
 COLUMNS: Final[Columns] = (
     BROKER_NAME,
@@ -94,7 +94,7 @@ class IndexPart:
 
 
 def plan(
-    snapshot: Snapshot,
+    store: StoreRoot,
     window: Window,
     hashes: Sequence[int] | None = None,
     *,
@@ -107,7 +107,7 @@ def plan(
     """
     parts = []
     wanted = None if hashes is None else tuple(hashes)
-    for file in list_index_files(snapshot.store.root):
+    for file in list_index_files(store.root):
         if file.count <= FIRST_UNIT or _is_outside(file, window):
             continue
         if file.layout is None:
@@ -118,7 +118,7 @@ def plan(
         step = end if wanted is not None else _TASK_UNITS
         parts += [
             IndexPart(
-                snapshot.broker_name,
+                store.broker_name,
                 IndexFile(file.root, file.name, file.size),
                 start,
                 min(start + step, end),

@@ -130,11 +130,8 @@ def plan(
 
     ``window`` is on storeTimestamp, ``choice`` on the origin's topic, ``groups`` on the group.
     """
-    root = snapshot.store.root
-    committed = config.consumer_offsets(root)
-    known = {group for _, group in committed} | config.groups(root)
-    topics = {q.topic for q in snapshot.queues if q.topic.startswith((RETRY_PREFIX, DLQ_PREFIX))}
-    group_of = {topic: _group(topic, known) for topic in topics}
+    committed = config.consumer_offsets(snapshot.store.root)
+    group_of = _groups_by_topic(snapshot)
     chosen = {topic for topic, group in group_of.items() if groups(group)}
     consumed = {
         (topic, queue_id): queue_offset
@@ -146,6 +143,21 @@ def plan(
         RetriesPart(part, group_of, consumed, choice, on_corrupt)
         for part in split([weigh(piece) for piece in pieces], SplitLimits())
     ]
+
+
+def known_groups(snapshot: Snapshot) -> set[str]:
+    """Return the groups of a store: with an offset, configured, or with a retry topic."""
+    return _told_groups(snapshot.store.root) | set(_groups_by_topic(snapshot).values())
+
+
+def _told_groups(root: str) -> set[str]:
+    return {group for _, group in config.consumer_offsets(root)} | config.groups(root)
+
+
+def _groups_by_topic(snapshot: Snapshot) -> dict[str, str]:
+    known = _told_groups(snapshot.store.root)
+    topics = {q.topic for q in snapshot.queues if q.topic.startswith((RETRY_PREFIX, DLQ_PREFIX))}
+    return {topic: _group(topic, known) for topic in topics}
 
 
 def _kind(topic: str) -> str:

@@ -110,7 +110,9 @@ def topics(snapshot: Snapshot, columns: Sequence[str] = TOPICS.names) -> pa.Reco
     return batch(rows, TOPICS)
 
 
-def offsets(snapshot: Snapshot, _columns: Sequence[str] = OFFSETS.names) -> pa.RecordBatch:
+def committed_offsets(
+    snapshot: Snapshot, _columns: Sequence[str] = OFFSETS.names
+) -> pa.RecordBatch:
     """Return a row for each offset a group committed, sorted by group, topic, queueId.
 
     consumerOffset is what is written there, believable or not; source is the file it is from.
@@ -124,7 +126,7 @@ def offsets(snapshot: Snapshot, _columns: Sequence[str] = OFFSETS.names) -> pa.R
     return batch(sorted(rows), OFFSETS)
 
 
-_ROWS: Final = {"queues": queues, "topics": topics, "offsets": offsets}
+_ROWS: Final = {"queues": queues, "topics": topics, "offsets": committed_offsets}
 
 
 @dataclass(frozen=True, slots=True)

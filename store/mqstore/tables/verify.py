@@ -10,8 +10,8 @@ from typing import Final
 import pyarrow as pa
 
 from mqstore.check import check
-from mqstore.read.snapshot import Snapshot
 from mqstore.tables.columns import BROKER_NAME, Columns, batches, schema
+from mqstore.tables.roots import StoreRoot
 
 COLUMNS: Final[Columns] = (
     ("severity", pa.string(), False, "error: a broker would lose or misread something; warning"),
@@ -30,17 +30,15 @@ SCHEMA: Final = schema(COLUMNS)
 class VerifyPart:
     """One store to check, in one walk over it. Pickles into a task."""
 
-    root: str
-    commit_log: tuple[str, ...]
-    broker_name: str
+    store: StoreRoot
 
     def batches(self, _columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the findings, errors first; at most a thousand of each severity."""
-        findings = check(self.root, self.commit_log)
-        yield from batches(((*astuple(found), self.broker_name) for found in findings), SCHEMA)
+        store = self.store
+        findings = check(store.root, store.commit_log)
+        yield from batches(((*astuple(found), store.broker_name) for found in findings), SCHEMA)
 
 
-def plan(snapshot: Snapshot) -> list[VerifyPart]:
+def plan(store: StoreRoot) -> list[VerifyPart]:
     """Return the one part of a store: its rules tie all files together."""
-    store = snapshot.store
-    return [VerifyPart(store.root, store.commit_log, snapshot.broker_name)]
+    return [VerifyPart(store)]

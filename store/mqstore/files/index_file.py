@@ -68,9 +68,12 @@ class IndexFile:
             self.size - HEADER.itemsize, SLOT.itemsize + _USUAL_RATIO * UNIT.itemsize
         )
         usual = Layout(even, even * _USUAL_RATIO)
-        if not rest and self.fits(usual):
-            return usual
-        return self._search() if self.size <= _SEARCHED_BYTES else None
+        small = self.size <= _SEARCHED_BYTES
+        sure = not rest and self.fits(usual)
+        if small:
+            sure = sure and self._agrees(usual, self._read(0, self.size))
+            return usual if sure else self._search()
+        return usual if sure else None
 
     def find(self, key_hash: int) -> Iterator[int]:
         """Yield the physical offsets put under ``key_hash``, newest first.
@@ -122,8 +125,10 @@ class IndexFile:
         try:
             unit = self._unit(fd, layout, newest)
             key_hash = int(unit["key_hash"])
+            # Zeros look like a key of hash 0 of the record at 0: they are units not used yet.
             return (
-                key_hash >= 0
+                bool(unit.tobytes().strip(b"\0"))
+                and key_hash >= 0
                 and int(unit["previous"]) < newest
                 and self._slot(fd, key_hash % layout.slots) == newest
             )
@@ -164,7 +169,6 @@ class IndexFile:
             return False
         if not bool(((heads > 0) & (heads < self.count)).all()):
             return False
-        # Zeros, as of a layout with fewer slots, look like a key of hash 0 of the record at 0.
         empty = units[FIRST_UNIT:] == np.zeros((), UNIT)
         return not empty.any() and bool((units["key_hash"][heads] % layout.slots == used).all())
 

@@ -12,6 +12,7 @@ import tempfile
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from operator import itemgetter
 from pathlib import Path
 from textwrap import indent
 from typing import Final
@@ -165,8 +166,7 @@ def _show(console: Console, spark: SparkSession, root: Path, tour: Tour) -> None
     _step(console, "Messages that carry one of two tags", _READ.format(tour.topic, tour.tags))
     found = spark.read.format("mqlog").option("subscribe", tour.topic).option("tags", tour.tags)
     messages = found.option("columns", ",".join((*views.MESSAGE_COLUMNS, "physicalOffset")))
-    newest = messages.load(str(root)).orderBy(col("physicalOffset").desc())
-    rows = _rows(newest)
+    rows = _rows(messages.load(str(root)), "physicalOffset")[::-1]
     views.messages(console, rows[:_SAMPLE])
     console.print(Text(f"the newest {_SAMPLE} of {render.count(len(rows))}", style="dim"))
 
@@ -174,7 +174,7 @@ def _show(console: Console, spark: SparkSession, root: Path, tour: Tour) -> None
     _step(console, "Backlog of two groups", _BACKLOG.format("tags_of_groups"))
     backlog = _table(spark, root, "backlog", subscriptions=expressions)
     groups = backlog.where(col("group").isin(*tour.subscriptions))
-    views.backlog(console, _rows(groups.orderBy("group", "topic", "queueId")))
+    views.backlog(console, _rows(groups, "group", "topic", "queueId"))
 
 
 def _show_golden(console: Console, spark: SparkSession, temporary: Path) -> None:
@@ -219,5 +219,7 @@ def _table(spark: SparkSession, root: Path, name: str, **options: str) -> DataFr
     return spark.read.format("mqlog").option("table", name).options(**options).load(str(root))
 
 
-def _rows(frame: DataFrame) -> list[dict[str, object]]:
-    return views.rows_of(frame.toArrow())
+def _rows(frame: DataFrame, *order: str) -> list[dict[str, object]]:
+    """Return the rows by those columns; few as they are, Spark need not sort them."""
+    rows = views.rows_of(frame.toArrow())
+    return sorted(rows, key=itemgetter(*order)) if order else rows

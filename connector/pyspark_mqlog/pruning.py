@@ -63,16 +63,16 @@ def message_slices(options: ReadOptions) -> list[QueueSlice]:
     """Return the slices of queues that the options choose."""
     return [
         piece
-        for snapshot, group in _with_groups(options)
+        for snapshot, group in _with_groups(options, open_stores(options))
         for piece in _narrowed(options, _slices(options, snapshot, group))
     ]
 
 
-def starting_progress(options: ReadOptions) -> Progress:
-    """Return where a stream starts: the chosen queues that there are, and their positions."""
+def starting_progress(options: ReadOptions, snapshots: Sequence[Snapshot]) -> Progress:
+    """Return where a stream of these stores starts: their queues, and the position in each."""
     return {
         (queue.topic, snapshot.broker_name, queue.queue_id): start
-        for snapshot, group in _with_groups(options)
+        for snapshot, group in _with_groups(options, snapshots)
         for queue, start, _ in _ranges(options, snapshot, group)
     }
 
@@ -100,9 +100,10 @@ def selection(options: ReadOptions) -> Selection:
     )
 
 
-def _with_groups(options: ReadOptions) -> list[tuple[Snapshot, Committed | None]]:
+def _with_groups(
+    options: ReadOptions, snapshots: Sequence[Snapshot]
+) -> list[tuple[Snapshot, Committed | None]]:
     """Return the stores, and what the group to start from has committed in each."""
-    snapshots = open_stores(options)
     _check_named_queues(options, snapshots)
     if options.starting_group is None:
         return [(snapshot, None) for snapshot in snapshots]

@@ -73,7 +73,8 @@ class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> Json:  # noqa: N802
         with named_errors():
             if self._initial is None:
-                self._initial = self._json(starting_progress(self._options.read))
+                snapshots = self._follow().snapshots
+                self._initial = self._json(starting_progress(self._options.read, snapshots))
                 self._marks_start = not self._options.starts_where_it_was
             return self._initial
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from conftest import MakeStore
 from growing import grow
 from mqstore.errors import DataLossError, StoreReplacedError
+from mqstore.files.durable import StoreLock
 from mqstore.read.admission import Admission
 from mqstore.read.follow import Follower
 from mqstore.read.plan import QueueSlice
@@ -295,3 +296,17 @@ def settled(tail: Tail) -> Mapping[tuple[str, int], tuple[int, int]]:
         tail.look(at_once=True)
         assert time.monotonic() < deadline
     return tail.look(at_once=True)
+
+
+def test_a_write_of_ours_comes_to_a_stream_when_it_is_done(store: MakeStore) -> None:
+    """What a commit has appended it may still take back, until it lets go of the lock."""
+    laid = store(messages(9))
+    stream = follower(laid.root)
+    start = stream.next({})
+    job = laid.root / ".mqlog" / "tmp" / "job"
+    job.mkdir(parents=True)
+    with StoreLock(str(laid.root / "lock"), timeout_ms=0):
+        grow(laid, messages(30, topics=("A", "B", "C")))
+        assert next_at_once(stream, start) == start
+    # The writer was killed here: its folder stays, its lock does not.
+    assert len(places(stream.slices(start, next_at_once(stream, start)))) == 21

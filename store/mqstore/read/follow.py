@@ -26,6 +26,7 @@ from mqstore.files.consume_queue import ConsumeQueue
 from mqstore.read.admission import Admission, share_bytes, share_count
 from mqstore.read.plan import QueueSlice
 from mqstore.read.progress import Progress, Queue
+from mqstore.read.snapshot import Snapshot
 from mqstore.read.tail import Tail
 from mqstore.read.units import chunks
 
@@ -64,6 +65,11 @@ class Follower:
     def brokers(self) -> tuple[str, ...]:
         """The brokers' names."""
         return tuple(self._tails)
+
+    @property
+    def snapshots(self) -> list[Snapshot]:
+        """The stores as they were at the last look."""
+        return [tail.snapshot for tail in self._tails.values()]
 
     def close(self) -> None:
         """Close what the tails hold open."""
@@ -177,7 +183,7 @@ class Follower:
             return
         self._lost(
             StoreReplacedError(
-                f"{tail.snapshot.store.root} has no queue {queue_id} of topic {topic}, which was "
+                f"{tail.store.root} has no queue {queue_id} of topic {topic}, which was "
                 f"read up to queue offset {position} (if the topic was deleted on purpose, "
                 "failOnDataLoss=false goes on without it)"
             )
@@ -193,7 +199,7 @@ class Follower:
             return position
         self._lost(
             StoreReplacedError(
-                f"{topic}/{queue_id} of {self._tails[broker].snapshot.store.root} ends at queue "
+                f"{topic}/{queue_id} of {self._tails[broker].store.root} ends at queue "
                 f"offset {high}, but was read up to {position} {_GO_ON}"
             )
         )
@@ -216,11 +222,11 @@ class Follower:
 
     def _queue(self, queue: Queue) -> ConsumeQueue:
         topic, broker, queue_id = queue
-        return ConsumeQueue(self._tails[broker].snapshot.store.root, topic, queue_id)
+        return ConsumeQueue(self._tails[broker].store.root, topic, queue_id)
 
     def _slice(self, queue: Queue, start: int, end: int) -> QueueSlice:
         topic, broker, queue_id = queue
-        store = self._tails[broker].snapshot.store
+        store = self._tails[broker].store
         return QueueSlice(store.root, store.commit_log, broker, topic, queue_id, start, end)
 
 

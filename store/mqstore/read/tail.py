@@ -7,8 +7,8 @@ ones, change the time of a directory, and then a new snapshot is taken. It also 
 seconds, for file systems whose times are coarse.
 
 A unit counts once the record it points at is there and says the same, as after a crash (see
-``snapshot``). Who asks faster than looking takes gets what was found before: looking never
-takes more than a quarter of the time.
+``snapshot``), and no write of ours is under way that might take it back. Who asks faster than
+looking takes gets what was found before: looking never takes more than a quarter of the time.
 
 Reference: DefaultMessageStore.ReputMessageService (a unit is written after its record);
 ConsumeQueue#putMessagePositionInfo.
@@ -19,17 +19,17 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
-import numpy as np
-
 from mqstore.errors import CorruptStoreError, StoreReplacedError
+from mqstore.files import under_way
 from mqstore.files.commit_log import CommitLog
 from mqstore.files.consume_queue import ConsumeQueue
+from mqstore.files.queue_end import QueueEnd
+from mqstore.files.store_dir import StoreDir
 from mqstore.format import names
-from mqstore.format.consume_queue import UNIT
-from mqstore.read.snapshot import Snapshot, take, written
+from mqstore.read.snapshot import QueueBounds, Snapshot, take, written
 
 QueueId: TypeAlias = tuple[str, int]
 Bounds: TypeAlias = dict[QueueId, tuple[int, int]]
@@ -39,6 +39,8 @@ _LOG = logging.getLogger(__name__)
 _OPEN_QUEUES: Final = 256
 _AHEAD_UNITS: Final = 4096
 _RETAKE_S: Final = 10.0
+_LONGEST_COMMIT_S: Final = 600.0
+_COMMIT_POLL_S: Final = 0.02
 _IDLE_SHARE: Final = 4  # of the time between two looks, at most one part is spent looking
 # Two changes within one tick of the kernel's clock leave one time: what is younger is not trusted.
 _TICK_NS: Final = 100_000_000
@@ -65,19 +67,37 @@ class Tail:
     """The moving bounds of one store. Keeps descriptors open: ``close`` it."""
 
     def __init__(self, source: Source, *, fail_on_data_loss: bool = True) -> None:
-        """Take the first look. Raises what ``snapshot.take`` raises."""
+        """Take the first look, once no write of ours is under way. Raises as ``snapshot.take``."""
         self.source = source
         self._fail_on_data_loss = fail_on_data_loss
         self._queues: dict[QueueId, _QueueTail] = {}
+        self._bounds: Bounds | None = None
         self._anchor: _Anchor | None = None
         self._stamps: dict[str, Stamp] | None = None
         self._taken = self._looked = self._took = 0.0
-        self.snapshot = self._retake()
+        deadline = time.monotonic() + _LONGEST_COMMIT_S
+        self._found = self._retake()
+        while not self._look() and time.monotonic() < deadline:
+            time.sleep(_COMMIT_POLL_S)
+        if self._bounds is None:
+            self._publish()
 
     @property
     def broker_name(self) -> str:
         """The store's broker's name."""
-        return self.snapshot.broker_name
+        return self._found.broker_name
+
+    @property
+    def store(self) -> StoreDir:
+        """Where the store is."""
+        return self._found.store
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The chosen queues as they were at the last look."""
+        bounds = sorted((self._bounds or {}).items())
+        queues = tuple(QueueBounds(*name, low, high) for name, (low, high) in bounds)
+        return replace(self._found, queues=queues)
 
     def close(self) -> None:
         """Close what is open; the next look opens it again."""
@@ -91,14 +111,30 @@ class Tail:
         """
         begin = time.monotonic()
         if at_once or begin - self._looked >= _IDLE_SHARE * self._took:
-            unchanged = self._stamps is not None and self._stamps == self._stamped()
-            if not unchanged or begin - self._taken >= _RETAKE_S:
-                self.snapshot = self._retake()
-            else:
-                self._advance()
+            self._look()
             self._looked = time.monotonic()
             self._took = self._looked - begin
-        return {name: (queue.low, queue.high) for name, queue in self._queues.items()}
+        return self._bounds or {}
+
+    def _look(self) -> bool:
+        """Look at the store; what is found counts if no write of ours could take it back."""
+        before = under_way.mark(self.source.root)
+        fresh = time.monotonic() - self._taken < _RETAKE_S and self._bounds is not None
+        if fresh and self._stamps is not None and self._stamps == self._stamped():
+            if not self._advance():
+                return True
+        else:
+            self._found = self._retake()
+        if under_way.is_under_way(self.source.root) or under_way.mark(self.source.root) != before:
+            self._stamps = None  # Look at all of it again.
+            return False
+        self._publish()
+        return True
+
+    def _publish(self) -> None:
+        self._bounds = {name: (queue.low, queue.high) for name, queue in self._queues.items()}
+        if self._anchor is None or self._anchor.physical_offset < self._found.low:
+            self._anchor = _Anchor.of(self._found)
 
     def _retake(self) -> Snapshot:
         stamps = self._stamped()
@@ -110,18 +146,18 @@ class Tail:
             for q in found.queues
             if self.source.chooses(q.topic, q.queue_id)
         }
-        self._anchor = _Anchor.of(found) or self._anchor
         self._stamps, self._taken = stamps, time.monotonic()
         return found
 
-    def _advance(self) -> None:
+    def _advance(self) -> bool:
         grown = [queue for queue in self._queues.values() if queue.has_more()]
         if grown:
-            with CommitLog(self.snapshot.store.commit_log) as log:
+            with CommitLog(self.store.commit_log) as log:
                 for queue in grown:
                     queue.advance(log)
         for queue in list(self._queues.values())[_OPEN_QUEUES:]:
             queue.close()
+        return bool(grown)
 
     def _stamped(self) -> dict[str, Stamp] | None:
         """Return the times of the directories that tell of new files; None if one is too new."""
@@ -160,57 +196,27 @@ def _take(source: Source) -> Snapshot:
 
 
 class _QueueTail:
-    """The end of one queue."""
+    """The bounds of one queue."""
 
     def __init__(self, root: str, topic: str, queue_id: int, low: int, high: int) -> None:
         self._name = (root, topic, queue_id)
-        self._queue = ConsumeQueue(root, topic, queue_id)
-        self._fd = -1
-        self._first = self._past = 0  # queue offsets of the open file
+        self._end = QueueEnd(root, topic, queue_id)
         self.low = low
         self.high = high
 
     def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        self._end.close()
 
     def has_more(self) -> bool:
         """Tell whether there is a unit behind the last; the cheap question, asked all the time."""
-        return self._count_ahead(1) > 0
+        return self._end.count_from(self.high, 1) > 0
 
     def advance(self, log: CommitLog) -> None:
         """Move the end to behind the last unit whose record is there."""
-        known = self.high
-        while count := self._count_ahead(_AHEAD_UNITS):
-            self.high += count
-        if self.high > known:
-            self._queue = ConsumeQueue(*self._name)
-            self.high = written(self._queue, log, known, self.high)
-
-    def _count_ahead(self, most: int) -> int:
-        if not self._open():
-            return 0
-        data = os.pread(self._fd, most * UNIT.itemsize, (self.high - self._first) * UNIT.itemsize)
-        sizes = np.frombuffer(data[: len(data) // UNIT.itemsize * UNIT.itemsize], UNIT)["size"]
-        empty = np.flatnonzero(sizes == 0)
-        return int(empty[0]) if len(empty) else len(sizes)
-
-    def _open(self) -> bool:
-        """Open the file that the next unit goes to, if it is there."""
-        if self._fd >= 0 and self._first <= self.high < self._past:
-            return True
-        self.close()
-        file = self._queue.files.find(self.high * UNIT.itemsize)
-        if file is None:
-            self._queue = ConsumeQueue(*self._name)  # Perhaps a new file, behind a full one.
-            file = self._queue.files.find(self.high * UNIT.itemsize)
-        if file is None:
-            return False
-        with suppress(FileNotFoundError):
-            self._fd = file.open()
-            self._first, self._past = file.start // UNIT.itemsize, file.end // UNIT.itemsize
-        return self._fd >= 0
+        high = self.high
+        while count := self._end.count_from(high, _AHEAD_UNITS):
+            high += count
+        self.high = written(ConsumeQueue(*self._name), log, self.high, high)
 
 
 @dataclass(frozen=True, slots=True)

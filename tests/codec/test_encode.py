@@ -1,4 +1,4 @@
-"""Encoding: any batch becomes, byte for byte, the records the oracle writes."""
+"""Encoding: what comes out is, byte for byte, what the oracle writes for the same message."""
 
 from dataclasses import replace
 
@@ -14,184 +14,165 @@ from mqstore.codec.compress import compress
 from mqstore.codec.encode import Hosts, Messages, encode
 from mqstore.codec.hashing import hash_strings, hash_text, key_hashes, tags_codes
 from mqstore.codec.patch import patch
-from mqstore.codec.properties_block import join_blocks, join_map
-from oracle import Host, Message
-from stores import packed, place
+from mqstore.codec.properties_block import entries, has_separator, join_blocks, join_map
+from mqstore.codec.walk import BLANK_RECORD, CUT, NO_RECORD, ZERO, follow
+from mqstore.format.hashing import java_hash, key_hash, tags_code
+from oracle import BORN_V6, STORE_V6, V1, Host, Message
 
-hosts = st.builds(
-    lambda ip, port: Host(ip=ip, port=port),
-    st.one_of(strategies.ipv4, strategies.ipv6),
-    strategies.ports,
-)
+MAP = pa.map_(pa.string(), pa.string())
+TEXTS = st.lists(st.one_of(st.none(), st.text(max_size=12), strategies.tags), max_size=20)
+HOST_BITS = BORN_V6 | STORE_V6
 
 
-def messages_of(batch: list[Message]) -> Messages:
-    names = tuple(sorted({m.topic for m in batch})) or ("T",)
+def columns(messages: list[Message]) -> Messages:
+    names = list(dict.fromkeys(m.topic for m in messages))
     return Messages(
-        topic_names=names,
-        topics=np.array([names.index(m.topic) for m in batch], np.int32),
-        queue_ids=np.array([m.queue_id for m in batch], np.int32),
-        flags=np.array([m.flag for m in batch], np.int32),
-        sys_flags=np.array([m.sys_flag & ~0x30 for m in batch], np.int32),
-        born_timestamps_ms=np.array([m.born_timestamp_ms for m in batch], np.int64),
-        bodies=pa.array([m.body for m in batch], pa.binary()),
-        properties=pa.array([m.properties for m in batch], pa.binary()),
+        topic_names=tuple(names),
+        topics=np.array([names.index(m.topic) for m in messages], np.int32),
+        queue_ids=np.array([m.queue_id for m in messages], np.int32),
+        flags=np.array([m.flag for m in messages], np.int32),
+        sys_flags=np.array([m.sys_flag & ~HOST_BITS for m in messages], np.int32),
+        born_timestamps_ms=np.array([m.born_timestamp_ms for m in messages], np.int64),
+        bodies=pa.array([m.body for m in messages], pa.binary()),
+        properties=pa.array([m.properties for m in messages], pa.binary()),
     )
 
 
-def as_written(m: Message, born: Host, store: Host) -> Message:
-    """The same message, sent now from `born` through `store`, as a writer would have it."""
-    bits = 0x10 * (len(born.ip) == 16) | 0x20 * (len(store.ip) == 16)
-    return replace(
-        m,
-        born_host=born,
-        store_host=store,
-        sys_flag=m.sys_flag & ~0x30 | bits,
-        magic=oracle.V1,
-        reconsume_times=0,
-        prepared_transaction_offset=0,
-    )
-
-
-@given(batch=strategies.batches(topics=strategies.TOPICS), born=hosts, store=hosts)
-def test_any_batch_encodes_to_the_oracles_bytes(
-    batch: list[Message], born: Host, store: Host
+@given(
+    st.lists(strategies.messages(topics=("T", "Topic_2", "x" * 127)), min_size=1, max_size=12),
+    st.builds(Host, ip=st.one_of(strategies.ipv4, strategies.ipv6), port=strategies.ports),
+    st.builds(Host, ip=st.one_of(strategies.ipv4, strategies.ipv6), port=strategies.ports),
+)
+def test_encode_and_patch_agree_with_the_oracle(
+    messages: list[Message], born: Host, store: Host
 ) -> None:
-    # Sealing is not the encoder's: a checksum property is only right where the record lies.
-    plain = [replace(m, properties=m.properties.replace(b"__CRC32#", b"crc")) for m in batch]
-    placed = place([as_written(m, born, store) for m in plain])
-    of = Hosts(born.ip, born.port, store.ip, store.port)
-    encoded = encode(messages_of(placed), of)
+    hosts = Hosts(born.ip, born.port, store.ip, store.port)
+    plain = [
+        replace(
+            m,
+            magic=V1,
+            body_crc=None,
+            born_host=born,
+            store_host=store,
+            sys_flag=m.sys_flag & ~HOST_BITS | hosts.sys_flag,
+            reconsume_times=0,
+            prepared_transaction_offset=0,
+            queue_offset=n * 7,
+            physical_offset=2**41 + n,
+        )
+        for n, m in enumerate(messages)
+    ]
+    encoded = encode(columns(plain), hosts)
     records = encoded.records.copy()
     patch(
         records,
         encoded.starts,
-        queue_offsets=np.array([m.queue_offset for m in placed], np.int64),
-        physical_offsets=np.array([m.physical_offset for m in placed], np.int64),
-        store_timestamps_ms=np.array([m.store_timestamp_ms for m in placed], np.int64),
-        host_variant=of.variant,
+        queue_offsets=np.array([m.queue_offset for m in plain], np.int64),
+        physical_offsets=np.array([m.physical_offset for m in plain], np.int64),
+        store_timestamps_ms=np.array([m.store_timestamp_ms for m in plain], np.int64),
+        host_variant=hosts.variant,
     )
-    data, starts, sizes = packed(placed)
-    assert records.tobytes() == data
-    assert (encoded.starts.tolist(), encoded.sizes.tolist()) == (starts, sizes)
-    assert messages_of(placed).sizes(of).tolist() == sizes
+    assert records.tobytes() == b"".join(oracle.encode(m) for m in plain)
+    assert encoded.sizes.tolist() == [m.size for m in plain]
+    walked = follow(records.tobytes())
+    assert walked.starts.tolist() == encoded.starts.tolist()
+    assert walked.why == CUT
 
 
-@given(batch=strategies.batches(topics=strategies.TOPICS), data=st.data())
-def test_any_rows_of_a_batch_encode_alone_as_together(
-    batch: list[Message], data: st.DataObject
-) -> None:
-    rows = data.draw(st.lists(st.integers(0, len(batch) - 1), unique=True)) if batch else []
-    of = Hosts(bytes(4), 1, bytes(4), 2)
-    some = encode(messages_of(batch).take(np.array(rows, np.intp)), of)
-    alone = encode(messages_of([batch[row] for row in rows]), of)
-    assert some.records.tobytes() == alone.records.tobytes()
+def test_nothing_encodes_to_nothing() -> None:
+    empty = encode(columns([Message()]).take(np.array([], np.intp)), Hosts(b"abcd", 0, b"abcd", 0))
+    assert len(empty.records) == len(empty.starts) == 0
 
 
-maps = st.lists(
-    st.one_of(st.none(), st.dictionaries(strategies.names, strategies.values, max_size=4)),
-    max_size=8,
-)
-
-
-@given(rows=maps, data=st.data())
-def test_any_maps_join_to_the_oracles_blocks(
-    rows: list[dict[str, str] | None], data: st.DataObject
-) -> None:
-    column = pa.array([None if r is None else list(r.items()) for r in rows],
-                      pa.map_(pa.string(), pa.string()))  # fmt: skip
-    start = data.draw(st.integers(0, len(rows)))
-    column, rows = column.slice(start), rows[start:]
-    count = sum(len(r) for r in rows if r)
-    wanted = data.draw(st.lists(st.booleans(), min_size=count, max_size=count))
-    picks = iter(wanted)
-    expected = [
-        oracle.join_properties({k: v for k, v in (r or {}).items() if next(picks)}) for r in rows
-    ]
-    blocks = join_map(column, np.array(wanted, np.bool_))
-    assert [block.as_buffer().to_pybytes() for block in blocks] == expected
-
-
-@given(
-    rows=st.lists(
-        st.tuples(st.one_of(st.none(), strategies.tags), st.one_of(st.none(), strategies.keys)),
-        max_size=8,
-    ),
-    shared=st.one_of(st.none(), strategies.values),
-)
-def test_typed_properties_stand_behind_the_users(
-    rows: list[tuple[str | None, str | None]], shared: str | None
-) -> None:
-    user = pa.array([f"n{i}\x01v\x02" for i in range(len(rows))], pa.string())
-    typed: list[tuple[str, pa.Array | str]] = [
-        ("TAGS", pa.array([tags for tags, _ in rows], pa.string())),
-        ("KEYS", pa.array([keys for _, keys in rows], pa.string())),
-    ]
-    if shared is not None:
-        typed.append(("PGROUP", shared))
-    blocks = join_blocks(len(rows), user, typed)
-    expected = []
-    for i, (tags, keys) in enumerate(rows):
-        row = {f"n{i}": "v", "TAGS": tags, "KEYS": keys, "PGROUP": shared}
-        expected.append({name: value for name, value in row.items() if value is not None})
-    assert [oracle.split_properties(block.as_py()) for block in blocks] == expected
-
-
-@given(texts=st.lists(st.one_of(st.none(), st.text(st.characters(codec="utf-8")))))
-def test_a_column_hashes_as_its_strings_do(texts: list[str | None]) -> None:
-    column = pa.array(texts, pa.string())
+@given(TEXTS, st.integers(0, 3))
+def test_hashes_of_a_column_are_those_of_its_strings(texts: list[str | None], skip: int) -> None:
+    column = pa.array(texts, pa.string())[skip:]
+    texts = texts[skip:]
     hashes = hash_strings(column)
-    expected = [oracle.java_hash(text or "") for text in texts]
-    assert hashes.values.view(np.int32).tolist() == expected
-    assert tags_codes(column).tolist() == expected
-    assert key_hashes(hashes.values).tolist() == [oracle.key_hash(text or "") for text in texts]
+    assert hashes.values.view(np.int32).tolist() == [java_hash(t or "") for t in texts]
+    assert tags_codes(column).tolist() == [tags_code(t) for t in texts]
+    prefix = np.full(len(texts), hash_text("topic😀#"), np.uint32)
+    after = key_hashes(hashes.after(prefix).values).tolist()
+    assert after == [key_hash(f"topic😀#{t or ''}") for t in texts]
 
 
-@given(prefix=strategies.names, texts=st.lists(st.text(st.characters(codec="utf-8")), min_size=1))
-def test_a_prefix_need_not_be_joined_to_be_hashed(prefix: str, texts: list[str]) -> None:
-    prefixes = np.full(len(texts), hash_text(prefix), np.uint32)
-    found = hash_strings(pa.array(texts, pa.string())).after(prefixes).values.view(np.int32)
-    assert found.tolist() == [oracle.java_hash(prefix + text) for text in texts]
-
-
-def test_strings_longer_than_the_table_of_powers_hash() -> None:
-    texts = ["x" * 5000, "标" * 4097, "a" * 4096 + "😀"]
-    found = hash_strings(pa.array(texts, pa.string())).values.view(np.int32)
-    assert found.tolist() == [oracle.java_hash(text) for text in texts]
+def test_long_strings_and_equal_lengths_hash_as_others() -> None:
+    texts = ["ab" * 5000, "cd" * 5000]
+    assert hash_strings(pa.array(texts)).values.view(np.int32).tolist() == list(
+        map(java_hash, texts)
+    )
 
 
 @given(
-    bodies=st.lists(st.builds(bytes.__mul__, st.binary(max_size=40), st.integers(1, 200))),
-    codec=st.sampled_from(["none", "zlib", "lz4", "zstd"]),
-    over=st.sampled_from([0, 1, 100, 4096]),
+    st.lists(st.one_of(st.none(), strategies.property_maps()), max_size=12),
+    st.integers(0, 2),
 )
-def test_any_bodies_compress_to_what_the_oracle_reads(
-    bodies: list[bytes], codec: str, over: int
+def test_blocks_split_into_the_maps_they_were_made_of(
+    maps: list[dict[str, str] | None], skip: int
 ) -> None:
-    stored, flags = compress(pa.array(bodies, pa.binary()), codec, over)
-    for body, kept, flag in zip(bodies, stored.to_pylist(), flags.tolist(), strict=True):
-        assert oracle.decompress(kept, flag) == body
-        assert len(kept) <= len(body)
-        if codec == "none" or len(body) < over:
-            assert (kept, flag) == (body, 0)
+    column = pa.array([None if m is None else list(m.items()) for m in maps], MAP)[skip:]
+    maps = maps[skip:]
+    wanted = np.ones(len(entries(column)[1]), np.bool_)
+    tags = pa.array([f"t{n}" if n % 2 else None for n in range(len(maps))], pa.string())
+    blocks = join_blocks(len(maps), join_map(column, wanted), [("X", tags), ("Y", "all")])
+    told = [oracle.split_properties(block.as_py()) for block in blocks]
+    asked = [
+        {**(m or {}), **({"X": f"t{n}"} if n % 2 else {}), "Y": "all"} for n, m in enumerate(maps)
+    ]
+    assert told == asked
 
 
-def test_a_zlib_body_is_the_java_clients() -> None:
-    stored, flags = compress(pa.array([b"x" * 5000], pa.binary()), "zlib", 4096)
-    assert stored[0].as_py()[:2] == bytes.fromhex("785e")
-    assert flags.tolist() == [0x301]
+def test_unwanted_entries_are_left_out() -> None:
+    column = pa.array([[("a", "1"), ("b", None)], [("c", "3")], None], MAP)
+    blocks = join_map(column, np.array([True, False, False]))
+    assert blocks.to_pylist() == ["a\x011\x02", "", ""]
+    assert join_blocks(2, None, []).to_pylist() == [b"", b""]
 
 
-@pytest.mark.parametrize("size", [5 << 20, 9 << 20])
-def test_lz4_blocks_are_independent_and_of_four_mebibytes(size: int) -> None:
-    body = np.random.default_rng(1).bytes(size // 2) + bytes(size // 2)
-    stored, flags = compress(pa.array([body], pa.binary()), "lz4", 1)
-    frame = stored[0].as_py()
-    assert frame[:7] == bytes.fromhex("04224d18607073")
-    position, lengths = 7, []
-    while length := int.from_bytes(frame[position : position + 4], "little"):
-        lengths.append(length & 0x7FFFFFFF)
-        position += 4 + lengths[-1]
-    assert position + 4 == len(frame)
-    assert len(lengths) == -(-size // (4 << 20))
-    assert oracle.decompress(frame, flags.tolist()[0]) == body
+def test_separators_are_seen_wherever_they_are() -> None:
+    column = pa.array(["a", "b\x01", None, "\x02", "\x00", ""])
+    assert has_separator(column).tolist() == [False, True, False, True, False, False]
+    assert has_separator(column[:1]).tolist() == [False]
+    assert has_separator(pa.array([], pa.string())).tolist() == []
+
+
+@given(st.lists(st.one_of(st.none(), st.binary(max_size=3000)), max_size=6))
+@pytest.mark.parametrize("codec", ["zlib", "lz4", "zstd"])
+def test_what_is_compressed_is_decompressed_by_the_oracle(
+    codec: str, bodies: list[bytes | None]
+) -> None:
+    bodies = [b if b is None or not b else b * 3 for b in bodies]
+    packed, flags = compress(pa.array(bodies, pa.binary()), codec, 64)
+    for before, after, flag in zip(bodies, packed.to_pylist(), flags.tolist(), strict=True):
+        if before is None:
+            assert after is None
+        else:
+            assert oracle.decompress(after, flag) == before
+            assert bool(flag) == (len(after) < len(before) and len(before) >= 64)
+
+
+def test_an_lz4_frame_is_the_one_that_lz4_java_reads() -> None:
+    """Independent blocks of at most 4 MiB, what does not shrink stored as it is."""
+    noise = np.random.default_rng(1).bytes(3 << 20)
+    body = bytes(5 << 20) + noise
+    packed, flags = compress(pa.array([body]), "lz4", 1)
+    frame = packed[0].as_py()
+    assert frame == oracle.compress(body, oracle.LZ4)
+    assert flags[0] == oracle.LZ4 | oracle.COMPRESSED
+
+
+@pytest.mark.parametrize(
+    ("tail", "why"),
+    [
+        (b"", CUT),
+        (bytes(100), ZERO),
+        (oracle.blank(50), BLANK_RECORD),
+        (b"\xff" * 100, NO_RECORD),
+        (oracle.encode(Message())[:60], CUT),
+    ],
+)
+def test_a_walk_says_why_it_ended(tail: bytes, why: str) -> None:
+    record = oracle.encode(Message(body=b"x"))
+    walked = follow(record * 3 + tail)
+    assert walked.starts.tolist() == [0, len(record), 2 * len(record)]
+    assert (walked.end, walked.why) == (3 * len(record), why)

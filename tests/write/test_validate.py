@@ -1,0 +1,288 @@
+"""Bad rows: every rule, told with the row, the topic and the reason, before anything is staged."""
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from appending import SMALL, append, held, prepared, rows, staged
+from mqstore.check import check
+from mqstore.errors import (
+    InvalidMessageError,
+    InvalidOptionError,
+    InvalidSchemaError,
+    MessageTooLargeError,
+    NotAStoreError,
+    StoreNotFoundError,
+)
+from mqstore.write.commit import abort
+from oracle import split_properties
+
+MAP = pa.map_(pa.string(), pa.string())
+BIG = {**SMALL, "mapped_file_size_commit_log": 1 << 20}
+
+
+def maps(*found: Sequence[tuple[str, str | None]]) -> pa.Array:
+    return pa.array(list(found), MAP)
+
+
+BAD: list[tuple[str, dict[str, Any], str]] = [
+    ("topic is null", {"topic": ["T", None]}, "topic is null"),
+    ("topic is empty", {"topic": ["T", ""]}, "topic is empty"),
+    ("topic has a space", {"topic": ["T", "a b"]}, "character other than"),
+    ("topic leads out", {"topic": ["T", "../x"]}, "character other than"),
+    ("topic is too long", {"topic": ["T", "x" * 128]}, "128 bytes, more than 127"),
+    ("topic of retries", {"topic": ["T", "%RETRY%g"]}, "allowSystemTopics"),
+    ("topic of delays", {"topic": ["T", "SCHEDULE_TOPIC_XXXX"]}, "allowSystemTopics"),
+    ("body is null", {"body": [b"x", None]}, "body is null"),
+    ("queueId too large", {"queueId": [0, 4]}, "queueId 4 is not one of the topic's 4 queues"),
+    ("queueId negative", {"queueId": [0, -1]}, "queueId -1 is not one of"),
+    ("delay level", {"delayTimeLevel": [0, 19]}, "delayTimeLevel 19 is not one of 0 to 18"),
+    ("delay level negative", {"delayTimeLevel": [0, -1]}, "delayTimeLevel -1"),
+    ("flag", {"flag": pa.array([0, 2**31], pa.int64())}, "flag 2147483648 does not fit"),
+    ("separator in tags", {"tags": ["a", "b\x02"]}, "tags holds the character U+0001 or"),
+    ("separator in keys", {"keys": ["a", "b\x01c"]}, "keys holds the character U+0001 or"),
+    ("separator in shardingKey", {"shardingKey": ["a", "\x01"]}, "shardingKey holds the char"),
+    ("separator in a name", {"properties": maps([], [("a\x01", "b")])}, "U+0001"),
+    ("separator in a value", {"properties": maps([], [("a", "b\x02")])}, "U+0001"),
+    ("space in an array key", {"keys": [["a"], ["b c"]]}, "holds a space"),
+    ("null in an array key", {"keys": [["a"], [None]]}, "null, empty"),
+    ("empty array key", {"keys": [["a"], [""]]}, "null, empty"),
+    ("reserved name", {"properties": maps([], [("TAGS", "x")])}, "keeps for itself"),
+    ("transient name", {"properties": maps([], [("__RMQ.TRANSIENT.x", "y")])}, "for itself"),
+    ("empty value", {"properties": maps([], [("a", "")])}, "empty name or value"),
+    ("empty name", {"properties": maps([], [("", "a")])}, "empty name or value"),
+]
+
+
+@pytest.mark.parametrize(("columns", "reason"), [b[1:] for b in BAD], ids=[b[0] for b in BAD])
+def test_a_bad_row_is_named(tmp_path: Path, columns: dict[str, Any], reason: str) -> None:
+    with pytest.raises(InvalidMessageError, match=re.escape(reason)) as caught:
+        append(tmp_path / "s", rows(2, **columns), **SMALL)
+    assert "partition 0, row 1, topic" in str(caught.value)
+    assert "[MQLOG_INVALID_MESSAGE]" in str(caught.value)
+    assert not (tmp_path / "s").exists()
+
+
+def test_properties_fill_just_the_room_there_is(tmp_path: Path) -> None:
+    """DefaultMessageStoreTest: 32767 bytes are accepted, one more is not."""
+    settings = {**BIG, "uniq_key": "none", "max_message_size": 1 << 20}
+    rest = len("a\x01\x02WAIT\x01true\x02")
+    append(tmp_path / "s", rows(1, properties=maps([("a", "x" * (32_767 - rest))])), **settings)
+    assert len(held(tmp_path / "s")[0].properties) == 32_767
+    with pytest.raises(MessageTooLargeError, match="32768 bytes, more than 32767"):
+        append(tmp_path / "s", rows(1, properties=maps([("a", "x" * (32_768 - rest))])), **settings)
+
+
+def test_a_body_over_the_limit_is_too_large(tmp_path: Path) -> None:
+    settings = {**BIG, "max_message_size": 1000}
+    append(tmp_path / "s", rows(1, body=bytes(1000)), **settings)
+    with pytest.raises(MessageTooLargeError, match="1001 bytes, maxMessageSize is 1000") as caught:
+        append(tmp_path / "s", rows(1, body=bytes(1001)), **settings)
+    assert "[MQLOG_MESSAGE_TOO_LARGE] partition 0, row 0, topic 'T'" in str(caught.value)
+
+
+def test_a_record_that_no_file_can_hold_is_too_large(tmp_path: Path) -> None:
+    with pytest.raises(MessageTooLargeError, match="mappedFileSizeCommitLog"):
+        append(tmp_path / "s", rows(1, body=bytes(8192)), **SMALL)
+
+
+def test_the_first_ten_bad_rows_are_told(tmp_path: Path) -> None:
+    with pytest.raises(InvalidMessageError) as caught:
+        append(tmp_path / "s", rows(30, queueId=[9, 0] * 15), **SMALL)
+    told = re.findall(r"row (\d+),", str(caught.value))
+    assert told == [str(n) for n in range(0, 20, 2)]
+    assert "and 5 more" in str(caught.value)
+
+
+def test_bad_rows_may_be_skipped_and_are_counted(tmp_path: Path) -> None:
+    batch = rows(10, body=[b"x", None] * 5)
+    done = append(tmp_path / "s", batch, batch, **SMALL, on_invalid="skip")
+    assert (done.messages, done.skipped) == (10, 10)
+    assert len(held(tmp_path / "s")) == 10
+
+
+def test_a_job_of_bad_rows_alone_changes_nothing(tmp_path: Path) -> None:
+    root = tmp_path / "s"
+    append(root, rows(1), **SMALL)
+    done = append(root, rows(3, body=[None] * 3).cast(rows(1).schema), on_invalid="skip")
+    assert (done.messages, done.skipped, done.first_physical_offset) == (0, 3, -1)
+    assert len(held(root)) == 1
+
+
+def test_bad_rows_may_be_put_aside_with_the_reason(tmp_path: Path) -> None:
+    side = tmp_path / "bad" / "rows"
+    batch = rows(6, body=[b"x", None, b"y"] * 2, tags=["a", "b", "c\x01"] * 2)
+    done = append(tmp_path / "s", batch, batch, **SMALL, on_invalid=f"side:{side}")
+    assert (done.messages, done.skipped) == (4, 8)
+    files = sorted(side.iterdir())
+    assert [path.name[:5] for path in files] == ["part-"] * 2
+    found = pq.read_table(files[0])
+    assert found.column_names == [*batch.schema.names, "reason"]
+    assert found["reason"].to_pylist()[:2] == [
+        "body is null",
+        "tags holds the character U+0001 or U+0002, which RocketMQ uses as separators",
+    ]
+    assert found["tags"].to_pylist() == ["b", "c\x01"] * 2
+
+
+def test_a_job_that_fails_leaves_no_bad_rows_aside(tmp_path: Path) -> None:
+    side = tmp_path / "bad"
+    batch = rows(2, body=[b"x", None])
+    job = prepared(tmp_path / "s", batch.schema, **SMALL, on_invalid=f"side:{side}")
+    manifests = staged(job, [batch])
+    assert [path.name[:7] for path in side.iterdir()] == ["_mqlog-"]
+    abort(job, manifests)
+    assert not side.exists()
+
+
+def test_an_array_of_keys_is_joined_and_an_empty_text_is_none(tmp_path: Path) -> None:
+    batch = rows(3, keys=[["a", "b"], [], None], tags=["", None, "x"])
+    append(tmp_path / "s", batch, **SMALL, partitioner="single")
+    found = [split_properties(m.properties) for m in held(tmp_path / "s")]
+    assert [p.get("KEYS") for p in found] == ["a b", None, None]
+    assert [p.get("TAGS") for p in found] == [None, None, "x"]
+
+
+MOMENT = datetime(2026, 11, 21, 9, 0, 0, 123_999, tzinfo=UTC)
+MOMENT_MS = 1_795_251_600_123
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([MOMENT], pa.timestamp("us", "UTC")),
+        pa.array([MOMENT], pa.timestamp("us", "Asia/Shanghai")),
+        pa.array([MOMENT], pa.timestamp("ns", "UTC")),
+        pa.array([MOMENT_MS], pa.timestamp("ms", "America/New_York")),
+        pa.array([MOMENT_MS], pa.int64()),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_a_timestamp_is_its_milliseconds_whatever_its_zone(
+    tmp_path: Path, column: pa.Array
+) -> None:
+    append(tmp_path / "s", rows(1, bornTimestamp=column), **SMALL)
+    assert held(tmp_path / "s")[0].born_timestamp_ms == MOMENT_MS
+
+
+@pytest.mark.parametrize(
+    ("name", "column"),
+    [
+        ("body", pa.array(["text"], pa.large_string())),
+        ("body", pa.array([b"text"], pa.large_binary())),
+        ("body", pa.array(["text"]).dictionary_encode()),
+        ("topic", pa.array(["T"]).dictionary_encode()),
+        ("tags", pa.array(["x"], pa.string_view())),
+        ("queueId", pa.array([1], pa.int8())),
+        ("queueId", pa.array([1], pa.int64())),
+        ("tags", pa.nulls(1)),
+        ("properties", pa.nulls(1)),
+        ("keys", pa.array([["k"]], pa.large_list(pa.large_string()))),
+        ("properties", pa.array([[("a", "b")]], pa.map_(pa.large_string(), pa.large_string()))),
+    ],
+)
+def test_a_column_may_come_in_any_type_that_says_the_same(
+    tmp_path: Path, name: str, column: pa.Array
+) -> None:
+    append(tmp_path / "s", rows(1, **{name: column}), **SMALL)
+    assert len(held(tmp_path / "s")) == 1
+
+
+@pytest.mark.parametrize(
+    ("columns", "told"),
+    [
+        ({"tag": "x"}, r"column tag .*did you mean tags\?"),
+        ({"bornTimestamp": pa.array([MOMENT_MS], pa.timestamp("ms"))}, "time zone"),
+        ({"body": [1]}, "string or binary"),
+        ({"queueId": ["1"]}, "integer"),
+        ({"flag": [1.5]}, "integer"),
+        ({"properties": [["a"]]}, "map<string,string>"),
+        ({"keys": [[1]]}, "array of strings"),
+        ({"waitStoreMsgOK": ["true"]}, "boolean"),
+        ({"body": None}, "column body"),
+        ({"topic": None}, "option topic"),
+    ],
+)
+def test_a_column_that_cannot_be_written_is_refused_on_the_driver(
+    tmp_path: Path, columns: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(InvalidSchemaError, match=told):
+        prepared(tmp_path / "s", rows(1, **columns).schema, **SMALL)
+    assert not (tmp_path / "s").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "option"),
+    [
+        ({"partitioner": "random"}, "partitioner"),
+        ({"compression": "gzip"}, "compression"),
+        ({"timestamps": "then"}, "timestamps"),
+        ({"on_invalid": "ignore"}, "onInvalid"),
+        ({"on_invalid": "side:"}, "onInvalid"),
+        ({"on_invalid": "side:s3://bucket/x"}, "onInvalid"),
+        ({"queue_nums": 0}, "queueNums"),
+        ({"batch_max_bytes": (4 << 20) + 1}, "batchMaxBytes"),
+        ({"batch_max_messages": 0}, "batchMaxMessages"),
+        ({"max_message_size": 1 << 40}, "maxMessageSize"),
+        ({"topic": "a b"}, "topic"),
+        ({"topic": "%DLQ%x"}, "topic"),
+        ({"born_host": "localhost"}, "bornHost"),
+        ({"store_host": "1.2.3.4:99999"}, "storeHost"),
+        ({"mapped_file_size_commit_log": 10}, "mappedFileSizeCommitLog"),
+        ({"mapped_file_size_consume_queue": 30}, "mappedFileSizeConsumeQueue"),
+        ({"max_index_num": 1}, "maxIndexNum"),
+        ({"max_index_num": 2**30}, "maxIndexNum"),
+        ({"producer_group": "a\x02"}, "producerGroup"),
+    ],
+)
+def test_an_option_out_of_range_is_refused_by_name(
+    tmp_path: Path, settings: dict[str, Any], option: str
+) -> None:
+    with pytest.raises(InvalidOptionError, match=option):
+        prepared(tmp_path / "s", rows(1).schema, **{**SMALL, **settings})
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_size_that_contradicts_the_store_is_refused(tmp_path: Path) -> None:
+    root = tmp_path / "s"
+    append(root, rows(3, keys="k"), **SMALL)
+    for option, value in (
+        ("mapped_file_size_commit_log", 4096),
+        ("mapped_file_size_consume_queue", 400),
+        ("max_hash_slot_num", 12),
+        ("max_index_num", 51),
+    ):
+        with pytest.raises(InvalidOptionError, match="the store's own is"):
+            prepared(root, rows(1).schema, **{option: value})
+    append(root, rows(3), **SMALL)
+    assert check(root) == []
+
+
+def test_a_store_is_made_only_where_there_is_nothing(tmp_path: Path) -> None:
+    with pytest.raises(StoreNotFoundError):
+        prepared(tmp_path / "s", rows(1).schema)
+    full = tmp_path / "full"
+    full.mkdir()
+    (full / "precious.txt").write_text("x")
+    with pytest.raises(NotAStoreError):
+        prepared(full, rows(1).schema, **SMALL)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    append(empty, rows(1), **SMALL)
+    assert check(empty) == []
+
+
+def test_a_topic_is_made_only_if_it_may_be(tmp_path: Path) -> None:
+    root = tmp_path / "s"
+    append(root, rows(1), **SMALL, queue_nums=2)
+    with pytest.raises(InvalidMessageError, match="createTopic=true"):
+        append(root, rows(1, topic="U"), create_topic=False)
+    append(root, rows(4, queueId=[0, 1, 0, 1]), create_topic=False, queue_nums=9)
+    with pytest.raises(InvalidMessageError, match="queueId 2 is not one of the topic's 2"):
+        append(root, rows(1, queueId=2))

@@ -7,9 +7,9 @@ from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from zlib_ng.zlib_ng import crc32
 
 from mqstore.codec.gather import Headers, sliding
+from mqstore.format.crc import crc32
 from mqstore.format.message import CRC_MASK
 from mqstore.format.properties import CRC32, NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 

@@ -11,10 +11,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from zlib_ng.zlib_ng import crc32
 
 from mqstore.errors import CorruptStagingError
 from mqstore.files.staging import StagedReader, StagedWriter, segment_name
+from mqstore.format.crc import crc32
 from mqstore.format.staged import (
     FILE_HEADER,
     FILE_MAGIC,

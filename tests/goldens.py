@@ -67,6 +67,16 @@ def progress(version: str) -> dict[tuple[str, str, int], Progress]:
     }
 
 
+def inflight(version: str) -> dict[tuple[str, str, int], int]:
+    """Return Inflight of consumerProgress by (group, topic, queueId); 4.9.7 has none."""
+    return {
+        (group, topic, int(queue_id)): int(more[0])
+        for group, lines in _sections(version, "progress.txt", "-g").items()
+        for topic, _, queue_id, _, _, _, *more in lines
+        if more[0].isdecimal()
+    }
+
+
 def topic_status(version: str) -> dict[tuple[str, int], tuple[int, int]]:
     """Return topicStatus by (topic, queueId): (min offset, max offset)."""
     return {

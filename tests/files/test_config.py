@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mqstore.errors import CorruptConfigError, UnsupportedStoreError
 from mqstore.files import config
-from mqstore.files.config import TopicConfig
+from mqstore.files.config import Committed, TopicConfig
 from stores import fastjson, topics_json, write_json
 
 OFFSETS = {"offsetTable": {"T@G": {0: 5, 1: 7}, "%RETRY%G@G": {0: 0}}}
@@ -167,3 +167,41 @@ def test_the_golden_stores_know_their_groups_and_topics(golden_550: Path, golden
     }
     assert config.topics(str(golden_550))["GTopic"].read_queue_nums == 4
     assert {"CG_G", "LP_G"} <= config.groups(str(golden_550))
+
+
+def test_offsets_tell_the_file_they_are_from(tmp_path: Path) -> None:
+    write_json(folder(tmp_path) / "consumerOffset.json", OFFSETS)
+    assert {found.source for found in config.committed(str(tmp_path)).values()} == {
+        "consumerOffset.json"
+    }
+    (folder(tmp_path) / "consumerOffset.json").write_text('{"offsetTable":{"T@G"')
+    found = config.committed(str(tmp_path))
+    assert found["T", "G"] == Committed({0: 5, 1: 7}, "consumerOffset.json.bak")
+
+
+def test_light_queues_have_offsets_of_their_own_file(tmp_path: Path) -> None:
+    write_json(folder(tmp_path) / "consumerOffset.json", OFFSETS)
+    light = {
+        "offsetTable": {"T@G": {0: 9}, "U@G": {2: 1}},
+        "lmqOffsetTable": {"%LMQ%x@%LMQ%g": 5, "%LMQ%y@%LMQ%g": "5", "odd": 1},
+    }
+    write_json(folder(tmp_path) / "lmqConsumerOffset.json", light)
+    source = "lmqConsumerOffset.json"
+    assert config.committed(str(tmp_path)) == {
+        ("T", "G"): Committed({0: 9}, source),
+        ("U", "G"): Committed({2: 1}, source),
+        ("%LMQ%x", "%LMQ%g"): Committed({0: 5}, source),
+        ("%LMQ%y", "%LMQ%g"): Committed({}, source),
+        ("%RETRY%G", "G"): Committed({0: 0}, "consumerOffset.json"),
+    }
+    assert config.consumer_offsets(str(tmp_path))["%LMQ%x", "%LMQ%g"] == {0: 5}
+
+
+def test_the_golden_stores_tell_what_was_pulled_and_delivered(
+    golden_550: Path, golden_497: Path
+) -> None:
+    pulled = config.pull_offsets(str(golden_550))
+    assert pulled["GTopic", "CG_G"] == {0: 100, 1: 101, 2: 100, 3: 100}
+    assert config.pull_offsets(str(golden_497)) == {}
+    assert config.delay_offsets(str(golden_550)) == {1: 14, 2: 13, 3: 16, 18: 0}
+    assert config.filter_expressions(str(golden_550)) == {}

@@ -51,6 +51,7 @@ class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: Json | None = None
         self._marks_start = False
         self._known: tuple[Json, Progress] = ({}, {})
+        self._told: tuple[Progress, Json] = ({}, {})
 
     def __getstate__(self) -> dict[str, object]:
         return {"_schema": self._schema}  # All that a task needs.
@@ -127,7 +128,9 @@ class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._known[1]
 
     def _json(self, progress: Progress) -> Json:
-        return to_json(progress, by_broker=len(self._follow().brokers) > 1)
+        if self._told[0] is not progress:
+            self._told = progress, to_json(progress, by_broker=len(self._follow().brokers) > 1)
+        return self._told[1]
 
 
 class RefusingStreamReader(DataSourceStreamReader):

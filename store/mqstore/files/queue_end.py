@@ -2,11 +2,15 @@
 
 import os
 from contextlib import suppress
+from typing import Final
 
 import numpy as np
 
 from mqstore.files.consume_queue import ConsumeQueue
 from mqstore.format.consume_queue import UNIT
+
+_NO_SIZE: Final = bytes(UNIT["size"].itemsize)
+_SIZE_AT: Final = int(UNIT.fields["size"][1]) if UNIT.fields else 0
 
 
 class QueueEnd:
@@ -23,6 +27,13 @@ class QueueEnd:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+    def has_unit(self, queue_offset: int) -> bool:
+        """Tell whether that unit is there: asked all the time, so a read of 4 bytes."""
+        if not self._open(queue_offset):
+            return False
+        position = (queue_offset - self._first) * UNIT.itemsize + _SIZE_AT
+        return os.pread(self._fd, len(_NO_SIZE), position).strip(_NO_SIZE) != b""
 
     def count_from(self, queue_offset: int, most: int) -> int:
         """Return how many units there are from ``queue_offset`` on: at most ``most``.

@@ -17,7 +17,8 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from itertools import zip_longest
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -29,6 +30,8 @@ from mqstore.read.progress import Progress, Queue
 from mqstore.read.snapshot import Snapshot
 from mqstore.read.tail import Tail
 from mqstore.read.units import chunks
+
+Bounds: TypeAlias = dict[Queue, tuple[int, int]]
 
 _LOG = logging.getLogger(__name__)
 _GO_ON: Final = "(failOnDataLoss=false goes on at the end of the queue)"
@@ -59,6 +62,10 @@ class Follower:
         self._fail_on_data_loss = fail_on_data_loss
         self._target: Progress | None = None
         self._turn = 0
+        self._looks: list[object] = []
+        self._bounds: Bounds = {}
+        self._latest: tuple[Bounds, Progress] | None = None
+        self._idle: tuple[Bounds, Progress] | None = None
         self._last_batch: float | None = None
 
     @property
@@ -82,7 +89,10 @@ class Follower:
 
     def latest(self) -> Progress:
         """Return the ends of all queues that have a message."""
-        return {queue: high for queue, (_, high) in self._look().items() if high}
+        bounds = self._look()
+        if self._latest is None or self._latest[0] is not bounds:
+            self._latest = bounds, {queue: high for queue, (_, high) in bounds.items() if high}
+        return self._latest[1]
 
     def next(self, start: Progress, *, limited: bool = True) -> Progress:
         """Return where the micro-batch from ``start`` ends: ``start`` itself if there is none.
@@ -90,7 +100,10 @@ class Follower:
         Raises DataLossError for messages that expired before they were read, StoreReplacedError
         for positions the store cannot have.
         """
-        found = self._waiting(start)
+        bounds = self._look()
+        if self._idle is not None and self._idle[0] is bounds and self._idle[1] is start:
+            return start
+        found = self._waiting(start, bounds)
         total = sum(one.count for one in found)
         admission = self._admission
         bounded = limited and self._target is None
@@ -107,7 +120,9 @@ class Follower:
         end = start | moved
         if end != start:
             self._last_batch = time.monotonic()
-        return end
+            return end
+        self._idle = bounds, start
+        return start
 
     def slices(self, start: Progress, end: Progress) -> list[QueueSlice]:
         """Return what the micro-batch from ``start`` to ``end`` reads.
@@ -130,15 +145,19 @@ class Follower:
                 found.append(self._slice(queue, begin, stop))
         return found
 
-    def _look(self, *, at_once: bool = False) -> dict[Queue, tuple[int, int]]:
-        return {
-            (topic, broker, queue_id): held
-            for broker, tail in self._tails.items()
-            for (topic, queue_id), held in tail.look(at_once=at_once).items()
-        }
+    def _look(self, *, at_once: bool = False) -> Bounds:
+        """Return the bounds of all queues: the same object if nothing has changed."""
+        looks = [tail.look(at_once=at_once) for tail in self._tails.values()]
+        if any(a is not b for a, b in zip_longest(looks, self._looks)):
+            self._looks = list(looks)
+            self._bounds = {
+                (topic, broker, queue_id): held
+                for broker, look in zip(self._tails, looks, strict=True)
+                for (topic, queue_id), held in look.items()
+            }
+        return self._bounds
 
-    def _waiting(self, start: Progress) -> list[_Waiting]:
-        bounds = self._look()
+    def _waiting(self, start: Progress, bounds: Bounds) -> list[_Waiting]:
         for queue, position in start.items():
             if queue not in bounds:
                 self._check_gone(queue, position)

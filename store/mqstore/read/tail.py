@@ -16,10 +16,12 @@ ConsumeQueue#putMessagePositionInfo.
 
 import logging
 import os
+import resource
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Final, TypeAlias
 
 from mqstore.errors import CorruptStoreError, StoreReplacedError
@@ -36,7 +38,7 @@ Bounds: TypeAlias = dict[QueueId, tuple[int, int]]
 Stamp: TypeAlias = tuple[int, int] | None
 
 _LOG = logging.getLogger(__name__)
-_OPEN_QUEUES: Final = 256
+_MAX_OPEN_QUEUES: Final = 8192
 _AHEAD_UNITS: Final = 4096
 _RETAKE_S: Final = 10.0
 _LONGEST_COMMIT_S: Final = 600.0
@@ -107,6 +109,8 @@ class Tail:
     def look(self, *, at_once: bool = False) -> Bounds:
         """Return (low, high) of each queue: now if ``at_once``, else as of a moment ago.
 
+        The same object as before if nothing was found to have changed.
+
         Raises StoreReplacedError if the store is not the one it was, and what ``take`` raises.
         """
         begin = time.monotonic()
@@ -155,7 +159,7 @@ class Tail:
             with CommitLog(self.store.commit_log) as log:
                 for queue in grown:
                     queue.advance(log)
-        for queue in list(self._queues.values())[_OPEN_QUEUES:]:
+        for queue in islice(self._queues.values(), _open_queues(), None):
             queue.close()
         return bool(grown)
 
@@ -176,6 +180,12 @@ class Tail:
         if self._fail_on_data_loss:
             raise error
         _LOG.warning("%s", error)
+
+
+def _open_queues() -> int:
+    """Return how many descriptors to keep: half of what the process may have."""
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MAX_OPEN_QUEUES if allowed < 0 else min(_MAX_OPEN_QUEUES, allowed // 2)
 
 
 def _take(source: Source) -> Snapshot:
@@ -209,7 +219,7 @@ class _QueueTail:
 
     def has_more(self) -> bool:
         """Tell whether there is a unit behind the last; the cheap question, asked all the time."""
-        return self._end.count_from(self.high, 1) > 0
+        return self._end.has_unit(self.high)
 
     def advance(self, log: CommitLog) -> None:
         """Move the end to behind the last unit whose record is there."""

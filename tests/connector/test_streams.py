@@ -1,0 +1,203 @@
+"""Streams through Spark: triggers, limits, checkpoints and restarts, options, named errors."""
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import AnalysisException, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from conftest import MakeStore
+from growing import grow
+from mqstore.errors import InvalidOptionError
+from oracle import Message
+from pyspark_mqlog.options import STREAM_OPTIONS
+from pyspark_mqlog.stream_options import OWN_OPTIONS, parse_stream
+
+Place = tuple[str, int, int]
+PATH = {"path": "/data/broker-a/store"}
+COLUMNS = "topic string, queueId int, queueOffset bigint"
+
+
+def messages(count: int, *, topics: Sequence[str] = ("T",), queues: int = 3) -> list[Message]:
+    return [
+        Message(topic=topics[i % len(topics)], queue_id=i % queues, body=b"%d" % i)
+        for i in range(count)
+    ]
+
+
+def stream(spark: SparkSession, root: Path | str, **options: str) -> DataFrame:
+    return spark.readStream.schema(COLUMNS).format("mqlog").options(**options).load(str(root))
+
+
+class Job:
+    """A query into Parquet, run again and again from one checkpoint."""
+
+    def __init__(self, spark: SparkSession, directory: Path) -> None:
+        self._spark = spark
+        self.checkpoint = directory / "checkpoint"
+        self.output = directory / "rows"
+
+    def run(self, rows: DataFrame) -> list[dict[str, Any]]:
+        """Read what there is; return the progress of the batches."""
+        writer = rows.writeStream.format("parquet").option("path", str(self.output))
+        query = writer.option("checkpointLocation", str(self.checkpoint)).trigger(availableNow=True)
+        started = query.start()
+        assert started.awaitTermination(120)
+        return [json.loads(progress.json) for progress in started.recentProgress]
+
+    def places(self) -> list[Place]:
+        return sorted(tuple(row) for row in self._spark.read.parquet(str(self.output)).collect())
+
+
+@pytest.fixture
+def job(spark: SparkSession, tmp_path: Path) -> Job:
+    return Job(spark, tmp_path / "job")
+
+
+def expected(count: int, topic: str = "T", queues: int = 3) -> list[Place]:
+    return sorted((topic, i % queues, i // queues) for i in range(count))
+
+
+@pytest.mark.spark
+def test_available_now_reads_in_limited_batches_and_a_second_run_adds_what_is_new(
+    spark: SparkSession, store: MakeStore, job: Job
+) -> None:
+    laid = store(messages(25))
+    limited = stream(spark, laid.root, startingOffsets="earliest", maxOffsetsPerTrigger="10")
+    progress = job.run(limited)
+    assert [p["numInputRows"] for p in progress if p["numInputRows"]] == [10, 10, 5]
+    source = progress[0]["sources"][0]
+    assert source["endOffset"] == {"T": {"0": 4, "1": 3, "2": 3}}
+    assert source["latestOffset"] == {"T": {"0": 9, "1": 8, "2": 8}}
+    assert sum(p["numInputRows"] for p in job.run(limited)) == 0
+    laid = grow(laid, [*messages(25), Message(topic="New"), *messages(30)[25:]])
+    assert sum(p["numInputRows"] for p in job.run(limited)) == 6
+    assert job.places() == sorted([*expected(30), ("New", 0, 0)])
+
+
+@pytest.mark.spark
+def test_a_batch_that_was_not_done_is_read_again_the_same(
+    spark: SparkSession, store: MakeStore, job: Job
+) -> None:
+    """Also where the start moves: between the crash and the restart the store grew."""
+    laid = store(messages(20))
+    job.run(stream(spark, laid.root))
+    laid = grow(laid, messages(40))
+    job.run(stream(spark, laid.root, maxOffsetsPerTrigger="15"))
+    for commit in (job.checkpoint / "commits").glob("*"):  # None of the batches was done.
+        commit.unlink()
+    for offsets in (job.checkpoint / "offsets").glob("*"):
+        if offsets.name not in {"0", ".0.crc"}:
+            offsets.unlink()
+    shutil.rmtree(job.output)
+    grow(laid, messages(45))
+    job.run(stream(spark, laid.root))
+    assert job.places() == sorted(set(expected(45)) - set(expected(20)))
+
+
+@pytest.mark.spark
+def test_a_running_query_follows_the_store(
+    spark: SparkSession, store: MakeStore, tmp_path: Path
+) -> None:
+    laid = store(messages(10))
+    rows = stream(spark, laid.root, subscribePattern="T|U", tags="*")
+    query = rows.writeStream.format("memory").queryName("followed").start()
+    try:
+        query.processAllAvailable()
+        assert spark.table("followed").count() == 0  # The default starts at the latest.
+        grow(laid, messages(16))
+        query.processAllAvailable()
+        assert sorted(map(tuple, spark.table("followed").collect())) == sorted(
+            set(expected(16)) - set(expected(10))
+        )
+        offsets = [json.loads(p.json)["sources"][0]["endOffset"] for p in query.recentProgress]
+        assert offsets[-1] == {"T": {"0": 6, "1": 5, "2": 5}}
+    finally:
+        query.stop()
+
+
+@pytest.mark.spark
+def test_a_checkpoint_of_a_store_that_was_rebuilt_is_an_error(
+    spark: SparkSession, store: MakeStore, job: Job
+) -> None:
+    earliest = {"startingOffsets": "earliest"}
+    job.run(stream(spark, store(messages(25)).root, **earliest))
+    rebuilt = store(messages(12))
+    told = failure(lambda: job.run(stream(spark, rebuilt.root, **earliest)))
+    assert "[MQLOG_DATA_LOSS.STORE_REPLACED] T/0 of " in told
+    assert "ends at queue offset 4, but was read up to 9" in told
+    assert "start it with a new checkpointLocation" in told
+    going_on = stream(spark, rebuilt.root, **earliest, failOnDataLoss="false")
+    assert sum(p["numInputRows"] for p in job.run(going_on)) == 0
+    grow(rebuilt, messages(13))
+    assert sum(p["numInputRows"] for p in job.run(going_on)) == 1
+
+
+@pytest.mark.spark
+def test_what_only_a_batch_has_is_refused_when_the_query_starts(
+    spark: SparkSession, store: MakeStore
+) -> None:
+    laid = store(messages(1))
+    told = failure(lambda: noop(stream(spark, laid.root, endingOffsets="latest")))
+    assert "[MQLOG_INVALID_OPTION] option endingOffsets='latest': is for spark.read" in told
+    with pytest.raises(AnalysisException, match="maxOffsetsPerTrigger='0': must be a whole"):
+        spark.readStream.format("mqlog").option("maxOffsetsPerTrigger", "0").load(str(laid.root))
+    batch = spark.read.format("mqlog").option("maxOffsetsPerTrigger", "5").load(str(laid.root))
+    with pytest.raises(AnalysisException, match="is for streaming reads"):
+        batch.collect()
+
+
+def noop(rows: DataFrame) -> StreamingQuery:
+    query = rows.writeStream.format("noop").trigger(availableNow=True).start()
+    query.awaitTermination(60)
+    return query
+
+
+def failure(fails: Any) -> str:
+    with pytest.raises(StreamingQueryException) as caught:
+        fails()
+    return str(caught.value)
+
+
+def test_every_option_of_streams_is_known_to_the_others() -> None:
+    assert {option.name for option in OWN_OPTIONS.values()} <= set(STREAM_OPTIONS)
+
+
+def test_a_streams_options_are_a_batchs_and_its_own() -> None:
+    found = parse_stream({**PATH, "startingOffsets": "-5", "maxBytesPerTrigger": "1m", "tags": "A"})
+    assert found.read.starting_offsets.last_count == 5
+    assert (found.read.tags, found.max_bytes, found.max_delay_ms) == ("A", 2**20, 900_000)
+    assert not found.starts_where_it_was
+    assert parse_stream({**PATH, "startingOffsets": "earliest"}).starts_where_it_was
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("endingOffsets", "latest", "is for spark.read: a stream has no end"),
+        ("endingTimestamp", "1", "is for spark.read: a stream has no end"),
+        ("table", "queues", "a stream reads messages"),
+        ("path", "/s#backlog", "a stream reads messages"),
+        ("groups", "g", "is for tables"),
+        ("minOffsetsPerTrigger", "x", "must be a whole number"),
+        ("maxTriggerDelay", "soon", "must be a duration"),
+        ("maxOfsetsPerTrigger", "1", "did you mean maxOffsetsPerTrigger?"),
+        ("topic", "A", "in a read say subscribe"),
+    ],
+)
+def test_an_option_of_a_stream_is_refused_in_words_that_help(
+    name: str, text: str, told: str
+) -> None:
+    with pytest.raises(InvalidOptionError) as caught:
+        parse_stream({**PATH, name: text})
+    assert told in str(caught.value)
+
+
+def test_a_minimum_above_the_maximum_is_refused() -> None:
+    with pytest.raises(InvalidOptionError, match="is more than maxOffsetsPerTrigger=3"):
+        parse_stream({**PATH, "minOffsetsPerTrigger": "4", "maxOffsetsPerTrigger": "3"})

@@ -30,3 +30,21 @@ def _first(root: str, path: str, layout: "np.dtype[np.void]") -> np.void | None:
     finally:
         os.close(fd)
     return np.frombuffer(data, layout)[0] if len(data) == layout.itemsize else None
+
+
+def not_ahead(data: bytes, *, last_ms: int, last: int, end: int) -> bytes:
+    """Return the checkpoint ``data`` for a log that ends at ``end``.
+
+    ``last`` is where its last record starts, ``last_ms`` that record's storeTimestamp.
+    """
+    if len(data) < CHECKPOINT.itemsize:
+        return data
+    found = np.frombuffer(data, CHECKPOINT, 1).copy()
+    for names_of, most in (
+        (("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp"), last_ms),
+        (("master_flushed_offset", "confirm_phy_offset"), end),
+        (("logics_physical_offset",), last),
+    ):
+        for name in names_of:
+            found[name] = np.minimum(found[name], most)
+    return found.tobytes() + data[CHECKPOINT.itemsize :]

@@ -103,6 +103,21 @@ def set_mode(fd: int, mode: int) -> None:
     os.fchmod(fd, mode)
 
 
+def copy_range(source: int, fd: int, position: int, size: int) -> int:
+    """Copy up to ``size`` bytes at ``position`` of ``source`` to the same place; return how many.
+
+    Fewer are copied where ``source`` ends. Raises NoSpaceError, OSError.
+    """
+    done = 0
+    while done < size:
+        data = os.pread(source, min(len(_ZEROS), size - done), position + done)
+        if not data:
+            break
+        write_at(fd, data, position + done)
+        done += len(data)
+    return done
+
+
 def fsync(fd: int) -> None:
     """Return when the file's bytes and length would survive a power cut."""
     os.fsync(fd)

@@ -1,0 +1,212 @@
+"""A copy of a store: whole, a prefix of the source, whatever the source does meanwhile."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import goldens
+from growing import grow
+from mqstore.check import check
+from mqstore.errors import InvalidOptionError, StoreNotFoundError
+from mqstore.files import durable
+from mqstore.read.plan import QueueSlice
+from mqstore.read.scan import scan
+from mqstore.read.settings import ScanSettings
+from mqstore.read.snapshot import take
+from mqstore.snapshot_copy import copy_store
+from oracle import Message, join_properties
+from stores import Layout, MakeStore, lay_out
+
+Rows = dict[tuple[str, int], list[tuple[int, int, bytes]]]
+SMALL = Layout(commit_log_bytes=1024, queue_units=4, index_slots=5, index_units=12)
+
+
+def messages(count: int) -> list[Message]:
+    return [
+        Message(
+            topic="AB"[i % 2],
+            queue_id=i % 3,
+            body=f"message {i}".encode(),
+            properties=join_properties({"KEYS": f"k{i}", "TAGS": f"t{i % 2}"}),
+        )
+        for i in range(count)
+    ]
+
+
+def rows(root: Path) -> Rows:
+    snapshot = take(root)
+    store = snapshot.store
+    settings = ScanSettings(columns=("queueOffset", "physicalOffset", "body"))
+    found: Rows = {}
+    for q in snapshot.queues:
+        piece = QueueSlice(store.root, store.commit_log, "b", q.topic, q.queue_id, q.low, q.high)
+        found[q.topic, q.queue_id] = [
+            (row["queueOffset"], row["physicalOffset"], row["body"])
+            for batch in scan([piece], settings)
+            for row in batch.to_pylist()
+        ]
+    return found
+
+
+def errors(root: Path) -> list[str]:
+    return [str(f) for f in check(root) if f.severity == "error"]
+
+
+def test_the_copy_of_a_brokers_store_is_whole_and_reads_the_same(
+    golden: tuple[str, Path], tmp_path: Path
+) -> None:
+    _, root = golden
+    copied = copy_store(root, tmp_path / "copy")
+
+    assert check(tmp_path / "copy") == [f for f in check(root) if "abort" not in f.file]
+    assert rows(tmp_path / "copy") == rows(root)
+    assert not copied.left_out
+    assert not (tmp_path / "copy" / "lock").exists()
+    assert not (tmp_path / "copy.partial").exists()
+    for name in ("topics.json", "consumerOffset.json", "subscriptionGroup.json"):
+        config = Path("config", name)
+        assert (tmp_path / "copy" / config).read_bytes() == (root / config).read_bytes()
+
+
+def test_full_files_are_links_and_the_tails_are_not(store: MakeStore, tmp_path: Path) -> None:
+    root = store(messages(40), SMALL).root
+    copied = copy_store(root, tmp_path / "copy")
+
+    for folder in ("commitlog", "consumequeue/A/0", "index"):
+        files = sorted((tmp_path / "copy" / folder).iterdir())
+        assert [path.stat().st_nlink for path in files[:-1]] == [2] * (len(files) - 1)
+        assert files[-1].stat().st_nlink == 1 or folder.startswith("consumequeue")
+    assert copied.linked_bytes > copied.copied_bytes > 0
+
+
+def test_a_file_system_that_cannot_link_gets_bytes(
+    store: MakeStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(source: str, target: str) -> None:
+        raise OSError(18, "Invalid cross-device link", source, None, target)
+
+    monkeypatch.setattr(durable, "link", refuse)
+    root = store(messages(40), SMALL).root
+    copied = copy_store(root, tmp_path / "copy")
+
+    assert copied.linked_bytes == 0
+    assert goldens.digest(tmp_path / "copy" / "commitlog") == goldens.digest(root / "commitlog")
+    assert errors(tmp_path / "copy") == []
+
+
+@given(before=st.integers(0, 30), more=st.integers(1, 30), step=st.integers(0, 60))
+def test_a_store_that_grows_meanwhile_is_copied_as_it_was(
+    tmp_path_factory: pytest.TempPathFactory, before: int, more: int, step: int
+) -> None:
+    """The broker is at work between any two files that are copied: `step` says which."""
+    folder = tmp_path_factory.mktemp("grows")
+    laid = lay_out(folder / "store", messages(before), SMALL)
+    held = rows(laid.root)
+    fault = pytest.MonkeyPatch()
+    done = 0
+
+    def grows(name: str) -> Callable[..., object]:
+        act = getattr(durable, name)
+
+        def call(*arguments: object) -> object:
+            nonlocal done
+            if done == step:
+                grow(laid, messages(before + more), SMALL)
+                for path in (folder / "more" / "index").glob("*"):
+                    shutil.copyfile(path, laid.root / "index" / path.name)
+            done += 1
+            return act(*arguments)
+
+        return call
+
+    lay_out(folder / "more", messages(before + more), SMALL)
+    with fault.context() as patch:
+        for name in ("link", "create", "make_directory", "copy_range"):
+            patch.setattr(durable, name, grows(name))
+        copy_store(laid.root, folder / "copy")
+
+    assert errors(folder / "copy") == []
+    found = rows(folder / "copy")
+    late = rows(folder / "more")
+    # A prefix of what there is in the end, and no less than there was.
+    assert {queue: late[queue][: len(its)] for queue, its in found.items()} == found
+    assert all(found[queue][: len(its)] == its for queue, its in held.items())
+    shutil.rmtree(folder)
+
+
+def test_a_running_brokers_store_is_copied_without_its_abort(
+    store: MakeStore, tmp_path: Path
+) -> None:
+    layout = Layout(commit_log_bytes=1024, queue_units=4, abort=True, preallocated=True)
+    root = store(messages(25), layout).root
+    copy_store(root, tmp_path / "copy")
+
+    assert not (tmp_path / "copy" / "abort").exists()
+    assert check(tmp_path / "copy") == []
+    assert rows(tmp_path / "copy") == rows(root)
+
+
+def test_what_is_copied_may_be_written_to(store: MakeStore, tmp_path: Path) -> None:
+    """A tail shares no bytes with the source's."""
+    root = store(messages(10), SMALL).root
+    before = goldens.digest(root)
+    copy_store(root, tmp_path / "copy")
+    tail = sorted((tmp_path / "copy" / "commitlog").iterdir())[-1]
+    fd = durable.open_for_write(str(tail))
+    durable.write_at(fd, b"changed", 0)
+    durable.close(fd)
+
+    assert goldens.digest(root) == before
+
+
+def test_an_empty_store_is_copied(store: MakeStore, tmp_path: Path) -> None:
+    copy_store(store([]).root, tmp_path / "copy")
+
+    assert rows(tmp_path / "copy") == {}
+
+
+def test_the_tail_takes_no_more_room_than_its_messages(golden_550: Path, tmp_path: Path) -> None:
+    copy_store(golden_550, tmp_path / "copy")
+    tail = sorted((tmp_path / "copy" / "commitlog").iterdir())[-1]
+
+    assert tail.stat().st_size == (golden_550 / "commitlog" / tail.name).stat().st_size
+    assert tail.stat().st_blocks * 512 <= tail.stat().st_size
+
+
+def test_a_target_that_is_there_or_inside_is_refused(store: MakeStore, tmp_path: Path) -> None:
+    root = store(messages(3)).root
+    (tmp_path / "there").mkdir()
+    for target, told in (
+        (tmp_path / "there", "is there already"),
+        (root / "copy", "lies in the store itself"),
+        (tmp_path / "no" / "where", "there is no"),
+    ):
+        with pytest.raises(InvalidOptionError, match=told):
+            copy_store(root, target)
+    with pytest.raises(StoreNotFoundError):
+        copy_store(tmp_path / "nowhere", tmp_path / "copy")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["broker-1", "there"]
+
+
+def test_a_copy_that_fails_leaves_nothing(
+    store: MakeStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = store(messages(40), SMALL).root
+    act, left = durable.create, 5
+
+    def create(path: str) -> int:
+        nonlocal left
+        left -= 1
+        if not left:
+            raise OSError(28, "No space left on device", path)
+        return act(path)
+
+    monkeypatch.setattr(durable, "create", create)
+    with pytest.raises(OSError, match="No space left"):
+        copy_store(root, tmp_path / "copy")
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["broker-1"]

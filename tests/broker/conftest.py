@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterator
 import pytest
 
 from broker.harness import Cluster
+from broker.left import Left, leave
 from broker.toolchain import VERSIONS, Toolchain
 
 MISSING = "needs Maven (mvn) and a JDK (java, javac) on PATH to run real RocketMQ brokers"
@@ -27,6 +28,12 @@ def cluster(
     version = request.param
     with Cluster(toolchain, version, tmp_path_factory.mktemp(f"rocketmq-{version}-")) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def left(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Left]:
+    """A store as its broker left it, ``killed`` with -9 and ``stopped``; for reading only."""
+    return leave(cluster, tmp_path_factory.mktemp(f"left-{cluster.version}-"))
 
 
 @pytest.hookimpl(wrapper=True)

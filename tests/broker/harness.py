@@ -71,6 +71,7 @@ LOGBACK: Final = """<configuration>
   <appender name="console" class="ch.qos.logback.core.ConsoleAppender">
     <encoder><pattern>%d %-5level %logger{20} - %msg%n</pattern></encoder>
   </appender>
+  <logger name="RocketmqTransaction" level="ERROR"/>
   <root level="WARN"><appender-ref ref="console"/></root>
 </configuration>
 """

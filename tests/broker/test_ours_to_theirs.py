@@ -1,5 +1,6 @@
 """Stores that mqstore wrote, served by real brokers: judged by what official clients get."""
 
+import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -7,7 +8,17 @@ from typing import Any
 
 import pytest
 
-from broker.harness import DEFAULT_FILES, FAST_DELAYS, Broker, Cluster, Dumped, Row, free_ports
+from broker.harness import (
+    DEFAULT_FILES,
+    FAST_DELAYS,
+    SMALL_FILES,
+    Broker,
+    Cluster,
+    Dumped,
+    Row,
+    free_ports,
+)
+from broker.left import NAMES, Left
 from broker.reading import by_queue, read, rows_of, told
 from broker.writing import (
     NUMBER,
@@ -283,3 +294,64 @@ def test_a_store_of_default_sizes_survives_a_kill_of_its_broker(
         queues = by_queue(told(dump.rows))
         assert {queue: queues[queue] for queue in ours} == ours
     assert sum(row["sysFlag"] & 0x700 == ZSTD for row in dumps[0].rows) == 10
+
+
+def test_an_append_to_a_store_that_a_broker_wrote_is_served(
+    cluster: Cluster, left: dict[str, Left], tmp_path: Path
+) -> None:
+    """Beside what it held: to its topics, by its producers' choice of queue, and to a new one."""
+    root = tmp_path / "store"
+    shutil.copytree(left["stopped"].root, root)
+    author = Author(PREFIX, seed=4)
+    rows = author.write_rows(300)
+    for number, row in enumerate(rows):
+        row["queueId"] = None
+        if number % 3 == 0:
+            row |= {"topic": NAMES.order, "shardingKey": f"order{number % 7}"}
+        elif number % 3 == 1:
+            row |= {"topic": "Wide", "queueId": 4 + number % 4}
+    write(root, rows, partitioner="hash", queue_nums=8)
+    with cluster.broker(root) as broker:
+        dump = broker.dump()
+        broker.kill()
+    assert dump.problems == []
+    pulled = by_queue(told(dump.rows))
+    for queue, held in by_queue(told(left["stopped"].dump.rows)).items():
+        assert pulled[queue][: len(held)] == held, queue
+    ours = numbered(dump.rows)
+    assert [differences(row, ours[number]) for number, row in enumerate(rows)] == [{}] * 300
+    assert {queue_id for topic, queue_id in pulled if topic == "Wide"} == {4, 5, 6, 7}
+    chosen = {(r["properties"]["__SHARDINGKEY"], r["queueId"]) for r in left_rows(left, dump)}
+    assert len(chosen) == len({key for key, _ in chosen}) == 7
+
+
+def left_rows(left: dict[str, Left], dump: Dumped) -> list[Row]:
+    """The ordered messages of both: SelectMessageQueueByHash chose for theirs, we for ours."""
+    theirs = [row for row in left["stopped"].dump.rows if row["topic"] == NAMES.order]
+    ours = [row for row in numbered(dump.rows).values() if row["topic"] == NAMES.order]
+    assert len(theirs) == 200
+    assert len(ours) == 100
+    return theirs + ours
+
+
+def test_keys_are_found_after_a_kill_of_the_broker(cluster: Cluster, tmp_path: Path) -> None:
+    """Abnormal recovery deletes IndexFiles that are newer than the checkpoint says, and rebuilds
+    only from the last CommitLog files: ours must be as old as it says, full or not."""
+    root = tmp_path / "store"
+    port = free_ports(-2, 0, 1)
+    large = {"max_index_num": 20_000}  # One IndexFile over several CommitLog files.
+    author = Author(PREFIX, seed=3)
+    old = on_port(port, **SMALL_SIZES | large, timestamps="preserve")
+    write(root, author.write_rows(1000), **old)
+    write(root, author.write_rows(20))
+    settings = SMALL_FILES | {"maxIndexNum": "20000"}
+    turn = Turn(author.rows)
+    for _ in range(2):
+        with cluster.broker(root, settings, port) as broker:
+            turn.served = broker.dump()
+            turn.lookups = []
+            look_up(broker, turn)
+            broker.kill()
+    asked = [(wanted, found) for kind, wanted, found in turn.lookups if kind != "tag"]
+    missed = [wanted for wanted, found in asked if wanted not in found]
+    assert missed == [], f"{len(missed)} of {len(asked)}"

@@ -1,11 +1,9 @@
 """Stores that real brokers wrote, read by mqstore: equal to what the official client pulled."""
 
-import shutil
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -13,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 from broker import recipe
-from broker.harness import FAST_DELAYS, Cluster, Dumped, Row
+from broker.harness import Cluster, Row
+from broker.left import MOVING, NAMES, Left
 from broker.reading import by_queue, columns, read, rows_of, told
 from broker.writing import Author, write
 from mqstore.backlog.measure import measure
@@ -26,46 +25,8 @@ from mqstore.tables.choice import Window
 
 pytestmark = pytest.mark.broker
 
-NAMES = recipe.Names("L")
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 HALF = "RMQ_SYS_TRANS_HALF_TOPIC"
-MOVING = ("RMQ_SYS_TRANS_",)
-"""Topics that a broker itself appends to, also between a dump and its stop."""
-
-
-@dataclass(frozen=True, slots=True)
-class Left:
-    """A store that a broker left, the client's dump of it, and what was acknowledged."""
-
-    root: Path
-    dump: Dumped
-    acknowledged: list[Row]
-    progress: dict[str, list[Row]]
-    """consumerProgress by group."""
-
-
-@pytest.fixture(scope="session")
-def left(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Left]:
-    """One store, left twice: ``killed`` with -9, then started again and ``stopped`` cleanly."""
-    folder = tmp_path_factory.mktemp(f"left-{cluster.version}-")
-    root = folder / "broker" / "store"
-    root.mkdir(parents=True)
-    with cluster.broker(root, FAST_DELAYS) as broker:
-        sent = recipe.produce(broker, NAMES)
-        recipe.consume(broker, NAMES)
-        dump = broker.dump()
-        broker.kill()
-    killed = Left(folder / "killed" / "store", dump, sent, {})
-    shutil.copytree(root, killed.root)
-    with cluster.broker(root, FAST_DELAYS) as broker:
-        sent = sent + recipe.go_on(broker, NAMES)
-        broker.push(NAMES.topic, "CG_ALL", "*", 60, fail_every=1000)
-        progress = {
-            group: broker.consumer_progress(group) for group in ("CG_ALL", NAMES.pull_group)
-        }
-        dump = broker.dump()
-        broker.stop()
-    return {"killed": killed, "stopped": Left(root, dump, sent, progress)}
 
 
 class Part(Protocol):

@@ -6,6 +6,7 @@ import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.TransactionMQProducer;
+import org.apache.rocketmq.remoting.exception.RemotingException;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
 /**
@@ -79,27 +80,34 @@ final class Session implements AutoCloseable {
     }
 
     private void waitForRoute() throws Exception {
+        Exception last = null;
         for (int attempt = 0; attempt < ROUTE_ATTEMPTS; attempt++) {
-            if (routed()) {
-                return;
+            try {
+                // A broker registers a topic of its own name.
+                if (admin.examineTopicRouteInfo(broker).getBrokerDatas().stream()
+                        .anyMatch(data -> data.getBrokerAddrs().containsValue(address))) {
+                    return;
+                }
+            } catch (MQClientException | RemotingException e) {
+                last = e;
             }
-            // A 5.5 broker that boots before its connection is up registers 10 s later; a change
-            // of its permission makes it register at once.
-            Properties permission = new Properties();
-            permission.setProperty("brokerPermission", "6");
-            admin.updateBrokerConfig(address, permission);
+            register();
             Thread.sleep(ROUTE_PAUSE_MS);
         }
-        throw new IllegalStateException("no route to " + broker + " at " + address);
+        throw new IllegalStateException("no route to " + broker + " at " + address, last);
     }
 
-    private boolean routed() throws Exception {
+    /**
+     * A 5.5 broker that boots before its connection is up registers 10 s later; a change of its
+     * permission makes it register at once.
+     */
+    private void register() throws Exception {
+        Properties permission = new Properties();
+        permission.setProperty("brokerPermission", "6");
         try {
-            // A broker registers a topic of its own name.
-            return admin.examineTopicRouteInfo(broker).getBrokerDatas().stream()
-                    .anyMatch(data -> data.getBrokerAddrs().containsValue(address));
-        } catch (MQClientException e) {
-            return false;
+            admin.updateBrokerConfig(address, permission);
+        } catch (RemotingException e) {
+            // Not connected yet: the next attempt tells.
         }
     }
 }

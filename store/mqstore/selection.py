@@ -149,7 +149,6 @@ def committed(snapshots: Sequence[Snapshot], group: str) -> list[dict[tuple[str,
 
 def broker_names(selection: Selection) -> tuple[str | None, ...]:
     """Return the name asked for each store, or None: InvalidOptionError if they do not fit."""
-    """Return the name asked for each store, or None: InvalidOptionError if they do not fit."""
     count = len(selection.roots)
     if selection.commit_log and count > 1:
         raise InvalidOptionError(

@@ -248,6 +248,12 @@ class Broker:
             queues[topic, int(queue_id)] = (low, high)
         return Dumped(read_rows(file), queues, result["problems"])
 
+    def sample(self, topic: str, count: int) -> Dumped:
+        """Pull ``count`` stretches of 32 messages of each queue of a topic, spread evenly."""
+        file = self._file("sample")
+        result = self._cluster.ask("sample", topic, count, file)
+        return Dumped(read_rows(file), {}, result["problems"])
+
     def lookup(self, requests: Iterable[tuple[str, str, str]]) -> list[list[Row]]:
         """Answer (kind, topic, value); kinds: key, uniqKey, uniqKeyNear, offsetMsgId, tag (5.5)."""
         asked, answered = self._file("asked"), self._file("answered")

@@ -48,6 +48,24 @@ final class Dump {
         return reply;
     }
 
+    /** Pulls {@code count} stretches of each queue of one topic, spread evenly. */
+    static Map<String, Object> sample(Session session, String topic, int count, OutputStream out)
+            throws Exception {
+        Dump dump = new Dump(session, out);
+        for (MessageQueue queue : session.consumer.fetchSubscribeMessageQueues(topic)) {
+            long low = session.admin.minOffset(queue);
+            long high = session.admin.maxOffset(queue);
+            for (int n = 0; n < count; n++) {
+                long from = low + (high - low) * n / count;
+                dump.pull(queue, from, Math.min(high, from + PULL_COUNT));
+            }
+        }
+        Map<String, Object> reply = new LinkedHashMap<>();
+        reply.put("messages", dump.messages);
+        reply.put("problems", dump.problems);
+        return reply;
+    }
+
     private void pull(MessageQueue queue, long low, long high) throws Exception {
         long next = low;
         while (next < high) {

@@ -72,6 +72,10 @@ public final class Harness {
                 try (OutputStream out = open(a[1])) {
                     return Dump.run(session, out);
                 }
+            case "sample":  // TOPIC COUNT FILE
+                try (OutputStream out = open(a[3])) {
+                    return Dump.sample(session, a[1], Integer.parseInt(a[2]), out);
+                }
             case "lookup":  // REQUESTS FILE
                 try (OutputStream out = open(a[2])) {
                     return Lookups.run(session, Files.readAllLines(Path.of(a[1])), out);

@@ -106,20 +106,55 @@ def test_kept_store_timestamps_are_those_of_the_rows(store: MakeStore, tmp_path:
     append(tmp_path / "s", before, **SMALL, timestamps="preserve")
     moments = [m.store_timestamp_ms for m in held(tmp_path / "s")]
     assert moments == [m.store_timestamp_ms for m in laid.messages]
-    with pytest.raises(InvalidMessageError, match="orderBy"):
+    with pytest.raises(InvalidMessageError, match="may not go back"):
         append(tmp_path / "s", before, timestamps="preserve")
     assert check(tmp_path / "s") == []
 
 
-@given(st.lists(st.integers(1, 2**40), min_size=1, max_size=20))
-def test_kept_timestamps_of_one_chunk_need_no_order(
-    tmp_path_factory: pytest.TempPathFactory, moments: list[int]
+@given(
+    st.lists(
+        st.lists(st.one_of(st.none(), st.integers(1, 2**40)), min_size=1, max_size=15),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_kept_timestamps_need_no_order(
+    tmp_path_factory: pytest.TempPathFactory, parts: list[list[int | None]]
 ) -> None:
+    """Tasks are merged; what has no time of its own gets the commit's and comes last."""
     root = tmp_path_factory.mktemp("kept") / "s"
-    batch = rows(len(moments), storeTimestamp=pa.array(moments, pa.int64()))
-    append(root, batch, **SMALL, timestamps="preserve")
-    assert [m.store_timestamp_ms for m in held(root)] == sorted(moments)
+    batches = [
+        rows(
+            len(part),
+            storeTimestamp=pa.array(part, pa.int64()),
+            keys=[f"{n}" for n in range(len(part))],
+            body=[f"{number}/{n}".encode() for n in range(len(part))],
+        )
+        for number, part in enumerate(parts)
+    ]
+    append(root, *batches, **SMALL, timestamps="preserve")
+    asked = [
+        (moment is None, moment or 0, number, n)
+        for number, part in enumerate(parts)
+        for n, moment in enumerate(part)
+    ]
+    now = held(root)
+    assert [m.body.decode() for m in now] == [f"{p}/{n}" for _, _, p, n in sorted(asked)]
+    told = [m.store_timestamp_ms for m, (none, *_) in zip(now, sorted(asked), strict=True)]
+    kept = [moment for none, moment, *_ in sorted(asked) if not none]
+    assert told[: len(kept)] == kept
     assert check(root) == []
+
+
+def test_too_many_kept_timestamps_out_of_order_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mqstore.write.merge.MAX_MESSAGES", 3)
+    early, late = (rows(2, storeTimestamp=pa.array([t] * 2, pa.int64())) for t in (5, 6))
+    with pytest.raises(InvalidMessageError, match="orderBy"):
+        append(tmp_path / "s", late, early, **SMALL, timestamps="preserve")
+    assert not (tmp_path / "s").exists()
+    append(tmp_path / "s", early, late, **SMALL, timestamps="preserve")
 
 
 def test_a_clock_behind_the_stores_does_not_go_back(store: MakeStore) -> None:

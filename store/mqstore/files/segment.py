@@ -53,6 +53,8 @@ class Frame:
     messages: Table
     keys: NDArray[np.int32]
     records: NDArray[np.uint8]
+    records_at: int = 0
+    """Where the records lie in the staged file it was read from."""
 
 
 class SegmentWriter:
@@ -212,4 +214,4 @@ def _read_payload(file: StagedReader, position: int, head: np.void, *, with_reco
     queues, messages, keys = tables
     named = tuple((topics[q["topic"]].decode(), int(q["queue_id"])) for q in queues)
     records = np.frombuffer(data, np.uint8)[at:]
-    return Frame(named, messages, keys, records)
+    return Frame(named, messages, keys, records, position + at)

@@ -10,13 +10,15 @@ Pulsar's BatchMessageKeyBasedContainer for ``keyBased``.
 """
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 Int64s: TypeAlias = NDArray[np.int64]
 Mask: TypeAlias = NDArray[np.bool_]
+
+_LAST: Final = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,10 +35,11 @@ def order_rows(queues: Int64s, sharding: Int64s | None, moments: Int64s | None) 
 
     By queue, in each by arrival; with ``sharding`` (codes of the shardingKeys, for keyBased) the
     rows of a key together, in the order of the keys' first rows; with ``moments`` (storeTimestamps
-    to be preserved) by these instead, because they may not go back in a CommitLog.
+    to be preserved) by these instead, because they may not go back in a CommitLog; a row with
+    none gets the commit's own clock and comes last.
     """
     if moments is not None:
-        return np.argsort(moments, kind="stable")
+        return np.argsort(np.where(moments > 0, moments, _LAST), kind="stable")
     if sharding is None:
         return np.argsort(queues, kind="stable")
     pairs = np.stack((queues, sharding), axis=1)

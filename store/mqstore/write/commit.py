@@ -26,7 +26,7 @@ from mqstore.files.aside import FOLDER
 from mqstore.files.index_file import Layout
 from mqstore.files.safe_open import exists
 from mqstore.files.scrub import scrub
-from mqstore.files.segment import read_frames
+from mqstore.files.segment import Segment, read_frames
 from mqstore.files.sizes import find_sizes
 from mqstore.files.store_dir import StoreDir, open_dir
 from mqstore.files.undo import Undo, make_directories
@@ -36,6 +36,7 @@ from mqstore.write import side
 from mqstore.write.create import create
 from mqstore.write.dispatch import Queue, Stamped, Stamper, write_units
 from mqstore.write.job import Committed, Manifest, WriteJob
+from mqstore.write.merge import in_order
 from mqstore.write.place import Placement
 from mqstore.write.plan import Plan, plan, segments_of
 from mqstore.write.prepare import check_clean, is_empty
@@ -124,7 +125,8 @@ class _Commit:
         skipped = sum(manifest.skipped for manifest in manifests)
         self._check_sizes()
         found = survey(self._store)
-        what = plan(self._job, manifests, found, time.time_ns() // 1_000_000)
+        segments = in_order(self._job, segments_of(manifests))
+        what = plan(self._job, segments, found, time.time_ns() // 1_000_000)
         if not what.messages:
             return Committed(0, 0, -1, -1, skipped)
         starts = {
@@ -136,13 +138,13 @@ class _Commit:
         self._clear_tail(found)
         config_write.add_topics(self._store.root, self._queue_nums(what), self._aside, self._undo)
         log.make_files()
-        first, last, moment = self._append(log, manifests, what, starts)
-        write_units(self._stamped(manifests, what, starts), queues)
+        first, last, moment = self._append(log, segments, what, starts)
+        write_units(self._stamped(segments, what, starts), queues)
         for queue in queues.values():
             queue.close()
-        self._put_keys(index, self._stamped(manifests, what, starts))
+        self._put_keys(index, self._stamped(segments, what, starts))
         self._set_checkpoint(index, last, moment)
-        size = sum(segment.records_bytes for segment in segments_of(manifests))
+        size = sum(segment.records_bytes for segment in segments)
         return Committed(what.messages, size, first, last, skipped)
 
     def _check_sizes(self) -> None:
@@ -195,7 +197,7 @@ class _Commit:
 
     def _stamped(
         self,
-        manifests: Sequence[Manifest],
+        segments: Sequence[Segment],
         what: Plan,
         starts: Mapping[Queue, int],
         *,
@@ -204,21 +206,21 @@ class _Commit:
         """Yield all frames in the order of the commit, with the same stamps each time."""
         placement = Placement(what.tail, self._job.sizes.commit_log, what.log_start)
         stamper = Stamper(placement, starts, what.store_timestamp_ms)
-        for segment in segments_of(manifests):
+        for segment in segments:
             for frame in read_frames(self._job.staging, segment, with_records=with_records):
                 yield stamper.stamp(frame)
 
     def _append(
         self,
         log: CommitLogAppender,
-        manifests: Sequence[Manifest],
+        segments: Sequence[Segment],
         what: Plan,
         starts: Mapping[Queue, int],
     ) -> tuple[int, int, int]:
         """Write all records; return the places of the first and the last, and its time."""
         first = last = moment = -1
         try:
-            for stamped in self._stamped(manifests, what, starts, with_records=True):
+            for stamped in self._stamped(segments, what, starts, with_records=True):
                 places = stamped.placed.physical_offsets
                 first = int(places[0]) if first < 0 else first
                 last, moment = int(places[-1]), int(stamped.store_timestamps_ms[-1])

@@ -34,7 +34,7 @@ class Plan:
     """Of messages whose own is not preserved."""
 
 
-def plan(job: WriteJob, manifests: Sequence[Manifest], found: Survey, now_ms: int) -> Plan:
+def plan(job: WriteJob, segments: Sequence[Segment], found: Survey, now_ms: int) -> Plan:
     """Verify the staged files, and return what to do with them.
 
     Raises CorruptStagingError; InvalidMessageError if preserved store timestamps go back.
@@ -43,7 +43,7 @@ def plan(job: WriteJob, manifests: Sequence[Manifest], found: Survey, now_ms: in
     queue_counts: dict[tuple[str, int], int] = {}
     messages = key_count = 0
     newest_ms = found.last_store_timestamp_ms
-    for segment in segments_of(manifests):
+    for segment in segments:
         for frame in verify(job.staging, segment, job.job_id):
             _check_frame(frame, segment)
             newest_ms = _check_moments(frame, newest_ms)
@@ -116,8 +116,7 @@ def _check_moments(frame: Frame, newest_ms: int) -> int:
     if (steps < 0).any():
         late = int(kept[int(np.argmax(steps < 0))])
         raise InvalidMessageError(
-            f"storeTimestamp {late} ms comes after {newest_ms} ms, which the CommitLog then holds: "
-            'it may not go back. Write in its order, df.orderBy("storeTimestamp"), only messages '
-            "newer than the store's last, or leave timestamps=now"
+            f"storeTimestamp {late} ms is before {newest_ms} ms, the last of the CommitLog: it may "
+            "not go back. Write only messages newer than the store's last, or leave timestamps=now"
         )
     return int(kept[-1])

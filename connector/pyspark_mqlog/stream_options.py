@@ -33,6 +33,10 @@ from pyspark_mqlog.options import (
 _ENDS: Final = frozenset({"ending_offsets", "ending_timestamp", "ending_by_timestamp"})
 
 
+def _text(_name: str, text: str) -> str:
+    return text
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamOptions:
     """The options of a streaming read. ``read`` has those it shares with a batch read."""
@@ -42,6 +46,7 @@ class StreamOptions:
     min_offsets: Annotated[int | None, Option("minOffsetsPerTrigger", grammar.count)]
     max_bytes: Annotated[int | None, Option("maxBytesPerTrigger", grammar.size)]
     max_delay_ms: Annotated[int, Option("maxTriggerDelay", grammar.duration, "15m")]
+    commit_group: Annotated[str | None, Option("commitGroup", _text)]
 
     @property
     def admission(self) -> Admission:
@@ -73,7 +78,6 @@ _STARTING: Final = replace(
 _DECLARED: Final = {**_SHARED, "starting_offsets": _STARTING, **OWN_OPTIONS}
 _REFUSED: Final = {
     **REFUSED_IN_READ,
-    **refusals(["commitGroup"], "is not supported yet; remove it"),
     **refusals(
         (READ_OPTIONS[field].name for field in _ENDS),
         "is for spark.read: a stream has no end; for what there is now use "

@@ -27,6 +27,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from mqstore.errors import StoreError
+from mqstore.group_progress import GroupProgress
 from mqstore.read.follow import Follower
 from mqstore.read.progress import Progress, from_json, to_json
 from mqstore.selection import follow
@@ -48,6 +49,7 @@ class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema = schema
         self._columns = columns
         self._follower: Follower | None = None
+        self._group: GroupProgress | None = None
         self._initial: Json | None = None
         self._marks_start = False
         self._known: tuple[Json, Progress] = ({}, {})
@@ -81,6 +83,7 @@ class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
         with named_errors():
+            self._publish(start)  # A batch that ends an AvailableNow is not committed otherwise.
             marks, self._marks_start = self._marks_start, False
             if marks and start == self._initial:
                 return start
@@ -106,7 +109,8 @@ class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_work(partition, self._schema)
 
     def commit(self, end: Json) -> None:
-        """Do nothing: the checkpoint is all the progress there is."""
+        with named_errors():
+            self._publish(end)
 
     def stop(self) -> None:
         if self._follower is not None:
@@ -120,6 +124,15 @@ class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             tails = follow(selection(options), strict=strict, fail_on_data_loss=loss)
             self._follower = Follower(tails, self._options.admission, fail_on_data_loss=loss)
         return self._follower
+
+    def _publish(self, done: Json) -> None:
+        """Tell the group's progress; the checkpoint is the stream's own."""
+        name, follower = self._options.commit_group, self._follow()
+        if name is None:
+            return
+        if self._group is None:
+            self._group = GroupProgress(name, follower.roots)
+        self._group.publish(self._progress(done))
 
     def _progress(self, document: Json) -> Progress:
         # Idle, Spark gives the same offsets dozens of times a second.

@@ -10,13 +10,16 @@ import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.types import StructType
 
 from conftest import MakeStore
 from growing import grow
 from mqstore.errors import InvalidOptionError
+from mqstore.files.config import consumer_offsets
 from oracle import Message
 from pyspark_mqlog.options import STREAM_OPTIONS
 from pyspark_mqlog.stream_options import OWN_OPTIONS, parse_stream
+from pyspark_mqlog.stream_reader import MqlogStreamReader
 
 Place = tuple[str, int, int]
 PATH = {"path": "/data/broker-a/store"}
@@ -201,3 +204,18 @@ def test_an_option_of_a_stream_is_refused_in_words_that_help(
 def test_a_minimum_above_the_maximum_is_refused() -> None:
     with pytest.raises(InvalidOptionError, match="is more than maxOffsetsPerTrigger=3"):
         parse_stream({**PATH, "minOffsetsPerTrigger": "4", "maxOffsetsPerTrigger": "3"})
+
+
+def test_progress_is_published_as_a_group_once_it_is_done(store: MakeStore) -> None:
+    laid = store(messages(9))
+    options = parse_stream(
+        {"path": str(laid.root), "startingOffsets": "earliest", "commitGroup": "audit"}
+    )
+    reader = MqlogStreamReader(options, StructType(), ("queueOffset",))
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    assert consumer_offsets(str(laid.root)) == {("T", "audit"): {0: 0, 1: 0, 2: 0}}
+    reader.commit(end)
+    assert consumer_offsets(str(laid.root)) == {("T", "audit"): {0: 3, 1: 3, 2: 3}}
+    assert reader.latestOffset(end, reader.getDefaultReadLimit()) is end
+    reader.stop()

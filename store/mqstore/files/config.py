@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mqstore.errors import CorruptConfigError, UnsupportedStoreError
+from mqstore.files import our_groups
 from mqstore.files.safe_open import exists, open_file
 from mqstore.format import config, names
 
@@ -48,10 +49,18 @@ def topics(root: str) -> dict[str, TopicConfig]:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What a group committed of a topic: queueId → next queue offset; ``source`` is the file."""
+    """What a group committed of a topic: queueId → next queue offset; ``source`` is the file.
+
+    Or ``mqlog``, for a stream of ours that publishes its progress (commitGroup).
+    """
 
     queues: dict[int, int]
     source: str
+
+    @property
+    def is_brokers(self) -> bool:
+        """Tell whether the broker keeps it, and no stream of ours."""
+        return self.source != our_groups.SOURCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +81,8 @@ def committed(root: str) -> dict[tuple[str, str], Committed]:
 
     Keys that are not exactly ``topic@group`` are left out, as the broker's admin does. A broker
     with enableLmq keeps lmqConsumerOffset.json instead of consumerOffset.json; where both are
-    there, each key is taken from the former. Light queues are queue 0 of their topic.
+    there, each key is taken from the former. Light queues are queue 0 of their topic. Streams
+    that publish their progress are groups too, unless the broker knows a group of that name.
     Raises CorruptConfigError. Reference: LmqConsumerOffsetManager#configFilePath.
     """
     _refuse_rocksdb(root, "consumerOffsets", config.CONSUMER_OFFSET)
@@ -85,7 +95,8 @@ def committed(root: str) -> dict[tuple[str, str], Committed]:
         }
         light = {k: {"0": v} for k, v in _table(document, "lmqOffsetTable").items()}
         found |= {key: Committed(queues, source) for key, queues in _by_group(light).items()}
-    return found
+    ours = our_groups.published(root)
+    return {key: Committed(queues, our_groups.SOURCE) for key, queues in ours.items()} | found
 
 
 def pull_offsets(root: str) -> dict[tuple[str, str], dict[int, int]]:

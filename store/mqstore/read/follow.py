@@ -74,6 +74,11 @@ class Follower:
         return tuple(self._tails)
 
     @property
+    def roots(self) -> dict[str, str]:
+        """The stores' roots by their broker's name."""
+        return {broker: tail.store.root for broker, tail in self._tails.items()}
+
+    @property
     def snapshots(self) -> list[Snapshot]:
         """The stores as they were at the last look."""
         return [tail.snapshot for tail in self._tails.values()]

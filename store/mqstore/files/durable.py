@@ -35,8 +35,18 @@ _LOCK_POLL_S: Final = 0.05
 
 
 def create(path: str) -> int:
-    """Return a descriptor of the new, empty file ``path``. Raises FileExistsError."""
-    return os.open(path, _FLAGS | os.O_CREAT | os.O_EXCL, FILE_MODE)
+    """Return a descriptor of the new, empty file ``path``. Raises FileExistsError.
+
+    It belongs to whom its directory belongs to: a broker must be able to open what root wrote.
+    """
+    fd = os.open(path, _FLAGS | os.O_CREAT | os.O_EXCL, FILE_MODE)
+    try:
+        _hand_over(path, fd)
+    except BaseException:
+        os.close(fd)
+        os.unlink(path)  # noqa: PTH108 - the seam speaks in strings
+        raise
+    return fd
 
 
 def open_for_write(path: str) -> int:
@@ -149,8 +159,9 @@ def unlink(path: str) -> None:
 
 
 def make_directory(path: str) -> None:
-    """Make the directory ``path``. Raises FileExistsError."""
+    """Make the directory ``path``, of its parent's owner. Raises FileExistsError."""
     os.mkdir(path, DIRECTORY_MODE)  # noqa: PTH102
+    _hand_over(path, path)
 
 
 def remove_directory(path: str) -> None:
@@ -218,6 +229,14 @@ def _try_lock(fd: int) -> bool:
             return False
         raise
     return True
+
+
+def _hand_over(path: str, made: int | str) -> None:
+    """Give what was made at ``path`` to the owner of the directory it is in."""
+    if os.geteuid() == 0:
+        parent = os.stat(os.path.dirname(path))  # noqa: PTH116, PTH120
+        if parent.st_uid or parent.st_gid:
+            os.chown(made, parent.st_uid, parent.st_gid)
 
 
 def _told(error: OSError, size: int) -> Exception:

@@ -4,6 +4,7 @@ A writer must know everything that a broker derives from the CommitLog, and nobo
 deciding where the log ends.
 """
 
+import os
 from itertools import pairwise
 from typing import Final
 
@@ -37,6 +38,13 @@ def check_writable(store: StoreDir) -> None:
     for path, flavour, reason in _MARKS:
         if exists(store.root, path):
             raise UnsupportedStoreError(store.root, flavour, f"{path}: {reason}")
+    owner = os.stat(store.root).st_uid  # noqa: PTH116 - paths are strings here
+    if os.geteuid() not in {0, owner}:
+        reason = (
+            f"the store belongs to user {owner}, this process is user {os.geteuid()}: its broker "
+            "could not open the files we would make"
+        )
+        raise UnsupportedStoreError(store.root, "OWNER", reason)
     if list_names(store.root, "consumequeue_ext"):
         reason = "consumequeue_ext: unit extensions (enableConsumeQueueExt) are not written"
         raise UnsupportedStoreError(store.root, "CONSUME_QUEUE_EXT", reason)

@@ -1,0 +1,86 @@
+"""IndexFiles that grow: unit by unit what the oracle's IndexFile#putKey leaves."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import oracle
+from mqstore.errors import CorruptStoreError
+from mqstore.files.append_index import IndexAppender, IndexKeys
+from mqstore.files.index_file import Layout, list_index_files
+from mqstore.files.undo import Undo, make_directories
+from oracle import Message
+
+LAYOUT = Layout(7, 12)
+
+
+def appender(root: Path, undo: Undo) -> IndexAppender:
+    make_directories(str(root), "index", undo)
+    make_directories(str(root), "aside", undo)
+    return IndexAppender(str(root), str(root / "aside"), LAYOUT, fsync=False, undo=undo)
+
+
+def keys_of(messages: list[Message]) -> IndexKeys:
+    pairs = [(m, k) for m in messages for k in oracle.index_keys(m, tags=True)]
+    hashes = [abs(oracle.java_hash(key)) for _, key in pairs]
+    return IndexKeys(
+        np.array(hashes, np.int32),
+        np.array([m.physical_offset for m, _ in pairs], np.int64),
+        np.array([m.store_timestamp_ms for m, _ in pairs], np.int64),
+    )
+
+
+def put(root: Path, messages: list[Message]) -> None:
+    index = appender(root, Undo())
+    keys = keys_of(messages)
+    index.reserve(len(keys))
+    # In two calls, as frames come.
+    for part in (keys.cut(0, len(keys) // 2), keys.cut(len(keys) // 2, len(keys))):
+        index.append(part, lambda: f"{int(index.last_name or 0) + 1:017d}")
+    index.close()
+
+
+@given(st.lists(st.lists(st.sampled_from("abcdefgh"), max_size=4), max_size=12), st.integers(0, 12))
+def test_keys_are_put_as_the_broker_puts_them(
+    tmp_path_factory: pytest.TempPathFactory, words: list[list[str]], cut: int
+) -> None:
+    messages = [
+        Message(
+            properties=f"KEYS\x01{' '.join(found)}\x02UNIQ_KEY\x01{n}\x02".encode(),
+            physical_offset=n * 100,
+            store_timestamp_ms=1_700_000_000_000 + n * 1500,
+        )
+        for n, found in enumerate(words)
+    ]
+    root = tmp_path_factory.mktemp("index")
+    put(root, messages[:cut])
+    put(root, messages[cut:])
+    expected = oracle.index_files(messages, slots=7, units=12, tags=True)
+    found = [p.read_bytes() for p in sorted((root / "index").iterdir())]
+    assert found == [file.bytes() for file in expected]
+
+
+def test_what_was_put_is_taken_back_to_the_byte(tmp_path: Path) -> None:
+    old = [Message(properties=b"KEYS\x01a b\x02", physical_offset=n) for n in range(3)]
+    put(tmp_path, old)
+    before = {p.name: p.read_bytes() for p in (tmp_path / "index").iterdir()}
+    undo = Undo()
+    index = appender(tmp_path, undo)
+    keys = keys_of([Message(properties=b"KEYS\x01a c d\x02", physical_offset=9)] * 6)
+    index.reserve(len(keys))
+    index.append(keys, lambda: f"{int(index.last_name) + 1:017d}")
+    index.close()
+    assert len(list((tmp_path / "index").iterdir())) == 3
+    assert undo.run() == []
+    assert {p.name: p.read_bytes() for p in (tmp_path / "index").iterdir()} == before
+
+
+def test_a_file_of_another_layout_is_not_appended_to(tmp_path: Path) -> None:
+    put(tmp_path, [Message(properties=b"KEYS\x01a b\x02")])
+    assert list_index_files(str(tmp_path))[0].layout == LAYOUT
+    for layout in (Layout(7, 13), Layout(12, 11)):
+        with pytest.raises(CorruptStoreError, match="maxHashSlotNum"):
+            IndexAppender(str(tmp_path), str(tmp_path), layout, fsync=False, undo=Undo())

@@ -12,6 +12,7 @@ from mqstore.codec.schema import COLUMNS, KAFKA_COLUMNS
 from pyspark_mqlog.option import Option
 from pyspark_mqlog.options import READ_OPTIONS, WRITE_OPTIONS
 from pyspark_mqlog.schema import TABLE_SCHEMAS
+from pyspark_mqlog.stream_options import OWN_OPTIONS
 
 README = Path(__file__).parents[2] / "connector" / "README.md"
 TEXT = README.read_text(encoding="utf-8")
@@ -30,6 +31,11 @@ def table(heading: str) -> list[tuple[str, ...]]:
 def test_the_options_are_those_of_the_code(heading: str, options: dict[str, Option]) -> None:
     told = [(name, default) for name, default, _ in table(heading)]
     assert told == [("path", "–"), *((o.name, o.default or "–") for o in options.values())]
+
+
+def test_the_options_of_streams_are_those_of_the_code() -> None:
+    told = [(name, default) for name, default, _ in table("Stream options")]
+    assert told == [(o.name, o.default or "–") for o in OWN_OPTIONS.values()]
 
 
 def test_the_columns_are_those_of_the_code() -> None:

@@ -53,7 +53,7 @@ OFFSET_COLUMNS: Final[Columns] = (
     ("topic", pa.string(), False, "topic"),
     ("queueId", pa.int32(), False, "queue of the topic"),
     ("consumerOffset", pa.int64(), False, "next queue offset to consume, as written"),
-    ("source", pa.string(), False, "file of config/ that says so; .bak if the other was unusable"),
+    ("source", pa.string(), False, "file of config/ or its .bak; mqlog: a stream's commitGroup"),
 )
 QUEUES: Final = schema(QUEUE_COLUMNS)
 TOPICS: Final = schema(TOPIC_COLUMNS)

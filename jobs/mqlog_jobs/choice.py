@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import merge
 from itertools import islice
@@ -20,6 +20,7 @@ from mqstore.read.snapshot import QueueBounds, Snapshot, topics_of
 
 _PLACE: Final = re.compile(r"([^/]+)(?:/(\d{1,9})(?:@(-?\d{1,18}))?)?")
 _ORDER: Final = "physicalOffset"
+_NUMBER: Final = "queueOffset"
 _FEW_ROWS: Final = 256  # A person asks for some lines; a queue need not be decoded far ahead.
 
 
@@ -79,15 +80,20 @@ class Wanted:
 
 
 def choose(
-    snapshot: Snapshot, wanted: Wanted, columns: Sequence[str], number: int
+    snapshot: Snapshot,
+    wanted: Wanted,
+    columns: Sequence[str],
+    number: int,
+    told: Callable[[int, int], None] | None = None,
 ) -> Iterator[Row]:
     """Yield the messages wanted, in the order they were stored; at most ``number`` if not 0.
 
-    Raises UnknownTopicError, and what a scan raises.
+    ``told`` hears now and then how many messages are read, and how many there are. Raises
+    UnknownTopicError, and what a scan raises.
     """
     ends = wanted.ends(time.time_ns() // 1_000_000)
     settings = ScanSettings(
-        columns=tuple(dict.fromkeys((*columns, _ORDER))),
+        columns=tuple(dict.fromkeys((*columns, _ORDER, _NUMBER))),
         tags=wanted.tags,
         keys=wanted.keys,
         batch_rows=_FEW_ROWS,
@@ -109,7 +115,8 @@ def choose(
         if start < end
     ]
     # A queue's messages lie in the CommitLog in their order, so merging the queues sorts them.
-    each = [_messages(piece, settings) for piece in slices]
+    read = _Read(sum(piece.end - piece.start for piece in slices), told)
+    each = [_messages(piece, settings, read) for piece in slices]
     return islice(merge(*each, key=_place), number or None)
 
 
@@ -145,9 +152,30 @@ def _check_held(queues: Sequence[QueueBounds], start: Position) -> None:
             )
 
 
-def _messages(piece: QueueSlice, settings: ScanSettings) -> Iterator[Row]:
+@dataclass(slots=True)
+class _Read:
+    """How many of the messages are read."""
+
+    total: int
+    told: Callable[[int, int], None] | None
+    done: int = 0
+
+    def add(self, count: int) -> None:
+        self.done += count
+        if self.told is not None:
+            self.told(self.done, self.total)
+
+
+def _messages(piece: QueueSlice, settings: ScanSettings, read: _Read) -> Iterator[Row]:
+    start = piece.start
     for batch in scan([piece], settings):
-        yield from rows_of(batch)
+        rows = rows_of(batch)
+        if rows:
+            last = rows[-1][_NUMBER]
+            assert isinstance(last, int)
+            read.add(last + 1 - start)
+            start = last + 1
+        yield from rows
 
 
 def _place(row: Row) -> int:

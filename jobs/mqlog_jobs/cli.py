@@ -1,7 +1,7 @@
 """The command ``mqlog``: looks into store directories, without a broker and without Spark.
 
-Exit codes: 0 done; 1 ``verify`` or ``doctor`` found errors; 2 a wrong argument, or a store that
-cannot be read, told in one line on standard error; 130 interrupted.
+Exit codes: 0 done; 1 ``verify`` or ``doctor`` found errors, or ``find`` found nothing; 2 a wrong
+argument, or a store that cannot be read, told in one line on standard error; 130 interrupted.
 
 Only ``demo`` needs Spark, and imports it when it runs: a command starts in a fraction of a second.
 """
@@ -16,16 +16,23 @@ from typing import Annotated, Final, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 import typer
+from rich.console import Console
 
 from mqlog_jobs import lines, render, views
 from mqlog_jobs.choice import Wanted, choose
 from mqlog_jobs.doctor import ERROR, examine
+from mqlog_jobs.find import Sought, slices_of
+from mqlog_jobs.find import find as find_messages
 from mqlog_jobs.java import JavaNotFoundError
+from mqlog_jobs.progress import Bar
+from mqlog_jobs.watch import watch
 from mqstore import __version__, tables
 from mqstore.backlog import BacklogRequest, measure, plan
 from mqstore.check import check
-from mqstore.errors import InvalidOptionError, StoreError
+from mqstore.errors import InvalidOptionError, StoreError, shown
 from mqstore.read.snapshot import Snapshot, take
+from mqstore.snapshot_copy import copy_store
+from mqstore.tables import tags as count_tags
 
 FOUND: Final = 1
 FAILED: Final = 2
@@ -34,8 +41,8 @@ INTERRUPTED: Final = 130
 app = typer.Typer(
     name="mqlog",
     help="Look into Apache RocketMQ message stores: the directory of a broker, no broker needed.",
-    epilog="Exit codes: 0 done, 1 verify or doctor found errors, 2 wrong argument or bad store.",
-    add_completion=False,
+    epilog="Exit codes: 0 done, 1 verify or doctor found errors or find found nothing, "
+    "2 wrong argument or bad store.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -73,7 +80,10 @@ def _options(
     pass
 
 
-@app.command(epilog="Example: mqlog backlog /data/store -g CG_SHOP --subscription 'paid || sent'")
+@app.command(
+    epilog="Examples: mqlog backlog /data/store -g CG_SHOP --subscription 'paid || sent' · "
+    "mqlog backlog /data/store --watch --interval 5"
+)
 def backlog(
     store: Store,
     *,
@@ -85,18 +95,32 @@ def backlog(
         typer.Option(help="Tag expression of the groups, 'A || B': count what matches it."),
     ] = None,
     by_tag: Annotated[bool, typer.Option("--by-tag", help="One row for each tag.")] = False,
+    again: Annotated[bool, typer.Option("--watch", help="Look again and again.")] = False,
+    interval: Annotated[float, typer.Option(min=0, help="Seconds between two looks.")] = 2,
+    number: Annotated[int, typer.Option("--count", min=0, help="So many looks; 0: go on.")] = 0,
     commit_log: CommitLog = None,
     as_json: AsJson = False,
     as_csv: AsCsv = False,
 ) -> None:
     """Show what consumer groups have still to consume."""
     subscriptions = _subscriptions(group, subscription)
-    snapshot = _take(store, commit_log)
     request = BacklogRequest(groups=group, subscriptions=subscriptions, by_tag=by_tag)
-    now_ms = time.time_ns() // 1_000_000
-    batch = measure(plan(snapshot, request), request, now_ms)
-    if not _written(batch, as_json=as_json, as_csv=as_csv):
-        views.backlog(render.terminal(), views.rows_of(batch))
+
+    def look(console: Console | None) -> None:
+        snapshot = _take(store, commit_log)
+        now_ms = time.time_ns() // 1_000_000
+        batch = measure(plan(snapshot, request), request, now_ms)
+        if not _written(batch, as_json=as_json, as_csv=as_csv) and console is not None:
+            views.backlog(console, views.rows_of(batch))
+
+    if not again:
+        look(render.terminal())
+    elif as_csv:
+        raise InvalidOptionError("--csv", "--watch", "use --json, one object a line")
+    elif as_json:  # A stream of objects is for a program, also on a terminal.
+        watch(None, look, interval_s=interval, rounds=number)
+    else:
+        watch(render.terminal(), look, interval_s=interval, rounds=number)
 
 
 @app.command(epilog="Example: mqlog topics /data/store --json")
@@ -168,19 +192,97 @@ def cat(
     shape = lines.parse(line) if line is not None else None
     columns = shape.columns if shape else lines.COLUMNS if as_json else views.MESSAGE_COLUMNS
     wanted = Wanted(place, tags=tag, keys=tuple(key or ()), since=since, until=until)
-    rows = choose(_take(store, commit_log, wanted.topic), wanted, columns, number)
+    # Rows that go to the terminal as they come are progress enough.
+    seen = sys.stdout.isatty() and (as_json or shape is not None)
+    snapshot = _take(store, commit_log, wanted.topic)
+    with Bar("Reading") as bar:
+        rows = choose(snapshot, wanted, columns, number, None if seen else bar)
+        if as_json:
+            render.json_lines(rows)
+        elif shape:
+            sys.stdout.writelines(shape.fill(row) for row in rows)
+        else:
+            found = list(rows)
+    if not (as_json or shape):
+        views.messages(render.terminal(), found)
+
+
+@app.command(
+    epilog="Examples: mqlog find /data/store --key order-4711 · "
+    "mqlog find /data/store --id 7F0000010BB818B4AAC28B4D5FBE0000 --json"
+)
+def find(
+    store: Store,
+    *,
+    key: Annotated[list[str] | None, typer.Option(help="A key; once for each.")] = None,
+    message_id: Annotated[
+        list[str] | None, typer.Option("--id", help="UNIQ_KEY or offsetMsgId; once for each.")
+    ] = None,
+    topic: Annotated[
+        str | None, typer.Option("-t", "--topic", help="In this topic; default: in all.")
+    ] = None,
+    commit_log: CommitLog = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find messages by key or id, through the index, however many there are."""
+    sought = Sought(tuple(key or ()), tuple(message_id or ()))
+    rows = find_messages(_take(store, commit_log, topic), sought)
     if as_json:
-        render.json_lines(rows)
-    elif shape:
-        sys.stdout.writelines(shape.fill(row) for row in rows)
+        found = list(rows)
+        render.json_lines(found)
+        number = len(found)
     else:
-        views.messages(render.terminal(), list(rows))
+        number = views.cards(render.terminal(), rows)
+    if not number:
+        sys.stderr.write(f"no message has {' or '.join(map(shown, (*sought.keys, *sought.ids)))}\n")
+        raise typer.Exit(FOUND)
+
+
+@app.command(epilog="Example: mqlog tags /data/store --topic ORDERS")
+def tags(
+    store: Store,
+    *,
+    topic: Annotated[
+        str | None, typer.Option("-t", "--topic", help="This topic; default: all users' topics.")
+    ] = None,
+    commit_log: CommitLog = None,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+) -> None:
+    """Count the messages of each tag; --json and --csv also tell the queues apart."""
+    snapshot = _take(store, commit_log, topic)
+    slices = slices_of(snapshot if topic is not None else _of_users(snapshot))
+    parts = count_tags.plan(slices, "*")
+    schema = tables.SCHEMAS["tags"]
+    batches: list[pa.RecordBatch] = []
+    with Bar("Reading") as bar:
+        for number, part in enumerate(parts):
+            bar(number, len(parts))
+            batches += part.batches(schema.names)
+    table = pa.Table.from_batches(batches, schema)
+    if not _written(table, as_json=as_json, as_csv=as_csv):
+        views.tags(render.terminal(), views.rows_of(table))
+
+
+@app.command(
+    epilog="Example: mqlog snapshot /data/store /backup/store-1 && mqlog verify /backup/store-1"
+)
+def snapshot(
+    store: Store,
+    target: Annotated[Path, typer.Argument(metavar="DEST", help="A new directory.")],
+    *,
+    commit_log: CommitLog = None,
+) -> None:
+    """Copy a store in seconds, also a running broker's: links to full files, bytes of the rest."""
+    found = copy_store(store, target, commit_log=tuple(map(str, commit_log or ())))
+    views.copied(render.terminal(), found, str(target))
 
 
 @app.command(epilog="Example: mqlog verify /data/store && echo whole")
 def verify(store: Store, *, as_json: AsJson = False) -> None:
     """Check every rule a broker relies on; exit code 1 when one is broken."""
-    findings = check(store)
+    with Bar("Checking") as bar:
+        findings = check(store, told=bar)
     rows = [views.row_of(found) for found in findings]
     if as_json:
         render.json_lines(rows)
@@ -256,7 +358,7 @@ def _subscriptions(group: str | None, expression: str | None) -> dict[str, dict[
     return {name.strip(): {"*": expression} for name in group.split(",")}
 
 
-def _written(batch: pa.RecordBatch, *, as_json: bool, as_csv: bool) -> bool:
+def _written(batch: pa.RecordBatch | pa.Table, *, as_json: bool, as_csv: bool) -> bool:
     """Write the rows for a program, if that was asked for."""
     if as_json and as_csv:
         raise InvalidOptionError("--csv", "--json", "choose one of the two")

@@ -69,7 +69,7 @@ def terminal(stream: TextIO | None = None) -> Console:
 
 def heading(console: Console, title: str, note: str = "") -> None:
     """Print the line above a table: a name, and what there is to say about it."""
-    console.print(Text.assemble((shown(title), "bold"), ("  ", ""), (note, "dim")))
+    console.print(Text.assemble((shown(title), "bold"), ("  " if note else "", ""), (note, "dim")))
 
 
 def table(console: Console, columns: Sequence[Column], rows: Sequence[Row]) -> None:
@@ -160,6 +160,14 @@ def text_of(value: bytes) -> str:
         return value.decode()
     except UnicodeDecodeError:
         return f"<{size(len(value))} of bytes>"
+
+
+def fact(value: object) -> str:
+    """Return a value alone on its line: all of it, times to the millisecond."""
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat(" ", "milliseconds").replace("+00:00", " UTC")
+    text = text_of(value) if isinstance(value, bytes) else str(value)
+    return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)
 
 
 _NUMBERS: Final[Mapping[str, Callable[[int], str]]] = {"count": count, "bytes": size, "span": span}

@@ -6,6 +6,7 @@ bar that compares the rows of one table.
 """
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from itertools import groupby
 from typing import Final
 
@@ -14,9 +15,10 @@ from rich.console import Console
 from rich.text import Text
 
 from mqlog_jobs.doctor import ERROR, OK, WARNING, Diagnosis
-from mqlog_jobs.render import Column, Row, count, heading, size, table
+from mqlog_jobs.render import Column, Row, count, fact, heading, size, table
 from mqstore.check import Finding
 from mqstore.errors import shown
+from mqstore.snapshot_copy import Copied
 
 TOPICS: Final = (
     Column("topic", "TOPIC", stretch=True, style="bold"),
@@ -65,6 +67,17 @@ FINDINGS: Final = (
     Column("position", "AT BYTE", "count", rank=2),
     Column("problem", "PROBLEM", stretch=True),
 )
+TAGS: Final = (
+    Column("topic", "TOPIC", stretch=True, once=True, style="bold"),
+    Column("tag", "TAG", style="cyan"),
+    Column("messageCount", "MESSAGES", "count"),
+    Column("share", "", "bar", rank=3),
+    Column("bytes", "SIZE", "bytes", rank=1),
+    Column("firstStoreTimestamp", "FIRST STORED (UTC)", "time", rank=4),
+    Column("lastStoreTimestamp", "LAST STORED (UTC)", "time", rank=2),
+)
+# Told above the others, or no use to a person beside them.
+_NOT_ON_A_CARD: Final = {"topic", "queueId", "queueOffset", "properties", "body", "tagsCode"}
 _MARKS: Final = {OK: ("✓", "green"), WARNING: ("!", "bold yellow"), ERROR: ("✗", "bold red")}
 _PERMISSIONS: Final = ((4, "R"), (2, "W"), (1, "X"))  # PermName#PERM_READ, _WRITE, _INHERIT
 
@@ -119,6 +132,51 @@ def messages(console: Console, rows: Sequence[Row]) -> None:
     table(console, MESSAGES, rows)
 
 
+def cards(console: Console, rows: Iterable[Row]) -> int:
+    """Print each message as a list of what is known of it; return how many there were."""
+    number = 0
+    for number, row in enumerate(rows, 1):
+        if number > 1:
+            console.print()
+        place = f"{row['topic']}/{row['queueId']}@{row['queueOffset']}"
+        heading(console, place)
+        for name, value in row.items():
+            if name not in _NOT_ON_A_CARD and value is not None:
+                _fact(console, name, value)
+        properties = row["properties"]
+        for name, value in properties if isinstance(properties, list) else ():
+            _fact(console, f"· {name}", value)
+        _fact(console, "body", row["body"])
+    return number
+
+
+def tags(console: Console, rows: Sequence[Row]) -> None:
+    """Print the tags of each topic over all its queues, the most used first."""
+    found: dict[tuple[object, object], dict[str, object]] = {}
+    for row in rows:
+        sums = found.setdefault((row["topic"], row["tag"]), {**row, "messageCount": 0, "bytes": 0})
+        for name in ("messageCount", "bytes"):
+            sums[name] = _number(sums, name) + _number(row, name)
+        for name, choose in (("firstStoreTimestamp", min), ("lastStoreTimestamp", max)):
+            times = [time for time in (sums[name], row[name]) if isinstance(time, datetime)]
+            sums[name] = choose(times, default=None)
+    most_first = sorted(
+        found.values(), key=lambda row: (str(row["topic"]), -_number(row, "messageCount"))
+    )
+    table(console, TAGS, [{**row, "share": row["messageCount"]} for row in most_first])
+
+
+def copied(console: Console, found: Copied, target: str) -> None:
+    """Print what a copy of a store has."""
+    queues = found.snapshot.queues
+    told = f"{count(sum(q.high - q.low for q in queues))} messages in {count(len(queues))} queues"
+    console.print(Text.assemble((told, "green"), f" copied to {shown(target)}"), soft_wrap=True)
+    sizes = f"{size(found.linked_bytes)} by links, {size(found.copied_bytes)} as bytes"
+    console.print(Text(sizes, style="dim"))
+    for path in found.left_out:
+        console.print(Text(f"left out, for it cannot be read: {path}", style="yellow"))
+
+
 def findings(console: Console, store: str, rows: Sequence[Row]) -> None:
     """Print what a check found, or that it found nothing."""
     if rows:
@@ -138,6 +196,11 @@ def diagnoses(console: Console, found: Iterable[Diagnosis]) -> None:
         console.print(told, soft_wrap=True)
         if diagnosis.advice:
             console.print(Text(f"   {diagnosis.advice}", style="dim"), soft_wrap=True)
+
+
+def _fact(console: Console, name: str, value: object) -> None:
+    told = Text.assemble(("  ", ""), (f"{shown(name):<26}", "cyan"), (fact(value), ""))
+    console.print(told, soft_wrap=True)
 
 
 def _standing(rows: Sequence[Row]) -> str:

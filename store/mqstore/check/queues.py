@@ -5,6 +5,7 @@ is kept of a queue is two numbers.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -73,6 +74,15 @@ class QueueCheck:
             queue: (state.queue.files.low // UNIT.itemsize, state.high)
             for queue, state in self._states.items()
         }
+
+    def log_end(self) -> int:
+        """Return where the last record lies that a queue has: about the end of the log."""
+        end = 0
+        for state in self._states.values():
+            with suppress(CorruptStoreError):  # It is found, and told, elsewhere.
+                units = state.queue.read(max(state.high - 1, 0), state.high)
+                end = max([end, *(units["physical_offset"].astype(np.int64) + units["size"])])
+        return int(end)
 
     def feed(self, records: Records) -> None:
         """Check that each record has its unit, and that the unit tells the truth."""

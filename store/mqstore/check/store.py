@@ -1,6 +1,7 @@
 """Check a whole store in one walk over its CommitLog."""
 
 import os
+from collections.abc import Callable
 
 from mqstore.check.around import (
     check_abort,
@@ -17,12 +18,17 @@ from mqstore.files.commit_log import CommitLog
 from mqstore.files.store_dir import open_dir
 
 
-def check(root: str | os.PathLike[str], commit_log: tuple[str, ...] = ()) -> list[Finding]:
+def check(
+    root: str | os.PathLike[str],
+    commit_log: tuple[str, ...] = (),
+    told: Callable[[int, int], None] | None = None,
+) -> list[Finding]:
     """Return every rule of a store's format that is broken at ``root``; none if it is whole.
 
     Nothing is written and no lock is taken: of a store that a broker is writing to, the last
     messages may look unfinished. Memory is bounded by a few chunks and by the number of queues,
-    time by the size of the store, which is read once.
+    time by the size of the store, which is read once. ``told`` hears now and then how many bytes
+    of the CommitLog are read, and about how many there are.
 
     Raises StoreNotFoundError, NotAStoreError, UnsupportedStoreError, UnsafePathError.
     """
@@ -33,9 +39,14 @@ def check(root: str | os.PathLike[str], commit_log: tuple[str, ...] = ()) -> lis
         queues = QueueCheck(store.root, log, findings)
         index = IndexCheck(store.root, log.low, findings)
         check_names(store, queues.queues, findings)
+        total = queues.log_end() - log.low if told else 0
         for records in walk.records():
             queues.feed(records)
             index.feed(records)
+            if told:
+                told(walk.end - log.low, total)
+        if told:
+            told(walk.end - log.low, total)
         queues.finish()
         index.finish()
     check_topics(store, queues.queues, findings)

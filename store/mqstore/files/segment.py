@@ -70,7 +70,7 @@ class SegmentWriter:
     def append(self, frame: Frame, host_variant: int) -> None:
         """Write one frame. All frames of a file have one ``host_variant``."""
         if not self._file.size:
-            self._file.append(self._header(host_variant))
+            self._file.append(_header(self._job_id, self._partition, host_variant))
         names = list(dict.fromkeys(topic for topic, _ in frame.queues))
         queues = np.array([(names.index(t), q) for t, q in frame.queues], QUEUE)
         topics = TOPIC_SEPARATOR.join(name.encode() for name in names)
@@ -95,11 +95,9 @@ class SegmentWriter:
 
     def finish(self) -> Segment:
         """Make the file durable and return what the commit needs to find and trust it."""
-        footer = np.zeros((), FOOTER)
-        footer["magic"], footer["frame_count"] = FOOTER_MAGIC, self._frames
-        footer["message_count"], footer["records_bytes"] = self._messages, self._records_bytes
-        footer["digest"] = np.void(self._digest.digest())
-        self._file.append(footer.tobytes())
+        self._file.append(
+            _footer(self._frames, self._messages, self._records_bytes, self._digest.digest())
+        )
         self._file.finish()
         return Segment(
             name=self._file.name,
@@ -115,13 +113,6 @@ class SegmentWriter:
         """Remove the file."""
         self._file.discard()
 
-    def _header(self, host_variant: int) -> bytes:
-        header = np.zeros((), FILE_HEADER)
-        header["magic"], header["version"] = FILE_MAGIC, VERSION
-        header["host_variant"], header["partition"] = host_variant, self._partition
-        header["job"] = self._job_id.encode()
-        return header.tobytes()
-
 
 def read_frames(directory: str, segment: Segment, *, with_records: bool) -> Iterator[Frame]:
     """Yield the frames of a staged file, in order.
@@ -130,7 +121,6 @@ def read_frames(directory: str, segment: Segment, *, with_records: bool) -> Iter
     (a frame's ``records`` are then empty). Raises CorruptStagingError.
     """
     with StagedReader(directory, segment.name, segment.size) as file:
-        _read_header(file)
         position = FILE_HEADER.itemsize
         for _ in range(segment.frame_count):
             head = _read_head(file, position)
@@ -139,16 +129,16 @@ def read_frames(directory: str, segment: Segment, *, with_records: bool) -> Iter
             position += int(head["payload_bytes"])
 
 
-def verify(directory: str, segment: Segment, job_id: str) -> Iterator[Frame]:
+def verify(directory: str, segment: Segment, *, job_id: str, host_variant: int) -> Iterator[Frame]:
     """Yield the frames with records, and check that the file is the one its task reported.
 
     Raises CorruptStagingError at the latest when the last frame was taken.
     """
     digest = hashlib.sha256()
     with StagedReader(directory, segment.name, segment.size) as file:
-        header = _read_header(file)
-        if header["job"].decode() != job_id or header["partition"] != segment.partition:
-            raise CorruptStagingError(f"{file.path}: written by another job or task")
+        header = _header(job_id, segment.partition, host_variant)
+        if file.read(0, FILE_HEADER.itemsize) != header:
+            raise CorruptStagingError(f"{file.path}: not a segment of this job, task and version")
         position, messages, records = FILE_HEADER.itemsize, 0, 0
         for _ in range(segment.frame_count):
             head = _read_head(file, position)
@@ -160,20 +150,33 @@ def verify(directory: str, segment: Segment, job_id: str) -> Iterator[Frame]:
             records += frame.records.nbytes
             yield frame
         expected = (segment.message_count, segment.records_bytes, segment.digest)
-        if (messages, records, digest.hexdigest()) != expected:
+        footer = _footer(segment.frame_count, messages, records, digest.digest())
+        at_end = position + FOOTER.itemsize == segment.size
+        if (
+            (messages, records, digest.hexdigest()) != expected
+            or not at_end
+            or file.read(position, FOOTER.itemsize) != footer
+        ):
             raise CorruptStagingError(
                 f"{file.path}: {messages} messages of {records} bytes, its task reported "
                 f"{segment.message_count} of {segment.records_bytes}"
             )
-        if position + FOOTER.itemsize != segment.size:
-            raise CorruptStagingError(f"{file.path}: frames end at byte {position}")
 
 
-def _read_header(file: StagedReader) -> np.void:
-    header: np.void = np.frombuffer(file.read(0, FILE_HEADER.itemsize), FILE_HEADER)[0]
-    if header["magic"] != FILE_MAGIC or header["version"] != VERSION:
-        raise CorruptStagingError(f"{file.path}: not a staged segment of version {VERSION}")
-    return header
+def _header(job_id: str, partition: int, host_variant: int) -> bytes:
+    header = np.zeros((), FILE_HEADER)
+    header["magic"], header["version"] = FILE_MAGIC, VERSION
+    header["host_variant"], header["partition"] = host_variant, partition
+    header["job"] = job_id.encode()
+    return header.tobytes()
+
+
+def _footer(frames: int, messages: int, records_bytes: int, digest: bytes) -> bytes:
+    footer = np.zeros((), FOOTER)
+    footer["magic"], footer["frame_count"] = FOOTER_MAGIC, frames
+    footer["message_count"], footer["records_bytes"] = messages, records_bytes
+    footer["digest"] = np.void(digest)
+    return footer.tobytes()
 
 
 def _read_head(file: StagedReader, position: int) -> np.void:

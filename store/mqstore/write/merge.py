@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mqstore.errors import InvalidMessageError
-from mqstore.files.segment import Frame, Segment, SegmentWriter, verify
+from mqstore.files.segment import Frame, Segment, SegmentWriter
 from mqstore.files.staging import StagedReader
 from mqstore.format.staged import MESSAGE
 from mqstore.write.job import WriteJob
+from mqstore.write.plan import frames_of
 
 Int64s: TypeAlias = NDArray[np.int64]
 
@@ -68,7 +69,7 @@ class _Source:
         self._frames: list[Frame] = []
         self._file_of: list[int] = []
         for number, segment in enumerate(segments):
-            for frame in verify(job.staging, segment, job.job_id):
+            for frame in frames_of(job, segment):
                 # Copies: views would keep the records they were read with in memory.
                 tables = frame.messages.copy(), frame.keys.copy()
                 self._frames.append(Frame(frame.queues, *tables, _NONE, frame.records_at))

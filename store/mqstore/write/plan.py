@@ -4,7 +4,7 @@ Every staged byte is read and checked once here. What is kept of a job, however 
 one count for each queue.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -44,7 +44,7 @@ def plan(job: WriteJob, segments: Sequence[Segment], found: Survey, now_ms: int)
     messages = key_count = 0
     newest_ms = found.last_store_timestamp_ms
     for segment in segments:
-        for frame in verify(job.staging, segment, job.job_id):
+        for frame in frames_of(job, segment):
             _check_frame(frame, segment)
             newest_ms = _check_moments(frame, newest_ms)
             placement.place(sizes_of(frame), starts_of(frame))
@@ -78,6 +78,12 @@ def segments_of(manifests: Sequence[Manifest]) -> list[Segment]:
         if "/" in segment.name or not segment.name.endswith(SUFFIX):
             raise CorruptStagingError(f"{segment.name!r} is not the name of a staged file")
     return staged
+
+
+def frames_of(job: WriteJob, segment: Segment) -> Iterator[Frame]:
+    """Yield the frames of a staged file with their records, every byte of it verified."""
+    variant = job.hosts.variant
+    return verify(job.staging, segment, job_id=job.job_id, host_variant=variant)
 
 
 def sizes_of(frame: Frame) -> NDArray[np.int64]:

@@ -17,8 +17,8 @@ import java.util.Map;
  * Official clients behind a line protocol, so that one JVM serves a whole test run.
  *
  * <p>A request is one line of tab-separated fields: a command and its arguments; the first is
- * {@code connect}, and again when another broker runs. The answer is one line of JSON, {@code {"result": …}} or {@code {"error": "…"}}.
- * Everything that RocketMQ prints goes to stderr.
+ * {@code connect}, and again when another broker runs. The answer is one line of JSON,
+ * {@code {"result": …}} or {@code {"error": "…"}}. Everything that RocketMQ prints goes to stderr.
  */
 public final class Harness {
     private static Session session;

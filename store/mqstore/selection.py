@@ -11,7 +11,7 @@ from mqstore.errors import InvalidOptionError, UnknownTopicError, shown
 from mqstore.files import config
 from mqstore.format.names import is_system_topic
 from mqstore.grammar import near
-from mqstore.read.snapshot import QueueBounds, Snapshot, take, topics_of
+from mqstore.read.snapshot import QueueBounds, Snapshot, configured, take, topics_of
 from mqstore.read.tail import Source, Tail
 
 _SHOWN_NAMES = 5
@@ -106,7 +106,7 @@ def check_queue(option: str, snapshots: Iterable[Snapshot], topic: str, queue_id
     held: set[int] = set()
     for snapshot in snapshots:
         held |= {queue.queue_id for queue in snapshot.queues if queue.topic == topic}
-        known = config.topics(snapshot.store.root).get(topic)
+        known = configured(snapshot.store).get(topic)
         if known is not None:
             held |= set(range(max(known.read_queue_nums, known.write_queue_nums)))
     if queue_id not in held:

@@ -81,6 +81,20 @@ def test_a_topic_without_a_queue_is_known_from_topics_json(store: MakeStore) -> 
     assert topics_of(laid.root) == {"A", "Empty"}
 
 
+@pytest.mark.parametrize("folder", ["topics", "metadata", "rdb"])
+def test_a_store_whose_topics_are_in_rocksdb_is_read_by_its_queues(
+    tmp_path: Path, folder: str
+) -> None:
+    """As 5.1.4 leaves with storeType=defaultRocksDB: ConsumeQueues in files, no topics.json."""
+    laid = lay_out(tmp_path / "broker-b" / "store", [Message(topic="A")], Layout(config=False))
+    (laid.root / "config" / folder).mkdir(parents=True)
+    (laid.root / "config" / folder / "CURRENT").write_text("MANIFEST-000005\n")
+    snapshot = take(laid.root)
+    assert bounds(snapshot) == {("A", 0): (0, 1)}
+    assert snapshot.broker_name == "broker-b"
+    assert topics_of(laid.root) == {"A"}
+
+
 def test_an_empty_store_is_a_store(store: MakeStore) -> None:
     assert take(store([]).root).queues == ()
 
@@ -200,6 +214,13 @@ def test_the_parent_of_a_store_is_told_where_the_store_is(store: MakeStore) -> N
     laid = store([Message()])
     with pytest.raises(NotAStoreError, match=f"did you mean {laid.root}"):
         take(laid.root.parent)
+
+
+def test_a_store_whose_commit_log_lies_elsewhere_is_told_the_option(tmp_path: Path) -> None:
+    laid = lay_out(tmp_path / "store", [Message()])
+    (laid.root / "commitlog").rename(tmp_path / "elsewhere")
+    with pytest.raises(NotAStoreError, match="CommitLog folders in storePathCommitLog"):
+        take(laid.root)
 
 
 FLAVOURS = [

@@ -57,6 +57,11 @@ def _not_a_store(root: str) -> str:
     for name in ("store", "rocketmq/store"):
         if is_directory(root, f"{name}/{names.COMMIT_LOG}"):
             return f"no folder commitlog in it; did you mean {root}/{name}?"
+    if is_directory(root, names.CONSUME_QUEUE):
+        return (
+            "consumequeue is in it, but no folder commitlog; name the broker's CommitLog folders "
+            "in storePathCommitLog"
+        )
     return "no folder commitlog in it; give the broker's storePathRootDir"
 
 

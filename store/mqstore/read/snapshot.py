@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from mqstore.errors import CorruptStoreError
+from mqstore.errors import CorruptStoreError, UnsupportedStoreError
 from mqstore.files import config
 from mqstore.files.commit_log import CommitLog
 from mqstore.files.consume_queue import ConsumeQueue, list_queues
@@ -107,12 +107,24 @@ def take(
 def topics_of(root: str | os.PathLike[str], commit_log: Sequence[str] = ()) -> set[str]:
     """Return the topics the store knows: those with a ConsumeQueue and those in topics.json."""
     store = open_dir(root, commit_log)
-    return {topic for topic, _ in list_queues(store.root)} | set(config.topics(store.root))
+    return {topic for topic, _ in list_queues(store.root)} | set(configured(store))
+
+
+def configured(store: StoreDir) -> dict[str, config.TopicConfig]:
+    """Return topics.json; empty where the broker keeps it in RocksDB: messages do without.
+
+    Brokers from 5.1.4 on may keep their configuration there and their ConsumeQueues in files
+    (RocksDBTopicConfigManager). Raises CorruptConfigError.
+    """
+    try:
+        return config.topics(store.root)
+    except UnsupportedStoreError:
+        return {}
 
 
 def name_of(store: StoreDir) -> str:
     """Return the broker's name: what topics.json tells, else the folder's."""
-    return config.broker_name(config.topics(store.root)) or folder_name(store)
+    return config.broker_name(configured(store)) or folder_name(store)
 
 
 def folder_name(store: StoreDir) -> str:

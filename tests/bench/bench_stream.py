@@ -1,6 +1,7 @@
 """What following a store costs: an idle look, an empty micro-batch, one of 1,000 rows.
 
-    python tests/bench/bench_stream.py [QUEUES]
+    python tests/bench/bench_stream.py           # all of it, the looks at 100 queues
+    python tests/bench/bench_stream.py QUEUES    # the looks alone
 
 ``look`` is what Spark asks some 80 times a second of a query that has nothing to do. The
 micro-batches go to Spark's noop sink, beside those of a Python source that makes the same rows
@@ -81,14 +82,14 @@ class NothingReader(DataSourceStreamReader):
         )
 
 
-def main(queues: int) -> None:
-    """Measure looks at a store of that many queues, then micro-batches through Spark."""
+def main(queues: int, *, through_spark: bool) -> None:
+    """Measure looks at a store of that many queues and micro-batches."""
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory) / "store"
         _write(root, [n % queues for n in range(max(queues, ROWS))])
         _report("look", queues, _looks(root), "us")
         _report("next", queues, _nexts(root), "us")
-        if queues <= ROWS // 10:  # A large number of queues is for the looks alone.
+        if through_spark:
             _through_spark(Path(directory))
 
 
@@ -193,4 +194,4 @@ def _report(case: str, queues: int, value: float, unit: str) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 100)
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 100, through_spark=len(sys.argv) < 2)

@@ -35,10 +35,11 @@ def compared(
     rows = expectations.rows(pa.Table.from_batches(batches, schema=COMPARE_SCHEMA))
     exact = BacklogRequest(None, request.subscriptions)
     ours = expectations.rows(measure(items, exact, AS_OF_MS))
+    keys = ("topic", "queueId", "group")
+    ours.sort(key=lambda row: [row[key] for key in keys])
     for row, own in zip(rows, ours, strict=True):
-        assert {name: own[name] for name in own.keys() & row.keys()} == {
-            name: row[name] for name in own.keys() & row.keys()
-        }
+        both = own.keys() & row.keys()
+        assert {name: own[name] for name in both} == {name: row[name] for name in both}
     return {(row["group"], row["topic"], row["queueId"]): row for row in rows}
 
 

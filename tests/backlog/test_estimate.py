@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqstore.backlog.estimate import MAX_SCAN, SAMPLE_THRESHOLD, estimate
+from mqstore.backlog.estimate import MAX_SCAN, SAMPLE_THRESHOLD, Matches, estimate
 from mqstore.files.consume_queue import ConsumeQueue
 from mqstore.read.tags import parse_tags
 from oracle import java_hash
@@ -96,7 +96,7 @@ def test_a_small_range_is_counted_as_the_broker_counts_it(
 def check(units: ConsumeQueue, queue: Queue, low: int, start: int) -> None:
     wanted = parse_tags("A")
     assert wanted is not None
-    found = estimate(units, (low, len(queue.tags)), wanted, start)
+    found = estimate(Matches(units, wanted), (low, len(queue.tags)), start)
     assert found.count == store_estimate(queue, "A", low, start, len(queue.tags))
 
 
@@ -126,5 +126,5 @@ def test_only_a_range_beyond_the_limits_is_a_sample(
     wanted = parse_tags("A")
     assert wanted is not None
     queue = Queue(["A"] * 5_001 + ["B"] * 20_000, 300_000)
-    told = estimate(write(tmp_path, queue), (0, 25_001), wanted, start)
+    told = estimate(Matches(write(tmp_path, queue), wanted), (0, 25_001), start)
     assert (told.count, told.is_sample) == (count, is_sample)

@@ -14,6 +14,7 @@ Reference: AdminBrokerProcessor#getConsumeStats, ConsumerProgressSubCommand;
 ConsumerLagCalculator#processAllGroup, #getConsumerLagStats, #calculateMessageCount.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -22,7 +23,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from mqstore.backlog.estimate import Estimate, estimate
+from mqstore.backlog.estimate import Estimate, Matches, estimate
 from mqstore.backlog.measure import measure
 from mqstore.backlog.plan import BacklogItem
 from mqstore.backlog.request import EXACT, BacklogRequest
@@ -70,6 +71,7 @@ COLUMNS: Final = (
 )  # fmt: skip
 SCHEMA: Final = pa.schema([pa.field(name, kind, nullable=null) for name, kind, null, _ in COLUMNS])
 _SHARE: Final = 10_000
+_NEAR_UNITS: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,18 +123,31 @@ def compare(
     listed: Mapping[str, Listed],
     as_of_ms: int,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield a row for each item, ten thousand at a time, in their order, with the schema SCHEMA.
+    """Yield a row for each item, some ten thousand at a time, queue by queue, as SCHEMA.
 
     ``listed`` has what each root's configuration tells. Our own numbers are exact whatever the
     request's lag_mode. Raises what ``measure`` raises.
     """
     asked = BacklogRequest(request.groups, request.subscriptions, EXACT)
-    for root, of_root in groupby(items, key=lambda item: item.root):
-        its = list(of_root)
-        for start in range(0, len(its), _SHARE):
-            share = its[start : start + _SHARE]
-            ours = measure(share, asked, as_of_ms)
-            yield _batch(share, ours, _Tools(share, listed[root], as_of_ms))
+    for share in _shares(items):
+        ours = measure(share, asked, as_of_ms)
+        yield _batch(share, ours, _Tools(share, listed[share[0].root], as_of_ms))
+
+
+def _shares(items: Sequence[BacklogItem]) -> Iterator[list[BacklogItem]]:
+    """Yield the items of some queues of one store: all of a queue, for it is read once."""
+
+    def queue(item: BacklogItem) -> tuple[str, str, int]:
+        return item.root, item.topic, item.queue_id
+
+    share: list[BacklogItem] = []
+    for (root, _, _), of_queue in groupby(sorted(items, key=queue), queue):
+        if share and (len(share) >= _SHARE or share[0].root != root):
+            yield share
+            share = []
+        share += of_queue
+    if share:
+        yield share
 
 
 class _Tools:
@@ -142,8 +157,13 @@ class _Tools:
         self.listed = listed
         self._as_of_ms = as_of_ms
         self._estimates: dict[tuple[str, int, int, str | None], Estimate] = {}
-        self._queues: dict[tuple[str, int], ConsumeQueue] = {}
-        self._times = self._times_at_committed(items)
+        self._times: dict[tuple[str, int, int], int] = {}
+        with CommitLog(items[0].commit_log) as log:
+            for (topic, queue_id), its in groupby(items, lambda i: (i.topic, i.queue_id)):
+                of_queue = list(its)
+                queue = ConsumeQueue(items[0].root, topic, queue_id)
+                self._estimate(queue, of_queue)
+                self._time(log, queue, of_queue)
 
     def metric(self, item: BacklogItem) -> Estimate | None:
         """Return what the queue adds to the metric, or None if it is left out."""
@@ -152,16 +172,9 @@ class _Tools:
         committed = item.consumer_offset
         if committed is None or committed < 0:
             return Estimate(0, is_sample=False)
-        wanted = item.tag_filter(EXACT)
-        if wanted is None or committed >= item.high:
-            # SQL92 needs bitmaps that hardly any broker keeps: without, every message matches.
-            return Estimate(max(0, item.high - committed), is_sample=False)
-        key = item.topic, item.queue_id, committed, item.subscription
-        if key not in self._estimates:
-            queue = self._queue(item)
-            bounds = item.low, item.high
-            self._estimates[key] = estimate(queue, bounds, wanted, committed)
-        return self._estimates[key]
+        # SQL92 needs bitmaps that hardly any broker keeps: without, every message matches.
+        every = Estimate(max(0, item.high - committed), is_sample=False)
+        return self._estimates.get(_key(item, committed), every)
 
     def latency_ms(self, item: BacklogItem) -> int | None:
         """Return the age of the message at the committed offset, or None if there is none."""
@@ -170,28 +183,40 @@ class _Tools:
         time = self._times.get((item.topic, item.queue_id, item.consumer_offset))
         return None if time is None else self._as_of_ms - time
 
-    def _queue(self, item: BacklogItem) -> ConsumeQueue:
-        key = item.topic, item.queue_id
-        if key not in self._queues:
-            self._queues[key] = ConsumeQueue(item.root, *key)
-        return self._queues[key]
+    def _estimate(self, queue: ConsumeQueue, items: Sequence[BacklogItem]) -> None:
+        """Note the estimates of those that take a queue by tag."""
+        units: dict[str | None, Matches] = {}
+        for item in sorted(items, key=lambda item: item.consumed):
+            committed, wanted = item.consumer_offset, item.tag_filter(EXACT)
+            if committed is None or wanted is None or not 0 <= committed < item.high:
+                continue
+            if item.subscription not in units:
+                units[item.subscription] = Matches(queue, wanted)
+            matches, bounds = units[item.subscription], (item.low, item.high)
+            key = _key(item, committed)
+            if key not in self._estimates and self.listed.in_metric(item):
+                self._estimates[key] = estimate(matches, bounds, committed)
 
-    def _times_at_committed(self, items: Sequence[BacklogItem]) -> dict[tuple[str, int, int], int]:
-        places = {}
-        for item in items:
-            committed = item.consumer_offset
-            if committed is not None and item.low <= committed < item.high:
-                key = item.topic, item.queue_id, committed
-                for chunk in chunks(self._queue(item), committed, committed + 1):
-                    places[key] = int(chunk.physical_offsets[0]), int(chunk.sizes[0])
-        if not places:
-            return {}
-        columns = np.array(list(places.values()), np.int64)
-        with CommitLog(items[0].commit_log) as log:
-            times = store_timestamps(log, columns[:, 0], columns[:, 1]).tolist()
-        # A time of 0 or less is taken for none, and NO_TIMESTAMP is below.
-        found = zip(places, times, strict=True)
-        return {key: time for key, time in found if time > 0}
+    def _time(self, log: CommitLog, queue: ConsumeQueue, items: Sequence[BacklogItem]) -> None:
+        """Note when the messages at the committed offsets were stored."""
+        held = {i.consumer_offset for i in items if i.low <= (i.consumer_offset or 0) < i.high}
+        rest = sorted(place for place in held if place is not None)
+        while rest:
+            # One read for those that are close to each other.
+            upto = bisect_left(rest, rest[0] + _NEAR_UNITS)
+            near, rest = np.array(rest[:upto], np.int64), rest[upto:]
+            for chunk in chunks(queue, int(near[0]), int(near[-1]) + 1):
+                inside = near[(near >= chunk.start) & (near < chunk.end)]
+                rows = inside - chunk.start
+                times = store_timestamps(log, chunk.physical_offsets[rows], chunk.sizes[rows])
+                for queue_offset, time in zip(inside.tolist(), times.tolist(), strict=True):
+                    # A time of 0 or less is taken for none, and NO_TIMESTAMP is below.
+                    if time > 0:
+                        self._times[queue.topic, queue.queue_id, queue_offset] = time
+
+
+def _key(item: BacklogItem, committed: int) -> tuple[str, int, int, str | None]:
+    return item.topic, item.queue_id, committed, item.tag_expression
 
 
 def _batch(items: Sequence[BacklogItem], ours: pa.RecordBatch, tools: _Tools) -> pa.RecordBatch:

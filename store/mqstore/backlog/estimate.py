@@ -12,6 +12,7 @@ MappedFileQueue#range, DefaultMappedFile#selectMappedBuffer, DefaultMessageFilte
 #isMatchedByConsumeQueue; MessageStoreConfig#maxConsumeQueueScan, #sampleCountThreshold.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -26,6 +27,8 @@ from mqstore.read.units import chunks
 
 MAX_SCAN: Final = 20_000
 SAMPLE_THRESHOLD: Final = 5_000
+_BLOCK_UNITS: Final = 32_768
+_BLOCKS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +39,39 @@ class Estimate:
     is_sample: bool
 
 
-def estimate(
-    queue: ConsumeQueue, bounds: tuple[int, int], wanted: TagFilter, committed: int
-) -> Estimate:
-    """Return what a broker would tell of the messages of ``queue`` from ``committed`` to its end.
+class Matches:
+    """Which units of a queue match a filter, by hash: read in blocks, the last few kept.
+
+    Many groups take one queue with one expression from offsets that lie close together.
+    """
+
+    def __init__(self, queue: ConsumeQueue, wanted: TagFilter) -> None:
+        self.queue = queue
+        self._codes = np.fromiter(wanted.codes, np.int32, len(wanted.codes))
+        self._blocks: OrderedDict[int, NDArray[np.bool_]] = OrderedDict()
+
+    def read(self, start: int, end: int) -> Iterator[NDArray[np.bool_]]:
+        """Yield for the units [start, end), which are there, whether they match."""
+        for base in range(start - start % _BLOCK_UNITS, end, _BLOCK_UNITS):
+            block = self._block(base)
+            yield block[max(start - base, 0) : end - base]
+
+    def _block(self, base: int) -> NDArray[np.bool_]:
+        block = self._blocks.pop(base, None)
+        if block is None:
+            if len(self._blocks) >= _BLOCKS:
+                self._blocks.popitem(last=False)
+            block = np.zeros(_BLOCK_UNITS, np.bool_)
+            for chunk in chunks(self.queue, base, base + _BLOCK_UNITS):
+                # As Long#intValue: the lower half of a code, whatever the upper one is.
+                found = np.isin(chunk.tags_codes.astype(np.int32), self._codes)
+                block[chunk.start - base : chunk.end - base] = found
+        self._blocks[base] = block
+        return block
+
+
+def estimate(matches: Matches, bounds: tuple[int, int], committed: int) -> Estimate:
+    """Return what a broker would tell of the messages of a queue from ``committed`` to its end.
 
     ``bounds`` are the queue's low and high; ``committed`` lies before high.
     """
@@ -47,15 +79,15 @@ def estimate(
     start, end = max(committed, 0), high
     if start < low:
         start, end = low, end + low - start
-    ranges = list(_ranges(queue, high, start, end))
+    ranges = list(_ranges(matches.queue, high, start, end))
     if not ranges:
         return Estimate(end - start, is_sample=False)
     scanned = matched = 0
     for first, last in ranges:
-        for matches in _matches(queue, wanted, first, last):
-            upto = _stop(matches, scanned, matched)
+        for found in matches.read(first, min(last, first + MAX_SCAN)):
+            upto = _stop(found, scanned, matched)
             scanned += upto
-            matched += int(np.count_nonzero(matches[:upto]))
+            matched += int(np.count_nonzero(found[:upto]))
             if scanned >= MAX_SCAN or matched > SAMPLE_THRESHOLD:
                 # In doubles, as there: matched times the range may be beyond 2**53.
                 return Estimate(int(float(matched * (end - start)) / scanned), is_sample=True)
@@ -79,17 +111,8 @@ def _ranges(queue: ConsumeQueue, high: int, start: int, end: int) -> Iterator[tu
         yield tuple((file.start + at) // UNIT.itemsize for at in (first, last))  # type: ignore[misc]
 
 
-def _matches(
-    queue: ConsumeQueue, wanted: TagFilter, start: int, end: int
-) -> Iterator[NDArray[np.bool_]]:
-    codes = np.fromiter(wanted.codes, np.int32, len(wanted.codes))
-    for chunk in chunks(queue, start, min(end, start + MAX_SCAN)):
-        # As Long#intValue: the lower half, whatever the upper one is.
-        yield np.isin(chunk.tags_codes.astype(np.int32), codes)
-
-
 def _stop(matches: NDArray[np.bool_], scanned: int, matched: int) -> int:
     """Return how many of these units are looked at before there are enough."""
-    enough = np.flatnonzero(np.cumsum(matches) + matched > SAMPLE_THRESHOLD)
     most = min(len(matches), MAX_SCAN - scanned)
+    enough = np.flatnonzero(np.cumsum(matches[:most]) + matched > SAMPLE_THRESHOLD)
     return min(most, int(enough[0]) + 1) if len(enough) else most

@@ -1,0 +1,107 @@
+"""Whatever the bytes of a store are, its tables are rows or one named error."""
+
+import struct
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import oracle
+from mqstore import backlog
+from mqstore.backlog import BacklogRequest, Listed
+from mqstore.errors import StoreError
+from mqstore.read.snapshot import take
+from mqstore.tables import (
+    SCHEMAS,
+    files,
+    half_messages,
+    index,
+    retries,
+    scheduled,
+    store,
+    tags,
+    verify,
+)
+from mqstore.tables.choice import Window, slices
+from mqstore.tables.roots import open_root
+from oracle import Message, join_properties
+from stores import Layout, lay_out, write_json
+
+HALF, OP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+
+
+def record(topic: str, body: bytes = b"", **properties: str) -> Message:
+    return Message(topic=topic, body=body, properties=join_properties(properties))
+
+
+MESSAGES = [
+    record("T", UNIQ_KEY="a", TAGS="A", KEYS="k"),
+    record("%RETRY%g", UNIQ_KEY="a", RETRY_TOPIC="T", ORIGIN_MESSAGE_ID="0" * 32, TAGS="A"),
+    record("%DLQ%g", UNIQ_KEY="b", RETRY_TOPIC="T"),
+    record(oracle.SCHEDULE_TOPIC, REAL_TOPIC="T", REAL_QID="0", DELAY="1", UNIQ_KEY="c"),
+    record("rmq_sys_wheel_timer", TIMER_OUT_MS="5000", REAL_TOPIC="T", UNIQ_KEY="d"),
+    record(HALF, UNIQ_KEY="e", REAL_TOPIC="T"),
+    record(HALF, UNIQ_KEY="e", TRANSACTION_CHECK_TIMES="1", TRAN_PREPARED_QUEUE_OFFSET="0"),
+    record(OP, b"7,1,", TAGS="d"),
+]
+
+
+def read_all(root: Path, on_corrupt: str) -> int:
+    """Read every table; count those that end in a named error."""
+    errors = 0
+    window = Window(1, 2**60)
+    request = BacklogRequest(None, {"g": {"T": "A"}}, by_tag=True)
+    plans = {
+        "files": lambda _: files.plan(open_root(str(root))),
+        "verify": lambda _: verify.plan(open_root(str(root))),
+        "index": lambda _: index.plan(open_root(str(root)), window, on_corrupt=on_corrupt),
+        "tags": lambda s: tags.plan(slices(s, lambda _: True), "*"),
+        "scheduled": lambda s: scheduled.plan(s, window, None, on_corrupt),
+        "halfmessages": lambda s: half_messages.plan(s, None, on_corrupt),
+        "retries": lambda s: retries.plan(s, window, None, lambda _: True, on_corrupt),
+        **{t: lambda s, t=t: store.plan(t, s, None) for t in ("queues", "topics", "offsets")},
+    }
+    for table, plan in plans.items():
+        try:
+            for part in plan(take(root, strict=on_corrupt == "fail")):
+                for batch in part.batches(SCHEMAS[table].names):
+                    batch.validate(full=True)
+        except StoreError:
+            errors += 1
+    try:
+        snapshot = take(root, strict=on_corrupt == "fail")
+        items = backlog.plan(snapshot, request)
+        backlog.measure(items, request, 0).validate(full=True)
+        for batch in backlog.compare(items, request, {str(root): Listed.of(str(root))}, 0):
+            batch.validate(full=True)
+    except StoreError:
+        errors += 1
+    return errors
+
+
+@given(data=st.data(), on_corrupt=st.sampled_from(["fail", "skip", "rescue"]))
+def test_bytes_of_any_value_make_no_other_error(
+    data: st.DataObject, on_corrupt: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    layout = Layout(group_offsets={("T", "g"): {0: 0}, (HALF, "CID_RMQ_SYS_TRANS"): {0: 0}})
+    root = lay_out(tmp_path_factory.mktemp("store"), MESSAGES, layout).root
+    write_json(root / "config" / "delayOffset.json", {"offsetTable": {1: 0}})
+    (root / "config" / "timercheck").write_bytes(struct.pack(">qqqq", 6000, 0, 1, 0))
+    paths = sorted(path for path in root.rglob("*") if path.is_file())
+    for path in data.draw(st.lists(st.sampled_from(paths), min_size=1, max_size=4)):
+        content = bytearray(path.read_bytes())
+        for _ in range(data.draw(st.integers(1, 4))):
+            # Most of a file is empty: what is near its beginning is what is read.
+            at = data.draw(st.integers(0, max(0, min(len(content), 1500) - 9)))
+            value = data.draw(
+                st.sampled_from([b"\0" * 8, b"\xff" * 8, b"\x7f" + b"\xff" * 7, b"\x01"])
+            )
+            content[at : at + len(value)] = value
+        path.write_bytes(content)
+    read_all(root, on_corrupt)
+
+
+def test_the_same_bytes_undamaged_make_no_error(tmp_path: Path) -> None:
+    layout = Layout(group_offsets={("T", "g"): {0: 0}})
+    assert read_all(lay_out(tmp_path / "store", MESSAGES, layout).root, "fail") == 0

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from mqstore import grammar
-from mqstore.errors import InvalidOptionError
+from mqstore.errors import DataLossError, InvalidOptionError
 from mqstore.read.lookup import narrow
 from mqstore.read.offsets import (
     At,
@@ -69,12 +69,21 @@ def message_slices(options: ReadOptions) -> list[QueueSlice]:
 
 
 def starting_progress(options: ReadOptions, snapshots: Sequence[Snapshot]) -> Progress:
-    """Return where a stream of these stores starts: their queues, and the position in each."""
-    return {
+    """Return where a stream of these stores starts: their queues, and the position in each.
+
+    Raises what ``resolve`` raises, and DataLossError for a position in a queue that is not
+    there yet: its messages will be read from the first.
+    """
+    found = {
         (queue.topic, snapshot.broker_name, queue.queue_id): start
         for snapshot, group in _with_groups(options, snapshots)
         for queue, start, _ in _ranges(options, snapshot, group)
     }
+    there = {(topic, queue_id) for topic, _, queue_id in found}
+    for (topic, _, queue_id), position in (options.starting_offsets.each or {}).items():
+        if position > 0 and (topic, queue_id) not in there and options.fail_on_data_loss:
+            raise DataLossError(f"{topic}/{queue_id}", start=position, end=position, low=0, high=0)
+    return found
 
 
 def open_stores(options: ReadOptions) -> Sequence[Snapshot]:

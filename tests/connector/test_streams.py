@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from conftest import MakeStore
 from growing import grow
-from mqstore.errors import InvalidOptionError
+from mqstore.errors import DataLossError, InvalidOptionError
 from mqstore.files.config import consumer_offsets
 from oracle import Message
 from pyspark_mqlog.options import STREAM_OPTIONS
@@ -219,3 +219,13 @@ def test_progress_is_published_as_a_group_once_it_is_done(store: MakeStore) -> N
     assert consumer_offsets(str(laid.root)) == {("T", "audit"): {0: 3, 1: 3, 2: 3}}
     assert reader.latestOffset(end, reader.getDefaultReadLimit()) is end
     reader.stop()
+
+
+def test_a_position_in_a_queue_that_is_not_there_is_an_error(store: MakeStore) -> None:
+    laid = store(messages(9))
+    topics = {"topicConfigTable": {"T": {"readQueueNums": 8, "writeQueueNums": 8}}}
+    (laid.root / "config" / "topics.json").write_text(json.dumps(topics))
+    options = {"path": str(laid.root), "startingOffsets": '{"T":{"7":5}}'}
+    reader = MqlogStreamReader(parse_stream(options), StructType(), ("queueOffset",))
+    with pytest.raises(DataLossError, match=r"T/7: queue offsets \[5, 5\) were asked for"):
+        reader.initialOffset()

@@ -81,14 +81,14 @@ def target(text: str) -> Place:
     return Place(CONSOLE, "") if text == CONSOLE else source(text)
 
 
-def run(job: Callable[[], None]) -> int:
-    """Run a job and return its exit code: 0, or 2 with one line when a person can mend it.
+def run(job: Callable[[], int | None]) -> int:
+    """Run a job and return its exit code: its own, or 2 with one line when a person can mend it.
 
     What Spark wraps around an error of ours is many lines; the one that begins with its
     condition says everything. Other errors of Spark are raised as they are.
     """
     try:
-        job()
+        return job() or 0
     except (StoreError, JavaNotFoundError) as error:
         sys.stderr.write(f"{error}\n")
         return FAILED
@@ -98,4 +98,3 @@ def run(job: Callable[[], None]) -> int:
             raise
         sys.stderr.write(f"{found[0]}\n")
         return FAILED
-    return 0

@@ -1,0 +1,52 @@
+"""Job: check stores, every rule that a broker relies on; a task for each store.
+
+    spark-submit jobs/mqlog_jobs/check.py --from '/data/brokers/*/store'
+
+The exit code is 0 when all are whole, 1 when there are errors, and then they are in the report
+too. The columns are those of ``table=verify``.
+"""
+
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from pyspark.sql import DataFrame
+
+from mqlog_jobs import arguments, report
+from mqlog_jobs.arguments import Place
+from mqlog_jobs.session import QUIET, job_session
+
+FOUND: Final = 1
+_SHOWN: Final = ("brokerName", "severity", "file", "position", "problem")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the job with these arguments, those of the process if None; return its exit code."""
+    parser = arguments.parser(
+        "Check stores: exit code 1 when a rule is broken.",
+        "check.py --from '/data/brokers/*/store' --to parquet:/out/findings",
+    )
+    report.add_arguments(parser)
+    given = parser.parse_args(argv)
+    return arguments.run(lambda: _check(given.stores, dict(given.options), given.place, given.mode))
+
+
+def _check(stores: list[str], options: dict[str, str], place: Place, mode: str) -> int:
+    with job_session("mqlog check", QUIET) as spark:
+        reader = spark.read.format("mqlog").options(**options).option("table", "verify")
+        rows = reader.load(stores[0]) if len(stores) == 1 else reader.load(stores)
+        rows = rows.cache()  # A store is read once, for the report and for the exit code.
+        try:
+            report.write(rows, place, mode, _show)
+            return FOUND if rows.where("severity = 'error'").count() else 0
+        finally:
+            rows.unpersist()
+
+
+def _show(rows: DataFrame) -> None:
+    ordered = rows.orderBy("brokerName", "severity", "file", "position")
+    ordered.select(*_SHOWN).show(2**31 - 1, truncate=False)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,110 @@
+"""Job: messages of stores go to Parquet, partitioned by topic and date, those that are new.
+
+    spark-submit jobs/mqlog_jobs/export.py --from /data/broker-a/store --to parquet:/lake/messages
+
+Run it again and again: a run takes what is there when it starts and goes on where the last one
+ended. It is a streaming query that stops (Trigger.AvailableNow), so Spark's checkpoint is the
+truth: what a micro-batch reads is written there first, and which files belong to it is in the
+target's own log, ``_spark_metadata``. A run that is killed is done again, not twice: read the
+target with Spark, which heeds that log.
+
+Never behind silently: messages that expired before a run came are an error. The date is that of
+storeTimestamp, in UTC.
+"""
+
+import sys
+from argparse import ArgumentTypeError
+from collections.abc import Sequence
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import expr
+
+from mqlog_jobs import arguments
+from mqlog_jobs.arguments import Place
+from mqlog_jobs.session import QUIET, job_session
+from mqstore.errors import InvalidOptionError
+
+CHECKPOINT: Final = "_checkpoint"  # in the target; readers pass by names that start so
+_NEEDED: Final = ("topic", "storeTimestamp")
+# Whatever the session's zone is.
+_DATE: Final = "date_add(DATE'1970-01-01', int(floor(unix_seconds(storeTimestamp) / 86400)))"
+_ALL_PROGRESS: Final = ("spark.sql.streaming.numRecentProgressUpdates", 1_000_000)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the job with these arguments, those of the process if None; return its exit code."""
+    parser = arguments.parser(
+        "Export new messages to Parquet, each once, partitioned by topic and date.",
+        "export.py --from /data/broker-a/store --to parquet:/lake/messages "
+        "--option subscribe=SHOP_ORDERS",
+    )
+    parser.add_argument(
+        "--from",
+        dest="store",
+        required=True,
+        metavar="STORE",
+        help="a broker's store directory, or a glob of several",
+    )
+    parser.add_argument(
+        "--to", dest="place", type=_target, required=True, metavar="PLACE", help="parquet:PATH"
+    )
+    parser.add_argument(
+        "--checkpoint",
+        metavar="DIR",
+        help="where the progress is kept (default: PATH/_checkpoint); never remove the one "
+        "without the other",
+    )
+    given = parser.parse_args(argv)
+    options = dict(given.options)
+    return arguments.run(lambda: _export(given.store, options, given.place, given.checkpoint))
+
+
+def _target(text: str) -> Place:
+    place = arguments.source(text)
+    if place.format != "parquet":
+        raise ArgumentTypeError(f"{text!r}: exports are Parquet; write parquet:PATH")
+    return place
+
+
+def _export(store: str, options: dict[str, str], place: Place, checkpoint: str | None) -> None:
+    _check(options)
+    with job_session("mqlog export", QUIET) as spark:
+        spark.conf.set(*_ALL_PROGRESS)
+        rows = _rows(spark, store, options)
+        writer = rows.writeStream.format("parquet").partitionBy("topic", "date")
+        writer = writer.option("path", place.where).trigger(availableNow=True)
+        kept = checkpoint or f"{place.where.rstrip('/')}/{CHECKPOINT}"
+        query = writer.option("checkpointLocation", kept).start()
+        query.awaitTermination()
+        count = sum(progress.numInputRows for progress in query.recentProgress)
+    sys.stdout.write(f"{count} messages exported to {place.where}\n")
+
+
+def _rows(spark: SparkSession, store: str, options: dict[str, str]) -> DataFrame:
+    # The start is heeded by the first run only.
+    first = {} if _names(options) & {"startingoffsets"} else {"startingOffsets": "earliest"}
+    reader = spark.readStream.format("mqlog").options(**first).options(**options)
+    rows = reader.load(store)
+    missing = [name for name in _NEEDED if name not in rows.columns]
+    if missing:
+        raise InvalidOptionError(
+            "columns", ",".join(rows.columns), f"the partitions need {' and '.join(missing)} too"
+        )
+    return rows.withColumn("date", expr(_DATE))
+
+
+def _check(options: dict[str, str]) -> None:
+    for name, value in options.items():
+        if name.lower() == "failondataloss" and value.strip().lower() != "true":
+            raise InvalidOptionError(
+                name, value, "an export that passes by lost messages would be behind silently"
+            )
+
+
+def _names(options: dict[str, str]) -> set[str]:
+    return {name.lower() for name in options}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,49 @@
+"""Where a job's rows go: the console, files or a table."""
+
+import argparse
+from collections.abc import Callable
+
+from pyspark.sql import DataFrame
+
+from mqlog_jobs import arguments
+from mqlog_jobs.arguments import CONSOLE, TABLE, Place
+
+
+def add_arguments(
+    parser: argparse.ArgumentParser, accepted: Callable[[str], Place] = arguments.target
+) -> None:
+    """Add ``--from`` for stores, ``--to`` for the report, ``--mode``."""
+    parser.add_argument(
+        "--from",
+        dest="stores",
+        action="append",
+        required=True,
+        metavar="STORE",
+        help="a broker's store directory, or a glob of several; once for each",
+    )
+    more = ", prometheus:FILE" if accepted is not arguments.target else ""
+    parser.add_argument(
+        "--to",
+        dest="place",
+        type=accepted,
+        default=Place(CONSOLE, ""),
+        metavar="PLACE",
+        help=f"console (the default), parquet:PATH, csv:PATH, json:PATH{more} or table:NAME",
+    )
+    parser.add_argument(
+        "--mode",
+        choices=("error", "append", "overwrite"),
+        default="error",
+        help="when the place has rows already (default: error)",
+    )
+
+
+def write(rows: DataFrame, place: Place, mode: str, show: Callable[[DataFrame], None]) -> None:
+    """Write ``rows`` to ``place``; ``show`` prints them on the console."""
+    writer = rows.write.mode(mode)
+    if place.format == CONSOLE:
+        show(rows)
+    elif place.format == TABLE:
+        writer.saveAsTable(place.where)
+    else:
+        writer.option("header", value=True).format(place.format).save(place.where)

@@ -1,5 +1,6 @@
 """What a commit leaves on disk, byte for byte, as a slow oracle would have written it."""
 
+import json
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ import strategies
 from appending import SMALL, append, held, of_queue, prepared, rows, staged
 from conftest import MakeStore
 from mqstore.check import check
+from mqstore.errors import InvalidMessageError
 from mqstore.format.properties import RESERVED
 from mqstore.read.snapshot import take
 from mqstore.write.commit import commit
@@ -291,3 +293,39 @@ def test_decode_of_one_record_agrees_with_the_oracle(tmp_path: Path) -> None:
     append(tmp_path / "s", rows(1), **SMALL)
     data = (tmp_path / "s" / "commitlog" / f"{0:020d}").read_bytes()
     assert decode(data) == held(tmp_path / "s")[0]
+
+
+def test_topics_can_be_pulled_once_they_are_written(store: MakeStore) -> None:
+    """PullMessageProcessor: no entry, or a queue beyond readQueueNums, and nobody can read it."""
+    laid = store([Message(topic="Listed", queue_id=1), Message(topic="Lost", queue_id=6)])
+    path = laid.root / "config" / "topics.json"
+    path.write_text(
+        '{"dataVersion":{"counter":7},"topicConfigTable":{"Listed":{"topicName":"Listed",'
+        '"order":true,"perm":6,"readQueueNums":2,"writeQueueNums":4,"attributes":{"a":"b"}}}}'
+    )
+    batch = rows(3, topic=["Listed", "Lost", "New"], queueId=[3, 0, 1])
+    append(laid.root, batch, queue_nums=2)
+    now = json.loads(path.read_text())
+    table = now["topicConfigTable"]
+    assert table["Listed"] == {
+        "topicName": "Listed",
+        "order": True,
+        "perm": 6,
+        "readQueueNums": 4,
+        "writeQueueNums": 4,
+        "attributes": {"a": "b"},
+    }
+    assert {t: table[t]["readQueueNums"] for t in ("Lost", "New")} == {"Lost": 7, "New": 2}
+    assert now["dataVersion"]["counter"] == 8
+    assert json.loads((path.parent / "topics.json.bak").read_text())["dataVersion"]["counter"] == 7
+    before = path.read_bytes()
+    append(laid.root, batch)
+    assert path.read_bytes() == before
+
+
+def test_a_topic_without_write_permission_takes_no_rows(store: MakeStore) -> None:
+    laid = store([Message()])
+    path = laid.root / "config" / "topics.json"
+    path.write_text('{"topicConfigTable":{"T":{"topicName":"T","perm":4}}}')
+    with pytest.raises(InvalidMessageError, match="perm has no write bit"):
+        append(laid.root, rows(1))

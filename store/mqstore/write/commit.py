@@ -18,7 +18,7 @@ import numpy as np
 
 from mqstore.codec.patch import patch
 from mqstore.errors import CorruptStoreError
-from mqstore.files import config_write, durable, staging
+from mqstore.files import config, config_write, durable, staging
 from mqstore.files.append import CommitLogAppender
 from mqstore.files.append_index import IndexAppender
 from mqstore.files.append_queue import QueueAppender
@@ -188,10 +188,14 @@ class _Commit:
     def _queue_nums(self, what: Plan) -> dict[str, int]:
         """Return how many queues each topic of the job must have in topics.json."""
         needed: dict[str, int] = {}
+        listed = config.topics(self._store.root)
         for topic, queue_id in what.queue_counts:
-            least = 0 if topic in self._job.topics else self._job.settings.queue_nums
+            least = 0
             if topic == names.SCHEDULE_TOPIC:
                 least = _SCHEDULE_QUEUES
+            elif topic not in listed:
+                # It may have queues all the same, which its entry must then reach.
+                least = self._job.topics.get(topic, self._job.settings.queue_nums)
             needed[topic] = max(needed.get(topic, least), queue_id + 1)
         return needed
 

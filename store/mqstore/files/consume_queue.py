@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mqstore.errors import CorruptStoreError
+from mqstore.files.consume_queue_ext import ConsumeQueueExt, is_address
 from mqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from mqstore.files.safe_open import list_directory
 from mqstore.format import names
@@ -62,6 +63,7 @@ class ConsumeQueue:
     def read(self, start: int, end: int) -> Units:
         """Return the units of queue offsets [start, end), big-endian as on disk.
 
+        A tags code that is an address is given as what the extension has there, if it has.
         Raises CorruptStoreError where a file of the range is missing or short.
         """
         position, stop = start * UNIT.itemsize, end * UNIT.itemsize
@@ -75,12 +77,25 @@ class ConsumeQueue:
                 raise CorruptStoreError(name, position, "ConsumeQueue file missing or cut short")
             parts.append(data)
             position += len(data)
-        return np.frombuffer(b"".join(parts), UNIT)
+        return self._extended(np.frombuffer(b"".join(parts), UNIT))
 
     def next_file_start(self, queue_offset: int) -> int | None:
         """Return the first queue offset of the first file after ``queue_offset``, or None."""
         starts = (file.start // UNIT.itemsize for file in self.files.files)
         return next((start for start in starts if start > queue_offset), None)
+
+    def _extended(self, units: Units) -> Units:
+        rows = np.flatnonzero(is_address(units["tags_code"]))
+        if not len(rows):
+            return units
+        units = units.copy()
+        addresses = units["tags_code"][rows].astype(np.int64)
+        units["tags_code"][rows] = self._extension.tags_codes(addresses)
+        return units
+
+    @cached_property
+    def _extension(self) -> ConsumeQueueExt:
+        return ConsumeQueueExt(self.root, self.topic, self.queue_id)
 
     def _high(self) -> int:
         # Sizes run filler* unit* zero*: the first zero of the last file that has a unit.

@@ -11,10 +11,11 @@ One unit, big-endian:
 The unit of queue offset q starts at byte ``q * UNIT.itemsize`` of the queue. A file is
 ``filler* unit* zero*``: filler (size FILLER_SIZE) stands for offsets below the first
 message of a queue that did not start at 0, zeros are space not written yet. A tags_code at
-or below EXT_ADDRESS_MAX is no hash but an address in consumequeue_ext.
+or below EXT_ADDRESS_MAX is no hash but an address in consumequeue_ext: the byte of that queue's
+extension files where an EXT_UNIT and the bits of its filter stand, plus -2**63.
 
 Reference: org.apache.rocketmq.store.ConsumeQueue (CQ_STORE_UNIT_SIZE, fillPreBlank),
-ConsumeQueueExt#isExtAddr.
+ConsumeQueueExt#isExtAddr, #unDecorate, ConsumeQueueExt.CqExtUnit.
 """
 
 from typing import Final
@@ -31,6 +32,15 @@ UNIT: Final = np.dtype(
 UNITS_PER_FILE: Final = 300_000  # For files we create; files we read tell their own size.
 FILLER_SIZE: Final = 2**31 - 1
 EXT_ADDRESS_MAX: Final = -(2**31) - 1
+EXT_UNIT: Final = np.dtype(
+    [
+        ("size", ">i2"),  # of the whole unit, the filter's bits included; -1 fills a file's end
+        ("tags_code", ">i8"),
+        ("store_timestamp_ms", ">i8"),
+        ("bit_map_bytes", ">i2"),
+    ]
+)
 
 assert UNIT.itemsize == 20
+assert EXT_UNIT.itemsize == 20
 assert UNITS_PER_FILE * UNIT.itemsize == 6_000_000

@@ -135,6 +135,21 @@ def test_offsets_are_those_of_the_file_believable_or_not(store: MakeStore) -> No
     ]
 
 
+def test_offsets_of_a_backup_say_so(store: MakeStore) -> None:
+    laid = store([Message()], Layout(group_offsets={("T", "g"): {0: 1}}))
+    (laid.root / "config" / "consumerOffset.json").write_text('{"offsetTable":{"T@')
+    (row,) = rows(tables.offsets(take(laid.root)))
+    assert (row["consumerOffset"], row["source"]) == (1, "consumerOffset.json.bak")
+
+
+def test_columns_that_are_not_asked_for_are_not_added_up(store: MakeStore) -> None:
+    snapshot = take(store([Message(body=b"12")]).root)
+    (row,) = rows(tables.queues(snapshot, ["topic", "maxStoreTimestamp"]))
+    assert (row["bytes"], row["maxStoreTimestamp"]) == (0, Message().store_timestamp_ms * 1000)
+    (row,) = rows(tables.topics(snapshot, ["topic", "messageCount"]))
+    assert (row["bytes"], row["messageCount"]) == (0, 1)
+
+
 def test_an_empty_store_has_empty_tables(store: MakeStore) -> None:
     snapshot = take(store([]).root)
     for table in (tables.queues, tables.topics, tables.offsets):

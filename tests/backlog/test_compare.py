@@ -14,6 +14,7 @@ import goldens
 from conftest import MakeStore
 from mqstore.backlog import COMPARE_SCHEMA, BacklogRequest, Listed, compare, measure, plan
 from mqstore.backlog.estimate import SAMPLE_THRESHOLD
+from mqstore.files.our_groups import publish
 from mqstore.read.snapshot import take
 from oracle import Message, join_properties
 from stores import Laid, Layout, lay_out, write_json
@@ -121,6 +122,12 @@ def test_what_the_tools_do_not_list_is_null(store: MakeStore) -> None:
     assert compared(laid.root, {"other": {"T": "*"}})["other", "T", 0]["metricLag"] is None
     configure(laid, perm=0)
     assert told(compared(laid.root)["g", "T", 0]) == (1, None, 1, "UNLISTED")
+
+
+def test_a_stream_of_ours_is_no_group_of_the_tools(store: MakeStore) -> None:
+    laid = store([Message(), Message()])
+    publish(str(laid.root), "stream", {("T", 0): 1})
+    assert told(compared(laid.root)["stream", "T", 0]) == (None, None, 1, "UNLISTED")
 
 
 def configure(laid: Laid, **fields: int) -> None:

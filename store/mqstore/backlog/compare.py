@@ -79,22 +79,26 @@ class Listed:
     """What a store's config says of its queues to the tools. Pickles.
 
     ``topics`` has (readQueueNums, writeQueueNums, perm) of each; ``groups`` are the configured
-    ones; ``committed`` the (topic, group) pairs with an offset; ``pulled`` how far they pulled.
+    ones; ``committed`` the (topic, group) pairs with an offset, ``ours`` those of our own streams,
+    which no broker knows; ``pulled`` how far groups pulled.
     """
 
     topics: dict[str, tuple[int, int, int]]
     groups: frozenset[str]
     committed: frozenset[tuple[str, str]]
+    ours: frozenset[tuple[str, str]]
     pulled: dict[tuple[str, str], dict[int, int]]
 
     @classmethod
     def of(cls, root: str) -> "Listed":
         """Read the configuration of the store at ``root``. Raises CorruptConfigError."""
-        entries = config.topics(root)
+        entries, committed = config.topics(root), config.committed(root)
+        brokers = {key for key, found in committed.items() if found.is_brokers}
         return cls(
             {t: (e.read_queue_nums, e.write_queue_nums, e.perm) for t, e in entries.items()},
             frozenset(config.groups(root)),
-            frozenset(config.consumer_offsets(root)),
+            frozenset(brokers),
+            frozenset(committed.keys() - brokers),
             config.pull_offsets(root),
         )
 
@@ -109,6 +113,7 @@ class Listed:
         open_ = item.queue_id < writable and bool(perm & (PERM_READ | PERM_WRITE))
         # Without a file of groups nothing is known of any: brokers add those that come.
         configured = not self.groups or item.group in self.groups
+        configured &= (item.topic, item.group) not in self.ours
         return open_ and configured and not item.topic.startswith(RETRY_PREFIX)
 
     def inflight(self, item: BacklogItem) -> int:

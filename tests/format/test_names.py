@@ -1,7 +1,7 @@
 """Names: which are files, queues and topics, and which can never reach a path."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import strategies
@@ -51,7 +51,36 @@ def test_what_could_leave_the_store_is_no_topic(topic: str) -> None:
 @given(text=st.text(max_size=40))
 def test_a_topic_is_always_one_harmless_path_component(text: str) -> None:
     if names.is_topic(text):
-        assert not set(text) & set("/\0.")
+        assert not set(text) & set("/\0")
+        assert text not in {".", ".."}
+
+
+LIGHT = [
+    "%LMQ%a.b:c",
+    "%LMQ%$p$child",
+    "%LMQ%q@x#1",
+    "%LMQ%中文",
+    "%LMQ%sp ace",
+    "%LMQ%" + "n" * 250,
+]
+
+
+@pytest.mark.parametrize("topic", LIGHT)
+def test_a_light_queue_may_have_any_name_that_a_directory_may_have(topic: str) -> None:
+    """As 5.1.4 made them of INNER_MULTI_DISPATCH."""
+    assert names.is_topic(topic)
+
+
+@given(text=st.text(st.characters(), max_size=300))
+@example("%LMQ%a/../b").via("a path")
+@example("%LMQ%\0").via("the end of a C string")
+@example("%LMQ%\ud800").via("no UTF-8")
+@example("%LMQ%" + "字" * 84).via("a name of 257 bytes")
+def test_a_light_queue_is_one_component_that_a_file_system_takes(text: str) -> None:
+    name = text if text.startswith("%LMQ%") else f"%LMQ%{text}"
+    if names.is_topic(name):
+        assert not set(name) & set("/\0\n")
+        assert len(name.encode()) <= 255
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,8 @@ MAX_GROUP_LENGTH: Final = 255
 MAX_QUEUE_ID: Final = 65_535
 # TopicValidator's bitmap, and + for pop-retry topics, which brokers make themselves.
 _TOPIC: Final = re.compile(r"[%|a-zA-Z0-9_+-]+")
+# A light queue has whatever name a producer gave it (INNER_MULTI_DISPATCH); no validator sees it.
+_LIGHT_TOPIC: Final = re.compile(rf"{LMQ_PREFIX}[^/,\x00-\x1f\x7f-\x9f\ud800-\udfff]+")
 _WRITABLE_TOPIC: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 _MAPPED_FILE: Final = re.compile(r"[0-9]{20}")
 _INDEX_FILE: Final = re.compile(r"[0-9]{17}")
@@ -78,7 +80,12 @@ def parse_queue_id(name: str) -> int | None:
 
 
 def is_topic(name: str) -> bool:
-    """Tell whether ``name`` can be a topic on disk: the only names ever joined to a path."""
+    """Tell whether ``name`` can be a topic on disk: the only names ever joined to a path.
+
+    Reference: TopicValidator; MultiDispatchUtils for light queues (LMQ).
+    """
+    if _LIGHT_TOPIC.fullmatch(name):
+        return len(name.encode()) <= MAX_RETRY_TOPIC_LENGTH
     limit = MAX_RETRY_TOPIC_LENGTH if name.startswith("%") else MAX_TOPIC_LENGTH
     return len(name) <= limit and _TOPIC.fullmatch(name) is not None
 

@@ -107,6 +107,15 @@ def test_a_record_that_cannot_be_read_keeps_its_hash(tmp_path: Path) -> None:
     assert found == {(None, java_hash("A")): 1, ("A", java_hash("A")): 1}
 
 
+def test_what_expires_before_it_is_read_is_not_counted(tmp_path: Path) -> None:
+    tagged = Message(body=bytes(1900), properties=oracle.join_properties({"TAGS": "A"}))
+    laid = lay_out(tmp_path / "store", [tagged] * 3, Layout(commit_log_bytes=2048))
+    planned = tags.plan(every(laid.root), "*")
+    min((laid.root / "commitlog").iterdir()).unlink()
+    (row,) = parts.rows("tags", planned)
+    assert (row["tag"], row["messageCount"]) == ("A", 2)
+
+
 @pytest.mark.parametrize("version", goldens.VERSIONS)
 def test_golden_tags_are_those_the_client_decoded(
     version: str, request: pytest.FixtureRequest

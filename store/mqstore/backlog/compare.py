@@ -16,6 +16,7 @@ ConsumerLagCalculator#processAllGroup, #getConsumerLagStats, #calculateMessageCo
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
@@ -168,7 +169,8 @@ class _Tools:
                 of_queue = list(its)
                 queue = ConsumeQueue(items[0].root, topic, queue_id)
                 self._estimate(queue, of_queue)
-                self._time(log, queue, of_queue)
+                with suppress(FileNotFoundError):  # They expired meanwhile: no message, no age.
+                    self._time(log, queue, of_queue)
 
     def metric(self, item: BacklogItem) -> Estimate | None:
         """Return what the queue adds to the metric, or None if it is left out."""

@@ -32,7 +32,8 @@ class Origin:
 def look_up(log: CommitLog, physical_offsets: Sequence[int]) -> dict[int, Origin]:
     """Return the records that start there; places where none does are left out.
 
-    About 8 MiB are read at a time, or one record that is larger.
+    About 8 MiB are read at a time, or one record that is larger. Raises FileNotFoundError if a
+    running broker deletes a file meanwhile.
     """
     found: dict[int, Origin] = {}
     pending: list[tuple[int, int]] = []

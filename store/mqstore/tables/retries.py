@@ -182,6 +182,16 @@ def _origins(
     piece: QueueSlice, found: pa.RecordBatch, index: Sequence[IndexFile]
 ) -> list[tuple[int, Origin] | None]:
     """Return for each row the place and the record of its origin, or None."""
+    try:
+        return _find_origins(piece, found, index)
+    except FileNotFoundError:
+        # A running broker deleted expired files: what is left is listed anew.
+        return _find_origins(piece, found, index=list_index_files(piece.root))
+
+
+def _find_origins(
+    piece: QueueSlice, found: pa.RecordBatch, index: Sequence[IndexFile]
+) -> list[tuple[int, Origin] | None]:
     ids = text(found, properties.ORIGIN_MESSAGE_ID).to_pylist()
     topics = text(found, properties.RETRY_TOPIC).to_pylist()
     keys = found["msgId"].to_pylist()

@@ -201,6 +201,9 @@ def _edge_times(
     edges = [*chunks(units, queue.low, queue.low + 1), *chunks(units, queue.high - 1, queue.high)]
     places = np.concatenate([edge.physical_offsets for edge in edges])
     sizes = np.concatenate([edge.sizes for edge in edges])
-    found = store_timestamps(log, places, sizes).tolist()
+    try:
+        found = store_timestamps(log, places, sizes).tolist()
+    except FileNotFoundError:  # A running broker deleted expired files.
+        return None, None
     times = [None if time == NO_TIMESTAMP else time * US for time in found]
     return (times[0], times[1]) if len(times) == 2 else (None, None)

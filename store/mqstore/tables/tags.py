@@ -60,9 +60,8 @@ class TagsPart:
         timed = not {"firstStoreTimestamp", "lastStoreTimestamp"}.isdisjoint(columns)
         wanted = parse_tags(self.tags)
         for piece in self.slices:
-            with CommitLog(piece.commit_log) as log:
-                for counts in _passes(log, piece, wanted, self.max_keys):
-                    yield from counts.batches(log, piece, timed=timed)
+            for counts in _passes(piece, wanted, self.max_keys):
+                yield from counts.batches(piece, timed=timed)
 
 
 def plan(slices: Sequence[QueueSlice], expression: str) -> list[TagsPart]:
@@ -78,14 +77,16 @@ def plan(slices: Sequence[QueueSlice], expression: str) -> list[TagsPart]:
     return [TagsPart(tuple(part), expression) for part in parts if part]
 
 
-def _passes(
-    log: CommitLog, piece: QueueSlice, wanted: TagFilter | None, max_keys: int
-) -> Iterator["_Counts"]:
+def _passes(piece: QueueSlice, wanted: TagFilter | None, max_keys: int) -> Iterator["_Counts"]:
     """Yield the counts of each share of the tags: the messages whose code is ``rest`` mod N."""
     shares = [(1, 0)]
     while shares:
         modulus, rest = shares.pop()
-        counts = _count(log, piece, wanted, (modulus, rest), max_keys)
+        try:
+            counts = _count(piece, wanted, (modulus, rest), max_keys)
+        except FileNotFoundError:
+            # A running broker deleted expired files: what is left is listed anew.
+            counts = _count(piece, wanted, (modulus, rest), max_keys)
         if not counts.is_over(max_keys):
             yield counts
         elif counts.is_divisible and modulus < 2**32:
@@ -100,24 +101,22 @@ def _passes(
 
 
 def _count(
-    log: CommitLog,
-    piece: QueueSlice,
-    wanted: TagFilter | None,
-    share: tuple[int, int],
-    max_keys: int,
+    piece: QueueSlice, wanted: TagFilter | None, share: tuple[int, int], max_keys: int
 ) -> "_Counts":
     """Return the counts of one share of the tags; not all of them if there are too many."""
     queue = ConsumeQueue(piece.root, piece.topic, piece.queue_id)
     counts = _Counts(piece.topic)
-    for chunk in chunks(queue, piece.start, piece.end):
-        rows = np.flatnonzero(chunk.sizes > 0)
-        if wanted is not None:
-            rows = rows[wanted.may_match(piece.topic, chunk.tags_codes[rows])]
-        rows = rows[chunk.tags_codes[rows] % share[0] == share[1]]
-        if len(rows):
-            counts.add(log, chunk, rows)
-        if counts.is_over(max_keys):
-            break
+    with CommitLog(piece.commit_log) as log:
+        for chunk in chunks(queue, piece.start, piece.end):
+            # What expired since this was planned is not there any more.
+            rows = np.flatnonzero((chunk.sizes > 0) & (chunk.physical_offsets >= log.low))
+            if wanted is not None:
+                rows = rows[wanted.may_match(piece.topic, chunk.tags_codes[rows])]
+            rows = rows[chunk.tags_codes[rows] % share[0] == share[1]]
+            if len(rows):
+                counts.add(log, chunk, rows)
+            if counts.is_over(max_keys):
+                break
     if wanted is not None:
         counts.keep(wanted.tags)
     return counts
@@ -166,15 +165,13 @@ class _Counts:
         self._table = self._table[:, [n for _, n in kept]]
         self._numbers = {key: n for n, (key, _) in enumerate(kept)}
 
-    def batches(
-        self, log: CommitLog, piece: QueueSlice, *, timed: bool
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(self, piece: QueueSlice, *, timed: bool) -> Iterator[pa.RecordBatch]:
         """Yield a row for each tag; without times unless ``timed``."""
         keys = list(self._numbers)
         for start in range(0, len(keys), BATCH_ROWS):
             part = keys[start : start + BATCH_ROWS]
             table = self._table[:, start : start + len(part)]
-            first, last = (_times(log, *table[at : at + 2], timed=timed) for at in (2, 4))
+            first, last = (_times(piece, *table[at : at + 2], timed=timed) for at in (2, 4))
             rows: list[Row] = [
                 (piece.topic, piece.queue_id, *key, *told, piece.broker_name)
                 for key, told in zip(
@@ -215,8 +212,12 @@ def _names(log: CommitLog, places: Ints, sizes: Ints) -> tuple[list[str | None],
     return list(numbers), number
 
 
-def _times(log: CommitLog, places: Ints, sizes: Ints, *, timed: bool) -> list[int | None]:
+def _times(piece: QueueSlice, places: Ints, sizes: Ints, *, timed: bool) -> list[int | None]:
     if not timed:
         return [None] * len(places)
-    found = store_timestamps(log, places, sizes).tolist()
+    with CommitLog(piece.commit_log) as log:
+        try:
+            found = store_timestamps(log, places, sizes).tolist()
+        except FileNotFoundError:  # They expired meanwhile.
+            return [None] * len(places)
     return [None if ms == NO_TIMESTAMP else ms * US for ms in found]

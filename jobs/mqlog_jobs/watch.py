@@ -1,5 +1,6 @@
 """Draw the same thing again and again: in place on a terminal, one below the other in a pipe."""
 
+import io
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -32,12 +33,12 @@ def watch(
         return
     with Live(console=console, auto_refresh=False, vertical_overflow="ellipsis") as live:
         for _ in _rounds(rounds, interval_s):
-            # Drawn on the same console, so that it has the terminal's width and colours.
-            with console.capture() as drawn:
-                draw(console)
+            # Drawn aside, for what is printed on a live console is put above what it shows.
+            drawn = io.StringIO()
+            draw(Console(file=drawn, force_terminal=True, width=console.width, highlight=False))
             now = datetime.now(UTC).strftime("%H:%M:%S UTC")
             told = Text(f"\n{now}, every {interval_s:g} s; Ctrl-C ends", style="dim")
-            live.update(Text.from_ansi(drawn.get()) + told, refresh=True)
+            live.update(Text.from_ansi(drawn.getvalue()) + told, refresh=True)
 
 
 def _rounds(rounds: int, interval_s: float) -> Iterator[int]:

@@ -126,6 +126,7 @@ def test_a_watch_draws_over_what_it_drew() -> None:
     drawn = stream.getvalue()
 
     assert drawn.index("first") < drawn.index("\x1b[1A") < drawn.index("second")
+    assert drawn.count("first") == 1
     assert "every 0 s; Ctrl-C ends" in drawn
 
 

@@ -64,8 +64,6 @@ class IndexAppender:
         self._new: list[AsideFile] = []
         files = list_index_files(root)
         self._last = _open_file(files[-1], layout) if files else None
-        self.full_end_timestamp_ms = 0
-        """End timestamp of the last file that this appender filled; 0 if it filled none."""
 
     @property
     def last_name(self) -> str:
@@ -116,7 +114,6 @@ class IndexAppender:
         before = self._last
         if before:
             self.close()
-            self.full_end_timestamp_ms = int(before.header["end_timestamp_ms"])
         make_directories(self._root, INDEX, self._undo)
         self._new.pop(0).put(f"{self._root}/{INDEX}/{name}", fsync=self._fsync)
         self._last = _new_file(name, self._layout, before)

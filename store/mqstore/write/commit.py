@@ -272,8 +272,11 @@ class _Commit:
             "confirm_phy_offset": 0,
             "logics_physical_offset": last,
         }
-        if index is not None and index.full_end_timestamp_ms:
-            fields["index_msg_timestamp"] = index.full_end_timestamp_ms
+        if index is not None:
+            # Abnormal recovery deletes an IndexFile that ends later than this says, and rebuilds
+            # it from the last CommitLog files alone: older keys would be gone. Differs from the
+            # broker, which tells of full files only; ours is durable, full or not.
+            fields["index_msg_timestamp"] = moment
         config_write.replace_checkpoint(self._store.root, fields, self._aside, self._undo)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import goldens
 from growing import grow
 from mqstore.check import check
-from mqstore.errors import InvalidOptionError, StoreNotFoundError
+from mqstore.errors import InvalidOptionError, StoreLockedError, StoreNotFoundError
 from mqstore.files import durable
 from mqstore.read.plan import QueueSlice
 from mqstore.read.scan import scan
@@ -190,6 +190,20 @@ def test_a_target_that_is_there_or_inside_is_refused(store: MakeStore, tmp_path:
     with pytest.raises(StoreNotFoundError):
         copy_store(tmp_path / "nowhere", tmp_path / "copy")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["broker-1", "there"]
+
+
+def test_a_write_that_is_appending_is_waited_for_by_whoever_copies(
+    store: MakeStore, tmp_path: Path
+) -> None:
+    """It may take back what it did until it lets go of the lock."""
+    root = store(messages(3)).root
+    (root / ".mqlog" / "tmp" / "job").mkdir(parents=True)
+    with durable.StoreLock(str(root / "lock"), timeout_ms=0):
+        with pytest.raises(StoreLockedError, match="copy it afterwards"):
+            copy_store(root, tmp_path / "copy")
+        assert not (tmp_path / "copy").exists()
+    copy_store(root, tmp_path / "copy")
+    assert rows(tmp_path / "copy") == rows(root)
 
 
 def test_a_copy_that_fails_leaves_nothing(

@@ -22,8 +22,8 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.errors import InvalidOptionError, UnsupportedStoreError
-from mqstore.files import checkpoint, cut_index
+from mqstore.errors import InvalidOptionError, StoreLockedError, UnsupportedStoreError
+from mqstore.files import checkpoint, cut_index, under_way
 from mqstore.files.commit_log import CommitLog
 from mqstore.files.consume_queue import ConsumeQueue, list_queues
 from mqstore.files.copies import Copy
@@ -62,14 +62,16 @@ def copy_store(
     """Copy the store at ``root`` to the new directory ``target``. The source is only read.
 
     Several CommitLog folders become one. Raises InvalidOptionError for a target that is there
-    or lies in the store, what ``mqstore.read.snapshot.take`` raises, NoSpaceError, OSError;
-    ``target`` is then not there.
+    or lies in the store, StoreLockedError while ``df.write`` is appending, what
+    ``mqstore.read.snapshot.take`` raises, NoSpaceError, OSError; ``target`` is then not there.
     """
     source = os.path.realpath(root)
     inside = os.path.commonpath([source, os.path.realpath(target)]) == source
     if inside:
         raise InvalidOptionError("DEST", os.fspath(target), "lies in the store itself")
+    before = under_way.mark(os.fspath(root))
     with Copy(os.fspath(target)) as copy:
+        _refuse_under_way(os.fspath(root), before)
         progress = _progress(os.fspath(root))
         found = take(root, commit_log=commit_log)
         _refuse(found.store)
@@ -82,6 +84,7 @@ def copy_store(
             _copy_checkpoint(copy, progress.get(names.CHECKPOINT), log, end)
         for name in (*_BESIDE, names.OURS):
             _copy_files(copy, found.store.root, name, deep=name != names.OURS)
+        _refuse_under_way(os.fspath(root), before)
         take(copy.root)  # Whoever cannot be read here is no copy.
     return Copied(take(target), copy.linked_bytes, copy.copied_bytes, left_out)
 
@@ -237,6 +240,12 @@ def _copy_files(copy: Copy, root: str, path: str, *, deep: bool) -> None:
         for child, its_kind, _ in survey(root, path):
             if deep or its_kind == "file":
                 _copy_files(copy, root, f"{path}/{child}", deep=deep)
+
+
+def _refuse_under_way(root: str, before: under_way.Mark) -> None:
+    """Raise StoreLockedError while a write of ours is appending: it may yet take it back."""
+    if under_way.is_under_way(root) or under_way.mark(root) != before:
+        raise StoreLockedError(f"{root}: a write is appending to the store; copy it afterwards")
 
 
 def _refuse(store: StoreDir) -> None:

@@ -105,5 +105,9 @@ class MqlogDataSource(DataSource):
         from pyspark_mqlog.worker import named_errors
 
         with named_errors():
-            instead = "not supported yet; use df.write in foreachBatch"
+            instead = (
+                "not supported yet: a write that is killed in its commit is not repaired, so it "
+                "could not be exactly once. df.write in foreachBatch works, but may write a batch "
+                "twice"
+            )
             raise InvalidOptionError("format", "writeStream", instead)

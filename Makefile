@@ -31,8 +31,9 @@ bench: $(READY)  ## measure; one JSON line a run
 golden: $(READY)  ## remake the golden stores from real brokers (needs Maven and a JDK)
 	@PYTHONPATH=tests $(BIN)/python tests/golden/make/make_golden.py $(ARGS)
 
-picture: $(READY)  ## make the README's picture again
+picture: $(READY)  ## make the README's pictures again
 	@$(BIN)/mqlog demo --picture examples/demo.svg
+	@MQLOG_PICTURE=$(CURDIR)/examples/explore.png $(BIN)/jupyter execute examples/explore.ipynb
 
 clean:  ## remove .venv and all that tools left behind
 	rm -rf $(VENV) build dist spark-warehouse metastore_db derby.log \

@@ -1,0 +1,53 @@
+"""The notebook runs from its first cell to its last, and is kept without its outputs."""
+
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+FOLDER = Path(__file__).parents[2] / "examples"
+NOTEBOOK = FOLDER / "explore.ipynb"
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def notebook() -> nbformat.NotebookNode:
+    return nbformat.read(NOTEBOOK, as_version=4)
+
+
+def test_the_notebook_is_kept_without_outputs() -> None:
+    cells = [cell for cell in notebook().cells if cell.cell_type == "code"]
+
+    assert [cell.outputs for cell in cells if cell.outputs] == []
+    assert {cell.execution_count for cell in cells} == {None}
+
+
+@pytest.mark.spark
+# Of the notebook's kernel: a loopback port, as a user's Jupyter has one.
+@pytest.mark.filterwarnings("ignore:.*:DeprecationWarning:(zmq|jupyter_client|nbclient)")
+def test_the_notebook_runs_and_draws_its_picture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a kernel of its own, with warnings of its own code as errors."""
+    picture = tmp_path / "explore.png"
+    monkeypatch.setenv("MQLOG_PICTURE", str(picture))
+    monkeypatch.setenv("MPLCONFIGDIR", str(tmp_path))
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    client = NotebookClient(
+        notebook(), timeout=300, kernel_name="python3", resources={"metadata": {"path": FOLDER}}
+    )
+    done = client.execute()
+
+    told = "".join(
+        output.get("text", "") for cell in done.cells for output in cell.get("outputs", [])
+    )
+    assert "Warning" not in told
+    assert picture.read_bytes().startswith(PNG)
+    shown = [output for cell in done.cells for output in cell.get("outputs", [])]
+    tables = [output.data["text/plain"] for output in shown if "data" in output]
+    assert any("CG_G" in table and "86" in table and "80" in table for table in tables)
+    assert any("ONLY_GA" in table for table in tables)

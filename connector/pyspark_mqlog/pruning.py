@@ -56,7 +56,8 @@ def in_partitions(
         min_partitions=options.min_partitions,
         parallelism=os.cpu_count() or 1,
     )
-    return split([weigh(piece) for piece in slices], limits)
+    strict = options.on_corrupt == "fail"
+    return split([weigh(piece, strict=strict) for piece in slices], limits)
 
 
 def message_slices(options: ReadOptions) -> list[QueueSlice]:

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mqstore.errors import CorruptStoreError
 from mqstore.read.plan import QueueSlice, SplitLimits, Weighed, split, weigh
 from oracle import Message
-from stores import MakeStore
+from stores import MakeStore, lay_out
 
 MIB = 1 << 20
 
@@ -118,3 +119,14 @@ def test_weighing_does_not_read_the_commit_log(
     laid = store([Message() for _ in range(20)])
     of = QueueSlice(str(laid.root), (str(tmp_path / "gone"),), "b", "T", 0, missing, 20)
     assert weigh(of).total == sum(m.size for m in laid.messages[missing:])
+
+
+def test_a_lost_consume_queue_file_weighs_nothing_where_damage_is_passed_over(
+    tmp_path: Path,
+) -> None:
+    laid = lay_out(tmp_path / "store", [Message() for _ in range(80)])
+    laid.unit_of(("T", 0), 40)[0].unlink()
+    of = QueueSlice(str(laid.root), (str(laid.root / "commitlog"),), "b", "T", 0, 0, 80)
+    with pytest.raises(CorruptStoreError, match="missing or cut short"):
+        weigh(of)
+    assert weigh(of, strict=False).total == sum(m.size for m in laid.messages) * 64 // 80

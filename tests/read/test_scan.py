@@ -52,8 +52,12 @@ def rows_of(batches: Iterator[pa.RecordBatch], columns: Sequence[str]) -> list[d
     return found
 
 
+def read_slices(slices: Sequence[QueueSlice], settings: ScanSettings) -> list[dict[str, Any]]:
+    return rows_of(scan(slices, settings), settings.columns)
+
+
 def read_all(root: Path, settings: ScanSettings = SETTINGS) -> list[dict[str, Any]]:
-    return rows_of(scan(slices_of(take(root, broker_name="b")), settings), settings.columns)
+    return read_slices(slices_of(take(root, broker_name="b")), settings)
 
 
 def expected_of(laid: Laid, keep: Callable[[Message], bool] = lambda _: True) -> list[Any]:
@@ -185,6 +189,19 @@ def test_a_light_queue_gives_the_messages_of_its_parent_under_its_own_name(
         (0, b"1", "B"),
         (1, b"2", "C"),
     ]
+
+
+@pytest.mark.parametrize("lost", [0, 2, 4])
+@pytest.mark.parametrize("on_corrupt", ["skip", "rescue"])
+def test_a_lost_consume_queue_file_costs_its_own_messages_only(
+    tmp_path: Path, on_corrupt: str, lost: int
+) -> None:
+    laid = lay_out(tmp_path / "store", [Message() for _ in range(80)])
+    slices = slices_of(take(laid.root))
+    laid.unit_of(("T", 0), 16 * lost)[0].unlink()
+    found = read_slices(slices, replace(SETTINGS, on_corrupt=on_corrupt))
+    gone = range(16 * lost, 16 * lost + 16)
+    assert [row["queueOffset"] for row in found] == [q for q in range(80) if q not in gone]
 
 
 def keyed(*keys: str) -> list[Message]:

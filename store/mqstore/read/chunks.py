@@ -20,6 +20,7 @@ from mqstore.read.corrupt import Damage
 from mqstore.read.plan import QueueSlice
 from mqstore.read.settings import ScanSettings
 from mqstore.read.tags import TagFilter
+from mqstore.read.units import units_before_hole
 
 Ints: TypeAlias = NDArray[np.int64]
 
@@ -89,10 +90,12 @@ def _parts(
             try:
                 units = queue.read(start, end)
             except (CorruptStoreError, FileNotFoundError) as error:
-                start = _after_hole(queue, piece, start, error, damage, settings)
-                continue
-            queue_offsets = np.arange(start, end)
-            start = end
+                units = units_before_hole(queue, start, end)
+                if not len(units):
+                    start = _after_hole(queue, piece, start, error, damage, settings)
+                    continue
+            queue_offsets = np.arange(start, start + len(units))
+            start += len(units)
             kept = units["physical_offset"] >= log.low
             if not kept.all():
                 _expired(piece, queue_offsets[~kept], log.low, settings)

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mqstore.files.consume_queue import ConsumeQueue
+from mqstore.read.units import chunks
 
 Ints: TypeAlias = NDArray[np.int64]
 
@@ -70,20 +71,21 @@ class SplitLimits:
     parallelism: int = 1
 
 
-def weigh(piece: QueueSlice) -> Weighed:
+def weigh(piece: QueueSlice, *, strict: bool = True) -> Weighed:
     """Return the slice with its bytes, from the sizes in its ConsumeQueue.
 
     Exact up to a million messages; of more, 256 evenly spread stretches stand for the rest.
+    With ``strict``, a ConsumeQueue file that is missing or short is a CorruptStoreError; without
+    it such messages weigh nothing, and the scan tells of them.
     """
     queue = ConsumeQueue(piece.root, piece.topic, piece.queue_id)
     count = piece.end - piece.start
     if count <= _EXACT_UNITS:
-        sizes = queue.read(piece.start, piece.end)["size"].astype(np.int64)
-        grown = np.concatenate(([0], np.cumsum(np.maximum(sizes, 0))))
+        grown = np.concatenate(([0], np.cumsum(_sizes(queue, piece.start, piece.end, strict))))
         marks = np.unique(np.linspace(0, count, min(count, _EDGES) + 1).astype(np.int64))
         return Weighed(piece, piece.start + marks, grown[marks])
     marks = np.linspace(piece.start, piece.end, _SAMPLES + 1).astype(np.int64)
-    means = [_mean_size(queue, int(a), int(b)) for a, b in itertools.pairwise(marks)]
+    means = [_mean_size(queue, int(a), int(b), strict) for a, b in itertools.pairwise(marks)]
     grown = np.concatenate(([0], np.cumsum(np.array(means) * np.diff(marks)))).astype(np.int64)
     return Weighed(piece, marks, grown)
 
@@ -110,10 +112,20 @@ def split(weighed: Sequence[Weighed], limits: SplitLimits) -> list[tuple[QueueSl
     return partitions
 
 
-def _mean_size(queue: ConsumeQueue, start: int, end: int) -> float:
+def _sizes(queue: ConsumeQueue, start: int, end: int, strict: bool) -> Ints:
+    """Return the record bytes of each unit of [start, end)."""
+    if strict:
+        units = queue.read(start, end)
+        return np.maximum(units["size"].astype(np.int64), 0)
+    sizes = np.zeros(end - start, np.int64)
+    for chunk in chunks(queue, start, end):
+        sizes[chunk.start - start : chunk.end - start] = chunk.sizes
+    return sizes
+
+
+def _mean_size(queue: ConsumeQueue, start: int, end: int, strict: bool) -> float:
     first = start + max(0, (end - start - _SAMPLE_UNITS) // 2)
-    units = queue.read(first, min(end, first + _SAMPLE_UNITS))
-    return float(np.maximum(units["size"].astype(np.int64), 0).mean())
+    return float(_sizes(queue, first, min(end, first + _SAMPLE_UNITS), strict).mean())
 
 
 def _pack(

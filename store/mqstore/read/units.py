@@ -48,12 +48,21 @@ def chunks(queue: ConsumeQueue, start: int, end: int) -> Iterator[Chunk]:
         stop = min(end, start + CHUNK_UNITS)
         units = _read(queue, start, stop)
         if units is None:
-            units = _read(queue, start, min(stop, _file_end(queue, start)))
-        if units is None or not len(units):
+            units = units_before_hole(queue, start, stop)
+        if not len(units):
             start = queue.next_file_start(start) or end
             continue
         yield _chunk(start, units)
         start += len(units)
+
+
+def units_before_hole(queue: ConsumeQueue, start: int, end: int) -> Units:
+    """Return the units of [start, end) in the file that holds ``start``; none if none can be read.
+
+    A range that reaches over a file that is not there begins in one that may be.
+    """
+    units = _read(queue, start, min(end, _file_end(queue, start)))
+    return np.empty(0, UNIT) if units is None else units
 
 
 def _read(queue: ConsumeQueue, start: int, end: int) -> Units | None:

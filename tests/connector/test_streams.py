@@ -229,3 +229,16 @@ def test_a_position_in_a_queue_that_is_not_there_is_an_error(store: MakeStore) -
     reader = MqlogStreamReader(parse_stream(options), StructType(), ("queueOffset",))
     with pytest.raises(DataLossError, match=r"T/7: queue offsets \[5, 5\) were asked for"):
         reader.initialOffset()
+
+
+def test_offsets_of_several_stores_have_a_broker_level(store: MakeStore) -> None:
+    roots = [str(store(messages(count)).root) for count in (5, 7)]
+    options = parse_stream({"paths": json.dumps(roots), "startingOffsets": "earliest"})
+    reader = MqlogStreamReader(options, StructType(), ("queueOffset",))
+    limit = reader.getDefaultReadLimit()
+    end = reader.latestOffset(reader.initialOffset(), limit)
+    counts = {"broker-1": {"0": 2, "1": 2, "2": 1}, "broker-2": {"0": 3, "1": 2, "2": 2}}
+    assert end == reader.reportLatestOffset() == {"T": counts}
+    (partition,) = reader.partitions(reader.initialOffset(), end)
+    assert len(partition.value.slices) == 6
+    reader.stop()

@@ -1,14 +1,14 @@
 """The bounds of a store's queues, asked for again and again while a broker appends.
 
-Looking at what has not changed costs one read of 20 bytes a queue, through a descriptor kept
+Looking at what has not changed costs one read of four bytes a queue, through a descriptor kept
 open: the unit behind the last one, zero until the broker writes it. A broker maps its files, so
 their times and lengths tell nothing; but new topics, queues and CommitLog files, and expired
 ones, change the time of a directory, and then a new snapshot is taken. It also is every ten
-seconds, for file systems whose times are coarse.
+seconds or more, for file systems whose times are coarse.
 
 A unit counts once the record it points at is there and says the same, as after a crash (see
 ``snapshot``), and no write of ours is under way that might take it back. Who asks faster than
-looking takes gets what was found before: looking never takes more than a quarter of the time.
+looking takes gets what was found before, for a second at most.
 
 Reference: DefaultMessageStore.ReputMessageService (a unit is written after its record);
 ConsumeQueue#putMessagePositionInfo.
@@ -41,9 +41,11 @@ _LOG = logging.getLogger(__name__)
 _MAX_OPEN_QUEUES: Final = 8192
 _AHEAD_UNITS: Final = 4096
 _RETAKE_S: Final = 10.0
+_RETAKE_SHARE: Final = 50  # and no more often than this many times what it takes
 _LONGEST_COMMIT_S: Final = 600.0
 _COMMIT_POLL_S: Final = 0.02
-_IDLE_SHARE: Final = 4  # of the time between two looks, at most one part is spent looking
+_IDLE_SHARE: Final = 4  # between two looks lies this many times what the first one took,
+_LONGEST_PAUSE_S: Final = 1.0  # but no more than this
 # Two changes within one tick of the kernel's clock leave one time: what is younger is not trusted.
 _TICK_NS: Final = 100_000_000
 
@@ -76,7 +78,7 @@ class Tail:
         self._bounds: Bounds | None = None
         self._anchor: _Anchor | None = None
         self._stamps: dict[str, Stamp] | None = None
-        self._taken = self._looked = self._took = 0.0
+        self._retake_at = self._looked = self._took = 0.0
         deadline = time.monotonic() + _LONGEST_COMMIT_S
         self._found = self._retake()
         while not self._look() and time.monotonic() < deadline:
@@ -114,7 +116,8 @@ class Tail:
         Raises StoreReplacedError if the store is not the one it was, and what ``take`` raises.
         """
         begin = time.monotonic()
-        if at_once or begin - self._looked >= _IDLE_SHARE * self._took:
+        pause = min(_IDLE_SHARE * self._took, _LONGEST_PAUSE_S)
+        if at_once or begin - self._looked >= pause:
             self._look()
             self._looked = time.monotonic()
             self._took = self._looked - begin
@@ -123,7 +126,7 @@ class Tail:
     def _look(self) -> bool:
         """Look at the store; what is found counts if no write of ours could take it back."""
         before = under_way.mark(self.source.root)
-        fresh = time.monotonic() - self._taken < _RETAKE_S and self._bounds is not None
+        fresh = time.monotonic() < self._retake_at and self._bounds is not None
         if fresh and self._stamps is not None and self._stamps == self._stamped():
             if not self._advance():
                 return True
@@ -141,7 +144,7 @@ class Tail:
             self._anchor = _Anchor.of(self._found)
 
     def _retake(self) -> Snapshot:
-        stamps = self._stamped()
+        stamps, begin = self._stamped(), time.monotonic()
         found = _take(self.source)
         self._check_anchor(found)
         self.close()
@@ -150,7 +153,9 @@ class Tail:
             for q in found.queues
             if self.source.chooses(q.topic, q.queue_id)
         }
-        self._stamps, self._taken = stamps, time.monotonic()
+        now = time.monotonic()
+        self._stamps = stamps
+        self._retake_at = now + max(_RETAKE_S, _RETAKE_SHARE * (now - begin))
         return found
 
     def _advance(self) -> bool:

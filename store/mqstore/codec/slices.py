@@ -1,12 +1,14 @@
 """Scattered slices of one buffer to an Arrow array, in one pass and one copy."""
 
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 Ints: TypeAlias = NDArray[np.int64]
+
+_MOST_BYTES: Final = 2**31 - 1  # What the int32 edges of an Arrow array can span.
 
 
 def slices(buffer: NDArray[np.uint8], starts: Ints, lengths: Ints) -> pa.BinaryArray:
@@ -18,12 +20,16 @@ def slices(buffer: NDArray[np.uint8], starts: Ints, lengths: Ints) -> pa.BinaryA
     count = len(starts)
     if count == 0:
         return pa.array([], pa.binary())
-    base = int(starts[0])
+    base, end = int(starts[0]), int(starts[-1] + lengths[-1])
+    if end - base > _MOST_BYTES and count > 1:  # Of a mapped file, with few records far apart.
+        half = count // 2
+        parts = (slice(0, half), slice(half, count))
+        return pa.concat_arrays([slices(buffer, starts[p], lengths[p]) for p in parts])
     edges = np.empty(2 * count + 1, np.int32)
     edges[0:-1:2] = starts - base
     edges[1::2] = starts - base + lengths
     edges[-1] = edges[-2]
-    data = pa.py_buffer(buffer[base:])
+    data = pa.py_buffer(buffer[base:end])
     both = pa.Array.from_buffers(pa.binary(), 2 * count, [None, pa.py_buffer(edges), data])
     return both.take(pa.array(np.arange(0, 2 * count, 2)))
 

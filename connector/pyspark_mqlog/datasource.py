@@ -36,7 +36,7 @@ class MqlogDataSource(DataSource):
         return "mqlog"
 
     def schema(self) -> "StructType":
-        from mqstore.errors import InvalidOptionError
+        from mqstore.errors import DataLossError, InvalidOptionError
         from pyspark_mqlog.batch_reader import plan_read
         from pyspark_mqlog.options import is_create_table, parse_read
         from pyspark_mqlog.schema import read_schema, to_struct
@@ -59,7 +59,12 @@ class MqlogDataSource(DataSource):
             schema = read_schema(options)
             if not is_create_table(self.options):
                 # Spark pickles the source after this call: reader() finds the plan.
-                self._plan = plan_read(options, schema.names)
+                try:
+                    self._plan = plan_read(options, schema.names)
+                except DataLossError as error:
+                    # A stream's checkpoint may be past what has expired; reader() says it again.
+                    if not error.is_expired:
+                        raise
             return to_struct(schema)
 
     def reader(self, schema: "StructType") -> "DataSourceReader":

@@ -145,6 +145,12 @@ class DataLossError(StoreError):
         queue, start, end, low, high = self.args
         return (_data_loss, (queue, start, end, low, high))
 
+    @property
+    def is_expired(self) -> bool:
+        """Tell whether what was asked for lies before what is held, where retention deletes."""
+        _, start, _, low, _ = self.args
+        return bool(start < low)
+
     def message(self) -> str:
         """Name the queue, what was asked for, what is held, and the option that goes on."""
         queue, start, end, low, high = self.args

@@ -15,10 +15,12 @@ import pytest
 
 import goldens
 from mqstore.errors import DataLossError, InvalidOptionError, StoreError, UnknownTopicError
+from oracle import Message
 from pyspark_mqlog.batch_reader import ReadPlan, plan_read
+from pyspark_mqlog.datasource import MqlogDataSource
 from pyspark_mqlog.options import parse_read
 from pyspark_mqlog.schema import read_schema
-from stores import MakeStore
+from stores import Layout, MakeStore
 
 EXPECTED = goldens.expected("5.5.0")
 USER_TOPICS = {"GTopic", "GBatch", "GOrder", "GDelay", "GTx"}
@@ -332,3 +334,17 @@ def test_an_empty_store_has_no_rows_and_no_work(store: MakeStore) -> None:
     for table in ("messages", "queues", "offsets", "backlog"):
         assert rows(root, table=table) == []
     assert planned(root)[0].work == ()
+
+
+def test_a_start_that_has_expired_stops_a_batch_and_not_a_stream_that_is_past_it(
+    store: MakeStore,
+) -> None:
+    """Spark asks for the schema of a restarted stream too, whose checkpoint may be far ahead."""
+    laid = store([Message() for _ in range(80)], Layout(expired_files=1))
+    source = MqlogDataSource({"path": str(laid.root), "startingOffsets": '{"T":{"0":3}}'})
+    schema = source.schema()
+    with pytest.raises(DataLossError, match=r"T/0: queue offsets \[3, 80\) were asked for"):
+        source.reader(schema)
+    ahead = MqlogDataSource({"path": str(laid.root), "startingOffsets": '{"T":{"0":81}}'})
+    with pytest.raises(DataLossError, match=r"T/0: queue offsets \[81, 80\)"):
+        ahead.schema()

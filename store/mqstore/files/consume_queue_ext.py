@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from mqstore.files.mapped_file_queue import MappedFileQueue
 from mqstore.format import names
-from mqstore.format.consume_queue import EXT_ADDRESS_MAX, EXT_UNIT
+from mqstore.format.consume_queue import EXT_ADDRESS_MAX
+from mqstore.format.consume_queue_ext import ADDRESS_BASE, EXT_UNIT
 
 Ints: TypeAlias = NDArray[np.int64]
 
 _WINDOW_BYTES: Final = 256 * 1024
-_DECORATION: Final = np.int64(-(2**63))
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class ConsumeQueueExt:
         Reference: DefaultMessageStore#getMessage, ConsumeQueueExt#get.
         """
         found = addresses.copy()
-        positions = addresses ^ _DECORATION
+        positions = addresses ^ ADDRESS_BASE  # minus it, without an overflow
         order = np.argsort(positions, kind="stable")
         begin = 0
         while begin < len(order):

@@ -11,17 +11,10 @@ One unit, big-endian:
 The unit of queue offset q starts at byte ``q * UNIT.itemsize`` of the queue. A file is
 ``filler* unit* zero*``: filler (size FILLER_SIZE) stands for offsets below the first
 message of a queue that did not start at 0, zeros are space not written yet. A tags_code at
-or below EXT_ADDRESS_MAX is no hash but an address, plus -2**63, of a unit in consumequeue_ext:
-
-    at  bytes  field               meaning
-    --  -----  ------------------  -----------------------------------------------
-     0      2  size                bytes of this unit and its bit map; -1 fills a file's end
-     2      8  tags_code           the hash
-    10      8  store_timestamp_ms  the broker's clock at the append
-    18      2  bit_map_bytes       length of the filter bits that follow
+or below EXT_ADDRESS_MAX is no hash but an address: see format.consume_queue_ext.
 
 Reference: org.apache.rocketmq.store.ConsumeQueue (CQ_STORE_UNIT_SIZE, fillPreBlank),
-ConsumeQueueExt#isExtAddr, #unDecorate, ConsumeQueueExt.CqExtUnit.
+ConsumeQueueExt#isExtAddr.
 """
 
 from typing import Final
@@ -38,15 +31,6 @@ UNIT: Final = np.dtype(
 UNITS_PER_FILE: Final = 300_000  # For files we create; files we read tell their own size.
 FILLER_SIZE: Final = 2**31 - 1
 EXT_ADDRESS_MAX: Final = -(2**31) - 1
-EXT_UNIT: Final = np.dtype(
-    [
-        ("size", ">i2"),
-        ("tags_code", ">i8"),
-        ("store_timestamp_ms", ">i8"),
-        ("bit_map_bytes", ">i2"),
-    ]
-)
 
 assert UNIT.itemsize == 20
-assert EXT_UNIT.itemsize == 20
 assert UNITS_PER_FILE * UNIT.itemsize == 6_000_000

@@ -7,6 +7,7 @@ Precedence of starts, as in Kafka: startingTimestamp, then startingOffsetsByTime
 startingOffsets; ends likewise.
 """
 
+import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -31,6 +32,8 @@ from mqstore.read.snapshot import QueueBounds, Snapshot
 from mqstore.selection import Selection, check_queue, check_topic, committed, select
 from mqstore.store_paths import expand
 from pyspark_mqlog.options import QueueRange, ReadOptions
+
+_LOG = logging.getLogger(__name__)
 
 Committed: TypeAlias = Mapping[tuple[str, int], int]
 
@@ -75,16 +78,11 @@ def starting_progress(options: ReadOptions, snapshots: Sequence[Snapshot]) -> Pr
     Raises what ``resolve`` raises, and DataLossError for a position in a queue that is not
     there yet: its messages will be read from the first.
     """
-    found = {
+    return {
         (queue.topic, snapshot.broker_name, queue.queue_id): start
         for snapshot, group in _with_groups(options, snapshots)
         for queue, start, _ in _ranges(options, snapshot, group)
     }
-    there = {(topic, queue_id) for topic, _, queue_id in found}
-    for (topic, _, queue_id), position in (options.starting_offsets.each or {}).items():
-        if position > 0 and (topic, queue_id) not in there and options.fail_on_data_loss:
-            raise DataLossError(f"{topic}/{queue_id}", start=position, end=position, low=0, high=0)
-    return found
 
 
 def open_stores(options: ReadOptions) -> Sequence[Snapshot]:
@@ -115,6 +113,7 @@ def _with_groups(
 ) -> list[tuple[Snapshot, Committed | None]]:
     """Return the stores, and what the group to start from has committed in each."""
     _check_named_queues(options, snapshots)
+    _check_positions(options, snapshots)
     if options.starting_group is None:
         return [(snapshot, None) for snapshot in snapshots]
     groups = committed(snapshots, options.starting_group)
@@ -230,6 +229,26 @@ def _check_named_queues(options: ReadOptions, snapshots: Sequence[Snapshot]) -> 
             check_topic(option, topic, topics)
             chosen = [s for s in snapshots if broker in (None, s.broker_name)]
             check_queue(option, chosen, topic, queue_id)
+
+
+def _check_positions(options: ReadOptions, snapshots: Sequence[Snapshot]) -> None:
+    """Refuse a position in a queue that is not there yet, or not any more, as one that is lost."""
+    held = {
+        (queue.topic, name, queue.queue_id)
+        for snapshot in snapshots
+        for queue in snapshot.queues
+        for name in (None, snapshot.broker_name)
+    }
+    for wanted in (options.starting_offsets, options.ending_offsets):
+        for key, position in (wanted.each or {}).items():
+            if position > 0 and key not in held:
+                topic, _, queue_id = key
+                error = DataLossError(
+                    f"{topic}/{queue_id}", start=position, end=position, low=0, high=0
+                )
+                if options.fail_on_data_loss:
+                    raise error
+                _LOG.warning("%s", error)
 
 
 def _topics_of_group(snapshot: Snapshot, group: Committed | None) -> Snapshot:

@@ -348,3 +348,19 @@ def test_a_start_that_has_expired_stops_a_batch_and_not_a_stream_that_is_past_it
     ahead = MqlogDataSource({"path": str(laid.root), "startingOffsets": '{"T":{"0":81}}'})
     with pytest.raises(DataLossError, match=r"T/0: queue offsets \[81, 80\)"):
         ahead.schema()
+
+
+def test_a_position_in_a_queue_that_is_not_there_is_data_loss_or_a_warning(
+    store: MakeStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    laid = store([Message() for _ in range(9)])
+    topics = {"topicConfigTable": {"T": {"readQueueNums": 8, "writeQueueNums": 8}}}
+    (laid.root / "config" / "topics.json").write_text(json.dumps(topics))
+    for option in ("startingOffsets", "endingOffsets"):
+        options = {option: '{"T":{"7":5}}'}
+        with pytest.raises(DataLossError, match=r"T/7: queue offsets \[5, 5\) were asked for"):
+            planned(laid.root, **options)
+        assert len(places(laid.root, **options, failOnDataLoss="false")) == 9
+        assert "T/7: queue offsets [5, 5) were asked for" in caplog.text
+        caplog.clear()
+    assert len(places(laid.root, startingOffsets='{"T":{"7":0}}')) == 9

@@ -161,3 +161,18 @@ def test_expired_messages_are_not_found_by_their_keys(tmp_path: Path) -> None:
         if "k3" in m.properties_map["KEYS"].split(" ")
     )
     assert found(laid.root, keys=("k3",)) == wanted
+
+
+def test_keys_are_found_in_a_light_queue_whose_records_are_of_another_topic(tmp_path: Path) -> None:
+    laid = lay_out(tmp_path / "store", keyed(20), LAYOUT)
+    folder = laid.root / "consumequeue" / "%LMQ%mine" / "0"
+    folder.mkdir(parents=True)
+    units = b"".join(oracle.unit(m) for m in laid.messages[4:16])
+    (folder / ("0" * 20)).write_bytes(units.ljust(320, b"\0"))
+    expected = found(laid.root, keys=("k5",), index=False)
+    assert [place for place in expected if place[0] == "%LMQ%mine"] == [
+        ("%LMQ%mine", 0, 1),
+        ("%LMQ%mine", 0, 8),
+    ]
+    assert found(laid.root, keys=("k5",)) == expected
+    assert found(laid.root, ids=(f"{5:032X}",)) == found(laid.root, ids=(f"{5:032X}",), index=False)

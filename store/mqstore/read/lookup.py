@@ -23,6 +23,7 @@ from mqstore.files.index_file import IndexFile, list_index_files
 from mqstore.format.hashing import key_hash
 from mqstore.format.index_file import KEY_SEPARATOR
 from mqstore.format.message import BLANK_MAGIC
+from mqstore.format.names import LMQ_PREFIX
 from mqstore.read.plan import QueueSlice
 
 _LOG = logging.getLogger(__name__)
@@ -45,7 +46,9 @@ def narrow(
         covered = _coverage(log, files)
         inside, scanned = [], []
         for piece in slices:
-            ours, rest = _divide(piece, covered)
+            # The index knows what a light queue (LMQ) shows by the topic it was sent to only.
+            is_light = piece.topic.startswith(LMQ_PREFIX)
+            ours, rest = _divide(piece, () if is_light else covered)
             inside += ours
             scanned += rest
         found = list(_found(log, files, inside, keys, msg_ids))

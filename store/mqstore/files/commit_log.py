@@ -2,8 +2,9 @@
 
 Records of one queue lie scattered among those of others. ``gather`` fetches many with few
 reads: neighbours whose gap is small come in one read, and what it returns is one buffer with
-the place of each record in it. Nothing is mapped unless asked for, so that a file that shrinks
-or a disk that fails is a short read or an OSError, never a signal.
+the place of each record in it. Nothing is mapped unless asked for, and nothing on a network's
+file system, so that a file that shrinks or a disk that fails is a short read or an OSError,
+never a signal.
 """
 
 import mmap
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from mqstore.errors import CorruptStoreError, InvalidOptionError
 from mqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
+from mqstore.files.mounts import is_remote
 from mqstore.format.message import (
     HARD_RECORD_BYTES,
     HEADER,
@@ -73,7 +75,7 @@ class CommitLog:
     def __init__(self, folders: Sequence[str], read_mode: str = "pread") -> None:
         if read_mode not in READ_MODES:
             raise InvalidOptionError("readMode", read_mode, f"accepted: {', '.join(READ_MODES)}")
-        self._mapped = read_mode == "mmap"
+        self._mapped = read_mode == "mmap" and not any(map(is_remote, folders))
         self.files = MappedFileQueue.list([(folder, "") for folder in folders])
         self._starts = np.array([file.start for file in self.files.files], np.int64)
         self._ends = np.array([file.end for file in self.files.files], np.int64)

@@ -17,6 +17,10 @@ from conftest import MakeStore
 from mqstore.check import check
 from mqstore.errors import InvalidMessageError
 from mqstore.format.properties import RESERVED
+from mqstore.read.lookup import narrow
+from mqstore.read.plan import QueueSlice
+from mqstore.read.scan import scan
+from mqstore.read.settings import ScanSettings
 from mqstore.read.snapshot import take
 from mqstore.write.commit import commit
 from oracle import Message, decode, decompress, split_properties
@@ -329,3 +333,21 @@ def test_a_topic_without_write_permission_takes_no_rows(store: MakeStore) -> Non
     path.write_text('{"topicConfigTable":{"T":{"topicName":"T","perm":4}}}')
     with pytest.raises(InvalidMessageError, match="perm has no write bit"):
         append(laid.root, rows(1))
+
+
+def test_keys_written_without_an_index_are_still_found_when_later_ones_have_one(
+    tmp_path: Path,
+) -> None:
+    """An IndexFile is taken to know all between its first record and its last."""
+    root = tmp_path / "store"
+    for keys, build_index in ((["a", "b"], True), (["c", "d"], False), (["e", "f"], True)):
+        append(root, rows(2, keys=keys), **SMALL, queue_nums=1, build_index=build_index)
+    (queue,) = take(root).queues
+    piece = QueueSlice(str(root), (str(root / "commitlog"),), "b", "T", 0, queue.low, queue.high)
+    for number, key in enumerate("abcdef"):
+        settings = ScanSettings(columns=("queueOffset",), keys=(key,))
+        (batch,) = scan(narrow([piece], (key,), ()), settings)
+        assert batch.column(0).to_pylist() == [number]
+    assert len(list((root / "index").iterdir())) == 2
+    append(root, rows(1, keys=["g"]), **SMALL)
+    assert len(list((root / "index").iterdir())) == 2, "no gap, no new file"

@@ -70,6 +70,18 @@ class IndexAppender:
         """Name of the last file; empty if there is none."""
         return self._last.name if self._last else ""
 
+    @property
+    def last_physical_offset(self) -> int | None:
+        """Place of the last record in the index; None if there is none."""
+        last = self._last
+        full = last is not None and last.count > FIRST_UNIT
+        return int(last.header["end_physical_offset"]) if last and full else None
+
+    def end_file(self) -> None:
+        """Let the next key begin a new file, whatever room the last one has."""
+        if self._last:
+            self._last.units_max = 0
+
     def reserve(self, key_count: int) -> None:
         """Set disk space aside for that many keys. Nothing visible changes."""
         left = key_count

@@ -30,6 +30,17 @@ def after_blank(log: CommitLog, physical_offset: int) -> int:
     return file.end if int(blank["magic"]) == BLANK_MAGIC else physical_offset
 
 
+def next_record(log: CommitLog, physical_offset: int) -> int:
+    """Return where the record after the one at ``physical_offset`` starts, or will start."""
+    header = log.header(physical_offset)
+    following = physical_offset + max(0, int(header["total_size"])) if header is not None else 0
+    file = log.files.find(physical_offset)
+    header = log.header(following)
+    if file and (header is None or int(header["magic"]) == BLANK_MAGIC):
+        return file.end
+    return following
+
+
 def records_end(file: MappedFile) -> int:
     """Return the position behind a file's last record; its size, if a blank record is last.
 

@@ -20,9 +20,9 @@ from mqstore.codec.gather import Headers
 from mqstore.files.commit_log import CommitLog
 from mqstore.files.consume_queue import ConsumeQueue
 from mqstore.files.index_file import IndexFile, list_index_files
+from mqstore.files.log_end import next_record
 from mqstore.format.hashing import key_hash
 from mqstore.format.index_file import KEY_SEPARATOR
-from mqstore.format.message import BLANK_MAGIC
 from mqstore.format.names import LMQ_PREFIX
 from mqstore.read.plan import QueueSlice
 
@@ -87,22 +87,11 @@ def _coverage(log: CommitLog, files: Sequence[IndexFile]) -> list[tuple[int, int
     ranges: list[tuple[int, int]] = []
     for number, file in enumerate(files):
         low, end = int(file.header["begin_physical_offset"]), file.end_physical_offset
-        high = end if number == len(files) - 1 else _next_record(log, end)
+        high = end if number == len(files) - 1 else next_record(log, end)
         if ranges and ranges[-1][1] >= low:
             low = ranges.pop()[0]
         ranges.append((low, high))
     return ranges
-
-
-def _next_record(log: CommitLog, physical_offset: int) -> int:
-    """Return where the record after the one at ``physical_offset`` starts."""
-    header = log.header(physical_offset)
-    following = physical_offset + max(0, int(header["total_size"])) if header is not None else 0
-    file = log.files.find(physical_offset)
-    header = log.header(following)
-    if file and (header is None or int(header["magic"]) == BLANK_MAGIC):
-        return file.end
-    return following
 
 
 def _divide(

@@ -23,7 +23,9 @@ from mqstore.files.append import CommitLogAppender
 from mqstore.files.append_index import IndexAppender
 from mqstore.files.append_queue import QueueAppender
 from mqstore.files.aside import FOLDER
+from mqstore.files.commit_log import CommitLog
 from mqstore.files.index_file import Layout
+from mqstore.files.log_end import next_record
 from mqstore.files.safe_open import exists
 from mqstore.files.scrub import scrub
 from mqstore.files.segment import Segment, read_frames
@@ -177,8 +179,21 @@ class _Commit:
         if what.key_count:
             layout = Layout(sizes.max_hash_slot_num, sizes.max_index_num)
             index = IndexAppender(root, self._aside, layout, fsync=self._fsync, undo=self._undo)
+            self._begin_file_behind_gap(index, what.tail)
             index.reserve(what.key_count)
         return log, queues, index
+
+    def _begin_file_behind_gap(self, index: IndexAppender, tail: int) -> None:
+        """Begin a new IndexFile if the last one lacks records before ``tail``.
+
+        An IndexFile is taken to have all keys between its first record and its last.
+        """
+        last = index.last_physical_offset
+        if last is None:
+            return
+        with CommitLog(self._store.commit_log) as log:
+            if next_record(log, last) < tail:
+                index.end_file()
 
     def _clear_tail(self, found: Survey) -> None:
         if found.garbage:

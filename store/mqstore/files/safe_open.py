@@ -9,7 +9,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from mqstore.errors import UnsafePathError
@@ -45,11 +45,15 @@ def open_file(root: str, path: str) -> int:
 def list_directory(root: str, path: str = "") -> list[Entry]:
     """Return the entries of the directory ``root/path``, sorted by name.
 
-    Raises FileNotFoundError or NotADirectoryError; UnsafePathError for a symbolic link or a
-    special file among the entries.
+    What a running broker deletes meanwhile is left out. Raises FileNotFoundError or
+    NotADirectoryError; UnsafePathError for a symbolic link or a special file among the entries.
     """
+    found = []
     with _directory(root, path) as fd, os.scandir(fd) as entries:
-        return sorted((_entry(entry, f"{root}/{path}") for entry in entries), key=lambda e: e.name)
+        for entry in entries:
+            with suppress(FileNotFoundError):
+                found.append(_entry(entry, f"{root}/{path}"))
+    return sorted(found, key=lambda e: e.name)
 
 
 def survey(root: str, path: str = "") -> list[tuple[str, str, int]]:
@@ -61,10 +65,8 @@ def survey(root: str, path: str = "") -> list[tuple[str, str, int]]:
     try:
         with _directory(root, path) as fd, os.scandir(fd) as entries:
             for entry in entries:
-                status = entry.stat(follow_symlinks=False)
-                kinds = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
-                kind = kinds.get(stat.S_IFMT(status.st_mode), "special")
-                found.append((entry.name, kind, status.st_size if kind == "file" else 0))
+                with suppress(FileNotFoundError):  # Deleted meanwhile.
+                    found.append(_surveyed(entry))
     except (FileNotFoundError, NotADirectoryError):
         return []
     return sorted(found)
@@ -91,6 +93,13 @@ def is_directory(root: str, path: str) -> bool:
             return True
     except (FileNotFoundError, NotADirectoryError):
         return False
+
+
+def _surveyed(entry: "os.DirEntry[str]") -> tuple[str, str, int]:
+    status = entry.stat(follow_symlinks=False)
+    kinds = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
+    kind = kinds.get(stat.S_IFMT(status.st_mode), "special")
+    return entry.name, kind, status.st_size if kind == "file" else 0
 
 
 def _entry(entry: "os.DirEntry[str]", where: str) -> Entry:

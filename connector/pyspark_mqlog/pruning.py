@@ -26,7 +26,7 @@ from mqstore.read.offsets import (
     Position,
     resolve,
 )
-from mqstore.read.plan import QueueSlice, SplitLimits, split, weigh
+from mqstore.read.plan import QueueSlice, SplitLimits, slices_of, split, weigh
 from mqstore.read.progress import Progress
 from mqstore.read.snapshot import QueueBounds, Snapshot
 from mqstore.selection import Selection, check_queue, check_topic, committed, select
@@ -130,19 +130,7 @@ def _ranges(
 
 
 def _slices(options: ReadOptions, snapshot: Snapshot, group: Committed | None) -> list[QueueSlice]:
-    return [
-        QueueSlice(
-            snapshot.store.root,
-            snapshot.store.commit_log,
-            snapshot.broker_name,
-            queue.topic,
-            queue.queue_id,
-            start,
-            end,
-        )
-        for queue, start, end in _ranges(options, snapshot, group)
-        if start < end
-    ]
+    return slices_of(snapshot, _ranges(options, snapshot, group))
 
 
 def _narrowed(options: ReadOptions, slices: list[QueueSlice]) -> list[QueueSlice]:

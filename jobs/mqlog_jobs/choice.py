@@ -13,7 +13,7 @@ from mqlog_jobs.views import rows_of
 from mqstore import grammar
 from mqstore.errors import InvalidOptionError, UnknownTopicError, shown
 from mqstore.read.offsets import At, AtTimestamp, Earliest, Last, Latest, Position, resolve
-from mqstore.read.plan import QueueSlice
+from mqstore.read.plan import QueueSlice, slices_of
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.read.snapshot import QueueBounds, Snapshot, topics_of
@@ -100,20 +100,7 @@ def choose(
     )
     held = replace(snapshot, queues=_queues(snapshot, wanted))
     _check_held(held.queues, ends[0])
-    store = snapshot.store
-    slices = [
-        QueueSlice(
-            store.root,
-            store.commit_log,
-            snapshot.broker_name,
-            queue.topic,
-            queue.queue_id,
-            start,
-            end,
-        )
-        for queue, start, end in resolve(held, lambda _: ends)
-        if start < end
-    ]
+    slices = slices_of(held, resolve(held, lambda _: ends))
     # A queue's messages lie in the CommitLog in their order, so merging the queues sorts them.
     read = _Read(sum(piece.end - piece.start for piece in slices), told)
     each = [_messages(piece, settings, read) for piece in slices]

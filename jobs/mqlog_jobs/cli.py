@@ -21,7 +21,7 @@ from rich.console import Console
 from mqlog_jobs import lines, render, views
 from mqlog_jobs.choice import Wanted, choose
 from mqlog_jobs.doctor import ERROR, examine
-from mqlog_jobs.find import Sought, slices_of
+from mqlog_jobs.find import Sought
 from mqlog_jobs.find import find as find_messages
 from mqlog_jobs.java import JavaNotFoundError
 from mqlog_jobs.progress import Bar
@@ -30,6 +30,7 @@ from mqstore import __version__, tables
 from mqstore.backlog import BacklogRequest, measure, plan
 from mqstore.check import check
 from mqstore.errors import InvalidOptionError, StoreError, shown
+from mqstore.read.plan import slices_of
 from mqstore.read.snapshot import Snapshot, take
 from mqstore.snapshot_copy import copy_store
 from mqstore.tables import tags as count_tags

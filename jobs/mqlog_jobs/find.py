@@ -8,7 +8,7 @@ from mqlog_jobs.views import rows_of
 from mqstore.codec.schema import resolve_columns
 from mqstore.errors import InvalidOptionError
 from mqstore.read.lookup import narrow
-from mqstore.read.plan import QueueSlice
+from mqstore.read.plan import slices_of
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.read.snapshot import Snapshot
@@ -43,21 +43,3 @@ def find(snapshot: Snapshot, sought: Sought) -> Iterator[Row]:
     )
     for batch in scan(narrow(slices, sought.keys, sought.ids), settings):
         yield from rows_of(batch)
-
-
-def slices_of(snapshot: Snapshot) -> list[QueueSlice]:
-    """Return all that there is in each queue of a snapshot."""
-    store = snapshot.store
-    return [
-        QueueSlice(
-            store.root,
-            store.commit_log,
-            snapshot.broker_name,
-            queue.topic,
-            queue.queue_id,
-            queue.low,
-            queue.high,
-        )
-        for queue in snapshot.queues
-        if queue.low < queue.high
-    ]

@@ -9,7 +9,7 @@ KafkaOffsetRangeCalculator (minPartitions, maxRecordsPerPartition).
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mqstore.files.consume_queue import ConsumeQueue
+from mqstore.read.snapshot import QueueBounds, Snapshot
 from mqstore.read.units import chunks
 
 Ints: TypeAlias = NDArray[np.int64]
@@ -42,6 +43,25 @@ class QueueSlice:
     queue_id: int
     start: int
     end: int
+
+
+def slices_of(
+    snapshot: Snapshot, ranges: Iterable[tuple[QueueBounds, int, int]] | None = None
+) -> list[QueueSlice]:
+    """Return the slices of (queue, start, end) ranges, half-open; of all that is held if None.
+
+    Empty ranges are left out.
+    """
+    if ranges is None:
+        ranges = ((queue, queue.low, queue.high) for queue in snapshot.queues)
+    store, broker_name = snapshot.store, snapshot.broker_name
+    return [
+        QueueSlice(
+            store.root, store.commit_log, broker_name, queue.topic, queue.queue_id, start, end
+        )
+        for queue, start, end in ranges
+        if start < end
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from mqstore.read.offsets import AtTimestamp, Earliest, Latest, Position, resolve
-from mqstore.read.plan import QueueSlice
+from mqstore.read.plan import QueueSlice, slices_of
 from mqstore.read.snapshot import QueueBounds, Snapshot
 
 
@@ -44,17 +44,4 @@ def slices(
     def ask(queue: QueueBounds) -> tuple[Position, Position]:
         return (start, end) if topics(queue.topic) else (Latest(), Latest())
 
-    store = snapshot.store
-    return [
-        QueueSlice(
-            store.root,
-            store.commit_log,
-            snapshot.broker_name,
-            queue.topic,
-            queue.queue_id,
-            first,
-            last,
-        )
-        for queue, first, last in resolve(snapshot, ask)
-        if first < last
-    ]
+    return slices_of(snapshot, resolve(snapshot, ask))

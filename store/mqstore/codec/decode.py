@@ -14,15 +14,13 @@ from mqstore.codec.bodies import Plain, body_column, compression_column
 from mqstore.codec.gather import Headers
 from mqstore.codec.hosts import host_text, offset_msg_id
 from mqstore.codec.properties import PropertyBlocks
-from mqstore.codec.schema import TIMESTAMP, message_schema
+from mqstore.codec.schema import FIRST_MS, LAST_MS, TIMESTAMP, message_schema
 from mqstore.codec.slices import as_text, slices
 from mqstore.format.properties import KEYS, SHARDING_KEY, TAGS, UNIQ_KEY
 from mqstore.format.sys_flag import TRANSACTION_MASK, TRANSACTION_STATES
 
 Ints: TypeAlias = NDArray[np.int64]
 
-# Years 1 to 9999, in ms: what every reader of a timestamp can hold.
-_TIMESTAMP_MS: Final = (-62_135_596_800_000, 253_402_300_799_999)
 _LOG_APPEND_TIME: Final = 1
 
 
@@ -75,7 +73,7 @@ def decode(records: Records, columns: Sequence[str]) -> pa.RecordBatch:
 
 def timestamps(milliseconds: Ints) -> pa.Array:
     """Return ms as timestamp[us, UTC]; what lies outside the years 1-9999 stands at their edge."""
-    return pa.array(np.clip(milliseconds, *_TIMESTAMP_MS) * 1000).cast(TIMESTAMP)
+    return pa.array(np.clip(milliseconds, FIRST_MS, LAST_MS) * 1000).cast(TIMESTAMP)
 
 
 def topics_on_disk(headers: Headers) -> pa.StringArray:

@@ -17,6 +17,9 @@ import pyarrow as pa
 from mqstore.errors import InvalidSchemaError
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
+# Years 1 to 9999, in ms: outside, neither Python nor Spark can show a timestamp.
+FIRST_MS: Final = -62_135_596_800_000
+LAST_MS: Final = 253_402_300_799_999
 PROPERTIES: Final = pa.map_(pa.string(), pa.string())
 HEADERS: Final = pa.list_(
     pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from mqstore.codec.gather import Headers, sliding
 from mqstore.codec.properties import PropertyBlocks
+from mqstore.codec.schema import FIRST_MS, LAST_MS
 from mqstore.files.commit_log import CommitLog
 from mqstore.format.message import (
     HEADERS,
@@ -31,9 +32,6 @@ Ints: TypeAlias = NDArray[np.int64]
 Mask: TypeAlias = NDArray[np.bool_]
 
 NO_TIMESTAMP: Final = np.iinfo(np.int64).min
-# 0001-01-01 and 9999-12-31: outside, neither Python nor Spark can show a timestamp.
-_FIRST_MS: Final = -62_135_596_800_000
-_LAST_MS: Final = 253_402_300_799_999
 _HEAD_BYTES: Final = HEADERS[-1].itemsize
 _MAX_TAIL_BYTES: Final = 2 * (TOPIC_LENGTH_V2.itemsize + MAX_PROPERTIES_BYTES)
 _WHOLE_BYTES: Final = 4096  # up to a page, one read of all is cheaper than two of the ends
@@ -46,7 +44,7 @@ def store_timestamps(log: CommitLog, physical_offsets: Ints, sizes: Ints) -> Int
     for rows in _batches(log, physical_offsets, sizes, _head_bytes):
         heads, valid = _heads(log, physical_offsets[rows], sizes[rows])
         times = heads.field("store_timestamp_ms").astype(np.int64)
-        valid &= (times >= _FIRST_MS) & (times <= _LAST_MS)
+        valid &= (times >= FIRST_MS) & (times <= LAST_MS)
         found[rows[valid]] = times[valid]
     return found
 

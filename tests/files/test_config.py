@@ -205,3 +205,14 @@ def test_the_golden_stores_tell_what_was_pulled_and_delivered(
     assert config.pull_offsets(str(golden_497)) == {}
     assert config.delay_offsets(str(golden_550)) == {1: 14, 2: 13, 3: 16, 18: 0}
     assert config.filter_expressions(str(golden_550)) == {}
+
+
+def test_half_a_surrogate_pair_in_a_name_is_what_java_writes_for_it(tmp_path: Path) -> None:
+    path = tmp_path / "config" / "consumerOffset.json"
+    path.parent.mkdir()
+    path.write_text(r'{"offsetTable":{"T@\ud800g":{0:3},"T@\ud83d\ude00":{0:4},"T@\\ud800":{0:5}}}')
+    assert config.consumer_offsets(str(tmp_path)) == {
+        ("T", "?g"): {0: 3},
+        ("T", "\N{GRINNING FACE}"): {0: 4},
+        ("T", r"\ud800"): {0: 5},
+    }

@@ -1,5 +1,6 @@
 """Whatever the bytes of a store are, its tables are rows or one named error."""
 
+import os
 import struct
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import oracle
+import parts
 from mqstore import backlog
 from mqstore.backlog import BacklogRequest, Listed
 from mqstore.errors import StoreError
@@ -105,3 +107,13 @@ def test_bytes_of_any_value_make_no_other_error(
 def test_the_same_bytes_undamaged_make_no_error(tmp_path: Path) -> None:
     layout = Layout(group_offsets={("T", "g"): {0: 0}})
     assert read_all(lay_out(tmp_path / "store", MESSAGES, layout).root, "fail") == 0
+
+
+def test_names_of_files_that_are_no_text_end_no_table(tmp_path: Path) -> None:
+    root = lay_out(tmp_path / os.fsdecode(b"\xffbroker"), MESSAGES).root
+    for place in ("commitlog", "consumequeue", "consumequeue/T", "index", "config", "."):
+        (root / place / os.fsdecode(b"\xff")).write_bytes(b"x")
+    assert read_all(root, "fail") == 0
+    found = parts.rows("files", files.plan(open_root(str(root))))
+    assert "consumequeue/T/\N{REPLACEMENT CHARACTER}" in {row["path"] for row in found}
+    assert {row["brokerName"] for row in found} == {"\N{REPLACEMENT CHARACTER}broker"}

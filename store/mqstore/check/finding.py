@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Final
 
+from mqstore.format.names import as_text
+
 ERROR: Final = "error"
 WARNING: Final = "warning"
 _MOST: Final = 1000
@@ -66,11 +68,11 @@ class Findings:
         self._found[severity].append(
             Finding(
                 severity,
-                place.file,
+                as_text(place.file),
                 place.position,
                 place.topic,
                 place.queue_id,
                 place.queue_offset,
-                problem,
+                as_text(problem),
             )
         )

@@ -57,6 +57,11 @@ _INDEX_FILE: Final = re.compile(r"[0-9]{17}")
 _QUEUE_ID: Final = re.compile(r"0|[1-9][0-9]{0,4}")
 
 
+def as_text(file_name: str) -> str:
+    """Return a file's name or path as text that can be encoded: on disk it need not be UTF-8."""
+    return file_name.encode(errors="surrogateescape").decode(errors="replace")
+
+
 def mapped_file_name(start: int) -> str:
     """Return the name of the mapped file whose first byte is byte ``start`` of its sequence."""
     return f"{start:020d}"

@@ -19,7 +19,7 @@ from mqstore.files.consume_queue import ConsumeQueue, list_queues
 from mqstore.files.mapped_file_queue import check_sizes
 from mqstore.files.store_dir import StoreDir, open_dir
 from mqstore.format.message import MAGIC_V1, MAGIC_V2
-from mqstore.format.names import LMQ_PREFIX
+from mqstore.format.names import LMQ_PREFIX, as_text
 
 _STORE_FOLDER = "store"  # The usual name of a root says nothing about its broker.
 
@@ -130,7 +130,8 @@ def name_of(store: StoreDir) -> str:
 def folder_name(store: StoreDir) -> str:
     """Return the name of the store's folder; of its parent, if it is just called store."""
     folder, parent = os.path.basename(store.root), os.path.dirname(store.root)  # noqa: PTH119, PTH120
-    return os.path.basename(parent) or folder if folder == _STORE_FOLDER else folder  # noqa: PTH119
+    named = os.path.basename(parent) or folder if folder == _STORE_FOLDER else folder  # noqa: PTH119
+    return as_text(named)
 
 
 def _check_files(log: CommitLog, queues: Sequence[ConsumeQueue]) -> None:

@@ -62,7 +62,10 @@ class FilesPart:
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield a row for each file; its end is looked for if ``columns`` ask for it."""
         found = self._found(measured="wrotePosition" in columns)
-        rows = ((kind, _text(path), *rest, self.store.broker_name) for kind, path, *rest in found)
+        rows = (
+            (kind, names.as_text(path), *rest, self.store.broker_name)
+            for kind, path, *rest in found
+        )
         yield from batches(rows, SCHEMA)
 
     def _found(self, *, measured: bool) -> Iterator[_Found]:
@@ -229,8 +232,3 @@ def _listed(root: str, path: str = "") -> list[tuple[str, str, int]]:
         return survey(root, path)
     except UnsafePathError:
         return []
-
-
-def _text(path: str) -> str:
-    """Return a name as Arrow can hold it: a file's name need not be UTF-8."""
-    return path.encode(errors="surrogateescape").decode(errors="replace")

@@ -28,8 +28,15 @@ from mqstore.read.offsets import (
 )
 from mqstore.read.plan import QueueSlice, SplitLimits, slices_of, split, weigh
 from mqstore.read.progress import Progress
-from mqstore.read.snapshot import QueueBounds, Snapshot
-from mqstore.selection import Selection, check_queue, check_topic, committed, select
+from mqstore.read.snapshot import QueueBounds, Snapshot, configured
+from mqstore.selection import (
+    Selection,
+    check_queue,
+    check_topic,
+    committed,
+    select,
+    topic_test,
+)
 from mqstore.store_paths import expand
 from pyspark_mqlog.options import QueueRange, ReadOptions
 
@@ -197,14 +204,17 @@ def _of_queue(each: Mapping[grammar.QueueKey, int] | None, key: tuple[str, str, 
 def _check_named_queues(options: ReadOptions, snapshots: Sequence[Snapshot]) -> None:
     """Refuse positions for queues that the read does not have: they would be ignored."""
     brokers = [snapshot.broker_name for snapshot in snapshots]
-    topics = {queue.topic for snapshot in snapshots for queue in snapshot.queues}
-    topics |= {*(options.subscribe or ()), *(options.assign or ())}
     named: tuple[tuple[str, Mapping[grammar.QueueKey, int] | None], ...] = (
         ("startingOffsets", options.starting_offsets.each),
         ("endingOffsets", options.ending_offsets.each),
         ("startingOffsetsByTimestamp", options.starting_by_timestamp),
         ("endingOffsetsByTimestamp", options.ending_by_timestamp),
     )
+    if not any(each for _, each in named):
+        return
+    is_chosen = topic_test(selection(options))
+    topics = {queue.topic for snapshot in snapshots for queue in snapshot.queues}
+    topics |= {t for s in snapshots for t in configured(s.store) if is_chosen(t)}
     for option, each in named:
         for topic, broker, queue_id in each or ():
             if broker is not None and broker not in brokers:

@@ -3,6 +3,7 @@
 Reference: Spark's ConsumerStrategy (subscribe, subscribePattern, assign).
 """
 
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -150,6 +151,7 @@ def committed(snapshots: Sequence[Snapshot], group: str) -> list[dict[tuple[str,
 def broker_names(selection: Selection) -> tuple[str | None, ...]:
     """Return the name asked for each store, or None: InvalidOptionError if they do not fit."""
     count = len(selection.roots)
+    _check_roots_differ(selection.roots)
     if selection.commit_log and count > 1:
         raise InvalidOptionError(
             "storePathCommitLog",
@@ -165,6 +167,16 @@ def broker_names(selection: Selection) -> tuple[str | None, ...]:
             f"must have one name for each store; there are {count}: {_listed(selection.roots)}",
         )
     return selection.broker_names
+
+
+def _check_roots_differ(roots: Sequence[str]) -> None:
+    seen: dict[str, str] = {}
+    for root in roots:
+        place = os.path.realpath(root)
+        if place in seen:
+            told = f"is a store that {seen[place]} names already: its messages would come twice"
+            raise InvalidOptionError("path", root, told)
+        seen[place] = root
 
 
 def _check_names_differ(snapshots: Sequence[Snapshot]) -> None:

@@ -236,6 +236,24 @@ def test_several_stores_need_names_that_differ(two_brokers: Path) -> None:
         planned(glob, brokerName=names, storePathCommitLog="/a,/b")
 
 
+def test_a_store_that_is_named_twice_is_refused(two_brokers: Path, tmp_path: Path) -> None:
+    one = two_brokers / "one" / "store"
+    (tmp_path / "link").symlink_to(one)
+    for again in (f"{two_brokers}/o*/store", str(tmp_path / "link")):
+        paths = json.dumps([str(one), again])
+        with pytest.raises(InvalidOptionError, match="its messages would come twice"):
+            plan_read(parse_read({"paths": paths, "brokerName": '["a","b"]'}), ["topic"])
+
+
+def test_a_topic_that_is_only_configured_has_positions(store: MakeStore) -> None:
+    laid = store([Message()])
+    topics = {"topicConfigTable": {"Z": {"readQueueNums": 2, "writeQueueNums": 2}}}
+    (laid.root / "config" / "topics.json").write_text(json.dumps(topics))
+    assert places(laid.root, startingOffsets='{"Z":{"1":0}}') == [("T", 0, 0)]
+    with pytest.raises(UnknownTopicError, match="no topic Z"):
+        planned(laid.root, subscribe="T", startingOffsets='{"Z":{"1":0}}')
+
+
 def test_positions_have_a_broker_level(two_brokers: Path) -> None:
     options = {
         "brokerName": '["a","b"]',

@@ -165,7 +165,11 @@ def _ask(
         # queue: Kafka's default, an error. Whoever sets the strategy gets it for both.
         one_for_all = options.starting_timestamp is not None
         strict = not one_for_all or "startingOffsetsByTimestampStrategy" in options.given
-        start = AtTimestamp(starting_ms, must_exist=strict and options.strategy == "error")
+        start = AtTimestamp(
+            starting_ms,
+            must_exist=strict and options.strategy == "error",
+            option="startingTimestamp" if one_for_all else "startingOffsetsByTimestamp",
+        )
     return start, end
 
 

@@ -45,11 +45,13 @@ class At:
 class AtTimestamp:
     """The first message whose storeTimestamp is at or after ``ms`` (epoch).
 
-    Where there is none: the end of the queue, or an error if ``must_exist``.
+    Where there is none: the end of the queue, or an error if ``must_exist``, which names the
+    ``option`` that asked for it.
     """
 
     ms: int
     must_exist: bool = False
+    option: str = "startingOffsetsByTimestamp"
 
 
 Position: TypeAlias = Earliest | Latest | Last | At | AtTimestamp
@@ -112,7 +114,7 @@ def _place(snapshot: Snapshot, log: CommitLog, queue: QueueBounds, position: Pos
             return max(queue.low, queue.high - count)
         case At(queue_offset):
             return queue_offset
-        case AtTimestamp(ms, must_exist):
+        case AtTimestamp(ms, must_exist, option):
             units = ConsumeQueue(snapshot.store.root, queue.topic, queue.queue_id)
             found = find_timestamp(units, log, ms, low=queue.low, high=queue.high)
             if must_exist and found == queue.high:
@@ -120,7 +122,7 @@ def _place(snapshot: Snapshot, log: CommitLog, queue: QueueBounds, position: Pos
                     f"queue {queue.topic}/{queue.queue_id} has no message at or after it; set "
                     "startingOffsetsByTimestampStrategy=latest to start at its end"
                 )
-                raise InvalidOptionError("startingOffsetsByTimestamp", ms, advice)
+                raise InvalidOptionError(option, ms, advice)
             return found
 
 

@@ -12,7 +12,7 @@ import oracle
 import parts
 from mqstore import backlog
 from mqstore.backlog import BacklogRequest, Listed
-from mqstore.errors import StoreError
+from mqstore.errors import CorruptStoreError, StoreError
 from mqstore.read.snapshot import take
 from mqstore.tables import (
     SCHEMAS,
@@ -117,3 +117,18 @@ def test_names_of_files_that_are_no_text_end_no_table(tmp_path: Path) -> None:
     found = parts.rows("files", files.plan(open_root(str(root))))
     assert "consumequeue/T/\N{REPLACEMENT CHARACTER}" in {row["path"] for row in found}
     assert {row["brokerName"] for row in found} == {"\N{REPLACEMENT CHARACTER}broker"}
+
+
+def test_a_lost_file_of_a_queue_costs_tables_its_own_rows_only(tmp_path: Path) -> None:
+    delayed = record(oracle.SCHEDULE_TOPIC, REAL_TOPIC="T", REAL_QID="0", DELAY="1")
+    failed = record("%RETRY%g", RETRY_TOPIC="T")
+    laid = lay_out(tmp_path / "store", [delayed, failed] * 60)
+    for topic in (oracle.SCHEDULE_TOPIC, "%RETRY%g"):
+        laid.unit_of((topic, 0), 20)[0].unlink()
+    snapshot, window = take(laid.root, strict=False), Window()
+    late = parts.rows("scheduled", scheduled.plan(snapshot, window, None, "skip"))
+    again = parts.rows("retries", retries.plan(snapshot, window, None, lambda _: True, "skip"))
+    for rows in (late, again):
+        assert [row["queueOffset"] for row in rows] == [*range(16), *range(32, 60)]
+    with pytest.raises(CorruptStoreError, match="missing or cut short"):
+        scheduled.plan(snapshot, window, None, "fail")

@@ -139,9 +139,10 @@ def plan(
         for queue_id, queue_offset in committed.get((topic, group_of[topic]), {}).items()
     }
     pieces = slices(snapshot, chosen.__contains__, window)
+    strict = on_corrupt == "fail"
     return [
         RetriesPart(part, group_of, consumed, choice, on_corrupt)
-        for part in split([weigh(piece) for piece in pieces], SplitLimits())
+        for part in split([weigh(p, strict=strict) for p in pieces], SplitLimits())
     ]
 
 

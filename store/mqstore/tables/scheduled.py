@@ -142,9 +142,10 @@ def plan(
     timers_ms = 0 if check is None else int(check["last_read_time_ms"])
     progress = Progress(tuple(sorted(delays.items())), timers_ms)
     pieces = slices(snapshot, _TOPICS.__contains__, window)
+    strict = on_corrupt == "fail"
     return [
         ScheduledPart(part, progress, choice, on_corrupt)
-        for part in split([weigh(piece) for piece in pieces], SplitLimits())
+        for part in split([weigh(p, strict=strict) for p in pieces], SplitLimits())
     ]
 
 

@@ -151,7 +151,7 @@ def test_a_queue_without_later_messages_is_empty_or_an_error_by_strategy(golden_
         planned(golden_550, **by_queue)
     relaxed = places(golden_550, **by_queue, startingOffsetsByTimestampStrategy="latest")
     assert relaxed == expected_places("GTopic", queueId={1, 2, 3})
-    with pytest.raises(InvalidOptionError, match="option startingTimestamp=.*Strategy=latest"):
+    with pytest.raises(InvalidOptionError, match=r"option startingTimestamp=.*Strategy=latest"):
         planned(golden_550, startingTimestamp=late, startingOffsetsByTimestampStrategy="error")
 
 

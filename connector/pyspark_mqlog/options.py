@@ -48,7 +48,10 @@ ANY_TABLE: Final = frozenset(TABLES)
 TOPICS: Final = ANY_TABLE - {"files", "verify"}
 QUEUES: Final = TOPICS - {"retries", "index"}
 MAX_BATCH_ROWS: Final = 1_000_000
-MAX_BATCH_BYTES: Final = 1 << 30  # A column of a batch must stay below 2 GiB.
+# A column of a batch must stay below 2 GiB: what is stored plain, what is decompressed of the
+# rest, and one more body.
+MAX_BATCH_BYTES: Final = 256 << 20
+MAX_BODY_BYTES: Final = 1 << 30
 MAX_PARTITIONS: Final = 100_000
 MAX_QUEUES: Final = 65_536
 
@@ -173,6 +176,7 @@ def _on_invalid(name: str, text: str) -> str:
 
 _count_int = partial(grammar.count, high=2**31 - 1)
 _batch_bytes = partial(grammar.size, high=MAX_BATCH_BYTES)
+_body_bytes = partial(grammar.size, high=MAX_BODY_BYTES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,7 +238,7 @@ class ReadOptions:
     ]
     verify_crc: Annotated[bool, Option("verifyCrc", grammar.boolean, "true")]
     decompress: Annotated[bool, Option("decompress", grammar.boolean, "true")]
-    max_decompressed_bytes: Annotated[int, Option("maxDecompressedBytes", _batch_bytes, "64m")]
+    max_decompressed_bytes: Annotated[int, Option("maxDecompressedBytes", _body_bytes, "64m")]
     read_mode: Annotated[str, Option("readMode", _one_of("mmap", "pread"), "pread")]
     min_partitions: Annotated[
         int | None, Option("minPartitions", partial(grammar.count, high=MAX_PARTITIONS))

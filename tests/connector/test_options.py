@@ -100,6 +100,8 @@ def test_a_read_option_is_parsed(name: str, text: str, field: str, value: object
         ("onCorrupt", "ignore", "must be one of fail, skip, rescue"),
         ("verifyCrc", "yes", "must be true or false"),
         ("batchBytes", "10g", "must be a size such as"),
+        ("batchBytes", "257m", "from 1 to 268435456 bytes"),
+        ("maxDecompressedBytes", "1025m", "from 1 to 1073741824 bytes"),
         ("minPartitions", "0", "must be a whole number from 1"),
         ("groups", "g", "is for table=backlog|lagcompare|retries, not messages"),
     ],

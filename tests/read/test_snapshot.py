@@ -1,6 +1,7 @@
 """Snapshots: the bounds a broker would tell, without reading a record; refusals by name."""
 
 import pickle
+import struct
 from dataclasses import replace
 from pathlib import Path
 
@@ -130,6 +131,31 @@ def test_units_whose_records_never_reached_the_disk_are_not_counted(
     snapshot = take(laid.root)
     assert snapshot.is_unclean
     assert bounds(snapshot) == {("T", 0): (0, 20 - lost)}
+
+
+@pytest.mark.parametrize("lost", [40, 100_000])
+def test_units_of_a_log_that_is_gone_are_not_counted_however_many(
+    tmp_path: Path, lost: int
+) -> None:
+    layout = Layout(abort=True, queue_units=20 + lost)
+    laid = lay_out(tmp_path / "store", [Message() for _ in range(20)], layout)
+    path, position = laid.unit_of(("T", 0), 20)
+    units = struct.pack(">qiq", 1 << 40, 100, 0) * lost
+    path.write_bytes(path.read_bytes()[:position] + units)
+    assert bounds(take(laid.root)) == {("T", 0): (0, 20)}
+
+
+def test_a_file_missing_before_the_last_units_does_not_hide_the_good_one_between(
+    tmp_path: Path,
+) -> None:
+    laid = lay_out(tmp_path / "store", [Message() for _ in range(80)], Layout(abort=True))
+    laid.unit_of(("T", 0), 48)[0].unlink()
+    for queue_offset in range(65, 80):
+        path, position = laid.unit_of(("T", 0), queue_offset)
+        with path.open("r+b") as file:
+            file.seek(position)
+            file.write(struct.pack(">qiq", 1 << 40, 100, 0))
+    assert bounds(take(laid.root)) == {("T", 0): (0, 65)}
 
 
 @pytest.mark.parametrize("abort", [False, True])

@@ -11,6 +11,9 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
 
 from mqstore.errors import CorruptStoreError, UnsupportedStoreError
 from mqstore.files import config
@@ -22,6 +25,7 @@ from mqstore.format.message import MAGIC_V1, MAGIC_V2
 from mqstore.format.names import LMQ_PREFIX, as_text
 
 _STORE_FOLDER = "store"  # The usual name of a root says nothing about its broker.
+_MOST_UNITS: Final = 32_768
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,14 +162,29 @@ def _check_last(queue: ConsumeQueue, log: CommitLog, low: int, high: int) -> Non
 
 
 def written(queue: ConsumeQueue, log: CommitLog, low: int, high: int) -> int:
-    """Return ``high`` without the last units of [low, high) whose record is not in the log."""
-    while high > low and not _has_record(queue, log, high - 1):
-        high -= 1
+    """Return ``high`` without the last units of [low, high) whose record is not in the log.
+
+    One unit is read, then ever more: most often none is lost, and sometimes a million are.
+    """
+    step = 1
+    while high > low:
+        start = max(low, high - step)
+        try:
+            units = queue.read(start, high)
+        except CorruptStoreError:
+            if step == 1:
+                raise
+            step = 1  # A file is missing before the last units; what they say may do.
+            continue
+        places, sizes = units["physical_offset"].astype(np.int64), units["size"].astype(np.int64)
+        for row in np.flatnonzero(log.holds(places, sizes))[::-1].tolist():
+            if _has_record(queue, log, start + row, units[row]):
+                return start + int(row) + 1
+        high, step = start, min(2 * step, _MOST_UNITS)
     return high
 
 
-def _has_record(queue: ConsumeQueue, log: CommitLog, queue_offset: int) -> bool:
-    unit = queue.read(queue_offset, queue_offset + 1)[0]
+def _has_record(queue: ConsumeQueue, log: CommitLog, queue_offset: int, unit: np.void) -> bool:
     physical_offset = int(unit["physical_offset"])
     head = log.header(physical_offset)
     if head is None:

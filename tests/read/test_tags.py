@@ -15,6 +15,8 @@ from mqstore.format.names import SCHEDULE_TOPIC
 from mqstore.read.tags import TagFilter, parse_tags
 
 TAGS = st.text(st.characters(codec="utf-8"), max_size=8) | st.sampled_from(["Aa", "BB", "AaAa"])
+# String#trim takes off all that is not above the space.
+NOT_BLANK = TAGS.filter(lambda tag: max(tag, default="") > " ")
 
 
 @pytest.mark.parametrize("expression", [None, "", "*"])
@@ -79,7 +81,7 @@ def test_many_tags_are_found_as_few_are() -> None:
     assert wanted.matches_hash(codes).tolist() == [True, True, False, False, True]
 
 
-@given(st.lists(TAGS.filter(lambda t: t.strip()), min_size=1, max_size=20), st.lists(TAGS))
+@given(st.lists(NOT_BLANK, min_size=1, max_size=20), st.lists(TAGS))
 def test_what_the_string_passes_the_hash_has_passed(wanted: list[str], tags: list[str]) -> None:
     found = parse_tags(" || ".join(wanted))
     if found is None:  # A lone "*".

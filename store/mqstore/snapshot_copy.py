@@ -134,23 +134,13 @@ def _copy_queues(copy: Copy, store: StoreDir, end: _End) -> None:
     for topic, queue_id in list_queues(store.root):
         queue = ConsumeQueue(store.root, topic, queue_id)
         files = queue.files.files
-        cut = _units_before(queue, end.physical_offset) * UNIT.itemsize
+        low, high = queue.files.low // UNIT.itemsize, queue.bounds(0)[1]
+        cut = queue.first_behind(low, high, end.physical_offset) * UNIT.itemsize
         for number, file in enumerate(files):
             if file.start >= cut and (number or not file.start):
                 break  # Nothing of it is before the end; a first one still tells of what expired.
             with suppress(FileNotFoundError):  # Expired meanwhile, as it may at the low end.
                 _copy_mapped(copy, file, file.path, cut)
-
-
-def _units_before(queue: ConsumeQueue, physical_offset: int) -> int:
-    low, high = queue.files.low // UNIT.itemsize, queue.bounds(0)[1]
-    while low < high:
-        middle = (low + high) // 2
-        if int(queue.read(middle, middle + 1)[0]["physical_offset"]) >= physical_offset:
-            high = middle
-        else:
-            low = middle + 1
-    return low
 
 
 def _copy_log(copy: Copy, log: CommitLog, end: _End) -> None:

@@ -1,6 +1,7 @@
 """The ConsumeQueue of one (topic, queueId), addressed by queue offset."""
 
 import os
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -79,6 +80,22 @@ class ConsumeQueue:
             position += len(data)
         return self._extended(np.frombuffer(b"".join(parts), UNIT))
 
+    def first(self, low: int, high: int, holds: Callable[[np.void], bool]) -> int:
+        """Return the first queue offset in [low, high) whose unit ``holds``; ``high`` if none.
+
+        Bisects: the condition is false before that place and true from there on. Raises as
+        ``read`` does.
+        """
+
+        def test(queue_offset: int) -> bool:
+            return holds(self.read(queue_offset, queue_offset + 1)[0])
+
+        return low + bisect_left(range(low, high), True, key=test)
+
+    def first_behind(self, low: int, high: int, physical_offset: int) -> int:
+        """Return the first queue offset in [low, high) whose record is not before that place."""
+        return self.first(low, high, lambda unit: int(unit["physical_offset"]) >= physical_offset)
+
     def next_file_start(self, queue_offset: int) -> int | None:
         """Return the first queue offset of the first file after ``queue_offset``, or None."""
         starts = (file.start // UNIT.itemsize for file in self.files.files)
@@ -124,14 +141,7 @@ class _Edge:
     def first(self, count: int) -> int:
         fd = self._file.open()
         try:
-            low, high = 0, count
-            while low < high:
-                middle = (low + high) // 2
-                if self._test(fd, middle):
-                    high = middle
-                else:
-                    low = middle + 1
-            return low
+            return bisect_left(range(count), True, key=lambda index: self._test(fd, index))
         finally:
             os.close(fd)
 

@@ -8,6 +8,7 @@ Reference: org.apache.rocketmq.store.index.IndexFile#putKey.
 """
 
 import os
+from bisect import bisect_left
 from typing import Final
 
 import numpy as np
@@ -50,14 +51,10 @@ def copy_before(copy: Copy, file: IndexFile, log: CommitLog, physical_offset: in
 
 
 def _first_behind(file: IndexFile, count: int, physical_offset: int) -> int:
-    low, high = FIRST_UNIT, count
-    while low < high:
-        middle = (low + high) // 2
-        if int(file.units(middle, middle + 1)[0]["physical_offset"]) >= physical_offset:
-            high = middle
-        else:
-            low = middle + 1
-    return low
+    def is_behind(number: int) -> bool:
+        return int(file.units(number, number + 1)[0]["physical_offset"]) >= physical_offset
+
+    return FIRST_UNIT + bisect_left(range(FIRST_UNIT, count), True, key=is_behind)
 
 
 def _slots_before(file: IndexFile, layout: Layout, count: int) -> NDArray[np.int32]:

@@ -102,23 +102,13 @@ def _divide(
     inside, outside = [], []
     start = piece.start
     for low, high in covered:
-        first = _first_at(queue, start, piece.end, low)
-        last = _first_at(queue, first, piece.end, high)
+        first = queue.first_behind(start, piece.end, low)
+        last = queue.first_behind(first, piece.end, high)
         outside.append(replace(piece, start=start, end=first))
         inside.append(replace(piece, start=first, end=last))
         start = last
     outside.append(replace(piece, start=start))
     return [p for p in inside if p.end > p.start], [p for p in outside if p.end > p.start]
-
-
-def _first_at(queue: ConsumeQueue, low: int, high: int, physical_offset: int) -> int:
-    while low < high:
-        middle = (low + high) // 2
-        if int(queue.read(middle, middle + 1)[0]["physical_offset"]) >= physical_offset:
-            high = middle
-        else:
-            low = middle + 1
-    return low
 
 
 def _found(

@@ -94,14 +94,9 @@ def find_timestamp(queue: ConsumeQueue, log: CommitLog, ms: int, *, low: int, hi
 
     Bisects: store timestamps do not go back within a queue (format rule §5.8.3).
     """
-    while low < high:
-        middle = (low + high) // 2
-        unit = queue.read(middle, middle + 1)[0]
-        if timestamp_of(log, int(unit["physical_offset"])) >= ms:
-            high = middle
-        else:
-            low = middle + 1
-    return low
+    return queue.first(
+        low, high, lambda unit: timestamp_of(log, int(unit["physical_offset"])) >= ms
+    )
 
 
 def _place(snapshot: Snapshot, log: CommitLog, queue: QueueBounds, position: Position) -> int:

@@ -38,6 +38,17 @@ class Place:
     where: str
 
 
+def add_store(made: argparse.ArgumentParser) -> None:
+    """Add ``--from STORE`` for a job that reads one store, or a glob of several."""
+    made.add_argument(
+        "--from",
+        dest="store",
+        required=True,
+        metavar="STORE",
+        help="a broker's store directory, or a glob of several",
+    )
+
+
 def parser(description: str, example: str) -> argparse.ArgumentParser:
     """Return a parser that has ``--option`` and shows an example."""
     made = argparse.ArgumentParser(

@@ -39,13 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "export.py --from /data/broker-a/store --to parquet:/lake/messages "
         "--option subscribe=SHOP_ORDERS",
     )
-    parser.add_argument(
-        "--from",
-        dest="store",
-        required=True,
-        metavar="STORE",
-        help="a broker's store directory, or a glob of several",
-    )
+    arguments.add_store(parser)
     parser.add_argument(
         "--to", dest="place", type=_target, required=True, metavar="PLACE", help="parquet:PATH"
     )

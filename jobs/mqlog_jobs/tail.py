@@ -28,13 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "Print messages as they come.",
         "tail.py --from /data/broker-a/store --option subscribe=SHOP_ORDERS -f '{keys} {body}'",
     )
-    parser.add_argument(
-        "--from",
-        dest="store",
-        required=True,
-        metavar="STORE",
-        help="a broker's store directory, or a glob of several",
-    )
+    arguments.add_store(parser)
     parser.add_argument(
         "-f",
         "--format",

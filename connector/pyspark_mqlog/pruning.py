@@ -64,7 +64,7 @@ def in_partitions(
         max_bytes=options.max_bytes_per_partition,
         max_records=options.max_records_per_partition,
         min_partitions=options.min_partitions,
-        parallelism=os.cpu_count() or 1,
+        parallelism=cores(),
     )
     strict = options.on_corrupt == "fail"
     return split([weigh(piece, strict=strict) for piece in slices], limits)
@@ -256,3 +256,8 @@ def _check_positions(options: ReadOptions, snapshots: Sequence[Snapshot]) -> Non
 def _topics_of_group(snapshot: Snapshot, group: Committed | None) -> Snapshot:
     topics = {topic for topic, _ in group or ()}
     return replace(snapshot, queues=tuple(q for q in snapshot.queues if q.topic in topics))
+
+
+def cores() -> int:
+    """Return how many tasks are taken to run at the same time: the API does not tell."""
+    return os.cpu_count() or 1

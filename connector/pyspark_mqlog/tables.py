@@ -3,7 +3,6 @@
 Each table is planned on the driver into parts that pickle, and each part is a task's work.
 """
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol, TypeAlias
@@ -20,7 +19,7 @@ from mqstore.tables import files, half_messages, index, retries, scheduled, stor
 from mqstore.tables.choice import RowChoice, Window
 from mqstore.tables.roots import StoreRoot, open_root
 from pyspark_mqlog.options import ReadOptions
-from pyspark_mqlog.pruning import message_slices, selection
+from pyspark_mqlog.pruning import cores, message_slices, selection
 
 _TOPIC_OPTIONS: Final = frozenset(
     {"subscribe", "subscribePattern", "assign", "includeSystemTopics"}
@@ -83,7 +82,7 @@ def plan_table(options: ReadOptions, columns: Sequence[str]) -> list[TableWork]:
 
 def _backlog(options: ReadOptions) -> Sequence[Part]:
     items, request, as_of_ms = _items(options)
-    shares = backlog.split(items, _cores())
+    shares = backlog.split(items, cores())
     return [BacklogPart(share, request, as_of_ms) for share in shares]
 
 
@@ -92,7 +91,7 @@ def _compare(options: ReadOptions) -> Sequence[Part]:
     listed = {root: Listed.of(root) for root in {item.root for item in items}}
     return [
         ComparePart(share, request, as_of_ms, {i.root: listed[i.root] for i in share})
-        for share in backlog.split(items, _cores())
+        for share in backlog.split(items, cores())
     ]
 
 
@@ -218,7 +217,3 @@ def _choice(options: ReadOptions) -> RowChoice | None:
     wanted = topic_test(stores)
     topics = {t for root in stores.roots for t in topics_of(root, stores.commit_log)}
     return RowChoice(frozenset(filter(wanted, topics)), options.assign)
-
-
-def _cores() -> int:
-    return os.cpu_count() or 1

@@ -10,7 +10,6 @@ best of three; the page cache is warm.
 
 import json
 import os
-import platform
 import sys
 import tempfile
 import time
@@ -18,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from facts import facts
 
-from mqstore import __version__
 from mqstore.backlog import BacklogItem, BacklogRequest, measure
 from mqstore.format.consume_queue import UNIT, UNITS_PER_FILE
 from mqstore.format.hashing import java_hash
@@ -74,11 +73,7 @@ def _report(name: str, items: list[BacklogItem], units: int, lag_mode: str) -> N
         "matching": batch["lagMatching"][0].as_py(),
         "seconds": round(min(seconds), 4),
         "unitsPerSecond": round(units / min(seconds)),
-        "mqlog": __version__,
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "pyarrow": pa.__version__,
-        "machine": platform.machine(),
+        **facts(),
     }
     print(json.dumps(found))
 

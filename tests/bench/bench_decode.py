@@ -12,7 +12,6 @@ use too, look at ``messagesPerCpuSecond``: the time that the one core worked for
 
 import json
 import os
-import platform
 import sys
 import tempfile
 import time
@@ -21,8 +20,8 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from facts import facts
 
-from mqstore import __version__
 from mqstore.codec.schema import PROFILES
 from mqstore.format.consume_queue import UNIT
 from mqstore.format.hashing import tags_code
@@ -84,21 +83,9 @@ def _report(
         "messagesPerSecond": round(rows / best),
         "messagesPerCpuSecond": round(rows / busy),
         "bytesPerSecond": round(rows * record_bytes / best),
-        "mqlog": __version__,
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "pyarrow": pa.__version__,
-        "machine": platform.machine(),
-        "cpu": _cpu(),
+        **facts(),
     }
     print(json.dumps(found), flush=True)
-
-
-def _cpu() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor()
 
 
 def _lay_out(root: Path, count: int, queues: int) -> int:

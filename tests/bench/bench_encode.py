@@ -12,7 +12,6 @@ is the work, not the disk. On a machine that others use too, look at ``messagesP
 
 import json
 import os
-import platform
 import sys
 import tempfile
 import time
@@ -21,8 +20,8 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from facts import facts
 
-from mqstore import __version__
 from mqstore.codec.encode import Hosts, Messages, encode
 from mqstore.codec.properties_block import join_blocks
 from mqstore.files import durable
@@ -109,21 +108,9 @@ def _report(bench: str, count: int, seconds: float, busy: float) -> None:
         "messagesPerSecond": round(count / seconds),
         "messagesPerCpuSecond": round(count / max(busy, 1e-9)),
         "bytesPerSecond": round(count * BODY_BYTES / seconds),
-        "mqlog": __version__,
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "pyarrow": pa.__version__,
-        "machine": platform.machine(),
-        "cpu": _cpu(),
+        **facts(),
     }
     print(json.dumps(found), flush=True)
-
-
-def _cpu() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor()
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ page cache, warm JVM. The machine decides: compare within one run only.
 
 import json
 import os
-import platform
 import sys
 import tempfile
 import time
@@ -21,11 +20,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyspark
+from facts import facts
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from mqstore import __version__
 from mqstore.codec.schema import PROFILES, message_schema
 from mqstore.read.plan import QueueSlice
 from mqstore.read.scan import scan
@@ -128,12 +127,8 @@ def _report(
         "ofLimit": round(limit_seconds / seconds, 2),
         "cpuMicroseconds": round(busy / count * 1e6, 2),
         "limitCpuMicroseconds": round(limit_busy / count * 1e6, 2),
-        "mqlog": __version__,
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "pyarrow": pa.__version__,
         "pyspark": pyspark.__version__,
-        "machine": platform.machine(),
+        **facts(),
     }
     print(json.dumps(found), flush=True)
 

@@ -11,7 +11,6 @@ decides: compare within one run only.
 
 import json
 import os
-import platform
 import statistics
 import sys
 import tempfile
@@ -20,14 +19,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyspark
+from facts import facts
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from mqstore import __version__
 from mqstore.read.admission import Admission
 from mqstore.read.follow import Follower
 from mqstore.read.tail import Source, Tail
@@ -183,12 +181,8 @@ def _report(case: str, queues: int, value: float, unit: str) -> None:
         "case": case,
         "queues": queues,
         unit: round(value, 1),
-        "mqlog": __version__,
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "pyarrow": pa.__version__,
         "pyspark": pyspark.__version__,
-        "machine": platform.machine(),
+        **facts(),
     }
     print(json.dumps(found), flush=True)
 

@@ -14,7 +14,7 @@ unexport SPARK_HOME SPARK_CONF_DIR PYTHONPATH PYTHONHOME PYSPARK_PYTHON PYSPARK_
 	PYSPARK_SUBMIT_ARGS VIRTUAL_ENV
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench golden picture clean
+.PHONY: help demo test soak bench golden picture clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,6 +24,9 @@ demo: $(READY)  ## write a store, read it back, show its backlog, then the same 
 
 test: $(READY)  ## run all checks: style, types, tests (ARGS='-k backlog' to choose)
 	@$(BIN)/python -m pytest $(ARGS)
+
+soak: $(READY)  ## the tests that can do more, in their large sizes: hours (tests/crash/README.md)
+	@MQLOG_SOAK=1 $(BIN)/python -m pytest -m soak -s $(ARGS)
 
 bench: $(READY)  ## measure; one JSON line a run
 	@for bench in tests/bench/bench_*.py; do $(BIN)/python $$bench $(ARGS) || exit 1; done

@@ -19,6 +19,7 @@ StoreError
 ├── UncleanStoreError         the store was not closed cleanly: a writer must not touch it
 ├── StagingNotSharedError     a task cannot see the driver's staging directory
 ├── CorruptStagingError       a staged file is not what its task said it wrote
+├── CommitInDoubtError        a commit was decided, but not finished: the next writer finishes it
 └── NoSpaceError              the disk cannot hold what the commit needs; nothing was changed
 
 A message starts with its condition in brackets, as Spark's do: ``[MQLOG_STORE_NOT_FOUND] …``.
@@ -82,7 +83,7 @@ class UnsupportedStoreError(StoreError):
     """The store is of a flavour that mqlog does not read (or write).
 
     ``flavour`` is one of DLEDGER, ROCKSDB_CONSUME_QUEUE, ROCKSDB_CONFIG, BATCH_CONSUME_QUEUE,
-    COMPACTION, CONSUME_QUEUE_EXT, CONTROLLER, MULTI_PATH, FILE_SYSTEM, OWNER.
+    COMPACTION, CONSUME_QUEUE_EXT, CONTROLLER, MULTI_PATH, FILE_SYSTEM, NO_LEASE, OWNER.
     """
 
     condition = "MQLOG_UNSUPPORTED_STORE"
@@ -272,6 +273,28 @@ class CorruptStagingError(StoreError):
     """A staged file is missing or differs from what its task reported."""
 
     condition = "MQLOG_CORRUPT_STAGING"
+
+
+class CommitInDoubtError(StoreError):
+    """A commit was decided and is not finished; its messages will be there exactly once.
+
+    ``state`` is what is durable: decided (no broker sees any of it) or published (a broker sees
+    all of it). ``reason`` is what stopped it.
+    """
+
+    condition = "MQLOG_COMMIT_IN_DOUBT"
+
+    def __init__(self, root: str, key: str, state: str, reason: str) -> None:
+        super().__init__(root, key, state, reason)
+
+    def message(self) -> str:
+        """Name the commit, how far it came, and what finishes it."""
+        root, key, state, reason = self.args
+        return (
+            f"{shown(root)}: commit {shown(key)} is {state}, but not finished ({shown(reason)}). "
+            f"The next write to this store finishes it, or: mqlog recover {shown(root)}. Do not "
+            "write its rows again, unless with the same txnAppId and txnVersion"
+        )
 
 
 class NoSpaceError(StoreError):

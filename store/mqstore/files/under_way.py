@@ -29,10 +29,11 @@ def mark(root: str) -> Mark:
 
 def is_under_way(root: str) -> bool:
     """Tell whether a commit of ours is at work on the store."""
-    return bool(list_names(root, f"{names.OURS}/{FOLDER}")) and _is_locked(f"{root}/{names.LOCK}")
+    return bool(list_names(root, f"{names.OURS}/{FOLDER}")) and is_locked(f"{root}/{names.LOCK}")
 
 
-def _is_locked(path: str) -> bool:
+def is_locked(path: str) -> bool:
+    """Tell whether anybody holds a lock or a lease on the file ``path``."""
     try:
         inode = str(os.stat(path).st_ino)  # noqa: PTH116 - strings, as everywhere in a store
         lines = _LOCKS.read_text().splitlines()

@@ -18,10 +18,17 @@ class Undo:
 
     def __init__(self) -> None:
         self._steps: list[Step] = []
+        self._ended = False
 
     def remember(self, step: Step) -> None:
         """Run ``step`` if the commit fails later on."""
-        self._steps.append(step)
+        if not self._ended:
+            self._steps.append(step)
+
+    def end(self) -> None:
+        """Take nothing back any more, whatever is done from now on: the commit is decided."""
+        self._ended = True
+        self._steps.clear()
 
     def run(self) -> list[OSError]:
         """Take every change back, and return what could not be."""

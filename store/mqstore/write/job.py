@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from mqstore.codec.encode import Hosts
+from mqstore.files.ledger import Key
 from mqstore.files.segment import Segment
 from mqstore.format.message import MAX_MESSAGE_SIZE
 
@@ -56,6 +57,11 @@ class WriteSettings:
     fsync: str = "commit"
     lock_timeout_ms: int = 0
     allow_system_topics: bool = False
+    txn_app_id: str | None = None
+    txn_version: int | None = None
+    allow_no_lease: bool = False
+    recover_unclean: bool = False
+    interlock: bool = False
     staging_dir: str | None = None
 
     @property
@@ -97,6 +103,8 @@ class WriteJob:
     """The DataFrame has columns that only a read produces: its rows were messages before."""
     makes_store: bool = False
     """There is no store yet: the commit makes one."""
+    key: Key | None = None
+    """What the commit is known by, so that it happens once however often it is tried."""
     made: tuple[str, ...] = ()
     """Directories that ``prepare`` made, outermost first; removed again if the job fails."""
 
@@ -120,10 +128,14 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What a commit appended. Physical offsets are −1 if there was nothing to append."""
+    """What a commit appended. Physical offsets are −1 if there was nothing to append.
+
+    ``is_repeated`` tells that its key was committed before, so that nothing was appended now.
+    """
 
     messages: int
     bytes: int
     first_physical_offset: int
     last_physical_offset: int
     skipped: int
+    is_repeated: bool = False

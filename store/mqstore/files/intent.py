@@ -1,0 +1,302 @@
+"""What a commit decided to append: .mqlog/txn/pending.json, at most one in a store.
+
+From the moment it is durable the commit will happen, whoever finishes it; until it is removed
+our readers see nothing of it. Together with the staged files it tells every byte to be written.
+
+Readers look at three things: the number in .mqlog/txn/SEQ, the intent, and the number again. It
+is raised after an intent appears and after it is gone, so what was read between two equal
+numbers is of one moment.
+
+Reference: commit protocol, steps 14, 20, 25 and 26.
+"""
+
+import base64
+import os
+import re
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Final, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mqstore.errors import StoreLockedError
+from mqstore.files import durable, small_json
+from mqstore.files.aside import opened
+from mqstore.files.config_write import read_small
+from mqstore.files.ledger import FOLDER, Entry, Key
+from mqstore.files.segment import Segment
+from mqstore.files.under_way import is_locked
+from mqstore.format import names
+from mqstore.format.message import HEADERS
+from mqstore.format.staged import SUFFIX
+
+DECIDED: Final = "decided"
+PUBLISHED: Final = "published"
+
+_PATH: Final = f"{FOLDER}/pending.json"
+_SEQUENCE: Final = f"{FOLDER}/SEQ"
+_DIGITS: Final = 20
+_TRIES: Final = 200
+_ABORT: Final = "mqlog:"
+_MOST: Final = 1 << 63
+_MOST_MESSAGES: Final = 1 << 31
+_MOST_FILES: Final = 1 << 20
+_JOB: Final = re.compile(r"[0-9a-f]{32}")
+
+T = TypeVar("T")
+Mask: TypeAlias = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intent:
+    """One commit: what is staged, where it goes, and how far it has come.
+
+    Physical offsets: the log's first file starts at ``log_start``, the commit's bytes are [tail,
+    end), its first record lies at ``first``, behind a blank record if that is not ``tail``, and
+    its last at ``last``. ``queues`` are (topic, queueId, first queue offset, messages).
+    """
+
+    job_id: str
+    key: Key | None
+    state: str = DECIDED
+    generation: int = 0
+    """How often a broker made us plan anew."""
+    staging: str = ""
+    """The job's directory with the staged files; empty if it is the store's own."""
+    segments: tuple[Segment, ...]
+    host_variant: int
+    log_start: int
+    tail: int
+    end: int
+    first: int
+    last: int
+    messages: int
+    bytes: int
+    skipped: int
+    key_count: int
+    store_timestamp_ms: int
+    last_store_timestamp_ms: int
+    queues: tuple[tuple[str, int, int, int], ...]
+    commit_log_size: int
+    consume_queue_size: int
+    max_hash_slot_num: int
+    max_index_num: int
+    fsync: bool
+    abort_was_there: bool = False
+    """A broker left ``abort``, and we were told to go on all the same."""
+    present: str = ""
+    """Which staged messages are in the log already (a generation > 0): see ``mask``."""
+    earlier: int | None = None
+    """Physical offset of the first message that an earlier generation left in the log."""
+
+    def __str__(self) -> str:
+        return str(self.key or f"of job {self.job_id}")
+
+    def directory(self, root: str) -> str:
+        """Return the directory of the staged files."""
+        return self.staging or f"{root}/{names.OURS}/{names.STAGING}/{self.job_id}"
+
+    def present_mask(self, count: int) -> Mask | None:
+        """Tell of each staged message whether it is in the log already; None: none is."""
+        return unpack(self.present, count) if self.present else None
+
+    def entry(self, state: str, now_ms: int) -> Entry:
+        """Return the ledger's line of this commit."""
+        key = self.key
+        return Entry(
+            app_id=key.app_id if key else None,
+            version=key.version if key else None,
+            query_id=key.query_id if key else None,
+            batch_id=key.batch_id if key else None,
+            job_id=self.job_id,
+            rows=sum(segment.message_count for segment in self.segments),
+            bytes=self.bytes,
+            first_physical_offset=self.first if self.earlier is None else self.earlier,
+            last_physical_offset=self.last,
+            committed_ms=now_ms,
+            state=state,
+        )
+
+
+def load(root: str) -> Intent | None:
+    """Return the intent of a commit that is not finished. Raises CorruptConfigError."""
+    body = small_json.load(root, _PATH)
+    if body is None:
+        return None
+    try:
+        return _parse(body)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise small_json.corrupt(root, _PATH, error) from error
+
+
+def store(root: str, intent: Intent, aside: str) -> None:
+    """Make the intent durable: the decision, or how far it has come."""
+    small_json.replace(root, _PATH, _as_json(intent), aside)
+
+
+def remove(root: str) -> None:
+    """Remove the intent, durably: its commit is finished."""
+    durable.unlink(f"{root}/{_PATH}")
+    durable.fsync_directory(f"{root}/{FOLDER}")
+
+
+def cap(root: str) -> int | None:
+    """Return the physical offset from which readers see nothing, or None: they see all.
+
+    Nothing is hidden of what a broker serves: one that started since has entered all of the
+    commit into its queues, or has seen none of it.
+    """
+    intent = load(root)
+    if intent is None or _broker_came(root, intent):
+        return None
+    return intent.tail
+
+
+def abort_text(intent: Intent) -> bytes:
+    """Return what our file ``abort`` holds while the commit is under way."""
+    return f"{_ABORT}{intent.job_id}".encode()
+
+
+def abort_is_ours(root: str) -> bool:
+    """Tell whether a commit of ours left ``abort``, or has it there now.
+
+    A 4.9 broker that is started on it keeps its text; a 5.x broker writes its process id.
+    """
+    return (read_small(root, names.ABORT) or b"").startswith(_ABORT.encode())
+
+
+def _broker_came(root: str, intent: Intent) -> bool:
+    # Before our abort is made there is nothing to hide; a broker removes it as it stops.
+    ended = not intent.abort_was_there and not abort_is_ours(root)
+    return ended or (
+        is_locked(f"{root}/{names.LOCK}") and not is_locked(f"{root}/{names.OURS}/{names.LOCK}")
+    )
+
+
+def sequence(root: str) -> bytes:
+    """Return what SEQ holds: another value after each step that readers must notice."""
+    return read_small(root, _SEQUENCE) or b""
+
+
+def raise_sequence(root: str) -> None:
+    """Let readers notice. Not durable: no reader outlives what it read in memory."""
+    path = f"{root}/{_SEQUENCE}"
+    found = sequence(root)
+    number = int(found) + 1 if found.isascii() and found.isdigit() else 1
+    text = b"%0*d" % (_DIGITS, number % 10**_DIGITS)
+    if not os.path.lexists(path):
+        durable.close(durable.create(path))
+    with opened(path) as fd:
+        durable.write_at(fd, text, 0)
+
+
+def at_one_moment(root: str, look: Callable[[int | None], T]) -> T:
+    """Return ``look(cap)``, looked at while no commit of ours began or ended.
+
+    Raises StoreLockedError if commits follow each other too fast to look between them.
+    """
+    for _ in range(_TRIES):
+        before = sequence(root)
+        found = look(cap(root))
+        if sequence(root) == before:
+            return found
+    raise StoreLockedError(f"{root}: commits end faster than the store can be listed; try again")
+
+
+_FIELDS: Final = tuple(one.name for one in fields(Intent))
+
+
+def pack(mask: Mask) -> str:
+    """Return a mask as text that is short where it is regular."""
+    return base64.b64encode(zlib.compress(np.packbits(mask).tobytes(), 6)).decode()
+
+
+def unpack(text: str, count: int) -> Mask:
+    """Return the mask of ``count`` messages that ``pack`` made a text of. Raises ValueError."""
+    size = (count + 7) // 8
+    unzip = zlib.decompressobj()
+    data = unzip.decompress(base64.b64decode(text, validate=True), size)
+    if len(data) != size or not 0 <= count < _MOST_MESSAGES:
+        raise ValueError("a mask of another length")
+    return np.unpackbits(np.frombuffer(data, np.uint8), count=count).astype(np.bool_)
+
+
+def published(intent: Intent) -> Intent:
+    """Return the intent once a broker sees its messages."""
+    return replace(intent, state=PUBLISHED)
+
+
+def _as_json(intent: Intent) -> dict[str, Any]:
+    body = asdict(intent)
+    body["queues"] = [list(queue) for queue in intent.queues]
+    body["segments"] = [asdict(segment) for segment in intent.segments]
+    return body
+
+
+def _parse(body: Mapping[str, Any]) -> Intent:
+    found = Intent(
+        **{
+            **{name: body[name] for name in _FIELDS},
+            "key": None if body["key"] is None else _build(Key, body["key"]),
+            "segments": tuple(_build(Segment, segment) for segment in body["segments"]),
+            "queues": tuple(_queue(*queue) for queue in body["queues"]),
+        }
+    )
+    _check_types(found)
+    _check_numbers(found)
+    for segment in found.segments:
+        if "/" in segment.name or not segment.name.endswith(SUFFIX):
+            raise ValueError(f"{segment.name!r} is not the name of a staged file")
+    if not _JOB.fullmatch(found.job_id) or (
+        found.staging and os.path.split(found.staging)[1] != found.job_id
+    ):
+        raise ValueError(f"{found.staging!r} is not the directory of job {found.job_id!r}")
+    return found
+
+
+def _queue(topic: str, queue_id: int, start: int, count: int) -> tuple[str, int, int, int]:
+    numbers = (queue_id, start, count)
+    if (
+        not isinstance(topic, str)
+        or not names.is_topic(topic)
+        or not all(type(n) is int and 0 <= n < _MOST for n in numbers)
+        or queue_id > names.MAX_QUEUE_ID
+    ):
+        raise ValueError(f"queue {topic!r} {numbers}")
+    return topic, queue_id, start, count
+
+
+def _build(kind: type[T], values: Mapping[str, Any]) -> T:
+    built = kind(**values)
+    _check_types(built)
+    return built
+
+
+def _check_types(built: Any) -> None:
+    """Raise ValueError for a field that is not of the plain type it is declared with."""
+    for one in fields(built):
+        value = getattr(built, one.name)
+        declared = one.type.__name__ if isinstance(one.type, type) else str(one.type)
+        if declared.startswith(("tuple", "Key")):
+            continue
+        optional = value is None and declared.endswith("None")
+        if not optional and type(value).__name__ != declared.removesuffix(" | None"):
+            raise ValueError(f"{one.name}: {value!r}")
+        if type(value) is int and not -1 <= value < _MOST:
+            raise ValueError(f"{one.name}: {value!r}")
+
+
+def _check_numbers(intent: Intent) -> None:
+    sane = (
+        intent.state in {DECIDED, PUBLISHED}
+        and 0 <= intent.log_start <= intent.tail <= intent.first <= intent.last < intent.end
+        and intent.messages > 0
+        and 0 <= intent.host_variant < len(HEADERS)
+        and intent.commit_log_size > 0
+        and intent.consume_queue_size > 0
+        and (intent.end - intent.log_start) // intent.commit_log_size < _MOST_FILES
+    )
+    if not sane:
+        raise ValueError("numbers that contradict each other")

@@ -1,0 +1,149 @@
+"""What was committed to a store: .mqlog/txn/app-<hash>.json for each application.
+
+    {"appId":"loader","version":7,"commits":[{…}, …]}        the newest 100, oldest first
+
+An application is what a batch calls txnAppId, or a streaming query ("s:" and its id); a version
+is txnVersion, or the batch's id. A version that is not above the newest was committed before:
+that is what makes a repeated commit do nothing. Commits without a key share one file.
+
+Reference: Delta Lake's transaction identifiers (appId, version).
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Final
+
+from mqstore.files import small_json
+from mqstore.files.safe_open import list_names
+from mqstore.format.names import OURS
+
+FOLDER: Final = f"{OURS}/txn"
+
+DONE: Final = "done"
+
+_KEPT: Final = 100
+_UNKEYED: Final = "jobs.json"
+_NAME: Final = re.compile(r"app-[0-9a-f]{32}\.json|jobs\.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What a commit is known by: an application and its version; of a stream, query and batch."""
+
+    app_id: str
+    version: int
+    query_id: str | None = None
+    batch_id: int | None = None
+
+    @classmethod
+    def of_stream(cls, query_id: str, batch_id: int) -> "Key":
+        """Return the key of one micro-batch of a streaming query."""
+        return cls(f"s:{query_id}", batch_id, query_id, batch_id)
+
+    def __str__(self) -> str:
+        if self.query_id is not None:
+            return f"query {self.query_id} batch {self.batch_id}"
+        return f"{self.app_id} version {self.version}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One commit: whose it is, what it appended, and when. Fields of a key are None without one.
+
+    ``committed_ms`` is epoch ms; physical offsets are of the first and the last record.
+    ``state`` is done; of a commit that is not finished, what its intent says.
+    """
+
+    app_id: str | None
+    version: int | None
+    query_id: str | None
+    batch_id: int | None
+    job_id: str
+    rows: int
+    bytes: int
+    first_physical_offset: int
+    last_physical_offset: int
+    committed_ms: int
+    state: str
+
+
+def last_version(root: str, app_id: str) -> int | None:
+    """Return the newest version committed for an application; None if there is none."""
+    body = small_json.load(root, _path(app_id))
+    if body is None:
+        return None
+    entries = _parse(root, _path(app_id), body)
+    if body.get("appId") != app_id:
+        raise small_json.corrupt(root, _path(app_id), ValueError("of another application"))
+    return max((e.version for e in entries if e.version is not None), default=None)
+
+
+def entries(root: str) -> list[Entry]:
+    """Return the commits that are known, oldest first. Raises CorruptConfigError."""
+    found = []
+    for name in filter(_NAME.fullmatch, list_names(root, FOLDER)):
+        body = small_json.load(root, f"{FOLDER}/{name}")
+        found += _parse(root, f"{FOLDER}/{name}", body) if body is not None else []
+    return sorted(found, key=lambda entry: (entry.committed_ms, entry.first_physical_offset))
+
+
+def record(root: str, entry: Entry, aside: str) -> None:
+    """Add a commit to what is known, durably. The same one twice is there once."""
+    path = _path(entry.app_id)
+    body = small_json.load(root, path)
+    known = _parse(root, path, body) if body is not None else []
+    known = [e for e in known if e.job_id != entry.job_id]
+    kept = [_as_json(e) for e in [*known, entry][-_KEPT:]]
+    small_json.replace(root, path, {"appId": entry.app_id, "commits": kept}, aside)
+
+
+def _path(app_id: str | None) -> str:
+    if app_id is None:
+        return f"{FOLDER}/{_UNKEYED}"
+    return f"{FOLDER}/app-{hashlib.sha256(app_id.encode()).hexdigest()[:32]}.json"
+
+
+_NAMES: Final = {
+    "app_id": "appId",
+    "version": "version",
+    "query_id": "queryId",
+    "batch_id": "batchId",
+    "job_id": "jobId",
+    "rows": "rows",
+    "bytes": "bytes",
+    "first_physical_offset": "firstPhysicalOffset",
+    "last_physical_offset": "lastPhysicalOffset",
+    "committed_ms": "committedAt",
+    "state": "state",
+}
+_TEXTS: Final = frozenset({"app_id", "query_id", "job_id", "state"})
+_OPTIONAL: Final = frozenset({"app_id", "version", "query_id", "batch_id"})
+
+
+def _as_json(entry: Entry) -> dict[str, Any]:
+    return {_NAMES[name]: value for name, value in asdict(entry).items()}
+
+
+def _parse(root: str, path: str, body: Mapping[str, Any]) -> list[Entry]:
+    try:
+        return [_entry(found) for found in body["commits"][-_KEPT:]]
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise small_json.corrupt(root, path, error) from error
+
+
+def _entry(found: Mapping[str, Any]) -> Entry:
+    values = {}
+    for field in fields(Entry):
+        value = found[_NAMES[field.name]]
+        wanted = str if field.name in _TEXTS else int
+        missing = value is None and field.name in _OPTIONAL
+        if not missing and (type(value) is not wanted or not _is_small(value)):
+            raise ValueError(f"{_NAMES[field.name]}: {value!r}")
+        values[field.name] = value
+    return Entry(**values)
+
+
+def _is_small(value: str | int) -> bool:
+    return len(value) <= 4096 if isinstance(value, str) else -(2**63) <= value < 2**63

@@ -5,6 +5,8 @@ A test that does more in `make soak` carries the marker `soak`, and asks here ho
     pytestmark = pytest.mark.soak
     STATES = soak.size("CRASH_STATES", test=5_000, full=500_000)
 
+    soak.tell(f"{tested} states")
+
 `make soak` sets MQLOG_SOAK=1 and runs what carries the marker; MQLOG_CRASH_STATES=20000 sets that
 one figure, in either. A test that is for `make soak` alone is decorated with `@soak.only`.
 """
@@ -31,3 +33,8 @@ def only(test: Test) -> Test:
     """Let a test run in `make soak` alone."""
     skipped = pytest.mark.skipif(not SOAKING, reason="for `make soak`, or MQLOG_SOAK=1")
     return pytest.mark.soak(skipped(test))
+
+
+def tell(figure: str) -> None:
+    """Print a figure, as `pytest -s` shows it."""
+    print(f"\n{figure}", flush=True)  # noqa: T201

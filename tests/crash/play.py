@@ -1,0 +1,212 @@
+"""Record a commit, cut the power anywhere, and judge what is left: the loop of the crash tests.
+
+A state has a name that makes it again: `scenario:seed:prefix:subset`, the subset in hex, and one
+more `prefix:subset` behind a slash for each crash while the crash before it was being recovered.
+"""
+
+import random
+import re
+import shutil
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from appending import held
+from crash.disk import Disk, Passing, Recorder, State, digest, standing_in
+from crash.invariants import (
+    Expected,
+    difference,
+    everything,
+    holds,
+    is_decided,
+    recovered,
+    seen_before,
+)
+from crash.scenarios import APP, BY_NAME, Work, work
+
+ACKED = "acked"
+STORE = "store"
+MOST_OF_ONE_RECOVERY = 40
+
+Weakened = Callable[[], AbstractContextManager[object]]
+"""What is wrong with the code while it runs: for the tests of these tests."""
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A commit that went well, and all that its disk could have been on the way."""
+
+    work: Work
+    disk: Disk
+    expected: Expected
+
+
+def record(what: Work, base: Path) -> Recording:
+    """Make the store of `what` below `base`, commit, and return what was seen."""
+    root = base / STORE
+    base.mkdir(parents=True)
+    with standing_in(Passing()):
+        what.lay_out(root)
+    before = held(root) if root.exists() else []
+    recorder = Recorder(base)
+    with standing_in(recorder):
+        committed = what.run(root)
+    recorder.mark(ACKED)
+    assert committed.messages == what.shape.rows
+    expected = Expected.of(before, held(root), APP, what.shape.version)
+    with standing_in(Passing()):
+        holds(root, expected, decided=True)
+    shutil.rmtree(base)
+    return Recording(what, Disk(recorder, _piece_bytes(what.seed)), expected)
+
+
+def record_recovery(state: State, expected: Expected, base: Path) -> Disk:
+    """Make a state below `base`, recover it, and return what was seen."""
+    base.mkdir(parents=True)
+    state.write(base)
+    decided = is_decided(base / STORE, expected)
+    recorder = Recorder(base)
+    with standing_in(recorder):
+        recovered(base / STORE, expected, decided=decided)
+    shutil.rmtree(base)
+    return Disk(recorder)
+
+
+def judge(recording: Recording, state: State, base: Path, decided: bool | None = None) -> bool:
+    """Check all of INV on one state below `base`, which is kept if it fails.
+
+    `decided` is whether the commit is, where that is known: after a crash while recovering.
+    Returns whether it is.
+    """
+    base.mkdir(parents=True)
+    state.write(base)
+    root, expected = base / STORE, recording.expected
+    with standing_in(Passing()):
+        found = seen_before(root, expected)
+        assert decided in (None, found), f"decided before: {decided}, now: {found}"
+        assert found or ACKED not in state.marks, "the caller was told that it is committed"
+        recovered(root, expected, decided=found)
+        _commit_again(recording, root, decided=found)
+    shutil.rmtree(base)
+    return found
+
+
+def _commit_again(recording: Recording, root: Path, *, decided: bool) -> None:
+    before = everything(root) if decided else {}
+    again = recording.work.run(root)
+    assert again.is_repeated == decided
+    if decided:
+        changed = difference(before, everything(root))
+        assert not changed, f"a repeated commit changed {changed}"
+    else:
+        holds(root, recording.expected, decided=True, with_id=False)
+
+
+@dataclass
+class Tally:
+    """What was tested so far."""
+
+    states: int = 0
+    while_recovering: int = 0
+    failures: list[str] = field(default_factory=list)
+
+
+class Explorer:
+    """Tests states of one scenario until there were enough, or too many failed."""
+
+    def __init__(self, scenario: str, base: Path, *, most: int, most_failures: int = 5) -> None:
+        self.tally = Tally()
+        self._scenario = scenario
+        self._base = base
+        self._most = most
+        self._most_failures = most_failures
+        self._seen: set[bytes] = set()
+
+    def run(self, samples: int, weakened: Weakened = nullcontext) -> Tally:
+        """Go through seed after seed: crashes of the commit, then crashes of recoveries.
+
+        Of a place with many pieces that were not synced, about ``samples`` subsets are tested.
+        """
+        seed = 0
+        while not self._is_enough():
+            what = work(BY_NAME[self._scenario], seed)
+            self._seen = set()
+            with weakened():
+                recording = record(what, self._base / "run")
+                self._explore(recording, random.Random(seed), samples)
+            seed += 1
+        return self.tally
+
+    def _explore(self, recording: Recording, rng: random.Random, samples: int) -> None:
+        known = f"{self._scenario}:{recording.work.seed}:"
+        crashed = []
+        for state in recording.disk.states(rng, samples):
+            if self._is_enough():
+                return
+            if self._is_new(state, None):
+                decided = self._test(recording, state, known + step(state), None)
+                crashed.append((state, decided))
+        rng.shuffle(crashed)
+        # Where the commit is decided, a recovery has the most to do.
+        crashed.sort(key=lambda one: not one[1])
+        for outer, decided in crashed[: len(crashed) // 2]:
+            if decided is not None and not self._is_enough():
+                self._crash_again(recording, outer, decided, rng)
+
+    def _crash_again(
+        self, recording: Recording, outer: State, decided: bool, rng: random.Random
+    ) -> None:
+        known = f"{self._scenario}:{recording.work.seed}:{step(outer)}/"
+        disk = record_recovery(outer, recording.expected, self._base / "run")
+        states = [state for state in disk.states(rng, 1) if self._is_new(state, decided)]
+        rng.shuffle(states)
+        for state in states[:MOST_OF_ONE_RECOVERY]:
+            if self._is_enough():
+                return
+            self._test(recording, state, known + step(state), decided)
+            self.tally.while_recovering += 1
+
+    def _is_new(self, state: State, decided: bool | None) -> bool:
+        key = digest(state, decided)
+        if key in self._seen:
+            return False
+        self._seen.add(key)
+        return True
+
+    def _test(
+        self, recording: Recording, state: State, name: str, decided: bool | None
+    ) -> bool | None:
+        self.tally.states += 1
+        base = self._base / re.sub(r"\W", "-", name)
+        try:
+            return judge(recording, state, base, decided)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is what is looked for
+            self.tally.failures.append(f"{name} {type(error).__name__}: {error}")
+            return None
+
+    def _is_enough(self) -> bool:
+        tally = self.tally
+        return tally.states >= self._most or len(tally.failures) >= self._most_failures
+
+
+def step(state: State) -> str:
+    """Return the part of a state's name that tells one crash."""
+    return f"{state.prefix}:{state.subset:x}"
+
+
+def again(name: str, base: Path) -> None:
+    """Judge the state of that name."""
+    scenario, seed, rest = name.split(":", 2)
+    recording = record(work(BY_NAME[scenario], int(seed)), base / "run")
+    disk, decided = recording.disk, None
+    *outer, last = [tuple(part.split(":")) for part in rest.split("/")]
+    for prefix, subset in outer:
+        state = disk.state(int(prefix), int(subset, 16))
+        decided = judge(recording, state, base / "outer", decided)
+        disk = record_recovery(state, recording.expected, base / "run")
+    judge(recording, disk.state(int(last[0]), int(last[1], 16)), base / "state", decided)
+
+
+def _piece_bytes(seed: int) -> int:
+    return 512 if seed % 2 == 0 else 4096

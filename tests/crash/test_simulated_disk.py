@@ -1,0 +1,36 @@
+"""T2: a power cut at any moment of a commit, or of the recovery after one, costs nothing.
+
+MQLOG_CRASH_STATES says how many states are tested in all, over the scenarios. One that fails is
+named; MQLOG_CRASH_STATE=<its name> tests that one alone, and its directory is kept.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+
+import soak
+from crash import play
+from crash.scenarios import SCENARIOS
+
+pytestmark = pytest.mark.soak
+STATES = soak.size("CRASH_STATES", test=5_000, full=500_000)
+ONE = os.environ.get("MQLOG_CRASH_STATE", "")
+SAMPLES = 40 if soak.SOAKING else 1
+
+
+@pytest.mark.parametrize("scenario", [scenario.name for scenario in SCENARIOS])
+def test_a_power_cut_loses_nothing_doubles_nothing_and_shows_no_part(
+    tmp_path: Path, scenario: str
+) -> None:
+    if ONE:
+        pytest.skip("MQLOG_CRASH_STATE names one state")
+    tally = play.Explorer(scenario, tmp_path, most=-(-STATES // len(SCENARIOS))).run(SAMPLES)
+    soak.tell(f"{scenario}: {tally.states} states, {tally.while_recovering} while recovering")
+    told = [f"MQLOG_CRASH_STATE={one}" for one in tally.failures]
+    assert not told, "\n".join([f"in {tmp_path}", *told])
+
+
+@pytest.mark.skipif(not ONE, reason="MQLOG_CRASH_STATE names no state")
+def test_the_state_that_was_named(tmp_path: Path) -> None:
+    play.again(ONE, tmp_path)

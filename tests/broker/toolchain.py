@@ -17,6 +17,7 @@ from typing import Final
 
 HERE: Final = Path(__file__).parent
 VERSIONS: Final = ("4.9.7", "5.5.0")
+SHARED: Final = HERE / "java" / "Json.java"
 MAVEN_SECONDS: Final = 300
 JAVAC_SECONDS: Final = 120
 
@@ -32,6 +33,8 @@ class Toolchain:
     maven: str
     java: str
     javac: str
+    room: Path = HERE
+    """The folder with pom-VERSION.xml and java/: this one, or that of another program."""
 
     @classmethod
     def find(cls) -> "Toolchain | None":
@@ -43,17 +46,17 @@ class Toolchain:
         return cls(maven, java, javac)
 
     def classpath(self, version: str) -> str:
-        """Return the class path of RocketMQ ``version`` with our client program in front.
+        """Return the class path of RocketMQ ``version`` with the program of the room in front.
 
         Raises ToolchainError when Maven cannot resolve the jars or javac refuses the source.
         """
-        pom = HERE / f"pom-{version}.xml"
+        pom = self.room / f"pom-{version}.xml"
         jars = _made_once("jars", [pom], lambda work: self._resolve(pom, work))
         listing = (jars / "classpath.txt").read_text()
         if not all(Path(jar).is_file() for jar in listing.split(os.pathsep)):
             shutil.rmtree(jars)  # Maven's cache was emptied since.
             return self.classpath(version)
-        sources = sorted((HERE / "java").glob("*.java"))
+        sources = sorted({SHARED, *(self.room / "java").glob("*.java")})
         make = partial(self._compile, sources, listing)
         classes = _made_once("classes", [pom, *sources], make)
         return f"{classes}{os.pathsep}{listing}"

@@ -1,0 +1,52 @@
+"""What the tests of crashes share: RocketMQ's own store classes, and a store they left."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+# Skipped in one line without Maven or a JDK, never skipped in CI: as the tests with brokers.
+from broker.conftest import pytest_runtest_makereport, toolchain  # noqa: F401
+from broker.toolchain import Toolchain
+from crash.judge.judging import VERSIONS, Judge, MakeRoot
+
+
+@pytest.fixture(scope="session", params=VERSIONS)
+def judge(
+    request: pytest.FixtureRequest,
+    toolchain: Toolchain,  # noqa: F811
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Judge]:
+    """The store classes of one version; pytest runs one version at a time."""
+    home = tmp_path_factory.mktemp(f"judge-{request.param}-")
+    with Judge(toolchain, request.param, home) as judge:
+        yield judge
+
+
+@pytest.fixture(scope="session")
+def stopped(judge: Judge, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store that a broker wrote and stopped: 10 messages of A/0, 5 of A/1. To be copied."""
+    root = tmp_path_factory.mktemp(f"stopped-{judge.version}-") / "store"
+    served = judge.open(root)
+    served.load()
+    served.start()
+    for number in range(10):
+        served.put("A", 0, f"hello {number}", f"a{number}")
+    for number in range(5):
+        served.put("A", 1, f"world {number}", f"b{number}")
+    served.close()
+    return root
+
+
+@pytest.fixture
+def base(stopped: Path, tmp_path: Path) -> MakeRoot:
+    """Make another copy of the stopped broker's store."""
+    made = 0
+
+    def make() -> Path:
+        nonlocal made
+        made += 1
+        return Path(shutil.copytree(stopped, tmp_path / f"base-{made}"))
+
+    return make

@@ -1,0 +1,270 @@
+"""T15: every finding that decided how a commit goes, as a hazard and as its absence.
+
+Each test first does it the way that looks right, by hand (judge/hand.py), and shows that a
+broker's own classes lose messages, double them or refuse to start; then with the one thing that
+a commit of ours does about it. F1 to F12 are the numbers that the commit protocol gives them.
+"""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import oracle
+from crash.judge import hand
+from crash.judge.judging import VERSIONS, Judge, MakeRoot, Queue, Refused, Sizes
+from oracle import Message
+from stores import Layout, lay_out
+
+pytestmark = pytest.mark.broker
+
+BATCH = [("A", 0, f"ours {n}", f"o{n}") for n in range(3)]
+KEYS = [f"o{n}" for n in range(3)]
+HELD_0 = [f"a{n}" for n in range(10)]
+HELD_1 = [f"b{n}" for n in range(5)]
+
+
+def served(judge: Judge, root: Path, sizes: Sizes | None = None) -> dict[tuple[str, int], Queue]:
+    """What a broker that starts on the store serves; it is killed afterwards."""
+    with judge.serving(root, sizes) as broker:
+        return broker.queues()
+
+
+def keys(queue: Queue) -> list[str | None]:
+    return [m and m.keys for m in queue.messages]
+
+
+def of_length(judge: Judge, root: Path, size: int, spare: Path) -> str:
+    """A body that makes the broker's next record of A/0 with a key of two letters `size` long."""
+    shutil.copytree(root, spare)
+    with judge.serving(spare) as broker:
+        empty = broker.put("A", 0, "x", "zz").size - 1
+    return "y" * (size - empty)
+
+
+# --- F2, F3: abort ---------------------------------------------------------------------------
+
+
+def test_f2_without_abort_the_first_message_behind_the_queues_is_skipped(
+    judge: Judge, base: MakeRoot
+) -> None:
+    bare, guarded = base(), base()
+    for root in (bare, guarded):
+        hand.append(root, hand.placed(root, BATCH))  # Durable to the last byte; no queue knows it.
+    hand.leave_abort(guarded)
+    queue = served(judge, bare)["A", 0]
+    if judge.version.startswith("4."):
+        assert keys(queue) == HELD_0 + KEYS  # 4.9 dispatches from the last entry itself.
+    else:
+        assert keys(queue) == HELD_0 + KEYS[1:]
+        assert not queue.is_dense
+    queue = served(judge, guarded)["A", 0]
+    assert keys(queue) == HELD_0 + KEYS
+    assert queue.is_dense
+
+
+def test_f3_without_abort_queues_that_were_written_out_of_order_lose_messages(
+    judge: Judge, base: MakeRoot
+) -> None:
+    bare, guarded = base(), base()
+    for root in (bare, guarded):
+        first, second = hand.placed(root, [("A", 0, "ours", "o0"), ("A", 1, "ours", "o1")])
+        hand.append(root, [first, second])
+        hand.dispatch(root, [second])
+    hand.leave_abort(guarded)
+    found = served(judge, bare)
+    assert keys(found["A", 0]) == HELD_0  # o0 is in the log, and nobody will ever see it.
+    assert keys(found["A", 1]) == [*HELD_1, "o1"]
+    found = served(judge, guarded)
+    assert keys(found["A", 0]) == [*HELD_0, "o0"]
+    assert keys(found["A", 1]) == [*HELD_1, "o1"]
+
+
+# --- F4: ConsumeQueue files -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("unclean", [False, True], ids=["stopped", "killed"])
+def test_f4_an_empty_queue_file_of_full_length_is_a_message_that_nobody_sent(
+    judge: Judge, base: MakeRoot, unclean: bool
+) -> None:
+    bare, guarded = base(), base()
+    (message,) = hand.placed(base(), [("New", 0, "ours", "o0")])
+    empty = bare / "consumequeue" / "New" / "0" / f"{0:020d}"
+    empty.parent.mkdir(parents=True)
+    empty.write_bytes(bytes(hand.QUEUE_BYTES))  # To be filled when the message is published.
+    hand.append(guarded, [message])
+    hand.dispatch(guarded, [message])
+    if unclean:
+        hand.leave_abort(bare)
+        hand.leave_abort(guarded)
+    with judge.serving(bare) as broker:
+        phantom = broker.queues()["New", 0]
+        assert (phantom.low, phantom.high, phantom.messages) == (0, 1, (None,))
+        assert broker.put("New", 0, "theirs", "t0").queue_offset == 1
+    with judge.serving(guarded) as broker:
+        assert keys(broker.queues()["New", 0]) == ["o0"]
+        assert broker.put("New", 0, "theirs", "t0").queue_offset == 1
+        assert keys(broker.queues()["New", 0]) == ["o0", "t0"]
+
+
+# --- F5, F6: bytes behind the end -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("unclean", [False, True], ids=["stopped", "killed"])
+def test_f5_what_was_left_behind_the_end_comes_back_to_life(
+    judge: Judge, base: MakeRoot, tmp_path: Path, unclean: bool
+) -> None:
+    bare, guarded = base(), base()
+    batch = hand.placed(bare, BATCH)
+    for root in (bare, guarded):
+        hand.append(root, batch, hidden=True)
+        if unclean:
+            hand.leave_abort(root)
+    hand.wipe(guarded, batch[0].physical_offset, sum(m.size for m in batch))
+    body = of_length(judge, bare, batch[0].size, tmp_path / "spare")
+    for root, expected in ((bare, KEYS[1:]), (guarded, [])):
+        with judge.serving(root) as broker:
+            assert keys(broker.queues()["A", 0]) == HELD_0
+            put = broker.put("A", 0, body, "zz")
+            assert (put.physical_offset, put.size) == (batch[0].physical_offset, batch[0].size)
+            again = broker.killed(tmp_path / f"again-{root.name}")
+        assert keys(served(judge, again)["A", 0]) == [*HELD_0, "zz", *expected]
+
+
+@pytest.mark.parametrize("unclean", [False, True], ids=["stopped", "killed"])
+def test_f6_records_written_one_after_the_other_are_seen_in_part(
+    judge: Judge, base: MakeRoot, unclean: bool
+) -> None:
+    bare, guarded, shown = base(), base(), base()
+    batch = hand.placed(bare, BATCH)
+    torn = batch[2].physical_offset
+    hand.append(bare, batch)
+    hand.append(guarded, batch, hidden=True)
+    hand.append(shown, batch, hidden=True)
+    for root in (bare, guarded):
+        hand.wipe(root, torn + 20, batch[2].size - 20)
+    hand.show(shown, batch[0])
+    hand.leave_abort(shown)
+    if unclean:
+        hand.leave_abort(bare)
+        hand.leave_abort(guarded)
+    seen = keys(served(judge, bare)["A", 0])
+    assert set(seen) & set(KEYS)
+    assert not set(KEYS) <= set(seen)
+    assert keys(served(judge, guarded)["A", 0]) == HELD_0
+    assert keys(served(judge, shown)["A", 0]) == HELD_0 + KEYS
+
+
+# --- F7, F8: the checkpoint -------------------------------------------------------------------
+
+HOUR_MS = 3_600_000
+LAID = Layout(commit_log_bytes=8192, queue_units=100, index_slots=10, index_units=150)
+LAID_SIZES = Sizes(commit_log=8192, consume_queue=2000, index_slots=10, index_units=150)
+
+
+def long_ago(root: Path, count: int) -> list[Message]:
+    """A store of some files, a message every ten seconds, each with one key; stopped."""
+    rows = [("A", 0, "x" * 80, f"a{n}") for n in range(count)]
+    start = 1_700_000_000_000
+    messages = [hand.message(row, start + 10_000 * n) for n, row in enumerate(rows)]
+    return list(lay_out(root, messages, LAID).messages)
+
+
+def test_f7_a_checkpoint_from_the_future_hides_messages(judge: Judge, tmp_path: Path) -> None:
+    found = {}
+    for name, ahead_ms in (("bare", HOUR_MS), ("guarded", 0)):
+        root = tmp_path / name
+        old = long_ago(root, 60)
+        now = old[-1].store_timestamp_ms + 10_000
+        batch = hand.placed(root, [("A", 0, "y" * 80, f"o{n}") for n in range(60)], now)
+        assert batch[-1].physical_offset // 8192 > old[-1].physical_offset // 8192
+        hand.append(root, batch)  # Published; the queues know nothing of it yet.
+        hand.leave_abort(root)
+        hand.set_checkpoint(root, now + ahead_ms, now + ahead_ms, now + ahead_ms)
+        found[name] = keys(served(judge, root, LAID_SIZES)["A", 0])
+    everything = [f"a{n}" for n in range(60)] + [f"o{n}" for n in range(60)]
+    assert found["guarded"] == everything
+    if judge.version != "5.5.0":  # 5.5.0 looks at where the queues end.
+        assert len(found["bare"]) < len(everything)
+
+
+def test_f8_an_unclean_start_deletes_an_index_that_the_checkpoint_does_not_cover(
+    judge: Judge, tmp_path: Path
+) -> None:
+    lost = {}
+    for name in ("bare", "guarded"):
+        root = tmp_path / name
+        messages = long_ago(root, 200)
+        last = max((root / "index").iterdir())
+        log_ms, queues_ms, _ = hand.checkpoint(root)
+        index_ms = hand.index_end_ms(last) - (1 if name == "bare" else 0)
+        hand.set_checkpoint(root, log_ms, queues_ms, index_ms)
+        hand.leave_abort(root)
+        with judge.serving(root, LAID_SIZES) as broker:
+            looked = [(m, broker.find("A", m.properties_map["KEYS"])) for m in messages]
+            assert keys(broker.queues()["A", 0]) == [f"a{n}" for n in range(200)]
+        lost[name] = [
+            (m.properties_map["KEYS"], m.physical_offset, where)
+            for m, where in looked
+            if m.physical_offset not in where
+        ]
+    assert lost["guarded"] == []
+    assert lost["bare"]
+
+
+# --- F9: locks --------------------------------------------------------------------------------
+
+
+# --- F12: names that are not the broker's -----------------------------------------------------
+
+LOG = "commitlog"
+QUEUE = "consumequeue/A/0"
+STRAY = {
+    # path below the root: (bytes, or None for a directory, and what each version makes of it)
+    ".mqlog/staging/j/part.mqb": (2, "ok ok ok"),
+    ".mqlog/txn/pending.json": (2, "ok ok ok"),
+    "foo.tmp": (2, "ok ok ok"),
+    "config/topics.json.tmp": (2, "ok ok ok"),
+    "index/foo.tmp": (2, "ok ok ok"),
+    "index/.dir": (None, "ok ok ok"),
+    "index/123": (None, "ok refused refused"),
+    "index/20200101000000000": (2, "ok ok ok"),
+    "consumequeue/foo.tmp": (2, "ok ok ok"),
+    "consumequeue/.dir/0": (None, "ok ok ok"),
+    "consumequeue/A/foo.tmp": (2, "ok ok ok"),
+    "consumequeue/Z/3": (None, "ok ok ok"),
+    f"{LOG}/.dir": (None, "refused ok ok"),
+    f"{LOG}/.file": (2, "refused refused refused"),
+    f"{LOG}/.empty": (0, "refused refused refused"),
+    f"{LOG}/zz": (0, "refused deleted deleted"),
+    f"{LOG}/tmpfile": (65_536, "refused refused refused"),
+    f"{LOG}/{65_536:020d}": (65_536, "deleted deleted deleted"),
+    f"{LOG}/{131_072:020d}": (0, "refused deleted deleted"),
+    f"{LOG}/{196_608:020d}": (100, "refused refused refused"),
+    f"{LOG}/99999999999999999999.mqlog-commit-in-progress": (1, "refused refused refused"),
+    f"{QUEUE}/.dir": (None, "refused ok ok"),
+    f"{QUEUE}/foo.tmp": (2, "refused refused refused"),
+    f"{QUEUE}/{2_000:020d}": (0, "refused deleted deleted"),
+    f"{QUEUE}/{4_000:020d}": (40, "refused refused refused"),
+}
+
+
+@pytest.mark.parametrize("path", STRAY)
+def test_f12_a_stray_name_is_tolerated_or_not(judge: Judge, base: MakeRoot, path: str) -> None:
+    size, told = STRAY[path]
+    expected = dict(zip(VERSIONS, told.split(), strict=True))[judge.version]
+    root = base()
+    stray = root / path
+    if size is None:
+        stray.mkdir(parents=True)
+    else:
+        stray.parent.mkdir(parents=True, exist_ok=True)
+        stray.write_bytes(bytes(size))
+    try:
+        found = served(judge, root)
+    except Refused:
+        became = "refused"
+    else:
+        assert (keys(found["A", 0]), keys(found["A", 1])) == (HELD_0, HELD_1)
+        became = "ok" if stray.exists() else "deleted"
+    assert became == expected

@@ -56,7 +56,10 @@ class MqlogWriter(DataSourceArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         with named_errors():
             done = commit(self._job, _manifests(messages))
-        _LOG.info("%s", done)
+        if done.is_repeated:
+            _LOG.warning("%s was committed before: nothing was written", self._job.key)
+        else:
+            _LOG.info("%s", done)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         with named_errors():

@@ -8,6 +8,7 @@ ignored because it was not understood.
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, get_type_hints
 
 from mqstore import grammar, store_paths
@@ -40,6 +41,16 @@ class Option:
     default: str | None = None
     alias: str | None = None
     tables: frozenset[str] = MESSAGES
+
+
+def any_text(_name: str, text: str) -> str:
+    """Return the text of an option that takes any."""
+    return text
+
+
+def one_of(*words: str) -> Callable[[str, str], str]:
+    """Return the parser of an option that is one of ``words``."""
+    return partial(grammar.choice, words=words)
 
 
 def declared(kind: type) -> dict[str, Option]:

@@ -1,9 +1,8 @@
 """Options: each declared once, parsed once on the driver; nobody else sees a string map.
 
-A field of ReadOptions is an option, and so is an entry of WRITE_OPTIONS, whose keys are the
-fields of mqstore.write's WriteSettings. An ``Option`` carries the name as the user's guide
-spells it, the parser, the default as text (parsed like any other) and which tables it is for.
-Spark hands keys over in lower case, so case is not significant.
+A field of ReadOptions is an option, and so is an entry of WRITE_OPTIONS. An ``Option`` carries
+the name as the user's guide spells it, the parser, the default as text (parsed like any other)
+and which tables it is for. Spark hands keys over in lower case, so case is not significant.
 
 Reference: org.apache.spark.sql.kafka010.KafkaSourceProvider#validateBatchOptions for what is
 refused together.
@@ -11,8 +10,8 @@ refused together.
 
 import re
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Final
 
@@ -20,7 +19,17 @@ from mqstore import grammar, store_paths
 from mqstore.errors import InvalidOptionError
 from mqstore.read.tags import parse_tags
 from mqstore.write.job import WriteSettings
-from pyspark_mqlog.option import Option, declared, named_paths, own_options, parse, refusals
+from pyspark_mqlog.option import (
+    Option,
+    any_text,
+    declared,
+    named_paths,
+    one_of,
+    own_options,
+    parse,
+    refusals,
+)
+from pyspark_mqlog.write_options import TRANSACTION, WRITE_OPTIONS, check_transaction
 
 TABLES: Final = (
     "messages",
@@ -33,11 +42,11 @@ TABLES: Final = (
     "scheduled",
     "halfmessages",
     "retries",
+    "commits",
     "files",
     "index",
     "verify",
 )
-LATER_TABLES: Final = ("commits",)
 BACKLOG: Final = frozenset({"backlog"})
 GROUPS: Final = frozenset({"backlog", "lagcompare", "retries"})
 SUBSCRIPTIONS: Final = frozenset({"backlog", "lagcompare"})
@@ -45,7 +54,7 @@ KEYS: Final = frozenset({"messages", "index"})
 RANGES: Final = frozenset({"messages", "tags"})
 TIMES: Final = RANGES | {"scheduled", "retries", "index"}
 ANY_TABLE: Final = frozenset(TABLES)
-TOPICS: Final = ANY_TABLE - {"files", "verify"}
+TOPICS: Final = ANY_TABLE - {"commits", "files", "verify"}
 QUEUES: Final = TOPICS - {"retries", "index"}
 MAX_BATCH_ROWS: Final = 1_000_000
 # A column of a batch must stay below 2 GiB: what is stored plain, what is decompressed of the
@@ -53,7 +62,6 @@ MAX_BATCH_ROWS: Final = 1_000_000
 MAX_BATCH_BYTES: Final = 256 << 20
 MAX_BODY_BYTES: Final = 1 << 30
 MAX_PARTITIONS: Final = 100_000
-MAX_QUEUES: Final = 65_536
 
 STREAM_OPTIONS: Final = (
     "maxOffsetsPerTrigger",
@@ -62,21 +70,10 @@ STREAM_OPTIONS: Final = (
     "maxTriggerDelay",
     "commitGroup",
 )
-_LATER_WRITE_OPTIONS: Final = (
-    "txnAppId",
-    "txnVersion",
-    "allowNoLease",
-    "recoverUnclean",
-    "interlock",
-)
 _MISSING_WRITE_PATH: Final = (
     "a write needs the path of one store: "
     'df.write.format("mqlog").mode("append").option("topic", "…").save("/data/broker-a/store")'
 )
-
-
-def _text(_name: str, text: str) -> str:
-    return text
 
 
 def _regex(name: str, text: str) -> str:
@@ -102,16 +99,6 @@ def _timestamp(name: str, text: str) -> int:
 
 def _timestamps(name: str, text: str) -> dict[grammar.QueueKey, int]:
     return grammar.timestamps(name, text, now_ms=_now_ms())
-
-
-def _one_of(*words: str) -> Callable[[str, str], str]:
-    return partial(grammar.choice, words=words)
-
-
-def _table(name: str, text: str) -> str:
-    if text.strip().lower() in LATER_TABLES:
-        raise InvalidOptionError(name, text, f"not supported yet; there are {', '.join(TABLES)}")
-    return grammar.choice(name, text, TABLES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,15 +153,6 @@ def queue_range(name: str, text: str, otherwise: int) -> QueueRange:
     return QueueRange(otherwise, each=grammar.positions(name, text))
 
 
-def _on_invalid(name: str, text: str) -> str:
-    if text.lower().startswith("side:") and text[5:].strip():
-        return f"side:{text[5:].strip()}"
-    if text.strip().lower() not in {"fail", "skip"}:
-        raise InvalidOptionError(name, text, "must be fail, skip or side:PATH")
-    return text.strip().lower()
-
-
-_count_int = partial(grammar.count, high=2**31 - 1)
 _batch_bytes = partial(grammar.size, high=MAX_BATCH_BYTES)
 _body_bytes = partial(grammar.size, high=MAX_BODY_BYTES)
 
@@ -191,7 +169,7 @@ class ReadOptions:
     broker_names: Annotated[
         tuple[str, ...] | None, Option("brokerName", grammar.names, tables=ANY_TABLE)
     ]
-    table: Annotated[str, Option("table", _table, "messages", tables=ANY_TABLE)]
+    table: Annotated[str, Option("table", one_of(*TABLES), "messages", tables=ANY_TABLE)]
     subscribe: Annotated[tuple[str, ...] | None, Option("subscribe", grammar.names, tables=TOPICS)]
     subscribe_pattern: Annotated[str | None, Option("subscribePattern", _regex, tables=TOPICS)]
     assign: Annotated[
@@ -203,7 +181,7 @@ class ReadOptions:
     include_system_topics: Annotated[
         bool, Option("includeSystemTopics", grammar.boolean, "false", tables=TOPICS)
     ]
-    columns: Annotated[str, Option("columns", _text, "standard", tables=ANY_TABLE)]
+    columns: Annotated[str, Option("columns", any_text, "standard", tables=ANY_TABLE)]
     starting_offsets: Annotated[
         QueueRange, Option("startingOffsets", _starting_offsets, "earliest", tables=RANGES)
     ]
@@ -223,10 +201,10 @@ class ReadOptions:
     strategy: Annotated[
         str,
         Option(
-            "startingOffsetsByTimestampStrategy", _one_of("error", "latest"), "error", tables=RANGES
+            "startingOffsetsByTimestampStrategy", one_of("error", "latest"), "error", tables=RANGES
         ),
     ]
-    starting_group: Annotated[str | None, Option("startingGroup", _text, tables=RANGES)]
+    starting_group: Annotated[str | None, Option("startingGroup", any_text, tables=RANGES)]
     tags: Annotated[str, Option("tags", _tags, "*", alias="subExpression", tables=RANGES)]
     keys: Annotated[tuple[str, ...] | None, Option("keys", grammar.names, tables=KEYS)]
     msg_ids: Annotated[tuple[str, ...] | None, Option("msgIds", grammar.names)]
@@ -234,12 +212,12 @@ class ReadOptions:
         bool, Option("failOnDataLoss", grammar.boolean, "true", tables=RANGES)
     ]
     on_corrupt: Annotated[
-        str, Option("onCorrupt", _one_of("fail", "skip", "rescue"), "fail", tables=ANY_TABLE)
+        str, Option("onCorrupt", one_of("fail", "skip", "rescue"), "fail", tables=ANY_TABLE)
     ]
     verify_crc: Annotated[bool, Option("verifyCrc", grammar.boolean, "true")]
     decompress: Annotated[bool, Option("decompress", grammar.boolean, "true")]
     max_decompressed_bytes: Annotated[int, Option("maxDecompressedBytes", _body_bytes, "64m")]
-    read_mode: Annotated[str, Option("readMode", _one_of("mmap", "pread"), "pread")]
+    read_mode: Annotated[str, Option("readMode", one_of("mmap", "pread"), "pread")]
     min_partitions: Annotated[
         int | None, Option("minPartitions", partial(grammar.count, high=MAX_PARTITIONS))
     ]
@@ -251,61 +229,39 @@ class ReadOptions:
         int, Option("batchRows", partial(grammar.count, high=MAX_BATCH_ROWS), "50000")
     ]
     batch_bytes: Annotated[int, Option("batchBytes", _batch_bytes, "4m")]
-    groups: Annotated[str | None, Option("groups", _text, tables=GROUPS)]
+    groups: Annotated[str | None, Option("groups", any_text, tables=GROUPS)]
     subscriptions: Annotated[
         Mapping[str, Mapping[str, str]],
         Option("subscriptions", grammar.expressions, "{}", tables=SUBSCRIPTIONS),
     ]
     lag_mode: Annotated[
-        str, Option("lagMode", _one_of("exact", "hash", "offset"), "exact", tables=BACKLOG)
+        str, Option("lagMode", one_of("exact", "hash", "offset"), "exact", tables=BACKLOG)
     ]
     by_tag: Annotated[bool, Option("byTag", grammar.boolean, "false", tables=BACKLOG)]
 
 
 READ_OPTIONS: Final = declared(ReadOptions)
-WRITE_OPTIONS: Final[dict[str, Option]] = {
-    "topic": Option("topic", _text),
-    "create_store": Option("createStore", grammar.boolean, "false"),
-    "mapped_file_size_commit_log": Option("mappedFileSizeCommitLog", grammar.size),
-    "mapped_file_size_consume_queue": Option("mappedFileSizeConsumeQueue", grammar.size),
-    "max_hash_slot_num": Option("maxHashSlotNum", _count_int),
-    "max_index_num": Option("maxIndexNum", _count_int),
-    "create_topic": Option("createTopic", grammar.boolean, "true"),
-    "queue_nums": Option("queueNums", partial(grammar.count, high=MAX_QUEUES), "4"),
-    "partitioner": Option("partitioner", _one_of("roundrobin", "hash", "single"), "roundrobin"),
-    "batch_max_bytes": Option(
-        "batchMaxBytes", partial(grammar.size, high=4 * 1024 * 1024), "1000000"
-    ),
-    "batch_max_messages": Option("batchMaxMessages", _count_int),
-    "batch_builder": Option("batchBuilder", _one_of("default", "keyBased"), "default"),
-    "max_message_size": Option("maxMessageSize", partial(grammar.size, high=2**31 - 1), "4m"),
-    "on_invalid": Option("onInvalid", _on_invalid, "fail"),
-    "compression": Option("compression", _one_of("none", "zlib", "lz4", "zstd"), "none"),
-    "compress_over": Option("compressOver", grammar.size, "4k"),
-    "timestamps": Option("timestamps", _one_of("now", "preserve"), "now"),
-    "uniq_key": Option("uniqKey", _one_of("deterministic", "random", "none"), "deterministic"),
-    "born_host": Option("bornHost", _text),
-    "store_host": Option("storeHost", _text),
-    "producer_group": Option("producerGroup", _text),
-    "build_index": Option("buildIndex", grammar.boolean, "true"),
-    "fsync": Option("fsync", _one_of("commit", "none"), "commit"),
-    "lock_timeout_ms": Option("lockTimeout", grammar.duration, "0s"),
-    "allow_system_topics": Option("allowSystemTopics", grammar.boolean, "false"),
-    "staging_dir": Option("stagingDir", _text),
-}
 
 
 REFUSED_IN_READ: Final = (
     refusals(STREAM_OPTIONS, "is for streaming reads: remove it, or use spark.readStream")
-    | refusals(_LATER_WRITE_OPTIONS, "is an option of writes")
     | refusals((o.name for o in WRITE_OPTIONS.values()), "is an option of writes")
     | refusals(["topic"], "is an option of writes; in a read say subscribe")
 )
 _REFUSED_IN_WRITE: Final = (
     refusals(STREAM_OPTIONS, "is an option of streaming reads")
-    | refusals(_LATER_WRITE_OPTIONS, "is not supported yet; remove it")
     | refusals((o.name for o in READ_OPTIONS.values()), "is an option of reads")
     | refusals(["subscribe"], "is an option of reads; in a write say topic")
+)
+STREAM_WRITE_OPTIONS: Final = {
+    field: option for field, option in WRITE_OPTIONS.items() if field not in TRANSACTION
+}
+# Queries that write to one store wait for each other's commits: none should end for that.
+STREAM_WRITE_OPTIONS["lock_timeout_ms"] = replace(WRITE_OPTIONS["lock_timeout_ms"], default="30s")
+_REFUSED_IN_STREAM_WRITE: Final = _REFUSED_IN_WRITE | refusals(
+    (WRITE_OPTIONS[field].name for field in TRANSACTION),
+    "is for df.write: a stream is exactly once without it, its batches are known by the query's "
+    "id and their number (in foreachBatch say txnAppId and the batch's number as txnVersion)",
 )
 
 
@@ -327,8 +283,23 @@ def parse_write(options: Mapping[str, str]) -> WriteSettings:
     """Return the settings of a batch write; raises InvalidOptionError, touches no store."""
     own = own_options(options)
     root = _write_root(own)
-    values, _ = parse(own, WRITE_OPTIONS, _REFUSED_IN_WRITE)
+    values, given = parse(own, WRITE_OPTIONS, _REFUSED_IN_WRITE)
+    check_transaction(given)
     return WriteSettings(root=root, **values)
+
+
+def parse_stream_write(options: Mapping[str, str]) -> WriteSettings:
+    """Return the settings of a streaming write; raises InvalidOptionError, touches no store."""
+    own = own_options(options)
+    root = _write_root(own)
+    values, _ = parse(own, STREAM_WRITE_OPTIONS, _REFUSED_IN_STREAM_WRITE)
+    return WriteSettings(root=root, **values)
+
+
+def stream_name(options: Mapping[str, str]) -> str | None:
+    """Return what tells a streaming write from others, through restarts too, if anything does."""
+    own = own_options(options)
+    return own.get("checkpointlocation") or own.get("queryname")
 
 
 def check_together(options: ReadOptions) -> None:

@@ -13,6 +13,7 @@ from mqstore.read.admission import Admission
 from pyspark_mqlog.option import (
     MESSAGES,
     Option,
+    any_text,
     declared,
     named_paths,
     own_options,
@@ -33,10 +34,6 @@ from pyspark_mqlog.options import (
 _ENDS: Final = frozenset({"ending_offsets", "ending_timestamp", "ending_by_timestamp"})
 
 
-def _text(_name: str, text: str) -> str:
-    return text
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamOptions:
     """The options of a streaming read. ``read`` has those it shares with a batch read."""
@@ -46,7 +43,7 @@ class StreamOptions:
     min_offsets: Annotated[int | None, Option("minOffsetsPerTrigger", grammar.count)]
     max_bytes: Annotated[int | None, Option("maxBytesPerTrigger", grammar.size)]
     max_delay_ms: Annotated[int, Option("maxTriggerDelay", grammar.duration, "15m")]
-    commit_group: Annotated[str | None, Option("commitGroup", _text)]
+    commit_group: Annotated[str | None, Option("commitGroup", any_text)]
 
     @property
     def admission(self) -> Admission:

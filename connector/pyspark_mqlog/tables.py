@@ -15,7 +15,17 @@ from mqstore.backlog.request import group_test
 from mqstore.read.lookup import hashes_of
 from mqstore.read.snapshot import Snapshot, topics_of
 from mqstore.selection import Selection, broker_names, select, topic_test
-from mqstore.tables import files, half_messages, index, retries, scheduled, store, tags, verify
+from mqstore.tables import (
+    commits,
+    files,
+    half_messages,
+    index,
+    retries,
+    scheduled,
+    store,
+    tags,
+    verify,
+)
 from mqstore.tables.choice import RowChoice, Window
 from mqstore.tables.roots import StoreRoot, open_root
 from pyspark_mqlog.options import ReadOptions
@@ -148,6 +158,11 @@ def _retries(options: ReadOptions) -> Sequence[Part]:
     ]
 
 
+def _commits(options: ReadOptions) -> Sequence[Part]:
+    roots, on_corrupt = _roots(options), options.on_corrupt
+    return [part for root in roots for part in commits.plan(root, on_corrupt=on_corrupt)]
+
+
 def _files(options: ReadOptions) -> Sequence[Part]:
     return [part for root in _roots(options) for part in files.plan(root)]
 
@@ -182,6 +197,7 @@ _PLANS: Final[dict[str, _Plan]] = {
     "scheduled": _scheduled,
     "halfmessages": _half_messages,
     "retries": _retries,
+    "commits": _commits,
     "files": _files,
     "index": _index,
     "verify": _verify,

@@ -10,11 +10,13 @@ from mqstore.grammar import EARLIEST, LATEST
 from mqstore.write.job import WriteSettings
 from pyspark_mqlog.options import (
     READ_OPTIONS,
-    WRITE_OPTIONS,
     QueueRange,
     parse_read,
+    parse_stream_write,
     parse_write,
+    stream_name,
 )
+from pyspark_mqlog.write_options import WRITE_OPTIONS
 
 PATH = {"path": "/data/broker-a/store"}
 
@@ -87,7 +89,6 @@ def test_a_read_option_is_parsed(name: str, text: str, field: str, value: object
         ("txnAppId", "a", "option txnAppId='a': is an option of writes"),
         ("maxOffsetsPerTrigger", "5", "option maxOffsetsPerTrigger='5': is for streaming reads"),
         ("commitGroup", "g", "is for streaming reads: remove it, or use spark.readStream"),
-        ("table", "commits", "not supported yet; there are messages, backlog, lagcompare, queues"),
         ("table", "queue", "did you mean queues?"),
         ("startingOffsets", "latest", "a batch read cannot start at latest"),
         ("startingOffsets", '{"T":{"0":-1}}', "a batch read cannot start at latest"),
@@ -160,6 +161,9 @@ def test_the_table_may_be_named_after_the_path() -> None:
         ("onInvalid", "side:/tmp/Bad", "on_invalid", "side:/tmp/Bad"),
         ("lockTimeout", "10s", "lock_timeout_ms", 10_000),
         ("batchBuilder", "keybased", "batch_builder", "keyBased"),
+        ("allowNoLease", "TRUE", "allow_no_lease", True),
+        ("recoverUnclean", "true", "recover_unclean", True),
+        ("interlock", "true", "interlock", True),
     ],
 )
 def test_a_write_option_is_parsed(name: str, text: str, field: str, value: object) -> None:
@@ -173,11 +177,14 @@ def test_a_write_option_is_parsed(name: str, text: str, field: str, value: objec
         ("subscribe", "A", "option subscribe='A': is an option of reads; in a write say topic"),
         ("tags", "A", "is an option of reads"),
         ("maxOffsetsPerTrigger", "1", "is an option of streaming reads"),
-        ("txnAppId", "a", "option txnAppId='a': is not supported yet; remove it"),
-        ("txnVersion", "1", "is not supported yet"),
-        ("allowNoLease", "true", "is not supported yet"),
-        ("recoverUnclean", "true", "is not supported yet"),
-        ("interlock", "true", "is not supported yet"),
+        ("txnAppId", "a", "option txnAppId='a': needs txnVersion too"),
+        ("txnAppId", " ", "must be 1 to 1024 printable characters"),
+        ("txnAppId", "s:a", "names of streaming queries begin so"),
+        ("txnVersion", "1", "option txnVersion='1': needs txnAppId too"),
+        ("txnVersion", "-1", "must be a whole number of at least 0"),
+        ("txnVersion", str(2**63), "must be a whole number of at least 0"),
+        ("allowNoLease", "yes", "must be true or false"),
+        ("interlock", "on", "must be true or false"),
         ("namesrvAddr", "h:9876", "mqlog reads store files, not brokers"),
         ("batchMaxBytes", "5m", "from 1 to 4194304 bytes"),
         ("onInvalid", "side:", "must be fail, skip or side:PATH"),
@@ -189,6 +196,26 @@ def test_a_write_option_is_refused_in_words_that_help(name: str, text: str, told
     with pytest.raises(InvalidOptionError) as caught:
         parse_write({**PATH, name: text})
     assert told in str(caught.value)
+
+
+def test_a_write_is_known_by_a_name_and_a_number() -> None:
+    found = parse_write({**PATH, "txnAppId": "load", "txnVersion": str(2**63 - 1)})
+    assert (found.txn_app_id, found.txn_version) == ("load", 2**63 - 1)
+
+
+def test_a_streaming_write_has_the_options_of_a_batch_but_what_it_is_known_by() -> None:
+    found = parse_stream_write({**PATH, "topic": "T"})
+    assert (found.topic, found.lock_timeout_ms) == ("T", 30_000)
+    assert parse_stream_write({**PATH, "lockTimeout": "1s"}).lock_timeout_ms == 1000
+    for name, text in (("txnAppId", "load"), ("txnVersion", "1")):
+        with pytest.raises(InvalidOptionError, match="a stream is exactly once without it"):
+            parse_stream_write({**PATH, name: text})
+
+
+def test_a_stream_is_called_as_its_checkpoint_is() -> None:
+    assert stream_name({**PATH, "checkpointLocation": "/c", "queryName": "q"}) == "/c"
+    assert stream_name({**PATH, "queryname": "q"}) == "q"
+    assert stream_name(PATH) is None
 
 
 def test_a_write_needs_one_path() -> None:

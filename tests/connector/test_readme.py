@@ -10,9 +10,10 @@ from pyspark.sql.pandas.types import from_arrow_type
 
 from mqstore.codec.schema import COLUMNS, KAFKA_COLUMNS
 from pyspark_mqlog.option import Option
-from pyspark_mqlog.options import READ_OPTIONS, WRITE_OPTIONS
+from pyspark_mqlog.options import READ_OPTIONS
 from pyspark_mqlog.schema import TABLE_SCHEMAS
 from pyspark_mqlog.stream_options import OWN_OPTIONS
+from pyspark_mqlog.write_options import WRITE_OPTIONS
 
 README = Path(__file__).parents[2] / "connector" / "README.md"
 TEXT = README.read_text(encoding="utf-8")

@@ -9,6 +9,7 @@ from typing import Final
 
 from mqstore.tables import (
     columns,
+    commits,
     files,
     half_messages,
     index,
@@ -39,6 +40,7 @@ COLUMNS: Final[dict[str, columns.Columns]] = {
     "scheduled": scheduled.COLUMNS,
     "halfmessages": half_messages.COLUMNS,
     "retries": retries.COLUMNS,
+    "commits": commits.COLUMNS,
     "files": files.COLUMNS,
     "index": index.COLUMNS,
     "verify": verify.COLUMNS,

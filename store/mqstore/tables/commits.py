@@ -1,0 +1,89 @@
+"""What mqlog committed to a store: each commit a row, one that is not finished too.
+
+Of an application (a txnAppId, a streaming query) the newest hundred commits are kept, and the
+newest hundred of those that have no key. A commit is ``decided`` when it will happen whatever
+comes, ``published`` when a broker would serve its messages, ``done`` when nothing is left to do.
+
+Reference: mqstore.files.ledger, mqstore.files.intent.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from mqstore.codec.schema import TIMESTAMP
+from mqstore.errors import CorruptConfigError
+from mqstore.files import intent, ledger
+from mqstore.files.ledger import DONE, Entry
+from mqstore.tables.columns import BROKER_NAME, US, Columns, Row, batches, schema
+from mqstore.tables.roots import StoreRoot
+
+_LOG = logging.getLogger(__name__)
+
+COLUMNS: Final[Columns] = (
+    ("appId", pa.string(), True, "txnAppId, or s: and the id of a query; null: without a key"),
+    ("version", pa.int64(), True, "txnVersion, or the number of the batch; null: without a key"),
+    ("queryId", pa.string(), True, "streaming query; null: a batch write"),
+    ("batchId", pa.int64(), True, "micro-batch of the query; null: a batch write"),
+    ("rows", pa.int64(), False, "messages appended"),
+    ("bytes", pa.int64(), False, "bytes of their records"),
+    ("firstPhysicalOffset", pa.int64(), False, "byte of the CommitLog of the first record"),
+    ("lastPhysicalOffset", pa.int64(), False, "byte of the CommitLog of the last record"),
+    ("committedAt", TIMESTAMP, True, "when it was done; null: it is not"),
+    ("state", pa.string(), False,
+     "done; decided: it will happen; published: a broker serves it. The next write finishes both"),
+    BROKER_NAME,
+)  # fmt: skip
+SCHEMA: Final = schema(COLUMNS)
+
+
+@dataclass(frozen=True, slots=True)
+class CommitsPart:
+    """The commits of one store. Pickles into a task."""
+
+    store: StoreRoot
+    on_corrupt: str
+
+    def batches(self, _columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the commits, oldest first; one that is not finished last."""
+        root = self.store.root
+        try:
+            known = intent.at_one_moment(root, lambda _cap: _known(root))
+        except CorruptConfigError as error:
+            if self.on_corrupt == "fail":
+                raise
+            _LOG.warning("%s", error)
+            return
+        yield from batches((_row(entry, self.store.broker_name) for entry in known), SCHEMA)
+
+
+def plan(store: StoreRoot, *, on_corrupt: str = "fail") -> list[CommitsPart]:
+    """Return the one part of a store."""
+    return [CommitsPart(store, on_corrupt)]
+
+
+def _known(root: str) -> list[Entry]:
+    pending = intent.load(root)
+    done = ledger.entries(root)
+    if pending is None or any(entry.job_id == pending.job_id for entry in done):
+        return done
+    return [*done, pending.entry(pending.state, 0)]
+
+
+def _row(entry: Entry, broker_name: str) -> Row:
+    return (
+        entry.app_id,
+        entry.version,
+        entry.query_id,
+        entry.batch_id,
+        entry.rows,
+        entry.bytes,
+        entry.first_physical_offset,
+        entry.last_physical_offset,
+        entry.committed_ms * US if entry.state == DONE else None,
+        entry.state,
+        broker_name,
+    )

@@ -1,0 +1,68 @@
+"""The table of commits: what the ledger and an intent that is not finished say."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import parts
+from conftest import MakeStore
+from mqstore.errors import CorruptConfigError
+from mqstore.files import ledger
+from mqstore.files.ledger import Entry, Key
+from mqstore.tables import commits
+from mqstore.tables.roots import open_root
+from oracle import Message
+
+
+def entry(number: int, key: Key | None) -> Entry:
+    return Entry(
+        app_id=key.app_id if key else None,
+        version=key.version if key else None,
+        query_id=key.query_id if key else None,
+        batch_id=key.batch_id if key else None,
+        job_id=f"{number:032x}",
+        rows=10 + number,
+        bytes=1000 + number,
+        first_physical_offset=100 * number,
+        last_physical_offset=100 * number + 90,
+        committed_ms=1_795_230_000_000 + number,
+        state=ledger.DONE,
+    )
+
+
+def aside(root: Path) -> str:
+    for folder in (".mqlog/txn", ".mqlog/tmp/0"):
+        (root / folder).mkdir(parents=True, exist_ok=True)
+    return str(root / ".mqlog" / "tmp" / "0")
+
+
+def read(root: Path, **options: str) -> list[dict[str, Any]]:
+    return parts.rows("commits", commits.plan(open_root(str(root), broker_name="b"), **options))
+
+
+def test_a_store_that_only_brokers_wrote_has_no_commits(golden: tuple[str, Path]) -> None:
+    assert read(golden[1]) == []
+
+
+def test_every_commit_is_told_oldest_first(store: MakeStore) -> None:
+    root = store([Message()]).root
+    keys = (Key("load", 7), None, Key.of_stream("q-1", 3))
+    for number in (2, 0, 1):
+        ledger.record(str(root), entry(number, keys[number]), aside(root))
+
+    assert [tuple(row.values()) for row in read(root)] == [
+        ("load", 7, None, None, 10, 1000, 0, 90, 1_795_230_000_000_000, "done", "b"),
+        (None, None, None, None, 11, 1001, 100, 190, 1_795_230_000_001_000, "done", "b"),
+        ("s:q-1", 3, "q-1", 3, 12, 1002, 200, 290, 1_795_230_000_002_000, "done", "b"),
+    ]
+
+
+def test_a_ledger_that_is_damaged_is_an_error_or_passed_by(store: MakeStore) -> None:
+    root = store([Message()]).root
+    ledger.record(str(root), entry(1, None), aside(root))
+    (path,) = (root / ".mqlog" / "txn").glob("*.json")
+    path.write_bytes(path.read_bytes().replace(b'"rows":11', b'"rows":12'))
+    with pytest.raises(CorruptConfigError, match="its checksum differs"):
+        read(root)
+    assert read(root, on_corrupt="skip") == []

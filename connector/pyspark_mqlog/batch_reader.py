@@ -16,7 +16,7 @@ from mqstore.read.plan import QueueSlice
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from pyspark_mqlog.options import ReadOptions
-from pyspark_mqlog.pruning import plan_messages
+from pyspark_mqlog.pruning import in_partitions, message_slices
 from pyspark_mqlog.schema import conform, to_arrow
 from pyspark_mqlog.tables import plan_table
 from pyspark_mqlog.worker import freeze_once, named_errors
@@ -43,21 +43,30 @@ class MessageWork:
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """A read, planned: its columns, and the work of each task."""
+    """A read, planned: its columns, and what of the stores it is."""
 
     columns: tuple[str, ...]
-    work: tuple[Work, ...]
+    options: ReadOptions
+    slices: tuple[QueueSlice, ...] = ()
+    """Of messages. Not weighed and cut yet: Spark may have asked for a stream's schema only."""
+    parts: tuple[Work, ...] = ()
+    """Of a table."""
+
+    def work(self) -> list[Work]:
+        """Return the work of each task. Of messages it reads sizes from the ConsumeQueues."""
+        if self.parts:
+            return list(self.parts)
+        settings = scan_settings(self.options, self.columns)
+        shares = in_partitions(self.options, self.slices)
+        return [MessageWork(share, settings) for share in shares]
 
 
 def plan_read(options: ReadOptions, columns: Sequence[str]) -> ReadPlan:
     """Return the plan of a read of ``columns``. Opens the stores; reads no message."""
-    work: Sequence[Work]
+    names = tuple(columns)
     if options.table == "messages":
-        settings = scan_settings(options, tuple(columns))
-        work = [MessageWork(slices, settings) for slices in plan_messages(options)]
-    else:
-        work = plan_table(options, columns)
-    return ReadPlan(tuple(columns), tuple(work))
+        return ReadPlan(names, options, slices=tuple(message_slices(options)))
+    return ReadPlan(names, options, parts=tuple(plan_table(options, columns)))
 
 
 class MqlogReader(DataSourceReader):
@@ -65,7 +74,7 @@ class MqlogReader(DataSourceReader):
 
     def __init__(self, schema: StructType, plan: ReadPlan) -> None:
         self._schema = schema
-        self._work = plan.work
+        self._work: Sequence[Work] = plan.work()
 
     def __getstate__(self) -> dict[str, object]:
         # Spark pickles the reader for the tasks, and asks this one for the partitions.

@@ -51,11 +51,6 @@ _MISSING_PATH: Final = (
 )
 
 
-def plan_messages(options: ReadOptions) -> list[tuple[QueueSlice, ...]]:
-    """Return the partitions of a read of messages, each the slices of queues it reads."""
-    return in_partitions(options, message_slices(options))
-
-
 def in_partitions(
     options: ReadOptions, slices: Iterable[QueueSlice]
 ) -> list[tuple[QueueSlice, ...]]:

@@ -34,7 +34,7 @@ def read(path: Path, **options: str) -> pa.Table:
     schema = read_schema(asked)
     plan: ReadPlan = pickle.loads(pickle.dumps(plan_read(asked, schema.names)))
     shown = to_arrow(to_struct(schema))  # what Spark expects, flag by flag
-    batches = [conform(batch, shown) for work in plan.work for batch in work.batches()]
+    batches = [conform(batch, shown) for work in plan.work() for batch in work.batches()]
     for batch in batches:
         batch.validate(full=True)
         assert 0 < batch.num_rows <= 60_000

@@ -4,8 +4,8 @@
 of it and keeps a list. `Disk` plays that list up to any place and says what may be on the disk
 then: all that was synced, and any of the rest. A write is cut into pieces of 512 bytes or 4 KiB,
 each of which may be there or not; so may the growth of a file, and each change of a directory.
-A rename is one change of names, which the sync of its target's directory makes durable. A file that was
-synced has its bytes, and no name in a directory that was not.
+A rename is one change of names, which the sync of its target's directory makes durable. A file
+that was synced has its bytes, and no name in a directory that was not.
 
 That is less than ext4, XFS or Btrfs promise: whoever survives it survives those.
 """
@@ -171,8 +171,9 @@ class Recorder(Passing):
             self._resize(node, position + size, grows=True)
 
     def fsync(self, fd: int) -> None:
-        if fd in self._open:
-            self.ops.append(Sync(self._open[fd]))
+        node = self._node(fd)
+        if node is not None:
+            self.ops.append(Sync(node))
 
     fdatasync = fsync
 
@@ -203,6 +204,11 @@ class Recorder(Passing):
     def rmdir(self, path: str) -> None:
         os.rmdir(path)  # noqa: PTH106
         self._name(path, None)
+
+    def _node(self, fd: int) -> int | None:
+        """Return what a descriptor leads to, also one that was opened past the seam, to read."""
+        known = self._open.get(fd)
+        return self._find(path_of(fd)) if known is None else known
 
     def _new_file(self) -> int:
         self._count += 1
@@ -394,6 +400,11 @@ def _tree(image: Image, node: int = 0, path: str = "") -> dict[str, bytes | None
             found[where] = None
             found |= _tree(image, child, where)
     return found
+
+
+def path_of(fd: int) -> str:
+    """Return the path that a descriptor was opened by, or that its file was renamed to."""
+    return str(Path(f"/proc/self/fd/{fd}").readlink())
 
 
 def _is_fd(path: str) -> bool:

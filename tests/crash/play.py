@@ -81,14 +81,19 @@ def judge(recording: Recording, state: State, base: Path, decided: bool | None =
     """
     base.mkdir(parents=True)
     state.write(base)
-    root, expected = base / STORE, recording.expected
-    with standing_in(Passing()):
-        found = seen_before(root, expected)
-        assert decided in (None, found), f"decided before: {decided}, now: {found}"
-        assert found or ACKED not in state.marks, "the caller was told that it is committed"
-        recovered(root, expected, decided=found)
-        _commit_again(recording, root, decided=found)
+    known = True if ACKED in state.marks else decided
+    found = judge_store(recording, base / STORE, known)
     shutil.rmtree(base)
+    return found
+
+
+def judge_store(recording: Recording, root: Path, decided: bool | None = None) -> bool:
+    """Check all of INV on the store at ``root``, as a crash or a failure left it."""
+    with standing_in(Passing()):
+        found = seen_before(root, recording.expected)
+        assert decided in (None, found), f"decided, as was known before: {decided}; now: {found}"
+        recovered(root, recording.expected, decided=found)
+        _commit_again(recording, root, decided=found)
     return found
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from appending import prepared, staged
-from mqstore.write.commit import commit
+from mqstore.write.commit import abort, commit
 from mqstore.write.job import Committed
 from oracle import Message, join_properties
 from stores import Layout, lay_out
@@ -84,7 +84,12 @@ class Work:
 def write(root: Path, batches: Sequence[pa.RecordBatch], settings: Mapping[str, Any]) -> Committed:
     """Append batches, a partition each. What fails leaves things as a failing driver would."""
     job = prepared(root, batches[0].schema, **settings)
-    return commit(job, staged(job, *[[batch] for batch in batches]))
+    try:
+        manifests = staged(job, *[[batch] for batch in batches])
+    except BaseException:
+        abort(job, [])
+        raise
+    return commit(job, manifests)
 
 
 def work(scenario: Scenario, seed: int) -> Work:
@@ -130,6 +135,17 @@ def _layout(log: int, units: int = 40, index: int = 200) -> Layout:
 
 
 SCENARIOS = (
+    Scenario(
+        "everything",
+        lambda rng: Shape(
+            old=14 + rng.randrange(5),
+            rows=24 + rng.randrange(8),
+            parts=2,
+            body=80,
+            topics=NAMES,
+            layout=_layout(4096, units=10, index=40),
+        ),
+    ),
     Scenario(
         "same-file",
         lambda rng: Shape(

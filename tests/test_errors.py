@@ -35,9 +35,11 @@ EXAMPLES = [
     errors.InvalidMessageError("row 3"),
     errors.MessageTooLargeError("row 3"),
     errors.StoreLockedError("held"),
+    errors.HoldLostError("/s", "a broker started"),
     errors.UncleanStoreError("abort"),
     errors.StagingNotSharedError("staging"),
     errors.CorruptStagingError("segment"),
+    errors.CommitInDoubtError("/s", "loader 7", "decided", "disk full"),
     errors.NoSpaceError("full"),
 ]
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import goldens
 from growing import grow
+from holding import held_by_another
 from mqstore.check import check
 from mqstore.errors import InvalidOptionError, StoreLockedError, StoreNotFoundError
 from mqstore.files import durable
@@ -198,7 +199,7 @@ def test_a_write_that_is_appending_is_waited_for_by_whoever_copies(
     """It may take back what it did until it lets go of the lock."""
     root = store(messages(3)).root
     (root / ".mqlog" / "tmp" / "job").mkdir(parents=True)
-    with durable.StoreLock(str(root / "lock"), timeout_ms=0):
+    with held_by_another(root / "lock"):
         with pytest.raises(StoreLockedError, match="copy it afterwards"):
             copy_store(root, tmp_path / "copy")
         assert not (tmp_path / "copy").exists()

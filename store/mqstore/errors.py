@@ -16,6 +16,7 @@ StoreError
 ├── InvalidMessageError       a row that RocketMQ's own producer or broker would refuse
 │   └── MessageTooLargeError  the same, for size
 ├── StoreLockedError          another process (a broker, another writer) holds the store
+│   └── HoldLostError         a broker got in, or is about to, while a commit was at work
 ├── UncleanStoreError         the store was not closed cleanly: a writer must not touch it
 ├── StagingNotSharedError     a task cannot see the driver's staging directory
 ├── CorruptStagingError       a staged file is not what its task said it wrote
@@ -255,6 +256,20 @@ class StoreLockedError(StoreError):
     """A broker or another writer holds the store's lock."""
 
     condition = "MQLOG_STORE_LOCKED"
+
+
+class HoldLostError(StoreLockedError):
+    """The store is not ours alone any more: what was to be written next was not written."""
+
+    condition = "MQLOG_STORE_LOCKED.LEASE_BROKEN"
+
+    def __init__(self, root: str, reason: str) -> None:
+        super().__init__(root, reason)
+
+    def message(self) -> str:
+        """Name the store, and who may have opened it."""
+        root, reason = self.args
+        return f"{shown(root)}: the hold on the store was lost: {reason}"
 
 
 class UncleanStoreError(StoreError):

@@ -1,84 +1,15 @@
-"""The seam: what each durable call promises, and the broker's lock."""
+"""The seam: what each durable call promises."""
 
 import errno
-import fcntl
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from mqstore.errors import NoSpaceError, StoreLockedError, UnsafePathError
+from mqstore.errors import NoSpaceError, UnsafePathError
 from mqstore.files import durable
 from mqstore.files.aside import AsideFile, reserve_in, wipe
 from mqstore.files.undo import Undo, make_directories
-
-# Takes the lock as java.nio's FileChannel.tryLock(0, 1, false) does, and says whether it could.
-JAVA_LOCK = """
-import fcntl, sys
-file = open(sys.argv[1], "r+b")
-try:
-    fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0, 0)
-    print("taken", flush=True)
-except OSError:
-    print("refused", flush=True)
-sys.stdin.read()
-"""
-
-
-def test_the_lock_keeps_a_broker_out(tmp_path: Path) -> None:
-    path = tmp_path / "lock"
-    with durable.StoreLock(str(path), timeout_ms=0):
-        assert path.read_bytes() == b"lock"
-        assert java_says(path) == "refused"
-    assert java_says(path) == "taken"
-
-
-def test_a_broker_keeps_the_lock_from_us(tmp_path: Path) -> None:
-    path = tmp_path / "lock"
-    path.write_bytes(b"lock")
-    broker = subprocess.Popen(
-        [sys.executable, "-c", JAVA_LOCK, str(path)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert broker.stdout is not None
-    assert broker.stdout.readline() == "taken\n"
-    with pytest.raises(StoreLockedError), durable.StoreLock(str(path), timeout_ms=60):
-        pass
-    broker.communicate()
-    with durable.StoreLock(str(path), timeout_ms=0):
-        pass
-
-
-def java_says(path: Path) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", JAVA_LOCK, str(path)],
-        input="",
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return done.stdout.strip()
-
-
-@pytest.mark.skipif(not hasattr(fcntl, "F_OFD_SETLK"), reason="this kernel has no such locks")
-def test_closing_another_descriptor_does_not_lose_the_lock(tmp_path: Path) -> None:
-    path = tmp_path / "lock"
-    with durable.StoreLock(str(path), timeout_ms=0):
-        path.read_bytes()
-        assert java_says(path) == "refused"
-
-
-def test_a_kernel_without_locks_of_open_files_uses_those_of_processes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delattr(fcntl, "F_OFD_SETLK", raising=False)
-    path = tmp_path / "lock"
-    with durable.StoreLock(str(path), timeout_ms=0):
-        assert java_says(path) == "refused"
 
 
 def test_what_is_no_plain_file_is_not_written_to(tmp_path: Path) -> None:

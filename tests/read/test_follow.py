@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from conftest import MakeStore
 from growing import grow
+from holding import held_by_another
 from mqstore.errors import DataLossError, StoreReplacedError
-from mqstore.files.durable import StoreLock
 from mqstore.read.admission import Admission
 from mqstore.read.follow import Follower
 from mqstore.read.plan import QueueSlice
@@ -305,7 +305,7 @@ def test_a_write_of_ours_comes_to_a_stream_when_it_is_done(store: MakeStore) -> 
     start = stream.next({})
     job = laid.root / ".mqlog" / "tmp" / "job"
     job.mkdir(parents=True)
-    with StoreLock(str(laid.root / "lock"), timeout_ms=0):
+    with held_by_another(laid.root / "lock"):
         grow(laid, messages(30, topics=("A", "B", "C")))
         assert next_at_once(stream, start) == start
     # The writer was killed here: its folder stays, its lock does not.

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from appending import SMALL, append, held, prepared, rows, staged
+from holding import held_by_another
 from mqstore.check import check
 from mqstore.errors import NoSpaceError, StagingNotSharedError, StoreLockedError, UncleanStoreError
 from mqstore.files import durable
@@ -154,7 +155,7 @@ def test_a_write_that_finds_the_disk_full_is_a_no_space_error(tmp_path: Path) ->
 @pytest.fixture
 def locked(tmp_path: Path) -> Iterator[Path]:
     root = brokers_store(tmp_path / "s")
-    with durable.StoreLock(f"{root}/lock", timeout_ms=0):
+    with held_by_another(root / "lock"):
         yield root
 
 
@@ -172,7 +173,7 @@ def test_a_store_that_is_held_when_the_job_commits_is_refused(tmp_path: Path) ->
     before = everything(root)
     job = prepared(root, BATCH.schema)
     manifests = staged(job, [BATCH])
-    with durable.StoreLock(f"{root}/lock", timeout_ms=0), pytest.raises(StoreLockedError):
+    with held_by_another(root / "lock"), pytest.raises(StoreLockedError):
         commit(job, manifests)
     assert everything(root) == before
 

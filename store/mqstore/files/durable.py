@@ -1,6 +1,6 @@
 """The seam: every call that changes a file system, one function each.
 
-All writes, syncs, links, renames, truncations, removals and locks of mqlog go through this
+All writes, syncs, links, renames, truncations, removals, locks and leases of mqlog go through this
 module and nowhere else, so that tests can make the k-th of them fail, or forget what was not
 synced, and so that the order of a commit's steps can be read off a list of these calls.
 
@@ -11,14 +11,14 @@ with a signal that kills the process.
 import errno
 import fcntl
 import os
+import signal
 import stat
-import time
 from contextlib import suppress
 from typing import Final
 
 import numpy as np
 
-from mqstore.errors import NoSpaceError, StoreLockedError, UnsafePathError
+from mqstore.errors import NoSpaceError, UnsafePathError
 
 FILE_MODE: Final = 0o640
 DIRECTORY_MODE: Final = 0o750
@@ -30,8 +30,6 @@ _FLOCK: Final = np.dtype(
     [("type", "i2"), ("whence", "i2"), ("start", "i8"), ("length", "i8"), ("pid", "i4")],
     align=True,
 )
-_LOCK_BYTES: Final = b"lock"  # what a broker writes there
-_LOCK_POLL_S: Final = 0.05
 
 
 def create(path: str) -> int:
@@ -54,17 +52,7 @@ def open_for_write(path: str) -> int:
 
     A file with a second name is refused: writing to it would change something outside.
     """
-    try:
-        fd = os.open(path, _FLAGS)
-    except OSError as error:
-        if error.errno in {errno.ELOOP, errno.ENXIO, errno.EISDIR}:
-            raise UnsafePathError(path, "not a plain file") from error
-        raise
-    status = os.fstat(fd)
-    if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
-        return fd
-    os.close(fd)
-    raise UnsafePathError(path, "not a plain file, or a hard link to one")
+    return _open_plain(path, {1})
 
 
 def close(fd: int) -> None:
@@ -173,62 +161,108 @@ def remove_directory(path: str) -> None:
             raise
 
 
-class StoreLock:
-    """The broker's lock: byte 0 of the file ``lock``, held while this object is entered.
+def open_lock(path: str, data: bytes) -> int:
+    """Return a descriptor of the lock file ``path``, made with ``data`` in it if it is missing.
 
-    It conflicts with the FileLock a broker takes (DefaultMessageStore#start), both ways. The
-    lock belongs to the open file where the kernel can (F_OFD_SETLK), so that closing another
-    descriptor of ``lock`` in this process does not lose it; elsewhere to the process.
+    It may lose its name at any moment: look at ``same_file`` once it is locked. Raises
+    UnsafePathError for what is no plain file, BlockingIOError if somebody has a lease on it.
     """
-
-    def __init__(self, path: str, *, timeout_ms: int) -> None:
-        self._path = path
-        self._timeout_ms = timeout_ms
-        self._fd = -1
-
-    def __enter__(self) -> "StoreLock":
-        self._fd = _open_lock(self._path)
-        deadline = time.monotonic() + self._timeout_ms / 1000
-        while not _try_lock(self._fd):
-            left = deadline - time.monotonic()
-            if left <= 0:
-                os.close(self._fd)
-                raise StoreLockedError(_LOCKED.format(self._path, self._timeout_ms))
-            time.sleep(min(_LOCK_POLL_S, left))
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._fd)  # Closing the open file is what unlocks it.
+    while True:
+        try:
+            return _open_plain(path, {0, 1})
+        except FileNotFoundError:
+            with suppress(FileExistsError):
+                return _create_with(path, data)
 
 
-_LOCKED: Final = (
-    "{}: a broker or another writer holds the store (waited {} ms). Stop the broker, or set "
-    "lockTimeout (for example 30s) to wait for another writer"
-)
-
-
-def _open_lock(path: str) -> int:
+def _create_with(path: str, data: bytes) -> int:
+    fd = create(path)
     try:
-        return open_for_write(path)
-    except FileNotFoundError:
-        fd = create(path)
-        write_at(fd, _LOCK_BYTES, 0)
-        return fd
+        if data:
+            write_at(fd, data, 0)
+    except BaseException:
+        os.close(fd)
+        os.unlink(path)  # noqa: PTH108
+        raise
+    return fd
 
 
-def _try_lock(fd: int) -> bool:
-    request = np.zeros((), _FLOCK)
-    request["type"], request["whence"], request["length"] = fcntl.F_WRLCK, os.SEEK_SET, 1
+def lock_byte(fd: int) -> bool:
+    """Lock byte 0 of the open file for writing; tell whether nobody else has.
+
+    It conflicts with java.nio's FileLock, both ways. The lock belongs to the open file where the
+    kernel can (F_OFD_SETLK), so that closing another descriptor of the file in this process does
+    not lose it; elsewhere to the process.
+    """
     try:
-        if hasattr(fcntl, "F_OFD_SETLK"):
-            fcntl.fcntl(fd, fcntl.F_OFD_SETLK, request.tobytes())
-        else:
-            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0, os.SEEK_SET)
+        _set_lock(fd, fcntl.F_WRLCK)
     except OSError as error:
         if error.errno in {errno.EAGAIN, errno.EACCES}:
             return False
         raise
     return True
+
+
+def unlock_byte(fd: int) -> None:
+    """Give up the lock of byte 0, for every descriptor that shares this open file."""
+    _set_lock(fd, fcntl.F_UNLCK)
+
+
+def take_lease(fd: int) -> bool:
+    """Take a write lease: until it is dropped, whoever opens the file waits in open(2).
+
+    Returns False if somebody else has it open. Raises OSError where there are no leases, or not
+    for us: only the file's owner may take one. No signal tells of a break, as its default action
+    would end the process; until the lease has lost its owner, one that does nothing is set.
+    """
+    if not hasattr(fcntl, "F_SETLEASE"):
+        raise OSError(errno.EOPNOTSUPP, "this system has no leases")
+    try:
+        fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        fcntl.fcntl(fd, fcntl.F_SETOWN, 0)
+    except OSError as error:
+        if error.errno == errno.EAGAIN:
+            return False
+        raise
+    return True
+
+
+def has_lease(fd: int) -> bool:
+    """Tell whether the write lease is whole: nobody waits for its end, or got past it."""
+    return bool(fcntl.fcntl(fd, fcntl.F_GETLEASE) == fcntl.F_WRLCK)
+
+
+def drop_lease(fd: int) -> None:
+    """Give up the lease, if it is not lost already: who waits in open(2) goes on."""
+    with suppress(BlockingIOError):  # There is none any more.
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+
+
+def _set_lock(fd: int, kind: int) -> None:
+    request = np.zeros((), _FLOCK)
+    request["type"], request["whence"], request["length"] = kind, os.SEEK_SET, 1
+    if hasattr(fcntl, "F_OFD_SETLK"):
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, request.tobytes())
+    elif kind == fcntl.F_UNLCK:
+        fcntl.lockf(fd, fcntl.LOCK_UN, 1, 0, os.SEEK_SET)
+    else:
+        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0, os.SEEK_SET)
+
+
+def _open_plain(path: str, links: set[int]) -> int:
+    """Open a plain file that has so many names."""
+    try:
+        fd = os.open(path, _FLAGS)
+    except OSError as error:
+        if error.errno in {errno.ELOOP, errno.ENXIO, errno.EISDIR}:
+            raise UnsafePathError(path, "not a plain file") from error
+        raise
+    status = os.fstat(fd)
+    if stat.S_ISREG(status.st_mode) and status.st_nlink in links:
+        return fd
+    os.close(fd)
+    raise UnsafePathError(path, "not a plain file, or a hard link to one")
 
 
 def _hand_over(path: str, made: int | str) -> None:

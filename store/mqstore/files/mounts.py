@@ -1,9 +1,10 @@
-"""Which file system a path is on, as the kernel tells: a mapping of a remote file may fault.
+"""Which file system a path is on, as the kernel tells: locks, leases and mappings differ.
 
 A file that another machine cuts short, or a server that goes away, is a short read or an
-OSError to ``pread``; to a mapping it is a SIGBUS, which no program outlives.
+OSError to ``pread``; to a mapping it is a SIGBUS, which no program outlives. And a lock or a
+lease on such a file system binds this kernel alone, or nobody: a broker elsewhere sees none.
 
-Reference: proc(5), /proc/pid/mountinfo.
+Reference: proc(5), /proc/pid/mountinfo and /proc/pid/fdinfo.
 """
 
 import os
@@ -12,11 +13,14 @@ from pathlib import Path
 from typing import Final
 
 _MOUNTS: Final = Path("/proc/self/mountinfo")
+_DESCRIPTORS: Final = Path("/proc/self/fdinfo")
 _REMOTE: Final = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "gpfs", "lustre"}
     | {"beegfs", "ocfs2", "gfs2", "orangefs"}
 )
 _USER_SPACE: Final = ("fuse", "virtiofs")
+# Tried: locks that keep a broker out, leases, files linked in whole, directories made durable.
+_FOR_WRITING: Final = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "tmpfs", "overlay"})
 
 
 def is_remote(path: str) -> bool:
@@ -24,22 +28,43 @@ def is_remote(path: str) -> bool:
 
     False where the kernel does not tell: not Linux, or a path that is not there.
     """
+    kind = file_system(path)
+    return kind in _REMOTE or kind.startswith(_USER_SPACE)
+
+
+def is_for_writing(kind: str) -> bool:
+    """Tell whether a commit keeps its promises on a file system of that type."""
+    return kind in _FOR_WRITING
+
+
+def file_system(path: str) -> str:
+    """Return the type of the file system that ``path`` is on, as mount(8) names it.
+
+    Empty where the kernel does not tell: not Linux, or a path that is not there.
+    """
     try:
-        device = os.stat(path).st_dev  # noqa: PTH116 - a text is enough
+        fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except (OSError, AttributeError):
+        return ""
+    try:
+        told = (_DESCRIPTORS / str(fd)).read_text().splitlines()
+        mount_id = next((line.split()[1] for line in told if line.startswith("mnt_id:")), "")
         with _MOUNTS.open(encoding="utf-8", errors="replace") as mounts:
-            return mounted_remotely(mounts, f"{os.major(device)}:{os.minor(device)}")
+            return type_of_mount(mounts, mount_id)
     except OSError:
-        return False
+        return ""
+    finally:
+        os.close(fd)
 
 
-def mounted_remotely(mounts: Iterable[str], device: str) -> bool:
-    """Tell whether the line of ``major:minor`` in mountinfo has such a file system's type.
+def type_of_mount(mounts: Iterable[str], mount_id: str) -> str:
+    """Return the type that the line of that mount has in mountinfo, or nothing.
 
-    A line is ``36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw``.
+    A line is ``36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw``. The id it
+    begins with tells a mount; the device does not, where subvolumes have numbers of their own.
     """
     for line in mounts:
         before, _, after = line.partition(" - ")
-        if before.split(" ")[2:3] == [device]:
-            kind = after.partition(" ")[0]
-            return kind in _REMOTE or kind.startswith(_USER_SPACE)
-    return False
+        if after and before.partition(" ")[0] == mount_id:
+            return after.partition(" ")[0]
+    return ""

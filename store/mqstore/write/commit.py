@@ -24,6 +24,7 @@ from mqstore.files.append_index import IndexAppender
 from mqstore.files.append_queue import QueueAppender
 from mqstore.files.aside import FOLDER
 from mqstore.files.commit_log import CommitLog
+from mqstore.files.hold import StoreHold
 from mqstore.files.index_file import Layout
 from mqstore.files.log_end import next_record
 from mqstore.files.safe_open import exists
@@ -84,7 +85,12 @@ def _commit(job: WriteJob, manifests: Sequence[Manifest]) -> Committed:
         if not exists(store.root, names.LOCK):
             undo.remember(lambda: durable.unlink(lock))
         with (
-            durable.StoreLock(lock, timeout_ms=job.settings.lock_timeout_ms),
+            StoreHold(
+                job.root,
+                timeout_ms=job.settings.lock_timeout_ms,
+                allow_no_lease=job.settings.allow_no_lease,
+                job=job.job_id,
+            ),
             _taken_back(undo),
         ):
             check_clean(store)

@@ -15,7 +15,7 @@ from mqstore.codec.encode import Hosts
 from mqstore.errors import InvalidOptionError, UncleanStoreError
 from mqstore.files import config, staging
 from mqstore.files.consume_queue import list_queues
-from mqstore.files.durable import StoreLock
+from mqstore.files.hold import StoreHold
 from mqstore.files.safe_open import exists, list_names
 from mqstore.files.sizes import find_sizes
 from mqstore.files.store_dir import StoreDir, open_dir
@@ -60,7 +60,7 @@ def prepare(settings: WriteSettings, columns: pa.Schema) -> WriteJob:
     if store is None:
         sizes, topics, store_host = sizes_of_new(settings), {}, None
     else:
-        check_free(store, settings.lock_timeout_ms)
+        check_free(store, settings)
         sizes = _sizes_of(store, settings)
         topics = _topics(store, settings.queue_nums)
         store_host = last_store_host(store)
@@ -89,12 +89,16 @@ def is_empty(root: str) -> bool:
     return os.path.isdir(root) and set(list_names(root)) <= {names.OURS}  # noqa: PTH112
 
 
-def check_free(store: StoreDir, lock_timeout_ms: int) -> None:
+def check_free(store: StoreDir, settings: WriteSettings) -> None:
     """Raise unless the store may be written to now: flavour, ``abort``, lock."""
     check_writable(store)
     check_clean(store)
     if exists(store.root, names.LOCK):
-        with StoreLock(f"{store.root}/{names.LOCK}", timeout_ms=lock_timeout_ms):
+        with StoreHold(
+            store.root,
+            timeout_ms=settings.lock_timeout_ms,
+            allow_no_lease=settings.allow_no_lease,
+        ):
             check_clean(store)
 
 

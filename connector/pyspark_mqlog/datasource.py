@@ -30,6 +30,7 @@ class MqlogDataSource(DataSource):
     """
 
     _plan: "ReadPlan | None" = None
+    _travelled = False
 
     @classmethod
     def name(cls) -> str:
@@ -106,13 +107,22 @@ class MqlogDataSource(DataSource):
     def streamWriter(  # noqa: N802
         self, schema: "StructType", overwrite: bool
     ) -> "DataSourceStreamWriter":
-        from mqstore.errors import InvalidOptionError
+        from pyspark_mqlog.options import parse_stream_write, stream_name
+        from pyspark_mqlog.stream_writer import (
+            MqlogStreamWriter,
+            StreamSettings,
+            plan_batch,
+            refuse_complete,
+        )
         from pyspark_mqlog.worker import named_errors
 
         with named_errors():
-            instead = (
-                "not supported yet: a write that is killed in its commit is not repaired, so it "
-                "could not be exactly once. df.write in foreachBatch works, but may write a batch "
-                "twice"
-            )
-            raise InvalidOptionError("format", "writeStream", instead)
+            if overwrite:
+                raise refuse_complete()
+            settings = StreamSettings(parse_stream_write(self.options), stream_name(self.options))
+            job = None if self._travelled else plan_batch(settings, schema)
+            return MqlogStreamWriter(settings, job)
+
+    def __getstate__(self) -> dict[str, object]:
+        # Spark makes a source to plan a micro-batch with, and sends one by pickle to commit it.
+        return {**self.__dict__, "_travelled": True}

@@ -5,14 +5,26 @@ broker's own classes lose messages, double them or refuse to start; then with th
 a commit of ours does about it. F1 to F12 are the numbers that the commit protocol gives them.
 """
 
+import fcntl
+import shlex
 import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-import oracle
+from broker.jvm import JvmError
 from crash.judge import hand
-from crash.judge.judging import VERSIONS, Judge, MakeRoot, Queue, Refused, Sizes
+from crash.judge.judging import VERSIONS, Judge, MakeRoot, Queue, RefusedError, Sizes
+from mqstore.errors import StoreLockedError
+from mqstore.files.hold import StoreHold
+from mqstore.read.settings import ScanSettings
 from oracle import Message
 from stores import Layout, lay_out
 
@@ -40,6 +52,121 @@ def of_length(judge: Judge, root: Path, size: int, spare: Path) -> str:
     with judge.serving(spare) as broker:
         empty = broker.put("A", 0, "x", "zz").size - 1
     return "y" * (size - empty)
+
+
+# --- F1, F9: locks ----------------------------------------------------------------------------
+
+
+def kernel_says(path: Path, words: tuple[str, ...]) -> bool:
+    """Whether a line of /proc/locks about the file has all the words."""
+    place = f":{path.stat().st_ino}"
+    told = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+    return any(
+        any(word.endswith(place) for word in line) and set(words) <= set(line) for line in told
+    )
+
+
+def until(holds: Callable[[], bool], what: str, seconds: float = 20) -> None:
+    """Return when `holds()` does; fail if that takes too long."""
+    end, pause = time.monotonic() + seconds, threading.Event()
+    while not holds():
+        assert time.monotonic() < end, f"not in {seconds} s: {what}"
+        pause.wait(0.01)
+
+
+def commit_by_hand(root: Path) -> list[Message]:
+    batch = hand.placed(root, BATCH)
+    hand.append(root, batch)
+    hand.dispatch(root, batch)
+    return batch
+
+
+def test_f1_a_broker_that_loaded_before_we_locked_overwrites_what_we_committed(
+    judge: Judge, base: MakeRoot, tmp_path: Path
+) -> None:
+    root = base()
+    broker = judge.open(root)
+    broker.load()
+    with (root / "lock").open("r+b") as lock:
+        hand.lock_open_file(lock)  # As a broker would; nobody has it.
+        batch = commit_by_hand(root)
+    broker.start()
+    put = broker.put("A", 0, "theirs", "t0")
+    assert put.physical_offset == batch[0].physical_offset
+    again = broker.killed(tmp_path / "again")
+    broker.drop()
+    assert not set(KEYS) <= set(keys(served(judge, again)["A", 0]))
+
+
+def test_f1_a_store_that_a_broker_has_loaded_is_not_ours_to_write(
+    judge: Judge, base: MakeRoot, tmp_path: Path
+) -> None:
+    root = base()
+    broker = judge.open(root)
+    broker.load()
+    with pytest.raises(StoreLockedError), StoreHold(str(root), timeout_ms=0):
+        raise AssertionError("a broker is about to start on it")
+    broker.start()
+    broker.put("A", 0, "theirs", "t0")
+    again = broker.killed(tmp_path / "again")
+    broker.drop()
+    (again / "abort").unlink()
+    with StoreHold(str(again), timeout_ms=0):
+        commit_by_hand(again)
+    assert keys(served(judge, again)["A", 0]) == [*HELD_0, "t0", *KEYS]
+
+
+def test_f1_a_broker_that_starts_while_we_write_waits_and_loads_all(
+    judge: Judge, base: MakeRoot
+) -> None:
+    root = base()
+    lock = root / "lock"
+    with ThreadPoolExecutor(1) as thread:
+        with StoreHold(str(root), timeout_ms=0) as hold:
+            starting = thread.submit(judge.open, root)
+            until(lambda: kernel_says(lock, ("LEASE", "BREAKING")), "the broker opens `lock`")
+            commit_by_hand(root)
+            hold.check()
+            assert not starting.done()
+        broker = starting.result(timeout=30)
+    broker.load()
+    broker.start()
+    assert keys(broker.queues()["A", 0]) == HELD_0 + KEYS
+    assert broker.put("A", 0, "theirs", "t0").queue_offset == len(HELD_0 + KEYS)
+    broker.drop()
+
+
+def test_f9_a_lock_of_the_process_is_gone_when_any_descriptor_of_the_file_is_closed(
+    judge: Judge, base: MakeRoot
+) -> None:
+    root = base()
+    with (root / "lock").open("r+b") as lock:
+        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+        with pytest.raises(JvmError, match="Lock failed"):
+            served(judge, root)
+    root = base()
+    with (root / "lock").open("r+b") as lock:
+        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+        (root / "lock").read_bytes()  # Opens and closes it.
+        assert keys(served(judge, root)["A", 0]) == HELD_0  # The broker writes, and so do we.
+    root = base()
+    with (root / "lock").open("r+b") as lock:
+        hand.lock_open_file(lock)
+        (root / "lock").read_bytes()
+        with pytest.raises(JvmError, match="Lock failed"):
+            served(judge, root)
+
+
+def test_f9_our_lock_is_that_of_the_open_file(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    long_ago(root, 3)
+    lock = root / "lock"
+    with StoreHold(str(root), timeout_ms=0):
+        assert kernel_says(lock, ("OFDLCK", "WRITE"))
+        assert kernel_says(lock, ("LEASE", "ACTIVE", "WRITE"))
+        assert not kernel_says(lock, ("POSIX",))
+    assert not kernel_says(lock, ("OFDLCK",))
+    assert not kernel_says(lock, ("LEASE",))
 
 
 # --- F2, F3: abort ---------------------------------------------------------------------------
@@ -212,7 +339,75 @@ def test_f8_an_unclean_start_deletes_an_index_that_the_checkpoint_does_not_cover
     assert lost["bare"]
 
 
-# --- F9: locks --------------------------------------------------------------------------------
+# --- F10: files that shrink, disks that fill --------------------------------------------------
+
+SHRINKING = """
+import os, sys
+import numpy as np
+from mqstore.errors import CorruptStoreError
+from mqstore.files.commit_log import CommitLog
+root, mode = sys.argv[1:]
+with CommitLog([root + "/commitlog"], mode) as log:
+    first, last = np.array([0]), np.array([8000])
+    bytes(log.gather(first, np.array([100])).buffer[:100])
+    path = log.files.files[0].name
+    os.truncate(path, 4096)
+    try:
+        found = log.gather(last, np.array([100]))
+        sys.exit(f"read {bytes(found.buffer[found.starts[0]:][:100])!r}")
+    except CorruptStoreError as error:
+        assert "ends here" in str(error), error
+"""
+
+
+@pytest.mark.parametrize(("mode", "end"), [("pread", 0), ("mmap", -signal.SIGBUS)])
+def test_f10_reading_a_file_that_shrinks_is_a_named_error_unless_it_is_mapped(
+    tmp_path: Path, mode: str, end: int
+) -> None:
+    root = tmp_path / "store"
+    long_ago(root, 100)
+    done = run([sys.executable, "-c", SHRINKING, str(root), mode])
+    assert done.returncode == end, done.stderr
+    assert ScanSettings(columns=()).read_mode == "pread"  # Who maps, says so.
+
+
+FILLING = """
+import mmap, os, sys
+from mqstore.errors import NoSpaceError
+from mqstore.files import durable
+path, mode = sys.argv[1:]
+fd = durable.create(path)
+size = 4 << 20
+if mode == "mapped":
+    os.ftruncate(fd, size)
+    with mmap.mmap(fd, size) as data:
+        for position in range(0, size, 4096):
+            data[position] = 1
+    sys.exit("a disk of 1 MiB holds 4")
+try:
+    durable.reserve(fd, 0, size)
+except NoSpaceError as error:
+    sys.exit(7)
+"""
+
+
+@pytest.mark.parametrize(("mode", "end"), [("reserved", 7), ("mapped", -signal.SIGBUS)])
+def test_f10_writing_to_a_full_disk_is_a_named_error_unless_it_is_mapped(
+    tmp_path: Path, mode: str, end: int
+) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = f"mount -t tmpfs -o size=1m mqlog {shlex.quote(str(disk))}"
+    alone = ["unshare", "--mount", "sh", "-c"]
+    if shutil.which("unshare") is None or run([*alone, mount]).returncode:
+        pytest.skip("needs to mount a small tmpfs (root, and unshare of util-linux)")
+    program = shlex.join([sys.executable, "-c", FILLING, str(disk / "file"), mode])
+    done = run([*alone, f"{mount} && exec {program}"])
+    assert done.returncode == end, done.stderr
+
+
+def run(command: list[str]) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
 # --- F12: names that are not the broker's -----------------------------------------------------
@@ -262,7 +457,7 @@ def test_f12_a_stray_name_is_tolerated_or_not(judge: Judge, base: MakeRoot, path
         stray.write_bytes(bytes(size))
     try:
         found = served(judge, root)
-    except Refused:
+    except RefusedError:
         became = "refused"
     else:
         assert (keys(found["A", 0]), keys(found["A", 1])) == (HELD_0, HELD_1)

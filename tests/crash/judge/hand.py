@@ -4,11 +4,12 @@ It is written with the oracle alone, and leaves out what a test says: the lock, 
 ConsumeQueue, the order of things. With it the tests show what each guard is there for.
 """
 
+import fcntl
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 import oracle
 from oracle import Message
@@ -58,9 +59,7 @@ def placed(root: Path, rows: Iterable[Row], now_ms: int | None = None) -> list[M
         room = size - position % size
         position += room if m.size + 8 > room else 0
         queue = (m.topic, m.queue_id)
-        found.append(
-            replace(m, physical_offset=position, queue_offset=nexts.setdefault(queue, 0))
-        )
+        found.append(replace(m, physical_offset=position, queue_offset=nexts.setdefault(queue, 0)))
         nexts[queue] += 1
         position += m.size
     return found
@@ -104,6 +103,12 @@ def dispatch(root: Path, messages: Iterable[Message]) -> None:
         with path.open("r+b") as out:
             out.seek(position)
             out.write(oracle.unit(m))
+
+
+def lock_open_file(lock: BinaryIO) -> None:
+    """Lock byte 0, as Java's FileLock does; the lock is the open file's, and ends with it."""
+    request = struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 1, 0)
+    fcntl.fcntl(lock, fcntl.F_OFD_SETLK, request)
 
 
 def leave_abort(root: Path) -> None:

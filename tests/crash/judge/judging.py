@@ -85,7 +85,7 @@ class Put:
     queue_offset: int
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """``load()`` said no: the broker would have exited."""
 
 
@@ -116,7 +116,10 @@ class Judge:
 
     @contextmanager
     def serving(self, root: Path, sizes: Sizes | None = None) -> "Iterator[Served]":
-        """Have a broker start on ``root``; it is killed when the block ends. Raises Refused."""
+        """Have a broker start on ``root``; it is killed when the block ends.
+
+        Raises RefusedError.
+        """
         served = self.open(root, sizes)
         try:
             served.load()
@@ -165,9 +168,12 @@ class Served:
         self._judge = judge
 
     def load(self) -> None:
-        """Load and recover, as BrokerController#initialize; no lock is held yet. Raises Refused."""
+        """Load and recover, as BrokerController#initialize does; no lock is held yet.
+
+        Raises RefusedError.
+        """
         if not self._judge.ask("load"):
-            raise Refused(f"{self._judge.version} does not load {self.root}")
+            raise RefusedError(f"{self._judge.version} does not load {self.root}")
 
     def start(self) -> None:
         """Take the lock and go to work. Returns when all of the log is dispatched."""

@@ -128,6 +128,11 @@ class Recorder(Passing):
         self._count = len(self._folders) + len(self._sizes)
         self._open: dict[int, int] = {}
 
+    @property
+    def folders(self) -> set[int]:
+        """The numbers of all directories that there ever were."""
+        return set(self._folders)
+
     def mark(self, name: str) -> None:
         """Name this place of the list."""
         self.ops.append(Mark(name))
@@ -284,6 +289,7 @@ class Disk:
     def __init__(self, recorder: Recorder, piece_bytes: int = 512) -> None:
         self.ops = recorder.ops
         self._start = recorder.start
+        self._folders = recorder.folders
         self._piece_bytes = piece_bytes
 
     def states(self, rng: random.Random, samples: int) -> Iterator[State]:
@@ -304,7 +310,7 @@ class Disk:
     def _play(self, prefix: int) -> tuple[Image, list[Unit], frozenset[str]]:
         """Return what is durable, the pieces that are not, and the marks passed."""
         files = dict(self._start.files)
-        folders = {n: dict(names) for n, names in self._start.folders.items()}
+        folders = {n: dict(self._start.folders.get(n, {})) for n in self._folders}
         image = Image(files, folders)
         pending: list[Unit] = []
         marks = set()
@@ -372,7 +378,7 @@ def digest(state: State, known: object = None) -> bytes:
 def _apply(image: Image, unit: Unit) -> None:
     if isinstance(unit, Names):
         for parent, name, node in unit.changes:
-            _enter(image.folders.setdefault(parent, {}), name, node)
+            _enter(image.folders[parent], name, node)
         return
     data = image.files.get(unit.node, b"")
     if isinstance(unit, Size):
@@ -394,11 +400,11 @@ def _tree(image: Image, node: int = 0, path: str = "") -> dict[str, bytes | None
     found: dict[str, bytes | None] = {}
     for name, child in image.folders.get(node, {}).items():
         where = f"{path}/{name}" if path else name
-        if child in image.files or child not in image.folders:
-            found[where] = image.files.get(child, b"")
-        else:
+        if child in image.folders:
             found[where] = None
             found |= _tree(image, child, where)
+        else:
+            found[where] = image.files.get(child, b"")
     return found
 
 

@@ -32,7 +32,8 @@ def stopped(judge: Judge, tmp_path_factory: pytest.TempPathFactory) -> Path:
     served.load()
     served.start()
     for number in range(10):
-        served.put("A", 0, f"hello {number}", f"a{number}")
+        put = served.put("A", 0, f"hello {number}", f"a{number}")
+    judge.overhead = put.size - len("hello 0" + "A" + "a0")
     for number in range(5):
         served.put("A", 1, f"world {number}", f"b{number}")
     served.close()

@@ -27,6 +27,17 @@ def records(root: Path) -> list[Message]:
     return [m for path in _log(root) for _, m in oracle.walk(path.read_bytes())]
 
 
+def is_record(root: Path, physical_offset: int) -> bool:
+    """Tell whether a record of that place stands there, whatever comes before it."""
+    size = _log(root)[0].stat().st_size
+    path = root / "commitlog" / f"{physical_offset // size * size:020d}"
+    try:
+        found = oracle.decode(path.read_bytes(), physical_offset % size)
+    except (OSError, oracle.NotARecordError):
+        return False
+    return found.physical_offset == physical_offset
+
+
 def end(root: Path) -> int:
     """Return the physical offset behind the last record."""
     found = records(root)

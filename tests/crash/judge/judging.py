@@ -94,6 +94,8 @@ class Judge:
 
     def __init__(self, toolchain: Toolchain, version: str, home: Path) -> None:
         self.version = version
+        self.overhead = 0
+        """Bytes of a record of `put` besides its body, its topic and its key."""
         self._toolchain = replace(toolchain, room=HERE)
         self._home = home
         self._jvm: Jvm | None = None

@@ -1,0 +1,90 @@
+"""T5: crash states of commits, before the store classes of real brokers of three versions.
+
+A broker starts on the state as it is: it serves none of the commit or all of it. It may take
+messages, be killed and start again; then our recovery, and a broker once more: every message is
+there, once. MQLOG_JUDGED_STATES says how many states of each version; one that fails is named,
+and MQLOG_JUDGED_STATE=<its name> judges that one alone.
+"""
+
+import os
+import random
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import soak
+from crash.judge.judging import Judge
+from crash.judge.trial import BROKERS, Case, Tally, Trial, record
+from crash.scenarios import SCENARIOS
+
+pytestmark = [pytest.mark.broker, pytest.mark.soak]
+STATES = soak.size("JUDGED_STATES", test=30, full=2_000)
+ONE = os.environ.get("MQLOG_JUDGED_STATE", "")
+STATES_OF_A_SEED = 20
+MOST_FAILURES = 5
+# A broker makes a store of a directory that has none: there is nothing to compare it with.
+PLAIN = [BROKERS, *(s.name for s in SCENARIOS if s.name not in {"new-store", "interlock"})]
+LOCKED = ["interlock"]
+
+
+Name = tuple[str, int, int]
+"""Scenario, seed and number of a state."""
+
+
+def names(kinds: list[str], count: int) -> Iterator[Name]:
+    """Every scenario in turn, a new seed every so often."""
+    for number in range(count):
+        kind = kinds[number % len(kinds)]
+        yield kind, number // (len(kinds) * STATES_OF_A_SEED), number
+
+
+def judged(
+    judge: Judge, base: Path, stopped: Path, wanted: Iterator[tuple[str, int, int]]
+) -> Tally:
+    tally, cases, failures = Tally(), dict[tuple[str, int], Case](), list[str]()
+    for kind, seed, number in wanted:
+        if (kind, seed) not in cases:
+            cases = {known: case for known, case in cases.items() if known[1] == seed}
+            cases[kind, seed] = record(kind, seed, base / "recording", stopped)
+        case = cases[kind, seed]
+        name = f"{judge.version}:{kind}:{seed}:{number}"
+        state = case.choose(random.Random(name))
+        try:
+            Trial(judge, case, name, base / re.sub(r"\W", "-", name)).run(state, tally)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is what is looked for
+            failures.append(f"MQLOG_JUDGED_STATE={name} {type(error).__name__}: {error}")
+        if len(failures) >= MOST_FAILURES:
+            break
+    assert not failures, "\n".join([f"in {base}", *failures])
+    return tally
+
+
+def test_a_broker_sees_all_of_a_commit_or_none_and_nothing_is_lost_or_doubled(
+    judge: Judge, stopped: Path, tmp_path: Path
+) -> None:
+    if ONE:
+        pytest.skip("MQLOG_JUDGED_STATE names one state")
+    tally = judged(judge, tmp_path, stopped, names(PLAIN, STATES))
+    soak.tell(f"{judge.version}: {tally}")
+    assert tally.states == STATES
+    assert not tally.refused
+
+
+def test_with_the_interlock_no_broker_starts_and_none_sees_a_part(
+    judge: Judge, stopped: Path, tmp_path: Path
+) -> None:
+    if ONE:
+        pytest.skip("MQLOG_JUDGED_STATE names one state")
+    tally = judged(judge, tmp_path, stopped, names(LOCKED, -(-STATES // 3)))
+    soak.tell(f"{judge.version}, interlock: {tally}")
+    assert not tally.partial
+    assert tally.refused
+
+
+@pytest.mark.skipif(not ONE, reason="MQLOG_JUDGED_STATE names no state")
+def test_the_state_that_was_named(judge: Judge, stopped: Path, tmp_path: Path) -> None:
+    version, kind, seed, number = ONE.split(":")
+    if version == judge.version:
+        judged(judge, tmp_path, stopped, iter([(kind, int(seed), int(number))]))

@@ -8,18 +8,26 @@ Reference: CommitLog.DefaultAppendMessageCallback#doAppend, MappedFileQueue#tryC
 """
 
 import os
+from typing import Final
 
 import numpy as np
 
+from mqstore.errors import CorruptStoreError
 from mqstore.files import durable
-from mqstore.files.aside import AsideFile, reserve_in, wipe
+from mqstore.files.aside import AsideFile, opened, reserve_in, wipe
 from mqstore.files.undo import Undo
 from mqstore.format.message import BLANK, BLANK_MAGIC
 from mqstore.format.names import mapped_file_name
 
+_MAGIC_AT: Final = 4  # of a record and of a blank one
+
 
 class CommitLogAppender:
-    """Writes physical offsets [tail, end) of one CommitLog, where there is nothing yet."""
+    """Writes physical offsets [tail, end) of one CommitLog, where there is nothing yet.
+
+    One byte at ``tail``, the first of the magic, stays zero until ``publish``: until then a scan
+    of the log, a broker's or ours, ends there and sees nothing of what is written behind.
+    """
 
     def __init__(
         self,
@@ -40,12 +48,16 @@ class CommitLogAppender:
         self._new: dict[int, AsideFile] = {}
         self._fd = -1
         self._start = -1
+        self._tail = -1
+        self._hidden: int | None = None
+        self._inodes: dict[str, int] = {}
 
     def reserve(self, tail: int, end: int) -> None:
         """Set disk space aside for [tail, end), which may be empty. Nothing visible changes.
 
         Raises NoSpaceError; CorruptStoreError if a file of another size is in the way.
         """
+        self._tail = tail
         start = tail - self._position(tail)
         while start < end:
             low, high = max(tail, start), min(end, start + self._file_size)
@@ -68,6 +80,8 @@ class CommitLogAppender:
         """Write ``data``, all of which lies in one file. Positions never go back."""
         position = self._position(physical_offset)
         self._open(physical_offset - position)
+        if physical_offset == self._tail:
+            data = self._hide(data)
         start, size = self._start, len(data)
         path = self._path(start)
         self._undo.remember(lambda: wipe(path, position, size))
@@ -80,6 +94,24 @@ class CommitLogAppender:
         record["total_size"] = self._file_size - self._position(physical_offset)
         self.write(physical_offset, memoryview(record.tobytes()))
 
+    def check_files(self) -> None:
+        """Raise CorruptStoreError if a file that was written is not in its place any more.
+
+        A broker that starts without our leave removes files behind the end of the log.
+        """
+        for path, inode in self._inodes.items():
+            if not durable.same_file(path, inode):
+                raise CorruptStoreError(path, 0, "the file was removed while it was written")
+
+    def publish(self) -> None:
+        """Write the byte that was held back, durably: now all is there at once."""
+        assert self._hidden is not None
+        position = self._position(self._tail)
+        with opened(self._path(self._tail - position)) as fd:
+            durable.write_at(fd, bytes([self._hidden]), position + _MAGIC_AT)
+            if self._fsync:
+                durable.fsync(fd)
+
     def close(self) -> None:
         """Return when all that was written would survive a power cut."""
         if self._fd >= 0:
@@ -90,11 +122,18 @@ class CommitLogAppender:
             finally:
                 durable.close(fd)
 
+    def _hide(self, data: memoryview) -> memoryview:
+        self._hidden = data[_MAGIC_AT]
+        hidden = bytearray(data)
+        hidden[_MAGIC_AT] = 0
+        return memoryview(hidden)
+
     def _open(self, start: int) -> None:
         if start != self._start:
             self.close()
             self._fd = durable.open_for_write(self._path(start))
             self._start = start
+            self._inodes[self._path(start)] = os.fstat(self._fd).st_ino
 
     def _position(self, physical_offset: int) -> int:
         return (physical_offset - self._log_start) % self._file_size

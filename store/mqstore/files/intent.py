@@ -73,7 +73,6 @@ class Intent:
     first: int
     last: int
     messages: int
-    bytes: int
     skipped: int
     key_count: int
     store_timestamp_ms: int
@@ -88,6 +87,8 @@ class Intent:
     """A broker left ``abort``, and we were told to go on all the same."""
     present: str = ""
     """Which staged messages are in the log already (a generation > 0): see ``mask``."""
+    least_store_timestamp_ms: int = 0
+    """No message gets an earlier one, even if its own was to be preserved."""
     earlier: int | None = None
     """Physical offset of the first message that an earlier generation left in the log."""
 
@@ -112,7 +113,7 @@ class Intent:
             batch_id=key.batch_id if key else None,
             job_id=self.job_id,
             rows=sum(segment.message_count for segment in self.segments),
-            bytes=self.bytes,
+            bytes=sum(segment.records_bytes for segment in self.segments),
             first_physical_offset=self.first if self.earlier is None else self.earlier,
             last_physical_offset=self.last,
             committed_ms=now_ms,

@@ -22,6 +22,7 @@ from mqstore.format.names import OURS
 FOLDER: Final = f"{OURS}/txn"
 
 DONE: Final = "done"
+STREAM_PREFIX: Final = "s:"
 
 _KEPT: Final = 100
 _UNKEYED: Final = "jobs.json"
@@ -40,7 +41,7 @@ class Key:
     @classmethod
     def of_stream(cls, query_id: str, batch_id: int) -> "Key":
         """Return the key of one micro-batch of a streaming query."""
-        return cls(f"s:{query_id}", batch_id, query_id, batch_id)
+        return cls(f"{STREAM_PREFIX}{query_id}", batch_id, query_id, batch_id)
 
     def __str__(self) -> str:
         if self.query_id is not None:

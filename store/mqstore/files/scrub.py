@@ -9,7 +9,7 @@ Reference: MappedFileQueue#truncateDirtyFiles, which zeroes nothing.
 import os
 
 from mqstore.files import durable
-from mqstore.files.aside import opened
+from mqstore.files.aside import opened, wipe
 from mqstore.files.mapped_file_queue import MappedFileQueue
 from mqstore.files.store_dir import StoreDir
 from mqstore.files.undo import Undo, make_directories
@@ -28,6 +28,14 @@ def scrub(store: StoreDir, low: int, high: int, undo: Undo) -> None:
         if begin < end:
             copy = f"{store.root}/{_FOLDER}/{begin:020d}"
             _move(file.name, begin - file.start, end - begin, copy, undo)
+
+
+def clear(store: StoreDir, low: int, high: int) -> None:
+    """Zero physical offsets [low, high) for good: what was there is staged as well."""
+    for file in MappedFileQueue.list([(folder, "") for folder in store.commit_log]).files:
+        begin, end = max(low, file.start), min(high, file.end)
+        if begin < end:
+            wipe(file.name, begin - file.start, end - begin)
 
 
 def _move(path: str, position: int, size: int, copy: str, undo: Undo) -> None:

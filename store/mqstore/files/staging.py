@@ -8,7 +8,9 @@ that it is done. Nothing outside the job's directory is touched.
 """
 
 import os
+import re
 import secrets
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 
@@ -18,6 +20,8 @@ from mqstore.files.safe_open import list_names, open_file
 from mqstore.format.staged import NONCE, SUFFIX
 
 _NONCE_BYTES = 64
+_ABANDONED_S = 24 * 3600
+_JOB = re.compile(r"[0-9a-f]{32}")
 
 
 def make(directory: str, nonce: str, *others: str | None) -> list[str]:
@@ -152,6 +156,20 @@ def remove(directory: str) -> None:
         for name in list_names(directory):
             durable.unlink(f"{directory}/{name}")
         durable.remove_directory(directory)
+
+
+def collect(folder: str) -> None:
+    """Remove the directories of jobs that staged nothing for a day: their drivers were killed.
+
+    The caller holds the store, and no commit of it is decided and not finished.
+    """
+    latest = time.time() - _ABANDONED_S
+    with suppress(OSError):
+        for name in filter(_JOB.fullmatch, list_names(folder)):
+            directory = f"{folder}/{name}"
+            paths = [directory, *(f"{directory}/{found}" for found in list_names(directory))]
+            if max(os.lstat(path).st_mtime for path in paths) < latest:
+                remove(directory)
 
 
 def remove_directories(made: Iterable[str]) -> None:

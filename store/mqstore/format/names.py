@@ -17,6 +17,8 @@ ABORT: Final = "abort"
 LOCK: Final = "lock"
 OURS: Final = ".mqlog"  # everything of ours lives below it; brokers never list the root
 STAGING: Final = "staging"
+# A file of one byte in commitlog/ that keeps every broker from starting; it must sort last.
+INTERLOCK: Final = "99999999999999999999.mqlog-commit-in-progress"
 
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"

@@ -8,8 +8,6 @@ from mqstore.format import checkpoint, consume_queue, index_file, message, names
 from mqstore.format.config import TOPICS
 from mqstore.write.job import StoreSizes, WriteSettings
 
-_LOCK_BYTES = b"lock"
-
 
 def sizes_of_new(settings: WriteSettings) -> StoreSizes:
     """Return the sizes for a store we create: RocketMQ's defaults where nothing is said."""
@@ -19,6 +17,17 @@ def sizes_of_new(settings: WriteSettings) -> StoreSizes:
         or consume_queue.UNITS_PER_FILE * consume_queue.UNIT.itemsize,
         max_hash_slot_num=settings.max_hash_slot_num or index_file.MAX_HASH_SLOT_NUM,
         max_index_num=settings.max_index_num or index_file.MAX_INDEX_NUM,
+    )
+
+
+def sizes_found(found: Sizes) -> StoreSizes:
+    """Return what a store's files tell of their sizes; RocketMQ's defaults for what they do not."""
+    return StoreSizes(
+        commit_log=found.commit_log or message.FILE_SIZE,
+        consume_queue=found.consume_queue
+        or consume_queue.UNITS_PER_FILE * consume_queue.UNIT.itemsize,
+        max_hash_slot_num=found.max_hash_slot_num or index_file.MAX_HASH_SLOT_NUM,
+        max_index_num=found.max_index_num or index_file.MAX_INDEX_NUM,
     )
 
 
@@ -43,7 +52,7 @@ def check_sizes(sizes: StoreSizes) -> None:
 
 
 def create(root: str, sizes: StoreSizes, aside: str, undo: Undo) -> None:
-    """Fill the directory ``root`` with an empty store. ``aside`` lies in it."""
+    """Fill the directory ``root``, which is held, with an empty store. ``aside`` lies in it."""
     for folder in (names.COMMIT_LOG, names.CONSUME_QUEUE, names.INDEX, names.CONFIG):
         make_directories(root, folder, undo)
     kept = Sizes(
@@ -56,4 +65,3 @@ def create(root: str, sizes: StoreSizes, aside: str, undo: Undo) -> None:
     empty = {"dataVersion": {"counter": 0, "timestamp": 0}, "topicConfigTable": {}}
     replace_json(root, TOPICS, empty, aside, undo)
     replace_file(root, names.CHECKPOINT, bytes(checkpoint.FILE_SIZE), aside, undo)
-    replace_file(root, names.LOCK, _LOCK_BYTES, aside, undo)

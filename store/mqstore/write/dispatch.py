@@ -67,7 +67,9 @@ class Stamper:
         placement: Placement,
         queue_offsets: Mapping[Queue, int],
         store_timestamp_ms: int,
+        least_ms: int = 0,
     ) -> None:
+        self._least_ms = least_ms
         self._placement = placement
         self._next = dict(queue_offsets)
         self._store_timestamp_ms = store_timestamp_ms
@@ -78,6 +80,7 @@ class Stamper:
         placed = self._placement.place(sizes_of(frame), starts_of(frame))
         moments = table["store_timestamp_ms"].astype(np.int64)
         moments = np.where(moments > 0, moments, self._store_timestamp_ms)
+        moments = np.maximum(moments, self._least_ms)
         return Stamped(frame, placed, self._number(frame), moments)
 
     def _number(self, frame: Frame) -> Int64s:

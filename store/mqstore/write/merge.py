@@ -19,7 +19,7 @@ from mqstore.files.segment import Frame, Segment, SegmentWriter
 from mqstore.files.staging import StagedReader
 from mqstore.format.staged import MESSAGE
 from mqstore.write.job import WriteJob
-from mqstore.write.plan import frames_of
+from mqstore.write.source import Source
 
 Int64s: TypeAlias = NDArray[np.int64]
 
@@ -39,7 +39,7 @@ def in_order(job: WriteJob, segments: list[Segment]) -> list[Segment]:
     """
     if job.settings.timestamps != "preserve":
         return segments
-    source = _Source(job, segments)
+    source = _Tables(job, segments)
     if (source.moments[1:] >= source.moments[:-1]).all():
         return segments
     if len(source.moments) > MAX_MESSAGES:
@@ -58,7 +58,7 @@ def in_order(job: WriteJob, segments: list[Segment]) -> list[Segment]:
         raise
 
 
-class _Source:
+class _Tables:
     """The tables of all frames, and the files with their records."""
 
     def __init__(self, job: WriteJob, segments: list[Segment]) -> None:
@@ -68,8 +68,14 @@ class _Source:
         self._files: list[StagedReader] = []
         self._frames: list[Frame] = []
         self._file_of: list[int] = []
+        staged = Source(
+            directory=job.staging,
+            job_id=job.job_id,
+            host_variant=job.hosts.variant,
+            segments=tuple(segments),
+        )
         for number, segment in enumerate(segments):
-            for frame in frames_of(job, segment):
+            for frame in staged.check(segment):
                 # Copies: views would keep the records they were read with in memory.
                 tables = frame.messages.copy(), frame.keys.copy()
                 self._frames.append(Frame(frame.queues, *tables, _NONE, frame.records_at))
@@ -80,7 +86,7 @@ class _Source:
         joined = np.concatenate(kept) if kept else np.zeros(0, np.int64)
         self.moments = np.where(joined > 0, joined, _LAST)
 
-    def __enter__(self) -> "_Source":
+    def __enter__(self) -> "_Tables":
         for segment in self._segments:
             file = StagedReader(self._directory, segment.name, segment.size)
             self._files.append(self._stack.enter_context(file))

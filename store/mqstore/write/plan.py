@@ -4,64 +4,84 @@ Every staged byte is read and checked once here. What is kept of a job, however 
 one count for each queue.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mqstore.errors import CorruptStagingError, InvalidMessageError
-from mqstore.files.segment import Frame, Segment, verify
+from mqstore.files.segment import Frame, Segment
 from mqstore.format import names
 from mqstore.format.staged import SUFFIX
-from mqstore.write.job import Manifest, WriteJob
+from mqstore.write.job import Manifest
 from mqstore.write.place import Placement
+from mqstore.write.source import Source
 from mqstore.write.survey import Survey
+
+_MOST_AHEAD_MS: Final = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Where the CommitLog will end, and what every queue and the index will get."""
+    """Where the CommitLog will end, and what every queue and the index will get.
+
+    ``first`` and ``last`` are where the first and the last record start; −1 if there is none.
+    """
 
     log_start: int
     tail: int
     end: int
+    first: int
+    last: int
     messages: int
     queue_counts: dict[tuple[str, int], int]
     key_count: int
     store_timestamp_ms: int
     """Of messages whose own is not preserved."""
+    last_store_timestamp_ms: int
+    """Of the last message."""
 
 
-def plan(job: WriteJob, segments: Sequence[Segment], found: Survey, now_ms: int) -> Plan:
+def plan(source: Source, file_size: int, found: Survey, now_ms: int, least_ms: int = 0) -> Plan:
     """Verify the staged files, and return what to do with them.
 
-    Raises CorruptStagingError; InvalidMessageError if preserved store timestamps go back.
+    A store timestamp to be preserved becomes ``least_ms`` if it is earlier.
+
+    Raises CorruptStagingError; InvalidMessageError if preserved store timestamps go back, or lie
+    more than an hour ahead: a broker's recovery could not trust the checkpoint until then.
     """
-    placement = Placement(found.tail, job.sizes.commit_log, found.log_start)
+    placement = Placement(found.tail, file_size, found.log_start)
     queue_counts: dict[tuple[str, int], int] = {}
-    messages = key_count = 0
+    messages = key_count = last_kept = 0
+    first = last = -1
     newest_ms = found.last_store_timestamp_ms
-    for segment in segments:
-        for frame in frames_of(job, segment):
-            _check_frame(frame, segment)
-            newest_ms = _check_moments(frame, newest_ms)
-            placement.place(sizes_of(frame), starts_of(frame))
-            counts = np.bincount(frame.messages["queue"], minlength=len(frame.queues))
-            for queue, count in zip(frame.queues, counts.tolist(), strict=True):
-                queue_counts[queue] = queue_counts.get(queue, 0) + count
-            messages += len(frame.messages)
-            key_count += len(frame.keys)
+    for segment, frame in source.verified():
+        _check_frame(frame, segment)
+        newest_ms = _check_moments(frame, newest_ms, now_ms, least_ms)
+        places = placement.place(sizes_of(frame), starts_of(frame)).physical_offsets
+        first = int(places[0]) if first < 0 else first
+        last, last_kept = int(places[-1]), int(frame.messages["store_timestamp_ms"][-1])
+        counts = np.bincount(frame.messages["queue"], minlength=len(frame.queues))
+        for queue, count in zip(frame.queues, counts.tolist(), strict=True):
+            queue_counts[queue] = queue_counts.get(queue, 0) + count
+        messages += len(frame.messages)
+        key_count += len(frame.keys)
+    # A CommitLog's clock never goes back, whatever this machine's does.
+    moment = max(now_ms, newest_ms)
     return Plan(
         log_start=found.log_start,
         tail=found.tail,
         end=placement.tail,
+        first=first,
+        last=last,
         messages=messages,
         queue_counts=queue_counts,
         key_count=key_count,
-        # A CommitLog's clock never goes back, whatever this machine's does.
-        store_timestamp_ms=max(now_ms, newest_ms),
+        store_timestamp_ms=moment,
+        last_store_timestamp_ms=max(last_kept, least_ms) if last_kept > 0 else moment,
     )
 
 
@@ -78,12 +98,6 @@ def segments_of(manifests: Sequence[Manifest]) -> list[Segment]:
         if "/" in segment.name or not segment.name.endswith(SUFFIX):
             raise CorruptStagingError(f"{segment.name!r} is not the name of a staged file")
     return staged
-
-
-def frames_of(job: WriteJob, segment: Segment) -> Iterator[Frame]:
-    """Yield the frames of a staged file with their records, every byte of it verified."""
-    variant = job.hosts.variant
-    return verify(job.staging, segment, job_id=job.job_id, host_variant=variant)
 
 
 def sizes_of(frame: Frame) -> NDArray[np.int64]:
@@ -112,12 +126,17 @@ def _check_frame(frame: Frame, segment: Segment) -> None:
         raise CorruptStagingError(f"{segment.name}: the tables of a frame contradict each other")
 
 
-def _check_moments(frame: Frame, newest_ms: int) -> int:
+def _check_moments(frame: Frame, newest_ms: int, now_ms: int, least_ms: int) -> int:
     """Return the newest store timestamp so far, if those to be preserved never go back."""
     moments = frame.messages["store_timestamp_ms"]
-    kept = moments[moments > 0]
+    kept = np.maximum(moments[moments > 0], least_ms)
     if not len(kept):
         return newest_ms
+    if int(kept.max()) > now_ms + _MOST_AHEAD_MS:
+        raise InvalidMessageError(
+            f"storeTimestamp {int(kept.max())} ms is more than an hour ahead of this machine's "
+            "clock; a broker would not recover the store rightly until then"
+        )
     steps = np.diff(np.append(newest_ms, kept))
     if (steps < 0).any():
         late = int(kept[int(np.argmax(steps < 0))])

@@ -12,10 +12,10 @@ from typing import Final
 import pyarrow as pa
 
 from mqstore.codec.encode import Hosts
-from mqstore.errors import InvalidOptionError, UncleanStoreError
+from mqstore.errors import InvalidOptionError
 from mqstore.files import config, staging
 from mqstore.files.consume_queue import list_queues
-from mqstore.files.hold import StoreHold
+from mqstore.files.ledger import STREAM_PREFIX, Key
 from mqstore.files.safe_open import exists, list_names
 from mqstore.files.sizes import find_sizes
 from mqstore.files.store_dir import StoreDir, open_dir
@@ -38,12 +38,14 @@ from mqstore.write.job import (
     WriteJob,
     WriteSettings,
 )
+from mqstore.write.roll import hold, roll
 from mqstore.write.rows import check_columns
 from mqstore.write.stage import limits_of
 from mqstore.write.survey import last_store_host
 from mqstore.write.validate import topic_problem
 
 _BROKER_PORT: Final = 10911
+_MAX_APP_ID: Final = 1024
 _ELSEWHERE: Final = ("192.0.2.1", 9)  # TEST-NET-1: routed like any address, never reached
 
 
@@ -56,11 +58,11 @@ def prepare(settings: WriteSettings, columns: pa.Schema) -> WriteJob:
     _check_values(settings)
     carries_read = check_columns(columns, topic_given=settings.topic is not None)
     root = os.path.abspath(settings.root)  # noqa: PTH100 - keeps a linked root as it was named
-    store = None if settings.create_store and is_empty(root) else open_dir(root)
+    makes_store = settings.create_store and is_empty(root)
+    store = None if makes_store else open_for_write(settings, root)
     if store is None:
         sizes, topics, store_host = sizes_of_new(settings), {}, None
     else:
-        check_free(store, settings)
         sizes = _sizes_of(store, settings)
         topics = _topics(store, settings.queue_nums)
         store_host = last_store_host(store)
@@ -77,6 +79,7 @@ def prepare(settings: WriteSettings, columns: pa.Schema) -> WriteJob:
         topics=topics,
         carries_read=carries_read,
         makes_store=store is None,
+        key=_key(settings),
     )
     _check_topic(job)
     return job.with_made(staging.make(job.staging, job.nonce, side.directory_of(settings)))
@@ -86,29 +89,16 @@ def is_empty(root: str) -> bool:
     """Tell whether ``root`` is missing, or holds nothing but what a write of ours left."""
     if not exists(root, ""):
         return True
-    return os.path.isdir(root) and set(list_names(root)) <= {names.OURS}  # noqa: PTH112
+    return os.path.isdir(root) and set(list_names(root)) <= {names.OURS, names.LOCK}  # noqa: PTH112
 
 
-def check_free(store: StoreDir, settings: WriteSettings) -> None:
-    """Raise unless the store may be written to now: flavour, ``abort``, lock."""
+def open_for_write(settings: WriteSettings, root: str) -> StoreDir:
+    """Return the store if it may be written to now; finish first what an earlier commit left."""
+    store = open_dir(root)
     check_writable(store)
-    check_clean(store)
-    if exists(store.root, names.LOCK):
-        with StoreHold(
-            store.root,
-            timeout_ms=settings.lock_timeout_ms,
-            allow_no_lease=settings.allow_no_lease,
-        ):
-            check_clean(store)
-
-
-def check_clean(store: StoreDir) -> None:
-    """Raise UncleanStoreError if ``abort`` is there."""
-    if store.is_unclean:
-        raise UncleanStoreError(
-            f"{store.root}/{names.ABORT} exists: a broker is running on this store, or it was "
-            "killed. Stop it cleanly; after a crash, start and stop the broker once"
-        )
+    with hold(root, settings) as check:
+        roll(store, settings, check)
+    return store
 
 
 def _check_values(settings: WriteSettings) -> None:
@@ -133,12 +123,31 @@ def _check_values(settings: WriteSettings) -> None:
         ("maxMessageSize", settings.max_message_size, 1, most),
         ("compressOver", settings.compress_over, 0, 2**31 - 1),
         ("lockTimeout", settings.lock_timeout_ms, 0, 2**63 - 1),
+        ("txnVersion", settings.txn_version, 0, 2**63 - 1),
     ):
         if number is not None and not low <= number <= high:
             raise InvalidOptionError(option, number, f"must be from {low} to {high}")
     if any(ord(c) <= 2 for c in settings.producer_group or ""):
         expected = "must not hold the characters U+0001 and U+0002"
         raise InvalidOptionError("producerGroup", settings.producer_group, expected)
+
+
+def _key(settings: WriteSettings) -> Key | None:
+    """Return what the commit is to be known by. Both options are given, or neither."""
+    app_id, version = settings.txn_app_id, settings.txn_version
+    if (app_id is None) != (version is None):
+        given, value = ("txnAppId", app_id) if version is None else ("txnVersion", version)
+        raise InvalidOptionError(
+            given, value, "txnAppId and txnVersion belong together: give both or neither"
+        )
+    if app_id is None or version is None:
+        return None
+    if not 0 < len(app_id) <= _MAX_APP_ID:
+        raise InvalidOptionError("txnAppId", app_id, f"must have 1 to {_MAX_APP_ID} characters")
+    if app_id.startswith(STREAM_PREFIX):
+        expected = f"must not start with {STREAM_PREFIX!r}: streaming queries are known so"
+        raise InvalidOptionError("txnAppId", app_id, expected)
+    return Key(app_id, version)
 
 
 def _check_topic(job: WriteJob) -> None:

@@ -66,8 +66,12 @@ class Record:
     store_port: int
 
 
-def survey(store: StoreDir) -> Survey:
-    """Find the end of the log. Raises UncleanStoreError, CorruptStoreError."""
+def survey(store: StoreDir, *, known_to: int = 0) -> Survey:
+    """Find the end of the log. Raises UncleanStoreError, CorruptStoreError.
+
+    A sound record behind the end is an error, unless it lies before ``known_to``: there it is one
+    of a commit that was never published.
+    """
     with CommitLog(store.commit_log) as log:
         last = _last_dispatched(store.root, log)
         tail = last.physical_offset + last.size if last else log.low
@@ -83,7 +87,7 @@ def survey(store: StoreDir) -> Survey:
                 "ConsumeQueue yet; start and stop the broker once, so that it enters them"
             )
         tail = after_blank(log, tail)
-        garbage, log_start = _remains(log, tail), log.low
+        garbage, log_start = _remains(log, tail, known_to), log.low
     found = checkpoint.load(store.root)
     noted = int(found["physic_msg_timestamp"]) if found is not None else 0
     return Survey(log_start, tail, max(moment, noted), garbage)
@@ -193,10 +197,10 @@ def _place_of(record: Record) -> tuple[str, int, int, int]:
     return record.topic, record.queue_id, record.queue_offset, record.size
 
 
-def _remains(log: CommitLog, tail: int) -> tuple[int, int] | None:
+def _remains(log: CommitLog, tail: int, known_to: int) -> tuple[int, int] | None:
     """Return the range of bytes behind the tail that are not zero; None if there are none.
 
-    Raises CorruptStoreError if a sound record is among them.
+    Raises CorruptStoreError if a sound record is among them at ``known_to`` or behind.
     """
     low, high = -1, -1
     for position, chunk in data_behind(log, tail):
@@ -204,18 +208,19 @@ def _remains(log: CommitLog, tail: int) -> tuple[int, int] | None:
         if len(used):
             low = position + int(used[0]) if low < 0 else low
             high = position + int(used[-1]) + 1
-            _refuse_records(log, position, chunk)
+            if position + len(chunk) > known_to:
+                _refuse_records(log, position, chunk, known_to)
     return (low, high) if low >= 0 else None
 
 
-def _refuse_records(log: CommitLog, position: int, chunk: NDArray[np.uint8]) -> None:
+def _refuse_records(log: CommitLog, position: int, chunk: NDArray[np.uint8], known_to: int) -> None:
     # A magic may lie across two chunks: the next one starts a little before this one's end.
     for magic in (MAGIC_V1, MAGIC_V2):
         data, word = chunk.tobytes(), magic.to_bytes(4, "big", signed=True)
         found = data.find(word)
         while found >= 0:
             start = position + found - _MAGIC_AT
-            if read_record(log, start) is not None:
+            if start >= known_to and read_record(log, start) is not None:
                 reason = "a sound record lies behind the end of the log: recover the store first"
                 raise log.corrupt(start, reason)
             found = data.find(word, found + 1)

@@ -1,0 +1,46 @@
+"""From a plan to the numbers of an intent, and a tail that is fit to be appended to."""
+
+from typing import Any
+
+from mqstore.files.scrub import clear, scrub
+from mqstore.files.store_dir import StoreDir
+from mqstore.files.undo import Undo
+from mqstore.write.plan import Plan
+from mqstore.write.survey import Survey, next_queue_offset
+
+
+def placed(what: Plan, store: StoreDir) -> dict[str, Any]:
+    """Return the fields of an intent that say where its messages go.
+
+    Raises CorruptStoreError if a queue does not end with a record of its own.
+    """
+    queues = tuple(
+        (*queue, next_queue_offset(store, *queue, what.tail), count)
+        for queue, count in what.queue_counts.items()
+        if count
+    )
+    return {
+        "log_start": what.log_start,
+        "tail": what.tail,
+        "end": what.end,
+        "first": what.first,
+        "last": what.last,
+        "messages": what.messages,
+        "key_count": what.key_count,
+        "store_timestamp_ms": what.store_timestamp_ms,
+        "last_store_timestamp_ms": what.last_store_timestamp_ms,
+        "queues": queues,
+    }
+
+
+def clear_tail(store: StoreDir, found: Survey, undo: Undo, *, known_to: int = 0) -> None:
+    """Zero what lies behind the end of the log; keep a copy of what is not our own.
+
+    Bytes of an unpublished commit lie before ``known_to``: they are staged as well.
+    """
+    if found.garbage:
+        low, high = found.garbage
+        edge = min(max(low, known_to), high)
+        clear(store, low, edge)
+        if edge < high:
+            scrub(store, edge, high, undo)

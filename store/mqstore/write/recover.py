@@ -1,0 +1,123 @@
+"""``mqlog recover``: bring a store that was left in the middle of a write back into order.
+
+A write does the first of these steps by itself; the others are for whom has no write to do, or
+whose store's derived files are lost.
+"""
+
+import os
+import secrets
+from dataclasses import dataclass
+
+from mqstore.errors import UncleanStoreError
+from mqstore.files import intent, staging
+from mqstore.files.commit_log import CommitLog
+from mqstore.files.intent import Intent
+from mqstore.files.ledger import Key
+from mqstore.files.store_dir import open_dir
+from mqstore.files.undo import Undo
+from mqstore.files.writable import check_writable
+from mqstore.format import names
+from mqstore.write.decide import clear_tail
+from mqstore.write.job import WriteSettings
+from mqstore.write.rebuild import Rebuilt
+from mqstore.write.roll import fresh_aside, hold, recovery_start, repair, roll
+from mqstore.write.survey import survey
+
+_EVERYWHERE = 2**63
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoverSettings:
+    """What ``recover`` may do.
+
+    ``rebuild`` makes ConsumeQueues and IndexFiles anew from the whole CommitLog.
+    ``recover_unclean`` goes on where a broker was killed: its last messages are entered into
+    their queues, and what lies behind the end of the log is moved to .mqlog/quarantine.
+    ``assume`` says of a commit nobody can look up any more that it is ``published`` or ``lost``.
+    """
+
+    lock_timeout_ms: int = 0
+    allow_no_lease: bool = False
+    recover_unclean: bool = False
+    rebuild: bool = False
+    staging_dir: str | None = None
+    assume: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovered:
+    """What was found and done. Physical offsets are bytes of the CommitLog."""
+
+    key: Key | None
+    job_id: str | None
+    """Of the commit that was finished; None if there was none."""
+    state: str | None
+    """What it was before: decided or published."""
+    was_unclean: bool
+    """There was a file ``abort``."""
+    tail: int
+    """Physical offset where the next record goes."""
+    cleared_bytes: int
+    """Bytes behind it that were no zeros and are now."""
+    rebuilt: Rebuilt | None
+
+
+def recover(root: str | os.PathLike[str], settings: RecoverSettings) -> Recovered:
+    """Finish or undo what was left, and clear the tail of the log.
+
+    Raises StoreLockedError while a broker or another writer holds the store, UncleanStoreError
+    if a broker was killed on it and ``recover_unclean`` is not set, CommitInDoubtError,
+    CorruptStoreError, UnsupportedStoreError, NoSpaceError, OSError.
+    """
+    store = open_dir(root)
+    check_writable(store)
+    writing = WriteSettings(
+        root=store.root,
+        lock_timeout_ms=settings.lock_timeout_ms,
+        allow_no_lease=settings.allow_no_lease,
+        recover_unclean=settings.recover_unclean,
+        staging_dir=settings.staging_dir,
+    )
+    with hold(store.root, writing) as check:
+        was_unclean = store.is_unclean
+        left = _assumed(store.root, settings.assume)
+        finished = roll(store, writing, check)
+        left = finished or left
+        rebuilt: Rebuilt | None = None
+        aside = fresh_aside(store.root, secrets.token_hex(16))
+        if settings.rebuild:
+            with CommitLog(store.commit_log) as log:
+                low = log.low
+            rebuilt = repair(store, low, aside)
+        elif settings.recover_unclean:
+            rebuilt = repair(store, recovery_start(store), aside)
+        found = survey(store, known_to=_EVERYWHERE if settings.recover_unclean else 0)
+        clear_tail(store, found, Undo())
+        staging.remove_directories([aside])
+        staging.collect(f"{store.root}/{names.OURS}/{names.STAGING}")
+    low, high = found.garbage or (0, 0)
+    return Recovered(
+        key=left.key if left else None,
+        job_id=left.job_id if left else None,
+        state=left.state if left else None,
+        was_unclean=was_unclean,
+        tail=found.tail,
+        cleared_bytes=high - low,
+        rebuilt=rebuilt,
+    )
+
+
+def _assumed(root: str, assume: str | None) -> Intent | None:
+    """Settle an intent as the user says; return it, or None if nothing was to be settled."""
+    left = intent.load(root) if assume else None
+    if left is None:
+        return None
+    aside = fresh_aside(root, left.job_id)
+    if assume == intent.PUBLISHED:
+        intent.store(root, intent.published(left), aside)
+        return None
+    if left.state == intent.PUBLISHED:
+        raise UncleanStoreError(f"{root}: commit {left} is published, it cannot be assumed lost")
+    intent.remove(root)
+    intent.raise_sequence(root)
+    return left

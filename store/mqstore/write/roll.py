@@ -1,0 +1,341 @@
+"""Finish what an earlier commit left, before anything else is written to a store.
+
+Called with the store held. What is left is told by the intent and by the log itself, never by
+how far a process said it had come:
+
+    the first record stands in the log     published: enter what queues and index lack
+    the log still ends where it was        not published: the same steps again
+    a broker wrote there                   plan anew, behind it, what did not come back to life
+
+A broker may have been started on the store in between, written, and been killed, many times.
+
+Reference: commit protocol, section ROLL; CommitLog#recoverAbnormally.
+"""
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from mqstore.errors import CommitInDoubtError, CorruptStagingError, UncleanStoreError
+from mqstore.files import config_write, durable, intent, ledger, staging
+from mqstore.files.aside import FOLDER
+from mqstore.files.commit_log import CommitLog
+from mqstore.files.consume_queue import ConsumeQueue
+from mqstore.files.hold import StoreHold
+from mqstore.files.intent import Intent, Mask
+from mqstore.files.log_end import after_blank
+from mqstore.files.safe_open import list_names, open_file
+from mqstore.files.sizes import find_sizes
+from mqstore.files.store_dir import StoreDir
+from mqstore.files.undo import Undo, make_directories
+from mqstore.format import names
+from mqstore.write.apply import (
+    Application,
+    Check,
+    carry_out,
+    finish,
+    patched,
+    remove_abort,
+    stamped,
+)
+from mqstore.write.create import sizes_found
+from mqstore.write.decide import clear_tail, placed
+from mqstore.write.job import StoreSizes, WriteSettings
+from mqstore.write.plan import plan
+from mqstore.write.rebuild import Rebuilt, rebuild
+from mqstore.write.source import Source
+from mqstore.write.survey import read_record, survey
+
+
+@contextmanager
+def hold(root: str, settings: WriteSettings, job_id: str = "") -> Iterator[Check]:
+    """Hold the store for writing; the value raises if it is not ours alone any more.
+
+    Raises StoreLockedError, UnsupportedStoreError.
+    """
+    held = StoreHold(
+        root,
+        timeout_ms=settings.lock_timeout_ms,
+        allow_no_lease=settings.allow_no_lease,
+        job=job_id,
+    )
+    with held:
+        yield held.check
+
+
+def fresh_aside(root: str, name: str) -> str:
+    """Return a folder for files on their way, and remove what earlier commits left of theirs.
+
+    The store is held: nobody else's files are under way.
+    """
+    folder = f"{names.OURS}/{FOLDER}"
+    make_directories(root, f"{folder}/{name}", Undo())
+    make_directories(root, ledger.FOLDER, Undo())
+    aside = f"{root}/{folder}/{name}"
+    for left in list_names(root, folder):
+        if left != name:
+            staging.remove(f"{root}/{folder}/{left}")
+    return aside
+
+
+def roll(store: StoreDir, settings: WriteSettings, check: Check) -> Intent | None:
+    """Leave the store without an intent and without our ``abort``; return what was finished.
+
+    Raises UncleanStoreError if a broker was killed on the store and ``recover_unclean`` is
+    not set, CommitInDoubtError if what was staged is not there any more.
+    """
+    left = intent.load(store.root)
+    ours = intent.abort_is_ours(store.root)
+    before = left is not None and left.abort_was_there
+    if store.is_unclean and not ours and not settings.recover_unclean and not before:
+        raise UncleanStoreError(_UNCLEAN.format(f"{store.root}/{names.ABORT}"))
+    if left is not None:
+        aside = fresh_aside(store.root, left.job_id)
+        _Roll(store, left, aside, check, settings.staging_dir).run()
+    elif store.is_unclean:
+        repair(store, recovery_start(store), fresh_aside(store.root, secrets.token_hex(16)))
+        if ours:
+            remove_abort(store.root)
+    return left
+
+
+_UNCLEAN = (
+    "{} exists: a broker is running on this store, or it was killed. Stop it cleanly; after a "
+    "crash start and stop the broker once, or set recoverUnclean=true to enter its last messages "
+    "into their queues here"
+)
+
+
+def repair(store: StoreDir, start: int, aside: str, *, with_index: bool = True) -> Rebuilt:
+    """Let queues, index and checkpoint agree with the log from ``start`` on, all durable."""
+    _sync_log(store, start)
+    done = rebuild(
+        store, start, sizes=sizes_of(store), aside=aside, fsync=True, with_index=with_index
+    )
+    moment = done.last_store_timestamp_ms
+    if moment > 0:
+        fields = {"physic_msg_timestamp": moment, "logics_msg_timestamp": moment}
+        if with_index:
+            fields["index_msg_timestamp"] = moment
+        config_write.replace_checkpoint(store.root, fields, aside, Undo())
+    return done
+
+
+def sizes_of(store: StoreDir) -> StoreSizes:
+    """Return the sizes of a store's files; RocketMQ's defaults where nothing tells."""
+    return sizes_found(find_sizes(store))
+
+
+_ALL: Final = 1 << 31
+
+
+def recovery_start(store: StoreDir) -> int:
+    """Return where the CommitLog starts."""
+    with CommitLog(store.commit_log) as log:
+        return log.low
+
+
+class _Roll:
+    """One intent on its way to its end."""
+
+    def __init__(
+        self,
+        store: StoreDir,
+        left: Intent,
+        aside: str,
+        check: Check,
+        staging_dir: str | None,
+    ) -> None:
+        self._store = store
+        self._left = left
+        self._aside = aside
+        self._check = check
+        self._staging_dir = os.path.abspath(staging_dir) if staging_dir else None  # noqa: PTH100
+        self._earlier = left.earlier
+
+    def run(self) -> None:
+        store, left = self._store, self._left
+        intent.raise_sequence(store.root)
+        if any(e.job_id == left.job_id for e in ledger.entries(store.root)):
+            self._finish(left)
+        elif left.state == intent.PUBLISHED:
+            self._complete()
+        else:
+            self._take_up(self._source())
+
+    def _complete(self) -> None:
+        """Enter published records into queues and index, and finish."""
+        store, left = self._store, self._left
+        with CommitLog(store.commit_log) as log:
+            low = log.low
+        if left.state != intent.PUBLISHED:
+            left = intent.published(left)
+            intent.store(store.root, left, self._aside)
+        # What expired since, a broker had entered: only a broker lets messages expire.
+        if low <= left.tail:
+            repair(store, left.tail, self._aside, with_index=left.key_count > 0)
+        self._finish(left)
+
+    def _take_up(self, source: Source) -> None:
+        store, left = self._store, self._left
+        with CommitLog(store.commit_log) as log:
+            if log.files.files and left.tail < log.low:
+                raise self._in_doubt("the files it was to be written to have expired")
+            start = after_blank(log, left.tail)
+            untouched = start == left.tail and read_record(log, left.tail) is None
+            published = start == left.first and bool(next(self._present(log, source, 1))[0])
+        if published:
+            self._complete()
+            return
+        repair(store, left.tail, self._aside)
+        if untouched:
+            self._apply(self._as_it_stands(left), source)
+        else:
+            self._plan_anew(source)
+
+    def _as_it_stands(self, left: Intent) -> Intent:
+        """Let the intent know of an ``abort`` that a broker left or removed since."""
+        store = self._store
+        theirs = store.is_unclean and not intent.abort_is_ours(store.root)
+        if theirs != left.abort_was_there:
+            left = replace(left, abort_was_there=theirs)
+            intent.store(store.root, left, self._aside)
+        return left
+
+    def _present(self, log: CommitLog, source: Source, most: int = _ALL) -> Iterator[Mask]:
+        """Yield for each frame which of its first records stand where they were planned."""
+        for one in stamped(self._left, source, with_records=True):
+            sizes = one.frame.messages["size"].astype(np.int64)
+            records = patched(self._left, one)
+            starts = np.cumsum(sizes) - sizes
+            places = one.placed.physical_offsets
+            same = np.zeros(len(sizes), np.bool_)
+            for row in range(min(most, len(sizes))):
+                begin, size = int(starts[row]), int(sizes[row])
+                same[row] = (
+                    log.read(int(places[row]), size) == records[begin : begin + size].tobytes()
+                )
+            yield same
+
+    def _plan_anew(self, source: Source) -> None:
+        """Write behind what a broker wrote what it did not bring back to life."""
+        store, left = self._store, self._left
+        revived = self._revived(source)
+        before = left.present_mask(source.count)
+        total = np.zeros(source.count, np.bool_) if before is None else before.copy()
+        total[~total] = revived
+        if total.all():
+            self._complete()
+            return
+        rest = source.without(total)
+        found = survey(store, known_to=left.end)
+        least_ms = found.last_store_timestamp_ms
+        what = plan(rest, left.commit_log_size, found, left.store_timestamp_ms, least_ms)
+        clear_tail(store, found, Undo(), known_to=left.end)
+        changed = replace(
+            left,
+            state=intent.DECIDED,
+            generation=left.generation + 1,
+            present=intent.pack(total) if total.any() else "",
+            earlier=self._earlier,
+            least_store_timestamp_ms=least_ms,
+            **placed(what, store),
+        )
+        intent.store(store.root, changed, self._aside)
+        self._apply(self._as_it_stands(changed), rest)
+
+    def _revived(self, source: Source) -> Mask:
+        """Tell which records are in the log and in their queues: a broker serves them."""
+        found = []
+        with CommitLog(self._store.commit_log) as log:
+            same = self._present(log, source)
+            for one, alike in zip(
+                stamped(self._left, source, with_records=False), same, strict=True
+            ):
+                for row in np.flatnonzero(alike).tolist():
+                    queue = one.frame.queues[int(one.frame.messages["queue"][row])]
+                    place = int(one.placed.physical_offsets[row])
+                    alike[row] = self._is_queued(queue, int(one.queue_offsets[row]), place)
+                    if alike[row] and self._earlier is None:
+                        self._earlier = place
+                found.append(alike)
+        return np.concatenate(found)
+
+    def _is_queued(self, queue: tuple[str, int], queue_offset: int, place: int) -> bool:
+        units = ConsumeQueue(self._store.root, *queue)
+        low, high = units.bounds(0)
+        if not low <= queue_offset < high:
+            return False
+        return int(units.read(queue_offset, queue_offset + 1)[0]["physical_offset"]) == place
+
+    def _apply(self, planned: Intent, source: Source) -> None:
+        store = self._store
+        undo = Undo()
+        undo.end()
+        found = survey(store, known_to=planned.end)
+        if found.tail != planned.tail:
+            raise self._in_doubt(f"the log ends at {found.tail}, not at {planned.tail}")
+        try:
+            clear_tail(store, found, undo, known_to=planned.end)
+            application = Application(store, planned, source, self._aside, undo)
+            application.reserve()
+            application.make_files()
+            application.settle_index()
+        except Exception as error:
+            raise self._in_doubt(f"{type(error).__name__}: {error}") from error
+        carry_out(store, planned, application, self._aside, self._check)
+        self._remove_staged()
+
+    def _finish(self, left: Intent) -> None:
+        finish(self._store, left, self._aside)
+        self._remove_staged()
+
+    def _remove_staged(self) -> None:
+        if self._may_touch():
+            staging.remove(self._left.directory(self._store.root))
+
+    def _may_touch(self) -> bool:
+        """Tell whether the staged files are in the store, or where our caller says they may be."""
+        folder = self._left.staging
+        return not folder or os.path.dirname(folder) == self._staging_dir  # noqa: PTH120
+
+    def _source(self) -> Source:
+        left = self._left
+        if not self._may_touch():
+            raise self._in_doubt(
+                f"its messages are staged in {left.staging}, outside the store: give that "
+                "directory's parent as stagingDir"
+            )
+        source = Source(
+            directory=left.directory(self._store.root),
+            job_id=left.job_id,
+            host_variant=left.host_variant,
+            segments=left.segments,
+        )
+        try:
+            source = source.without(left.present_mask(source.count))
+            for _ in source.verified():
+                self._check()
+        except (CorruptStagingError, ValueError, OSError) as error:
+            raise self._in_doubt(f"what was staged for it cannot be read: {error}") from error
+        return source
+
+    def _in_doubt(self, reason: str) -> CommitInDoubtError:
+        return CommitInDoubtError(self._store.root, str(self._left), self._left.state, reason)
+
+
+def _sync_log(store: StoreDir, start: int) -> None:
+    """Make the CommitLog durable from ``start`` on, whoever wrote it."""
+    with CommitLog(store.commit_log) as log:
+        behind = [file for file in log.files.files if file.end > start]
+    for file in behind:
+        fd = open_file(file.folder, file.path)
+        try:
+            durable.fsync(fd)
+        finally:
+            durable.close(fd)

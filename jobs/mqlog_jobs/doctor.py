@@ -21,6 +21,7 @@ from typing import Final
 from mqlog_jobs import java
 from mqlog_jobs.java import JavaNotFoundError
 from mqlog_jobs.render import count, size
+from mqstore.condition import Condition, look
 from mqstore.errors import StoreError
 from mqstore.read.snapshot import take
 
@@ -61,7 +62,7 @@ def examine(store: Path | None) -> Iterator[Diagnosis]:
     yield _java()
     yield from _lookup()
     if store is not None:
-        yield _store(store)
+        yield from _store(store)
 
 
 def _packages() -> Iterator[Diagnosis]:
@@ -126,17 +127,45 @@ def _modules(interpreter: str) -> dict[str, str | None]:
     return found
 
 
-def _store(store: Path) -> Diagnosis:
+def _store(store: Path) -> Iterator[Diagnosis]:
     try:
         snapshot = take(store)
+        condition = look(store)
     except StoreError as error:
-        return Diagnosis(ERROR, "Store", str(error))
+        yield Diagnosis(ERROR, "Store", str(error))
+        return
     messages = sum(queue.high - queue.low for queue in snapshot.queues)
     found = (
         f"{snapshot.broker_name}: {count(messages)} messages in {len(snapshot.queues)} queues, "
         f"CommitLog {size(snapshot.high - snapshot.low)}"
     )
-    if snapshot.is_unclean:
+    if condition.abort == "broker":
         told = "abort is there: a broker runs, or crashed. It can be read; a write is refused"
-        return Diagnosis(WARNING, "Store", found, told)
-    return Diagnosis(OK, "Store", found)
+        yield Diagnosis(WARNING, "Store", found, told)
+    else:
+        yield Diagnosis(OK, "Store", found)
+    yield from _writing(store, condition)
+
+
+def _writing(store: Path, condition: Condition) -> Iterator[Diagnosis]:
+    """Tell who has the store, and what is left to be finished."""
+    if condition.holders:
+        who = ", ".join(condition.holders)
+        if condition.is_being_written:
+            yield Diagnosis(OK, "Lock", f"held by a write of mqlog: {who}")
+        else:
+            told = "a write waits for it as long as lockTimeout says; it can be read"
+            yield Diagnosis(WARNING, "Lock", f"held by {who}", told)
+    if condition.pending is None:
+        if condition.abort == "mqlog" and not condition.is_being_written:
+            told = f"the next write tidies up, or: mqlog recover {store}"
+            yield Diagnosis(WARNING, "Commit", "the last one was killed as it ended", told)
+        return
+    found = f"{condition.pending} is {condition.pending_state}"
+    if condition.is_being_written:
+        yield Diagnosis(OK, "Commit", f"{found}, and being finished")
+    else:
+        told = (
+            f"no reader sees it before it is finished: by the next write, or: mqlog recover {store}"
+        )
+        yield Diagnosis(WARNING, "Commit", f"{found}, not finished", told)

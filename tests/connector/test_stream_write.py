@@ -1,0 +1,254 @@
+"""writeStream through Spark: each batch once, whatever is done again; nothing left behind."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import AnalysisException, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import DataStreamWriter
+
+import goldens
+from appending import SMALL, held, rows
+from mqstore.tables import commits
+from mqstore.tables.roots import open_root
+from mqstore.write import streams
+from mqstore.write.job import WriteSettings
+from mqstore.write.prepare import prepare
+from mqstore.write.stage import stage
+from parts import rows as table_rows
+from pyspark_mqlog.stream_writer import MqlogStreamWriter, StagedBatch, StreamSettings
+
+NEW = {
+    "topic": "T",
+    "createStore": "true",
+    "queueNums": "2",
+    "mappedFileSizeCommitLog": "64k",
+    "mappedFileSizeConsumeQueue": "2000",
+    "maxHashSlotNum": "101",
+    "maxIndexNum": "1000",
+}
+PER_BATCH = 20
+
+
+@pytest.fixture
+def root(tmp_path: Path, checked: Callable[[Path], Path]) -> Iterator[Path]:
+    """Where a store may be made; it is checked if it was."""
+    path = tmp_path / "broker-a" / "store"
+    yield path
+    if path.exists():
+        checked(path)
+
+
+def numbers(spark: SparkSession, start: int = 0) -> DataFrame:
+    """PER_BATCH rows a batch, the same in a batch that is run again; a queue a partition."""
+    source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", PER_BATCH)
+    values = source.option("numPartitions", 2).load()
+    return values.selectExpr(
+        f"CAST(value + {start} AS STRING) AS body",
+        "CAST(value % 2 AS INT) AS queueId",
+        "CONCAT('k', value) AS keys",
+    )
+
+
+def sink(rows: DataFrame, checkpoint: Path, **options: str) -> DataStreamWriter:
+    writer = rows.writeStream.format("mqlog").options(**{**NEW, **options})
+    return writer.option("checkpointLocation", str(checkpoint))
+
+
+def run(writer: DataStreamWriter, root: Path, batches: int) -> None:
+    """Run the query until so many more batches are done."""
+    query = writer.start(str(root))
+    try:
+        done = 0
+        for _ in range(1200):
+            done = sum(p.numInputRows > 0 for p in query.recentProgress)
+            if done >= batches or query.awaitTermination(0.1):  # type: ignore[arg-type]
+                break
+        assert done >= batches
+    finally:
+        query.stop()
+
+
+def bodies(root: Path, queue_id: int) -> list[int]:
+    return [int(m.body) for m in held(root) if m.queue_id == queue_id]
+
+
+def ledger(root: Path) -> list[dict[str, object]]:
+    return table_rows("commits", commits.plan(open_root(str(root))))
+
+
+def staged(root: Path) -> list[Path]:
+    return sorted((root / ".mqlog" / "staging").glob("*"))
+
+
+@pytest.mark.spark
+def test_every_batch_is_there_once_through_restarts_and_batches_that_are_run_again(
+    spark: SparkSession, root: Path, tmp_path: Path
+) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    for _ in range(2):
+        run(sink(numbers(spark), checkpoint), root, 2)
+        # As after a kill between our commit and Spark's note of it.
+        last = max(path for path in (checkpoint / "commits").glob("[0-9]*"))
+        for path in (last, last.with_name(f".{last.name}.crc")):
+            path.unlink()
+    run(sink(numbers(spark), checkpoint), root, 1)
+    both = [bodies(root, queue_id) for queue_id in (0, 1)]
+    assert [sorted(queue) for queue in both] == both, "out of order"
+    found = sorted(both[0] + both[1])
+    assert found == list(range(len(found)))
+    assert len(found) >= 5 * PER_BATCH - 2 * PER_BATCH
+    told = ledger(root)
+    assert [row["batchId"] for row in told] == list(range(len(told)))
+    assert {row["rows"] for row in told} == {PER_BATCH}
+    assert {row["state"] for row in told} == {"done"}
+    assert len({row["queryId"] for row in told}) == 1
+    assert staged(root) == []
+
+
+@pytest.mark.spark
+def test_a_batch_without_rows_costs_no_file(
+    spark: SparkSession, golden_550: Path, root: Path, tmp_path: Path
+) -> None:
+    source = spark.readStream.format("mqlog").option("startingOffsets", "earliest")
+    none = source.option("tags", "NoSuchTag").load(str(golden_550)).select("body")
+    writer = sink(none, tmp_path / "checkpoint").trigger(availableNow=True)
+    query = writer.start(str(root))
+    assert query.awaitTermination(120)
+    assert query.lastProgress is not None
+    assert not root.exists()
+    run(sink(numbers(spark), tmp_path / "other"), root, 1)
+    before = goldens.digest(root)
+    query = sink(none, tmp_path / "again").trigger(availableNow=True).start(str(root))
+    assert query.awaitTermination(120)
+    assert goldens.digest(root) == before
+
+
+@pytest.mark.spark
+def test_a_bad_row_ends_the_query_and_changes_nothing(
+    spark: SparkSession, root: Path, tmp_path: Path
+) -> None:
+    run(sink(numbers(spark), tmp_path / "good"), root, 1)
+    before = goldens.digest(root)
+    bad = numbers(spark).selectExpr("body", "IF(body = '7', 'a topic!', 'T') AS topic")
+    writer = bad.writeStream.format("mqlog").option("checkpointLocation", str(tmp_path / "bad"))
+    query = writer.trigger(availableNow=True).start(str(root))
+    with pytest.raises(StreamingQueryException) as caught:
+        query.awaitTermination(120)
+    assert "[MQLOG_INVALID_MESSAGE]" in str(caught.value)
+    assert "a topic!" in str(caught.value)
+    assert goldens.digest(root) == before
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"txnAppId": "a"}, "option txnAppId='a': is for df.write: a stream is exactly once witho"),
+        ({"txnVersion": "1"}, "option txnVersion='1': is for df.write"),
+        ({"maxOffsetsPerTrigger": "1"}, "is an option of streaming reads"),
+        ({"topik": "T"}, "unknown option; did you mean topic?"),
+        ({"createStore": "false"}, "[MQLOG_STORE_NOT_FOUND]"),
+    ],
+)
+def test_a_mistake_is_told_before_a_task_runs(
+    spark: SparkSession, root: Path, tmp_path: Path, options: dict[str, str], told: str
+) -> None:
+    writer = sink(numbers(spark), tmp_path / "checkpoint", **options)
+    with pytest.raises((StreamingQueryException, AnalysisException)) as caught:
+        writer.start(str(root)).awaitTermination(60)
+    assert told in str(caught.value)
+    assert not root.exists()
+
+
+@pytest.fixture
+def counts(spark: SparkSession) -> DataFrame:
+    return numbers(spark).groupBy("queueId").count().selectExpr("CAST(count AS STRING) AS body")
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("mode", "told"),
+    [
+        ("complete", "option outputMode='complete': a message store only grows: say append"),
+        ("update", "does not support Update mode"),
+    ],
+)
+def test_only_append_is_a_mode_of_output(
+    counts: DataFrame, root: Path, tmp_path: Path, mode: str, told: str
+) -> None:
+    writer = sink(counts, tmp_path / "checkpoint").outputMode(mode)
+    with pytest.raises(Exception, match=told):
+        writer.start(str(root)).awaitTermination(60)
+    assert not root.exists()
+
+
+SCHEMA = rows(1).schema
+
+
+@pytest.fixture
+def settings(root: Path) -> StreamSettings:
+    return StreamSettings(WriteSettings(root=str(root), **SMALL), "file:/a/checkpoint")
+
+
+def batch(settings: StreamSettings, number: int, *parts: pa.RecordBatch) -> list[StagedBatch]:
+    """What the tasks of a batch say, told to another writer than they had."""
+    job = prepare(settings.write, SCHEMA)
+    assert settings.name is not None
+    streams.claim(job, settings.name)
+    keyed = streams.of_batch(job, "q-1", number)
+    return [
+        StagedBatch(keyed, stage(keyed, [part], partition=at, attempt=at))
+        for at, part in enumerate(parts)
+    ]
+
+
+def test_a_batch_that_is_committed_again_is_there_once(
+    settings: StreamSettings, root: Path
+) -> None:
+    messages = batch(settings, 0, rows(3), rows(2))
+    for _ in range(2):
+        MqlogStreamWriter(settings, None).commit(messages, 0)
+    MqlogStreamWriter(settings, None).commit(batch(settings, 0, rows(4)), 0)
+    assert len(held(root)) == 5
+    MqlogStreamWriter(settings, None).commit(batch(settings, 1, rows(4)), 1)
+    assert len(held(root)) == 9
+    assert staged(root) == []
+
+
+def test_an_abort_after_a_commit_changes_nothing(settings: StreamSettings, root: Path) -> None:
+    messages = batch(settings, 0, rows(3))
+    MqlogStreamWriter(settings, None).commit(messages, 0)
+    before = goldens.digest(root)
+    MqlogStreamWriter(settings, None).abort([*messages, None], 0)
+    assert goldens.digest(root) == before
+    assert len(held(root)) == 3
+
+
+def test_a_batch_that_failed_leaves_no_staging_though_no_task_said_where(
+    settings: StreamSettings, root: Path
+) -> None:
+    MqlogStreamWriter(settings, None).commit(batch(settings, 0, rows(3)), 0)
+    batch(settings, 1, rows(3))  # Its driver was killed.
+    batch(settings, 1)  # None of its tasks came to an end.
+    other = StreamSettings(settings.write, "file:/another/checkpoint")
+    kept = batch(other, 1, rows(3))
+    assert len(staged(root)) == 3
+    MqlogStreamWriter(settings, None).abort([None, None], 1)
+    assert staged(root) == [Path(kept[0].job.staging)]
+    MqlogStreamWriter(other, None).commit(kept, 1)
+    assert staged(root) == []
+    assert len(held(root)) == 3 + 3
+
+
+def test_a_batch_of_which_all_rows_are_passed_over_is_no_commit(
+    root: Path, settings: StreamSettings
+) -> None:
+    MqlogStreamWriter(settings, None).commit(batch(settings, 0, rows(3)), 0)
+    before = goldens.digest(root)
+    write = WriteSettings(root=str(root), on_invalid="skip")
+    skipping = StreamSettings(write, settings.name)
+    MqlogStreamWriter(skipping, None).commit(batch(skipping, 1, rows(2, topic="a topic!")), 1)
+    assert goldens.digest(root) == before

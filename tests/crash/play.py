@@ -7,8 +7,7 @@ more `prefix:subset` behind a slash for each crash while the crash before it was
 import random
 import re
 import shutil
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,13 +26,11 @@ from crash.invariants import (
     seen_before,
 )
 from crash.scenarios import APP, BY_NAME, Work, work
+from oracle import Message, NotARecordError, walk
 
 ACKED = "acked"
 STORE = "store"
 MOST_OF_ONE_RECOVERY = 40
-
-Weakened = Callable[[], AbstractContextManager[object]]
-"""What is wrong with the code while it runs: for the tests of these tests."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +40,8 @@ class Recording:
     work: Work
     disk: Disk
     expected: Expected
+    places: frozenset[str]
+    """Where mqstore synced and renamed."""
     verified: set[tuple[bytes, bool]] = field(default_factory=set)
     """How recoveries ended, of which all is known: the store, and whether it has the batch."""
 
@@ -53,7 +52,7 @@ def record(what: Work, base: Path) -> Recording:
     base.mkdir(parents=True)
     with standing_in(Passing()):
         what.lay_out(root)
-    before = held(root) if root.exists() else []
+    before = held_before(root)
     recorder = Recorder(base)
     with standing_in(recorder):
         committed = what.run(root)
@@ -63,11 +62,30 @@ def record(what: Work, base: Path) -> Recording:
     with standing_in(Passing()):
         holds(root, expected, decided=True)
     shutil.rmtree(base)
-    return Recording(what, Disk(recorder, _piece_bytes(what.seed)), expected)
+    disk = Disk(recorder, _piece_bytes(what.seed))
+    return Recording(what, disk, expected, frozenset(recorder.places))
+
+
+def held_before(root: Path) -> list[Message]:
+    """Return all records of a store, up to what is none."""
+    found: list[Message] = []
+    for path in sorted((root / "commitlog").glob("*")):
+        with suppress(NotARecordError):
+            found.extend(message for _, message in walk(path.read_bytes()))
+    return found
 
 
 def record_recovery(state: State, expected: Expected, base: Path) -> Disk:
     """Make a state below `base`, recover it, and return what was seen."""
+    return Disk(_watched(state, expected, base))
+
+
+def places_of_recovery(state: State, expected: Expected, base: Path) -> set[str]:
+    """Recover a state, and return where mqstore synced and renamed."""
+    return _watched(state, expected, base).places
+
+
+def _watched(state: State, expected: Expected, base: Path) -> Recorder:
     base.mkdir(parents=True)
     state.write(base)
     root = base / STORE
@@ -76,7 +94,7 @@ def record_recovery(state: State, expected: Expected, base: Path) -> Disk:
     with standing_in(recorder):
         recover_store(root, expected, decided=decided)
     shutil.rmtree(base)
-    return Disk(recorder)
+    return recorder
 
 
 def judge(recording: Recording, state: State, base: Path, decided: bool | None = None) -> bool:
@@ -145,7 +163,7 @@ class Explorer:
         self._most_failures = most_failures
         self._seen: set[bytes] = set()
 
-    def run(self, samples: int, weakened: Weakened = nullcontext) -> Tally:
+    def run(self, samples: int) -> Tally:
         """Go through seed after seed: crashes of the commit, then crashes of recoveries.
 
         Of a place with many pieces that were not synced, about ``samples`` subsets are tested.
@@ -154,9 +172,8 @@ class Explorer:
         while not self._is_enough():
             what = work(BY_NAME[self._scenario], seed)
             self._seen = set()
-            with weakened():
-                recording = record(what, self._base / "run")
-                self._explore(recording, random.Random(seed), samples)
+            recording = record(what, self._base / "run")
+            self._explore(recording, random.Random(seed), samples)
             seed += 1
         return self.tally
 

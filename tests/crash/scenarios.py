@@ -38,6 +38,7 @@ class Shape:
     )
     settings: Mapping[str, Any] = field(default_factory=dict)
     version: int = 1  # of APP; before it, all lower ones are committed
+    stale: int = 0  # bytes behind the end of the log that are no record
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,12 @@ class Work:
             return
         rng = random.Random(self.seed)
         old = [_old(n, shape, rng) for n in range(shape.old)]
-        lay_out(root, old, shape.layout)
+        laid = lay_out(root, old, shape.layout)
+        if shape.stale:
+            path, position = laid.file_of(laid.messages[-1])
+            with path.open("r+b") as file:
+                file.seek(position + laid.messages[-1].size)
+                file.write(rng.randbytes(shape.stale))
         for version in range(1, shape.version):
             batch = _rows(rng, shape, 0, 3, f"v{version}")
             again = {**self.settings, "txn_version": version}
@@ -155,7 +161,7 @@ SCENARIOS = (
     Scenario(
         "next-file",
         lambda rng: Shape(
-            old=6 + rng.randrange(5), rows=9 + rng.randrange(3), body=60, layout=_layout(4096)
+            old=6 + rng.randrange(5), rows=9 + rng.randrange(3), body=60, layout=_layout(3072)
         ),
     ),
     Scenario(
@@ -199,6 +205,12 @@ SCENARIOS = (
     Scenario(
         "second-version",
         lambda rng: Shape(old=4, rows=5 + rng.randrange(5), version=2, layout=_layout(8192)),
+    ),
+    Scenario(
+        "stale-tail",
+        lambda rng: Shape(
+            old=4, rows=5 + rng.randrange(5), stale=700 + rng.randrange(900), layout=_layout(4096)
+        ),
     ),
     Scenario(
         "interlock",

@@ -1,0 +1,99 @@
+"""The code with one guard taken away: what the tests of this folder must notice.
+
+A mutation is a context manager; while it is entered, the guard is not there. Those of the seam
+are found by looking: every place that syncs or renames while a commit or a recovery runs.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crash import play
+from crash.disk import forgetting
+from crash.scenarios import SCENARIOS, work
+from mqstore.files import durable, intent, ledger
+from mqstore.files.append import CommitLogAppender
+from mqstore.write import apply, commit, roll
+
+Mutation = Callable[[], AbstractContextManager[None]]
+
+
+@contextmanager
+def _patched(*changes: tuple[Any, str, Any]) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for owner, name, value in changes:
+            patch.setattr(owner, name, value)
+        yield
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    return None
+
+
+def _shown(appender: CommitLogAppender, data: memoryview) -> memoryview:
+    appender._hidden = data[4]
+    return data
+
+
+STEPS: dict[str, Mutation] = {
+    "the byte that hides the batch": lambda: _patched((CommitLogAppender, "_hide", _shown)),
+    "abort": lambda: _patched((apply.Application, "_make_abort", _nothing)),
+    "scrub": lambda: _patched((commit, "clear_tail", _nothing), (roll, "clear_tail", _nothing)),
+    "the decision": lambda: _patched((intent, "store", _nothing)),
+    "the ledger": lambda: _patched((ledger, "record", _nothing)),
+    "removal of the interlock": lambda: _patched(
+        (apply, "remove_interlock", _nothing), (roll, "remove_interlock", _nothing)
+    ),
+    "removal of abort": lambda: _patched(
+        (apply, "remove_abort", _nothing), (roll, "remove_abort", _nothing)
+    ),
+    "the recovery before a commit": lambda: _patched((roll._Roll, "run", _nothing)),
+    "the sync of the IndexFile before abort": lambda: _patched(
+        (apply.Application, "settle_index", _nothing)
+    ),
+    "the number that readers look at twice": lambda: _patched((intent, "raise_sequence", _nothing)),
+    "the second look at the files": lambda: _patched((CommitLogAppender, "check_files", _nothing)),
+    "the lease": lambda: _patched(
+        (durable, "take_lease", lambda _: True), (durable, "has_lease", lambda _: True)
+    ),
+}
+
+
+def places(base: Path) -> list[str]:
+    """Return every place of mqstore that syncs or renames in a commit or in a recovery."""
+    found: set[str] = set()
+    for scenario in SCENARIOS:
+        recording = play.record(work(scenario, 0), base / "run")
+        found |= recording.places
+        prefixes = range(0, len(recording.disk.ops), 5)
+        for prefix in prefixes:
+            state = recording.disk.state(prefix, -1)
+            found |= play.places_of_recovery(state, recording.expected, base / "run")
+    return sorted(found)
+
+
+def all_of(base: Path) -> dict[str, Mutation]:
+    """Return every mutation by name."""
+    seam = {f"{place}": _without(place) for place in places(base)}
+    return {**STEPS, **seam}
+
+
+def _without(place: str) -> Mutation:
+    return lambda: forgetting(place)
+
+
+def is_noticed(mutation: Mutation, base: Path, *, states: int) -> str:
+    """Return what of a weakened mqstore was noticed first; empty if nothing was."""
+    for number, scenario in enumerate(SCENARIOS):
+        explorer = play.Explorer(scenario.name, base / f"{number}", most=states, most_failures=1)
+        try:
+            with mutation():
+                tally = explorer.run(samples=2)
+        except AssertionError as error:
+            return f"{scenario.name}: {error}"
+        if tally.failures:
+            return tally.failures[0]
+    return ""

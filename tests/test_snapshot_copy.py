@@ -8,12 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import appending
 import goldens
+from appending import append
 from growing import grow
-from holding import held_by_another
 from mqstore.check import check
-from mqstore.errors import InvalidOptionError, StoreLockedError, StoreNotFoundError
-from mqstore.files import durable
+from mqstore.errors import (
+    CommitInDoubtError,
+    InvalidOptionError,
+    StoreLockedError,
+    StoreNotFoundError,
+)
+from mqstore.files import durable, ledger
 from mqstore.read.plan import QueueSlice
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
@@ -193,18 +199,45 @@ def test_a_target_that_is_there_or_inside_is_refused(store: MakeStore, tmp_path:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["broker-1", "there"]
 
 
-def test_a_write_that_is_appending_is_waited_for_by_whoever_copies(
-    store: MakeStore, tmp_path: Path
+def test_a_commit_that_is_not_finished_is_not_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may take back what it did until it lets go of the lock."""
-    root = store(messages(3)).root
-    (root / ".mqlog" / "tmp" / "job").mkdir(parents=True)
-    with held_by_another(root / "lock"):
-        with pytest.raises(StoreLockedError, match="copy it afterwards"):
-            copy_store(root, tmp_path / "copy")
-        assert not (tmp_path / "copy").exists()
-    copy_store(root, tmp_path / "copy")
-    assert rows(tmp_path / "copy") == rows(root)
+    append(tmp_path / "s", appending.rows(3), **appending.SMALL)
+    before, replace = rows(tmp_path / "s"), durable.replace
+
+    def replace_but_the_ledger(source: str, target: str) -> None:
+        if target.endswith("jobs.json"):
+            raise OSError("injected")
+        replace(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(durable, "replace", replace_but_the_ledger)
+        with pytest.raises(CommitInDoubtError):
+            append(tmp_path / "s", appending.rows(4))
+    copy_store(tmp_path / "s", tmp_path / "copy")
+    assert rows(tmp_path / "copy") == before
+    assert check(tmp_path / "copy") == []
+    assert len(ledger.entries(str(tmp_path / "copy"))) == 1
+
+
+def test_a_commit_that_ends_meanwhile_is_waited_for_by_whoever_copies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(tmp_path / "s", appending.rows(3), **appending.SMALL)
+    link, left = durable.create, [1]
+
+    def append_first(path: str) -> int:
+        if left:
+            left.clear()
+            append(tmp_path / "s", appending.rows(1))
+        return link(path)
+
+    monkeypatch.setattr(durable, "create", append_first)
+    with pytest.raises(StoreLockedError, match="copy it again"):
+        copy_store(tmp_path / "s", tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+    copy_store(tmp_path / "s", tmp_path / "copy")
+    assert rows(tmp_path / "copy") == rows(tmp_path / "s")
 
 
 def test_a_copy_that_fails_leaves_nothing(

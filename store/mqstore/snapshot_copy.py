@@ -23,7 +23,7 @@ from typing import Final
 import numpy as np
 
 from mqstore.errors import InvalidOptionError, StoreLockedError, UnsupportedStoreError
-from mqstore.files import checkpoint, cut_index, under_way
+from mqstore.files import checkpoint, cut_index, intent, ledger, our_groups
 from mqstore.files.commit_log import CommitLog
 from mqstore.files.consume_queue import ConsumeQueue, list_queues
 from mqstore.files.copies import Copy
@@ -31,6 +31,7 @@ from mqstore.files.index_file import list_index_files
 from mqstore.files.log_end import after_blank
 from mqstore.files.mapped_file_queue import MappedFile
 from mqstore.files.safe_open import open_file, survey
+from mqstore.files.sizes import NOTE
 from mqstore.files.store_dir import StoreDir
 from mqstore.format import names
 from mqstore.format.config import MAX_CONFIG_BYTES
@@ -62,16 +63,15 @@ def copy_store(
     """Copy the store at ``root`` to the new directory ``target``. The source is only read.
 
     Several CommitLog folders become one. Raises InvalidOptionError for a target that is there
-    or lies in the store, StoreLockedError while ``df.write`` is appending, what
+    or lies in the store, StoreLockedError if a write began or ended meanwhile, what
     ``mqstore.read.snapshot.take`` raises, NoSpaceError, OSError; ``target`` is then not there.
     """
     source = os.path.realpath(root)
     inside = os.path.commonpath([source, os.path.realpath(target)]) == source
     if inside:
         raise InvalidOptionError("DEST", os.fspath(target), "lies in the store itself")
-    before = under_way.mark(os.fspath(root))
+    moment = intent.Moment(os.fspath(root))
     with Copy(os.fspath(target)) as copy:
-        _refuse_under_way(os.fspath(root), before)
         progress = _progress(os.fspath(root))
         found = take(root, commit_log=commit_log)
         _refuse(found.store)
@@ -82,9 +82,12 @@ def copy_store(
             left_out = _copy_index(copy, found.store, log, end)
             _copy_config(copy, found.store, progress)
             _copy_checkpoint(copy, progress.get(names.CHECKPOINT), log, end)
-        for name in (*_BESIDE, names.OURS):
-            _copy_files(copy, found.store.root, name, deep=name != names.OURS)
-        _refuse_under_way(os.fspath(root), before)
+        for name in (*_BESIDE, NOTE):
+            _copy_files(copy, found.store.root, name, deep=True)
+        _copy_ledger(copy, found.store.root)
+        if moment.is_over():
+            reason = "a write to the store began or ended meanwhile; copy it again"
+            raise StoreLockedError(f"{os.fspath(root)}: {reason}")
         take(copy.root)  # Whoever cannot be read here is no copy.
     return Copied(take(target), copy.linked_bytes, copy.copied_bytes, left_out)
 
@@ -232,10 +235,15 @@ def _copy_files(copy: Copy, root: str, path: str, *, deep: bool) -> None:
                 _copy_files(copy, root, f"{path}/{child}", deep=deep)
 
 
-def _refuse_under_way(root: str, before: under_way.Mark) -> None:
-    """Raise StoreLockedError while a write of ours is appending: it may yet take it back."""
-    if under_way.is_under_way(root) or under_way.mark(root) != before:
-        raise StoreLockedError(f"{root}: a write is appending to the store; copy it afterwards")
+def _copy_ledger(copy: Copy, root: str) -> None:
+    """Copy what says which writes were committed, and how far streams have read.
+
+    An intent is left out, and so are the messages of its commit.
+    """
+    for folder in (ledger.FOLDER, our_groups.FOLDER):
+        for name, kind, _ in survey(root, folder):
+            if kind == "file" and name not in intent.NAMES:
+                _copy_files(copy, root, f"{folder}/{name}", deep=False)
 
 
 def _refuse(store: StoreDir) -> None:

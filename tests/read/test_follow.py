@@ -1,5 +1,6 @@
 """Streams over stores that grow: every message once and in order, whatever the limits."""
 
+import errno
 import itertools
 import shutil
 import time
@@ -12,10 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from appending import append, held, rows
 from conftest import MakeStore
 from growing import grow
-from holding import held_by_another
-from mqstore.errors import DataLossError, StoreReplacedError
+from mqstore.errors import CommitInDoubtError, DataLossError, StoreReplacedError
+from mqstore.files import durable
 from mqstore.read.admission import Admission
 from mqstore.read.follow import Follower
 from mqstore.read.plan import QueueSlice
@@ -23,6 +25,7 @@ from mqstore.read.progress import Progress
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.read.tail import Source, Tail
+from mqstore.write.recover import RecoverSettings, recover
 from oracle import Message
 from stores import Laid, Layout, lay_out
 
@@ -298,15 +301,25 @@ def settled(tail: Tail) -> Mapping[tuple[str, int], tuple[int, int]]:
     return tail.look(at_once=True)
 
 
-def test_a_write_of_ours_comes_to_a_stream_when_it_is_done(store: MakeStore) -> None:
-    """What a commit has appended it may still take back, until it lets go of the lock."""
+def test_a_write_of_ours_comes_to_a_stream_when_it_is_done(
+    store: MakeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a commit has entered into queues is seen when the commit is known to be done."""
     laid = store(messages(9))
     stream = follower(laid.root)
     start = stream.next({})
-    job = laid.root / ".mqlog" / "tmp" / "job"
-    job.mkdir(parents=True)
-    with held_by_another(laid.root / "lock"):
-        grow(laid, messages(30, topics=("A", "B", "C")))
-        assert next_at_once(stream, start) == start
-    # The writer was killed here: its folder stays, its lock does not.
-    assert len(places(stream.slices(start, next_at_once(stream, start)))) == 21
+    replace_file = durable.replace
+
+    def replace_but_the_ledger(source: str, target: str) -> None:
+        if target.endswith("jobs.json"):
+            raise OSError(errno.EIO, "injected")
+        replace_file(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(durable, "replace", replace_but_the_ledger)
+        with pytest.raises(CommitInDoubtError):
+            append(laid.root, rows(20, topic="A"))
+    assert len(held(laid.root)) == 29
+    assert next_at_once(stream, start) == start
+    recover(laid.root, RecoverSettings())
+    assert len(places(stream.slices(start, next_at_once(stream, start)))) == 20

@@ -96,14 +96,14 @@ def replace_file(root: str, path: str, data: bytes, aside: str, undo: Undo) -> N
     _put(target, data, aside)
 
 
-def read_small(root: str, path: str) -> bytes | None:
-    """Return all bytes of a small file of the store, or None if it is not there."""
+def read_small(root: str, path: str, most: int = _MAX_BYTES) -> bytes | None:
+    """Return the first bytes of a small file of the store, or None if it is not there."""
     try:
         fd = open_file(root, path)
     except FileNotFoundError:
         return None
     try:
-        return os.pread(fd, min(os.fstat(fd).st_size, _MAX_BYTES), 0)
+        return os.pread(fd, min(os.fstat(fd).st_size, most), 0)
     finally:
         os.close(fd)
 

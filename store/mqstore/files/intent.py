@@ -4,8 +4,10 @@ From the moment it is durable the commit will happen, whoever finishes it; until
 our readers see nothing of it. Together with the staged files it tells every byte to be written.
 
 Readers look at three things: the number in .mqlog/txn/SEQ, the intent, and the number again. It
-is raised after an intent appears and after it is gone, so what was read between two equal
-numbers is of one moment.
+is raised after an intent appears and after it is gone, and SEQ also keeps where those commits
+began to write: what lies before all of them was whole all the time.
+
+    SEQ ::= number tail{1024}       20 digits each; the tail of event n stands in place n % 1024
 
 Reference: commit protocol, steps 14, 20, 25 and 26.
 """
@@ -14,7 +16,7 @@ import base64
 import os
 import re
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -35,10 +37,12 @@ from mqstore.format.staged import SUFFIX
 DECIDED: Final = "decided"
 PUBLISHED: Final = "published"
 
-_PATH: Final = f"{FOLDER}/pending.json"
-_SEQUENCE: Final = f"{FOLDER}/SEQ"
+NAMES: Final = ("pending.json", "SEQ")
+
+_PATH: Final = f"{FOLDER}/{NAMES[0]}"
+_SEQUENCE: Final = f"{FOLDER}/{NAMES[1]}"
 _DIGITS: Final = 20
-_TRIES: Final = 200
+_SLOTS: Final = 1024  # commits that began or ended, newest kept, whose tails SEQ tells
 _ABORT: Final = "mqlog:"
 _MOST: Final = 1 << 63
 _MOST_MESSAGES: Final = 1 << 31
@@ -176,34 +180,71 @@ def _broker_came(root: str, intent: Intent) -> bool:
     )
 
 
-def sequence(root: str) -> bytes:
-    """Return what SEQ holds: another value after each step that readers must notice."""
-    return read_small(root, _SEQUENCE) or b""
+def raise_sequence(root: str, tail: int) -> None:
+    """Let readers notice that a commit with this tail begins or ends.
 
-
-def raise_sequence(root: str) -> None:
-    """Let readers notice. Not durable: no reader outlives what it read in memory."""
+    Not durable: no reader outlives what it read in memory.
+    """
     path = f"{root}/{_SEQUENCE}"
-    found = sequence(root)
-    number = int(found) + 1 if found.isascii() and found.isdigit() else 1
-    text = b"%0*d" % (_DIGITS, number % 10**_DIGITS)
+    number = sequence(root) + 1
     if not os.path.lexists(path):
         durable.close(durable.create(path))
     with opened(path) as fd:
-        durable.write_at(fd, text, 0)
+        durable.write_at(fd, _digits(tail), _slot(number))
+        durable.write_at(fd, _digits(number), 0)
 
 
-def at_one_moment(root: str, look: Callable[[int | None], T]) -> T:
-    """Return ``look(cap)``, looked at while no commit of ours began or ended.
+def sequence(root: str) -> int:
+    """Return how often a commit began or ended in this store; 0 if none ever did."""
+    found = read_small(root, _SEQUENCE, _DIGITS) or b"0"
+    return _number(root, found)
 
-    Raises StoreLockedError if commits follow each other too fast to look between them.
+
+class Moment:
+    """A look at a store that begins now: what may be seen of it, however long it takes.
+
+    Take it before the first byte is looked at, and ask for its ``cap`` after the last.
     """
-    for _ in range(_TRIES):
-        before = sequence(root)
-        found = look(cap(root))
-        if sequence(root) == before:
-            return found
-    raise StoreLockedError(f"{root}: commits end faster than the store can be listed; try again")
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._number = sequence(root)
+        self._cap = cap(root)
+
+    def cap(self) -> int | None:
+        """Return the physical offset from which nothing was whole all the time; None: all was.
+
+        Raises StoreLockedError if more commits began and ended meanwhile than SEQ tells of.
+        """
+        passed = sequence(self._root) - self._number
+        if not 0 <= passed < _SLOTS:
+            reason = f"{passed} commits began or ended while it was listed; try again"
+            raise StoreLockedError(f"{self._root}: {reason}")
+        tails = [] if self._cap is None else [self._cap]
+        if passed:
+            found = read_small(self._root, _SEQUENCE) or b""
+            for number in range(self._number + 1, self._number + passed + 1):
+                at = _slot(number)
+                tails.append(_number(self._root, found[at : at + _DIGITS]))
+        return min(tails, default=None)
+
+    def is_over(self) -> bool:
+        """Tell whether a commit began or ended since."""
+        return sequence(self._root) != self._number
+
+
+def _slot(number: int) -> int:
+    return _DIGITS * (1 + number % _SLOTS)
+
+
+def _digits(number: int) -> bytes:
+    return b"%0*d" % (_DIGITS, number)
+
+
+def _number(root: str, text: bytes) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise small_json.corrupt(root, _SEQUENCE, ValueError(f"not a number: {text!r}"))
+    return int(text)
 
 
 _FIELDS: Final = tuple(one.name for one in fields(Intent))

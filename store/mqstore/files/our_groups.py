@@ -24,7 +24,7 @@ from mqstore.format.config import MAX_CONFIG_BYTES
 
 SOURCE: Final = "mqlog"
 
-_FOLDER: Final = f"{names.OURS}/groups"
+FOLDER: Final = f"{names.OURS}/groups"
 _NAME: Final = re.compile(r"[0-9a-f]{32}\.json")
 _TRIES: Final = 3
 
@@ -35,8 +35,8 @@ def published(root: str) -> dict[tuple[str, str], dict[int, int]]:
     Raises CorruptConfigError for a file that is not what ``publish`` writes.
     """
     found: dict[tuple[str, str], dict[int, int]] = {}
-    for name in filter(_NAME.fullmatch, list_names(root, _FOLDER)):
-        path = f"{_FOLDER}/{name}"
+    for name in filter(_NAME.fullmatch, list_names(root, FOLDER)):
+        path = f"{FOLDER}/{name}"
         with suppress(FileNotFoundError):
             group, topics = _parse(_read(root, path), f"{root}/{path}")
             found |= {(topic, group): queues for topic, queues in topics.items()}
@@ -50,7 +50,7 @@ def publish(root: str, group: str, queues: Mapping[tuple[str, int], int]) -> Non
         topics.setdefault(topic, {})[str(queue_id)] = queue_offset
     data = json.dumps({"group": group, "offsetTable": topics}).encode()
     name = hashlib.sha256(group.encode()).hexdigest()[:32]
-    folder = f"{root}/{_FOLDER}"
+    folder = f"{root}/{FOLDER}"
     make_folder(root)
     aside = f"{folder}/{name}.{secrets.token_hex(8)}"
     fd = durable.create(aside)
@@ -70,13 +70,13 @@ def make_folder(root: str) -> None:
     """Make the folder if it is not there; raises OSError where it cannot be written to."""
     for _ in range(_TRIES):  # A write that ends now removes .mqlog if it is empty.
         with suppress(FileNotFoundError):
-            for path, parent in ((names.OURS, root), (_FOLDER, f"{root}/{names.OURS}")):
+            for path, parent in ((names.OURS, root), (FOLDER, f"{root}/{names.OURS}")):
                 with suppress(FileExistsError):
                     durable.make_directory(f"{root}/{path}")
                     durable.fsync_directory(parent)
             break
-    if not os.access(f"{root}/{_FOLDER}", os.W_OK):
-        raise PermissionError(f"{root}/{_FOLDER}: not ours to write to")
+    if not os.access(f"{root}/{FOLDER}", os.W_OK):
+        raise PermissionError(f"{root}/{FOLDER}: not ours to write to")
 
 
 def _read(root: str, path: str) -> bytes:

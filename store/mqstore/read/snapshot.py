@@ -1,5 +1,6 @@
 """The bounds of a store at one moment: what there is to read, frozen.
 
+A commit of ours that begins or ends meanwhile is not part of it (see files/intent.py).
 Taking a snapshot lists directories and bisects ConsumeQueues. It reads no record of a store
 that was closed cleanly; of one that was not (``abort`` is there) it reads the last header of
 each queue, and walks back over units whose record never reached the disk.
@@ -19,6 +20,7 @@ from mqstore.errors import CorruptStoreError, UnsupportedStoreError
 from mqstore.files import config
 from mqstore.files.commit_log import CommitLog
 from mqstore.files.consume_queue import ConsumeQueue, list_queues
+from mqstore.files.intent import Moment
 from mqstore.files.mapped_file_queue import check_sizes
 from mqstore.files.store_dir import StoreDir, open_dir
 from mqstore.format.message import MAGIC_V1, MAGIC_V2
@@ -76,6 +78,7 @@ def take(
     StoreNotFoundError, NotAStoreError, UnsupportedStoreError, UnsafePathError.
     """
     store = open_dir(root, commit_log)
+    moment = Moment(store.root)
     is_unclean = store.is_unclean
     taken_ms = time.time_ns() // 1_000_000
     wanted = [
@@ -97,6 +100,9 @@ def take(
             for queue, first, last in bounds:
                 _check_last(queue, log, first, last)
         high = log.high
+    cap = moment.cap()
+    if cap is not None:
+        bounds = [(q, first, before(q, first, last, cap)) for q, first, last in bounds]
     return Snapshot(
         store,
         broker_name or name_of(store),
@@ -182,6 +188,13 @@ def written(queue: ConsumeQueue, log: CommitLog, low: int, high: int) -> int:
                 return start + int(row) + 1
         high, step = start, min(2 * step, _MOST_UNITS)
     return high
+
+
+def before(queue: ConsumeQueue, low: int, high: int, cap: int) -> int:
+    """Return ``high`` without the last units of [low, high) whose record is not before ``cap``."""
+    if low >= high or int(queue.read(high - 1, high)[0]["physical_offset"]) < cap:
+        return high
+    return queue.first_behind(low, high, cap)
 
 
 def _has_record(queue: ConsumeQueue, log: CommitLog, queue_offset: int, unit: np.void) -> bool:

@@ -7,8 +7,8 @@ ones, change the time of a directory, and then a new snapshot is taken. It also 
 seconds or more, for file systems whose times are coarse.
 
 A unit counts once the record it points at is there and says the same, as after a crash (see
-``snapshot``), and no write of ours is under way that might take it back. Who asks faster than
-looking takes gets what was found before, for a second at most.
+``snapshot``), and is not of a commit of ours that is not finished. Who asks faster than looking
+takes gets what was found before, for a second at most.
 
 Reference: DefaultMessageStore.ReputMessageService (a unit is written after its record);
 ConsumeQueue#putMessagePositionInfo.
@@ -25,7 +25,7 @@ from itertools import islice
 from typing import Final, TypeAlias
 
 from mqstore.errors import CorruptStoreError, StoreReplacedError
-from mqstore.files import under_way
+from mqstore.files import intent
 from mqstore.files.commit_log import CommitLog
 from mqstore.files.consume_queue import ConsumeQueue
 from mqstore.files.queue_end import QueueEnd
@@ -42,8 +42,6 @@ _MAX_OPEN_QUEUES: Final = 8192
 _AHEAD_UNITS: Final = 4096
 _RETAKE_S: Final = 10.0
 _RETAKE_SHARE: Final = 50  # and no more often than this many times what it takes
-_LONGEST_COMMIT_S: Final = 600.0
-_COMMIT_POLL_S: Final = 0.02
 _IDLE_SHARE: Final = 4  # between two looks lies this many times what the first one took,
 _LONGEST_PAUSE_S: Final = 1.0  # but no more than this
 # Two changes within one tick of the kernel's clock leave one time: what is younger is not trusted.
@@ -71,7 +69,7 @@ class Tail:
     """The moving bounds of one store. Keeps descriptors open: ``close`` it."""
 
     def __init__(self, source: Source, *, fail_on_data_loss: bool = True) -> None:
-        """Take the first look, once no write of ours is under way. Raises as ``snapshot.take``."""
+        """Take the first look. Raises as ``snapshot.take``."""
         self.source = source
         self._fail_on_data_loss = fail_on_data_loss
         self._queues: dict[QueueId, _QueueTail] = {}
@@ -79,12 +77,8 @@ class Tail:
         self._anchor: _Anchor | None = None
         self._stamps: dict[str, Stamp] | None = None
         self._retake_at = self._looked = self._took = 0.0
-        deadline = time.monotonic() + _LONGEST_COMMIT_S
         self._found = self._retake()
-        while not self._look() and time.monotonic() < deadline:
-            time.sleep(_COMMIT_POLL_S)
-        if self._bounds is None:
-            self._publish()
+        self._publish()
 
     @property
     def broker_name(self) -> str:
@@ -123,20 +117,21 @@ class Tail:
             self._took = self._looked - begin
         return self._bounds or {}
 
-    def _look(self) -> bool:
-        """Look at the store; what is found counts if no write of ours could take it back."""
-        before = under_way.mark(self.source.root)
+    def _look(self) -> None:
+        """Look at the store. Of a commit that begins or ends meanwhile nothing is seen."""
+        moment = intent.Moment(self.source.root)
         fresh = time.monotonic() < self._retake_at and self._bounds is not None
-        if fresh and self._stamps is not None and self._stamps == self._stamped():
+        whole = moment.cap() is None
+        if fresh and whole and self._stamps is not None and self._stamps == self._stamped():
             if not self._advance():
-                return True
+                return
+            if moment.is_over():
+                self._found = self._retake()
         else:
             self._found = self._retake()
-        if under_way.is_under_way(self.source.root) or under_way.mark(self.source.root) != before:
-            self._stamps = None  # Look at all of it again.
-            return False
+        if not whole:
+            self._stamps = None  # Look at all of it again: the commit will be finished.
         self._publish()
-        return True
 
     def _publish(self) -> None:
         self._bounds = {name: (queue.low, queue.high) for name, queue in self._queues.items()}

@@ -51,7 +51,7 @@ class CommitsPart:
         """Yield the commits, oldest first; one that is not finished last."""
         root = self.store.root
         try:
-            known = intent.at_one_moment(root, lambda _cap: _known(root))
+            known = _known(root)
         except CorruptConfigError as error:
             if self.on_corrupt == "fail":
                 raise

@@ -204,7 +204,7 @@ def carry_out(
     """
     state = planned.state
     try:
-        intent.raise_sequence(store.root)
+        intent.raise_sequence(store.root, planned.tail)
         application.append(check, interlock=interlock)
         state = _MAYBE
         application.publish()
@@ -275,7 +275,7 @@ def finish(store: StoreDir, planned: Intent, aside: str) -> None:
     ledger.record(root, planned.entry(ledger.DONE, now_ms), aside)
     remove_interlock(store)
     intent.remove(root)
-    intent.raise_sequence(root)
+    intent.raise_sequence(root, planned.tail)
     if not planned.abort_was_there:
         remove_abort(root)
 

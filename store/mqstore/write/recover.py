@@ -119,5 +119,5 @@ def _assumed(root: str, assume: str | None) -> Intent | None:
     if left.state == intent.PUBLISHED:
         raise UncleanStoreError(f"{root}: commit {left} is published, it cannot be assumed lost")
     intent.remove(root)
-    intent.raise_sequence(root)
+    intent.raise_sequence(root, left.tail)
     return left

@@ -160,7 +160,7 @@ class _Roll:
 
     def run(self) -> None:
         store, left = self._store, self._left
-        intent.raise_sequence(store.root)
+        intent.raise_sequence(store.root, left.tail)
         if any(e.job_id == left.job_id for e in ledger.entries(store.root)):
             self._finish(left)
         elif left.state == intent.PUBLISHED:

@@ -45,9 +45,9 @@ class QueueAppender:
             if os.path.lexists(path):
                 reserve_in(path, begin, stop - begin, file_size=self._file_size)
             else:
-                new = AsideFile(aside, self._file_size, self._undo)
-                new.reserve(begin, stop - begin)
-                self._new[base] = new
+                if base not in self._new:
+                    self._new[base] = AsideFile(aside, self._file_size, self._undo)
+                self._new[base].reserve(begin, stop - begin)
             base += self._file_size
 
     def write(self, start: int, units: NDArray[np.void]) -> None:

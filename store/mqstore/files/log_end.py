@@ -79,7 +79,7 @@ def data_behind(log: CommitLog, tail: int) -> Iterator[tuple[int, NDArray[np.uin
         try:
             position = max(tail - file.start, 0)
             while position < file.size:
-                position = _next_data(fd, position, file.size)
+                position = next_data(fd, position, file.size)
                 data = os.pread(fd, _CHUNK_BYTES, position)
                 if not data:
                     break
@@ -90,7 +90,7 @@ def data_behind(log: CommitLog, tail: int) -> Iterator[tuple[int, NDArray[np.uin
             os.close(fd)
 
 
-def _next_data(fd: int, position: int, size: int) -> int:
+def next_data(fd: int, position: int, size: int) -> int:
     """Return the next position that is no hole; ``size`` if there is none."""
     with suppress(OSError):  # ENXIO: nothing but a hole up to the end.
         return os.lseek(fd, position, os.SEEK_DATA)

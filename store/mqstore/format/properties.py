@@ -33,6 +33,8 @@ TIMER_OUT_MS: Final = "TIMER_OUT_MS"
 TIMER_ROLL_TIMES: Final = "TIMER_ROLL_TIMES"
 TIMER_DELETE_UNIQ_KEY: Final = "TIMER_DEL_UNIQKEY"
 CRC32: Final = "__CRC32#"
+MULTI_DISPATCH: Final = "INNER_MULTI_DISPATCH"  # light queues, separated by commas
+MULTI_QUEUE_OFFSET: Final = "INNER_MULTI_QUEUE_OFFSET"  # and their queue offsets
 TRANSIENT_PREFIX: Final = "__RMQ.TRANSIENT."
 
 # MessageConst.STRING_HASH_SET of 5.5.0: names that Message#putUserProperty refuses. The typed

@@ -1,0 +1,174 @@
+"""One ConsumeQueue, made to say what the CommitLog says: units read as they lie, and replaced.
+
+A file that would be left without a unit at a queue's end is removed, never emptied: a broker
+takes the first zeros of a file for a message. New files come into view with their first units.
+
+Reference: ConsumeQueue#putMessagePositionInfo, #fillPreBlank, #truncateDirtyLogicFiles.
+"""
+
+import os
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mqstore.errors import CorruptStoreError
+from mqstore.files import durable
+from mqstore.files.append_queue import QueueAppender
+from mqstore.files.aside import opened
+from mqstore.files.consume_queue import Units
+from mqstore.files.log_end import next_data
+from mqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
+from mqstore.files.safe_open import Entry, list_directory
+from mqstore.files.undo import Undo
+from mqstore.format.consume_queue import FILLER_SIZE, UNIT
+from mqstore.format.names import CONSUME_QUEUE, parse_mapped_file_name
+
+_CHUNK_UNITS = 50_000
+
+
+class QueueMender:
+    """Reads and replaces units of one queue. Files are listed anew where they may have changed."""
+
+    def __init__(
+        self, root: str, topic: str, queue_id: int, *, file_size: int, aside: str, fsync: bool
+    ) -> None:
+        self.path = f"{CONSUME_QUEUE}/{topic}/{queue_id}"
+        self._name = (root, topic, queue_id)
+        self._root = root
+        self._file_size = file_size
+        self._aside = aside
+        self._fsync = fsync
+        self.files = self._list()
+
+    @property
+    def base(self) -> int:
+        """First queue offset that any file of the queue has room for."""
+        return self.files.low // UNIT.itemsize
+
+    def repair_files(self) -> int:
+        """Remove files without a byte, and give short ones their length; return how many.
+
+        A broker that was killed while it made a file leaves it so, and will not start. Raises
+        CorruptStoreError for a file of any other length than the store's.
+        """
+        count = 0
+        folder = f"{self._root}/{self.path}"
+        for entry in self._entries():
+            if parse_mapped_file_name(entry.name) is None or entry.is_directory:
+                continue
+            if not entry.size:
+                durable.unlink(f"{folder}/{entry.name}")
+                count += 1
+            elif entry.size < self._file_size:
+                with opened(f"{folder}/{entry.name}") as fd:
+                    durable.truncate(fd, self._file_size)
+                    self._sync(fd)
+                count += 1
+            elif entry.size > self._file_size:
+                reason = f"the file is {entry.size} bytes long, the store's {self._file_size}"
+                raise CorruptStoreError(f"{folder}/{entry.name}", entry.size, reason)
+        if count:
+            self._sync_folder()
+            self.files = self._list()
+        return count
+
+    def read(self, start: int, end: int) -> Units:
+        """Return the units [start, end) as they lie; zeros where there is no file."""
+        units = np.zeros(end - start, UNIT)
+        into = units.view(np.uint8).data
+        low, high = start * UNIT.itemsize, end * UNIT.itemsize
+        for file in self.files.files:
+            begin, stop = max(low, file.start), min(high, file.end)
+            if begin < stop:
+                fd = file.open()
+                try:
+                    os.preadv(fd, [into[begin - low : stop - low]], begin - file.start)
+                finally:
+                    os.close(fd)
+        return units
+
+    def write(self, runs: list[tuple[int, Units]]) -> None:
+        """Write runs of units at their queue offsets, durably."""
+        appender = QueueAppender(
+            *self._name, file_size=self._file_size, fsync=self._fsync, undo=Undo()
+        )
+        for start, units in runs:
+            appender.reserve(start, start + len(units), self._aside)
+        for start, units in runs:
+            appender.write(start, units)
+        appender.close()
+        self.files = self._list()
+
+    def has_room_for(self, queue_offset: int) -> bool:
+        """Tell whether there is a file for that unit."""
+        return self.files.find(queue_offset * UNIT.itemsize) is not None
+
+    def file_start(self, queue_offset: int) -> int:
+        """Return the first queue offset of the file that the unit is in or would be in."""
+        return queue_offset - queue_offset % (self._file_size // UNIT.itemsize)
+
+    def chunks(self, file: MappedFile) -> Iterator[tuple[int, Units]]:
+        """Yield what one file holds as (queue offset, units); its holes are left out."""
+        fd = file.open()
+        try:
+            position = next_data(fd, 0, file.size)
+            while position < file.size:
+                position -= position % UNIT.itemsize
+                size = min(_CHUNK_UNITS * UNIT.itemsize, file.size - position)
+                data = os.pread(fd, size, position)
+                units = np.frombuffer(data, UNIT, len(data) // UNIT.itemsize)
+                if not len(units):
+                    return
+                yield (file.start + position) // UNIT.itemsize, units
+                position = next_data(fd, position + len(units) * UNIT.itemsize, file.size)
+        finally:
+            os.close(fd)
+
+    def zero(self, file: MappedFile, numbers: NDArray[np.int64]) -> None:
+        """Make units of one file zero, durably."""
+        with opened(file.name) as fd:
+            for run in np.split(numbers, np.flatnonzero(np.diff(numbers) != 1) + 1):
+                position = int(run[0]) * UNIT.itemsize - file.start
+                durable.write_zeros(fd, position, len(run) * UNIT.itemsize)
+            self._sync(fd)
+
+    def remove(self, file: MappedFile) -> None:
+        """Remove a file, durably."""
+        durable.unlink(file.name)
+        self._sync_folder()
+        self.files = self._list()
+
+    def _entries(self) -> list[Entry]:
+        try:
+            return list_directory(self._root, self.path)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def _list(self) -> MappedFileQueue:
+        try:
+            return MappedFileQueue.list([(self._root, self.path)])
+        except (FileNotFoundError, NotADirectoryError):
+            return MappedFileQueue(())
+
+    def _sync(self, fd: int) -> None:
+        if self._fsync:
+            durable.fsync(fd)
+
+    def _sync_folder(self) -> None:
+        if self._fsync:
+            durable.fsync_directory(f"{self._root}/{self.path}")
+
+
+def fillers(count: int) -> Units:
+    """Return units that stand for queue offsets before a queue's first message."""
+    units = np.zeros(count, UNIT)
+    units["size"] = FILLER_SIZE
+    return units
+
+
+def are_empty(units: Units) -> NDArray[np.bool_]:
+    """Tell which units are all zero."""
+    plain = np.ascontiguousarray(units).view(np.uint8).reshape(len(units), UNIT.itemsize)
+    empty: NDArray[np.bool_] = ~plain.any(axis=1)
+    return empty

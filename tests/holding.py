@@ -1,14 +1,23 @@
-"""A stand-in for a broker, as far as locks go: another process that has ``lock`` open."""
+"""Other processes that want a store: a program of the test's, and a stand-in for a broker."""
 
+import os
+import select
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Final
+
+SECONDS: Final = 60
+"""No other process lives longer, and nothing is waited for longer."""
 
 # Opens `lock` as the constructor of DefaultMessageStore does (new RandomAccessFile(file, "rw")),
 # then takes it as its start does (FileChannel.tryLock(0, 1, false)), each when it is told to.
-_BROKER = """
+_BROKER: Final = """
 import fcntl, sys
 for line in sys.stdin:
     if line == "open\\n":
@@ -20,46 +29,83 @@ for line in sys.stdin:
             print("taken", flush=True)
         except OSError:
             print("refused", flush=True)
+    elif line == "unlock\\n":
+        fcntl.lockf(file, fcntl.LOCK_UN, 1, 0, 0)
+        print("unlocked", flush=True)
 """
 
 
-class LockUser:
-    """The other process."""
+class Program:
+    """A Python program in a process group of its own, which is killed when its time is up."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, script: str, *arguments: object) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _BROKER, str(path)],
+            [sys.executable, "-c", script, *map(str, arguments)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            start_new_session=True,
         )
         self.pid = self._process.pid
+        self._timer = threading.Timer(SECONDS, self._kill)
+        self._timer.start()
 
-    def ask(self, what: str) -> None:
-        """Begin to ``open`` or to ``lock``: the first may have to wait."""
+    def tell(self, line: str = "") -> None:
+        """Send it a line."""
         assert self._process.stdin is not None
-        self._process.stdin.write(f"{what}\n")
+        self._process.stdin.write(f"{line}\n")
         self._process.stdin.flush()
 
-    def answer(self) -> str:
-        """Wait for what came of it: opened, taken or refused."""
+    def line(self) -> str:
+        """Wait for a line from it; empty if it ended, or had to be ended."""
         assert self._process.stdout is not None
         return self._process.stdout.readline().strip()
 
-    def do(self, what: str) -> str:
-        """Ask, and wait for the answer."""
-        self.ask(what)
-        return self.answer()
+    def has_told(self) -> bool:
+        """Tell whether it has written anything that was not read."""
+        assert self._process.stdout is not None
+        return bool(select.select([self._process.stdout], [], [], 0)[0])
+
+    def end(self) -> int:
+        """Wait for its end, and return its exit status."""
+        return self._process.wait(SECONDS)
 
     def leave(self) -> None:
-        """End the process, whatever it is waiting for."""
-        self._process.kill()
+        """Kill it, and all that it started."""
+        self._timer.cancel()
+        self._kill()
         self._process.communicate()
+
+    def _kill(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+
+class LockUser(Program):
+    """What a broker does with its lock file, one step at a time."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(_BROKER, path)
+
+    def do(self, what: str) -> str:
+        """Have it ``open`` (which may have to wait), ``lock`` or ``unlock``; return the answer."""
+        self.tell(what)
+        return self.line()
+
+
+@contextmanager
+def running(script: str, *arguments: object) -> Iterator[Program]:
+    """Run a program while the block runs."""
+    program = Program(script, *arguments)
+    try:
+        yield program
+    finally:
+        program.leave()
 
 
 @contextmanager
 def lock_user(path: Path) -> Iterator[LockUser]:
-    """Run such a process while the block runs."""
+    """Run the stand-in for a broker while the block runs."""
     user = LockUser(path)
     try:
         yield user
@@ -75,3 +121,22 @@ def held_by_another(path: Path) -> Iterator[LockUser]:
         assert user.do("open") == "opened"
         assert user.do("lock") == "taken"
         yield user
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    """Return when it is so."""
+    end = time.monotonic() + SECONDS
+    while not is_so():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.002)
+
+
+def lines_about(path: Path) -> list[str]:
+    """Return the kernel's list of locks and leases on a file."""
+    inode = path.stat().st_ino
+    return [line for line in Path("/proc/locks").read_text().splitlines() if f":{inode} " in line]
+
+
+def is_waited_for(path: Path) -> bool:
+    """Tell whether somebody waits in open(2) for the lease on a file."""
+    return any("BREAKING" in line for line in lines_about(path))

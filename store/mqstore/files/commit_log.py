@@ -76,6 +76,7 @@ class CommitLog:
         if read_mode not in READ_MODES:
             raise InvalidOptionError("readMode", read_mode, f"accepted: {', '.join(READ_MODES)}")
         self._mapped = read_mode == "mmap" and not any(map(is_remote, folders))
+        self._folder = folders[0] if folders else ""
         self.files = MappedFileQueue.list([(folder, "") for folder in folders])
         self._starts = np.array([file.start for file in self.files.files], np.int64)
         self._ends = np.array([file.end for file in self.files.files], np.int64)
@@ -108,7 +109,7 @@ class CommitLog:
         """Return the file and the position in it, for messages."""
         file = self.files.find(physical_offset)
         if file is None:
-            return f"{self.files.files[0].folder if self.files.files else ''}/", physical_offset
+            return f"{self._folder}/", physical_offset
         return file.name, physical_offset - file.start
 
     def corrupt(self, physical_offset: int, reason: str) -> CorruptStoreError:

@@ -57,7 +57,7 @@ class ConsumeQueue:
             base = file.start // UNIT.itemsize
             count = min(file.size // UNIT.itemsize, high - base)
             live = _Edge(file, lambda u: _is_live(u, commit_log_low))
-            if live(count - 1):
+            if count and live(count - 1):
                 return base + live.first(count), high
         return high, high
 

@@ -11,10 +11,13 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from mqstore.errors import CorruptStoreError, UnsafePathError
 from mqstore.files.safe_open import list_directory, open_file
 from mqstore.format.names import parse_mapped_file_name
+
+_MOST_BYTES: Final = 2**31 - 1  # MappedFile#fileSize is an int; a sparse file costs nothing.
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,8 @@ class MappedFileQueue:
         """Return the mapped files of the directories ``root/path``, given as (root, path) pairs.
 
         Names that are no mapped file's are left out, and so are empty files: a broker creates a
-        file empty, then sets its length. Raises FileNotFoundError, UnsafePathError.
+        file empty, then sets its length. Raises FileNotFoundError, UnsafePathError, and
+        CorruptStoreError for a file larger than any that a broker can map.
         """
         files = []
         for root, path in folders:
@@ -62,6 +66,9 @@ class MappedFileQueue:
                 start = parse_mapped_file_name(entry.name)
                 if start is not None and entry.is_directory:
                     raise UnsafePathError(f"{root}/{name}", "a directory named like a mapped file")
+                if start is not None and entry.size > _MOST_BYTES:
+                    reason = f"{entry.size} bytes, more than a broker can map"
+                    raise CorruptStoreError(f"{root}/{name}", _MOST_BYTES, reason)
                 if start is not None and entry.size > 0:
                     files.append(MappedFile(root, name, start, entry.size))
         return cls(files)
@@ -84,13 +91,18 @@ class MappedFileQueue:
         return self.files[index]
 
     def read(self, position: int, size: int) -> bytes:
-        """Return up to ``size`` bytes at ``position``: fewer at a file's end, none outside."""
+        """Return up to ``size`` bytes at ``position``: fewer at a file's end, none outside.
+
+        A file that is too long ends where the next one starts.
+        """
         file = self.find(position)
         if file is None:
             return b""
+        behind = bisect_right(self._starts, position)
+        end = min([file.end, *self._starts[behind : behind + 1]])
         fd = file.open()
         try:
-            return os.pread(fd, min(size, file.end - position), position - file.start)
+            return os.pread(fd, min(size, end - position), position - file.start)
         finally:
             os.close(fd)
 

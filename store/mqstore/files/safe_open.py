@@ -31,11 +31,14 @@ def open_file(root: str, path: str) -> int:
     """Return a descriptor, open for reading, of the plain file ``root/path``.
 
     Raises FileNotFoundError if it is not there, UnsafePathError if it is not a plain file or a
-    component is a symbolic link or ``..``.
+    component is no directory, a symbolic link or ``..``.
     """
     directory, _, name = path.rpartition("/")
-    with _directory(root, directory) as parent:
-        fd = _open(name, _FILE, parent, f"{root}/{path}")
+    try:
+        with _directory(root, directory) as parent:
+            fd = _open(name, _FILE, parent, f"{root}/{path}")
+    except NotADirectoryError as error:
+        raise UnsafePathError(f"{root}/{path}", "a part of the path is no directory") from error
     if stat.S_ISREG(os.fstat(fd).st_mode):
         return fd
     os.close(fd)

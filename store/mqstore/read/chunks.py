@@ -63,10 +63,11 @@ def chunks(
     for part in _parts(slices, log, tags, damage, settings):
         rest = part
         while len(rest.units):
-            count = _fits(rest.units, most - rows, settings.batch_bytes - held, first=not rows)
+            sizes = _sizes(log, rest.units[: most - rows])
+            count = fits(sizes, settings.batch_bytes - held, first=not rows)
             pending.append(_head(rest, count))
             rows += count
-            held += int(rest.units["size"][:count].sum(dtype=np.int64))
+            held += int(sizes[:count].sum())
             rest = _tail(rest, count)
             if len(rest.units) or rows >= most or held >= settings.batch_bytes:
                 yield _chunk(queues, pending)
@@ -138,9 +139,14 @@ def _expired(piece: QueueSlice, queue_offsets: Ints, low: int, settings: ScanSet
     _LOG.warning("%s", error)
 
 
-def _fits(units: Units, rows: int, room: int, *, first: bool) -> int:
-    """Return how many units fit into the room left; at least one into an empty chunk."""
-    sizes = np.maximum(units["size"][:rows].astype(np.int64), 0)
+def _sizes(log: CommitLog, units: Units) -> Ints:
+    """Return the bytes that each unit's record takes; 0 where the log cannot hold such a one."""
+    sizes = units["size"].astype(np.int64)
+    return np.where(log.holds(units["physical_offset"].astype(np.int64), sizes), sizes, 0)
+
+
+def fits(sizes: Ints, room: int, *, first: bool) -> int:
+    """Return how many records fit into the room left; at least one into an empty chunk."""
     count = int(np.searchsorted(np.cumsum(sizes), room, side="right"))
     return max(count, 1) if first else count
 

@@ -11,8 +11,7 @@ from mqstore.codec.decode import Source, timestamps
 from mqstore.codec.gather import Headers, sliding
 from mqstore.codec.schema import BY_NAME, message_schema
 from mqstore.errors import CorruptStoreError, InvalidOptionError
-from mqstore.files.commit_log import CommitLog
-from mqstore.format.message import HARD_RECORD_BYTES
+from mqstore.files.commit_log import CommitLog, Int64s
 from mqstore.format.names import LMQ_PREFIX
 
 _LOG = logging.getLogger(__name__)
@@ -55,20 +54,20 @@ class Damage:
     def rescue(
         self,
         source: Source,
-        physical_offsets: Sequence[int],
-        sizes: Sequence[int],
+        physical_offsets: Int64s,
+        sizes: Int64s,
+        shown: Int64s,
         columns: Sequence[str],
     ) -> pa.RecordBatch:
         """Return rows for units whose record cannot be parsed.
 
-        What the ConsumeQueue knows is told; ``body`` holds the raw bytes found there (at most
-        64 MiB, fewer where the log ends); ``crcOk`` is false; the rest is null, empty or zero.
+        What the ConsumeQueue knows is told; ``body`` holds the raw bytes found there, at most
+        ``shown`` of them, fewer where the log ends; ``crcOk`` is false; the rest is null, empty
+        or zero.
         """
+        places = physical_offsets.tolist()
         names = [source.queues[int(queue)] for queue in source.queue]
-        raw = [
-            self._log.read(at, min(max(size, 0), HARD_RECORD_BYTES))
-            for at, size in zip(physical_offsets, sizes, strict=True)
-        ]
+        raw = [self._log.read(at, size) for at, size in zip(places, shown.tolist(), strict=True)]
         known: Mapping[str, list[Any]] = {
             "topic": [topic for topic, _, _ in names],
             "queueId": [queue_id for _, queue_id, _ in names],
@@ -77,8 +76,8 @@ class Damage:
             "queueOffset": source.queue_offsets.tolist(),
             "offset": source.queue_offsets.tolist(),
             "tagsCode": source.tags_codes.tolist(),
-            "physicalOffset": list(physical_offsets),
-            "storeSize": list(sizes),
+            "physicalOffset": places,
+            "storeSize": sizes.tolist(),
             "body": raw,
             "value": raw,
         }

@@ -20,8 +20,9 @@ from mqstore.codec.checksum import broken
 from mqstore.codec.decode import Records, Source, decode
 from mqstore.codec.gather import Headers
 from mqstore.files.commit_log import CommitLog, Scratch
+from mqstore.format.message import HARD_RECORD_BYTES
 from mqstore.format.names import LMQ_PREFIX
-from mqstore.read.chunks import Chunk, chunks
+from mqstore.read.chunks import Chunk, chunks, fits
 from mqstore.read.corrupt import Damage, whose_frame
 from mqstore.read.matching import RowFilter
 from mqstore.read.plan import QueueSlice
@@ -70,14 +71,21 @@ class _Scan:
         for row, reason in sorted(problems.items()):
             self._damage.add(int(chunk.physical_offsets[row]), reason)
         if problems and self._settings.on_corrupt == "rescue":
-            lost = chunk.take(np.array(sorted(problems)))
-            yield self._damage.rescue(
-                lost.source,
-                lost.physical_offsets.tolist(),
-                lost.sizes.tolist(),
-                self._settings.columns,
-            )
+            yield from self._rescue(chunk.take(np.array(sorted(problems))))
         yield from self._decode(headers, chunk.source.take(rows))
+
+    def _rescue(self, lost: Chunk) -> Iterator[pa.RecordBatch]:
+        """Yield rows for records that are lost, of about ``batch_bytes`` each."""
+        # A size that the log cannot hold says nothing: the first bytes there are enough.
+        held = self._log.holds(lost.physical_offsets, lost.sizes)
+        shown = np.clip(lost.sizes, 0, np.where(held, HARD_RECORD_BYTES, _LARGE_BYTES))
+        start = 0
+        while start < len(shown):
+            count = fits(shown[start:], self._settings.batch_bytes, first=True)
+            rows = np.arange(start, start + count)
+            told = (lost.physical_offsets[rows], lost.sizes[rows], shown[rows])
+            yield self._damage.rescue(lost.source.take(rows), *told, self._settings.columns)
+            start += count
 
     def _sound(self, chunk: Chunk) -> tuple[Ints, Headers, dict[int, str]]:
         """Return the rows whose record is whole and theirs, its headers, and what the rest are."""

@@ -1,0 +1,214 @@
+"""Every way to look at a store: what a read, a table, the command or a copy does with it.
+
+A look gives the messages it has read as a table, or None where it reads none. `LOOKS` is what a
+mutant is looked at by; each ends in a named error or not at all differently.
+"""
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from mqlog_jobs.choice import Wanted, choose
+from mqlog_jobs.find import Sought, find
+from mqlog_jobs.lines import COLUMNS
+from mqstore import backlog
+from mqstore.backlog import BacklogRequest, Listed
+from mqstore.check import check
+from mqstore.codec.schema import PROFILES, message_schema
+from mqstore.files import config, intent, ledger, sizes
+from mqstore.files.store_dir import open_dir
+from mqstore.read.lookup import narrow
+from mqstore.read.offsets import AtTimestamp, Latest, resolve
+from mqstore.read.plan import SplitLimits, slices_of, split, weigh
+from mqstore.read.scan import scan
+from mqstore.read.settings import ScanSettings
+from mqstore.read.snapshot import take, topics_of
+from mqstore.read.tail import Source, Tail
+from mqstore.snapshot_copy import copy_store
+from mqstore.tables import SCHEMAS, files, half_messages, index, retries, scheduled, store, tags
+from mqstore.tables import verify as verify_table
+from mqstore.tables.choice import Window, slices
+from mqstore.tables.roots import open_root
+
+Rows = pa.Table | None
+Look = Callable[[Path], Rows]
+FULL = PROFILES["full"]
+WINDOW = Window(1, 2**60)
+
+
+def whole_rows(root: Path) -> pa.Table:
+    """Every message of a store that is whole."""
+    return _scanned(root, "fail", "pread")
+
+
+def _scanned(root: Path, on_corrupt: str, mode: str) -> pa.Table:
+    strict = on_corrupt == "fail"
+    snapshot = take(root, strict=strict)
+    weighed = [weigh(piece) for piece in slices_of(snapshot)]
+    pieces = [piece for part in split(weighed, SplitLimits()) for piece in part]
+    settings = ScanSettings(
+        columns=FULL,
+        on_corrupt=on_corrupt,
+        fail_on_data_loss=strict,
+        read_mode=mode,
+        max_decompressed_bytes=1 << 20,
+    )
+    return _table_of(scan(pieces, settings))
+
+
+def _table_of(batches: Iterator[pa.RecordBatch]) -> pa.Table:
+    """The rows of batches, without what topics.json alone tells."""
+    found = list(batches)
+    for batch in found:
+        batch.validate(full=True)
+    return pa.Table.from_batches(found, message_schema(FULL)).drop_columns(["brokerName"])
+
+
+def _scan(on_corrupt: str, mode: str = "pread") -> Look:
+    return lambda root: _scanned(root, on_corrupt, mode)
+
+
+def _lookup(root: Path) -> Rows:
+    pieces = slices_of(take(root, strict=False))
+    keys, ids = ("k1", "k"), ("0" * 32, "7F00000100002A9F0000000000000000")
+    settings = ScanSettings(
+        columns=FULL, keys=keys, msg_ids=ids, on_corrupt="skip", fail_on_data_loss=False
+    )
+    return _table_of(scan(narrow(pieces, keys, ids), settings))
+
+
+def _find(root: Path) -> Rows:
+    list(find(take(root), Sought(keys=("k1", "k"))))
+    return None
+
+
+def _cat(root: Path) -> Rows:
+    snapshot = take(root)
+    topic = snapshot.queues[0].topic if snapshot.queues else "T"
+    wanted = (Wanted(topic), Wanted(f"{topic}/0@-2"), Wanted(topic, since="-1h", tags="A"))
+    for each in wanted:
+        list(choose(snapshot, each, COLUMNS, 20))
+    return None
+
+
+def _table(name: str, on_corrupt: str) -> Look:
+    def look(root: Path) -> Rows:
+        for part in _parts(name, root, on_corrupt):
+            for batch in part.batches(SCHEMAS[name].names):
+                batch.validate(full=True)
+        return None
+
+    return look
+
+
+def _parts(name: str, root: Path, on_corrupt: str) -> list[Any]:
+    if name in _OF_ROOTS:
+        return list(_OF_ROOTS[name](open_root(str(root)), on_corrupt))
+    taken = take(root, strict=on_corrupt == "fail")
+    if name in _OF_SNAPSHOTS:
+        return list(_OF_SNAPSHOTS[name](taken, on_corrupt))
+    return list(store.plan(name, taken, None))
+
+
+_OF_ROOTS: dict[str, Callable[[Any, str], Sequence[Any]]] = {
+    "files": lambda opened, _: files.plan(opened),
+    "verify": lambda opened, _: verify_table.plan(opened),
+    "index": lambda opened, how: index.plan(opened, WINDOW, on_corrupt=how),
+}
+_OF_SNAPSHOTS: dict[str, Callable[[Any, str], Sequence[Any]]] = {
+    "tags": lambda taken, _: tags.plan(slices(taken, lambda _: True), "*"),
+    "scheduled": lambda taken, how: scheduled.plan(taken, WINDOW, None, how),
+    "halfmessages": lambda taken, how: half_messages.plan(taken, None, how),
+    "retries": lambda taken, how: retries.plan(taken, WINDOW, None, lambda _: True, how),
+}
+
+
+def _backlog(root: Path) -> Rows:
+    request = BacklogRequest(None, {"g": {"T": "A"}}, by_tag=True)
+    items = backlog.plan(take(root, strict=False), request)
+    backlog.measure(items, request, 0).validate(full=True)
+    for batch in backlog.compare(items, request, {str(root): Listed.of(str(root))}, 0):
+        batch.validate(full=True)
+    return None
+
+
+def _check(root: Path) -> Rows:
+    for finding in check(root):
+        assert finding.problem.isprintable()
+    return None
+
+
+def _copy(root: Path) -> Rows:
+    target = root.parent / "copy"
+    try:
+        copy_store(root, target)
+    finally:
+        shutil.rmtree(target, ignore_errors=True)
+    return None
+
+
+def _settings_of(root: Path) -> Rows:
+    topics_of(root)
+    resolve(take(root), lambda _: (AtTimestamp(1_600_000_000_000), Latest()))
+    config.groups(str(root))
+    config.pull_offsets(str(root))
+    config.committed(str(root))
+    config.delay_offsets(str(root))
+    config.filter_expressions(str(root))
+    sizes.find_sizes(open_dir(root))
+    return None
+
+
+def _ours(root: Path) -> Rows:
+    intent.load(str(root))
+    intent.cap(str(root))
+    intent.sequence(str(root))
+    ledger.entries(str(root))
+    return None
+
+
+def _tail(root: Path) -> Rows:
+    tail = Tail(Source(root=str(root), strict=False))
+    try:
+        tail.look(at_once=True)
+        tail.look(at_once=True)
+    finally:
+        tail.close()
+    return None
+
+
+TABLES = tuple(SCHEMAS)
+LOOKS: dict[str, Look] = {
+    "scan fail": _scan("fail"),
+    "scan fail mmap": _scan("fail", "mmap"),
+    "scan skip": _scan("skip"),
+    "scan rescue": _scan("rescue"),
+    "scan rescue mmap": _scan("rescue", "mmap"),
+    "lookup": _lookup,
+    "find": _find,
+    "cat": _cat,
+    "backlog": _backlog,
+    "check": _check,
+    "copy": _copy,
+    "config": _settings_of,
+    "ours": _ours,
+    "tail": _tail,
+    **{f"{name} fail": _table(name, "fail") for name in TABLES},
+    **{f"{name} skip": _table(name, "skip") for name in TABLES},
+    **{f"{name} rescue": _table(name, "rescue") for name in ("index", "scheduled", "retries")},
+}
+WEIGHTS: dict[str, int] = {
+    **dict.fromkeys(LOOKS, 1),
+    "scan fail": 8,
+    "scan skip": 8,
+    "scan rescue": 10,
+    "scan rescue mmap": 4,
+    "scan fail mmap": 4,
+    "lookup": 4,
+    "check": 2,
+    "config": 3,
+    "ours": 2,
+}

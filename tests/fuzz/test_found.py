@@ -1,0 +1,110 @@
+"""What mutants have found, each once more by hand."""
+
+import os
+import shutil
+import struct
+import time
+from pathlib import Path
+
+import pytest
+
+import expectations
+import goldens
+from mqstore.codec.schema import PROFILES
+from mqstore.errors import CorruptStoreError, StoreError, UnsafePathError
+from mqstore.files import config
+from mqstore.read.plan import slices_of
+from mqstore.read.scan import scan
+from mqstore.read.settings import ScanSettings
+from mqstore.read.snapshot import take
+from oracle import Message
+from stores import Laid, Layout, lay_out
+
+RESCUE = ScanSettings(columns=PROFILES["full"], on_corrupt="rescue", fail_on_data_loss=False)
+
+
+def laid_out(tmp_path: Path, count: int = 20) -> Laid:
+    messages = [Message(body=b"%d" % n) for n in range(count)]
+    return lay_out(tmp_path / "store", messages, Layout(queue_units=6))
+
+
+def rescued(root: Path) -> int:
+    """The number of messages that are whole."""
+    rows = []
+    for batch in scan(slices_of(take(root, strict=False)), RESCUE):
+        rows += expectations.rows(batch)
+    return sum(row["crcOk"] for row in rows)
+
+
+@pytest.mark.parametrize("size", [1, 19])
+def test_a_queue_file_too_short_for_a_unit_holds_none(tmp_path: Path, size: int) -> None:
+    laid = laid_out(tmp_path, count=3)
+    path, _ = laid.unit_of(("T", 0), 0)
+    os.truncate(path, size)
+    (queue,) = take(laid.root, strict=False).queues
+    assert (queue.low, queue.high) == (0, 0)
+
+
+@pytest.mark.parametrize("place", ["config", "index", "consumequeue"])
+def test_a_folder_that_is_none_is_no_error_of_the_system(tmp_path: Path, place: str) -> None:
+    laid = laid_out(tmp_path)
+    shutil.rmtree(laid.root / place)
+    os.mkfifo(laid.root / place)
+    try:
+        list(scan(slices_of(take(laid.root)), RESCUE))
+        config.groups(str(laid.root))
+    except StoreError as error:
+        assert isinstance(error, UnsafePathError)  # noqa: PT017 - or none at all
+    with pytest.raises(UnsafePathError):
+        config.topics(str(laid_out(tmp_path / "2").root / "config" / "topics.json"))
+
+
+def test_a_store_whose_commit_log_is_gone_is_named(tmp_path: Path) -> None:
+    laid = laid_out(tmp_path)
+    for path in (laid.root / "commitlog").iterdir():
+        path.unlink()
+    with pytest.raises(CorruptStoreError) as caught:
+        take(laid.root)
+    assert caught.value.args[0] == f"{laid.root}/commitlog/"
+
+
+@pytest.mark.parametrize("folder", ["commitlog", "consumequeue/T/0"])
+def test_a_file_larger_than_a_broker_maps_is_refused(tmp_path: Path, folder: str) -> None:
+    laid = laid_out(tmp_path)
+    last = sorted((laid.root / folder).iterdir())[-1]
+    os.truncate(last, 1 << 40)
+    with pytest.raises(CorruptStoreError, match="more than a broker can map") as caught:
+        take(laid.root, strict=False)
+    assert caught.value.args[0] == str(last)
+
+
+def test_a_queue_file_that_grew_hides_nothing_of_the_next(tmp_path: Path) -> None:
+    laid = laid_out(tmp_path)
+    path, _ = laid.unit_of(("T", 0), 0)
+    os.truncate(path, 10_000)
+    assert rescued(laid.root) == 20
+
+
+def test_units_of_anything_cost_no_batch_each(tmp_path: Path) -> None:
+    root = goldens.unpack("5.5.0", tmp_path)
+    log = sorted((root / "commitlog").iterdir())[1].read_bytes()
+    (root / "consumequeue" / "GOrder" / "1" / ("0" * 20)).write_bytes(log)
+    begin = time.monotonic()
+    batches = list(scan(slices_of(take(root, strict=False)), RESCUE))
+    assert len(batches) < 1_000
+    assert time.monotonic() - begin < 60
+    assert sum(batch.num_rows for batch in batches) > len(log) // 20 // 2
+    huge = struct.pack(">qiq", 0, 2**31 - 2, 0) * 5_000
+    (root / "consumequeue" / "GOrder" / "1" / ("0" * 20)).write_bytes(huge)
+    assert len(list(scan(slices_of(take(root, strict=False)), RESCUE))) < 1_000
+
+
+def test_what_is_rescued_of_units_that_lie_comes_a_few_at_a_time(tmp_path: Path) -> None:
+    laid = lay_out(tmp_path / "store", [Message()], Layout(queue_units=2000))
+    with (laid.root / "commitlog" / ("0" * 20)).open("r+b") as file:
+        file.truncate(256 << 20)
+    path, _ = laid.unit_of(("T", 0), 0)
+    path.write_bytes(struct.pack(">qiq", 0, 2**31 - 2, 0) * 2000)
+    batches = list(scan(slices_of(take(laid.root, strict=False)), RESCUE))
+    assert sum(batch.num_rows for batch in batches) == 2000
+    assert max(batch.nbytes for batch in batches) < 2 * RESCUE.batch_bytes

@@ -1,0 +1,219 @@
+"""Thousands of damaged stores, looked at in every way: named errors or right rows, and no more.
+
+Soak makes more of them and is guided by what they reach. A failure prints one line that does the
+same mutant again.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+import soak
+from fuzz import bases, mutants
+from fuzz.judge import LOOK_BEGINS, LOOK_ENDS, MutantError, judge
+
+pytestmark = pytest.mark.soak
+
+MUTANTS = soak.size("FUZZ_MUTANTS", test=20_000, full=2_000_000)
+SEED = int(os.environ.get("MQLOG_FUZZ_SEED", "1"))
+TRACED = soak.size("FUZZ_TRACED", test=60, full=3_000)
+STALLED_S = 120
+CORES = len(os.sched_getaffinity(0))
+AGAIN = os.environ.get("MQLOG_FUZZ_AGAIN")
+
+
+@pytest.fixture
+def memory() -> Iterator[Path]:
+    """A directory in memory, where the system has one: thousands of stores are made in it."""
+    shared = Path("/dev/shm")
+    with TemporaryDirectory(dir=shared if os.access(shared, os.W_OK) else None) as folder:
+        yield Path(folder)
+
+
+def start(folder: Path, log: Path, prefix: tuple[str, ...] = (), **asked: object) -> "Run":
+    told = {"folder": str(folder), "guided": False, "forked": 100, "seed": SEED, **asked}
+    path = os.pathsep.join(sys.path)
+    with log.open("wb") as out, log.with_suffix(".err").open("wb") as err:
+        process = subprocess.Popen(
+            [*prefix, sys.executable, "-m", "fuzz.mutants", json.dumps(told)],
+            env={**os.environ, "PYTHONPATH": path, "ARROW_DEFAULT_MEMORY_POOL": "system"},
+            stdout=out,
+            stderr=err,
+        )
+    return Run(process, log)
+
+
+class Run:
+    """A process that makes mutants, and what it told last."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", log: Path) -> None:
+        self._process = process
+        self._log = log
+
+    def wait(self) -> dict[str, int]:
+        """Return the counts; fail with the line of the mutant that was wrong."""
+        size, since = 0, time.monotonic()
+        while self._process.poll() is None and time.monotonic() - since < STALLED_S:
+            with_timeout(self._process)
+            if self._log.stat().st_size != size:
+                size, since = self._log.stat().st_size, time.monotonic()
+        self.stop()
+        last = self._tail()
+        done = last[-1].removeprefix("done ") if last and last[-1].startswith("done ") else None
+        if done is None or self._process.returncode:
+            wrong = self._log.with_suffix(".err").read_text(errors="replace")[-2000:]
+            pytest.fail(f"status {self._process.returncode}\n{wrong}\n" + "\n".join(last))
+        counts: dict[str, int] = json.loads(done)
+        return counts
+
+    def stop(self) -> None:
+        """End the process, whatever it does."""
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait(60)
+
+    def _tail(self) -> list[str]:
+        with self._log.open("rb") as file:
+            file.seek(max(0, self._log.stat().st_size - 65536))
+            lines = file.read().decode(errors="replace").splitlines()
+        return [line.removeprefix("at ") for line in lines[-2:]]
+
+
+def with_timeout(process: "subprocess.Popen[bytes]") -> None:
+    """Wait for a process for a second at most."""
+    try:
+        process.wait(1)
+    except subprocess.TimeoutExpired:
+        return
+
+
+def test_a_mutant_is_a_named_error_or_right_rows(memory: Path) -> None:
+    share = -(-MUTANTS // CORES)
+    runs = [
+        start(memory / f"{n}", memory / f"{n}.log", seed=SEED + n, mutants=share,
+              guided=soak.SOAKING)
+        for n in range(CORES)
+    ]  # fmt: skip
+    try:
+        counts = [run.wait() for run in runs]
+    finally:
+        for run in runs:
+            run.stop()
+    total = {name: sum(count[name] for count in counts) for name in counts[0]}
+    sys.stdout.write(f"mutants {total['mutants']}, ends {counts[0]['ends']}, kept {total['kept']}, "
+          f"lines {counts[0]['lines']}, seconds {max(c['ms'] for c in counts) / 1000:.0f}, "
+          f"seeds {SEED}..{SEED + CORES - 1}\n")  # fmt: skip
+    assert total["mutants"] >= MUTANTS
+    assert total["ends"] > 20 * CORES, "mutants that all end alike are no mutants"
+
+
+@pytest.mark.skipif(AGAIN is None, reason="MQLOG_FUZZ_AGAIN names no mutant")
+def test_that_mutant_again(memory: Path) -> None:
+    name, look, edits = json.loads(AGAIN or "")
+    judge(bases.make(name, memory / name), edits, look)
+
+
+@pytest.mark.parametrize("name", bases.NAMES)
+def test_a_base_is_whole_and_is_put_back(memory: Path, name: str) -> None:
+    base = bases.make(name, memory / name)
+    mutants.warm_up({name: base})
+    with pytest.raises(MutantError, match="untouched"):
+        _lying(base)
+    now = {str(p.relative_to(base.root)) for p in base.root.rglob("*") if p.is_file()}
+    assert now == set(base.files)
+
+
+def _lying(base: bases.Base) -> None:
+    """Judge a base that is said to hold each message's neighbour: the judge must see it."""
+    count = base.table.num_rows
+    held = {key: replace(h, row=(h.row + 1) % count) for key, h in base.held.items()}
+    judge(replace(base, held=held), [], "scan skip")
+
+
+# --- nothing is read but the store --------------------------------------------------------------
+
+_OPENED = re.compile(r"= \d+<(/[^>]*)>")
+_CHANGES = re.compile(
+    r"\b(unlink|rename|mkdir|rmdir|link|symlink|chmod|chown|utime|truncate|mknod|fallocate|setxattr)"
+    r"\w*\("
+)
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_a_look_opens_nothing_outside_the_store_and_nothing_for_writing(memory: Path) -> None:
+    trace = memory / "trace"
+    tracer = (
+        "strace",
+        "-f",
+        "-y",
+        "-qq",
+        "-e",
+        "trace=%file,ftruncate,fallocate",
+        "-o",
+        str(trace),
+    )
+    run = start(memory / "traced", memory / "log", tracer, mutants=TRACED, forked=0)
+    try:
+        run.wait()
+    finally:
+        run.stop()
+    looked = list(_looked(trace))
+    assert sum("openat(" in line for line in looked) > TRACED
+    wrong = [line for line in looked if _is_wrong(line, str(memory / "traced"))]
+    assert not wrong, wrong[:5]
+
+
+def _looked(trace: Path) -> Iterator[str]:
+    """The system calls between the beginning and the end of a look."""
+    inside = False
+    with trace.open(errors="replace") as lines:
+        for line in lines:
+            inside = inside or LOOK_BEGINS in line
+            if inside:
+                yield line
+            inside = inside and LOOK_ENDS not in line
+
+
+def _is_wrong(line: str, folder: str) -> bool:
+    opened = _OPENED.search(line) if "openat" in line else None
+    ours = re.sub(r"/copy(\.partial)?(?=[/\"<>])", "", line) != line
+    if opened and opened[1].startswith(folder):
+        leads_out = opened[1].startswith(tuple(f"{folder}/{n}/outside" for n in bases.NAMES))
+        writes = re.search(r"O_WRONLY|O_RDWR|O_CREAT|O_TRUNC|O_APPEND", line)
+        return leads_out or (bool(writes) and not ours)
+    return bool(_CHANGES.search(line)) and folder in line and not ours
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '7 openat(5</x/small/outside>, "secret", O_RDONLY) = 6</x/small/outside/secret>',
+        '7 openat(5</x/small/store>, "abort", O_WRONLY|O_CREAT, 0666) = 6</x/small/store/abort>',
+        '7 unlink("/x/small/store/lock") = 0',
+        '7 openat(5</x/small/store>, "lock", O_RDONLY|O_TRUNC) = 6</x/small/store/lock>',
+    ],
+)
+def test_the_tracer_catches(line: str) -> None:
+    assert _is_wrong(line, "/x")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '7 openat(5</x/small/store>, "lock", O_RDONLY) = 6</x/small/store/lock>',
+        '7 openat(5</x/small>, "copy.partial/a", O_RDWR|O_CREAT) = 6</x/small/copy.partial/a>',
+        '7 openat(AT_FDCWD</tmp>, "/usr/lib/x.so", O_RDONLY) = 3</usr/lib/x.so>',
+    ],
+)
+def test_the_tracer_passes(line: str) -> None:
+    assert not _is_wrong(line, "/x")

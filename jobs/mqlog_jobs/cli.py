@@ -11,22 +11,23 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import typer
 from rich.console import Console
 
-from mqlog_jobs import lines, render, views
+from mqlog_jobs import lines, mended, render, views
 from mqlog_jobs.choice import Wanted, choose
 from mqlog_jobs.doctor import ERROR, examine
 from mqlog_jobs.find import Sought
 from mqlog_jobs.find import find as find_messages
 from mqlog_jobs.java import JavaNotFoundError
+from mqlog_jobs.parameters import AsCsv, AsJson, CommitLog, OneTopic, Place, Store, System, Topic
 from mqlog_jobs.progress import Bar
 from mqlog_jobs.watch import watch
-from mqstore import __version__, tables
+from mqstore import __version__, grammar, tables
 from mqstore.backlog import BacklogRequest, measure, plan
 from mqstore.check import check
 from mqstore.errors import InvalidOptionError, StoreError, shown
@@ -34,10 +35,13 @@ from mqstore.read.plan import slices_of
 from mqstore.read.snapshot import Snapshot, take
 from mqstore.snapshot_copy import copy_store
 from mqstore.tables import tags as count_tags
+from mqstore.write.recover import RecoverSettings
+from mqstore.write.recover import recover as recover_store
 
 FOUND: Final = 1
 FAILED: Final = 2
 INTERRUPTED: Final = 130
+STATES: Final = ("published", "lost")
 
 app = typer.Typer(
     name="mqlog",
@@ -48,21 +52,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-Store: TypeAlias = Annotated[
-    Path, typer.Argument(metavar="STORE", help="A broker's storePathRootDir.", show_default=False)
-]
-CommitLog: TypeAlias = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--commit-log",
-        metavar="DIR",
-        help="CommitLog folder, when it is not STORE/commitlog; once for each.",
-    ),
-]
-System: TypeAlias = Annotated[bool, typer.Option("--system", help="RocketMQ's own topics too.")]
-AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
-AsCsv: TypeAlias = Annotated[bool, typer.Option("--csv", help="CSV with a header line.")]
 
 
 def _version(asked: bool) -> None:
@@ -145,9 +134,7 @@ def topics(
 def queues(
     store: Store,
     *,
-    topic: Annotated[
-        str | None, typer.Option("-t", "--topic", help="This topic; default: all users' topics.")
-    ] = None,
+    topic: Topic = None,
     system: System = False,
     commit_log: CommitLog = None,
     as_json: AsJson = False,
@@ -168,12 +155,7 @@ def queues(
 )
 def cat(
     store: Store,
-    place: Annotated[
-        str,
-        typer.Argument(
-            metavar="TOPIC[/QUEUE[@OFFSET]]", help="OFFSET -3: the last three of the queue."
-        ),
-    ],
+    place: Place,
     *,
     tag: Annotated[str, typer.Option(help="Tag expression, 'A || B'.")] = "*",
     key: Annotated[list[str] | None, typer.Option(help="A key; once for each.")] = None,
@@ -219,9 +201,7 @@ def find(
     message_id: Annotated[
         list[str] | None, typer.Option("--id", help="UNIQ_KEY or offsetMsgId; once for each.")
     ] = None,
-    topic: Annotated[
-        str | None, typer.Option("-t", "--topic", help="In this topic; default: in all.")
-    ] = None,
+    topic: OneTopic = None,
     commit_log: CommitLog = None,
     as_json: AsJson = False,
 ) -> None:
@@ -243,9 +223,7 @@ def find(
 def tags(
     store: Store,
     *,
-    topic: Annotated[
-        str | None, typer.Option("-t", "--topic", help="This topic; default: all users' topics.")
-    ] = None,
+    topic: Topic = None,
     commit_log: CommitLog = None,
     as_json: AsJson = False,
     as_csv: AsCsv = False,
@@ -291,6 +269,53 @@ def verify(store: Store, *, as_json: AsJson = False) -> None:
         views.findings(render.terminal(), str(store), rows)
     if any(found.severity == ERROR for found in findings):
         raise typer.Exit(FOUND)
+
+
+@app.command(
+    epilog="Examples: mqlog recover /data/store · mqlog recover /data/store --lock-timeout 30s "
+    "--json · mqlog recover /data/store --rebuild && mqlog verify /data/store"
+)
+def recover(
+    store: Store,
+    *,
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="Make queues and index anew from the CommitLog.")
+    ] = False,
+    recover_unclean: Annotated[
+        bool, typer.Option("--recover-unclean", help="Also where a broker was killed.")
+    ] = False,
+    allow_no_lease: Annotated[
+        bool,
+        typer.Option("--allow-no-lease", help="Also where nothing keeps a starting broker out."),
+    ] = False,
+    lock_timeout: Annotated[
+        str, typer.Option(help="Wait so long for a writer or a broker: 500ms, 30s, 5m.")
+    ] = "0s",
+    staging_dir: Annotated[
+        Path | None, typer.Option(help="The stagingDir of the write, if it had one.")
+    ] = None,
+    assume: Annotated[
+        str | None,
+        typer.Option(help="Of a commit whose log expired: published, or lost. See the message."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Finish what a killed write left. Writes do the same by themselves when they begin."""
+    if assume is not None and assume not in STATES:
+        raise InvalidOptionError("--assume", assume, f"must be {' or '.join(STATES)}")
+    settings = RecoverSettings(
+        lock_timeout_ms=grammar.duration("--lock-timeout", lock_timeout),
+        allow_no_lease=allow_no_lease,
+        recover_unclean=recover_unclean,
+        rebuild=rebuild,
+        staging_dir=str(staging_dir) if staging_dir else None,
+        assume=assume,
+    )
+    found = recover_store(store, settings)
+    if as_json:
+        render.json_lines([mended.row(found)])
+    else:
+        mended.show(render.terminal(), str(store), found)
 
 
 @app.command(epilog="Example: mqlog doctor /data/store")

@@ -1,0 +1,42 @@
+"""Appends rows to a store and is killed in the middle: python dying.py STORE STATE COUNT.
+
+STATE says when: as soon as the commit is decided, or published. `left` runs it.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from appending import SMALL, append, rows
+from mqstore.files import durable
+
+APP_ID, VERSION = "dying", 7
+_PENDING = "txn/pending.json"
+_SECONDS = 60
+
+
+def left(root: Path, state: str, count: int = 3) -> None:
+    """Leave a commit of so many rows in that state, keyed by APP_ID and VERSION."""
+    command = [sys.executable, __file__, str(root), state, str(count)]
+    path = str(Path(__file__).parent)
+    env = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run(command, env=env, check=False, capture_output=True, timeout=_SECONDS)
+    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+
+
+def main(root: str, state: str, count: int) -> None:
+    replace, stages = durable.replace, iter(("decided", "published"))
+
+    def replace_and_die(source: str, target: str) -> None:
+        replace(source, target)
+        if target.endswith(_PENDING) and next(stages) == state:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    durable.replace = replace_and_die
+    append(Path(root), rows(count), **SMALL, txn_app_id=APP_ID, txn_version=VERSION)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))

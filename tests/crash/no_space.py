@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from crash import play
@@ -51,7 +52,7 @@ def make_sparse(root: Path) -> None:
 
 def main(folder: Path, first: int, last: int, step: int) -> None:
     what = work(BY_NAME["everything"], 0)
-    recording = play.record(what, folder / "run")
+    recording = replace(play.record(what, folder / "run"), with_ids=False)
     template, disk = folder / "template", folder / "disk"
     with standing_in(Passing()):
         what.lay_out(template)

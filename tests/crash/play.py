@@ -42,6 +42,8 @@ class Recording:
     expected: Expected
     places: frozenset[str]
     """Where mqstore synced and renamed."""
+    with_ids: bool = True
+    """Whether the states are of the very job that was recorded: another has other UNIQ_KEYs."""
     verified: set[tuple[bytes, bool]] = field(default_factory=set)
     """How recoveries ended, of which all is known: the store, and whether it has the batch."""
 
@@ -97,21 +99,30 @@ def _watched(state: State, expected: Expected, base: Path) -> Recorder:
     return recorder
 
 
-def judge(recording: Recording, state: State, base: Path, decided: bool | None = None) -> bool:
+def judge(
+    recording: Recording,
+    state: State,
+    base: Path,
+    decided: bool | None = None,
+    *,
+    again: bool = True,
+) -> bool:
     """Check all of INV on one state below `base`, which is kept if it fails.
 
     `decided` is whether the commit is, where that is known: after a crash while recovering.
-    Returns whether it is.
+    Returns whether it is. With `again` the commit is made once more, too.
     """
     base.mkdir(parents=True)
     state.write(base)
     known = True if ACKED in state.marks else decided
-    found = judge_store(recording, base / STORE, known)
+    found = judge_store(recording, base / STORE, known, again=again)
     shutil.rmtree(base)
     return found
 
 
-def judge_store(recording: Recording, root: Path, decided: bool | None = None) -> bool:
+def judge_store(
+    recording: Recording, root: Path, decided: bool | None = None, *, again: bool = True
+) -> bool:
     """Check all of INV on the store at ``root``, as a crash or a failure left it.
 
     Most recoveries end in the same few stores; each of those is looked at once.
@@ -123,9 +134,10 @@ def judge_store(recording: Recording, root: Path, decided: bool | None = None) -
         ended = (outcome(root), found)
         if ended not in recording.verified:
             if is_store:
-                holds(root, recording.expected, decided=found)
+                holds(root, recording.expected, decided=found, with_id=recording.with_ids)
                 changes_nothing_again(root)
-            _commit_again(recording, root, decided=found)
+            if again:
+                _commit_again(recording, root, decided=found)
             recording.verified.add(ended)
         elif is_store:
             at_rest(root, recording.expected, decided=found)

@@ -144,12 +144,12 @@ SCENARIOS = (
     Scenario(
         "everything",
         lambda rng: Shape(
-            old=14 + rng.randrange(5),
-            rows=24 + rng.randrange(8),
+            old=7 + rng.randrange(4),
+            rows=10 + rng.randrange(4),
             parts=2,
-            body=80,
+            body=40,
             topics=NAMES,
-            layout=_layout(4096, units=10, index=40),
+            layout=_layout(2048, units=4, index=30),
         ),
     ),
     Scenario(

@@ -2,12 +2,16 @@
 
 A ``Judge`` is one version in one JVM. ``with judge.serving(root) as served`` is a broker that
 starts on the directory, and leaves it as kill -9 would: nothing is shut down, ``abort`` stays. To
-ask again, the directory is copied (``Served.killed``), for the JVM lives on and lets go of the old
-one in the background.
+ask again, the directory is copied (``Served.killed``), for the JVM lives on and has the old one
+mapped. After some stores it ends, and another one begins.
 """
 
 import json
+import os
 import shutil
+import signal
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -20,7 +24,8 @@ from broker.toolchain import Toolchain
 HERE: Final = Path(__file__).parent
 VERSIONS: Final = ("4.9.7", "5.3.3", "5.5.0")
 ANSWER_SECONDS: Final = 60
-STORES_PER_JVM: Final = 200
+STOP_SECONDS: Final = 10
+STORES_PER_JVM: Final = 60
 
 # RocketMQ 5 logs through a logback of its own, at DEBUG if nobody says otherwise.
 LOGBACK: Final = """<configuration>
@@ -105,12 +110,12 @@ class Judge:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._end()
+        self.end()
 
     def open(self, root: Path, sizes: Sizes | None = None) -> "Served":
         """Construct a store on ``root``: that opens its file ``lock``, and waits for a lease."""
         if self._opened % STORES_PER_JVM == 0:
-            self._end()
+            self.end()
         self._opened += 1
         s = sizes or Sizes()
         self.ask("open", root, s.commit_log, s.consume_queue, s.index_slots, s.index_units)
@@ -139,6 +144,18 @@ class Judge:
             raise JvmError(f"{self.version}: {command} {fields}: {answer['error']}")
         return answer["result"]
 
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Let no thread of the JVM do anything meanwhile; files keep what was written to maps."""
+        assert self._jvm is not None
+        pid = self._jvm.pid
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            _await_stop(pid)
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
     def _boot(self) -> Jvm:
         self._jvms += 1
         home = self._home / f"jvm-{self._jvms}"
@@ -155,7 +172,8 @@ class Judge:
         ]
         return Jvm(command, home, "judge", talks=True)
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """End the JVM; the next store is opened by a new one."""
         if self._jvm is not None:
             with self._jvm:
                 self._jvm.kill()
@@ -203,8 +221,9 @@ class Served:
         return found
 
     def killed(self, into: Path) -> Path:
-        """Return a copy of the store as kill -9 would leave it now."""
-        shutil.copytree(self.root, into, symlinks=True)
+        """Return a copy of the store as kill -9 would leave it now: of one moment."""
+        with self._judge.frozen():
+            shutil.copytree(self.root, into, symlinks=True)
         return into
 
     def drop(self) -> None:
@@ -214,3 +233,21 @@ class Served:
     def close(self) -> None:
         """Shut down as a broker does, which takes seconds."""
         self._judge.ask("close")
+        self._judge.end()
+
+
+def _await_stop(pid: int) -> None:
+    """Return when every thread of the process is stopped: a signal takes its time."""
+    end, pause = time.monotonic() + STOP_SECONDS, threading.Event()
+    while not all(_is_stopped(task) for task in Path(f"/proc/{pid}/task").iterdir()):
+        if time.monotonic() > end:
+            raise JvmError(f"process {pid} did not stop in {STOP_SECONDS} s")
+        pause.wait(0.001)
+
+
+def _is_stopped(task: Path) -> bool:
+    try:
+        state = (task / "stat").read_text().rpartition(") ")[2][:1]
+    except (FileNotFoundError, ProcessLookupError):
+        return True  # It ended.
+    return state in "TtZX"

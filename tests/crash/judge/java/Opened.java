@@ -1,4 +1,5 @@
 import java.lang.reflect.Constructor;
+import java.lang.reflect.Field;
 import java.lang.reflect.Method;
 import java.lang.reflect.Proxy;
 import java.net.InetSocketAddress;
@@ -13,6 +14,7 @@ import java.util.Map;
 import java.util.TreeMap;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.rocketmq.common.BrokerConfig;
+import org.apache.rocketmq.common.ServiceThread;
 import org.apache.rocketmq.common.message.MessageDecoder;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.store.AppendMessageResult;
@@ -46,8 +48,6 @@ final class Opened {
         config.setMaxIndexNum(units);
         config.setMaxMessageSize(commitLog / 2);
         config.setHaListenPort(0);
-        config.setFlushIntervalCommitLog(10);
-        config.setFlushIntervalConsumeQueue(10);
         config.setDiskMaxUsedSpaceRatio(95);
         // A slow machine must not make a put fail.
         config.setOsPageCacheBusyTimeOutMills(20_000);
@@ -161,26 +161,22 @@ final class Opened {
     }
 
     /**
-     * Forget the store as a killed broker does: the directory is the caller's again, or a copy of
-     * it. What it still has of this process (threads, maps, sockets) is let go of in the background;
-     * that writes to the old directory, which is therefore nobody's any more.
+     * Forget the store as a killed broker does. Its files stay mapped and its threads wait for the
+     * end of the JVM: shutdown() unmaps files, and a thread that still writes to where one was
+     * would write into the file of the next store, which is mapped there by then. Only the thread
+     * that looks for new messages every millisecond is stopped.
      */
-    void drop() {
-        Thread closer = new Thread(this::close, "closer");
-        closer.setDaemon(true);
-        closer.start();
+    void drop() throws Exception {
+        if (started) {
+            Field field = DefaultMessageStore.class.getDeclaredField("reputMessageService");
+            field.setAccessible(true);
+            ((ServiceThread) field.get(store)).shutdown();
+        }
     }
 
-    /** Shut down as a broker does. */
+    /** Shut down as a broker does. The JVM must end then: see drop. */
     void close() {
-        try {
-            store.shutdown();
-        } catch (RuntimeException e) {
-            if (started) {
-                throw e;
-            }
-            // A store that never started has parts that cannot be shut down.
-        }
+        store.shutdown();
     }
 
     private void await() throws InterruptedException {

@@ -12,7 +12,7 @@ import java.util.Map;
  *
  * <p>A request is one line of tab-separated fields: a command and its arguments. The answer is one
  * line of JSON, {@code {"result": …}} or {@code {"error": "…"}}. What RocketMQ prints goes to stderr.
- * {@code drop} is the kill: the store is forgotten as it stands; see Opened#drop.
+ * {@code drop} is the kill: the store is forgotten as it stands.
  */
 public final class StoreJudge {
     private static Opened store;

@@ -66,15 +66,16 @@ class QueueAppender:
 
     def close(self) -> None:
         """Make new files visible, and return when all units would survive a power cut."""
+        # The file in front first: a queue must not have a hole, whatever a power cut leaves.
+        for path in sorted(self._touched) if self._fsync else ():
+            with opened(path) as fd:
+                durable.fsync(fd)
+        self._touched.clear()
         if self._new:
             make_directories(self._root, self._relative, self._undo)
         for base, new in self._new.items():
             new.put(self._path(base), fsync=self._fsync)
         self._new.clear()
-        for path in sorted(self._touched) if self._fsync else ():
-            with opened(path) as fd:
-                durable.fsync(fd)
-        self._touched.clear()
 
     def _write_existing(self, path: str, part: memoryview, position: int) -> None:
         size = len(part)

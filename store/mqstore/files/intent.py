@@ -23,7 +23,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mqstore.errors import StoreLockedError
+from mqstore.errors import CorruptConfigError, StoreLockedError
 from mqstore.files import durable, small_json
 from mqstore.files.aside import opened
 from mqstore.files.config_write import read_small
@@ -186,7 +186,10 @@ def raise_sequence(root: str, tail: int) -> None:
     Not durable: no reader outlives what it read in memory.
     """
     path = f"{root}/{_SEQUENCE}"
-    number = sequence(root) + 1
+    try:
+        number = sequence(root) + 1
+    except CorruptConfigError:  # Whoever read it before read the same, and did not go on.
+        number = 1
     if not os.path.lexists(path):
         durable.close(durable.create(path))
     with opened(path) as fd:
@@ -242,6 +245,8 @@ def _digits(number: int) -> bytes:
 
 
 def _number(root: str, text: bytes) -> int:
+    if not text.strip(b"\0"):
+        return 0  # A power cut took what was never made durable.
     if not (text.isascii() and text.isdigit()):
         raise small_json.corrupt(root, _SEQUENCE, ValueError(f"not a number: {text!r}"))
     return int(text)

@@ -14,11 +14,12 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from mqstore.errors import CommitInDoubtError, CorruptStoreError, NoSpaceError
-from mqstore.files import config, config_write, intent, ledger, staging
+from mqstore.errors import CommitInDoubtError, CorruptStoreError, NoSpaceError, StoreError
+from mqstore.files import config, config_write, durable, intent, ledger, staging
 from mqstore.files.aside import FOLDER
+from mqstore.files.hold import writers_only
 from mqstore.files.intent import Intent
-from mqstore.files.safe_open import exists
+from mqstore.files.safe_open import exists, list_names
 from mqstore.files.sizes import find_sizes
 from mqstore.files.store_dir import StoreDir, open_dir
 from mqstore.files.undo import Undo
@@ -67,18 +68,26 @@ def commit(job: WriteJob, manifests: Sequence[Manifest]) -> Committed:
 def abort(job: WriteJob, manifests: Sequence[Manifest | None]) -> None:
     """Remove what the job staged, and the directories made for it, unless it was decided.
 
-    Spark calls it, in another process than the commit, whenever the commit did not return.
+    Spark calls it, in another process than the commit, whenever the commit did not return: one
+    that is still at work may yet decide, and then what it staged is left to it, and to ``collect``.
     """
-    decided = None
-    with suppress(OSError):
-        if exists(job.root, ledger.FOLDER):
-            decided = intent.load(job.root)
-    if decided is not None and decided.job_id == job.job_id:
-        return
-    with suppress(OSError):
-        side.withdraw(side.directory_of(job.settings), [m for m in manifests if m])
-    staging.remove(job.staging)
+    with writers_only(job.root, timeout_ms=job.settings.lock_timeout_ms) as alone:
+        if _is_decided(job) or (exists(job.root, "") and not alone):
+            return
+        with suppress(OSError):
+            side.withdraw(side.directory_of(job.settings), [m for m in manifests if m])
+        staging.remove(job.staging)
+    if job.makes_store and set(list_names(job.root)) <= {names.LOCK, names.OURS}:
+        durable.unlink(f"{job.root}/{names.LOCK}")  # There was no store, and there is none.
     staging.remove_directories(job.made)
+
+
+def _is_decided(job: WriteJob) -> bool:
+    try:
+        decided = intent.load(job.root) if exists(job.root, ledger.FOLDER) else None
+    except (OSError, StoreError):
+        return True  # Nobody can tell: what is staged may be all there is.
+    return decided is not None and decided.job_id == job.job_id
 
 
 def _commit(job: WriteJob, manifests: Sequence[Manifest], check: Check) -> Committed:
@@ -91,6 +100,7 @@ def _commit(job: WriteJob, manifests: Sequence[Manifest], check: Check) -> Commi
         check_writable(store)
         roll(store, settings, check)
         if _is_repeated(job):
+            side.withdraw(side.directory_of(settings), manifests)
             skipped = sum(manifest.skipped for manifest in manifests)
             return Committed(0, 0, -1, -1, skipped, is_repeated=True)
         aside = fresh_aside(root, job.job_id)
@@ -134,7 +144,7 @@ class _Commit:
     def run(self, manifests: Sequence[Manifest], check: Check) -> Committed:
         self._check_sizes()
         found = survey(self._store)
-        source = source_of(self._job, manifests)
+        source = Source.of(self._job, in_order(self._job, segments_of(manifests)))
         what = plan(source, self._job.sizes.commit_log, found, time.time_ns() // 1_000_000)
         planned = self._intent(what, source, sum(manifest.skipped for manifest in manifests))
         if not what.messages:
@@ -225,13 +235,3 @@ class _Commit:
                 least = self._job.topics.get(topic, self._job.settings.queue_nums)
             needed[topic] = max(needed.get(topic, least), queue_id + 1)
         return needed
-
-
-def source_of(job: WriteJob, manifests: Sequence[Manifest]) -> Source:
-    """Return what the tasks staged, in the order of the commit."""
-    return Source(
-        directory=job.staging,
-        job_id=job.job_id,
-        host_variant=job.hosts.variant,
-        segments=tuple(in_order(job, segments_of(manifests))),
-    )

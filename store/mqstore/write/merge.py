@@ -68,12 +68,7 @@ class _Tables:
         self._files: list[StagedReader] = []
         self._frames: list[Frame] = []
         self._file_of: list[int] = []
-        staged = Source(
-            directory=job.staging,
-            job_id=job.job_id,
-            host_variant=job.hosts.variant,
-            segments=tuple(segments),
-        )
+        staged = Source.of(job, segments)
         for number, segment in enumerate(segments):
             for frame in staged.check(segment):
                 # Copies: views would keep the records they were read with in memory.

@@ -4,15 +4,17 @@ A commit reads it three times: to verify and count, to append the records, and w
 records to enter them into queues and index. One frame is in memory at a time.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mqstore.files.segment import Frame, Segment, read_frames, verify
+from mqstore.write.job import WriteJob
 
-Mask = NDArray[np.bool_]
+Mask: TypeAlias = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +26,16 @@ class Source:
     host_variant: int
     segments: tuple[Segment, ...]
     present: Mask | None = None
+
+    @classmethod
+    def of(cls, job: WriteJob, segments: Iterable[Segment]) -> "Source":
+        """Return what the tasks of a job staged."""
+        return cls(
+            directory=job.staging,
+            job_id=job.job_id,
+            host_variant=job.hosts.variant,
+            segments=tuple(segments),
+        )
 
     @property
     def count(self) -> int:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 
-from mqstore.errors import CorruptStagingError, StagingNotSharedError
+from mqstore.errors import CorruptStagingError, StagingNotSharedError, UnsafePathError
 from mqstore.files import durable
 from mqstore.files.safe_open import list_names, open_file
 from mqstore.format.staged import NONCE, SUFFIX
@@ -151,9 +151,12 @@ class StagedReader:
 
 
 def remove(directory: str) -> None:
-    """Remove the job's directory with the files in it, as far as they can be removed."""
-    with suppress(OSError):
-        for name in list_names(directory):
+    """Remove the job's directory with the files in it, as far as they can be removed.
+
+    A link in its place is left alone: what it leads to is nobody's of ours.
+    """
+    with suppress(OSError, UnsafePathError):
+        for name in list_names(*os.path.split(directory)):
             durable.unlink(f"{directory}/{name}")
         durable.remove_directory(directory)
 
@@ -167,9 +170,15 @@ def collect(folder: str) -> None:
     with suppress(OSError):
         for name in filter(_JOB.fullmatch, list_names(folder)):
             directory = f"{folder}/{name}"
-            paths = [directory, *(f"{directory}/{found}" for found in list_names(directory))]
+            paths = [directory, *(f"{directory}/{found}" for found in _names(folder, name))]
             if max(os.lstat(path).st_mtime for path in paths) < latest:
                 remove(directory)
+
+
+def _names(folder: str, name: str) -> list[str]:
+    with suppress(UnsafePathError):
+        return list_names(folder, name)
+    return []
 
 
 def remove_directories(made: Iterable[str]) -> None:

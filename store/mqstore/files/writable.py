@@ -8,11 +8,11 @@ import os
 from itertools import pairwise
 from typing import Final
 
-from mqstore.errors import UnsupportedStoreError
+from mqstore.errors import UnsafePathError, UnsupportedStoreError
 from mqstore.files.mapped_file_queue import MappedFileQueue
-from mqstore.files.safe_open import exists, list_names
+from mqstore.files.safe_open import exists, is_directory, list_names
 from mqstore.files.store_dir import StoreDir
-from mqstore.format.names import COMMIT_LOG, CONFIG, CONSUME_QUEUE
+from mqstore.format.names import COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX, OURS, STAGING
 
 # Path below the root, flavour, why.
 _MARKS: Final = (
@@ -33,8 +33,23 @@ _MARKS: Final = (
 )
 
 
+_FOLDERS: Final = (
+    CONSUME_QUEUE,
+    INDEX,
+    CONFIG,
+    OURS,
+    *(f"{OURS}/{name}" for name in (STAGING, "groups", "quarantine", "tmp", "txn")),
+)
+
+
 def check_writable(store: StoreDir) -> None:
-    """Raise UnsupportedStoreError, with the flavour's name, for a store we must not write to."""
+    """Raise UnsupportedStoreError, with the flavour's name, for a store we must not write to.
+
+    Also raises UnsafePathError where a folder that we make files in leads elsewhere.
+    """
+    for path in _FOLDERS:
+        if exists(store.root, path) and not is_directory(store.root, path):
+            raise UnsafePathError(f"{store.root}/{path}", "not a directory")
     for path, flavour, reason in _MARKS:
         if exists(store.root, path):
             raise UnsupportedStoreError(store.root, flavour, f"{path}: {reason}")

@@ -24,7 +24,26 @@ Row = tuple[str, int, str, str]
 
 def records(root: Path) -> list[Message]:
     """Return every record of the log, from its first byte to where a scan of it ends."""
-    return [m for path in _log(root) for _, m in oracle.walk(path.read_bytes())]
+    return scan([path.read_bytes() for path in _log(root)])
+
+
+def scan(files: Iterable[bytes]) -> list[Message]:
+    """Return the records of CommitLog files from the first byte on, as far as a broker's scan goes.
+
+    CommitLog#recoverNormally: a file that ends in a blank record leads to the next one.
+    """
+    found = []
+    for data in files:
+        end = 0
+        try:
+            for position, m in oracle.walk(data):
+                end = position + m.size
+                found.append(m)
+        except oracle.NotARecordError:
+            break
+        if data[end : end + 8] != oracle.blank(len(data) - end)[:8]:
+            break
+    return found
 
 
 def is_record(root: Path, physical_offset: int) -> bool:
@@ -129,7 +148,12 @@ def leave_abort(root: Path) -> None:
 
 def checkpoint(root: Path) -> tuple[int, int, int]:
     """Return what the checkpoint says: of CommitLog, ConsumeQueue and index, in ms."""
-    log, queues, index = struct.unpack(">qqq", (root / "checkpoint").read_bytes()[:24])
+    return page_times((root / "checkpoint").read_bytes())
+
+
+def page_times(page: bytes) -> tuple[int, int, int]:
+    """Return what a checkpoint's page says: of CommitLog, ConsumeQueue and index, in ms."""
+    log, queues, index = struct.unpack(">qqq", page[:24])
     return log, queues, index
 
 
@@ -140,9 +164,9 @@ def set_checkpoint(root: Path, log_ms: int, queues_ms: int, index_ms: int) -> No
     (root / "checkpoint").write_bytes(page)
 
 
-def index_end_ms(path: Path) -> int:
+def header_end_ms(data: bytes) -> int:
     """Return the store time of the last message in an IndexFile."""
-    found: int = struct.unpack(">q", path.read_bytes()[8:16])[0]
+    found: int = struct.unpack(">q", data[8:16])[0]
     return found
 
 

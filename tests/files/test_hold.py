@@ -30,7 +30,7 @@ from mqstore.errors import (
     UnsupportedStoreError,
 )
 from mqstore.files import durable, hold
-from mqstore.files.hold import StoreHold
+from mqstore.files.hold import StoreHold, writers_only
 from mqstore.files.holders import openers
 
 PATIENT_MS = SECONDS * 1000
@@ -51,7 +51,7 @@ def run(script: str, *arguments: object) -> str:
 
 HOLDER = """
 import sys
-from mqstore.files.hold import StoreHold
+from mqstore.files.hold import StoreHold, writers_only
 print("tries", flush=True)
 with StoreHold(sys.argv[1], timeout_ms=int(sys.argv[2]), job="nightly"):
     print("held", flush=True)
@@ -146,6 +146,23 @@ def test_a_second_writer_gets_the_store_when_the_first_is(tmp_path: Path, end: s
             assert second.line() == "held"
 
 
+def test_writers_can_be_kept_out_without_a_broker_noticing(tmp_path: Path) -> None:
+    root = str(tmp_path)
+    with held_by_another(tmp_path / "lock") as broker, writers_only(root) as are_out:
+        assert are_out
+        with pytest.raises(StoreLockedError, match="a write by process"):
+            StoreHold(root, timeout_ms=0).__enter__()
+        with writers_only(root, timeout_ms=20) as are_out_here:
+            assert not are_out_here
+        assert lines_about(tmp_path / "lock") == [lines_about(tmp_path / "lock")[0]]
+        assert broker.do("lock") == "taken"
+    assert not (tmp_path / ".mqlog").exists()
+    with StoreHold(root, timeout_ms=0), writers_only(root) as are_out:
+        assert not are_out
+    with writers_only(root + "/gone") as are_out:
+        assert not are_out
+
+
 def test_two_holds_of_one_process_exclude_each_other(tmp_path: Path) -> None:
     with StoreHold(str(tmp_path), timeout_ms=0), pytest.raises(StoreLockedError):
         StoreHold(str(tmp_path), timeout_ms=20).__enter__()
@@ -170,7 +187,7 @@ def test_writers_of_many_processes_lose_no_turn(tmp_path: Path) -> None:
     script = """
 import sys
 from pathlib import Path
-from mqstore.files.hold import StoreHold
+from mqstore.files.hold import StoreHold, writers_only
 count = Path(sys.argv[1], "count")
 for _ in range(25):
     with StoreHold(sys.argv[1], timeout_ms=60_000):
@@ -202,7 +219,7 @@ def test_a_lease_that_is_broken_does_not_end_the_process_whatever_thread_has_it(
     """The kernel tells of a break by a signal whose default action is to end the process."""
     script = """
 import os, subprocess, sys, threading
-from mqstore.files.hold import StoreHold
+from mqstore.files.hold import StoreHold, writers_only
 def work():
     with StoreHold(sys.argv[1], timeout_ms=0) as held:
         code = "import os, sys; os.open(sys.argv[1], os.O_RDWR)"
@@ -226,7 +243,7 @@ def test_a_forked_child_neither_holds_the_store_nor_keeps_it_held(tmp_path: Path
     script = """
 import os, sys
 from mqstore.errors import HoldLostError, StoreLockedError
-from mqstore.files.hold import StoreHold
+from mqstore.files.hold import StoreHold, writers_only
 root = sys.argv[1]
 told, tell = os.pipe()
 with StoreHold(root, timeout_ms=0) as held:
@@ -308,7 +325,7 @@ def test_without_a_lease_a_store_is_refused_by_name_or_held_more_weakly_when_ask
     script = """
 import ctypes, os, signal, sys
 from mqstore.errors import StoreLockedError, UnsupportedStoreError
-from mqstore.files.hold import StoreHold
+from mqstore.files.hold import StoreHold, writers_only
 os.setgid(65534); os.setuid(65534)
 root = sys.argv[1]
 try:

@@ -23,8 +23,8 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -287,6 +287,23 @@ class StoreHold:
             f"{shown(self._root)}: {who} holds the store (waited {self._timeout_ms} ms). "
             f"{instead}, or set lockTimeout (for example 30s) to wait for it"
         )
+
+
+@contextmanager
+def writers_only(root: str, *, timeout_ms: int = 0) -> Iterator[bool]:
+    """Keep our own writers out, not brokers; the value tells whether they are.
+
+    They are not if another has the store, if ``root`` is gone, or if it cannot be written to.
+    """
+    held = StoreHold(root, timeout_ms=timeout_ms)
+    try:
+        taken = _try_until(time.monotonic() + timeout_ms / 1000, held._take_ours)
+    except (OSError, UnsafePathError):
+        taken = False
+    try:
+        yield taken
+    finally:
+        held._let_go()
 
 
 _AT_YOUR_RISK: Final = (

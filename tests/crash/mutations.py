@@ -18,6 +18,8 @@ from mqstore.files import durable, intent, ledger
 from mqstore.files.append import CommitLogAppender
 from mqstore.write import apply, commit, roll
 
+TELLING = ("everything", "stale-tail", "interlock", "second-version", "new-store")
+"""Scenarios in which every step is taken; the first few states of them notice most."""
 Mutation = Callable[[], AbstractContextManager[None]]
 
 
@@ -87,13 +89,13 @@ def _without(place: str) -> Mutation:
 
 def is_noticed(mutation: Mutation, base: Path, *, states: int) -> str:
     """Return what of a weakened mqstore was noticed first; empty if nothing was."""
-    for number, scenario in enumerate(SCENARIOS):
-        explorer = play.Explorer(scenario.name, base / f"{number}", most=states, most_failures=1)
+    for name in TELLING:
+        explorer = play.Explorer(name, base / name, most=states, most_failures=1)
         try:
             with mutation():
                 tally = explorer.run(samples=2)
         except AssertionError as error:
-            return f"{scenario.name}: {error}"
+            return f"{name}: {error}"
         if tally.failures:
             return tally.failures[0]
     return ""

@@ -68,8 +68,9 @@ def _live_and_die(
 
 
 def _batches(target: Path) -> int:
-    """How many batches Spark has begun: it writes their offsets down first."""
-    return len(list((target / "checkpoint" / "offsets").glob("[0-9]*")))
+    """How many batches Spark has begun: it writes their offsets down first, and keeps the last."""
+    begun = (target / "checkpoint" / "offsets").glob("[0-9]*")
+    return max((int(path.name) + 1 for path in begun), default=0)
 
 
 def _until_batches(query: "subprocess.Popen[bytes]", target: Path, count: int) -> None:

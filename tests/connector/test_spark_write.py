@@ -80,7 +80,7 @@ def test_a_bad_row_fails_the_job_and_changes_nothing(spark: SparkSession, copy: 
     [
         ({"mode": "overwrite"}, "[MQLOG_OVERWRITE_UNSUPPORTED] a message store only grows: write"),
         ({"topik": "GOrder"}, "[MQLOG_INVALID_OPTION] option topik='GOrder': unknown option; did"),
-        ({"txnAppId": "a"}, "[MQLOG_INVALID_OPTION] option txnAppId='a': is not supported yet"),
+        ({"txnAppId": "a"}, "[MQLOG_INVALID_OPTION] option txnAppId='a': needs txnVersion too"),
         ({"select": "body AS bodi"}, "[MQLOG_INVALID_SCHEMA] column bodi (binary): did you mean"),
         ({"select": "keys"}, "[MQLOG_INVALID_SCHEMA] column body (missing)"),
         ({"topic": ""}, "topic"),
@@ -114,10 +114,23 @@ def test_a_store_that_is_open_or_is_none_is_refused(
     assert "[MQLOG_" in str(caught.value).splitlines()[0]
 
 
-def test_streams_are_refused_by_name(spark: SparkSession, copy: Path, tmp_path: Path) -> None:
-    rate = spark.readStream.format("rate").load().selectExpr("CAST(value AS STRING) AS body")
-    writer = rate.writeStream.format("mqlog").option("checkpointLocation", str(tmp_path / "check"))
-    query = writer.trigger(availableNow=True).start(str(copy))
-    with pytest.raises(PySparkException) as caught:
-        query.awaitTermination(60)
-    assert "option format='writeStream': not supported yet" in str(caught.value)
+def test_a_write_that_is_repeated_is_there_once(spark: SparkSession, copy: Path) -> None:
+    def rows() -> int:
+        return load(spark, copy, subscribe="GOrder").count()
+
+    before = rows()
+    frame = orders(spark, 20)
+    save(frame, copy, topic="GOrder", txnAppId="loader", txnVersion="7")
+    told = goldens.digest(copy)
+    for version in ("7", "3"):
+        save(frame, copy, topic="GOrder", txnAppId="loader", txnVersion=version)
+        assert goldens.digest(copy) == told
+    save(frame, copy, topic="GOrder", txnAppId="another", txnVersion="7")
+    save(frame, copy, topic="GOrder", txnAppId="loader", txnVersion="8")
+    assert rows() == before + 60
+    commits = load(spark, copy, table="commits").orderBy("committedAt").collect()
+    assert [(row.appId, row.version, row.rows, row.state) for row in commits] == [
+        ("loader", 7, 20, "done"),
+        ("another", 7, 20, "done"),
+        ("loader", 8, 20, "done"),
+    ]

@@ -1,16 +1,22 @@
 """writeStream through Spark: each batch once, whatever is done again; nothing left behind."""
 
+import errno
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark import TaskContext
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 import goldens
 from appending import SMALL, held, rows
+from mqstore.errors import CommitInDoubtError, StoreError
+from mqstore.files import durable
 from mqstore.tables import commits
 from mqstore.tables.roots import open_root
 from mqstore.write import streams
@@ -18,6 +24,8 @@ from mqstore.write.job import WriteSettings
 from mqstore.write.prepare import prepare
 from mqstore.write.stage import stage
 from parts import rows as table_rows
+from pyspark_mqlog.batch_writer import MqlogWriter
+from pyspark_mqlog.options import parse_write
 from pyspark_mqlog.stream_writer import MqlogStreamWriter, StagedBatch, StreamSettings
 
 NEW = {
@@ -252,3 +260,78 @@ def test_a_batch_of_which_all_rows_are_passed_over_is_no_commit(
     skipping = StreamSettings(write, settings.name)
     MqlogStreamWriter(skipping, None).commit(batch(skipping, 1, rows(2, topic="a topic!")), 1)
     assert goldens.digest(root) == before
+
+
+@pytest.fixture
+def task(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Be a task, partition 0, in this process; return its local properties."""
+    monkeypatch.setattr(TaskContext, "_taskContext", None)
+    context = TaskContext._getOrCreate()
+    context._partitionId = context._taskAttemptId = 0
+    context._localProperties = {}
+    return context._localProperties
+
+
+def batch_writer(root: Path, version: int) -> MqlogWriter:
+    keyed = {"path": str(root), "createStore": "true", "txnAppId": "load"}
+    options = parse_write({**keyed, "txnVersion": str(version)})
+    schema = StructType([StructField("body", BinaryType()), StructField("topic", StringType())])
+    return MqlogWriter(replace(options, **SMALL), schema, overwrite=False)
+
+
+@pytest.mark.usefixtures("task")
+def test_a_repeated_write_says_so(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for version in (1, 1, 0, 2):
+        writer = batch_writer(root, version)
+        writer.commit([writer.write(iter([rows(3)]))])
+    assert len(held(root)) == 6
+    assert [r.message for r in caplog.records if r.levelname == "WARNING"] == [
+        f"load version {version} was committed before: nothing was written" for version in (1, 0)
+    ]
+
+
+@pytest.mark.usefixtures("task")
+def test_a_commit_in_doubt_says_what_to_run_and_is_not_aborted(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch_writer(root, 0).commit([])
+    (row,) = ledger(root)
+    assert (row["version"], row["rows"], row["firstPhysicalOffset"]) == (0, 0, None)
+    writer = batch_writer(root, 1)
+    messages = [writer.write(iter([rows(3)]))]
+    replace_file, times = durable.replace, iter((True, False))
+
+    def fail_once_decided(source: str, target: str) -> None:
+        if target.endswith("pending.json") and not next(times):
+            raise OSError(errno.EIO, "Input/output error")
+        replace_file(source, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(durable, "replace", fail_once_decided)
+        with pytest.raises(CommitInDoubtError) as caught:
+            writer.commit(messages)
+    told = str(caught.value)
+    assert "[MQLOG_COMMIT_IN_DOUBT]" in told
+    assert f"mqlog recover {root}" in told
+    writer.abort(messages)
+    row = ledger(root)[-1]
+    assert (row["version"], row["state"], row["committedAt"]) == (1, "decided", None)
+    again = batch_writer(root, 1)
+    again.commit([again.write(iter([rows(3)]))])
+    assert len(held(root)) == 3
+    assert [(row["version"], row["state"]) for row in ledger(root)] == [(0, "done"), (1, "done")]
+
+
+def test_a_task_that_is_told_its_query_and_batch_says_them(
+    settings: StreamSettings, root: Path, task: dict[str, str]
+) -> None:
+    job = prepare(settings.write, SCHEMA)
+    with pytest.raises(StoreError, match=r"neither sql\.streaming\.queryId nor"):
+        MqlogStreamWriter(settings, job).write(iter([rows(3)]))
+    with pytest.raises(StoreError, match="a writer that it meant to commit with"):
+        MqlogStreamWriter(settings, None).write(iter([rows(3)]))
+    task |= {"sql.streaming.queryId": "q-7", "streaming.sql.batchId": "12"}
+    message = MqlogStreamWriter(settings, job).write(iter([rows(3)]))
+    MqlogStreamWriter(settings, None).commit([message], 12)
+    (row,) = ledger(root)
+    assert (row["appId"], row["queryId"], row["batchId"]) == ("s:q-7", "q-7", 12)

@@ -119,6 +119,19 @@ def test_expressions_make_the_columns(
     }
 
 
+def test_rows_that_were_published_are_not_published_again(
+    spark: SparkSession, tmp_path: Path, checked: Checked
+) -> None:
+    store = tmp_path / "broker-a" / "store"
+    named = ["--option", "txnAppId=orders", "--option", "txnVersion=20261120"]
+    arguments = ["--from", f"json:{_json(tmp_path)}", "--to", str(store), *SMALL, *named]
+
+    assert [publish.main(arguments) for _ in range(3)] == [0, 0, 0]
+
+    checked(store)
+    assert spark.read.format("mqlog").load(str(store)).count() == 1
+
+
 def test_spark_submit_runs_a_job_whose_package_travels_along(
     golden_550: Path, tmp_path: Path
 ) -> None:

@@ -5,13 +5,16 @@ from typing import Any
 
 import pytest
 
+import dying
 import parts
+from appending import SMALL, append, held, rows
 from conftest import MakeStore
 from mqstore.errors import CorruptConfigError
 from mqstore.files import ledger
 from mqstore.files.ledger import Entry, Key
 from mqstore.tables import commits
 from mqstore.tables.roots import open_root
+from mqstore.write.recover import RecoverSettings, recover
 from oracle import Message
 
 
@@ -56,6 +59,25 @@ def test_every_commit_is_told_oldest_first(store: MakeStore) -> None:
         (None, None, None, None, 11, 1001, 100, 190, 1_795_230_000_001_000, "done", "b"),
         ("s:q-1", 3, "q-1", 3, 12, 1002, 200, 290, 1_795_230_000_002_000, "done", "b"),
     ]
+
+
+@pytest.mark.parametrize("state", ["decided", "published"])
+def test_a_commit_that_was_killed_is_told_last_until_it_is_finished(
+    tmp_path: Path, state: str
+) -> None:
+    root = tmp_path / "store"
+    append(root, rows(5), **SMALL, txn_app_id="load", txn_version=1)
+    end = max(m.physical_offset + m.size for m in held(root))
+    dying.left(root, state, count=2)
+    done, left = read(root)
+    assert (done["appId"], done["state"]) == ("load", "done")
+    assert (left["appId"], left["version"], left["rows"]) == (dying.APP_ID, dying.VERSION, 2)
+    assert (left["state"], left["committedAt"]) == (state, None)
+    assert left["firstPhysicalOffset"] >= end
+    recover(root, RecoverSettings())
+    finished = read(root)[1]
+    assert finished["committedAt"] is not None
+    assert finished == {**left, "state": "done", "committedAt": finished["committedAt"]}
 
 
 def test_a_ledger_that_is_damaged_is_an_error_or_passed_by(store: MakeStore) -> None:

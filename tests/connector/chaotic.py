@@ -1,0 +1,66 @@
+"""One of two queries over one store, until it is killed: python chaotic.py write|tail STORE TARGET.
+
+`write` writes the numbers from 0 on, ROWS a batch, odd ones to queue 1. `tail` copies what is in
+the store to TARGET/rows. The tests end the same queries in a session of their own.
+"""
+
+import os
+import sys
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import DataStreamWriter
+
+import pyspark_mqlog
+
+ROWS = 20
+STORE = {
+    "topic": "NUMBERS",
+    "createStore": "true",
+    "queueNums": "2",
+    "mappedFileSizeCommitLog": "32k",
+    "mappedFileSizeConsumeQueue": "2000",
+    "maxHashSlotNum": "13",
+    "maxIndexNum": "200",
+}
+
+
+def written(spark: SparkSession, target: str) -> DataStreamWriter:
+    """Return the query that writes; its batches are the same when they are run again."""
+    source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", ROWS)
+    numbers = source.option("numPartitions", 2).load()
+    columns = ("CAST(value AS STRING) AS body", "CAST(value % 2 AS INT) AS queueId")
+    writer = numbers.selectExpr(*columns).writeStream.format("mqlog").options(**STORE)
+    return writer.option("checkpointLocation", f"{target}/checkpoint")
+
+
+def tailed(spark: SparkSession, store: str, target: str) -> DataStreamWriter:
+    """Return the query that follows the store."""
+    rows = (
+        spark.readStream.schema("queueId int, queueOffset bigint, body binary")
+        .format("mqlog")
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", "50")
+        .load(store)
+    )
+    writer = rows.writeStream.format("parquet").option("path", f"{target}/rows")
+    return writer.option("checkpointLocation", f"{target}/checkpoint")
+
+
+def main(what: str, store: str, target: str) -> None:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.log.level", "ERROR")
+        .getOrCreate()
+    )
+    pyspark_mqlog.register(spark)
+    query = written(spark, target).start(store) if what == "write" else None
+    (query or tailed(spark, store, target).start()).awaitTermination()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

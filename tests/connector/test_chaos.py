@@ -1,0 +1,147 @@
+"""A query that writes a store and one that follows it, both killed with -9 again and again.
+
+Each goes on from its checkpoint. In the end every row is in the store once, in the order of its
+queue, and once in what the other copied.
+
+MQLOG_STREAM_KILLS says how often each is killed, MQLOG_SEED at which moments.
+"""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import soak
+from appending import held
+from connector import chaotic
+from judge import judge
+from mqstore.check import check
+from mqstore.files import intent, ledger
+
+pytestmark = [pytest.mark.spark, pytest.mark.soak]
+KILLS = soak.size("STREAM_KILLS", test=3, full=20)
+SEED = int(os.environ.get("MQLOG_SEED", "7"))
+START_S = 240.0
+LAST_S = 120
+INDEX = (int(chaotic.STORE["maxHashSlotNum"]), int(chaotic.STORE["maxIndexNum"]))
+
+
+class Query:
+    """One of the two, in a process of its own."""
+
+    def __init__(self, what: str, store: Path, target: Path) -> None:
+        self.what = what
+        self.target = target
+        script = str(Path(chaotic.__file__))
+        self._command = [sys.executable, script, what, str(store), str(target)]
+        self._process: subprocess.Popen[bytes] | None = None
+        self._before = 0
+
+    def start(self) -> None:
+        self._before = self.batches()
+        with self._log.open("ab") as told:
+            self._process = subprocess.Popen(
+                self._command, start_new_session=True, stdout=told, stderr=told
+            )
+
+    def batches(self) -> int:
+        """How many batches Spark has done: it notes each, and keeps the last hundred notes."""
+        done = (self.target / "checkpoint" / "commits").glob("[0-9]*")
+        return max((int(path.name) + 1 for path in done), default=0)
+
+    def until_it_works(self) -> None:
+        deadline = time.monotonic() + START_S
+        while self.batches() <= self._before:
+            assert time.monotonic() < deadline, f"{self.what}: no batch; {self._told()}"
+            self.pause(0.02)
+
+    def pause(self, seconds: float) -> None:
+        assert self._process is not None
+        with suppress(subprocess.TimeoutExpired):
+            code = self._process.wait(seconds)
+            pytest.fail(f"{self.what} ended by itself with {code}; {self._told()}")
+
+    def kill(self) -> None:
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait(LAST_S)
+
+    @property
+    def _log(self) -> Path:
+        return self.target.with_name(f"{self.what}.log")
+
+    def _told(self) -> str:
+        return f"MQLOG_SEED={SEED}; {self._log.read_text()[-3000:]}"
+
+
+def test_two_queries_that_are_killed_again_and_again_lose_and_repeat_nothing(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = tmp_path / "broker-a" / "store"
+    writer = Query("write", store, tmp_path / "writer")
+    tail = Query("tail", store, tmp_path / "tail")
+    began = time.monotonic()
+    try:
+        writer.start()
+        writer.until_it_works()
+        tail.start()
+        states = _kill_both(writer, tail, store)
+    finally:
+        writer.kill()
+        tail.kill()
+    last = chaotic.written(spark, str(writer.target)).trigger(availableNow=True).start(str(store))
+    assert last.awaitTermination(LAST_S)
+    copied = chaotic.tailed(spark, str(store), str(tail.target)).trigger(availableNow=True).start()
+    assert copied.awaitTermination(LAST_S)
+    count = _judge(store, writer.batches())
+    rows = spark.read.parquet(str(tail.target / "rows")).collect()
+    assert sorted((r.queueId, r.queueOffset, int(r.body)) for r in rows) == sorted(
+        (number % 2, number // 2, number) for number in range(count)
+    ), f"MQLOG_SEED={SEED}"
+    with capsys.disabled():
+        if soak.SOAKING:
+            took = time.monotonic() - began
+            told = f"2 x {KILLS} kills in {took:.0f} s, {count} rows once: {dict(states)}"
+            sys.stdout.write(f"\n{told}\n")
+
+
+def _kill_both(writer: Query, tail: Query, store: Path) -> Counter[str]:
+    """Kill each so often, in any order; return what a kill of the writer met."""
+    moments = random.Random(SEED)
+    met: Counter[str] = Counter()
+    # In turn, more or less: while one starts again the other works, until it is killed.
+    for victim in (v for _ in range(KILLS) for v in moments.sample((writer, tail), 2)):
+        victim.until_it_works()
+        victim.pause(moments.uniform(0, 2))
+        victim.kill()
+        if victim is writer:
+            found = intent.load(str(store))
+            met[found.state if found else "no commit"] += 1
+        victim.start()
+    for query in (writer, tail):
+        query.until_it_works()
+    return met
+
+
+def _judge(store: Path, batches: int) -> int:
+    """Check the store, and that it has every number of the batches once; return how many."""
+    count = batches * chaotic.ROWS
+    messages = judge(store, index=INDEX)
+    for queue_id in (0, 1):
+        found = [int(m.body) for m in messages if m.queue_id == queue_id]
+        assert found == list(range(queue_id, count, 2)), f"queue {queue_id}; MQLOG_SEED={SEED}"
+    assert len(held(store)) == count
+    assert [finding for finding in check(store) if finding.severity == "error"] == []
+    versions = [entry.version for entry in ledger.entries(str(store))]
+    assert versions == list(range(batches))[-len(versions) :]
+    assert list((store / ".mqlog" / "staging").glob("*")) == []
+    return count

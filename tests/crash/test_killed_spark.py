@@ -1,0 +1,230 @@
+"""Spark jobs that are killed with -9: the driver's JVM, a Python worker that commits or stages.
+
+One job after the other saves a batch, each with its own txnVersion, and is run again until it is
+saved. Whatever is killed in between, and whenever, every row is there once, in order.
+
+MQLOG_SPARK_KILLS says how many kills, MQLOG_SEED at which moments.
+"""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pyspark
+import pytest
+
+import soak
+from crash import saves
+from crash.invariants import judge_index, judge_log
+from judge import judge_checkpoint, judge_consume_queues, judge_topics
+from mqstore.check import check
+from mqstore.files import intent, ledger
+
+pytestmark = [pytest.mark.spark, pytest.mark.soak]
+KILLS = soak.size("SPARK_KILLS", test=10, full=200)
+SEED = int(os.environ.get("MQLOG_SEED", "7"))
+SUBMIT = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+SCRIPT = Path(saves.__file__)
+CONF = {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.log.level": "OFF",
+}
+# A new JVM takes longer than everything else together, so it is killed least often.
+KINDS = ("driver", *["committer"] * 5, *["worker"] * 4)
+STEP_S = 120.0
+
+
+class Victim:
+    """The job, and what of it there is to kill."""
+
+    def __init__(self, directory: Path) -> None:
+        self.store = directory / "broker-a" / "store"
+        self.log = directory / "saves.log"
+        self.stop = directory / "STOP"
+        self._errors = directory / "submit.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        conf = [word for name, value in CONF.items() for word in ("--conf", f"{name}={value}")]
+        command = [SUBMIT, "--master", "local[2,4]", *conf, SCRIPT, self.store, self.log, self.stop]
+        roots = [str(SCRIPT.parents[1])]
+        with self._errors.open("ab") as told:
+            self._process = subprocess.Popen(
+                list(map(str, command)),
+                env={
+                    **os.environ,
+                    "PYSPARK_PYTHON": sys.executable,
+                    "SPARK_LOCAL_IP": "127.0.0.1",
+                    "PYTHONPATH": os.pathsep.join(roots),
+                },
+                start_new_session=True,
+                stdout=told,
+                stderr=told,
+            )
+
+    @property
+    def process(self) -> "subprocess.Popen[bytes]":
+        assert self._process is not None
+        return self._process
+
+    def until(self, what: Callable[[], object], pause_s: float = 0.002) -> None:
+        """Wait until something is so, while the job runs."""
+        deadline = time.monotonic() + STEP_S
+        while not what():
+            assert time.monotonic() < deadline, f"waited {STEP_S} s; {self.told()}"
+            self.pause(pause_s)
+
+    def pause(self, seconds: float) -> None:
+        with suppress(subprocess.TimeoutExpired):
+            code = self.process.wait(seconds)
+            pytest.fail(f"the job ended by itself with {code}; {self.told()}")
+
+    def told(self) -> str:
+        last = self.log.read_text().splitlines()[-3:] if self.log.exists() else []
+        return f"{last} {self._errors.read_text()[-2000:]}"
+
+    def kill_all(self) -> None:
+        """Kill the driver with its JVM. Its Python workers find out by themselves."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(STEP_S)
+
+    def holder(self) -> int | None:
+        """Return the process that has the store: it plans, commits or aborts."""
+        with suppress(OSError, ValueError, LookupError):
+            text = (self.store / ".mqlog" / "lock").read_text()
+            return int(json.loads(text)["pid"]) if text else None
+        return None
+
+    def staging(self) -> set[Path]:
+        """Return the folders of the jobs that stage, or that staged and were killed."""
+        return set((self.store / ".mqlog" / "staging").glob("*"))
+
+    def next_job(self) -> Path:
+        """Wait until another save begins; return its folder."""
+        known = self.staging()
+        self.until(lambda: self.staging() - known)
+        return max(self.staging() - known)
+
+    def workers(self) -> list[int]:
+        """Return the Python workers that do not have the store, below the daemon of the JVM."""
+        parents = _parents()
+        daemons = {
+            child
+            for child, parent in parents.items()
+            if parent == self.process.pid and b"daemon" in _command(child)
+        }
+        holder = self.holder()
+        return sorted(c for c, p in parents.items() if p in daemons and c != holder)
+
+
+def test_every_row_is_there_once_whatever_is_killed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    moments = random.Random(SEED)
+    kinds = [kind for _ in range(-(-KILLS // len(KINDS))) for kind in KINDS][:KILLS]
+    moments.shuffle(kinds)
+    victim = Victim(tmp_path)
+    victim.start()
+    told: Counter[str] = Counter()
+    began = time.monotonic()
+    try:
+        for kind in kinds:
+            told[f"{kind}, {_kill(victim, kind, moments)}"] += 1
+        victim.stop.touch()
+        code = victim.process.wait(STEP_S)
+        assert code == 0, victim.told()
+    finally:
+        victim.kill_all()
+    versions = saves.saved(victim.log)
+    assert versions == list(range(len(versions)))
+    _judge(victim.store, versions)
+    with capsys.disabled():
+        if soak.SOAKING:
+            took = time.monotonic() - began
+            found = f"{KILLS} kills in {took:.0f} s, {len(versions)} saves: {dict(told)}"
+            sys.stdout.write(f"\n{found}\n")
+
+
+def _kill(victim: Victim, kind: str, moments: random.Random) -> str:
+    """Kill one of the processes; return what had come of the commit."""
+    known = len(saves.saved(victim.log))
+    if kind == "driver":
+        victim.until(lambda: len(saves.saved(victim.log)) > known)
+        victim.pause(moments.uniform(0, 1.5))
+        victim.kill_all()
+        state = _state(victim.store)
+        victim.start()
+        return state
+    choose = {"committer": _committer, "worker": _worker}[kind]
+    while True:
+        pid = choose(victim, victim.next_job(), moments)
+        if pid is not None:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+                return _state(victim.store)
+
+
+def _committer(victim: Victim, job: Path, moments: random.Random) -> int | None:
+    """Return the process that commits the job, some time after it took the store."""
+    victim.until(lambda: not job.exists() or (victim.holder() and any(job.glob("*.mqb"))))
+    pid = victim.holder()
+    victim.pause(moments.uniform(0, 0.06))
+    return pid if pid == victim.holder() else None
+
+
+def _worker(victim: Victim, _job: Path, moments: random.Random) -> int | None:
+    """Return a process that stages, or might."""
+    victim.pause(moments.uniform(0, 0.2))
+    workers = victim.workers()
+    return moments.choice(workers) if workers else None
+
+
+def _state(store: Path) -> str:
+    found = intent.load(str(store))
+    return found.state if found else "not decided, or done"
+
+
+def _judge(store: Path, versions: list[int]) -> None:
+    assert intent.load(str(store)) is None
+    assert not (store / "abort").exists()
+    messages = judge_log(store)
+    queues: dict[int, list[bytes]] = {}
+    for message in messages:
+        queues.setdefault(message.queue_id, []).append(message.body)
+    wanted = [body for version in versions for body in saves.bodies(version)]
+    for queue_id in range(saves.QUEUES):
+        told = [body for body in wanted if int(body.split(b".")[1]) % saves.QUEUES == queue_id]
+        assert queues.get(queue_id, []) == told, f"queue {queue_id}; MQLOG_SEED={SEED}"
+    judge_consume_queues(store, messages)
+    judge_topics(store, messages)
+    judge_checkpoint(store, messages)
+    judge_index(store, messages, int(saves.OPTIONS["maxHashSlotNum"]))
+    assert [finding for finding in check(store) if finding.severity == "error"] == []
+    known = [entry.version for entry in ledger.entries(str(store))]
+    assert known == versions[-len(known) :]
+
+
+def _parents() -> dict[int, int]:
+    found = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError, ValueError):
+            text = path.read_text()
+            found[int(path.parent.name)] = int(text.rpartition(")")[2].split()[1])
+    return found
+
+
+def _command(pid: int) -> bytes:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""

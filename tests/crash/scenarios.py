@@ -209,7 +209,7 @@ SCENARIOS = (
     Scenario(
         "stale-tail",
         lambda rng: Shape(
-            old=4, rows=5 + rng.randrange(5), stale=700 + rng.randrange(900), layout=_layout(4096)
+            old=4, rows=5 + rng.randrange(5), stale=2900 + rng.randrange(300), layout=_layout(4096)
         ),
     ),
     Scenario(

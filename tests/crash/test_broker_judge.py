@@ -25,8 +25,8 @@ ONE = os.environ.get("MQLOG_JUDGED_STATE", "")
 STATES_OF_A_SEED = 20
 MOST_FAILURES = 5
 # A broker makes a store of a directory that has none: there is nothing to compare it with.
-PLAIN = [BROKERS, *(s.name for s in SCENARIOS if s.name not in {"new-store", "interlock"})]
 LOCKED = ["interlock"]
+PLAIN = [BROKERS, *(s.name for s in SCENARIOS if s.name not in {"new-store", *LOCKED})]
 
 
 Name = tuple[str, int, int]

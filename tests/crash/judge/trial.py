@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from appending import held
-from crash.disk import Disk, Names, Passing, Recorder, State, standing_in
+from crash.disk import Disk, Names, Op, Passing, Recorder, State, Write, standing_in
 from crash.judge import hand
 from crash.judge.judging import Judge, Queue, RefusedError, Served, Sizes
 from crash.scenarios import APP, BY_NAME, Scenario, Shape, Work, work, write
@@ -62,6 +61,8 @@ class Case:
     disk: Disk
     decide: int
     """How many operations were done when the decision was first on its way to the disk."""
+    publish: int
+    """How many, when the one byte was next that shows the commit to a broker."""
     before: Told
     batch: Told
     ends: tuple[int, ...]
@@ -70,9 +71,11 @@ class Case:
     """Physical offset at which the log ended before."""
 
     def choose(self, rng: random.Random) -> State:
-        """Draw a state: seldom one before the decision, where there is little to break."""
-        first = 0 if rng.random() < 0.1 else max(0, self.decide - 2)
+        """Draw a state: often a hidden commit, seldom one before the decision."""
+        first = 0 if rng.random() < 0.1 else self.decide - 2
         prefix = rng.randrange(first, len(self.disk.ops) + 1)
+        if rng.random() < 0.3:
+            prefix = self.publish
         return rng.choice(list(self.disk.cut(prefix, rng, 2)))
 
 
@@ -91,12 +94,12 @@ def record(name: str, seed: int, base: Path, stopped: Path) -> Case:
     base.mkdir(parents=True)
     with standing_in(Passing()):
         what.lay_out(root)
-    old = held(root)
+    old = hand.records(root)
     recorder = Recorder(base)
     with standing_in(recorder):
         what.run(root)
     recorder.mark(ACKED)
-    new = held(root)[len(old) :]
+    new = hand.records(root)[len(old) :]
     assert len(new) == what.shape.rows
     shutil.rmtree(base)
     first = new[0].physical_offset // sizes.commit_log
@@ -105,6 +108,7 @@ def record(name: str, seed: int, base: Path, stopped: Path) -> Case:
         sizes=sizes,
         disk=Disk(recorder),
         decide=_decide(recorder),
+        publish=max(n for n, op in enumerate(recorder.ops) if _is_one_byte(op)),
         before=Counter(map(_of_record, old)),
         batch=Counter(map(_of_record, new)),
         ends=tuple(
@@ -282,6 +286,10 @@ def _of_record(m: Message) -> tuple[str, int, str | None, str]:
 
 def _digest(body: bytes) -> str:
     return hashlib.sha1(body, usedforsecurity=False).hexdigest()
+
+
+def _is_one_byte(op: Op) -> bool:
+    return isinstance(op, Write) and len(op.data) == 1
 
 
 def _decide(recorder: Recorder) -> int:

@@ -1,5 +1,6 @@
 """Rebuilds of a test's stores, a process that dies at any call of the seam, and damage."""
 
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,7 +41,8 @@ def sizes_of(layout: Layout) -> StoreSizes:
 
 def rebuilt(root: Path, sizes: StoreSizes, start: int = 0, *, with_index: bool = True) -> Rebuilt:
     aside = root / ".mqlog" / "tmp" / "rebuild"
-    aside.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(aside, ignore_errors=True)  # As whoever holds the store does before.
+    aside.mkdir(parents=True)
     return rebuild(
         open_dir(root),
         start,

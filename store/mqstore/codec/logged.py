@@ -151,6 +151,10 @@ class RecordKeys:
     hashes: NDArray[np.int32]
     is_tag: Mask
 
+    def take(self, kept: Mask) -> "RecordKeys":
+        """Return those keys only."""
+        return RecordKeys(self.rows[kept], self.hashes[kept], self.is_tag[kept])
+
 
 def record_keys(records: Logged) -> RecordKeys:
     """Return the keys of the records: UNIQ_KEY, each of KEYS, ``T#`` and TAGS.

@@ -7,6 +7,7 @@ Reference: IndexFile#putKey, IndexService#getAndCreateLastIndexFile (a rolled fi
 the end of the one before).
 """
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -83,7 +84,7 @@ class IndexAppender:
             self._last.units_max = 0
 
     def reserve(self, key_count: int) -> None:
-        """Set disk space aside for that many keys. Nothing visible changes."""
+        """Set disk space aside for that many keys, the next ones. Nothing visible changes."""
         left = key_count
         if self._last:
             room = min(left, self._last.room)
@@ -127,8 +128,11 @@ class IndexAppender:
         if before:
             self.close()
         make_directories(self._root, INDEX, self._undo)
-        self._new.pop(0).put(f"{self._root}/{INDEX}/{name}", fsync=self._fsync)
-        self._last = _new_file(name, self._layout, before)
+        made, new = _new_file(name, self._layout, before), self._new.pop(0)
+        # Whoever goes on with the file must find how it began, as in a file that a broker rolled.
+        new.write(made.header.tobytes(), 0)
+        new.put(f"{self._root}/{INDEX}/{name}", fsync=self._fsync)
+        self._last = made
 
     def _write_units(self) -> None:
         file = self._last
@@ -214,8 +218,9 @@ class _OpenFile:
         previous = np.empty(count, np.int64)
         previous[1:] = numbers[order][:-1]
         before = self.slots[ordered[heads]].astype(np.int64)
-        # As the broker does: a slot that points outside the file counts as empty.
-        before[(before < FIRST_UNIT) | (before > first)] = 0
+        # As the broker does: a slot that points outside the file counts as empty. It also follows
+        # one that points at the unit to come, which then is its own previous.
+        before[(before < FIRST_UNIT) | (before >= first)] = 0
         previous[heads] = before
         units = np.zeros(count, UNIT)
         units["key_hash"] = keys.hashes
@@ -252,6 +257,16 @@ class _OpenFile:
         self.header["index_count"] += len(keys)
 
 
+def next_name(last: str) -> str:
+    """Return a name for an IndexFile made now, later than the ``last`` one's.
+
+    Like a broker's it is in local time: the clock that the names of its other files tell.
+    """
+    now = time.time_ns() // 1_000_000
+    name = time.strftime("%Y%m%d%H%M%S", time.localtime(now // 1000)) + f"{now % 1000:03d}"
+    return max(name, f"{int(last) + 1:017d}") if last else name
+
+
 def _clamped(moments_ms: Int64s) -> Int64s:
     return np.clip(moments_ms // 1000, 0, _MAX_SECONDS)
 
@@ -266,6 +281,7 @@ def _open_file(file: IndexFile, layout: Layout) -> _OpenFile:
         )
         raise CorruptStoreError(f"{file.root}/{INDEX}/{file.name}", 0, reason)
     header = np.array(file.header, HEADER)
+    header["index_count"] = max(FIRST_UNIT, file.count)  # A broker notes none before the first.
     opened_file = _OpenFile(file.name, header, read_slots(file, layout))
     opened_file.units_max = layout.units
     return opened_file

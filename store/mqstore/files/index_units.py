@@ -31,6 +31,28 @@ def read_units(
         yield first, units
 
 
+def chain(
+    slots: NDArray[np.int32], places: NDArray[np.int64], numbers: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], int]:
+    """Put units into ``slots``, in place; return each one's previous and slots newly used.
+
+    ``places`` are the slots that the units numbered ``numbers`` fall into.
+    """
+    order = np.argsort(places, kind="stable")
+    ordered = places[order]
+    heads = np.ones(len(order), np.bool_)
+    heads[1:] = ordered[1:] != ordered[:-1]
+    previous = np.empty(len(order), np.int64)
+    previous[1:] = numbers[order][:-1]
+    before = slots[ordered[heads]].astype(np.int64)
+    previous[heads] = before
+    tails = np.append(heads[1:], True)
+    slots[ordered[tails]] = numbers[order][tails]
+    unsorted = np.empty(len(order), np.int64)
+    unsorted[order] = previous
+    return unsorted, int((before == 0).sum())
+
+
 def _read_into(file: IndexFile, into: NDArray[np.uint8], position: int) -> None:
     path = f"{INDEX}/{file.name}"
     view = into.data

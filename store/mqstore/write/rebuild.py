@@ -6,13 +6,21 @@ interrupted is run again, and what agrees already is left alone.
 Reference: CommitLog#recoverAbnormally (which doDispatch everything from one file on).
 """
 
+import time
 from dataclasses import dataclass
+from typing import Final
 
+from mqstore.files import checkpoint
 from mqstore.files.commit_log import CommitLog
+from mqstore.files.index_file import Layout
 from mqstore.files.store_dir import StoreDir
 from mqstore.write.job import StoreSizes
 from mqstore.write.log_walk import LogWalk
+from mqstore.write.rebuild_index import IndexRebuild
 from mqstore.write.rebuild_queues import EarlierUnitsLostError, QueueRebuild
+from mqstore.write.survey import read_record
+
+_BEFORE_CHECKPOINT_MS: Final = 3000  # StoreCheckpoint#getMinTimestamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,29 +58,91 @@ def rebuild(
     with CommitLog(store.commit_log) as log:
         if not log.files.files:
             return Rebuilt(0, 0, 0, 0, 0, log.low, 0)
-        start = max(start, log.low)
+        run = _Run(store, log, sizes=sizes, aside=aside, fsync=fsync, with_index=with_index)
         try:
-            return _rebuild(store, log, start, sizes=sizes, aside=aside, fsync=fsync)
+            return run.from_place(max(start, log.low))
         except EarlierUnitsLostError:
-            return _rebuild(store, log, log.low, sizes=sizes, aside=aside, fsync=fsync)
+            return run.from_place(log.low)
 
 
-def _rebuild(
-    store: StoreDir, log: CommitLog, start: int, *, sizes: StoreSizes, aside: str, fsync: bool
-) -> Rebuilt:
-    walk = LogWalk(log, start)
-    queues = QueueRebuild(
-        store.root, log, start, file_size=sizes.consume_queue, aside=aside, fsync=fsync
-    )
-    for records in walk.records():
-        queues.feed(records)
-    queues.finish()
-    return Rebuilt(
-        records=walk.count,
-        units_written=queues.written,
-        units_zeroed=queues.zeroed,
-        files_removed=queues.removed,
-        keys_put=0,
-        tail=walk.tail,
-        last_store_timestamp_ms=walk.last_ms,
-    )
+def recovery_start(store: StoreDir, *, with_index: bool = True) -> int:
+    """Return where a broker would begin to dispatch again after a crash: where a file starts.
+
+    That is the newest file whose first record is not newer than the checkpoint, which is what
+    was surely dispatched; with ``with_index``, also into the index (messageIndexSafe). Where the
+    log starts if there is no such file, no checkpoint, or one that runs ahead of the clock.
+    Reference: CommitLog#isMmapFileMatchedRecover, StoreCheckpoint#getMinTimestampIndex.
+    """
+    with CommitLog(store.commit_log) as log:
+        found = checkpoint.load(store.root)
+        if found is None:
+            return log.low
+        dispatched = [int(found["physic_msg_timestamp"]), int(found["logics_msg_timestamp"])]
+        safe = min(dispatched) - _BEFORE_CHECKPOINT_MS
+        if with_index:
+            safe = min(safe, int(found["index_msg_timestamp"]))
+        if max(dispatched) > time.time_ns() // 1_000_000:
+            return log.low
+        for file in reversed(log.files.files):
+            record = read_record(log, file.start)
+            if record is not None and 0 < record.store_timestamp_ms <= safe:
+                return file.start
+        return log.low
+
+
+class _Run:
+    """One walk, or a second one from further back."""
+
+    def __init__(
+        self,
+        store: StoreDir,
+        log: CommitLog,
+        *,
+        sizes: StoreSizes,
+        aside: str,
+        fsync: bool,
+        with_index: bool,
+    ) -> None:
+        self._store = store
+        self._log = log
+        self._sizes = sizes
+        self._aside = aside
+        self._fsync = fsync
+        self._with_index = with_index
+
+    def from_place(self, start: int) -> Rebuilt:
+        """Walk from ``start``. Raises EarlierUnitsLostError."""
+        index = self._index(start) if self._with_index else None
+        if index:
+            start = index.start
+        walk = LogWalk(self._log, start)
+        queues = QueueRebuild(
+            self._store.root,
+            self._log,
+            start,
+            file_size=self._sizes.consume_queue,
+            aside=self._aside,
+            fsync=self._fsync,
+        )
+        for records in walk.records():
+            queues.feed(records)
+            if index:
+                index.feed(records)
+        queues.finish()
+        if index:
+            index.finish(walk.tail)
+        return Rebuilt(
+            records=walk.count,
+            units_written=queues.written,
+            units_zeroed=queues.zeroed,
+            files_removed=queues.removed,
+            keys_put=index.keys_put if index else 0,
+            tail=walk.tail,
+            last_store_timestamp_ms=walk.last_ms,
+        )
+
+    def _index(self, start: int) -> IndexRebuild:
+        layout = Layout(self._sizes.max_hash_slot_num, self._sizes.max_index_num)
+        return IndexRebuild(
+            self._store.root, self._log, start, layout, aside=self._aside, fsync=self._fsync
+        )

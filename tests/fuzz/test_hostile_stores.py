@@ -157,9 +157,7 @@ def test_no_writer_writes_to_what_is_no_plain_file_of_the_store(
 
 @pytest.mark.parametrize("place", [".mqlog/tmp", ".mqlog/staging"])
 @pytest.mark.parametrize("writer", WRITERS)
-def test_cleaning_up_stays_in_the_store(
-    laid: Laid, outside: Path, place: str, writer: str
-) -> None:
+def test_cleaning_up_stays_in_the_store(laid: Laid, outside: Path, place: str, writer: str) -> None:
     left = laid.root / place / JOB
     left.symlink_to(outside)
     os.utime(left, (OLD, OLD), follow_symlinks=False)

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from mqstore.errors import CorruptConfigError, UnsupportedStoreError
-from mqstore.files import our_groups
+from mqstore.files import bounded_json, our_groups
 from mqstore.files.safe_open import exists, open_file
 from mqstore.format import config, names
 
-_INT64_DIGITS = 19
 # Strings are matched first so that what looks like a key inside one is left alone.
 _STRING_OR_KEY = re.compile(r'"(?:[^"\\]|\\.)*+"|([{,]\s*+)(-?\d{1,19})(\s*+:)')
 
@@ -200,13 +199,13 @@ def _text(root: str, path: str) -> str:
 
 
 def _parse(text: str, path: str) -> dict[str, Any]:
-    _check_depth(text, path)
     try:
-        value = json.loads(_STRING_OR_KEY.sub(_quote_key, text), parse_int=_bounded_int)
+        bounded_json.check(text)
+        value = bounded_json.parse(_STRING_OR_KEY.sub(_quote_key, text))
+    except bounded_json.LimitError as error:
+        raise CorruptConfigError(path, error.position, error.reason) from error
     except json.JSONDecodeError as error:
         raise CorruptConfigError(path, error.pos, f"not JSON: {error.msg}") from error
-    except ValueError as error:
-        raise CorruptConfigError(path, 0, str(error)) from error
     if not isinstance(value, dict):
         raise CorruptConfigError(path, 0, "not a JSON object")
     return _encodable(value) if "\\u" in text else value
@@ -224,23 +223,6 @@ def _encodable(value: Any) -> Any:
 def _quote_key(match: re.Match[str]) -> str:
     before, key, after = match.groups()
     return match.group() if key is None else f'{before}"{key}"{after}'
-
-
-def _check_depth(text: str, path: str) -> None:
-    # json.loads recurses; a file of a million brackets must not reach it.
-    depth = 0
-    for match in re.finditer(r'"(?:[^"\\]|\\.)*+"|[\[{]|[\]}]', text):
-        token = match.group()
-        depth += (token in "[{") - (token in "]}")
-        if depth > config.MAX_CONFIG_DEPTH:
-            reason = f"nested deeper than {config.MAX_CONFIG_DEPTH}"
-            raise CorruptConfigError(path, match.start(), reason)
-
-
-def _bounded_int(digits: str) -> int:
-    if len(digits) > _INT64_DIGITS + 1:
-        raise ValueError(f"an integer of {len(digits)} digits")
-    return int(digits)
 
 
 def _table(document: Mapping[str, Any], key: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from mqstore.errors import CorruptConfigError
-from mqstore.files import durable
+from mqstore.files import bounded_json, durable
 from mqstore.files.safe_open import list_names, open_file
 from mqstore.format import names
 from mqstore.format.config import MAX_CONFIG_BYTES
@@ -89,7 +89,7 @@ def _read(root: str, path: str) -> bytes:
 
 def _parse(data: bytes, path: str) -> tuple[str, dict[str, dict[int, int]]]:
     try:
-        document = json.loads(data)
+        document = bounded_json.loads(data.decode())
         table = document["offsetTable"]
         return str(document["group"]), {
             topic: _queues(queues) for topic, queues in table.items() if names.is_topic(topic)

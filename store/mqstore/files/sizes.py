@@ -11,6 +11,7 @@ import json
 from dataclasses import dataclass, fields
 from typing import Final
 
+from mqstore.files import bounded_json
 from mqstore.files.config_write import read_small
 from mqstore.files.consume_queue import ConsumeQueue, list_queues
 from mqstore.files.index_file import Layout, list_index_files
@@ -77,12 +78,16 @@ def _index_layout(root: str, noted: Sizes) -> Layout | None:
 def _noted(root: str) -> Sizes:
     data = read_small(root, NOTE)
     try:
-        found = json.loads(data) if data else {}
+        found = bounded_json.loads(data.decode()) if data else {}
     except ValueError:
         return Sizes()
     values = {
         field.name: value
         for field in fields(Sizes)
-        if isinstance(found, dict) and isinstance(value := found.get(field.name), int) and value > 0
+        if isinstance(found, dict) and _is_size(value := found.get(field.name))
     }
     return Sizes(**values)
+
+
+def _is_size(value: object) -> bool:
+    return type(value) is int and 0 < value < 2**31

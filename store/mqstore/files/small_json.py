@@ -10,12 +10,14 @@ import json
 from typing import Any, Final, TypeAlias
 
 from mqstore.errors import CorruptConfigError
+from mqstore.files import bounded_json
 from mqstore.files.config_write import read_small, replace_file
 from mqstore.files.undo import Undo
 from mqstore.format.crc import crc32
 
 Body: TypeAlias = dict[str, Any]
 
+_MOST_VALUES: Final = 5_000_000  # an intent tells four of each of a million queues
 _BAD: Final = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 
 
@@ -25,7 +27,7 @@ def load(root: str, path: str) -> Body | None:
     if data is None:
         return None
     try:
-        document = json.loads(data)
+        document = bounded_json.loads(data.decode(), _MOST_VALUES)
         body = document["body"]
         if not isinstance(body, dict) or document["crc"] != crc32(_text(body)):
             raise ValueError("its checksum differs")

@@ -1,0 +1,43 @@
+"""A JSON text is measured before it is parsed."""
+
+import json
+import tracemalloc
+
+import pytest
+
+from mqstore.files import bounded_json
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("[" + "0," * 1_000_001 + "0]", "more than 1000000 values"),
+        ("[" + "[]" * 250_001 + "]", "more than 250000 brackets"),
+        ("{" * 250_001, "more than 250000 brackets"),
+        ("[" * 33 + "]" * 33, "nested deeper than 32"),
+        ("[" * 200_000, "nested deeper than 32"),
+        ("[" + "9" * 21 + "]", "an integer of 21 digits"),
+        ("-" + "9" * 5_000, "an integer of 5001 digits"),
+    ],
+)
+def test_a_text_beyond_a_limit_is_refused_in_little_memory(text: str, reason: str) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(bounded_json.LimitError, match=reason):
+            bounded_json.loads(text)
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    "value", [{"a": [1, -(2**63), 2**63 - 1, "[[{{" * 40]}, [], "x", None, 1.5]
+)
+def test_a_text_within_them_is_what_json_says(value: object) -> None:
+    assert bounded_json.loads(json.dumps(value)) == value
+
+
+def test_brackets_in_a_string_are_no_depth_and_no_text_is_an_error_of_json() -> None:
+    assert bounded_json.loads('{"a":"' + "[" * 100 + '"}') == {"a": "[" * 100}
+    with pytest.raises(json.JSONDecodeError):
+        bounded_json.loads("")

@@ -112,6 +112,8 @@ def recover_store(root: Path, expected: Expected, *, decided: bool) -> bool:
         assert not expected.before
         assert not decided
         return False
+    on_the_way = [path for path in (root / ".mqlog" / "tmp").rglob("*") if path.is_file()]
+    assert not on_the_way, "files are left on their way"
     return True
 
 
@@ -152,8 +154,6 @@ def at_rest(root: Path, expected: Expected, *, decided: bool) -> None:
     assert intent.load(str(root)) is None, "an intent is left"
     assert is_decided(root, expected) == decided, "the ledger does not tell it"
     assert not (root / "abort").exists(), "abort is left"
-    on_the_way = [path for path in (root / ".mqlog" / "tmp").rglob("*") if path.is_file()]
-    assert not on_the_way, "files are left on their way"
     interlock = [path.name for path in (root / "commitlog").iterdir() if "mqlog" in path.name]
     assert not interlock, "brokers cannot start"
 

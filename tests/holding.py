@@ -16,9 +16,11 @@ SECONDS: Final = 60
 """No other process lives longer, and nothing is waited for longer."""
 
 # Opens `lock` as the constructor of DefaultMessageStore does (new RandomAccessFile(file, "rw")),
-# then takes it as its start does (FileChannel.tryLock(0, 1, false)), each when it is told to.
+# reads all there is as its load does, then takes the lock as its start does
+# (FileChannel.tryLock(0, 1, false)), each when it is told to.
 _BROKER: Final = """
-import fcntl, sys
+import fcntl, hashlib, pathlib, sys
+root = pathlib.Path(sys.argv[1]).parent
 for line in sys.stdin:
     if line == "open\\n":
         file = open(sys.argv[1], "r+b")
@@ -29,6 +31,13 @@ for line in sys.stdin:
             print("taken", flush=True)
         except OSError:
             print("refused", flush=True)
+    elif line == "load\\n":
+        digest = hashlib.sha256()
+        for path in sorted(root.rglob("*")):
+            if path.relative_to(root).parts[0] not in {".mqlog", "lock"}:
+                digest.update(f"{path} {path.is_dir()}".encode())
+                digest.update(b"" if path.is_dir() else path.read_bytes())
+        print(digest.hexdigest(), flush=True)
     elif line == "unlock\\n":
         fcntl.lockf(file, fcntl.LOCK_UN, 1, 0, 0)
         print("unlocked", flush=True)
@@ -88,7 +97,7 @@ class LockUser(Program):
         super().__init__(_BROKER, path)
 
     def do(self, what: str) -> str:
-        """Have it ``open`` (which may have to wait), ``lock`` or ``unlock``; return the answer."""
+        """Have it ``open`` (which may have to wait), ``load``, ``lock`` or ``unlock``."""
         self.tell(what)
         return self.line()
 

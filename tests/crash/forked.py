@@ -1,0 +1,67 @@
+"""Commits and recoveries in forks of a program that has imported all they need: forked.py.
+
+A line `write SCENARIO SEED ROOT` or `recover ROOT` makes a child, whose process id is told and
+which waits; the line `go` lets it work, and tells how it ended: 0, a number, or minus a signal.
+"""
+
+import os
+import sys
+import tempfile
+import traceback
+import warnings
+from pathlib import Path
+
+from crash.scenarios import BY_NAME, work
+from mqstore.write.recover import RecoverSettings, recover
+
+
+def main() -> None:
+    warnings.simplefilter("ignore")  # What was imported has threads, which a fork does not need.
+    with tempfile.TemporaryDirectory() as folder:  # What is imported late is imported now.
+        what = work(BY_NAME["same-file"], 0)
+        what.lay_out(Path(folder))
+        what.run(Path(folder))
+        recover(folder, RecoverSettings())
+    _tell("ready")
+    for line in sys.stdin:
+        gate, opener = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(opener)
+            os.read(gate, 1)
+            _exit_with(line.split())
+        os.close(gate)
+        _tell(child)
+        sys.stdin.readline()
+        os.close(opener)
+        _, status = os.waitpid(child, 0)
+        _tell(os.waitstatus_to_exitcode(status))
+
+
+def _tell(what: object) -> None:
+    sys.stdout.write(f"{what}\n")
+    sys.stdout.flush()
+
+
+def _exit_with(words: list[str]) -> None:
+    status = 1
+    try:
+        _do(*words)
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+        raise
+    finally:
+        os._exit(status)
+
+
+def _do(what: str, *arguments: str) -> None:
+    if what == "write":
+        scenario, seed, root = arguments
+        work(BY_NAME[scenario], int(seed)).run(Path(root))
+    else:
+        recover(arguments[0], RecoverSettings())
+
+
+if __name__ == "__main__":
+    main()

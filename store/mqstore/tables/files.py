@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 import pyarrow as pa
 
 from mqstore.errors import CorruptConfigError, StoreError, UnsafePathError
-from mqstore.files import config
+from mqstore.files import config, intent
 from mqstore.files.consume_queue import ConsumeQueue
 from mqstore.files.index_file import IndexFile
 from mqstore.files.log_end import records_end
@@ -43,6 +43,7 @@ _Found: TypeAlias = tuple[str, str, int | None, int, int | None, str | None]
 _TASK_TOPICS: Final = 1000
 _DEPTH: Final = 4
 _RUNNING: Final = "the store was not closed: a broker is running, or crashed"
+_OURS: Final = "a commit of mqlog is under way, or was killed: the next write finishes it"
 _REFUSED: Final = "a broker does not start"
 _NOT_FILES: Final = {
     "directory": "a directory",
@@ -210,7 +211,7 @@ def _top(root: str, commit_log: Sequence[str]) -> Iterator[_Found]:
             continue
         problem = _NOT_FILES.get(kind)
         if name == names.ABORT:
-            problem = _RUNNING
+            problem = _OURS if intent.abort_is_ours(root) else _RUNNING
         elif name == names.CHECKPOINT and size < checkpoint.CHECKPOINT.itemsize:
             problem = f"shorter than its {checkpoint.CHECKPOINT.itemsize} bytes"
         yield _TOP_KINDS.get(name, "other"), name, None, size, size, problem

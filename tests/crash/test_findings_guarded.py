@@ -8,8 +8,10 @@ test_broker_judge.py.
 import random
 import shutil
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,9 +19,11 @@ from appending import prepared, staged
 from crash.disk import Disk, Passing, Recorder, State, standing_in
 from crash.judge import hand
 from crash.judge.judging import Judge, Sizes
+from crash.mutations import STEPS
 from crash.scenarios import BY_NAME, Work, work
 from mqstore.errors import CommitInDoubtError
-from mqstore.files import intent
+from mqstore.files import config_write, durable, intent
+from mqstore.files.aside import AsideFile, opened
 from mqstore.format.names import INTERLOCK
 from mqstore.write.commit import abort, commit
 from mqstore.write.recover import RecoverSettings, recover
@@ -57,10 +61,9 @@ class Recorded:
                 yield name, self.disk.state(prefix, subset)
 
 
-@pytest.fixture(scope="module", params=SCENARIOS)
-def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-    what = work(BY_NAME[request.param], 0)
-    base = tmp_path_factory.mktemp("recorded")
+def record(name: str, base: Path) -> Recorded:
+    """Make the store of a scenario, and commit."""
+    what = work(BY_NAME[name], 0)
     root = base / STORE
     with standing_in(Passing()):
         what.lay_out(root)
@@ -70,6 +73,11 @@ def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         what.run(root)
     tail = old[-1].physical_offset + old[-1].size
     return Recorded(what, Disk(recorder), tail, what.shape.rows)
+
+
+@pytest.fixture(scope="module", params=SCENARIOS)
+def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    return record(request.param, tmp_path_factory.mktemp("recorded"))
 
 
 def under(state: State, folder: str) -> list[tuple[str, bytes]]:
@@ -158,6 +166,88 @@ def test_f12_nothing_foreign_is_where_brokers_list(recorded: Recorded) -> None:
             assert len(file) == 20, f"{name}: {path}"
             assert len(data) == lengths[folder], f"{name}: {path}"
     assert (INTERLOCK in seen) == bool(recorded.work.settings.get("interlock"))
+
+
+# --- without the guard ------------------------------------------------------------------------
+
+
+@contextmanager
+def with_empty_queue_files() -> Iterator[None]:
+    """Put a new file in place first, and fill it there."""
+    put, kept = AsideFile.put, dict[AsideFile, list[tuple[bytes, int]]]()
+
+    def keep(self: AsideFile, data: bytes | memoryview, position: int) -> None:
+        kept.setdefault(self, []).append((bytes(data), position))
+
+    def put_and_fill(self: AsideFile, target: str, *, fsync: bool) -> None:
+        put(self, target, fsync=fsync)
+        with opened(target) as fd:
+            for data, position in kept.get(self, []):
+                durable.write_at(fd, data, position)
+
+    with patched(AsideFile, "write", keep), patched(AsideFile, "put", put_and_fill):
+        yield
+
+
+def with_a_clock_that_is_ahead() -> AbstractContextManager[object]:
+    """Let the checkpoint tell of an hour to come."""
+    replace_checkpoint = config_write.replace_checkpoint
+
+    def ahead(root: str, fields: dict[str, int], *rest: Any) -> None:
+        later = {n: v + 3_600_000 if n.endswith("timestamp") else v for n, v in fields.items()}
+        replace_checkpoint(root, later, *rest)
+
+    return patched(config_write, "replace_checkpoint", ahead)
+
+
+@contextmanager
+def patched(owner: Any, name: str, value: Any) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, name, value)
+        yield
+
+
+UNGUARDED = {
+    "F2, F3": (
+        STEPS["abort"],
+        "next-file",
+        test_f2_f3_what_a_broker_would_see_of_a_commit_under_way_has_an_abort_beside_it,
+    ),
+    "F4": (
+        with_empty_queue_files,
+        "new-topic",
+        test_f4_a_queue_file_is_never_there_without_a_unit,
+    ),
+    "F5": (
+        STEPS["scrub"],
+        "stale-tail",
+        test_f5_nothing_but_zeros_and_the_commit_itself_is_behind_the_end,
+    ),
+    "F6": (
+        STEPS["the byte that hides the batch"],
+        "next-file",
+        test_f6_all_of_a_commit_is_shown_or_nothing,
+    ),
+    "F7": (
+        with_a_clock_that_is_ahead,
+        "next-file",
+        test_f7_the_checkpoint_is_never_ahead_of_the_log,
+    ),
+    "F8": (
+        STEPS["the sync of the IndexFile before abort"],
+        "index-files",
+        test_f8_an_index_that_a_broker_would_delete_is_covered_by_the_checkpoint,
+    ),
+}
+
+
+@pytest.mark.parametrize("finding", UNGUARDED)
+def test_without_its_guard_the_finding_shows(tmp_path: Path, finding: str) -> None:
+    unguarded, scenario, claim = UNGUARDED[finding]
+    with unguarded():
+        recorded = record(scenario, tmp_path)
+    with pytest.raises(AssertionError):
+        claim(recorded)
 
 
 # --- F8 again, with brokers: what the checkpoint is for ---------------------------------------

@@ -363,6 +363,19 @@ def test_a_queue_that_did_not_start_at_0_is_filled_as_a_broker_fills_it(store: M
     assert rebuilt(laid.root, sizes_of(layout)).units_written == 0
 
 
+def test_filler_alone_is_no_queue(tmp_path: Path) -> None:
+    """Its record was taken back: a broker would take filler in a log from 0 on for messages."""
+    laid = lay_out(tmp_path / "store", some(6), Layout(index=False))
+    before = derived(laid.root, QUEUES)
+    folder = laid.root / QUEUES / "New" / "0"
+    folder.mkdir(parents=True)
+    units = struct.pack(">qiq", *oracle.FILLER) * 2 + struct.pack(">qiq", laid.high, 200, 0)
+    (folder / f"{0:020d}").write_bytes(units.ljust(320, b"\0"))
+    for start in (laid.messages[4].physical_offset, 0):
+        rebuilt(laid.root, sizes_of(laid.layout), start)
+        assert derived(laid.root, QUEUES) == before
+
+
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_a_rebuild_that_is_killed_anywhere_is_run_again(tmp_path: Path, after: bool) -> None:
     layout = Layout(queue_units=4, index=False)

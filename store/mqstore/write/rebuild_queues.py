@@ -223,6 +223,10 @@ class QueueRebuild:
         for first, units in state.mender.chunks(file):
             numbers = np.arange(first, first + len(units))
             used, kept = ~are_empty(units), self._are_kept(units)
+            if state.first < 0 and not state.next and not self._log.low:
+                # Filler stands for records that have expired; here none ever were, and a broker
+                # would take it for a queue's first message.
+                kept &= units["size"] != FILLER_SIZE
             claimed = (state.first >= 0) & (numbers >= state.first) & (numbers < state.next)
             behind = (state.first >= 0) & (numbers >= state.next)
             wrong = used & ~claimed & (behind | ~kept)

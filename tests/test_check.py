@@ -11,11 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import dying
 import goldens
 import oracle
 import strategies
+from appending import SMALL, append, rows
 from mqstore.check import Finding, check
 from mqstore.errors import NotAStoreError, StoreNotFoundError
+from mqstore.write.recover import RecoverSettings, recover
 from oracle import Message
 from stores import Laid, Layout, lay_out
 
@@ -233,3 +236,31 @@ def test_the_findings_of_a_ruined_store_are_bounded(tmp_path: Path) -> None:
     unit = oracle.unit(laid.messages[0])
     path.write_bytes((unit * 4000).ljust(5000 * 20, b"\0"))
     assert 100 <= len(check(laid.root)) <= 2010
+
+
+@pytest.mark.parametrize("state", ["decided", "published"])
+def test_a_commit_that_is_not_finished_is_a_warning(tmp_path: Path, state: str) -> None:
+    root = tmp_path / "store"
+    append(root, rows(5), **SMALL)
+    dying.left(root, state)
+    found = check(root)
+    assert {finding.severity for finding in found} == {"warning"}
+    told = {finding.file: finding.problem for finding in found}
+    assert told[".mqlog/txn/pending.json"].startswith(
+        f"commit dying version 7 is {state}, and not finished"
+    )
+    if state == "published":
+        assert told["abort"].startswith("a commit of mqlog")
+    recover(root, RecoverSettings())
+    assert check(root) == []
+
+
+def test_a_note_of_a_commit_that_nobody_can_read_is_an_error(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    append(root, rows(5), **SMALL)
+    dying.left(root, "decided")
+    path = root / ".mqlog" / "txn" / "pending.json"
+    path.write_bytes(path.read_bytes()[:-2])
+    (error,) = errors(root)
+    assert error.file == ".mqlog/txn/pending.json"
+    assert "not what mqlog writes there" in error.problem

@@ -3,13 +3,15 @@
 from collections.abc import Iterable
 
 from mqstore.check.finding import Findings, Place
-from mqstore.errors import StoreError
-from mqstore.files import checkpoint, config
+from mqstore.errors import CorruptConfigError, StoreError
+from mqstore.files import checkpoint, config, intent
 from mqstore.files.mapped_file_queue import MappedFileQueue
 from mqstore.files.safe_open import list_directory
 from mqstore.files.store_dir import StoreDir
 from mqstore.format import names
 from mqstore.format.config import DELAY_OFFSET, TOPICS
+
+_PENDING = f"{names.OURS}/txn/pending.json"
 
 
 def check_names(store: StoreDir, queues: Iterable[tuple[str, int]], findings: Findings) -> None:
@@ -84,10 +86,29 @@ def check_checkpoint(store: StoreDir, last_ms: int, findings: Findings) -> None:
 
 
 def check_abort(store: StoreDir, findings: Findings) -> None:
-    """Tell that a broker is running, or crashed."""
+    """Tell that a broker is running, or crashed; or that a commit of ours did."""
     if store.is_unclean:
-        problem = "a broker is running on this store, or it was killed"
+        broker = "a broker is running on this store, or it was killed"
+        ours = "a commit of mqlog is under way, or was killed: the next write finishes it"
+        problem = ours if intent.abort_is_ours(store.root) else broker
         findings.warning(Place(names.ABORT), problem)
+
+
+def unfinished(store: StoreDir, findings: Findings) -> int | None:
+    """Tell of a commit that is not finished; return the physical offset where it begins."""
+    try:
+        pending = intent.load(store.root)
+    except CorruptConfigError as error:
+        findings.error(Place(_PENDING), error.message())
+        return None
+    if pending is None:
+        return None
+    problem = (
+        f"commit {pending} is {pending.state}, and not finished: the next write finishes it, or "
+        "mqlog recover"
+    )
+    findings.warning(Place(_PENDING), problem)
+    return pending.tail
 
 
 def _check_entries(root: str, folder: str, findings: Findings) -> None:

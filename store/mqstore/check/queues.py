@@ -32,6 +32,7 @@ Queue: TypeAlias = tuple[str, int]
 _CHUNK_UNITS: Final = 50_000
 _DELAYS_MS: Final = np.array([0, *DELAY_LEVELS_MS], np.int64)
 _SHOWN: Final = 10
+_NOWHERE: Final = 2**63 - 1
 
 
 @dataclass
@@ -44,11 +45,17 @@ class _State:
 
 
 class QueueCheck:
-    """Feed it all records in log order, then ``finish``."""
+    """Feed it all records in log order, then ``finish``.
 
-    def __init__(self, root: str, log: CommitLog, findings: Findings) -> None:
+    From physical offset ``unfinished`` on a record need not have its unit yet.
+    """
+
+    def __init__(
+        self, root: str, log: CommitLog, findings: Findings, *, unfinished: int | None = None
+    ) -> None:
         self._log = log
         self._findings = findings
+        self._unfinished = _NOWHERE if unfinished is None else unfinished
         self._states: dict[Queue, _State] = {}
         sizes: dict[int, str] = {}
         for topic, queue_id in list_queues(root):
@@ -117,11 +124,13 @@ class QueueCheck:
         places = records.physical_offsets[rows]
         state = self._states.get(queue)
         if state is None:
-            self._complain(queue, int(places[0]), int(numbers[0]), "the queue has no ConsumeQueue")
+            if places[0] < self._unfinished:
+                problem = "the queue has no ConsumeQueue"
+                self._complain(queue, int(places[0]), int(numbers[0]), problem)
             return
         self._check_dense(queue, state, numbers, places)
         held = (numbers >= state.queue.files.low // UNIT.itemsize) & (numbers < state.high)
-        for row in np.flatnonzero(~held)[:_SHOWN].tolist():
+        for row in np.flatnonzero(~held & (places < self._unfinished))[:_SHOWN].tolist():
             self._complain(queue, int(places[row]), int(numbers[row]), "the record has no unit")
         if not held.any():
             return

@@ -9,6 +9,7 @@ from mqstore.check.around import (
     check_delays,
     check_names,
     check_topics,
+    unfinished,
 )
 from mqstore.check.finding import Finding, Findings
 from mqstore.check.index import IndexCheck
@@ -36,7 +37,8 @@ def check(
     findings = Findings()
     with CommitLog(store.commit_log) as log:
         walk = LogCheck(store.root, log, findings)
-        queues = QueueCheck(store.root, log, findings)
+        begun = unfinished(store, findings)
+        queues = QueueCheck(store.root, log, findings, unfinished=begun)
         index = IndexCheck(store.root, log.low, findings)
         check_names(store, queues.queues, findings)
         total = queues.log_end() - log.low if told else 0

@@ -95,9 +95,12 @@ class MqlogStreamWriter(DataSourceStreamArrowWriter):
 
     def _sweep(self) -> None:
         """Remove what earlier tries of the stream left, where it has a name to know them by."""
-        if self._settings.name is not None:
-            settings = self._settings.write
-            streams.sweep(settings, self._settings.name, before_ns=self._made_ns)
+        if self._settings.name is None:
+            return
+        try:
+            streams.sweep(self._settings.write, self._settings.name, before_ns=self._made_ns)
+        except (StoreError, OSError) as error:  # What is left is in nobody's way.
+            _LOG.warning("staged files of earlier tries could not be removed: %s", error)
 
 
 def plan_batch(settings: StreamSettings, schema: StructType) -> WriteJob:

@@ -108,7 +108,7 @@ class Victim:
 
     def staging(self) -> set[Path]:
         """Return the folders of the jobs that stage, or that staged and were killed."""
-        return set((self.store / ".mqlog" / "staging").glob("*"))
+        return set(_listed(self.store / ".mqlog" / "staging"))
 
     def next_job(self) -> Path:
         """Wait until another save begins; return its folder."""
@@ -177,7 +177,12 @@ def _kill(victim: Victim, kind: str, moments: random.Random) -> str:
 
 def _committer(victim: Victim, job: Path, moments: random.Random) -> int | None:
     """Return the process that commits the job, some time after it took the store."""
-    victim.until(lambda: not job.exists() or (victim.holder() and any(job.glob("*.mqb"))))
+
+    def is_to_be_committed() -> bool:
+        files = _listed(job)
+        return not files or bool(victim.holder() and any(f.suffix == ".mqb" for f in files))
+
+    victim.until(is_to_be_committed)
     pid = victim.holder()
     victim.pause(moments.uniform(0, 0.06))
     return pid if pid == victim.holder() else None
@@ -213,6 +218,13 @@ def _judge(store: Path, versions: list[int]) -> None:
     assert [finding for finding in check(store) if finding.severity == "error"] == []
     known = [entry.version for entry in ledger.entries(str(store))]
     assert known == versions[-len(known) :]
+
+
+def _listed(folder: Path) -> list[Path]:
+    """Return what is in a folder, which may go at any moment."""
+    with suppress(FileNotFoundError):
+        return [folder / name for name in os.listdir(folder)]  # noqa: PTH208
+    return []
 
 
 def _parents() -> dict[int, int]:

@@ -1,12 +1,20 @@
 """Processes that work on a store and are made to end in the middle of it: see forked.py."""
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+
+from appending import held
+from crash import play
+from crash.disk import Passing, standing_in
+from crash.invariants import Expected
+from crash.scenarios import APP, Work
 
 TESTS = Path(__file__).parents[1]
 
@@ -52,6 +60,29 @@ class Forks:
     def _line(self) -> str:
         assert self._program.stdout is not None
         return self._program.stdout.readline().strip()
+
+
+class Laid:
+    """The store of a scenario, made once and copied, and how the commit on it goes well."""
+
+    def __init__(self, what: Work, base: Path) -> None:
+        self._store = base / "laid" / play.STORE
+        self._store.parent.mkdir(parents=True)
+        what.lay_out(self._store)
+        root = base / "run" / play.STORE
+        self.copy(root)
+        before = play.held_before(root)
+        with standing_in(Passing()):
+            what.run(root)
+        expected = Expected.of(before, held(root), APP, what.shape.version)
+        recorded = play.record(what, base / "recorded")
+        self.recording = replace(recorded, expected=expected, with_ids=False)
+
+    def copy(self, root: Path) -> None:
+        """Make another one; where the commit makes the store, only the folder it will be in."""
+        root.parent.mkdir(parents=True, exist_ok=True)
+        if self._store.exists():
+            shutil.copytree(self._store, root)
 
 
 @contextmanager

@@ -47,13 +47,10 @@ def _name(found: Recovered) -> str:
 
 def _lines(store: str, found: Recovered) -> list[str]:
     lines = []
-    if found.was_unclean:
-        stays = look(store).abort is not None
-        lines.append(
-            "the broker's file abort stays: the broker recovers by itself when it starts"
-            if stays
-            else "abort was there, and is gone"
-        )
+    if look(store).abort is not None:
+        lines.append("the broker's file abort stays: the broker recovers by itself when it starts")
+    elif found.was_unclean and found.job_id is None:
+        lines.append("abort was there, and is gone")
     if found.cleared_bytes:
         lines.append(f"cleared {size(found.cleared_bytes)} behind the end of the CommitLog")
     if found.rebuilt:

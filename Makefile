@@ -28,8 +28,8 @@ test: $(READY)  ## run all checks: style, types, tests (ARGS='-k backlog' to cho
 soak: $(READY)  ## the tests that can do more, in their large sizes: hours (tests/crash/README.md)
 	@MQLOG_SOAK=1 $(BIN)/python -m pytest -m soak -s $(ARGS)
 
-bench: $(READY)  ## measure; one JSON line a run
-	@for bench in tests/bench/bench_*.py; do $(BIN)/python $$bench $(ARGS) || exit 1; done
+bench: $(READY)  ## measure, beside the peers (ARGS='--size 10 decode': a tenth, one benchmark)
+	@PYTHONPATH=tests $(BIN)/python -m bench $(ARGS)
 
 golden: $(READY)  ## remake the golden stores from real brokers (needs Maven and a JDK)
 	@PYTHONPATH=tests $(BIN)/python tests/golden/make/make_golden.py $(ARGS)

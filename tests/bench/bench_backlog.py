@@ -1,24 +1,23 @@
-"""ConsumeQueue units counted a second for the backlog, on one core; JSON lines on stdout.
+"""ConsumeQueue units counted a second for the backlog, on one core, beside numpy alone.
 
-    python tests/bench/bench_backlog.py [UNITS]
+    PYTHONPATH=tests python tests/bench/bench_backlog.py [UNITS]
 
 ``hash`` is lagMatching by tagsCode: no CommitLog is read. ``groups`` is the same queue for a
 hundred groups that stand at different places in it. ``exact`` reads the tag of every message
-of 1 KiB whose hash matches, half of them; its queue is a hundredth as long. Each line is the
-best of three; the page cache is warm.
+of 1 KiB whose hash matches, half of them; its queue is a hundredth as long. ``numpy`` reads
+the files and counts the hashes with isin, and does nothing else. The page cache is warm.
 """
 
-import json
 import os
 import sys
 import tempfile
-import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from facts import facts
 
+from bench.rounds import Side, compare
 from mqstore.backlog import BacklogItem, BacklogRequest, measure
 from mqstore.format.consume_queue import UNIT, UNITS_PER_FILE
 from mqstore.format.hashing import java_hash
@@ -28,7 +27,7 @@ from mqstore.format.names import mapped_file_name
 TAGS = ("paid", "sent", "late", "lost")
 EXPRESSION = "paid || lost"
 RECORD_BYTES = 1024
-RUNS = 3
+GROUPS = 100
 
 
 def main(units: int) -> None:
@@ -40,42 +39,51 @@ def main(units: int) -> None:
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
         (root / "commitlog").mkdir()
-        _write_queue(root, 0, random.integers(0, len(TAGS), units))
+        tags = random.integers(0, len(TAGS), units)
+        _write_queue(root, 0, tags)
         few = max(100, units // 100)
-        _write_records(root, random.integers(0, len(TAGS), few))
+        few_tags = random.integers(0, len(TAGS), few)
+        _write_records(root, few_tags)
         item = BacklogItem(
             str(root), (str(root / "commitlog"),), "b", "g", "T", 0, 0, units, 0, EXPRESSION
         )
         many = [
             BacklogItem(
                 item.root, item.commit_log, "b", f"g{n}", "T", 0, 0, units,
-                units * n // 100, EXPRESSION,
+                units * n // GROUPS, EXPRESSION,
             )
-            for n in range(100)
+            for n in range(GROUPS)
         ]  # fmt: skip
         exact = BacklogItem(item.root, item.commit_log, "b", "g", "T", 1, 0, few, 0, EXPRESSION)
-        _report("hash", [item], units, "hash")
-        _report("groups", many, units, "hash")
-        _report("exact", [exact], few, "exact")
+        matching, few_matching = _matching(tags), _matching(few_tags)
+        sides = [
+            Side("hash", partial(_measure, [item], "hash", matching, units), units),
+            Side("groups", partial(_measure, many, "hash", matching, units), units),
+            Side("exact", partial(_measure, [exact], "exact", few_matching, few), few),
+            Side("numpy", partial(_count, root, matching, units), units),
+        ]
+        compare("backlog", f"{units} units", sides, groups=GROUPS)
 
 
-def _report(name: str, items: list[BacklogItem], units: int, lag_mode: str) -> None:
-    request = BacklogRequest(lag_mode=lag_mode)
-    seconds = []
-    for _ in range(RUNS):
-        begin = time.perf_counter()
-        batch = measure(items, request, 0)
-        seconds.append(time.perf_counter() - begin)
-    found = {
-        "bench": f"backlog-{name}",
-        "units": units,
-        "groups": len(items),
-        "matching": batch["lagMatching"][0].as_py(),
-        "seconds": round(min(seconds), 4),
-        "unitsPerSecond": round(units / min(seconds)),
-        **facts(),
-    }
-    print(json.dumps(found))
+def _matching(tags: np.ndarray) -> int:
+    return int(np.isin(tags, [TAGS.index(tag) for tag in EXPRESSION.split(" || ")]).sum())
+
+
+def _measure(items: list[BacklogItem], lag_mode: str, matching: int, units: int) -> int:
+    batch = measure(items, BacklogRequest(lag_mode=lag_mode), 0)
+    assert batch["lagMatching"][0].as_py() == matching
+    return units
+
+
+def _count(root: Path, matching: int, units: int) -> int:
+    codes = [java_hash(tag) for tag in EXPRESSION.split(" || ")]
+    found = left = 0
+    for file in sorted((root / "consumequeue" / "T" / "0").iterdir()):
+        held = np.fromfile(file, UNIT, max(0, units - left))
+        left += len(held)
+        found += int(np.isin(held["tags_code"].astype(np.int64), codes).sum())
+    assert found == matching
+    return units
 
 
 def _write_queue(root: Path, queue_id: int, tags: np.ndarray) -> None:
@@ -107,4 +115,4 @@ def _write_records(root: Path, tags: np.ndarray) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 5_000_000)
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 10_000_000)

@@ -1,117 +1,131 @@
-"""Messages of 1 KiB encoded, staged and committed a second, on one core; JSON lines on stdout.
+"""Messages encoded, staged and committed, on one core, beside RocketMQ's Java and the disk.
 
-    python tests/bench/bench_encode.py [MESSAGES]
+    PYTHONPATH=tests python tests/bench/bench_encode.py [MESSAGES]
 
 ``encode`` is the codec alone: columns to CommitLog records with their CRC. ``stage`` is all
 that a task does with Arrow batches as Spark gives them (10,000 rows): cast, validate, choose
-queues, compose properties with UNIQ_KEY, batch, encode, hash index keys, checksum and write the
-staged file. ``commit`` is what the driver does: verify, append, ConsumeQueue, IndexFile. Each
-line is the best of three runs. Files are in memory and ``fsync`` does nothing: what is measured
-is the work, not the disk. On a machine that others use too, look at ``messagesPerCpuSecond``.
+queues, compose properties with UNIQ_KEY, encode, hash index keys, checksum, write the staged
+file. ``commit`` is what the driver does: verify, append, ConsumeQueue, IndexFile, sync; it is
+timed from the staged files on. ``java`` puts the same number of messages into a new store of
+DefaultMessageStore, in client-encoded batches of 1 MB, until they are dispatched; it has both
+cores and syncs nothing. ``disk`` writes the CommitLog's bytes one after the other and syncs.
 """
 
-import json
 import os
+import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from facts import facts
 
+from bench.peers import StorePeer, store_peer
+from bench.rounds import Side, Timed, compare
+from bench.rows import batches
 from mqstore.codec.encode import Hosts, Messages, encode
 from mqstore.codec.properties_block import join_blocks
-from mqstore.files import durable
 from mqstore.write.commit import commit
 from mqstore.write.job import WriteSettings
 from mqstore.write.prepare import prepare
 from mqstore.write.stage import stage
 
-BODY_BYTES = 1024
-BATCH_ROWS = 10_000  # spark.sql.execution.arrow.maxRecordsPerBatch
-RUNS = 3
-MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
+BODIES = {100: 1, 1024: 1, 10_240: 4}  # bytes: by what the number of messages is divided
+QUEUES = 4
+RECORD_ROOM = 250
+PIECE = bytes(1 << 20)
 
 
 def main(count: int) -> None:
-    """Measure the three parts of a write, one after the other."""
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    pa.set_cpu_count(1)
-    pa.set_io_thread_count(1)
-    durable.fsync = lambda _: None
-    durable.fsync_directory = lambda _: None
-    batches = _batches(count)
-    _report("encode", count, *_best(lambda: _encode(batches)))
-    parts = [_write(batches) for _ in range(RUNS)]
-    _report("stage", count, *_least([staged for staged, _ in parts]))
-    _report("commit", count, *_least([committed for _, committed in parts]))
+    """Measure each size of bodies."""
+    cores = os.sched_getaffinity(0)
+    with store_peer() as peer, tempfile.TemporaryDirectory() as directory:
+        os.sched_setaffinity(0, {min(cores)})
+        pa.set_cpu_count(1)
+        pa.set_io_thread_count(1)
+        for body_bytes, share in BODIES.items():
+            Writes(Path(directory), max(100, count // share), body_bytes, peer).measure()
 
 
-def _write(batches: list[pa.RecordBatch]) -> tuple[tuple[float, float], tuple[float, float]]:
-    with tempfile.TemporaryDirectory(dir=MEMORY) as directory:
-        settings = WriteSettings(root=f"{directory}/store", create_store=True, topic="T")
-        job = prepare(settings, batches[0].schema)
-        manifests = []
-        staged = _timed(lambda: manifests.append(stage(job, batches, partition=0, attempt=0)))
-        return staged, _timed(lambda: commit(job, manifests))
+class Writes:
+    """The same rows, written by each side into a directory that is new each time."""
 
+    def __init__(self, home: Path, count: int, body_bytes: int, peer: StorePeer | None) -> None:
+        self._home = home
+        self._rows = count
+        self._body_bytes = body_bytes
+        self._peer = peer
+        self._batches = batches(count, body_bytes)
 
-def _encode(batches: list[pa.RecordBatch]) -> None:
-    hosts = Hosts(bytes([127, 0, 0, 1]), 0, bytes([127, 0, 0, 1]), 10911)
-    for batch in batches:
-        zeros = np.zeros(batch.num_rows, np.int32)
-        typed = [("KEYS", batch["keys"]), ("TAGS", batch["tags"]), ("WAIT", "true")]
-        blocks = join_blocks(batch.num_rows, None, typed)
-        born = np.zeros(batch.num_rows, np.int64)
-        encode(Messages(("T",), zeros, zeros, zeros, zeros, born, batch["body"], blocks), hosts)
-
-
-def _batches(count: int) -> list[pa.RecordBatch]:
-    random = np.random.default_rng(7)
-    found = []
-    for start in range(0, count, BATCH_ROWS):
-        rows = min(BATCH_ROWS, count - start)
-        data = random.bytes(rows * BODY_BYTES)
-        edges = np.arange(rows + 1, dtype=np.int32) * np.int32(BODY_BYTES)
-        body = pa.Array.from_buffers(
-            pa.binary(), rows, [None, pa.py_buffer(edges), pa.py_buffer(data)]
+    def measure(self) -> None:
+        """Print one line."""
+        works = {
+            "encode": self._encode,
+            "stage": self._stage,
+            "commit": self._commit,
+            "disk": self._disk,
+        }
+        if self._peer:
+            works["java"] = self._java
+        compare(
+            "write",
+            f"{self._body_bytes} B",
+            [Side(name, work, self._rows) for name, work in works.items()],
+            bodyBytes=self._body_bytes,
+            queues=QUEUES,
         )
-        keys = pa.array([f"order-{n}" for n in range(start, start + rows)])
-        tags = pa.array(["TagA", "TagB", "TagC"]).take(pa.array(np.arange(rows) % 3))
-        found.append(pa.RecordBatch.from_pydict({"body": body, "keys": keys, "tags": tags}))
-    return found
+        shutil.rmtree(self._home / "store", ignore_errors=True)
 
+    def _encode(self) -> int:
+        hosts = Hosts(bytes([127, 0, 0, 1]), 0, bytes([127, 0, 0, 1]), 10911)
+        rows = 0
+        for batch in self._batches:
+            zeros = np.zeros(batch.num_rows, np.int32)
+            typed = [("KEYS", batch["keys"]), ("TAGS", batch["tags"]), ("WAIT", "true")]
+            blocks = join_blocks(batch.num_rows, None, typed)
+            born = np.zeros(batch.num_rows, np.int64)
+            made = encode(
+                Messages(("BENCH",), zeros, zeros, zeros, zeros, born, batch["body"], blocks), hosts
+            )
+            rows += len(made.starts)
+        return rows
 
-def _best(work: Callable[[], None]) -> tuple[float, float]:
-    return _least([_timed(work) for _ in range(RUNS)])
+    def _stage(self) -> Timed:
+        self._new()
+        begin = time.perf_counter()
+        settings = WriteSettings(
+            root=str(self._home / "store"), create_store=True, topic="BENCH", queue_nums=QUEUES
+        )
+        self._job = prepare(settings, self._batches[0].schema)
+        self._manifest = stage(self._job, self._batches, partition=0, attempt=0)
+        return Timed(self._rows, time.perf_counter() - begin)
 
+    def _commit(self) -> int:
+        return commit(self._job, [self._manifest]).messages
 
-def _timed(work: Callable[[], object]) -> tuple[float, float]:
-    begin, busy = time.perf_counter(), time.process_time()
-    work()
-    return time.perf_counter() - begin, time.process_time() - busy
+    def _disk(self) -> Timed:
+        self._new()
+        size = self._rows * (self._body_bytes + RECORD_ROOM)
+        begin = time.perf_counter()
+        with (self._home / "store").open("wb", buffering=0) as file:
+            for _ in range(-(-size // len(PIECE))):
+                file.write(PIECE)
+            os.fsync(file.fileno())
+        return Timed(self._rows, time.perf_counter() - begin)
 
+    def _java(self) -> Timed:
+        self._new()
+        assert self._peer
+        return self._peer.write(self._home / "store", self._rows, self._body_bytes, QUEUES)
 
-def _least(times: list[tuple[float, float]]) -> tuple[float, float]:
-    return min(wall for wall, _ in times), min(busy for _, busy in times)
-
-
-def _report(bench: str, count: int, seconds: float, busy: float) -> None:
-    found = {
-        "bench": bench,
-        "messages": count,
-        "bodyBytes": BODY_BYTES,
-        "seconds": round(seconds, 4),
-        "messagesPerSecond": round(count / seconds),
-        "messagesPerCpuSecond": round(count / max(busy, 1e-9)),
-        "bytesPerSecond": round(count * BODY_BYTES / seconds),
-        **facts(),
-    }
-    print(json.dumps(found), flush=True)
+    def _new(self) -> None:
+        old = self._home / "store"
+        if old.is_file():
+            old.unlink()
+        else:
+            shutil.rmtree(old, ignore_errors=True)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 200_000)
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 400_000)

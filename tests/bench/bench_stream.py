@@ -1,7 +1,6 @@
 """What following a store costs: an idle look, an empty micro-batch, one of 1,000 rows.
 
-    python tests/bench/bench_stream.py           # all of it, the looks at 100 queues
-    python tests/bench/bench_stream.py QUEUES    # the looks alone
+    PYTHONPATH=tests python tests/bench/bench_stream.py [QUEUES]
 
 ``look`` is what Spark asks some 80 times a second of a query that has nothing to do. The
 micro-batches go to Spark's noop sink, beside those of a Python source that makes the same rows
@@ -10,7 +9,6 @@ decides: compare within one run only.
 """
 
 import json
-import os
 import statistics
 import sys
 import tempfile
@@ -21,11 +19,12 @@ from typing import Any
 
 import pyarrow as pa
 import pyspark
-from facts import facts
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
+from bench.facts import facts, load
+from bench.spark import spark_session
 from mqstore.read.admission import Admission
 from mqstore.read.follow import Follower
 from mqstore.read.tail import Source, Tail
@@ -33,7 +32,6 @@ from mqstore.write.commit import commit
 from mqstore.write.job import WriteSettings
 from mqstore.write.prepare import prepare
 from mqstore.write.stage import stage
-from pyspark_mqlog import register
 
 ROWS = 1_000
 BATCHES = 12
@@ -80,15 +78,14 @@ class NothingReader(DataSourceStreamReader):
         )
 
 
-def main(queues: int, *, through_spark: bool) -> None:
+def main(queues: int) -> None:
     """Measure looks at a store of that many queues and micro-batches."""
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory) / "store"
         _write(root, [n % queues for n in range(max(queues, ROWS))])
         _report("look", queues, _looks(root), "us")
         _report("next", queues, _nexts(root), "us")
-        if through_spark:
-            _through_spark(Path(directory))
+        _through_spark(Path(directory))
 
 
 def _looks(root: Path) -> float:
@@ -122,28 +119,18 @@ def _median(call: Callable[[], object]) -> float:
 
 
 def _through_spark(directory: Path) -> None:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.python.unix.domain.socket.enabled", "true")
-        .config("spark.log.level", "ERROR")
-        .getOrCreate()
-    )
-    register(spark)
-    spark.dataSource.register(NothingSource)
-    _write(directory / "rows", [0] * ROWS * BATCHES)
-    for case, rows in (("empty batch", 0), ("batch of 1000", ROWS)):
-        reader = spark.readStream.schema(COLUMNS).format("mqlog")
-        options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": str(ROWS)}
-        if not rows:  # The offsets move, no message passes.
-            options["tags"] = "NoSuchTag"
-        ours = reader.options(**options).load(str(directory / "rows"))
-        nothing = spark.readStream.format("nothing").option("rows", rows).load()
-        _report(case, 1, _batches(ours, directory / f"ours-{rows}"), "ms")
-        _report(f"{case}, no-op source", 1, _batches(nothing, directory / f"no-{rows}"), "ms")
-    spark.stop()
+    with spark_session() as spark:
+        spark.dataSource.register(NothingSource)
+        _write(directory / "rows", [0] * ROWS * BATCHES)
+        for case, rows in (("empty batch", 0), ("batch of 1000", ROWS)):
+            reader = spark.readStream.schema(COLUMNS).format("mqlog")
+            options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": str(ROWS)}
+            if not rows:  # The offsets move, no message passes.
+                options["tags"] = "NoSuchTag"
+            ours = reader.options(**options).load(str(directory / "rows"))
+            nothing = spark.readStream.format("nothing").option("rows", rows).load()
+            _report(case, 1, _batches(ours, directory / f"ours-{rows}"), "ms")
+            _report(f"{case}, no-op source", 1, _batches(nothing, directory / f"no-{rows}"), "ms")
 
 
 def _batches(rows: DataFrame, checkpoint: Path) -> float:
@@ -181,6 +168,7 @@ def _report(case: str, queues: int, value: float, unit: str) -> None:
         "case": case,
         "queues": queues,
         unit: round(value, 1),
+        "load": [load()],
         "pyspark": pyspark.__version__,
         **facts(),
     }
@@ -188,4 +176,4 @@ def _report(case: str, queues: int, value: float, unit: str) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 100, through_spark=len(sys.argv) < 2)
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 100)

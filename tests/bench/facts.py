@@ -1,5 +1,6 @@
 """What a figure was measured with: a part of every benchmark's JSON line."""
 
+import os
 import platform
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pyarrow as pa
 from mqstore import __version__
 
 
-def facts() -> dict[str, str]:
+def facts() -> dict[str, str | int]:
     """Versions and hardware."""
     return {
         "mqlog": __version__,
@@ -18,7 +19,30 @@ def facts() -> dict[str, str]:
         "pyarrow": pa.__version__,
         "machine": platform.machine(),
         "cpu": _cpu(),
+        "cores": os.cpu_count() or 1,
     }
+
+
+def load() -> float:
+    """Return how many processes wanted to run during the last minute, ours too."""
+    return round(os.getloadavg()[0], 1)
+
+
+def cpu_seconds() -> float:
+    """Return what this process and all below it, JVMs and their workers, have worked."""
+    parents, used = {}, {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:  # It ended meanwhile.
+            continue
+        pid = int(path.parent.name)
+        parents[pid] = int(fields[1])
+        used[pid] = sum(map(int, fields[11:15]))  # utime, stime, and those of waited children
+    found = {os.getpid()}
+    for _ in range(6):  # this process, the launcher, the JVM, the daemon, its workers
+        found |= {pid for pid, parent in parents.items() if parent in found}
+    return sum(used[pid] for pid in found) / os.sysconf("SC_CLK_TCK")
 
 
 def _cpu() -> str:

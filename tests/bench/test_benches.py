@@ -1,29 +1,84 @@
 """Every benchmark runs, at a small size, so that none rots; what it prints is JSON lines."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-BENCHES = sorted(Path(__file__).parent.glob("bench_*.py"))
-NEEDS_SPARK = {"bench_spark.py"}
+from bench import report
+from bench.__main__ import SIZES
+from bench.rounds import Side, Timed, compare, ratio
+from broker.toolchain import Toolchain
+
+HERE = Path(__file__).parent
+NEEDS_SPARK = {"plan", "settings", "sink", "spark_read", "spark_write", "stream"}
+NEEDS_JAVA = {"decode", "encode", "spark_read", "spark_write"}
+SECONDS = 600
 
 
-@pytest.mark.parametrize(
-    "path", [p for p in BENCHES if p.name not in NEEDS_SPARK], ids=lambda p: p.stem
-)
-def test_the_benchmark_runs_and_says_on_what(path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", str(path), "100"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+def marked(name: str) -> object:
+    marks = [pytest.mark.spark] if name in NEEDS_SPARK else []
+    return pytest.param(name, marks=marks)
+
+
+@pytest.mark.parametrize("name", [marked(name) for name in SIZES])
+def test_the_benchmark_runs_and_says_on_what(name: str) -> None:
+    done = run(name, "100", os.environ | {"MQLOG_BENCH_ROUNDS": "1"})
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert lines
     for line in lines:
-        assert {"bench", "mqlog", "python", "numpy", "pyarrow", "machine"} <= set(line)
+        assert {"bench", "mqlog", "python", "numpy", "pyarrow", "machine", "load"} <= set(line)
+    if name in NEEDS_JAVA and Toolchain.find() is None:
+        assert "left out: needs Maven" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["decode", "encode"])
+def test_a_peer_that_is_not_to_be_had_is_left_out_with_a_reason(name: str, tmp_path: Path) -> None:
+    done = run(name, "100", os.environ | {"MQLOG_BENCH_ROUNDS": "1", "PATH": str(tmp_path)})
+    assert done.returncode == 0, done.stderr
+    assert "rocketmq is left out: needs Maven (mvn) and a JDK" in done.stderr
+    assert all("java" not in json.loads(line)["sides"] for line in done.stdout.splitlines())
+
+
+def run(name: str, size: str, environment: dict[str, str]) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, str(HERE / f"bench_{name}.py"), size],
+        env=environment | {"PYTHONPATH": str(HERE.parent)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS,
+    )
+
+
+def test_there_is_a_benchmark_for_each_name() -> None:
+    assert set(SIZES) == {file.stem.removeprefix("bench_") for file in HERE.glob("bench_*.py")}
+
+
+def test_a_ratio_is_taken_round_by_round() -> None:
+    # In the second of three rounds everything takes ten times as long.
+    pace = iter([9.0, 9.0, 1.0, 2.0, 10.0, 20.0, 1.0, 2.0])
+    sides = [
+        Side("a", lambda: Timed(10, next(pace)), 10),
+        Side("b", lambda: Timed(10, next(pace)), 10),
+    ]
+    line = compare("test", "case", sides, rounds=3)
+    assert line["sides"]["a"]["seconds"] == [1.0, 10.0, 1.0]
+    assert ratio(line, "a", "b") == 2.0
+    assert ratio(line, "b", "a") == 0.5
+
+
+def test_a_side_that_sees_other_rows_is_refused() -> None:
+    with pytest.raises(AssertionError, match="few saw 9 rows of 10"):
+        compare("test", "case", [Side("few", lambda: 9, 10)], rounds=1)
+
+
+def test_the_tables_are_those_of_the_lines() -> None:
+    text = (report.RESULTS / "README.md").read_text(encoding="utf-8")
+    _, _, rest = text.partition(report.BEGIN)
+    written, _, _ = rest.partition(report.END)
+    assert written.strip() == report.tables(report.read()).strip()

@@ -1,0 +1,114 @@
+"""Memory of a task that reads, of one that writes, and of the commit, at two sizes.
+
+    PYTHONPATH=tests python tests/bench/bench_memory.py [MESSAGES]
+
+Each runs in a process of its own and tells by how much its largest resident size exceeds what
+it was when everything was imported; pages of mapped files do not count, for nothing is mapped.
+The second size is four times the first: what grows with the work shows.
+"""
+
+import gc
+import json
+import multiprocessing
+import sys
+import tempfile
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from bench.facts import facts, load
+from bench.laid_out import Shape, lay_out, topic_name
+from bench.rows import batches
+from mqstore.codec.schema import PROFILES
+from mqstore.read.plan import QueueSlice
+from mqstore.read.scan import scan
+from mqstore.read.settings import ScanSettings
+from mqstore.write.commit import commit
+from mqstore.write.job import Manifest, WriteJob, WriteSettings
+from mqstore.write.prepare import prepare
+from mqstore.write.stage import stage
+
+BODY_BYTES = 1024
+GROWN = 4
+PART = 10_000
+MIB = 1 << 20
+KIB = 1 << 10
+FORGET_PEAK = "5"
+
+
+def main(count: int) -> None:
+    """Measure at ``count`` messages and at four times as many."""
+    for rows in (count, GROWN * count):
+        with tempfile.TemporaryDirectory() as directory:
+            root = Path(directory)
+            lay_out(root / "read", Shape(rows, BODY_BYTES))
+            needed, _ = _alone(_read, root / "read", rows)
+            _report("read", rows, needed)
+            settings = WriteSettings(root=str(root / "write"), create_store=True, topic="BENCH")
+            job = prepare(settings, batches(1, 1)[0].schema)
+            needed, manifest = _alone(_stage, job, rows)
+            _report("stage", rows, needed)
+            needed, _ = _alone(_commit, job, manifest)
+            _report("commit", rows, needed)
+
+
+def _read(root: Path, rows: int) -> None:
+    log = (str(root / "commitlog"),)
+    slices = [QueueSlice(str(root), log, "b", topic_name(0), 0, 0, rows)]
+    found = scan(slices, ScanSettings(columns=PROFILES["full"]))
+    assert sum(batch.num_rows for batch in found) == rows
+
+
+def _stage(job: WriteJob, rows: int) -> Manifest:
+    part = batches(PART, BODY_BYTES)[0]
+    given = (part.slice(0, min(PART, rows - start)) for start in range(0, rows, PART))
+    return stage(job, given, partition=0, attempt=0)
+
+
+def _commit(job: WriteJob, manifest: Manifest) -> None:
+    commit(job, [manifest])
+
+
+def _alone(work: Callable[..., Any], *arguments: object) -> tuple[float, Any]:
+    """Return the MiB that a process of its own needed for ``work``, and what that returned."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_measured, args=(theirs, work, arguments))
+    process.start()
+    theirs.close()
+    found: tuple[float, Any] = ours.recv()
+    process.join()
+    return found
+
+
+def _measured(pipe: Connection, work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    gc.collect()
+    # A new process begins with the peak of the one that made it: forget that (proc(5)).
+    Path("/proc/self/clear_refs").write_text(FORGET_PEAK)
+    before = _peak()
+    found = work(*arguments)
+    pipe.send(((_peak() - before) / MIB, found))
+
+
+def _peak() -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    (peak,) = (line.split()[1] for line in lines if line.startswith("VmHWM:"))
+    return int(peak) * KIB
+
+
+def _report(case: str, rows: int, mebibytes: float) -> None:
+    line = {
+        "bench": "memory",
+        "case": case,
+        "messages": rows,
+        "bodyBytes": BODY_BYTES,
+        "MiB": round(mebibytes, 1),
+        "load": [load()],
+        **facts(),
+    }
+    print(json.dumps(line), flush=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 400_000)

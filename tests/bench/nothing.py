@@ -1,0 +1,84 @@
+"""The limit of the road: Python sources and sinks that do nothing but hand batches over.
+
+``repeating`` yields one Arrow batch, kept in a file, again and again: ``rows`` rows in
+``partitions`` partitions of those columns. ``counting`` counts the rows that it is given.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceWriter,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from mqstore.codec.schema import message_schema
+from pyspark_mqlog.schema import to_arrow, to_struct
+
+
+class RepeatingSource(DataSource):
+    """Reads nothing."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "repeating"
+
+    def schema(self) -> StructType:
+        return to_struct(message_schema(self.options["columns"].split(",")))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return RepeatingReader(dict(self.options), schema)
+
+
+class RepeatingReader(DataSourceReader):
+    def __init__(self, options: dict[str, str], schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> list[InputPartition]:
+        count, rows = int(self._options["partitions"]), int(self._options["rows"])
+        edges = [rows * number // count for number in range(count + 1)]
+        return [InputPartition(edges[n + 1] - edges[n]) for n in range(count)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        with pa.ipc.open_file(self._options["batch"]) as file:
+            kept = file.get_batch(0)
+        batch = pa.RecordBatch.from_arrays(kept.columns, schema=to_arrow(self._schema))
+        left = partition.value
+        while left > 0:
+            yield batch.slice(0, min(left, batch.num_rows))
+            left -= batch.num_rows
+
+
+@dataclass(frozen=True, slots=True)
+class Counted(WriterCommitMessage):
+    rows: int
+
+
+class CountingSink(DataSource):
+    """Writes nothing."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "counting"
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        return CountingWriter(int(self.options["rows"]))
+
+
+class CountingWriter(DataSourceArrowWriter):
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return Counted(sum(batch.num_rows for batch in iterator))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        found = sum(message.rows for message in messages if isinstance(message, Counted))
+        assert found == self._rows

@@ -1,0 +1,265 @@
+"""Tables and a plot of what was measured: ``python -m bench.report`` writes them into results/.
+
+The tables stand in results/README.md between two marks; a test compares them with the lines.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from bench.rounds import ratio
+
+RESULTS = Path(__file__).parent / "results"
+BEGIN, END = "<!-- tables -->", "<!-- end of tables -->"
+
+Line = dict[str, Any]
+Lines = dict[str, list[Line]]
+
+
+def read(folder: Path = RESULTS) -> Lines:
+    """Return the lines of each kept file, by the benchmark's name."""
+    return {
+        file.stem: [json.loads(line) for line in file.read_text().splitlines()]
+        for file in sorted(folder.glob("*.jsonl"))
+    }
+
+
+def tables(lines: Lines) -> str:
+    """Return all tables as Markdown."""
+    parts = [
+        ("Targets", _table(("measure", "target", "reached", "load"), targets(lines))),
+        ("Core, one core: thousands of messages a second", _decode(lines)),
+        ("Core write, one core: thousands of messages a second", _write(lines)),
+        ("Spark read, two cores: thousands of messages a second", _spark_read(lines)),
+        ("Spark write", _spark_write(lines)),
+        ("Backlog, plan, commit", _others(lines)),
+        ("Memory beyond imports, MiB", _memory(lines)),
+        ("Streams", _stream(lines)),
+        ("Settings: rows a second, base = 1", _settings(lines)),
+    ]
+    return "\n\n".join(f"## {title}\n\n{table}" for title, table in parts if table)
+
+
+def targets(lines: Lines) -> list[tuple[str, ...]]:
+    """Return a row for each target of the project: measure, target, reached, load."""
+    rows: list[tuple[str, ...]] = []
+
+    def add(measure: str, target: str, reached: str, *measured: Line) -> None:
+        loads = [value for line in measured for value in line["load"]]
+        rows.append((measure, target, reached, f"{min(loads):.0f}–{max(loads):.0f}"))
+
+    decode = _find(lines, "decode", bodyBytes=1024)
+    for line in decode:
+        where = f"{line['queues']} queue{'s' * (line['queues'] > 1)}"
+        if "java" in line["sides"]:
+            of_java = ratio(line, "full", "java")
+            add(f"core decode, `full`, {where}", "≥ 1.2 × Java's loop", f"{of_java:.2f} ×", line)
+        rate = line["sides"]["no body"]["rowsPerSecond"] / 1e6
+        add(f"core decode without body and properties, {where}", "≥ 2 M/s", f"{rate:.2f} M/s", line)
+        times = ratio(line, "tag", "standard")
+        less = ratio(line, "no body", "standard")
+        reached = f"{times:.1f} ×, {less:.1f} ×"
+        add(f"core, tag of 1 %; no body, {where}", "≥ 5 × the full read", reached, line)
+    for line in _find(lines, "spark_read", bodyBytes=1024, case="standard"):
+        share = ratio(line, "mqlog", "limit")
+        where = f"{line['queues']} queue{'s' * (line['queues'] > 1)}"
+        add(f"Spark read, {where}", "≥ 0.8 of the no-op limit", f"{share:.2f}", line)
+    for line in _find(lines, "spark_read", bodyBytes=1024, case="kafka"):
+        if "kafka" in line["sides"]:
+            share = ratio(line, "mqlog", "kafka")
+            where = f"{line['queues']} queue{'s' * (line['queues'] > 1)}"
+            add(f"Spark read, Kafka's columns, {where}", "≥ 1.5 × Kafka", f"{share:.2f} ×", line)
+    for line in _find(lines, "spark_read", bodyBytes=1024, case="tag"):
+        share, less = ratio(line, "mqlog", "all"), ratio(line, "no body", "all")
+        where = f"{line['queues']} queue{'s' * (line['queues'] > 1)}"
+        reached = f"{share:.1f} ×, {less:.1f} ×"
+        add(f"Spark read, tag of 1 %; no body, {where}", "≥ 5 × the full read", reached, line)
+    return rows + _write_targets(lines) + _other_targets(lines)
+
+
+def _write_targets(lines: Lines) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = []
+    for line in _find(lines, "encode", bodyBytes=1024):
+        load = f"{min(line['load']):.0f}–{max(line['load']):.0f}"
+        if "java" in line["sides"]:
+            of_java = ratio(line, "encode", "java")
+            rows.append(("core encode", "≥ 5 × putMessages", f"{of_java:.1f} ×", load))
+        of_disk = ratio(line, "commit", "disk")
+        target = "≥ 0.5 of the disk's sequential write"
+        rows.append(("the driver's commit", target, f"{of_disk:.2f}", load))
+    for line in lines.get("spark_write", []):
+        load = f"{min(line['load']):.0f}–{max(line['load']):.0f}"
+        if "kafka" in line["sides"]:
+            share = ratio(line, "mqlog", "kafka")
+            rows.append(
+                ("Spark write, committed and synced", "≥ 3 × Kafka", f"{share:.2f} ×", load)
+            )
+    return rows
+
+
+def _other_targets(lines: Lines) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = []
+    for line in lines.get("backlog", []):
+        rate = line["sides"]["hash"]["rowsPerSecond"] / 1e6
+        rows.append(("backlog by hash, one core", "≥ 20 M units/s", f"{rate:.0f} M/s", _load(line)))
+    for line in lines.get("plan", []):
+        if line["bench"] == "plan":
+            more = _median(line, "mqlog") - _median(line, "limit")
+            reached = f"{more:.2f} s, {line['tasks']} partitions"
+            rows.append((f"plan of {line['case']}", "< 2 s beyond Spark's", reached, _load(line)))
+        if line["bench"] == "groups":
+            reached = f"{_median(line, 'exact'):.1f} s"
+            rows.append((f"backlog of {line['case']}", "< 60 s", reached, _load(line)))
+    for case, target in (("read", "< 300 MiB"), ("stage", "< 300 MiB"), ("commit", "< 200 MiB")):
+        found = [line for line in lines.get("memory", []) if line["case"] == case]
+        if found:
+            reached = f"{max(line['MiB'] for line in found):.0f} MiB"
+            rows.append((f"memory of a task: {case}", target, reached, _load(found[-1])))
+    return rows
+
+
+def _decode(lines: Lines) -> str:
+    names = ["minimal", "standard", "mmap", "full", "kafka", "no body", "tag", "java", "python"]
+    names.append("copy")
+    return _rates(lines.get("decode", []), names, lambda line: line["case"])
+
+
+def _write(lines: Lines) -> str:
+    names = ["encode", "stage", "commit", "java", "disk"]
+    return _rates(lines.get("encode", []), names, lambda line: line["case"])
+
+
+def _spark_read(lines: Lines) -> str:
+    def told(line: Line) -> str:
+        queues = f"{line['queues']} queue{'s' * (line['queues'] > 1)}"
+        return f"{line['bodyBytes']} B, {queues}, {line['case']}"
+
+    names = ["mqlog", "limit", "kafka", "no body", "all", "queueOffset"]
+    return _rates(lines.get("spark_read", []), names, told, of=("limit", "kafka"))
+
+
+def _spark_write(lines: Lines) -> str:
+    names = ["mqlog", "limit", "kafka", "disk"]
+    return _rates(lines.get("spark_write", []), names, lambda line: line["case"], of=("kafka",))
+
+
+def _others(lines: Lines) -> str:
+    rows = []
+    for line in [*lines.get("backlog", []), *lines.get("plan", [])]:
+        for name, side in line["sides"].items():
+            seconds = f"{_median(line, name):.3f}"
+            rate = f"{side['rowsPerSecond']:,}"
+            rows.append((line["bench"], line["case"], name, seconds, rate, _load(line)))
+    return _table(("what", "of", "side", "seconds", "rows/s", "load"), rows)
+
+
+def _memory(lines: Lines) -> str:
+    found = lines.get("memory", [])
+    rows = [(line["case"], f"{line['messages']:,}", f"{line['MiB']:.0f}") for line in found]
+    return _table(("work", "messages", "MiB"), rows)
+
+
+def _stream(lines: Lines) -> str:
+    rows = []
+    for line in lines.get("stream", []):
+        unit = "us" if "us" in line else "ms"
+        value = f"{line[unit]:g} {unit.replace('us', 'µs')}"
+        rows.append((f"{line['case']}, {line['queues']} queues", value, _load(line)))
+    for line in lines.get("sink", []):
+        if "ms" in line:
+            value = ", ".join(f"{name} {ms:g} ms" for name, ms in line["ms"].items())
+            rows.append((f"write, {line['case']}", value, _load(line)))
+        else:
+            value = f"{line['commitMs']:g} ms"
+            what = f"write, commit of {line['rows']:,} rows, {line['files']} files"
+            rows.append((what, value, _load(line)))
+    return _table(("what", "median", "load"), rows)
+
+
+def _settings(lines: Lines) -> str:
+    rows = []
+    for line in lines.get("settings", []):
+        base = next(iter(line["sides"]))
+        rows += [
+            (line["case"], name, f"{ratio(line, name, base):.2f}", _load(line))
+            for name in line["sides"]
+        ]
+    return _table(("among", "setting", "gain", "load"), rows)
+
+
+def _rates(found: list[Line], names: list[str], told: Any, of: tuple[str, ...] = ()) -> str:
+    present = [name for name in names if any(name in line["sides"] for line in found)]
+    rows = []
+    for line in found:
+        sides = line["sides"]
+        rates = [
+            f"{sides[name]['rowsPerSecond'] / 1000:,.0f}" if name in sides else ""
+            for name in present
+        ]
+        shares = [f"{ratio(line, 'mqlog', peer):.2f}" if peer in sides else "" for peer in of]
+        rows.append((told(line), *rates, *shares, _load(line)))
+    return _table(("", *present, *(f"of {peer}" for peer in of), "load"), rows)
+
+
+def _find(lines: Lines, name: str, **wanted: Any) -> list[Line]:
+    return [
+        line
+        for line in lines.get(name, [])
+        if all(line.get(key) == value for key, value in wanted.items())
+    ]
+
+
+def _median(line: Line, side: str) -> float:
+    seconds = sorted(line["sides"][side]["seconds"])
+    return float(seconds[len(seconds) // 2])
+
+
+def _load(line: Line) -> str:
+    return f"{min(line['load']):.0f}–{max(line['load']):.0f}"
+
+
+def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    if not rows:
+        return ""
+    lines = [head, tuple("---" for _ in head), *rows]
+    return "\n".join(f"| {' | '.join(row)} |" for row in lines)
+
+
+def write(folder: Path = RESULTS) -> None:
+    """Put the tables into README.md, and draw growth.png."""
+    lines = read(folder)
+    readme = folder / "README.md"
+    before, _, rest = readme.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    readme.write_text(f"{before}{BEGIN}\n\n{tables(lines)}\n\n{END}{after}")
+    if lines.get("growth"):
+        draw(lines["growth"], folder / "growth.png")
+
+
+def draw(lines: list[Line], path: Path) -> None:
+    """Draw seconds against what grows, both in powers of ten, with a line of slope one."""
+    import matplotlib as mpl  # noqa: PLC0415 - only who draws needs it
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt  # noqa: PLC0415
+
+    panels = {"messages": ("messages", "writes"), "queues": ("queues",), "files": ("files",)}
+    figure, axes = plt.subplots(1, len(panels), figsize=(12, 4), layout="constrained")
+    for axis, (title, cases) in zip(axes, panels.items(), strict=True):
+        found = [line for line in lines if line["case"] in cases]
+        for name in dict.fromkeys(name for line in found for name in line["sides"]):
+            points = [(line["at"], _median(line, name)) for line in found if name in line["sides"]]
+            axis.plot(*zip(*points, strict=True), marker="o", label=name)
+        edges = [min(line["at"] for line in found), max(line["at"] for line in found)]
+        top = max(_median(line, name) for line in found for name in line["sides"])
+        axis.plot(edges, [top * edges[0] / edges[1], top], "--", color="grey", label="linear")
+        axis.set(xscale="log", yscale="log", xlabel=title, ylabel="seconds")
+        axis.grid(alpha=0.3)
+        axis.legend()
+    figure.savefig(path, dpi=100)
+    plt.close(figure)
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]) if len(sys.argv) > 1 else RESULTS)

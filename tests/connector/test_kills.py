@@ -1,6 +1,6 @@
 """A query that is killed with -9 at any moment, and started again: every row once.
 
-MQLOG_KILLS says how often (1 unless it is set), MQLOG_SEED at which moments.
+MQLOG_KILLS says how often, MQLOG_SEED at which moments.
 """
 
 import os
@@ -14,17 +14,19 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+import soak
 from conftest import MakeStore
 from growing import grow
 from oracle import Message
 from stores import Laid
 
-KILLS = int(os.environ.get("MQLOG_KILLS", "1"))
+KILLS = soak.size("KILLS", test=1, full=20)
 SEED = int(os.environ.get("MQLOG_SEED", "7"))
 PER_LIFE = 150
 START_S = 240
 
 
+@pytest.mark.soak
 @pytest.mark.spark
 def test_a_killed_query_goes_on_with_every_row_once(
     spark: SparkSession, store: MakeStore, tmp_path: Path

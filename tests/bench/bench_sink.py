@@ -5,8 +5,8 @@
 ``commit`` is a batch of 1,000 rows (or ROWS) without Spark: its preparation, its task, its
 commit, in a store of 1, 10 and 100 files of CommitLog. The micro-batches, with no rows and with
 as many, are Spark's own rate source into a store, into a Python sink that does nothing, and into
-Spark's noop sink, in turn. One JSON line a case; medians of milliseconds, warm. The machine
-decides: compare within one run only.
+Spark's noop sink, in turn. One JSON line a case; medians of milliseconds, warm; ``cpu`` is what
+the processors worked, which a busy machine changes least. Compare within one run only.
 """
 
 import json
@@ -27,9 +27,10 @@ from pyspark.sql.datasource import (
     DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
+from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.types import StructType
 
-from bench.facts import facts, load
+from bench.facts import cpu_seconds, facts, load
 from bench.spark import spark_session
 from mqstore.write.commit import commit
 from mqstore.write.job import WriteSettings
@@ -97,13 +98,13 @@ def _commits(root: Path, rows: int) -> None:
         while len(list((root / "commitlog").glob("*"))) < files:
             _append(settings, per_file)
         times = [_append(settings, rows) for _ in range(COMMITS)]
-        steps = zip(("prepareMs", "stageMs", "commitMs"), zip(*times, strict=True), strict=True)
-        medians = {name: round(statistics.median(of), 2) for name, of in steps}
-        _report("commit", rows=rows, files=files, **medians)
+        medians = [round(statistics.median(each), 2) for each in zip(*times, strict=True)]
+        steps = ("prepareMs", "stageMs", "commitMs", "commitCpuMs")
+        _report("commit", rows=rows, files=files, **dict(zip(steps, medians, strict=True)))
 
 
-def _append(settings: WriteSettings, rows: int) -> tuple[float, float, float]:
-    """Append a batch; return the milliseconds of its three steps."""
+def _append(settings: WriteSettings, rows: int) -> list[float]:
+    """Append a batch; return the milliseconds of its steps, and those the last one worked."""
     columns = [pa.array([BODY] * rows), pa.array([n % 4 for n in range(rows)], pa.int32())]
     batch = pa.record_batch(columns, schema=SCHEMA)
     marks = [time.perf_counter()]
@@ -111,10 +112,11 @@ def _append(settings: WriteSettings, rows: int) -> tuple[float, float, float]:
     marks.append(time.perf_counter())
     manifest = stage(job, [batch], partition=0, attempt=0)
     marks.append(time.perf_counter())
+    busy = time.process_time()
     commit(job, [manifest])
     marks.append(time.perf_counter())
-    first, second, third = (1000 * (b - a) for a, b in pairwise(marks))
-    return first, second, third
+    busy = time.process_time() - busy
+    return [1000 * seconds for seconds in (*(b - a for a, b in pairwise(marks)), busy)]
 
 
 def _through_spark(spark: SparkSession, directory: Path, case: str, rows: int) -> None:
@@ -125,13 +127,18 @@ def _through_spark(spark: SparkSession, directory: Path, case: str, rows: int) -
         "nothing": {},
         "noop": {},
     }
-    found: dict[str, list[float]] = {name: [] for name in sinks}
+    taken: dict[str, list[float]] = {name: [] for name in sinks}
+    busy: dict[str, list[float]] = {name: [] for name in sinks}
     for number in range(ROUNDS):
         for name, told in sinks.items():
             checkpoint = directory / f"{name}-{number}"
-            found[name] += _batches(_numbers(spark, rows), name, told, checkpoint)
-    medians = {name: round(statistics.median(times), 1) for name, times in found.items()}
-    _report(case, rows=rows, ms=medians, batches={name: len(t) for name, t in found.items()})
+            times, worked = _batches(_numbers(spark, rows), name, told, checkpoint)
+            taken[name] += times
+            busy[name].append(worked)
+    medians = {name: round(statistics.median(times), 1) for name, times in taken.items()}
+    worked_ms = {name: round(min(each), 1) for name, each in busy.items()}
+    batches = {name: len(times) for name, times in taken.items()}
+    _report(case, rows=rows, ms=medians, cpuMs=worked_ms, batches=batches)
 
 
 def _numbers(spark: SparkSession, rows: int) -> DataFrame:
@@ -142,19 +149,29 @@ def _numbers(spark: SparkSession, rows: int) -> DataFrame:
     return numbers.selectExpr("rpad(string(value), 1024, 'x') AS body")
 
 
-def _batches(rows: DataFrame, sink: str, options: dict[str, str], checkpoint: Path) -> list[float]:
-    """Return the milliseconds of the warm micro-batches of a query."""
+def _batches(
+    rows: DataFrame, sink: str, options: dict[str, str], checkpoint: Path
+) -> tuple[list[float], float]:
+    """Return the milliseconds of each warm micro-batch of a query, and those it worked in each."""
     writer = rows.writeStream.format(sink).options(**options)
     query = writer.option("checkpointLocation", str(checkpoint)).start()
     try:
-        deadline = time.monotonic() + LONGEST_S
-        while len(query.recentProgress) < BATCHES:
-            if query.awaitTermination(0.05) or time.monotonic() > deadline:
-                raise AssertionError(f"{sink}: {query.lastProgress}")
+        _until(query, WARM)
+        begun, busy = len(query.recentProgress), cpu_seconds()
+        _until(query, BATCHES)
+        worked = (cpu_seconds() - busy) * 1000 / (len(query.recentProgress) - begun)
     finally:
         query.stop()
     done: list[dict[str, Any]] = [p.durationMs for p in query.recentProgress]
-    return [float(times["triggerExecution"]) for times in done if times.get("addBatch")][WARM:]
+    times = [float(each["triggerExecution"]) for each in done if each.get("addBatch")]
+    return times[WARM:], worked
+
+
+def _until(query: StreamingQuery, batches: int) -> None:
+    deadline = time.monotonic() + LONGEST_S
+    while len(query.recentProgress) < batches:
+        if query.awaitTermination(0.05) or time.monotonic() > deadline:
+            raise AssertionError(f"{query.lastProgress}")
 
 
 def _report(case: str, **found: Any) -> None:

@@ -19,7 +19,7 @@ from mqstore.errors import CorruptStoreError
 from mqstore.files import durable
 from mqstore.files.aside import AsideFile, opened, reserve_in
 from mqstore.files.index_file import IndexFile, Layout, list_index_files
-from mqstore.files.index_units import read_slots
+from mqstore.files.index_units import read_slot_pages
 from mqstore.files.undo import Undo, make_directories
 from mqstore.format.index_file import FIRST_UNIT, HEADER, SLOT, UNIT, file_size
 from mqstore.format.names import INDEX
@@ -177,12 +177,17 @@ class IndexAppender:
 
 
 class _OpenFile:
-    """The last IndexFile: its header and slots in memory, its units on disk."""
+    """The last IndexFile: its header and the slots asked for in memory, its units on disk."""
 
-    def __init__(self, name: str, header: NDArray[np.void], slots: NDArray[np.int32]) -> None:
+    def __init__(
+        self, name: str, header: NDArray[np.void], slot_count: int, source: IndexFile | None
+    ) -> None:
+        """``source`` has the slots; None if they are all empty."""
         self.name = name
         self.header = header
-        self.slots = slots
+        self.slots = np.zeros(slot_count, np.int32)
+        self._source = source
+        self._is_read = np.full(-(-slot_count // _PAGE_SLOTS), source is None)
         self.units_max = 0
         self.dirty = False
         self.header_before = header.tobytes()
@@ -217,6 +222,8 @@ class _OpenFile:
         heads[1:] = ordered[1:] != ordered[:-1]
         previous = np.empty(count, np.int64)
         previous[1:] = numbers[order][:-1]
+        pages = np.unique(ordered // _PAGE_SLOTS)
+        self._read_pages(pages)
         before = self.slots[ordered[heads]].astype(np.int64)
         # As the broker does: a slot that points outside the file counts as empty. It also follows
         # one that points at the unit to come, which then is its own previous.
@@ -228,11 +235,17 @@ class _OpenFile:
         units["time_diff_s"] = self._seconds(keys.store_timestamps_ms)
         units["previous"][order] = previous
         tails = np.append(heads[1:], True)
-        for page in np.unique(ordered // _PAGE_SLOTS).tolist():
+        for page in pages.tolist():
             self.pages_before.setdefault(page, self.page(page))
         self.slots[ordered[tails]] = numbers[order][tails]
         self.pending, self.first_pending = units, first
         self._count(keys, used=int((before == 0).sum()))
+
+    def _read_pages(self, pages: Int64s) -> None:
+        missing = pages[~self._is_read[pages]]
+        if self._source is not None and len(missing):
+            read_slot_pages(self._source, self.slots, missing, _PAGE_SLOTS)
+            self._is_read[missing] = True
 
     def _seconds(self, moments_ms: Int64s) -> Int64s:
         """Return whole seconds after the file's begin.
@@ -282,7 +295,7 @@ def _open_file(file: IndexFile, layout: Layout) -> _OpenFile:
         raise CorruptStoreError(f"{file.root}/{INDEX}/{file.name}", 0, reason)
     header = np.array(file.header, HEADER)
     header["index_count"] = max(FIRST_UNIT, file.count)  # A broker notes none before the first.
-    opened_file = _OpenFile(file.name, header, read_slots(file, layout))
+    opened_file = _OpenFile(file.name, header, layout.slots, file)
     opened_file.units_max = layout.units
     return opened_file
 
@@ -294,7 +307,7 @@ def _new_file(name: str, layout: Layout, before: _OpenFile | None) -> _OpenFile:
         for edge in ("begin", "end"):
             header[f"{edge}_timestamp_ms"] = before.header["end_timestamp_ms"]
             header[f"{edge}_physical_offset"] = before.header["end_physical_offset"]
-    made = _OpenFile(name, header, np.zeros(layout.slots, np.int32))
+    made = _OpenFile(name, header, layout.slots, None)
     made.units_max = layout.units
     return made
 

@@ -20,6 +20,29 @@ def read_slots(file: IndexFile, layout: Layout) -> NDArray[np.int32]:
     return slots.astype(np.int32)
 
 
+def read_slot_pages(
+    file: IndexFile, slots: NDArray[np.int32], pages: NDArray[np.int64], page_slots: int
+) -> None:
+    """Read those pages of ``page_slots`` slots each, ascending, into ``slots``.
+
+    Raises CorruptStoreError if the file ends before they do.
+    """
+    runs = np.split(pages, np.flatnonzero(np.diff(pages) != 1) + 1)
+    path = f"{INDEX}/{file.name}"
+    fd = open_file(file.root, path)
+    try:
+        for run in runs:
+            begin, end = int(run[0]) * page_slots, (int(run[-1]) + 1) * page_slots
+            size = min(end, len(slots)) - begin
+            position = HEADER.itemsize + begin * SLOT.itemsize
+            data = os.pread(fd, size * SLOT.itemsize, position)
+            if len(data) < size * SLOT.itemsize:
+                raise CorruptStoreError(f"{file.root}/{path}", position, "the file ends here")
+            slots[begin:end] = np.frombuffer(data, SLOT)
+    finally:
+        os.close(fd)
+
+
 def read_units(
     file: IndexFile, layout: Layout, most: int
 ) -> Iterator[tuple[int, NDArray[np.void]]]:

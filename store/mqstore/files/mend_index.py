@@ -19,9 +19,9 @@ from mqstore.files.aside import opened
 from mqstore.files.commit_log import CommitLog
 from mqstore.files.index_file import IndexFile, Layout
 from mqstore.files.index_units import chain, read_slots, read_units
-from mqstore.files.safe_open import open_file
+from mqstore.files.safe_open import open_file, survey
 from mqstore.format.index_file import FIRST_UNIT, HEADER, SLOT, UNIT, file_size
-from mqstore.format.names import INDEX
+from mqstore.format.names import INDEX, is_index_file_name
 
 _CHUNK_UNITS = 50_000
 _PAGE_SLOTS = 1024
@@ -49,13 +49,15 @@ def examine(file: IndexFile, layout: Layout) -> Examined:
         hashes = units["key_hash"].astype(np.int64)
         expected, newly = chain(slots, hashes % layout.slots, numbers)
         places = units["physical_offset"].astype(np.int64)
-        wrong = (units["previous"] != expected) | (hashes < 0)
+        # Zeros look like a key of hash 0 of the record at 0: they are units not written yet.
+        wrong = (units["previous"] != expected) | (hashes < 0) | (units == np.zeros((), UNIT))
         wrong |= np.diff(places, prepend=last) < 0
         if wrong.any():
             return Examined(file, first + int(np.argmax(wrong)), is_right=False)
         used, last, count = used + newly, int(places[-1]), first + len(units)
-    slots_right = np.array_equal(slots, read_slots(file, layout))
-    right = slots_right and _is_header_right(file.header, count, last, used)
+    unused = bytes(UNIT.itemsize) == units_of(file, layout, 0, FIRST_UNIT).tobytes()
+    right = unused and np.array_equal(slots, read_slots(file, layout))
+    right = right and _is_header_right(file.header, count, last, used)
     return Examined(file, count, is_right=right)
 
 
@@ -116,12 +118,23 @@ def cut_back(file: IndexFile, layout: Layout, count: int, log: CommitLog, *, fsy
             part = slots[page * _PAGE_SLOTS : (page + 1) * _PAGE_SLOTS]
             position = HEADER.itemsize + page * _PAGE_SLOTS * SLOT.itemsize
             durable.write_at(fd, part.astype(SLOT).tobytes(), position)
+        durable.write_zeros(fd, file_size(layout.slots, 0), UNIT.itemsize)
         _sync(fd, fsync=fsync)
         behind = min(max(count, file.count), layout.units) - count
         durable.write_zeros(fd, file_size(layout.slots, count), behind * UNIT.itemsize)
         _sync(fd, fsync=fsync)
         durable.write_at(fd, header.tobytes(), 0)
         _sync(fd, fsync=fsync)
+
+
+def remove_empty(root: str, *, fsync: bool) -> None:
+    """Remove files without a byte, which a broker that was killed while it made them leaves."""
+    folder = f"{root}/{INDEX}"
+    empty = [name for name, kind, size in survey(root, INDEX) if kind == "file" and not size]
+    for name in filter(is_index_file_name, empty):
+        durable.unlink(f"{folder}/{name}")
+    if empty and fsync:
+        durable.fsync_directory(folder)
 
 
 def remove(file: IndexFile, *, fsync: bool) -> None:

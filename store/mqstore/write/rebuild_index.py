@@ -27,6 +27,7 @@ from mqstore.files.mend_index import (
     first_behind,
     place_of,
     remove,
+    remove_empty,
     units_of,
 )
 from mqstore.files.undo import Undo
@@ -56,6 +57,7 @@ class IndexRebuild:
         self._layout = layout
         self._aside = aside
         self._fsync = fsync
+        remove_empty(root, fsync=fsync)
         self._found = _examined(root, layout, start)
         self.start = self._start_of(start)
         self.keys_put = 0
@@ -294,6 +296,19 @@ def _examined(root: str, layout: Layout, start: int) -> list[Examined]:
         found.insert(0, one)
         if one.count > FIRST_UNIT and place_of(file, layout, FIRST_UNIT) < start:
             break
+    return _in_order(found, layout)
+
+
+def _in_order(found: list[Examined], layout: Layout) -> list[Examined]:
+    """Believe no file whose first record is before the last of the file before."""
+    last = -1
+    for number, one in enumerate(found):
+        if one.count > FIRST_UNIT:
+            if place_of(one.file, layout, FIRST_UNIT) < last:
+                doubted = found[number:]
+                none = [Examined(later.file, FIRST_UNIT, is_right=False) for later in doubted]
+                return [*found[:number], *none]
+            last = place_of(one.file, layout, one.count - 1)
     return found
 
 

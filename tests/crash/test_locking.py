@@ -196,7 +196,7 @@ def test_a_real_broker_that_boots_during_a_commit_waits_and_serves_all_of_it(
         dumped = broker.dump()
         assert dumped.problems == []
         assert dumped.queues["T", 0] == (0, 80)
-        broker.produce("T", "normal", 5)
+        broker.produce("T", "Single", 5)
         broker.stop()
     assert len([m for m in held(root) if m.topic == "T"]) == 85
     append(root, rows(3, queueId=0))

@@ -15,13 +15,19 @@ from pathlib import Path
 import pytest
 
 import soak
+from broker.harness import Cluster
+from broker.toolchain import VERSIONS as BROKER_VERSIONS
+from broker.toolchain import Toolchain
 from crash.judge.judging import Judge
-from crash.judge.trial import BROKERS, Case, Tally, Trial, record
+from crash.judge.trial import BROKERS, STORE, Case, Tally, Told, Trial, is_decided, record
 from crash.scenarios import SCENARIOS
+from mqstore.write.recover import RecoverSettings, recover
 
 pytestmark = [pytest.mark.broker, pytest.mark.soak]
 STATES = soak.size("JUDGED_STATES", test=30, full=2_000)
 ONE = os.environ.get("MQLOG_JUDGED_STATE", "")
+BOOTED = soak.size("BOOTED_STATES", test=0, full=20)
+BOOTED_KINDS = ["queue-files", "new-topic", "same-file", "segments"]
 STATES_OF_A_SEED = 20
 MOST_FAILURES = 5
 # A broker makes a store of a directory that has none: there is nothing to compare it with.
@@ -88,3 +94,49 @@ def test_the_state_that_was_named(judge: Judge, stopped: Path, tmp_path: Path) -
     version, kind, seed, number = ONE.split(":")
     if version == judge.version:
         judged(judge, tmp_path, stopped, iter([(kind, int(seed), int(number))]))
+
+
+# --- whole brokers, and their clients ---------------------------------------------------------
+
+
+@soak.only
+@pytest.mark.parametrize("version", BROKER_VERSIONS)
+def test_whole_brokers_see_all_of_a_commit_or_none(
+    toolchain: Toolchain, version: str, tmp_path: Path
+) -> None:
+    """The store classes are not all of a broker: some states go to a whole one, and its client."""
+    with Cluster(toolchain, version, tmp_path / "cluster") as cluster:
+        for number in range(BOOTED):
+            kind = BOOTED_KINDS[number % len(BOOTED_KINDS)]
+            case = record(kind, number, tmp_path / "recording", tmp_path)
+            base = tmp_path / f"{kind}-{number}"
+            base.mkdir()
+            case.choose(random.Random(number)).write(base)
+            root = base / STORE
+            decided = is_decided(root, case.work)
+            served = consumed(cluster, root, case)
+            assert served in (case.before, case.before + case.batch), f"{kind}:{number}"
+            assert decided or served == case.before, f"{kind}:{number}"
+            recover(root, RecoverSettings(recover_unclean=True))
+            wanted = case.before + (case.batch if decided else Told())
+            assert consumed(cluster, root, case) == wanted, f"{kind}:{number}"
+    soak.tell(f"{version}: {BOOTED} states, {2 * BOOTED} starts of whole brokers")
+
+
+def consumed(cluster: Cluster, root: Path, case: Case) -> Told:
+    """Boot a broker on the store, pull all that is not its own with the client, and kill it."""
+    sizes = {
+        "mappedFileSizeCommitLog": case.sizes.commit_log,
+        "mappedFileSizeConsumeQueue": case.sizes.consume_queue,
+        "maxHashSlotNum": case.sizes.index_slots,
+        "maxIndexNum": case.sizes.index_units,
+    }
+    with cluster.broker(root, {name: str(size) for name, size in sizes.items()}) as broker:
+        dumped = broker.dump()
+    topics = {topic for topic, *_ in case.before + case.batch}
+    assert not dumped.problems
+    return Told(
+        (row["topic"], row["queueId"], row["properties"].get("KEYS"), row["bodySha1"])
+        for row in dumped.rows
+        if row["topic"] in topics
+    )

@@ -28,6 +28,7 @@ from mqstore.files import durable
 
 ALL_SUBSETS = 6  # of at most that many pieces
 _FRAMES = 4
+_WINDOW = 40  # operations after a forgotten sync in which what it was for may matter
 _TEMPORARY = getattr(os, "O_TMPFILE", 0) & ~os.O_DIRECTORY
 
 
@@ -72,13 +73,20 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True)
+class Forgotten:
+    """Here a sync was not made that ought to be: see `forgetting`."""
+
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
 class Mark:
     """A place in the list that a test knows by name."""
 
     name: str
 
 
-Op = Write | Size | Names | Sync | Lost | Mark
+Op = Write | Size | Names | Sync | Lost | Forgotten | Mark
 Unit = Write | Size | Names
 
 
@@ -226,8 +234,8 @@ class Recorder(Passing):
     def fsync(self, fd: int) -> None:
         node = self._node(fd)
         self.places.add(place("fsync"))
-        if node is not None and place("fsync") not in _forgotten:
-            self.ops.append(Sync(node))
+        if node is not None:
+            self.ops.append((Forgotten if place("fsync") in _forgotten else Sync)(node))
 
     fdatasync = fsync
 
@@ -240,6 +248,7 @@ class Recorder(Passing):
         self.places.add(place("replace"))
         super().replace(source, target)
         if place("replace") in _forgotten:
+            self.ops.append(Forgotten(self._find(target) or 0))
             return
         node = self._find(source)
         self._change((target, node), (source, None))
@@ -351,6 +360,15 @@ class Disk:
         for subset in subsets(len(pending), rng, samples):
             yield self._state(prefix, subset, image, pending, marks)
 
+    def without_the_forgotten(self) -> Iterator[State]:
+        """Yield states in which what a forgotten sync was for is not there, or not all of it."""
+        for index, op in enumerate(self.ops):
+            if isinstance(op, Forgotten):
+                for prefix in range(index, min(index + _WINDOW, len(self.ops)) + 1):
+                    image, pending, marks = self._play(prefix)
+                    for subset in _lacking(pending, op.node):
+                        yield self._state(prefix, subset, image, pending, marks)
+
     def state(self, prefix: int, subset: int) -> State:
         """Return one state again."""
         return self._state(prefix, subset, *self._play(prefix))
@@ -370,7 +388,7 @@ class Disk:
                     if unit.node == op.node and isinstance(op, Sync):
                         _apply(image, unit)
                 pending = [unit for unit in pending if unit.node != op.node]
-            else:
+            elif not isinstance(op, Forgotten):
                 pending += self._pieces(op)
         return image, pending, frozenset(marks)
 
@@ -412,6 +430,14 @@ def subsets(count: int, rng: random.Random, samples: int) -> Iterator[int]:
         else:
             share = (0.15, 0.5, 0.85)[kind - 2]
             yield sum(1 << bit for bit in range(count) if rng.random() < share)
+
+
+def _lacking(pending: list[Unit], node: int) -> Iterator[int]:
+    """Yield subsets that lack all pieces of a node, all but one, or one."""
+    everything = (1 << len(pending)) - 1
+    own = [1 << bit for bit, unit in enumerate(pending) if unit.node == node]
+    yield from {everything & ~sum(own), *(everything & ~(sum(own) - bit) for bit in own)}
+    yield from {everything & ~bit for bit in own}
 
 
 def digest(state: State, known: object = None) -> bytes:

@@ -32,6 +32,7 @@ from oracle import Message, NotARecordError, walk
 ACKED = "acked"
 STORE = "store"
 MOST_OF_ONE_RECOVERY = 12
+PREFIXES_BETWEEN_RECOVERIES = 6
 STRAIGHT = 16  # of so many states, one is not recovered: the commit is made again at once
 SHARE_OF_COMMITS = 0.6  # of all states, where there is no time for all; the rest are recoveries'
 
@@ -206,6 +207,35 @@ class Explorer:
             self._explore(recording, random.Random(seed), samples)
             seed += 1
         return self.tally
+
+    def run_focused(self) -> Tally:
+        """Test what lacks that for which a sync ought to have been: see `Disk`.
+
+        Of the commit, and of recoveries from where nothing or all is there that was not synced.
+        """
+        recording = record(work(BY_NAME[self._scenario], 0), self._base / "run")
+        known = f"{self._scenario}:0:"
+        for state in recording.disk.without_the_forgotten():
+            if self._is_new(state, None):
+                self._test(recording, state, known + step(state), None)
+            if self._is_enough():
+                return self.tally
+        for prefix in range(0, len(recording.disk.ops), PREFIXES_BETWEEN_RECOVERIES):
+            for subset in (0, -1):
+                self._recover_focused(recording, recording.disk.state(prefix, subset))
+                if self._is_enough():
+                    return self.tally
+        return self.tally
+
+    def _recover_focused(self, recording: Recording, outer: State) -> None:
+        known = f"{self._scenario}:0:{step(outer)}/"
+        decided = self._test(recording, outer, known, None)
+        disk = record_recovery(outer, recording.expected, self._base / "run")
+        for state in disk.without_the_forgotten() if decided is not None else ():
+            if self._is_enough():
+                return
+            if self._is_new(state, decided):
+                self._test(recording, state, known + step(state), decided)
 
     def _explore(self, recording: Recording, rng: random.Random, samples: int) -> None:
         known = f"{self._scenario}:{recording.work.seed}:"

@@ -20,7 +20,7 @@ JUSTIFIED: dict[str, str] = {}
 @pytest.mark.soak
 @pytest.mark.parametrize("name", SHARPEST)
 def test_a_commit_without_this_step_is_noticed(tmp_path: Path, name: str) -> None:
-    noticed = mutations.is_noticed(mutations.STEPS[name], tmp_path, states=STATES)
+    noticed = mutations.is_noticed(name, mutations.STEPS[name], tmp_path, states=STATES)
     assert noticed, name
 
 
@@ -30,7 +30,7 @@ def test_every_guard_that_is_taken_away_is_noticed_or_known_to_be_a_second_one(
 ) -> None:
     noticed, survived = {}, []
     for number, (name, mutation) in enumerate(mutations.all_of(tmp_path / "all").items()):
-        what = mutations.is_noticed(mutation, tmp_path / f"{number}", states=STATES)
+        what = mutations.is_noticed(name, mutation, tmp_path / f"{number}", states=STATES)
         soak.tell(f"{'noticed ' if what else 'SURVIVED'} {name}\n    {what[:200]}")
         if what:
             noticed[name] = what

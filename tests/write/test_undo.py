@@ -49,7 +49,8 @@ class Disk:
         self.failed = ""
         self._at = at
         self._after = after
-        patch.setattr(os, "fsync", lambda _: None)  # What is on the disk is not asked here.
+        for sync in ("fsync", "fdatasync"):  # What is on the disk is not asked here.
+            patch.setattr(os, sync, lambda _: None)
         for name in SEAM:
             patch.setattr(durable, name, self._counted(name, getattr(durable, name)))
 

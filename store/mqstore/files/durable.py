@@ -13,7 +13,9 @@ import fcntl
 import os
 import signal
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from typing import Final
 
 import numpy as np
@@ -23,6 +25,7 @@ from mqstore.errors import NoSpaceError, UnsafePathError
 FILE_MODE: Final = 0o640
 DIRECTORY_MODE: Final = 0o750
 _FLAGS: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_SYNCED: Final = ContextVar("synced", default=True)
 _NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _ZEROS: Final = bytes(1 << 20)
 # struct flock of fcntl(2), for locks that belong to the open file and not to the process.
@@ -117,17 +120,34 @@ def copy_range(source: int, fd: int, position: int, size: int) -> int:
 
 
 def fsync(fd: int) -> None:
-    """Return when the file's bytes and length would survive a power cut."""
-    os.fsync(fd)
+    """Return when the file's bytes and length would survive a power cut; its times need not."""
+    if not _SYNCED.get():
+        return
+    if hasattr(os, "fdatasync"):
+        os.fdatasync(fd)
+    else:
+        os.fsync(fd)
 
 
 def fsync_directory(path: str) -> None:
     """Return when the names in the directory would survive a power cut."""
+    if not _SYNCED.get():
+        return
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+@contextmanager
+def synced(*, wanted: bool) -> Iterator[None]:
+    """Let ``fsync`` and ``fsync_directory`` do nothing in the block, unless ``wanted``."""
+    token = _SYNCED.set(wanted)
+    try:
+        yield
+    finally:
+        _SYNCED.reset(token)
 
 
 def link(source: str, target: str) -> None:

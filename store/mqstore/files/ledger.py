@@ -12,7 +12,7 @@ Reference: Delta Lake's transaction identifiers (appId, version).
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from mqstore.files import small_json
@@ -124,7 +124,7 @@ _OPTIONAL: Final = frozenset({"app_id", "version", "query_id", "batch_id"})
 
 
 def _as_json(entry: Entry) -> dict[str, Any]:
-    return {_NAMES[name]: value for name, value in asdict(entry).items()}
+    return {said: getattr(entry, name) for name, said in _NAMES.items()}
 
 
 def _parse(root: str, path: str, body: Mapping[str, Any]) -> list[Entry]:

@@ -8,6 +8,7 @@ queues and index whatever we did not.
 Reference: commit protocol, steps 10 to 28; DefaultMessageStore (the order a broker flushes in).
 """
 
+import logging
 import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -34,6 +35,7 @@ from mqstore.write.dispatch import Queue, Stamped, Stamper, write_units
 from mqstore.write.place import Placement
 from mqstore.write.source import Source
 
+_LOG = logging.getLogger(__name__)
 _MAYBE: Final = "decided and perhaps published"
 
 Check: TypeAlias = Callable[[], None]
@@ -93,23 +95,24 @@ class Application:
         self._log.make_files()
 
     def settle_index(self) -> None:
-        """Make the last IndexFile durable, and let the checkpoint say so.
+        """Make the last IndexFile durable, and let the checkpoint allow for what comes.
 
         A broker that finds ``abort`` deletes an IndexFile that ends later than the checkpoint
-        says, and enters again only what the last CommitLog files hold.
+        says, and enters again only what the last CommitLog files hold. A checkpoint that is
+        ahead does no harm: it counts with the two other times, whichever is least.
         """
         root, files = self._store.root, list_index_files(self._store.root)
+        until = self._planned.last_store_timestamp_ms if self._planned.key_count else 0
+        if files:
+            until = max(until, int(files[-1].header["end_timestamp_ms"]))
+            fd = open_file(root, f"{names.INDEX}/{files[-1].name}")
+            try:
+                durable.fsync(fd)
+            finally:
+                durable.close(fd)
         noted = checkpoint.load(root)
-        if not files or noted is None:
-            return
-        ended = int(files[-1].header["end_timestamp_ms"])
-        fd = open_file(root, f"{names.INDEX}/{files[-1].name}")
-        try:
-            durable.fsync(fd)
-        finally:
-            durable.close(fd)
-        if ended > int(noted["index_msg_timestamp"]):
-            fields = {"index_msg_timestamp": ended}
+        if until > (int(noted["index_msg_timestamp"]) if noted is not None else 0):
+            fields = {"index_msg_timestamp": until}
             config_write.replace_checkpoint(root, fields, self._aside, self._undo)
 
     def append(self, check: Check, *, interlock: bool) -> None:
@@ -269,15 +272,22 @@ def remove_interlock(store: StoreDir) -> None:
 
 
 def finish(store: StoreDir, planned: Intent, aside: str) -> None:
-    """Enter the commit into the ledger, and remove what it was under way with."""
+    """Enter the commit into the ledger: it is done. Then remove what it was under way with.
+
+    What cannot be removed does no harm but to readers, who do not see the commit yet, and is
+    removed when the store is next opened for writing.
+    """
     root = store.root
     now_ms = time.time_ns() // 1_000_000
     ledger.record(root, planned.entry(ledger.DONE, now_ms), aside)
-    remove_interlock(store)
-    intent.remove(root)
-    intent.raise_sequence(root, planned.tail)
-    if not planned.abort_was_there:
-        remove_abort(root)
+    try:
+        remove_interlock(store)
+        intent.remove(root)
+        intent.raise_sequence(root, planned.tail)
+        if not planned.abort_was_there:
+            remove_abort(root)
+    except OSError as error:
+        _LOG.warning("%s: commit %s is done; left for the next write: %s", root, planned, error)
 
 
 def remove_abort(root: str) -> None:

@@ -50,7 +50,10 @@ def commit(job: WriteJob, manifests: Sequence[Manifest]) -> Committed:
     CommitInDoubtError after the decision: then the messages will be there.
     """
     try:
-        with hold(job.root, job.settings, job.job_id) as check:
+        with (
+            durable.synced(wanted=job.settings.fsync == "commit"),
+            hold(job.root, job.settings, job.job_id) as check,
+        ):
             try:
                 committed = _commit(job, manifests, check)
                 staging.remove(job.staging)

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from mqstore.codec.encode import Hosts
 from mqstore.errors import InvalidOptionError
-from mqstore.files import config, staging
+from mqstore.files import config, durable, staging
 from mqstore.files.consume_queue import list_queues
 from mqstore.files.ledger import STREAM_PREFIX, Key
 from mqstore.files.safe_open import exists, list_names
@@ -82,7 +82,8 @@ def prepare(settings: WriteSettings, columns: pa.Schema) -> WriteJob:
         key=_key(settings),
     )
     _check_topic(job)
-    return job.with_made(staging.make(job.staging, job.nonce, side.directory_of(settings)))
+    with durable.synced(wanted=settings.fsync == "commit"):
+        return job.with_made(staging.make(job.staging, job.nonce, side.directory_of(settings)))
 
 
 def is_empty(root: str) -> bool:

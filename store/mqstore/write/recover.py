@@ -19,8 +19,8 @@ from mqstore.files.writable import check_writable
 from mqstore.format import names
 from mqstore.write.decide import clear_tail
 from mqstore.write.job import WriteSettings
-from mqstore.write.rebuild import Rebuilt
-from mqstore.write.roll import fresh_aside, hold, recovery_start, repair, roll
+from mqstore.write.rebuild import Rebuilt, recovery_start
+from mqstore.write.roll import fresh_aside, hold, repair, roll, sizes_of
 from mqstore.write.survey import survey
 
 _EVERYWHERE = 2**63
@@ -88,9 +88,9 @@ def recover(root: str | os.PathLike[str], settings: RecoverSettings) -> Recovere
         if settings.rebuild:
             with CommitLog(store.commit_log) as log:
                 low = log.low
-            rebuilt = repair(store, low, aside)
+            rebuilt = repair(store, low, sizes_of(store), aside)
         elif settings.recover_unclean:
-            rebuilt = repair(store, recovery_start(store), aside)
+            rebuilt = repair(store, recovery_start(store), sizes_of(store), aside)
         found = survey(store, known_to=_EVERYWHERE if settings.recover_unclean else 0)
         clear_tail(store, found, Undo())
         staging.remove_directories([aside])

@@ -17,7 +17,6 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Final
 
 import numpy as np
 
@@ -25,9 +24,8 @@ from mqstore.errors import CommitInDoubtError, CorruptStagingError, UncleanStore
 from mqstore.files import config_write, durable, intent, ledger, staging
 from mqstore.files.aside import FOLDER
 from mqstore.files.commit_log import CommitLog
-from mqstore.files.consume_queue import ConsumeQueue
 from mqstore.files.hold import StoreHold
-from mqstore.files.intent import Intent, Mask
+from mqstore.files.intent import Intent
 from mqstore.files.log_end import after_blank
 from mqstore.files.safe_open import list_names, open_file
 from mqstore.files.sizes import find_sizes
@@ -47,7 +45,8 @@ from mqstore.write.create import sizes_found
 from mqstore.write.decide import clear_tail, placed
 from mqstore.write.job import StoreSizes, WriteSettings
 from mqstore.write.plan import plan
-from mqstore.write.rebuild import Rebuilt, rebuild
+from mqstore.write.rebuild import Rebuilt, rebuild, recovery_start
+from mqstore.write.revive import settle
 from mqstore.write.source import Source
 from mqstore.write.survey import read_record, survey
 
@@ -74,13 +73,12 @@ def fresh_aside(root: str, name: str) -> str:
     The store is held: nobody else's files are under way.
     """
     folder = f"{names.OURS}/{FOLDER}"
+    for left in list_names(root, folder):
+        # A new file that has its place already keeps its name there, and that one only.
+        staging.remove(f"{root}/{folder}/{left}")
     make_directories(root, f"{folder}/{name}", Undo())
     make_directories(root, ledger.FOLDER, Undo())
-    aside = f"{root}/{folder}/{name}"
-    for left in list_names(root, folder):
-        if left != name:
-            staging.remove(f"{root}/{folder}/{left}")
-    return aside
+    return f"{root}/{folder}/{name}"
 
 
 def roll(store: StoreDir, settings: WriteSettings, check: Check) -> Intent | None:
@@ -94,13 +92,15 @@ def roll(store: StoreDir, settings: WriteSettings, check: Check) -> Intent | Non
     before = left is not None and left.abort_was_there
     if store.is_unclean and not ours and not settings.recover_unclean and not before:
         raise UncleanStoreError(_UNCLEAN.format(f"{store.root}/{names.ABORT}"))
-    if left is not None:
-        aside = fresh_aside(store.root, left.job_id)
-        _Roll(store, left, aside, check, settings.staging_dir).run()
-    elif store.is_unclean:
-        repair(store, recovery_start(store), fresh_aside(store.root, secrets.token_hex(16)))
-        if ours:
-            remove_abort(store.root)
+    with durable.synced(wanted=True):  # It was promised to whoever began.
+        if left is not None:
+            aside = fresh_aside(store.root, left.job_id)
+            _Roll(store, left, aside, check, settings.staging_dir).run()
+        elif store.is_unclean:
+            start, sizes = recovery_start(store), sizes_of(store)
+            repair(store, start, sizes, fresh_aside(store.root, secrets.token_hex(16)))
+            if ours:
+                remove_abort(store.root)
     return left
 
 
@@ -111,12 +111,12 @@ _UNCLEAN = (
 )
 
 
-def repair(store: StoreDir, start: int, aside: str, *, with_index: bool = True) -> Rebuilt:
+def repair(
+    store: StoreDir, start: int, sizes: StoreSizes, aside: str, *, with_index: bool = True
+) -> Rebuilt:
     """Let queues, index and checkpoint agree with the log from ``start`` on, all durable."""
     _sync_log(store, start)
-    done = rebuild(
-        store, start, sizes=sizes_of(store), aside=aside, fsync=True, with_index=with_index
-    )
+    done = rebuild(store, start, sizes=sizes, aside=aside, fsync=True, with_index=with_index)
     moment = done.last_store_timestamp_ms
     if moment > 0:
         fields = {"physic_msg_timestamp": moment, "logics_msg_timestamp": moment}
@@ -129,15 +129,6 @@ def repair(store: StoreDir, start: int, aside: str, *, with_index: bool = True) 
 def sizes_of(store: StoreDir) -> StoreSizes:
     """Return the sizes of a store's files; RocketMQ's defaults where nothing tells."""
     return sizes_found(find_sizes(store))
-
-
-_ALL: Final = 1 << 31
-
-
-def recovery_start(store: StoreDir) -> int:
-    """Return where the CommitLog starts."""
-    with CommitLog(store.commit_log) as log:
-        return log.low
 
 
 class _Roll:
@@ -156,7 +147,6 @@ class _Roll:
         self._aside = aside
         self._check = check
         self._staging_dir = os.path.abspath(staging_dir) if staging_dir else None  # noqa: PTH100
-        self._earlier = left.earlier
 
     def run(self) -> None:
         store, left = self._store, self._left
@@ -178,7 +168,7 @@ class _Roll:
             intent.store(store.root, left, self._aside)
         # What expired since, a broker had entered: only a broker lets messages expire.
         if low <= left.tail:
-            repair(store, left.tail, self._aside, with_index=left.key_count > 0)
+            self._repair(with_index=left.key_count > 0)
         self._finish(left)
 
     def _take_up(self, source: Source) -> None:
@@ -188,15 +178,24 @@ class _Roll:
                 raise self._in_doubt("the files it was to be written to have expired")
             start = after_blank(log, left.tail)
             untouched = start == left.tail and read_record(log, left.tail) is None
-            published = start == left.first and bool(next(self._present(log, source, 1))[0])
+            published = start == left.first and self._begins(log, source)
         if published:
             self._complete()
-            return
-        repair(store, left.tail, self._aside)
-        if untouched:
+        elif untouched:
+            self._repair()
             self._apply(self._as_it_stands(left), source)
         else:
             self._plan_anew(source)
+
+    def _repair(self, *, with_index: bool = True) -> None:
+        left = self._left
+        sizes = StoreSizes(
+            left.commit_log_size,
+            left.consume_queue_size,
+            left.max_hash_slot_num,
+            left.max_index_num,
+        )
+        repair(self._store, left.tail, sizes, self._aside, with_index=with_index)
 
     def _as_it_stands(self, left: Intent) -> Intent:
         """Let the intent know of an ``abort`` that a broker left or removed since."""
@@ -207,25 +206,18 @@ class _Roll:
             intent.store(store.root, left, self._aside)
         return left
 
-    def _present(self, log: CommitLog, source: Source, most: int = _ALL) -> Iterator[Mask]:
-        """Yield for each frame which of its first records stand where they were planned."""
-        for one in stamped(self._left, source, with_records=True):
-            sizes = one.frame.messages["size"].astype(np.int64)
-            records = patched(self._left, one)
-            starts = np.cumsum(sizes) - sizes
-            places = one.placed.physical_offsets
-            same = np.zeros(len(sizes), np.bool_)
-            for row in range(min(most, len(sizes))):
-                begin, size = int(starts[row]), int(sizes[row])
-                same[row] = (
-                    log.read(int(places[row]), size) == records[begin : begin + size].tobytes()
-                )
-            yield same
+    def _begins(self, log: CommitLog, source: Source) -> bool:
+        """Tell whether the first record stands where it was planned, byte for byte."""
+        left = self._left
+        one = next(stamped(left, source, with_records=True))
+        size = int(one.frame.messages["size"][0])
+        return log.read(left.first, size) == patched(left, one)[:size].tobytes()
 
     def _plan_anew(self, source: Source) -> None:
         """Write behind what a broker wrote what it did not bring back to life."""
         store, left = self._store, self._left
-        revived = self._revived(source)
+        revived, first = settle(store, left, source)
+        self._repair()
         before = left.present_mask(source.count)
         total = np.zeros(source.count, np.bool_) if before is None else before.copy()
         total[~total] = revived
@@ -242,36 +234,12 @@ class _Roll:
             state=intent.DECIDED,
             generation=left.generation + 1,
             present=intent.pack(total) if total.any() else "",
-            earlier=self._earlier,
+            earlier=first if left.earlier is None else left.earlier,
             least_store_timestamp_ms=least_ms,
             **placed(what, store),
         )
         intent.store(store.root, changed, self._aside)
         self._apply(self._as_it_stands(changed), rest)
-
-    def _revived(self, source: Source) -> Mask:
-        """Tell which records are in the log and in their queues: a broker serves them."""
-        found = []
-        with CommitLog(self._store.commit_log) as log:
-            same = self._present(log, source)
-            for one, alike in zip(
-                stamped(self._left, source, with_records=False), same, strict=True
-            ):
-                for row in np.flatnonzero(alike).tolist():
-                    queue = one.frame.queues[int(one.frame.messages["queue"][row])]
-                    place = int(one.placed.physical_offsets[row])
-                    alike[row] = self._is_queued(queue, int(one.queue_offsets[row]), place)
-                    if alike[row] and self._earlier is None:
-                        self._earlier = place
-                found.append(alike)
-        return np.concatenate(found)
-
-    def _is_queued(self, queue: tuple[str, int], queue_offset: int, place: int) -> bool:
-        units = ConsumeQueue(self._store.root, *queue)
-        low, high = units.bounds(0)
-        if not low <= queue_offset < high:
-            return False
-        return int(units.read(queue_offset, queue_offset + 1)[0]["physical_offset"]) == place
 
     def _apply(self, planned: Intent, source: Source) -> None:
         store = self._store

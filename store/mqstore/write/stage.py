@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mqstore.codec.encode import binary_lengths, encode
-from mqstore.files import staging
+from mqstore.files import durable, staging
 from mqstore.files.segment import Frame, SegmentWriter
 from mqstore.format.message import MIN_BLANK_BYTES
 from mqstore.format.names import RETRY_PREFIX
@@ -51,7 +51,8 @@ def stage(
         for chunk in _chunks(batches):
             task.take(chunk, number)
             number += chunk.num_rows
-        return task.finish()
+        with durable.synced(wanted=job.settings.fsync == "commit"):
+            return task.finish()
     except BaseException:
         task.discard()
         raise

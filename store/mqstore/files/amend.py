@@ -1,0 +1,21 @@
+"""Change a field of a record that is in the CommitLog already, durably.
+
+Only recovery does this, to records of ours that a broker brought to life out of their order. The
+body's CRC covers neither field.
+"""
+
+import numpy as np
+
+from mqstore.files import durable
+from mqstore.files.aside import opened
+from mqstore.files.commit_log import CommitLog
+from mqstore.format.message import HEADER
+
+
+def amend(log: CommitLog, physical_offset: int, field: str, value: int) -> None:
+    """Set one field of the record's header. Raises OSError, UnsafePathError."""
+    path, position = log.where(physical_offset)
+    kind, at = HEADER.fields[field][:2]  # type: ignore[index]
+    with opened(path) as fd:
+        durable.write_at(fd, np.array(value, kind).tobytes(), position + at)
+        durable.fsync(fd)

@@ -21,6 +21,7 @@ CHANGES = (
     "ftruncate",
     "posix_fallocate",
     "fsync",
+    "fdatasync",
     "link",
     "replace",
     "unlink",
@@ -55,7 +56,8 @@ class Faulty(Recorder):
         def counted(*args: Any, **kwargs: Any) -> Any:
             if name == "open" and not args[1] & os.O_CREAT:
                 return call(*args, **kwargs)
-            if name == "fsync" and args[0] in self._broken:
+            syncs = name in {"fsync", "fdatasync"}
+            if syncs and args[0] in self._broken:
                 self.retried.append(path_of(args[0]))
             number, self.calls = self.calls, self.calls + 1
             if number != self._at:
@@ -63,7 +65,7 @@ class Faulty(Recorder):
             self.failed = name
             if self._error == SHORT:
                 return self._short(name, call, *args, **kwargs)
-            if name == "fsync":
+            if syncs:
                 self._lose(args[0])
             raise OSError(self._error, os.strerror(self._error))
 

@@ -282,6 +282,33 @@ def test_f6_records_written_one_after_the_other_are_seen_in_part(
     assert keys(served(judge, shown)["A", 0]) == HELD_0 + KEYS
 
 
+# --- F13: files made ahead --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_f13_three_empty_files_ahead_hide_the_end_from_a_broker_that_stopped_in_order(
+    judge: Judge, base: MakeRoot, tmp_path: Path, count: int
+) -> None:
+    """CommitLog#recoverNormally of 4.9 looks for the end in the last three files."""
+    bare, guarded = base(), base()
+    for root in (bare, guarded):
+        for number in range(1, count + 1):
+            (root / "commitlog" / f"{number * 65_536:020d}").write_bytes(bytes(65_536))
+    hand.leave_abort(guarded)
+    for root in (bare, guarded):
+        tail = hand.end(root)
+        with judge.serving(root) as broker:
+            put = broker.put("A", 0, "theirs", "t0")
+            again = broker.killed(tmp_path / f"again-{root.name}")
+        found = keys(served(judge, again)["A", 0])
+        if root == bare and count == 3 and judge.version == "4.9.7":
+            assert put.physical_offset > tail
+            assert found == HELD_0  # It was acknowledged, and it is gone.
+        else:
+            assert put.physical_offset == tail
+            assert found == [*HELD_0, "t0"]
+
+
 # --- F7, F8: the checkpoint -------------------------------------------------------------------
 
 HOUR_MS = 3_600_000

@@ -30,7 +30,15 @@ from mqstore.write.recover import RecoverSettings, recover
 from oracle import Message
 from stores import Layout, lay_out
 
-SCENARIOS = ["next-file", "new-topic", "queue-files", "index-files", "stale-tail", "interlock"]
+SCENARIOS = [
+    "next-file",
+    "many-files",
+    "new-topic",
+    "queue-files",
+    "index-files",
+    "stale-tail",
+    "interlock",
+]
 STORE = "store"
 ABORT = f"{STORE}/abort"
 PENDING = f"{STORE}/.mqlog/txn/pending.json"
@@ -166,6 +174,16 @@ def test_f12_nothing_foreign_is_where_brokers_list(recorded: Recorded) -> None:
             assert len(file) == 20, f"{name}: {path}"
             assert len(data) == lengths[folder], f"{name}: {path}"
     assert (INTERLOCK in seen) == bool(recorded.work.settings.get("interlock"))
+
+
+def test_f13_three_empty_files_are_never_ahead_without_an_abort(recorded: Recorded) -> None:
+    for name, state in recorded.states():
+        ahead = 0
+        for _, data in reversed(log_of(state)):
+            if any(data):
+                break
+            ahead += 1
+        assert ahead <= 2 or ABORT in state.tree, name
 
 
 # --- without the guard ------------------------------------------------------------------------

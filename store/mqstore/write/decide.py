@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from mqstore.files.commit_log import CommitLog
 from mqstore.files.scrub import clear, scrub
 from mqstore.files.store_dir import StoreDir
 from mqstore.files.undo import Undo
@@ -14,11 +15,12 @@ def placed(what: Plan, store: StoreDir) -> dict[str, Any]:
 
     Raises CorruptStoreError if a queue does not end with a record of its own.
     """
-    queues = tuple(
-        (*queue, next_queue_offset(store, *queue, what.tail), count)
-        for queue, count in what.queue_counts.items()
-        if count
-    )
+    with CommitLog(store.commit_log) as log:
+        queues = tuple(
+            (*queue, next_queue_offset(log, store.root, *queue, what.tail), count)
+            for queue, count in what.queue_counts.items()
+            if count
+        )
     return {
         "log_start": what.log_start,
         "tail": what.tail,

@@ -76,7 +76,8 @@ def fresh_aside(root: str, name: str) -> str:
     for left in list_names(root, folder):
         # A new file that has its place already keeps its name there, and that one only.
         staging.remove(f"{root}/{folder}/{left}")
-    make_directories(root, f"{folder}/{name}", Undo())
+    with durable.synced(wanted=False):  # What is lost with it had no other name yet.
+        make_directories(root, f"{folder}/{name}", Undo())
     make_directories(root, ledger.FOLDER, Undo())
     return f"{root}/{folder}/{name}"
 

@@ -93,26 +93,25 @@ def survey(store: StoreDir, *, known_to: int = 0) -> Survey:
     return Survey(log_start, tail, max(moment, noted), garbage)
 
 
-def next_queue_offset(store: StoreDir, topic: str, queue_id: int, tail: int) -> int:
+def next_queue_offset(log: CommitLog, root: str, topic: str, queue_id: int, tail: int) -> int:
     """Return the queue offset of the next message of a queue.
 
     Raises CorruptStoreError if the queue's last unit is not of a record of that queue.
     """
-    with CommitLog(store.commit_log) as log:
-        queue = ConsumeQueue(store.root, topic, queue_id)
-        low, high = queue.bounds(log.low)
-        if low < high:
-            unit = queue.read(high - 1, high)[0]
-            place, size = int(unit["physical_offset"]), int(unit["size"])
-            record = read_record(log, place)
-            told = (topic, queue_id, high - 1, size)
-            if record is None or place + size > tail or told != _place_of(record):
-                raise CorruptStoreError(
-                    f"{store.root}/{queue.path}",
-                    (high - 1) * unit.dtype.itemsize,
-                    f"the unit of queue offset {high - 1} is not of a record of this queue",
-                )
-        return high
+    queue = ConsumeQueue(root, topic, queue_id)
+    low, high = queue.bounds(log.low)
+    if low < high:
+        unit = queue.read(high - 1, high)[0]
+        place, size = int(unit["physical_offset"]), int(unit["size"])
+        record = read_record(log, place)
+        told = (topic, queue_id, high - 1, size)
+        if record is None or place + size > tail or told != _place_of(record):
+            raise CorruptStoreError(
+                f"{root}/{queue.path}",
+                (high - 1) * unit.dtype.itemsize,
+                f"the unit of queue offset {high - 1} is not of a record of this queue",
+            )
+    return high
 
 
 def last_store_host(store: StoreDir) -> tuple[bytes, int] | None:

@@ -129,7 +129,7 @@ def _directory(root: str, path: str) -> Iterator[int]:
 
 
 def _open(name: str, flags: int, parent: int, path: str) -> int:
-    if name in {"", ".", ".."}:
+    if name in {"", ".", ".."} or "\0" in name:
         raise UnsafePathError(path, "not a name inside the store")
     try:
         return os.open(name, flags, dir_fd=parent)

@@ -125,10 +125,11 @@ class StagedReader:
             self._fd = open_file(directory, name)
         except OSError as error:
             raise CorruptStagingError(f"{self.path}: {error.strerror}") from error
-        found = os.fstat(self._fd).st_size
-        if found != size:
+        status = os.fstat(self._fd)
+        if status.st_size != size or status.st_nlink != 1:
             os.close(self._fd)
-            raise CorruptStagingError(f"{self.path}: {found} bytes, its task wrote {size}")
+            found = f"{status.st_size} bytes and {status.st_nlink} names"
+            raise CorruptStagingError(f"{self.path}: {found}, its task wrote {size} bytes")
         self.size = size
 
     def __enter__(self) -> "StagedReader":

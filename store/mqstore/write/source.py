@@ -11,6 +11,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from mqstore.codec.as_staged import problem
+from mqstore.errors import CorruptStagingError
 from mqstore.files.segment import Frame, Segment, read_frames, verify
 from mqstore.write.job import WriteJob
 
@@ -51,6 +53,7 @@ class Source:
         done = 0
         for segment in self.segments:
             for frame in self.check(segment):
+                _check_records(frame, segment)
                 yield from ((segment, kept) for kept in self._left(frame, done))
                 done += len(frame.messages)
 
@@ -76,6 +79,13 @@ class Source:
             yield frame
         elif keep.any():
             yield _only(frame, keep)
+
+
+def _check_records(frame: Frame, segment: Segment) -> None:
+    of, sizes = frame.messages["queue"], frame.messages["size"]
+    wrong = problem(frame.queues, of.astype(np.int64), sizes.astype(np.int64), frame.records)
+    if wrong is not None:
+        raise CorruptStagingError(f"{segment.name}: {wrong}")
 
 
 def _only(frame: Frame, keep: Mask) -> Frame:

@@ -18,6 +18,7 @@ import strategies
 from appending import SMALL, append, rows
 from mqstore.check import Finding, check
 from mqstore.errors import NotAStoreError, StoreNotFoundError
+from mqstore.files import intent
 from mqstore.write.recover import RecoverSettings, recover
 from oracle import Message
 from stores import Laid, Layout, lay_out
@@ -137,6 +138,45 @@ def too_few_queues(laid: Laid) -> tuple[Path, int | None]:
     return path, None
 
 
+def in_index(position: int, data: bytes, file: int = 0) -> Damage:
+    def damage(laid: Laid) -> tuple[Path, int | None]:
+        path = sorted((laid.root / "index").iterdir())[file]
+        write(path, position, data)
+        return path, None
+
+    return damage
+
+
+def filler_in_front(laid: Laid) -> tuple[Path, int | None]:
+    path, _ = laid.unit_of(("T", 0), 0)
+    write(path, 0, struct.pack(">qiq", *oracle.FILLER))
+    return path, 0
+
+
+def misnamed(laid: Laid) -> tuple[Path, int | None]:
+    path, _ = laid.unit_of(("T", 0), 39)
+    path.rename(path.with_name(f"{int(path.name) + 20:020d}"))
+    return path.with_name(f"{int(path.name) + 20:020d}"), None
+
+
+def short_index(laid: Laid) -> tuple[Path, int | None]:
+    path = sorted((laid.root / "index").iterdir())[-1]
+    os.truncate(path, 100)
+    return path, None
+
+
+def index_directory(laid: Laid) -> tuple[Path, int | None]:
+    path = laid.root / "index" / "20261121030000999"
+    path.mkdir()
+    return path, None
+
+
+def checkpoint_ahead(laid: Laid) -> tuple[Path, int | None]:
+    path = laid.root / "checkpoint"
+    write(path, 40, struct.pack(">q", laid.high))
+    return path, None
+
+
 FIRST = "0" * 20
 DAMAGES: dict[str, Damage] = {
     "a body that is not its CRC's": in_record("body", 5),
@@ -158,13 +198,27 @@ DAMAGES: dict[str, Damage] = {
     "a file of zeros behind a queue": stray(f"consumequeue/T/0/{960:020d}", bytes(320)),
     "a stray file in commitlog": stray("commitlog/notes.txt", b"hello"),
     "a stray file in a queue": stray("consumequeue/T/0/.tmp", b"hello"),
+    "an index begin time that is another": in_index(0, struct.pack(">q", 1_600_000_000_000)),
+    "an index end time that is another": in_index(8, struct.pack(">q", 1_600_000_000_000)),
+    "an index end place that is another": in_index(24, struct.pack(">q", 1)),
+    "a slot that points to an old unit": in_index(40, bytes(28)),
+    "index units out of order": in_index(40 + 28 + 20 * 9 + 4, struct.pack(">q", 1)),
+    "a short IndexFile": short_index,
+    "a directory named like an IndexFile": index_directory,
+    "filler where a log begins at 0": filler_in_front,
+    "a ConsumeQueue file with another's name": misnamed,
+    "a checkpoint behind the log's end": checkpoint_ahead,
+    "an interlock nobody needs": stray(f"commitlog/{'9' * 20}.mqlog-commit-in-progress", b"!"),
     "a topics.json that cannot be parsed": stray("config/topics.json", b"{"),
 }
 
 
 @pytest.mark.parametrize("what", DAMAGES)
 def test_each_damage_is_found_where_it_is(tmp_path: Path, what: str) -> None:
-    messages = [Message(body=f"body {i}".encode() * 40, properties=b"TAGS\x01A") for i in range(40)]
+    messages = [
+        Message(body=f"body {i}".encode() * 40, properties=b"TAGS\x01A\x02KEYS\x01k")
+        for i in range(40)
+    ]
     laid = lay_out(tmp_path / "store", messages)
     if what == "a topics.json that cannot be parsed":
         (laid.root / "config/topics.json.bak").unlink()
@@ -264,3 +318,65 @@ def test_a_note_of_a_commit_that_nobody_can_read_is_an_error(tmp_path: Path) -> 
     (error,) = errors(root)
     assert error.file == ".mqlog/txn/pending.json"
     assert "not what mqlog writes there" in error.problem
+
+
+@pytest.mark.parametrize("interlock", [False, True])
+def test_hidden_bytes_of_a_commit_are_no_damage(tmp_path: Path, interlock: bool) -> None:
+    """From where it begins to write anything may lie, until it is finished."""
+    root = tmp_path / "store"
+    append(root, rows(5), **SMALL)
+    dying.left(root, "decided")
+    pending = intent.load(str(root))
+    assert pending is not None
+    (path,) = (root / "commitlog").iterdir()
+    write(path, pending.tail, b"\0\0\0\xc8\0\xa3\x20\xa7" + bytes(range(192)))
+    if interlock:
+        (root / "commitlog" / f"{'9' * 20}.mqlog-commit-in-progress").write_bytes(b"!")
+    assert {finding.severity for finding in check(root)} == {"warning"}
+    write(path, 4, b"?")  # What lies before it is damage all the same.
+    assert errors(root)
+
+
+LIGHT = {"INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b", "INNER_MULTI_QUEUE_OFFSET": "0,0"}
+
+
+def test_light_queues_are_matched_with_the_records_that_name_them(tmp_path: Path) -> None:
+    properties = oracle.join_properties(LIGHT)
+    laid = lay_out(tmp_path / "store", [Message(), Message(properties=properties)])
+    folder = laid.root / "consumequeue"
+    unit = oracle.unit(laid.messages[1])
+    for name in ("a", "b"):
+        (folder / f"%LMQ%{name}" / "0").mkdir(parents=True)
+        (folder / f"%LMQ%{name}" / "0" / FIRST).write_bytes(unit.ljust(320, b"\0"))
+    assert check(laid.root) == []
+    path = folder / "%LMQ%a" / "0" / FIRST
+    write(path, 0, oracle.unit(laid.messages[0]))
+    assert {f.topic for f in check(laid.root)} == {"%LMQ%a"}
+    write(path, 0, unit * 2)
+    assert {f.topic for f in check(laid.root)} == {"%LMQ%a"}
+    write(path, 0, unit + bytes(20))
+    path.rename(laid.root / "elsewhere")
+    assert {f.topic for f in check(laid.root)} == {"%LMQ%a"}
+    assert errors(laid.root) == []
+
+
+def test_a_group_behind_the_end_of_its_queue_is_a_finding(tmp_path: Path) -> None:
+    offsets = {("T", "fine"): {0: 2}, ("T", "far"): {0: 3}, ("Gone", "g"): {7: 9}}
+    laid = lay_out(tmp_path / "store", [Message(), Message()], Layout(group_offsets=offsets))
+    (found,) = check(laid.root)
+    assert (found.severity, found.file) == ("warning", "config/consumerOffset.json")
+    assert "group far goes on at 3, the queue ends at 2" in found.problem
+
+
+def test_an_index_time_ahead_of_the_log_is_a_finding(tmp_path: Path) -> None:
+    laid = lay_out(tmp_path / "store", [Message()])
+    write(laid.root / "checkpoint", 16, struct.pack(">q", 2**60))
+    (found,) = check(laid.root)
+    assert (found.severity, found.file) == ("warning", "checkpoint")
+
+
+def test_an_index_file_without_a_byte_is_a_finding(tmp_path: Path) -> None:
+    laid = lay_out(tmp_path / "store", [Message(properties=b"KEYS\x01k")])
+    (laid.root / "index" / "20261121030000999").write_bytes(b"")
+    (found,) = check(laid.root)
+    assert (found.severity, found.file) == ("warning", "index/20261121030000999")

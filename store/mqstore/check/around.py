@@ -6,15 +6,22 @@ from mqstore.check.finding import Findings, Place
 from mqstore.errors import CorruptConfigError, StoreError
 from mqstore.files import checkpoint, config, intent
 from mqstore.files.mapped_file_queue import MappedFileQueue
-from mqstore.files.safe_open import list_directory
+from mqstore.files.safe_open import list_directory, survey
 from mqstore.files.store_dir import StoreDir
 from mqstore.format import names
-from mqstore.format.config import DELAY_OFFSET, TOPICS
+from mqstore.format.config import CONSUMER_OFFSET, DELAY_OFFSET, TOPICS
+from mqstore.format.names import INDEX, is_index_file_name
 
 _PENDING = f"{names.OURS}/txn/pending.json"
 
 
-def check_names(store: StoreDir, queues: Iterable[tuple[str, int]], findings: Findings) -> None:
+def check_names(
+    store: StoreDir,
+    queues: Iterable[tuple[str, int]],
+    findings: Findings,
+    *,
+    is_under_way: bool = False,
+) -> None:
     """Check that directories of mapped files hold mapped files, all of one size."""
     log = MappedFileQueue.list([(folder, "") for folder in store.commit_log])
     sizes = [file.size for file in log.files]
@@ -28,7 +35,23 @@ def check_names(store: StoreDir, queues: Iterable[tuple[str, int]], findings: Fi
         folder = f"{names.CONSUME_QUEUE}/{topic}/{queue_id}"
         _check_entries(store.root, folder, findings)
     for folder in store.commit_log:
-        _check_entries(folder, "", findings)
+        _check_entries(folder, "", findings, is_under_way=is_under_way)
+
+
+def check_index_names(store: StoreDir, findings: Findings) -> None:
+    """Check that index/ holds IndexFiles of one size; brokers pass over other names."""
+    found = [entry for entry in survey(store.root, INDEX) if is_index_file_name(entry[0])]
+    sizes = [size for _, kind, size in found if kind == "file" and size]
+    usual = max(sizes, key=sizes.count, default=0)
+    for name, kind, size in found:
+        place = Place(f"{INDEX}/{name}", size if kind == "file" else None)
+        if kind != "file":
+            findings.error(place, f"a {kind} named like an IndexFile: brokers of 5.x do not start")
+        elif not size:
+            findings.warning(place, "an empty file: a broker was killed while it made it")
+        elif size != usual:
+            problem = f"the file is {size} bytes long, the others {usual}: brokers misread it"
+            findings.error(place, problem)
 
 
 def check_topics(store: StoreDir, queues: Iterable[tuple[str, int]], findings: Findings) -> None:
@@ -71,8 +94,29 @@ def check_delays(
             findings.warning(Place(path, None, *queue, number), problem)
 
 
-def check_checkpoint(store: StoreDir, last_ms: int, findings: Findings) -> None:
-    """Check that the checkpoint does not claim what the log does not hold."""
+def check_groups(
+    store: StoreDir, bounds: dict[tuple[str, int], tuple[int, int]], findings: Findings
+) -> None:
+    """Check that consumption goes on inside the queues: behind their end messages are skipped."""
+    place = Place(f"{names.CONFIG}/{CONSUMER_OFFSET}")
+    try:
+        committed = config.consumer_offsets(store.root)
+    except StoreError as error:
+        findings.error(place, error.message())
+        return
+    for (topic, group), queues in sorted(committed.items()):
+        for queue_id, number in sorted(queues.items()):
+            high = bounds.get((topic, queue_id), (0, number))[1]
+            if number > high:
+                problem = f"group {group} goes on at {number}, the queue ends at {high}"
+                findings.warning(Place(place.file, None, topic, queue_id, number), problem)
+
+
+def check_checkpoint(store: StoreDir, last_ms: int, last: int, findings: Findings) -> None:
+    """Check that the checkpoint does not claim what the log does not hold.
+
+    ``last`` is where the log's last record starts, ``last_ms`` its store timestamp.
+    """
     found = checkpoint.load(store.root)
     if found is None:
         return
@@ -83,6 +127,19 @@ def check_checkpoint(store: StoreDir, last_ms: int, findings: Findings) -> None:
                 "after a crash a broker would skip messages"
             )
             findings.error(Place(names.CHECKPOINT), problem)
+    dispatched = int(found["logics_physical_offset"])
+    if dispatched > last >= 0:
+        problem = (
+            f"logicsPhysicalOffset is {dispatched}, the last record is at {last}: after a crash "
+            "a broker would skip messages"
+        )
+        findings.error(Place(names.CHECKPOINT), problem)
+    if int(found["index_msg_timestamp"]) > last_ms > 0:
+        problem = (
+            f"index_msg_timestamp is {int(found['index_msg_timestamp'])}, the last record's store "
+            f"timestamp {last_ms}: after a crash a broker would keep a broken IndexFile"
+        )
+        findings.warning(Place(names.CHECKPOINT), problem)
 
 
 def check_abort(store: StoreDir, findings: Findings) -> None:
@@ -111,12 +168,17 @@ def unfinished(store: StoreDir, findings: Findings) -> int | None:
     return pending.tail
 
 
-def _check_entries(root: str, folder: str, findings: Findings) -> None:
+def _check_entries(
+    root: str, folder: str, findings: Findings, *, is_under_way: bool = False
+) -> None:
     for entry in list_directory(root, folder):
         path = f"{folder}/{entry.name}" if folder else f"{names.COMMIT_LOG}/{entry.name}"
         if entry.is_directory:
             problem = "a directory among mapped files: brokers before 5.1 do not start"
             findings.error(Place(path), problem)
+        elif entry.name == names.INTERLOCK:
+            problem = "a commit of mqlog keeps brokers from starting until mqlog recover"
+            (findings.warning if is_under_way else findings.error)(Place(path), problem)
         elif names.parse_mapped_file_name(entry.name) is None:
             findings.error(Place(path), "not a mapped file's name: brokers do not start")
         elif not entry.size:

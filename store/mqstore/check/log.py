@@ -4,69 +4,36 @@ At most one chunk of records is in memory.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Final, TypeAlias
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from mqstore.check.finding import Findings, Place
 from mqstore.codec.checksum import broken
-from mqstore.codec.decode import topics_on_disk
 from mqstore.codec.gather import Headers
-from mqstore.codec.properties import PropertyBlocks
+from mqstore.codec.logged import Logged
 from mqstore.codec.walk import BLANK_RECORD, CUT, ZERO, follow
 from mqstore.files.commit_log import CommitLog
 from mqstore.files.log_end import data_behind
 from mqstore.files.mapped_file_queue import MappedFile
 from mqstore.format.message import HARD_RECORD_BYTES
-from mqstore.format.sys_flag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 
 Int64s: TypeAlias = NDArray[np.int64]
 
 _CHUNK_BYTES: Final = 4 * 1024 * 1024
 
 
-@dataclass(frozen=True)
-class Records:
-    """Sound records of one chunk, in log order."""
-
-    headers: Headers
-    physical_offsets: Int64s
-
-    @cached_property
-    def topics(self) -> pa.DictionaryArray:
-        """Topic of each record, as it says itself."""
-        return topics_on_disk(self.headers).dictionary_encode()
-
-    @cached_property
-    def properties(self) -> PropertyBlocks:
-        """Properties of each record."""
-        headers = self.headers
-        return PropertyBlocks(headers.buffer, headers.properties_starts, headers.properties_lengths)
-
-    @cached_property
-    def transactions(self) -> NDArray[np.int32]:
-        """Transaction bits of each record."""
-        return self.headers.sys_flags & TRANSACTION_MASK
-
-    @cached_property
-    def in_queue(self) -> NDArray[np.bool_]:
-        """Whether a ConsumeQueue must have the record."""
-        return np.isin(self.transactions, (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK), invert=True)
-
-    @cached_property
-    def store_timestamps_ms(self) -> Int64s:
-        """Store timestamp of each record."""
-        return self.headers.field("store_timestamp_ms").astype(np.int64)
-
-
 class LogCheck:
-    """Walks the CommitLog once. ``end`` and ``last_ms`` are known when the walk is over."""
+    """Walks the CommitLog once. ``end`` and ``last_ms`` are known when the walk is over.
 
-    def __init__(self, root: str, log: CommitLog, findings: Findings) -> None:
+    From physical offset ``unfinished`` on, where a commit is under way, anything may lie.
+    """
+
+    def __init__(
+        self, root: str, log: CommitLog, findings: Findings, *, unfinished: int | None = None
+    ) -> None:
+        self._unfinished = unfinished
         self._root = root
         self._log = log
         self._findings = findings
@@ -75,7 +42,7 @@ class LogCheck:
         self.last_ms = 0
         self._is_closed = False  # the file just walked ends with a blank record
 
-    def records(self) -> Iterator[Records]:
+    def records(self) -> Iterator[Logged]:
         """Yield the sound records of all files, in log order, and report what is wrong."""
         files = self._log.files.files
         ended = False
@@ -87,10 +54,12 @@ class LogCheck:
                 continue
             yield from self._walk(file)
             ended = not self._is_closed
+            if self.end == self._unfinished:
+                return
             if ended:
                 self._check_behind(file, last=index == len(files) - 1)
 
-    def _walk(self, file: MappedFile) -> Iterator[Records]:
+    def _walk(self, file: MappedFile) -> Iterator[Logged]:
         at, window = file.start, _CHUNK_BYTES
         self._is_closed = False
         while at < file.end:
@@ -114,11 +83,11 @@ class LogCheck:
             if size != file.end - at:
                 problem = f"blank record of {size} bytes where {file.end - at} are left"
                 self._findings.error(self._at(at), problem)
-        elif why != ZERO:
+        elif why != ZERO and at != self._unfinished:
             problem = "no record starts here, and the log does not end here either"
             self._findings.error(self._at(at), problem)
 
-    def _check(self, buffer: NDArray[np.uint8], starts: Int64s, sizes: Int64s, at: int) -> Records:
+    def _check(self, buffer: NDArray[np.uint8], starts: Int64s, sizes: Int64s, at: int) -> Logged:
         headers = Headers(buffer, starts, sizes)
         problems = headers.problems()
         for row, problem in problems.items():
@@ -131,11 +100,11 @@ class LogCheck:
         self._report(broken(headers), places, "CRC-32 of body or record differs")
         told = headers.field("physical_offset").astype(np.int64)
         self._report(told != places, places, "PHYSICALOFFSET is not the record's own place")
-        records = Records(headers, places)
+        records = Logged(headers, places)
         self._check_times(records)
         return records
 
-    def _check_times(self, records: Records) -> None:
+    def _check_times(self, records: Logged) -> None:
         moments = records.store_timestamps_ms
         if not len(moments):
             return

@@ -10,27 +10,20 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqstore.check.finding import Findings, Place
-from mqstore.check.log import Records
-from mqstore.codec.hashing import tags_codes
+from mqstore.codec.logged import Logged, Queue
 from mqstore.errors import CorruptStoreError
 from mqstore.files.commit_log import CommitLog
 from mqstore.files.consume_queue import ConsumeQueue, Units, list_queues
 from mqstore.format import names
-from mqstore.format.config import DELAY_LEVELS_MS
 from mqstore.format.consume_queue import EXT_ADDRESS_MAX, FILLER_SIZE, UNIT
-from mqstore.format.properties import DELAY, TAGS
 
 Int64s: TypeAlias = NDArray[np.int64]
 Mask: TypeAlias = NDArray[np.bool_]
-Queue: TypeAlias = tuple[str, int]
 
 _CHUNK_UNITS: Final = 50_000
-_DELAYS_MS: Final = np.array([0, *DELAY_LEVELS_MS], np.int64)
 _SHOWN: Final = 10
 _NOWHERE: Final = 2**63 - 1
 
@@ -38,16 +31,47 @@ _NOWHERE: Final = 2**63 - 1
 @dataclass
 class _State:
     queue: ConsumeQueue
+    end: int
     high: int
+    """Before ``end`` where a commit is under way: its units need not be right yet."""
     live: int = 0
     matched: int = 0
     next: int = -1
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What units records ask for in one queue, in log order."""
+
+    numbers: Int64s
+    places: Int64s
+    sizes: Int64s
+    tags_codes: Int64s
+    certain: Mask
+
+    @classmethod
+    def of(cls, records: Logged, rows: Int64s, numbers: Int64s) -> "_Asked":
+        """Return what those rows ask for at those queue offsets."""
+        codes, certain = records.tags_codes
+        places, sizes = records.physical_offsets[rows], records.headers.sizes[rows]
+        return cls(numbers, places, sizes, codes[rows], certain[rows])
+
+    def take(self, kept: Mask) -> "_Asked":
+        """Return those only."""
+        return _Asked(
+            self.numbers[kept],
+            self.places[kept],
+            self.sizes[kept],
+            self.tags_codes[kept],
+            self.certain[kept],
+        )
+
+
 class QueueCheck:
     """Feed it all records in log order, then ``finish``.
 
-    From physical offset ``unfinished`` on a record need not have its unit yet.
+    From physical offset ``unfinished`` on, where a commit is under way, nothing need be right.
+    What is wrong with a light queue is a warning: brokers drop such queues and make them anew.
     """
 
     def __init__(
@@ -62,8 +86,9 @@ class QueueCheck:
             queue = ConsumeQueue(root, topic, queue_id)
             for file in queue.files.files:
                 sizes.setdefault(file.size, file.path)
-            high = queue.bounds(log.low)[1]
-            state = self._states[topic, queue_id] = _State(queue, high)
+            low, end = queue.bounds(log.low)
+            high = end if unfinished is None else queue.first_behind(low, end, unfinished)
+            state = self._states[topic, queue_id] = _State(queue, end, high)
             self._scan(topic, queue_id, state)
         if len(sizes) > 1:
             for size, path in sorted(sizes.items())[:-1]:
@@ -91,63 +116,73 @@ class QueueCheck:
                 end = max([end, *(units["physical_offset"].astype(np.int64) + units["size"])])
         return int(end)
 
-    def feed(self, records: Records) -> None:
+    def feed(self, records: Logged) -> None:
         """Check that each record has its unit, and that the unit tells the truth."""
         if not len(records.physical_offsets):
             return
-        expected, certain = _expected_tags_codes(records)
-        queue_ids = records.headers.field("queue_id").astype(np.int64)
-        codes = records.topics.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-        joined = codes << 32 | (queue_ids & 0xFFFFFFFF)
-        joined[~records.in_queue] = -1
+        kept = records.in_queue & (records.physical_offsets < self._unfinished)
+        joined = records.topic_codes << 32 | (records.queue_ids & 0xFFFFFFFF)
+        joined[~kept] = -1
         for value in np.unique(joined[joined >= 0]).tolist():
             rows = np.flatnonzero(joined == value)
-            topic = str(records.topics.dictionary[value >> 32].as_py())
+            topic = records.topic_names[value >> 32]
             queue_id = int(np.int64(value & 0xFFFFFFFF).astype(np.int32))
-            self._match((topic, queue_id), records, rows, expected[rows], certain[rows])
+            self._match((topic, queue_id), _Asked.of(records, rows, records.queue_offsets[rows]))
+        light: dict[Queue, list[tuple[int, int]]] = {}
+        for row, queue, number in records.light_queues():
+            if kept[row]:
+                light.setdefault(queue, []).append((row, number))
+        for queue, asked in light.items():
+            rows, numbers = np.array(asked, np.int64).T
+            self._match_light(queue, _Asked.of(records, rows, numbers))
 
     def finish(self) -> None:
         """Report units that no record asked for."""
         for (topic, queue_id), state in self._states.items():
-            if state.live != state.matched and not topic.startswith(names.LMQ_PREFIX):
+            if state.live != state.matched:
                 self._orphans(topic, queue_id, state)
 
-    def _match(
-        self,
-        queue: Queue,
-        records: Records,
-        rows: NDArray[np.intp],
-        expected: Int64s,
-        certain: Mask,
-    ) -> None:
-        numbers = records.headers.field("queue_offset")[rows].astype(np.int64)
-        places = records.physical_offsets[rows]
+    def _match(self, queue: Queue, asked: _Asked) -> None:
         state = self._states.get(queue)
         if state is None:
-            if places[0] < self._unfinished:
-                problem = "the queue has no ConsumeQueue"
-                self._complain(queue, int(places[0]), int(numbers[0]), problem)
+            problem = "the queue has no ConsumeQueue"
+            self._complain(queue, int(asked.places[0]), int(asked.numbers[0]), problem)
             return
-        self._check_dense(queue, state, numbers, places)
+        numbers = asked.numbers
+        self._check_dense(queue, state, numbers, asked.places)
         held = (numbers >= state.queue.files.low // UNIT.itemsize) & (numbers < state.high)
-        for row in np.flatnonzero(~held & (places < self._unfinished))[:_SHOWN].tolist():
-            self._complain(queue, int(places[row]), int(numbers[row]), "the record has no unit")
-        if not held.any():
-            return
-        units, found = _units_at(state.queue, numbers[held])
-        sizes = records.headers.sizes[rows][held]
-        right = found & (units["physical_offset"] == places[held]) & (units["size"] == sizes)
+        for row in np.flatnonzero(~held)[:_SHOWN].tolist():
+            self._complain(
+                queue, int(asked.places[row]), int(numbers[row]), "the record has no unit"
+            )
+        if held.any():
+            self._compare(queue, state, asked.take(held))
+
+    def _compare(self, queue: Queue, state: _State, asked: _Asked) -> None:
+        units, right = _units_at(state.queue, asked.numbers)
+        right &= (units["physical_offset"] == asked.places) & (units["size"] == asked.sizes)
         state.matched += int(right.sum())
         for row in np.flatnonzero(~right)[:_SHOWN].tolist():
-            number = int(numbers[held][row])
+            number = int(asked.numbers[row])
             self._unit(queue, number, "the unit does not point to the queue's record")
         tags = units["tags_code"]
-        wrong = right & (tags != expected[held]) & (tags > EXT_ADDRESS_MAX)
+        wrong = right & (tags != asked.tags_codes) & (tags > EXT_ADDRESS_MAX)
         for row in np.flatnonzero(wrong)[:_SHOWN].tolist():
-            number, told = int(numbers[held][row]), int(tags[row])
-            problem = f"tagsCode is {told}, the record says {int(expected[held][row])}"
-            report = self._findings.error if certain[held][row] else self._findings.warning
+            number, told = int(asked.numbers[row]), int(tags[row])
+            problem = f"tagsCode is {told}, the record says {int(asked.tags_codes[row])}"
+            report = self._findings.error if asked.certain[row] else self._findings.warning
             report(self._unit_place(queue, number), problem)
+
+    def _match_light(self, queue: Queue, asked: _Asked) -> None:
+        """Match what records name besides their own queue; brokers of 5.x: light queues only."""
+        state = self._states.get(queue)
+        if queue[0].startswith(names.LMQ_PREFIX):
+            if state is not None or names.is_topic(queue[0]):
+                self._match(queue, asked)
+        elif state is not None:
+            units, right = _units_at(state.queue, asked.numbers)
+            right &= (units["physical_offset"] == asked.places) & (units["size"] == asked.sizes)
+            state.matched += int(right.sum())
 
     def _check_dense(self, queue: Queue, state: _State, numbers: Int64s, places: Int64s) -> None:
         before = np.append(state.next - 1 if state.next >= 0 else numbers[0] - 1, numbers[:-1])
@@ -164,19 +199,22 @@ class QueueCheck:
             places = units["physical_offset"].astype(np.int64)
             filler = (sizes == FILLER_SIZE) & (places == 0)
             real = (sizes > 0) & ~filler
-            state.live += int((real & (places >= self._log.low)).sum())
+            settled = places < self._unfinished
+            state.live += int((real & settled & (places >= self._log.low)).sum())
             numbers = np.arange(first, first + len(units))
             if (filler & started).any() or (filler & (numbers >= state.high)).any():
                 self._unit((topic, queue_id), first, "filler behind units")
             if filler.any() and self._log.low == 0:
                 problem = "filler units in a store whose CommitLog starts at 0: brokers misread it"
                 place = self._unit_place((topic, queue_id), first)
-                self._findings.warning(place, problem)
+                self._findings.error(place, problem)
             holes = ~real & ~filler & (numbers < state.high)
             for row in np.flatnonzero(holes)[:_SHOWN].tolist():
                 self._unit((topic, queue_id), first + row, "an empty unit before the queue's end")
-            for row in np.flatnonzero(real & (numbers >= state.high))[:_SHOWN].tolist():
+            behind = real & settled & (numbers >= state.high)
+            for row in np.flatnonzero(behind)[:_SHOWN].tolist():
                 self._unit((topic, queue_id), first + row, "a unit behind the queue's end")
+            real &= settled
             ordered = places[real]
             steps = np.diff(np.append(last_place, ordered))
             for row in np.flatnonzero(steps <= 0)[:_SHOWN].tolist():
@@ -198,16 +236,22 @@ class QueueCheck:
             if file.size % UNIT.itemsize:
                 problem = f"{file.size} bytes are not a whole number of units"
                 self._findings.error(Place(file.path, file.size, topic, queue_id), problem)
-            elif file.start // UNIT.itemsize >= state.high:
+            elif file.start % file.size:
+                problem = f"the name is no multiple of the file's {file.size} bytes"
+                self._findings.error(Place(file.path, 0, topic, queue_id), problem)
+            elif file.start // UNIT.itemsize >= state.end:
                 problem = "a file without units: brokers take its first zeros for a message"
                 self._findings.error(Place(file.path, 0, topic, queue_id), problem)
 
     def _orphans(self, topic: str, queue_id: int, state: _State) -> None:
         """Name the first units of a queue whose record is not in the log."""
         shown = 0
-        for first, units in _chunks(state.queue):
+        # A light queue's records are another topic's: their headers do not tell.
+        is_light = topic.startswith(names.LMQ_PREFIX)
+        for first, units in () if is_light else _chunks(state.queue):
             places = units["physical_offset"].astype(np.int64)
-            for row in np.flatnonzero((units["size"] > 0) & (places >= self._log.low)).tolist():
+            live = (units["size"] > 0) & (places >= self._log.low) & (places < self._unfinished)
+            for row in np.flatnonzero(live).tolist():
                 header = self._log.header(int(places[row]))
                 told = int(header["queue_offset"]) if header is not None else -1
                 if told != first + row or header is None:
@@ -220,16 +264,21 @@ class QueueCheck:
                     return
         if not shown:
             problem = f"{state.live} live units, {state.matched} of them have their record"
-            self._findings.error(Place(state.queue.path, None, topic, queue_id), problem)
+            self._report((topic, queue_id), Place(state.queue.path, None, topic, queue_id), problem)
 
     def _complain(self, queue: Queue, physical_offset: int, number: int, problem: str) -> None:
         path, position = self._log.where(physical_offset)
         root = next(iter(self._states.values())).queue.root if self._states else ""
         place = Place(path.removeprefix(f"{root}/"), position, *queue, number)
-        self._findings.error(place, problem)
+        self._report(queue, place, problem)
 
     def _unit(self, queue: Queue, number: int, problem: str) -> None:
-        self._findings.error(self._unit_place(queue, number), problem)
+        self._report(queue, self._unit_place(queue, number), problem)
+
+    def _report(self, queue: Queue, place: Place, problem: str) -> None:
+        is_light = queue[0].startswith(names.LMQ_PREFIX)
+        report = self._findings.warning if is_light else self._findings.error
+        report(place, problem)
 
     def _unit_place(self, queue: Queue, number: int) -> Place:
         state = self._states[queue]
@@ -237,32 +286,6 @@ class QueueCheck:
         path = file.path if file else state.queue.path
         position = number * UNIT.itemsize - (file.start if file else 0)
         return Place(path, position, *queue, number)
-
-
-def _expected_tags_codes(records: Records) -> tuple[Int64s, Mask]:
-    """Return the tagsCode of each record, and whether every broker would say the same.
-
-    Delayed messages have their delivery time, which depends on the broker's own levels.
-    """
-    codes = tags_codes(records.properties.column(TAGS))
-    certain = np.ones(len(codes), np.bool_)
-    known = records.topics.dictionary.to_pylist()
-    if names.SCHEDULE_TOPIC not in known:
-        return codes, certain
-    waiting = records.topics.indices.to_numpy(zero_copy_only=False) == known.index(
-        names.SCHEDULE_TOPIC
-    )
-    levels = _levels(records.properties.column(DELAY))
-    delayed = waiting & (levels > 0)
-    due = records.store_timestamps_ms + _DELAYS_MS[np.minimum(levels, len(DELAY_LEVELS_MS))]
-    return np.where(delayed, due, codes), certain & ~delayed
-
-
-def _levels(delays: pa.StringArray) -> Int64s:
-    digits = pc.match_substring_regex(delays, "^[0-9]{1,9}$").fill_null(False)
-    numbers = pc.if_else(digits, delays, "0").cast(pa.int64())
-    found: Int64s = numbers.to_numpy(zero_copy_only=False)
-    return found
 
 
 def _units_at(queue: ConsumeQueue, numbers: Int64s) -> tuple[Units, Mask]:

@@ -7,6 +7,8 @@ from mqstore.check.around import (
     check_abort,
     check_checkpoint,
     check_delays,
+    check_groups,
+    check_index_names,
     check_names,
     check_topics,
     unfinished,
@@ -36,11 +38,12 @@ def check(
     store = open_dir(root, commit_log)
     findings = Findings()
     with CommitLog(store.commit_log) as log:
-        walk = LogCheck(store.root, log, findings)
         begun = unfinished(store, findings)
+        walk = LogCheck(store.root, log, findings, unfinished=begun)
         queues = QueueCheck(store.root, log, findings, unfinished=begun)
-        index = IndexCheck(store.root, log.low, findings)
-        check_names(store, queues.queues, findings)
+        index = IndexCheck(store.root, log.low, findings, unfinished=begun)
+        check_names(store, queues.queues, findings, is_under_way=begun is not None)
+        check_index_names(store, findings)
         total = queues.log_end() - log.low if told else 0
         for records in walk.records():
             queues.feed(records)
@@ -53,6 +56,7 @@ def check(
         index.finish()
     check_topics(store, queues.queues, findings)
     check_delays(store, queues.bounds(), findings)
-    check_checkpoint(store, walk.last_ms, findings)
+    check_groups(store, queues.bounds(), findings)
+    check_checkpoint(store, walk.last_ms, walk.last_start, findings)
     check_abort(store, findings)
     return findings.all()

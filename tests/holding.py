@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 SECONDS: Final = 60
-"""No other process lives longer, and nothing is waited for longer."""
+"""No other process lives longer unless asked to, and nothing is waited for longer."""
 
 # Opens `lock` as the constructor of DefaultMessageStore does (new RandomAccessFile(file, "rw")),
 # reads all there is as its load does, then takes the lock as its start does
@@ -47,7 +47,7 @@ for line in sys.stdin:
 class Program:
     """A Python program in a process group of its own, which is killed when its time is up."""
 
-    def __init__(self, script: str, *arguments: object) -> None:
+    def __init__(self, script: str, *arguments: object, seconds: float = SECONDS) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-c", script, *map(str, arguments)],
             stdin=subprocess.PIPE,
@@ -56,7 +56,7 @@ class Program:
             start_new_session=True,
         )
         self.pid = self._process.pid
-        self._timer = threading.Timer(SECONDS, self._kill)
+        self._timer = threading.Timer(seconds, self._kill)
         self._timer.start()
 
     def tell(self, line: str = "") -> None:
@@ -103,9 +103,9 @@ class LockUser(Program):
 
 
 @contextmanager
-def running(script: str, *arguments: object) -> Iterator[Program]:
-    """Run a program while the block runs."""
-    program = Program(script, *arguments)
+def running(script: str, *arguments: object, seconds: float = SECONDS) -> Iterator[Program]:
+    """Run a program while the block runs, and no longer than so many seconds."""
+    program = Program(script, *arguments, seconds=seconds)
     try:
         yield program
     finally:

@@ -390,7 +390,11 @@ def test_writers_at_once_lose_nothing_and_write_a_common_key_once(tmp_path: Path
     root = tmp_path / STORE
     work(BY_NAME["same-file"], 0).lay_out(root)
     before = len(held(root))
-    with running(WRITER, root, "one", ROUNDS) as one, running(WRITER, root, "two", ROUNDS) as two:
+    seconds = SECONDS + 10 * ROUNDS
+    with (
+        running(WRITER, root, "one", ROUNDS, seconds=seconds) as one,
+        running(WRITER, root, "two", ROUNDS, seconds=seconds) as two,
+    ):
         told = [[each.line() for _ in range(2 * ROUNDS)] for each in (one, two)]
     for lines in told:
         assert set(lines[::2]) == {"written"}

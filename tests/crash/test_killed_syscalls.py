@@ -1,0 +1,218 @@
+"""T3: a commit or a recovery is killed at each system call that changes something.
+
+The process is killed as it enters the call, by strace, so what is left is what all calls before
+it did, in the order in which the kernel did them. Nothing stands in for anything: it is the
+kernel that ends the locks and the lease, closes the files and forgets the process.
+"""
+
+import re
+import shutil
+import subprocess
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import soak
+from crash import play
+from crash.forks import Forks, Laid, room
+from crash.invariants import is_decided
+from crash.scenarios import BY_NAME, work
+from mqstore.files import intent
+
+pytestmark = pytest.mark.soak
+
+SCENARIOS = ["same-file"]
+MORE_SCENARIOS = sorted({*BY_NAME} - {*SCENARIOS})
+RECOVERED_FROM = soak.size("RECOVERIES_KILLED", test=1, full=5)
+SECONDS = 60
+# Calls that change something whatever they are given; and others, by what they are given.
+CHANGING = (
+    *("write", "pwrite64", "writev", "pwritev", "pwritev2", "ftruncate", "truncate", "fallocate"),
+    *("fsync", "fdatasync", "sync_file_range", "link", "linkat", "symlink", "symlinkat"),
+    *("rename", "renameat", "renameat2", "unlink", "unlinkat", "mkdir", "mkdirat", "rmdir"),
+    *("chmod", "fchmod", "fchmodat", "chown", "fchown", "lchown", "fchownat", "copy_file_range"),
+)
+BY_ARGUMENT = {
+    "open": "O_CREAT|O_TRUNC",
+    "openat": "O_CREAT|O_TRUNC",
+    "fcntl": "F_OFD_SETLK|F_SETLEASE|F_SETOWN|F_SETSIG",
+}
+
+
+class Call(NamedTuple):
+    """The k-th call of that name since the process began to work, counted from 1."""
+
+    name: str
+    k: int
+
+
+class Killed:
+    """A program whose children are killed at one call each."""
+
+    def __init__(self, forks: Forks, folder: Path) -> None:
+        self._forks = forks
+        self._trace = folder / "trace"
+        folder.mkdir()
+
+    def calls(self, *words: object) -> list[Call]:
+        """Let a child do it all, and return the calls that change something."""
+        assert self._run(words, "-y", "-o", str(self._trace)) == 0
+        counted, found = Counter[str](), []
+        for name, given in re.findall(r"^(?:\d+ +)?(\w+)\((.*)", self._trace.read_text(), re.M):
+            counted[name] += 1
+            if name in CHANGING or re.search(BY_ARGUMENT.get(name, "^$"), given):
+                found.append(Call(name, counted[name]))
+        return found
+
+    def kill(self, call: Call, *words: object) -> None:
+        """Let a child do it up to that call."""
+        inject = f"inject={call.name}:signal=KILL:when={call.k}"
+        ended = self._run(words, "-o", "/dev/null", "-e", f"trace={call.name}", "-e", inject)
+        assert ended == -9, f"{words} was not killed at {call}: {ended}"
+
+    def _run(self, words: tuple[object, ...], *options: str) -> int:
+        pid = self._forks.child(*words)
+        command = ["strace", "-f", "-p", str(pid), *options]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as strace:
+            limit = threading.Timer(SECONDS, strace.kill)
+            limit.start()
+            assert strace.stderr is not None
+            told = strace.stderr.readline()
+            assert "attached" in told, told
+            self._forks.go()
+            ended = self._forks.ended()
+            strace.stderr.read()
+            limit.cancel()
+        return ended
+
+
+def can_trace() -> bool:
+    """Tell whether strace is there, and may attach to a process."""
+    if shutil.which("strace") is None:
+        return False
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as other:
+        tried = subprocess.run(
+            ["timeout", "0.5", "strace", "-p", str(other.pid)],
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+        other.kill()
+    return "attached" in tried.stderr
+
+
+@pytest.fixture(scope="module")
+def killers() -> Iterator[list[Killed]]:
+    if not can_trace():
+        pytest.skip("needs strace, and to be allowed to attach to a process")
+    with tempfile.TemporaryDirectory() as folder, Forks() as one, Forks() as other:
+        yield [Killed(one, Path(folder, "one")), Killed(other, Path(folder, "other"))]
+
+
+@pytest.fixture
+def space(tmp_path: Path) -> Iterator[Path]:
+    with room(tmp_path) as folder:  # Nothing here is about the disk.
+        yield folder
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS + (MORE_SCENARIOS if soak.SOAKING else []))
+def test_what_is_killed_at_any_call_leaves_a_store_that_recovers(
+    killers: list[Killed], space: Path, scenario: str
+) -> None:
+    sweep = Sweep(scenario, space, killers)
+    left = sweep.every_call_of_a_write()
+    assert min(Counter(left.values()).values()) > 5
+    assert len(set(left.values())) == 2, "some are decided and some are not"
+    pending = [call for call, is_pending in left.items() if is_pending]
+    step = max(1, len(pending) // RECOVERED_FROM)
+    recoveries = sum(map(sweep.every_call_of_a_recovery, pending[::step][:RECOVERED_FROM]))
+    soak.tell(f"{scenario}: killed at {len(left)} calls of a write, {recoveries} of recoveries")
+    assert recoveries > 20
+
+
+class Sweep:
+    """One scenario, killed everywhere."""
+
+    def __init__(self, scenario: str, space: Path, killers: list[Killed]) -> None:
+        self._laid = Laid(work(BY_NAME[scenario], 0), space / "laid")
+        self._words = ("write", scenario, 0)
+        self._space = space
+        self._killers = killers
+        self._free = list(killers)
+        self._judging = threading.Lock()
+        self.recording = self._laid.recording
+
+    def every_call_of_a_write(self) -> dict[Call, bool]:
+        """Return the calls, and whether the commit was decided and not finished then."""
+        root = self._laid_out("all")
+        calls = self._killers[0].calls(*self._words, root)
+        return dict(zip(calls, self._each(calls, self._of_a_write), strict=True))
+
+    def every_call_of_a_recovery(self, left_at: Call) -> int:
+        """Kill the recovery of what a kill at that call left; return how many calls it has."""
+        left = self._laid_out("left")
+        self._killers[0].kill(left_at, *self._words, left)
+        again = self._copied(left, "again")
+        calls = self._killers[0].calls("recover", again)
+        with self._judging:
+            play.judge_store(self.recording, again, True)
+        shutil.rmtree(again.parent)
+
+        def of_a_recovery(killed: Killed, call: Call) -> None:
+            name = f"recovery-{call.name}-{call.k}"
+            root = self._copied(left, name)
+            killed.kill(call, "recover", root)
+            self._judge(root, f"recovery of {left_at} killed at {call}", decided=True)
+
+        self._each(calls, of_a_recovery)
+        shutil.rmtree(left.parent)
+        return len(calls)
+
+    def _of_a_write(self, killed: Killed, call: Call) -> bool:
+        root = self._laid_out(f"{call.name}-{call.k}")
+        killed.kill(call, *self._words, root)
+        pending = root.exists() and intent.load(str(root)) is not None
+        self._judge(root, f"write killed at {call}")
+        return pending
+
+    def _each(
+        self, calls: list[Call], work_on: Callable[[Killed, Call], bool | None]
+    ) -> list[bool]:
+        def one(call: Call) -> bool:
+            killed = self._free.pop()
+            try:
+                return bool(work_on(killed, call))
+            finally:
+                self._free.append(killed)
+
+        with ThreadPoolExecutor(len(self._killers)) as pool:
+            return list(pool.map(one, calls))
+
+    def _judge(self, root: Path, when: str, *, decided: bool | None = None) -> None:
+        """Check all of INV, one store at a time: the judge puts something in place of `os`."""
+        kept = root.parent
+        with self._judging:
+            try:
+                if decided is None:
+                    decided = root.exists() and is_decided(root, self.recording.expected)
+                play.judge_store(self.recording, root, decided)
+            except BaseException as error:
+                error.add_note(f"{self._words}: {when}")
+                raise
+        shutil.rmtree(kept)
+
+    def _laid_out(self, name: str) -> Path:
+        root = self._space / name / play.STORE
+        self._laid.copy(root)
+        return root
+
+    def _copied(self, left: Path, name: str) -> Path:
+        (self._space / name).mkdir()
+        return Path(shutil.copytree(left, self._space / name / play.STORE))

@@ -38,6 +38,18 @@ def clear(store: StoreDir, low: int, high: int) -> None:
             wipe(file.name, begin - file.start, end - begin)
 
 
+def remove_files_behind(store: StoreDir, tail: int) -> None:
+    """Remove the CommitLog files behind ``tail``, which are empty, but for the next one.
+
+    A broker that closed cleanly looks for the end of the log in its last three files, and takes
+    the start of an empty one for it.
+    """
+    files = MappedFileQueue.list([(folder, "") for folder in store.commit_log]).files
+    for file in reversed([file for file in files if file.start > tail][1:]):
+        durable.unlink(file.name)
+        durable.fsync_directory(file.folder)
+
+
 def _move(path: str, position: int, size: int, copy: str, undo: Undo) -> None:
     durable.unlink(copy)
     undo.remember(lambda: durable.unlink(copy))

@@ -90,10 +90,6 @@ class Application:
             self._begin_file_behind_gap(self._index)
             self._index.reserve(planned.key_count)
 
-    def make_files(self) -> None:
-        """Put new CommitLog files in place, all zeros: to a broker they are preallocated ones."""
-        self._log.make_files()
-
     def settle_index(self) -> None:
         """Make the last IndexFile durable, and let the checkpoint allow for what comes.
 
@@ -121,6 +117,9 @@ class Application:
         ``check`` raises if the store is not ours alone any more.
         """
         self._make_abort()
+        # Now only: a broker that closed cleanly looks for the end of the log in its last three
+        # files, and takes the start of an empty one for it.
+        self._log.make_files()
         if interlock:
             path = f"{names.COMMIT_LOG}/{names.INTERLOCK}"
             config_write.replace_file(self._store.root, path, b"\0", self._aside, self._undo)

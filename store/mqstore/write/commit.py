@@ -157,7 +157,6 @@ class _Commit:
         application.reserve()
         clear_tail(self._store, found, self._undo)
         config_write.add_topics(self._store.root, self._queue_nums(what), self._aside, self._undo)
-        application.make_files()
         application.settle_index()
         self._check_room()
         self._publish_side(manifests)

@@ -13,6 +13,7 @@ from mqstore.files import intent, staging
 from mqstore.files.commit_log import CommitLog
 from mqstore.files.intent import Intent
 from mqstore.files.ledger import Key
+from mqstore.files.scrub import remove_files_behind
 from mqstore.files.store_dir import open_dir
 from mqstore.files.undo import Undo
 from mqstore.files.writable import check_writable
@@ -80,9 +81,10 @@ def recover(root: str | os.PathLike[str], settings: RecoverSettings) -> Recovere
     )
     with hold(store.root, writing) as check:
         was_unclean = store.is_unclean
-        left = _assumed(store.root, settings.assume)
+        lost = _assumed(store.root, settings.assume)
         finished = roll(store, writing, check)
-        left = finished or left
+        left = finished or lost
+        known_to = lost.end if lost else 0
         rebuilt: Rebuilt | None = None
         aside = fresh_aside(store.root, secrets.token_hex(16))
         if settings.rebuild:
@@ -91,8 +93,9 @@ def recover(root: str | os.PathLike[str], settings: RecoverSettings) -> Recovere
             rebuilt = repair(store, low, sizes_of(store), aside)
         elif settings.recover_unclean:
             rebuilt = repair(store, recovery_start(store), sizes_of(store), aside)
-        found = survey(store, known_to=_EVERYWHERE if settings.recover_unclean else 0)
+        found = survey(store, known_to=_EVERYWHERE if settings.recover_unclean else known_to)
         clear_tail(store, found, Undo())
+        remove_files_behind(store, found.tail)
         staging.remove_directories([aside])
         staging.collect(f"{store.root}/{names.OURS}/{names.STAGING}")
     low, high = found.garbage or (0, 0)

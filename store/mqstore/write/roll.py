@@ -253,7 +253,6 @@ class _Roll:
             clear_tail(store, found, undo, known_to=planned.end)
             application = Application(store, planned, source, self._aside, undo)
             application.reserve()
-            application.make_files()
             application.settle_index()
         except Exception as error:
             raise self._in_doubt(f"{type(error).__name__}: {error}") from error

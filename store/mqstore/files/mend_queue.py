@@ -19,10 +19,10 @@ from mqstore.files.aside import opened
 from mqstore.files.consume_queue import Units
 from mqstore.files.log_end import next_data
 from mqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
-from mqstore.files.safe_open import Entry, list_directory
+from mqstore.files.safe_open import list_directory
 from mqstore.files.undo import Undo
 from mqstore.format.consume_queue import FILLER_SIZE, UNIT
-from mqstore.format.names import CONSUME_QUEUE, parse_mapped_file_name
+from mqstore.format.names import CONSUME_QUEUE, mapped_file_name, parse_mapped_file_name
 
 _CHUNK_UNITS = 50_000
 
@@ -46,28 +46,31 @@ class QueueMender:
         """First queue offset that any file of the queue has room for."""
         return self.files.low // UNIT.itemsize
 
+    def sizes(self) -> list[int]:
+        """Return the bytes of each file that is not empty."""
+        return [size for _, size in self._found() if size]
+
     def repair_files(self) -> int:
-        """Remove files without a byte, and give short ones their length; return how many.
+        """Remove files that are empty or no file's place, give short ones their length; count them.
 
         A broker that was killed while it made a file leaves it so, and will not start. Raises
-        CorruptStoreError for a file of any other length than the store's.
+        CorruptStoreError for a file that is longer than the store's.
         """
         count = 0
         folder = f"{self._root}/{self.path}"
-        for entry in self._entries():
-            if parse_mapped_file_name(entry.name) is None or entry.is_directory:
-                continue
-            if not entry.size:
-                durable.unlink(f"{folder}/{entry.name}")
+        for start, size in self._found():
+            path = f"{folder}/{mapped_file_name(start)}"
+            if size > self._file_size:
+                reason = f"the file is {size} bytes long, the store's {self._file_size}"
+                raise CorruptStoreError(path, size, reason)
+            if not size or start % self._file_size:
+                durable.unlink(path)
                 count += 1
-            elif entry.size < self._file_size:
-                with opened(f"{folder}/{entry.name}") as fd:
+            elif size < self._file_size:
+                with opened(path) as fd:
                     durable.truncate(fd, self._file_size)
                     self._sync(fd)
                 count += 1
-            elif entry.size > self._file_size:
-                reason = f"the file is {entry.size} bytes long, the store's {self._file_size}"
-                raise CorruptStoreError(f"{folder}/{entry.name}", entry.size, reason)
         if count:
             self._sync_folder()
             self.files = self._list()
@@ -139,11 +142,14 @@ class QueueMender:
         self._sync_folder()
         self.files = self._list()
 
-    def _entries(self) -> list[Entry]:
+    def _found(self) -> list[tuple[int, int]]:
+        """Return start and bytes of each mapped file, empty ones as well."""
         try:
-            return list_directory(self._root, self.path)
+            entries = list_directory(self._root, self.path)
         except (FileNotFoundError, NotADirectoryError):
             return []
+        found = [(parse_mapped_file_name(e.name), e.size) for e in entries if not e.is_directory]
+        return [(start, size) for start, size in found if start is not None]
 
     def _list(self) -> MappedFileQueue:
         try:

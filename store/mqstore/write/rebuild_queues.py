@@ -8,6 +8,7 @@ Reference: CommitLogDispatcherBuildConsumeQueue, ConsumeQueue#putMessagePosition
 offset that a unit has already is not given again), #fillPreBlank, #truncateDirtyLogicFiles.
 """
 
+from collections import Counter
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, TypeAlias
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from mqstore.codec.checksum import broken
 from mqstore.codec.gather import Headers
 from mqstore.codec.logged import Logged, Queue
+from mqstore.errors import CorruptStoreError
 from mqstore.files.commit_log import CommitLog
 from mqstore.files.consume_queue import Units, list_queues
 from mqstore.files.mapped_file_queue import MappedFile
@@ -81,8 +83,17 @@ class QueueRebuild:
         self.written = 0
         self.zeroed = 0
         self.removed = 0
-        for queue in list_queues(root):
-            self.removed += self._mender(queue).repair_files()
+        menders = [self._mender(queue) for queue in list_queues(root)]
+        self._check_size(menders)
+        self.removed += sum(mender.repair_files() for mender in menders)
+
+    def _check_size(self, menders: list[QueueMender]) -> None:
+        """Raise CorruptStoreError if files agree on another size than the one that was given."""
+        sizes = Counter(size for mender in menders for size in mender.sizes())
+        usual, count = max(sizes.items(), key=lambda item: item[1], default=(self._file_size, 0))
+        if usual != self._file_size and count > 1:
+            reason = f"ConsumeQueue files are {usual} bytes long, not {self._file_size}"
+            raise CorruptStoreError(f"{self._root}/{names.CONSUME_QUEUE}", 0, reason)
 
     def feed(self, records: Logged) -> None:
         """Take the next records. Raises EarlierUnitsLostError, NoSpaceError, OSError."""

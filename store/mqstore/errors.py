@@ -84,7 +84,7 @@ class UnsupportedStoreError(StoreError):
     """The store is of a flavour that mqlog does not read (or write).
 
     ``flavour`` is one of DLEDGER, ROCKSDB_CONSUME_QUEUE, ROCKSDB_CONFIG, BATCH_CONSUME_QUEUE,
-    COMPACTION, CONSUME_QUEUE_EXT, CONTROLLER, MULTI_PATH, FILE_SYSTEM, NO_LEASE, OWNER.
+    COMPACTION, CONSUME_QUEUE_EXT, CONTROLLER, MULTI_PATH, TOO_LARGE, FILE_SYSTEM, NO_LEASE, OWNER.
     """
 
     condition = "MQLOG_UNSUPPORTED_STORE"

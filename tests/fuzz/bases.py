@@ -18,6 +18,7 @@ import appending
 import expectations
 import goldens
 import oracle
+from fuzz.decided import JOB, made_up, with_sum
 from fuzz.looks import whole_rows
 from mqstore.files import our_groups
 from oracle import Message, join_properties
@@ -99,7 +100,7 @@ SMALL: dict[str, Layout] = {
         ("T", 0): 3, ("U", 1): 7}),
 }  # fmt: skip
 GOLDEN = tuple(f"golden-{version}" for version in goldens.VERSIONS)
-NAMES = (*SMALL, "ours", *GOLDEN)
+NAMES = (*SMALL, "ours", "pending", *GOLDEN)
 
 
 def make(name: str, folder: Path) -> Base:
@@ -112,8 +113,11 @@ def make(name: str, folder: Path) -> Base:
     if name in GOLDEN:
         root = goldens.unpack(name.removeprefix("golden-"), folder)
         return _base(name, root, GOLDEN_UNITS)
-    if name == "ours":
-        return _base(name, _ours(folder / "store"), units=10)
+    if name in ("ours", "pending"):
+        root = _ours(folder / "store")
+        if name == "pending":
+            _decide(root)
+        return _base(name, root, units=10)
     layout = SMALL[name]
     offsets = {("T", "g"): {0: 1, 1: 0}, (HALF, "CID_RMQ_SYS_TRANS"): {0: 0}, ("U", "h"): {1: 1}}
     layout = Layout(**{**vars(layout), "group_offsets": offsets})
@@ -146,8 +150,18 @@ def _ours(root: Path) -> Path:
         rows = appending.rows(4, topic=["T", "U", "T", "U"], keys=keys, tags="A")
         appending.append(root, rows, **settings)
         settings = {}
+    appending.append(root, appending.rows(2), txn_app_id="app", txn_version=3)
     our_groups.publish(str(root), "stream", {("T", 0): 1, ("U", 0): 2})
     return root
+
+
+def _decide(root: Path) -> None:
+    """Leave a decision that is not carried out yet: what readers see ends where it begins."""
+    last = appending.held(root)[-1]
+    tail = last.physical_offset + last.size
+    body = made_up(tail=tail, first=tail, last=tail, end=tail + 200, commit_log_size=2048)
+    (root / ".mqlog" / "txn" / "pending.json").write_text(with_sum(body))
+    (root / "abort").write_text(f"mqlog:{JOB}")
 
 
 def _base(name: str, root: Path, units: int) -> Base:

@@ -28,7 +28,17 @@ from mqstore.read.settings import ScanSettings
 from mqstore.read.snapshot import take, topics_of
 from mqstore.read.tail import Source, Tail
 from mqstore.snapshot_copy import copy_store
-from mqstore.tables import SCHEMAS, files, half_messages, index, retries, scheduled, store, tags
+from mqstore.tables import (
+    SCHEMAS,
+    commits,
+    files,
+    half_messages,
+    index,
+    retries,
+    scheduled,
+    store,
+    tags,
+)
 from mqstore.tables import verify as verify_table
 from mqstore.tables.choice import Window, slices
 from mqstore.tables.roots import open_root
@@ -114,6 +124,7 @@ def _parts(name: str, root: Path, on_corrupt: str) -> list[Any]:
 
 
 _OF_ROOTS: dict[str, Callable[[Any, str], Sequence[Any]]] = {
+    "commits": lambda opened, how: commits.plan(opened, on_corrupt=how),
     "files": lambda opened, _: files.plan(opened),
     "verify": lambda opened, _: verify_table.plan(opened),
     "index": lambda opened, how: index.plan(opened, WINDOW, on_corrupt=how),

@@ -11,6 +11,7 @@ import re
 import shutil
 import socket
 import struct
+import zlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -189,7 +190,16 @@ def _token(mutant: Mutant, path: str, number: int, token: str) -> None:
     found = list(_TEXT.finditer(text))
     if found:
         spot = found[number % len(found)]
-        _put(mutant, path, (text[: spot.start()] + token + text[spot.end() :]).encode())
+        text = text[: spot.start()] + token + text[spot.end() :]
+        _put(mutant, path, _summed(text).encode())
+
+
+def _summed(text: str) -> str:
+    """Make the sum of a small file of ours right again, as whoever means harm would."""
+    begin, found, body = text.partition(',"body":')
+    if not found or not begin.startswith('{"crc":'):
+        return text
+    return f'{{"crc":{zlib.crc32(body[:-1].encode())}{found}{body}'
 
 
 def _link(mutant: Mutant, path: str, target: str) -> None:

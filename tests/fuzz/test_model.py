@@ -141,10 +141,11 @@ class Store(RuleBasedStateMachine):
             assert not folder.exists(), "what a killed driver staged a day ago is still there"
         self.abandoned = []
 
-    @precondition(lambda self: self.version and not self.limbo)
+    @precondition(lambda self: self._last_version() and not self.limbo)
     @rule(count=st.integers(1, 3))
     def write_the_same_again(self, count: int) -> None:
-        done = self._append(self._bodies(count, large=False), self._key())
+        known = {"txn_app_id": APP, "txn_version": self._last_version()}
+        done = self._append(self._bodies(count, large=False), known)
         assert done.is_repeated
         assert not done.messages
 
@@ -264,6 +265,9 @@ class Store(RuleBasedStateMachine):
 
     def _log(self) -> list[Path]:
         return sorted((self.root / "commitlog").iterdir()) if self.root.exists() else []
+
+    def _last_version(self) -> int:
+        return ledger.last_version(str(self.root), APP) or 0
 
     def _key(self) -> dict[str, Any]:
         return {"txn_app_id": APP, "txn_version": self.version}

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from mqstore.errors import CorruptStoreError
+from mqstore.errors import CorruptStoreError, UnsupportedStoreError
 from mqstore.files.consume_queue_ext import ConsumeQueueExt, is_address
 from mqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from mqstore.files.safe_open import list_directory
@@ -18,6 +18,9 @@ from mqstore.format import names
 from mqstore.format.consume_queue import FILLER_SIZE, UNIT
 
 Units: TypeAlias = NDArray[np.void]
+
+MOST_TOPICS = 100_000
+MOST_QUEUES = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -160,14 +163,17 @@ def list_queues(root: str) -> list[tuple[str, int]]:
     """Return every (topic, queueId) that has a directory in consumequeue/, sorted.
 
     Directories whose name is no topic's or no queue id's are the broker's to ignore, and ours.
+    Raises UnsupportedStoreError for more than 100,000 topics or a million queues.
     """
-    found = []
-    for topic in _directories(root, names.CONSUME_QUEUE):
-        if names.is_topic(topic):
-            for name in _directories(root, f"{names.CONSUME_QUEUE}/{topic}"):
-                queue_id = names.parse_queue_id(name)
-                if queue_id is not None:
-                    found.append((topic, queue_id))
+    found: list[tuple[str, int]] = []
+    topics = [name for name in _directories(root, names.CONSUME_QUEUE) if names.is_topic(name)]
+    if len(topics) > MOST_TOPICS:
+        raise UnsupportedStoreError(root, "TOO_LARGE", f"more than {MOST_TOPICS} topics")
+    for topic in topics:
+        ids = map(names.parse_queue_id, _directories(root, f"{names.CONSUME_QUEUE}/{topic}"))
+        found += ((topic, queue_id) for queue_id in ids if queue_id is not None)
+        if len(found) > MOST_QUEUES:
+            raise UnsupportedStoreError(root, "TOO_LARGE", f"more than {MOST_QUEUES} queues")
     return sorted(found)
 
 

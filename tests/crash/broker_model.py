@@ -41,14 +41,25 @@ class Units:
 
 def serves(root: Path, version: str) -> Counter[bytes] | None:
     """Return the bodies that consumers get; None if the broker does not start."""
+    return serve(root, version)[version]
+
+
+def serve(root: Path, *versions: str) -> dict[str, Counter[bytes] | None]:
+    """Return the bodies that consumers get from each version; None if it does not start."""
     log = _files(root / "commitlog")
     folders = [path for path in (root / "consumequeue").glob("*/*") if path.is_dir()]
     queues = {(path.parent.name, int(path.name)): _files(path) for path in folders}
     if log is None or None in queues.values():
-        return None
-    broker = _Broker(log, {q: _load(files) for q, files in queues.items() if files is not None})
-    broker.recover(clean=not (root / "abort").exists(), skips_one=version.startswith("5"))
-    return broker.served()
+        return dict.fromkeys(versions)
+    records, end = _scan(log)
+    found: dict[str, Counter[bytes] | None] = {}
+    for version in versions:
+        loaded = {queue: _load(files) for queue, files in queues.items() if files is not None}
+        broker = _Broker(records, end, loaded)
+        clean = not (root / "abort").exists()
+        broker.recover(clean=clean, skips_one=version.startswith("5"))
+        found[version] = broker.served()
+    return found
 
 
 def _files(folder: Path) -> list[tuple[int, bytes]] | None:
@@ -72,22 +83,42 @@ def _load(files: list[tuple[int, bytes]]) -> Units:
     return loaded
 
 
+def _scan(log: list[tuple[int, bytes]]) -> tuple[dict[int, Message], int]:
+    """Return all records up to the first place that has none, and that place."""
+    records: dict[int, Message] = {}
+    position = 0
+    for start, data in log:
+        position = start
+        while True:
+            at = position - start
+            if at + 8 > len(data):
+                return records, position
+            size, magic = struct.unpack_from(">ii", data, at)
+            if magic == oracle.BLANK:
+                break
+            message = _record(data, at)
+            if message is None or size <= 0:
+                return records, position
+            records[position] = message
+            position += size
+    return records, position
+
+
 class _Broker:
-    def __init__(self, log: list[tuple[int, bytes]], queues: dict[Queue, Units]) -> None:
-        self._log = log
+    def __init__(self, records: dict[int, Message], end: int, queues: dict[Queue, Units]) -> None:
+        self._records = records
+        self._end = end
         self._queues = queues
-        self._records: dict[int, Message] = {}
 
     def recover(self, *, clean: bool, skips_one: bool) -> None:
-        """Scan the log, enter what queues lack, cut off what lies behind its end."""
+        """Enter what queues lack, cut off what lies behind the end of the log."""
         known = max((units.end for units in self._queues.values()), default=0)
-        end = self._scan()
         for place, message in self._records.items():
             if not clean or place > known or (place == known and not skips_one):
                 self._enter(message)
         for units in self._queues.values():
-            if units.end > end:
-                units.units = [u for u in units.units if u[0] < end]
+            if units.end > self._end:
+                units.units = [u for u in units.units if u[0] < self._end]
 
     def served(self) -> Counter[bytes]:
         """Return what a unit leads to."""
@@ -99,39 +130,17 @@ class _Broker:
                     found[message.body] += 1
         return found
 
-    def _scan(self) -> int:
-        """Read all records up to the first that is none; return where that is."""
-        position = 0
-        for start, data in self._log:
-            position = start
-            while True:
-                at = position - start
-                if at + 8 > len(data):
-                    return position
-                size, magic = struct.unpack_from(">ii", data, at)
-                if magic == oracle.BLANK:
-                    break
-                message = _record(data, at)
-                if message is None or size <= 0:
-                    return position
-                self._records[position] = message
-                position += size
-        return position
-
     def _enter(self, message: Message) -> None:
         """ConsumeQueue#putMessagePositionInfo: what it has already is passed over."""
         if not is_consumable(message):
             return
         units = self._queues.setdefault((message.topic, message.queue_id), Units(0))
-        place, size = self._place(message)
+        place, size = message.physical_offset, message.size
         if place + size <= units.end:
             return
         if message.queue_offset < units.first + len(units.units):
             return
         units.units.append((place, size))
-
-    def _place(self, message: Message) -> tuple[int, int]:
-        return message.physical_offset, message.size
 
 
 def _record(data: bytes, at: int) -> Message | None:

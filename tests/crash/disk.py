@@ -360,6 +360,13 @@ class Disk:
         for subset in subsets(len(pending), rng, samples):
             yield self._state(prefix, subset, image, pending, marks)
 
+    def draw(self, rng: random.Random) -> State:
+        """Return any state."""
+        prefix = rng.randrange(len(self.ops) + 1)
+        image, pending, marks = self._play(prefix)
+        subset = rng.choice(list(subsets(len(pending), rng, 2)))
+        return self._state(prefix, subset, image, pending, marks)
+
     def without_the_forgotten(self) -> Iterator[State]:
         """Yield states in which what a forgotten sync was for is not there, or not all of it."""
         for index, op in enumerate(self.ops):

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import oracle
-from crash.broker_model import serves
+from crash.broker_model import serve
 from judge import judge_consume_queues, judge_topics
 from mqstore.check import check
 from mqstore.errors import NotAStoreError, StoreNotFoundError
@@ -94,8 +94,7 @@ def seen_before(root: Path, expected: Expected) -> bool:
     assert seen in (before, before + batch), _difference(seen, before, before + batch)
     if not decided:
         assert seen == before, "readers see a batch that is not decided"
-    for version in ("4.9.7", "5.5.0"):
-        served = serves(root, version)
+    for version, served in serve(root, "4.9.7", "5.5.0").items():
         if served is not None:
             told = _difference(served, before, before + batch)
             assert served in (before, before + batch), f"a broker {version} serves {told}"

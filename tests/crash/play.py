@@ -260,13 +260,13 @@ class Explorer:
     ) -> None:
         known = f"{self._scenario}:{recording.work.seed}:{step(outer)}/"
         disk = record_recovery(outer, recording.expected, self._base / "run")
-        states = [state for state in disk.states(rng, 1) if self._is_new(state, decided)]
-        rng.shuffle(states)
-        for state in states[:MOST_OF_ONE_RECOVERY]:
+        for _ in range(MOST_OF_ONE_RECOVERY):
+            state = disk.draw(rng)
             if self._is_enough():
                 return
-            self._test(recording, state, known + step(state), decided)
-            self.tally.while_recovering += 1
+            if self._is_new(state, decided):
+                self._test(recording, state, known + step(state), decided)
+                self.tally.while_recovering += 1
 
     def _is_new(self, state: State, decided: bool | None) -> bool:
         key = digest(state, decided)

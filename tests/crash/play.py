@@ -122,7 +122,7 @@ def judge(
     with standing_in(Passing()):
         found = seen_before(base / STORE, recording.expected)
         assert known in (None, found), f"decided, as was known before: {known}; now: {found}"
-        if again and digest(state)[0] % STRAIGHT == 0:
+        if again and (state.prefix + state.subset) % STRAIGHT == 0:
             _commit_straight(recording, base / STORE, decided=found)
         else:
             _recover(recording, base / STORE, decided=found, again=again)

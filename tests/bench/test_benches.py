@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import soak
 from bench import report
 from bench.__main__ import SIZES
 from bench.rounds import Side, Timed, compare, ratio
@@ -15,12 +16,17 @@ from broker.toolchain import Toolchain
 
 HERE = Path(__file__).parent
 NEEDS_SPARK = {"plan", "settings", "sink", "spark_read", "spark_write", "stream"}
+# A session takes longer than all else: one of them in `make test`, the others in `make soak`.
+FOR_SOAK = NEEDS_SPARK - {"spark_read"}
 NEEDS_JAVA = {"decode", "encode", "spark_read", "spark_write"}
 SECONDS = 600
 
 
 def marked(name: str) -> object:
+    reason = "for `make soak`, or MQLOG_SOAK=1"
     marks = [pytest.mark.spark] if name in NEEDS_SPARK else []
+    if name in FOR_SOAK:
+        marks += [pytest.mark.soak, pytest.mark.skipif(not soak.SOAKING, reason=reason)]
     return pytest.param(name, marks=marks)
 
 
@@ -34,6 +40,8 @@ def test_the_benchmark_runs_and_says_on_what(name: str) -> None:
         assert {"bench", "mqlog", "python", "numpy", "pyarrow", "machine", "load"} <= set(line)
     if name in NEEDS_JAVA and Toolchain.find() is None:
         assert "left out: needs Maven" in done.stderr
+    else:
+        assert "left out" not in done.stderr
 
 
 @pytest.mark.parametrize("name", ["decode", "encode"])

@@ -31,7 +31,7 @@ from mqstore.files import intent, ledger
 from mqstore.write.recover import RecoverSettings, recover
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
-KILLS = soak.size("SPARK_KILLS", test=6, full=200)
+KILLS = soak.size("SPARK_KILLS", test=4, full=200)
 SEED = int(os.environ.get("MQLOG_SEED", "7"))
 SUBMIT = Path(pyspark.__file__).parent / "bin" / "spark-submit"
 SCRIPT = Path(saves.__file__)
@@ -44,7 +44,7 @@ CONF = {
 # A new JVM takes longer than all the rest, so it is killed least often.
 KINDS = ("committer", "worker", "driver", "committer", "worker", "committer")
 DECIDED = 0.6  # so many of those that commit are killed after the decision, or soon after it all
-STEP_S = 120.0
+STEP_S = 300.0
 
 
 class Victim:

@@ -108,7 +108,9 @@ class Store(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         shared = Path("/dev/shm")
-        self._folder = TemporaryDirectory(dir=shared if os.access(shared, os.W_OK) else None)
+        self._folder = TemporaryDirectory(
+            None, "mqlog-model-", shared if os.access(shared, os.W_OK) else None
+        )
         self.root = Path(self._folder.name) / "store"
         self.disk = Passing()
         self.queues: dict[Queue, list[Body]] = defaultdict(list)

@@ -36,7 +36,9 @@ AGAIN = os.environ.get("MQLOG_FUZZ_AGAIN")
 def memory() -> Iterator[Path]:
     """A directory in memory, where the system has one: thousands of stores are made in it."""
     shared = Path("/dev/shm")
-    with TemporaryDirectory(dir=shared if os.access(shared, os.W_OK) else None) as folder:
+    with TemporaryDirectory(
+        "", "mqlog-fuzz-", shared if os.access(shared, os.W_OK) else None
+    ) as folder:
         yield Path(folder)
 
 

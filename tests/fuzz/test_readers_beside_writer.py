@@ -77,7 +77,9 @@ def ended_within(running: "subprocess.Popen[str]", seconds: float) -> bool:
 def test_readers_see_whole_commits_beside_a_writer_that_is_killed() -> None:
     rng = random.Random(SEED)
     shared = Path("/dev/shm")
-    with TemporaryDirectory(dir=shared if os.access(shared, os.W_OK) else None) as folder:
+    with TemporaryDirectory(
+        "", "mqlog-fuzz-", shared if os.access(shared, os.W_OK) else None
+    ) as folder:
         end = time.monotonic() + SECONDS
         kills = 0
         with ExitStack() as stack:

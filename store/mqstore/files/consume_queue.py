@@ -2,7 +2,7 @@
 
 import os
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
@@ -165,16 +165,22 @@ def list_queues(root: str) -> list[tuple[str, int]]:
     Directories whose name is no topic's or no queue id's are the broker's to ignore, and ours.
     Raises UnsupportedStoreError for more than 100,000 topics or a million queues.
     """
-    found: list[tuple[str, int]] = []
+    found = []
+    for queue in each_queue(root):
+        found.append(queue)
+        if len(found) > MOST_QUEUES:
+            raise UnsupportedStoreError(root, "TOO_LARGE", f"more than {MOST_QUEUES} queues")
+    return sorted(found)
+
+
+def each_queue(root: str) -> Iterator[tuple[str, int]]:
+    """Yield what ``list_queues`` returns, topic by topic: for who needs only some of it."""
     topics = [name for name in _directories(root, names.CONSUME_QUEUE) if names.is_topic(name)]
     if len(topics) > MOST_TOPICS:
         raise UnsupportedStoreError(root, "TOO_LARGE", f"more than {MOST_TOPICS} topics")
     for topic in topics:
         ids = map(names.parse_queue_id, _directories(root, f"{names.CONSUME_QUEUE}/{topic}"))
-        found += ((topic, queue_id) for queue_id in ids if queue_id is not None)
-        if len(found) > MOST_QUEUES:
-            raise UnsupportedStoreError(root, "TOO_LARGE", f"more than {MOST_QUEUES} queues")
-    return sorted(found)
+        yield from ((topic, queue_id) for queue_id in ids if queue_id is not None)
 
 
 def _directories(root: str, path: str) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Final
 
 from mqstore.files import bounded_json
 from mqstore.files.config_write import read_small
-from mqstore.files.consume_queue import ConsumeQueue, list_queues
+from mqstore.files.consume_queue import ConsumeQueue, each_queue
 from mqstore.files.index_file import Layout, list_index_files
 from mqstore.files.mapped_file_queue import MappedFileQueue, check_sizes
 from mqstore.files.store_dir import StoreDir
@@ -58,7 +58,7 @@ def _commit_log(store: StoreDir) -> int | None:
 
 
 def _consume_queue(root: str) -> int | None:
-    for topic, queue_id in list_queues(root):
+    for topic, queue_id in each_queue(root):
         files = ConsumeQueue(root, topic, queue_id).files.files
         if files:
             return files[0].size

@@ -26,7 +26,7 @@ from mqstore.format.message import (
     MAGIC_V1,
     MAGIC_V2,
 )
-from mqstore.format.names import LMQ_PREFIX
+from mqstore.format.names import LMQ_PREFIX, is_topic
 from mqstore.format.sys_flag import (
     TRANSACTION_MASK,
     TRANSACTION_PREPARED,
@@ -73,7 +73,7 @@ def survey(store: StoreDir, *, known_to: int = 0) -> Survey:
     of a commit that was never published.
     """
     with CommitLog(store.commit_log) as log:
-        last = _last_dispatched(store.root, log)
+        last = _noted_last(store.root, log) or _last_dispatched(store.root, log)
         tail = last.physical_offset + last.size if last else log.low
         moment = last.store_timestamp_ms if last else 0
         lost = 0
@@ -117,7 +117,7 @@ def next_queue_offset(log: CommitLog, root: str, topic: str, queue_id: int, tail
 def last_store_host(store: StoreDir) -> tuple[bytes, int] | None:
     """Return address and port that the broker put into the last record, if there is one."""
     with CommitLog(store.commit_log) as log:
-        last = _last_dispatched(store.root, log)
+        last = _noted_last(store.root, log) or _last_dispatched(store.root, log)
         return (last.store_ip, last.store_port) if last else None
 
 
@@ -148,6 +148,24 @@ def walk(log: CommitLog, physical_offset: int) -> Iterator[Record]:
         else:
             yield record
             physical_offset += record.size
+
+
+def _noted_last(root: str, log: CommitLog) -> Record | None:
+    """Return the record that our last commit noted as the log's last, if it is that still.
+
+    Then no other queue has to be looked at, however many there are.
+    """
+    noted = checkpoint.load(root)
+    place = int(noted["logics_physical_offset"]) if noted is not None else 0
+    record = read_record(log, place) if place > 0 else None
+    if record is None or not record.in_queue or not is_topic(record.topic):
+        return None
+    behind = after_blank(log, place + record.size)
+    queue = ConsumeQueue(root, record.topic, record.queue_id)
+    low, high = queue.bounds(log.low)
+    is_last = low < high == record.queue_offset + 1 and read_record(log, behind) is None
+    unit = queue.read(high - 1, high)[0] if is_last else None
+    return record if unit is not None and int(unit["physical_offset"]) == place else None
 
 
 def _last_dispatched(root: str, log: CommitLog) -> Record | None:

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import soak
-from appending import append, held, rows
+from appending import append, held, prepared, rows, staged
 from broker.conftest import cluster  # noqa: F401 - a fixture
 from broker.harness import SMALL_FILES, Cluster
 from crash import play
@@ -32,6 +32,7 @@ from holding import SECONDS, is_waited_for, lines_about, lock_user, running, unt
 from mqstore.check import check
 from mqstore.errors import CommitInDoubtError, HoldLostError, StoreError, StoreLockedError
 from mqstore.files import hold
+from mqstore.write.commit import commit
 from mqstore.write.job import Committed
 from mqstore.write.recover import RecoverSettings, recover
 
@@ -96,10 +97,10 @@ def stopped(
     """Commit in a thread that stops in the middle, until it is told to go on."""
     pausing = Pausing(when)
     with standing_in(pausing), ThreadPoolExecutor(1) as pool:
-        commit = pool.submit(work_on)
+        committing = pool.submit(work_on)
         try:
-            until(lambda: pausing.stopped.is_set() or commit.done())
-            yield pausing, commit
+            until(lambda: pausing.stopped.is_set() or committing.done())
+            yield pausing, committing
         finally:
             pausing.go_on()
 
@@ -146,7 +147,7 @@ def broker_starts(recording: Recording, root: Path, at: int) -> str:
     lock = root / "lock"
     with (
         lock_user(lock) as broker,
-        stopped(lambda: recording.work.run(root), lambda n: n == at) as (pausing, commit),
+        stopped(lambda: recording.work.run(root), lambda n: n == at) as (pausing, committing),
     ):
         broker.tell("open")
         until(lambda: broker.has_told() or is_waited_for(lock))
@@ -154,7 +155,7 @@ def broker_starts(recording: Recording, root: Path, at: int) -> str:
         assert came_in == (not is_held(root)), f"step {at}"
         loaded = (broker.line(), broker.do("load")) if came_in else None
         pausing.go_on()
-        refusal = commit.exception(SECONDS)
+        refusal = committing.exception(SECONDS)
         if loaded is None:
             assert refusal is None, f"step {at}: {refusal}"
             loaded = (broker.line(), broker.do("load"))
@@ -185,13 +186,13 @@ def test_a_real_broker_that_boots_during_a_commit_waits_and_serves_all_of_it(
     with ExitStack() as stack, ThreadPoolExecutor(1) as pool:
         with stopped(lambda: append(root, rows(40, queueId=0)), lambda _: is_pending(root)) as (
             pausing,
-            commit,
+            committing,
         ):
             starting = pool.submit(lambda: stack.enter_context(cluster.broker(root)))
             until(lambda: starting.done() or is_waited_for(root / "lock"))
             assert not starting.done()
             pausing.go_on()
-            assert commit.result(SECONDS).messages == 40
+            assert committing.result(SECONDS).messages == 40
         broker = starting.result(BOOT_SECONDS)
         dumped = broker.dump()
         assert dumped.problems == []
@@ -210,13 +211,13 @@ def test_of_two_brokers_that_wait_one_gets_the_store(recording: Recording, tmp_p
     with lock_user(lock) as one, lock_user(lock) as other:
         with stopped(lambda: recording.work.run(root), lambda _: is_pending(root)) as (
             pausing,
-            commit,
+            committing,
         ):
             one.tell("open")
             other.tell("open")
             until(lambda: is_waited_for(lock))
             pausing.go_on()
-            commit.result(SECONDS)
+            committing.result(SECONDS)
         assert (one.line(), other.line()) == ("opened", "opened")
         assert one.do("load") == other.do("load")
         assert (one.do("lock"), other.do("lock")) == ("taken", "refused")
@@ -258,7 +259,7 @@ def test_a_commit_that_a_broker_may_have_got_past_stops_and_keeps_it_from_starti
         stopped(
             lambda: recording.work.run(root),
             lambda _: is_held(root) and is_pending(root) == decided,
-        ) as (pausing, commit),
+        ) as (pausing, committing),
     ):
         broker.tell("open")
         until(lambda: is_waited_for(lock))
@@ -269,9 +270,9 @@ def test_a_commit_that_a_broker_may_have_got_past_stops_and_keeps_it_from_starti
         pausing.go_on()
         assert broker.line() == "opened"
         assert broker.do("lock") == "refused"
-        assert not commit.done(), "it lets go only when the broker has gone"
+        assert not committing.done(), "it lets go only when the broker has gone"
         broker.leave()
-        error = commit.exception(SECONDS)
+        error = committing.exception(SECONDS)
     assert isinstance(error, CommitInDoubtError if decided else HoldLostError)
     assert "lost" in str(error)
     assert is_decided(root, recording.expected) == decided
@@ -285,13 +286,16 @@ def test_a_broker_that_is_killed_while_it_waits_does_no_harm(
     recording.work.lay_out(root)
     with (
         lock_user(root / "lock") as broker,
-        stopped(lambda: recording.work.run(root), lambda _: is_pending(root)) as (pausing, commit),
+        stopped(lambda: recording.work.run(root), lambda _: is_pending(root)) as (
+            pausing,
+            committing,
+        ),
     ):
         broker.tell("open")
         until(lambda: is_waited_for(root / "lock"))
         broker.leave()
         pausing.go_on()
-        commit.result(SECONDS)
+        committing.result(SECONDS)
     play.judge_store(recording, root, True)
 
 
@@ -410,10 +414,38 @@ def test_writers_at_once_lose_nothing_and_write_a_common_key_once(tmp_path: Path
     assert [finding for finding in check(root) if finding.severity == "error"] == []
 
 
+class Tidying(Passing):
+    """Stands in for `os` in the seam; each empty folder of ours is once removed by another job."""
+
+    def __init__(self) -> None:
+        self.removed: list[str] = []
+
+    def mkdir(self, path: str, mode: int) -> None:
+        parent = str(Path(path).parent)
+        if ".mqlog" in parent and parent not in self.removed:
+            Path(parent).rmdir()
+            self.removed.append(parent)
+        os.mkdir(path, mode)  # noqa: PTH102 - as the seam does
+
+
+def test_a_writer_that_begins_while_another_tidies_up_is_not_disturbed(tmp_path: Path) -> None:
+    root = tmp_path / STORE
+    work(BY_NAME["same-file"], 0).lay_out(root)
+    batch = rows(3)
+    tidying = Tidying()
+    with standing_in(tidying):
+        job = prepared(root, batch.schema)
+    assert [Path(path).name for path in tidying.removed] == [".mqlog", "staging"]
+    assert commit(job, staged(job, [batch])).messages == 3
+
+
 def test_a_writer_that_is_refused_is_told_by_which(recording: Recording, tmp_path: Path) -> None:
     root = tmp_path / STORE
     recording.work.lay_out(root)
-    with stopped(lambda: recording.work.run(root), lambda _: is_pending(root)) as (pausing, commit):
+    with stopped(lambda: recording.work.run(root), lambda _: is_pending(root)) as (
+        pausing,
+        committing,
+    ):
         refused: list[Callable[[], object]] = [
             lambda: append(root, rows(3), txn_app_id=APP, txn_version=2),
             lambda: recover(str(root), RecoverSettings()),
@@ -422,5 +454,5 @@ def test_a_writer_that_is_refused_is_told_by_which(recording: Recording, tmp_pat
             with pytest.raises(StoreError, match=f"a write by process {os.getpid()} on .*, job "):
                 each()
         pausing.go_on()
-        commit.result(SECONDS)
+        committing.result(SECONDS)
     play.judge_store(recording, root, True)

@@ -150,8 +150,7 @@ class StoreHold:
             raise self._locked(self._broker(), "Stop the broker")
 
     def _check_place(self) -> None:
-        if not os.path.isdir(self._root):  # noqa: PTH112 - strings, as everywhere in a store
-            raise StoreNotFoundError(self._root)
+        self._check_root()
         kind = file_system(self._root)
         if not (is_for_writing(kind) or self._allow_no_lease):
             reason = (
@@ -160,14 +159,19 @@ class StoreHold:
             )
             raise UnsupportedStoreError(self._root, "FILE_SYSTEM", reason)
 
+    def _check_root(self) -> None:
+        if not os.path.isdir(self._root):  # noqa: PTH112 - strings, as everywhere in a store
+            raise StoreNotFoundError(self._root)
+
     def _take_ours(self) -> bool:
         """Take the lock that our own writers take first."""
         path = f"{self._root}/{names.OURS}/{names.LOCK}"
         while True:  # Its last holder removes the file, and then nobody has locked it.
-            self._make_folder()
             try:
+                self._make_folder()
                 file = _LockFile(path)
-            except FileNotFoundError:
+            except FileNotFoundError:  # He has removed the folder, too.
+                self._check_root()
                 continue
             try:
                 if not durable.lock_byte(file.fd):
@@ -298,7 +302,7 @@ def writers_only(root: str, *, timeout_ms: int = 0) -> Iterator[bool]:
     held = StoreHold(root, timeout_ms=timeout_ms)
     try:
         taken = _try_until(time.monotonic() + timeout_ms / 1000, held._take_ours)
-    except (OSError, UnsafePathError):
+    except (OSError, StoreNotFoundError, UnsafePathError):
         taken = False
     try:
         yield taken

@@ -21,6 +21,7 @@ from mqstore.format.staged import NONCE, SUFFIX
 
 _NONCE_BYTES = 64
 _ABANDONED_S = 24 * 3600
+_TRIES = 100
 _JOB = re.compile(r"[0-9a-f]{32}")
 
 
@@ -49,6 +50,18 @@ def make(directory: str, nonce: str, *others: str | None) -> list[str]:
 
 
 def _make_all(path: str, made: list[str]) -> None:
+    """Make a directory and what is missing above it; a job that ends removes what is empty."""
+    for tries_left in reversed(range(_TRIES)):
+        try:
+            _make_missing(path, made)
+        except FileNotFoundError:
+            if not tries_left:
+                raise
+        else:
+            return
+
+
+def _make_missing(path: str, made: list[str]) -> None:
     missing = []
     while not os.path.isdir(path):  # noqa: PTH112 - paths are strings at the seam
         missing.append(path)

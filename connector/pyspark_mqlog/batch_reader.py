@@ -114,4 +114,5 @@ def scan_settings(options: ReadOptions, columns: tuple[str, ...]) -> ScanSetting
         read_mode=options.read_mode,
         batch_rows=options.batch_rows,
         batch_bytes=options.batch_bytes,
+        merged=True,
     )

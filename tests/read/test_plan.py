@@ -1,6 +1,7 @@
 """Splitting: every message in exactly one partition, and no partition over its bounds."""
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ MIB = 1 << 20
 def piece(queue_id: int, start: int, sizes: list[int]) -> Weighed:
     of = QueueSlice("/s", ("/s/commitlog",), "b", "T", queue_id, start, start + len(sizes))
     grown = np.concatenate(([0], np.cumsum(np.array(sizes, np.int64)))).astype(np.int64)
-    return Weighed(of, np.arange(start, of.end + 1), grown)
+    return Weighed(of, np.arange(start, of.end + 1), grown, 1000 * queue_id + grown)
 
 
 def ranges(partitions: list[tuple[QueueSlice, ...]]) -> list[tuple[int, int, int]]:
@@ -99,12 +100,42 @@ def test_queues_of_one_size_are_spread_over_the_cores() -> None:
     assert len(partitions) == 4
 
 
+@pytest.mark.parametrize("queues", [2, 4, 7])
+@pytest.mark.parametrize("parallelism", [2, 8])
+def test_queues_that_lie_side_by_side_are_cut_at_the_same_places(
+    queues: int, parallelism: int
+) -> None:
+    count, size = 20_000, 20_000
+    weighed = []
+    for queue in range(queues):
+        whole = piece(queue, 0, [size] * count)
+        weighed.append(replace(whole, places=(np.arange(count + 1) * queues + queue) * size))
+    partitions = split(weighed, SplitLimits(parallelism=parallelism, max_bytes=1 << 31))
+    assert len(partitions) == parallelism
+    stretch = count // parallelism
+    for number, part in enumerate(partitions):
+        assert [s.queue_id for s in part] == list(range(queues))
+        for found in part:
+            assert abs(found.start - number * stretch) <= stretch // 8 + 1
+            assert abs(found.end - (number + 1) * stretch) <= stretch // 8 + 1
+
+
+def test_small_queues_beside_large_ones_stay_whole() -> None:
+    large = [piece(i, 0, [MIB] * 64) for i in range(4)]
+    small = [piece(i, 0, [1000] * 10) for i in range(4, 104)]
+    partitions = split([*large, *small], SplitLimits(parallelism=2))
+    assert len(partitions) <= 3
+    assert len(ranges(partitions)) == 100 + 4 * len(partitions)
+
+
 def test_a_slice_weighs_what_its_records_do(store: MakeStore) -> None:
     laid = store([Message(body=bytes(i)) for i in range(50)])
     weighed = weigh(QueueSlice(str(laid.root), (), "b", "T", 0, 10, 45))
     assert weighed.total == sum(m.size for m in laid.messages[10:45])
     assert list(weighed.edges[[0, -1]]) == [10, 45]
     assert all(b > a for a, b in itertools.pairwise(weighed.bytes))
+    places = [m.physical_offset for m in laid.messages[10:45]]
+    assert list(weighed.places) == [*places, places[-1]]
 
 
 def test_nothing_to_split_is_no_partition() -> None:

@@ -16,6 +16,7 @@ import goldens
 import oracle
 import strategies
 from mqstore.codec.schema import PROFILES, message_schema
+from mqstore.errors import CorruptStoreError
 from mqstore.read.plan import QueueSlice
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
@@ -72,6 +73,7 @@ any_settings = st.builds(
     batch_rows=st.integers(1, 9),
     batch_bytes=st.sampled_from([1, 500, 1 << 20]),
     read_mode=st.sampled_from(["pread", "mmap"]),
+    first_rows=st.integers(1, 9),
 )
 
 
@@ -110,6 +112,82 @@ def test_any_ranges_of_queues_give_those_messages(
         expected += laid.queues[piece.topic, piece.queue_id][start:end]
     found = rows_of(scan(slices, SETTINGS), FULL)
     assert found == [expectations.row(m, "b") for m in expected]
+
+
+def by_queue(rows: list[dict[str, Any]]) -> dict[tuple[str, int], list[dict[str, Any]]]:
+    """Return the rows of each queue, in the order they came in."""
+    found: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for row in rows:
+        found.setdefault((row["topic"], row["queueId"]), []).append(row)
+    return found
+
+
+@given(
+    batch=strategies.batches(max_size=30),
+    layout=strategies.layouts(),
+    settings=any_settings,
+    tags=st.sampled_from(["*", "A", "A || B"]),
+    data=st.data(),
+)
+def test_merged_slices_give_each_queue_as_it_is_alone(
+    tmp_path_factory: pytest.TempPathFactory,
+    batch: list[Message],
+    layout: Layout,
+    settings: ScanSettings,
+    tags: str,
+    data: st.DataObject,
+) -> None:
+    laid = lay_out(tmp_path_factory.mktemp("store") / "store", batch, layout)
+    slices = []
+    for piece in data.draw(st.permutations(slices_of(take(laid.root, broker_name="b")))):
+        start = data.draw(st.integers(piece.start, piece.end))
+        slices.append(replace(piece, start=start, end=data.draw(st.integers(start, piece.end))))
+    alone = replace(settings, tags=tags)
+    found = read_slices(slices, replace(alone, merged=True))
+    assert by_queue(found) == by_queue(read_slices(slices, alone))
+    if tags == "*":
+        places = [row["physicalOffset"] for row in found]
+        assert places == sorted(places)
+
+
+@given(
+    batch=strategies.batches(max_size=30),
+    on_corrupt=st.sampled_from(["skip", "rescue", "fail"]),
+    flips=st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 7)), max_size=6),
+    settings=any_settings,
+)
+def test_merged_slices_tell_of_the_same_damage(
+    tmp_path_factory: pytest.TempPathFactory,
+    batch: list[Message],
+    on_corrupt: str,
+    flips: list[tuple[float, int]],
+    settings: ScanSettings,
+) -> None:
+    laid = lay_out(tmp_path_factory.mktemp("store") / "store", batch)
+    slices = slices_of(take(laid.root, broker_name="b"))
+    for where, bit in flips:
+        message = laid.messages[int(where * len(laid.messages))] if laid.messages else None
+        if message is not None:
+            place = message.physical_offset + int(where * 1e6) % message.size
+            flip(laid, place, bit)
+    alone = replace(settings, on_corrupt=on_corrupt)
+
+    def outcome(asked: ScanSettings) -> object:
+        try:
+            return by_queue(read_slices(slices, asked))
+        except CorruptStoreError:
+            return CorruptStoreError
+
+    assert outcome(replace(alone, merged=True)) == outcome(alone)
+
+
+def flip(laid: Laid, physical_offset: int, bit: int) -> None:
+    """Turn one bit of the CommitLog over."""
+    files = sorted((laid.root / "commitlog").iterdir())
+    path = max((p for p in files if int(p.name) <= physical_offset), key=lambda p: int(p.name))
+    data = bytearray(path.read_bytes())
+    data[physical_offset - int(path.name)] ^= 1 << bit
+    path.write_bytes(data)
 
 
 @pytest.mark.parametrize("profile", ["minimal", "standard", "kafka"])

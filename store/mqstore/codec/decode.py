@@ -37,7 +37,7 @@ class Source:
     queue_offsets: Ints
     tags_codes: Ints
 
-    def take(self, rows: NDArray[Any]) -> "Source":
+    def take(self, rows: NDArray[Any] | slice) -> "Source":
         """Return those rows only."""
         return Source(
             self.queues, self.queue[rows], self.queue_offsets[rows], self.tags_codes[rows]

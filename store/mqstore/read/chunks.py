@@ -7,7 +7,7 @@ no more than one queue of a hundred thousand.
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from mqstore.codec.decode import Source
 from mqstore.errors import CorruptStoreError, DataLossError
 from mqstore.files.commit_log import CommitLog
-from mqstore.files.consume_queue import ConsumeQueue, Units
+from mqstore.files.consume_queue import ConsumeQueue
 from mqstore.read.corrupt import Damage
+from mqstore.read.log_order import Chunk, in_log_order, join
 from mqstore.read.plan import QueueSlice
 from mqstore.read.settings import ScanSettings
 from mqstore.read.tags import TagFilter
@@ -25,104 +26,106 @@ from mqstore.read.units import units_before_hole
 Ints: TypeAlias = NDArray[np.int64]
 
 _LOG = logging.getLogger(__name__)
-_BLOCK_UNITS: Final = 32_768  # 640 KiB of ConsumeQueue at a time.
+_LANES: Final = 256  # So many queues are merged at a time.
+_BLOCK_UNITS: Final = 32_768  # 640 KiB of ConsumeQueue at a time, but
+_LEAST_UNITS: Final = 1_024  # no less than this of each queue that is merged.
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
-    """Units to fetch: where their records lie, and where they come from."""
+class Units:
+    """Where units are read from, and what is to become of them."""
 
-    physical_offsets: Ints
-    sizes: Ints
-    source: Source
+    slices: Sequence[QueueSlice]
+    log: CommitLog
+    tags: TagFilter | None
+    damage: Damage
+    settings: ScanSettings
 
-    def take(self, rows: NDArray[Any]) -> "Chunk":
-        """Return those rows only."""
-        return Chunk(self.physical_offsets[rows], self.sizes[rows], self.source.take(rows))
+    def chunks(self) -> Iterator[Chunk]:
+        """Yield the units of all slices whose hash may match ``tags``, cut by ``settings``."""
+        settings = self.settings
+        pending: list[Chunk] = []
+        rows = held = 0
+        most = settings.first_rows
+        for part in self._parts():
+            grown = np.concatenate(([0], np.cumsum(self._bytes(part))))
+            start = 0
+            while start < len(part):
+                room = settings.batch_bytes - held
+                count = min(_fitting(grown, start, room, first=not rows), most - rows)
+                pending.append(part.take(slice(start, start + count)))
+                rows += count
+                held += int(grown[start + count] - grown[start])
+                start += count
+                if start < len(part) or rows >= most or held >= settings.batch_bytes:
+                    yield join(pending)
+                    pending, rows, held, most = [], 0, 0, settings.batch_rows
+        if pending:
+            yield join(pending)
 
+    def _parts(self) -> Iterator[Chunk]:
+        """Yield the units slice by slice, or merged where the settings say so."""
+        queues = [(piece.topic, piece.queue_id, piece.broker_name) for piece in self.slices]
+        together = _LANES if self.settings.merged else 1
+        for first in range(0, len(self.slices), together):
+            numbers = range(first, min(first + together, len(self.slices)))
+            block = max(_LEAST_UNITS, _BLOCK_UNITS // len(numbers))
+            lanes = [self._of_slice(queues, number, block) for number in numbers]
+            yield from in_log_order(lanes, self.log, block // 2)
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    queue: int
-    queue_offsets: Ints
-    units: Units
+    def _bytes(self, part: Chunk) -> Ints:
+        """Return the bytes of each record; 0 where the log cannot hold such a one."""
+        return np.where(self.log.holds(part.physical_offsets, part.sizes), part.sizes, 0)
 
-
-def chunks(
-    slices: Sequence[QueueSlice],
-    log: CommitLog,
-    tags: TagFilter | None,
-    damage: Damage,
-    settings: ScanSettings,
-) -> Iterator[Chunk]:
-    """Yield the units of ``slices`` whose hash may match ``tags``, cut by ``settings``."""
-    queues = [(piece.topic, piece.queue_id, piece.broker_name) for piece in slices]
-    pending: list[_Part] = []
-    rows = held = 0
-    most = settings.first_rows
-    for part in _parts(slices, log, tags, damage, settings):
-        rest = part
-        while len(rest.units):
-            sizes = _sizes(log, rest.units[: most - rows])
-            count = fits(sizes, settings.batch_bytes - held, first=not rows)
-            pending.append(_head(rest, count))
-            rows += count
-            held += int(sizes[:count].sum())
-            rest = _tail(rest, count)
-            if len(rest.units) or rows >= most or held >= settings.batch_bytes:
-                yield _chunk(queues, pending)
-                pending, rows, held, most = [], 0, 0, settings.batch_rows
-    if pending:
-        yield _chunk(queues, pending)
-
-
-def _parts(
-    slices: Sequence[QueueSlice],
-    log: CommitLog,
-    tags: TagFilter | None,
-    damage: Damage,
-    settings: ScanSettings,
-) -> Iterator[_Part]:
-    for number, piece in enumerate(slices):
+    def _of_slice(
+        self, queues: Sequence[tuple[str, int, str]], number: int, block: int
+    ) -> Iterator[Chunk]:
+        piece, tags, low = self.slices[number], self.tags, self.log.low
         queue = ConsumeQueue(piece.root, piece.topic, piece.queue_id)
         start = piece.start
         while start < piece.end:
-            end = min(piece.end, start + _BLOCK_UNITS)
+            end = min(piece.end, start + block)
             try:
                 units = queue.read(start, end)
             except (CorruptStoreError, FileNotFoundError) as error:
                 units = units_before_hole(queue, start, end)
                 if not len(units):
-                    start = _after_hole(queue, piece, start, error, damage, settings)
+                    start = self._after_hole(queue, piece, start, error)
                     continue
             queue_offsets = np.arange(start, start + len(units))
             start += len(units)
-            kept = units["physical_offset"] >= log.low
+            source = Source(
+                queues,
+                np.full(len(units), number),
+                queue_offsets,
+                units["tags_code"].astype(np.int64),
+            )
+            physical_offsets = units["physical_offset"].astype(np.int64)
+            part = Chunk(physical_offsets, units["size"].astype(np.int64), source)
+            kept = physical_offsets >= low
             if not kept.all():
-                _expired(piece, queue_offsets[~kept], log.low, settings)
+                _expired(piece, queue_offsets[~kept], low, self.settings)
             if tags is not None:
-                kept &= tags.may_match(piece.topic, units["tags_code"].astype(np.int64))
+                kept &= tags.may_match(piece.topic, source.tags_codes)
             if kept.all():
-                yield _Part(number, queue_offsets, units)
+                yield part
             elif kept.any():
-                yield _Part(number, queue_offsets[kept], units[kept])
+                yield part.take(kept)
 
-
-def _after_hole(
-    queue: ConsumeQueue,
-    piece: QueueSlice,
-    start: int,
-    error: CorruptStoreError | FileNotFoundError,
-    damage: Damage,
-    settings: ScanSettings,
-) -> int:
-    """Account for ConsumeQueue files that are not there; return where the queue goes on."""
-    end = queue.next_file_start(start) or piece.end
-    if isinstance(error, CorruptStoreError):
-        damage.add_error(error)
-    else:
-        _expired(piece, np.arange(start, min(end, piece.end)), 0, settings)
-    return end
+    def _after_hole(
+        self,
+        queue: ConsumeQueue,
+        piece: QueueSlice,
+        start: int,
+        error: CorruptStoreError | FileNotFoundError,
+    ) -> int:
+        """Account for ConsumeQueue files that are not there; return where the queue goes on."""
+        end = queue.next_file_start(start) or piece.end
+        if isinstance(error, CorruptStoreError):
+            self.damage.add_error(error)
+        else:
+            _expired(piece, np.arange(start, min(end, piece.end)), 0, self.settings)
+        return end
 
 
 def _expired(piece: QueueSlice, queue_offsets: Ints, low: int, settings: ScanSettings) -> None:
@@ -139,33 +142,12 @@ def _expired(piece: QueueSlice, queue_offsets: Ints, low: int, settings: ScanSet
     _LOG.warning("%s", error)
 
 
-def _sizes(log: CommitLog, units: Units) -> Ints:
-    """Return the bytes that each unit's record takes; 0 where the log cannot hold such a one."""
-    sizes = units["size"].astype(np.int64)
-    return np.where(log.holds(units["physical_offset"].astype(np.int64), sizes), sizes, 0)
-
-
 def fits(sizes: Ints, room: int, *, first: bool) -> int:
     """Return how many records fit into the room left; at least one into an empty chunk."""
-    count = int(np.searchsorted(np.cumsum(sizes), room, side="right"))
-    return max(count, 1) if first else count
+    return _fitting(np.concatenate(([0], np.cumsum(sizes))), 0, room, first=first)
 
 
-def _head(part: _Part, count: int) -> _Part:
-    return _Part(part.queue, part.queue_offsets[:count], part.units[:count])
-
-
-def _tail(part: _Part, count: int) -> _Part:
-    return _Part(part.queue, part.queue_offsets[count:], part.units[count:])
-
-
-def _chunk(queues: Sequence[tuple[str, int, str]], parts: Sequence[_Part]) -> Chunk:
-    units = np.concatenate([part.units for part in parts])
-    counts = [len(part.units) for part in parts]
-    source = Source(
-        queues,
-        np.repeat([part.queue for part in parts], counts),
-        np.concatenate([part.queue_offsets for part in parts]),
-        units["tags_code"].astype(np.int64),
-    )
-    return Chunk(units["physical_offset"].astype(np.int64), units["size"].astype(np.int64), source)
+def _fitting(grown: Ints, start: int, room: int, *, first: bool) -> int:
+    """Return how many from ``start`` on fit: ``grown[i]`` bytes lie before record i."""
+    reach = int(np.searchsorted(grown, int(grown[start]) + room, side="right")) - 1
+    return max(reach - start, 1 if first else 0)

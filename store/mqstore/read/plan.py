@@ -2,7 +2,8 @@
 
 Pure but for ``weigh``, which reads ConsumeQueue sizes. A partition costs Spark tens of
 milliseconds whatever is in it, so their number follows the bytes to read and the cores there
-are to read them, never the number of queues.
+are to read them, never the number of queues. Large queues whose messages lie side by side in
+the CommitLog are cut at the same places of it: a task then reads its stretch of the log once.
 
 Reference: Spark's FilePartition#maxSplitBytes (the default size of a partition),
 KafkaOffsetRangeCalculator (minPartitions, maxRecordsPerPartition).
@@ -30,6 +31,8 @@ _EDGES: Final = 4096
 _SAMPLES: Final = 256
 _SAMPLE_UNITS: Final = 1024
 _HALVINGS: Final = 40
+_SHARED_BYTES: Final = 512 * 1024  # Of a queue with as much for each partition, each has some,
+_GRAINS: Final = 8  # cut with that precision.
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +71,14 @@ def slices_of(
 class Weighed:
     """A slice and how its bytes grow: ``bytes[i]`` CommitLog bytes before ``edges[i]``.
 
-    ``edges`` ascend from the slice's start to its end.
+    ``edges`` ascend from the slice's start to its end; about there, records of the slice lie at
+    the physical offsets ``places``, which never go back.
     """
 
     slice: QueueSlice
     edges: Ints
     bytes: Ints
+    places: Ints
 
     @property
     def total(self) -> int:
@@ -101,13 +106,19 @@ def weigh(piece: QueueSlice, *, strict: bool = True) -> Weighed:
     queue = ConsumeQueue(piece.root, piece.topic, piece.queue_id)
     count = piece.end - piece.start
     if count <= _EXACT_UNITS:
-        grown = np.concatenate(([0], np.cumsum(_sizes(queue, piece.start, piece.end, strict))))
-        marks = np.unique(np.linspace(0, count, min(count, _EDGES) + 1).astype(np.int64))
-        return Weighed(piece, piece.start + marks, grown[marks])
+        sizes, places = _units(queue, piece.start, piece.end, strict)
+        grown = np.concatenate(([0], np.cumsum(sizes)))
+        marks = np.arange(count + 1)
+        if count > _EDGES:
+            marks = np.linspace(0, count, _EDGES + 1).astype(np.int64)
+        at = places[np.minimum(marks, count - 1)] if count else marks
+        return Weighed(piece, piece.start + marks, grown[marks], np.maximum.accumulate(at))
     marks = np.linspace(piece.start, piece.end, _SAMPLES + 1).astype(np.int64)
-    means = [_mean_size(queue, int(a), int(b), strict) for a, b in itertools.pairwise(marks)]
-    grown = np.concatenate(([0], np.cumsum(np.array(means) * np.diff(marks)))).astype(np.int64)
-    return Weighed(piece, marks, grown)
+    looks = [_sample(queue, int(a), int(b), strict) for a, b in itertools.pairwise(marks)]
+    means, at = np.array(looks).T
+    grown = np.concatenate(([0], np.cumsum(means * np.diff(marks)))).astype(np.int64)
+    at = np.maximum.accumulate(np.append(at, at[-1])).astype(np.int64)
+    return Weighed(piece, marks, grown, at)
 
 
 def split(weighed: Sequence[Weighed], limits: SplitLimits) -> list[tuple[QueueSlice, ...]]:
@@ -123,64 +134,107 @@ def split(weighed: Sequence[Weighed], limits: SplitLimits) -> list[tuple[QueueSl
     share = max(_MIN_TARGET_BYTES, -(-total * 9 // (8 * max(1, limits.parallelism))))
     target = max(1, min(limits.max_bytes, share))
     wanted = min(limits.min_partitions or 0, sum(w.slice.end - w.slice.start for w in filled))
-    partitions = _pack(filled, target, limits.max_records)
+    partitions = _pack(_cuts(filled, target, limits.max_records), target, limits.max_records)
     for _ in range(_HALVINGS):
         if len(partitions) >= wanted:
             break
         target = max(1, min(target // 2, -(-total // wanted)))
-        partitions = _pack(filled, target, limits.max_records)
+        partitions = _pack(_cuts(filled, target, limits.max_records), target, limits.max_records)
     return partitions
 
 
-def _sizes(queue: ConsumeQueue, start: int, end: int, strict: bool) -> Ints:
-    """Return the record bytes of each unit of [start, end)."""
+def _units(queue: ConsumeQueue, start: int, end: int, strict: bool) -> tuple[Ints, Ints]:
+    """Return the record bytes of each unit of [start, end), and where the records lie."""
     if strict:
         units = queue.read(start, end)
-        return np.maximum(units["size"].astype(np.int64), 0)
-    sizes = np.zeros(end - start, np.int64)
+        sizes = np.maximum(units["size"].astype(np.int64), 0)
+        return sizes, units["physical_offset"].astype(np.int64)
+    sizes, places = np.zeros((2, end - start), np.int64)
     for chunk in chunks(queue, start, end):
-        sizes[chunk.start - start : chunk.end - start] = chunk.sizes
-    return sizes
+        rows = slice(chunk.start - start, chunk.end - start)
+        sizes[rows] = chunk.sizes
+        places[rows] = np.where(chunk.sizes, chunk.physical_offsets, 0)
+    return sizes, places
 
 
-def _mean_size(queue: ConsumeQueue, start: int, end: int, strict: bool) -> float:
+def _sample(queue: ConsumeQueue, start: int, end: int, strict: bool) -> tuple[float, int]:
+    """Return the mean record bytes of units amid [start, end), and where the first of them lies."""
     first = start + max(0, (end - start - _SAMPLE_UNITS) // 2)
-    return float(_sizes(queue, first, min(end, first + _SAMPLE_UNITS), strict).mean())
+    sizes, places = _units(queue, first, min(end, first + _SAMPLE_UNITS), strict)
+    return float(sizes.mean()), int(places[0])
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """A part of the slice with that number: its CommitLog bytes, and about where they begin."""
+
+    number: int
+    slice: QueueSlice
+    bytes: int
+    place: int
 
 
 def _pack(
-    weighed: Sequence[Weighed], target: int, max_records: int | None
+    cuts: Sequence[_Cut], target: int, max_records: int | None
 ) -> list[tuple[QueueSlice, ...]]:
+    # The cost of opening fills a partition, but never breaks a byte bound by itself.
+    costs = [max(cut.bytes, min(_SLICE_BYTES, target // 16)) for cut in cuts]
+    # Each as full as the others: full ones and a rest would leave cores idle at the end.
+    even = sum(costs) / max(1, -(-sum(costs) // target))
+    done = 0
     partitions: list[tuple[QueueSlice, ...]] = []
-    current: list[QueueSlice] = []
+    current: list[_Cut] = []
     held_bytes = held_records = 0
-    for piece, piece_bytes in (cut for w in weighed for cut in _cut(w, target, max_records)):
-        records = piece.end - piece.start
-        # The cost of opening fills a partition, but never breaks a byte bound by itself.
-        cost = max(piece_bytes, min(_SLICE_BYTES, target // 16))
+    for cut, cost in zip(cuts, costs, strict=True):
+        records = cut.slice.end - cut.slice.start
         over_records = max_records is not None and held_records + records > max_records
-        if current and (held_bytes + cost > target or over_records):
-            partitions.append(tuple(current))
+        over_even = done + held_bytes + cost / 2 > even * (len(partitions) + 1)
+        if current and (held_bytes + cost > target or over_records or over_even):
+            partitions.append(_joined(current))
+            done += held_bytes
             current, held_bytes, held_records = [], 0, 0
-        current.append(piece)
+        current.append(cut)
         held_bytes += cost
         held_records += records
     if current:
-        partitions.append(tuple(current))
+        partitions.append(_joined(current))
     return partitions
 
 
-def _cut(weighed: Weighed, target: int, max_records: int | None) -> list[tuple[QueueSlice, int]]:
+def _joined(cuts: Sequence[_Cut]) -> tuple[QueueSlice, ...]:
+    """Return what neighbouring cuts are of each slice, in the order of the slices."""
+    found: dict[int, QueueSlice] = {}
+    for cut in cuts:
+        first = found.get(cut.number, cut.slice)
+        found[cut.number] = replace(first, end=cut.slice.end)
+    return tuple(found[number] for number in sorted(found))
+
+
+def _cuts(weighed: Sequence[Weighed], target: int, max_records: int | None) -> list[_Cut]:
+    """Cut all slices; into small cuts in the order of the log where queues may share a task."""
+    parts = -(-sum(w.total for w in weighed) // target)
+    shared = [parts > 1 and w.total >= parts * _SHARED_BYTES for w in weighed]
+    if sum(shared) < 2:
+        return [cut for n, w in enumerate(weighed) for cut in _cut(n, w, target, max_records)]
+    cuts = []
+    for number, (one, is_shared) in enumerate(zip(weighed, shared, strict=True)):
+        most = -(-one.total // (parts * _GRAINS)) if is_shared else target
+        cuts += _cut(number, one, most, max_records)
+    return sorted(cuts, key=lambda cut: (cut.slice.commit_log, cut.place, cut.number))
+
+
+def _cut(number: int, weighed: Weighed, target: int, max_records: int | None) -> list[_Cut]:
     """Cut a slice into even parts, each of at most ``target`` bytes or of a single message."""
     piece = weighed.slice
     share = weighed.total / max(1, -(-weighed.total // target))
     most = min(max_records or piece.end, piece.end - piece.start)
     cuts, start, before = [], piece.start, 0
     while start < piece.end:
-        end = _reach(weighed, start, before + share)
+        end = piece.end if share >= weighed.total else _reach(weighed, start, before + share)
         end = min(max(end, start + 1), start + most, piece.end)
         after = int(np.interp(end, weighed.edges, weighed.bytes))
-        cuts.append((replace(piece, start=start, end=end), after - before))
+        place = int(np.interp(start, weighed.edges, weighed.places))
+        cuts.append(_Cut(number, replace(piece, start=start, end=end), after - before, place))
         start, before = end, after
     return cuts
 

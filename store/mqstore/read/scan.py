@@ -22,8 +22,9 @@ from mqstore.codec.gather import Headers
 from mqstore.files.commit_log import CommitLog, Scratch
 from mqstore.format.message import HARD_RECORD_BYTES
 from mqstore.format.names import LMQ_PREFIX
-from mqstore.read.chunks import Chunk, chunks, fits
+from mqstore.read.chunks import Units, fits
 from mqstore.read.corrupt import Damage, whose_frame
+from mqstore.read.log_order import Chunk
 from mqstore.read.matching import RowFilter
 from mqstore.read.plan import QueueSlice
 from mqstore.read.settings import ScanSettings
@@ -35,6 +36,8 @@ _NEEDS_BODY: Final = frozenset({"body", "value", "crcOk"})
 
 def scan(slices: Sequence[QueueSlice], settings: ScanSettings) -> Iterator[pa.RecordBatch]:
     """Yield the messages of ``slices``, in order, as ``message_schema(settings.columns)``.
+
+    With ``settings.merged`` only those of each queue are in order.
 
     Raises CorruptStoreError at a broken record unless ``on_corrupt`` says otherwise, and
     DataLossError at messages that expired since the slices were planned.
@@ -60,7 +63,8 @@ class _Scan:
         self._plains = settings.decompress and needs_body
 
     def run(self, slices: Sequence[QueueSlice]) -> Iterator[pa.RecordBatch]:
-        for chunk in chunks(slices, self._log, self._filter.tags, self._damage, self._settings):
+        units = Units(slices, self._log, self._filter.tags, self._damage, self._settings)
+        for chunk in units.chunks():
             for batch in self._batches(chunk):
                 if batch.num_rows:
                     yield batch

@@ -15,7 +15,8 @@ class ScanSettings:
 
     ``tags`` is a tag expression; ``keys`` and ``msg_ids`` pass a message that has any of them
     (empty: all pass). ``on_corrupt`` is ``fail``, ``skip`` or ``rescue``. The first batch has
-    at most ``first_rows`` rows, so that a look at a few is cheap.
+    at most ``first_rows`` rows, so that a look at a few is cheap. ``merged``: slices are read
+    together, in the order of the log, which costs less than one after the other.
     """
 
     columns: tuple[str, ...]
@@ -31,3 +32,4 @@ class ScanSettings:
     batch_rows: int = BATCH_ROWS
     batch_bytes: int = BATCH_BYTES
     first_rows: int = FIRST_BATCH_ROWS
+    merged: bool = False

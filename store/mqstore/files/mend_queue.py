@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from mqstore.errors import CorruptStoreError
+from mqstore.errors import CorruptStoreError, UnsafePathError
 from mqstore.files import durable
 from mqstore.files.append_queue import QueueAppender
 from mqstore.files.aside import opened
@@ -39,6 +39,7 @@ class QueueMender:
         self._file_size = file_size
         self._aside = aside
         self._fsync = fsync
+        self._found: list[tuple[int, int]] = []  # start and bytes of each file, empty ones too
         self.files = self._list()
 
     @property
@@ -48,7 +49,7 @@ class QueueMender:
 
     def sizes(self) -> list[int]:
         """Return the bytes of each file that is not empty."""
-        return [size for _, size in self._found() if size]
+        return [size for _, size in self._found if size]
 
     def repair_files(self) -> int:
         """Remove files that are empty or no file's place, give short ones their length; count them.
@@ -58,7 +59,7 @@ class QueueMender:
         """
         count = 0
         folder = f"{self._root}/{self.path}"
-        for start, size in self._found():
+        for start, size in self._found:
             path = f"{folder}/{mapped_file_name(start)}"
             if size > self._file_size:
                 reason = f"the file is {size} bytes long, the store's {self._file_size}"
@@ -142,20 +143,22 @@ class QueueMender:
         self._sync_folder()
         self.files = self._list()
 
-    def _found(self) -> list[tuple[int, int]]:
-        """Return start and bytes of each mapped file, empty ones as well."""
+    def _list(self) -> MappedFileQueue:
         try:
             entries = list_directory(self._root, self.path)
         except (FileNotFoundError, NotADirectoryError):
-            return []
-        found = [(parse_mapped_file_name(e.name), e.size) for e in entries if not e.is_directory]
-        return [(start, size) for start, size in found if start is not None]
-
-    def _list(self) -> MappedFileQueue:
-        try:
-            return MappedFileQueue.list([(self._root, self.path)])
-        except (FileNotFoundError, NotADirectoryError):
-            return MappedFileQueue(())
+            entries = []
+        named = [(parse_mapped_file_name(e.name), e) for e in entries]
+        for start, entry in named:
+            if start is not None and entry.is_directory:
+                path = f"{self._root}/{self.path}/{entry.name}"
+                raise UnsafePathError(path, "a directory named like a mapped file")
+        self._found = [(start, entry.size) for start, entry in named if start is not None]
+        return MappedFileQueue(
+            MappedFile(self._root, f"{self.path}/{mapped_file_name(start)}", start, size)
+            for start, size in self._found
+            if size
+        )
 
     def _sync(self, fd: int) -> None:
         if self._fsync:

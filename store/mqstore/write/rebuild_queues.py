@@ -83,13 +83,13 @@ class QueueRebuild:
         self.written = 0
         self.zeroed = 0
         self.removed = 0
-        menders = [self._mender(queue) for queue in list_queues(root)]
-        self._check_size(menders)
-        self.removed += sum(mender.repair_files() for mender in menders)
+        self._menders = {queue: self._mender(queue) for queue in list_queues(root)}
+        self._check_size()
+        self.removed += sum(mender.repair_files() for mender in self._menders.values())
 
-    def _check_size(self, menders: list[QueueMender]) -> None:
+    def _check_size(self) -> None:
         """Raise CorruptStoreError if files agree on another size than the one that was given."""
-        sizes = Counter(size for mender in menders for size in mender.sizes())
+        sizes = Counter(size for mender in self._menders.values() for size in mender.sizes())
         usual, count = max(sizes.items(), key=lambda item: item[1], default=(self._file_size, 0))
         if usual != self._file_size and count > 1:
             reason = f"ConsumeQueue files are {usual} bytes long, not {self._file_size}"
@@ -106,7 +106,7 @@ class QueueRebuild:
     def finish(self) -> None:
         """Write what is left, and remove units that are no record's."""
         self._flush()
-        for queue in list_queues(self._root):
+        for queue in [*self._menders, *(q for q in self._states if q not in self._menders)]:
             self._remove_phantoms(self._state(queue))
 
     def _flush(self) -> None:
@@ -258,7 +258,7 @@ class QueueRebuild:
     def _state(self, queue: Queue) -> _State:
         state = self._states.get(queue)
         if state is None:
-            mender = self._mender(queue)
+            mender = self._menders.get(queue) or self._mender(queue)
             state = self._states[queue] = _State(mender, self._known_end(queue, mender))
         return state
 

@@ -39,7 +39,14 @@ def sizes_of(layout: Layout) -> StoreSizes:
     )
 
 
-def rebuilt(root: Path, sizes: StoreSizes, start: int = 0, *, with_index: bool = True) -> Rebuilt:
+def rebuilt(
+    root: Path,
+    sizes: StoreSizes,
+    start: int = 0,
+    *,
+    with_index: bool = True,
+    fsync: bool = False,
+) -> Rebuilt:
     aside = root / ".mqlog" / "tmp" / "rebuild"
     shutil.rmtree(aside, ignore_errors=True)  # As whoever holds the store does before.
     aside.mkdir(parents=True)
@@ -48,7 +55,7 @@ def rebuilt(root: Path, sizes: StoreSizes, start: int = 0, *, with_index: bool =
         start,
         sizes=sizes,
         aside=str(aside),
-        fsync=False,
+        fsync=fsync,
         with_index=with_index,
     )
 

@@ -11,6 +11,7 @@ import pytest
 
 import oracle
 from mqstore.check import check
+from mqstore.files import durable
 from mqstore.files.store_dir import open_dir
 from mqstore.write.rebuild import recovery_start
 from oracle import Message
@@ -106,6 +107,34 @@ def test_a_store_that_agrees_is_not_written_to(store: MakeStore) -> None:
         found = rebuilt(laid.root, sizes_of(laid.layout))
     assert (found.records, found.tail) == (40, laid.high)
     assert found.last_store_timestamp_ms == laid.messages[-1].store_timestamp_ms
+
+
+def test_what_is_found_right_is_made_durable_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever wrote it may have been killed before it was on the disk; then power fails."""
+    laid = over_files(tmp_path / "s")
+    start = first_of(laid, 2).physical_offset
+    synced: set[str] = set()
+    real, real_directory = durable.fsync, durable.fsync_directory
+
+    def fsync(fd: int) -> None:
+        synced.add(str(Path(f"/proc/self/fd/{fd}").readlink()))
+        real(fd)
+
+    def fsync_directory(path: str) -> None:
+        synced.add(path)
+        real_directory(path)
+
+    monkeypatch.setattr(durable, "fsync", fsync)
+    monkeypatch.setattr(durable, "fsync_directory", fsync_directory)
+    rebuilt(laid.root, sizes_of(laid.layout), start, fsync=True)
+    late = [m for m in laid.messages if m.physical_offset >= start]
+    units = {str(laid.unit_of(("T", 0), m.queue_offset)[0]) for m in late}
+    folders = [f"{laid.root}{path}" for path in ("", "/index", "/consumequeue", "/consumequeue/T")]
+    index = [str(path) for path in (laid.root / "index").iterdir()]
+    assert synced == {*units, *folders, f"{laid.root}/consumequeue/T/0", *index}
+    assert len(units) < len(list((laid.root / "consumequeue" / "T" / "0").iterdir()))
 
 
 def test_the_walk_goes_on_behind_a_blank_record_to_a_file_that_is_not_there(tmp_path: Path) -> None:

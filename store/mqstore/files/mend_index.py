@@ -137,6 +137,12 @@ def remove_empty(root: str, *, fsync: bool) -> None:
         durable.fsync_directory(folder)
 
 
+def sync(file: IndexFile) -> None:
+    """Make what a file holds durable, whoever wrote it."""
+    with opened(f"{file.root}/{INDEX}/{file.name}") as fd:
+        durable.fsync(fd)
+
+
 def remove(file: IndexFile, *, fsync: bool) -> None:
     """Remove a whole file, durably."""
     durable.unlink(f"{file.root}/{INDEX}/{file.name}")

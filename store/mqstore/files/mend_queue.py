@@ -137,6 +137,20 @@ class QueueMender:
                 durable.write_zeros(fd, position, len(run) * UNIT.itemsize)
             self._sync(fd)
 
+    def sync(self, low: int, high: int) -> None:
+        """Make units [low, high) durable, whoever wrote them, and the names of their files."""
+        for file in self.files.files:
+            if file.start < high * UNIT.itemsize and file.end > low * UNIT.itemsize:
+                with opened(file.name) as fd:
+                    self._sync(fd)
+        self._sync_folder()
+
+    def sync_last(self) -> None:
+        """Make what the last file holds durable."""
+        for file in self.files.files[-1:]:
+            with opened(file.name) as fd:
+                self._sync(fd)
+
     def remove(self, file: MappedFile) -> None:
         """Remove a file, durably."""
         durable.unlink(file.name)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from mqstore.codec.gather import Headers
 from mqstore.codec.logged import Logged, RecordKeys, record_keys
 from mqstore.errors import CorruptStoreError
+from mqstore.files import durable
 from mqstore.files.append_index import IndexAppender, IndexKeys, next_name
 from mqstore.files.commit_log import CommitLog
 from mqstore.files.index_file import IndexFile, Layout, list_index_files
@@ -28,6 +29,7 @@ from mqstore.files.mend_index import (
     place_of,
     remove,
     remove_empty,
+    sync,
     units_of,
 )
 from mqstore.files.undo import Undo
@@ -88,6 +90,16 @@ class IndexRebuild:
             appender.close()
         elif next(self._until(2**63 - 1), None) or not all(f.is_right for f in self._found):
             self._cut(tail)
+        if self._fsync and self._found:
+            self._sync()
+
+    def _sync(self) -> None:
+        """Make all that was followed durable: whoever wrote it may have been killed before."""
+        names = {found.file.name for found in self._found}
+        for file in list_index_files(self._root):
+            if file.name in names:
+                sync(file)
+        durable.fsync_directory(f"{self._root}/{INDEX}")
 
     def _start_of(self, start: int) -> int:
         """Return where to begin: ``start``, or the last record before a unit that is wrong."""

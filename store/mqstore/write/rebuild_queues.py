@@ -20,6 +20,7 @@ from mqstore.codec.checksum import broken
 from mqstore.codec.gather import Headers
 from mqstore.codec.logged import Logged, Queue
 from mqstore.errors import CorruptStoreError
+from mqstore.files import durable
 from mqstore.files.commit_log import CommitLog
 from mqstore.files.consume_queue import Units, list_queues
 from mqstore.files.mapped_file_queue import MappedFile
@@ -108,6 +109,27 @@ class QueueRebuild:
         self._flush()
         for queue in [*self._menders, *(q for q in self._states if q not in self._menders)]:
             self._remove_phantoms(self._state(queue))
+        if self._fsync:
+            self._sync()
+
+    def _sync(self) -> None:
+        """Make all units of the walk durable: one found right may be in memory only.
+
+        Whoever wrote it was killed before it was synced, perhaps.
+        """
+        folder = f"{self._root}/{names.CONSUME_QUEUE}"
+        topics = set()
+        for (topic, _), state in self._states.items():
+            if state.first < 0:
+                state.mender.sync_last()
+            else:
+                state.mender.sync(state.first, state.next)
+                topics.add(topic)
+        for topic in sorted(topics):
+            durable.fsync_directory(f"{folder}/{topic}")
+        if topics:
+            durable.fsync_directory(folder)
+            durable.fsync_directory(self._root)
 
     def _flush(self) -> None:
         held, self._held, self._held_count = self._held, [], 0

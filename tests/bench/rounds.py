@@ -67,6 +67,12 @@ def ratio(line: dict[str, Any], side: str, other: str) -> float:
     return statistics.median(share * b / a for a, b in pairs)
 
 
+def cpu_ratio(line: dict[str, Any], side: str, other: str) -> float:
+    """Return the same of the work of all cores: others on the machine disturb it less."""
+    ours, theirs = line["sides"][side], line["sides"][other]
+    return float(theirs["cpuMicroseconds"] / max(ours["cpuMicroseconds"], 1e-3))
+
+
 def _run(side: Side) -> tuple[float, float]:
     begin_busy, begin = cpu_seconds(), time.perf_counter()
     done = side.work()

@@ -138,13 +138,13 @@ def any_byte(files: list[Path], choice: int) -> None:
 
 def old_header(files: list[Path], choice: int) -> None:
     path = files[choice % len(files)]
-    count = struct.unpack(">i", path.read_bytes()[36:40])[0]
-    write(path, 36, struct.pack(">i", max(1, count - 1 - choice % 5)))
+    count = int.from_bytes(path.read_bytes()[36:40])
+    write(path, 36, struct.pack(">I", max(1, count - 1 - choice % 5)))
 
 
 def far_header(files: list[Path], choice: int) -> None:
     path = files[choice % len(files)]
-    count = struct.unpack(">i", path.read_bytes()[36:40])[0]
+    count = int.from_bytes(path.read_bytes()[36:40])
     write(path, 36, struct.pack(">i", min(2**31 - 1, count + 2**choice)))
 
 

@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mqstore.errors import shown
 from mqstore.files import intent
 from mqstore.files.holders import holders
 from mqstore.files.safe_open import exists
@@ -38,7 +39,7 @@ def look(root: str | os.PathLike[str]) -> Condition:
     return Condition(
         holders=_told(f"{at}/{names.LOCK}"),
         is_being_written=is_locked(f"{at}/{names.OURS}/{names.LOCK}"),
-        pending=str(found) if found else None,
+        pending=shown(found) if found else None,
         pending_state=found.state if found else None,
         abort=("mqlog" if intent.abort_is_ours(at) else "broker") if left else None,
     )

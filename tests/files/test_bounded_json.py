@@ -13,6 +13,8 @@ from mqstore.files import bounded_json
     [
         ("[" + "0," * 1_000_001 + "0]", "more than 1000000 values"),
         ("[" + "[]" * 250_001 + "]", "more than 250000 brackets"),
+        ('"' * 4_000_001, "more than 4000000 quotes"),
+        ("{}" + "\0" * 1_000_000, "a zero byte"),
         ("{" * 250_001, "more than 250000 brackets"),
         ("[" * 33 + "]" * 33, "nested deeper than 32"),
         ("[" * 200_000, "nested deeper than 32"),

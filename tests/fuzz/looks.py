@@ -14,7 +14,7 @@ import pyarrow as pa
 from mqlog_jobs.choice import Wanted, choose
 from mqlog_jobs.find import Sought, find
 from mqlog_jobs.lines import COLUMNS
-from mqstore import backlog
+from mqstore import backlog, condition
 from mqstore.backlog import BacklogRequest, Listed
 from mqstore.check import check
 from mqstore.codec.schema import PROFILES, message_schema
@@ -181,6 +181,13 @@ def _ours(root: Path) -> Rows:
     return None
 
 
+def _condition(root: Path) -> Rows:
+    found = condition.look(root)
+    for told in (*found.holders, found.pending or ""):
+        assert told.isprintable()
+    return None
+
+
 def _tail(root: Path) -> Rows:
     tail = Tail(Source(root=str(root), strict=False))
     try:
@@ -206,6 +213,7 @@ LOOKS: dict[str, Look] = {
     "copy": _copy,
     "config": _settings_of,
     "ours": _ours,
+    "condition": _condition,
     "tail": _tail,
     **{f"{name} fail": _table(name, "fail") for name in TABLES},
     **{f"{name} skip": _table(name, "skip") for name in TABLES},

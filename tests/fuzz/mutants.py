@@ -26,7 +26,7 @@ from fuzz.judge import MutantError, judge
 from fuzz.looks import LOOKS, WEIGHTS
 from fuzz.mutate import Edit, draw, to_line
 
-LIMIT_S = 10
+LIMIT_S, WAIT_S = 10, 60
 LIMIT_BYTES = 512 << 20
 _MOST_EDITS = 8
 _MOST_KEPT = 5_000
@@ -79,13 +79,11 @@ class Fuzzer:
             name, edits, look = self._draw()
             told(to_line(name, edits, look))
             before = self._reached.count
-            signal.alarm(LIMIT_S)
+            watch()
             if self._forked and number % self._forked == self._forked - 1:
                 in_child(partial(judge, self._bases[name], edits, look))
-                signal.alarm(0)
                 continue
             end = judge(self._bases[name], edits, look)
-            signal.alarm(0)
             self._keep(name, edits, look, end, is_new=self._reached.count > before)
         return {
             "mutants": mutants,
@@ -113,6 +111,12 @@ class Fuzzer:
         self._ends.add(end)
 
 
+def watch() -> None:
+    """Let this process not go on for long: ten seconds of work, or a minute of waiting."""
+    signal.setitimer(signal.ITIMER_PROF, LIMIT_S)
+    signal.alarm(WAIT_S)
+
+
 def warm_up(made: dict[str, bases.Base]) -> None:
     """Look at every base as it is: it must be well, and imports and pools must be there."""
     for name, base in made.items():
@@ -136,7 +140,7 @@ def in_child(act: Callable[[], object]) -> None:
     if not child:
         code = 1
         try:
-            signal.alarm(LIMIT_S)
+            watch()
             held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             act()
             grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - held
@@ -160,7 +164,8 @@ def _late(*_: object) -> None:
 def main() -> None:
     """Run as the argument says; one line a mutant to stdout, then the counts."""
     asked = json.loads(sys.argv[1])
-    signal.signal(signal.SIGALRM, _late)
+    for number in (signal.SIGALRM, signal.SIGPROF):
+        signal.signal(number, _late)
     logging.disable()  # A mutant a warning: half the time would go into them.
     begin = time.monotonic()
     out = sys.stdout

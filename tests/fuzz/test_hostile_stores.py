@@ -207,6 +207,15 @@ def pending(**changed: object) -> Callable[[Laid], None]:
     return summed("txn/pending.json", made_up(**changed))
 
 
+def entry(**changed: object) -> dict[str, object]:
+    """A line of the ledger."""
+    return {
+        "appId": None, "version": None, "queryId": None, "batchId": None, "jobId": JOB, "rows": 1,
+        "bytes": 1, "firstPhysicalOffset": 0, "lastPhysicalOffset": 0, "committedAt": 0,
+        "state": "done", **changed,
+    }  # fmt: skip
+
+
 def unit(index: int, place: int, size: int) -> Callable[[Laid], None]:
     def harm(laid: Laid) -> None:
         path, position = laid.unit_of(("T", 0), index)
@@ -304,6 +313,27 @@ STORES: dict[str, tuple[Harm, str, type[StoreError] | None]] = {
     "a ledger without a sum": (ours("txn/jobs.json", '{"body":{}}'), "ours", CONFIG_ERROR),
     "a ledger of nothing": (summed("txn/jobs.json", {}), "ours", CONFIG_ERROR),
     "a ledger of numbers": (summed("txn/jobs.json", {"commits": [1]}), "ours", CONFIG_ERROR),
+    "a ledger of no Unicode": (
+        summed("txn/jobs.json", {"appId": None, "commits": [entry(appId="\ud800")]}),
+        "commits fail", CONFIG_ERROR),
+    "a ledger of colours": (
+        summed("txn/jobs.json", {"appId": None, "commits": [entry(appId="\x1b[31m\n")]}),
+        "commits fail", None),
+    "a ledger beyond all time": (
+        summed("txn/jobs.json", {"appId": None, "commits": [entry(committedAt=2**63 - 1)]}),
+        "commits fail", None),
+    "a group of no Unicode": (
+        ours(GROUP, '{"group":"\\ud800","offsetTable":{"T":{"0":1}}}'), "offsets fail", None),
+    "an intent of huge counts": (
+        pending(segments=[{"name": f"{n}-1-a.mqb", "partition": n, "size": 1, "frame_count": 1,
+                           "message_count": 2**62, "records_bytes": 1, "digest": "0" * 64}
+                          for n in range(3)]), "commits fail", None),
+    "an intent of colours": (
+        pending(key={"app_id": "\x1b[31m", "version": 1, "query_id": None, "batch_id": None}),
+        "condition", None),
+    "an intent of no Unicode": (
+        pending(key={"app_id": "\ud800", "version": 1, "query_id": None, "batch_id": None}),
+        "commits fail", CONFIG_ERROR),
     "a sequence that is none": (ours("txn/SEQ", "x" * 100), "scan fail", CONFIG_ERROR),
     "a sequence too long": (ours("txn/SEQ", "9" * 100_000), "scan fail", None),
     "an intent of brackets": (ours("txn/pending.json", "[" * 9_999), "scan fail", CONFIG_ERROR),
@@ -373,7 +403,7 @@ def test_no_writer_acts_on_what_somebody_made_up(
     STORES[what][0](laid)
     before = goldens.digest(laid.root / "commitlog")
     error = error_of(WRITERS[writer], laid.root)
-    assert isinstance(error, CorruptConfigError) or "ledger" in what
+    assert isinstance(error, CorruptConfigError | CommitInDoubtError) or "ledger" in what
     assert error is None or goldens.digest(laid.root / "commitlog") == before
 
 

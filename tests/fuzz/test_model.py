@@ -121,7 +121,7 @@ class Store(RuleBasedStateMachine):
         self.number = 0
         self.abandoned: list[Path] = []
 
-    @initialize(count=st.integers(1, 12))
+    @initialize(count=st.integers(2, 12))
     def begin(self, count: int) -> None:
         messages = [self._message("T", n % 2) for n in range(count)]
         lay_out(self.root, messages, LAYOUT)

@@ -13,6 +13,7 @@ from mqstore.format.config import MAX_CONFIG_DEPTH
 _DIGITS: Final = 20  # of a 64-bit integer, with its sign
 _MOST_VALUES: Final = 1_000_000  # of 100,000 topics
 _VALUES_A_BRACKET: Final = 4
+_QUOTES_A_VALUE: Final = 4  # a name and a text
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[{]|[\]}]')
 
 
@@ -32,9 +33,13 @@ def loads(text: str, most_values: int = _MOST_VALUES) -> Any:
 
 
 def check(text: str, most_values: int = _MOST_VALUES) -> None:
-    """Raise LimitError for a text of too many values or brackets, or nested too deep."""
+    """Raise LimitError for a text of too many values, quotes, brackets, or nested too deep."""
     if text.count(",") > most_values:
         raise LimitError(f"more than {most_values} values")
+    if "\0" in text:
+        raise LimitError("a zero byte", text.index("\0"))
+    if text.count('"') > _QUOTES_A_VALUE * most_values:
+        raise LimitError(f"more than {_QUOTES_A_VALUE * most_values} quotes")
     most_brackets = most_values // _VALUES_A_BRACKET
     if text.count("{") + text.count("[") > most_brackets:
         raise LimitError(f"more than {most_brackets} brackets")
@@ -48,7 +53,17 @@ def check(text: str, most_values: int = _MOST_VALUES) -> None:
 
 def parse(text: str) -> Any:
     """Return the value of a JSON text that was checked. Raises ValueError."""
-    return json.loads(text, parse_int=_bounded_int)
+    value = json.loads(text, parse_int=_bounded_int)
+    return _encodable(value) if "\\u" in text else value
+
+
+def _encodable(value: Any) -> Any:
+    """Return the same with ``?`` for half a surrogate pair, as Java writes it in UTF-8."""
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode()
+    if isinstance(value, dict):
+        return {_encodable(key): _encodable(inner) for key, inner in value.items()}
+    return [_encodable(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _bounded_int(digits: str) -> int:

@@ -208,16 +208,7 @@ def _parse(text: str, path: str) -> dict[str, Any]:
         raise CorruptConfigError(path, error.pos, f"not JSON: {error.msg}") from error
     if not isinstance(value, dict):
         raise CorruptConfigError(path, 0, "not a JSON object")
-    return _encodable(value) if "\\u" in text else value
-
-
-def _encodable(value: Any) -> Any:
-    """Return the same with ``?`` for half a surrogate pair, as Java writes it in UTF-8."""
-    if isinstance(value, str):
-        return value.encode(errors="replace").decode()
-    if isinstance(value, dict):
-        return {_encodable(key): _encodable(inner) for key, inner in value.items()}
-    return [_encodable(inner) for inner in value] if isinstance(value, list) else value
+    return value
 
 
 def _quote_key(match: re.Match[str]) -> str:

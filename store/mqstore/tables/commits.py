@@ -14,7 +14,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from mqstore.codec.schema import TIMESTAMP
+from mqstore.codec.schema import FIRST_MS, LAST_MS, TIMESTAMP
 from mqstore.errors import CorruptConfigError
 from mqstore.files import intent, ledger
 from mqstore.files.ledger import DONE, Entry
@@ -39,6 +39,7 @@ COLUMNS: Final[Columns] = (
     BROKER_NAME,
 )  # fmt: skip
 SCHEMA: Final = schema(COLUMNS)
+_MOST: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +81,11 @@ def _row(entry: Entry, broker_name: str) -> Row:
         entry.version,
         entry.query_id,
         entry.batch_id,
-        entry.rows,
+        min(entry.rows, _MOST),
         entry.bytes,
         entry.first_physical_offset if entry.rows else None,
         entry.last_physical_offset if entry.rows else None,
-        entry.committed_ms * US if entry.state == DONE else None,
+        min(max(entry.committed_ms, FIRST_MS), LAST_MS) * US if entry.state == DONE else None,
         entry.state,
         broker_name,
     )

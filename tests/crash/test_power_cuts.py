@@ -94,16 +94,18 @@ class Case:
 
     def seconds(self, forks: Forks) -> tuple[float, float]:
         """Return how long the commit takes here until it is decided, and after that."""
-        with mounted(self.copy(self.image, "timed")) as at:
+        over = threading.Event()
+        with mounted(self.copy(self.image, "timed")) as at, ThreadPoolExecutor(1) as pool:
             root = at / play.STORE
             forks.child(*self.words, root)
             begun = time.monotonic()
-            with ThreadPoolExecutor(1) as pool:
-                decided = pool.submit(wait_until_decided, root, begun + SECONDS)
-                forks.go()
-                assert forks.ended() == 0
-                ended = time.monotonic()
-        return decided.result() - begun, ended - decided.result()
+            deciding = pool.submit(wait_until_decided, root, over)
+            forks.go()
+            assert forks.ended() == 0
+            ended = time.monotonic()
+            over.set()
+        decided = min(deciding.result(), ended)
+        return decided - begun, ended - decided
 
     def copy(self, image: Path, name: str) -> Path:
         """Copy an image as it is at one moment: nothing is written to it meanwhile."""
@@ -114,11 +116,11 @@ class Case:
                 return copied
 
 
-def wait_until_decided(root: Path, deadline: float) -> float:
-    """Return the time when a commit on the store is decided, or when the deadline is over."""
+def wait_until_decided(root: Path, over: threading.Event) -> float:
+    """Return the time when the commit on the store is decided, or when it is over."""
     pending = str(root / ".mqlog" / "txn" / "pending.json")
-    while not os.path.exists(pending) and time.monotonic() < deadline:  # noqa: PTH110 - fast
-        time.sleep(0.0002)
+    while not os.path.exists(pending) and not over.wait(0.0002):  # noqa: PTH110 - it is fast
+        pass
     return time.monotonic()
 
 
@@ -150,12 +152,12 @@ def power_cut(case: Case, seconds: tuple[float, float], forks: Forks, rng: rando
     live = case.copy(case.image, "live")
     with mounted(live, options) as at:
         root = at / play.STORE
-        process = os.pidfd_open(forks.child(*case.words, root))
+        process, over = os.pidfd_open(forks.child(*case.words, root)), threading.Event()
 
         def end() -> None:
             if late:
-                wait_until_decided(root, time.monotonic() + 10 * sum(seconds))
-            time.sleep(moment)
+                wait_until_decided(root, over)
+            over.wait(moment)
             kill(process)
 
         flush, cut_off = threading.Timer(synced, sync, [at]), threading.Thread(target=end)
@@ -163,6 +165,7 @@ def power_cut(case: Case, seconds: tuple[float, float], forks: Forks, rng: rando
         flush.start()
         cut_off.start()
         ended = forks.ended()
+        over.set()
         flush.cancel()
         for thread in (flush, cut_off):
             thread.join()

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from mqstore.check.finding import Findings, Place
-from mqstore.errors import CorruptConfigError, StoreError
+from mqstore.errors import CorruptConfigError, StoreError, shown
 from mqstore.files import checkpoint, config, intent
 from mqstore.files.mapped_file_queue import MappedFileQueue
 from mqstore.files.safe_open import list_directory, survey
@@ -161,7 +161,7 @@ def unfinished(store: StoreDir, findings: Findings) -> int | None:
     if pending is None:
         return None
     problem = (
-        f"commit {pending} is {pending.state}, and not finished: the next write finishes it, or "
+        f"commit {shown(str(pending))} is {pending.state}, and not finished: the next write finishes it, or "
         "mqlog recover"
     )
     findings.warning(Place(_PENDING), problem)

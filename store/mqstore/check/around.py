@@ -161,8 +161,8 @@ def unfinished(store: StoreDir, findings: Findings) -> int | None:
     if pending is None:
         return None
     problem = (
-        f"commit {shown(str(pending))} is {pending.state}, and not finished: the next write finishes it, or "
-        "mqlog recover"
+        f"commit {shown(str(pending))} is {pending.state}, and not finished: the next write "
+        "finishes it, or mqlog recover"
     )
     findings.warning(Place(_PENDING), problem)
     return pending.tail

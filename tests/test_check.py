@@ -380,3 +380,10 @@ def test_an_index_file_without_a_byte_is_a_finding(tmp_path: Path) -> None:
     (laid.root / "index" / "20261121030000999").write_bytes(b"")
     (found,) = check(laid.root)
     assert (found.severity, found.file) == ("warning", "index/20261121030000999")
+
+
+def test_a_name_cannot_colour_the_reader_s_screen(tmp_path: Path) -> None:
+    laid = lay_out(tmp_path / "store", [Message()])
+    (laid.root / "commitlog" / "\x1b[31mred\n").write_bytes(b"!")
+    (found,) = errors(laid.root)
+    assert found.file == "commitlog/\\x1b[31mred\\n"

@@ -68,11 +68,18 @@ class Findings:
         self._found[severity].append(
             Finding(
                 severity,
-                as_text(place.file),
+                _printable(place.file),
                 place.position,
                 place.topic,
                 place.queue_id,
                 place.queue_offset,
-                as_text(problem),
+                _printable(problem),
             )
         )
+
+
+def _printable(text: str) -> str:
+    """Return text whose control characters are escaped: names in a hostile store may have some."""
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode() for c in as_text(text)
+    )

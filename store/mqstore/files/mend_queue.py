@@ -193,5 +193,5 @@ def fillers(count: int) -> Units:
 def are_empty(units: Units) -> NDArray[np.bool_]:
     """Tell which units are all zero."""
     plain = np.ascontiguousarray(units).view(np.uint8).reshape(len(units), UNIT.itemsize)
-    empty: NDArray[np.bool_] = ~plain.any(axis=1)
+    empty: NDArray[np.bool_] = np.asarray(~plain.any(axis=1), np.bool_)
     return empty

@@ -2,10 +2,10 @@
 
 import os
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,10 @@ from mqstore.format import names
 from mqstore.format.consume_queue import FILLER_SIZE, UNIT
 
 Units: TypeAlias = NDArray[np.void]
+Mask: TypeAlias = NDArray[np.bool_]
+Test: TypeAlias = Callable[[Units], Mask]
+
+_BLOCK_UNITS: Final = 204  # of 4 KiB
 
 MOST_TOPICS = 100_000
 MOST_QUEUES = 1_000_000
@@ -50,19 +54,23 @@ class ConsumeQueue:
     def bounds(self, commit_log_low: int) -> tuple[int, int]:
         """Return (low, high): the first queue offset whose record is held, and the next to come.
 
-        Units whose records lie before ``commit_log_low`` have expired. Both edges bisect: about
-        18 small reads a file, whatever its size.
+        Units whose records lie before ``commit_log_low`` have expired. Both edges bisect: of a
+        short queue one small read tells both, of a long one about 20 do.
         Reference: ConsumeQueue#correctMinOffset, #getMaxOffsetInQueue.
         """
-        high = self._high()
-        files = [file for file in self.files.files if file.start // UNIT.itemsize < high]
-        for file in files:
-            base = file.start // UNIT.itemsize
-            count = min(file.size // UNIT.itemsize, high - base)
-            live = _Edge(file, lambda u: _is_live(u, commit_log_low))
-            if count and live(count - 1):
-                return base + live.first(count), high
-        return high, high
+        files = [_Blocks(file) for file in self.files.files]
+        try:
+            high = self._high(files)
+            for blocks in files:
+                count = min(blocks.count, high - blocks.start)
+                if count > 0 and blocks.tests(count - 1, lambda u: _is_live(u, commit_log_low)):
+                    first = blocks.first(count, lambda u: _is_live(u, commit_log_low))
+                    return blocks.start + first, high
+                blocks.close()
+            return high, high
+        finally:
+            for blocks in files:
+                blocks.close()
 
     def read(self, start: int, end: int) -> Units:
         """Return the units of queue offsets [start, end), big-endian as on disk.
@@ -117,46 +125,71 @@ class ConsumeQueue:
     def _extension(self) -> ConsumeQueueExt:
         return ConsumeQueueExt(self.root, self.topic, self.queue_id)
 
-    def _high(self) -> int:
+    def _high(self, files: "Sequence[_Blocks]") -> int:
         # Sizes run filler* unit* zero*: the first zero of the last file that has a unit.
-        for file in reversed(self.files.files):
-            written = _Edge(file, lambda unit: int(unit["size"]) == 0)
-            count = written.first(file.size // UNIT.itemsize)
+        for blocks in reversed(files):
+            count = blocks.first(blocks.count, lambda units: units["size"] == 0)
             if count:
-                return file.start // UNIT.itemsize + count
+                return blocks.start + count
         return self.files.low // UNIT.itemsize
 
 
-class _Edge:
-    """Bisects one file for the first unit where a condition, false before it, holds."""
+class _Blocks:
+    """Looks into one file, a block of units at a time; opened when first needed."""
 
-    def __init__(self, file: MappedFile, holds: Callable[[np.void], bool]) -> None:
+    def __init__(self, file: MappedFile) -> None:
+        self.start = file.start // UNIT.itemsize
+        self.count = file.size // UNIT.itemsize
         self._file = file
-        self._holds = holds
+        self._fd = -1
+        self._read: dict[int, Units] = {}
 
-    def __call__(self, index: int) -> bool:
-        fd = self._file.open()
-        try:
-            return self._test(fd, index)
-        finally:
-            os.close(fd)
+    def close(self) -> None:
+        """Close what is open and forget what was read."""
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = -1
+        self._read.clear()
 
-    def first(self, count: int) -> int:
-        fd = self._file.open()
-        try:
-            return bisect_left(range(count), True, key=lambda index: self._test(fd, index))
-        finally:
-            os.close(fd)
+    def first(self, count: int, holds: Test) -> int:
+        """Return the first of ``count`` units that ``holds``, which is false before it.
 
-    def _test(self, fd: int, index: int) -> bool:
-        data = os.pread(fd, UNIT.itemsize, index * UNIT.itemsize)
-        if len(data) < UNIT.itemsize:  # The file shrank since it was listed.
-            data = bytes(UNIT.itemsize)
-        return self._holds(np.frombuffer(data, UNIT)[0])
+        ``count`` if none does. Blocks are tried in strides that double, then bisected: most of
+        many queues are short, and zero from the first block on.
+        """
+        last = (count - 1) // _BLOCK_UNITS
+
+        def ends(block: int) -> bool:
+            return self.tests(min((block + 1) * _BLOCK_UNITS, count) - 1, holds)
+
+        stride = 1
+        while stride <= last and not ends(stride - 1):
+            stride *= 2
+        block = bisect_left(range(last + 1), True, stride // 2, min(stride, last + 1), key=ends)
+        if block > last:
+            return count
+        held = np.flatnonzero(holds(self._block(block)))
+        return min(block * _BLOCK_UNITS + int(held[0]), count) if len(held) else count
+
+    def tests(self, index: int, holds: Test) -> bool:
+        """Tell whether unit ``index`` ``holds``."""
+        block, row = divmod(index, _BLOCK_UNITS)
+        return bool(holds(self._block(block)[row : row + 1])[0])
+
+    def _block(self, number: int) -> Units:
+        if number not in self._read:
+            if self._fd < 0:
+                self._fd = self._file.open()
+            size = _BLOCK_UNITS * UNIT.itemsize
+            data = os.pread(self._fd, size, number * size)
+            # Zeros behind the file's end: it may have shrunk since it was listed.
+            self._read[number] = np.frombuffer(data.ljust(size, b"\0"), UNIT)
+        return self._read[number]
 
 
-def _is_live(unit: np.void, commit_log_low: int) -> bool:
-    return int(unit["size"]) != FILLER_SIZE and int(unit["physical_offset"]) >= commit_log_low
+def _is_live(units: Units, commit_log_low: int) -> Mask:
+    live: Mask = (units["size"] != FILLER_SIZE) & (units["physical_offset"] >= commit_log_low)
+    return live
 
 
 def list_queues(root: str) -> list[tuple[str, int]]:

@@ -128,7 +128,7 @@ def split(weighed: Sequence[Weighed], limits: SplitLimits) -> list[tuple[QueueSl
     and there are at least ``min_partitions`` as long as there are as many messages.
     """
     filled = [w for w in weighed if w.slice.end > w.slice.start]
-    total = sum(w.total for w in filled)
+    total = sum(max(w.total, _SLICE_BYTES) for w in filled)
     # A little more than a fair share: queues that differ slightly must not spill into one task
     # more than there are cores, for the last would run alone.
     share = max(_MIN_TARGET_BYTES, -(-total * 9 // (8 * max(1, limits.parallelism))))
@@ -232,8 +232,12 @@ def _cut(number: int, weighed: Weighed, target: int, max_records: int | None) ->
     while start < piece.end:
         end = piece.end if share >= weighed.total else _reach(weighed, start, before + share)
         end = min(max(end, start + 1), start + most, piece.end)
-        after = int(np.interp(end, weighed.edges, weighed.bytes))
-        place = int(np.interp(start, weighed.edges, weighed.places))
+        after = weighed.total
+        if end < piece.end:
+            after = int(np.interp(end, weighed.edges, weighed.bytes))
+        place = int(weighed.places[0])
+        if start > piece.start:
+            place = int(np.interp(start, weighed.edges, weighed.places))
         cuts.append(_Cut(number, replace(piece, start=start, end=end), after - before, place))
         start, before = end, after
     return cuts

@@ -5,6 +5,7 @@ the store to TARGET/rows. The tests end the same queries in a session of their o
 """
 
 import os
+import signal
 import sys
 
 from pyspark.sql import SparkSession
@@ -13,6 +14,7 @@ from pyspark.sql.streaming import DataStreamWriter
 import pyspark_mqlog
 
 ROWS = 20
+LIFE_S = 3600  # whatever became of who started it
 STORE = {
     "topic": "NUMBERS",
     "createStore": "true",
@@ -47,6 +49,7 @@ def tailed(spark: SparkSession, store: str, target: str) -> DataStreamWriter:
 
 
 def main(what: str, store: str, target: str) -> None:
+    signal.alarm(LIFE_S)
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     spark = (

@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.soak]
 KILLS = soak.size("STREAM_KILLS", test=3, full=40)
 SEED = int(os.environ.get("MQLOG_SEED", "7"))
 START_S = 240.0
-LAST_S = 120
+LAST_S = 300
 INDEX = (int(chaotic.STORE["maxHashSlotNum"]), int(chaotic.STORE["maxIndexNum"]))
 
 

@@ -41,13 +41,13 @@ def test_a_rate_is_in_the_store_once_and_is_read_back_once(
     for _ in range(2):
         writing = example["write"](spark, str(store), str(target), 50)
         try:
-            deadline = time.monotonic() + 120
+            deadline = time.monotonic() + 300
             while sum(progress.numInputRows > 0 for progress in writing.recentProgress) < 2:
                 assert time.monotonic() < deadline
                 assert not writing.awaitTermination(0.1)
         finally:
             writing.stop()
-        assert example["read_back"](spark, str(store), str(target)).awaitTermination(120)
+        assert example["read_back"](spark, str(store), str(target)).awaitTermination(300)
         rows = spark.read.parquet(str(target / "rows")).collect()
         assert sorted(int(row.keys) for row in rows) == list(range(len(rows)))
         counts.append(len(rows))

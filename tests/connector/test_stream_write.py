@@ -38,6 +38,7 @@ NEW = {
     "maxIndexNum": "1000",
 }
 PER_BATCH = 20
+PATIENCE_S = 300
 
 
 @pytest.fixture
@@ -70,7 +71,7 @@ def run(writer: DataStreamWriter, root: Path, batches: int) -> None:
     query = writer.start(str(root))
     try:
         done = 0
-        for _ in range(1200):
+        for _ in range(10 * PATIENCE_S):
             done = sum(p.numInputRows > 0 for p in query.recentProgress)
             if done >= batches or query.awaitTermination(0.1):  # type: ignore[arg-type]
                 break
@@ -124,13 +125,13 @@ def test_a_batch_without_rows_costs_no_file(
     none = source.option("tags", "NoSuchTag").load(str(golden_550)).select("body")
     writer = sink(none, tmp_path / "checkpoint").trigger(availableNow=True)
     query = writer.start(str(root))
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(PATIENCE_S)
     assert query.lastProgress is not None
     assert not root.exists()
     run(sink(numbers(spark), tmp_path / "other"), root, 1)
     before = goldens.digest(root)
     query = sink(none, tmp_path / "again").trigger(availableNow=True).start(str(root))
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(PATIENCE_S)
     assert goldens.digest(root) == before
 
 
@@ -144,7 +145,7 @@ def test_a_bad_row_ends_the_query_and_changes_nothing(
     writer = bad.writeStream.format("mqlog").option("checkpointLocation", str(tmp_path / "bad"))
     query = writer.trigger(availableNow=True).start(str(root))
     with pytest.raises(StreamingQueryException) as caught:
-        query.awaitTermination(120)
+        query.awaitTermination(PATIENCE_S)
     assert "[MQLOG_INVALID_MESSAGE]" in str(caught.value)
     assert "a topic!" in str(caught.value)
     assert goldens.digest(root) == before
@@ -166,7 +167,7 @@ def test_a_mistake_is_told_before_a_task_runs(
 ) -> None:
     writer = sink(numbers(spark), tmp_path / "checkpoint", **options)
     with pytest.raises((StreamingQueryException, AnalysisException)) as caught:
-        writer.start(str(root)).awaitTermination(60)
+        writer.start(str(root)).awaitTermination(PATIENCE_S)
     assert told in str(caught.value)
     assert not root.exists()
 
@@ -189,7 +190,7 @@ def test_only_append_is_a_mode_of_output(
 ) -> None:
     writer = sink(counts, tmp_path / "checkpoint").outputMode(mode)
     with pytest.raises(Exception, match=told):
-        writer.start(str(root)).awaitTermination(60)
+        writer.start(str(root)).awaitTermination(PATIENCE_S)
     assert not root.exists()
 
 

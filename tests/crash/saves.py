@@ -5,6 +5,7 @@ that fails is tried again, as a scheduler would, with the same txnAppId and txnV
 that fails is started again from its checkpoint.
 """
 
+import signal
 import sys
 from pathlib import Path
 from typing import TextIO
@@ -17,6 +18,7 @@ ROWS = 60
 QUEUES = 2
 APP_ID = "killed-saves"
 TRIES = 20
+LIFE_S = 3600  # whatever became of who started it
 OPTIONS = {
     "topic": "SAVED",
     "createStore": "true",
@@ -48,6 +50,7 @@ def saved(log: Path) -> list[int]:
 
 
 def main(what: str, store: str, log: Path, stop: Path) -> None:
+    signal.alarm(LIFE_S)
     spark = SparkSession.builder.getOrCreate()
     pyspark_mqlog.register(spark)
     with log.open("a", buffering=1) as told:

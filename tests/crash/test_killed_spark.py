@@ -187,8 +187,8 @@ def _committer(victim: Victim, job: Path, moments: random.Random) -> int | None:
     """Return the process that commits the job, some time after it took the store."""
 
     def is_to_be_committed() -> bool:
-        files = _listed(job)
-        return not files or bool(victim.holder() and any(f.suffix == ".mqb" for f in files))
+        staged = any(file.suffix == ".mqb" for file in _listed(job))
+        return not job.exists() or (staged and victim.holder() is not None)
 
     victim.until(is_to_be_committed)
     pid = victim.holder()

@@ -28,7 +28,7 @@ from mqstore.files import durable
 
 ALL_SUBSETS = 6  # of at most that many pieces
 _FRAMES = 4
-_WINDOW = 40  # operations after a forgotten sync in which what it was for may matter
+_WINDOW = 20  # operations after a forgotten sync, after each of which what is left is looked at
 _TEMPORARY = getattr(os, "O_TMPFILE", 0) & ~os.O_DIRECTORY
 
 
@@ -371,7 +371,8 @@ class Disk:
         """Yield states in which what a forgotten sync was for is not there, or not all of it."""
         for index, op in enumerate(self.ops):
             if isinstance(op, Forgotten):
-                for prefix in range(index, min(index + _WINDOW, len(self.ops)) + 1):
+                near = range(index, min(index + _WINDOW, len(self.ops)))
+                for prefix in [*near, *range(near.stop, len(self.ops), 6), len(self.ops)]:
                     image, pending, marks = self._play(prefix)
                     for subset in _lacking(pending, op.node):
                         yield self._state(prefix, subset, image, pending, marks)

@@ -83,15 +83,23 @@ def held_before(root: Path) -> list[Message]:
 
 def record_recovery(state: State, expected: Expected, base: Path) -> Disk:
     """Make a state below `base`, recover it, and return what was seen."""
-    return Disk(_watched(state, expected, base))
+    return Disk(_watched(state, expected, base).recorder)
 
 
 def places_of_recovery(state: State, expected: Expected, base: Path) -> set[str]:
     """Recover a state, and return where mqstore synced and renamed."""
-    return _watched(state, expected, base).places
+    return _watched(state, expected, base).recorder.places
 
 
-def _watched(state: State, expected: Expected, base: Path) -> Recorder:
+@dataclass(frozen=True)
+class Watched:
+    """A recovery that went well, and whether the commit was decided."""
+
+    recorder: Recorder
+    decided: bool
+
+
+def _watched(state: State, expected: Expected, base: Path) -> Watched:
     base.mkdir(parents=True)
     state.write(base)
     root = base / STORE
@@ -100,7 +108,7 @@ def _watched(state: State, expected: Expected, base: Path) -> Recorder:
     with standing_in(recorder):
         recover_store(root, expected, decided=decided)
     shutil.rmtree(base)
-    return recorder
+    return Watched(recorder, decided)
 
 
 def judge(
@@ -118,9 +126,10 @@ def judge(
     """
     base.mkdir(parents=True)
     state.write(base)
-    known = True if ACKED in state.marks else decided
+    acked = ACKED in state.marks
+    known = True if acked else decided
     with standing_in(Passing()):
-        found = seen_before(base / STORE, recording.expected)
+        found = seen_before(base / STORE, recording.expected, acked=acked)
         assert known in (None, found), f"decided, as was known before: {known}; now: {found}"
         if again and (state.prefix + state.subset) % STRAIGHT == 0:
             _commit_straight(recording, base / STORE, decided=found)
@@ -213,25 +222,28 @@ class Explorer:
 
         Of the commit, and of recoveries from where nothing or all is there that was not synced.
         """
+        rng = random.Random(0)
         recording = record(work(BY_NAME[self._scenario], 0), self._base / "run")
-        known = f"{self._scenario}:0:"
-        for state in recording.disk.without_the_forgotten():
-            if self._is_new(state, None):
-                self._test(recording, state, known + step(state), None)
+        states = list(recording.disk.without_the_forgotten())
+        rng.shuffle(states)
+        self._test_new(recording, states[: self._most // 2], f"{self._scenario}:0:", None)
+        prefixes = range(0, len(recording.disk.ops), PREFIXES_BETWEEN_RECOVERIES)
+        outer = [recording.disk.state(prefix, subset) for prefix in prefixes for subset in (0, -1)]
+        rng.shuffle(outer)
+        for state in outer:
             if self._is_enough():
-                return self.tally
-        for prefix in range(0, len(recording.disk.ops), PREFIXES_BETWEEN_RECOVERIES):
-            for subset in (0, -1):
-                self._recover_focused(recording, recording.disk.state(prefix, subset))
-                if self._is_enough():
-                    return self.tally
+                break
+            watched = _watched(state, recording.expected, self._base / "run")
+            states = list(Disk(watched.recorder).without_the_forgotten())
+            rng.shuffle(states)
+            known = f"{self._scenario}:0:{step(state)}/"
+            self._test_new(recording, states[:MOST_OF_ONE_RECOVERY], known, watched.decided)
         return self.tally
 
-    def _recover_focused(self, recording: Recording, outer: State) -> None:
-        known = f"{self._scenario}:0:{step(outer)}/"
-        decided = self._test(recording, outer, known, None)
-        disk = record_recovery(outer, recording.expected, self._base / "run")
-        for state in disk.without_the_forgotten() if decided is not None else ():
+    def _test_new(
+        self, recording: Recording, states: list[State], known: str, decided: bool | None
+    ) -> None:
+        for state in states:
             if self._is_enough():
                 return
             if self._is_new(state, decided):

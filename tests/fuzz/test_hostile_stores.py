@@ -390,7 +390,8 @@ def test_a_hostile_store_is_read_as_far_as_it_can_be_and_named_where_not(
     before = goldens.digest(laid.root) if "large" not in what and "MiB" not in what else None
     error = error_of(LOOKS[look], laid.root)
     assert type(error) is (type(None) if expected is None else expected)
-    for each in LOOKS.values():
+    # Every fourth of the other ways to look, each store another fourth: mutants get them all.
+    for each in list(LOOKS.values())[list(STORES).index(what) % 4 :: 4]:
         error_of(each, laid.root)
     assert before is None or goldens.digest(laid.root) == before, "reading changed the store"
 

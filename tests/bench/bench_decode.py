@@ -37,14 +37,18 @@ BODIES = {100: 1, 1024: 1, 10_240: 4}  # bytes: by what the number of messages i
 QUEUES = (1, 4)
 NAIVE_ONE_IN = 10
 SETTINGS = {
-    "minimal": ScanSettings(columns=PROFILES["minimal"]),
-    "standard": ScanSettings(columns=PROFILES["standard"]),
-    "mmap": ScanSettings(columns=PROFILES["standard"], read_mode="mmap"),
-    "full": ScanSettings(columns=PROFILES["full"]),
-    "kafka": ScanSettings(columns=PROFILES["kafka"]),
-    "no body": ScanSettings(columns=("topic", "queueOffset")),
-    "tag": ScanSettings(columns=PROFILES["standard"], tags="TagR"),
+    name: ScanSettings(columns=columns, merged=True, **more)
+    for name, columns, more in (
+        ("minimal", PROFILES["minimal"], {}),
+        ("standard", PROFILES["standard"], {}),
+        ("mmap", PROFILES["standard"], {"read_mode": "mmap"}),
+        ("full", PROFILES["full"], {}),
+        ("kafka", PROFILES["kafka"], {}),
+        ("no body", ("topic", "queueOffset"), {}),
+        ("tag", PROFILES["standard"], {"tags": "TagR"}),
+    )
 }
+"""As a task of Spark reads: the queues of a store in one pass."""
 
 
 def main(count: int) -> None:

@@ -228,7 +228,7 @@ class ReadOptions:
     batch_rows: Annotated[
         int, Option("batchRows", partial(grammar.count, high=MAX_BATCH_ROWS), "50000")
     ]
-    batch_bytes: Annotated[int, Option("batchBytes", _batch_bytes, "4m")]
+    batch_bytes: Annotated[int, Option("batchBytes", _batch_bytes, "8m")]
     groups: Annotated[str | None, Option("groups", any_text, tables=GROUPS)]
     subscriptions: Annotated[
         Mapping[str, Mapping[str, str]],

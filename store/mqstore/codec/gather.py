@@ -34,6 +34,7 @@ _FIELDS = {name: (field[0], field[1]) for name, field in HEADER.fields.items()}
 _BORN_IP = _FIELDS["born_ip"][1]
 _STORE_IP = _FIELDS["store_ip"][1]
 _V6_MORE = IP_V6_BYTES - IP_V4_BYTES
+_BYTES = np.dtype(f"V{HEADER.itemsize}")  # Copied whole, where a structure is field by field.
 
 
 def sliding(buffer: NDArray[np.uint8], dtype: "np.dtype[Any]") -> NDArray[Any]:
@@ -60,7 +61,7 @@ class Headers:
     def field(self, name: str) -> NDArray[Any]:
         """Return one header field of all records, in the machine's byte order."""
         dtype, _ = _FIELDS[name]
-        values = self._at(self.position(name), dtype)
+        values = self._at(self.position(name), dtype) if self.has_v6 else self._fixed[name]
         return values.astype(dtype.newbyteorder("="))
 
     def position(self, name: str) -> Ints:
@@ -77,8 +78,7 @@ class Headers:
     @cached_property
     def sys_flags(self) -> NDArray[np.int32]:
         """SYSFLAG of each record."""
-        dtype, position = _FIELDS["sys_flag"]
-        return self._at(self.starts + position, dtype).astype(np.int32)
+        return self._fixed["sys_flag"].astype(np.int32)
 
     @cached_property
     def has_v6(self) -> bool:
@@ -151,6 +151,18 @@ class Headers:
             (~topic, "topic length reaches out of the record"),
             (~adds_up, "lengths of body, topic and properties do not add up to TOTALSIZE"),
         ]
+
+    @cached_property
+    def _fixed(self) -> NDArray[np.void]:
+        """The headers as they are if both hosts are IPv4; with others, right up to ``born_ip``.
+
+        One gather for all fields: each is fetched from here without touching the records again.
+        """
+        if len(self.buffer) >= HEADER.itemsize:
+            return self._at(self.starts, _BYTES).view(HEADER)
+        padded = np.zeros(HEADER.itemsize, np.uint8)
+        padded[: len(self.buffer)] = self.buffer
+        return sliding(padded, HEADER)[np.zeros(len(self.starts), np.int64)]
 
     @cached_property
     def _is_v2(self) -> Mask:

@@ -34,7 +34,7 @@ Bytes: TypeAlias = NDArray[np.uint8]
 
 READ_MODES = ("pread", "mmap")
 _OPEN_FILES = 32
-_SCRATCH_BYTES = 32 * 1024 * 1024
+_SCRATCH_BYTES = 48 * 1024 * 1024
 # One more read costs what copying 8 KiB does; of small records, no more than 4 for each asked.
 _MIN_GAP_BYTES, _MAX_GAP_BYTES = 512, 8192
 _GAP_RECORDS = 4
@@ -120,7 +120,7 @@ class CommitLog:
         """Tell for each record whether one file holds all of it and its size is believable."""
         if not len(self._starts):
             return np.zeros(len(sizes), np.bool_)
-        index = np.searchsorted(self._starts, physical_offsets, side="right") - 1
+        index = self._indexes(physical_offsets)
         sane = (index >= 0) & (sizes >= MIN_RECORD_BYTES) & (sizes <= HARD_RECORD_BYTES)
         room = self._ends[np.maximum(index, 0)] - physical_offsets
         return sane & (sizes <= room)
@@ -158,7 +158,7 @@ class CommitLog:
         The buffer takes at most about five times the bytes of the records. Raises CorruptStoreError
         if a file ends before its size said, FileNotFoundError if the broker deleted it.
         """
-        index = np.searchsorted(self._starts, physical_offsets, side="right") - 1
+        index = self._indexes(physical_offsets)
         ends = physical_offsets + sizes
         if (
             self._mapped
@@ -180,6 +180,15 @@ class CommitLog:
             self._read_into(file, begin, view[low:high])
         moved = np.repeat(run_starts[:-1] - physical_offsets[first], last - first + 1)
         return Gathered(buffer, physical_offsets + moved)
+
+    def _indexes(self, physical_offsets: Int64s) -> Int64s:
+        """Return which file each place is in; -1 before the first. Most often one for all."""
+        if len(physical_offsets):
+            edges = (physical_offsets.min(), physical_offsets.max())
+            first, last = np.searchsorted(self._starts, edges, side="right") - 1
+            if first == last:
+                return np.full(len(physical_offsets), first)
+        return np.searchsorted(self._starts, physical_offsets, side="right") - 1
 
     def _read_into(self, index: int, physical_offset: int, into: memoryview) -> None:
         fd = self._descriptor(index)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 BATCH_ROWS: Final = 50_000
-BATCH_BYTES: Final = 4 * 1024 * 1024
+BATCH_BYTES: Final = 8 * 1024 * 1024
 FIRST_BATCH_ROWS: Final = 1_000
 MAX_DECOMPRESSED_BYTES: Final = 64 * 1024 * 1024
 

@@ -375,6 +375,22 @@ def test_a_queue_that_did_not_start_at_0_is_filled_as_a_broker_fills_it(store: M
     assert rebuilt(laid.root, sizes_of(layout)).units_written == 0
 
 
+def test_units_between_two_records_of_a_queue_are_no_record_s(tmp_path: Path) -> None:
+    """The second says a queue offset further on: what stands in between nobody asked for."""
+    batch = [Message(body=bytes(50)) for _ in range(3)]
+    laid = lay_out(tmp_path / "store", batch, Layout(index=False))
+    path, position = laid.file_of(laid.messages[2])
+    write(path, position + 20, struct.pack(">q", 6))
+    unit, _ = laid.unit_of(("T", 0), 0)
+    write(unit, 3 * UNIT_BYTES, struct.pack(">qiq", laid.messages[1].physical_offset, 200, 0) * 2)
+    found = rebuilt(laid.root, sizes_of(laid.layout))
+    assert (found.units_written, found.units_zeroed) == (1, 3)
+    units = [oracle.unit(m) for m in laid.messages]
+    wanted = units[0] + units[1] + bytes(4 * UNIT_BYTES) + units[2]
+    assert unit.read_bytes() == wanted.ljust(16 * UNIT_BYTES, b"\0")
+    assert rebuilt(laid.root, sizes_of(laid.layout)).units_zeroed == 0
+
+
 def test_files_of_another_size_than_told_are_not_made_longer(tmp_path: Path) -> None:
     laid = lay_out(tmp_path / "store", some(), Layout(index=False, queue_units=4))
     before = derived(laid.root, QUEUES)

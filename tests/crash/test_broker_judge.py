@@ -9,7 +9,7 @@ and MQLOG_JUDGED_STATE=<its name> judges that one alone.
 import os
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,8 +18,11 @@ import soak
 from broker.harness import Cluster
 from broker.toolchain import VERSIONS as BROKER_VERSIONS
 from broker.toolchain import Toolchain
+from crash.disk import State
+from crash.judge import hand
 from crash.judge.judging import Judge
 from crash.judge.trial import BROKERS, STORE, Case, Tally, Told, Trial, is_decided, record
+from crash.mutations import STEPS
 from crash.scenarios import SCENARIOS
 from mqstore.write.recover import RecoverSettings, recover
 
@@ -87,6 +90,36 @@ def test_with_the_interlock_no_broker_starts_and_none_sees_a_part(
     soak.tell(f"{judge.version}, interlock: {tally}")
     assert not tally.partial
     assert tally.refused
+
+
+def test_a_commit_that_hides_nothing_is_noticed(
+    judge: Judge, stopped: Path, tmp_path: Path
+) -> None:
+    """What the judge is worth: brokers see a part of such a commit if power is cut in time."""
+    with STEPS["the byte that hides the batch"]():
+        case = record("next-file", 0, tmp_path / "recording", stopped)
+    torn = next(filter(partly_there(case), torn_states(case)))
+    trial = Trial(judge, case, "unguarded", tmp_path / "torn")
+    with pytest.raises(AssertionError, match="are served"):
+        trial.run(torn, Tally())
+
+
+def torn_states(case: Case) -> Iterator[State]:
+    rng = random.Random(1)
+    for prefix in range(case.publish, case.decide, -1):
+        yield from case.disk.cut(prefix, rng, 10)
+
+
+def partly_there(case: Case) -> Callable[[State], bool]:
+    """Whether a scan of the log finds some of the batch, and not all."""
+
+    def partly(state: State) -> bool:
+        files = sorted(path for path in state.tree if path.startswith(f"{STORE}/commitlog/"))
+        found = hand.scan(state.tree[path] or b"" for path in files)
+        ours = sum(m.physical_offset >= case.tail for m in found)
+        return 0 < ours < case.batch.total()
+
+    return partly
 
 
 @pytest.mark.skipif(not ONE, reason="MQLOG_JUDGED_STATE names no state")

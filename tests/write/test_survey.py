@@ -114,13 +114,14 @@ def test_what_was_cleared_comes_back_if_the_commit_fails(
     path, position = made.file_of(made.messages[-1])
     put(path, position + 100, b"\xff")
     before = path.read_bytes()
-    append_call = durable.link
+    replace_call = durable.replace
 
-    def link(source: str, target: str) -> None:
-        append_call(source, target)
-        raise OSError("injected")
+    def replace(source: str, target: str) -> None:
+        if target.endswith("pending.json"):
+            raise OSError("injected")
+        replace_call(source, target)
 
-    monkeypatch.setattr(durable, "link", link)
+    monkeypatch.setattr(durable, "replace", replace)
     with pytest.raises(OSError, match="injected"):
         append(made.root, rows(30, body=bytes(300)))
     assert path.read_bytes() == before

@@ -21,7 +21,7 @@ from mqstore.codec.patch import patch
 from mqstore.errors import CommitInDoubtError
 from mqstore.files import checkpoint, config_write, durable, intent, ledger
 from mqstore.files.append import CommitLogAppender
-from mqstore.files.append_index import IndexAppender
+from mqstore.files.append_index import IndexAppender, next_name
 from mqstore.files.append_queue import QueueAppender
 from mqstore.files.commit_log import CommitLog
 from mqstore.files.index_file import Layout, list_index_files
@@ -187,7 +187,7 @@ class Application:
 
     def _next_index_name(self) -> str:
         assert self._index is not None
-        return _index_name(self._index.last_name)
+        return next_name(self._index.last_name)
 
 
 def carry_out(
@@ -294,13 +294,3 @@ def remove_abort(root: str) -> None:
     if intent.abort_is_ours(root):
         durable.unlink(f"{root}/{names.ABORT}")
         durable.fsync_directory(root)
-
-
-def _index_name(last: str) -> str:
-    """Return a name for an IndexFile made now, later than the ``last`` one's.
-
-    Like a broker's it is in local time: the clock that the names of its other files tell.
-    """
-    now = time.time_ns() // 1_000_000
-    name = time.strftime("%Y%m%d%H%M%S", time.localtime(now // 1000)) + f"{now % 1000:03d}"
-    return max(name, f"{int(last) + 1:017d}") if last else name

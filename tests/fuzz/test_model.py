@@ -403,5 +403,5 @@ def test_a_store_holds_what_the_model_holds() -> None:
         error.add_note(f"MQLOG_MODEL_SEED={SEED} MQLOG_MODEL_RUNS={RUNS} make test ARGS='-k model'")
         raise
     sys.stdout.write(f"{dict(COUNTS)}, seed {SEED}\n")
-    assert COUNTS["killed"] > RUNS
-    assert COUNTS["decided"] > RUNS // 10
+    assert COUNTS["killed"] >= RUNS // 4
+    assert COUNTS["decided"] >= RUNS // 20

@@ -287,7 +287,7 @@ class _Roll:
         )
         try:
             source = source.without(left.present_mask(source.count))
-            for _ in source.verified():
+            for _ in source.verified(bodies=True):
                 self._check()
         except (CorruptStagingError, ValueError, OSError) as error:
             raise self._in_doubt(f"what was staged for it cannot be read: {error}") from error

@@ -48,12 +48,16 @@ class Source:
         """Return the source without messages that are in the log."""
         return replace(self, present=present)
 
-    def verified(self) -> Iterator[tuple[Segment, Frame]]:
-        """Yield all frames with records, every staged byte checked. Raises CorruptStagingError."""
+    def verified(self, *, bodies: bool = False) -> Iterator[tuple[Segment, Frame]]:
+        """Yield all frames with records, every staged byte checked. Raises CorruptStagingError.
+
+        What our own task reported the digest of is what it wrote. Where the digest comes from the
+        store itself, anybody may have made both: then let ``bodies`` be checked as a broker does.
+        """
         done = 0
         for segment in self.segments:
             for frame in self.check(segment):
-                _check_records(frame, segment)
+                _check_records(frame, segment, bodies=bodies)
                 yield from ((segment, kept) for kept in self._left(frame, done))
                 done += len(frame.messages)
 
@@ -81,9 +85,11 @@ class Source:
             yield _only(frame, keep)
 
 
-def _check_records(frame: Frame, segment: Segment) -> None:
+def _check_records(frame: Frame, segment: Segment, *, bodies: bool) -> None:
     of, sizes = frame.messages["queue"], frame.messages["size"]
-    wrong = problem(frame.queues, of.astype(np.int64), sizes.astype(np.int64), frame.records)
+    wrong = problem(
+        frame.queues, of.astype(np.int64), sizes.astype(np.int64), frame.records, bodies=bodies
+    )
     if wrong is not None:
         raise CorruptStagingError(f"{segment.name}: {wrong}")
 

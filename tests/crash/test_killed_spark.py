@@ -24,8 +24,8 @@ import pytest
 
 import soak
 from crash import saves
-from crash.invariants import judge_index, judge_log
-from judge import judge_checkpoint, judge_consume_queues, judge_topics
+from crash.invariants import judge_clocks, judge_index, judge_log
+from judge import judge_consume_queues, judge_topics
 from mqstore.check import check
 from mqstore.files import intent, ledger
 from mqstore.write.recover import RecoverSettings, recover
@@ -226,7 +226,7 @@ def _judge(store: Path) -> int:
         assert found == wanted, f"queue {queue_id}; MQLOG_SEED={SEED}"
     judge_consume_queues(store, messages)
     judge_topics(store, messages)
-    judge_checkpoint(store, messages)
+    judge_clocks(store, messages)
     judge_index(store, messages, int(saves.OPTIONS["maxHashSlotNum"]))
     assert [finding for finding in check(store) if finding.severity == "error"] == []
     known = [entry.version for entry in ledger.entries(str(store))]

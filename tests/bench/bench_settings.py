@@ -4,11 +4,12 @@
 
 Messages of 1 KiB, ``standard`` columns, to Spark's noop sink. ``sessions`` compares sessions
 that differ in one setting from conf/spark-defaults.conf (``base``), each in processes of its
-own. ``options`` and ``arrow`` compare options of a read, and sizes of Arrow batches of a write,
-within one session.
+own. ``options`` compares options of a read, ``write`` the most bytes of the Arrow batches that a
+sink is handed (a batch has 10,000 rows at most), each within one session.
 """
 
 import multiprocessing
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -44,7 +45,7 @@ OPTIONS = {
     "maxBytesPerPartition 1g": {"maxBytesPerPartition": "1g"},
     "verifyCrc false": {"verifyCrc": "false"},
 }
-ARROW = ("1000", "5000", "10000", "50000")
+ARROW = ("64m", "8m", "4m", "2m", "1m", "512k")
 
 
 def main(count: int) -> None:
@@ -67,7 +68,7 @@ def main(count: int) -> None:
             ]
             compare("settings", "options", sides, bodyBytes=1024, pyspark=pyspark.__version__)
             spark.dataSource.register(CountingSink)
-            _arrow(spark, rows)
+            _arrow(spark, root / "written", rows)
 
 
 def _read(spark: SparkSession, root: Path, options: dict[str, str], rows: int) -> int:
@@ -75,20 +76,26 @@ def _read(spark: SparkSession, root: Path, options: dict[str, str], rows: int) -
     return rows
 
 
-def _arrow(spark: SparkSession, rows: int) -> None:
+def _arrow(spark: SparkSession, home: Path, rows: int) -> None:
+    """Vary the Arrow batches of a write, into a sink that only counts and into a store."""
     text = F.sha2(F.col("id").cast("string"), 256)
     frame = spark.range(rows, numPartitions=QUEUES)
     frame = frame.select(F.repeat(text, 16).cast("binary").alias("body")).cache()
     frame.count()
 
-    def write(records: str) -> int:
-        spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", records)
-        sink = frame.write.format("counting").mode("append")
-        sink.option("rows", rows).save()
+    def write(sink: str, size: str) -> int:
+        spark.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", size)
+        shutil.rmtree(home, ignore_errors=True)
+        writer = frame.write.format(sink).mode("append")
+        options = {"counting": {"rows": rows}, "mqlog": {"topic": "BENCH", "createStore": True}}
+        writer.options(**options[sink]).save(str(home))
         return rows
 
-    sides = [Side(records, partial(write, records), rows) for records in ARROW]
-    compare("settings", "arrow", sides, bodyBytes=1024, pyspark=pyspark.__version__)
+    for sink in ("counting", "mqlog"):
+        sides = [
+            Side(f"maxBytesPerBatch {size}", partial(write, sink, size), rows) for size in ARROW
+        ]
+        compare("settings", f"write, {sink}", sides, bodyBytes=1024, pyspark=pyspark.__version__)
 
 
 @contextmanager

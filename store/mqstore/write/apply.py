@@ -271,17 +271,17 @@ def remove_interlock(store: StoreDir) -> None:
 
 
 def finish(store: StoreDir, planned: Intent, aside: str) -> None:
-    """Enter the commit into the ledger: it is done. Then remove what it was under way with.
+    """Enter the commit into the ledger, and remove the intent: it is done, and readers see it.
 
-    What cannot be removed does no harm but to readers, who do not see the commit yet, and is
-    removed when the store is next opened for writing.
+    What else it was under way with does no harm if it cannot be removed now, and is removed when
+    the store is next opened for writing.
     """
     root = store.root
     now_ms = time.time_ns() // 1_000_000
     ledger.record(root, planned.entry(ledger.DONE, now_ms), aside)
+    remove_interlock(store)
+    intent.remove(root)
     try:
-        remove_interlock(store)
-        intent.remove(root)
         intent.raise_sequence(root, planned.tail)
         if not planned.abort_was_there:
             remove_abort(root)

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +12,8 @@ import oracle
 import strategies
 from mqstore.errors import CorruptStoreError
 from mqstore.files.consume_queue import ConsumeQueue, list_queues
+from mqstore.format.consume_queue import FILLER_SIZE, UNIT
+from mqstore.format.names import mapped_file_name
 from oracle import Message
 from stores import Laid, Layout, MakeStore, lay_out
 
@@ -48,6 +51,36 @@ def test_any_queue_of_any_store_has_the_brokers_bounds_and_reads_back(
         end = data.draw(st.integers(start, high))
         expected = b"".join(oracle.unit(m) for m in laid.queues[queue][start - low : end - low])
         assert found.read(start, end).tobytes() == expected
+
+
+@given(
+    filler=st.integers(0, 700),
+    expired=st.integers(0, 900),
+    live=st.integers(0, 1500),
+    per_file=st.one_of(st.integers(1, 60), st.sampled_from([203, 204, 205, 408, 1000, 5000])),
+    empty_files=st.integers(0, 2),
+)
+def test_the_bounds_of_a_long_queue_are_found_whatever_block_they_are_in(
+    tmp_path_factory: pytest.TempPathFactory,
+    filler: int,
+    expired: int,
+    live: int,
+    per_file: int,
+    empty_files: int,
+) -> None:
+    root = tmp_path_factory.mktemp("store")
+    first, count, low = filler + expired, filler + expired + live, 100 * expired
+    units = np.zeros((count // per_file + 1 + empty_files) * per_file, UNIT)
+    units["size"][:count] = 100
+    units["size"][:filler] = FILLER_SIZE
+    units["physical_offset"][filler:count] = np.arange(expired + live) * 100
+    folder = root / "consumequeue" / "T" / "0"
+    folder.mkdir(parents=True)
+    for start in range(0, len(units), per_file):
+        name = mapped_file_name(start * UNIT.itemsize)
+        (folder / name).write_bytes(units[start : start + per_file].tobytes())
+    expected = (first, count) if live else (count, count)
+    assert ConsumeQueue(str(root), "T", 0).bounds(low) == expected
 
 
 @pytest.mark.parametrize("first", [1, 15, 16, 17, 150])

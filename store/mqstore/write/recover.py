@@ -9,7 +9,7 @@ import secrets
 from dataclasses import dataclass
 
 from mqstore.errors import UncleanStoreError
-from mqstore.files import intent, staging
+from mqstore.files import checkpoint, config_write, intent, staging
 from mqstore.files.commit_log import CommitLog
 from mqstore.files.intent import Intent
 from mqstore.files.ledger import Key
@@ -96,6 +96,7 @@ def recover(root: str | os.PathLike[str], settings: RecoverSettings) -> Recovere
         found = survey(store, known_to=_EVERYWHERE if settings.recover_unclean else known_to)
         clear_tail(store, found, Undo())
         remove_files_behind(store, found.tail)
+        _calm_index_clock(store.root, found.last_store_timestamp_ms, aside)
         staging.remove_directories([aside])
         staging.collect(f"{store.root}/{names.OURS}/{names.STAGING}")
     low, high = found.garbage or (0, 0)
@@ -108,6 +109,14 @@ def recover(root: str | os.PathLike[str], settings: RecoverSettings) -> Recovere
         cleared_bytes=high - low,
         rebuilt=rebuilt,
     )
+
+
+def _calm_index_clock(root: str, last_ms: int, aside: str) -> None:
+    """Let the checkpoint allow for no commit that was killed before it was decided."""
+    noted = checkpoint.load(root)
+    if noted is not None and int(noted["index_msg_timestamp"]) > last_ms:
+        fields = {"index_msg_timestamp": last_ms}
+        config_write.replace_checkpoint(root, fields, aside, Undo())
 
 
 def _assumed(root: str, assume: str | None) -> Intent | None:

@@ -117,6 +117,9 @@ class Application:
         ``check`` raises if the store is not ours alone any more.
         """
         self._make_abort()
+        # Readers who look from now on see that it is there, and hide what comes; who looked
+        # before is told that a commit began.
+        intent.raise_sequence(self._store.root, self._planned.tail)
         # Now only: a broker that closed cleanly looks for the end of the log in its last three
         # files, and takes the start of an empty one for it.
         self._log.make_files()
@@ -206,7 +209,6 @@ def carry_out(
     """
     state = planned.state
     try:
-        intent.raise_sequence(store.root, planned.tail)
         application.append(check, interlock=interlock)
         state = _MAYBE
         application.publish()

@@ -132,7 +132,7 @@ def _check_moments(frame: Frame, newest_ms: int, now_ms: int, least_ms: int) -> 
     kept = np.maximum(moments[moments > 0], least_ms)
     if not len(kept):
         return newest_ms
-    if int(kept.max()) > now_ms + _MOST_AHEAD_MS:
+    if int(kept.max()) > max(now_ms, least_ms) + _MOST_AHEAD_MS:
         raise InvalidMessageError(
             f"storeTimestamp {int(kept.max())} ms is more than an hour ahead of this machine's "
             "clock; a broker would not recover the store rightly until then"

@@ -237,6 +237,15 @@ def test_a_task_that_cannot_see_the_drivers_directory_says_so(tmp_path: Path) ->
         staged(job, [BATCH])
 
 
+def test_a_new_stores_staged_files_may_lie_elsewhere(tmp_path: Path) -> None:
+    root, shared = tmp_path / "new" / "s", tmp_path / "shared"
+    job = prepared(root, BATCH.schema, **SMALL, staging_dir=str(shared))
+    abort(job, staged(job, [BATCH]))
+    assert list(tmp_path.iterdir()) == []
+    append(root, BATCH, **SMALL, staging_dir=str(shared))
+    assert check(root) == []
+
+
 def test_staged_files_may_lie_elsewhere(tmp_path: Path) -> None:
     root = brokers_store(tmp_path / "s")
     shared = tmp_path / "shared" / "staging"

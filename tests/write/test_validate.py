@@ -20,7 +20,8 @@ from mqstore.errors import (
     NotAStoreError,
     StoreNotFoundError,
 )
-from mqstore.write.commit import abort
+from mqstore.write.commit import abort, commit
+from mqstore.write.streams import of_batch
 from oracle import split_properties
 
 MAP = pa.map_(pa.string(), pa.string())
@@ -129,6 +130,24 @@ def test_bad_rows_may_be_put_aside_with_the_reason(tmp_path: Path) -> None:
         "tags holds the character U+0001 or U+0002, which RocketMQ uses as separators",
     ]
     assert found["tags"].to_pylist() == ["b", "c\x01"] * 2
+
+
+def test_bad_rows_are_put_aside_even_if_no_row_is_good(tmp_path: Path) -> None:
+    side = tmp_path / "bad"
+    batch = rows(2, body=[None] * 2).cast(rows(1).schema)
+    done = append(tmp_path / "s", batch, **SMALL, on_invalid=f"side:{side}")
+    assert (done.messages, done.skipped) == (0, 2)
+    assert [path.name[:5] for path in side.iterdir()] == ["part-"]
+
+
+def test_bad_rows_of_a_micro_batch_are_put_aside_once(tmp_path: Path) -> None:
+    side = tmp_path / "bad"
+    batch = rows(2, body=[None] * 2).cast(rows(1).schema)
+    for is_repeated in (False, True):
+        job = prepared(tmp_path / "s", batch.schema, **SMALL, on_invalid=f"side:{side}")
+        job = of_batch(job, "query", 3)
+        assert commit(job, staged(job, [batch])).is_repeated is is_repeated
+    assert [path.name[:5] for path in side.iterdir()] == ["part-"]
 
 
 def test_a_job_that_fails_leaves_no_bad_rows_aside(tmp_path: Path) -> None:

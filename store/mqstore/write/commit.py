@@ -151,6 +151,7 @@ class _Commit:
         what = plan(source, self._job.sizes.commit_log, found, time.time_ns() // 1_000_000)
         planned = self._intent(what, source, sum(manifest.skipped for manifest in manifests))
         if not what.messages:
+            self._publish_side(manifests)
             self._note_empty(planned)
             return Committed(0, 0, -1, -1, planned.skipped)
         application = Application(self._store, planned, source, self._aside, self._undo)
@@ -219,8 +220,8 @@ class _Commit:
         side.publish(directory, manifests)
 
     def _note_empty(self, planned: Intent) -> None:
-        """Let a batch without rows count as committed too; one of a stream leaves no trace."""
-        if planned.key is not None and planned.key.query_id is None:
+        """Let a batch without rows count as committed too; a stream notes its bad rows."""
+        if planned.key is not None and (planned.key.query_id is None or planned.skipped):
             now_ms = time.time_ns() // 1_000_000
             ledger.record(self._store.root, planned.entry(ledger.DONE, now_ms), self._aside)
 

@@ -83,7 +83,9 @@ def prepare(settings: WriteSettings, columns: pa.Schema) -> WriteJob:
     )
     _check_topic(job)
     with durable.synced(wanted=settings.fsync == "commit"):
-        return job.with_made(staging.make(job.staging, job.nonce, side.directory_of(settings)))
+        new_root = root if job.makes_store else None
+        made = staging.make(job.staging, job.nonce, side.directory_of(settings), new_root)
+        return job.with_made(made)
 
 
 def is_empty(root: str) -> bool:

@@ -1,8 +1,9 @@
 """A copy of a store: whole, a prefix of the source, whatever the source does meanwhile."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -19,7 +20,7 @@ from mqstore.errors import (
     StoreLockedError,
     StoreNotFoundError,
 )
-from mqstore.files import durable, ledger
+from mqstore.files import durable, intent, ledger
 from mqstore.read.plan import QueueSlice
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
@@ -218,6 +219,29 @@ def test_a_commit_that_is_not_finished_is_not_copied(
     assert rows(tmp_path / "copy") == before
     assert check(tmp_path / "copy") == []
     assert len(ledger.entries(str(tmp_path / "copy"))) == 1
+
+
+def test_a_commit_that_is_hidden_is_not_told_as_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed between its line in the ledger and its end: the copy has neither, and takes it."""
+    key: Mapping[str, Any] = {"txn_app_id": "loader", "txn_version": 2}
+    append(tmp_path / "s", appending.rows(3), **appending.SMALL, txn_app_id="loader", txn_version=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(intent, "remove", _fail)
+        with pytest.raises(CommitInDoubtError):
+            append(tmp_path / "s", appending.rows(4), **key)
+    assert ledger.last_version(str(tmp_path / "s"), "loader") == 2
+    copy_store(tmp_path / "s", tmp_path / "copy")
+    assert ledger.last_version(str(tmp_path / "copy"), "loader") == 1
+    assert append(tmp_path / "copy", appending.rows(4), **key).messages == 4
+    append(tmp_path / "s", appending.rows(1))
+    copy_store(tmp_path / "s", tmp_path / "whole")
+    assert ledger.last_version(str(tmp_path / "whole"), "loader") == 2
+
+
+def _fail(_: str) -> None:
+    raise OSError("injected")
 
 
 def test_a_commit_that_ends_meanwhile_is_waited_for_by_whoever_copies(

@@ -84,7 +84,8 @@ def copy_store(
             _copy_checkpoint(copy, progress.get(names.CHECKPOINT), log, end)
         for name in (*_BESIDE, NOTE):
             _copy_files(copy, found.store.root, name, deep=True)
-        _copy_ledger(copy, found.store.root)
+        hidden = intent.load(found.store.root) if moment.cap() is not None else None
+        _copy_ledger(copy, found.store.root, hidden)
         if moment.is_over():
             reason = "a write to the store began or ended meanwhile; copy it again"
             raise StoreLockedError(f"{os.fspath(root)}: {reason}")
@@ -235,14 +236,17 @@ def _copy_files(copy: Copy, root: str, path: str, *, deep: bool) -> None:
                 _copy_files(copy, root, f"{path}/{child}", deep=deep)
 
 
-def _copy_ledger(copy: Copy, root: str) -> None:
+def _copy_ledger(copy: Copy, root: str, hidden: intent.Intent | None) -> None:
     """Copy what says which writes were committed, and how far streams have read.
 
-    An intent is left out, and so are the messages of its commit.
+    An intent is left out, and so are the messages of its commit: it must not be told as done.
     """
+    of_hidden = ledger.path_of(hidden.key.app_id if hidden.key else None) if hidden else ""
     for folder in (ledger.FOLDER, our_groups.FOLDER):
         for name, kind, _ in survey(root, folder):
-            if kind == "file" and name not in intent.NAMES:
+            if hidden and f"{folder}/{name}" == of_hidden:
+                copy.put(of_hidden, ledger.without(root, of_hidden, hidden.job_id))
+            elif kind == "file" and name not in intent.NAMES:
                 _copy_files(copy, root, f"{folder}/{name}", deep=False)
 
 

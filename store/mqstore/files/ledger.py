@@ -72,12 +72,12 @@ class Entry:
 
 def last_version(root: str, app_id: str) -> int | None:
     """Return the newest version committed for an application; None if there is none."""
-    body = small_json.load(root, _path(app_id))
+    body = small_json.load(root, path_of(app_id))
     if body is None:
         return None
-    entries = _parse(root, _path(app_id), body)
+    entries = _parse(root, path_of(app_id), body)
     if body.get("appId") != app_id:
-        raise small_json.corrupt(root, _path(app_id), ValueError("of another application"))
+        raise small_json.corrupt(root, path_of(app_id), ValueError("of another application"))
     return max((e.version for e in entries if e.version is not None), default=None)
 
 
@@ -92,7 +92,7 @@ def entries(root: str) -> list[Entry]:
 
 def record(root: str, entry: Entry, aside: str) -> None:
     """Add a commit to what is known, durably. The same one twice is there once."""
-    path = _path(entry.app_id)
+    path = path_of(entry.app_id)
     body = small_json.load(root, path)
     known = _parse(root, path, body) if body is not None else []
     known = [e for e in known if e.job_id != entry.job_id]
@@ -100,7 +100,15 @@ def record(root: str, entry: Entry, aside: str) -> None:
     small_json.replace(root, path, {"appId": entry.app_id, "commits": kept}, aside)
 
 
-def _path(app_id: str | None) -> str:
+def without(root: str, path: str, job_id: str) -> bytes:
+    """Return what the ledger's file ``path`` holds, but for that commit. Raises as ``entries``."""
+    body = small_json.load(root, path) or {"appId": None, "commits": []}
+    kept = [_as_json(e) for e in _parse(root, path, body) if e.job_id != job_id]
+    return small_json.document({"appId": body.get("appId"), "commits": kept})
+
+
+def path_of(app_id: str | None) -> str:
+    """Return the file of an application's commits; None: of those without one."""
     if app_id is None:
         return f"{FOLDER}/{_UNKEYED}"
     return f"{FOLDER}/app-{hashlib.sha256(app_id.encode()).hexdigest()[:32]}.json"

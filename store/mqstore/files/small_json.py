@@ -27,9 +27,9 @@ def load(root: str, path: str) -> Body | None:
     if data is None:
         return None
     try:
-        document = bounded_json.loads(data.decode(), _MOST_VALUES)
-        body = document["body"]
-        if not isinstance(body, dict) or document["crc"] != crc32(_text(body)):
+        found = bounded_json.loads(data.decode(), _MOST_VALUES)
+        body = found["body"]
+        if not isinstance(body, dict) or found["crc"] != crc32(_text(body)):
             raise ValueError("its checksum differs")
     except _BAD as error:
         raise corrupt(root, path, error) from error
@@ -43,9 +43,13 @@ def corrupt(root: str, path: str, error: Exception) -> CorruptConfigError:
 
 def replace(root: str, path: str, body: Body, aside: str) -> None:
     """Make ``root/path`` hold ``body``, durably. Its folder is there; ``aside`` lies beside it."""
+    replace_file(root, path, document(body), aside, Undo())
+
+
+def document(body: Body) -> bytes:
+    """Return the file that holds ``body``."""
     text = _text(body)
-    data = b'{"crc":%d,"body":%b}' % (crc32(text), text)
-    replace_file(root, path, data, aside, Undo())
+    return b'{"crc":%d,"body":%b}' % (crc32(text), text)
 
 
 def _text(body: Body) -> bytes:

@@ -9,16 +9,19 @@ from typing import Any
 import pytest
 
 from appending import SMALL, append, held, prepared, rows, staged
+from dying import APP_ID, VERSION, left
 from holding import held_by_another
 from mqstore.check import check
 from mqstore.errors import (
     CommitInDoubtError,
     NoSpaceError,
     StagingNotSharedError,
+    StoreError,
     StoreLockedError,
     UncleanStoreError,
 )
 from mqstore.files import durable
+from mqstore.files.ledger import Key
 from mqstore.write.commit import abort, commit
 from mqstore.write.prepare import is_empty
 from mqstore.write.recover import RecoverSettings, recover
@@ -214,6 +217,35 @@ def test_an_unclean_store_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UncleanStoreError):
         commit(job, manifests)
     assert everything(root) == before
+
+
+@pytest.mark.parametrize("name", ["SEQ", "jobs.json"])
+def test_a_file_of_ours_that_cannot_be_written_is_told_before_the_decision(
+    tmp_path: Path, name: str
+) -> None:
+    root = brokers_store(tmp_path / "s")
+    append(root, BATCH)
+    spoilt = root / ".mqlog" / "txn" / name
+    spoilt.unlink()
+    spoilt.mkdir()
+    before = everything(root)
+    with pytest.raises(StoreError) as caught:
+        append(root, BATCH)
+    assert not isinstance(caught.value, CommitInDoubtError)
+    assert everything(root) == before
+    spoilt.rmdir()
+    assert append(root, BATCH).messages == len(BATCH)
+
+
+def test_a_commit_is_finished_though_the_ledger_of_another_is_corrupt(tmp_path: Path) -> None:
+    root = tmp_path / "s"
+    append(root, BATCH, **SMALL, txn_app_id="another", txn_version=1)
+    (other,) = (root / ".mqlog" / "txn").glob("app-*.json")
+    other.write_bytes(b"{}")
+    left(root, "decided")
+    done = recover(root, RecoverSettings())
+    assert done.key == Key(APP_ID, VERSION)
+    assert check(root) == []
 
 
 def test_abort_removes_what_was_staged_and_nothing_else(tmp_path: Path) -> None:

@@ -197,6 +197,14 @@ def raise_sequence(root: str, tail: int) -> None:
         durable.write_at(fd, _digits(number), 0)
 
 
+def check_sequence(root: str) -> None:
+    """Raise UnsafePathError if SEQ could not be raised: it is no plain file, or has two names."""
+    path = f"{root}/{_SEQUENCE}"
+    if os.path.lexists(path):
+        with opened(path):
+            pass
+
+
 def sequence(root: str) -> int:
     """Return how often a commit began or ended in this store; 0 if none ever did."""
     found = read_small(root, _SEQUENCE, _DIGITS) or b"0"

@@ -70,8 +70,11 @@ class Entry:
     state: str
 
 
-def last_version(root: str, app_id: str) -> int | None:
-    """Return the newest version committed for an application; None if there is none."""
+def last_version(root: str, app_id: str | None) -> int | None:
+    """Return the newest version committed for an application; None if there is none.
+
+    Raises CorruptConfigError.
+    """
     body = small_json.load(root, path_of(app_id))
     if body is None:
         return None
@@ -88,6 +91,13 @@ def entries(root: str) -> list[Entry]:
         body = small_json.load(root, f"{FOLDER}/{name}")
         found += _parse(root, f"{FOLDER}/{name}", body) if body is not None else []
     return sorted(found, key=lambda entry: (entry.committed_ms, entry.first_physical_offset))
+
+
+def has(root: str, app_id: str | None, job_id: str) -> bool:
+    """Tell whether that commit of an application is known. Raises CorruptConfigError."""
+    path = path_of(app_id)
+    body = small_json.load(root, path)
+    return body is not None and any(e.job_id == job_id for e in _parse(root, path, body))
 
 
 def record(root: str, entry: Entry, aside: str) -> None:

@@ -118,10 +118,9 @@ def _tidy(job: WriteJob) -> None:
 
 
 def _is_repeated(job: WriteJob) -> bool:
-    if job.key is None:
-        return False
-    known = ledger.last_version(job.root, job.key.app_id)
-    return known is not None and job.key.version <= known
+    # Without a key as well: a ledger that cannot be added to is told before the decision.
+    known = ledger.last_version(job.root, job.key.app_id if job.key else None)
+    return job.key is not None and known is not None and job.key.version <= known
 
 
 @contextmanager
@@ -161,6 +160,7 @@ class _Commit:
         application.settle_index()
         self._check_room()
         self._publish_side(manifests)
+        intent.check_sequence(self._store.root)
         check()
         self._decide(planned)
         interlock = self._job.settings.interlock

@@ -152,7 +152,7 @@ class _Roll:
     def run(self) -> None:
         store, left = self._store, self._left
         intent.raise_sequence(store.root, left.tail)
-        if any(e.job_id == left.job_id for e in ledger.entries(store.root)):
+        if ledger.has(store.root, left.key.app_id if left.key else None, left.job_id):
             self._finish(left)
         elif left.state == intent.PUBLISHED:
             self._complete()

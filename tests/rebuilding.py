@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from mqstore.files import durable
+from mqstore.files.sizes import find_sizes
 from mqstore.files.store_dir import open_dir
 from mqstore.write.job import StoreSizes
 from mqstore.write.rebuild import Rebuilt, rebuild
@@ -36,6 +37,17 @@ def sizes_of(layout: Layout) -> StoreSizes:
         consume_queue=layout.queue_units * UNIT_BYTES,
         max_hash_slot_num=layout.index_slots,
         max_index_num=layout.index_units,
+    )
+
+
+def own_sizes(root: Path) -> StoreSizes:
+    found = find_sizes(open_dir(root))
+    assert found.commit_log
+    assert found.consume_queue
+    assert found.max_hash_slot_num
+    assert found.max_index_num
+    return StoreSizes(
+        found.commit_log, found.consume_queue, found.max_hash_slot_num, found.max_index_num
     )
 
 

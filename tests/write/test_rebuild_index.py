@@ -15,11 +15,8 @@ import oracle
 import strategies
 from mqstore.check import check
 from mqstore.errors import CorruptStoreError
-from mqstore.files.sizes import find_sizes
-from mqstore.files.store_dir import open_dir
-from mqstore.write.job import StoreSizes
 from oracle import Message
-from rebuilding import derived, killed, rebuilt, sizes_of
+from rebuilding import derived, killed, own_sizes, rebuilt, sizes_of
 from stores import Layout, lay_out
 
 INDEX = "index"
@@ -70,17 +67,6 @@ def test_what_a_broker_indexed_is_left_alone(golden: tuple[str, Path], tmp_path:
     before = derived(root, INDEX)
     assert rebuilt(root, own_sizes(root)).keys_put == 0
     assert derived(root, INDEX) == before
-
-
-def own_sizes(root: Path) -> StoreSizes:
-    found = find_sizes(open_dir(root))
-    assert found.commit_log
-    assert found.consume_queue
-    assert found.max_hash_slot_num
-    assert found.max_index_num
-    return StoreSizes(
-        found.commit_log, found.consume_queue, found.max_hash_slot_num, found.max_index_num
-    )
 
 
 def test_what_a_broker_indexed_is_made_again_to_the_byte(golden_550: Path, tmp_path: Path) -> None:

@@ -17,25 +17,11 @@ import strategies
 from appending import held
 from mqstore.check import check
 from mqstore.errors import CorruptStoreError
-from mqstore.files.sizes import find_sizes
-from mqstore.files.store_dir import open_dir
-from mqstore.write.job import StoreSizes
 from oracle import Message
-from rebuilding import derived, killed, rebuilt, sizes_of
+from rebuilding import derived, killed, own_sizes, rebuilt, sizes_of
 from stores import UNIT_BYTES, Layout, MakeStore, lay_out
 
 QUEUES = "consumequeue"
-
-
-def own_sizes(root: Path) -> StoreSizes:
-    found = find_sizes(open_dir(root))
-    assert found.commit_log
-    assert found.consume_queue
-    assert found.max_hash_slot_num
-    assert found.max_index_num
-    return StoreSizes(
-        found.commit_log, found.consume_queue, found.max_hash_slot_num, found.max_index_num
-    )
 
 
 def write(path: Path, position: int, data: bytes) -> None:

@@ -11,13 +11,13 @@ from mqstore.write.job import StoreSizes, WriteSettings
 
 def sizes_of_new(settings: WriteSettings) -> StoreSizes:
     """Return the sizes for a store we create: RocketMQ's defaults where nothing is said."""
-    return StoreSizes(
-        commit_log=settings.mapped_file_size_commit_log or message.FILE_SIZE,
-        consume_queue=settings.mapped_file_size_consume_queue
-        or consume_queue.UNITS_PER_FILE * consume_queue.UNIT.itemsize,
-        max_hash_slot_num=settings.max_hash_slot_num or index_file.MAX_HASH_SLOT_NUM,
-        max_index_num=settings.max_index_num or index_file.MAX_INDEX_NUM,
+    asked = Sizes(
+        settings.mapped_file_size_commit_log,
+        settings.mapped_file_size_consume_queue,
+        settings.max_hash_slot_num,
+        settings.max_index_num,
     )
+    return sizes_found(asked)
 
 
 def sizes_found(found: Sizes) -> StoreSizes:

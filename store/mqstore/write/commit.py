@@ -80,8 +80,9 @@ def abort(job: WriteJob, manifests: Sequence[Manifest | None]) -> None:
         with suppress(OSError):
             side.withdraw(side.directory_of(job.settings), [m for m in manifests if m])
         staging.remove(job.staging)
-    if job.makes_store and set(list_names(job.root)) <= {names.LOCK, names.OURS}:
-        durable.unlink(f"{job.root}/{names.LOCK}")  # There was no store, and there is none.
+        # There was no store, and there is none; nor does another of our writers make one now.
+        if alone and job.makes_store and set(list_names(job.root)) <= {names.LOCK, names.OURS}:
+            durable.unlink(f"{job.root}/{names.LOCK}")
     staging.remove_directories(job.made)
 
 

@@ -87,6 +87,8 @@ class Intent:
     max_hash_slot_num: int
     max_index_num: int
     fsync: bool
+    interlock: bool = False
+    """No broker may start before it is published, whoever finishes it."""
     abort_was_there: bool = False
     """A broker left ``abort``, and we were told to go on all the same."""
     present: str = ""

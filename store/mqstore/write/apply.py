@@ -111,7 +111,7 @@ class Application:
             fields = {"index_msg_timestamp": until}
             config_write.replace_checkpoint(root, fields, self._aside, self._undo)
 
-    def append(self, check: Check, *, interlock: bool) -> None:
+    def append(self, check: Check) -> None:
         """Write all records, durably, but for the one byte that a scan of the log stops at.
 
         ``check`` raises if the store is not ours alone any more.
@@ -123,17 +123,25 @@ class Application:
         # Now only: a broker that closed cleanly looks for the end of the log in its last three
         # files, and takes the start of an empty one for it.
         self._log.make_files()
-        if interlock:
+        if self._planned.interlock:
             path = f"{names.COMMIT_LOG}/{names.INTERLOCK}"
             config_write.replace_file(self._store.root, path, b"\0", self._aside, self._undo)
+        self.write(check)
+        check()
+        self._log.check_files()
+
+    def write(self, check: Check) -> None:
+        """Write all records, durably; where nothing was reserved, also the byte held back.
+
+        Those of a published commit may be read and yet not be on the disk, if its sync failed:
+        a second sync would not tell. Written again, they are.
+        """
         try:
             for stamped in self._stamped(with_records=True):
                 check()
                 self._write(stamped)
         finally:
             self._log.close()
-        check()
-        self._log.check_files()
 
     def publish(self) -> None:
         """Write the one byte. The only instant at which the view of a broker changes."""
@@ -199,8 +207,6 @@ def carry_out(
     application: Application,
     aside: str,
     check: Check,
-    *,
-    interlock: bool = False,
 ) -> None:
     """Take a decided commit from its intent to its end.
 
@@ -209,7 +215,7 @@ def carry_out(
     """
     state = planned.state
     try:
-        application.append(check, interlock=interlock)
+        application.append(check)
         state = _MAYBE
         application.publish()
         state = intent.PUBLISHED

@@ -164,8 +164,7 @@ class _Commit:
         intent.check_sequence(self._store.root)
         check()
         self._decide(planned)
-        interlock = self._job.settings.interlock
-        carry_out(self._store, planned, application, self._aside, check, interlock=interlock)
+        carry_out(self._store, planned, application, self._aside, check)
         size = sum(segment.records_bytes for segment in source.segments)
         return Committed(what.messages, size, what.first, what.last, planned.skipped)
 
@@ -184,6 +183,7 @@ class _Commit:
             max_hash_slot_num=job.sizes.max_hash_slot_num,
             max_index_num=job.sizes.max_index_num,
             fsync=job.settings.fsync == "commit",
+            interlock=job.settings.interlock,
             abort_was_there=self._store.is_unclean,
             **placed(what, self._store),
         )

@@ -15,12 +15,12 @@ Reference: commit protocol, section ROLL; CommitLog#recoverAbnormally.
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 import numpy as np
 
-from mqstore.errors import CommitInDoubtError, CorruptStagingError, UncleanStoreError
+from mqstore.errors import CommitInDoubtError, CorruptStagingError, UncleanStoreError, UnsafePathError
 from mqstore.files import config_write, durable, intent, ledger, staging
 from mqstore.files.aside import FOLDER
 from mqstore.files.commit_log import CommitLog
@@ -181,12 +181,20 @@ class _Roll:
             untouched = start == left.tail and read_record(log, left.tail) is None
             published = start == left.first and self._begins(log, source)
         if published:
+            self._write_again(source)
             self._complete()
         elif untouched:
             self._repair()
             self._apply(self._as_it_stands(left), source)
         else:
             self._plan_anew(source)
+
+    def _write_again(self, source: Source) -> None:
+        """Write the same bytes to the same places: they may have been read from memory only."""
+        undo = Undo()
+        undo.end()
+        with suppress(UnsafePathError):  # A copy of the store has linked a full file since.
+            Application(self._store, self._left, source, self._aside, undo).write(self._check)
 
     def _repair(self, *, with_index: bool = True) -> None:
         left = self._left

@@ -20,7 +20,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from mqstore.errors import CommitInDoubtError, CorruptStagingError, UncleanStoreError, UnsafePathError
+from mqstore.errors import (
+    CommitInDoubtError,
+    CorruptStagingError,
+    UncleanStoreError,
+    UnsafePathError,
+)
 from mqstore.files import config_write, durable, intent, ledger, staging
 from mqstore.files.aside import FOLDER
 from mqstore.files.commit_log import CommitLog

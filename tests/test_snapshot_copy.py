@@ -240,7 +240,24 @@ def test_a_commit_that_is_hidden_is_not_told_as_done(
     assert ledger.last_version(str(tmp_path / "whole"), "loader") == 2
 
 
-def _fail(_: str) -> None:
+def test_a_commit_that_a_broker_has_entered_is_told_as_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Published, and then a broker came and went: its messages are copied, so it must be known."""
+    key: Mapping[str, Any] = {"txn_app_id": "loader", "txn_version": 2}
+    append(tmp_path / "s", appending.rows(3), **appending.SMALL)
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger, "record", _fail)
+        with pytest.raises(CommitInDoubtError):
+            append(tmp_path / "s", appending.rows(4), **key)
+    (tmp_path / "s" / "abort").unlink()  # The broker stopped cleanly.
+    copy_store(tmp_path / "s", tmp_path / "copy")
+    assert sum(map(len, rows(tmp_path / "copy").values())) == 7
+    assert append(tmp_path / "copy", appending.rows(4), **key).is_repeated
+    assert append(tmp_path / "s", appending.rows(4), **key).is_repeated
+
+
+def _fail(*_: object) -> None:
     raise OSError("injected")
 
 

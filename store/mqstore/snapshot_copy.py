@@ -15,6 +15,7 @@ Reference: MessageStoreConfig, StorePathConfigHelper for what lies in a store.
 """
 
 import os
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -84,8 +85,7 @@ def copy_store(
             _copy_checkpoint(copy, progress.get(names.CHECKPOINT), log, end)
         for name in (*_BESIDE, NOTE):
             _copy_files(copy, found.store.root, name, deep=True)
-        hidden = intent.load(found.store.root) if moment.cap() is not None else None
-        _copy_ledger(copy, found.store.root, hidden)
+        _copy_ledger(copy, found.store.root, is_hidden=moment.cap() is not None)
         if moment.is_over():
             reason = "a write to the store began or ended meanwhile; copy it again"
             raise StoreLockedError(f"{os.fspath(root)}: {reason}")
@@ -236,18 +236,25 @@ def _copy_files(copy: Copy, root: str, path: str, *, deep: bool) -> None:
                 _copy_files(copy, root, f"{path}/{child}", deep=deep)
 
 
-def _copy_ledger(copy: Copy, root: str, hidden: intent.Intent | None) -> None:
+def _copy_ledger(copy: Copy, root: str, *, is_hidden: bool) -> None:
     """Copy what says which writes were committed, and how far streams have read.
 
-    An intent is left out, and so are the messages of its commit: it must not be told as done.
+    An intent is left out. So are the messages of its commit if it ``is_hidden``, and then it must
+    not be told as done; if it is published and a broker entered its messages, it must be.
     """
-    of_hidden = ledger.path_of(hidden.key.app_id if hidden.key else None) if hidden else ""
+    left = intent.load(root)
+    its_path, its_data = "", b""
+    if left is not None and (is_hidden or left.state == intent.PUBLISHED):
+        its_path = ledger.path_of(left.key.app_id if left.key else None)
+        now_ms = time.time_ns() // 1_000_000
+        done = ledger.with_entry(root, left.entry(ledger.DONE, now_ms))
+        its_data = ledger.without(root, its_path, left.job_id) if is_hidden else done
+        copy.put(its_path, its_data)
     for folder in (ledger.FOLDER, our_groups.FOLDER):
         for name, kind, _ in survey(root, folder):
-            if hidden and f"{folder}/{name}" == of_hidden:
-                copy.put(of_hidden, ledger.without(root, of_hidden, hidden.job_id))
-            elif kind == "file" and name not in intent.NAMES:
-                _copy_files(copy, root, f"{folder}/{name}", deep=False)
+            path = f"{folder}/{name}"
+            if kind == "file" and name not in intent.NAMES and path != its_path:
+                _copy_files(copy, root, path, deep=False)
 
 
 def _refuse(store: StoreDir) -> None:

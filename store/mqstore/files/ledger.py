@@ -102,12 +102,20 @@ def has(root: str, app_id: str | None, job_id: str) -> bool:
 
 def record(root: str, entry: Entry, aside: str) -> None:
     """Add a commit to what is known, durably. The same one twice is there once."""
+    small_json.replace(root, path_of(entry.app_id), _with(root, entry), aside)
+
+
+def with_entry(root: str, entry: Entry) -> bytes:
+    """Return what the ledger's file of the entry's application would hold with it."""
+    return small_json.document(_with(root, entry))
+
+
+def _with(root: str, entry: Entry) -> small_json.Body:
     path = path_of(entry.app_id)
     body = small_json.load(root, path)
     known = _parse(root, path, body) if body is not None else []
     known = [e for e in known if e.job_id != entry.job_id]
-    kept = [_as_json(e) for e in [*known, entry][-_KEPT:]]
-    small_json.replace(root, path, {"appId": entry.app_id, "commits": kept}, aside)
+    return {"appId": entry.app_id, "commits": [_as_json(e) for e in [*known, entry][-_KEPT:]]}
 
 
 def without(root: str, path: str, job_id: str) -> bytes:

@@ -15,18 +15,18 @@ from bench.rounds import Side, Timed, compare, ratio
 from broker.toolchain import Toolchain
 
 HERE = Path(__file__).parent
-NEEDS_SPARK = {"plan", "settings", "sink", "spark_read", "spark_write", "stream"}
 # A session takes longer than all else, and Kafka longer than that: `make soak` runs them.
-FOR_SOAK = NEEDS_SPARK
+NEEDS_SPARK = {"plan", "settings", "sink", "spark_read", "spark_write", "stream"}
 NEEDS_JAVA = {"decode", "encode", "spark_read", "spark_write"}
 SECONDS = 600
 
 
 def marked(name: str) -> object:
     reason = "for `make soak`, or MQLOG_SOAK=1"
-    marks = [pytest.mark.spark] if name in NEEDS_SPARK else []
-    if name in FOR_SOAK:
-        marks += [pytest.mark.soak, pytest.mark.skipif(not soak.SOAKING, reason=reason)]
+    marks = []
+    if name in NEEDS_SPARK:
+        skipped = pytest.mark.skipif(not soak.SOAKING, reason=reason)
+        marks = [pytest.mark.spark, pytest.mark.soak, skipped]
     return pytest.param(name, marks=marks)
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 
 from mqstore.check.finding import Findings, Place
-from mqstore.errors import CorruptConfigError, StoreError, shown
-from mqstore.files import checkpoint, config, intent
+from mqstore.errors import CorruptConfigError, StoreError, UnsafePathError, shown
+from mqstore.files import checkpoint, config, intent, our_groups
 from mqstore.files.mapped_file_queue import MappedFileQueue
 from mqstore.files.safe_open import list_directory, survey
 from mqstore.files.store_dir import StoreDir
@@ -102,7 +102,10 @@ def check_groups(
     try:
         committed = config.consumer_offsets(store.root)
     except StoreError as error:
-        findings.error(place, error.message())
+        # What our streams publish there is no broker's to read, and is written again.
+        ours = f"/{names.OURS}/" in str(error.args[0])
+        tell = findings.warning if ours else findings.error
+        tell(Place(our_groups.FOLDER) if ours else place, error.message())
         return
     for (topic, group), queues in sorted(committed.items()):
         for queue_id, number in sorted(queues.items()):
@@ -157,6 +160,9 @@ def unfinished(store: StoreDir, findings: Findings) -> int | None:
         pending = intent.load(store.root)
     except CorruptConfigError as error:
         findings.error(Place(_PENDING), error.message())
+        return None
+    except UnsafePathError as error:
+        findings.warning(Place(names.OURS), error.message())
         return None
     if pending is None:
         return None

@@ -16,7 +16,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 import appending
-from mqstore.errors import StoreError, StoreLockedError, StoreNotFoundError
+from mqstore.errors import NotAStoreError, StoreError, StoreLockedError, StoreNotFoundError
 from mqstore.files import ledger
 from mqstore.read.plan import slices_of
 from mqstore.read.scan import scan
@@ -77,7 +77,7 @@ def read(folder: Path, seconds: float, seed: int) -> dict[str, int]:
                     _look(root, seen[root], counts)
                 else:
                     _follow(root, tails, seen[root], counts)
-            except (StoreNotFoundError, StoreLockedError):
+            except (StoreNotFoundError, NotAStoreError, StoreLockedError):
                 counts["too early"] += 1
             except StoreError as error:
                 if (root / "commitlog").is_dir() and (root / "consumequeue").is_dir():

@@ -86,7 +86,8 @@ def copy_store(
         for name in (*_BESIDE, NOTE):
             _copy_files(copy, found.store.root, name, deep=True)
         _copy_ledger(copy, found.store.root, is_hidden=moment.cap() is not None)
-        if moment.is_over():
+        ended = moment.cap() is not None and intent.load(found.store.root) is None
+        if moment.is_over() or ended:
             reason = "a write to the store began or ended meanwhile; copy it again"
             raise StoreLockedError(f"{os.fspath(root)}: {reason}")
         take(copy.root)  # Whoever cannot be read here is no copy.

@@ -288,9 +288,10 @@ def finish(store: StoreDir, planned: Intent, aside: str) -> None:
     now_ms = time.time_ns() // 1_000_000
     ledger.record(root, planned.entry(ledger.DONE, now_ms), aside)
     remove_interlock(store)
+    # First: a look that begins when the intent is gone must not be told that this ended since.
+    intent.raise_sequence(root, planned.tail)
     intent.remove(root)
     try:
-        intent.raise_sequence(root, planned.tail)
         if not planned.abort_was_there:
             remove_abort(root)
     except OSError as error:

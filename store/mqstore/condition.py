@@ -9,9 +9,8 @@ from dataclasses import dataclass
 
 from mqstore.errors import shown
 from mqstore.files import intent
-from mqstore.files.holders import holders
+from mqstore.files.holders import holders, is_locked
 from mqstore.files.safe_open import exists
-from mqstore.files.under_way import is_locked
 from mqstore.format import names
 
 

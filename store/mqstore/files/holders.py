@@ -44,15 +44,25 @@ def openers(path: str) -> list[Process]:
     return [_process(pid) for pid in _pids() if pid != os.getpid() and sought in _open_in(pid)]
 
 
+def is_locked(path: str) -> bool:
+    """Tell whether anybody, this process too, holds a lock or a lease on the file ``path``."""
+    return bool(_locks(path))
+
+
 def _lockers(path: str) -> list[Process]:
+    pids = {int(fields[_PID]) for fields in _locks(path)}  # -1 of a lock that no process owns
+    return [_process(pid) for pid in sorted(pids) if pid > 0 and pid != os.getpid()]
+
+
+def _locks(path: str) -> list[list[str]]:
+    """Return the fields of each lock and lease that is held on a file; who waits holds nothing."""
     try:
         inode = str(os.stat(path).st_ino)  # noqa: PTH116
         lines = _LOCKS.read_text().splitlines()
     except OSError:
         return []
     held = (line.split() for line in lines if "->" not in line)
-    pids = {int(f[_PID]) for f in held if len(f) > _INODE and f[_INODE].endswith(f":{inode}")}
-    return [_process(pid) for pid in sorted(pids) if pid > 0 and pid != os.getpid()]
+    return [f for f in held if len(f) > _INODE and f[_INODE].endswith(f":{inode}")]
 
 
 def _pids() -> list[int]:

@@ -27,9 +27,9 @@ from mqstore.errors import CorruptConfigError, StoreLockedError
 from mqstore.files import durable, small_json
 from mqstore.files.aside import opened
 from mqstore.files.config_write import read_small
+from mqstore.files.holders import is_locked
 from mqstore.files.ledger import FOLDER, Entry, Key
 from mqstore.files.segment import Segment
-from mqstore.files.under_way import is_locked
 from mqstore.format import names
 from mqstore.format.message import HEADERS
 from mqstore.format.staged import SUFFIX

@@ -104,10 +104,6 @@ class QueueMender:
         appender.close()
         self.files = self._list()
 
-    def has_room_for(self, queue_offset: int) -> bool:
-        """Tell whether there is a file for that unit."""
-        return self.files.find(queue_offset * UNIT.itemsize) is not None
-
     def file_start(self, queue_offset: int) -> int:
         """Return the first queue offset of the file that the unit is in or would be in."""
         return queue_offset - queue_offset % (self._file_size // UNIT.itemsize)

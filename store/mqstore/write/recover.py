@@ -130,6 +130,6 @@ def _assumed(root: str, assume: str | None) -> Intent | None:
         return None
     if left.state == intent.PUBLISHED:
         raise UncleanStoreError(f"{root}: commit {left} is published, it cannot be assumed lost")
-    intent.remove(root)
     intent.raise_sequence(root, left.tail)
+    intent.remove(root)
     return left

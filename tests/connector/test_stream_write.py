@@ -103,12 +103,14 @@ def test_every_batch_is_there_once_through_restarts_and_batches_that_are_run_aga
         last = max(path for path in (checkpoint / "commits").glob("[0-9]*"))
         for path in (last, last.with_name(f".{last.name}.crc")):
             path.unlink()
-    run(sink(numbers(spark), checkpoint), root, 1)
+    # One that ends by itself, and takes away what those that were stopped left half staged.
+    last_run = sink(numbers(spark), checkpoint).trigger(availableNow=True).start(str(root))
+    assert last_run.awaitTermination(PATIENCE_S)
     both = [bodies(root, queue_id) for queue_id in (0, 1)]
     assert [sorted(queue) for queue in both] == both, "out of order"
     found = sorted(both[0] + both[1])
     assert found == list(range(len(found)))
-    assert len(found) >= 5 * PER_BATCH - 2 * PER_BATCH
+    assert len(found) >= 3 * PER_BATCH
     told = ledger(root)
     assert [row["batchId"] for row in told] == list(range(len(told)))
     assert {row["rows"] for row in told} == {PER_BATCH}

@@ -8,6 +8,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 ARGS   ?=
+# All of the tests share two cores; what is chosen by ARGS runs in one process and can print.
+SHARED := $(if $(ARGS),,-n 2 --dist loadgroup --no-loadscope-reorder)
 
 # Spark would follow these to another interpreter or another Spark than the ones of .venv.
 unexport SPARK_HOME SPARK_CONF_DIR PYTHONPATH PYTHONHOME PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON \
@@ -23,7 +25,7 @@ demo: $(READY)  ## write a store, read it back, show its backlog, then the same 
 	@$(BIN)/mqlog demo $(ARGS)
 
 test: $(READY)  ## run all checks: style, types, tests (ARGS='-k backlog' to choose)
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest $(SHARED) $(ARGS)
 
 soak: $(READY)  ## the tests that can do more, in their large sizes: hours (tests/crash/README.md)
 	@MQLOG_SOAK=1 $(BIN)/python -m pytest -m soak -s $(ARGS)

@@ -24,7 +24,22 @@ CONF = Path(__file__).parents[1] / "conf"
 _FIXTURES = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 settings.register_profile("ci", deadline=None, max_examples=30, suppress_health_check=_FIXTURES)
 settings.register_profile("long", deadline=None, max_examples=500, suppress_health_check=_FIXTURES)
+_FIRST = {"spark": 0, "broker": 1}
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where two processes share the work: one Spark, one set of brokers, the long groups first."""
+    if config.pluginmanager.hasplugin("xdist"):
+        for item in items:
+            item.add_marker(pytest.mark.xdist_group(_group(item)))
+        items.sort(key=lambda item: _FIRST.get(_group(item), len(_FIRST)))
+
+
+def _group(item: pytest.Item) -> str:
+    if item.get_closest_marker("broker") or item.path.parent.name == "bench":
+        return "broker"  # Also the benchmarks: their peers come from Maven.
+    return "spark" if item.get_closest_marker("spark") else str(item.path)
 
 
 @pytest.fixture(scope="session", params=goldens.VERSIONS)

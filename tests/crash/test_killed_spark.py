@@ -31,7 +31,7 @@ from mqstore.files import intent, ledger
 from mqstore.write.recover import RecoverSettings, recover
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
-KILLS = soak.size("SPARK_KILLS", test=4, full=200)
+KILLS = soak.size("SPARK_KILLS", test=5, full=200)
 SEED = int(os.environ.get("MQLOG_SEED", "7"))
 SUBMIT = Path(pyspark.__file__).parent / "bin" / "spark-submit"
 SCRIPT = Path(saves.__file__)

@@ -57,7 +57,8 @@ class MqlogWriter(DataSourceArrowWriter):
         with named_errors():
             done = commit(self._job, _manifests(messages))
         if done.is_repeated:
-            _LOG.warning("%s was committed before: nothing was written", self._job.key)
+            why = done.another or "nothing was written"
+            _LOG.warning("%s was committed before: %s", self._job.key, why)
         else:
             _LOG.info("%s", done)
 

@@ -79,6 +79,8 @@ class MqlogStreamWriter(DataSourceStreamArrowWriter):
                 done = commit(job, manifests)
                 again = "there already: " if done.is_repeated else ""
                 _LOG.info("batch %d of %s: %s%s", batchId, job.key, again, done)
+                if done.another:
+                    _LOG.warning("%s: is the checkpoint an older one?", done.another)
             self._sweep()
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803

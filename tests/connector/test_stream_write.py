@@ -284,13 +284,33 @@ def batch_writer(root: Path, version: int) -> MqlogWriter:
 
 @pytest.mark.usefixtures("task")
 def test_a_repeated_write_says_so(root: Path, caplog: pytest.LogCaptureFixture) -> None:
-    for version in (1, 1, 0, 2):
+    for version, count in ((1, 3), (1, 3), (0, 3), (2, 3), (1, 4)):
         writer = batch_writer(root, version)
-        writer.commit([writer.write(iter([rows(3)]))])
+        writer.commit([writer.write(iter([rows(count)]))])
     assert len(held(root)) == 6
-    assert [r.message for r in caplog.records if r.levelname == "WARNING"] == [
-        f"load version {version} was committed before: nothing was written" for version in (1, 0)
+    assert warnings(caplog) == [
+        "load version 1 was committed before: nothing was written",
+        "load version 0 was committed before: nothing was written",
+        "load version 1 was committed before: "
+        + "3 rows were committed as load version 1, the 4 of now are not written",
     ]
+
+
+def test_a_batch_that_was_committed_with_other_rows_is_told_of(
+    settings: StreamSettings, root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for count in (3, 3, 4):
+        MqlogStreamWriter(settings, None).commit(batch(settings, 0, rows(count)), 0)
+    assert len(held(root)) == 3
+    (told,) = warnings(caplog)
+    assert told == (
+        "3 rows were committed as query q-1 batch 0, the 4 of now are not written: "
+        "is the checkpoint an older one?"
+    )
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [r.message for r in caplog.records if r.levelname == "WARNING"]
 
 
 @pytest.mark.usefixtures("task")

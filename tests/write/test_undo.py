@@ -20,8 +20,9 @@ from mqstore.errors import (
     StoreLockedError,
     UncleanStoreError,
 )
-from mqstore.files import durable
+from mqstore.files import durable, small_json
 from mqstore.files.ledger import Key
+from mqstore.files.undo import Undo
 from mqstore.write.commit import abort, commit
 from mqstore.write.prepare import is_empty
 from mqstore.write.recover import RecoverSettings, recover
@@ -287,3 +288,33 @@ def test_staged_files_may_lie_elsewhere(tmp_path: Path) -> None:
     commit(job, manifests)
     assert list(shared.rglob("*")) == []
     assert check(root) == []
+
+
+def test_who_is_interrupted_before_the_decision_is_known_takes_it_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_: Undo) -> None:
+        raise KeyboardInterrupt
+
+    append(tmp_path / "s", rows(3), **SMALL)
+    before = everything(tmp_path / "s")
+    with monkeypatch.context() as patch:
+        patch.setattr(Undo, "end", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            append(tmp_path / "s", rows(3, topic="Another"), **SMALL)
+    assert everything(tmp_path / "s") == before
+
+
+def test_a_commit_that_could_not_be_taken_up_again_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(tmp_path / "s", rows(3), **SMALL)
+    before = everything(tmp_path / "s")
+    spread = rows(30, topic=[f"T{n}" for n in range(30)])
+    with monkeypatch.context() as patch:
+        patch.setattr(small_json, "_MOST_VALUES", 200)
+        with pytest.raises(StoreError, match="30 queues and 1 staged files are more than"):
+            append(tmp_path / "s", spread, **SMALL)
+    assert everything(tmp_path / "s") == before
+    append(tmp_path / "s", spread, **SMALL)
+    assert len(held(tmp_path / "s")) == 33

@@ -23,7 +23,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mqstore.errors import CorruptConfigError, StoreLockedError
+from mqstore.errors import CorruptConfigError, StoreError, StoreLockedError
 from mqstore.files import durable, small_json
 from mqstore.files.aside import opened
 from mqstore.files.config_write import read_small
@@ -141,6 +141,13 @@ def load(root: str) -> Intent | None:
 def store(root: str, intent: Intent, aside: str) -> None:
     """Make the intent durable: the decision, or how far it has come."""
     small_json.replace(root, _PATH, _as_json(intent), aside)
+
+
+def check_size(intent: Intent) -> None:
+    """Raise StoreError if the intent were too large to be read again: nobody could finish it."""
+    if not small_json.is_readable(_as_json(intent)):
+        told = f"{len(intent.queues)} queues and {len(intent.segments)} staged files"
+        raise StoreError(f"{told} are more than one commit can tell of: write them in several")
 
 
 def remove(root: str) -> None:

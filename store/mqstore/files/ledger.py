@@ -84,6 +84,14 @@ def last_version(root: str, app_id: str | None) -> int | None:
     return max((e.version for e in entries if e.version is not None), default=None)
 
 
+def find(root: str, key: Key) -> Entry | None:
+    """Return the commit of that version, if it is among the newest. Raises CorruptConfigError."""
+    path = path_of(key.app_id)
+    body = small_json.load(root, path)
+    known = _parse(root, path, body) if body is not None else []
+    return next((entry for entry in known if entry.version == key.version), None)
+
+
 def entries(root: str) -> list[Entry]:
     """Return the commits that are known, oldest first. Raises CorruptConfigError."""
     found = []

@@ -13,6 +13,7 @@ from mqstore.errors import CorruptConfigError
 from mqstore.files import bounded_json
 from mqstore.files.config_write import read_small, replace_file
 from mqstore.files.undo import Undo
+from mqstore.format.config import MAX_CONFIG_BYTES
 from mqstore.format.crc import crc32
 
 Body: TypeAlias = dict[str, Any]
@@ -34,6 +35,16 @@ def load(root: str, path: str) -> Body | None:
     except _BAD as error:
         raise corrupt(root, path, error) from error
     return body
+
+
+def is_readable(body: Body) -> bool:
+    """Tell whether a file that holds ``body`` is read again, though it may yet grow to twice."""
+    text = _text(body).decode()
+    try:
+        bounded_json.check(text, _MOST_VALUES // 2)
+    except bounded_json.LimitError:
+        return False
+    return len(text) <= MAX_CONFIG_BYTES // 2
 
 
 def corrupt(root: str, path: str, error: Exception) -> CorruptConfigError:

@@ -46,7 +46,7 @@ def commit(job: WriteJob, manifests: Sequence[Manifest]) -> Committed:
 
     Raises StoreLockedError, UncleanStoreError, UnsupportedStoreError, CorruptStoreError,
     CorruptStagingError, InvalidMessageError (a preserved store timestamp goes back),
-    NoSpaceError, OSError: then nothing was changed and nothing staged is left. Raises
+    NoSpaceError, StoreError (a job of too many queues), OSError: then nothing was changed and nothing staged is left. Raises
     CommitInDoubtError after the decision: then the messages will be there.
     """
     try:
@@ -106,7 +106,8 @@ def _commit(job: WriteJob, manifests: Sequence[Manifest], check: Check) -> Commi
         if _is_repeated(job):
             side.withdraw(side.directory_of(settings), manifests)
             skipped = sum(manifest.skipped for manifest in manifests)
-            return Committed(0, 0, -1, -1, skipped, is_repeated=True)
+            another = _another(job, manifests)
+            return Committed(0, 0, -1, -1, skipped, is_repeated=True, another=another)
         aside = fresh_aside(root, job.job_id)
         return _Commit(job, store, aside, undo).run(manifests, check)
 
@@ -122,6 +123,15 @@ def _is_repeated(job: WriteJob) -> bool:
     # Without a key as well: a ledger that cannot be added to is told before the decision.
     known = ledger.last_version(job.root, job.key.app_id if job.key else None)
     return job.key is not None and known is not None and job.key.version <= known
+
+
+def _another(job: WriteJob, manifests: Sequence[Manifest]) -> str:
+    """Tell what was committed with the job's key, if that were other rows: nobody writes these."""
+    now = sum(segment.message_count for segment in segments_of(manifests))
+    known = ledger.find(job.root, job.key) if job.key else None
+    if known is None or known.rows == now:
+        return ""
+    return f"{known.rows} rows were committed as {job.key}, the {now} of now are not written"
 
 
 @contextmanager
@@ -150,6 +160,7 @@ class _Commit:
         source = Source.of(self._job, in_order(self._job, segments_of(manifests)))
         what = plan(source, self._job.sizes.commit_log, found, time.time_ns() // 1_000_000)
         planned = self._intent(what, source, sum(manifest.skipped for manifest in manifests))
+        intent.check_size(planned)
         if not what.messages:
             self._publish_side(manifests)
             self._note_empty(planned)
@@ -192,6 +203,7 @@ class _Commit:
         """Make the decision durable, or take it back for certain."""
         try:
             intent.store(self._store.root, planned, self._aside)
+            self._undo.end()  # In here: who is interrupted before it takes the decision back.
         except BaseException as error:
             try:
                 intent.remove(self._store.root)
@@ -202,7 +214,6 @@ class _Commit:
                     self._store.root, str(planned), planned.state, reason
                 ) from error
             raise
-        self._undo.end()
 
     def _check_sizes(self) -> None:
         found = find_sizes(self._store).commit_log

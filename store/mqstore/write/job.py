@@ -130,7 +130,8 @@ class Manifest:
 class Committed:
     """What a commit appended. Physical offsets are −1 if there was nothing to append.
 
-    ``is_repeated`` tells that its key was committed before, so that nothing was appended now.
+    ``is_repeated`` tells that its key was committed before, so that nothing was appended now;
+    ``another`` says of what, where what came now is something else.
     """
 
     messages: int
@@ -139,3 +140,4 @@ class Committed:
     last_physical_offset: int
     skipped: int
     is_repeated: bool = False
+    another: str = ""

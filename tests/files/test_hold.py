@@ -29,9 +29,9 @@ from mqstore.errors import (
     UnsafePathError,
     UnsupportedStoreError,
 )
-from mqstore.files import durable, hold
+from mqstore.files import durable, hold, holders
 from mqstore.files.hold import StoreHold, writers_only
-from mqstore.files.holders import openers
+from mqstore.files.holders import is_locked, openers
 
 PATIENT_MS = SECONDS * 1000
 
@@ -93,6 +93,19 @@ def test_a_broker_that_runs_is_named(tmp_path: Path) -> None:
         with pytest.raises(StoreLockedError, match=f"process {broker.pid} .*set lockTimeout"):
             StoreHold(str(tmp_path), timeout_ms=0).__enter__()
     assert not (tmp_path / ".mqlog").exists()
+
+
+def test_a_lock_on_another_device_is_another_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = tmp_path / "lock"
+    lock.touch()
+    device, inode = lock.stat().st_dev, lock.stat().st_ino
+    for minor, is_ours in ((os.minor(device), True), (os.minor(device) ^ 1, False)):
+        listed = f"1: POSIX ADVISORY WRITE 7 {os.major(device):02x}:{minor:02x}:{inode} 0 0\n"
+        (tmp_path / "locks").write_text(listed)
+        monkeypatch.setattr(holders, "_LOCKS", tmp_path / "locks")
+        assert is_locked(str(lock)) == (is_ours or not os.major(device))
 
 
 def test_a_writer_that_tries_never_keeps_a_broker_from_its_lock(

@@ -57,12 +57,15 @@ def _lockers(path: str) -> list[Process]:
 def _locks(path: str) -> list[list[str]]:
     """Return the fields of each lock and lease that is held on a file; who waits holds nothing."""
     try:
-        inode = str(os.stat(path).st_ino)  # noqa: PTH116
+        file = os.stat(path)  # noqa: PTH116
         lines = _LOCKS.read_text().splitlines()
     except OSError:
         return []
+    major, minor = os.major(file.st_dev), os.minor(file.st_dev)
+    # btrfs and overlays give files a device of major 0, and the kernel lists another: take any.
+    named = f"{major:02x}:{minor:02x}:{file.st_ino}" if major else f":{file.st_ino}"
     held = (line.split() for line in lines if "->" not in line)
-    return [f for f in held if len(f) > _INODE and f[_INODE].endswith(f":{inode}")]
+    return [f for f in held if len(f) > _INODE and f[_INODE].endswith(named)]
 
 
 def _pids() -> list[int]:

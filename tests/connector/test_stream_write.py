@@ -288,11 +288,11 @@ def test_a_repeated_write_says_so(root: Path, caplog: pytest.LogCaptureFixture) 
         writer = batch_writer(root, version)
         writer.commit([writer.write(iter([rows(count)]))])
     assert len(held(root)) == 6
+    other = "3 rows were committed as load version 1, the 4 of now are not written"
     assert warnings(caplog) == [
         "load version 1 was committed before: nothing was written",
         "load version 0 was committed before: nothing was written",
-        "load version 1 was committed before: "
-        + "3 rows were committed as load version 1, the 4 of now are not written",
+        f"load version 1 was committed before: {other}",
     ]
 
 

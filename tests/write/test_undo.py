@@ -10,7 +10,7 @@ import pytest
 
 from appending import SMALL, append, held, prepared, rows, staged
 from dying import APP_ID, VERSION, left
-from holding import held_by_another
+from holding import held_by_another, lock_user
 from mqstore.check import check
 from mqstore.errors import (
     CommitInDoubtError,
@@ -256,6 +256,19 @@ def test_abort_removes_what_was_staged_and_nothing_else(tmp_path: Path) -> None:
     staged(job, [BATCH], [BATCH])
     abort(job, [None, None])
     assert everything(root) == before
+
+
+def test_abort_leaves_the_lock_of_a_broker_that_makes_a_store_there(tmp_path: Path) -> None:
+    root = tmp_path / "s"
+    root.mkdir()
+    job = prepared(root, BATCH.schema, **SMALL)
+    (root / "lock").touch()
+    with lock_user(root / "lock") as broker:
+        assert broker.do("open") == "opened"
+        abort(job, [])
+        assert (root / "lock").exists()
+    abort(job, [])
+    assert not (root / "lock").exists()
 
 
 def test_a_task_that_cannot_see_the_drivers_directory_says_so(tmp_path: Path) -> None:

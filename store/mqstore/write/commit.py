@@ -18,6 +18,7 @@ from mqstore.errors import CommitInDoubtError, CorruptStoreError, NoSpaceError, 
 from mqstore.files import config, config_write, durable, intent, ledger, staging
 from mqstore.files.aside import FOLDER
 from mqstore.files.hold import writers_only
+from mqstore.files.holders import openers
 from mqstore.files.intent import Intent
 from mqstore.files.safe_open import exists, list_names
 from mqstore.files.sizes import find_sizes
@@ -80,9 +81,11 @@ def abort(job: WriteJob, manifests: Sequence[Manifest | None]) -> None:
         with suppress(OSError):
             side.withdraw(side.directory_of(job.settings), [m for m in manifests if m])
         staging.remove(job.staging)
-        # There was no store, and there is none; nor does another of our writers make one now.
-        if alone and job.makes_store and set(list_names(job.root)) <= {names.LOCK, names.OURS}:
-            durable.unlink(f"{job.root}/{names.LOCK}")
+        # There was no store, and there is none; nor does another writer or a broker make one now.
+        lock = f"{job.root}/{names.LOCK}"
+        is_bare = job.makes_store and set(list_names(job.root)) <= {names.LOCK, names.OURS}
+        if alone and is_bare and not openers(lock):
+            durable.unlink(lock)
     staging.remove_directories(job.made)
 
 

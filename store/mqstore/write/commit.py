@@ -48,7 +48,8 @@ def commit(job: WriteJob, manifests: Sequence[Manifest]) -> Committed:
     Raises StoreLockedError, UncleanStoreError, UnsupportedStoreError, CorruptStoreError,
     CorruptStagingError, InvalidMessageError (a preserved store timestamp goes back),
     NoSpaceError, StoreError (a job of too many queues), OSError: then nothing was changed and
-    nothing staged is left. Raises CommitInDoubtError after the decision: then the messages will be there.
+    nothing staged is left. Raises CommitInDoubtError after the decision: then the messages will
+    be there.
     """
     try:
         with (

@@ -6,6 +6,8 @@ import pickle
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from mqstore.backlog import (
     BacklogItem,
     BacklogRequest,
     measure,
+    measure_in_batches,
     plan,
     plan_all,
     split,
@@ -391,7 +394,7 @@ class _ExpiringItems(list[BacklogItem]):
 
     def __getitem__(self, number: Any) -> Any:
         self.looks += 1
-        if self.looks == 4:
+        if self.looks == 4 * len(self) + 1:  # Four of each item find its store.
             self.path.unlink()
         return super().__getitem__(number)
 
@@ -407,16 +410,95 @@ def test_a_file_that_expires_under_the_count_takes_its_messages_along(tmp_path: 
     assert (row["lag"], row["lagMatching"]) == (4, 2)
 
 
-@pytest.mark.parametrize("bound", ["_MAX_CELLS", "_MAX_CHARS"])
+@pytest.mark.parametrize("bound", ["MAX_CELLS", "MAX_CHARS"])
 def test_more_tags_than_memory_is_for_is_an_error(
     store: MakeStore, monkeypatch: pytest.MonkeyPatch, bound: str
 ) -> None:
     laid = store(
         [message(f"tag-{n}") for n in range(9)], Layout(group_offsets={("T", "g"): {0: 0}})
     )
-    monkeypatch.setattr(importlib.import_module("mqstore.backlog.measure"), bound, 8)
+    monkeypatch.setattr(importlib.import_module("mqstore.backlog.count"), bound, 8)
     with pytest.raises(InvalidOptionError, match=r"byTag.* queue 0 of T .* different tags"):
         measured(laid.root, BacklogRequest(by_tag=True))
+
+
+# Queues that are counted together.
+
+
+def _side_by_side(root: Path) -> tuple[Laid, BacklogRequest]:
+    """Six queues whose messages lie side by side; two groups in each, one of them halfway."""
+    sent = [
+        message(tag, topic=topic, queue_id=queue_id)
+        for tag in ("A", "B", None, "Aa", "BB", "A", "C")
+        for topic in ("T", "Topic_2", "Topic_3")
+        for queue_id in (0, 1)
+    ]
+    topics = ("T", "Topic_2", "Topic_3")
+    offsets = {(topic, "g1"): {0: 0, 1: 3} for topic in topics}
+    offsets |= {(topic, "g2"): {0: 2, 1: 0} for topic in topics}
+    subscriptions = {"g1": {"T": "A", "*": "B || Aa"}, "g2": {"Topic_2": "BB", "Topic_3": "C"}}
+    return lay_out(root, sent, Layout(group_offsets=offsets)), BacklogRequest(None, subscriptions)
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        {"MAX_QUEUES": 1},
+        {"MAX_QUEUES": 4},
+        {"_BLOCK_UNITS": 12, "_LEAST_UNITS": 1},  # several blocks of each queue
+        {"MAX_CELLS": 30},  # by tag more than six queues may have, as many as one may
+        {"MAX_CHARS": 20},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("lag_mode", ["exact", "hash"])
+@pytest.mark.parametrize("by_tag", [False, True])
+def test_queues_counted_together_are_counted_as_each_alone(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    bounds: dict[str, int],
+    lag_mode: str,
+    *,
+    by_tag: bool,
+) -> None:
+    laid, request = _side_by_side(tmp_path)
+    request = replace(request, lag_mode=lag_mode, by_tag=by_tag)
+    for name, bound in bounds.items():
+        for module in ("count", "measure"):
+            found = importlib.import_module(f"mqstore.backlog.{module}")
+            if hasattr(found, name):
+                monkeypatch.setattr(found, name, bound)
+    assert measured(laid.root, request) == list(brute_force(laid, request))
+
+
+def test_queues_counted_together_when_a_file_expires_lose_only_its_messages(
+    tmp_path: Path,
+) -> None:
+    large = [message("A", queue_id=n % 2, body=bytes(1500)) for n in range(8)]
+    laid = lay_out(tmp_path, large, Layout(group_offsets={("T", "g"): {0: 0, 1: 0}}))
+    request = BacklogRequest(subscriptions={"g": {"T": "A"}})
+    items = _ExpiringItems(plan(take(laid.root), request))
+    items.path = laid.file_of(laid.messages[0])[0]
+    gone = [m for m in laid.messages if laid.file_of(m)[0] == items.path]
+    found = rows(measure(items, request, AS_OF_MS))
+    assert not items.path.exists()
+    lost = Counter(m.queue_id for m in gone)
+    assert [(r["lag"], r["lagMatching"]) for r in found] == [(4, 4 - lost[0]), (4, 4 - lost[1])]
+
+
+def test_rows_come_in_batches_queue_by_queue_and_are_those_of_one_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    laid, request = _side_by_side(tmp_path)
+    items = plan(take(laid.root, broker_name="broker-a"), request)
+    monkeypatch.setattr(importlib.import_module("mqstore.backlog.measure"), "_BATCH_ROWS", 3)
+    batches = list(measure_in_batches(items, request, AS_OF_MS))
+    assert [batch.num_rows for batch in batches] == [4, 4, 4]
+    queues = [(r["topic"], r["queueId"]) for batch in batches for r in rows(batch)]
+    assert len(list(groupby(queues))) == 6
+    found = [row for batch in batches for row in rows(batch)]
+    key = itemgetter("group", "topic", "queueId")
+    assert sorted(found, key=key) == rows(measure(items, request, AS_OF_MS))
 
 
 # Groups and names.
@@ -590,6 +672,6 @@ def test_a_tally_counts_as_a_loop_does(data: st.DataObject) -> None:
             assert tally.bytes[row, key] == sum(size for *_, size in behind)
             assert tally.first[row, key] == min((unit[0] for unit in behind), default=NONE)
             if behind:
-                where, places, sizes = tally.noted()
-                index = where.index(behind[0][0])
+                where, places, sizes = tally.noted(tally.first[row])
+                index = where.tolist().index(behind[0][0])
                 assert (places[index], sizes[index]) == (behind[0][2] * 10, behind[0][2])

@@ -4,7 +4,8 @@ A classifier gives every unit of a chunk a small number, its key, and tells whic
 subscription. Key 0 is what nobody asked about or, by tag, a message without one.
 """
 
-from typing import Final, Protocol
+from collections.abc import Sequence
+from typing import Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,11 +14,9 @@ from mqstore.files.commit_log import CommitLog
 from mqstore.format.hashing import tags_code
 from mqstore.read.heads import tags
 from mqstore.read.tags import TagFilter
-from mqstore.read.units import Chunk
+from mqstore.read.units import Chunk, Ints
 
-Keys = NDArray[np.intp]
-
-_FEW_CODES: Final = 8
+Keys: TypeAlias = NDArray[np.intp]
 
 
 class Classifier(Protocol):
@@ -32,10 +31,52 @@ class Classifier(Protocol):
         """Characters of the tags that were met and remembered."""
 
     def keys(self, chunk: Chunk) -> Keys:
-        """Return the key of each unit."""
+        """Return the key of each unit, as far as the unit tells."""
 
     def passes(self, wanted: TagFilter | None) -> NDArray[np.bool_]:
         """Tell for each key whether its messages pass; all do without a filter."""
+
+
+def classify(log: CommitLog, asked: Sequence[tuple[Classifier, Chunk]]) -> list[Keys]:
+    """Return the key of each unit of each chunk.
+
+    Records of all chunks are read together, in the order of the log: those of a topic's queues
+    lie side by side there. Raises what ``tags`` raises.
+    """
+    keys = [classifier.keys(chunk) for classifier, chunk in asked]
+    told = [
+        (found, classifier, chunk, classifier.unread(chunk))
+        for found, (classifier, chunk) in zip(keys, asked, strict=True)
+        if isinstance(classifier, TagStrings)
+    ]
+    if not told:
+        return keys
+    classifiers = [classifier for _, classifier, _, _ in told]
+    edges = np.concatenate(([0], np.cumsum([len(rows) for *_, rows in told])))
+    places = np.concatenate([chunk.physical_offsets[rows] for *_, chunk, rows in told])
+    sizes = np.concatenate([chunk.sizes[rows] for *_, chunk, rows in told])
+    numbers = np.zeros(len(sizes), np.intp)
+    for part, tag in tags(log, places, sizes):
+        encoded = tag.dictionary_encode(null_encoding="encode")
+        names = encoded.dictionary.to_pylist()
+        # Each classifier has its own numbers: it is asked for the tags that its chunk has.
+        owners = np.searchsorted(edges, part, side="right") - 1
+        cells = owners * len(names) + encoded.indices.to_numpy()
+        used, inverse = np.unique(cells, return_inverse=True)
+        numbers[part] = _numbers(classifiers, names, used)[inverse]
+    for (found, _, _, rows), begin, end in zip(told, edges[:-1], edges[1:], strict=True):
+        found[rows] = numbers[begin:end]
+    return keys
+
+
+def _numbers(classifiers: "Sequence[TagStrings]", names: Sequence[str | None], cells: Ints) -> Keys:
+    """Return the key of each cell, which is classifier * len(names) + name; cells ascend."""
+    owners, codes = np.divmod(cells, len(names))
+    first = np.flatnonzero(np.diff(owners, prepend=-1))
+    numbers: list[int] = []
+    for owner, chosen in zip(owners[first].tolist(), np.split(codes, first[1:]), strict=True):
+        numbers += classifiers[owner].numbers([names[code] for code in chosen.tolist()])
+    return np.array(numbers, np.intp)
 
 
 class EveryMessage:
@@ -90,15 +131,8 @@ class TagStrings:
     """
 
     def __init__(
-        self,
-        log: CommitLog,
-        topic: str,
-        wanted: TagFilter | None,
-        *,
-        since: int = 0,
-        by_hash: bool = False,
+        self, topic: str, wanted: TagFilter | None, *, since: int = 0, by_hash: bool = False
     ) -> None:
-        self._log = log
         self._topic = topic
         self._wanted = wanted
         self._since = since
@@ -115,14 +149,26 @@ class TagStrings:
         return len(self.names)
 
     def keys(self, chunk: Chunk) -> Keys:
-        """Return the key of each unit by the TAGS of its record."""
-        keys = np.zeros(len(chunk), np.intp)
-        rows = np.flatnonzero(self._open(chunk))
-        for part, found in tags(self._log, chunk.physical_offsets[rows], chunk.sizes[rows]):
-            encoded = found.dictionary_encode(null_encoding="encode")
-            numbers = np.array(self._numbers(encoded.dictionary.to_pylist()), np.intp)
-            keys[rows[part]] = numbers[encoded.indices.to_numpy()]
-        return keys
+        """Return zeros: a unit tells no tag."""
+        return np.zeros(len(chunk), np.intp)
+
+    def unread(self, chunk: Chunk) -> Ints:
+        """Return the rows whose hash may be one of ``wanted``; all without."""
+        readable = chunk.sizes > 0
+        if self._wanted is not None:
+            readable[: max(0, self._since - chunk.start)] = False
+            readable &= self._wanted.may_match(self._topic, chunk.tags_codes)
+        return np.flatnonzero(readable)
+
+    def numbers(self, names: Sequence[str | None]) -> list[int]:
+        """Return the keys of ``names``: new ones without ``wanted``, else 0 for all others."""
+        if self._wanted is None:
+            for name in names:
+                if name not in self._keys:
+                    self._keys[name] = len(self.names)
+                    self.names.append(name)
+                    self.chars += len(name or "")
+        return [self._keys.get(name, 0) for name in names]
 
     def passes(self, wanted: TagFilter | None) -> NDArray[np.bool_]:
         """Tell by the tag, or by its hash if asked to."""
@@ -131,20 +177,3 @@ class TagStrings:
         if self._by_hash:
             return np.array([tags_code(name) in wanted.codes for name in self.names])
         return np.array([name in wanted.tags for name in self.names])
-
-    def _open(self, chunk: Chunk) -> NDArray[np.bool_]:
-        readable = chunk.sizes > 0
-        if self._wanted is None:
-            return readable
-        readable[: max(0, self._since - chunk.start)] = False
-        readable &= self._wanted.may_match(self._topic, chunk.tags_codes)
-        return readable
-
-    def _numbers(self, names: list[str | None]) -> list[int]:
-        if self._wanted is None:
-            for name in names:
-                if name not in self._keys:
-                    self._keys[name] = len(self.names)
-                    self.names.append(name)
-                    self.chars += len(name or "")
-        return [self._keys.get(name, 0) for name in names]

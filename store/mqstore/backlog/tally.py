@@ -27,7 +27,7 @@ class Tally:
         self.counts = np.zeros((rows, 0), np.int64)
         self.bytes = np.zeros((rows, 0), np.int64)
         self.first = np.full((rows, 0), NONE, np.int64)
-        self._places: dict[int, tuple[int, int]] = {}
+        self._noted: list[tuple[Ints, Ints, Ints]] = []
 
     def add(self, chunk: Chunk, keys: NDArray[np.intp], key_count: int) -> None:
         """Count the units of ``chunk``; ``keys[i]`` in [0, key_count) is that of unit i."""
@@ -76,15 +76,20 @@ class Tally:
     def note(self, chunk: Chunk, queue_offsets: Ints) -> None:
         """Remember where the records of these queue offsets of ``chunk`` lie."""
         rows = queue_offsets - chunk.start
-        places, sizes = chunk.physical_offsets[rows].tolist(), chunk.sizes[rows].tolist()
-        self._places.update(
-            zip(queue_offsets.tolist(), zip(places, sizes, strict=True), strict=True)
-        )
+        self._noted.append((queue_offsets, chunk.physical_offsets[rows], chunk.sizes[rows]))
 
-    def noted(self) -> tuple[list[int], Ints, Ints]:
-        """Return queue offset, physical offset and size of every first and noted unit."""
-        pairs = np.array(list(self._places.values()), np.int64).reshape(-1, 2)
-        return list(self._places), pairs[:, 0], pairs[:, 1]
+    def noted(self, wanted: Ints) -> tuple[Ints, Ints, Ints]:
+        """Return queue offset, physical offset and size of the first and noted units ``wanted``.
+
+        Each once, ascending: int64[n] each.
+        """
+        empty = np.empty(0, np.int64)
+        columns = zip((empty, empty, empty), *self._noted, strict=True)
+        found, places, sizes = (np.concatenate(column) for column in columns)
+        queue_offsets, rows = np.unique(found, return_index=True)
+        chosen = np.isin(queue_offsets, wanted)
+        rows = rows[chosen]
+        return queue_offsets[chosen], places[rows], sizes[rows]
 
     def accumulate(self) -> None:
         """Turn each segment's row into what lies behind its start, up to the queue's end."""

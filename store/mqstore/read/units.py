@@ -38,14 +38,14 @@ class Chunk:
         return self.start + len(self)
 
 
-def chunks(queue: ConsumeQueue, start: int, end: int) -> Iterator[Chunk]:
-    """Yield the units of queue offsets [start, end), about 1 MiB at a time.
+def chunks(queue: ConsumeQueue, start: int, end: int, most: int = CHUNK_UNITS) -> Iterator[Chunk]:
+    """Yield the units of queue offsets [start, end), at most ``most`` at a time.
 
     As the broker does: where a file is missing, the next one goes on (ConsumeQueue#rollNextFile);
     no consumer ever receives what lay between.
     """
     while start < end:
-        stop = min(end, start + CHUNK_UNITS)
+        stop = min(end, start + most)
         units = _read(queue, start, stop)
         if units is None:
             units = units_before_hole(queue, start, stop)

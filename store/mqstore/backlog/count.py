@@ -1,0 +1,273 @@
+"""What lies before each group in a queue: messages and bytes, counted for all groups at once.
+
+Queues are counted side by side, a block of units of each at a time, because their records lie
+side by side in the CommitLog: so it is read in its order, and not once for each queue.
+
+Only ConsumeQueue units are read; of records the timestamps at both edges, and the tags of those
+that a hash leaves open.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mqstore.backlog.keys import Classifier, EveryMessage, TagHashes, TagStrings, classify
+from mqstore.backlog.plan import BacklogItem
+from mqstore.backlog.request import HASH, OFFSET, BacklogRequest
+from mqstore.backlog.tally import NONE, Tally
+from mqstore.errors import InvalidOptionError, shown
+from mqstore.files.commit_log import CommitLog
+from mqstore.files.consume_queue import ConsumeQueue
+from mqstore.read.heads import store_timestamps
+from mqstore.read.tags import TagFilter, parse_tags
+from mqstore.read.units import CHUNK_UNITS, Chunk, Ints, chunks
+
+Mask: TypeAlias = NDArray[np.bool_]
+
+MAX_CELLS: Final = 4_000_000  # of queues counted together: starts × tags, 24 bytes each
+MAX_CHARS: Final = 64 << 20  # of their distinct tags
+MAX_QUEUES: Final = 256
+_BLOCK_UNITS: Final = 131_072  # of all queues counted together, some 100 bytes each, but
+_LEAST_UNITS: Final = 1_024  # no less than this of each.
+
+
+class TooManyTagsError(Exception):
+    """Queues counted together have more tags than memory is for; one by one they may do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where n groups stand in the queues they read: int64[n] each. [low, high) is held.
+
+    The formulas are those of ``BacklogItem``. ``consumed`` is at least 0.
+    """
+
+    low: Ints
+    high: Ints
+    consumed: Ints
+
+    @classmethod
+    def of(cls, items: Sequence[BacklogItem]) -> "Standing":
+        """Return where the groups of ``items`` stand."""
+        columns = [(item.low, item.high, item.consumer_offset or 0) for item in items]
+        low, high, committed = np.array(columns, np.int64).reshape(-1, 3).T
+        return cls(low, high, np.maximum(committed, 0))
+
+    @property
+    def start(self) -> Ints:
+        """The first unconsumed queue offset that is held; ``high`` if there is none."""
+        return np.minimum(np.maximum(self.consumed, self.low), self.high)
+
+    @property
+    def lag(self) -> Ints:
+        """Messages held and not consumed."""
+        return self.high - self.start
+
+    @property
+    def last_consumed(self) -> Ints:
+        """The queue offset before the committed one, if it is held; else -1."""
+        held = (self.low < self.consumed) & (self.consumed <= self.high)
+        return np.where(held, self.consumed - 1, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Amounts:
+    """What n rows count: messages and bytes, those that pass, and the first that does.
+
+    ``item`` is the number of each row's item; ``first`` a queue offset or NONE; ``tags`` are
+    those the rows are about, if they are about one each.
+    """
+
+    item: Ints
+    lag: Ints
+    bytes: Ints
+    lag_matching: Ints
+    bytes_matching: Ints
+    first: Ints
+    tags: Sequence[str | None]
+
+
+class QueueCount:
+    """The items of one queue, and what is counted for them."""
+
+    def __init__(self, items: Sequence[BacklogItem], request: BacklogRequest) -> None:
+        self.items = items
+        self.request = request
+        self.standing = Standing.of(items)
+        expressions = {item.tag_expression for item in items}
+        self._filters: dict[str | None, TagFilter | None] = {
+            e: None if request.lag_mode == OFFSET else parse_tags(e) for e in expressions
+        }
+        start, last = self.standing.start, self.standing.last_consumed
+        self._tally = Tally(np.unique(start[start < self.standing.high]))
+        self._consumed = np.unique(last[last >= 0])
+        self._classifier = self._classify()
+
+    @property
+    def cells(self) -> int:
+        """Places in the tally, as far as its tags are known."""
+        return len(self._tally.starts) * self._classifier.count
+
+    @property
+    def chars(self) -> int:
+        """Characters of the tags that were met."""
+        return self._classifier.chars
+
+    @property
+    def classifier(self) -> Classifier:
+        """What messages are counted under."""
+        return self._classifier
+
+    def chunks(self, most: int) -> Iterator[Chunk]:
+        """Yield the units from the first start, or the first consumed last, to the end."""
+        begins = [*self._tally.starts[:1].tolist(), *self._consumed[:1].tolist()]
+        if begins:
+            item = self.items[0]
+            queue = ConsumeQueue(item.root, item.topic, item.queue_id)
+            yield from chunks(queue, min(begins), item.high, most)
+
+    def add(self, chunk: Chunk, keys: NDArray[np.intp]) -> None:
+        """Count the units of ``chunk``, and note those that groups consumed last."""
+        self._tally.add(chunk, keys, self._classifier.count)
+        low, high = np.searchsorted(self._consumed, [chunk.start, chunk.end])
+        self._tally.note(chunk, self._consumed[low:high])
+        if self._tally.counts.size > MAX_CELLS or self.chars > MAX_CHARS:
+            item = self.items[0]
+            raise InvalidOptionError(
+                "byTag",
+                "true",
+                f"queue {item.queue_id} of {shown(item.topic)} has more than "
+                f"{self._classifier.count:,} different tags: name fewer groups, or count without",
+            )
+
+    def edges(self) -> tuple[Ints, Ints, Ints]:
+        """Return queue offset, physical offset and size of the units whose times rows tell.
+
+        All is counted now: what it comes to is made up.
+        """
+        self._tally.accumulate()
+        first = self._tally.first.ravel() if self.request.by_tag else self._by_item.first
+        return self._tally.noted(np.concatenate((first, self._consumed)))
+
+    def amounts(self) -> Amounts:
+        """Return what is behind each item's start, after ``edges``."""
+        return self._by_tag() if self.request.by_tag else self._by_item
+
+    def _classify(self) -> Classifier:
+        topic = self.items[0].topic
+        filters = [found for found in self._filters.values() if found]
+        if self.request.by_tag:
+            return TagStrings(topic, None, by_hash=self.request.lag_mode == HASH)
+        if not filters:
+            return EveryMessage()
+        wanted = reduce(lambda a, b: TagFilter(a.tags | b.tags, a.codes | b.codes), filters)
+        if self.request.lag_mode == HASH:
+            return TagHashes(topic, wanted)
+        since = min(item.start for item in self.items if self._filters[item.tag_expression])
+        return TagStrings(topic, wanted, since=since)
+
+    def _passes(self, expression: str | None) -> Mask:
+        """Tell which columns of the tally pass."""
+        found = self._classifier.passes(self._filters[expression])
+        passes = np.zeros(self._tally.counts.shape[1], np.bool_)
+        passes[: len(found)] = found[: len(passes)]
+        return passes
+
+    @cached_property
+    def _by_item(self) -> Amounts:
+        """Return one row for each item."""
+        tally, lag = self._tally, self.standing.lag
+        sizes, matching, matching_sizes = np.zeros((3, len(lag)), np.int64)
+        first = np.full(len(lag), NONE)
+        numbers = {expression: number for number, expression in enumerate(self._filters)}
+        asked = np.array([numbers[item.tag_expression] for item in self.items])
+        for expression, number in numbers.items():
+            chosen = np.flatnonzero((asked == number) & (lag > 0))
+            starts = np.searchsorted(tally.starts, self.standing.start[chosen])
+            passes = self._passes(expression)
+            rows, inverse = np.unique(starts, return_inverse=True)
+            sizes[chosen] = tally.bytes[rows].sum(axis=1)[inverse]
+            # Without a filter, units of a file that is missing count too: nobody looked at them.
+            every = self._filters[expression] is None
+            counts = tally.counts[rows][:, passes].sum(axis=1)[inverse]
+            matching[chosen] = lag[chosen] if every else counts
+            matching_sizes[chosen] = tally.bytes[rows][:, passes].sum(axis=1)[inverse]
+            found = tally.first[rows][:, passes].min(axis=1, initial=NONE)
+            first[chosen] = found[inverse]
+        item, none = np.arange(len(lag)), [None] * len(lag)
+        return Amounts(item, lag, sizes, matching, matching_sizes, first, none)
+
+    def _by_tag(self) -> Amounts:
+        """Return a row for each tag behind each item's start, or one where there is none."""
+        tally, lag = self._tally, self.standing.lag.tolist()
+        classifier = self._classifier
+        assert isinstance(classifier, TagStrings)
+        passes = {expression: self._passes(expression) for expression in self._filters}
+        rows: list[tuple[int, ...]] = []
+        tags: list[str | None] = []
+        starts = np.searchsorted(tally.starts, self.standing.start)
+        for number, (item, start) in enumerate(zip(self.items, starts.tolist(), strict=True)):
+            if not lag[number]:
+                rows.append((number, 0, 0, 0, 0, NONE))
+                tags.append(None)
+                continue
+            counts = tally.counts[start].copy()
+            counts[0] += lag[number] - counts.sum()  # Units of a missing file have no tag.
+            keys = np.flatnonzero(counts).tolist()
+            for key in sorted(keys, key=lambda k: _none_last(classifier.names[k])):
+                count, size = int(counts[key]), int(tally.bytes[start, key])
+                passed = bool(passes[item.tag_expression][key])
+                first = int(tally.first[start, key]) if passed else NONE
+                rows.append((number, count, size, passed * count, passed * size, first))
+                tags.append(classifier.names[key])
+        found = np.array(rows, np.int64).reshape(-1, 6).T
+        return Amounts(found[0], found[1], found[2], found[3], found[4], found[5], tags)
+
+
+def _none_last(tag: str | None) -> tuple[bool, str]:
+    return tag is None, tag or ""
+
+
+def count(log: CommitLog, queues: Sequence[QueueCount]) -> None:
+    """Count the units of queues of one store, together.
+
+    Raises InvalidOptionError if one of them has too many tags, TooManyTagsError if they only
+    have together, and FileNotFoundError if a file expired since it was listed.
+    """
+    most = min(CHUNK_UNITS, max(_LEAST_UNITS, _BLOCK_UNITS // len(queues)))
+    if len(queues) == 1:
+        most = CHUNK_UNITS
+    lanes = [(queue, queue.chunks(most)) for queue in queues]
+    while lanes:
+        read = [(queue, units, next(units, None)) for queue, units in lanes]
+        held = [(queue, units, chunk) for queue, units, chunk in read if chunk is not None]
+        keys = classify(log, [(queue.classifier, chunk) for queue, _, chunk in held])
+        for (queue, _, chunk), found in zip(held, keys, strict=True):
+            queue.add(chunk, found)
+        if len(queues) > 1 and not fits(queues):
+            raise TooManyTagsError
+        lanes = [(queue, units) for queue, units, _ in held]
+
+
+def fits(queues: Sequence[QueueCount]) -> bool:
+    """Tell whether memory is for all that is counted for these queues."""
+    cells, chars = sum(queue.cells for queue in queues), sum(queue.chars for queue in queues)
+    return cells <= MAX_CELLS and chars <= MAX_CHARS
+
+
+def edge_times(
+    log: CommitLog, edges: Sequence[tuple[Ints, Ints, Ints]]
+) -> Iterator[tuple[Ints, Ints]]:
+    """Yield queue offsets and storeTimestamps in ms of the units that ``edges`` tell of.
+
+    All are read together, in the order of the log; NO_TIMESTAMP stands where none can be read.
+    """
+    places = np.concatenate([places for _, places, _ in edges])
+    times = store_timestamps(log, places, np.concatenate([sizes for *_, sizes in edges]))
+    ends = np.cumsum([len(found) for found, *_ in edges])
+    for (queue_offsets, *_), of_queue in zip(edges, np.split(times, ends[:-1]), strict=True):
+        yield queue_offsets, of_queue

@@ -1,0 +1,89 @@
+"""What was counted for the items of a queue to rows of the backlog's schema."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from mqstore.backlog.count import Amounts, Standing
+from mqstore.backlog.plan import BacklogItem
+from mqstore.backlog.schema import AHEAD, EXPIRED, NEVER_COMMITTED, OK, SCHEMA, TOPIC_GONE
+from mqstore.read.heads import NO_TIMESTAMP
+from mqstore.read.units import Ints
+
+_US: Final = 1000
+_STATUS: Final = pa.array([TOPIC_GONE, NEVER_COMMITTED, AHEAD, EXPIRED, OK])
+
+
+def rows(
+    items: Sequence[BacklogItem],
+    standing: Standing,
+    amounts: Amounts,
+    times: tuple[Ints, Ints],
+    as_of_ms: int,
+) -> pa.RecordBatch:
+    """Return a row for each amount, as SCHEMA.
+
+    ``times`` are ascending queue offsets and what storeTimestamp in ms each has, or NO_TIMESTAMP;
+    ``as_of_ms`` is asOf, in ms since the epoch.
+    """
+    first, has_first = _times(times, amounts.first)
+    last, has_last = _times(times, standing.last_consumed)
+    of_item = {
+        "brokerName": pa.array([item.broker_name for item in items]),
+        "group": pa.array([item.group for item in items]),
+        "topic": pa.array([item.topic for item in items]),
+        "queueId": pa.array([item.queue_id for item in items], pa.int32()),
+        "brokerOffset": pa.array(standing.high),
+        "consumerOffset": pa.array([item.consumer_offset for item in items], pa.int64()),
+        "minOffset": pa.array(standing.low),
+        "diff": pa.array(standing.high - standing.consumed),
+        "expired": pa.array(np.maximum(standing.low - standing.consumed, 0)),
+        "subscription": pa.array([item.subscription for item in items], pa.string()),
+        "lastConsumedStoreTimestamp": _array(last * _US, has_last),
+        "status": _status(items, standing),
+        "expressionType": pa.array([item.expression_type for item in items], pa.string()),
+    }
+    if len(amounts.item) != len(items) or amounts.item[-1] != len(items) - 1:
+        taken = pa.array(amounts.item)
+        of_item = {name: column.take(taken) for name, column in of_item.items()}
+    columns = of_item | {
+        "tag": pa.array(amounts.tags, pa.string()),
+        "lag": pa.array(amounts.lag),
+        "lagMatching": pa.array(amounts.lag_matching),
+        "bytesBehind": pa.array(amounts.bytes),
+        "bytesMatching": pa.array(amounts.bytes_matching),
+        "firstUnconsumedStoreTimestamp": _array(first * _US, has_first),
+        "lagMs": _array(np.maximum(as_of_ms - first, 0), has_first),
+        "asOf": pa.array(np.full(len(amounts.item), as_of_ms * _US)),
+    }
+    arrays = [columns[field.name].cast(field.type) for field in SCHEMA]
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+def _times(times: tuple[Ints, Ints], queue_offsets: Ints) -> tuple[Ints, NDArray[np.bool_]]:
+    """Return the time of each queue offset, and whether it has one."""
+    known, values = times
+    if not len(known):
+        return np.zeros_like(queue_offsets), np.zeros(len(queue_offsets), np.bool_)
+    nearest = np.minimum(np.searchsorted(known, queue_offsets), len(known) - 1)
+    found = values[nearest]
+    there = (known[nearest] == queue_offsets) & (found != NO_TIMESTAMP)
+    return np.where(there, found, 0), there
+
+
+def _array(values: Ints, there: NDArray[np.bool_]) -> pa.Array:
+    return pa.array(values, mask=~there)
+
+
+def _status(items: Sequence[BacklogItem], standing: Standing) -> pa.StringArray:
+    """Return one word for each item, the most telling that is true."""
+    holds = [
+        np.array([item.topic_gone for item in items]),
+        np.array([item.consumer_offset is None for item in items]),
+        standing.consumed > standing.high,
+        standing.low > standing.consumed,
+    ]
+    return _STATUS.take(pa.array(np.select(holds, [0, 1, 2, 3], 4)))

@@ -25,6 +25,7 @@ from mqstore.backlog import (
     SCHEMA,
     BacklogItem,
     BacklogRequest,
+    PackedItems,
     measure,
     measure_in_batches,
     plan,
@@ -610,6 +611,29 @@ def test_items_and_requests_travel_to_tasks() -> None:
     request = BacklogRequest("g", {"g": {"T": "A"}}, "hash", by_tag=True)
     items = _items({0: 1}, groups=1)
     assert pickle.loads(pickle.dumps((items, request))) == (items, request)
+
+
+_OFFSETS = st.integers(-(2**63), 2**63 - 1)
+_WORDS = st.sampled_from(["a", "b", "标签"])
+
+
+@given(
+    items=st.lists(
+        st.builds(
+            BacklogItem,
+            *(_WORDS, st.tuples(_WORDS), _WORDS, _WORDS, _WORDS, st.integers(0, 65_535)),
+            *(_OFFSETS, _OFFSETS, st.none() | _OFFSETS, st.none() | _WORDS),
+            *(st.booleans(), st.none() | _WORDS),
+        )
+    )
+)
+def test_items_are_the_same_after_they_were_packed(items: list[BacklogItem]) -> None:
+    assert pickle.loads(pickle.dumps(PackedItems.of(items))).items() == items
+
+
+def test_a_thousand_groups_of_a_queue_travel_in_thirty_bytes_each() -> None:
+    items = _items(dict.fromkeys(range(4), 1000), groups=1000)
+    assert len(pickle.dumps(PackedItems.of(items))) < 30 * len(items)
 
 
 def test_a_store_that_a_task_cannot_see_is_a_named_error(tmp_path: Path) -> None:

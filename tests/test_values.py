@@ -16,7 +16,7 @@ CROSSING = {
     "mqstore.read.settings": {"ScanSettings"},
     "mqstore.files.store_dir": {"StoreDir"},
     "mqstore.write.job": {"WriteSettings", "WriteJob", "Manifest", "Committed", "StoreSizes"},
-    "mqstore.backlog.plan": {"BacklogItem"},
+    "mqstore.backlog.plan": {"BacklogItem", "PackedItems"},
     "mqstore.backlog.request": {"BacklogRequest"},
 }
 

@@ -10,7 +10,7 @@ from typing import Final, Protocol, TypeAlias
 import pyarrow as pa
 
 from mqstore import backlog
-from mqstore.backlog import BacklogItem, BacklogRequest, Listed
+from mqstore.backlog import BacklogItem, BacklogRequest, Listed, PackedItems
 from mqstore.backlog.request import group_test
 from mqstore.read.lookup import hashes_of
 from mqstore.read.snapshot import Snapshot, topics_of
@@ -61,27 +61,27 @@ class TableWork:
 class BacklogPart:
     """Queues of groups to measure."""
 
-    items: tuple[BacklogItem, ...]
+    items: PackedItems
     request: BacklogRequest
     as_of_ms: int
 
     def batches(self, _columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the items."""
-        yield from backlog.measure_in_batches(self.items, self.request, self.as_of_ms)
+        yield from backlog.measure_in_batches(self.items.items(), self.request, self.as_of_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class ComparePart:
     """Queues of groups to compare with what RocketMQ's tools would print."""
 
-    items: tuple[BacklogItem, ...]
+    items: PackedItems
     request: BacklogRequest
     as_of_ms: int
     listed: Mapping[str, Listed]
 
     def batches(self, _columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the items."""
-        yield from backlog.compare(self.items, self.request, self.listed, self.as_of_ms)
+        yield from backlog.compare(self.items.items(), self.request, self.listed, self.as_of_ms)
 
 
 def plan_table(options: ReadOptions, columns: Sequence[str]) -> list[TableWork]:
@@ -93,14 +93,16 @@ def plan_table(options: ReadOptions, columns: Sequence[str]) -> list[TableWork]:
 def _backlog(options: ReadOptions) -> Sequence[Part]:
     items, request, as_of_ms = _items(options)
     shares = backlog.split(items, cores())
-    return [BacklogPart(share, request, as_of_ms) for share in shares]
+    return [BacklogPart(PackedItems.of(share), request, as_of_ms) for share in shares]
 
 
 def _compare(options: ReadOptions) -> Sequence[Part]:
     items, request, as_of_ms = _items(options)
     listed = {root: Listed.of(root) for root in {item.root for item in items}}
     return [
-        ComparePart(share, request, as_of_ms, {i.root: listed[i.root] for i in share})
+        ComparePart(
+            PackedItems.of(share), request, as_of_ms, {i.root: listed[i.root] for i in share}
+        )
         for share in backlog.split(items, cores())
     ]
 

@@ -9,7 +9,7 @@ from mqstore.backlog.compare import COLUMNS as COMPARE_COLUMNS
 from mqstore.backlog.compare import SCHEMA as COMPARE_SCHEMA
 from mqstore.backlog.compare import Listed, compare
 from mqstore.backlog.measure import measure, measure_in_batches
-from mqstore.backlog.plan import BacklogItem, check_groups, plan, plan_all, split
+from mqstore.backlog.plan import BacklogItem, PackedItems, check_groups, plan, plan_all, split
 from mqstore.backlog.request import LAG_MODES, BacklogRequest
 from mqstore.backlog.schema import COLUMNS, SCHEMA
 
@@ -22,6 +22,7 @@ __all__ = [
     "BacklogItem",
     "BacklogRequest",
     "Listed",
+    "PackedItems",
     "check_groups",
     "compare",
     "measure",

@@ -15,6 +15,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from mqstore.backlog.request import (
     ANY_TOPIC,
     OFFSET,
@@ -149,6 +152,64 @@ def split(items: Sequence[BacklogItem], parallelism: int) -> list[tuple[BacklogI
         heapq.heappush(loads, (load + weights[key], least))
         shares[least] += queues[key]
     return [tuple(items[number] for number in sorted(share)) for share in shares if share]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PackedItems:
+    """Items as they travel: what many of them have in common is there once.
+
+    Item i is ``queues[queue[i]]`` for the group ``groups[group[i]]``, which stands at
+    ``committed[i]`` unless ``never[i]``.
+    """
+
+    queues: tuple[tuple[str, tuple[str, ...], str, str, int, int, int, bool], ...]
+    groups: tuple[tuple[str, str | None, str | None], ...]
+    queue: NDArray[np.int32]
+    group: NDArray[np.int32]
+    committed: NDArray[np.int64]
+    never: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, items: Iterable[BacklogItem]) -> "PackedItems":
+        """Pack items."""
+        queues: dict[tuple[str, tuple[str, ...], str, str, int, int, int, bool], int] = {}
+        groups: dict[tuple[str, str | None, str | None], int] = {}
+        rows = []
+        for i in items:
+            queue = (
+                i.root, i.commit_log, i.broker_name, i.topic, i.queue_id, i.low, i.high,
+                i.topic_gone,
+            )  # fmt: skip
+            group = i.group, i.subscription, i.expression_type
+            number = queues.setdefault(queue, len(queues))
+            committed = i.consumer_offset
+            rows.append(
+                (number, groups.setdefault(group, len(groups)), committed or 0, committed is None)
+            )
+        numbers = np.array(rows, np.int64).reshape(-1, 4).T
+        return cls(
+            tuple(queues),
+            tuple(groups),
+            numbers[0].astype(np.int32),
+            numbers[1].astype(np.int32),
+            numbers[2].copy(),
+            numbers[3].astype(np.bool_),
+        )
+
+    def items(self) -> list[BacklogItem]:
+        """Return the items, in their order."""
+        columns = (self.queue, self.group, self.committed, self.never)
+        found = []
+        for queue, group, committed, never in zip(*(c.tolist() for c in columns), strict=True):
+            root, commit_log, broker, topic, queue_id, low, high, gone = self.queues[queue]
+            name, subscription, kind = self.groups[group]
+            found.append(
+                BacklogItem(
+                    root, commit_log, broker, name, topic, queue_id, low, high,
+                    None if never else committed, subscription, gone, kind,
+                )
+            )  # fmt: skip
+        return found
 
 
 class _Subscription(NamedTuple):

@@ -7,8 +7,9 @@ dialect (unquoted integer keys, trailing commas are not accepted).
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from mqstore.errors import CorruptConfigError, UnsupportedStoreError
@@ -111,7 +112,7 @@ def delay_offsets(root: str) -> dict[int, int]:
 
     Raises CorruptConfigError. Reference: ScheduleMessageService#decode.
     """
-    return dict(_queue_offsets(_table(load(root, config.DELAY_OFFSET), "offsetTable")))
+    return _queue_offsets(_table(load(root, config.DELAY_OFFSET), "offsetTable"))
 
 
 def filter_expressions(root: str) -> dict[tuple[str, str], FilterExpression]:
@@ -223,21 +224,26 @@ def _table(document: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 def _by_group(table: Mapping[str, Any]) -> dict[tuple[str, str], dict[int, int]]:
     found = {}
+    # A topic is named for each of its groups, a queue for each of both.
+    is_topic, queue_id = cache(names.is_topic), cache(names.parse_queue_id)
     for key, queues in table.items():
         topic, _, group = key.partition(config.TOPIC_GROUP_SEPARATOR)
         plain = group and config.TOPIC_GROUP_SEPARATOR not in group
-        if plain and names.is_topic(topic) and isinstance(queues, dict):
-            found[topic, group] = dict(_queue_offsets(queues))
+        if plain and is_topic(topic) and isinstance(queues, dict):
+            found[topic, group] = _queue_offsets(queues, queue_id)
     return found
 
 
-def _queue_offsets(queues: Mapping[str, Any]) -> list[tuple[int, int]]:
-    parsed = ((names.parse_queue_id(key), value) for key, value in queues.items())
-    return [
-        (queue_id, value)
-        for queue_id, value in parsed
-        if queue_id is not None and type(value) is int and -(2**63) <= value < 2**63
-    ]
+def _queue_offsets(
+    queues: Mapping[str, Any], queue_id: Callable[[str], int | None] = names.parse_queue_id
+) -> dict[int, int]:
+    return {
+        number: value
+        for key, value in queues.items()
+        if type(value) is int
+        and -(2**63) <= value < 2**63
+        and (number := queue_id(key)) is not None
+    }
 
 
 def _queue_nums(value: object) -> int:

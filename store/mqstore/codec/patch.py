@@ -11,6 +11,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from mqstore.codec.gather import sliding
 from mqstore.format.message import HEADER, HEADERS
 
 Int64s: TypeAlias = NDArray[np.int64]
@@ -38,8 +39,7 @@ def patch(
         ("store_timestamp_ms", store_timestamps_ms),
     ):
         dtype, position = fields[name][:2]
-        data = values.astype(dtype).view(np.uint8).reshape(len(values), dtype.itemsize)
-        records[(starts + position)[:, None] + np.arange(dtype.itemsize)] = data
+        sliding(records, dtype)[starts + position] = values
 
 
 assert HEADER.fields is not None

@@ -48,6 +48,7 @@ class CommitLogAppender:
         self._new: dict[int, AsideFile] = {}
         self._fd = -1
         self._start = -1
+        self._written = durable.WriteBack()
         self._tail = -1
         self._hidden: int | None = None
         self._inodes: dict[str, int] = {}
@@ -86,6 +87,8 @@ class CommitLogAppender:
         path = self._path(start)
         self._undo.remember(lambda: wipe(path, position, size))
         durable.write_at(self._fd, data, position)
+        if self._fsync:
+            self._written.wrote(self._fd, position, size)
 
     def blank(self, physical_offset: int) -> None:
         """End the file that holds ``physical_offset`` there with a blank record."""
@@ -133,6 +136,7 @@ class CommitLogAppender:
             self.close()
             self._fd = durable.open_for_write(self._path(start))
             self._start = start
+            self._written = durable.WriteBack()
             self._inodes[self._path(start)] = os.fstat(self._fd).st_ino
 
     def _position(self, physical_offset: int) -> int:

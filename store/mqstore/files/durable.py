@@ -8,12 +8,13 @@ Nothing is mapped for writing: a full disk answers a positioned write with ENOSP
 with a signal that kills the process.
 """
 
+import ctypes
 import errno
 import fcntl
 import os
 import signal
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Final
@@ -28,6 +29,7 @@ _FLAGS: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _SYNCED: Final = ContextVar("synced", default=True)
 _NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _ZEROS: Final = bytes(1 << 20)
+_SYNC_FILE_RANGE_WRITE: Final = 2  # linux/fs.h
 # struct flock of fcntl(2), for locks that belong to the open file and not to the process.
 _FLOCK: Final = np.dtype(
     [("type", "i2"), ("whence", "i2"), ("start", "i8"), ("length", "i8"), ("pid", "i4")],
@@ -117,6 +119,32 @@ def copy_range(source: int, fd: int, position: int, size: int) -> int:
         write_at(fd, data, position + done)
         done += len(data)
     return done
+
+
+class WriteBack:
+    """Lets the disk write what is appended to one open file while the next is made ready.
+
+    A hint: nothing is durable by it, and nothing is waited for. Before the file is synced the
+    kernel may write any of it, or none, as it may without the hint. It has no error either:
+    SYNC_FILE_RANGE_WRITE alone neither reports nor clears the one that the file's next ``fsync``
+    must report, where a sync in the background would have taken it away (sync_file_range(2);
+    mm/filemap.c, errseq).
+    """
+
+    STEP: Final = 16 << 20
+    """Bytes that are told at once: the last sync has no more than these left to write."""
+
+    def __init__(self) -> None:
+        self._start = self._end = 0
+
+    def wrote(self, fd: int, position: int, size: int) -> None:
+        """Take note of bytes that were written, and let them be, each once there are many."""
+        if position != self._end:
+            self._start = position
+        self._end = position + size
+        if self._end - self._start >= self.STEP and _SYNCED.get() and _SYNC_FILE_RANGE:
+            _SYNC_FILE_RANGE(fd, self._start, self._end - self._start, _SYNC_FILE_RANGE_WRITE)
+            self._start = self._end
 
 
 def fsync(fd: int) -> None:
@@ -297,6 +325,19 @@ def _told(error: OSError, size: int) -> Exception:
     if error.errno in _NO_SPACE:
         return NoSpaceError(f"no room for {size} bytes: {os.strerror(error.errno or 0)}")
     return error
+
+
+def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
+    """Return the call of that name, None where the system has none: only Linux does."""
+    try:
+        found = ctypes.CDLL(None).sync_file_range
+    except (AttributeError, OSError, TypeError):
+        return None
+    found.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
+    return found
+
+
+_SYNC_FILE_RANGE: Final = _sync_file_range()
 
 
 def is_directory(path: str) -> bool:

@@ -14,6 +14,8 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 
+import numpy as np
+
 from mqstore.errors import CorruptStagingError, StagingNotSharedError, UnsafePathError
 from mqstore.files import durable
 from mqstore.files.safe_open import list_names, open_file
@@ -108,12 +110,15 @@ class StagedWriter:
         self.name = name
         self._directory = directory
         self._fd = durable.create(f"{directory}/{name}")
+        self._written = durable.WriteBack()
         self.size = 0
 
     def append(self, data: bytes | memoryview) -> None:
         """Write ``data`` after what was written. Raises NoSpaceError, OSError."""
+        size = memoryview(data).nbytes
         durable.write_at(self._fd, data, self.size)
-        self.size += memoryview(data).nbytes
+        self._written.wrote(self._fd, self.size, size)
+        self.size += size
 
     def finish(self) -> None:
         """Return when the file would survive a power cut."""
@@ -151,17 +156,19 @@ class StagedReader:
     def __exit__(self, *_: object) -> None:
         os.close(self._fd)
 
-    def read(self, position: int, size: int) -> bytearray:
-        """Return exactly ``size`` bytes. Raises CorruptStagingError at the file's end."""
-        data = bytearray(size)
-        view = memoryview(data)
+    def read(self, position: int, size: int) -> memoryview:
+        """Return exactly ``size`` bytes, to be changed at will.
+
+        Raises CorruptStagingError at the file's end.
+        """
+        view = np.empty(size, np.uint8).data  # Not zeroed first, as a bytearray would be.
         done = 0
         while done < size:
             count = os.preadv(self._fd, [view[done:]], position + done)
             if not count:
                 raise CorruptStagingError(f"{self.path}: ends at byte {position + done}")
             done += count
-        return data
+        return view
 
 
 def remove(directory: str) -> None:

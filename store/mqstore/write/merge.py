@@ -109,7 +109,7 @@ class _Tables:
         table = np.zeros(len(numbers), MESSAGE)
         queues: dict[tuple[str, int], int] = {}
         keys: list[tuple[Int64s, NDArray[np.int32]]] = []
-        parts: list[bytearray] = [bytearray()] * len(numbers)
+        parts = [memoryview(b"")] * len(numbers)
         for index in np.unique(frame_of).tolist():
             frame = self._frames[index]
             places = np.flatnonzero(frame_of == index)
@@ -125,7 +125,7 @@ class _Tables:
         records = np.asarray(memoryview(bytearray().join(parts)))
         return Frame(tuple(queues), table, hashes[np.argsort(owners, kind="stable")], records)
 
-    def _read(self, index: int, rows: Int64s, places: Int64s, parts: list[bytearray]) -> None:
+    def _read(self, index: int, rows: Int64s, places: Int64s, parts: list[memoryview]) -> None:
         frame, file = self._frames[index], self._files[self._file_of[index]]
         sizes = frame.messages["size"].astype(np.int64)
         starts = frame.records_at + np.cumsum(sizes) - sizes

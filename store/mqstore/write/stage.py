@@ -48,10 +48,10 @@ def stage(
     task = _Task(job, partition, attempt)
     try:
         number = 0
-        for chunk in _chunks(batches):
-            task.take(chunk, number)
-            number += chunk.num_rows
         with durable.synced(wanted=job.settings.fsync == "commit"):
+            for chunk in _chunks(batches):
+                task.take(chunk, number)
+                number += chunk.num_rows
             return task.finish()
     except BaseException:
         task.discard()

@@ -128,11 +128,18 @@ def test_transactions_and_retries_are_named(left: dict[str, Left]) -> None:
 
 
 def test_the_transactions_that_nobody_resolved_are_told(left: dict[str, Left]) -> None:
-    """Of three transactions one was committed, one rolled back, one left open, in turn."""
-    sent = [row for row in left["stopped"].acknowledged if row["kind"] == "Tx"]
+    """Of three transactions one was committed, one rolled back, one left open, in turn.
+
+    5.x marks what was resolved in batches. Seen once in many runs, on a busy machine: a first
+    message that was committed and that the broker never marked. It is open, and told.
+    """
+    sent = [row["msgId"] for row in left["stopped"].acknowledged if row["kind"] == "Tx"]
     parts = half_messages.plan(take(left["stopped"].root), None, "fail")
     found = table(parts, half_messages.SCHEMA.names)
-    assert sorted(row["msgId"] for row in found) == sorted(row["msgId"] for row in sent[2::3])
+    told, left_open = {row["msgId"] for row in found}, set(sent[2::3])
+    assert len(told) == len(found)
+    assert left_open <= told
+    assert told - left_open <= {sent[0]}
     assert {row["realTopic"] for row in found} == {NAMES.transaction}
 
 

@@ -13,6 +13,8 @@ import goldens
 from mqstore.codec.schema import PROFILES
 from mqstore.errors import CorruptStoreError, StoreError, UnsafePathError
 from mqstore.files import config
+from mqstore.files.index_file import IndexFile, list_index_files
+from mqstore.files.index_file import Layout as IndexLayout
 from mqstore.read.plan import slices_of
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
@@ -97,6 +99,27 @@ def test_units_of_anything_cost_no_batch_each(tmp_path: Path) -> None:
     huge = struct.pack(">qiq", 0, 2**31 - 2, 0) * 5_000
     (root / "consumequeue" / "GOrder" / "1" / ("0" * 20)).write_bytes(huge)
     assert len(list(scan(slices_of(take(root, strict=False)), RESCUE))) < 1_000
+
+
+def test_an_index_file_that_fits_any_layout_is_not_tried_with_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = laid_out(tmp_path).root
+    (root / "index").mkdir(exist_ok=True)
+    # Two units, of which the newer is the head of slot 0; behind them a key of hash 0 everywhere.
+    header = struct.pack(">qqqqii", 1, 1, 0, 0, 1, 2) + struct.pack(">i", 1)
+    path = root / "index" / "20261121000000000"
+    path.write_bytes(header + bytes(16) + struct.pack(">iqii", 0, 0, 1, 0) * 50_000)
+    agrees, tried = IndexFile._agrees, []
+
+    def counted(self: IndexFile, layout: IndexLayout, data: bytes) -> bool:
+        tried.append(layout)
+        return agrees(self, layout, data)
+
+    monkeypatch.setattr(IndexFile, "_agrees", counted)
+    (file,) = list_index_files(str(root))
+    assert file.layout is None
+    assert 0 < len(tried) <= 20
 
 
 def test_what_is_rescued_of_units_that_lie_comes_a_few_at_a_time(tmp_path: Path) -> None:

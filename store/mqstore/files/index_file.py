@@ -28,6 +28,7 @@ from mqstore.format.index_file import (
 )
 
 _SEARCHED_BYTES: Final = 64 * 1024 * 1024  # Odd layouts are looked for in files up to this size.
+_MOST_TRIED: Final = 16  # Of 400 files with any keys 68 fitted another layout too, none over four.
 _USUAL_RATIO: Final = MAX_INDEX_NUM // MAX_HASH_SLOT_NUM
 
 
@@ -153,9 +154,10 @@ class IndexFile:
         low, high = int(self.header["begin_physical_offset"]), self.end_physical_offset
         held = (units["physical_offset"] >= low) & (units["physical_offset"] <= high)
         fits = points & held & (hashes >= 0) & (slots > 0) & (units["previous"] < newest)
+        fits &= units != np.zeros((), UNIT)
         layouts = (
             Layout(found, (self.size - file_size(found, 0)) // UNIT.itemsize)
-            for found in slots[fits].tolist()
+            for found in slots[fits][:_MOST_TRIED].tolist()
         )
         return next((layout for layout in layouts if self._agrees(layout, data)), None)
 

@@ -289,8 +289,8 @@ class _Roll:
         left = self._left
         if not self._may_touch():
             raise self._in_doubt(
-                f"its messages are staged in {left.staging}, outside the store: give that "
-                "directory's parent as stagingDir"
+                "its messages are staged outside the store: give as stagingDir the parent of "
+                f"{left.staging}"
             )
         source = Source(
             directory=left.directory(self._store.root),

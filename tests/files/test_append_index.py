@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import oracle
 from mqstore.errors import CorruptStoreError
+from mqstore.files import append_index
 from mqstore.files.append_index import IndexAppender, IndexKeys
 from mqstore.files.index_file import Layout, list_index_files
 from mqstore.files.undo import Undo, make_directories
@@ -17,10 +18,10 @@ from oracle import Message
 LAYOUT = Layout(7, 12)
 
 
-def appender(root: Path, undo: Undo) -> IndexAppender:
+def appender(root: Path, undo: Undo, layout: Layout = LAYOUT) -> IndexAppender:
     make_directories(str(root), "index", undo)
     make_directories(str(root), "aside", undo)
-    return IndexAppender(str(root), str(root / "aside"), LAYOUT, fsync=False, undo=undo)
+    return IndexAppender(str(root), str(root / "aside"), layout, fsync=False, undo=undo)
 
 
 def keys_of(messages: list[Message]) -> IndexKeys:
@@ -33,8 +34,8 @@ def keys_of(messages: list[Message]) -> IndexKeys:
     )
 
 
-def put(root: Path, messages: list[Message]) -> None:
-    index = appender(root, Undo())
+def put(root: Path, messages: list[Message], layout: Layout = LAYOUT) -> None:
+    index = appender(root, Undo(), layout)
     keys = keys_of(messages)
     index.reserve(len(keys))
     # In two calls, as frames come.
@@ -60,6 +61,28 @@ def test_keys_are_put_as_the_broker_puts_them(
     put(root, messages[cut:])
     expected = oracle.index_files(messages, slots=7, units=12, tags=True)
     found = [p.read_bytes() for p in sorted((root / "index").iterdir())]
+    assert found == [file.bytes() for file in expected]
+
+
+@pytest.mark.parametrize("count", [1, 9, 40, 120])
+def test_slots_of_many_pages_are_all_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """Pages alone, neighbours, more neighbours than are written at once, and the short last one."""
+    monkeypatch.setattr(append_index, "_RUN_PAGES", 3)
+    layout = Layout(30 * 1024 - 7, 500)
+    messages = [
+        Message(
+            properties=f"UNIQ_KEY\x01{n * n}-{n}\x02".encode(),
+            physical_offset=n * 100,
+            store_timestamp_ms=1_700_000_000_000,
+        )
+        for n in range(count)
+    ]
+    put(tmp_path, messages[: count // 2], layout)
+    put(tmp_path, messages[count // 2 :], layout)
+    expected = oracle.index_files(messages, slots=layout.slots, units=layout.units, tags=True)
+    found = [p.read_bytes() for p in sorted((tmp_path / "index").iterdir())]
     assert found == [file.bytes() for file in expected]
 
 

@@ -8,7 +8,7 @@ the end of the one before).
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -27,7 +27,8 @@ from mqstore.format.names import INDEX
 Int64s: TypeAlias = NDArray[np.int64]
 NextName: TypeAlias = Callable[[], str]
 
-_PAGE_SLOTS = 1024  # slots of a 4 KiB page: what is written together
+_PAGE_SLOTS = 1024  # slots of a 4 KiB page: what is read and kept together
+_RUN_PAGES = 256  # of neighbours at most are written together
 _MAX_SECONDS = 2**31 - 1
 _NUMBER_BITS = 31  # of a key among those put at once; a slot's number takes as many
 
@@ -168,8 +169,8 @@ class IndexAppender:
             self._sync(fd)
             durable.write_at(fd, file.header.tobytes(), 0)
             self._sync(fd)
-            for page in sorted(file.pages_before):
-                durable.write_at(fd, file.page(page), _slot_position(page * _PAGE_SLOTS))
+            for first, slots in file.changed_slots():
+                durable.write_at(fd, slots, _slot_position(first))
             self._sync(fd)
 
     def _sync(self, fd: int) -> None:
@@ -211,6 +212,14 @@ class _OpenFile:
         """Return a page of slots as it lies on disk."""
         begin = page * _PAGE_SLOTS
         return self.slots[begin : begin + _PAGE_SLOTS].astype(SLOT).tobytes()
+
+    def changed_slots(self) -> Iterator[tuple[int, bytes]]:
+        """Yield changed pages as they lie on disk, neighbours together: first slot, bytes."""
+        pages = np.array(sorted(self.pages_before), np.int64)
+        for run in np.split(pages, np.flatnonzero(np.diff(pages) > 1) + 1):
+            for part in np.split(run, range(_RUN_PAGES, len(run), _RUN_PAGES)):
+                begin, end = int(part[0]) * _PAGE_SLOTS, (int(part[-1]) + 1) * _PAGE_SLOTS
+                yield begin, self.slots[begin:end].astype(SLOT).tobytes()
 
     def put(self, keys: IndexKeys) -> None:
         """Chain ``keys`` and leave their units in ``pending``."""

@@ -84,6 +84,38 @@ def test_any_bytes_at_all_split_without_complaint(blocks: list[bytes]) -> None:
         assert found.column(name).to_pylist() == [row.get(name) for row in expected]
 
 
+# Rows of few producers: what names are joined to is the same where their edges are not, some
+# come twice, and bytes that are not UTF-8 are one name whatever they are.
+PRODUCERS = [
+    (b"AB", b"C"),
+    (b"A", b"BC"),
+    (b"ABC",),
+    (),
+    (b"C", b"AB"),
+    (b"AB", b"C", b"AB"),
+    (b"\xff", b"C", b"\xfe"),
+]
+
+
+@given(
+    rows=st.lists(
+        st.tuples(st.sampled_from(PRODUCERS), st.lists(st.binary(min_size=1), min_size=3)),
+        max_size=20,
+    ),
+    last=st.booleans(),
+)
+def test_rows_of_few_producers_split_each_by_its_own_names(
+    rows: list[tuple[tuple[bytes, ...], list[bytes]]], last: bool
+) -> None:
+    pieces = [[b"\x01".join(pair) for pair in zip(*row, strict=False)] for row in rows]
+    blocks = [b"\x02".join(row) + (b"\x02" if last and row else b"") for row in pieces]
+    expected = [oracle.split_properties(block) for block in blocks]
+    found = split(blocks)
+    assert as_dicts(found) == expected
+    for name in ("A", "AB", "ABC", "BC", "C", "\ufffd", "B"):
+        assert found.column(name).to_pylist() == [row.get(name) for row in expected]
+
+
 def test_more_names_than_a_machine_word_has_bits() -> None:
     blocks = [oracle.join_properties({f"n{i}": "v"}) for i in range(100)]
     blocks.append(b"".join(blocks) + oracle.join_properties({"n7": "last"}))

@@ -1,7 +1,6 @@
 """Property blocks of many records to a map column and to single properties.
 
-All blocks lie in one buffer; separators are found once for all of them. Names are dictionary
-encoded, so that a property is found by comparing small integers.
+All blocks lie in one buffer; separators are found once for all of them.
 
 Reference: org.apache.rocketmq.common.message.MessageDecoder#string2messageProperties.
 """
@@ -13,13 +12,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from mqstore.codec.layouts import Layouts
 from mqstore.codec.schema import HEADERS, PROPERTIES
 from mqstore.codec.slices import as_text, slices
 from mqstore.format.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 
+Bytes: TypeAlias = NDArray[np.uint8]
 Ints: TypeAlias = NDArray[np.int64]
-
-_BIT_NAMES = 40  # Sums of this many powers of two, 2^13 of each, stay below 2^63.
 
 
 class PropertyBlocks:
@@ -28,29 +27,28 @@ class PropertyBlocks:
     Entry j of row r is ``name[j] → value[j]`` for j in [edges[r], edges[r + 1]).
     """
 
-    def __init__(self, buffer: NDArray[np.uint8], starts: Ints, lengths: Ints) -> None:
+    def __init__(self, buffer: Bytes, starts: Ints, lengths: Ints) -> None:
         blocks = slices(buffer, starts, lengths)
         self._count = len(starts)
-        self._bytes, block_edges = _contents(blocks)
-        piece_starts, piece_ends = _pieces(self._bytes, block_edges)
-        separators = _first_separators(self._bytes, piece_starts, piece_ends)
+        content, block_edges = _contents(blocks)
+        piece_starts, separators, piece_ends = _split(content, block_edges)
         kept = (separators > piece_starts) & (separators < piece_ends - 1)
         if not kept.all():
             piece_starts, piece_ends = piece_starts[kept], piece_ends[kept]
             separators = separators[kept]
-        self._starts, self._separators, self._ends = piece_starts, separators, piece_ends
-        self._edges = np.searchsorted(piece_starts, block_edges)
-        self._drop_overwritten()
+        self._edges = _rows(piece_starts, block_edges)
+        self._raw_names = slices(content, piece_starts, separators - piece_starts)
+        self._values = slices(content, separators + 1, piece_ends - separators - 1)
+        self._layouts = Layouts(self._raw_names, self._edges)
+        overwritten = self._layouts.overwritten
+        if overwritten is not None:
+            self._drop(overwritten)
 
     def column(self, name: str) -> pa.StringArray:
         """Return the value of one property for every row; null where there is none."""
-        code = self._codes_by_name.get(name)
-        if code is None:
-            return pa.nulls(self._count, pa.string())
-        entries = np.flatnonzero(self._codes == code)
-        places = np.full(self._count, -1, np.int64)
-        places[self._rows[entries]] = entries
-        return self._texts.take(pa.array(places, mask=places < 0))
+        places = self._layouts.places(name)
+        missing = places < 0
+        return self._texts.take(pa.array(self._edges[:-1] + places, mask=missing))
 
     def as_map(self) -> pa.MapArray:
         """Return all properties as map<string, string>, names in the order of the record."""
@@ -62,78 +60,27 @@ class PropertyBlocks:
         pairs = pa.StructArray.from_arrays([self._names, self._values], fields=list(element))
         return pa.ListArray.from_arrays(self._arrow_edges, pairs).cast(HEADERS)
 
-    def _drop_overwritten(self) -> None:
+    def _drop(self, entries: NDArray[np.bool_]) -> None:
         """Of entries with one name in a row keep the last, as the broker's map does."""
-        if not self._repeats_a_name():
-            return
-        pairs = self._rows * (len(self._codes_by_name) + 1) + self._codes
-        reverse = np.unique(pairs[::-1], return_index=True)[1]
-        kept = np.sort(len(pairs) - 1 - reverse)
-        rows = self._rows[kept]
-        for name in (
-            "_rows",
-            "_codes",
-            "_names",
-            "_values",
-            "_texts",
-            "_encoded",
-            "_codes_by_name",
-        ):
-            self.__dict__.pop(name, None)
-        self._starts, self._ends = self._starts[kept], self._ends[kept]
-        self._separators = self._separators[kept]
-        self._edges = np.searchsorted(rows, np.arange(self._count + 1))
-
-    def _repeats_a_name(self) -> bool:
-        codes, rows = self._codes, self._rows
-        same_row = rows[1:] == rows[:-1]
-        if bool((codes[1:] > codes[:-1])[same_row].all()):
-            return False
-        if len(self._codes_by_name) > _BIT_NAMES:
-            pairs = rows * (len(self._codes_by_name) + 1) + codes
-            return len(np.unique(pairs)) < len(pairs)
-        bits = np.left_shift(np.int64(1), codes)
-        first = np.flatnonzero(np.concatenate(([True], ~same_row)))
-        return bool((np.add.reduceat(bits, first) != np.bitwise_or.reduceat(bits, first)).any())
+        kept = pa.array(~entries)
+        self._raw_names, self._values = self._raw_names.filter(kept), self._values.filter(kept)
+        self._edges = np.concatenate(([0], np.cumsum(~entries)))[self._edges]
+        self._layouts = Layouts(self._raw_names, self._edges)
 
     @property
     def _arrow_edges(self) -> pa.Array:
         return pa.array(self._edges.astype(np.int32))
 
     @cached_property
-    def _rows(self) -> Ints:
-        return np.repeat(np.arange(self._count), np.diff(self._edges))
-
-    @cached_property
-    def _encoded(self) -> pa.DictionaryArray:
-        names = slices(self._bytes, self._starts, self._separators - self._starts)
-        return names.dictionary_encode()
-
-    @cached_property
-    def _codes(self) -> Ints:
-        codes: Ints = self._encoded.indices.to_numpy().astype(np.int64)
-        return codes
-
-    @cached_property
-    def _codes_by_name(self) -> dict[str, int]:
-        return {
-            name: code for code, name in enumerate(as_text(self._encoded.dictionary).to_pylist())
-        }
-
-    @cached_property
     def _names(self) -> pa.StringArray:
-        return as_text(self._encoded.dictionary).take(self._encoded.indices)
+        return as_text(self._raw_names)
 
     @cached_property
     def _texts(self) -> pa.StringArray:
         return as_text(self._values)
 
-    @cached_property
-    def _values(self) -> pa.BinaryArray:
-        return slices(self._bytes, self._separators + 1, self._ends - self._separators - 1)
 
-
-def _contents(blocks: pa.BinaryArray) -> tuple[NDArray[np.uint8], Ints]:
+def _contents(blocks: pa.BinaryArray) -> tuple[Bytes, Ints]:
     """Return the bytes of all blocks and the n + 1 edges between them."""
     if len(blocks) == 0:
         return np.empty(0, np.uint8), np.zeros(1, np.int64)
@@ -143,10 +90,29 @@ def _contents(blocks: pa.BinaryArray) -> tuple[NDArray[np.uint8], Ints]:
     return content, edges_array.astype(np.int64)
 
 
-def _pieces(content: NDArray[np.uint8], edges: Ints) -> tuple[Ints, Ints]:
+def _split(content: Bytes, edges: Ints) -> tuple[Ints, Ints, Ints]:
+    """Return where each piece starts, where its first 0x01 is, and where it ends, in order.
+
+    A piece without 0x01 has it at its end.
+    """
+    marks = np.flatnonzero(content <= PROPERTY_SEPARATOR)
+    kinds = content[marks]
+    stops = edges[1:][edges[1:] > edges[:-1]]
+    alternate = (
+        len(marks) % 2 == 0
+        and bool((kinds[::2] == NAME_VALUE_SEPARATOR).all())
+        and bool((kinds[1::2] == PROPERTY_SEPARATOR).all())
+        and bool((content[stops - 1] == PROPERTY_SEPARATOR).all())
+    )
+    if alternate:
+        ends = marks[1::2]
+        return np.concatenate(([0], ends[:-1] + 1))[: len(ends)], marks[::2], ends
+    starts, ends = _pieces(content, stops, marks[kinds == PROPERTY_SEPARATOR])
+    return starts, _first_of(marks[kinds == NAME_VALUE_SEPARATOR], starts, ends), ends
+
+
+def _pieces(content: Bytes, stops: Ints, separators: Ints) -> tuple[Ints, Ints]:
     """Return where each piece between separators starts and ends, in order."""
-    separators = np.flatnonzero(content == PROPERTY_SEPARATOR)
-    stops = edges[1:][np.diff(edges) > 0]
     open_ended = stops[content[stops - 1] != PROPERTY_SEPARATOR]
     if not len(open_ended):
         starts = np.concatenate(([0], separators[:-1] + 1)) if len(separators) else separators
@@ -162,10 +128,18 @@ def _pieces(content: NDArray[np.uint8], edges: Ints) -> tuple[Ints, Ints]:
     return np.concatenate(([0], (ends + width)[:-1])), ends
 
 
-def _first_separators(content: NDArray[np.uint8], starts: Ints, ends: Ints) -> Ints:
-    """Return where the first 0x01 of each piece is; the piece's end where it has none."""
-    found = np.flatnonzero(content == NAME_VALUE_SEPARATOR)
+def _first_of(found: Ints, starts: Ints, ends: Ints) -> Ints:
+    """Return the first of ``found`` in each piece; the piece's end where there is none."""
     if len(found) == len(starts) and bool(((found > starts) & (found < ends)).all()):
         return found
     padded = np.concatenate((found, [np.iinfo(np.int64).max]))
     return np.minimum(padded[np.searchsorted(found, starts)], ends)
+
+
+def _rows(starts: Ints, edges: Ints) -> Ints:
+    """Return which entries each block has: n + 1 edges, given where entries and blocks start."""
+    count = len(edges) - 1
+    each = len(starts) // max(count, 1)
+    if each and len(starts) == each * count and bool((starts[::each] == edges[:-1]).all()):
+        return np.arange(0, len(starts) + 1, each)
+    return np.searchsorted(starts, edges)

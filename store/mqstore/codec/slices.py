@@ -4,11 +4,13 @@ from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 Ints: TypeAlias = NDArray[np.int64]
 
 _MOST_BYTES: Final = 2**31 - 1  # What the int32 edges of an Arrow array can span.
+_ASCII_END: Final = 0x80
 
 
 def slices(buffer: NDArray[np.uint8], starts: Ints, lengths: Ints) -> pa.BinaryArray:
@@ -31,11 +33,15 @@ def slices(buffer: NDArray[np.uint8], starts: Ints, lengths: Ints) -> pa.BinaryA
     edges[-1] = edges[-2]
     data = pa.py_buffer(buffer[base:end])
     both = pa.Array.from_buffers(pa.binary(), 2 * count, [None, pa.py_buffer(edges), data])
-    return both.take(pa.array(np.arange(0, 2 * count, 2)))
+    return pc.take(both, pa.array(np.arange(0, 2 * count, 2)), boundscheck=False)
 
 
 def as_text(array: pa.BinaryArray) -> pa.StringArray:
     """Return binary values as strings; what is not UTF-8 gets U+FFFD, as Java's decoder does."""
+    valid, edges, data = array.buffers()
+    if data is not None and data.size and np.frombuffer(data, np.uint8).max() < _ASCII_END:
+        count, nulls = len(array), array.null_count
+        return pa.StringArray.from_buffers(count, edges, data, valid, nulls, array.offset)
     try:
         return array.cast(pa.string())
     except pa.ArrowInvalid:

@@ -47,10 +47,38 @@ def test_any_queue_of_any_store_has_the_brokers_bounds_and_reads_back(
         if laid.low > laid.high:
             continue  # the whole log expired: no broker does that, the last file stays
         assert found.bounds(laid.low) == (low, high)
+        look = found.look(laid.low)
+        held = laid.queues[queue]
+        assert look.end == (held[-1].physical_offset + held[-1].size if held else 0)
+        if look.bytes is not None:
+            assert (look.bytes, look.place) == (sum(m.size for m in held), held[0].physical_offset)
         start = data.draw(st.integers(low, high))
         end = data.draw(st.integers(start, high))
         expected = b"".join(oracle.unit(m) for m in laid.queues[queue][start - low : end - low])
         assert found.read(start, end).tobytes() == expected
+
+
+@pytest.mark.parametrize(("held", "told"), [(1, True), (204, True), (205, False)])
+def test_a_look_at_a_short_queue_tells_what_its_records_weigh(
+    tmp_path: Path, held: int, *, told: bool
+) -> None:
+    laid = lay_out(tmp_path, [Message()] * held, Layout(queue_units=1000))
+    look = ConsumeQueue(str(tmp_path), "T", 0).look(laid.low)
+    assert look.bytes == (sum(m.size for m in laid.messages) if told else None)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("size", -1), ("physical_offset", -1), ("size", 2**30)]
+)
+def test_a_look_that_came_upon_a_damaged_unit_tells_no_weight(
+    tmp_path: Path, field: str, value: int
+) -> None:
+    laid = lay_out(tmp_path, [Message()] * 3)
+    path, position = laid.unit_of(("T", 0), 1)
+    damaged = np.fromfile(path, UNIT)
+    damaged[position // UNIT.itemsize][field] = value
+    path.write_bytes(damaged.tobytes())
+    assert ConsumeQueue(str(tmp_path), "T", 0).look(0).bytes is None
 
 
 @given(

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqstore.errors import CorruptStoreError
-from mqstore.read.plan import QueueSlice, SplitLimits, Weighed, split, weigh
+from mqstore.read.plan import QueueSlice, SplitLimits, Weighed, slices_of, split, weigh
+from mqstore.read.snapshot import take
 from oracle import Message
-from stores import MakeStore, lay_out
+from stores import Layout, MakeStore, lay_out
 
 MIB = 1 << 20
 
@@ -136,6 +137,28 @@ def test_a_slice_weighs_what_its_records_do(store: MakeStore) -> None:
     assert all(b > a for a, b in itertools.pairwise(weighed.bytes))
     places = [m.physical_offset for m in laid.messages[10:45]]
     assert list(weighed.places) == [*places, places[-1]]
+
+
+@given(counts=st.lists(st.integers(1, 30), min_size=1, max_size=5), asked=limits)
+def test_what_the_look_at_short_queues_told_changes_no_partition(
+    tmp_path_factory: pytest.TempPathFactory, counts: list[int], asked: SplitLimits
+) -> None:
+    sent = [Message(queue_id=q, body=bytes(7 * n)) for q, c in enumerate(counts) for n in range(c)]
+    laid = lay_out(tmp_path_factory.mktemp("store"), sent, Layout(queue_units=64))
+    slices = slices_of(take(laid.root))
+    assert all(piece.weight for piece in slices)
+    plain = [replace(piece, weight=None) for piece in slices]
+    found = split([weigh(piece) for piece in slices], asked)
+    assert found == split([weigh(piece) for piece in plain], asked)
+    assert not any(piece.weight for part in found for piece in part)
+
+
+def test_a_part_of_a_short_queue_is_weighed_by_its_units(store: MakeStore) -> None:
+    laid = store([Message(body=bytes(i)) for i in range(16)])
+    (whole,) = slices_of(take(laid.root))
+    assert weigh(whole).total == sum(m.size for m in laid.messages)
+    part = replace(whole, start=3, end=9)
+    assert weigh(part).total == sum(m.size for m in laid.messages[3:9])
 
 
 def test_nothing_to_split_is_no_partition() -> None:

@@ -5,7 +5,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from mqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from mqstore.files.safe_open import list_directory
 from mqstore.format import names
 from mqstore.format.consume_queue import FILLER_SIZE, UNIT
+from mqstore.format.message import HARD_RECORD_BYTES
 
 Units: TypeAlias = NDArray[np.void]
 Mask: TypeAlias = NDArray[np.bool_]
@@ -25,6 +26,21 @@ _BLOCK_UNITS: Final = 204  # of 4 KiB
 
 MOST_TOPICS = 100_000
 MOST_QUEUES = 1_000_000
+
+
+class Look(NamedTuple):
+    """What one look at a queue tells: it holds queue offsets [low, high).
+
+    ``end`` is the physical offset behind the last record, 0 of an empty queue. ``bytes`` are
+    those of all records held and ``place`` is where the first lies, if the look came upon all
+    of their units and all are sane; else None and 0.
+    """
+
+    low: int
+    high: int
+    end: int = 0
+    bytes: int | None = None
+    place: int = 0
 
 
 @dataclass(frozen=True)
@@ -58,6 +74,10 @@ class ConsumeQueue:
         short queue one small read tells both, of a long one about 20 do.
         Reference: ConsumeQueue#correctMinOffset, #getMaxOffsetInQueue.
         """
+        return self.look(commit_log_low)[:2]
+
+    def look(self, commit_log_low: int) -> Look:
+        """Return the same, and what else the reads of a short queue tell."""
         files = [_Blocks(file) for file in self.files.files]
         try:
             high = self._high(files)
@@ -65,9 +85,11 @@ class ConsumeQueue:
                 count = min(blocks.count, high - blocks.start)
                 if count > 0 and blocks.tests(count - 1, lambda u: _is_live(u, commit_log_low)):
                     first = blocks.first(count, lambda u: _is_live(u, commit_log_low))
-                    return blocks.start + first, high
+                    if blocks.start + count == high:
+                        return _look(blocks, first, count)
+                    return Look(blocks.start + first, high, self._end(files, high))
                 blocks.close()
-            return high, high
+            return Look(high, high)
         finally:
             for blocks in files:
                 blocks.close()
@@ -133,6 +155,10 @@ class ConsumeQueue:
                 return blocks.start + count
         return self.files.low // UNIT.itemsize
 
+    def _end(self, files: "Sequence[_Blocks]", high: int) -> int:
+        blocks = next(blocks for blocks in reversed(files) if blocks.start < high)
+        return _record_end(blocks.units(high - 1 - blocks.start, high - blocks.start))
+
 
 class _Blocks:
     """Looks into one file, a block of units at a time; opened when first needed."""
@@ -176,6 +202,11 @@ class _Blocks:
         block, row = divmod(index, _BLOCK_UNITS)
         return bool(holds(self._block(block)[row : row + 1])[0])
 
+    def units(self, first: int, end: int) -> Units:
+        """Return units [first, end) of one block."""
+        block, row = divmod(first, _BLOCK_UNITS)
+        return self._block(block)[row : row + end - first]
+
     def _block(self, number: int) -> Units:
         if number not in self._read:
             if self._fd < 0:
@@ -185,6 +216,23 @@ class _Blocks:
             # Zeros behind the file's end: it may have shrunk since it was listed.
             self._read[number] = np.frombuffer(data.ljust(size, b"\0"), UNIT)
         return self._read[number]
+
+
+def _look(blocks: _Blocks, first: int, end: int) -> Look:
+    """Return the look at a queue that is units [first, end) of one file."""
+    low, high = blocks.start + first, blocks.start + end
+    if first // _BLOCK_UNITS != (end - 1) // _BLOCK_UNITS:
+        return Look(low, high, _record_end(blocks.units(end - 1, end)))
+    units = blocks.units(first, end)
+    sizes, places = units["size"].astype(np.int64), units["physical_offset"].astype(np.int64)
+    last = int(places[-1] + sizes[-1])
+    if sizes.min() <= 0 or sizes.max() > HARD_RECORD_BYTES or places.min() < 0:
+        return Look(low, high, last)
+    return Look(low, high, last, int(sizes.sum()), int(places[0]))
+
+
+def _record_end(unit: Units) -> int:
+    return int(unit["physical_offset"][0]) + int(unit["size"][0])
 
 
 def _is_live(units: Units, commit_log_low: int) -> Mask:

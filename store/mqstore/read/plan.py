@@ -10,15 +10,16 @@ KafkaOffsetRangeCalculator (minPartitions, maxRecordsPerPartition).
 """
 
 import itertools
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mqstore.files.consume_queue import ConsumeQueue
-from mqstore.read.snapshot import QueueBounds, Snapshot
+from mqstore.read.snapshot import QueueBounds, Snapshot, Weight
 from mqstore.read.units import chunks
 
 Ints: TypeAlias = NDArray[np.int64]
@@ -46,6 +47,8 @@ class QueueSlice:
     queue_id: int
     start: int
     end: int
+    weight: Weight | None = field(default=None, compare=False, repr=False)
+    """What is known of its bytes before it is weighed; does not travel."""
 
 
 def slices_of(
@@ -60,7 +63,14 @@ def slices_of(
     store, broker_name = snapshot.store, snapshot.broker_name
     return [
         QueueSlice(
-            store.root, store.commit_log, broker_name, queue.topic, queue.queue_id, start, end
+            store.root,
+            store.commit_log,
+            broker_name,
+            queue.topic,
+            queue.queue_id,
+            start,
+            end,
+            queue.weight,
         )
         for queue, start, end in ranges
         if start < end
@@ -79,6 +89,8 @@ class Weighed:
     edges: Ints
     bytes: Ints
     places: Ints
+    again: "Callable[[], Weighed] | None" = None
+    """Weighs it exactly: not done yet for a few bytes, which most often are in one partition."""
 
     @property
     def total(self) -> int:
@@ -103,6 +115,12 @@ def weigh(piece: QueueSlice, *, strict: bool = True) -> Weighed:
     With ``strict``, a ConsumeQueue file that is missing or short is a CorruptStoreError; without
     it such messages weigh nothing, and the scan tells of them.
     """
+    known = piece.weight
+    whole = known is not None and (known.start, known.end) == (piece.start, piece.end)
+    if known is not None and whole and known.bytes <= _SLICE_BYTES:
+        edges, places = np.array([piece.start, piece.end]), np.array([known.place, known.place])
+        again = partial(weigh, replace(piece, weight=None), strict=strict)
+        return Weighed(piece, edges, np.array([0, known.bytes]), places, again)
     queue = ConsumeQueue(piece.root, piece.topic, piece.queue_id)
     count = piece.end - piece.start
     if count <= _EXACT_UNITS:
@@ -226,6 +244,10 @@ def _cuts(weighed: Sequence[Weighed], target: int, max_records: int | None) -> l
 def _cut(number: int, weighed: Weighed, target: int, max_records: int | None) -> list[_Cut]:
     """Cut a slice into even parts, each of at most ``target`` bytes or of a single message."""
     piece = weighed.slice
+    if weighed.again and (
+        weighed.total > target or piece.end - piece.start > (max_records or piece.end)
+    ):
+        weighed = weighed.again()
     share = weighed.total / max(1, -(-weighed.total // target))
     most = min(max_records or piece.end, piece.end - piece.start)
     cuts, start, before = [], piece.start, 0
@@ -238,7 +260,9 @@ def _cut(number: int, weighed: Weighed, target: int, max_records: int | None) ->
         place = int(weighed.places[0])
         if start > piece.start:
             place = int(np.interp(start, weighed.edges, weighed.places))
-        cuts.append(_Cut(number, replace(piece, start=start, end=end), after - before, place))
+        cuts.append(
+            _Cut(number, replace(piece, start=start, end=end, weight=None), after - before, place)
+        )
         start, before = end, after
     return cuts
 

@@ -11,7 +11,7 @@ Reference: DefaultMessageStore#getMinOffsetInQueue, #getMaxOffsetInQueue; Consum
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -19,7 +19,7 @@ import numpy as np
 from mqstore.errors import CorruptStoreError, UnsupportedStoreError
 from mqstore.files import config
 from mqstore.files.commit_log import CommitLog
-from mqstore.files.consume_queue import ConsumeQueue, list_queues
+from mqstore.files.consume_queue import ConsumeQueue, Look, list_queues
 from mqstore.files.intent import Moment
 from mqstore.files.mapped_file_queue import check_sizes
 from mqstore.files.store_dir import StoreDir, open_dir
@@ -31,6 +31,19 @@ _MOST_UNITS: Final = 32_768
 
 
 @dataclass(frozen=True, slots=True)
+class Weight:
+    """What all messages of queue offsets [start, end) weigh together, as one look told.
+
+    ``bytes`` are those of their records; the first lies at physical offset ``place``.
+    """
+
+    start: int
+    end: int
+    bytes: int
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
 class QueueBounds:
     """One queue: the store holds queue offsets [low, high)."""
 
@@ -38,6 +51,8 @@ class QueueBounds:
     queue_id: int
     low: int
     high: int
+    weight: Weight | None = field(default=None, compare=False, repr=False)
+    """Of a short queue; only a hint that saves a second look."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +105,16 @@ def take(
     # log for sure. The log's low end is taken first: what expires in between is found expired.
     with CommitLog(store.commit_log) as log:
         low = log.low
-        bounds = [(queue, *queue.bounds(low)) for queue in wanted]
+        looks = [queue.look(low) for queue in wanted]
+    bounds = [(q, look.low, look.high) for q, look in zip(wanted, looks, strict=True)]
     with CommitLog(store.commit_log) as log:
         if strict:
             _check_files(log, wanted)
         if is_unclean:
             bounds = [(q, first, written(q, log, first, last)) for q, first, last in bounds]
         elif strict:
-            for queue, first, last in bounds:
-                _check_last(queue, log, first, last)
+            for queue, look in zip(wanted, looks, strict=True):
+                _check_last(queue, log, look)
         high = log.high
     cap = moment.cap()
     if cap is not None:
@@ -108,7 +124,10 @@ def take(
         broker_name or name_of(store),
         low,
         high,
-        tuple(QueueBounds(q.topic, q.queue_id, first, last) for q, first, last in bounds),
+        tuple(
+            QueueBounds(q.topic, q.queue_id, first, last, _weight(look))
+            for (q, first, last), look in zip(bounds, looks, strict=True)
+        ),
         taken_ms,
         is_unclean,
     )
@@ -153,16 +172,18 @@ def _check_files(log: CommitLog, queues: Sequence[ConsumeQueue]) -> None:
             raise CorruptStoreError(before.name, before.size, reason)
 
 
-def _check_last(queue: ConsumeQueue, log: CommitLog, low: int, high: int) -> None:
-    if low >= high:
-        return
-    unit = queue.read(high - 1, high)[0]
-    end = int(unit["physical_offset"]) + int(unit["size"])
-    if end > log.high:
+def _weight(look: Look) -> Weight | None:
+    if look.bytes is None:
+        return None
+    return Weight(look.low, look.high, look.bytes, look.place)
+
+
+def _check_last(queue: ConsumeQueue, log: CommitLog, look: Look) -> None:
+    if look.low < look.high and look.end > log.high:
         path, position = log.where(log.high - 1) if log.files.files else log.where(0)
         reason = (
             f"the CommitLog ends here, but {queue.topic}/{queue.queue_id} has messages up to byte "
-            f"{end}: truncated?"
+            f"{look.end}: truncated?"
         )
         raise CorruptStoreError(path, position + 1, reason)
 

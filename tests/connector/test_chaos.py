@@ -144,5 +144,6 @@ def _judge(store: Path, batches: int) -> int:
     assert [finding for finding in check(store) if finding.severity == "error"] == []
     versions = [entry.version for entry in ledger.entries(str(store))]
     assert versions == list(range(batches))[-len(versions) :]
-    assert list((store / ".mqlog" / "staging").glob("*")) == []
+    # One that is killed before it says whose its folder is leaves it for a day.
+    assert list((store / ".mqlog" / "staging").glob("*/OWNER")) == []
     return count

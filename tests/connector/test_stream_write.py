@@ -116,7 +116,8 @@ def test_every_batch_is_there_once_through_restarts_and_batches_that_are_run_aga
     assert {row["rows"] for row in told} == {PER_BATCH}
     assert {row["state"] for row in told} == {"done"}
     assert len({row["queryId"] for row in told}) == 1
-    assert staged(root) == []
+    # One that is stopped before it says whose its folder is leaves it for a day.
+    assert [folder for folder in staged(root) if (folder / "OWNER").exists()] == []
 
 
 @pytest.mark.spark

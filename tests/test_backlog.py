@@ -374,6 +374,19 @@ def test_a_record_that_cannot_be_read_is_behind_and_matches_nothing(store: MakeS
     assert row["lastConsumedStoreTimestamp"] is None
 
 
+def test_records_none_of_which_can_be_read_match_nothing(tmp_path: Path) -> None:
+    laid = lay_out(tmp_path, [message("A")] * 3, Layout(group_offsets={("T", "g"): {0: 0}}))
+    for broken in laid.messages:
+        path, position = laid.file_of(broken)
+        data = bytearray(path.read_bytes())
+        data[position + 4 : position + 8] = b"\0" * 4
+        path.write_bytes(data)
+    (row,) = measured(laid.root, BacklogRequest(subscriptions={"g": {"T": "A"}}))
+    assert (row["lag"], row["lagMatching"]) == (3, 0)
+    (row,) = measured(laid.root, BacklogRequest(by_tag=True))
+    assert (row["tag"], row["lag"]) == (None, 3)
+
+
 def test_a_range_whose_file_is_missing_matches_nothing(tmp_path: Path) -> None:
     laid = lay_out(
         tmp_path,

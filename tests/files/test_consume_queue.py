@@ -67,18 +67,28 @@ def test_a_look_at_a_short_queue_tells_what_its_records_weigh(
     assert look.bytes == (sum(m.size for m in laid.messages) if told else None)
 
 
+def _damaged(root: Path, row: int, field: str, value: int) -> ConsumeQueue:
+    """A queue of three messages, with another value in one unit."""
+    laid = lay_out(root, [Message()] * 3)
+    path, _ = laid.unit_of(("T", 0), 0)
+    units = np.fromfile(path, UNIT)
+    units[row][field] = value
+    path.write_bytes(units.tobytes())
+    return ConsumeQueue(str(root), "T", 0)
+
+
 @pytest.mark.parametrize(
     ("field", "value"), [("size", -1), ("physical_offset", -1), ("size", 2**30)]
 )
 def test_a_look_that_came_upon_a_damaged_unit_tells_no_weight(
     tmp_path: Path, field: str, value: int
 ) -> None:
-    laid = lay_out(tmp_path, [Message()] * 3)
-    path, position = laid.unit_of(("T", 0), 1)
-    damaged = np.fromfile(path, UNIT)
-    damaged[position // UNIT.itemsize][field] = value
-    path.write_bytes(damaged.tobytes())
-    assert ConsumeQueue(str(tmp_path), "T", 0).look(0).bytes is None
+    assert _damaged(tmp_path, 1, field, value).look(0).bytes is None
+
+
+def test_a_last_unit_that_points_behind_everything_ends_there(tmp_path: Path) -> None:
+    queue = _damaged(tmp_path, 2, "physical_offset", 2**63 - 1)
+    assert queue.look(0).end == 2**63 - 1 + int(queue.read(2, 3)[0]["size"])
 
 
 @given(

@@ -57,6 +57,8 @@ def classify(log: CommitLog, asked: Sequence[tuple[Classifier, Chunk]]) -> list[
     sizes = np.concatenate([chunk.sizes[rows] for *_, chunk, rows in told])
     numbers = np.zeros(len(sizes), np.intp)
     for part, tag in tags(log, places, sizes):
+        if not len(part):
+            continue  # No record of this stretch of the log can be read.
         encoded = tag.dictionary_encode(null_encoding="encode")
         names = encoded.dictionary.to_pylist()
         # Each classifier has its own numbers: it is asked for the tags that its chunk has.

@@ -225,7 +225,7 @@ def _look(blocks: _Blocks, first: int, end: int) -> Look:
         return Look(low, high, _record_end(blocks.units(end - 1, end)))
     units = blocks.units(first, end)
     sizes, places = units["size"].astype(np.int64), units["physical_offset"].astype(np.int64)
-    last = int(places[-1] + sizes[-1])
+    last = _record_end(units[-1:])
     if sizes.min() <= 0 or sizes.max() > HARD_RECORD_BYTES or places.min() < 0:
         return Look(low, high, last)
     return Look(low, high, last, int(sizes.sum()), int(places[0]))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from mqstore.codec.layouts import Layouts
 from mqstore.codec.schema import HEADERS, PROPERTIES
-from mqstore.codec.slices import as_text, slices
+from mqstore.codec.slices import as_text, pairs, slices
 from mqstore.format.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 
 Bytes: TypeAlias = NDArray[np.uint8]
@@ -37,8 +37,7 @@ class PropertyBlocks:
             piece_starts, piece_ends = piece_starts[kept], piece_ends[kept]
             separators = separators[kept]
         self._edges = _rows(piece_starts, block_edges)
-        self._raw_names = slices(content, piece_starts, separators - piece_starts)
-        self._values = slices(content, separators + 1, piece_ends - separators - 1)
+        self._raw_names, self._values = pairs(content, piece_starts, separators, piece_ends)
         self._layouts = Layouts(self._raw_names, self._edges)
         overwritten = self._layouts.overwritten
         if overwritten is not None:

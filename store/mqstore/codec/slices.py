@@ -36,6 +36,27 @@ def slices(buffer: NDArray[np.uint8], starts: Ints, lengths: Ints) -> pa.BinaryA
     return pc.take(both, pa.array(np.arange(0, 2 * count, 2)), boundscheck=False)
 
 
+def pairs(
+    content: NDArray[np.uint8], starts: Ints, separators: Ints, ends: Ints
+) -> tuple[pa.BinaryArray, pa.BinaryArray]:
+    """Return what lies before and what behind the separator of each piece of ``content``.
+
+    Pieces ascend and do not overlap; a separator is one byte.
+    """
+    count = len(starts)
+    edges = np.empty(4 * count + 1, np.int32)
+    edges[:-1:4], edges[1::4], edges[3::4] = starts, separators, ends
+    np.add(edges[1::4], 1, out=edges[2::4])
+    edges[-1] = edges[-2] if count else 0
+    items = [None, pa.py_buffer(edges), pa.py_buffer(content)]
+    all_items = pa.Array.from_buffers(pa.binary(), 4 * count, items)
+    names, values = (pa.array(np.arange(first, 4 * count, 4)) for first in (0, 2))
+    return (
+        pc.take(all_items, names, boundscheck=False),
+        pc.take(all_items, values, boundscheck=False),
+    )
+
+
 def as_text(array: pa.BinaryArray) -> pa.StringArray:
     """Return binary values as strings; what is not UTF-8 gets U+FFFD, as Java's decoder does."""
     valid, edges, data = array.buffers()

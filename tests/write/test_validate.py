@@ -150,6 +150,19 @@ def test_bad_rows_of_a_micro_batch_are_put_aside_once(tmp_path: Path) -> None:
     assert [path.name[:5] for path in side.iterdir()] == ["part-"]
 
 
+def test_what_a_lost_attempt_put_aside_is_removed(tmp_path: Path) -> None:
+    side = tmp_path / "bad"
+    batch = rows(2, body=[b"x", None])
+    job = prepared(tmp_path / "s", batch.schema, **SMALL, on_invalid=f"side:{side}")
+    other = prepared(tmp_path / "o", batch.schema, **SMALL, on_invalid=f"side:{side}")
+    staged(job, [batch])  # Lost to the attempt that follows.
+    staged(other, [batch])  # Of a job that is not done yet.
+    commit(job, staged(job, [batch]))
+    assert sorted(path.name[:7] for path in side.iterdir()) == ["_mqlog-", f"part-{job.job_id[:2]}"]
+    abort(other, [])
+    assert [path.name[:5] for path in side.iterdir()] == ["part-"]
+
+
 def test_a_job_that_fails_leaves_no_bad_rows_aside(tmp_path: Path) -> None:
     side = tmp_path / "bad"
     batch = rows(2, body=[b"x", None])

@@ -80,7 +80,7 @@ def abort(job: WriteJob, manifests: Sequence[Manifest | None]) -> None:
         if _is_decided(job) or (exists(job.root, "") and not alone):
             return
         with suppress(OSError):
-            side.withdraw(side.directory_of(job.settings), [m for m in manifests if m])
+            side.withdraw(job, [m for m in manifests if m])
         staging.remove(job.staging)
         # There was no store, and there is none; nor does another writer or a broker make one now.
         lock = f"{job.root}/{names.LOCK}"
@@ -108,7 +108,7 @@ def _commit(job: WriteJob, manifests: Sequence[Manifest], check: Check) -> Commi
         check_writable(store)
         roll(store, settings, check)
         if _is_repeated(job):
-            side.withdraw(side.directory_of(settings), manifests)
+            side.withdraw(job, manifests)
             skipped = sum(manifest.skipped for manifest in manifests)
             another = _another(job, manifests)
             return Committed(0, 0, -1, -1, skipped, is_repeated=True, another=another)
@@ -231,9 +231,8 @@ class _Commit:
             raise NoSpaceError(f"{self._store.root}: less than {_MARGIN_BYTES} bytes would be left")
 
     def _publish_side(self, manifests: Sequence[Manifest]) -> None:
-        directory = side.directory_of(self._job.settings)
-        self._undo.remember(lambda: side.withdraw(directory, manifests))
-        side.publish(directory, manifests)
+        self._undo.remember(lambda: side.withdraw(self._job, manifests))
+        side.publish(self._job, manifests)
 
     def _note_empty(self, planned: Intent) -> None:
         """Let a batch without rows count as committed too; a stream notes its bad rows."""

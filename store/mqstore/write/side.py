@@ -1,7 +1,11 @@
 """Bad rows aside: with ``onInvalid=side:PATH`` each task writes its own to a Parquet file.
 
 The file has the row's columns as they came, and ``reason``. Until the commit it has a name that
-starts with an underscore, which Spark's readers skip; a job that fails leaves none.
+starts with an underscore, which Spark's readers skip; a job that ends leaves none of those, not
+even of tasks that were killed or lost to another attempt.
+
+    <directory>/_mqlog-<job>.<partition>-<attempt>-<random>.mqb.parquet
+    <directory>/part-<job>.<partition>-<attempt>-<random>.mqb.parquet       once committed
 """
 
 import os
@@ -13,8 +17,9 @@ import pyarrow.parquet as pq
 
 from mqstore.errors import InvalidOptionError
 from mqstore.files import durable
+from mqstore.files.safe_open import list_names
 from mqstore.files.staging import StagedSink
-from mqstore.write.job import Manifest, WriteSettings
+from mqstore.write.job import Manifest, WriteJob, WriteSettings
 from mqstore.write.validate import BadRow
 
 REASON: Final = "reason"
@@ -39,9 +44,9 @@ def directory_of(settings: WriteSettings) -> str | None:
 class SideWriter:
     """The bad rows of one task. No file is made before the first."""
 
-    def __init__(self, directory: str, segment: str) -> None:
+    def __init__(self, directory: str, job_id: str, segment: str) -> None:
         self._directory = directory
-        self._name = f"{_HIDDEN}{segment}.parquet"
+        self._name = f"{_HIDDEN}{job_id}.{segment}.parquet"
         self._sink: StagedSink | None = None
         self._writer: Any = None
 
@@ -70,17 +75,32 @@ class SideWriter:
             self._sink.discard()
 
 
-def publish(directory: str | None, manifests: Iterable[Manifest]) -> None:
-    """Give the files of committed tasks the names under which they are read."""
-    for manifest in manifests:
-        if directory and manifest.side:
-            shown = _SHOWN + manifest.side.removeprefix(_HIDDEN)
-            durable.replace(f"{directory}/{manifest.side}", f"{directory}/{shown}")
+def publish(job: WriteJob, manifests: Iterable[Manifest]) -> None:
+    """Give the files of committed tasks the names under which they are read; remove the others."""
+    directory = directory_of(job.settings)
+    if directory is None:
+        return
+    names = [manifest.side for manifest in manifests if manifest.side]
+    for name in names:
+        shown = _SHOWN + name.removeprefix(_HIDDEN)
+        durable.replace(f"{directory}/{name}", f"{directory}/{shown}")
+    _remove_hidden(directory, job.job_id)
+    if names:
+        durable.fsync_directory(directory)
 
 
-def withdraw(directory: str | None, manifests: Iterable[Manifest]) -> None:
+def withdraw(job: WriteJob, manifests: Iterable[Manifest]) -> None:
     """Remove the files of a job that failed, published or not."""
+    directory = directory_of(job.settings)
+    if directory is None:
+        return
     for manifest in manifests:
-        if directory and manifest.side:
-            durable.unlink(f"{directory}/{manifest.side}")
+        if manifest.side:
             durable.unlink(f"{directory}/{_SHOWN}{manifest.side.removeprefix(_HIDDEN)}")
+    _remove_hidden(directory, job.job_id)
+
+
+def _remove_hidden(directory: str, job_id: str) -> None:
+    for name in list_names(directory):
+        if name.startswith(f"{_HIDDEN}{job_id}."):
+            durable.unlink(f"{directory}/{name}")

@@ -79,8 +79,8 @@ class _Task:
         self._limits = limits_of(job)
         self._now_ms = time_ns() // 1_000_000
         self._writer: SegmentWriter | None = None
-        side = directory_of(job.settings)
-        self._side = SideWriter(side, staging.segment_name(partition, attempt)) if side else None
+        side, name = directory_of(job.settings), staging.segment_name(partition, attempt)
+        self._side = SideWriter(side, job.job_id, name) if side else None
         self._skipped = 0
 
     def take(self, chunk: pa.RecordBatch, first_number: int) -> None:

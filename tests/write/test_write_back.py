@@ -81,3 +81,21 @@ def test_a_system_without_the_call_does_without(
     monkeypatch.setattr(durable.WriteBack, "STEP", 1)
     append(tmp_path / "s", rows(5), **SYNCED)
     assert len(held(tmp_path / "s")) == 5
+
+
+def test_staged_records_do_not_stay_in_memory_once_they_are_appended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forgotten: list[tuple[int, bytes]] = []
+    monkeypatch.setattr(
+        os,
+        "posix_fadvise",
+        lambda fd, at, size, advice: forgotten.append((advice, os.pread(fd, size, at))),
+    )
+    append(tmp_path / "none", [rows(5)] * 2, **SMALL)
+    assert forgotten == []  # What was not synced would be written by it.
+    append(tmp_path / "s", [rows(5)] * 2, **SYNCED)
+    assert {advice for advice, _ in forgotten} == {os.POSIX_FADV_DONTNEED}
+    assert sum(len(data) for _, data in forgotten) == sum(m.size for m in held(tmp_path / "s"))
+    # Records alone, from the first byte on: what stands before them is read again.
+    assert all(data[4:8] == bytes.fromhex("daa320a7") for _, data in forgotten)

@@ -168,6 +168,17 @@ def fsync_directory(path: str) -> None:
         os.close(fd)
 
 
+def forget(fd: int, position: int, size: int) -> None:
+    """Let the system take the memory of bytes that are on the disk and not read again: a hint.
+
+    What is written next finds that memory free. Bytes that were not to be synced are kept: this
+    would begin to write them.
+    """
+    if _SYNCED.get() and hasattr(os, "posix_fadvise"):
+        with suppress(OSError):
+            os.posix_fadvise(fd, position, size, os.POSIX_FADV_DONTNEED)
+
+
 @contextmanager
 def synced(*, wanted: bool) -> Iterator[None]:
     """Let ``fsync`` and ``fsync_directory`` do nothing in the block, unless ``wanted``."""

@@ -125,7 +125,10 @@ def read_frames(directory: str, segment: Segment, *, with_records: bool) -> Iter
         for _ in range(segment.frame_count):
             head = _read_head(file, position)
             position += FRAME.itemsize
-            yield _read_payload(file, position, head, with_records=with_records)
+            frame = _read_payload(file, position, head, with_records=with_records)
+            yield frame
+            if with_records:  # The last time: what else is read of the file is without them.
+                file.forget(frame.records_at, len(frame.records))
             position += int(head["payload_bytes"])
 
 

@@ -170,6 +170,10 @@ class StagedReader:
             done += count
         return view
 
+    def forget(self, position: int, size: int) -> None:
+        """Let go of bytes that are not read again, unless the commit fails."""
+        durable.forget(self._fd, position, size)
+
 
 def remove(directory: str) -> None:
     """Remove the job's directory with the files in it, as far as they can be removed.

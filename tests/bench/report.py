@@ -59,6 +59,7 @@ def targets(lines: Lines) -> list[tuple[str, ...]]:
         rows.append((what, target, f"{rate:.2f} M/s", f"{busy:.2f} M/s", _load(line)))
         for side, what in (("tag", "tag of 1 %"), ("no body", "no body")):
             rows += _share(f"core, {what}, {where}", FULL, line, side, "standard")
+            rows += _share(f"the same beside all columns, {where}", FULL, line, side, "full")
     for line in _find(lines, "spark_read", bodyBytes=1024):
         where, case = _queues(line), line["case"]
         if case == "standard":
@@ -178,7 +179,10 @@ def _stream(lines: Lines) -> str:
             value = ", ".join(f"{name} {ms:g} ms" for name, ms in line["ms"].items())
             rows.append((f"write, {line['case']}", value, _load(line)))
         else:
-            value = f"{line['commitMs']:g} ms"
+            value = (
+                f"{line['commitMs']:g} ms, 95 % in {line['commitP95Ms']:g} ms, "
+                f"{line['commitCpuMs']:g} ms of CPU"
+            )
             what = f"write, commit of {line['rows']:,} rows, {line['files']} files"
             rows.append((what, value, _load(line)))
     return _table(("what", "median", "load"), rows)

@@ -95,6 +95,26 @@ def test_a_broker_that_runs_is_named(tmp_path: Path) -> None:
     assert not (tmp_path / ".mqlog").exists()
 
 
+def test_who_has_the_lock_open_for_a_moment_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As has a program of another thread that is not executed yet: all that was open here."""
+    take, answers = durable.take_lease, []
+
+    def take_lease(fd: int) -> bool:
+        if not answers:
+            other = os.open(tmp_path / "lock", os.O_RDWR)
+            answers.append(take(fd))
+            os.close(other)
+        else:
+            answers.append(take(fd))
+        return answers[-1]
+
+    monkeypatch.setattr(durable, "take_lease", take_lease)
+    with StoreHold(str(tmp_path), timeout_ms=0):
+        assert answers == [False, True]
+
+
 def test_a_lock_on_another_device_is_another_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,6 +48,7 @@ _BREAK_TIME: Final = Path("/proc/sys/fs/lease-break-time")
 _USUAL_BREAK_TIME_S: Final = 45
 _MARGIN_S: Final = 5.0  # between our last write and the moment the kernel lets others in
 _OUTSTAY_S: Final = 600.0
+_MOMENT_S: Final = 0.1  # Waited for at least: less than anybody notices.
 _MOST_TEXT_BYTES: Final = 4096
 
 
@@ -146,7 +147,8 @@ class StoreHold:
     def _acquire(self, deadline: float) -> None:
         if not _try_until(deadline, self._take_ours):
             raise self._locked(self._writer(), "Let it finish")
-        if not _try_until(deadline, self._take_lock):
+        # A program that another thread starts has all that was open here, until it is executed.
+        if not _try_until(max(deadline, time.monotonic() + _MOMENT_S), self._take_lock):
             raise self._locked(self._broker(), "Stop the broker")
 
     def _check_place(self) -> None:

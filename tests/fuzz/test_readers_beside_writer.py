@@ -22,7 +22,7 @@ import soak
 
 pytestmark = pytest.mark.soak
 
-SECONDS = soak.size("BESIDE_SECONDS", test=20, full=3_600)
+SECONDS = soak.size("BESIDE_SECONDS", test=30, full=3_600)
 READERS = 2 if not soak.SOAKING else 8
 SEED = int(os.environ.get("MQLOG_BESIDE_SEED", "1"))
 LATE_S = 120

@@ -7,6 +7,9 @@ each of which may be there or not; so may the growth of a file, and each change 
 A rename is one change of names, which the sync of its target's directory makes durable. A file
 that was synced has its bytes, and no name in a directory that was not.
 
+`Disk.kill` ends the process and not the power: whoever comes next finds all that was written, and
+goes on with a disk that has not got all of it yet.
+
 That is less than ext4, XFS or Btrfs promise: whoever survives it survives those.
 """
 
@@ -115,6 +118,18 @@ class Image:
                 self.files[new] = path.read_bytes()
 
 
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """What a process did before it was killed."""
+
+    start: Image
+    ops: list[Op]
+    seen: Image
+    """Start and all operations: what is read, durable or not."""
+    count: int
+    """The highest number of a file or directory."""
+
+
 _forgotten: set[str] = set()
 
 
@@ -171,23 +186,36 @@ class Passing:
 
 
 class Recorder(Passing):
-    """Stands in for `os` in the seam, and lists every change below `base`."""
+    """Stands in for `os` in the seam, and lists every change below `base`.
 
-    def __init__(self, base: Path) -> None:
+    With `earlier` the list goes on: that is how what lies below `base` came about.
+    """
+
+    def __init__(self, base: Path, earlier: Earlier | None = None) -> None:
         self.base = str(base)
-        self.start = Image.of(base)
-        self.ops: list[Op] = []
+        self.start = earlier.start if earlier else Image.of(base)
+        self.ops: list[Op] = list(earlier.ops) if earlier else []
+        self.since = len(self.ops)
+        """How many operations were another process's, which was killed."""
         self.places: set[str] = set()
         """Where syncs and renames came from."""
-        self._folders = {n: dict(names) for n, names in self.start.folders.items()}
-        self._sizes = {n: len(data) for n, data in self.start.files.items()}
-        self._count = len(self._folders) + len(self._sizes)
+        seen = earlier.seen if earlier else self.start
+        self._folders = {n: dict(names) for n, names in seen.folders.items()}
+        # A file that was made and not written to yet has no contents there.
+        self._sizes = {n: 0 for names in seen.folders.values() for n in names.values()}
+        self._sizes |= {n: len(data) for n, data in seen.files.items()}
+        self._count = earlier.count if earlier else len(seen.folders) + len(seen.files)
         self._open: dict[int, int] = {}
 
     @property
     def folders(self) -> set[int]:
         """The numbers of all directories that there ever were."""
         return set(self._folders)
+
+    @property
+    def count(self) -> int:
+        """The highest number of a file or directory."""
+        return self._count
 
     def mark(self, name: str) -> None:
         """Name this place of the list."""
@@ -345,9 +373,21 @@ class Disk:
 
     def __init__(self, recorder: Recorder, piece_bytes: int = 512) -> None:
         self.ops = recorder.ops
+        self.since = recorder.since
+        """The first place of interest: before it, another process was at work."""
         self._start = recorder.start
         self._folders = recorder.folders
+        self._count = recorder.count
         self._piece_bytes = piece_bytes
+
+    def kill(self, prefix: int, base: Path) -> Recorder:
+        """Make, below the empty directory `base`, what a process sees that comes after one that
+        was killed there; return what lists all that it does.
+        """
+        image, pending, _ = self._play(prefix)
+        seen = _with(image, pending, -1)
+        State(prefix, -1, len(pending), _tree(seen), frozenset()).write(base)
+        return Recorder(base, Earlier(self._start, self.ops[:prefix], seen, self._count))
 
     def states(self, rng: random.Random, samples: int) -> Iterator[State]:
         """Yield states, prefix by prefix; of one with many pieces, about that many."""
@@ -361,8 +401,10 @@ class Disk:
             yield self._state(prefix, subset, image, pending, marks)
 
     def draw(self, rng: random.Random) -> State:
-        """Return any state."""
-        prefix = rng.randrange(len(self.ops) + 1)
+        """Return any state; after a kill, one in four is of the end of what followed."""
+        count = len(self.ops) + 1 - self.since
+        prefix = self.since + rng.randrange(count * 4 // 3 if self.since else count)
+        prefix = min(prefix, len(self.ops))
         image, pending, marks = self._play(prefix)
         subset = rng.choice(list(subsets(len(pending), rng, 2)))
         return self._state(prefix, subset, image, pending, marks)
@@ -371,7 +413,8 @@ class Disk:
         """Yield states in which what a forgotten sync was for is not there, or not all of it."""
         for index, op in enumerate(self.ops):
             if isinstance(op, Forgotten):
-                near = range(index, min(index + _WINDOW, len(self.ops)))
+                first = max(index, self.since)
+                near = range(first, min(first + _WINDOW, len(self.ops)))
                 for prefix in [*near, *range(near.stop, len(self.ops), 6), len(self.ops)]:
                     image, pending, marks = self._play(prefix)
                     for subset in _lacking(pending, op.node):
@@ -414,12 +457,8 @@ class Disk:
     def _state(
         self, prefix: int, subset: int, image: Image, pending: list[Unit], marks: frozenset[str]
     ) -> State:
-        folders = {n: dict(names) for n, names in image.folders.items()}
-        left = Image(dict(image.files), folders)
-        for bit, unit in enumerate(pending):
-            if subset >> bit & 1:
-                _apply(left, unit)
-        return State(prefix, subset, len(pending), _tree(left), marks)
+        left = _tree(_with(image, pending, subset))
+        return State(prefix, subset, len(pending), left, marks)
 
 
 def subsets(count: int, rng: random.Random, samples: int) -> Iterator[int]:
@@ -441,9 +480,11 @@ def subsets(count: int, rng: random.Random, samples: int) -> Iterator[int]:
 
 
 def _lacking(pending: list[Unit], node: int) -> Iterator[int]:
-    """Yield subsets that lack all pieces of a node, all but one, or one."""
+    """Yield subsets that lack all pieces of a node, all but one, or one; none if it has none."""
     everything = (1 << len(pending)) - 1
     own = [1 << bit for bit, unit in enumerate(pending) if unit.node == node]
+    if not own:
+        return
     yield from {everything & ~sum(own), *(everything & ~(sum(own) - bit) for bit in own)}
     yield from {everything & ~bit for bit in own}
 
@@ -455,6 +496,15 @@ def digest(state: State, known: object = None) -> bytes:
         told.update(f"{path}\0{-1 if data is None else len(data)}\0".encode())
         told.update(data or b"")
     return told.digest()
+
+
+def _with(image: Image, pending: list[Unit], subset: int) -> Image:
+    """Return what is there with some of the pieces that were not synced."""
+    left = Image(dict(image.files), {n: dict(names) for n, names in image.folders.items()})
+    for bit, unit in enumerate(pending):
+        if subset >> bit & 1:
+            _apply(left, unit)
+    return left
 
 
 def _apply(image: Image, unit: Unit) -> None:

@@ -2,6 +2,8 @@
 
 A state has a name that makes it again: `scenario:seed:prefix:subset`, the subset in hex, and one
 more `prefix:subset` behind a slash for each crash while the crash before it was being recovered.
+`prefix:kill` instead is a process that was killed there, and recovery on what it had written,
+durable or not; `prefix:again` the same, and the commit made again.
 """
 
 import math
@@ -9,7 +11,7 @@ import random
 import re
 import shutil
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from appending import held
@@ -31,7 +33,9 @@ from oracle import Message, NotARecordError, walk
 
 ACKED = "acked"
 STORE = "store"
+KILL, AGAIN = "kill", "again"
 MOST_OF_ONE_RECOVERY = 12
+FOCUSED_AT_END, FOCUSED_BEFORE = 2, 2
 PREFIXES_BETWEEN_RECOVERIES = 6
 STRAIGHT = 16  # of so many states, one is not recovered: the commit is made again at once
 SHARE_OF_COMMITS = 0.6  # of all states, where there is no time for all; the rest are recoveries'
@@ -81,34 +85,69 @@ def held_before(root: Path) -> list[Message]:
     return found
 
 
-def record_recovery(state: State, expected: Expected, base: Path) -> Disk:
-    """Make a state below `base`, recover it, and return what was seen."""
-    return Disk(_watched(state, expected, base).recorder)
-
-
-def places_of_recovery(state: State, expected: Expected, base: Path) -> set[str]:
-    """Recover a state, and return where mqstore synced and renamed."""
-    return _watched(state, expected, base).recorder.places
-
-
 @dataclass(frozen=True)
-class Watched:
-    """A recovery that went well, and whether the commit was decided."""
+class Followed:
+    """What came after a crash, and went well, and all that its disk could have been on the way."""
 
-    recorder: Recorder
-    decided: bool
+    recording: Recording
+    """What its states are judged by."""
+    disk: Disk
+    decided: bool | None
+    """Whether the commit is, whatever a power cut leaves from here on; None: either."""
+    places: frozenset[str]
+    """Where mqstore synced and renamed."""
 
 
-def _watched(state: State, expected: Expected, base: Path) -> Watched:
+def nothing_yet(recording: Recording) -> Followed:
+    """Return the commit itself, before any crash."""
+    return Followed(recording, recording.disk, None, recording.places)
+
+
+def follow(before: Followed, crash: str, base: Path) -> Followed:
+    """Make what a crash leaves below `base`, recover or commit again there, and return that.
+
+    `crash` is one step of a state's name. AssertionError if what was decided is not any more.
+    """
+    prefix, how = crash.split(":")
     base.mkdir(parents=True)
-    state.write(base)
-    root = base / STORE
-    decided = is_decided(root, expected)
-    recorder = Recorder(base)
+    if how in (KILL, AGAIN):
+        recorder = before.disk.kill(int(prefix), base)
+        return _follow(before, recorder, how, is_firm=_is_firm(before, int(prefix), base))
+    before.disk.state(int(prefix), int(how, 16)).write(base)
+    return _follow(before, Recorder(base), KILL, is_firm=True)
+
+
+def _is_firm(before: Followed, prefix: int, base: Path) -> bool:
+    """Tell whether a commit that is decided after a kill would be after a power cut as well."""
+    if before.decided is not None:
+        return True
+    cut = base.with_name(f"{base.name}-cut")
+    cut.mkdir()
+    before.disk.state(prefix, 0).write(cut)
+    found = is_decided(cut / STORE, before.recording.expected)
+    shutil.rmtree(cut)
+    return found
+
+
+def _follow(before: Followed, recorder: Recorder, how: str, *, is_firm: bool) -> Followed:
+    recording = before.recording
+    root = Path(recorder.base) / STORE
+    seen = is_decided(root, recording.expected)
+    known = before.decided
+    assert known in (None, seen), f"decided, as was known before: {known}; now: {seen}"
     with standing_in(recorder):
-        recover_store(root, expected, decided=decided)
-    shutil.rmtree(base)
-    return Watched(recorder, decided)
+        if how == AGAIN:
+            assert recording.work.run(root).is_repeated == seen
+        else:
+            recover_store(root, recording.expected, decided=seen)
+    if seen or how == AGAIN:
+        recorder.mark(ACKED)
+    if how == AGAIN and not seen:
+        recording = replace(recording, with_ids=False)
+    shutil.rmtree(recorder.base)
+    is_open = not is_firm if seen else how == AGAIN
+    decided = None if is_open else seen
+    return Followed(recording, Disk(recorder), decided, frozenset(recorder.places))
 
 
 def judge(
@@ -189,6 +228,8 @@ class Tally:
 
     states: int = 0
     while_recovering: int = 0
+    after_kills: int = 0
+    """Of those, how many in which processes had been killed before, with the power on."""
     failures: list[str] = field(default_factory=list)
 
 
@@ -227,27 +268,36 @@ class Explorer:
         states = list(recording.disk.without_the_forgotten())
         rng.shuffle(states)
         self._test_new(recording, states[: self._most // 2], f"{self._scenario}:0:", None)
-        prefixes = range(0, len(recording.disk.ops), PREFIXES_BETWEEN_RECOVERIES)
-        outer = [recording.disk.state(prefix, subset) for prefix in prefixes for subset in (0, -1)]
-        rng.shuffle(outer)
-        for state in outer:
+        start = nothing_yet(recording)
+        for crash in self._crashes(recording.disk, rng):
             if self._is_enough():
                 break
-            watched = _watched(state, recording.expected, self._base / "run")
-            states = list(Disk(watched.recorder).without_the_forgotten())
+            followed = follow(start, crash, self._base / "run")
+            states = list(followed.disk.without_the_forgotten())
             rng.shuffle(states)
-            known = f"{self._scenario}:0:{step(state)}/"
-            self._test_new(recording, states[:MOST_OF_ONE_RECOVERY], known, watched.decided)
+            # What a recovery leaves that returned is told best by its end.
+            ends = [state for state in states if state.prefix == len(followed.disk.ops)]
+            chosen = [*ends[:FOCUSED_AT_END], *states[:FOCUSED_BEFORE]]
+            known = f"{self._scenario}:0:{crash}/"
+            self._test_new(followed.recording, chosen, known, followed.decided)
         return self.tally
+
+    def _crashes(self, disk: Disk, rng: random.Random) -> list[str]:
+        prefixes = range(0, len(disk.ops), PREFIXES_BETWEEN_RECOVERIES)
+        crashes = [f"{prefix}:{how}" for prefix in prefixes for how in ("0", "-1", KILL, AGAIN)]
+        rng.shuffle(crashes)
+        return crashes
 
     def _test_new(
         self, recording: Recording, states: list[State], known: str, decided: bool | None
-    ) -> None:
+    ) -> int:
+        """Test those that were not yet; return how many."""
+        tested = 0
         for state in states:
-            if self._is_enough():
-                return
-            if self._is_new(state, decided):
+            if not self._is_enough() and self._is_new(state, decided):
                 self._test(recording, state, known + step(state), decided)
+                tested += 1
+        return tested
 
     def _explore(self, recording: Recording, rng: random.Random, samples: int) -> None:
         known = f"{self._scenario}:{recording.work.seed}:"
@@ -263,22 +313,34 @@ class Explorer:
                 crashed.append((state, decided))
         # Where the commit is decided, a recovery has the most to do.
         crashed.sort(key=lambda one: not one[1])
-        for outer, decided in crashed[: len(crashed) // 2]:
-            if not self._is_enough():
-                self._crash_again(recording, outer, decided, rng)
-
-    def _crash_again(
-        self, recording: Recording, outer: State, decided: bool, rng: random.Random
-    ) -> None:
-        known = f"{self._scenario}:{recording.work.seed}:{step(outer)}/"
-        disk = record_recovery(outer, recording.expected, self._base / "run")
-        for _ in range(MOST_OF_ONE_RECOVERY):
-            state = disk.draw(rng)
+        start = nothing_yet(recording)
+        for number, (outer, _) in enumerate(crashed[: len(crashed) // 2]):
             if self._is_enough():
                 return
-            if self._is_new(state, decided):
-                self._test(recording, state, known + step(state), decided)
-                self.tally.while_recovering += 1
+            last = crashed[-1 - number][0]
+            first = (
+                step(outer), f"{outer.prefix}:{KILL}", f"{last.prefix}:{AGAIN}", step(outer)
+            )[number % 4]  # fmt: skip
+            self._crash_again(start, first, rng, twice=number % 4 == 3)
+
+    def _crash_again(self, start: Followed, first: str, rng: random.Random, *, twice: bool) -> None:
+        """Test states of what followed a crash; or, if `twice`, of what follows its kill."""
+        known = f"{self._scenario}:{start.recording.work.seed}:{first}"
+        try:
+            followed = follow(start, first, self._base / "run")
+            if twice:
+                disk = followed.disk
+                second = f"{rng.randrange(disk.since, len(disk.ops) + 1)}:{KILL}"
+                known = f"{known}/{second}"
+                followed = follow(followed, second, self._base / "run")
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is what is looked for
+            self._failed(known, error)
+            return
+        states = [followed.disk.draw(rng) for _ in range(MOST_OF_ONE_RECOVERY)]
+        tested = self._test_new(followed.recording, states, f"{known}/", followed.decided)
+        self.tally.while_recovering += tested
+        if followed.disk.since:
+            self.tally.after_kills += tested
 
     def _is_new(self, state: State, decided: bool | None) -> bool:
         key = digest(state, decided)
@@ -295,8 +357,11 @@ class Explorer:
         try:
             return judge(recording, state, base, decided)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is what is looked for
-            self.tally.failures.append(f"{name} {type(error).__name__}: {error}")
+            self._failed(name, error)
             return None
+
+    def _failed(self, name: str, error: Exception) -> None:
+        self.tally.failures.append(f"{name} {type(error).__name__}: {error}")
 
     def _is_enough(self) -> bool:
         tally = self.tally
@@ -311,14 +376,12 @@ def step(state: State) -> str:
 def again(name: str, base: Path) -> None:
     """Judge the state of that name."""
     scenario, seed, rest = name.split(":", 2)
-    recording = record(work(BY_NAME[scenario], int(seed)), base / "run")
-    disk, decided = recording.disk, None
-    *outer, last = [tuple(part.split(":")) for part in rest.split("/")]
-    for prefix, subset in outer:
-        state = disk.state(int(prefix), int(subset, 16))
-        decided = judge(recording, state, base / "outer", decided)
-        disk = record_recovery(state, recording.expected, base / "run")
-    judge(recording, disk.state(int(last[0]), int(last[1], 16)), base / "state", decided)
+    now = nothing_yet(record(work(BY_NAME[scenario], int(seed)), base / "run"))
+    *crashes, last = rest.split("/")
+    for number, crash in enumerate(crashes):
+        now = follow(now, crash, base / f"run-{number}")
+    prefix, subset = last.split(":")
+    judge(now.recording, now.disk.state(int(prefix), int(subset, 16)), base / "state", now.decided)
 
 
 def _piece_bytes(seed: int) -> int:

@@ -98,6 +98,38 @@ def test_a_directory_without_a_name_takes_its_files_along(tmp_path: Path) -> Non
     assert states == {found(), frozenset({("d", None), ("d/f", b"data")})}
 
 
+@pytest.mark.parametrize("sync", [False, True])
+def test_what_a_killed_process_wrote_is_seen_and_lost_unless_the_next_one_syncs_it(
+    tmp_path: Path, sync: bool
+) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "d").mkdir()
+    recorder = Recorder(tmp_path / "one")
+    with standing_in(recorder):
+        write(tmp_path / "one" / "d" / "f", b"first", sync=False)()
+        durable.make_directory(str(tmp_path / "one" / "e"))
+    base = tmp_path / "two"
+    base.mkdir()
+    recorder = Disk(recorder).kill(len(recorder.ops) - 1, base)  # Before "e" was made.
+    assert (base / "d" / "f").read_bytes() == b"first"
+    assert not (base / "e").exists()
+    with standing_in(recorder):
+        fd = durable.open_for_write(str(base / "d" / "f"))
+        durable.write_at(fd, b"SECOND", 5)
+        if sync:
+            durable.fsync(fd)
+            durable.fsync_directory(str(base / "d"))
+        durable.close(fd)
+        write(base / "g", b"new", sync=True)()
+    disk = Disk(recorder)
+    states = list(disk.cut(len(disk.ops), random.Random(0), samples=200))
+    contents = {state.tree.get("d/f") for state in states}
+    assert b"firstSECOND" in contents
+    assert contents == {b"firstSECOND"} if sync else {None, b""} < contents
+    assert {state.tree.get("g") for state in states} == {None, b"new"}
+    assert all(disk.draw(random.Random(n)).prefix >= disk.since for n in range(20))
+
+
 def test_a_state_is_made_again_by_its_name_and_written_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
     recorder = Recorder(tmp_path / "one")

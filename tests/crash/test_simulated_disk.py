@@ -26,7 +26,10 @@ def test_a_power_cut_loses_nothing_doubles_nothing_and_shows_no_part(
     if ONE:
         pytest.skip("MQLOG_CRASH_STATE names one state")
     tally = play.Explorer(scenario, tmp_path, most=-(-STATES // len(SCENARIOS))).run(SAMPLES)
-    soak.tell(f"{scenario}: {tally.states} states, {tally.while_recovering} while recovering")
+    soak.tell(
+        f"{scenario}: {tally.states} states, {tally.while_recovering} while recovering,"
+        f" {tally.after_kills} of them after a kill"
+    )
     told = [f"MQLOG_CRASH_STATE={one}" for one in tally.failures]
     assert not told, "\n".join([f"in {tmp_path}", *told])
 

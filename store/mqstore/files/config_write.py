@@ -46,6 +46,8 @@ def add_topics(root: str, queue_nums: Mapping[str, int], aside: str, undo: Undo)
         if topic not in known or known[topic].read_queue_nums < count
     }
     if not missing:
+        # Whoever put it there was killed before its name was durable, perhaps.
+        durable.fsync_directory(f"{root}/{names.CONFIG}")
         return False
     document = config.load(root, TOPICS)
     table = document.setdefault("topicConfigTable", {})

@@ -84,6 +84,9 @@ def fresh_aside(root: str, name: str) -> str:
     with durable.synced(wanted=False):  # What is lost with it had no other name yet.
         make_directories(root, f"{folder}/{name}", Undo())
     make_directories(root, ledger.FOLDER, Undo())
+    # Ours that were found may be in memory only: whoever made them was killed, perhaps.
+    for holding in (root, f"{root}/{names.OURS}"):
+        durable.fsync_directory(holding)
     return f"{root}/{folder}/{name}"
 
 
@@ -311,7 +314,7 @@ class _Roll:
 
 
 def _sync_log(store: StoreDir, start: int) -> None:
-    """Make the CommitLog durable from ``start`` on, whoever wrote it."""
+    """Make the CommitLog durable from ``start`` on, with its files' names, whoever wrote it."""
     with CommitLog(store.commit_log) as log:
         behind = [file for file in log.files.files if file.end > start]
     for file in behind:
@@ -320,3 +323,5 @@ def _sync_log(store: StoreDir, start: int) -> None:
             durable.fsync(fd)
         finally:
             durable.close(fd)
+    for folder in sorted({file.folder for file in behind}):
+        durable.fsync_directory(folder)

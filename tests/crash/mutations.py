@@ -89,7 +89,8 @@ def places(base: Path) -> list[str]:
 TOGETHER: dict[str, tuple[str, ...]] = {
     "every sync of a queue that is made again": ("*mend_queue*", "*rebuild_queues*"),
     "every sync of an IndexFile that is made again": ("*mend_index*", "*rebuild_index*"),
-    "every sync of a published log": ("*roll._sync_log*", "*_write_again*"),
+    "every sync of a published log": ("fsync roll._sync_log*", "*_write_again*"),
+    "every sync of the folder of intents": ("fsync_directory *roll.fresh_aside*",),
     "every sync of an IndexFile's head": ("*IndexAppender._write_head*",),
 }
 """Places that each sync what another one syncs as well: one alone may not be missed."""

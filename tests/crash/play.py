@@ -15,7 +15,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from appending import held
-from crash.disk import Disk, Passing, Recorder, State, digest, standing_in
+from crash.disk import (
+    Disk,
+    Forgotten,
+    Passing,
+    Recorder,
+    State,
+    Sync,
+    digest,
+    standing_in,
+)
 from crash.invariants import (
     Expected,
     at_rest,
@@ -35,7 +44,7 @@ ACKED = "acked"
 STORE = "store"
 KILL, AGAIN = "kill", "again"
 MOST_OF_ONE_RECOVERY = 12
-FOCUSED_AT_END, FOCUSED_BEFORE = 2, 2
+FOCUSED_AT_END, FOCUSED_BEFORE = 1, 1
 PREFIXES_BETWEEN_RECOVERIES = 6
 STRAIGHT = 16  # of so many states, one is not recovered: the commit is made again at once
 SHARE_OF_COMMITS = 0.6  # of all states, where there is no time for all; the rest are recoveries'
@@ -261,7 +270,8 @@ class Explorer:
     def run_focused(self) -> Tally:
         """Test what lacks that for which a sync ought to have been: see `Disk`.
 
-        Of the commit, and of recoveries from where nothing or all is there that was not synced.
+        Of the commit, of recoveries from where nothing or all is there that was not synced, and
+        of what follows kills.
         """
         rng = random.Random(0)
         recording = record(work(BY_NAME[self._scenario], 0), self._base / "run")
@@ -283,8 +293,11 @@ class Explorer:
         return self.tally
 
     def _crashes(self, disk: Disk, rng: random.Random) -> list[str]:
+        """Return cuts at some places, and kills where most is not durable: before each sync."""
         prefixes = range(0, len(disk.ops), PREFIXES_BETWEEN_RECOVERIES)
-        crashes = [f"{prefix}:{how}" for prefix in prefixes for how in ("0", "-1", KILL, AGAIN)]
+        syncs = [n for n, op in enumerate(disk.ops) if isinstance(op, Sync | Forgotten)]
+        crashes = [f"{prefix}:{how}" for prefix in prefixes for how in ("0", "-1")]
+        crashes += [f"{prefix}:{how}" for prefix in syncs for how in (KILL, AGAIN)]
         rng.shuffle(crashes)
         return crashes
 

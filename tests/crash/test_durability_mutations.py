@@ -17,27 +17,51 @@ SHARPEST = ("the byte that hides the batch", "the decision", "the ledger")
 _AGAIN = "a recovery that is cut off is run again: the intent, or abort, is still there"
 _EARLIER = "with an older checkpoint a recovery only begins earlier"
 _F8 = "keeps a broker from deleting an IndexFile: test_findings_guarded.py, f8"
+_HEAD = "the index is put again by whoever recovers; the last sync covers it"
+_GROUP = "one of several that sync the same: all of a group are noticed, see mutations.TOGETHER"
 JUSTIFIED = {
     "the sync of the IndexFile before abort": _F8,
     "*settle_index*": _F8,
     "the number that readers look at twice": "needs a reader while a commit runs",
     "the second look at the files": "needs a broker that starts without our leave",
     "the lease": "needs a broker that starts: test_findings.py, test_locking.py",
-    "*_write_head:4 *": "the index is put again by whoever recovers; the last sync covers it",
-    "*_write_head:6 *": "the index is put again by whoever recovers; the last sync covers it",
+    "*_write_head*": _HEAD,
     "*mend_index.cut_back*": _AGAIN,
+    "fsync_directory mend_index.remove*": "rebuild_index._sync syncs that folder in the end",
     "*scrub.clear*": _AGAIN,
-    "*roll._sync_log*": "what a broker left is taken to be durable here",
-    "*scrub._move:6 *": "a copy for people in .mqlog/quarantine",
-    "*scrub._move:18 *": "what was not cleared is found again, or written over and synced",
+    "fsync roll._sync_log*": _GROUP,
+    "*_write_again*": _GROUP,
+    "fsync_directory roll._sync_log*_complete*": (
+        "what is published lies in files whose names are durable, but for those of brokers"
+    ),
+    "fsync append_queue.QueueAppender.close* < mend_queue*": _GROUP,
+    "fsync *QueueMender.sync_last*": (
+        "needs a recovery that is killed while it clears a queue of which no record is walked"
+    ),
+    "fsync_directory undo.make_directories* < append_queue* < mend_queue*": (
+        "rebuild_queues._sync syncs the folders of all topics in the end"
+    ),
+    "fsync_directory rebuild_queues*_sync:17 *": "abort, made or removed, syncs that folder",
+    "fsync_directory roll.fresh_aside* < commit*": (
+        "staging.make syncs .mqlog as well, if messages are staged in the store"
+    ),
+    "fsync_directory roll.fresh_aside* < ro*": "whoever stored what is found there had synced it",
+    "fsync_directory roll.fresh_aside* < recover*": "nothing is decided after it",
+    "fsync_directory undo.make_directories* < roll.fresh_aside*": _GROUP,
+    "fsync_directory undo.make_directories* < scrub*": "for a copy for people",
+    "*scrub._move*": (
+        "a copy for people; what was not cleared is found again, or written over and synced"
+    ),
+    "*_calm_index_clock*": "a clock of the index that is ahead does no harm, see settle_index",
     "*replace_json:7 *": "the .bak of topics.json, which is there besides",
+    "fsync_directory *replace_json* < create.create*": "add_topics syncs that folder",
     "*replace_file:8 < create.create*": "an empty checkpoint says the same as one of zeros",
     "*replace_checkpoint*note_last*": _EARLIER,
     "*replace_checkpoint*roll.repair*": _EARLIER,
     "*replace_file:8 < apply.Application.append*": (
         "an interlock that is empty stops 4.9.7 and not 5.x: then it is as if there were none"
     ),
-    "*staging.make*": "the NONCE is read by tasks that run, not after a crash",
+    "fsync staging.make*": "the NONCE is read by tasks that run, not after a crash",
     "fsync_directory apply.remove_abort*": "an abort of ours that comes back is removed again",
     "fsync_directory intent.remove*": "that an intent is over is told by the ledger as well",
 }

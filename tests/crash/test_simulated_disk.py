@@ -1,5 +1,7 @@
 """T2: a power cut at any moment of a commit, or of the recovery after one, costs nothing.
 
+Nor does one of the recovery after a kill, which finds what was written and never synced.
+
 MQLOG_CRASH_STATES says how many states are tested in all, over the scenarios. One that fails is
 named; MQLOG_CRASH_STATE=<its name> tests that one alone, and its directory is kept.
 """

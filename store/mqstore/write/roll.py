@@ -84,8 +84,9 @@ def fresh_aside(root: str, name: str) -> str:
     with durable.synced(wanted=False):  # What is lost with it had no other name yet.
         make_directories(root, f"{folder}/{name}", Undo())
     make_directories(root, ledger.FOLDER, Undo())
-    # Ours that were found may be in memory only: whoever made them was killed, perhaps.
-    for holding in (root, f"{root}/{names.OURS}"):
+    # Ours that were found may be in memory only: whoever made them was killed, perhaps. So may
+    # be an intent, on which nothing is to be published before it is durable.
+    for holding in (root, f"{root}/{names.OURS}", f"{root}/{ledger.FOLDER}"):
         durable.fsync_directory(holding)
     return f"{root}/{folder}/{name}"
 

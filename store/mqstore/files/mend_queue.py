@@ -101,6 +101,7 @@ class QueueMender:
             appender.reserve(start, start + len(units), self._aside)
         for start, units in runs:
             appender.write(start, units)
+        self.sync_last()  # In front of new files, and found right in memory only, perhaps.
         appender.close()
         self.files = self._list()
 

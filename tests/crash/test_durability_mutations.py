@@ -35,7 +35,7 @@ JUSTIFIED = {
         "what is published lies in files whose names are durable, but for those of brokers"
     ),
     "fsync append_queue.QueueAppender.close* < mend_queue*": _GROUP,
-    "fsync *QueueMender.sync_last*": (
+    "fsync *QueueMender.sync_last* < rebuild_queues*": (
         "needs a recovery that is killed while it clears a queue of which no record is walked"
     ),
     "fsync_directory undo.make_directories* < append_queue* < mend_queue*": (
@@ -45,7 +45,9 @@ JUSTIFIED = {
     "fsync_directory roll.fresh_aside* < commit*": (
         "staging.make syncs .mqlog as well, if messages are staged in the store"
     ),
-    "fsync_directory roll.fresh_aside* < ro*": "whoever stored what is found there had synced it",
+    "fsync_directory roll.fresh_aside* < ro*": (
+        "tells between two syncs only: MQLOG_CRASH_STATE=queue-files:0:60:kill/99:0"
+    ),
     "fsync_directory roll.fresh_aside* < recover*": "nothing is decided after it",
     "fsync_directory undo.make_directories* < roll.fresh_aside*": _GROUP,
     "fsync_directory undo.make_directories* < scrub*": "for a copy for people",

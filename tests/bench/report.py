@@ -59,7 +59,7 @@ def targets(lines: Lines) -> list[tuple[str, ...]]:
         rows.append((what, target, f"{rate:.2f} M/s", f"{busy:.2f} M/s", _load(line)))
         for side, what in (("tag", "tag of 1 %"), ("no body", "no body")):
             rows += _share(f"core, {what}, {where}", FULL, line, side, "standard")
-            rows += _share(f"the same beside all columns, {where}", FULL, line, side, "full")
+        rows += _share(f"core, no body beside `full`, {where}", FULL, line, "no body", "full")
     for line in _find(lines, "spark_read", bodyBytes=1024):
         where, case = _queues(line), line["case"]
         if case == "standard":

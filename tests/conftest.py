@@ -21,6 +21,9 @@ from stores import Laid, Layout, MakeStore, lay_out
 
 CONF = Path(__file__).parents[1] / "conf"
 
+# Of every Spark that a test starts: no second compiler for a minute's work. Half the CPU time.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 _FIXTURES = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 settings.register_profile("ci", deadline=None, max_examples=30, suppress_health_check=_FIXTURES)
 settings.register_profile("long", deadline=None, max_examples=500, suppress_health_check=_FIXTURES)

@@ -60,6 +60,15 @@ def message(tags: str | None = None, **fields: Any) -> Message:
     return Message(properties=oracle.join_properties(properties), **fields)
 
 
+def take_magics(laid: Laid, count: int) -> None:
+    """Make the first messages' records unreadable: their magics are zero."""
+    for broken in laid.messages[:count]:
+        path, position = laid.file_of(broken)
+        data = bytearray(path.read_bytes())
+        data[position + 4 : position + 8] = b"\0" * 4
+        path.write_bytes(data)
+
+
 # What the brokers' own tools said.
 
 
@@ -364,11 +373,7 @@ def test_a_record_that_cannot_be_read_is_behind_and_matches_nothing(store: MakeS
         [message("A"), message("A"), message("A", body=bytes(3000))],
         Layout(commit_log_bytes=8192, group_offsets={("T", "g"): {0: 1}}),
     )
-    for broken in laid.messages[:2]:
-        path, position = laid.file_of(broken)
-        data = bytearray(path.read_bytes())
-        data[position + 4 : position + 8] = b"\0" * 4
-        path.write_bytes(data)
+    take_magics(laid, 2)
     (row,) = measured(laid.root, BacklogRequest(subscriptions={"g": {"T": "A"}}))
     assert (row["lag"], row["lagMatching"]) == (2, 1)
     assert row["lastConsumedStoreTimestamp"] is None
@@ -376,11 +381,7 @@ def test_a_record_that_cannot_be_read_is_behind_and_matches_nothing(store: MakeS
 
 def test_records_none_of_which_can_be_read_match_nothing(tmp_path: Path) -> None:
     laid = lay_out(tmp_path, [message("A")] * 3, Layout(group_offsets={("T", "g"): {0: 0}}))
-    for broken in laid.messages:
-        path, position = laid.file_of(broken)
-        data = bytearray(path.read_bytes())
-        data[position + 4 : position + 8] = b"\0" * 4
-        path.write_bytes(data)
+    take_magics(laid, 3)
     (row,) = measured(laid.root, BacklogRequest(subscriptions={"g": {"T": "A"}}))
     assert (row["lag"], row["lagMatching"]) == (3, 0)
     (row,) = measured(laid.root, BacklogRequest(by_tag=True))

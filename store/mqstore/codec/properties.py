@@ -56,8 +56,8 @@ class PropertyBlocks:
     def as_headers(self) -> pa.ListArray:
         """Return all properties as Kafka headers: list<struct<key: string, value: binary>>."""
         element = HEADERS.value_type
-        pairs = pa.StructArray.from_arrays([self._names, self._values], fields=list(element))
-        return pa.ListArray.from_arrays(self._arrow_edges, pairs).cast(HEADERS)
+        entries = pa.StructArray.from_arrays([self._names, self._values], fields=list(element))
+        return pa.ListArray.from_arrays(self._arrow_edges, entries).cast(HEADERS)
 
     def _drop(self, entries: NDArray[np.bool_]) -> None:
         """Of entries with one name in a row keep the last, as the broker's map does."""

@@ -7,10 +7,10 @@ from typing import Any
 import pyarrow as pa
 
 import oracle
+from mqstore.stage.job import Committed, Manifest, WriteJob, WriteSettings
+from mqstore.stage.task import stage
 from mqstore.write.commit import abort, commit
-from mqstore.write.job import Committed, Manifest, WriteJob, WriteSettings
 from mqstore.write.prepare import prepare
-from mqstore.write.stage import stage
 from oracle import Message
 
 SMALL: Mapping[str, Any] = {

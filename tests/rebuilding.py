@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from mqstore.files import durable
-from mqstore.files.sizes import find_sizes
+from mqstore.files.sizes import StoreSizes, find_sizes
 from mqstore.files.store_dir import open_dir
-from mqstore.write.job import StoreSizes
-from mqstore.write.rebuild import Rebuilt, rebuild
+from mqstore.rebuild.derived import Rebuilt, rebuild
 from stores import UNIT_BYTES, Layout
 
 _CHANGES = (

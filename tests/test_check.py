@@ -18,7 +18,7 @@ import strategies
 from appending import SMALL, append, rows
 from mqstore.check import Finding, check
 from mqstore.errors import NotAStoreError, StoreNotFoundError
-from mqstore.files import intent
+from mqstore.txn import intent
 from mqstore.write.recover import RecoverSettings, recover
 from oracle import Message
 from stores import Laid, Layout, lay_out

@@ -20,12 +20,13 @@ from mqstore.errors import (
     StoreLockedError,
     StoreNotFoundError,
 )
-from mqstore.files import durable, intent, ledger
+from mqstore.files import durable
 from mqstore.read.plan import QueueSlice
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.read.snapshot import take
 from mqstore.snapshot_copy import copy_store
+from mqstore.txn import intent, ledger
 from oracle import Message, join_properties
 from stores import Layout, MakeStore, lay_out
 

@@ -15,7 +15,8 @@ CROSSING = {
     "mqstore.read.snapshot": {"Snapshot", "QueueBounds"},
     "mqstore.read.settings": {"ScanSettings"},
     "mqstore.files.store_dir": {"StoreDir"},
-    "mqstore.write.job": {"WriteSettings", "WriteJob", "Manifest", "Committed", "StoreSizes"},
+    "mqstore.files.sizes": {"StoreSizes"},
+    "mqstore.stage.job": {"WriteSettings", "WriteJob", "Manifest", "Committed"},
     "mqstore.backlog.plan": {"BacklogItem", "PackedItems"},
     "mqstore.backlog.request": {"BacklogRequest"},
 }

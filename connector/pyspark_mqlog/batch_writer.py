@@ -16,10 +16,10 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from mqstore.errors import OverwriteUnsupportedError
+from mqstore.stage.job import Manifest, WriteSettings
+from mqstore.stage.task import stage
 from mqstore.write.commit import abort, commit
-from mqstore.write.job import Manifest, WriteSettings
 from mqstore.write.prepare import prepare
-from mqstore.write.stage import stage
 from pyspark_mqlog.schema import write_schema
 from pyspark_mqlog.worker import freeze_once, named_errors
 

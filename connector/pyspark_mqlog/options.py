@@ -18,7 +18,7 @@ from typing import Annotated, Final
 from mqstore import grammar, store_paths
 from mqstore.errors import InvalidOptionError
 from mqstore.read.tags import parse_tags
-from mqstore.write.job import WriteSettings
+from mqstore.stage.job import WriteSettings
 from pyspark_mqlog.option import (
     Option,
     any_text,

@@ -21,11 +21,11 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from pyspark.sql.types import StructType
 
 from mqstore.errors import InvalidOptionError, StoreError
+from mqstore.stage.job import Manifest, WriteJob, WriteSettings
+from mqstore.stage.task import stage
 from mqstore.write import streams
 from mqstore.write.commit import abort, commit
-from mqstore.write.job import Manifest, WriteJob, WriteSettings
 from mqstore.write.prepare import prepare
-from mqstore.write.stage import stage
 from pyspark_mqlog.schema import write_schema
 from pyspark_mqlog.worker import freeze_once, named_errors
 

@@ -2,7 +2,7 @@
 
 The way of a read: ``take`` a Snapshot of a store, choose QueueSlices of it, ``scan`` them to
 record batches. The other doors are modules: ``mqstore.check``, ``mqstore.backlog``,
-``mqstore.tables``, ``mqstore.write.prepare`` / ``.stage`` / ``.commit``.
+``mqstore.tables``, ``mqstore.write.prepare``, ``mqstore.stage.task``, ``mqstore.write.commit``.
 """
 
 from mqstore.read.plan import QueueSlice, slices_of

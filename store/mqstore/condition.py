@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mqstore.errors import shown
-from mqstore.files import intent
 from mqstore.files.holders import holders, is_locked
 from mqstore.files.safe_open import exists
 from mqstore.format import names
+from mqstore.txn import intent
 
 
 @dataclass(frozen=True, slots=True)

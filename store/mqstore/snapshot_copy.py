@@ -24,7 +24,7 @@ from typing import Final
 import numpy as np
 
 from mqstore.errors import InvalidOptionError, StoreLockedError, UnsupportedStoreError
-from mqstore.files import checkpoint, cut_index, intent, ledger, our_groups
+from mqstore.files import checkpoint, cut_index, our_groups
 from mqstore.files.commit_log import CommitLog
 from mqstore.files.consume_queue import ConsumeQueue, list_queues
 from mqstore.files.copies import Copy
@@ -40,6 +40,7 @@ from mqstore.format.consume_queue import UNIT
 from mqstore.format.message import MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES
 from mqstore.format.sys_flag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from mqstore.read.snapshot import Snapshot, take
+from mqstore.txn import intent, ledger
 
 # Kept beside the queues by brokers that are set up so; a broker recovers them at its start.
 _BESIDE: Final = ("consumequeue_ext", "timerlog", "timerwheel")

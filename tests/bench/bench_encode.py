@@ -26,10 +26,10 @@ from bench.rounds import Side, Timed, compare
 from bench.rows import batches
 from mqstore.codec.encode import Hosts, Messages, encode
 from mqstore.codec.properties_block import join_blocks
+from mqstore.stage.job import WriteSettings
+from mqstore.stage.task import stage
 from mqstore.write.commit import commit
-from mqstore.write.job import WriteSettings
 from mqstore.write.prepare import prepare
-from mqstore.write.stage import stage
 
 BODIES = {100: 1, 1024: 1, 10_240: 4}  # bytes: by what the number of messages is divided
 QUEUES = 4

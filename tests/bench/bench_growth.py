@@ -27,10 +27,10 @@ from mqstore.read.plan import QueueSlice, SplitLimits, slices_of, split, weigh
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.read.snapshot import take
+from mqstore.stage.job import WriteSettings
+from mqstore.stage.task import stage
 from mqstore.write.commit import commit
-from mqstore.write.job import WriteSettings
 from mqstore.write.prepare import prepare
-from mqstore.write.stage import stage
 
 BODY_BYTES = 100
 LIMITS = SplitLimits(128 << 20, None, None, 2)

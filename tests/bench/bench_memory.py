@@ -24,10 +24,10 @@ from mqstore.codec.schema import PROFILES
 from mqstore.read.plan import QueueSlice
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
+from mqstore.stage.job import Manifest, WriteJob, WriteSettings
+from mqstore.stage.task import stage
 from mqstore.write.commit import commit
-from mqstore.write.job import Manifest, WriteJob, WriteSettings
 from mqstore.write.prepare import prepare
-from mqstore.write.stage import stage
 
 BODY_BYTES = 1024
 GROWN = 4

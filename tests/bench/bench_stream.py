@@ -28,10 +28,10 @@ from bench.spark import spark_session
 from mqstore.read.admission import Admission
 from mqstore.read.follow import Follower
 from mqstore.read.tail import Source, Tail
+from mqstore.stage.job import WriteSettings
+from mqstore.stage.task import stage
 from mqstore.write.commit import commit
-from mqstore.write.job import WriteSettings
 from mqstore.write.prepare import prepare
-from mqstore.write.stage import stage
 
 ROWS = 1_000
 BATCHES = 12

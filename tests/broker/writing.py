@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from broker.harness import LOOPBACK, SMALL_FILES, Row
 from mqstore.codec.schema import PROPERTIES, TIMESTAMP
+from mqstore.stage.job import Committed, WriteSettings
+from mqstore.stage.task import stage
 from mqstore.write.commit import commit
-from mqstore.write.job import Committed, WriteSettings
 from mqstore.write.prepare import prepare
-from mqstore.write.stage import stage
 
 NUMBER: Final = "number"
 """The property by which a message is found again, whatever became of it."""

@@ -24,7 +24,7 @@ from appending import held
 from connector import chaotic
 from judge import judge
 from mqstore.check import check
-from mqstore.files import intent, ledger
+from mqstore.txn import intent, ledger
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
 KILLS = soak.size("STREAM_KILLS", test=3, full=40)

@@ -7,7 +7,7 @@ import pytest
 
 from mqstore.errors import InvalidOptionError, StoreNotFoundError
 from mqstore.grammar import EARLIEST, LATEST
-from mqstore.write.job import WriteSettings
+from mqstore.stage.job import WriteSettings
 from pyspark_mqlog.options import (
     READ_OPTIONS,
     QueueRange,

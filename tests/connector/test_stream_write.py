@@ -17,12 +17,12 @@ import goldens
 from appending import SMALL, held, rows
 from mqstore.errors import CommitInDoubtError, StoreError
 from mqstore.files import durable
+from mqstore.stage.job import WriteSettings
+from mqstore.stage.task import stage
 from mqstore.tables import commits
 from mqstore.tables.roots import open_root
 from mqstore.write import streams
-from mqstore.write.job import WriteSettings
 from mqstore.write.prepare import prepare
-from mqstore.write.stage import stage
 from parts import rows as table_rows
 from pyspark_mqlog.batch_writer import MqlogWriter
 from pyspark_mqlog.options import parse_write

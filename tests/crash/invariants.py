@@ -20,11 +20,11 @@ from crash.broker_model import serve
 from judge import judge_consume_queues, judge_topics
 from mqstore.check import check
 from mqstore.errors import NotAStoreError, StoreNotFoundError
-from mqstore.files import intent, ledger
 from mqstore.read.plan import QueueSlice
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.read.snapshot import take
+from mqstore.txn import intent, ledger
 from mqstore.write.recover import RecoverSettings, recover
 from oracle import Message
 from stores import is_blank, stored

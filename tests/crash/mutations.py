@@ -16,8 +16,9 @@ import pytest
 from crash import play
 from crash.disk import forgetting
 from crash.scenarios import SCENARIOS, work
-from mqstore.files import durable, intent, ledger
+from mqstore.files import durable
 from mqstore.files.append import CommitLogAppender
+from mqstore.txn import intent, ledger
 from mqstore.write import apply, decide, roll
 
 TELLING = ("everything", "stale-tail", "interlock", "second-version", "new-store")
@@ -87,8 +88,8 @@ def places(base: Path) -> list[str]:
 
 
 TOGETHER: dict[str, tuple[str, ...]] = {
-    "every sync of a queue that is made again": ("*mend_queue*", "*rebuild_queues*"),
-    "every sync of an IndexFile that is made again": ("*mend_index*", "*rebuild_index*"),
+    "every sync of a queue that is made again": ("*mend_queue*", "*QueueRebuild*"),
+    "every sync of an IndexFile that is made again": ("*mend_index*", "*IndexRebuild*"),
     "every sync of a published log": ("fsync roll._sync_log*", "*_write_again*"),
     "every sync of the folder of intents": ("fsync_directory *roll.fresh_aside*",),
     "every sync of an IndexFile's head": ("*IndexAppender._write_head*",),

@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 
 from appending import prepared, staged
+from mqstore.stage.job import Committed
 from mqstore.write.commit import abort, commit
-from mqstore.write.job import Committed
 from oracle import Message, join_properties
 from stores import Layout, lay_out
 

@@ -27,21 +27,21 @@ JUSTIFIED = {
     "the lease": "needs a broker that starts: test_findings.py, test_locking.py",
     "*_write_head*": _HEAD,
     "*mend_index.cut_back*": _AGAIN,
-    "fsync_directory mend_index.remove*": "rebuild_index._sync syncs that folder in the end",
+    "fsync_directory mend_index.remove*": "IndexRebuild._sync syncs that folder in the end",
     "*scrub.clear*": _AGAIN,
     "fsync roll._sync_log*": _GROUP,
     "*_write_again*": _GROUP,
-    "fsync_directory roll._sync_log*_complete*": (
-        "what is published lies in files whose names are durable, but for those of brokers"
+    "fsync_directory roll._sync_log* < roll.roll*": (
+        "without an intent what is published has names that are durable, but for those of brokers"
     ),
     "fsync append_queue.QueueAppender.close* < mend_queue*": _GROUP,
-    "fsync *QueueMender.sync_last* < rebuild_queues*": (
+    "fsync *QueueMender.sync_last* < *QueueRebuild*": (
         "needs a recovery that is killed while it clears a queue of which no record is walked"
     ),
     "fsync_directory undo.make_directories* < append_queue* < mend_queue*": (
-        "rebuild_queues._sync syncs the folders of all topics in the end"
+        "QueueRebuild._sync syncs the folders of all topics in the end"
     ),
-    "fsync_directory rebuild_queues*_sync:17 *": "abort, made or removed, syncs that folder",
+    "fsync_directory *QueueRebuild._sync:17 *": "abort, made or removed, syncs that folder",
     "fsync_directory roll.fresh_aside* < commit*": (
         "staging.make syncs .mqlog as well, if messages are staged in the store"
     ),

@@ -22,9 +22,10 @@ from crash.judge.judging import Judge, Sizes
 from crash.mutations import STEPS
 from crash.scenarios import BY_NAME, Work, work
 from mqstore.errors import CommitInDoubtError
-from mqstore.files import config_write, durable, intent
+from mqstore.files import config_write, durable
 from mqstore.files.aside import AsideFile, opened
 from mqstore.format.names import INTERLOCK
+from mqstore.txn import intent
 from mqstore.write.commit import abort, commit
 from mqstore.write.recover import RecoverSettings, recover
 from oracle import Message

@@ -27,7 +27,7 @@ from crash import saves
 from crash.invariants import judge_clocks, judge_index, judge_log
 from judge import judge_consume_queues, judge_topics
 from mqstore.check import check
-from mqstore.files import intent, ledger
+from mqstore.txn import intent, ledger
 from mqstore.write.recover import RecoverSettings, recover
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]

@@ -23,7 +23,7 @@ from crash import play
 from crash.forks import Forks, Laid, room
 from crash.invariants import is_decided
 from crash.scenarios import BY_NAME, work
-from mqstore.files import intent
+from mqstore.txn import intent
 
 pytestmark = pytest.mark.soak
 

@@ -32,8 +32,8 @@ from holding import SECONDS, is_waited_for, lines_about, lock_user, running, unt
 from mqstore.check import check
 from mqstore.errors import CommitInDoubtError, HoldLostError, StoreError, StoreLockedError
 from mqstore.files import hold
+from mqstore.stage.job import Committed
 from mqstore.write.commit import commit
-from mqstore.write.job import Committed
 from mqstore.write.recover import RecoverSettings, recover
 
 pytestmark = pytest.mark.soak

@@ -17,12 +17,12 @@ from pathlib import Path
 
 import appending
 from mqstore.errors import NotAStoreError, StoreError, StoreLockedError, StoreNotFoundError
-from mqstore.files import ledger
 from mqstore.read.plan import slices_of
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.read.snapshot import take
 from mqstore.read.tail import Source, Tail
+from mqstore.txn import ledger
 from mqstore.write.recover import RecoverSettings, recover
 
 COMMITS = 80

@@ -4,7 +4,7 @@ import json
 import zlib
 from dataclasses import MISSING, fields
 
-from mqstore.files import intent
+from mqstore.txn import intent
 
 JOB = "0123456789abcdef0123456789abcdef"
 

@@ -18,7 +18,7 @@ from mqstore import backlog, condition
 from mqstore.backlog import BacklogRequest, Listed
 from mqstore.check import check
 from mqstore.codec.schema import PROFILES, message_schema
-from mqstore.files import config, intent, ledger, sizes
+from mqstore.files import config, sizes
 from mqstore.files.store_dir import open_dir
 from mqstore.read.lookup import narrow
 from mqstore.read.offsets import AtTimestamp, Latest, resolve
@@ -42,6 +42,7 @@ from mqstore.tables import (
 from mqstore.tables import verify as verify_table
 from mqstore.tables.choice import Window, slices
 from mqstore.tables.roots import open_root
+from mqstore.txn import intent, ledger
 
 Rows = pa.Table | None
 Look = Callable[[Path], Rows]

@@ -27,12 +27,12 @@ from mqstore.errors import (
     StoreError,
     UnsafePathError,
 )
-from mqstore.files.segment import Frame, Segment, SegmentWriter, read_frames
-from mqstore.files.staging import check_shared
+from mqstore.stage.job import Manifest, WriteJob
+from mqstore.stage.task import stage
+from mqstore.txn.segment import Frame, Segment, SegmentWriter, read_frames
+from mqstore.txn.staging import check_shared
 from mqstore.write.commit import commit
-from mqstore.write.job import Manifest, WriteJob
 from mqstore.write.source import Source
-from mqstore.write.stage import stage
 from oracle import Message
 from stores import lay_out
 

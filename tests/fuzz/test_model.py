@@ -33,12 +33,12 @@ from crash.faults import CHANGES
 from mqstore.check import check
 from mqstore.codec.schema import PROFILES
 from mqstore.errors import StoreLockedError
-from mqstore.files import intent, ledger
 from mqstore.files.hold import StoreHold
 from mqstore.read.plan import slices_of
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.read.snapshot import take
+from mqstore.txn import intent, ledger
 from mqstore.write.commit import abort
 from mqstore.write.recover import RecoverSettings, recover
 from oracle import Message, join_properties

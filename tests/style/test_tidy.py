@@ -14,17 +14,28 @@ SOURCES = sorted(p for top in ("store", "connector", "jobs") for p in (ROOT / to
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 # Who may import whom: a layer imports itself, the layers named here, and errors.
-BELOW_TOP = {"mqstore.format", "mqstore.files", "mqstore.codec", "mqstore.read", "mqstore.write"}
+BYTES = {"mqstore.format", "mqstore.files", "mqstore.codec"}
+WITH_TXN = BYTES | {"mqstore.txn"}
+BELOW_WRITE = WITH_TXN | {"mqstore.stage", "mqstore.rebuild"}
 MAY_IMPORT: dict[str, set[str]] = {
     "mqstore.errors": set(),
     "mqstore.format": set(),
     "mqstore.files": {"mqstore.format"},
     "mqstore.codec": {"mqstore.format"},
-    "mqstore.read": {"mqstore.format", "mqstore.files", "mqstore.codec"},
-    "mqstore.write": {"mqstore.format", "mqstore.files", "mqstore.codec"},
-    "mqstore": BELOW_TOP,
+    "mqstore.txn": {"mqstore.format", "mqstore.files"},
+    "mqstore.read": WITH_TXN,
+    "mqstore.stage": WITH_TXN,
+    "mqstore.rebuild": BYTES,
+    "mqstore.write": BELOW_WRITE,
+    "mqstore": BELOW_WRITE | {"mqstore.read", "mqstore.write"},
     # Of the codec, the connector and the jobs see codec.schema only; of files and format nothing.
-    "pyspark_mqlog": {"mqstore", "mqstore.codec.schema", "mqstore.read", "mqstore.write"},
+    "pyspark_mqlog": {
+        "mqstore",
+        "mqstore.codec.schema",
+        "mqstore.read",
+        "mqstore.stage",
+        "mqstore.write",
+    },
     "mqlog_jobs": {
         "mqstore",
         "mqstore.codec.schema",
@@ -36,10 +47,10 @@ MAY_IMPORT: dict[str, set[str]] = {
 BANNED_MODULES = {"utils", "util", "common", "helpers", "helper", "base", "manager", "misc"}
 BANNED_MODULES |= {"factory", "tools", "core", "main"}
 BANNED_CALLS = {"eval", "exec", "pickle", "cPickle", "marshal", "shelve", "dill", "cloudpickle"}
-# Where bytes may be interpreted: layouts are declared in format/, read and written in files/ and
-# codec/ by naming such a layout.
+# Where bytes may be interpreted: layouts are declared in format/, read and written in files/,
+# codec/ and txn/ by naming such a layout.
 LAYOUT_ROOM = "mqstore.format"
-BYTE_ROOMS = ("mqstore.format", "mqstore.files", "mqstore.codec")
+BYTE_ROOMS = ("mqstore.format", "mqstore.files", "mqstore.codec", "mqstore.txn")
 
 
 def module_name(path: Path) -> str:
@@ -92,7 +103,7 @@ def test_only_connector_and_jobs_know_spark_and_only_codec_and_above_arrow(path:
     assert "pandas" not in tops
     if name.startswith("mqstore"):
         assert "pyspark" not in tops
-    if name.startswith(("mqstore.format", "mqstore.files", "mqstore.errors")):
+    if name.startswith(("mqstore.format", "mqstore.files", "mqstore.txn", "mqstore.errors")):
         assert "pyarrow" not in tops
 
 

@@ -10,10 +10,10 @@ import parts
 from appending import SMALL, append, held, rows
 from conftest import MakeStore
 from mqstore.errors import CorruptConfigError
-from mqstore.files import ledger
-from mqstore.files.ledger import Entry, Key
 from mqstore.tables import commits
 from mqstore.tables.roots import open_root
+from mqstore.txn import ledger
+from mqstore.txn.ledger import Entry, Key
 from mqstore.write.recover import RecoverSettings, recover
 from oracle import Message
 

@@ -12,10 +12,11 @@ import pytest
 import oracle
 from appending import SMALL, append, held, rows
 from mqstore.errors import CommitInDoubtError, NoSpaceError
-from mqstore.files import durable, intent
+from mqstore.files import durable
 from mqstore.files.append import CommitLogAppender
 from mqstore.files.consume_queue import ConsumeQueue, list_queues
-from mqstore.files.intent import Moment
+from mqstore.txn import intent
+from mqstore.txn.intent import Moment
 from mqstore.write.recover import RecoverSettings, recover
 
 _STEPS = ("write_at", "replace", "link", "unlink", "fsync", "fsync_directory")

@@ -11,9 +11,10 @@ from appending import SMALL, append, held, prepared, rows, staged
 from growing import grow
 from mqstore.check import check
 from mqstore.errors import CommitInDoubtError, UncleanStoreError
-from mqstore.files import checkpoint, config_write, durable, intent, ledger
+from mqstore.files import checkpoint, config_write, durable
 from mqstore.files.undo import Undo
 from mqstore.read.snapshot import take
+from mqstore.txn import intent, ledger
 from mqstore.write.commit import commit
 from mqstore.write.recover import RecoverSettings, recover
 from oracle import Message

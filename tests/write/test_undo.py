@@ -21,9 +21,10 @@ from mqstore.errors import (
     StoreLockedError,
     UncleanStoreError,
 )
-from mqstore.files import durable, small_json
-from mqstore.files.ledger import Key
+from mqstore.files import durable
 from mqstore.files.undo import Undo
+from mqstore.txn import small_json
+from mqstore.txn.ledger import Key
 from mqstore.write.commit import abort, commit
 from mqstore.write.prepare import is_empty
 from mqstore.write.recover import RecoverSettings, recover

@@ -4,13 +4,14 @@ from collections.abc import Iterable
 
 from mqstore.check.finding import Findings, Place
 from mqstore.errors import CorruptConfigError, StoreError, UnsafePathError, shown
-from mqstore.files import checkpoint, config, intent, our_groups
+from mqstore.files import checkpoint, config, our_groups
 from mqstore.files.mapped_file_queue import MappedFileQueue
 from mqstore.files.safe_open import list_directory, survey
 from mqstore.files.store_dir import StoreDir
 from mqstore.format import names
 from mqstore.format.config import CONSUMER_OFFSET, DELAY_OFFSET, TOPICS
 from mqstore.format.names import INDEX, is_index_file_name
+from mqstore.txn import intent
 
 _PENDING = f"{names.OURS}/txn/pending.json"
 

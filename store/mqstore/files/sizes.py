@@ -33,6 +33,16 @@ class Sizes:
     max_index_num: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class StoreSizes:
+    """The sizes of files that a write makes, in bytes; slots and units of its IndexFiles."""
+
+    commit_log: int
+    consume_queue: int
+    max_hash_slot_num: int
+    max_index_num: int
+
+
 def find_sizes(store: StoreDir) -> Sizes:
     """Return the sizes that the store has. Raises CorruptStoreError where its files differ."""
     noted = _noted(store.root)

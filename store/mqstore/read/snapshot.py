@@ -1,6 +1,6 @@
 """The bounds of a store at one moment: what there is to read, frozen.
 
-A commit of ours that begins or ends meanwhile is not part of it (see files/intent.py).
+A commit of ours that begins or ends meanwhile is not part of it (see txn/intent.py).
 Taking a snapshot lists directories and bisects ConsumeQueues. It reads no record of a store
 that was closed cleanly; of one that was not (``abort`` is there) it reads the last header of
 each queue, and walks back over units whose record never reached the disk.
@@ -20,11 +20,11 @@ from mqstore.errors import CorruptStoreError, UnsupportedStoreError
 from mqstore.files import config
 from mqstore.files.commit_log import CommitLog
 from mqstore.files.consume_queue import ConsumeQueue, Look, list_queues
-from mqstore.files.intent import Moment
 from mqstore.files.mapped_file_queue import check_sizes
 from mqstore.files.store_dir import StoreDir, open_dir
 from mqstore.format.message import MAGIC_V1, MAGIC_V2
 from mqstore.format.names import LMQ_PREFIX, as_text
+from mqstore.txn.intent import Moment
 
 _STORE_FOLDER = "store"  # The usual name of a root says nothing about its broker.
 _MOST_UNITS: Final = 32_768

@@ -25,13 +25,13 @@ from itertools import islice
 from typing import Final, TypeAlias
 
 from mqstore.errors import CorruptStoreError, StoreReplacedError
-from mqstore.files import intent
 from mqstore.files.commit_log import CommitLog
 from mqstore.files.consume_queue import ConsumeQueue
 from mqstore.files.queue_end import QueueEnd
 from mqstore.files.store_dir import StoreDir
 from mqstore.format import names
 from mqstore.read.snapshot import QueueBounds, Snapshot, take, written
+from mqstore.txn import intent
 
 QueueId: TypeAlias = tuple[str, int]
 Bounds: TypeAlias = dict[QueueId, tuple[int, int]]

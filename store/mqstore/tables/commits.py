@@ -4,7 +4,7 @@ Of an application (a txnAppId, a streaming query) the newest hundred commits are
 newest hundred of those that have no key. A commit is ``decided`` when it will happen whatever
 comes, ``published`` when a broker would serve its messages, ``done`` when nothing is left to do.
 
-Reference: mqstore.files.ledger, mqstore.files.intent.
+Reference: mqstore.txn.ledger, mqstore.txn.intent.
 """
 
 import logging
@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from mqstore.codec.schema import FIRST_MS, LAST_MS, TIMESTAMP
 from mqstore.errors import CorruptConfigError
-from mqstore.files import intent, ledger
-from mqstore.files.ledger import DONE, Entry
 from mqstore.tables.columns import BROKER_NAME, US, Columns, Row, batches, schema
 from mqstore.tables.roots import StoreRoot
+from mqstore.txn import intent, ledger
+from mqstore.txn.ledger import DONE, Entry
 
 _LOG = logging.getLogger(__name__)
 

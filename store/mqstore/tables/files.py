@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 import pyarrow as pa
 
 from mqstore.errors import CorruptConfigError, StoreError, UnsafePathError
-from mqstore.files import config, intent
+from mqstore.files import config
 from mqstore.files.consume_queue import ConsumeQueue
 from mqstore.files.index_file import IndexFile
 from mqstore.files.log_end import records_end
@@ -25,6 +25,7 @@ from mqstore.format import index_file as index_format
 from mqstore.format.consume_queue import UNIT
 from mqstore.tables.columns import BROKER_NAME, Columns, batches, schema
 from mqstore.tables.roots import StoreRoot
+from mqstore.txn import intent
 
 COLUMNS: Final[Columns] = (
     ("kind", pa.string(), False,

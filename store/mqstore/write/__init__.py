@@ -1,1 +1,1 @@
-"""Record batches to store."""
+"""Staged segments to a store: the commit, on the driver, and what recovers one that was cut off."""

@@ -19,18 +19,19 @@ from numpy.typing import NDArray
 
 from mqstore.codec.patch import patch
 from mqstore.errors import CommitInDoubtError
-from mqstore.files import checkpoint, config_write, durable, intent, ledger
+from mqstore.files import checkpoint, config_write, durable
 from mqstore.files.append import CommitLogAppender
 from mqstore.files.append_index import IndexAppender, next_name
 from mqstore.files.append_queue import QueueAppender
 from mqstore.files.commit_log import CommitLog
 from mqstore.files.index_file import Layout, list_index_files
-from mqstore.files.intent import Intent
 from mqstore.files.log_end import next_record
 from mqstore.files.safe_open import exists, open_file
 from mqstore.files.store_dir import StoreDir
 from mqstore.files.undo import Undo
 from mqstore.format import names
+from mqstore.txn import intent, ledger
+from mqstore.txn.intent import Intent
 from mqstore.write.dispatch import Queue, Stamped, Stamper, write_units
 from mqstore.write.place import Placement
 from mqstore.write.source import Source

@@ -1,6 +1,6 @@
 """The driver's side of a write: staged files become messages, all of them or none.
 
-Space first, then topics.json, then the decision (files/intent.py). Until the decision every
+Space first, then topics.json, then the decision (txn/intent.py). Until the decision every
 change can be taken back, and is, whatever is raised; from then on the commit happens, here or
 when the store is next opened for writing.
 
@@ -15,28 +15,29 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from mqstore.errors import CommitInDoubtError, CorruptStoreError, NoSpaceError, StoreError
-from mqstore.files import config, config_write, durable, intent, ledger, staging
+from mqstore.files import config, config_write, durable
 from mqstore.files.aside import FOLDER
 from mqstore.files.hold import writers_only
 from mqstore.files.holders import openers
-from mqstore.files.intent import Intent
 from mqstore.files.safe_open import exists, list_names
 from mqstore.files.sizes import find_sizes
 from mqstore.files.store_dir import StoreDir, open_dir
 from mqstore.files.undo import Undo
 from mqstore.files.writable import check_writable
 from mqstore.format import names
-from mqstore.write import side
+from mqstore.rebuild.survey import survey
+from mqstore.stage import side
+from mqstore.stage.job import Committed, Manifest, WriteJob
+from mqstore.txn import intent, ledger, staging
+from mqstore.txn.intent import Intent
 from mqstore.write.apply import Application, Check, carry_out
 from mqstore.write.create import create
 from mqstore.write.decide import clear_tail, placed
-from mqstore.write.job import Committed, Manifest, WriteJob
 from mqstore.write.merge import in_order
 from mqstore.write.plan import Plan, plan, segments_of
 from mqstore.write.prepare import is_empty
 from mqstore.write.roll import fresh_aside, hold, roll
 from mqstore.write.source import Source
-from mqstore.write.survey import survey
 
 _SCHEDULE_QUEUES = 18
 _MARGIN_BYTES = 1 << 20  # of disk, for the small files and directories that come last

@@ -2,11 +2,11 @@
 
 from mqstore.errors import InvalidOptionError
 from mqstore.files.config_write import replace_file, replace_json
-from mqstore.files.sizes import NOTE, Sizes, note
+from mqstore.files.sizes import NOTE, Sizes, StoreSizes, note
 from mqstore.files.undo import Undo, make_directories
 from mqstore.format import checkpoint, consume_queue, index_file, message, names
 from mqstore.format.config import TOPICS
-from mqstore.write.job import StoreSizes, WriteSettings
+from mqstore.stage.job import WriteSettings
 
 
 def sizes_of_new(settings: WriteSettings) -> StoreSizes:

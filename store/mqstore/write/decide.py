@@ -6,8 +6,8 @@ from mqstore.files.commit_log import CommitLog
 from mqstore.files.scrub import clear, scrub
 from mqstore.files.store_dir import StoreDir
 from mqstore.files.undo import Undo
+from mqstore.rebuild.survey import Survey, next_queue_offset
 from mqstore.write.plan import Plan
-from mqstore.write.survey import Survey, next_queue_offset
 
 
 def placed(what: Plan, store: StoreDir) -> dict[str, Any]:

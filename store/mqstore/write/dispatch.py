@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from mqstore.files.append_index import IndexKeys
 from mqstore.files.append_queue import QueueAppender
-from mqstore.files.segment import Frame
 from mqstore.format.config import DELAY_LEVELS_MS
 from mqstore.format.consume_queue import UNIT
+from mqstore.txn.segment import Frame
 from mqstore.write.place import Placed, Placement
 from mqstore.write.plan import sizes_of, starts_of
 

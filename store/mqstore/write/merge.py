@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mqstore.errors import InvalidMessageError
-from mqstore.files.segment import Frame, Segment, SegmentWriter
-from mqstore.files.staging import StagedReader
 from mqstore.format.staged import MESSAGE
-from mqstore.write.job import WriteJob
+from mqstore.stage.job import WriteJob
+from mqstore.txn.segment import Frame, Segment, SegmentWriter
+from mqstore.txn.staging import StagedReader
 from mqstore.write.source import Source
 
 Int64s: TypeAlias = NDArray[np.int64]

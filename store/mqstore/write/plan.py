@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mqstore.errors import CorruptStagingError, InvalidMessageError
-from mqstore.files.segment import Frame, Segment
 from mqstore.format import names
 from mqstore.format.staged import SUFFIX
-from mqstore.write.job import Manifest
+from mqstore.rebuild.survey import Survey
+from mqstore.stage.job import Manifest
+from mqstore.txn.segment import Frame, Segment
 from mqstore.write.place import Placement
 from mqstore.write.source import Source
-from mqstore.write.survey import Survey
 
 _MOST_AHEAD_MS: Final = 3_600_000
 

@@ -13,19 +13,18 @@ import pyarrow as pa
 
 from mqstore.codec.encode import Hosts
 from mqstore.errors import InvalidOptionError
-from mqstore.files import config, durable, staging
+from mqstore.files import config, durable
 from mqstore.files.consume_queue import list_queues
-from mqstore.files.ledger import STREAM_PREFIX, Key
 from mqstore.files.safe_open import exists, list_names
-from mqstore.files.sizes import find_sizes
+from mqstore.files.sizes import StoreSizes, find_sizes
 from mqstore.files.store_dir import StoreDir, open_dir
 from mqstore.files.writable import check_writable
 from mqstore.format import names
 from mqstore.format.config import PERM_WRITE
 from mqstore.format.message import HARD_RECORD_BYTES, RECORD_ROOM_BYTES
-from mqstore.write import side
-from mqstore.write.create import check_sizes, sizes_of_new
-from mqstore.write.job import (
+from mqstore.rebuild.survey import last_store_host
+from mqstore.stage import side
+from mqstore.stage.job import (
     BATCH_BUILDERS,
     COMPRESSIONS,
     FSYNCS,
@@ -34,15 +33,16 @@ from mqstore.write.job import (
     PARTITIONERS,
     TIMESTAMPS,
     UNIQ_KEYS,
-    StoreSizes,
     WriteJob,
     WriteSettings,
 )
+from mqstore.stage.rows import check_columns
+from mqstore.stage.task import limits_of
+from mqstore.stage.validate import topic_problem
+from mqstore.txn import staging
+from mqstore.txn.ledger import STREAM_PREFIX, Key
+from mqstore.write.create import check_sizes, sizes_of_new
 from mqstore.write.roll import hold, roll
-from mqstore.write.rows import check_columns
-from mqstore.write.stage import limits_of
-from mqstore.write.survey import last_store_host
-from mqstore.write.validate import topic_problem
 
 _BROKER_PORT: Final = 10911
 _MAX_APP_ID: Final = 1024

@@ -9,20 +9,21 @@ import secrets
 from dataclasses import dataclass
 
 from mqstore.errors import UncleanStoreError
-from mqstore.files import checkpoint, config_write, intent, staging
+from mqstore.files import checkpoint, config_write
 from mqstore.files.commit_log import CommitLog
-from mqstore.files.intent import Intent
-from mqstore.files.ledger import Key
 from mqstore.files.scrub import remove_files_behind
 from mqstore.files.store_dir import open_dir
 from mqstore.files.undo import Undo
 from mqstore.files.writable import check_writable
 from mqstore.format import names
+from mqstore.rebuild.derived import Rebuilt, recovery_start
+from mqstore.rebuild.survey import survey
+from mqstore.stage.job import WriteSettings
+from mqstore.txn import intent, staging
+from mqstore.txn.intent import Intent
+from mqstore.txn.ledger import Key
 from mqstore.write.decide import clear_tail
-from mqstore.write.job import WriteSettings
-from mqstore.write.rebuild import Rebuilt, recovery_start
 from mqstore.write.roll import fresh_aside, hold, repair, roll, sizes_of
-from mqstore.write.survey import survey
 
 _EVERYWHERE = 2**63
 

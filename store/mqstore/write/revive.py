@@ -22,15 +22,15 @@ from numpy.typing import NDArray
 from mqstore.files.amend import amend
 from mqstore.files.commit_log import CommitLog
 from mqstore.files.consume_queue import ConsumeQueue, list_queues
-from mqstore.files.intent import Intent, Mask
 from mqstore.files.scrub import clear
 from mqstore.files.store_dir import StoreDir
 from mqstore.format.consume_queue import FILLER_SIZE, UNIT
 from mqstore.format.message import HEADER
 from mqstore.format.sys_flag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
+from mqstore.rebuild.survey import walk
+from mqstore.txn.intent import Intent, Mask
 from mqstore.write.apply import patched, stamped
 from mqstore.write.source import Source
-from mqstore.write.survey import walk
 
 _NOWHERE = -1
 _QUEUE_OFFSET = HEADER.fields["queue_offset"][1] if HEADER.fields else 0

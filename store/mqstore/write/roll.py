@@ -26,17 +26,21 @@ from mqstore.errors import (
     UncleanStoreError,
     UnsafePathError,
 )
-from mqstore.files import config_write, durable, intent, ledger, staging
+from mqstore.files import config_write, durable
 from mqstore.files.aside import FOLDER
 from mqstore.files.commit_log import CommitLog
 from mqstore.files.hold import StoreHold
-from mqstore.files.intent import Intent
 from mqstore.files.log_end import after_blank
 from mqstore.files.safe_open import list_names, open_file
-from mqstore.files.sizes import find_sizes
+from mqstore.files.sizes import StoreSizes, find_sizes
 from mqstore.files.store_dir import StoreDir
 from mqstore.files.undo import Undo, make_directories
 from mqstore.format import names
+from mqstore.rebuild.derived import Rebuilt, rebuild, recovery_start
+from mqstore.rebuild.survey import read_record, survey
+from mqstore.stage.job import WriteSettings
+from mqstore.txn import intent, ledger, staging
+from mqstore.txn.intent import Intent
 from mqstore.write.apply import (
     Application,
     Check,
@@ -48,12 +52,9 @@ from mqstore.write.apply import (
 )
 from mqstore.write.create import sizes_found
 from mqstore.write.decide import clear_tail, placed
-from mqstore.write.job import StoreSizes, WriteSettings
 from mqstore.write.plan import plan
-from mqstore.write.rebuild import Rebuilt, rebuild, recovery_start
 from mqstore.write.revive import settle
 from mqstore.write.source import Source
-from mqstore.write.survey import read_record, survey
 
 
 @contextmanager

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from mqstore.codec.as_staged import problem
 from mqstore.errors import CorruptStagingError
-from mqstore.files.segment import Frame, Segment, read_frames, verify
-from mqstore.write.job import WriteJob
+from mqstore.stage.job import WriteJob
+from mqstore.txn.segment import Frame, Segment, read_frames, verify
 
 Mask: TypeAlias = NDArray[np.bool_]
 

@@ -14,12 +14,13 @@ from contextlib import suppress
 from dataclasses import replace
 
 from mqstore.errors import StoreLockedError
-from mqstore.files import durable, intent, staging
+from mqstore.files import durable
 from mqstore.files.hold import StoreHold
-from mqstore.files.ledger import Key
 from mqstore.files.safe_open import list_names, open_file
 from mqstore.format.names import OURS, STAGING
-from mqstore.write.job import WriteJob, WriteSettings
+from mqstore.stage.job import WriteJob, WriteSettings
+from mqstore.txn import intent, staging
+from mqstore.txn.ledger import Key
 
 _OWNER = "OWNER"
 _JOB = re.compile(r"[0-9a-f]{32}")

@@ -21,8 +21,8 @@ from crash.judge.judging import Judge, Queue, RefusedError, Served, Sizes
 from crash.scenarios import APP, BY_NAME, Scenario, Shape, Work, work, write
 from mqstore.check import check
 from mqstore.errors import UncleanStoreError
-from mqstore.files import intent, ledger
 from mqstore.format.names import INTERLOCK
+from mqstore.txn import intent, ledger
 from mqstore.write.recover import RecoverSettings, recover
 from oracle import Message
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mqstore.codec.hashing import hash_strings
-from mqstore.write.rows import NULL_QUEUE, Rows
+from mqstore.stage.rows import NULL_QUEUE, Rows
 
 
 def assign_queues(

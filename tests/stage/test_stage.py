@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from appending import SMALL, append, held, of_queue, prepared, rows, staged
 from mqstore.check import check
 from mqstore.errors import CorruptStagingError
-from mqstore.files.segment import read_frames
 from mqstore.format.hashing import java_hash
-from mqstore.write.batches import BatchLimits, order_rows, split_batches
+from mqstore.stage.batches import BatchLimits, order_rows, split_batches
+from mqstore.txn.segment import read_frames
 from mqstore.write.commit import commit
 from mqstore.write.place import Placement
 from mqstore.write.source import Source

@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 from mqstore.errors import InvalidOptionError
 from mqstore.files import durable
 from mqstore.files.safe_open import list_names
-from mqstore.files.staging import StagedSink
-from mqstore.write.job import Manifest, WriteJob, WriteSettings
-from mqstore.write.validate import BadRow
+from mqstore.stage.job import Manifest, WriteJob, WriteSettings
+from mqstore.stage.validate import BadRow
+from mqstore.txn.staging import StagedSink
 
 REASON: Final = "reason"
 _HIDDEN: Final = "_mqlog-"

@@ -35,8 +35,8 @@ from mqstore.files.mend_index import (
 from mqstore.files.undo import Undo
 from mqstore.format.index_file import FIRST_UNIT, file_size
 from mqstore.format.names import INDEX
-from mqstore.write.log_walk import LogWalk
-from mqstore.write.survey import read_record
+from mqstore.rebuild.log_walk import LogWalk
+from mqstore.rebuild.survey import read_record
 
 Int64s: TypeAlias = NDArray[np.int64]
 Units: TypeAlias = NDArray[np.void]

@@ -19,7 +19,7 @@ from mqstore.errors import InvalidMessageError, MessageTooLargeError, shown
 from mqstore.format.config import DELAY_LEVELS_MS
 from mqstore.format.message import MAX_PROPERTIES_BYTES, MIN_BLANK_BYTES
 from mqstore.format.names import MAX_QUEUE_ID, MAX_TOPIC_LENGTH, is_system_topic, is_writable_topic
-from mqstore.write.rows import NULL_QUEUE, Rows
+from mqstore.stage.rows import NULL_QUEUE, Rows
 
 Array: TypeAlias = pa.Array
 Mask: TypeAlias = NDArray[np.bool_]

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mqstore.errors import CorruptStagingError
-from mqstore.files.staging import StagedReader, StagedWriter, segment_name
 from mqstore.format.crc import crc32
 from mqstore.format.staged import (
     FILE_HEADER,
@@ -28,6 +27,7 @@ from mqstore.format.staged import (
     TOPIC_SEPARATOR,
     VERSION,
 )
+from mqstore.txn.staging import StagedReader, StagedWriter, segment_name
 
 Table: TypeAlias = NDArray[Any]
 

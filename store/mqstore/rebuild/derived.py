@@ -13,12 +13,12 @@ from typing import Final
 from mqstore.files import checkpoint
 from mqstore.files.commit_log import CommitLog
 from mqstore.files.index_file import Layout
+from mqstore.files.sizes import StoreSizes
 from mqstore.files.store_dir import StoreDir
-from mqstore.write.job import StoreSizes
-from mqstore.write.log_walk import LogWalk
-from mqstore.write.rebuild_index import IndexRebuild
-from mqstore.write.rebuild_queues import EarlierUnitsLostError, QueueRebuild
-from mqstore.write.survey import read_record
+from mqstore.rebuild.index import IndexRebuild
+from mqstore.rebuild.log_walk import LogWalk
+from mqstore.rebuild.queues import EarlierUnitsLostError, QueueRebuild
+from mqstore.rebuild.survey import read_record
 
 _BEFORE_CHECKPOINT_MS: Final = 3000  # StoreCheckpoint#getMinTimestamp
 

@@ -24,15 +24,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mqstore.errors import CorruptConfigError, StoreError, StoreLockedError
-from mqstore.files import durable, small_json
+from mqstore.files import durable
 from mqstore.files.aside import opened
 from mqstore.files.config_write import read_small
 from mqstore.files.holders import is_locked
-from mqstore.files.ledger import FOLDER, Entry, Key
-from mqstore.files.segment import Segment
 from mqstore.format import names
 from mqstore.format.message import HEADERS
 from mqstore.format.staged import SUFFIX
+from mqstore.txn import small_json
+from mqstore.txn.ledger import FOLDER, Entry, Key
+from mqstore.txn.segment import Segment
 
 DECIDED: Final = "decided"
 PUBLISHED: Final = "published"

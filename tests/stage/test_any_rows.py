@@ -17,10 +17,10 @@ import oracle
 import strategies
 from judge import judge
 from mqstore.errors import StoreError
+from mqstore.stage.job import Committed, Manifest, WriteSettings
+from mqstore.stage.task import stage
 from mqstore.write.commit import abort, commit
-from mqstore.write.job import Committed, Manifest, WriteSettings
 from mqstore.write.prepare import prepare
-from mqstore.write.stage import stage
 from oracle import Message
 from stores import Layout, lay_out
 

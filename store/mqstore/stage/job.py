@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from mqstore.codec.encode import Hosts
-from mqstore.files.ledger import Key
-from mqstore.files.segment import Segment
+from mqstore.files.sizes import StoreSizes
 from mqstore.format.message import MAX_MESSAGE_SIZE
+from mqstore.txn.ledger import Key
+from mqstore.txn.segment import Segment
 
 PARTITIONERS: Final = ("roundrobin", "hash", "single")
 BATCH_BUILDERS: Final = ("default", "keyBased")
@@ -70,16 +71,6 @@ class WriteSettings:
         if self.on_invalid.startswith(SIDE_PREFIX):
             return self.on_invalid.removeprefix(SIDE_PREFIX)
         return None
-
-
-@dataclass(frozen=True, slots=True)
-class StoreSizes:
-    """The fixed sizes of a store's files, in bytes, and its IndexFiles' slots and units."""
-
-    commit_log: int
-    consume_queue: int
-    max_hash_slot_num: int
-    max_index_num: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from mqstore.codec.schema import COLUMNS
 from mqstore.errors import InvalidSchemaError
 from mqstore.format.properties import KEY_SEPARATOR
-from mqstore.write.carried import sort_out
+from mqstore.stage.carried import sort_out
 
 Array: TypeAlias = pa.Array
 Mask: TypeAlias = NDArray[np.bool_]

@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
-from mqstore.files import small_json
 from mqstore.files.safe_open import list_names
 from mqstore.format.names import OURS
+from mqstore.txn import small_json
 
 FOLDER: Final = f"{OURS}/txn"
 

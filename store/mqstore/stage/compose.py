@@ -25,8 +25,8 @@ from mqstore.codec.properties_block import join_blocks, join_map
 from mqstore.format import names
 from mqstore.format import properties as p
 from mqstore.format.index_file import KEY_SEPARATOR, TAG_KEY_PREFIX
-from mqstore.write.job import WriteJob
-from mqstore.write.rows import Rows
+from mqstore.stage.job import WriteJob
+from mqstore.stage.rows import Rows
 
 Array: TypeAlias = pa.Array
 Int64s: TypeAlias = NDArray[np.int64]

@@ -11,7 +11,7 @@ from mqstore.check import check
 from mqstore.errors import CorruptStoreError, UncleanStoreError, UnsupportedStoreError
 from mqstore.files import durable
 from mqstore.files.store_dir import open_dir
-from mqstore.write.survey import survey
+from mqstore.rebuild.survey import survey
 from oracle import Message
 from stores import Laid, Layout, lay_out
 

@@ -15,18 +15,19 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mqstore.codec.encode import binary_lengths, encode
-from mqstore.files import durable, staging
-from mqstore.files.segment import Frame, SegmentWriter
+from mqstore.files import durable
 from mqstore.format.message import MIN_BLANK_BYTES
 from mqstore.format.names import RETRY_PREFIX
 from mqstore.format.staged import MESSAGE
-from mqstore.write.assign import assign_queues
-from mqstore.write.batches import BatchLimits, order_rows, split_batches
-from mqstore.write.compose import Composed, compose, index_keys, tags_codes_of
-from mqstore.write.job import Manifest, WriteJob
-from mqstore.write.rows import Rows, cast_rows
-from mqstore.write.side import SideWriter, directory_of
-from mqstore.write.validate import Limits, find_bad_rows, refuse
+from mqstore.stage.assign import assign_queues
+from mqstore.stage.batches import BatchLimits, order_rows, split_batches
+from mqstore.stage.compose import Composed, compose, index_keys, tags_codes_of
+from mqstore.stage.job import Manifest, WriteJob
+from mqstore.stage.rows import Rows, cast_rows
+from mqstore.stage.side import SideWriter, directory_of
+from mqstore.stage.validate import Limits, find_bad_rows, refuse
+from mqstore.txn import staging
+from mqstore.txn.segment import Frame, SegmentWriter
 
 CHUNK_BYTES: Final = 8 * 1024 * 1024
 CHUNK_ROWS: Final = 16_384

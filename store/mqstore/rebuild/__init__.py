@@ -1,0 +1,1 @@
+"""What brokers derive from the CommitLog, made again: its end, ConsumeQueues, IndexFiles."""

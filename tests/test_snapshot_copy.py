@@ -1,5 +1,6 @@
 """A copy of a store: whole, a prefix of the source, whatever the source does meanwhile."""
 
+import random
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 import appending
 import goldens
 from appending import append
+from crash.disk import Disk, Recorder, standing_in
 from growing import grow
 from mqstore.check import check
 from mqstore.errors import (
@@ -300,3 +302,22 @@ def test_a_copy_that_fails_leaves_nothing(
         copy_store(root, tmp_path / "copy")
 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["broker-1"]
+
+
+def test_a_power_cut_leaves_no_copy_or_all_of_it(tmp_path: Path) -> None:
+    disk_root, cut = tmp_path / "disk", tmp_path / "cut"
+    disk_root.mkdir()
+    lay_out(disk_root / "store", messages(30), SMALL)
+    expected = rows(disk_root / "store")
+    recorder = Recorder(disk_root)
+    with standing_in(recorder):
+        copy_store(disk_root / "store", disk_root / "copy")
+    disk, rng = Disk(recorder), random.Random(1)
+    ends = [disk.state(len(disk.ops), 0)]
+    for state in [*ends, *(disk.draw(rng) for _ in range(200))]:
+        cut.mkdir()
+        state.write(cut)
+        if (cut / "copy").exists() or state in ends:
+            assert rows(cut / "copy") == expected
+            assert not list(check(cut / "copy"))
+        shutil.rmtree(cut)

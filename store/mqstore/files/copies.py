@@ -46,7 +46,9 @@ class Copy:
 
     def __exit__(self, kind: object, *_: object) -> None:
         if kind is None:
+            self._sync()
             durable.replace(self._root, self._target)
+            durable.fsync_directory(os.path.dirname(self._target))  # noqa: PTH120
             return
         for path in reversed(self._files):
             durable.unlink(f"{self._root}/{path}")
@@ -113,6 +115,17 @@ class Copy:
     def root(self) -> str:
         """Where the copy lies while it is made."""
         return self._root
+
+    def _sync(self) -> None:
+        """Make all of it durable; a linked file too, whose bytes a broker may not have synced."""
+        for path in self._files:
+            fd = open_file(self._root, path)
+            try:
+                durable.fsync(fd)
+            finally:
+                os.close(fd)
+        for path in self._directories:
+            durable.fsync_directory(f"{self._root}/{path}")
 
     def _make_room(self, path: str) -> str:
         folder = path.rpartition("/")[0]

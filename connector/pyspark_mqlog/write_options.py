@@ -54,7 +54,7 @@ WRITE_OPTIONS: Final[dict[str, Option]] = {
     "compression": Option("compression", one_of("none", "zlib", "lz4", "zstd"), "none"),
     "compress_over": Option("compressOver", grammar.size, "4k"),
     "timestamps": Option("timestamps", one_of("now", "preserve"), "now"),
-    "uniq_key": Option("uniqKey", one_of("deterministic", "random", "none"), "deterministic"),
+    "uniq_key": Option("uniqKey", one_of("deterministic", "random", "none")),
     "born_host": Option("bornHost", any_text),
     "store_host": Option("storeHost", any_text),
     "producer_group": Option("producerGroup", any_text),

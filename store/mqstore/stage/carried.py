@@ -1,10 +1,12 @@
 """The properties map of a frame: which entries are written, refused, or stand for a column.
 
-A map made by hand may not hold names that RocketMQ keeps for itself. A frame that a read
-produced (it has a column that only a read has) holds them, and its messages keep every property
-they had, UNIQ_KEY too, and get none they had not: so read → write gives the same properties. In
-a delivered record these are inert: brokers' own hold DELAY and REAL_TOPIC as well. Exceptions:
+A map made by hand may not hold names that RocketMQ keeps for itself. A map that a read produced
+(the frame has a column that only a read has) holds them, and its message keeps every property
+it had, UNIQ_KEY too, and gets none it had not: so read → write gives the same properties. In
+a delivered record these are inert: brokers' own hold DELAY and REAL_TOPIC as well. A row with no
+map, though others were read, gets what a producer adds. Exceptions:
 
+- UNIQ_KEY is made anew where the user says how (option uniqKey);
 - a column of the frame (tags, keys, shardingKey, waitStoreMsgOK) stands for its property;
 - a row with a delayTimeLevel gets new DELAY, REAL_TOPIC and REAL_QID;
 - __CRC32# (a checksum of the record that was), INNER_MULTI_DISPATCH and
@@ -43,26 +45,34 @@ _OF_DELAY: Final = frozenset({names.DELAY, names.REAL_TOPIC, names.REAL_QID})
 class Sorted:
     """What becomes of each entry, in the order of ``properties_block.entries``.
 
-    ``texts`` are the string columns, by name, that entries stand for; ``unique_keys`` is the
-    UNIQ_KEY of each row, None in a frame made by hand.
+    ``texts`` are the string columns, by name, that entries stand for; ``carried`` tells which
+    rows were messages before, ``unique_keys`` is the UNIQ_KEY each of them keeps, None if none
+    keeps one.
     """
 
     wanted: Mask
     reserved: Mask
+    carried: Mask
     texts: Mapping[str, Array] = field(default_factory=dict)
     unique_keys: Array | None = None
 
 
 def sort_out(
-    properties: Array | None, columns: AbstractSet[str], *, delayed: Mask, carries_read: bool
+    properties: Array | None,
+    columns: AbstractSet[str],
+    *,
+    delayed: Mask,
+    carries_read: bool,
+    keeps_ids: bool,
 ) -> Sorted:
     """Sort the entries of a map<string, string> column (None: there is no such column).
 
-    ``columns`` are those the frame has beside it; ``delayed`` tells which rows have a level.
+    ``columns`` are those the frame has beside it; ``delayed`` tells which rows have a level;
+    ``keeps_ids`` whether what was read keeps its UNIQ_KEY.
     """
-    none = np.zeros(0, np.bool_)
+    none, nobody = np.zeros(0, np.bool_), np.zeros(len(delayed), np.bool_)
     if properties is None:
-        return Sorted(none, none, unique_keys=_no_text(len(delayed)) if carries_read else None)
+        return Sorted(none, none, nobody)
     starts, entry_names, values = entries(properties)
     wanted: Mask = values.is_valid().to_numpy(zero_copy_only=False)
     distinct = entry_names.dictionary_encode()
@@ -70,10 +80,13 @@ def sort_out(
     codes = distinct.indices.to_numpy(zero_copy_only=False)
     if not carries_read:
         reserved = [name in RESERVED or name.startswith(TRANSIENT_PREFIX) for name in known]
-        return Sorted(wanted, _of(reserved, codes) & wanted)
+        return Sorted(wanted, _of(reserved, codes) & wanted, nobody)
     parents = np.repeat(np.arange(len(delayed)), np.diff(starts))
     left_out = [
-        name in _COLUMN_OF or name in _LEFT_OUT or name.startswith(TRANSIENT_PREFIX)
+        name in _COLUMN_OF
+        or name in _LEFT_OUT
+        or name.startswith(TRANSIENT_PREFIX)
+        or (name == names.UNIQ_KEY and not keeps_ids)
         for name in known
     ]
     again = _of([name in _OF_DELAY for name in known], codes) & delayed[parents]
@@ -83,11 +96,13 @@ def sort_out(
         if name in known and column not in columns
     }
     unique = known.index(names.UNIQ_KEY) if names.UNIQ_KEY in known else -1
+    ids = _column(values, wanted & (codes == unique), parents, len(delayed))
     return Sorted(
         wanted & ~_of(left_out, codes) & ~again,
         np.zeros(len(codes), np.bool_),
+        properties.is_valid().to_numpy(zero_copy_only=False),
         texts,
-        _column(values, wanted & (codes == unique), parents, len(delayed)),
+        ids if keeps_ids else None,
     )
 
 
@@ -101,7 +116,3 @@ def _column(values: Array, chosen: Mask, parents: NDArray[np.int64], count: int)
     places = np.full(count, -1, np.int64)
     places[parents[chosen]] = np.flatnonzero(chosen)
     return values.take(pa.array(places, mask=places < 0))
-
-
-def _no_text(count: int) -> Array:
-    return pa.nulls(count, pa.string())

@@ -48,7 +48,7 @@ def compose(rows: Rows, queue_ids: Int64s, job: WriteJob, partition: int) -> Com
     """Return the messages of ``rows``, in their order; rows that break a rule make nonsense."""
     settings = job.settings
     delayed = rows.delay_levels > 0
-    unique_keys = _unique_keys(rows, job, partition)
+    made_keys = _made_keys(rows, job, partition)
     bodies, flags = compress(rows.bodies, settings.compression, settings.compress_over)
     schedule = len(rows.topic_names)
     messages = Messages(
@@ -59,9 +59,9 @@ def compose(rows: Rows, queue_ids: Int64s, job: WriteJob, partition: int) -> Com
         sys_flags=flags,
         born_timestamps_ms=rows.born_timestamps_ms,
         bodies=bodies,
-        properties=_blocks(rows, queue_ids, unique_keys, settings.producer_group),
+        properties=_blocks(rows, queue_ids, made_keys, settings.producer_group),
     )
-    return Composed(messages, unique_keys, delayed)
+    return Composed(messages, _either(rows.unique_keys, made_keys), delayed)
 
 
 def tags_codes_of(rows: Rows, delayed: NDArray[np.bool_]) -> Int64s:
@@ -139,21 +139,25 @@ def _words(keys: Array) -> tuple[Int64s, Array]:
     return owners[filled.to_numpy(zero_copy_only=False)], words.filter(filled)
 
 
-def _unique_keys(rows: Rows, job: WriteJob, partition: int) -> Array | None:
-    """Return UNIQ_KEY of each row: 32 hex digits, as of an IPv4 client's id.
+def _made_keys(rows: Rows, job: WriteJob, partition: int) -> Array | None:
+    """Return the UNIQ_KEY each row is given: 32 hex digits, as of an IPv4 client's id.
 
-    A row that was read keeps its own, or goes without, as it did.
+    A row that was read keeps its own, or goes without, as it did, unless uniqKey is set.
     Deterministic ones are 10 bytes of a digest of job and task and 6 bytes of the row's number,
     so that a task that is run again gives every row the same id.
     """
     kind = job.settings.uniq_key
-    if rows.unique_keys is not None:
-        return rows.unique_keys
-    if kind == "none":
+    if kind == "none" or (kind is None and rows.carried.all()):
         return None
+    if kind is None and rows.carried.any():
+        return _masked(_deterministic_keys(rows, job, partition), pa.array(rows.carried))
     if kind == "random":
         source = np.random.default_rng(secrets.randbits(128))
         return hex_text(source.integers(0, 256, (len(rows), _UNIQ_BYTES), np.uint8))
+    return _deterministic_keys(rows, job, partition)
+
+
+def _deterministic_keys(rows: Rows, job: WriteJob, partition: int) -> Array:
     ids = np.empty((len(rows), _UNIQ_BYTES), np.uint8)
     digest = hashlib.sha256(f"{job.job_id}/{partition}".encode()).digest()
     ids[:, :-_ROW_BYTES] = list(digest[: _UNIQ_BYTES - _ROW_BYTES])
@@ -163,7 +167,7 @@ def _unique_keys(rows: Rows, job: WriteJob, partition: int) -> Array | None:
 
 
 def _blocks(
-    rows: Rows, queue_ids: Int64s, unique_keys: Array | None, producer_group: str | None
+    rows: Rows, queue_ids: Int64s, made_keys: Array | None, producer_group: str | None
 ) -> Array:
     user = None if rows.properties is None else join_map(rows.properties, rows.wanted)
     typed: list[tuple[str, Array | str]] = [
@@ -172,8 +176,8 @@ def _blocks(
         (p.WAIT, rows.wait_texts),
         (p.SHARDING_KEY, rows.sharding_keys),
     ]
-    if unique_keys is not None and rows.unique_keys is None:
-        typed.append((p.UNIQ_KEY, unique_keys))
+    if made_keys is not None:
+        typed.append((p.UNIQ_KEY, made_keys))
     if producer_group:
         typed.append((p.PRODUCER_GROUP, producer_group))
     not_delayed = rows.delay_levels <= 0
@@ -188,6 +192,12 @@ def _blocks(
             (p.REAL_QID, _masked(pa.array(queue_ids).cast(pa.string()), hidden)),
         ]
     return join_blocks(len(rows), user, typed)
+
+
+def _either(first: Array | None, second: Array | None) -> Array | None:
+    if first is None or second is None:
+        return second if first is None else first
+    return pc.coalesce(first, second)
 
 
 def _masked(values: Array, hidden: Array) -> Array:

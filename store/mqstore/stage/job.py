@@ -50,7 +50,7 @@ class WriteSettings:
     compression: str = "none"
     compress_over: int = 4096
     timestamps: str = "now"
-    uniq_key: str = "deterministic"
+    uniq_key: str | None = None
     born_host: str | None = None
     store_host: str | None = None
     producer_group: str | None = None

@@ -21,6 +21,7 @@ from mqstore.codec.schema import COLUMNS
 from mqstore.errors import InvalidSchemaError
 from mqstore.format.properties import KEY_SEPARATOR
 from mqstore.stage.carried import sort_out
+from mqstore.stage.job import WriteJob
 
 Array: TypeAlias = pa.Array
 Mask: TypeAlias = NDArray[np.bool_]
@@ -100,8 +101,10 @@ class Rows:
     waits: Mask
     wait_texts: Array
     """Property WAIT, null for a row that was read without it."""
+    carried: Mask
+    """Rows that were read with their properties: what a producer adds is not added to them."""
     unique_keys: Array | None
-    """Property UNIQ_KEY of rows that were read, null where they had none; else None."""
+    """Property UNIQ_KEY of rows that keep theirs, null where they had none; None if none does."""
     broken_keys: Mask
     """Rows whose ``keys`` is an array with a null, an empty string or a space in it."""
 
@@ -110,25 +113,23 @@ class Rows:
 
 
 def cast_rows(
-    batch: pa.RecordBatch,
-    *,
-    numbers: NDArray[np.int64],
-    topic: str | None,
-    carries_read: bool,
-    now_ms: int,
-    preserve: bool,
+    batch: pa.RecordBatch, job: WriteJob, *, numbers: NDArray[np.int64], now_ms: int
 ) -> Rows:
     """Return the rows of ``batch``. ``now_ms`` is the bornTimestamp of those that have none."""
-    count = batch.num_rows
+    count, settings = batch.num_rows, job.settings
     columns = {name: batch.column(name) for name in batch.schema.names if name in WRITE_COLUMNS}
     properties = _map(columns.get("properties"))
     delay_levels = _integers(columns.get("delayTimeLevel"), count, 0)
     entries = sort_out(
-        properties, columns.keys(), delayed=delay_levels > 0, carries_read=carries_read
+        properties,
+        columns.keys(),
+        delayed=delay_levels > 0,
+        carries_read=job.carries_read,
+        keeps_ids=settings.uniq_key is None,
     )
     texts = {**entries.texts, **columns}
     waits = texts.get("waitStoreMsgOK")
-    codes, topic_names = _topics(columns.get("topic"), topic, count)
+    codes, topic_names = _topics(columns.get("topic"), settings.topic, count)
     keys, broken_keys = _keys(texts.get("keys"), count)
     return Rows(
         numbers=numbers,
@@ -141,16 +142,17 @@ def cast_rows(
         properties=properties,
         wanted=entries.wanted,
         reserved=entries.reserved,
+        carried=entries.carried,
         unique_keys=entries.unique_keys,
         queue_ids=_integers(columns.get("queueId"), count, NULL_QUEUE),
         flags=_integers(columns.get("flag"), count, 0),
         born_timestamps_ms=_milliseconds(columns.get("bornTimestamp"), count, now_ms),
         store_timestamps_ms=_milliseconds(
-            columns.get("storeTimestamp") if preserve else None, count, -1
+            columns.get("storeTimestamp") if settings.timestamps == "preserve" else None, count, -1
         ),
         delay_levels=delay_levels,
         waits=_waits(waits, count),
-        wait_texts=_wait_texts(waits, count, carries_read=carries_read),
+        wait_texts=_wait_texts(waits, entries.carried),
         broken_keys=broken_keys,
     )
 
@@ -301,13 +303,15 @@ def _waits(column: Array | None, count: int) -> Mask:
     return found
 
 
-def _wait_texts(column: Array | None, count: int, *, carries_read: bool) -> Array:
-    texts = pa.array(["false", "true"]).take(pa.array(_waits(column, count).astype(np.int8)))
-    if not carries_read:
+def _wait_texts(column: Array | None, carried: Mask) -> Array:
+    waits = _waits(column, len(carried))
+    texts = pa.array(["false", "true"]).take(pa.array(waits.astype(np.int8)))
+    if not carried.any():
         return texts
-    if column is None or pa.types.is_null(column.type):
-        return pa.nulls(count, pa.string())
-    return pc.if_else(column.is_valid(), texts, None)
+    said = np.zeros(len(carried), np.bool_)
+    if column is not None:
+        said = column.is_valid().to_numpy(zero_copy_only=False)
+    return pc.if_else(pa.array(said | ~carried), texts, None)
 
 
 def _topics(

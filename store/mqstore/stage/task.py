@@ -122,14 +122,7 @@ class _Task:
         self, chunk: pa.RecordBatch, numbers: NDArray[np.int64]
     ) -> tuple[Rows, NDArray[np.int64], Composed]:
         settings = self._job.settings
-        rows = cast_rows(
-            chunk,
-            numbers=numbers,
-            topic=settings.topic,
-            carries_read=self._job.carries_read,
-            now_ms=self._now_ms,
-            preserve=settings.timestamps == "preserve",
-        )
+        rows = cast_rows(chunk, self._job, numbers=numbers, now_ms=self._now_ms)
         counts = {name: self._limits.queues(name) for name in rows.topic_names}
         queue_ids = assign_queues(rows, counts, settings.partitioner, self._partition)
         return rows, queue_ids, compose(rows, queue_ids, self._job, self._partition)

@@ -110,7 +110,7 @@ def _check_values(settings: WriteSettings) -> None:
         ("batchBuilder", settings.batch_builder, BATCH_BUILDERS),
         ("compression", settings.compression, COMPRESSIONS),
         ("timestamps", settings.timestamps, TIMESTAMPS),
-        ("uniqKey", settings.uniq_key, UNIQ_KEYS),
+        ("uniqKey", settings.uniq_key or UNIQ_KEYS[0], UNIQ_KEYS),
         ("fsync", settings.fsync, FSYNCS),
     ):
         if value not in accepted:

@@ -77,14 +77,36 @@ def message_slices(options: ReadOptions) -> list[QueueSlice]:
 def starting_progress(options: ReadOptions, snapshots: Sequence[Snapshot]) -> Progress:
     """Return where a stream of these stores starts: their queues, and the position in each.
 
-    Raises what ``resolve`` raises, and DataLossError for a position in a queue that is not
-    there yet: its messages will be read from the first.
+    Raises what ``resolve`` raises, DataLossError for a position in a queue that is not there
+    yet (its messages will be read from the first), and InvalidOptionError for a group without
+    a topic, if those of the group were to be read.
     """
-    return {
+    groups = _with_groups(options, snapshots)
+    starts = {
         (queue.topic, snapshot.broker_name, queue.queue_id): start
-        for snapshot, group in _with_groups(options, snapshots)
+        for snapshot, group in groups
         for queue, start, _ in _ranges(options, snapshot, group)
     }
+    if not takes_topics_of_group(options):
+        return starts
+    # Its queues that are not there (yet) say which topics are read, and are read from the first.
+    is_chosen = topic_test(selection(options))
+    absent = {
+        (topic, snapshot.broker_name, queue_id): 0
+        for snapshot, group in groups
+        for topic, queue_id in group or ()
+        if is_chosen(topic)
+    }
+    if not absent:
+        expected = "the group has committed in no topic: name those to read in subscribe"
+        raise InvalidOptionError("startingGroup", options.starting_group, expected)
+    return absent | starts
+
+
+def takes_topics_of_group(options: ReadOptions) -> bool:
+    """Tell whether the topics are those of the group to start from: no other choice is made."""
+    chosen = options.subscribe or options.subscribe_pattern or options.assign
+    return options.starting_group is not None and not chosen
 
 
 def open_stores(options: ReadOptions) -> Sequence[Snapshot]:
@@ -119,7 +141,7 @@ def _with_groups(
     if options.starting_group is None:
         return [(snapshot, None) for snapshot in snapshots]
     groups = committed(snapshots, options.starting_group)
-    if not (options.subscribe or options.subscribe_pattern or options.assign):
+    if takes_topics_of_group(options):
         snapshots = [_topics_of_group(s, g) for s, g in zip(snapshots, groups, strict=True)]
     return list(zip(snapshots, groups, strict=True))
 

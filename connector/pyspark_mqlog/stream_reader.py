@@ -32,7 +32,12 @@ from mqstore.read.follow import Follower
 from mqstore.read.progress import Progress, from_json, to_json
 from mqstore.selection import follow
 from pyspark_mqlog.batch_reader import MessageWork, read_work, scan_settings
-from pyspark_mqlog.pruning import in_partitions, selection, starting_progress
+from pyspark_mqlog.pruning import (
+    in_partitions,
+    selection,
+    starting_progress,
+    takes_topics_of_group,
+)
 from pyspark_mqlog.stream_options import StreamOptions
 from pyspark_mqlog.worker import named_errors
 
@@ -122,7 +127,12 @@ class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             loss = options.fail_on_data_loss
             strict = options.on_corrupt == "fail"
             tails = follow(selection(options), strict=strict, fail_on_data_loss=loss)
-            self._follower = Follower(tails, self._options.admission, fail_on_data_loss=loss)
+            self._follower = Follower(
+                tails,
+                self._options.admission,
+                fail_on_data_loss=loss,
+                same_topics=takes_topics_of_group(options),
+            )
         return self._follower
 
     def _publish(self, done: Json) -> None:

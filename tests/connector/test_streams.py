@@ -20,6 +20,7 @@ from oracle import Message
 from pyspark_mqlog.options import STREAM_OPTIONS
 from pyspark_mqlog.stream_options import OWN_OPTIONS, parse_stream
 from pyspark_mqlog.stream_reader import MqlogStreamReader
+from stores import Layout
 
 Place = tuple[str, int, int]
 PATH = {"path": "/data/broker-a/store"}
@@ -219,6 +220,40 @@ def test_progress_is_published_as_a_group_once_it_is_done(store: MakeStore) -> N
     assert consumer_offsets(str(laid.root)) == {("T", "audit"): {0: 3, 1: 3, 2: 3}}
     assert reader.latestOffset(end, reader.getDefaultReadLimit()) is end
     reader.stop()
+
+
+def reader_of(root: Path, **options: str) -> MqlogStreamReader:
+    return MqlogStreamReader(
+        parse_stream({"path": str(root), **options}), StructType(), ("queueOffset",)
+    )
+
+
+def all_now(reader: MqlogStreamReader, start: dict[str, Any]) -> dict[str, Any]:
+    """Return where a stream from ``start`` ends, as a trigger of available-now asks for it."""
+    reader.prepareForTriggerAvailableNow()
+    limit, end = reader.getDefaultReadLimit(), start
+    for _ in range(2):  # A start that moves is marked by a batch of its own.
+        end = reader.latestOffset(end, limit)
+    return end
+
+
+def test_a_stream_from_a_group_follows_the_topics_of_the_group(store: MakeStore) -> None:
+    committed = {("T", "g"): {0: 1, 1: 9}, ("Later", "g"): {0: 4}, ("U", "other"): {0: 0}}
+    laid = store(messages(8, topics=("T", "U"), queues=2), Layout(group_offsets=committed))
+    reader = reader_of(laid.root, startingGroup="g")
+    start = reader.initialOffset()
+    assert start == {"Later": {"0": 0}, "T": {"0": 1, "1": 0}}
+    assert all_now(reader, start) == {"Later": {"0": 0}, "T": {"0": 4, "1": 0}}
+    assert reader.reportLatestOffset() == {"T": {"0": 4}}
+    reader.stop()
+    with pytest.raises(InvalidOptionError, match="startingGroup='idle': the group has committed"):
+        reader_of(idle_group(laid.root), startingGroup="idle").initialOffset()
+
+
+def idle_group(root: Path) -> Path:
+    table = json.dumps({"subscriptionGroupTable": {"idle": {"groupName": "idle"}}})
+    (root / "config" / "subscriptionGroup.json").write_text(table)
+    return root
 
 
 def test_a_position_in_a_queue_that_is_not_there_is_an_error(store: MakeStore) -> None:

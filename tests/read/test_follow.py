@@ -201,6 +201,22 @@ def test_only_the_chosen_are_followed(store: MakeStore) -> None:
     assert {piece.topic for piece in stream.slices({}, kept)} == {"A"}
 
 
+def test_the_topics_of_the_start_are_followed_with_their_new_queues_and_no_other(
+    store: MakeStore,
+) -> None:
+    laid = store(messages(12))
+    stream = Follower([Tail(Source(root=str(laid.root)))], ALL, same_topics=True)
+    start = {("A", "broker-1", 0): 1, ("Later", "broker-1", 0): 0}
+    found, end = read_all(stream, start)
+    assert {topic for topic, _, _ in found} == {"A"}
+    assert sorted(found) == [p for p in in_store(laid) if p[0] == "A" and p != ("A", 0, 0)]
+    assert {topic for topic, _, _ in stream.latest()} == {"A"}
+    more = [Message(topic="A", queue_id=7), Message(topic="Later"), Message(topic="New")]
+    grow(laid, [*messages(12), *more])
+    stream.aim()  # Also looks at once.
+    assert sorted(read_all(stream, end)[0]) == [("A", 7, 0), ("Later", 0, 0)]
+
+
 def test_several_stores_are_one_stream(store: MakeStore) -> None:
     one, two = store(messages(12)), store(messages(5))
     stream = follower(one.root, two.root)

@@ -1,7 +1,8 @@
 """A stream over stores: where it stands, where its next micro-batch ends, what that holds.
 
-Queues and topics that turn up later start from their first message. Positions are all that a
-checkpoint keeps, so this is how a store that is not the one they are of can be told:
+Queues and topics that turn up later start from their first message; a stream of the topics it
+started with passes later topics by. Positions are all that a checkpoint keeps, so this is how a
+store that is not the one they are of can be told:
 
 - a position behind the end of its queue, a queue with a position that is not there (any more);
 - another broker's name, or another number of stores;
@@ -55,11 +56,18 @@ class Follower:
     """Plans micro-batches over the tails of stores, whose brokers' names differ."""
 
     def __init__(
-        self, tails: Sequence[Tail], admission: Admission, *, fail_on_data_loss: bool = True
+        self,
+        tails: Sequence[Tail],
+        admission: Admission,
+        *,
+        fail_on_data_loss: bool = True,
+        same_topics: bool = False,
     ) -> None:
+        """With ``same_topics``, follow in each store the topics that a start has, and no other."""
         self._tails = {tail.broker_name: tail for tail in tails}
         self._admission = admission
         self._fail_on_data_loss = fail_on_data_loss
+        self._topics: frozenset[tuple[str, str]] | None = frozenset() if same_topics else None
         self._target: Progress | None = None
         self._turn = 0
         self._looks: list[object] = []
@@ -93,10 +101,11 @@ class Follower:
         self._target = {queue: high for queue, (_, high) in self._look(at_once=True).items()}
 
     def latest(self) -> Progress:
-        """Return the ends of all queues that have a message."""
+        """Return the ends of all queues that are followed and have a message."""
         bounds = self._look()
         if self._latest is None or self._latest[0] is not bounds:
-            self._latest = bounds, {queue: high for queue, (_, high) in bounds.items() if high}
+            ends = {q: high for q, (_, high) in bounds.items() if high and self._follows(q)}
+            self._latest = bounds, ends
         return self._latest[1]
 
     def next(self, start: Progress, *, limited: bool = True) -> Progress:
@@ -108,6 +117,7 @@ class Follower:
         bounds = self._look()
         if self._idle is not None and self._idle[0] is bounds and self._idle[1] is start:
             return start
+        self._keep_topics(start)
         found = self._waiting(start, bounds)
         total = sum(one.count for one in found)
         admission = self._admission
@@ -168,6 +178,8 @@ class Follower:
                 self._check_gone(queue, position)
         found = []
         for queue, held in sorted(bounds.items()):
+            if not self._follows(queue):
+                continue
             known = queue in start
             begin = start.get(queue, held[0])
             end = held[1]
@@ -178,6 +190,17 @@ class Follower:
                 begin = self._not_expired(queue, begin, end, held)
             found.append(_Waiting(queue, begin, max(begin, end), known))
         return found
+
+    def _keep_topics(self, start: Progress) -> None:
+        """If the topics are those of the start: note which these are."""
+        if self._topics is None:
+            return
+        topics = frozenset((topic, broker) for topic, broker, _ in start)
+        if topics != self._topics:
+            self._topics, self._latest = topics, None
+
+    def _follows(self, queue: Queue) -> bool:
+        return self._topics is None or queue[:2] in self._topics
 
     def _admitted(self, found: Sequence[_Waiting]) -> list[int]:
         admission, counts = self._admission, [one.count for one in found]

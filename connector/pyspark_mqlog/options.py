@@ -16,7 +16,7 @@ from functools import partial
 from typing import Annotated, Final
 
 from mqstore import grammar, store_paths
-from mqstore.errors import InvalidOptionError
+from mqstore.errors import InvalidOptionError, shown
 from mqstore.read.tags import parse_tags
 from mqstore.stage.job import WriteSettings
 from pyspark_mqlog.option import (
@@ -70,6 +70,7 @@ STREAM_OPTIONS: Final = (
     "maxTriggerDelay",
     "commitGroup",
 )
+_SHOWN_ROOTS: Final = 5
 _MISSING_WRITE_PATH: Final = (
     "a write needs the path of one store: "
     'df.write.format("mqlog").mode("append").option("topic", "…").save("/data/broker-a/store")'
@@ -330,7 +331,13 @@ def _write_root(own: Mapping[str, str]) -> str:
         raise InvalidOptionError("path", own["path"], "tables are read; write to the store's path")
     if len(paths) != 1:
         raise InvalidOptionError("path", ", ".join(paths), _MISSING_WRITE_PATH)
-    return store_paths.expand(paths)[0]
+    roots = store_paths.expand(paths)
+    if len(roots) > 1:
+        named = ", ".join(map(shown, roots[:_SHOWN_ROOTS]))
+        more = ", …" if len(roots) > _SHOWN_ROOTS else ""
+        told = f"a write goes to one store, and this matches {len(roots)}: {named}{more}"
+        raise InvalidOptionError("path", paths[0], told)
+    return roots[0]
 
 
 def is_create_table(options: Mapping[str, str]) -> bool:

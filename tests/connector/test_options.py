@@ -131,6 +131,19 @@ def test_options_that_contradict_each_other_are_refused(options: dict[str, str],
     assert told in str(caught.value)
 
 
+def test_a_write_goes_to_one_store_and_names_those_that_a_glob_matches(tmp_path: Path) -> None:
+    first, second = tmp_path / "br-a" / "store", tmp_path / "br-b" / "store"
+    first.mkdir(parents=True)
+    glob = {"path": f"{tmp_path}/br-*/store"}
+    for parse in (parse_write, parse_stream_write):
+        assert parse(glob).root == str(first)
+    second.mkdir(parents=True)
+    for parse in (parse_write, parse_stream_write):
+        with pytest.raises(InvalidOptionError) as caught:
+            parse(glob)
+        assert f"goes to one store, and this matches 2: {first}, {second}" in str(caught.value)
+
+
 def test_the_keys_that_spark_adds_are_allowed() -> None:
     added = {"checkpointLocation": "/c", "queryName": "q"}
     assert parse_read({"paths": '["/a","/b c"]', **added}).paths == ("/a", "/b c")

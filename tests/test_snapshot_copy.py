@@ -1,7 +1,11 @@
 """A copy of a store: whole, a prefix of the source, whatever the source does meanwhile."""
 
+import errno
 import random
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +19,7 @@ import goldens
 from appending import append
 from crash.disk import Disk, Recorder, standing_in
 from growing import grow
+from holding import held_by_another
 from mqstore.check import check
 from mqstore.errors import (
     CommitInDoubtError,
@@ -302,6 +307,179 @@ def test_a_copy_that_fails_leaves_nothing(
         copy_store(root, tmp_path / "copy")
 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["broker-1"]
+
+
+def kill_at(link: int, source: Path, target: Path) -> Path:
+    """Kill a process that copies, at the link of that number; return what it leaves."""
+    program = f"""
+import os, signal
+from mqstore.files import durable
+from mqstore.snapshot_copy import copy_store
+act, done = durable.link, []
+def link(source, target):
+    done.append(target)
+    if len(done) == {link}:
+        os.kill(os.getpid(), signal.SIGTERM)
+    act(source, target)
+durable.link = link
+copy_store({str(source)!r}, {str(target)!r})
+"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, check=False, capture_output=True, timeout=60)
+    assert done.returncode == -signal.SIGTERM, done.stderr.decode()
+    return target.with_name(f"{target.name}.partial")
+
+
+def test_what_a_killed_copy_left_is_removed_by_the_next(store: MakeStore, tmp_path: Path) -> None:
+    root = store(messages(40), SMALL).root
+    before = goldens.digest(root)
+    left = kill_at(5, root, tmp_path / "copy")
+    assert len([path for path in left.rglob("*") if path.stat().st_nlink > 1]) >= 4
+    copy_store(root, tmp_path / "copy")
+
+    assert rows(tmp_path / "copy") == rows(root)
+    assert goldens.digest(root) == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["broker-1", "copy"]
+    assert not list((tmp_path / "copy").glob("*progress*"))
+
+
+def test_a_copy_killed_anywhere_is_made_by_the_next(tmp_path: Path) -> None:
+    disk_root, killed = tmp_path / "disk", tmp_path / "killed"
+    disk_root.mkdir()
+    lay_out(disk_root / "store", messages(5), SMALL)
+    expected = rows(disk_root / "store")
+    recorder = Recorder(disk_root)
+    with standing_in(recorder):
+        copy_store(disk_root / "store", disk_root / "copy")
+    disk = Disk(recorder)
+    count = len(disk.ops)
+    for prefix in [*range(12), *range(12, count - 8, 9), *range(count - 8, count + 1)]:
+        killed.mkdir()
+        disk.kill(prefix, killed)
+        if (killed / "copy").exists():
+            assert rows(killed / "copy") == expected
+            (killed / "copy").rename(killed / "yesterday")
+        copy_store(killed / "store", killed / "copy")
+        assert rows(killed / "copy") == expected
+        assert not (killed / "copy.partial").exists()
+        shutil.rmtree(killed)
+
+
+def tried(root: Path, target: Path) -> str:
+    """Copy, and return why it was refused; nothing if it was made."""
+    try:
+        copy_store(root, target)
+    except InvalidOptionError as error:
+        return error.message()
+    return ""
+
+
+@pytest.mark.parametrize(
+    "step", ["make_directory", "open_lock", "lock_byte", "link", "replace", "unlink"]
+)
+def test_two_copies_to_one_place_do_not_harm_each_other(
+    store: MakeStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """The second begins while the first is at that step: one of them makes the copy."""
+    root = store(messages(20), SMALL).root
+    act, second = getattr(durable, step), list[str]()
+
+    def begin_the_second(*arguments: object) -> object:
+        if not second:
+            second.append("begun")
+            second[0] = tried(root, tmp_path / "copy")
+        return act(*arguments)
+
+    monkeypatch.setattr(durable, step, begin_the_second)
+    told = [tried(root, tmp_path / "copy"), *second]
+
+    assert sorted(map(bool, told)) == [False, True]
+    assert any(why in max(told) for why in ("makes a copy there now", "is there already"))
+    assert rows(tmp_path / "copy") == rows(root)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["broker-1", "copy"]
+
+
+def test_a_copy_that_another_process_makes_is_named(store: MakeStore, tmp_path: Path) -> None:
+    root = store(messages(20), SMALL).root
+    left = kill_at(5, root, tmp_path / "copy")
+    (mark,) = left.glob("*progress*")
+    before = goldens.digest(left)
+    with held_by_another(mark) as other:
+        told = rf"process {other.pid} \(.*\) makes a copy there now"
+        with pytest.raises(InvalidOptionError, match=told):
+            copy_store(root, tmp_path / "copy")
+
+    assert goldens.digest(left) == before
+    copy_store(root, tmp_path / "copy")
+
+
+def test_what_no_copy_left_is_not_removed(store: MakeStore, tmp_path: Path) -> None:
+    root = store(messages(20), SMALL).root
+    left = kill_at(5, root, tmp_path / "copy")
+    (mark,) = left.glob("*progress*")
+
+    def refused(told: str) -> None:
+        before = goldens.digest(tmp_path)
+        with pytest.raises(InvalidOptionError, match=told) as raised:
+            copy_store(root, tmp_path / "copy")
+        assert f"={str(tmp_path / 'copy')!r}: {left}, where" in raised.value.message()
+        assert goldens.digest(tmp_path) == before
+
+    (left / "mine").write_text("keep")
+    refused(r"has more in it than a copy: mine\. Remove it, or name another directory")
+    (left / "mine").unlink()
+    mark.rename(left.parent / "mark")
+    refused("has no mark of ours")
+    mark.write_text("something else")
+    refused("is not ours")
+    left.rename(tmp_path / "elsewhere")
+    left.symlink_to(tmp_path / "elsewhere")
+    refused("no directory")
+
+
+def test_what_a_killed_copy_left_is_not_removed_while_it_is_read(
+    store: MakeStore, tmp_path: Path
+) -> None:
+    left = kill_at(9, store(messages(40), SMALL).root, tmp_path / "copy")
+    before = goldens.digest(left)
+    for source in (left, left / "copy"):
+        with pytest.raises(InvalidOptionError, match="where the copy would be made"):
+            copy_store(source, tmp_path / "copy")
+
+    assert goldens.digest(left) == before
+
+
+def test_without_locks_what_was_left_is_for_a_person_to_remove(
+    store: MakeStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = store(messages(20), SMALL).root
+
+    def refuse(fd: int) -> bool:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(durable, "lock_byte", refuse)
+    copy_store(root, tmp_path / "copy")
+    assert rows(tmp_path / "copy") == rows(root)
+    kill_at(5, root, tmp_path / "other")
+    with pytest.raises(InvalidOptionError, match="has no locks to tell"):
+        copy_store(root, tmp_path / "other")
+
+
+def test_a_target_that_is_made_meanwhile_is_kept(
+    store: MakeStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = store(messages(5), SMALL).root
+    sync = durable.fsync_directory
+
+    def appear(path: str) -> None:
+        (tmp_path / "copy" / "mine").mkdir(parents=True, exist_ok=True)
+        sync(path)
+
+    monkeypatch.setattr(durable, "fsync_directory", appear)
+    with pytest.raises(InvalidOptionError, match="made by somebody else"):
+        copy_store(root, tmp_path / "copy")
+    assert [path.name for path in (tmp_path / "copy").iterdir()] == ["mine"]
+    assert not (tmp_path / "copy.partial").exists()
 
 
 def test_a_power_cut_leaves_no_copy_or_all_of_it(tmp_path: Path) -> None:

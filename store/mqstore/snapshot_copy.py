@@ -27,7 +27,7 @@ from mqstore.errors import InvalidOptionError, StoreLockedError, UnsupportedStor
 from mqstore.files import checkpoint, cut_index, our_groups
 from mqstore.files.commit_log import CommitLog
 from mqstore.files.consume_queue import ConsumeQueue, list_queues
-from mqstore.files.copies import Copy
+from mqstore.files.copies import Copy, workplace
 from mqstore.files.index_file import list_index_files
 from mqstore.files.log_end import after_blank
 from mqstore.files.mapped_file_queue import MappedFile
@@ -64,14 +64,12 @@ def copy_store(
 ) -> Copied:
     """Copy the store at ``root`` to the new directory ``target``. The source is only read.
 
-    Several CommitLog folders become one. Raises InvalidOptionError for a target that is there
-    or lies in the store, StoreLockedError if a write began or ended meanwhile, what
+    Several CommitLog folders become one. What a copy to ``target`` that was killed has left is
+    removed first. Raises InvalidOptionError for a target that is there, lies in the store, or is
+    being made by another process, StoreLockedError if a write began or ended meanwhile, what
     ``mqstore.read.snapshot.take`` raises, NoSpaceError, OSError; ``target`` is then not there.
     """
-    source = os.path.realpath(root)
-    inside = os.path.commonpath([source, os.path.realpath(target)]) == source
-    if inside:
-        raise InvalidOptionError("DEST", os.fspath(target), "lies in the store itself")
+    _check_apart(os.fspath(target), [os.fspath(root), *commit_log])
     moment = intent.Moment(os.fspath(root))
     with Copy(os.fspath(target)) as copy:
         progress = _progress(os.fspath(root))
@@ -93,6 +91,22 @@ def copy_store(
             raise StoreLockedError(f"{os.fspath(root)}: {reason}")
         take(copy.root)  # Whoever cannot be read here is no copy.
     return Copied(take(target), copy.linked_bytes, copy.copied_bytes, left_out)
+
+
+def _check_apart(target: str, sources: Sequence[str]) -> None:
+    """Raise InvalidOptionError if the copy would lie in its source, or be made over it."""
+    made_in = workplace(target)
+    for source in sources:
+        if _is_in(source, target):
+            raise InvalidOptionError("DEST", target, "lies in the store itself")
+        if _is_in(made_in, source):
+            reason = f"the store lies in {made_in}, where the copy would be made; name another"
+            raise InvalidOptionError("DEST", target, reason)
+
+
+def _is_in(folder: str, path: str) -> bool:
+    outer = os.path.realpath(folder)
+    return os.path.commonpath([outer, os.path.realpath(path)]) == outer
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import pytest
 from mqstore.files import durable
 from mqstore.files.sizes import StoreSizes, find_sizes
 from mqstore.files.store_dir import open_dir
+from mqstore.rebuild.damage import Behind
 from mqstore.rebuild.derived import Rebuilt, rebuild
 from stores import UNIT_BYTES, Layout
 
@@ -61,14 +62,15 @@ def rebuilt(
     aside = root / ".mqlog" / "tmp" / "rebuild"
     shutil.rmtree(aside, ignore_errors=True)  # As whoever holds the store does before.
     aside.mkdir(parents=True)
-    return rebuild(
-        open_dir(root),
-        start,
-        sizes=sizes,
-        aside=str(aside),
-        fsync=fsync,
-        with_index=with_index,
-    )
+    with durable.synced(wanted=fsync):
+        return rebuild(
+            open_dir(root),
+            start,
+            sizes=sizes,
+            aside=str(aside),
+            behind=Behind.ANY,
+            with_index=with_index,
+        )
 
 
 def derived(root: Path, folder: str) -> dict[str, bytes]:
@@ -105,11 +107,14 @@ class Calls:
 
 
 @contextmanager
-def killed(at: int, *, after: bool = False) -> Iterator[Calls]:
-    """Let the process die at change number ``at``, just before it or just after it."""
+def killed(at: int, *, after: bool = False, syncs: bool = True) -> Iterator[Calls]:
+    """Let the process die at change number ``at``, just before it or just after it.
+
+    Syncs count as changes, unless they are not to.
+    """
     calls = Calls(at, after=after)
     with pytest.MonkeyPatch.context() as patch:
-        for name in _CHANGES:
+        for name in (n for n in _CHANGES if syncs or not n.startswith("fsync")):
             patch.setattr(durable, name, calls.counted(getattr(durable, name)))
         try:
             yield calls

@@ -15,6 +15,7 @@ from mqstore.files.commit_log import CommitLog
 from mqstore.files.index_file import Layout
 from mqstore.files.sizes import StoreSizes
 from mqstore.files.store_dir import StoreDir
+from mqstore.rebuild.damage import Behind, refuse_damage
 from mqstore.rebuild.index import IndexRebuild
 from mqstore.rebuild.log_walk import LogWalk
 from mqstore.rebuild.queues import EarlierUnitsLostError, QueueRebuild
@@ -31,6 +32,8 @@ class Rebuilt:
     """Records from where the walk began to the end of the log."""
     units_written: int
     units_zeroed: int
+    units_left: int
+    """Units whose record says that it is another queue's, between two of their own: damage."""
     files_removed: int
     """ConsumeQueue files without a unit of a record; and short ones, which are whole now."""
     keys_put: int
@@ -38,6 +41,8 @@ class Rebuilt:
     """Physical offset where the next record may lie."""
     last_store_timestamp_ms: int
     """Of the last record walked; 0 if there was none."""
+    last_physical_offset: int
+    """Where the last record that was walked starts; -1 if there was none."""
 
 
 def rebuild(
@@ -46,19 +51,21 @@ def rebuild(
     *,
     sizes: StoreSizes,
     aside: str,
-    fsync: bool,
+    behind: Behind,
     with_index: bool = True,
 ) -> Rebuilt:
     """Make ConsumeQueues and IndexFiles agree with the CommitLog from ``start`` to its end.
 
     ``start`` is where a record or a file starts; where more than that is lost, all of the log is
     gone through. New files are made in the folder ``aside``. A store without a CommitLog file is
-    left as it is. Raises CorruptStoreError, NoSpaceError, OSError; run it again then.
+    left as it is. Raises CorruptStoreError, and then nothing was changed if it is for sound
+    records that lie behind the end and are not to be (``behind``); NoSpaceError, OSError: run it
+    again then.
     """
     with CommitLog(store.commit_log) as log:
         if not log.files.files:
-            return Rebuilt(0, 0, 0, 0, 0, log.low, 0)
-        run = _Run(store, log, sizes=sizes, aside=aside, fsync=fsync, with_index=with_index)
+            return Rebuilt(0, 0, 0, 0, 0, 0, log.low, 0, -1)
+        run = _Run(store, log, sizes=sizes, aside=aside, behind=behind, with_index=with_index)
         try:
             return run.from_place(max(start, log.low))
         except EarlierUnitsLostError:
@@ -100,14 +107,14 @@ class _Run:
         *,
         sizes: StoreSizes,
         aside: str,
-        fsync: bool,
+        behind: Behind,
         with_index: bool,
     ) -> None:
         self._store = store
         self._log = log
         self._sizes = sizes
         self._aside = aside
-        self._fsync = fsync
+        self._behind = behind
         self._with_index = with_index
 
     def from_place(self, start: int) -> Rebuilt:
@@ -115,6 +122,7 @@ class _Run:
         index = self._index(start) if self._with_index else None
         if index:
             start = index.start
+        refuse_damage(self._store.root, self._log, start, self._behind)
         walk = LogWalk(self._log, start)
         queues = QueueRebuild(
             self._store.root,
@@ -122,7 +130,7 @@ class _Run:
             start,
             file_size=self._sizes.consume_queue,
             aside=self._aside,
-            fsync=self._fsync,
+            fsync=True,
         )
         for records in walk.records():
             queues.feed(records)
@@ -135,14 +143,16 @@ class _Run:
             records=walk.count,
             units_written=queues.written,
             units_zeroed=queues.zeroed,
+            units_left=queues.left,
             files_removed=queues.removed,
             keys_put=index.keys_put if index else 0,
             tail=walk.tail,
             last_store_timestamp_ms=walk.last_ms,
+            last_physical_offset=walk.last,
         )
 
     def _index(self, start: int) -> IndexRebuild:
         layout = Layout(self._sizes.max_hash_slot_num, self._sizes.max_index_num)
         return IndexRebuild(
-            self._store.root, self._log, start, layout, aside=self._aside, fsync=self._fsync
+            self._store.root, self._log, start, layout, aside=self._aside, fsync=True
         )

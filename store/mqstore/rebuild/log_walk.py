@@ -24,7 +24,7 @@ _WINDOW_BYTES: Final = 1 << 20
 
 
 class LogWalk:
-    """Walks once; ``tail``, ``count`` and ``last_ms`` are those of what was yielded so far."""
+    """Walks once; ``tail``, ``count``, ``last_ms``, ``last`` tell of what was yielded so far."""
 
     def __init__(self, log: CommitLog, start: int) -> None:
         """``start`` is where a record starts, or a file."""
@@ -34,6 +34,8 @@ class LogWalk:
         self.count = 0
         self.last_ms = 0
         """Store timestamp of the last record; 0 if there was none."""
+        self.last = -1
+        """Where the last record starts; -1 if there was none."""
 
     def records(self) -> Iterator[Logged]:
         """Yield the records in log order, those of about a MiB at a time."""
@@ -71,4 +73,5 @@ class LogWalk:
             self.tail = int(places[-1] + headers.sizes[-1])
             self.count += count
             self.last_ms = int(found.store_timestamps_ms[-1])
+            self.last = int(places[-1])
         return found

@@ -28,6 +28,7 @@ from mqstore.files.mend_queue import QueueMender, are_empty, fillers
 from mqstore.files.safe_open import list_names
 from mqstore.format import names
 from mqstore.format.consume_queue import EXT_ADDRESS_MAX, FILLER_SIZE, UNIT
+from mqstore.rebuild.survey import read_record
 
 Int64s: TypeAlias = NDArray[np.int64]
 Mask: TypeAlias = NDArray[np.bool_]
@@ -83,6 +84,7 @@ class QueueRebuild:
         self._held_count = 0
         self.written = 0
         self.zeroed = 0
+        self.left = 0
         self.removed = 0
         self._menders = {queue: self._mender(queue) for queue in list_queues(root)}
         self._check_size()
@@ -151,11 +153,12 @@ class QueueRebuild:
         for queue, end in zip(numbered, ends, strict=True):
             if end > start:
                 part = slice(start, end)
-                self._claim(self._state(queue), numbers[part], units[part], delayed_from[part])
+                self._claim(queue, numbers[part], units[part], delayed_from[part])
             start = end
 
-    def _claim(self, state: _State, numbers: Int64s, units: Units, delayed_from: Int64s) -> None:
+    def _claim(self, queue: Queue, numbers: Int64s, units: Units, delayed_from: Int64s) -> None:
         """Give a queue the units that records ask for, in log order."""
+        state = self._state(queue)
         # Of two records with one queue offset the first in the log keeps it, and a queue offset
         # below one given already is never given: as the broker does.
         highest = np.maximum.accumulate(np.append(state.next - 1, numbers[:-1]))
@@ -167,7 +170,7 @@ class QueueRebuild:
         if state.first < 0:
             runs += self._before_first(state, int(numbers[0]))
             state.first = state.next = int(numbers[0])
-        self._clear_between(state, numbers)
+        self._clear_between(state, queue, numbers)
         state.next = int(numbers[-1]) + 1
         edges = np.flatnonzero(np.diff(numbers) != 1) + 1
         for low, high in pairwise([0, *edges.tolist(), len(numbers)]):
@@ -220,8 +223,13 @@ class QueueRebuild:
         low += int(kept[-1]) + 1 if len(kept) else 0
         return [(low, fillers(first - low))]
 
-    def _clear_between(self, state: _State, numbers: Int64s) -> None:
-        """Clear what stands between units whose records follow each other in the queue."""
+    def _clear_between(self, state: _State, queue: Queue, numbers: Int64s) -> None:
+        """Clear what stands between units whose records follow each other in the queue.
+
+        A broker reads a queue up to its first empty unit. So a unit stays that leads to a sound
+        record of another queue: a byte of its name has changed, perhaps, and more than that one
+        message would be lost.
+        """
         low, high = state.next, int(numbers[-1]) + 1
         if high - low == len(numbers):
             return
@@ -232,9 +240,21 @@ class QueueRebuild:
                 there = np.arange(first, first + len(units))
                 wrong = (there >= low) & (there < high) & ~are_empty(units)
                 wrong &= ~np.isin(there, numbers)
+                for row in np.flatnonzero(wrong).tolist():
+                    wrong[row] = not self._is_of_another(queue, units[row])
+                    self.left += int(not wrong[row])
                 if wrong.any():
                     state.mender.zero(file, there[wrong])
                     self.zeroed += int(wrong.sum())
+
+    def _is_of_another(self, queue: Queue, unit: np.void) -> bool:
+        """Tell whether a sound record lies where a unit says, and says that it is another's."""
+        record = read_record(self._log, int(unit["physical_offset"]))
+        return (
+            record is not None
+            and record.size == int(unit["size"])
+            and (record.topic, record.queue_id) != queue
+        )
 
     def _remove_phantoms(self, state: _State) -> None:
         at_end = True

@@ -186,7 +186,7 @@ def _last_dispatched(root: str, log: CommitLog) -> Record | None:
         topic, queue_id, queue_offset = where
         reason = (
             f"no sound record here, but {topic}/{queue_id} has it as queue offset {queue_offset}; "
-            "start and stop the broker once, so that it recovers the store"
+            "the log has lost its end. mqlog recover --rebuild lets the queues end where the log does"
         )
         raise log.corrupt(newest, reason)
     return record
@@ -226,18 +226,24 @@ def _remains(log: CommitLog, tail: int, known_to: int) -> tuple[int, int] | None
             low = position + int(used[0]) if low < 0 else low
             high = position + int(used[-1]) + 1
             if position + len(chunk) > known_to:
-                _refuse_records(log, position, chunk, known_to)
+                for record in sound_in(log, position, chunk):
+                    if record.physical_offset >= known_to:
+                        reason = "a sound record lies behind the end of the log: recover the store"
+                        raise log.corrupt(record.physical_offset, f"{reason} first")
     return (low, high) if low >= 0 else None
 
 
-def _refuse_records(log: CommitLog, position: int, chunk: NDArray[np.uint8], known_to: int) -> None:
-    # A magic may lie across two chunks: the next one starts a little before this one's end.
+def sound_in(log: CommitLog, position: int, chunk: NDArray[np.uint8]) -> Iterator[Record]:
+    """Yield the sound records that start in ``chunk``, which lies at physical ``position``.
+
+    As `data_behind` gives chunks: a magic may lie across two, and the next one starts a little
+    before this one's end.
+    """
     for magic in (MAGIC_V1, MAGIC_V2):
         data, word = chunk.tobytes(), magic.to_bytes(4, "big", signed=True)
         found = data.find(word)
         while found >= 0:
-            start = position + found - _MAGIC_AT
-            if start >= known_to and read_record(log, start) is not None:
-                reason = "a sound record lies behind the end of the log: recover the store first"
-                raise log.corrupt(start, reason)
+            record = read_record(log, position + found - _MAGIC_AT)
+            if record is not None:
+                yield record
             found = data.find(word, found + 1)

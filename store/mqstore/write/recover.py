@@ -16,6 +16,7 @@ from mqstore.files.store_dir import open_dir
 from mqstore.files.undo import Undo
 from mqstore.files.writable import check_writable
 from mqstore.format import names
+from mqstore.rebuild.damage import Behind
 from mqstore.rebuild.derived import Rebuilt, recovery_start
 from mqstore.rebuild.survey import survey
 from mqstore.stage.job import WriteSettings
@@ -35,6 +36,8 @@ class RecoverSettings:
     ``rebuild`` makes ConsumeQueues and IndexFiles anew from the whole CommitLog.
     ``recover_unclean`` goes on where a broker was killed: its last messages are entered into
     their queues, and what lies behind the end of the log is moved to .mqlog/quarantine.
+    ``cut_at_damage`` lets a log that is damaged end there, whatever lies behind, which is moved
+    there as well; it makes all anew, as ``rebuild`` does.
     ``assume`` says of a commit nobody can look up any more that it is ``published`` or ``lost``.
     """
 
@@ -42,6 +45,7 @@ class RecoverSettings:
     allow_no_lease: bool = False
     recover_unclean: bool = False
     rebuild: bool = False
+    cut_at_damage: bool = False
     staging_dir: str | None = None
     assume: str | None = None
 
@@ -69,7 +73,8 @@ def recover(root: str | os.PathLike[str], settings: RecoverSettings) -> Recovere
 
     Raises StoreLockedError while a broker or another writer holds the store, UncleanStoreError
     if a broker was killed on it and ``recover_unclean`` is not set, CommitInDoubtError,
-    CorruptStoreError, UnsupportedStoreError, NoSpaceError, OSError.
+    CorruptStoreError (where the log is damaged and ``cut_at_damage`` is not set: nothing was
+    changed then), UnsupportedStoreError, NoSpaceError, OSError.
     """
     store = open_dir(root)
     check_writable(store)
@@ -83,18 +88,21 @@ def recover(root: str | os.PathLike[str], settings: RecoverSettings) -> Recovere
     with hold(store.root, writing) as check:
         was_unclean = store.is_unclean
         lost = _assumed(store.root, settings.assume)
-        finished = roll(store, writing, check)
+        behind = _behind(settings)
+        gives_up = behind is Behind.ANY
+        finished = roll(store, writing, check, behind if gives_up else None)
         left = finished or lost
         known_to = lost.end if lost else 0
         rebuilt: Rebuilt | None = None
         aside = fresh_aside(store.root, secrets.token_hex(16))
-        if settings.rebuild:
+        if settings.rebuild or gives_up:
             with CommitLog(store.commit_log) as log:
                 low = log.low
-            rebuilt = repair(store, low, sizes_of(store), aside)
+            rebuilt = repair(store, low, sizes_of(store), aside, behind=behind)
         elif settings.recover_unclean:
-            rebuilt = repair(store, recovery_start(store), sizes_of(store), aside)
-        found = survey(store, known_to=_EVERYWHERE if settings.recover_unclean else known_to)
+            start = recovery_start(store)
+            rebuilt = repair(store, start, sizes_of(store), aside, behind=behind)
+        found = survey(store, known_to=known_to if behind is Behind.NONE else _EVERYWHERE)
         clear_tail(store, found, Undo())
         remove_files_behind(store, found.tail)
         _calm_index_clock(store.root, found.last_store_timestamp_ms, aside)
@@ -110,6 +118,13 @@ def recover(root: str | os.PathLike[str], settings: RecoverSettings) -> Recovere
         cleared_bytes=high - low,
         rebuilt=rebuilt,
     )
+
+
+def _behind(settings: RecoverSettings) -> Behind:
+    """Return which records may lie behind the end of the log, and are given up then."""
+    if settings.cut_at_damage:
+        return Behind.ANY
+    return Behind.TORN if settings.recover_unclean else Behind.NONE
 
 
 def _calm_index_clock(root: str, last_ms: int, aside: str) -> None:

@@ -26,7 +26,7 @@ from mqstore.errors import (
     UncleanStoreError,
     UnsafePathError,
 )
-from mqstore.files import config_write, durable
+from mqstore.files import checkpoint, config_write, durable
 from mqstore.files.aside import FOLDER
 from mqstore.files.commit_log import CommitLog
 from mqstore.files.hold import StoreHold
@@ -36,6 +36,7 @@ from mqstore.files.sizes import StoreSizes, find_sizes
 from mqstore.files.store_dir import StoreDir
 from mqstore.files.undo import Undo, make_directories
 from mqstore.format import names
+from mqstore.rebuild.damage import Behind
 from mqstore.rebuild.derived import Rebuilt, rebuild, recovery_start
 from mqstore.rebuild.survey import read_record, survey
 from mqstore.stage.job import WriteSettings
@@ -92,11 +93,14 @@ def fresh_aside(root: str, name: str) -> str:
     return f"{root}/{folder}/{name}"
 
 
-def roll(store: StoreDir, settings: WriteSettings, check: Check) -> Intent | None:
+def roll(
+    store: StoreDir, settings: WriteSettings, check: Check, behind: Behind | None = None
+) -> Intent | None:
     """Leave the store without an intent and without our ``abort``; return what was finished.
 
     Raises UncleanStoreError if a broker was killed on the store and ``recover_unclean`` is
-    not set, CommitInDoubtError if what was staged is not there any more.
+    not set, CommitInDoubtError if what was staged is not there any more, CorruptStoreError if the
+    log is damaged: then nothing was changed, unless ``behind`` says what may be given up.
     """
     left = intent.load(store.root)
     ours = intent.abort_is_ours(store.root)
@@ -106,10 +110,12 @@ def roll(store: StoreDir, settings: WriteSettings, check: Check) -> Intent | Non
     with durable.synced(wanted=True):  # It was promised to whoever began.
         if left is not None:
             aside = fresh_aside(store.root, left.job_id)
-            _Roll(store, left, aside, check, settings.staging_dir).run()
+            given = behind or Behind.TORN
+            _Roll(store, left, aside, check, settings.staging_dir, given).run()
         elif store.is_unclean:
-            start, sizes = recovery_start(store), sizes_of(store)
-            repair(store, start, sizes, fresh_aside(store.root, secrets.token_hex(16)))
+            start, aside = recovery_start(store), fresh_aside(store.root, secrets.token_hex(16))
+            given = behind or (Behind.TORN if settings.recover_unclean else Behind.NONE)
+            repair(store, start, sizes_of(store), aside, behind=given)
             if ours:
                 remove_abort(store.root)
     return left
@@ -123,14 +129,26 @@ _UNCLEAN = (
 
 
 def repair(
-    store: StoreDir, start: int, sizes: StoreSizes, aside: str, *, with_index: bool = True
+    store: StoreDir,
+    start: int,
+    sizes: StoreSizes,
+    aside: str,
+    *,
+    behind: Behind,
+    with_index: bool = True,
 ) -> Rebuilt:
-    """Let queues, index and checkpoint agree with the log from ``start`` on, all durable."""
+    """Let queues, index and checkpoint agree with the log from ``start`` on, all durable.
+
+    Raises CorruptStoreError, with nothing changed, for records ``behind`` its end.
+    """
     _sync_log(store, start)
-    done = rebuild(store, start, sizes=sizes, aside=aside, fsync=True, with_index=with_index)
+    done = rebuild(store, start, sizes=sizes, aside=aside, behind=behind, with_index=with_index)
     moment = done.last_store_timestamp_ms
     if moment > 0:
         fields = {"physic_msg_timestamp": moment, "logics_msg_timestamp": moment}
+        noted = checkpoint.load(store.root)
+        if noted is not None and int(noted["logics_physical_offset"]) > done.last_physical_offset:
+            fields["logics_physical_offset"] = done.last_physical_offset
         if with_index:
             fields["index_msg_timestamp"] = moment
         config_write.replace_checkpoint(store.root, fields, aside, Undo())
@@ -152,7 +170,9 @@ class _Roll:
         aside: str,
         check: Check,
         staging_dir: str | None,
+        behind: Behind,
     ) -> None:
+        self._behind = behind
         self._store = store
         self._left = left
         self._aside = aside
@@ -214,7 +234,14 @@ class _Roll:
             left.max_hash_slot_num,
             left.max_index_num,
         )
-        repair(self._store, left.tail, sizes, self._aside, with_index=with_index)
+        repair(
+            self._store,
+            left.tail,
+            sizes,
+            self._aside,
+            behind=self._behind,
+            with_index=with_index,
+        )
 
     def _as_it_stands(self, left: Intent) -> Intent:
         """Let the intent know of an ``abort`` that a broker left or removed since."""

@@ -20,6 +20,7 @@ from typing import Final
 
 from mqlog_jobs import java
 from mqlog_jobs.java import JavaNotFoundError
+from mqlog_jobs.outcome import reason
 from mqlog_jobs.render import count, size
 from mqstore.condition import Condition, look
 from mqstore.errors import StoreError
@@ -133,6 +134,9 @@ def _store(store: Path) -> Iterator[Diagnosis]:
         condition = look(store)
     except StoreError as error:
         yield Diagnosis(ERROR, "Store", str(error))
+        return
+    except OSError as error:
+        yield Diagnosis(ERROR, "Store", reason(error))
         return
     messages = sum(queue.high - queue.low for queue in snapshot.queues)
     found = (

@@ -15,16 +15,17 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import goldens
-from mqlog_jobs import cli
+from mqlog_jobs import upkeep
 from mqlog_jobs.progress import Bar
 from mqlog_jobs.watch import watch
 from mqstore.check import check
+from mqstore.errors import InvalidOptionError
 
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 def run(*words: object) -> tuple[int, str, str]:
-    done = CliRunner().invoke(cli.app, list(map(str, words)), catch_exceptions=False)
+    done = CliRunner().invoke(upkeep.app, list(map(str, words)), catch_exceptions=False)
     return done.exit_code, done.stdout, done.stderr
 
 
@@ -76,7 +77,7 @@ def test_nothing_found_is_exit_code_one_and_said_on_standard_error(golden_550: P
 
 @pytest.mark.parametrize("words", [(), ("--key", "a", "--id", "b")])
 def test_find_wants_keys_or_ids(golden_550: Path, words: tuple[str, ...]) -> None:
-    with pytest.raises(cli.InvalidOptionError, match="give the one or the other"):
+    with pytest.raises(InvalidOptionError, match="give the one or the other"):
         run("find", golden_550, *words)
 
 
@@ -109,7 +110,7 @@ def test_a_watch_looks_as_often_as_it_is_told(golden_550: Path) -> None:
 
     assert run(*looks)[1].count("86 messages waiting") == 3
     assert len(rows(*looks)) == 12
-    with pytest.raises(cli.InvalidOptionError, match="use --json"):
+    with pytest.raises(InvalidOptionError, match="use --json"):
         run(*looks, "--csv")
 
 
@@ -148,13 +149,13 @@ def test_a_check_tells_how_far_it_is(golden_550: Path) -> None:
 
 
 def test_every_command_has_help_with_an_example_and_a_shell_can_complete_it() -> None:
-    commands = [str(command.name or command.callback.__name__) for command in commands_of(cli)]
+    commands = [str(command.name or command.callback.__name__) for command in commands_of(upkeep)]
     assert {"backlog", "find", "tags", "snapshot", "verify"} <= set(commands)
     for command in commands:
         assert f"mqlog {command}" in run(command, "--help")[1].split("Example")[1]
 
     done = CliRunner().invoke(
-        cli.app,
+        upkeep.app,
         prog_name="mqlog",
         env={"_MQLOG_COMPLETE": "complete_bash", "COMP_WORDS": "mqlog sn", "COMP_CWORD": "1"},
     )
@@ -180,8 +181,8 @@ def test_tables_fit_eighty_columns_of_a_terminal_and_have_colours_only_there(
     ]
     told = json.dumps([[word.format(golden_550) for word in words] for words in commands])
     program = (
-        "import json, sys; from mqlog_jobs import cli\n"
-        "for words in json.loads(sys.argv[1]): cli.app(words, standalone_mode=False)"
+        "import json, sys; from mqlog_jobs.upkeep import app\n"
+        "for words in json.loads(sys.argv[1]): app(words, standalone_mode=False)"
     )
     environment = {**os.environ, "COLUMNS": "80", "TERM": "xterm-256color"}
     environment.pop("NO_COLOR", None)

@@ -131,7 +131,7 @@ def test_a_shell_completes_topics(
 ) -> None:
     line = ["mqlog", *(str(golden_550) if word == "STORE" else word for word in words)]
     done = subprocess.run(
-        [sys.executable, "-c", "from mqlog_jobs.cli import app; app(prog_name='mqlog')"],
+        [sys.executable, "-c", "from mqlog_jobs.upkeep import app; app(prog_name='mqlog')"],
         env={
             **os.environ,
             "_MQLOG_COMPLETE": "complete_bash",

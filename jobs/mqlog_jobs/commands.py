@@ -1,0 +1,268 @@
+"""The commands of ``mqlog`` that look into a store: backlog, topics, queues, messages, tags.
+
+Their parameters are their options. Those that look after a store are in mqlog_jobs.upkeep.
+"""
+
+# ruff: noqa: PLR0913
+
+import sys
+import time
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import typer
+from rich.console import Console
+
+from mqlog_jobs import lines, render, views
+from mqlog_jobs.choice import Wanted, choose
+from mqlog_jobs.find import Sought
+from mqlog_jobs.find import find as find_messages
+from mqlog_jobs.outcome import FOUND, OfStore
+from mqlog_jobs.parameters import AsCsv, AsJson, CommitLog, OneTopic, Place, Store, System, Topic
+from mqlog_jobs.progress import Bar
+from mqlog_jobs.watch import watch
+from mqstore import __version__, tables
+from mqstore.backlog import BacklogRequest, measure, plan
+from mqstore.errors import InvalidOptionError, shown
+from mqstore.read.plan import slices_of
+from mqstore.read.snapshot import Snapshot, take
+from mqstore.tables import tags as count_tags
+
+app = typer.Typer(
+    name="mqlog",
+    help="Look into Apache RocketMQ message stores: the directory of a broker, no broker needed.",
+    epilog="Exit codes: 0 done, 1 verify or doctor found errors or find found nothing, "
+    "2 wrong argument, bad store or output that cannot be written, 130 interrupted, "
+    "141 the reader of the pipe is gone.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+command = partial(app.command, cls=OfStore)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        sys.stdout.write(f"mqlog {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@command(
+    epilog="Examples: mqlog backlog /data/store -g CG_SHOP --subscription 'paid || sent' · "
+    "mqlog backlog /data/store --watch --interval 5"
+)
+def backlog(
+    store: Store,
+    *,
+    group: Annotated[
+        str | None, typer.Option("-g", "--group", help="Groups: a comma list, or /regex/.")
+    ] = None,
+    subscription: Annotated[
+        str | None,
+        typer.Option(help="Tag expression of the groups, 'A || B': count what matches it."),
+    ] = None,
+    by_tag: Annotated[bool, typer.Option("--by-tag", help="One row for each tag.")] = False,
+    again: Annotated[bool, typer.Option("--watch", help="Look again and again.")] = False,
+    interval: Annotated[float, typer.Option(min=0, help="Seconds between two looks.")] = 2,
+    number: Annotated[int, typer.Option("--count", min=0, help="So many looks; 0: go on.")] = 0,
+    commit_log: CommitLog = None,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+) -> None:
+    """Show what consumer groups have still to consume."""
+    subscriptions = _subscriptions(group, subscription)
+    request = BacklogRequest(groups=group, subscriptions=subscriptions, by_tag=by_tag)
+
+    def look(console: Console | None) -> None:
+        snapshot = _take(store, commit_log)
+        now_ms = time.time_ns() // 1_000_000
+        batch = measure(plan(snapshot, request), request, now_ms)
+        if not _written(batch, as_json=as_json, as_csv=as_csv) and console is not None:
+            views.backlog(console, views.rows_of(batch))
+
+    if not again:
+        look(render.terminal())
+    elif as_csv:
+        raise InvalidOptionError("--csv", "--watch", "use --json, one object a line")
+    elif as_json:  # A stream of objects is for a program, also on a terminal.
+        watch(None, look, interval_s=interval, rounds=number)
+    else:
+        watch(render.terminal(), look, interval_s=interval, rounds=number)
+
+
+@command(epilog="Example: mqlog topics /data/store --json")
+def topics(
+    store: Store,
+    *,
+    system: System = False,
+    commit_log: CommitLog = None,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+) -> None:
+    """List the topics: permissions, queues, messages, bytes."""
+    batch = tables.topics(_take(store, commit_log))
+    if not system:
+        batch = batch.filter(pc.invert(batch["isSystem"]))
+    if not _written(batch, as_json=as_json, as_csv=as_csv):
+        views.topics(render.terminal(), views.rows_of(batch))
+
+
+@command(epilog="Example: mqlog queues /data/store --topic ORDERS")
+def queues(
+    store: Store,
+    *,
+    topic: Topic = None,
+    system: System = False,
+    commit_log: CommitLog = None,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+) -> None:
+    """List the queues: offsets, messages, bytes, times of the first and the last message."""
+    snapshot = _take(store, commit_log, topic)
+    if topic is None and not system:
+        snapshot = _of_users(snapshot)
+    batch = tables.queues(snapshot)
+    if not _written(batch, as_json=as_json, as_csv=as_csv):
+        views.queues(render.terminal(), views.rows_of(batch))
+
+
+@command(
+    epilog="Examples: mqlog cat /data/store ORDERS -n 5 · mqlog cat /data/store ORDERS/2@-3 · "
+    "mqlog cat /data/store ORDERS --tag paid --since -1h -n 0 -f '{keys} {body}'"
+)
+def cat(
+    store: Store,
+    place: Place,
+    *,
+    tag: Annotated[str, typer.Option(help="Tag expression, 'A || B'.")] = "*",
+    key: Annotated[list[str] | None, typer.Option(help="A key; once for each.")] = None,
+    since: Annotated[
+        str | None, typer.Option(help="Stored at or after: -15m, epoch ms, or ISO-8601 with zone.")
+    ] = None,
+    until: Annotated[str | None, typer.Option(help="Stored before; as --since.")] = None,
+    number: Annotated[int, typer.Option("-n", min=0, help="At most so many; 0: all.")] = 20,
+    line: Annotated[
+        str | None,
+        typer.Option("-f", "--format", help="A line for each, columns in braces: '{keys} {body}'."),
+    ] = None,
+    commit_log: CommitLog = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print messages, in the order the broker stored them."""
+    shape = lines.parse(line) if line is not None else None
+    columns = shape.columns if shape else lines.COLUMNS if as_json else views.MESSAGE_COLUMNS
+    wanted = Wanted(place, tags=tag, keys=tuple(key or ()), since=since, until=until)
+    # Rows that go to the terminal as they come are progress enough.
+    seen = sys.stdout.isatty() and (as_json or shape is not None)
+    snapshot = _take(store, commit_log, wanted.topic)
+    with Bar("Reading") as bar:
+        rows = choose(snapshot, wanted, columns, number, None if seen else bar)
+        if as_json:
+            render.json_lines(rows)
+        elif shape:
+            sys.stdout.writelines(shape.fill(row) for row in rows)
+        else:
+            found = list(rows)
+    if not (as_json or shape):
+        views.messages(render.terminal(), found)
+
+
+@command(
+    epilog="Examples: mqlog find /data/store --key order-4711 · "
+    "mqlog find /data/store --id 7F0000010BB818B4AAC28B4D5FBE0000 --json"
+)
+def find(
+    store: Store,
+    *,
+    key: Annotated[list[str] | None, typer.Option(help="A key; once for each.")] = None,
+    message_id: Annotated[
+        list[str] | None, typer.Option("--id", help="UNIQ_KEY or offsetMsgId; once for each.")
+    ] = None,
+    topic: OneTopic = None,
+    commit_log: CommitLog = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find messages by key or id, through the index, however many there are."""
+    sought = Sought(tuple(key or ()), tuple(message_id or ()))
+    rows = find_messages(_take(store, commit_log, topic), sought)
+    if as_json:
+        found = list(rows)
+        render.json_lines(found)
+        number = len(found)
+    else:
+        number = views.cards(render.terminal(), rows)
+    if not number:
+        sys.stderr.write(f"no message has {' or '.join(map(shown, (*sought.keys, *sought.ids)))}\n")
+        raise typer.Exit(FOUND)
+
+
+@command(epilog="Example: mqlog tags /data/store --topic ORDERS")
+def tags(
+    store: Store,
+    *,
+    topic: Topic = None,
+    commit_log: CommitLog = None,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+) -> None:
+    """Count the messages of each tag; --json and --csv also tell the queues apart."""
+    snapshot = _take(store, commit_log, topic)
+    slices = slices_of(snapshot if topic is not None else _of_users(snapshot))
+    parts = count_tags.plan(slices, "*")
+    schema = tables.SCHEMAS["tags"]
+    batches: list[pa.RecordBatch] = []
+    with Bar("Reading") as bar:
+        for number, part in enumerate(parts):
+            bar(number, len(parts))
+            batches += part.batches(schema.names)
+    table = pa.Table.from_batches(batches, schema)
+    if not _written(table, as_json=as_json, as_csv=as_csv):
+        views.tags(render.terminal(), views.rows_of(table))
+
+
+def _take(store: Path, commit_log: list[Path] | None, topic: str | None = None) -> Snapshot:
+    wanted = None if topic is None else (lambda name: name == topic)
+    return take(store, commit_log=tuple(map(str, commit_log or ())), topics=wanted)
+
+
+def _of_users(snapshot: Snapshot) -> Snapshot:
+    """Return the snapshot without the queues of RocketMQ's own topics."""
+    known = views.rows_of(tables.topics(replace(snapshot, queues=())))
+    system = {row["topic"] for row in known if row["isSystem"]}
+    queues = tuple(queue for queue in snapshot.queues if queue.topic not in system)
+    return replace(snapshot, queues=queues)
+
+
+def _subscriptions(group: str | None, expression: str | None) -> dict[str, dict[str, str]]:
+    if expression is None:
+        return {}
+    if group is None or group.startswith("/"):
+        raise InvalidOptionError(
+            "--subscription", expression, "an expression belongs to a group: name it with --group"
+        )
+    return {name.strip(): {"*": expression} for name in group.split(",")}
+
+
+def _written(batch: pa.RecordBatch | pa.Table, *, as_json: bool, as_csv: bool) -> bool:
+    """Write the rows for a program, if that was asked for."""
+    if as_json and as_csv:
+        raise InvalidOptionError("--csv", "--json", "choose one of the two")
+    if as_json:
+        render.json_lines(views.rows_of(batch))
+    elif as_csv:
+        render.comma_separated(batch.schema.names, views.rows_of(batch))
+    return as_json or as_csv

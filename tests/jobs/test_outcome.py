@@ -1,0 +1,153 @@
+"""How the command ends when the system, and not the user, is what fails."""
+
+import errno
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import goldens
+from jobs.test_cli import Run, run  # noqa: F401
+
+NOBODY = 65534
+COMMANDS = (
+    ("verify", "STORE"),
+    ("topics", "STORE"),
+    ("cat", "STORE", "GTopic", "-n", "0", "--json"),
+    ("cat", "STORE", "GTopic", "-f", "{body}"),
+    ("--help",),
+)
+every_command = pytest.mark.parametrize("words", COMMANDS)
+
+
+def ended(words: tuple[str, ...], store: Path, redirected: str) -> tuple[int, str]:
+    """Return exit code and standard error of a command in a shell that redirects its output."""
+    program = [sys.executable, "-c", "from mqlog_jobs.cli import main; main()"]
+    line = [*program, *(str(store) if word == "STORE" else word for word in words)]
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {redirected}', "sh", *line],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    return done.returncode, done.stderr
+
+
+@pytest.fixture
+def open_store() -> Iterator[Path]:
+    """A golden store at a path that every user may pass through."""
+    with tempfile.TemporaryDirectory(prefix="mqlog-outcome-") as folder:
+        Path(folder).chmod(0o755)
+        yield goldens.unpack("5.5.0", Path(folder))
+
+
+@contextmanager
+def unprivileged() -> Iterator[None]:
+    """Be no root meanwhile, for whom no file is unreadable."""
+    privileged = os.geteuid() == 0
+    if privileged:
+        import_module("mqlog_jobs.upkeep")  # What root has installed, others may not read.
+        os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        if privileged:
+            os.seteuid(0)
+
+
+@every_command
+def test_output_to_a_full_disk_is_told_in_one_line(
+    golden_550: Path, words: tuple[str, ...]
+) -> None:
+    told = f"mqlog: standard output: {os.strerror(errno.ENOSPC)}\n"
+
+    assert ended(words, golden_550, ">/dev/full") == (2, told)
+
+
+@every_command
+def test_closed_output_is_told_in_one_line(golden_550: Path, words: tuple[str, ...]) -> None:
+    assert ended(words, golden_550, ">&-") == (2, "mqlog: standard output is closed\n")
+
+
+def test_closed_standard_error_hides_the_words_and_not_the_exit_code(golden_550: Path) -> None:
+    assert ended(("topics", "STORE"), golden_550, ">/dev/null 2>&-") == (0, "")
+    assert ended(("cat", "STORE", "Nope"), golden_550, "2>&-") == (2, "")
+
+
+@every_command
+def test_a_reader_that_leaves_is_no_error_and_has_the_exit_code_of_its_signal(
+    golden_550: Path, words: tuple[str, ...], tmp_path: Path
+) -> None:
+    code = tmp_path / "code"
+    program = [sys.executable, "-c", "from mqlog_jobs.cli import main; main()"]
+    command = [*program, *(str(golden_550) if word == "STORE" else word for word in words)]
+    done = subprocess.run(
+        ["sh", "-c", f'{{ "$@"; echo $? >"{code}"; }} | exit', "sh", *command],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+    assert done.stderr == ""
+    assert code.read_text() == "141\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("commitlog/00000000000000000000", ("cat", "STORE", "GTopic", "--json")),
+        ("commitlog/00000000000000000000", ("verify", "STORE")),
+        ("consumequeue/GTopic", ("queues", "STORE")),
+        ("commitlog", ("topics", "STORE")),
+        (".", ("backlog", "STORE")),
+    ],
+)
+def test_what_may_not_be_read_is_told_with_its_path(
+    run: Run,  # noqa: F811
+    open_store: Path,
+    path: str,
+    words: tuple[str, ...],
+) -> None:
+    (open_store / path).chmod(0)
+    with unprivileged():
+        code, out, err = run(*(open_store if word == "STORE" else word for word in words))
+    (open_store / path).chmod(0o755)
+
+    assert (code, out) == (2, "")
+    assert err.startswith(f"mqlog: {open_store}")
+    assert Path(path).name in err
+    assert err.endswith(f": {os.strerror(errno.EACCES)}\n")
+    assert err.count("\n") == 1
+
+
+def test_doctor_tells_what_the_system_says_of_a_store_as_one_thing_among_others(
+    run: Run,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "store").symlink_to(tmp_path / "store")
+    done = run("doctor", tmp_path / "store")
+
+    assert (done.code, done.err) == (1, "")
+    assert f"{tmp_path}/store: {os.strerror(errno.ELOOP)}" in done.out
+
+
+def test_a_dying_disk_is_told_with_the_path_of_the_store(
+    run: Run,  # noqa: F811
+    golden_550: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def dead(*_: object) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    for call in ("pread", "preadv"):
+        monkeypatch.setattr(os, call, dead)
+
+    assert run("cat", golden_550, "GTopic") == (2, "", f"mqlog: {golden_550}: Input/output error\n")

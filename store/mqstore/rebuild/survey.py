@@ -186,7 +186,7 @@ def _last_dispatched(root: str, log: CommitLog) -> Record | None:
         topic, queue_id, queue_offset = where
         reason = (
             f"no sound record here, but {topic}/{queue_id} has it as queue offset {queue_offset}; "
-            "the log has lost its end. mqlog recover --rebuild lets the queues end where the log does"
+            "the log lost its end. mqlog recover --rebuild lets the queues end where the log does"
         )
         raise log.corrupt(newest, reason)
     return record

@@ -60,7 +60,7 @@ def _not_a_store(root: str) -> str:
     if is_directory(root, names.CONSUME_QUEUE):
         return (
             "consumequeue is in it, but no folder commitlog; name the broker's CommitLog folders "
-            "in storePathCommitLog"
+            "in storePathCommitLog (with the command mqlog: --commit-log, once for each)"
         )
     return "no folder commitlog in it; give the broker's storePathRootDir"
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Final
 
 from mqstore.errors import UnsafePathError, UnsupportedStoreError
-from mqstore.files.mapped_file_queue import MappedFileQueue
+from mqstore.files.mapped_file_queue import MappedFileQueue, check_sizes
 from mqstore.files.safe_open import exists, is_directory, list_names
 from mqstore.files.store_dir import StoreDir
 from mqstore.format.names import COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX, OURS, STAGING
@@ -33,6 +33,9 @@ _MARKS: Final = (
 )
 
 
+_ELSEWHERE: Final = (
+    "its storePathCommitLog names several; mqlog reads such stores, and does not write to them"
+)
 _FOLDERS: Final = (
     CONSUME_QUEUE,
     INDEX,
@@ -45,7 +48,8 @@ _FOLDERS: Final = (
 def check_writable(store: StoreDir) -> None:
     """Raise UnsupportedStoreError, with the flavour's name, for a store we must not write to.
 
-    Also raises UnsafePathError where a folder that we make files in leads elsewhere.
+    Also raises UnsafePathError where a folder that we make files in leads elsewhere, and
+    CorruptStoreError where a file of the CommitLog was cut short.
     """
     for path in _FOLDERS:
         if exists(store.root, path) and not is_directory(store.root, path):
@@ -64,13 +68,18 @@ def check_writable(store: StoreDir) -> None:
         reason = "consumequeue_ext: unit extensions (enableConsumeQueueExt) are not written"
         raise UnsupportedStoreError(store.root, "CONSUME_QUEUE_EXT", reason)
     if store.commit_log != (f"{store.root}/{COMMIT_LOG}",):
-        reason = "CommitLog in other folders than commitlog (storePathCommitLog)"
+        reason = f"CommitLog in other folders than commitlog ({_ELSEWHERE})"
         raise UnsupportedStoreError(store.root, "MULTI_PATH", reason)
-    files = MappedFileQueue.list([(folder, "") for folder in store.commit_log]).files
-    for before, after in pairwise(files):
+    _check_gapless(store)
+
+
+def _check_gapless(store: StoreDir) -> None:
+    log = MappedFileQueue.list([(folder, "") for folder in store.commit_log])
+    for before, after in pairwise(log.files):
         if before.end != after.start:
+            check_sizes([log])  # A file that was cut short is no file that is elsewhere.
             reason = (
-                f"commitlog has no file between {before.path} and {after.path}: a file was lost, "
-                "or the broker keeps it in another folder (storePathCommitLog)"
+                f"commitlog has no file, or an empty one, between {before.path} and {after.path}: "
+                f"it was lost, or the broker keeps it in another folder ({_ELSEWHERE})"
             )
             raise UnsupportedStoreError(store.root, "MULTI_PATH", reason)

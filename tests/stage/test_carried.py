@@ -1,5 +1,6 @@
 """Rows that were messages before: what they keep of what they were, and what is made anew."""
 
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,14 @@ import pyarrow as pa
 import pytest
 
 from appending import SMALL, append, held, rows
-from oracle import split_properties
+from mqstore.check import check
+from mqstore.codec.schema import PROFILES
+from mqstore.errors import InvalidMessageError, InvalidSchemaError
+from mqstore.read.plan import QueueSlice
+from mqstore.read.scan import scan
+from mqstore.read.settings import ScanSettings
+from mqstore.read.snapshot import take
+from oracle import Message, split_properties
 
 MAP = pa.map_(pa.string(), pa.string())
 READ = [("UNIQ_KEY", "OLD"), ("WAIT", "false"), ("a", "b")]
@@ -64,3 +72,77 @@ def test_rows_without_a_map_among_rows_that_were_read_get_what_a_producer_adds(
     assert (first, last) == (OLD, {})
     assert len(made.pop("UNIQ_KEY")) == 32
     assert made == {"WAIT": "true"}
+
+
+# --- bodies that are compressed already ---------------------------------------------------------
+
+
+PLAIN = b"abc" * 700
+
+
+def copied(source: Path, target: Path, **settings: Any) -> list[Message]:
+    """Copy all of T to a new store, with every column; return the messages."""
+    columns = settings.pop("columns", PROFILES["full"])
+    decompress = settings.pop("decompress", True)
+    (queue,) = take(source).queues
+    piece = QueueSlice(str(source), (f"{source}/commitlog",), "b", "T", 0, queue.low, queue.high)
+    batches = list(scan([piece], ScanSettings(columns=columns, decompress=decompress)))
+    append(target, *batches, **SMALL, queue_nums=1, **settings)
+    return held(target)
+
+
+@pytest.mark.parametrize("codec", ["zlib", "lz4", "zstd"])
+@pytest.mark.parametrize("settings", [{}, {"compression": "zstd", "compress_over": 1}], ids=str)
+def test_bodies_that_were_not_decompressed_stay_as_they_were(
+    tmp_path: Path, codec: str, settings: dict[str, Any]
+) -> None:
+    batch = rows(2, body=[PLAIN, b"x"])
+    append(tmp_path / "s", batch, **SMALL, queue_nums=1, compression=codec, compress_over=100)
+    before = held(tmp_path / "s")
+    after = copied(tmp_path / "s", tmp_path / "raw", decompress=False, **settings)
+    assert [(m.body, m.sys_flag) for m in after] == [(m.body, m.sys_flag) for m in before]
+    assert check(tmp_path / "raw") == []
+
+
+@pytest.mark.parametrize("body", [PLAIN, zlib.compress(bytes(10**6))])
+@pytest.mark.parametrize("left_out", [set(), {"bodyCRC"}, {"sysFlag"}], ids=str)
+def test_bodies_that_were_decompressed_are_plain_whatever_sys_flag_says(
+    tmp_path: Path, body: bytes, left_out: set[str]
+) -> None:
+    """A body may itself look compressed: then it takes bodyCRC to tell."""
+    append(tmp_path / "s", rows(1, body=[body]), **SMALL, queue_nums=1, compression="zlib",
+           compress_over=1)  # fmt: skip
+    assert held(tmp_path / "s")[0].sys_flag == 0x301
+    columns = tuple(name for name in PROFILES["full"] if name not in left_out)
+    if body != PLAIN and "bodyCRC" in left_out:
+        with pytest.raises(InvalidMessageError, match="may be so still: add the column bodyCRC"):
+            copied(tmp_path / "s", tmp_path / "copy", columns=columns)
+        return
+    (found,) = copied(tmp_path / "s", tmp_path / "copy", columns=columns)
+    assert (found.body, found.sys_flag) == (body, 0)
+
+
+def crc_of(body: bytes) -> int:
+    return zlib.crc32(body) & 0x7FFFFFFF
+
+
+@pytest.mark.parametrize("flag", [0x001, 0x101, 0x201, 0x301, 0x401])
+def test_a_body_that_no_consumer_could_open_is_refused(tmp_path: Path, flag: int) -> None:
+    batch = rows(2, body=b"plain", sysFlag=[0, flag], bodyCRC=crc_of(b"plain"))
+    with pytest.raises(InvalidMessageError, match=r"row 1, .*body is compressed, and it does not"):
+        append(tmp_path / "s", batch, **SMALL)
+    done = append(tmp_path / "s", batch, **SMALL, on_invalid="skip")
+    assert (done.messages, done.skipped) == (1, 1)
+
+
+def test_only_compression_is_taken_from_sys_flag(tmp_path: Path) -> None:
+    packed = zlib.compress(PLAIN)
+    flags = [0x30 | 0xC | 0x2 | 0x301, 0x30 | 0xC, None]
+    columns = {"sysFlag": flags, "bodyCRC": crc_of(packed), "body": packed}
+    append(tmp_path / "s", rows(3, **columns), **SMALL, partitioner="single")
+    assert [m.sys_flag for m in held(tmp_path / "s")] == [0x301, 0, 0]
+
+
+def test_a_sys_flag_that_is_no_number_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSchemaError, match=r"column sysFlag.*an integer is needed"):
+        append(tmp_path / "s", rows(1, sysFlag="0"), **SMALL)

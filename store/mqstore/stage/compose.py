@@ -25,7 +25,7 @@ from mqstore.codec.properties_block import join_blocks, join_map
 from mqstore.format import names
 from mqstore.format import properties as p
 from mqstore.format.index_file import KEY_SEPARATOR, TAG_KEY_PREFIX
-from mqstore.stage.job import WriteJob
+from mqstore.stage.job import WriteJob, WriteSettings
 from mqstore.stage.rows import Rows
 
 Array: TypeAlias = pa.Array
@@ -49,7 +49,7 @@ def compose(rows: Rows, queue_ids: Int64s, job: WriteJob, partition: int) -> Com
     settings = job.settings
     delayed = rows.delay_levels > 0
     made_keys = _made_keys(rows, job, partition)
-    bodies, flags = compress(rows.bodies, settings.compression, settings.compress_over)
+    bodies, flags = _bodies(rows, settings)
     schedule = len(rows.topic_names)
     messages = Messages(
         topic_names=(*(n or "" for n in rows.topic_names), names.SCHEDULE_TOPIC),
@@ -137,6 +137,17 @@ def _words(keys: Array) -> tuple[Int64s, Array]:
     owners = rows[pc.list_parent_indices(lists).to_numpy(zero_copy_only=False)]
     filled = pc.greater(pc.binary_length(words), 0)
     return owners[filled.to_numpy(zero_copy_only=False)], words.filter(filled)
+
+
+def _bodies(rows: Rows, settings: WriteSettings) -> tuple[Array, NDArray[np.int32]]:
+    """Return the bodies as they are stored, and their sysFlags; none is compressed twice."""
+    done = rows.kept.flags != 0
+    if not done.any():
+        return compress(rows.bodies, settings.compression, settings.compress_over)
+    mask = pa.array(done)
+    rest = pc.if_else(mask, pa.scalar(None, pa.binary()), rows.bodies)
+    bodies, flags = compress(rest, settings.compression, settings.compress_over)
+    return pc.if_else(mask, rows.bodies, bodies), np.where(done, rows.kept.flags, flags)
 
 
 def _made_keys(rows: Rows, job: WriteJob, partition: int) -> Array | None:

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from mqstore.codec.kept import UNKNOWN_CRC, Kept, kept
 from mqstore.codec.schema import COLUMNS
 from mqstore.errors import InvalidSchemaError
 from mqstore.format.properties import KEY_SEPARATOR
@@ -40,7 +41,8 @@ WRITE_COLUMNS: Final = (
     "delayTimeLevel",
     "waitStoreMsgOK",
 )
-# What a read gives and a write decides itself; no frame made by hand has one of these.
+# What a read gives and a write decides itself; no frame made by hand has one of these. Of two a
+# write takes what they tell of the body (codec/kept.py).
 READ_ONLY_COLUMNS: Final = frozenset(column.name for column in COLUMNS) - set(WRITE_COLUMNS)
 NULL_QUEUE: Final = -(2**63)
 
@@ -51,7 +53,7 @@ def check_columns(schema: pa.Schema, *, topic_given: bool) -> bool:
     Raises InvalidSchemaError for a column or a type that a write does not take, naming it.
     """
     for field in schema:
-        if field.name in WRITE_COLUMNS:
+        if field.name in _ACCEPTED:
             if not _ACCEPTED[field.name][0](field.type):
                 raise InvalidSchemaError(field.name, field.type, _ACCEPTED[field.name][1])
         elif field.name not in READ_ONLY_COLUMNS:
@@ -105,6 +107,8 @@ class Rows:
     """Rows that were read with their properties: what a producer adds is not added to them."""
     unique_keys: Array | None
     """Property UNIQ_KEY of rows that keep theirs, null where they had none; None if none does."""
+    kept: Kept
+    """The compression that bodies have already."""
     broken_keys: Mask
     """Rows whose ``keys`` is an array with a null, an empty string or a space in it."""
 
@@ -117,7 +121,7 @@ def cast_rows(
 ) -> Rows:
     """Return the rows of ``batch``. ``now_ms`` is the bornTimestamp of those that have none."""
     count, settings = batch.num_rows, job.settings
-    columns = {name: batch.column(name) for name in batch.schema.names if name in WRITE_COLUMNS}
+    columns = {name: batch.column(name) for name in batch.schema.names if name in _ACCEPTED}
     properties = _map(columns.get("properties"))
     delay_levels = _integers(columns.get("delayTimeLevel"), count, 0)
     entries = sort_out(
@@ -131,11 +135,12 @@ def cast_rows(
     waits = texts.get("waitStoreMsgOK")
     codes, topic_names = _topics(columns.get("topic"), settings.topic, count)
     keys, broken_keys = _keys(texts.get("keys"), count)
+    bodies = _binary(columns["body"])
     return Rows(
         numbers=numbers,
         topics=codes,
         topic_names=topic_names,
-        bodies=_binary(columns["body"]),
+        bodies=bodies,
         tags=_text(texts.get("tags"), count),
         keys=keys,
         sharding_keys=_text(texts.get("shardingKey"), count),
@@ -153,6 +158,11 @@ def cast_rows(
         delay_levels=delay_levels,
         waits=_waits(waits, count),
         wait_texts=_wait_texts(waits, entries.carried),
+        kept=kept(
+            bodies,
+            _integers(columns.get("sysFlag"), count, 0),
+            _integers(columns.get("bodyCRC"), count, UNKNOWN_CRC),
+        ),
         broken_keys=broken_keys,
     )
 
@@ -227,6 +237,8 @@ _ACCEPTED: Final[Mapping[str, tuple[_Accepts, str]]] = {
     "storeTimestamp": _MOMENT,
     "delayTimeLevel": _INTEGER,
     "waitStoreMsgOK": (_is_boolean, "a boolean is needed"),
+    "sysFlag": _INTEGER,
+    "bodyCRC": _INTEGER,
 }
 
 

@@ -156,6 +156,17 @@ def _field_rules(rows: Rows) -> list[Rule]:
             (moments <= 0) & (moments != -1),
             lambda row: f"storeTimestamp is {moments[row]} ms, not after 1970",
         ),
+        (
+            rows.kept.broken,
+            lambda _: "sysFlag says that the body is compressed, and it does not begin so",
+        ),
+        (
+            rows.kept.doubtful,
+            lambda _: (
+                "sysFlag says that the body was stored compressed, and it may be so still: add the "
+                "column bodyCRC (columns=full), which tells, or leave out sysFlag for plain bodies"
+            ),
+        ),
         (rows.broken_keys, lambda _: "keys has an element that is null, empty or holds a space"),
     ]
 

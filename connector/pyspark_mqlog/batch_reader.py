@@ -12,11 +12,12 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from mqstore.errors import DataLossError, StoreError
 from mqstore.read.plan import QueueSlice
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from pyspark_mqlog.options import ReadOptions
-from pyspark_mqlog.pruning import in_partitions, message_slices
+from pyspark_mqlog.pruning import in_partitions, message_slices, without_start
 from pyspark_mqlog.schema import conform, to_arrow
 from pyspark_mqlog.tables import plan_table
 from pyspark_mqlog.worker import freeze_once, named_errors
@@ -67,6 +68,23 @@ def plan_read(options: ReadOptions, columns: Sequence[str]) -> ReadPlan:
     if options.table == "messages":
         return ReadPlan(names, options, slices=tuple(message_slices(options)))
     return ReadPlan(names, options, parts=tuple(plan_table(options, columns)))
+
+
+def is_of_start(options: ReadOptions, error: StoreError) -> bool:
+    """Tell whether an error of ``plan_read`` is about where the read starts, and nothing else.
+
+    A stream that goes on from its checkpoint does not ask what its start would be now: its
+    group, its topic or a message after its time may be gone.
+    """
+    if options.table != "messages":
+        return False
+    if isinstance(error, DataLossError):
+        return error.is_expired
+    try:
+        message_slices(without_start(options))
+    except StoreError:
+        return False
+    return True
 
 
 class MqlogReader(DataSourceReader):

@@ -37,8 +37,8 @@ class MqlogDataSource(DataSource):
         return "mqlog"
 
     def schema(self) -> "StructType":
-        from mqstore.errors import DataLossError, InvalidOptionError
-        from pyspark_mqlog.batch_reader import plan_read
+        from mqstore.errors import InvalidOptionError, StoreError
+        from pyspark_mqlog.batch_reader import is_of_start, plan_read
         from pyspark_mqlog.options import is_create_table, parse_read
         from pyspark_mqlog.schema import read_schema, to_struct
         from pyspark_mqlog.stream_options import names_stream, parse_stream
@@ -62,9 +62,9 @@ class MqlogDataSource(DataSource):
                 # Spark pickles the source after this call: reader() finds the plan.
                 try:
                     self._plan = plan_read(options, schema.names)
-                except DataLossError as error:
-                    # A stream's checkpoint may be past what has expired; reader() says it again.
-                    if not error.is_expired:
+                except StoreError as error:
+                    # A stream may be past it, by its checkpoint; reader() says it again.
+                    if not is_of_start(options, error):
                         raise
             return to_struct(schema)
 

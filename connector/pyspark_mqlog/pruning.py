@@ -103,6 +103,17 @@ def starting_progress(options: ReadOptions, snapshots: Sequence[Snapshot]) -> Pr
     return absent | starts
 
 
+def without_start(options: ReadOptions) -> ReadOptions:
+    """Return the options of a read of the same queues from the first message that is held."""
+    return replace(
+        options,
+        starting_offsets=QueueRange(grammar.EARLIEST),
+        starting_timestamp=None,
+        starting_by_timestamp=None,
+        starting_group=None,
+    )
+
+
 def takes_topics_of_group(options: ReadOptions) -> bool:
     """Tell whether the topics are those of the group to start from: no other choice is made."""
     chosen = options.subscribe or options.subscribe_pattern or options.assign

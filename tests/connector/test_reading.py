@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import goldens
 from mqstore.errors import DataLossError, InvalidOptionError, StoreError, UnknownTopicError
@@ -20,6 +21,7 @@ from pyspark_mqlog.batch_reader import ReadPlan, plan_read
 from pyspark_mqlog.datasource import MqlogDataSource
 from pyspark_mqlog.options import parse_read
 from pyspark_mqlog.schema import read_schema
+from pyspark_mqlog.stream_reader import MqlogStreamReader
 from stores import Layout, MakeStore
 
 EXPECTED = goldens.expected("5.5.0")
@@ -366,6 +368,32 @@ def test_a_start_that_has_expired_stops_a_batch_and_not_a_stream_that_is_past_it
     ahead = MqlogDataSource({"path": str(laid.root), "startingOffsets": '{"T":{"0":81}}'})
     with pytest.raises(DataLossError, match=r"T/0: queue offsets \[81, 80\)"):
         ahead.schema()
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        {"startingGroup": "gone"},
+        {"startingOffsets": '{"Gone":{"0":3}}'},
+        {"startingOffsetsByTimestamp": '{"T":{"0":"-10s"}}'},
+        {"startingTimestamp": "-10s", "startingOffsetsByTimestampStrategy": "error"},
+    ],
+)
+def test_a_start_that_holds_no_longer_stops_a_batch_and_not_a_stream_that_has_a_checkpoint(
+    store: MakeStore, start: dict[str, str]
+) -> None:
+    path = {"path": str(store([Message() for _ in range(9)]).root)}
+    source = MqlogDataSource(path | start)
+    schema = source.schema()
+    with pytest.raises((InvalidOptionError, UnknownTopicError)) as told:
+        source.reader(schema)
+    assert next(iter(start)) in str(told.value)
+    with pytest.raises(UnknownTopicError, match="subscribe: no topic Gone"):
+        MqlogDataSource(path | start | {"subscribe": "Gone"}).schema()
+    stream = source.streamReader(schema)
+    assert isinstance(stream, MqlogStreamReader)
+    assert stream.latestOffset({"T": {"0": 4}}, ReadAllAvailable()) == {"T": {"0": 9}}
+    stream.stop()
 
 
 def test_a_position_in_a_queue_that_is_not_there_is_data_loss_or_a_warning(

@@ -28,6 +28,11 @@ MAP = pa.map_(pa.string(), pa.string())
 BIG = {**SMALL, "mapped_file_size_commit_log": 1 << 20}
 
 
+def unchecked(first: bytes, second: bytes) -> pa.Array:
+    """Return strings of any bytes, as Spark's CAST(binary AS STRING) makes them."""
+    return pa.array([first, second], pa.binary()).view(pa.string())
+
+
 def maps(*found: Sequence[tuple[str, str | None]]) -> pa.Array:
     return pa.array(list(found), MAP)
 
@@ -54,6 +59,26 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("space in an array key", {"keys": [["a"], ["b c"]]}, "holds a space"),
     ("null in an array key", {"keys": [["a"], [None]]}, "null, empty"),
     ("empty array key", {"keys": [["a"], [""]]}, "null, empty"),
+    ("bytes in topic", {"topic": unchecked(b"T", b"\xff")}, "topic holds bytes that are not UTF-8"),
+    ("bytes in tags", {"tags": unchecked(b"a", b"\xc3")}, "tags holds bytes that are not UTF-8"),
+    ("bytes in keys", {"keys": unchecked("é".encode(), b"\xff")}, "keys holds bytes that are not"),
+    (
+        "bytes in an array key",
+        {"keys": pa.ListArray.from_arrays([0, 1, 2], unchecked(b"a", b"b\xff"))},
+        "keys holds bytes that are not UTF-8",
+    ),
+    ("half a pair in tags", {"tags": unchecked(b"a", b"\xed\xa0\x80")}, "tags holds bytes"),
+    ("bytes in shardingKey", {"shardingKey": unchecked(b"a", b"\x80")}, "shardingKey holds bytes"),
+    (
+        "bytes in a name",
+        {"properties": pa.MapArray.from_arrays([0, 1, 2], unchecked(b"a", b"\xff"), ["x", "y"])},
+        "properties holds bytes that are not UTF-8",
+    ),
+    (
+        "bytes in a value",
+        {"properties": pa.MapArray.from_arrays([0, 1, 2], ["x", "y"], unchecked(b"a", b"\xff"))},
+        "properties holds bytes that are not UTF-8",
+    ),
     ("reserved name", {"properties": maps([], [("TAGS", "x")])}, "keeps for itself"),
     ("transient name", {"properties": maps([], [("__RMQ.TRANSIENT.x", "y")])}, "for itself"),
     ("empty value", {"properties": maps([], [("a", "")])}, "empty name or value"),
@@ -130,6 +155,18 @@ def test_bad_rows_may_be_put_aside_with_the_reason(tmp_path: Path) -> None:
         "tags holds the character U+0001 or U+0002, which RocketMQ uses as separators",
     ]
     assert found["tags"].to_pylist() == ["b", "c\x01"] * 2
+
+
+def test_rows_of_other_bytes_may_be_put_aside_as_they_came(tmp_path: Path) -> None:
+    batch = rows(2, tags=unchecked("é".encode(), b"\xc3"), keys=unchecked(b"\xa9", b"x"))
+    done = append(tmp_path / "s", batch, **SMALL, on_invalid=f"side:{tmp_path}/bad")
+    assert (done.messages, done.skipped) == (0, 2)
+    (path,) = (tmp_path / "bad").iterdir()
+    found = pq.read_table(path)
+    assert found["tags"].cast(pa.binary()).to_pylist() == ["é".encode(), b"\xc3"]
+    assert found["reason"].to_pylist() == [
+        f"{n} holds bytes that are not UTF-8" for n in ("keys", "tags")
+    ]
 
 
 def test_bad_rows_are_put_aside_even_if_no_row_is_good(tmp_path: Path) -> None:

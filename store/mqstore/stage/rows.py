@@ -18,7 +18,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqstore.codec.kept import UNKNOWN_CRC, Kept, kept
+from mqstore.codec.properties_block import entries
 from mqstore.codec.schema import COLUMNS
+from mqstore.codec.utf8 import not_utf8
 from mqstore.errors import InvalidSchemaError
 from mqstore.format.properties import KEY_SEPARATOR
 from mqstore.stage.carried import sort_out
@@ -109,6 +111,8 @@ class Rows:
     """Property UNIQ_KEY of rows that keep theirs, null where they had none; None if none does."""
     kept: Kept
     """The compression that bodies have already."""
+    not_utf8: Mapping[str, Mask]
+    """For each text column: which rows hold other bytes, and are taken as null."""
     broken_keys: Mask
     """Rows whose ``keys`` is an array with a null, an empty string or a space in it."""
 
@@ -122,6 +126,7 @@ def cast_rows(
     """Return the rows of ``batch``. ``now_ms`` is the bornTimestamp of those that have none."""
     count, settings = batch.num_rows, job.settings
     columns = {name: batch.column(name) for name in batch.schema.names if name in _ACCEPTED}
+    columns, not_utf8 = _checked(columns)
     properties = _map(columns.get("properties"))
     delay_levels = _integers(columns.get("delayTimeLevel"), count, 0)
     entries = sort_out(
@@ -163,8 +168,37 @@ def cast_rows(
             _integers(columns.get("sysFlag"), count, 0),
             _integers(columns.get("bodyCRC"), count, UNKNOWN_CRC),
         ),
+        not_utf8=not_utf8,
         broken_keys=broken_keys,
     )
+
+
+def _checked(columns: Mapping[str, Array]) -> tuple[dict[str, Array], dict[str, Mask]]:
+    """Return the columns with null where text is no UTF-8, and where that is, by column."""
+    checked, found = dict(columns), {}
+    for name in [name for name in columns if name in _TEXTS]:
+        bad = _not_utf8(columns[name])
+        if bad.any():
+            found[name] = bad
+            checked[name] = columns[name].take(pa.array(np.arange(len(bad)), mask=bad))
+    return checked, found
+
+
+def _not_utf8(column: Array) -> Mask:
+    if pa.types.is_null(column.type):
+        return np.zeros(len(column), np.bool_)
+    if _is_text(column.type):
+        return not_utf8(_plain(column, pa.string()))
+    bad = np.zeros(len(column), np.bool_)
+    if pa.types.is_map(column.type):
+        starts, *texts = entries(column)
+        parents = np.repeat(np.arange(len(column)), np.diff(starts))
+    else:
+        parents = pc.list_parent_indices(column).to_numpy(zero_copy_only=False)
+        texts = [_plain(column.flatten(), pa.string())]
+    for text in texts:
+        bad[parents[not_utf8(text)]] = True
+    return bad
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -217,6 +251,7 @@ def _is_boolean(kind: pa.DataType) -> bool:
     return bool(pa.types.is_boolean(kind) or pa.types.is_null(kind))
 
 
+_TEXTS: Final = frozenset({"topic", "tags", "keys", "shardingKey", "properties"})
 _Accepts: TypeAlias = Callable[[pa.DataType], bool]
 _INTEGER: Final[tuple[_Accepts, str]] = (_is_integer, "an integer is needed")
 _TEXT: Final[tuple[_Accepts, str]] = (_is_text, "a string is needed")

@@ -88,6 +88,7 @@ def find_bad_rows(
     """
     found: dict[int, BadRow] = {}
     for too_large, rules in (
+        (False, _utf8_rules(rows)),
         (False, [*_topic_rules(rows, limits), *_field_rules(rows), *_text_rules(rows)]),
         (False, _property_rules(rows)),
         (True, _size_rules(rows, blocks, record_sizes, limits)),
@@ -168,6 +169,13 @@ def _field_rules(rows: Rows) -> list[Rule]:
             ),
         ),
         (rows.broken_keys, lambda _: "keys has an element that is null, empty or holds a space"),
+    ]
+
+
+def _utf8_rules(rows: Rows) -> list[Rule]:
+    return [
+        (broken, lambda _, name=name: f"{name} holds bytes that are not UTF-8")  # type: ignore[misc]
+        for name, broken in rows.not_utf8.items()
     ]
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from mqstore.errors import DataLossError, StoreError
+from mqstore.errors import DataLossError, StoreError, UnknownTopicError
 from mqstore.read.plan import QueueSlice
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
@@ -74,12 +74,15 @@ def is_of_start(options: ReadOptions, error: StoreError) -> bool:
     """Tell whether an error of ``plan_read`` is about where the read starts, and nothing else.
 
     A stream that goes on from its checkpoint does not ask what its start would be now: its
-    group, its topic or a message after its time may be gone.
+    group, its topic or a message after its time may be gone. Nor, if it accepts losses, does it
+    mind that a topic it has read is gone.
     """
     if options.table != "messages":
         return False
     if isinstance(error, DataLossError):
         return error.is_expired
+    if isinstance(error, UnknownTopicError) and not options.fail_on_data_loss:
+        return True
     try:
         message_slices(without_start(options))
     except StoreError:

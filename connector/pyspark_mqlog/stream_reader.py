@@ -30,7 +30,7 @@ from mqstore.errors import StoreError
 from mqstore.group_progress import GroupProgress
 from mqstore.read.follow import Follower
 from mqstore.read.progress import Progress, from_json, to_json
-from mqstore.selection import follow
+from mqstore.selection import check_chosen, follow
 from pyspark_mqlog.batch_reader import MessageWork, read_work, scan_settings
 from pyspark_mqlog.pruning import (
     in_partitions,
@@ -81,8 +81,9 @@ class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> Json:  # noqa: N802
         with named_errors():
             if self._initial is None:
-                snapshots = self._follow().snapshots
-                self._initial = self._json(starting_progress(self._options.read, snapshots))
+                options, snapshots = self._options.read, self._follow().snapshots
+                check_chosen(selection(options), snapshots)  # Nothing was read that is gone now.
+                self._initial = self._json(starting_progress(options, snapshots))
                 self._marks_start = not self._options.starts_where_it_was
             return self._initial
 

@@ -3,6 +3,7 @@
 Reference: Spark's ConsumerStrategy (subscribe, subscribePattern, assign).
 """
 
+import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,6 +16,7 @@ from mqstore.grammar import near
 from mqstore.read.snapshot import QueueBounds, Snapshot, configured, take, topics_of
 from mqstore.read.tail import Source, Tail
 
+_LOG = logging.getLogger(__name__)
 _SHOWN_NAMES = 5
 
 
@@ -59,14 +61,22 @@ def follow(
 ) -> tuple[Tail, ...]:
     """Return the tail of the chosen queues of each store, in the order of the roots.
 
-    Topics and queues that appear later are followed if they are chosen. Raises as ``select``.
+    Topics and queues that appear later are followed if they are chosen. Raises as ``select``;
+    but without ``fail_on_data_loss``, a topic or queue that no store knows is only warned of:
+    it may have been read and deleted. See ``check_chosen``.
     """
-    chosen, assigned = topic_test(selection), selection.assign
+    chosen, assigned = _name_test(selection), selection.assign
 
     def is_assigned(topic: str, queue_id: int) -> bool:
         return assigned is None or queue_id in assigned[topic]
 
     names = broker_names(selection)
+    try:
+        _check_topics(selection)
+    except UnknownTopicError as error:
+        if fail_on_data_loss:
+            raise
+        _LOG.warning("%s", error)
     tails = []
     for root, name in zip(selection.roots, names, strict=True):
         source = Source(
@@ -80,19 +90,36 @@ def follow(
         tails.append(Tail(source, fail_on_data_loss=fail_on_data_loss))
     snapshots = [tail.snapshot for tail in tails]
     _check_names_differ(snapshots)
-    _check_queues(snapshots, assigned or {})
+    if fail_on_data_loss:
+        _check_queues(snapshots, assigned or {})
     return tuple(tails)
+
+
+def check_chosen(selection: Selection, snapshots: Sequence[Snapshot]) -> None:
+    """Raise UnknownTopicError for a named topic or queue that no store knows."""
+    _check_topics(selection)
+    _check_queues(snapshots, selection.assign or {})
 
 
 def topic_test(selection: Selection) -> Callable[[str], bool]:
     """Return the test of a topic's name; raises UnknownTopicError for one that no store knows."""
+    _check_topics(selection)
+    return _name_test(selection)
+
+
+def _check_topics(selection: Selection) -> None:
+    wanted = selection.subscribe or selection.assign or ()
+    if not wanted:
+        return
+    option = "subscribe" if selection.subscribe else "assign"
+    known = {t for r in selection.roots for t in topics_of(r, selection.commit_log)}
+    for topic in sorted(wanted):
+        check_topic(option, topic, known)
+
+
+def _name_test(selection: Selection) -> Callable[[str], bool]:
     if selection.subscribe or selection.assign is not None:
-        option = "subscribe" if selection.subscribe else "assign"
-        wanted = frozenset(selection.subscribe or selection.assign or ())
-        known = {t for r in selection.roots for t in topics_of(r, selection.commit_log)}
-        for topic in sorted(wanted):
-            check_topic(option, topic, known)
-        return wanted.__contains__
+        return frozenset(selection.subscribe or selection.assign or ()).__contains__
     pattern = re.compile(selection.subscribe_pattern or ".*", re.DOTALL)
 
     def chosen(topic: str) -> bool:

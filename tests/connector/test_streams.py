@@ -10,13 +10,15 @@ import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
 from conftest import MakeStore
 from growing import grow
-from mqstore.errors import DataLossError, InvalidOptionError
+from mqstore.errors import DataLossError, InvalidOptionError, UnknownTopicError
 from mqstore.files.config import consumer_offsets
 from oracle import Message
+from pyspark_mqlog.datasource import MqlogDataSource
 from pyspark_mqlog.options import STREAM_OPTIONS
 from pyspark_mqlog.stream_options import OWN_OPTIONS, parse_stream
 from pyspark_mqlog.stream_reader import MqlogStreamReader
@@ -248,6 +250,33 @@ def test_a_stream_from_a_group_follows_the_topics_of_the_group(store: MakeStore)
     reader.stop()
     with pytest.raises(InvalidOptionError, match="startingGroup='idle': the group has committed"):
         reader_of(idle_group(laid.root), startingGroup="idle").initialOffset()
+
+
+@pytest.mark.parametrize("choice", [{"subscribe": "T,U"}, {"assign": '{"T":[0],"U":[0]}'}])
+def test_a_topic_that_was_deleted_stops_a_stream_unless_it_accepts_losses(
+    store: MakeStore, choice: dict[str, str]
+) -> None:
+    laid = store([Message(topic=topic) for topic in "TTU"])
+    earliest = choice | {"startingOffsets": "earliest"}
+    first = reader_of(laid.root, **earliest)
+    end = first.latestOffset(first.initialOffset(), ReadAllAvailable())
+    first.stop()
+    assert end == {"T": {"0": 2}, "U": {"0": 1}}
+    rest = grow(store([]), [Message(topic="T") for _ in range(3)])
+    going_on = earliest | {"failOnDataLoss": "false"}
+    for options in (earliest, going_on):
+        with pytest.raises(UnknownTopicError, match="no topic U; the topics are T"):
+            reader_of(rest.root, **options).initialOffset()
+    with pytest.raises(UnknownTopicError, match="no topic U; the topics are T"):
+        reader_of(rest.root, **earliest).latestOffset(end, ReadAllAvailable())
+    again = reader_of(rest.root, **going_on)
+    assert again.latestOffset(end, ReadAllAvailable()) == {"T": {"0": 3}, "U": {"0": 1}}
+    again.stop()
+    schema = MqlogDataSource({"path": str(rest.root), **going_on}).schema()
+    with pytest.raises(UnknownTopicError, match="no topic U"):
+        MqlogDataSource({"path": str(rest.root), **going_on}).reader(schema)
+    with pytest.raises(UnknownTopicError, match="no topic U"):
+        MqlogDataSource({"path": str(rest.root), **earliest}).schema()
 
 
 def idle_group(root: Path) -> Path:

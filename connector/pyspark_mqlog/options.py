@@ -312,6 +312,11 @@ def check_together(options: ReadOptions) -> None:
                 options.given[option.name],
                 f"is for table={'|'.join(sorted(option.tables))}, not {options.table}",
             )
+    if options.table == "index" and options.keys is None:
+        for name in ("subscribe", "subscribePattern", "includeSystemTopics"):
+            if name in options.given:
+                expected = "needs keys here: an entry has the hash of topic#key, and no topic"
+                raise InvalidOptionError(name, options.given[name], expected)
     _only_one(options, "subscribe", "subscribePattern", "assign")
     for other in ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp"):
         _only_one(options, "startingGroup", other)

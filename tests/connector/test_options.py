@@ -123,6 +123,9 @@ def test_a_read_option_is_refused_in_words_that_help(name: str, text: str, told:
         ({"startingGroup": "g", "startingOffsets": "-1"}, "cannot stand with startingOffsets"),
         ({"table": "topics", "path": "/s#queues"}, "the path says #queues"),
         ({"table": "queues", "startingOffsets": "-1"}, "is for table=messages|tags, not queues"),
+        ({"table": "index", "subscribe": "A"}, "subscribe='A': needs keys here"),
+        ({"table": "index", "subscribePattern": "A"}, "subscribePattern='A': needs keys here"),
+        ({"table": "index", "includeSystemTopics": "true"}, "needs keys here: an entry has the h"),
     ],
 )
 def test_options_that_contradict_each_other_are_refused(options: dict[str, str], told: str) -> None:

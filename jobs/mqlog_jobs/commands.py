@@ -167,14 +167,15 @@ def cat(
     columns = shape.columns if shape else lines.COLUMNS if as_json else views.MESSAGE_COLUMNS
     wanted = Wanted(place, tags=tag, keys=tuple(key or ()), since=since, until=until)
     # Rows that go to the terminal as they come are progress enough.
-    seen = sys.stdout.isatty() and (as_json or shape is not None)
+    on_terminal = sys.stdout.isatty()
+    seen = on_terminal and (as_json or shape is not None)
     snapshot = _take(store, commit_log, wanted.topic)
     with Bar("Reading") as bar:
         rows = choose(snapshot, wanted, columns, number, None if seen else bar)
         if as_json:
             render.json_lines(rows)
         elif shape:
-            sys.stdout.writelines(shape.fill(row) for row in rows)
+            sys.stdout.writelines(shape.fill(row, escaped=on_terminal) for row in rows)
         else:
             found = list(rows)
     if not (as_json or shape):

@@ -1,7 +1,8 @@
 r"""One line a message, in a shape the user types: ``-f '{topic} {keys}\t{body}'``.
 
 A column's name in braces is replaced; ``\n`` ``\t`` ``\\`` ``\{`` stand for what they do in a
-shell's printf. Text of a message is written as it is, null as nothing.
+shell's printf. Null is written as nothing, text of a message as it is, for a program. On a terminal
+its control characters and line ends are escaped: a message is one line, and gives no commands.
 """
 
 import re
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
+from mqlog_jobs.printable import printable
 from mqstore.codec.schema import check_columns, resolve_columns
 
 COLUMNS: Final = resolve_columns("standard")
@@ -28,10 +30,11 @@ class Shape:
         """The columns it needs, each once."""
         return tuple(dict.fromkeys(self.pieces[1::2]))
 
-    def fill(self, row: Mapping[str, object]) -> str:
-        """Return the line of one message, with its line end."""
+    def fill(self, row: Mapping[str, object], *, escaped: bool = False) -> str:
+        """Return the line of one message, with its line end; ``escaped`` for a terminal."""
+        shape = _printable if escaped else _text
         filled = [
-            _text(row[piece]) if place % 2 else piece for place, piece in enumerate(self.pieces)
+            shape(row[piece]) if place % 2 else piece for place, piece in enumerate(self.pieces)
         ]
         return "".join(filled) + "\n"
 
@@ -49,6 +52,10 @@ def parse(text: str) -> Shape:
             pieces += [*check_columns([token[2]]), ""]
     pieces[-1] += text[end:]
     return Shape(tuple(pieces))
+
+
+def _printable(value: object) -> str:
+    return printable(_text(value))
 
 
 def _text(value: object) -> str:

@@ -7,7 +7,6 @@ and never reach the terminal.
 """
 
 import csv
-import json
 import math
 import sys
 from base64 import b64encode
@@ -22,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from mqlog_jobs.printable import json_text, printable
 from mqstore.errors import shown
 
 Row: TypeAlias = Mapping[str, object]
@@ -69,7 +69,8 @@ def terminal(stream: TextIO | None = None) -> Console:
 
 def heading(console: Console, title: str, note: str = "") -> None:
     """Print the line above a table: a name, and what there is to say about it."""
-    console.print(Text.assemble((shown(title), "bold"), ("  " if note else "", ""), (note, "dim")))
+    told = ("  " if note else "", ""), (printable(note), "dim")
+    console.print(Text.assemble((shown(title), "bold"), *told))
 
 
 def table(console: Console, columns: Sequence[Column], rows: Sequence[Row]) -> None:
@@ -105,21 +106,29 @@ def table(console: Console, columns: Sequence[Column], rows: Sequence[Row]) -> N
 
 
 def json_lines(rows: Iterable[Row], stream: TextIO | None = None) -> None:
-    """Write one JSON object a line. Times are ISO-8601 with zone, bytes text or base64."""
+    """Write one JSON object a line. Times are ISO-8601 with zone, bytes text or base64.
+
+    Control characters are escaped, on a terminal and elsewhere.
+    """
     stream = stream or sys.stdout
     for row in rows:
-        stream.write(json.dumps(_plain(row), ensure_ascii=False, separators=(",", ":")) + "\n")
+        stream.write(json_text(_plain(row)) + "\n")
 
 
 def comma_separated(
     names: Sequence[str], rows: Iterable[Row], stream: TextIO | None = None
 ) -> None:
-    """Write CSV (RFC 4180) with a header line; null is an empty field."""
-    writer = csv.writer(stream or sys.stdout, lineterminator="\n")
+    """Write CSV (RFC 4180) with a header line; null is an empty field.
+
+    Text is written as it is; on a terminal control characters are escaped.
+    """
+    stream = stream or sys.stdout
+    escaped = stream.isatty()
+    writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(names)
     for row in rows:
         plain = _plain(row)
-        writer.writerow([_field(plain[name]) for name in names])
+        writer.writerow([_field(plain[name], escaped=escaped) for name in names])
 
 
 def count(value: int) -> str:
@@ -167,7 +176,7 @@ def fact(value: object) -> str:
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat(" ", "milliseconds").replace("+00:00", " UTC")
     text = text_of(value) if isinstance(value, bytes) else str(value)
-    return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)
+    return printable(text, kept="\n\t")
 
 
 _NUMBERS: Final[Mapping[str, Callable[[int], str]]] = {"count": count, "bytes": size, "span": span}
@@ -295,7 +304,12 @@ def _plain(row: Row) -> dict[str, object]:
     return plain
 
 
-def _field(value: object) -> object:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else value
+def _field(value: object, *, escaped: bool) -> object:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case dict():
+            return json_text(value)
+        case str() if escaped:
+            return printable(value)
+    return value

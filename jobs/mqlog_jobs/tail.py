@@ -69,7 +69,7 @@ def _tail(store: str, options: dict[str, str], line: str, interval_s: float | No
 def _print(rows: DataFrame, shape: Shape) -> None:
     found: list[dict[str, object]] = rows.toArrow().to_pylist()
     for row in sorted(found, key=itemgetter(*_ORDER)):
-        sys.stdout.write(shape.fill(row))
+        sys.stdout.write(shape.fill(row, escaped=sys.stdout.isatty()))
     sys.stdout.flush()
 
 

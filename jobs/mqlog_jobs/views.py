@@ -174,7 +174,7 @@ def copied(console: Console, found: Copied, target: str) -> None:
     sizes = f"{size(found.linked_bytes)} by links, {size(found.copied_bytes)} as bytes"
     console.print(Text(sizes, style="dim"))
     for path in found.left_out:
-        console.print(Text(f"left out, for it cannot be read: {path}", style="yellow"))
+        console.print(Text(f"left out, for it cannot be read: {shown(path)}", style="yellow"))
 
 
 def findings(console: Console, store: str, rows: Sequence[Row]) -> None:

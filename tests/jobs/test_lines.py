@@ -36,3 +36,17 @@ def test_each_column_is_read_once() -> None:
 def test_an_unknown_column_is_refused_with_the_nearest() -> None:
     with pytest.raises(InvalidSchemaError, match="did you mean body"):
         lines.parse("{bodyy}")
+
+
+def test_on_a_terminal_a_message_is_one_line_and_gives_no_commands() -> None:
+    row = ROW | {
+        "keys": "\x1b]0;owned\x07",
+        "body": "one\ntwo\u2028\u202e\x9b2J \u00fc ✓".encode(),
+        "properties": [("a\r", "\x1b[2J")],
+    }
+    shape = lines.parse(r"{keys}\t{body} {properties}")
+
+    assert shape.fill(row, escaped=True) == (
+        "\\x1b]0;owned\\x07\tone\\ntwo\\u2028\\u202e\\x9b2J ü ✓ a\\r=\\x1b[2J\n"
+    )
+    assert shape.fill(row) == ("\x1b]0;owned\x07\tone\ntwo\u2028\u202e\x9b2J ü ✓ a\r=\x1b[2J\n")

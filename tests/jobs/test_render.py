@@ -1,3 +1,4 @@
+import csv
 import io
 import json
 from datetime import UTC, datetime
@@ -119,3 +120,39 @@ def test_csv_quotes_what_needs_it_and_leaves_null_empty() -> None:
     render.comma_separated(["a", "b"], [{"a": 'say "x", y', "b": None}], stream)
 
     assert stream.getvalue() == 'a,b\n"say ""x"", y",\n'
+
+
+HOSTILE = "".join(map(chr, (*range(0x20), *range(0x7F, 0xA0)))) + "\u2028\u202e\u2066\U000e0001ü"
+
+
+def test_json_has_no_control_characters_and_says_the_same() -> None:
+    stream = io.StringIO()
+    render.json_lines([{"keys": HOSTILE, "properties": [(HOSTILE, HOSTILE)]}], stream)
+    line = stream.getvalue()
+
+    assert line.endswith("\n")
+    assert line[:-1].isprintable()
+    assert json.loads(line) == {"keys": HOSTILE, "properties": {HOSTILE: HOSTILE}}
+    assert "ü" in line
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_csv_is_exact_for_a_program_and_harmless_on_a_terminal() -> None:
+    shown, piped = Terminal(), io.StringIO()
+    for stream in (shown, piped):
+        render.comma_separated(["tag"], [{"tag": HOSTILE}], stream)
+
+    assert shown.getvalue().replace("\n", "").isprintable()
+    assert list(csv.reader(io.StringIO(piped.getvalue(), newline=""))) == [["tag"], [HOSTILE]]
+
+
+def test_a_heading_gives_no_commands_either() -> None:
+    stream = io.StringIO()
+    console = Console(file=stream, width=400, force_terminal=True, color_system=None)
+    render.heading(console, "group" + HOSTILE, "match " + HOSTILE)
+
+    assert stream.getvalue().replace("\n", "").isprintable()

@@ -1,6 +1,9 @@
 """export, tail, check, and the backlog for Prometheus, in a real session."""
 
+import io
 import shutil
+import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -8,7 +11,7 @@ from pyspark.sql import SparkSession
 
 import goldens
 from growing import grow
-from mqlog_jobs import backlog, check, export, tail
+from mqlog_jobs import backlog, check, export, lines, tail
 from oracle import Message
 from stores import Layout, MakeStore
 
@@ -118,6 +121,20 @@ def test_a_tail_prints_lines_in_the_order_they_were_stored(
 
     assert tail.main(["--from", str(golden_550), *options, *line]) == 0
     assert capfd.readouterr().out.splitlines() == [f"{q}:{n}" for _, q, n in wanted]
+
+
+@pytest.mark.parametrize(("terminal", "told"), [(True, "\\x1b[2J\\n\n"), (False, "\x1b[2J\n\n")])
+def test_a_tail_gives_no_commands_to_a_terminal_and_is_exact_in_a_pipe(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, *, terminal: bool, told: str
+) -> None:
+    out = io.StringIO()
+    monkeypatch.setattr(out, "isatty", lambda: terminal)
+    monkeypatch.setattr(sys, "stdout", out)
+    schema = "storeTimestamp timestamp, topic string, queueId int, queueOffset long, body binary"
+    row = (datetime(2026, 11, 21, tzinfo=UTC), "T", 0, 0, b"\x1b[2J\n")
+    tail._print(spark.createDataFrame([row], schema), lines.parse("{body}"))
+
+    assert out.getvalue() == told
 
 
 def test_a_check_of_several_stores_says_which_is_broken(

@@ -1,0 +1,76 @@
+"""What a person gets to see of a store that strangers have written to, on a pseudo-terminal."""
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from oracle import Message
+from stores import MakeStore
+
+HOSTILE = "\x1b]0;owned\x07\x1b[31mred\x1b[2J\x9b2J\u202etxt\u2028\x85"
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+PROGRAM = (sys.executable, "-c", "from mqlog_jobs.cli import main; main()")
+
+
+def shown(*words: object) -> str:
+    """Return what the command writes to a terminal of 80 columns."""
+    environment = {**os.environ, "COLUMNS": "80", "TERM": "xterm-256color"}
+    for name in ("NO_COLOR", "CI"):
+        environment.pop(name, None)
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [*PROGRAM, *map(str, words)], stdout=theirs, stderr=theirs, env=environment
+    ):
+        os.close(theirs)
+        told = b"".join(iter(lambda: read(ours), b"")).decode()
+    os.close(ours)
+    return told.replace("\r\n", "\n")
+
+
+def read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 65536)
+    except OSError:  # Linux says EIO when the other end is closed.
+        return b""
+
+
+@pytest.fixture
+def root(store: MakeStore) -> Path:
+    properties = f"KEYS\x01k{HOSTILE}\x02TAGS\x01t{HOSTILE}\x02UNIQ_KEY\x01u{HOSTILE}\x02"
+    body = f"one\ntwo{HOSTILE}".encode()
+    return store([Message(topic="T", body=body, properties=properties.encode())]).root
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("cat", "STORE", "T"),
+        ("cat", "STORE", "T", "-f", "{keys}|{tags}|{body}"),
+        ("cat", "STORE", "T", "--json"),
+        ("find", "STORE", "--key", f"k{HOSTILE.split(maxsplit=1)[0]}"),
+        ("tags", "STORE"),
+        ("tags", "STORE", "--csv"),
+        ("tags", "STORE", "--json"),
+    ],
+)
+def test_nothing_in_a_message_is_a_command_to_the_terminal(
+    root: Path, words: tuple[str, ...]
+) -> None:
+    told = shown(*(root if word == "STORE" else word for word in words))
+
+    assert "\x1b[31mred" not in told
+    assert "red" in told
+    assert COLOURS.sub("", told).replace("\n", "").isprintable()
+
+
+def test_a_message_is_a_line_on_a_terminal_and_as_it_is_in_a_pipe(root: Path) -> None:
+    words = ("cat", root, "T", "-f", "{body}")
+    piped = subprocess.run([*PROGRAM, *map(str, words)], capture_output=True, check=True).stdout
+
+    assert shown(*words).count("\n") == 1
+    assert piped == f"one\ntwo{HOSTILE}\n".encode()

@@ -145,6 +145,25 @@ def test_hostile_json_is_one_named_error_and_quick(tmp_path: Path, text: str) ->
         config.consumer_offsets(str(tmp_path))
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('{"a": "x\ny"}', "at byte 8: not JSON: Invalid control character at line 1 column 9"),
+        ('{"a": "x', "at byte 6: not JSON: Unterminated string starting at line 1 column 7"),
+        ('{\n\t"é": "\\q"}', "at byte 10: not JSON: Invalid \\escape at line 2 column 8"),
+        ('{"t":{0:1,\n1:2,\n2:3,4:5 6}}', "at line 3 column 9"),
+        ('{"t":{0:1,1:2,', "at line 1 column 15"),
+        ('{"t":{0:1} 1:2}', "at line 1 column 12"),
+    ],
+)
+def test_where_a_text_is_no_json_is_told(tmp_path: Path, text: str, told: str) -> None:
+    """Of the file as it is, also where integer keys have no quotes."""
+    (folder(tmp_path) / "consumerOffset.json").write_text(text)
+    with pytest.raises(CorruptConfigError) as raised:
+        config.consumer_offsets(str(tmp_path))
+    assert raised.value.message().endswith(told)
+
+
 def test_rocksdb_configuration_is_refused_by_name(tmp_path: Path) -> None:
     (folder(tmp_path) / "consumerOffsets").mkdir()
     (tmp_path / "config/consumerOffsets/CURRENT").write_text("MANIFEST-000001\n")

@@ -13,6 +13,7 @@ from mqstore.format.config import CONSUMER_OFFSET, DELAY_OFFSET, TOPICS
 from mqstore.format.names import INDEX, is_index_file_name
 from mqstore.txn import intent
 
+_TOLD_ELSEWHERE = (CorruptConfigError, UnsafePathError)  # by check_config_files
 _PENDING = f"{names.OURS}/txn/pending.json"
 
 
@@ -60,6 +61,8 @@ def check_topics(store: StoreDir, queues: Iterable[tuple[str, int]], findings: F
     place = Place(f"{names.CONFIG}/{TOPICS}")
     try:
         known = config.topics(store.root)
+    except _TOLD_ELSEWHERE:
+        return
     except StoreError as error:
         findings.error(place, error.message())
         return
@@ -85,8 +88,7 @@ def check_delays(
     path = f"{names.CONFIG}/{DELAY_OFFSET}"
     try:
         table = config.load(store.root, DELAY_OFFSET).get("offsetTable")
-    except StoreError as error:
-        findings.error(Place(path), error.message())
+    except _TOLD_ELSEWHERE:
         return
     for level, number in (table if isinstance(table, dict) else {}).items():
         queue = (names.SCHEDULE_TOPIC, int(level) - 1 if str(level).isdecimal() else -1)
@@ -104,9 +106,10 @@ def check_groups(
         committed = config.consumer_offsets(store.root)
     except StoreError as error:
         # What our streams publish there is no broker's to read, and is written again.
-        ours = f"/{names.OURS}/" in str(error.args[0])
-        tell = findings.warning if ours else findings.error
-        tell(Place(our_groups.FOLDER) if ours else place, error.message())
+        if f"/{names.OURS}/" in str(error.args[0]):
+            findings.warning(Place(our_groups.FOLDER), error.message())
+        elif not isinstance(error, _TOLD_ELSEWHERE):
+            findings.error(place, error.message())
         return
     for (topic, group), queues in sorted(committed.items()):
         for queue_id, number in sorted(queues.items()):

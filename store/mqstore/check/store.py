@@ -13,6 +13,7 @@ from mqstore.check.around import (
     check_topics,
     unfinished,
 )
+from mqstore.check.config_files import check_config_files
 from mqstore.check.finding import Finding, Findings
 from mqstore.check.index import IndexCheck
 from mqstore.check.log import LogCheck
@@ -54,6 +55,7 @@ def check(
             told(walk.end - log.low, total)
         queues.finish()
         index.finish()
+    check_config_files(store, findings)
     check_topics(store, queues.queues, findings)
     check_delays(store, queues.bounds(), findings)
     check_groups(store, queues.bounds(), findings)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from mqstore.errors import CorruptConfigError, UnsupportedStoreError
 from mqstore.files import bounded_json, our_groups
@@ -187,13 +187,47 @@ def load_from(root: str, name: str) -> tuple[dict[str, Any], str]:
     return {}, name
 
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a file of config/ is to its reader: ``state``, and why it is not read, if it is not."""
+
+    state: str
+    problem: str = ""
+
+
+MISSING: Final = "missing"
+EMPTY: Final = "empty"
+SOUND: Final = "sound"
+BROKEN: Final = "broken"
+"""Neither we nor a broker can parse it."""
+BEYOND_US: Final = "beyond us"
+"""A broker may read it; it is beyond what we allow: see ``bounded_json``."""
+
+
+def look(root: str, name: str) -> Look:
+    """Return what ``config/name`` is, and nothing of its .bak. Raises UnsafePathError."""
+    path = f"{names.CONFIG}/{name}"
+    try:
+        text = _text(root, path)
+        if not text.strip():
+            return Look(EMPTY)
+        _parse(text, path)
+    except FileNotFoundError:
+        return Look(MISSING)
+    except CorruptConfigError as error:
+        ours = isinstance(error.__cause__, bounded_json.LimitError) and "\0" not in text
+        return Look(BEYOND_US if ours else BROKEN, str(error.args[2]))
+    return Look(SOUND)
+
+
 def _text(root: str, path: str) -> str:
     fd = open_file(root, path)
     try:
         size = os.fstat(fd).st_size
         if size > config.MAX_CONFIG_BYTES:
             reason = f"{size} bytes, more than {config.MAX_CONFIG_BYTES}"
-            raise CorruptConfigError(f"{root}/{path}", 0, reason)
+            limit = bounded_json.LimitError(reason)
+            raise CorruptConfigError(f"{root}/{path}", 0, reason) from limit
         return os.pread(fd, size, 0).decode(errors="replace")
     finally:
         os.close(fd)
@@ -204,12 +238,32 @@ def _parse(text: str, path: str) -> dict[str, Any]:
         bounded_json.check(text)
         value = bounded_json.parse(_STRING_OR_KEY.sub(_quote_key, text))
     except bounded_json.LimitError as error:
-        raise CorruptConfigError(path, error.position, error.reason) from error
+        raise CorruptConfigError(path, _byte(text, error.position), error.reason) from error
     except json.JSONDecodeError as error:
-        raise CorruptConfigError(path, error.pos, f"not JSON: {error.msg}") from error
+        position = _before_quoting(text, error.pos)
+        line, column = text.count("\n", 0, position) + 1, position - text.rfind("\n", 0, position)
+        what = error.msg.rstrip(": ").removesuffix(" at")
+        reason = f"not JSON: {what} at line {line} column {column}"
+        raise CorruptConfigError(path, _byte(text, position), reason) from error
     if not isinstance(value, dict):
         raise CorruptConfigError(path, 0, "not a JSON object")
     return value
+
+
+def _before_quoting(text: str, position: int) -> int:
+    """Return which character of ``text`` lies at ``position`` once its keys are quoted."""
+    for match in _STRING_OR_KEY.finditer(text):
+        if match.start() >= position:
+            break
+        if match[2] is not None:
+            position -= position > match.start(2)
+            position -= position > match.end(2)
+    return position
+
+
+def _byte(text: str, position: int) -> int:
+    """Return how many bytes of UTF-8 lie before that character."""
+    return len(text[:position].encode(errors="replace"))
 
 
 def _quote_key(match: re.Match[str]) -> str:

@@ -1,0 +1,72 @@
+"""Check the JSON files of config/: what a broker that starts makes of them.
+
+A broker that cannot parse a file, or finds it empty, reads its .bak. If that cannot be parsed
+either, it does not start; if it is not there, it starts as if there had never been a file. A
+.bak is the state before: the broker makes it of the file when it writes the file anew.
+
+Reference: ConfigManager#load and #loadBak; BrokerController#initialize; MixAll#string2File.
+"""
+
+from typing import Final
+
+from mqstore.check.finding import Findings, Place
+from mqstore.errors import UnsafePathError
+from mqstore.files import config
+from mqstore.files.config import BEYOND_US, BROKEN, EMPTY, MISSING, SOUND, Look
+from mqstore.files.store_dir import StoreDir
+from mqstore.format import names
+from mqstore.format.config import (
+    BACKUP_SUFFIX,
+    CONSUMER_FILTER,
+    CONSUMER_OFFSET,
+    DELAY_OFFSET,
+    LMQ_CONSUMER_OFFSET,
+    SUBSCRIPTION_GROUP,
+    TOPICS,
+)
+
+_FILES: Final = (
+    TOPICS,
+    CONSUMER_OFFSET,
+    LMQ_CONSUMER_OFFSET,
+    SUBSCRIPTION_GROUP,
+    CONSUMER_FILTER,
+    DELAY_OFFSET,
+)
+
+
+def check_config_files(store: StoreDir, findings: Findings) -> None:
+    """Check that brokers can read each file, and need no .bak to."""
+    for name in _FILES:
+        place = Place(f"{names.CONFIG}/{name}")
+        try:
+            itself = config.look(store.root, name)
+            backup = config.look(store.root, name + BACKUP_SUFFIX)
+        except UnsafePathError as error:
+            findings.error(place, error.message())
+            continue
+        if itself.state == SOUND or {itself.state, backup.state} == {MISSING}:
+            continue
+        is_safe = backup.state == SOUND or {itself.state, backup.state} <= {MISSING, EMPTY}
+        tell = findings.warning if is_safe else findings.error
+        tell(place, f"{_what(itself)}: {_consequence(itself, backup, name + BACKUP_SUFFIX)}")
+
+
+def _what(look: Look) -> str:
+    return {MISSING: "not there", EMPTY: "empty"}.get(look.state, look.problem)
+
+
+def _consequence(itself: Look, backup: Look, backup_name: str) -> str:
+    """Tell what a broker does that starts on this."""
+    if itself.state == BEYOND_US:
+        return f"mqlog does not read it, and takes {backup_name} if it can"
+    if backup.state == SOUND:
+        return (
+            f"brokers read {backup_name}, the state before, and do not start if that breaks too, "
+            "or start as if there had been neither if it is lost"
+        )
+    if backup.state == BROKEN:
+        return f"brokers do not start, as {backup_name} cannot be read either ({backup.problem})"
+    if backup.state == BEYOND_US:
+        return f"brokers read {backup_name}, which mqlog does not ({backup.problem})"
+    return f"brokers start as if it had never been, as {backup_name} is {_what(backup)}"

@@ -14,7 +14,7 @@ from mqstore.backlog import BacklogItem, BacklogRequest, Listed, PackedItems
 from mqstore.backlog.request import group_test
 from mqstore.read.lookup import hashes_of
 from mqstore.read.snapshot import Snapshot, topics_of
-from mqstore.selection import Selection, broker_names, select, topic_test
+from mqstore.selection import broker_names, check_topics, select, topic_test
 from mqstore.tables import (
     commits,
     files,
@@ -31,9 +31,9 @@ from mqstore.tables.roots import StoreRoot, open_root
 from pyspark_mqlog.options import ReadOptions
 from pyspark_mqlog.pruning import cores, message_slices, selection
 
-_TOPIC_OPTIONS: Final = frozenset(
-    {"subscribe", "subscribePattern", "assign", "includeSystemTopics"}
-)
+_CONSUMED: Final = frozenset({"backlog", "lagcompare", "offsets"})
+"""Tables with rows of topics that are gone, as long as a group has an offset there."""
+_NO_TOPIC: Final = "(?!)"
 
 
 class Part(Protocol):
@@ -123,7 +123,10 @@ def _items(options: ReadOptions) -> tuple[list[BacklogItem], BacklogRequest, int
 
 def _of_store(options: ReadOptions) -> Sequence[Part]:
     choice = _choice(options)
-    snapshots = select(selection(options), strict=options.on_corrupt == "fail")
+    if options.table in _CONSUMED:
+        snapshots = _snapshots(options, _NO_TOPIC)
+    else:
+        snapshots = select(selection(options), strict=options.on_corrupt == "fail")
     return [part for s in snapshots for part in store.plan(options.table, s, choice)]
 
 
@@ -229,9 +232,12 @@ def _window(options: ReadOptions) -> Window:
 
 
 def _choice(options: ReadOptions) -> RowChoice | None:
-    if _TOPIC_OPTIONS.isdisjoint(options.given):
+    """Return the rows that the topic options choose by name; None for all, topic or not."""
+    stores = selection(options)
+    check_topics(stores, consumed=options.table in _CONSUMED)
+    named = options.subscribe or options.assign
+    if named:
+        return RowChoice(frozenset(named), options.assign)
+    if options.subscribe_pattern is None and stores.include_system_topics:
         return None
-    stores: Selection = selection(options)
-    wanted = topic_test(stores)
-    topics = {t for root in stores.roots for t in topics_of(root, stores.commit_log)}
-    return RowChoice(frozenset(filter(wanted, topics)), options.assign)
+    return RowChoice(pattern=options.subscribe_pattern, with_system=stores.include_system_topics)

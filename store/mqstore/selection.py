@@ -72,7 +72,7 @@ def follow(
 
     names = broker_names(selection)
     try:
-        _check_topics(selection)
+        check_topics(selection)
     except UnknownTopicError as error:
         if fail_on_data_loss:
             raise
@@ -97,22 +97,28 @@ def follow(
 
 def check_chosen(selection: Selection, snapshots: Sequence[Snapshot]) -> None:
     """Raise UnknownTopicError for a named topic or queue that no store knows."""
-    _check_topics(selection)
+    check_topics(selection)
     _check_queues(snapshots, selection.assign or {})
 
 
 def topic_test(selection: Selection) -> Callable[[str], bool]:
     """Return the test of a topic's name; raises UnknownTopicError for one that no store knows."""
-    _check_topics(selection)
+    check_topics(selection)
     return _name_test(selection)
 
 
-def _check_topics(selection: Selection) -> None:
+def check_topics(selection: Selection, *, consumed: bool = False) -> None:
+    """Raise UnknownTopicError for a named topic that no store knows.
+
+    Where it is about what groups ``consumed``, a topic that one has committed in is known too.
+    """
     wanted = selection.subscribe or selection.assign or ()
     if not wanted:
         return
     option = "subscribe" if selection.subscribe else "assign"
     known = {t for r in selection.roots for t in topics_of(r, selection.commit_log)}
+    if consumed and not known.issuperset(wanted):
+        known |= {t for r in selection.roots for t, _ in config.consumer_offsets(r)}
     for topic in sorted(wanted):
         check_topic(option, topic, known)
 

@@ -18,7 +18,7 @@ from oracle import Message
 from pyspark_mqlog.batch_reader import ReadPlan, plan_read
 from pyspark_mqlog.options import TABLES, parse_read
 from pyspark_mqlog.schema import TABLE_SCHEMAS, conform, read_schema, to_arrow, to_struct
-from stores import lay_out
+from stores import Layout, MakeStore, lay_out
 
 DOCUMENT = (Path(__file__).parents[2] / "connector" / "TABLES.md").read_text(encoding="utf-8")
 COLUMNS = {
@@ -99,6 +99,29 @@ def test_the_topic_options_choose_where_messages_are_to_go(golden_550: Path) -> 
     assert len(rows(golden_550, table="halfmessages", subscribePattern="G.x")) == 13
     assert len(rows(golden_550, table="retries", subscribe="GTopic")) == 16
     assert rows(golden_550, table="retries", subscribe="GDelay") == []
+
+
+@pytest.mark.parametrize("table", ["backlog", "lagcompare", "offsets"])
+def test_a_topic_that_is_gone_is_chosen_as_any_other(store: MakeStore, table: str) -> None:
+    committed = {("T", "g"): {0: 2}, ("Gone", "g"): {0: 7}, ("%RETRY%g", "g"): {0: 1}}
+    root = store([Message()], Layout(group_offsets=committed)).root
+    every = ["%RETRY%g", "Gone", "T"]
+    for options, found in (
+        ({}, every),
+        ({"includeSystemTopics": "true"}, every),
+        ({"includeSystemTopics": "false"}, ["Gone", "T"]),
+        ({"subscribePattern": ".*"}, every),
+        ({"subscribePattern": "G.*"}, ["Gone"]),
+        ({"subscribe": "Gone"}, ["Gone"]),
+        ({"assign": '{"Gone":[0],"T":[1]}'}, ["Gone"]),
+        ({"assign": '{"Gone":[1]}'}, []),
+    ):
+        taken = rows(root, table=table, **options)
+        assert sorted({str(row["topic"]) for row in taken if row["queueId"] == 0}) == found
+    with pytest.raises(UnknownTopicError, match="no topic Gne; did you mean Gone"):
+        rows(root, table=table, subscribe="Gne")
+    with pytest.raises(UnknownTopicError, match="no topic Gone"):
+        rows(root, table="queues", subscribe="Gone")
 
 
 def test_tags_take_the_ranges_of_messages(golden_550: Path) -> None:

@@ -14,7 +14,7 @@ from mqstore.backlog import BacklogItem, BacklogRequest, Listed, PackedItems
 from mqstore.backlog.request import group_test
 from mqstore.read.lookup import hashes_of
 from mqstore.read.snapshot import Snapshot, topics_of
-from mqstore.selection import broker_names, check_topics, select, topic_test
+from mqstore.selection import broker_names, check_names_differ, check_topics, select, topic_test
 from mqstore.tables import (
     commits,
     files,
@@ -224,7 +224,9 @@ def _snapshots(options: ReadOptions, pattern: str) -> Sequence[Snapshot]:
 def _roots(options: ReadOptions) -> list[StoreRoot]:
     stores = selection(options)
     named = zip(stores.roots, broker_names(stores), strict=True)
-    return [open_root(root, stores.commit_log, name) for root, name in named]
+    roots = [open_root(root, stores.commit_log, name) for root, name in named]
+    check_names_differ((root.broker_name, root.root) for root in roots)
+    return roots
 
 
 def _window(options: ReadOptions) -> Window:

@@ -49,7 +49,7 @@ def select(selection: Selection, *, strict: bool = True) -> tuple[Snapshot, ...]
         take(root, commit_log=selection.commit_log, broker_name=name, topics=chosen, strict=strict)
         for root, name in zip(selection.roots, names, strict=True)
     ]
-    _check_names_differ(snapshots)
+    check_names_differ((snapshot.broker_name, snapshot.store.root) for snapshot in snapshots)
     if selection.assign is not None:
         _check_queues(snapshots, selection.assign)
         snapshots = [_assigned(snapshot, selection.assign) for snapshot in snapshots]
@@ -89,7 +89,7 @@ def follow(
         )
         tails.append(Tail(source, fail_on_data_loss=fail_on_data_loss))
     snapshots = [tail.snapshot for tail in tails]
-    _check_names_differ(snapshots)
+    check_names_differ((snapshot.broker_name, snapshot.store.root) for snapshot in snapshots)
     if fail_on_data_loss:
         _check_queues(snapshots, assigned or {})
     return tuple(tails)
@@ -202,6 +202,20 @@ def broker_names(selection: Selection) -> tuple[str | None, ...]:
     return selection.broker_names
 
 
+def check_names_differ(stores: Iterable[tuple[str, str]]) -> None:
+    """Raise InvalidOptionError if two stores, each a broker's name and a root, have one name."""
+    roots: dict[str, str] = {}
+    for name, root in stores:
+        first = roots.setdefault(name, root)
+        if first is not root:
+            raise InvalidOptionError(
+                "brokerName",
+                name,
+                f"two stores have this name: {first} and {root}; set brokerName to "
+                'a JSON list with a name for each, such as ["broker-a","broker-b"]',
+            )
+
+
 def _check_roots_differ(roots: Sequence[str]) -> None:
     seen: dict[str, str] = {}
     for root in roots:
@@ -210,19 +224,6 @@ def _check_roots_differ(roots: Sequence[str]) -> None:
             told = f"is a store that {seen[place]} names already: its messages would come twice"
             raise InvalidOptionError("path", root, told)
         seen[place] = root
-
-
-def _check_names_differ(snapshots: Sequence[Snapshot]) -> None:
-    roots: dict[str, str] = {}
-    for snapshot in snapshots:
-        root = roots.setdefault(snapshot.broker_name, snapshot.store.root)
-        if root is not snapshot.store.root:
-            raise InvalidOptionError(
-                "brokerName",
-                snapshot.broker_name,
-                f"two stores have this name: {root} and {snapshot.store.root}; set brokerName to "
-                'a JSON list with a name for each, such as ["broker-a","broker-b"]',
-            )
 
 
 def _check_queues(snapshots: Sequence[Snapshot], assigned: Mapping[str, tuple[int, ...]]) -> None:

@@ -1,5 +1,6 @@
 """Tables as Spark plans and reads them, without a session: their options, columns and document."""
 
+import json
 import pickle
 import re
 from collections.abc import Sequence
@@ -200,6 +201,15 @@ def test_a_damaged_store_still_tells_its_files(tmp_path: Path) -> None:
     wrong = {path for path, row in found.items() if row["problem"]}
     assert wrong == {"consumequeue/Link", "config/topics.json", "config/topics.json.bak"}
     assert {row["brokerName"] for row in found.values()} == {"broker-a"}
+
+
+@pytest.mark.parametrize("table", COLUMNS)
+def test_two_stores_of_one_name_are_refused_by_every_table(tmp_path: Path, table: str) -> None:
+    roots = [lay_out(tmp_path / part / "b" / "store", [Message()]).root for part in ("x", "y")]
+    paths = {"paths": json.dumps([str(root) for root in roots]), "table": table}
+    with pytest.raises(InvalidOptionError, match="brokerName='b': two stores have this name"):
+        plan_read(parse_read(paths), TABLE_SCHEMAS[table].names)
+    assert plan_read(parse_read(paths | {"brokerName": '["x","y"]'}), TABLE_SCHEMAS[table].names)
 
 
 @pytest.mark.spark

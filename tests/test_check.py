@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import struct
 from collections.abc import Callable
 from dataclasses import replace
@@ -366,6 +367,50 @@ def test_a_group_behind_the_end_of_its_queue_is_a_finding(tmp_path: Path) -> Non
     (found,) = check(laid.root)
     assert (found.severity, found.file) == ("warning", "config/consumerOffset.json")
     assert "group far goes on at 3, the queue ends at 2" in found.problem
+
+
+def three_files(tmp_path: Path) -> Laid:
+    return lay_out(tmp_path / "store", [Message(body=bytes(400)) for _ in range(20)])
+
+
+def test_findings_name_files_relative_to_the_root(tmp_path: Path) -> None:
+    """Also where the queues are gone, and with them what else tells the root."""
+    laid = three_files(tmp_path)
+    shutil.rmtree(laid.root / "consumequeue")
+    for number in (0, 4096):
+        os.truncate(laid.root / "commitlog" / f"{number:020d}", 0)
+    found = check(laid.root)
+    assert "the queue has no ConsumeQueue" in {f.problem for f in found}
+    assert {f.file for f in found if "commitlog" in f.file} == {
+        f"commitlog/{number:020d}" for number in (0, 4096, 8192)
+    }
+
+
+def test_findings_in_another_folder_of_the_log_name_it(tmp_path: Path) -> None:
+    laid, other = three_files(tmp_path), tmp_path / "other"
+    other.mkdir()
+    (laid.root / "commitlog" / f"{4096:020d}").rename(other / f"{4096:020d}")
+    (other / "notes.txt").write_text("hello")
+    (laid.root / "consumequeue/T/0" / FIRST).unlink()
+    found = check(laid.root, (str(laid.root / "commitlog"), str(other)))
+    assert str(other / "notes.txt") in {f.file for f in found}
+    told = {f.file for f in found if f.problem == "the record has no unit"}
+    assert told == {f"commitlog/{FIRST}", str(other / f"{4096:020d}")}
+
+
+def test_an_empty_file_that_is_not_the_last_keeps_every_broker_from_starting(
+    tmp_path: Path,
+) -> None:
+    """MappedFileQueue#doLoad passes over the last one only, and over none before 5.1.3."""
+    laid = three_files(tmp_path)
+    files = [f"commitlog/{number:020d}" for number in (4096, 12288)]
+    files += [f"consumequeue/T/0/{number:020d}" for number in (0, 640)]
+    for file in files:
+        (laid.root / file).write_bytes(b"")
+    told = {f.file: f.problem for f in errors(laid.root) if f.problem.startswith("an empty")}
+    middle = "an empty file, and not the last one: brokers do not start"
+    last = "an empty file, the last one: brokers before 5.1.3 do not start"
+    assert told == dict(zip(files, (middle, last, middle, last), strict=True))
 
 
 JSON_FILES = ["topics.json", "consumerOffset.json", "subscriptionGroup.json",

@@ -6,7 +6,7 @@ from mqstore.check.finding import Findings, Place
 from mqstore.errors import CorruptConfigError, StoreError, UnsafePathError, shown
 from mqstore.files import checkpoint, config, our_groups
 from mqstore.files.mapped_file_queue import MappedFileQueue
-from mqstore.files.safe_open import list_directory, survey
+from mqstore.files.safe_open import Entry, list_directory, survey
 from mqstore.files.store_dir import StoreDir
 from mqstore.format import names
 from mqstore.format.config import CONSUMER_OFFSET, DELAY_OFFSET, TOPICS
@@ -35,9 +35,17 @@ def check_names(
             findings.error(Place(path, file.size), problem)
     for topic, queue_id in queues:
         folder = f"{names.CONSUME_QUEUE}/{topic}/{queue_id}"
-        _check_entries(store.root, folder, findings)
-    for folder in store.commit_log:
-        _check_entries(folder, "", findings, is_under_way=is_under_way)
+        entries = list_directory(store.root, folder)
+        _check_entries([(f"{folder}/{e.name}", e) for e in entries], findings)
+    _check_entries(
+        [
+            (f"{folder}/{entry.name}".removeprefix(f"{store.root}/"), entry)
+            for folder in store.commit_log
+            for entry in list_directory(folder)
+        ],
+        findings,
+        is_under_way=is_under_way,
+    )
 
 
 def check_index_names(store: StoreDir, findings: Findings) -> None:
@@ -179,10 +187,11 @@ def unfinished(store: StoreDir, findings: Findings) -> int | None:
 
 
 def _check_entries(
-    root: str, folder: str, findings: Findings, *, is_under_way: bool = False
+    found: list[tuple[str, Entry]], findings: Findings, *, is_under_way: bool = False
 ) -> None:
-    for entry in list_directory(root, folder):
-        path = f"{folder}/{entry.name}" if folder else f"{names.COMMIT_LOG}/{entry.name}"
+    """Check the entries, by path, of the directories of one sequence of mapped files."""
+    last = max((e.name for _, e in found if e.name != names.INTERLOCK), default="")
+    for path, entry in found:
         if entry.is_directory:
             problem = "a directory among mapped files: brokers before 5.1 do not start"
             findings.error(Place(path), problem)
@@ -191,5 +200,10 @@ def _check_entries(
             (findings.warning if is_under_way else findings.error)(Place(path), problem)
         elif names.parse_mapped_file_name(entry.name) is None:
             findings.error(Place(path), "not a mapped file's name: brokers do not start")
+        elif not entry.size and entry.name == last:
+            # MappedFileQueue#doLoad deletes it, since 5.1.3.
+            problem = "an empty file, the last one: brokers before 5.1.3 do not start"
+            findings.error(Place(path, 0), problem)
         elif not entry.size:
-            findings.error(Place(path, 0), "an empty file: brokers before 5.1.3 do not start")
+            problem = "an empty file, and not the last one: brokers do not start"
+            findings.error(Place(path, 0), problem)

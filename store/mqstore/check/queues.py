@@ -77,6 +77,7 @@ class QueueCheck:
     def __init__(
         self, root: str, log: CommitLog, findings: Findings, *, unfinished: int | None = None
     ) -> None:
+        self._root = root
         self._log = log
         self._findings = findings
         self._unfinished = _NOWHERE if unfinished is None else unfinished
@@ -268,8 +269,7 @@ class QueueCheck:
 
     def _complain(self, queue: Queue, physical_offset: int, number: int, problem: str) -> None:
         path, position = self._log.where(physical_offset)
-        root = next(iter(self._states.values())).queue.root if self._states else ""
-        place = Place(path.removeprefix(f"{root}/"), position, *queue, number)
+        place = Place(path.removeprefix(f"{self._root}/"), position, *queue, number)
         self._report(queue, place, problem)
 
     def _unit(self, queue: Queue, number: int, problem: str) -> None:

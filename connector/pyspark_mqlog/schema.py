@@ -83,7 +83,7 @@ def write_schema(schema: StructType) -> pa.Schema:
     for field in schema.fields:
         try:
             fields += to_arrow(StructType([field]))
-        except PySparkTypeError:
+        except (PySparkTypeError, ValueError):  # ValueError: array<void>, as array() is
             raise InvalidSchemaError(
                 field.name, field.dataType.simpleString(), "no column of a message has such a type"
             ) from None

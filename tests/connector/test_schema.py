@@ -4,10 +4,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     DataType,
     LongType,
     MapType,
+    NullType,
     StringType,
     StructField,
     StructType,
@@ -105,3 +107,10 @@ def test_a_type_that_arrow_has_not_names_its_column() -> None:
     with pytest.raises(InvalidSchemaError, match=r"column month \(interval"):
         write_schema(frame)
     assert write_schema(struct(body=STRING)).names == ["body"]
+
+
+@pytest.mark.parametrize("empty", [ArrayType(NullType(), False), MapType(NullType(), NullType())])
+def test_a_literal_without_a_type_is_refused_by_name(empty: DataType) -> None:
+    """What ``array() AS keys`` and ``map() AS properties`` are."""
+    with pytest.raises(InvalidSchemaError, match=r"column keys \((array|map)<void"):
+        write_schema(struct(keys=empty))

@@ -2,7 +2,8 @@
 
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from heapq import merge
 from itertools import islice
@@ -11,7 +12,7 @@ from typing import Final
 from mqlog_jobs.render import Row
 from mqlog_jobs.views import rows_of
 from mqstore import grammar
-from mqstore.errors import InvalidOptionError, UnknownTopicError, shown
+from mqstore.errors import CorruptStoreError, InvalidOptionError, UnknownTopicError, shown
 from mqstore.read.offsets import At, AtTimestamp, Earliest, Last, Latest, Position, resolve
 from mqstore.read.plan import QueueSlice, slices_of
 from mqstore.read.scan import scan
@@ -21,6 +22,7 @@ from mqstore.read.snapshot import QueueBounds, Snapshot, topics_of
 _PLACE: Final = re.compile(r"([^/]+)(?:/(\d{1,9})(?:@(-?\d{1,18}))?)?")
 _ORDER: Final = "physicalOffset"
 _NUMBER: Final = "queueOffset"
+_BROKEN: Final = "broken"  # In a row that stands for a broken record: the error.
 _FEW_ROWS: Final = 256  # A person asks for some lines; a queue need not be decoded far ahead.
 
 
@@ -30,7 +32,8 @@ class Wanted:
 
     place: ``TOPIC``, ``TOPIC/QUEUE`` or ``TOPIC/QUEUE@OFFSET``; an offset below zero counts from
     the queue's end. tags: a tag expression. keys: any of them. since, until: [since, until) of
-    storeTimestamp, in the grammar of mqstore.grammar.
+    storeTimestamp, in the grammar of mqstore.grammar. on_corrupt: fail, skip or rescue, as in
+    ScanSettings.
     """
 
     place: str
@@ -38,6 +41,7 @@ class Wanted:
     keys: tuple[str, ...] = ()
     since: str | None = None
     until: str | None = None
+    on_corrupt: str = "fail"
 
     def __post_init__(self) -> None:
         if self.since is not None and self._parts()[2] is not None:
@@ -89,14 +93,17 @@ def choose(
     """Yield the messages wanted, in the order they were stored; at most ``number`` if not 0.
 
     ``told`` hears now and then how many messages are read, and how many there are. Raises
-    UnknownTopicError, and what a scan raises.
+    UnknownTopicError, and what a scan raises; CorruptStoreError only when all messages are
+    yielded that were stored before the broken one.
     """
     ends = wanted.ends(time.time_ns() // 1_000_000)
     settings = ScanSettings(
         columns=tuple(dict.fromkeys((*columns, _ORDER, _NUMBER))),
         tags=wanted.tags,
         keys=wanted.keys,
-        batch_rows=_FEW_ROWS,
+        on_corrupt=wanted.on_corrupt,
+        # What is rescued of a batch comes before the rest of it: one by one they are in order.
+        batch_rows=1 if wanted.on_corrupt == "rescue" else _FEW_ROWS,
     )
     held = replace(snapshot, queues=_queues(snapshot, wanted))
     _check_held(held.queues, ends[0])
@@ -104,7 +111,7 @@ def choose(
     # A queue's messages lie in the CommitLog in their order, so merging the queues sorts them.
     read = _Read(sum(piece.end - piece.start for piece in slices), told)
     each = [_messages(piece, settings, read) for piece in slices]
-    return islice(merge(*each, key=_place), number or None)
+    return islice(_until_broken(merge(*each, key=_place)), number or None)
 
 
 def _queues(snapshot: Snapshot, wanted: Wanted) -> tuple[QueueBounds, ...]:
@@ -154,15 +161,65 @@ class _Read:
 
 
 def _messages(piece: QueueSlice, settings: ScanSettings, read: _Read) -> Iterator[Row]:
+    """Yield a queue's messages, and at a broken one a last row that stands for it."""
     start = piece.start
-    for batch in scan([piece], settings):
-        rows = rows_of(batch)
-        if rows:
-            last = rows[-1][_NUMBER]
-            assert isinstance(last, int)
-            read.add(last + 1 - start)
-            start = last + 1
-        yield from rows
+    problem: CorruptStoreError | None = None
+    try:
+        for batch in scan([piece], settings):
+            rows = rows_of(batch)
+            if rows:
+                last = rows[-1][_NUMBER]
+                assert isinstance(last, int)
+                read.add(last + 1 - start)
+                start = last + 1
+            yield from rows
+    except CorruptStoreError as error:
+        problem = error
+    if problem is None:
+        return
+    # A batch is broken as a whole: what of it comes before the broken record is still to come.
+    sound, broken = _divided(replace(piece, start=start), settings)
+    for batch in scan([sound], settings):
+        yield from rows_of(batch)
+    yield {_ORDER: _place_of(broken, settings), _BROKEN: _error_of(broken, settings) or problem}
+
+
+def _divided(piece: QueueSlice, settings: ScanSettings) -> tuple[QueueSlice, QueueSlice]:
+    """Return the part of a broken slice before its first broken record, and that record's."""
+    low, high = piece.start, piece.end
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _error_of(replace(piece, start=low, end=middle), settings) is None:
+            low = middle
+        else:
+            high = middle
+    return replace(piece, end=low), replace(piece, start=low, end=high)
+
+
+def _error_of(piece: QueueSlice, settings: ScanSettings) -> CorruptStoreError | None:
+    try:
+        for _ in scan([piece], settings):
+            pass
+    except CorruptStoreError as error:
+        return error
+    return None
+
+
+def _place_of(piece: QueueSlice, settings: ScanSettings) -> int:
+    """Return the physical offset of a broken record, as its unit tells it; 0 if nothing does."""
+    asked = replace(settings, columns=(_ORDER,), on_corrupt="rescue", tags="*", keys=())
+    with suppress(CorruptStoreError):
+        for batch in scan([piece], asked):
+            return _place(rows_of(batch)[0])
+    return 0
+
+
+def _until_broken(rows: Iterable[Row]) -> Iterator[Row]:
+    for row in rows:
+        error = row.get(_BROKEN)
+        if isinstance(error, CorruptStoreError):
+            raise error
+        yield row
 
 
 def _place(row: Row) -> int:

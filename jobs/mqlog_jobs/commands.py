@@ -7,6 +7,7 @@ Their parameters are their options. Those that look after a store are in mqlog_j
 
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,12 +23,23 @@ from mqlog_jobs.choice import Wanted, choose
 from mqlog_jobs.find import Sought
 from mqlog_jobs.find import find as find_messages
 from mqlog_jobs.outcome import FOUND, OfStore
-from mqlog_jobs.parameters import AsCsv, AsJson, CommitLog, OneTopic, Place, Store, System, Topic
+from mqlog_jobs.parameters import (
+    AsCsv,
+    AsJson,
+    CommitLog,
+    OnCorrupt,
+    OneTopic,
+    Place,
+    Store,
+    System,
+    Topic,
+)
 from mqlog_jobs.progress import Bar
+from mqlog_jobs.render import Row
 from mqlog_jobs.watch import watch
 from mqstore import __version__, tables
 from mqstore.backlog import BacklogRequest, measure, plan
-from mqstore.errors import InvalidOptionError, shown
+from mqstore.errors import CorruptStoreError, InvalidOptionError, shown
 from mqstore.read.plan import slices_of
 from mqstore.read.snapshot import Snapshot, take
 from mqstore.tables import tags as count_tags
@@ -159,13 +171,15 @@ def cat(
         str | None,
         typer.Option("-f", "--format", help="A line for each, columns in braces: '{keys} {body}'."),
     ] = None,
+    on_corrupt: OnCorrupt = "fail",
     commit_log: CommitLog = None,
     as_json: AsJson = False,
 ) -> None:
     """Print messages, in the order the broker stored them."""
     shape = lines.parse(line) if line is not None else None
     columns = shape.columns if shape else lines.COLUMNS if as_json else views.MESSAGE_COLUMNS
-    wanted = Wanted(place, tags=tag, keys=tuple(key or ()), since=since, until=until)
+    keys = tuple(key or ())
+    wanted = Wanted(place, tags=tag, keys=keys, since=since, until=until, on_corrupt=on_corrupt)
     # Rows that go to the terminal as they come are progress enough.
     on_terminal = sys.stdout.isatty()
     seen = on_terminal and (as_json or shape is not None)
@@ -177,9 +191,12 @@ def cat(
         elif shape:
             sys.stdout.writelines(shape.fill(row, escaped=on_terminal) for row in rows)
         else:
-            found = list(rows)
+            found, problem = _found(rows)
     if not (as_json or shape):
-        views.messages(render.terminal(), found)
+        if found or problem is None:
+            views.messages(render.terminal(), found)
+        if problem is not None:
+            raise problem
 
 
 @command(
@@ -194,18 +211,14 @@ def find(
         list[str] | None, typer.Option("--id", help="UNIQ_KEY or offsetMsgId; once for each.")
     ] = None,
     topic: OneTopic = None,
+    on_corrupt: OnCorrupt = "rescue",
     commit_log: CommitLog = None,
     as_json: AsJson = False,
 ) -> None:
     """Find messages by key or id, through the index, however many there are."""
     sought = Sought(tuple(key or ()), tuple(message_id or ()))
-    rows = find_messages(_take(store, commit_log, topic), sought)
-    if as_json:
-        found = list(rows)
-        render.json_lines(found)
-        number = len(found)
-    else:
-        number = views.cards(render.terminal(), rows)
+    rows = find_messages(_take(store, commit_log, topic), sought, on_corrupt)
+    number = render.json_lines(rows) if as_json else views.cards(render.terminal(), rows)
     if not number:
         sys.stderr.write(f"no message has {' or '.join(map(shown, (*sought.keys, *sought.ids)))}\n")
         raise typer.Exit(FOUND)
@@ -238,6 +251,17 @@ def tags(
 def _take(store: Path, commit_log: list[Path] | None, topic: str | None = None) -> Snapshot:
     wanted = None if topic is None else (lambda name: name == topic)
     return take(store, commit_log=tuple(map(str, commit_log or ())), topics=wanted)
+
+
+def _found(rows: Iterable[Row]) -> tuple[list[Row], CorruptStoreError | None]:
+    """Return the rows, and the broken one that ended them: a table is drawn of what came before."""
+    found: list[Row] = []
+    try:
+        for row in rows:
+            found.append(row)  # noqa: PERF402 - extend() would lose what came before an error
+    except CorruptStoreError as error:
+        return found, error
+    return found, None
 
 
 def _of_users(snapshot: Snapshot) -> Snapshot:

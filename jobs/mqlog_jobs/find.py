@@ -30,16 +30,17 @@ class Sought:
             raise InvalidOptionError("--key, --id", given, "give the one or the other")
 
 
-def find(snapshot: Snapshot, sought: Sought) -> Iterator[Row]:
+def find(snapshot: Snapshot, sought: Sought, on_corrupt: str = "rescue") -> Iterator[Row]:
     """Yield every message found, all columns, by topic and queue; there is no limit to them.
 
+    ``on_corrupt`` is fail, skip or rescue, as in ScanSettings; raises what a scan raises.
     Where no IndexFile covers a range it is scanned, and a warning says how much of it.
     Differs from the broker: DefaultMessageStore#queryMessage stops at maxMsgsNumBatch (64), and
     mqadmin queryMsgByKey at its own limit and a span of time.
     """
     slices = slices_of(snapshot)
     settings = ScanSettings(
-        columns=resolve_columns("full"), keys=sought.keys, msg_ids=sought.ids, on_corrupt="rescue"
+        columns=resolve_columns("full"), keys=sought.keys, msg_ids=sought.ids, on_corrupt=on_corrupt
     )
     for batch in scan(narrow(slices, sought.keys, sought.ids), settings):
         yield from rows_of(batch)

@@ -7,7 +7,8 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from mqstore.errors import StoreError
+from mqstore.errors import InvalidOptionError, StoreError
+from mqstore.read.corrupt import ON_CORRUPT
 from mqstore.read.snapshot import topics_of
 
 
@@ -22,6 +23,12 @@ def topics_like(context: typer.Context, incomplete: str) -> list[str]:
         names = topics_of(str(store), tuple(map(str, folders)))
         return sorted(name for name in names if name.startswith(incomplete))
     return []
+
+
+def _known(value: str) -> str:
+    if value not in ON_CORRUPT:
+        raise InvalidOptionError("--on-corrupt", value, f"must be one of {', '.join(ON_CORRUPT)}")
+    return value
 
 
 Store: TypeAlias = Annotated[
@@ -56,6 +63,15 @@ Place: TypeAlias = Annotated[
         metavar="TOPIC[/QUEUE[@OFFSET]]",
         help="OFFSET -3: the last three of the queue.",
         autocompletion=topics_like,
+    ),
+]
+OnCorrupt: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--on-corrupt",
+        metavar="|".join(ON_CORRUPT),
+        callback=_known,
+        help="At a broken message: end there, leave it out, or show what is left of it.",
     ),
 ]
 System: TypeAlias = Annotated[bool, typer.Option("--system", help="RocketMQ's own topics too.")]

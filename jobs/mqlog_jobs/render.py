@@ -105,14 +105,18 @@ def table(console: Console, columns: Sequence[Column], rows: Sequence[Row]) -> N
         console.print(Text(f"not shown for want of width: {gone}", style="dim"))
 
 
-def json_lines(rows: Iterable[Row], stream: TextIO | None = None) -> None:
-    """Write one JSON object a line. Times are ISO-8601 with zone, bytes text or base64.
+def json_lines(rows: Iterable[Row], stream: TextIO | None = None) -> int:
+    """Write one JSON object a line; return how many.
 
-    Control characters are escaped, on a terminal and elsewhere.
+    Times are ISO-8601 with zone, bytes text or base64. Control characters are escaped, on a
+    terminal and elsewhere.
     """
     stream = stream or sys.stdout
+    number = 0
     for row in rows:
         stream.write(json_text(_plain(row)) + "\n")
+        number += 1
+    return number
 
 
 def comma_separated(

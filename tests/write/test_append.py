@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import strategies
-from appending import SMALL, append, held, of_queue, prepared, rows, staged
+from appending import SMALL, append, files, held, of_queue, prepared, rows, staged
 from conftest import MakeStore
 from mqstore.check import check
-from mqstore.errors import InvalidMessageError
+from mqstore.errors import InvalidMessageError, InvalidOptionError
 from mqstore.format.properties import RESERVED
 from mqstore.read.lookup import narrow
 from mqstore.read.plan import QueueSlice
@@ -270,6 +270,54 @@ def test_delayed_messages_wait_for_the_broker_by_level(tmp_path: Path) -> None:
     assert {q.topic for q in take(root).queues} == {"SCHEDULE_TOPIC_XXXX"}
     topics = (root / "config" / "topics.json").read_text()
     assert '"T"' in topics, "the broker delivers to a topic that must be there"
+
+
+@pytest.mark.parametrize(
+    "folder", ["", "commitlog", "consumequeue/T/0", "new", ".mqlog", ".mqlog/txn"]
+)
+@pytest.mark.parametrize("option", ["stagingDir", "onInvalid"])
+def test_nothing_is_put_where_brokers_look(tmp_path: Path, folder: str, option: str) -> None:
+    """A file of another name in commitlog, and no broker starts."""
+    root = tmp_path / "s"
+    append(root, rows(1), **SMALL)
+    before = [*files(root)]
+    (tmp_path / "link").symlink_to(root)
+    for place in (root / folder, tmp_path / "link" / folder, root / ".mqlog" / ".." / folder):
+        given = {"staging_dir": f"{place}"}
+        if option == "onInvalid":
+            given = {"on_invalid": f"side:{place}"}
+        with pytest.raises(InvalidOptionError, match=f"option {option}=.* lies in the store"):
+            prepared(root, rows(1).schema, **given)
+        with pytest.raises(InvalidOptionError, match="lies in the store"):
+            prepared(tmp_path / "link", rows(1).schema, **given)
+    assert [*files(root)] == before
+
+
+def test_what_is_put_below_our_own_folder_or_beside_the_store_is_in_nobodys_way(
+    tmp_path: Path,
+) -> None:
+    root = tmp_path / "s"
+    bad = rows(2, body=[b"x", None])
+    for place in (root / ".mqlog" / "bad", tmp_path / "s-bad", tmp_path):
+        given = {"on_invalid": f"side:{place}", "staging_dir": f"{place}/staged"}
+        assert append(root, bad, **{**SMALL, **given}).skipped == 1
+        assert [path.name[:5] for path in place.iterdir() if path.is_file()] == ["part-"]
+    assert check(root) == []
+
+
+def test_tasks_that_run_elsewhere_put_files_where_the_driver_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "driver").mkdir()
+    (tmp_path / "task").mkdir()
+    bad = rows(2, body=[b"x", None])
+    monkeypatch.chdir(tmp_path / "driver")
+    job = prepared(Path("s"), bad.schema, **SMALL, on_invalid="side:bad", staging_dir="staged")
+    monkeypatch.chdir(tmp_path / "task")
+    manifests = staged(job, [bad])
+    assert commit(job, manifests).skipped == 1
+    assert [path.name[:5] for path in (tmp_path / "driver" / "bad").iterdir()] == ["part-"]
+    assert list((tmp_path / "task").iterdir()) == []
 
 
 def test_a_retried_task_writes_the_same_ids(tmp_path: Path) -> None:

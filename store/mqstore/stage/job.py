@@ -28,8 +28,8 @@ MAX_BATCH_BYTES: Final = 4 * 1024 * 1024
 class WriteSettings:
     """One field for each write option; None means the user did not say.
 
-    Sizes are bytes, durations milliseconds. Values are checked by ``prepare``, which raises
-    InvalidOptionError with the option's name.
+    Sizes are bytes, durations milliseconds, directories paths and no URIs. Values are checked by
+    ``prepare``, which raises InvalidOptionError with the option's name.
     """
 
     root: str

@@ -28,13 +28,13 @@ _SHOWN: Final = "part-"
 
 
 def directory_of(settings: WriteSettings) -> str | None:
-    """Return the local directory for bad rows, or None if they are not kept.
+    """Return the directory for bad rows as an absolute path, or None if they are not kept.
 
-    Raises InvalidOptionError for a path that is no local directory's.
+    Raises InvalidOptionError for a URI.
     """
-    if settings.side_path is None:
+    local = settings.side_path
+    if local is None:
         return None
-    local = settings.side_path.removeprefix("file://")
     if not local or "://" in local:
         expected = "side:PATH needs a directory that driver and executors see as a local path"
         raise InvalidOptionError("onInvalid", settings.on_invalid, expected)

@@ -6,6 +6,7 @@ Nothing of the store is changed but for the job's staging directory.
 import os
 import secrets
 import socket
+from dataclasses import replace
 from ipaddress import ip_address
 from typing import Final
 
@@ -13,7 +14,7 @@ import pyarrow as pa
 
 from mqstore.codec.encode import Hosts
 from mqstore.errors import InvalidOptionError
-from mqstore.files import config, durable
+from mqstore.files import aside, config, durable
 from mqstore.files.consume_queue import list_queues
 from mqstore.files.safe_open import exists, list_names
 from mqstore.files.sizes import StoreSizes, find_sizes
@@ -31,6 +32,7 @@ from mqstore.stage.job import (
     MAX_BATCH_BYTES,
     ON_INVALID,
     PARTITIONERS,
+    SIDE_PREFIX,
     TIMESTAMPS,
     UNIQ_KEYS,
     WriteJob,
@@ -39,18 +41,20 @@ from mqstore.stage.job import (
 from mqstore.stage.rows import check_columns
 from mqstore.stage.task import limits_of
 from mqstore.stage.validate import topic_problem
-from mqstore.txn import staging
+from mqstore.txn import ledger, staging
 from mqstore.txn.ledger import STREAM_PREFIX, Key
 from mqstore.write.create import check_sizes, sizes_of_new
 from mqstore.write.roll import hold, roll
 
 _BROKER_PORT: Final = 10911
+# Below .mqlog: files of commits, which nobody else's may stand among.
+_TAKEN: Final = {ledger.FOLDER.rpartition("/")[2], aside.FOLDER}
 _MAX_APP_ID: Final = 1024
 _ELSEWHERE: Final = ("192.0.2.1", 9)  # TEST-NET-1: routed like any address, never reached
 
 
 def prepare(settings: WriteSettings, columns: pa.Schema) -> WriteJob:
-    """Return the job, with its staging directory made.
+    """Return the job, with its staging directory made; its paths are absolute.
 
     Raises InvalidOptionError, InvalidSchemaError, StoreNotFoundError, NotAStoreError,
     UnsupportedStoreError, UncleanStoreError, StoreLockedError, CorruptStoreError.
@@ -58,6 +62,7 @@ def prepare(settings: WriteSettings, columns: pa.Schema) -> WriteJob:
     _check_values(settings)
     carries_read = check_columns(columns, topic_given=settings.topic is not None)
     root = os.path.abspath(settings.root)  # noqa: PTH100 - keeps a linked root as it was named
+    settings = _located(settings, root)
     makes_store = settings.create_store and is_empty(root)
     store = None if makes_store else open_for_write(settings, root)
     if store is None:
@@ -206,9 +211,32 @@ def _topics(store: StoreDir, queue_nums: int) -> dict[str, int]:
     return {**unlisted, **listed}
 
 
+def _located(settings: WriteSettings, root: str) -> WriteSettings:
+    """Return the settings with absolute paths, for tasks run in directories of their own.
+
+    Raises InvalidOptionError for one where brokers, or our own commits, have their files.
+    """
+    given, bad_rows = settings.staging_dir, side.directory_of(settings)
+    stage_in = os.path.abspath(given) if given else None  # noqa: PTH100
+    store = os.path.realpath(root)
+    for option, directory in (("stagingDir", stage_in), ("onInvalid", bad_rows)):
+        inside = f"{os.path.realpath(directory or '/')}/".removeprefix(f"{store}/")
+        if inside.startswith("/"):
+            continue  # It is not in the store.
+        ours, _, folder = inside.removesuffix("/").partition("/")
+        if ours != names.OURS or folder.partition("/")[0] in {"", *_TAKEN}:
+            expected = (
+                f"lies in the store, where brokers would find files they do not know: name a "
+                f"directory outside {root}, or one below its {names.OURS}"
+            )
+            raise InvalidOptionError(option, directory, expected)
+    on_invalid = f"{SIDE_PREFIX}{bad_rows}" if bad_rows else settings.on_invalid
+    return replace(settings, staging_dir=stage_in, on_invalid=on_invalid)
+
+
 def _staging(root: str, settings: WriteSettings, job_id: str) -> str:
     folder = settings.staging_dir or f"{root}/{names.OURS}/{names.STAGING}"
-    return f"{os.path.abspath(folder)}/{job_id}"  # noqa: PTH100
+    return f"{folder}/{job_id}"
 
 
 def _hosts(settings: WriteSettings, last: tuple[bytes, int] | None) -> Hosts:

@@ -12,7 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -56,14 +56,17 @@ class Diagnosis:
     advice: str = ""
 
 
-def examine(store: Path | None) -> Iterator[Diagnosis]:
-    """Yield a diagnosis of each thing, and of the store if one is given; raises nothing of ours."""
+def examine(store: Path | None, commit_log: Sequence[str] = ()) -> Iterator[Diagnosis]:
+    """Yield a diagnosis of each thing, and of the store if one is given; raises nothing of ours.
+
+    ``commit_log`` names the store's CommitLog folders when they are others than commitlog.
+    """
     yield Diagnosis(OK, "Python", f"{sys.version.split()[0]}, {sys.executable}")
     yield from _packages()
     yield _java()
     yield from _lookup()
     if store is not None:
-        yield from _store(store)
+        yield from _store(store, commit_log)
 
 
 def _packages() -> Iterator[Diagnosis]:
@@ -128,9 +131,9 @@ def _modules(interpreter: str) -> dict[str, str | None]:
     return found
 
 
-def _store(store: Path) -> Iterator[Diagnosis]:
+def _store(store: Path, commit_log: Sequence[str] = ()) -> Iterator[Diagnosis]:
     try:
-        snapshot = take(store)
+        snapshot = take(store, commit_log=commit_log)
         condition = look(store)
     except StoreError as error:
         yield Diagnosis(ERROR, "Store", str(error))

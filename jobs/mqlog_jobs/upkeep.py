@@ -18,7 +18,7 @@ from mqlog_jobs.parameters import AsJson, CommitLog, Store
 from mqlog_jobs.progress import Bar
 from mqstore import grammar
 from mqstore.check import check
-from mqstore.errors import InvalidOptionError
+from mqstore.errors import InvalidOptionError, UnsupportedStoreError
 from mqstore.snapshot_copy import copy_store
 from mqstore.write.recover import RecoverSettings
 from mqstore.write.recover import recover as recover_store
@@ -26,6 +26,10 @@ from mqstore.write.recover import recover as recover_store
 __all__ = ["app"]  # With all its commands.
 
 STATES: Final = ("published", "lost")
+_ELSEWHERE: Final = (
+    "its CommitLog lies in other folders than commitlog; mqlog reads such stores, and does not "
+    "write to them. Its broker recovers it when it starts; mqlog verify --commit-log checks it"
+)
 
 
 @command(
@@ -43,10 +47,10 @@ def snapshot(
 
 
 @command(epilog="Example: mqlog verify /data/store && echo whole")
-def verify(store: Store, *, as_json: AsJson = False) -> None:
+def verify(store: Store, *, commit_log: CommitLog = None, as_json: AsJson = False) -> None:
     """Check every rule a broker relies on; exit code 1 when one is broken."""
     with Bar("Checking") as bar:
-        findings = check(store, told=bar)
+        findings = check(store, tuple(map(str, commit_log or ())), bar)
     rows = [views.row_of(found) for found in findings]
     if as_json:
         render.json_lines(rows)
@@ -83,11 +87,14 @@ def recover(
         str | None,
         typer.Option(help="Of a commit whose log expired: published, or lost. See the message."),
     ] = None,
+    commit_log: CommitLog = None,
     as_json: AsJson = False,
 ) -> None:
     """Finish what a killed write left. Writes do the same by themselves when they begin."""
     if assume is not None and assume not in STATES:
         raise InvalidOptionError("--assume", assume, f"must be {' or '.join(STATES)}")
+    if any(folder.absolute() != (store / "commitlog").absolute() for folder in commit_log or ()):
+        raise UnsupportedStoreError(str(store), "MULTI_PATH", _ELSEWHERE)
     settings = RecoverSettings(
         lock_timeout_ms=grammar.duration("--lock-timeout", lock_timeout),
         allow_no_lease=allow_no_lease,
@@ -108,9 +115,11 @@ def doctor(
     store: Annotated[
         Path | None, typer.Argument(metavar="STORE", help="Look at this store too.")
     ] = None,
+    *,
+    commit_log: CommitLog = None,
 ) -> None:
     """Look for what keeps Spark from finding the source, or from reading a store."""
-    found = list(examine(store))
+    found = list(examine(store, tuple(map(str, commit_log or ()))))
     views.diagnoses(render.terminal(), found)
     if any(diagnosis.severity == ERROR for diagnosis in found):
         raise typer.Exit(FOUND)

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from mqstore.errors import InvalidOptionError, StoreNotFoundError
-from mqstore.store_paths import expand, split_table
+from mqstore.store_paths import absolute, expand, split_table
+from pyspark_mqlog.options import parse_stream_write, parse_write
 
 
 @pytest.mark.parametrize(
@@ -28,6 +29,40 @@ def test_the_table_is_the_word_after_the_last_hash(
 )
 def test_a_file_uri_is_its_path(path: str) -> None:
     assert expand([path]) == ("/a b/store",)
+
+
+@pytest.mark.parametrize(
+    "path", ["/a b/x", "file:/a%20b/x", "file:///a b/x", "file://localhost/a%20b/x", "/a b/y/../x/"]
+)
+def test_the_directory_of_an_option_is_named_as_a_store_is(path: str) -> None:
+    assert absolute("stagingDir", path) == "/a b/x"
+    options = {"path": "/s", "stagingdir": path, "oninvalid": f"side: {path}"}
+    found = parse_write(options)
+    assert (found.staging_dir, found.side_path) == ("/a b/x", "/a b/x")
+    assert parse_stream_write(options).staging_dir == "/a b/x"
+
+
+def test_the_directory_of_an_option_may_be_relative_and_no_glob(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert absolute("stagingDir", "bad/[0]*") == f"{tmp_path}/bad/[0]*"
+
+
+@pytest.mark.parametrize("path", ["hdfs://n/x", "s3a://b/x", "file://h/x", "file:", " ", "", "\0"])
+@pytest.mark.parametrize("option", ["stagingDir", "onInvalid"])
+def test_what_names_no_local_directory_is_refused(option: str, path: str) -> None:
+    text = f"side:{path}" if option == "onInvalid" else path
+    with pytest.raises(InvalidOptionError, match=f"option {option}="):
+        parse_write({"path": "/s", option.lower(): text})
+
+
+@pytest.mark.parametrize("path", ["/a\0", "file:/a%00", "/\ud800"])
+def test_a_name_that_no_file_system_takes_is_refused(path: str) -> None:
+    with pytest.raises(InvalidOptionError, match="no directory can have such a name"):
+        expand([path])
+    with pytest.raises(InvalidOptionError, match=r"option stagingDir=.*no directory can have"):
+        absolute("stagingDir", path)
 
 
 @pytest.mark.parametrize("path", ["hdfs://n/store", "s3a://b/store", "dbfs:/store", "file://h/s"])

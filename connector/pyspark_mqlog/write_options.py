@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
-from mqstore import grammar
+from mqstore import grammar, store_paths
 from mqstore.errors import InvalidOptionError
 from pyspark_mqlog.option import Option, any_text, one_of
 
@@ -19,7 +19,7 @@ _STREAMS_APP_ID: Final = "s:"
 
 def _on_invalid(name: str, text: str) -> str:
     if text.lower().startswith("side:") and text[5:].strip():
-        return f"side:{text[5:].strip()}"
+        return f"side:{store_paths.absolute(name, text[5:].strip())}"
     if text.strip().lower() not in {"fail", "skip"}:
         raise InvalidOptionError(name, text, "must be fail, skip or side:PATH")
     return text.strip().lower()
@@ -67,7 +67,7 @@ WRITE_OPTIONS: Final[dict[str, Option]] = {
     "allow_no_lease": Option("allowNoLease", grammar.boolean, "false"),
     "recover_unclean": Option("recoverUnclean", grammar.boolean, "false"),
     "interlock": Option("interlock", grammar.boolean, "false"),
-    "staging_dir": Option("stagingDir", any_text),
+    "staging_dir": Option("stagingDir", store_paths.absolute),
 }
 
 

@@ -4,6 +4,8 @@
 file:/data/broker-a/store    the same, as Spark's catalog writes it
 /data/brokers/*/store        every directory that matches, sorted
 /data/broker-a/store#backlog one of its tables
+
+Other directories that options name are read in the same way, but for globs and tables.
 """
 
 import glob
@@ -34,7 +36,7 @@ def expand(paths: Iterable[str]) -> tuple[str, ...]:
     """
     found: list[str] = []
     for path in paths:
-        local = _local(path)
+        local = _local("path", path)
         if glob.has_magic(local) and not os.path.lexists(local):
             matches = sorted(m for m in glob.glob(local) if os.path.isdir(m))  # noqa: PTH112, PTH207
             if not matches:
@@ -46,15 +48,42 @@ def expand(paths: Iterable[str]) -> tuple[str, ...]:
     return tuple(os.path.abspath(root) for root in found)  # noqa: PTH100 - keeps links as named
 
 
-def _local(path: str) -> str:
+def absolute(option: str, path: str) -> str:
+    """Return the absolute path of the one directory that ``option`` names, which need not exist.
+
+    Raises InvalidOptionError for a URI that is no ``file:``, and where nothing is named.
+    """
+    local = _local(option, path)
+    if not local.strip():
+        raise InvalidOptionError(option, path, "names no directory: give its path")
+    return os.path.abspath(local)  # noqa: PTH100 - keeps links as named
+
+
+def _local(option: str, path: str) -> str:
+    local = _of_uri(option, path)
+    if "\0" in local or not _encodes(local):
+        expected = "no directory can have such a name: it holds U+0000 or half of a character"
+        raise InvalidOptionError(option, path, expected)
+    return local
+
+
+def _encodes(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _of_uri(option: str, path: str) -> str:
     scheme = _SCHEME.match(path)
     if scheme is None:
         return path
     if scheme[1].lower() != "file":
         raise InvalidOptionError(
-            "path", path, "mqlog reads directories, local or mounted: give one's path"
+            option, path, "mqlog reads directories, local or mounted: give one's path"
         )
     parts = urlsplit(path.replace("#", "%23").replace("?", "%3F"))
     if parts.netloc not in {"", "localhost"}:
-        raise InvalidOptionError("path", path, "a file: URI with a host: write file:/path")
+        raise InvalidOptionError(option, path, "a file: URI with a host: write file:/path")
     return unquote(parts.path)

@@ -585,6 +585,7 @@ def test_a_subscription_to_an_unknown_topic_is_an_error(store: MakeStore) -> Non
     [
         ({"lag_mode": "guess"}, "lagMode='guess'.* exact, hash, offset"),
         ({"groups": "/(/"}, r"groups='/\(/'.*no regular expression"),
+        ({"groups": "/a{99999999999999}/"}, "no regular expression"),
         ({"groups": "/"}, "groups='/'.*between slashes"),
         ({"groups": " , "}, "groups=' , '.*comma list"),
         ({"subscriptions": {"g": {"T": "||"}}}, r"subscriptions='\|\|'.*at least one tag"),

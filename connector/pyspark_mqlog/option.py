@@ -86,6 +86,8 @@ def parse(
         if key not in known:
             raise _not_accepted(key, text, declarations, refused)
         field, name, option = known[key]
+        if any("\ud800" <= c <= "\udfff" for c in text):
+            raise InvalidOptionError(name, text, "is no text: it has half of a surrogate pair")
         if field in values:
             raise InvalidOptionError(name, text, f"{option.name} and {option.alias} are the same")
         values[field] = option.parse(name, text)

@@ -80,7 +80,7 @@ _MISSING_WRITE_PATH: Final = (
 def _regex(name: str, text: str) -> str:
     try:
         re.compile(text)
-    except re.error as error:
+    except (re.error, OverflowError) as error:
         raise InvalidOptionError(name, text, f"is no regular expression: {error}") from None
     return text
 

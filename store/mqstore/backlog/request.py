@@ -74,7 +74,7 @@ def group_pattern(groups: str | None) -> "re.Pattern[str] | None":
         raise InvalidOptionError("groups", text, "a regex stands between slashes: /order-.*/")
     try:
         return re.compile(text[1:-1])
-    except re.error as error:
+    except (re.error, OverflowError) as error:
         raise InvalidOptionError("groups", text, f"no regular expression: {error}") from error
 
 

@@ -91,11 +91,11 @@ def parse_stream(options: Mapping[str, str]) -> StreamOptions:
     """Return the options of a streaming read; raises InvalidOptionError, touches no store."""
     own = own_options(options)
     paths, suffix = named_paths(own)
-    table = suffix or own.pop("table", "messages").strip()
-    if table.lower() != "messages":
-        raise InvalidOptionError(
-            "table", table, "a stream reads messages; read tables by spark.read"
-        )
+    for table in (suffix, own.pop("table", None)):
+        if table is not None and table.strip().lower() != "messages":
+            raise InvalidOptionError(
+                "table", table, "a stream reads messages; read tables by spark.read"
+            )
     values, given = parse(own, _DECLARED, _REFUSED)
     mine = {field: values.pop(field) for field in OWN_OPTIONS}
     # What a stream has not is as a batch read has it when nobody says otherwise.

@@ -204,6 +204,13 @@ def test_an_option_of_a_stream_is_refused_in_words_that_help(
     assert told in str(caught.value)
 
 
+def test_a_stream_may_say_that_it_reads_messages() -> None:
+    both = {"path": "/s#messages", "table": "Messages"}
+    assert parse_stream(both).read.paths == ("/s",)
+    with pytest.raises(InvalidOptionError, match="table='queues': a stream reads messages"):
+        parse_stream(both | {"table": "queues"})
+
+
 def test_a_minimum_above_the_maximum_is_refused() -> None:
     with pytest.raises(InvalidOptionError, match="is more than maxOffsetsPerTrigger=3"):
         parse_stream({**PATH, "minOffsetsPerTrigger": "4", "maxOffsetsPerTrigger": "3"})

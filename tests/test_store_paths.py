@@ -84,6 +84,27 @@ def test_a_directory_named_like_a_glob_is_itself(tmp_path: Path) -> None:
     assert expand([f"{tmp_path}/[a]"]) == (f"{tmp_path}/[a]",)
 
 
+@pytest.mark.parametrize("name", ["br[1]", "q?x", "a*"])
+def test_a_new_store_below_a_directory_named_like_a_glob_is_itself(
+    tmp_path: Path, name: str
+) -> None:
+    for folder in (name, "br1", "qzx", "ab"):
+        (tmp_path / folder).mkdir()
+    assert expand([f"{tmp_path}/{name}/store"]) == (f"{tmp_path}/{name}/store",)
+    assert expand([f"{tmp_path}/{name}/new/store/"]) == (f"{tmp_path}/{name}/new/store",)
+    for store in ("x", "y"):
+        (tmp_path / name / store).mkdir()
+    assert expand([f"{tmp_path}/{name}/[!z]"]) == tuple(f"{tmp_path}/{name}/{s}" for s in "xy")
+
+
+def test_a_relative_glob_is_looked_for_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "b").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert expand(["*"]) == expand(["?/"]) == (f"{tmp_path}/b",)
+
+
 def test_a_glob_without_a_match_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(StoreNotFoundError, match=r"MQLOG_STORE_NOT_FOUND.*matches no directory"):
         expand([f"{tmp_path}/*/store"])

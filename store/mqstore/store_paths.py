@@ -30,15 +30,16 @@ def split_table(path: str) -> tuple[str, str | None]:
 def expand(paths: Iterable[str]) -> tuple[str, ...]:
     """Return the absolute directories that ``paths`` name, those of a glob in sorted order.
 
-    A path without ``*``, ``?`` or ``[``, or that exists as it is written, stands for itself
-    and need not exist. Raises StoreNotFoundError for a glob that matches no directory,
-    InvalidOptionError for a URI that is no ``file:``.
+    A path stands for itself, and need not exist, if no part of it has ``*``, ``?`` or ``[``, save
+    for the folders above it that exist as they are written. Raises StoreNotFoundError for a glob
+    that matches no directory, InvalidOptionError for a URI that is no ``file:``.
     """
     found: list[str] = []
     for path in paths:
         local = _local("path", path)
-        if glob.has_magic(local) and not os.path.lexists(local):
-            matches = sorted(m for m in glob.glob(local) if os.path.isdir(m))  # noqa: PTH112, PTH207
+        pattern = _pattern(local)
+        if pattern is not None:
+            matches = sorted(m for m in glob.glob(pattern) if os.path.isdir(m))  # noqa: PTH112, PTH207
             if not matches:
                 raise StoreNotFoundError(local, "the glob matches no directory")
             found.extend(matches)
@@ -46,6 +47,17 @@ def expand(paths: Iterable[str]) -> tuple[str, ...]:
             found.append(local)
     # Tasks of a cluster run in another directory than the driver, so roots are absolute.
     return tuple(os.path.abspath(root) for root in found)  # noqa: PTH100 - keeps links as named
+
+
+def _pattern(path: str) -> str | None:
+    """Return the glob that ``path`` is below what exists of it, None if it is none."""
+    there, rest = path, ""
+    while glob.has_magic(there) and not os.path.lexists(there):
+        there, name = os.path.split(there)
+        rest = os.path.join(name, rest) if rest else name  # noqa: PTH118
+    if not glob.has_magic(rest):
+        return None
+    return os.path.join(glob.escape(there), rest)  # noqa: PTH118
 
 
 def absolute(option: str, path: str) -> str:

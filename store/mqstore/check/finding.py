@@ -1,13 +1,21 @@
 """Findings: what a check has to say, and the list it says it in."""
 
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from mqstore.format.names import as_text
+
+Int64s: TypeAlias = NDArray[np.int64]
 
 ERROR: Final = "error"
 WARNING: Final = "warning"
 _MOST: Final = 1000
+SHOWN: Final = 10
+"""Findings of one rule and queue; the others are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +45,31 @@ class Place:
     queue_offset: int | None = None
 
 
+@dataclass
+class _Cut:
+    """How often one rule is broken in one queue: what is shown, and where the others are."""
+
+    shown: int = 0
+    more: int = 0
+    first: int = 0
+    last: int = 0
+    index: int = -1
+
+    def leave_out(self, queue_offsets: Int64s) -> None:
+        first, last = int(queue_offsets.min()), int(queue_offsets.max())
+        self.first, self.last = min(first, self.first), max(last, self.last)
+        if not self.more:
+            self.first, self.last = first, last
+        self.more += len(queue_offsets)
+
+
 class Findings:
     """Collects findings: of each severity the first thousand, and the number of the others."""
 
     def __init__(self) -> None:
         self._found: dict[str, list[Finding]] = {ERROR: [], WARNING: []}
         self._more = {ERROR: 0, WARNING: 0}
+        self._cuts: dict[tuple[str, Place, str], _Cut] = {}
 
     def error(self, place: Place, problem: str) -> None:
         """Add an error."""
@@ -51,6 +78,34 @@ class Findings:
     def warning(self, place: Place, problem: str) -> None:
         """Add a warning."""
         self._add(WARNING, place, problem)
+
+    def several(
+        self,
+        severity: str,
+        queue: Place,
+        rule: str,
+        queue_offsets: Int64s,
+        told: Callable[[int], tuple[Place, str]],
+    ) -> None:
+        """Add what ``told`` returns of each of these queue offsets, by its index.
+
+        Of one rule and queue the first ten are added, and one that tells of all the others.
+        """
+        cut = self._cuts.setdefault((severity, queue, rule), _Cut())
+        room = SHOWN - cut.shown
+        for index in range(min(room, len(queue_offsets))):
+            self._add(severity, *told(index))
+            cut.shown += 1
+        if len(queue_offsets) <= room:
+            return
+        is_first = not cut.more
+        cut.leave_out(queue_offsets[room:])
+        problem = f"and {cut.more} more from queue offset {cut.first} to {cut.last}: {rule}"
+        place = replace(queue, queue_offset=cut.first)
+        if is_first:
+            cut.index = self._add(severity, place, problem)
+        elif cut.index >= 0:
+            self._found[severity][cut.index] = _finding(severity, place, problem)
 
     def all(self) -> list[Finding]:
         """Return errors, then warnings, each in the order they were found."""
@@ -61,21 +116,25 @@ class Findings:
                 listed.append(Finding(severity, "", None, None, None, None, problem))
         return listed
 
-    def _add(self, severity: str, place: Place, problem: str) -> None:
+    def _add(self, severity: str, place: Place, problem: str) -> int:
+        """Add a finding; return which of its severity it is, -1 if there are too many."""
         if len(self._found[severity]) >= _MOST:
             self._more[severity] += 1
-            return
-        self._found[severity].append(
-            Finding(
-                severity,
-                _printable(place.file),
-                place.position,
-                place.topic,
-                place.queue_id,
-                place.queue_offset,
-                _printable(problem),
-            )
-        )
+            return -1
+        self._found[severity].append(_finding(severity, place, problem))
+        return len(self._found[severity]) - 1
+
+
+def _finding(severity: str, place: Place, problem: str) -> Finding:
+    return Finding(
+        severity,
+        _printable(place.file),
+        place.position,
+        place.topic,
+        place.queue_id,
+        place.queue_offset,
+        _printable(problem),
+    )
 
 
 def _printable(text: str) -> str:

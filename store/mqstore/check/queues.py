@@ -4,7 +4,7 @@ The walk over the CommitLog brings the records; a queue's units are read where t
 is kept of a queue is two numbers.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from mqstore.check.finding import Findings, Place
+from mqstore.check.finding import ERROR, SHOWN, WARNING, Findings, Place
 from mqstore.codec.logged import Logged, Queue
 from mqstore.errors import CorruptStoreError
 from mqstore.files.commit_log import CommitLog
@@ -24,7 +24,6 @@ Int64s: TypeAlias = NDArray[np.int64]
 Mask: TypeAlias = NDArray[np.bool_]
 
 _CHUNK_UNITS: Final = 50_000
-_SHOWN: Final = 10
 _NOWHERE: Final = 2**63 - 1
 
 
@@ -146,16 +145,12 @@ class QueueCheck:
     def _match(self, queue: Queue, asked: _Asked) -> None:
         state = self._states.get(queue)
         if state is None:
-            problem = "the queue has no ConsumeQueue"
-            self._complain(queue, int(asked.places[0]), int(asked.numbers[0]), problem)
+            self._records(queue, "the queue has no ConsumeQueue", asked.places, asked.numbers)
             return
         numbers = asked.numbers
         self._check_dense(queue, state, numbers, asked.places)
         held = (numbers >= state.queue.files.low // UNIT.itemsize) & (numbers < state.high)
-        for row in np.flatnonzero(~held)[:_SHOWN].tolist():
-            self._complain(
-                queue, int(asked.places[row]), int(numbers[row]), "the record has no unit"
-            )
+        self._records(queue, "the record has no unit", asked.places[~held], numbers[~held])
         if held.any():
             self._compare(queue, state, asked.take(held))
 
@@ -163,16 +158,18 @@ class QueueCheck:
         units, right = _units_at(state.queue, asked.numbers)
         right &= (units["physical_offset"] == asked.places) & (units["size"] == asked.sizes)
         state.matched += int(right.sum())
-        for row in np.flatnonzero(~right)[:_SHOWN].tolist():
-            number = int(asked.numbers[row])
-            self._unit(queue, number, "the unit does not point to the queue's record")
+        problem = "the unit does not point to the queue's record"
+        self._units(queue, problem, asked.numbers[~right])
         tags = units["tags_code"]
         wrong = right & (tags != asked.tags_codes) & (tags > EXT_ADDRESS_MAX)
-        for row in np.flatnonzero(wrong)[:_SHOWN].tolist():
-            number, told = int(asked.numbers[row]), int(tags[row])
-            problem = f"tagsCode is {told}, the record says {int(asked.tags_codes[row])}"
-            report = self._findings.error if asked.certain[row] else self._findings.warning
-            report(self._unit_place(queue, number), problem)
+        for certain in (True, False):
+            rows = np.flatnonzero(wrong & (asked.certain == certain))
+            problems = [
+                f"tagsCode is {int(tags[row])}, the record says {int(asked.tags_codes[row])}"
+                for row in rows[:SHOWN].tolist()
+            ]
+            rule = "tagsCode is not the record's"
+            self._units(queue, rule, asked.numbers[rows], problems, certain=certain)
 
     def _match_light(self, queue: Queue, asked: _Asked) -> None:
         """Match what records name besides their own queue; brokers of 5.x: light queues only."""
@@ -187,14 +184,17 @@ class QueueCheck:
 
     def _check_dense(self, queue: Queue, state: _State, numbers: Int64s, places: Int64s) -> None:
         before = np.append(state.next - 1 if state.next >= 0 else numbers[0] - 1, numbers[:-1])
-        for row in np.flatnonzero(numbers != before + 1)[:_SHOWN].tolist():
-            problem = f"queueOffset {int(numbers[row])} comes after {int(before[row])}"
-            self._complain(queue, int(places[row]), int(numbers[row]), problem)
+        rows = np.flatnonzero(numbers != before + 1)
+        problems = [
+            f"queueOffset {int(numbers[row])} comes after {int(before[row])}"
+            for row in rows[:SHOWN].tolist()
+        ]
+        self._records(queue, "queueOffset is not the next", places[rows], numbers[rows], problems)
         state.next = int(numbers[-1]) + 1
 
     def _scan(self, topic: str, queue_id: int, state: _State) -> None:
         """Check the shape of a queue's files: filler* unit* zero*, ascending, none empty."""
-        last_place, started = -1, False
+        queue, last_place, started = (topic, queue_id), -1, False
         for first, units in _chunks(state.queue):
             sizes = units["size"].astype(np.int64)
             places = units["physical_offset"].astype(np.int64)
@@ -204,23 +204,18 @@ class QueueCheck:
             state.live += int((real & settled & (places >= self._log.low)).sum())
             numbers = np.arange(first, first + len(units))
             if (filler & started).any() or (filler & (numbers >= state.high)).any():
-                self._unit((topic, queue_id), first, "filler behind units")
+                self._unit(queue, first, "filler behind units")
             if filler.any() and self._log.low == 0:
                 problem = "filler units in a store whose CommitLog starts at 0: brokers misread it"
-                place = self._unit_place((topic, queue_id), first)
-                self._findings.error(place, problem)
+                self._findings.error(self._unit_place(queue, first), problem)
             holes = ~real & ~filler & (numbers < state.high)
-            for row in np.flatnonzero(holes)[:_SHOWN].tolist():
-                self._unit((topic, queue_id), first + row, "an empty unit before the queue's end")
+            self._units(queue, "an empty unit before the queue's end", numbers[holes])
             behind = real & settled & (numbers >= state.high)
-            for row in np.flatnonzero(behind)[:_SHOWN].tolist():
-                self._unit((topic, queue_id), first + row, "a unit behind the queue's end")
+            self._units(queue, "a unit behind the queue's end", numbers[behind])
             real &= settled
             ordered = places[real]
             steps = np.diff(np.append(last_place, ordered))
-            for row in np.flatnonzero(steps <= 0)[:_SHOWN].tolist():
-                number = first + int(np.flatnonzero(real)[row])
-                self._unit((topic, queue_id), number, "physical offsets do not ascend")
+            self._units(queue, "physical offsets do not ascend", numbers[real][steps <= 0])
             last_place = int(ordered[-1]) if len(ordered) else last_place
             started = started or bool(real.any())
         self._check_files(topic, queue_id, state)
@@ -245,8 +240,8 @@ class QueueCheck:
                 self._findings.error(Place(file.path, 0, topic, queue_id), problem)
 
     def _orphans(self, topic: str, queue_id: int, state: _State) -> None:
-        """Name the first units of a queue whose record is not in the log."""
-        shown = 0
+        """Name the first units of a queue whose record is not in the log, and count the others."""
+        queue, shown = (topic, queue_id), 0
         # A light queue's records are another topic's: their headers do not tell.
         is_light = topic.startswith(names.LMQ_PREFIX)
         for first, units in () if is_light else _chunks(state.queue):
@@ -256,21 +251,73 @@ class QueueCheck:
                 header = self._log.header(int(places[row]))
                 told = int(header["queue_offset"]) if header is not None else -1
                 if told != first + row or header is None:
-                    self._unit((topic, queue_id), first + row, "the unit's record is not there")
+                    self._unit(queue, first + row, "the unit's record is not there")
                     shown += 1
                 elif int(header["queue_id"]) != queue_id:
-                    self._unit((topic, queue_id), first + row, "a record of another queue")
+                    self._unit(queue, first + row, "a record of another queue")
                     shown += 1
-                if shown >= _SHOWN:
+                if shown >= SHOWN:
+                    self._other_orphans(queue, state, first + row + 1)
                     return
         if not shown:
             problem = f"{state.live} live units, {state.matched} of them have their record"
-            self._report((topic, queue_id), Place(state.queue.path, None, topic, queue_id), problem)
+            self._report(queue, Place(state.queue.path, None, *queue), problem)
 
-    def _complain(self, queue: Queue, physical_offset: int, number: int, problem: str) -> None:
-        path, position = self._log.where(physical_offset)
-        place = Place(path.removeprefix(f"{self._root}/"), position, *queue, number)
-        self._report(queue, place, problem)
+    def _other_orphans(self, queue: Queue, state: _State, number: int) -> None:
+        """Tell how many there are from queue offset ``number`` on; their records are not read."""
+        more = state.live - state.matched - SHOWN
+        if more > 0:
+            span = f"from queue offset {number} to {state.end - 1}"
+            problem = f"and {more} more {span}: no record has this unit"
+            self._report(queue, Place(state.queue.path, None, *queue, number), problem)
+
+    def _records(
+        self,
+        queue: Queue,
+        rule: str,
+        places: Int64s,
+        numbers: Int64s,
+        problems: Sequence[str] = (),
+    ) -> None:
+        """Report records that break a rule, where they lie in the log."""
+
+        def told(row: int) -> tuple[Place, str]:
+            path, position = self._log.where(int(places[row]))
+            path = path.removeprefix(f"{self._root}/")
+            place = Place(path, position, *queue, int(numbers[row]))
+            return place, problems[row] if problems else rule
+
+        self._several(queue, rule, numbers, told)
+
+    def _units(
+        self,
+        queue: Queue,
+        rule: str,
+        numbers: Int64s,
+        problems: Sequence[str] = (),
+        *,
+        certain: bool = True,
+    ) -> None:
+        """Report units that break a rule."""
+
+        def told(row: int) -> tuple[Place, str]:
+            place = self._unit_place(queue, int(numbers[row]))
+            return place, problems[row] if problems else rule
+
+        self._several(queue, rule, numbers, told, certain=certain)
+
+    def _several(
+        self,
+        queue: Queue,
+        rule: str,
+        numbers: Int64s,
+        told: Callable[[int], tuple[Place, str]],
+        *,
+        certain: bool = True,
+    ) -> None:
+        severity = WARNING if queue[0].startswith(names.LMQ_PREFIX) or not certain else ERROR
+        path = f"{names.CONSUME_QUEUE}/{queue[0]}/{queue[1]}"
+        self._findings.several(severity, Place(path, None, *queue), rule, numbers, told)
 
     def _unit(self, queue: Queue, number: int, problem: str) -> None:
         self._report(queue, self._unit_place(queue, number), problem)

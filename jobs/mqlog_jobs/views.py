@@ -16,6 +16,7 @@ from rich.text import Text
 
 from mqlog_jobs.doctor import ERROR, OK, WARNING, Diagnosis
 from mqlog_jobs.render import Column, Row, count, fact, heading, size, table
+from mqstore.backlog.schema import AHEAD, EXPIRED, TOPIC_GONE
 from mqstore.check import Finding
 from mqstore.errors import shown
 from mqstore.snapshot_copy import Copied
@@ -76,6 +77,7 @@ TAGS: Final = (
     Column("firstStoreTimestamp", "FIRST STORED (UTC)", "time", rank=4),
     Column("lastStoreTimestamp", "LAST STORED (UTC)", "time", rank=2),
 )
+_ODD: Final = {AHEAD, EXPIRED, TOPIC_GONE}  # What is not waiting is not consumed either.
 # Told above the others, or no use to a person beside them.
 _NOT_ON_A_CARD: Final = {"topic", "queueId", "queueOffset", "properties", "body", "tagsCode"}
 _MARKS: Final = {OK: ("✓", "green"), WARNING: ("!", "bold yellow"), ERROR: ("✗", "bold red")}
@@ -206,8 +208,9 @@ def _fact(console: Console, name: str, value: object) -> None:
 def _standing(rows: Sequence[Row]) -> str:
     lag = sum(_number(row, "lag") for row in rows)
     behind = sum(_number(row, "bytesBehind") for row in rows)
+    odd = sorted({str(row["status"]) for row in rows} & _ODD)
     if not lag:
-        return "has consumed everything"
+        return f"no messages waiting, but {', '.join(odd)}" if odd else "has consumed everything"
     said = f"{count(lag)} messages waiting, {size(behind)}"
     expressions = sorted({str(row["subscription"]) for row in rows if row["subscription"]} - {"*"})
     if expressions:

@@ -1,0 +1,46 @@
+"""What the tables say beside their rows."""
+
+import io
+import shutil
+from pathlib import Path
+
+import pytest
+
+import goldens
+from jobs.test_cli import Run, run  # noqa: F401
+from mqlog_jobs import render, views
+
+
+@pytest.mark.parametrize("status", ["AHEAD", "TOPIC_GONE", "EXPIRED"])
+def test_a_group_has_not_consumed_what_a_broker_cannot_give_it(status: str) -> None:
+    row = {
+        "brokerName": "b",
+        "group": "G",
+        "topic": "T",
+        "queueId": 0,
+        "tag": None,
+        "brokerOffset": 0,
+        "consumerOffset": 97,
+        "lag": 0,
+        "lagMatching": 0,
+        "bytesBehind": 0,
+        "lagMs": None,
+        "subscription": None,
+    }
+    out = io.StringIO()
+    views.backlog(render.terminal(out), [{**row, "status": "OK"}, {**row, "status": status}])
+    assert out.getvalue().splitlines()[0] == f"G  no messages waiting, but {status}"
+
+    out = io.StringIO()
+    views.backlog(render.terminal(out), [{**row, "status": "OK"}])
+    assert out.getvalue().splitlines()[0] == "G  has consumed everything"
+
+
+def test_a_lost_queue_is_not_one_that_is_consumed(
+    run: Run,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    root = goldens.unpack("5.5.0", tmp_path)
+    shutil.rmtree(root / "consumequeue" / "GTopic")
+
+    assert "consumed everything" not in run("backlog", root, "-g", "CG_G").out

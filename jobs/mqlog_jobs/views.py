@@ -64,8 +64,9 @@ MESSAGES: Final = (
 MESSAGE_COLUMNS: Final = tuple(column.name for column in MESSAGES)
 FINDINGS: Final = (
     Column("severity", "SEVERITY", "status"),
-    Column("file", "FILE", rank=1),
-    Column("position", "AT BYTE", "count", rank=2),
+    Column("place", "PLACE", rank=1),
+    Column("file", "FILE", rank=2),
+    Column("position", "AT BYTE", "count", rank=3),
     Column("problem", "PROBLEM", stretch=True),
 )
 TAGS: Final = (
@@ -140,8 +141,7 @@ def cards(console: Console, rows: Iterable[Row]) -> int:
     for number, row in enumerate(rows, 1):
         if number > 1:
             console.print()
-        place = f"{row['topic']}/{row['queueId']}@{row['queueOffset']}"
-        heading(console, place)
+        heading(console, str(_place(row)))
         for name, value in row.items():
             if name not in _NOT_ON_A_CARD and value is not None:
                 _fact(console, name, value)
@@ -182,7 +182,10 @@ def copied(console: Console, found: Copied, target: str) -> None:
 def findings(console: Console, store: str, rows: Sequence[Row]) -> None:
     """Print what a check found, or that it found nothing."""
     if rows:
-        table(console, FINDINGS, rows)
+        placed = [{**row, "place": _place(row)} for row in rows]
+        told = any(row["place"] is not None for row in placed)
+        columns = [column for column in FINDINGS if told or column.name != "place"]
+        table(console, columns, placed)
     else:
         console.print(f"{shown(store)}: whole, every rule holds", markup=False)
 
@@ -234,6 +237,18 @@ def _about(columns: Iterable[Column], rows: Sequence[Row]) -> list[Column]:
     brokers = {row["brokerName"] for row in rows}
     several = [Column("brokerName", "BROKER NAME", once=True)] if len(brokers) > 1 else []
     return [*several, *columns]
+
+
+def _place(row: Row) -> str | None:
+    """Return TOPIC/QUEUE@OFFSET, as ``mqlog cat`` takes it, as far as the row tells it."""
+    if row["topic"] is None:
+        return None
+    place = str(row["topic"])
+    for mark, name in (("/", "queueId"), ("@", "queueOffset")):
+        if row[name] is None:
+            break
+        place += f"{mark}{row[name]}"
+    return place
 
 
 def _number(row: Row, name: str) -> int:

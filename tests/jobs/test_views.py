@@ -44,3 +44,36 @@ def test_a_lost_queue_is_not_one_that_is_consumed(
     shutil.rmtree(root / "consumequeue" / "GTopic")
 
     assert "consumed everything" not in run("backlog", root, "-g", "CG_G").out
+
+
+def test_a_finding_names_its_topic_queue_and_queue_offset_where_it_has_them(
+    run: Run,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    root = goldens.unpack("5.5.0", tmp_path)
+    shutil.rmtree(root / "consumequeue" / "GTopic")
+    head, _, *lines = run("verify", root).out.splitlines()
+    rows = run("verify", root, "--json").rows
+
+    assert head.split() == ["SEVERITY", "PLACE", "FILE", "AT", "BYTE", "PROBLEM"]
+    assert [line.split()[1] for line in lines] == [
+        f"{row['topic']}/{row['queueId']}@{row['queueOffset']}" for row in rows
+    ]
+
+
+def test_findings_without_a_place_have_no_column_for_it() -> None:
+    row = {
+        "severity": "error",
+        "file": "abort",
+        "position": None,
+        "topic": None,
+        "queueId": None,
+        "queueOffset": None,
+        "problem": "p",
+    }
+    rows = (row, row | {"topic": "T"}, row | {"topic": "T", "queueId": 3})
+    for more, told in zip(rows, (None, "T", "T/3"), strict=True):
+        out = io.StringIO()
+        views.findings(render.terminal(out), "store", [row, more])
+        assert ("PLACE" in out.getvalue()) is (told is not None)
+        assert told is None or out.getvalue().splitlines()[3].split()[1] == told

@@ -1,6 +1,7 @@
 """What a commit leaves on disk, byte for byte, as a slow oracle would have written it."""
 
 import json
+import shutil
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ import strategies
 from appending import SMALL, append, files, held, of_queue, prepared, rows, staged
 from conftest import MakeStore
 from mqstore.check import check
-from mqstore.errors import InvalidMessageError, InvalidOptionError
+from mqstore.errors import InvalidMessageError, InvalidOptionError, StoreError
 from mqstore.format.properties import RESERVED
 from mqstore.read.lookup import narrow
 from mqstore.read.plan import QueueSlice
@@ -318,6 +319,42 @@ def test_tasks_that_run_elsewhere_put_files_where_the_driver_said(
     assert commit(job, manifests).skipped == 1
     assert [path.name[:5] for path in (tmp_path / "driver" / "bad").iterdir()] == ["part-"]
     assert list((tmp_path / "task").iterdir()) == []
+
+
+def test_what_was_committed_before_is_counted_and_not_looked_at(tmp_path: Path) -> None:
+    root, key = tmp_path / "s", {"txn_app_id": "a", "txn_version": 3}
+    append(root, rows(2), **SMALL, **key)
+    before = [*files(root)]
+    bad = rows(3, body=[b"x", None, b"y"])
+    for version, told in ((3, "2 rows were committed as a version 3, the 6 of now"), (2, "")):
+        job = prepared(root, bad.schema, **{**SMALL, **key, "txn_version": version})
+        manifests = staged(job, [bad], [bad])
+        assert [path.name for path in Path(job.staging).iterdir()] == ["NONCE"]
+        done = commit(job, manifests)
+        assert (done.messages, done.is_repeated, done.another[: len(told)]) == (0, True, told)
+        assert bool(done.another) == bool(told)
+    assert [*files(root)] == before
+    assert append(root, rows(2), **{**SMALL, **key}).another == ""
+
+
+@pytest.mark.parametrize(("count", "is_another"), [(1, True), (2, False), (3, False)])
+def test_rows_that_may_have_been_bad_make_no_other_commit(
+    tmp_path: Path, count: int, is_another: bool
+) -> None:
+    key = {"txn_app_id": "a", "txn_version": 3, "on_invalid": "skip"}
+    append(tmp_path / "s", rows(3, body=[b"x", None, b"y"]), **SMALL, **key)
+    assert bool(append(tmp_path / "s", rows(count), **key).another) is is_another
+
+
+def test_a_store_that_was_replaced_since_a_repeated_write_began_is_named(tmp_path: Path) -> None:
+    root, key = tmp_path / "s", {"txn_app_id": "a", "txn_version": 3}
+    append(root, rows(2), **SMALL, **key)
+    job = prepared(root, rows(2).schema, **key)
+    manifests = staged(job, [rows(2)])
+    shutil.rmtree(root / ".mqlog" / "txn")
+    with pytest.raises(StoreError, match="the store was replaced"):
+        commit(job, manifests)
+    assert len(held(root)) == 2
 
 
 def test_a_retried_task_writes_the_same_ids(tmp_path: Path) -> None:

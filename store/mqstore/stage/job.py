@@ -96,6 +96,8 @@ class WriteJob:
     """There is no store yet: the commit makes one."""
     key: Key | None = None
     """What the commit is known by, so that it happens once however often it is tried."""
+    is_repeated: bool = False
+    """The key was committed before: tasks count their rows, and stage none."""
     made: tuple[str, ...] = ()
     """Directories that ``prepare`` made, outermost first; removed again if the job fails."""
 
@@ -113,6 +115,8 @@ class Manifest:
     segment: Segment | None = None
     """None if the task had no valid row."""
     skipped: int = 0
+    passed_over: int = 0
+    """Rows of a job that is repeated: counted, neither looked at nor staged."""
     side: str = ""
     """Temporary name of the Parquet file with the bad rows, in the side directory."""
 

@@ -27,7 +27,7 @@ from mqstore.files.writable import check_writable
 from mqstore.format import names
 from mqstore.rebuild.survey import survey
 from mqstore.stage import side
-from mqstore.stage.job import Committed, Manifest, WriteJob
+from mqstore.stage.job import ON_INVALID, Committed, Manifest, WriteJob
 from mqstore.txn import intent, ledger, staging
 from mqstore.txn.intent import Intent
 from mqstore.write.apply import Application, Check, carry_out
@@ -35,7 +35,7 @@ from mqstore.write.create import create
 from mqstore.write.decide import clear_tail, placed
 from mqstore.write.merge import in_order
 from mqstore.write.plan import Plan, plan, segments_of
-from mqstore.write.prepare import is_empty
+from mqstore.write.prepare import is_committed, is_empty
 from mqstore.write.roll import fresh_aside, hold, roll
 from mqstore.write.source import Source
 
@@ -108,11 +108,16 @@ def _commit(job: WriteJob, manifests: Sequence[Manifest], check: Check) -> Commi
         store = open_dir(root)
         check_writable(store)
         roll(store, settings, check)
-        if _is_repeated(job):
+        if is_committed(root, job.key):
             side.withdraw(job, manifests)
             skipped = sum(manifest.skipped for manifest in manifests)
             another = _another(job, manifests)
             return Committed(0, 0, -1, -1, skipped, is_repeated=True, another=another)
+        if job.is_repeated:
+            raise StoreError(
+                f"{root}: {job.key} was committed when this write began, and is not any more: the "
+                "store was replaced. Nothing was written; write again"
+            )
         aside = fresh_aside(root, job.job_id)
         return _Commit(job, store, aside, undo).run(manifests, check)
 
@@ -124,17 +129,14 @@ def _tidy(job: WriteJob) -> None:
     staging.remove_directories([f"{job.root}/{ledger.FOLDER}", *(f"{ours}/{f}" for f in folders)])
 
 
-def _is_repeated(job: WriteJob) -> bool:
-    # Without a key as well: a ledger that cannot be added to is told before the decision.
-    known = ledger.last_version(job.root, job.key.app_id if job.key else None)
-    return job.key is not None and known is not None and job.key.version <= known
-
-
 def _another(job: WriteJob, manifests: Sequence[Manifest]) -> str:
     """Tell what was committed with the job's key, if that were other rows: nobody writes these."""
     now = sum(segment.message_count for segment in segments_of(manifests))
+    now += sum(manifest.passed_over for manifest in manifests)
     known = ledger.find(job.root, job.key) if job.key else None
-    if known is None or known.rows == now:
+    # Rows that nobody looked at may be bad ones more than those that were committed.
+    may_be_more = job.is_repeated and job.settings.on_invalid != ON_INVALID[0]
+    if known is None or known.rows == now or (may_be_more and known.rows < now):
         return ""
     return f"{known.rows} rows were committed as {job.key}, the {now} of now are not written"
 

@@ -62,7 +62,7 @@ def prepare(settings: WriteSettings, columns: pa.Schema) -> WriteJob:
     _check_values(settings)
     carries_read = check_columns(columns, topic_given=settings.topic is not None)
     root = os.path.abspath(settings.root)  # noqa: PTH100 - keeps a linked root as it was named
-    settings = _located(settings, root)
+    settings, key = _located(settings, root), _key(settings)
     makes_store = settings.create_store and is_empty(root)
     store = None if makes_store else open_for_write(settings, root)
     if store is None:
@@ -84,7 +84,8 @@ def prepare(settings: WriteSettings, columns: pa.Schema) -> WriteJob:
         topics=topics,
         carries_read=carries_read,
         makes_store=store is None,
-        key=_key(settings),
+        key=key,
+        is_repeated=store is not None and key is not None and is_committed(root, key),
     )
     _check_topic(job)
     with durable.synced(wanted=settings.fsync == "commit"):
@@ -98,6 +99,15 @@ def is_empty(root: str) -> bool:
     if not exists(root, ""):
         return True
     return os.path.isdir(root) and set(list_names(root)) <= {names.OURS, names.LOCK}  # noqa: PTH112
+
+
+def is_committed(root: str, key: Key | None) -> bool:
+    """Tell whether a commit of that key, or of a later version, is known.
+
+    Raises CorruptConfigError for a ledger that cannot be added to, without a key as well.
+    """
+    known = ledger.last_version(root, key.app_id if key else None)
+    return key is not None and known is not None and key.version <= known
 
 
 def open_for_write(settings: WriteSettings, root: str) -> StoreDir:

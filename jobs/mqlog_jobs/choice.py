@@ -114,17 +114,25 @@ def choose(
     return islice(_until_broken(merge(*each, key=_place)), number or None)
 
 
+def check_known(snapshot: Snapshot, topic: str) -> None:
+    """Raise UnknownTopicError, with the nearest names, for a topic the store does not know."""
+    if any(queue.topic == topic for queue in snapshot.queues):
+        return
+    known = topics_of(snapshot.store.root, snapshot.store.commit_log)
+    if topic in known:
+        return  # Known to the broker, and nothing was ever sent to it.
+    near = grammar.near(topic, known) or sorted(known)[:3]
+    raise UnknownTopicError(
+        f"{shown(topic)}: no such topic in this store; there are {len(known)}"
+        + (f", among them {', '.join(map(shown, near))}" if near else "")
+    )
+
+
 def _queues(snapshot: Snapshot, wanted: Wanted) -> tuple[QueueBounds, ...]:
+    check_known(snapshot, wanted.topic)
     found = [queue for queue in snapshot.queues if queue.topic == wanted.topic]
     if not found:
-        known = topics_of(snapshot.store.root, snapshot.store.commit_log)
-        if wanted.topic in known:
-            return ()  # Known to the broker, and nothing was ever sent to it.
-        near = grammar.near(wanted.topic, known) or sorted(known)[:3]
-        raise UnknownTopicError(
-            f"{shown(wanted.topic)}: no such topic in this store; there are {len(known)}"
-            + (f", among them {', '.join(map(shown, near))}" if near else "")
-        )
+        return ()
     if wanted.queue_id is None:
         return tuple(found)
     chosen = tuple(queue for queue in found if queue.queue_id == wanted.queue_id)

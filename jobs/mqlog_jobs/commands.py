@@ -19,7 +19,7 @@ import typer
 from rich.console import Console
 
 from mqlog_jobs import lines, render, views
-from mqlog_jobs.choice import Wanted, choose
+from mqlog_jobs.choice import Wanted, check_known, choose
 from mqlog_jobs.find import Sought
 from mqlog_jobs.find import find as find_messages
 from mqlog_jobs.outcome import FOUND, OfStore
@@ -250,7 +250,10 @@ def tags(
 
 def _take(store: Path, commit_log: list[Path] | None, topic: str | None = None) -> Snapshot:
     wanted = None if topic is None else (lambda name: name == topic)
-    return take(store, commit_log=tuple(map(str, commit_log or ())), topics=wanted)
+    snapshot = take(store, commit_log=tuple(map(str, commit_log or ())), topics=wanted)
+    if topic is not None:
+        check_known(snapshot, topic)
+    return snapshot
 
 
 def _found(rows: Iterable[Row]) -> tuple[list[Row], CorruptStoreError | None]:

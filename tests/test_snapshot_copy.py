@@ -24,6 +24,7 @@ from mqstore.check import check
 from mqstore.errors import (
     CommitInDoubtError,
     InvalidOptionError,
+    NotAStoreError,
     StoreLockedError,
     StoreNotFoundError,
 )
@@ -203,8 +204,9 @@ def test_a_target_that_is_there_or_inside_is_refused(store: MakeStore, tmp_path:
     ):
         with pytest.raises(InvalidOptionError, match=told):
             copy_store(root, target)
-    with pytest.raises(StoreNotFoundError):
-        copy_store(tmp_path / "nowhere", tmp_path / "copy")
+    for source, why in ((tmp_path / "nowhere", "no such"), (root / "checkpoint", "not a")):
+        with pytest.raises(StoreNotFoundError, match=f"{why} directory"):
+            copy_store(source, tmp_path / "copy")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["broker-1", "there"]
 
 
@@ -442,9 +444,10 @@ def test_what_a_killed_copy_left_is_not_removed_while_it_is_read(
 ) -> None:
     left = kill_at(9, store(messages(40), SMALL).root, tmp_path / "copy")
     before = goldens.digest(left)
-    for source in (left, left / "copy"):
-        with pytest.raises(InvalidOptionError, match="where the copy would be made"):
-            copy_store(source, tmp_path / "copy")
+    with pytest.raises(InvalidOptionError, match="where the copy would be made"):
+        copy_store(left / "copy", tmp_path / "copy")
+    with pytest.raises(NotAStoreError, match="was not finished"):
+        copy_store(left, tmp_path / "copy")
 
     assert goldens.digest(left) == before
 

@@ -33,7 +33,7 @@ from mqstore.files.log_end import after_blank
 from mqstore.files.mapped_file_queue import MappedFile
 from mqstore.files.safe_open import open_file, survey
 from mqstore.files.sizes import NOTE
-from mqstore.files.store_dir import StoreDir
+from mqstore.files.store_dir import StoreDir, open_dir
 from mqstore.format import names
 from mqstore.format.config import MAX_CONFIG_BYTES
 from mqstore.format.consume_queue import UNIT
@@ -69,6 +69,7 @@ def copy_store(
     being made by another process, StoreLockedError if a write began or ended meanwhile, what
     ``mqstore.read.snapshot.take`` raises, NoSpaceError, OSError; ``target`` is then not there.
     """
+    open_dir(root, commit_log)  # Whatever is no store is told so before a copy is begun.
     _check_apart(os.fspath(target), [os.fspath(root), *commit_log])
     moment = intent.Moment(os.fspath(root))
     with Copy(os.fspath(target)) as copy:

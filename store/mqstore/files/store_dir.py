@@ -7,12 +7,25 @@ CompactionStore and RocksDBConfigManager.
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from typing import Final
 
-from mqstore.errors import NotAStoreError, StoreNotFoundError, UnsupportedStoreError
+from mqstore.errors import (
+    NotAStoreError,
+    StoreNotFoundError,
+    UnsafePathError,
+    UnsupportedStoreError,
+    shown,
+)
+from mqstore.files.copies import MARK
 from mqstore.files.safe_open import exists, is_directory, list_names
 from mqstore.format import names
+
+_PARTS: Final = (names.COMMIT_LOG, names.CONSUME_QUEUE, names.INDEX, names.CONFIG)
+_MOST_NAMES: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +67,42 @@ def open_dir(root: str | os.PathLike[str], commit_log: Sequence[str] = ()) -> St
 
 
 def _not_a_store(root: str) -> str:
-    for name in ("store", "rocketmq/store"):
-        if is_directory(root, f"{name}/{names.COMMIT_LOG}"):
-            return f"no folder commitlog in it; did you mean {root}/{name}?"
+    if exists(root, MARK):
+        return "a copy of a store is made in it, or was not finished"
+    meant = _meant(root)
+    if meant:
+        return f"no folder commitlog in it; did you mean {shown(meant)}?"
     if is_directory(root, names.CONSUME_QUEUE):
         return (
             "consumequeue is in it, but no folder commitlog; name the broker's CommitLog folders "
             "in storePathCommitLog (with the command mqlog: --commit-log, once for each)"
         )
     return "no folder commitlog in it; give the broker's storePathRootDir"
+
+
+def _meant(root: str) -> str:
+    """Return the store that somebody who named ``root`` had in mind, or nothing.
+
+    Looks one level up, at the usual places, and at the names in it, if they are few.
+    """
+    parent, name = os.path.split(root)
+    if name in _PARTS and _is_store(parent):
+        return parent
+    usual = [f"{root}/{name}" for name in ("store", "rocketmq/store")]
+    found = [path for path in usual if _is_store(path)]
+    if found:
+        return found[0]
+    with suppress(OSError), os.scandir(root) as entries:
+        few = [f"{root}/{entry.name}" for entry in islice(entries, _MOST_NAMES + 1)]
+        found = [path for path in few if _is_store(path)]
+        return found[0] if len(found) == 1 and len(few) <= _MOST_NAMES else ""
+    return ""
+
+
+def _is_store(path: str) -> bool:
+    with suppress(OSError, UnsafePathError):
+        return is_directory(path, names.COMMIT_LOG)
+    return False
 
 
 def _refuse_flavours(root: str) -> None:

@@ -100,8 +100,8 @@ def table(console: Console, columns: Sequence[Column], rows: Sequence[Row]) -> N
         section = not last and _first_differs(kept, row, rows[number + 1])
         drawn.add_row(*(cells[column.name][number] for column in kept), end_section=section)
     _print(console, drawn)
-    if len(kept) < len(columns):
-        gone = ", ".join(column.head for column in columns if column not in kept)
+    gone = ", ".join(column.head for column in columns if column.head and column not in kept)
+    if gone:  # A bar has no head, and only shows what a number beside it says.
         console.print(Text(f"not shown for want of width: {gone}", style="dim"))
 
 

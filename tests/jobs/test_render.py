@@ -50,6 +50,24 @@ def test_a_table_fits_its_terminal_and_says_what_it_leaves_out(width: int) -> No
     assert all(name in " ".join(lines[1:]) for name in left_out)
 
 
+@pytest.mark.parametrize(
+    ("width", "said"),
+    [(60, []), (50, ["not shown for want of width: BEHIND"])],
+)
+def test_a_bar_that_goes_is_not_missed(width: int, said: list[str]) -> None:
+    columns = (
+        Column("topic", "TOPIC"),
+        Column("lag", "LAG", "count"),
+        Column("share", "", "bar", rank=2),
+        Column("bytes", "BEHIND", "bytes", rank=1),
+    )
+    stream = io.StringIO()
+    console = Console(file=stream, width=width, force_terminal=True, color_system=None)
+    render.table(console, columns, [ROW | {"topic": "t" * 40, "share": 1}])
+
+    assert [line for line in stream.getvalue().splitlines() if "not shown" in line] == said
+
+
 def test_nothing_is_left_out_in_a_pipe_and_no_line_ends_in_blanks() -> None:
     lines = drawn([ROW | {"topic": "x" * 150}], width=10_000, terminal=False)
 

@@ -89,13 +89,22 @@ def backlog(
     ] = None,
     by_tag: Annotated[bool, typer.Option("--by-tag", help="One row for each tag.")] = False,
     again: Annotated[bool, typer.Option("--watch", help="Look again and again.")] = False,
-    interval: Annotated[float, typer.Option(min=0, help="Seconds between two looks.")] = 2,
-    number: Annotated[int, typer.Option("--count", min=0, help="So many looks; 0: go on.")] = 0,
+    interval: Annotated[
+        float | None, typer.Option(min=0, help="Seconds between two looks; 2 without it.")
+    ] = None,
+    number: Annotated[
+        int | None, typer.Option("--count", min=0, help="So many looks; 0: go on, as without it.")
+    ] = None,
     commit_log: CommitLog = None,
     as_json: AsJson = False,
     as_csv: AsCsv = False,
 ) -> None:
     """Show what consumer groups have still to consume."""
+    if again and as_csv:
+        raise InvalidOptionError("--csv", "--watch", "use --json, one object a line")
+    for option, value in (("--count", number), ("--interval", interval)):
+        if value is not None and not again:
+            raise InvalidOptionError(option, value, "belongs to --watch")
     subscriptions = _subscriptions(group, subscription)
     request = BacklogRequest(groups=group, subscriptions=subscriptions, by_tag=by_tag)
 
@@ -106,14 +115,12 @@ def backlog(
         if not _written(batch, as_json=as_json, as_csv=as_csv) and console is not None:
             views.backlog(console, views.rows_of(batch))
 
-    if not again:
-        look(render.terminal())
-    elif as_csv:
-        raise InvalidOptionError("--csv", "--watch", "use --json, one object a line")
-    elif as_json:  # A stream of objects is for a program, also on a terminal.
-        watch(None, look, interval_s=interval, rounds=number)
+    if again:
+        # A stream of objects is for a program, also on a terminal.
+        console = None if as_json else render.terminal()
+        watch(console, look, interval_s=2 if interval is None else interval, rounds=number or 0)
     else:
-        watch(render.terminal(), look, interval_s=interval, rounds=number)
+        look(render.terminal())
 
 
 @command(epilog="Example: mqlog topics /data/store --json")
@@ -176,6 +183,8 @@ def cat(
     as_json: AsJson = False,
 ) -> None:
     """Print messages, in the order the broker stored them."""
+    if line is not None and as_json:
+        raise InvalidOptionError("--format", "--json", "choose one of the two")
     shape = lines.parse(line) if line is not None else None
     columns = shape.columns if shape else lines.COLUMNS if as_json else views.MESSAGE_COLUMNS
     keys = tuple(key or ())

@@ -153,6 +153,9 @@ def test_tags_keys_and_times_choose(run: Run, golden_550: Path) -> None:
         (("backlog", "STORE", "--subscription", "a"), "name it with --group"),
         (("backlog", "STORE", "-g", "/[/"), "[MQLOG_INVALID_OPTION]"),
         (("topics", "STORE", "--csv", "--json"), "choose one of the two"),
+        (("cat", "STORE", "GTopic", "-f", "{body}", "--json"), "choose one of the two"),
+        (("backlog", "STORE", "--count", "3"), "option --count='3': belongs to --watch"),
+        (("backlog", "STORE", "--interval", "3"), "option --interval='3.0': belongs to --watch"),
     ],
 )
 def test_a_mistake_is_one_line_on_standard_error_and_exit_code_two(

@@ -162,6 +162,8 @@ def _cases(draw: st.DrawFn) -> Case:
     )
     expressions = st.dictionaries(st.sampled_from(["T", "*", "%RETRY%g1"]), _EXPRESSIONS)
     subscriptions = draw(st.dictionaries(st.sampled_from(["g2", "new"]), expressions))
+    for group in subscriptions.keys() - {group for _, group in group_offsets}:
+        subscriptions[group]["T"] = draw(_EXPRESSIONS)  # Who never committed has to name a topic.
     subscriptions["g1"] = {"T": draw(_EXPRESSIONS), **draw(expressions)}
     request = BacklogRequest(
         None,
@@ -578,6 +580,20 @@ def test_a_subscription_to_an_unknown_topic_is_an_error(store: MakeStore) -> Non
     laid = store([message(topic="TopicTest")])
     with pytest.raises(UnknownTopicError, match=r"subscriptions: .* topic TopicTset; .* TopicTest"):
         measured(laid.root, BacklogRequest(subscriptions={"g": {"TopicTset": "A"}}))
+
+
+@pytest.mark.parametrize("groups", [None, "oder-a"])
+def test_a_subscription_of_an_unknown_group_that_names_no_topic_is_an_error(
+    store: MakeStore, groups: str | None
+) -> None:
+    root = _several(store)
+    subscriptions = {"oder-a": {"*": "A"}, "pay": {"*": "A"}}
+    with pytest.raises(UnknownTopicError, match=r"subscriptions: .* no group oder-a; .* order-a"):
+        measured(root, BacklogRequest(groups, subscriptions))
+    table = json.dumps({"subscriptionGroupTable": {"oder-a": {"groupName": "oder-a"}}})
+    (root / "config/subscriptionGroup.json").write_text(table)
+    assert len(measured(root, BacklogRequest(groups, subscriptions))) == (0 if groups else 3)
+    assert [r["group"] for r in measured(root, BacklogRequest("x", {"x": {"T": "A"}}))] == ["x"]
 
 
 @pytest.mark.parametrize(

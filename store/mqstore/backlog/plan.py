@@ -111,7 +111,8 @@ def plan(snapshot: Snapshot, request: BacklogRequest) -> list[BacklogItem]:
     """Return the items of one store, in the order of broker, group, topic, queue.
 
     The snapshot must be of all topics. Raises UnknownTopicError for a group, or a topic of a
-    subscription, that the store does not know, and what reading config/ raises.
+    subscription, that the store does not know, and what reading config/ raises. Subscriptions
+    may name a group that never committed, if they name topics.
     """
     return plan_all([snapshot], request)
 
@@ -294,13 +295,19 @@ def check_groups(groups: str | None, known: Callable[[], set[str]]) -> None:
 
 
 def _check_groups(brokers: Sequence[_Broker], request: BacklogRequest) -> None:
+    committed: set[str] = set().union(*(broker.groups for broker in brokers))
+    told = request.subscriptions
+
     def known() -> set[str]:
         # A group that is configured but never committed has no rows; it is no mistake.
-        configured = (config.groups(broker.snapshot.store.root) for broker in brokers)
-        committed = (broker.groups for broker in brokers)
-        return set(request.subscriptions).union(*committed, *configured)
+        return committed.union(*(config.groups(b.snapshot.store.root) for b in brokers))
 
-    check_groups(request.groups, known)
+    check_groups(request.groups, lambda: known() | set(told))
+    # A group that never committed has rows of the topics that its subscription names only.
+    idle = {group for group in told if not set(told[group]) - {ANY_TOPIC}} - committed
+    if idle:
+        for group in sorted(idle - known()):
+            raise UnknownTopicError(_unknown("subscriptions", "group", group, known()))
 
 
 def _check_topics(brokers: Sequence[_Broker], request: BacklogRequest) -> None:

@@ -15,6 +15,7 @@ import pytest
 import goldens
 from jobs.test_cli import Run, run  # noqa: F401
 from mqlog_jobs.doctor import ERROR, _store
+from mqstore import __version__
 
 NOBODY = 65534
 COMMANDS = (
@@ -144,3 +145,39 @@ def test_a_dying_disk_is_told_with_the_path_of_the_store(
     assert [(found.severity, found.found) for found in _store(golden_550)] == [
         (ERROR, "Input/output error")
     ]
+
+
+def started(program: str) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-c", program, "--version"]
+    return subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_a_command_starts_without_what_only_some_need() -> None:
+    program = """
+import sys
+from mqlog_jobs.cli import main
+try:
+    main()
+finally:
+    print(sorted({"pandas", "pyspark"} & set(sys.modules)))
+"""
+    done = started(program)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [f"mqlog {__version__}", "[]"]
+
+
+def test_an_interrupt_while_it_starts_is_an_interrupt() -> None:
+    program = """
+import os, signal, sys
+class Interrupted:
+    def find_spec(self, name, path=None, target=None):
+        if name == "pyarrow":
+            os.kill(os.getpid(), signal.SIGINT)
+from mqlog_jobs.cli import main
+sys.meta_path.insert(0, Interrupted())
+main()
+"""
+    done = started(program)
+
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

@@ -14,7 +14,7 @@ from mqstore.read.heads import NO_TIMESTAMP
 from mqstore.read.units import Ints
 
 _US: Final = 1000
-_STATUS: Final = pa.array([TOPIC_GONE, NEVER_COMMITTED, AHEAD, EXPIRED, OK])
+_STATUS: Final = (TOPIC_GONE, NEVER_COMMITTED, AHEAD, EXPIRED, OK)
 
 
 def rows(
@@ -86,4 +86,5 @@ def _status(items: Sequence[BacklogItem], standing: Standing) -> pa.StringArray:
         standing.consumed > standing.high,
         standing.low > standing.consumed,
     ]
-    return _STATUS.take(pa.array(np.select(holds, [0, 1, 2, 3], 4)))
+    # Made here: the first array that Arrow makes of Python's values imports pandas.
+    return pa.array(_STATUS).take(pa.array(np.select(holds, [0, 1, 2, 3], 4)))

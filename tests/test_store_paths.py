@@ -65,6 +65,12 @@ def test_a_name_that_no_file_system_takes_is_refused(path: str) -> None:
         absolute("stagingDir", path)
 
 
+@pytest.mark.parametrize("path", ["", " ", "file:"])
+def test_no_path_is_not_the_working_directory(path: str) -> None:
+    with pytest.raises(InvalidOptionError, match=r"option path=.*names no directory"):
+        expand([path])
+
+
 @pytest.mark.parametrize("path", ["hdfs://n/store", "s3a://b/store", "dbfs:/store", "file://h/s"])
 def test_any_other_uri_is_refused(path: str) -> None:
     with pytest.raises(InvalidOptionError, match="option path="):

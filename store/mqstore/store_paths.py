@@ -32,7 +32,8 @@ def expand(paths: Iterable[str]) -> tuple[str, ...]:
 
     A path stands for itself, and need not exist, if no part of it has ``*``, ``?`` or ``[``, save
     for the folders above it that exist as they are written. Raises StoreNotFoundError for a glob
-    that matches no directory, InvalidOptionError for a URI that is no ``file:``.
+    that matches no directory, InvalidOptionError for a URI that is no ``file:`` and where nothing
+    is named.
     """
     found: list[str] = []
     for path in paths:
@@ -65,14 +66,13 @@ def absolute(option: str, path: str) -> str:
 
     Raises InvalidOptionError for a URI that is no ``file:``, and where nothing is named.
     """
-    local = _local(option, path)
-    if not local.strip():
-        raise InvalidOptionError(option, path, "names no directory: give its path")
-    return os.path.abspath(local)  # noqa: PTH100 - keeps links as named
+    return os.path.abspath(_local(option, path))  # noqa: PTH100 - keeps links as named
 
 
 def _local(option: str, path: str) -> str:
     local = _of_uri(option, path)
+    if not local.strip():
+        raise InvalidOptionError(option, path, "names no directory: give its path")
     if "\0" in local or not _encodes(local):
         expected = "no directory can have such a name: it holds U+0000 or half of a character"
         raise InvalidOptionError(option, path, expected)

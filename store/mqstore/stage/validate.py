@@ -116,8 +116,9 @@ def refuse(bad: list[BadRow], partition: int) -> InvalidMessageError:
 def _name_problem(topic: str) -> str | None:
     if not topic:
         return "topic is empty"
-    if len(topic.encode()) > MAX_TOPIC_LENGTH:
-        return f"topic has {len(topic.encode())} bytes, more than {MAX_TOPIC_LENGTH}"
+    size = len(topic.encode(errors="surrogatepass"))  # What a person typed may hold half a pair.
+    if size > MAX_TOPIC_LENGTH:
+        return f"topic has {size} bytes, more than {MAX_TOPIC_LENGTH}"
     if not is_writable_topic(topic):
         return "topic has a character other than letters, digits and % | _ -"
     return None

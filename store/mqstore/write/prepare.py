@@ -4,6 +4,7 @@ Nothing of the store is changed but for the job's staging directory.
 """
 
 import os
+import re
 import secrets
 import socket
 from dataclasses import replace
@@ -47,6 +48,9 @@ from mqstore.write.create import check_sizes, sizes_of_new
 from mqstore.write.roll import hold, roll
 
 _BROKER_PORT: Final = 10911
+_PORT_DIGITS: Final = 5
+_APART: Final = {"\0", "\1", "\2"}
+_HALF: Final = re.compile("[\ud800-\udfff]")  # of a surrogate pair: no UTF-8 has them
 # Below .mqlog: files of commits, which nobody else's may stand among.
 _TAKEN: Final = {ledger.FOLDER.rpartition("/")[2], aside.FOLDER}
 _MAX_APP_ID: Final = 1024
@@ -145,8 +149,8 @@ def _check_values(settings: WriteSettings) -> None:
     ):
         if number is not None and not low <= number <= high:
             raise InvalidOptionError(option, number, f"must be from {low} to {high}")
-    if any(ord(c) <= 2 for c in settings.producer_group or ""):
-        expected = "must not hold the characters U+0001 and U+0002"
+    if _HALF.search(settings.producer_group or "") or set(settings.producer_group or "") & _APART:
+        expected = "must not hold the characters U+0001 and U+0002, or half of a character"
         raise InvalidOptionError("producerGroup", settings.producer_group, expected)
 
 
@@ -162,6 +166,8 @@ def _key(settings: WriteSettings) -> Key | None:
         return None
     if not 0 < len(app_id) <= _MAX_APP_ID:
         raise InvalidOptionError("txnAppId", app_id, f"must have 1 to {_MAX_APP_ID} characters")
+    if _HALF.search(app_id):
+        raise InvalidOptionError("txnAppId", app_id, "must not hold half of a character")
     if app_id.startswith(STREAM_PREFIX):
         expected = f"must not start with {STREAM_PREFIX!r}: streaming queries are known so"
         raise InvalidOptionError("txnAppId", app_id, expected)
@@ -273,7 +279,7 @@ def _parse_host(option: str, text: str, default_port: int) -> tuple[bytes, int]:
         address = ip_address(host).packed
     except ValueError:
         raise InvalidOptionError(option, text, expected) from None
-    if not (port.isascii() and port.isdigit() and int(port) <= 65_535):
+    if not (port.isascii() and port.isdigit() and len(port) <= _PORT_DIGITS) or int(port) > 65_535:
         raise InvalidOptionError(option, text, expected)
     return address, int(port)
 

@@ -16,7 +16,8 @@ from mqstore.errors import InvalidOptionError
 
 MESSAGES: Final = frozenset({"messages"})
 
-_SPARK_KEYS: Final = frozenset({"path", "paths", "checkpointlocation", "queryname"})
+_PATH_KEYS: Final = frozenset({"path", "paths"})
+_SINK_KEYS: Final = frozenset({"checkpointlocation", "queryname"})
 _BROKER_KEYS: Final = frozenset(
     {
         "nameserver",
@@ -81,7 +82,7 @@ def parse(
     values: dict[str, Any] = {}
     given = {}
     for key, text in options.items():
-        if key in _SPARK_KEYS:
+        if key in _PATH_KEYS or (key in _SINK_KEYS and key not in refused):
             continue
         if key not in known:
             raise _not_accepted(key, text, declarations, refused)

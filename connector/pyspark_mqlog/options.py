@@ -85,6 +85,10 @@ def _regex(name: str, text: str) -> str:
     return text
 
 
+def _folders(name: str, text: str) -> tuple[str, ...]:
+    return tuple(store_paths.absolute(name, folder) for folder in grammar.names(name, text))
+
+
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
@@ -177,7 +181,7 @@ class ReadOptions:
         Mapping[str, tuple[int, ...]] | None, Option("assign", grammar.queues, tables=QUEUES)
     ]
     commit_log: Annotated[
-        tuple[str, ...] | None, Option("storePathCommitLog", grammar.names, tables=ANY_TABLE)
+        tuple[str, ...] | None, Option("storePathCommitLog", _folders, tables=ANY_TABLE)
     ]
     include_system_topics: Annotated[
         bool, Option("includeSystemTopics", grammar.boolean, "false", tables=TOPICS)
@@ -248,6 +252,7 @@ REFUSED_IN_READ: Final = (
     refusals(STREAM_OPTIONS, "is for streaming reads: remove it, or use spark.readStream")
     | refusals((o.name for o in WRITE_OPTIONS.values()), "is an option of writes")
     | refusals(["topic"], "is an option of writes; in a read say subscribe")
+    | refusals(["checkpointLocation", "queryName"], "is for writeStream: a read has none")
 )
 _REFUSED_IN_WRITE: Final = (
     refusals(STREAM_OPTIONS, "is an option of streaming reads")

@@ -67,6 +67,7 @@ def test_every_write_setting_is_an_option() -> None:
         ),
         ("startingTimestamp", "1970-01-01T00:00:01Z", "starting_timestamp", 1000),
         ("keys", "k1,k2", "keys", ("k1", "k2")),
+        ("storePathCommitLog", "/a,file:/b%20c", "commit_log", ("/a", "/b c")),
         ("failOnDataLoss", "false", "fail_on_data_loss", False),
         ("batchBytes", "1m", "batch_bytes", 2**20),
         ("minPartitions", "8", "min_partitions", 8),
@@ -88,6 +89,8 @@ def test_a_read_option_is_parsed(name: str, text: str, field: str, value: object
         ("topic", "A", "option topic='A': is an option of writes; in a read say subscribe"),
         ("txnAppId", "a", "option txnAppId='a': is an option of writes"),
         ("maxOffsetsPerTrigger", "5", "option maxOffsetsPerTrigger='5': is for streaming reads"),
+        ("checkpointLocation", "/c", "is for writeStream: a read has none"),
+        ("queryName", "q", "is for writeStream: a read has none"),
         ("commitGroup", "g", "is for streaming reads: remove it, or use spark.readStream"),
         ("table", "queue", "did you mean queues?"),
         ("startingOffsets", "latest", "a batch read cannot start at latest"),
@@ -96,6 +99,7 @@ def test_a_read_option_is_parsed(name: str, text: str, field: str, value: object
         ("endingOffsets", '{"T":{"0":"earliest"}}', "a read cannot end at earliest"),
         ("startingOffsets", "23", "must be earliest, latest, -N for the last N of each queue"),
         ("startingOffsets", '{"T":', "is not JSON"),
+        ("storePathCommitLog", "/data/a,/data/\0", "no directory can have such a name"),
         ("keys", "k\ud800", "is no text: it has half of a surrogate pair"),
         ("startingTimestamp", "2026-01-01T00:00:00", "has no time zone"),
         ("subscribePattern", "(", "is no regular expression"),
@@ -151,8 +155,9 @@ def test_a_write_goes_to_one_store_and_names_those_that_a_glob_matches(tmp_path:
 
 def test_the_keys_that_spark_adds_are_allowed() -> None:
     added = {"checkpointLocation": "/c", "queryName": "q"}
-    assert parse_read({"paths": '["/a","/b c"]', **added}).paths == ("/a", "/b c")
-    assert parse_write({**PATH, **added}).root == "/data/broker-a/store"
+    assert parse_read({"paths": '["/a","/b c"]'}).paths == ("/a", "/b c")
+    for parse in (parse_write, parse_stream_write):
+        assert parse({**PATH, **added}).root == "/data/broker-a/store"
 
 
 def test_what_create_table_adds_is_no_option_of_ours() -> None:

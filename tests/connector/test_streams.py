@@ -189,6 +189,7 @@ def test_a_streams_options_are_a_batchs_and_its_own() -> None:
         ("endingTimestamp", "1", "is for spark.read: a stream has no end"),
         ("table", "queues", "a stream reads messages"),
         ("path", "/s#backlog", "a stream reads messages"),
+        ("checkpointLocation", "/c", "is for writeStream: a read has none"),
         ("groups", "g", "is for tables"),
         ("minOffsetsPerTrigger", "x", "must be a whole number"),
         ("maxTriggerDelay", "soon", "must be a duration"),

@@ -52,7 +52,7 @@ WRITE_OPTIONS: Final[dict[str, Option]] = {
     "max_message_size": Option("maxMessageSize", partial(grammar.size, high=2**31 - 1), "4m"),
     "on_invalid": Option("onInvalid", _on_invalid, "fail"),
     "compression": Option("compression", one_of("none", "zlib", "lz4", "zstd"), "none"),
-    "compress_over": Option("compressOver", grammar.size, "4k"),
+    "compress_over": Option("compressOver", grammar.size),
     "timestamps": Option("timestamps", one_of("now", "preserve"), "now"),
     "uniq_key": Option("uniqKey", one_of("deterministic", "random", "none")),
     "born_host": Option("bornHost", any_text),

@@ -132,20 +132,30 @@ rows = st.fixed_dictionaries(
     }
 )
 parts = st.lists(st.lists(rows, max_size=12), max_size=3)
-any_settings = st.fixed_dictionaries(
+compressions = st.sampled_from(
+    [
+        {},
+        {"compression": "none"},
+        *(
+            {"compression": codec, "compress_over": over}
+            for codec in ("zlib", "lz4", "zstd")
+            for over in (0, 100)
+        ),
+    ]
+)
+other_settings = st.fixed_dictionaries(
     {},
     optional={
         "batch_max_bytes": st.sampled_from([1, 700, 2000, 1_000_000]),
         "batch_max_messages": st.integers(1, 5),
         "batch_builder": st.sampled_from(["default", "keyBased"]),
         "partitioner": st.sampled_from(["roundrobin", "hash", "single"]),
-        "compression": st.sampled_from(["none", "zlib", "lz4", "zstd"]),
-        "compress_over": st.sampled_from([0, 100]),
         "uniq_key": st.sampled_from(["deterministic", "random", "none"]),
         "born_host": st.sampled_from(["10.1.2.3:77", "[::1]:5"]),
         "store_host": st.sampled_from(["10.1.2.3", "::1"]),
     },
 )
+any_settings = st.tuples(other_settings, compressions).map(lambda two: {**two[0], **two[1]})
 
 
 @given(jobs=st.lists(st.tuples(parts, any_settings), min_size=1, max_size=3))

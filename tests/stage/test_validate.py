@@ -324,6 +324,37 @@ def test_an_option_out_of_range_is_refused_by_name(
     assert not (tmp_path / "s").exists()
 
 
+@pytest.mark.parametrize(
+    ("settings", "columns", "told"),
+    [
+        ({"partitioner": "hash"}, {"shardingKey": "k"}, "needs the column shardingKey"),
+        ({"batch_builder": "keyBased"}, {"shardingKey": "k"}, "needs the column shardingKey"),
+        (
+            {"batch_builder": "keyBased"},
+            {"properties": maps([("__SHARDINGKEY", "k")]), "queueOffset": 0},
+            "needs the column shardingKey",
+        ),
+        ({"timestamps": "preserve"}, {"storeTimestamp": 1}, "bornTimestamp or storeTimestamp"),
+        ({"timestamps": "preserve"}, {"bornTimestamp": 1}, "bornTimestamp or storeTimestamp"),
+    ],
+)
+def test_an_option_that_needs_a_column_is_refused_without_it(
+    tmp_path: Path, settings: dict[str, Any], columns: dict[str, Any], told: str
+) -> None:
+    append(tmp_path / "s", rows(1, **columns), **SMALL, **settings)
+    with pytest.raises(InvalidOptionError, match=told):
+        prepared(tmp_path / "s", rows(1).schema, **settings)
+
+
+def test_compress_over_is_refused_where_nothing_is_compressed(tmp_path: Path) -> None:
+    for settings in ({"compress_over": 4096}, {"compress_over": 0, "compression": "none"}):
+        with pytest.raises(InvalidOptionError, match=r"option compressOver=.* option compression"):
+            prepared(tmp_path / "s", rows(1).schema, **SMALL, **settings)
+    batch = rows(2, body=[bytes(4095), bytes(4096)])
+    append(tmp_path / "s", batch, **SMALL, compression="zlib", partitioner="single")
+    assert [m.sys_flag & 1 for m in held(tmp_path / "s")] == [0, 1]
+
+
 def test_a_size_that_contradicts_the_store_is_refused(tmp_path: Path) -> None:
     root = tmp_path / "s"
     append(root, rows(3, keys="k"), **SMALL)

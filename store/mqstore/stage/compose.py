@@ -25,7 +25,7 @@ from mqstore.codec.properties_block import join_blocks, join_map
 from mqstore.format import names
 from mqstore.format import properties as p
 from mqstore.format.index_file import KEY_SEPARATOR, TAG_KEY_PREFIX
-from mqstore.stage.job import WriteJob, WriteSettings
+from mqstore.stage.job import COMPRESS_OVER, WriteJob, WriteSettings
 from mqstore.stage.rows import Rows
 
 Array: TypeAlias = pa.Array
@@ -142,11 +142,12 @@ def _words(keys: Array) -> tuple[Int64s, Array]:
 def _bodies(rows: Rows, settings: WriteSettings) -> tuple[Array, NDArray[np.int32]]:
     """Return the bodies as they are stored, and their sysFlags; none is compressed twice."""
     done = rows.kept.flags != 0
+    over = COMPRESS_OVER if settings.compress_over is None else settings.compress_over
     if not done.any():
-        return compress(rows.bodies, settings.compression, settings.compress_over)
+        return compress(rows.bodies, settings.compression, over)
     mask = pa.array(done)
     rest = pc.if_else(mask, pa.scalar(None, pa.binary()), rows.bodies)
-    bodies, flags = compress(rest, settings.compression, settings.compress_over)
+    bodies, flags = compress(rest, settings.compression, over)
     return pc.if_else(mask, rows.bodies, bodies), np.where(done, rows.kept.flags, flags)
 
 

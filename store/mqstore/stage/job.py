@@ -22,6 +22,7 @@ FSYNCS: Final = ("commit", "none")
 ON_INVALID: Final = ("fail", "skip")
 SIDE_PREFIX: Final = "side:"
 MAX_BATCH_BYTES: Final = 4 * 1024 * 1024
+COMPRESS_OVER: Final = 4096  # DefaultMQProducer#compressMsgBodyOverHowmuch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +49,7 @@ class WriteSettings:
     max_message_size: int = MAX_MESSAGE_SIZE
     on_invalid: str = "fail"
     compression: str = "none"
-    compress_over: int = 4096
+    compress_over: int | None = None
     timestamps: str = "now"
     uniq_key: str | None = None
     born_host: str | None = None

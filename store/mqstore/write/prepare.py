@@ -66,6 +66,7 @@ def prepare(settings: WriteSettings, columns: pa.Schema) -> WriteJob:
     _check_values(settings)
     carries_read = check_columns(columns, topic_given=settings.topic is not None)
     root = os.path.abspath(settings.root)  # noqa: PTH100 - keeps a linked root as it was named
+    _check_effect(settings, columns, carries_read=carries_read)
     settings, key = _located(settings, root), _key(settings)
     makes_store = settings.create_store and is_empty(root)
     store = None if makes_store else open_for_write(settings, root)
@@ -152,6 +153,37 @@ def _check_values(settings: WriteSettings) -> None:
     if _HALF.search(settings.producer_group or "") or set(settings.producer_group or "") & _APART:
         expected = "must not hold the characters U+0001 and U+0002, or half of a character"
         raise InvalidOptionError("producerGroup", settings.producer_group, expected)
+
+
+def _check_effect(settings: WriteSettings, columns: pa.Schema, *, carries_read: bool) -> None:
+    """Raise InvalidOptionError for an option that could change nothing in any row."""
+    there = set(columns.names)
+    keyed = "shardingKey" in there or (carries_read and "properties" in there)
+    timed = not there.isdisjoint({"bornTimestamp", "storeTimestamp"})
+    no_key = "needs the column shardingKey, which the rows do not have"
+    for option, value, takes_effect, expected in (
+        ("partitioner", settings.partitioner, keyed or settings.partitioner != "hash", no_key),
+        (
+            "batchBuilder",
+            settings.batch_builder,
+            keyed or settings.batch_builder != "keyBased",
+            no_key,
+        ),
+        (
+            "timestamps",
+            settings.timestamps,
+            timed or settings.timestamps != "preserve",
+            "needs the column bornTimestamp or storeTimestamp, and the rows have neither",
+        ),
+        (
+            "compressOver",
+            settings.compress_over,
+            settings.compression != "none" or settings.compress_over is None,
+            "needs the option compression too: nothing is compressed without it",
+        ),
+    ):
+        if not takes_effect:
+            raise InvalidOptionError(option, value, expected)
 
 
 def _key(settings: WriteSettings) -> Key | None:

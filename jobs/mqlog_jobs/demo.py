@@ -7,6 +7,7 @@ commit offsets, and what there is to see is shown: topics, messages with a tag f
 import json
 import platform
 import re
+import sys
 import tarfile
 import tempfile
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -15,7 +16,7 @@ from datetime import UTC, datetime
 from operator import itemgetter
 from pathlib import Path
 from textwrap import indent
-from typing import Final
+from typing import Final, TextIO
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
@@ -95,7 +96,7 @@ def run(
     ``picture`` gets what is shown of the shop, as SVG. Raises InvalidOptionError for a directory
     that holds something, JavaNotFoundError.
     """
-    console = console or (_camera() if picture else render.terminal())
+    console = console or (_camera(sys.stdout) if picture else render.terminal())
     if directory is not None and directory.exists() and any(directory.iterdir()):
         raise InvalidOptionError("DIR", directory, "must be a new or an empty directory")
     told = java.prepare()
@@ -115,8 +116,16 @@ def run(
     _close(console, root if directory else None)
 
 
-def _camera() -> Console:
-    return Console(record=True, width=_RULE_CELLS, force_terminal=True, highlight=False)
+def _camera(stream: TextIO) -> Console:
+    """Return a console that records what a terminal shows; a file gets it without colours."""
+    return Console(
+        file=stream,
+        record=True,
+        width=_RULE_CELLS,
+        force_terminal=True,
+        color_system="auto" if stream.isatty() else None,
+        highlight=False,
+    )
 
 
 def _busy(console: Console, doing: str) -> AbstractContextManager[object]:

@@ -52,7 +52,8 @@ def _lines(store: str, found: Recovered) -> list[str]:
     elif found.was_unclean and found.job_id is None:
         lines.append("abort was there, and is gone")
     if found.cleared_bytes:
-        lines.append(f"cleared {size(found.cleared_bytes)} behind the end of the CommitLog")
+        cleared = f"cleared {size(found.cleared_bytes)} behind the end of the CommitLog"
+        lines.append(f"{cleared}; a copy is in {shown(store)}/.mqlog/quarantine")
     if found.rebuilt:
         made = found.rebuilt
         lines.append(

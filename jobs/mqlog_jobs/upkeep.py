@@ -73,6 +73,13 @@ def recover(
     recover_unclean: Annotated[
         bool, typer.Option("--recover-unclean", help="Also where a broker was killed.")
     ] = False,
+    cut_at_damage: Annotated[
+        bool,
+        typer.Option(
+            "--cut-at-damage",
+            help="Give up what lies behind damage in the CommitLog: it ends there.",
+        ),
+    ] = False,
     allow_no_lease: Annotated[
         bool,
         typer.Option("--allow-no-lease", help="Also where nothing keeps a starting broker out."),
@@ -100,6 +107,7 @@ def recover(
         allow_no_lease=allow_no_lease,
         recover_unclean=recover_unclean,
         rebuild=rebuild,
+        cut_at_damage=cut_at_damage,
         staging_dir=str(staging_dir) if staging_dir else None,
         assume=assume,
     )

@@ -136,3 +136,16 @@ def test_another_way_is_refused(run: Run, root: Path) -> None:  # noqa: F811
 
     assert done.code == 2
     assert "option --on-corrupt='mend': must be one of fail, skip, rescue" in done.err
+
+
+def test_a_log_may_be_let_end_at_the_damage_and_a_copy_of_the_rest_is_told(
+    run: Run,  # noqa: F811
+    root: Path,
+) -> None:
+    flip(root, AT)
+    assert run("recover", root, "--rebuild").code == 2
+    done = run("recover", root, "--cut-at-damage")
+    assert (done.code, done.err) == (0, "")
+    assert f"behind the end of the CommitLog; a copy is in {root}/.mqlog/quarantine\n" in done.out
+    assert any((root / ".mqlog" / "quarantine").iterdir())
+    assert places(run("cat", root, "GTopic", "-n", "0", "--json").out) == stored_before(AT)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from rich.text import Text
 
 from mqlog_jobs import demo, shop
 from mqstore.errors import InvalidOptionError
@@ -45,6 +46,15 @@ def test_a_directory_that_holds_something_is_left_alone(tmp_path: Path) -> None:
 
     with pytest.raises(InvalidOptionError, match="must be a new or an empty directory"):
         demo.run(tmp_path)
+
+
+def test_a_picture_has_colours_and_a_file_beside_it_has_none() -> None:
+    stream = io.StringIO()
+    console = demo._camera(stream)
+    console.print(Text("red", style="bold red"))
+
+    assert stream.getvalue() == "red\n"
+    assert "font-weight: bold" in console.export_svg()
 
 
 @pytest.mark.spark

@@ -1,10 +1,14 @@
 """Queues, topics and offsets against topicStatus and against the messages that were laid out."""
 
+import shutil
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
+from numpy.typing import NDArray
 
 import goldens
 import oracle
@@ -12,7 +16,11 @@ import strategies
 from conftest import MakeStore
 from expectations import rows
 from mqstore import tables
+from mqstore.files import mapped_file_queue
+from mqstore.files.commit_log import CommitLog
+from mqstore.files.safe_open import Entry
 from mqstore.read.snapshot import take
+from mqstore.tables import store as store_table
 from oracle import Message
 from stores import Layout, lay_out
 
@@ -148,6 +156,65 @@ def test_columns_that_are_not_asked_for_are_not_added_up(store: MakeStore) -> No
     assert (row["bytes"], row["maxStoreTimestamp"]) == (0, Message().store_timestamp_ms * 1000)
     (row,) = rows(tables.topics(snapshot, ["topic", "messageCount"]))
     assert (row["bytes"], row["messageCount"]) == (0, 1)
+
+
+def test_bytes_that_the_snapshot_knows_are_not_added_up_again(store: MakeStore) -> None:
+    laid = store([Message(topic=t, body=bytes(n)) for t in "AB" for n in range(9)])
+    snapshot = take(laid.root)
+    expected = rows(tables.topics(snapshot))
+    shutil.rmtree(laid.root / "consumequeue")
+    assert rows(tables.topics(snapshot)) == expected
+    assert min(row["bytes"] for row in expected) > 0
+
+
+def test_the_files_of_a_queue_are_listed_once(
+    store: MakeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    laid = store([Message(topic=t, body=bytes(n)) for t in "AB" for n in range(30)])
+    snapshot, listed = take(laid.root), []
+    snapshot = replace(snapshot, queues=tuple(replace(q, weight=None) for q in snapshot.queues))
+    act = mapped_file_queue.list_directory
+
+    def list_and_note(root: str, path: str = "") -> list[Entry]:
+        listed.append(path)
+        return act(root, path)
+
+    monkeypatch.setattr(mapped_file_queue, "list_directory", list_and_note)
+    assert [row["messageCount"] for row in rows(tables.queues(snapshot))] == [30, 30]
+    assert sorted(listed) == ["", "consumequeue/A/0", "consumequeue/B/0"]
+
+
+def test_times_of_a_long_queue_and_of_one_with_a_hole_are_those_of_its_ends(
+    store: MakeStore,
+) -> None:
+    messages = [Message(topic=t, store_timestamp_ms=10**12 + n) for n in range(1200) for t in "LH"]
+    laid = store(messages[:200] + [m for m in messages[200:] if m.topic == "L"])
+    laid.unit_of(("H", 0), 50)[0].unlink()
+    found = {row["topic"]: row for row in rows(tables.queues(take(laid.root)))}
+    for topic, last in (("L", 1199), ("H", 99)):
+        assert found[topic]["minStoreTimestamp"] == 10**15
+        assert found[topic]["maxStoreTimestamp"] == (10**12 + last) * 1000
+
+
+def test_a_log_file_that_expires_meanwhile_takes_only_its_own_times(
+    store: MakeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    laid = store([Message(topic=t, body=bytes(900)) for t in "AB" for _ in range(8)])
+    snapshot, first = take(laid.root), laid.file_of(laid.messages[0])[0]
+    act = store_table.store_timestamps
+
+    def expire(log: CommitLog, *of: NDArray[np.int64]) -> NDArray[np.int64]:
+        first.unlink(missing_ok=True)
+        return act(log, *of)
+
+    monkeypatch.setattr(store_table, "store_timestamps", expire)
+    of_a, of_b = rows(tables.queues(snapshot))
+    assert (of_a["minStoreTimestamp"], of_a["maxStoreTimestamp"]) == (None, None)
+    assert (
+        of_b["minStoreTimestamp"]
+        == of_b["maxStoreTimestamp"]
+        == Message().store_timestamp_ms * 1000
+    )
 
 
 def test_an_empty_store_has_empty_tables(store: MakeStore) -> None:

@@ -7,7 +7,7 @@ among the ``columns`` asked for is neither read nor right.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -21,9 +21,11 @@ from mqstore.format.config import PERM_INHERIT
 from mqstore.format.names import is_system_topic
 from mqstore.read.heads import NO_TIMESTAMP, store_timestamps
 from mqstore.read.snapshot import QueueBounds, Snapshot
-from mqstore.read.units import chunks
+from mqstore.read.units import Chunk, Ints, chunks
 from mqstore.tables.choice import RowChoice
 from mqstore.tables.columns import BROKER_NAME, US, Columns, batch, schema
+
+Edges: TypeAlias = tuple[Ints, Ints]
 
 QUEUE_COLUMNS: Final[Columns] = (
     BROKER_NAME,
@@ -62,6 +64,8 @@ OFFSETS: Final = schema(OFFSET_COLUMNS)
 _BATCH_QUEUES: Final = 1000
 _TASK_UNITS: Final = 5_000_000  # of ConsumeQueue: 100 MB, about 0.1 s
 _QUEUE_UNITS: Final = 5_000  # what opening a queue costs, in units
+_SHORT_UNITS: Final = 1_000  # read at once, not one by one from both ends
+_NONE: Final[Edges] = (np.zeros(0, np.int64), np.zeros(0, np.int64))
 _REPLY_SUFFIX: Final = "_REPLY_TOPIC"  # MixAll.REPLY_TOPIC_POSTFIX
 
 
@@ -70,16 +74,18 @@ def queues(snapshot: Snapshot, columns: Sequence[str] = QUEUES.names) -> pa.Reco
 
     Times are null for an empty queue, or where the record cannot be read.
     """
-    rows = []
+    rows, edges = [], []
     timed = not {"minStoreTimestamp", "maxStoreTimestamp"}.isdisjoint(columns)
     with CommitLog(snapshot.store.commit_log) as log:
         for queue in snapshot.queues:
-            size = _bytes(snapshot, queue) if "bytes" in columns else 0
+            units = _units(snapshot, queue)
+            size = _bytes(units, queue) if "bytes" in columns else 0
             held = (queue.low, queue.high, queue.high - queue.low, size)
             name = (snapshot.broker_name, queue.topic, queue.queue_id)
-            times = _edge_times(log, snapshot, queue) if timed else (None, None)
-            rows.append((*name, *held, *times))
-    return batch(rows, QUEUES)
+            rows.append((*name, *held))
+            edges.append(_edges(units, queue) if timed else _NONE)
+        times = _edge_times(log, edges)
+    return batch([(*row, *of_row) for row, of_row in zip(rows, times, strict=True)], QUEUES)
 
 
 def topics(snapshot: Snapshot, columns: Sequence[str] = TOPICS.names) -> pa.RecordBatch:
@@ -92,7 +98,7 @@ def topics(snapshot: Snapshot, columns: Sequence[str] = TOPICS.names) -> pa.Reco
     sizes: dict[str, int] = {}
     for queue in snapshot.queues:
         counts[queue.topic] = counts.get(queue.topic, 0) + queue.high - queue.low
-        size = _bytes(snapshot, queue) if "bytes" in columns else 0
+        size = _bytes(_units(snapshot, queue), queue) if "bytes" in columns else 0
         sizes[queue.topic] = sizes.get(queue.topic, 0) + size
     configured = config.topics(snapshot.store.root)
     own = _own_topics(configured)
@@ -186,24 +192,50 @@ def _own_topics(configured: dict[str, TopicConfig]) -> set[str]:
     return own | {topic + _REPLY_SUFFIX for topic in own}
 
 
-def _bytes(snapshot: Snapshot, queue: QueueBounds) -> int:
-    units = ConsumeQueue(snapshot.store.root, queue.topic, queue.queue_id)
+def _units(snapshot: Snapshot, queue: QueueBounds) -> ConsumeQueue:
+    """Return the queue's units; its files are listed when they are first needed."""
+    return ConsumeQueue(snapshot.store.root, queue.topic, queue.queue_id)
+
+
+def _bytes(units: ConsumeQueue, queue: QueueBounds) -> int:
+    weight = queue.weight
+    if weight is not None and (weight.start, weight.end) == (queue.low, queue.high):
+        return weight.bytes
     return sum(int(chunk.sizes.sum()) for chunk in chunks(units, queue.low, queue.high))
 
 
-def _edge_times(
-    log: CommitLog, snapshot: Snapshot, queue: QueueBounds
-) -> tuple[int | None, int | None]:
-    """Return the storeTimestamp of the first and the last message held, in µs."""
-    if queue.low == queue.high:
-        return None, None
-    units = ConsumeQueue(snapshot.store.root, queue.topic, queue.queue_id)
-    edges = [*chunks(units, queue.low, queue.low + 1), *chunks(units, queue.high - 1, queue.high)]
-    places = np.concatenate([edge.physical_offsets for edge in edges])
-    sizes = np.concatenate([edge.sizes for edge in edges])
+def _edges(units: ConsumeQueue, queue: QueueBounds) -> Edges:
+    """Return physical offsets and sizes of the first and the last record held; none if unknown."""
+    low, high = queue.low, queue.high
+    if low == high:
+        return _NONE
+    if high - low <= _SHORT_UNITS:
+        parts = list(chunks(units, low, high))
+        if sum(map(len, parts)) == high - low:
+            return _joined(parts, [0, -1])
+    parts = [*chunks(units, low, low + 1), *chunks(units, high - 1, high)]
+    return _joined(parts, [0, 1]) if len(parts) == 2 else _NONE
+
+
+def _joined(parts: Sequence[Chunk], rows: list[int]) -> Edges:
+    places = np.concatenate([part.physical_offsets for part in parts])
+    return places[rows], np.concatenate([part.sizes for part in parts])[rows]
+
+
+def _edge_times(log: CommitLog, edges: Sequence[Edges]) -> list[tuple[int | None, int | None]]:
+    """Return the storeTimestamp in µs of each first and last record, all in one reading."""
+    known = [row for row, (places, _) in enumerate(edges) if len(places)]
+    times: list[tuple[int | None, int | None]] = [(None, None)] * len(edges)
+    if not known:
+        return times
+    places, sizes = (np.concatenate([edges[row][part] for row in known]) for part in (0, 1))
     try:
         found = store_timestamps(log, places, sizes).tolist()
     except FileNotFoundError:  # A running broker deleted expired files.
-        return None, None
-    times = [None if time == NO_TIMESTAMP else time * US for time in found]
-    return (times[0], times[1]) if len(times) == 2 else (None, None)
+        if len(edges) == 1:
+            return times
+        return [time for edge in edges for time in _edge_times(log, [edge])]
+    told = [None if time == NO_TIMESTAMP else time * US for time in found]
+    for row, first, last in zip(known, told[::2], told[1::2], strict=True):
+        times[row] = first, last
+    return times

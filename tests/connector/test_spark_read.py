@@ -11,7 +11,10 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from growing import grow
+from oracle import Message
 from pyspark_mqlog import DefaultSource, register
+from stores import MakeStore
 
 pytestmark = pytest.mark.spark
 
@@ -88,6 +91,22 @@ def test_sql_reads_through_a_view_and_through_a_table(
         spark.sql("SELECT * FROM messages").collect
     )
     spark.sql("DROP TABLE messages")
+
+
+def test_a_view_holds_the_store_as_it_was_and_a_query_with_options_looks_anew(
+    spark: SparkSession, store: MakeStore
+) -> None:
+    laid = store([Message()])
+    view = f"CREATE OR REPLACE TEMPORARY VIEW held USING mqlog OPTIONS (path '{laid.root}')"
+    spark.sql(view)
+    spark.sql("CREATE TABLE IF NOT EXISTS looked USING mqlog")
+    grow(laid, [Message(), Message()])
+    spark.sql("REFRESH TABLE held")
+    assert spark.table("held").count() == 1
+    assert spark.sql(f"SELECT * FROM looked WITH (`path` = '{laid.root}')").count() == 2
+    spark.sql("DROP TABLE looked")
+    spark.sql(view)
+    assert spark.table("held").count() == 2
 
 
 @pytest.mark.parametrize(

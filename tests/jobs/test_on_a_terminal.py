@@ -24,11 +24,14 @@ def shown(*words: object) -> str:
         environment.pop(name, None)
     ours, theirs = pty.openpty()
     with subprocess.Popen(
-        [*PROGRAM, *map(str, words)], stdout=theirs, stderr=theirs, env=environment
-    ):
+        [*PROGRAM, *map(str, words)], stdout=theirs, stderr=subprocess.PIPE, env=environment
+    ) as process:
         os.close(theirs)
         told = b"".join(iter(lambda: read(ours), b"")).decode()
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
     os.close(ours)
+    assert process.returncode == 0
     return told.replace("\r\n", "\n")
 
 

@@ -206,7 +206,9 @@ class Trial:
         topic, queue_id, *_ = self._rng.choice(sorted(self._case.before, key=repr))
         key = f"put{self._puts.total():03d}"
         overhead = self._judge.overhead + len(topic) + len(key)
-        ends = [end for end in self._case.ends[:-1] if end - self._case.tail > overhead]
+        # A broker takes messages of half a file at most: Opened.java.
+        most, tail = self._case.sizes.commit_log // 2, self._case.tail
+        ends = [end for end in self._case.ends[:-1] if overhead < end - tail <= most]
         length = self._rng.randrange(1, 60)
         end = 0
         if ends and not is_behind and self._rng.random() < 0.7:

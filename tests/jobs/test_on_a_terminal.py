@@ -55,7 +55,7 @@ def root(store: MakeStore) -> Path:
         ("cat", "STORE", "T"),
         ("cat", "STORE", "T", "-f", "{keys}|{tags}|{body}"),
         ("cat", "STORE", "T", "--json"),
-        ("find", "STORE", "--key", f"k{HOSTILE.split(maxsplit=1)[0]}"),
+        ("find", "STORE", "--key", f"k{HOSTILE}"),
         ("tags", "STORE"),
         ("tags", "STORE", "--csv"),
         ("tags", "STORE", "--json"),

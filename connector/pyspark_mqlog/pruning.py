@@ -89,18 +89,19 @@ def starting_progress(options: ReadOptions, snapshots: Sequence[Snapshot]) -> Pr
     }
     if not takes_topics_of_group(options):
         return starts
-    # Its queues that are not there (yet) say which topics are read, and are read from the first.
+    # The start tells which topics are read: those without a queue (yet), too, from the first.
     is_chosen = topic_test(selection(options))
-    absent = {
+    there = {(topic, broker) for topic, broker, _ in starts}
+    starts |= {
         (topic, snapshot.broker_name, queue_id): 0
         for snapshot, group in groups
         for topic, queue_id in group or ()
-        if is_chosen(topic)
+        if is_chosen(topic) and (topic, snapshot.broker_name) not in there
     }
-    if not absent:
+    if not starts:
         expected = "the group has committed in no topic: name those to read in subscribe"
         raise InvalidOptionError("startingGroup", options.starting_group, expected)
-    return absent | starts
+    return starts
 
 
 def without_start(options: ReadOptions) -> ReadOptions:

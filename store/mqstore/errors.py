@@ -30,13 +30,14 @@ Fields travel through ``super().__init__`` so that an error pickles from a worke
 from typing import ClassVar
 
 _SHOWN_CHARS = 200
+_REASON_CHARS = 600  # A rule and what to do, as we say them, with a name or two of the store.
 
 
-def shown(value: object) -> str:
-    """Return ``value`` fit for a message: control characters escaped, at most 200 characters."""
+def shown(value: object, most: int = _SHOWN_CHARS) -> str:
+    """Return ``value`` fit for a message: control characters escaped, ``most`` characters."""
     text = value if isinstance(value, str) else str(value)
     text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-    return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 1] + "…"
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 class StoreError(Exception):
@@ -126,7 +127,7 @@ class CorruptStoreError(StoreError):
     def message(self) -> str:
         """Name the file, the byte in it and the broken rule."""
         path, position, reason = self.args
-        return f"{shown(path)} at byte {position}: {shown(reason)}"
+        return f"{shown(path)} at byte {position}: {shown(reason, _REASON_CHARS)}"
 
 
 class CorruptConfigError(CorruptStoreError):

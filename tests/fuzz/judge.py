@@ -185,9 +185,15 @@ def _is_in_order(base: Base, path: str, data: bytes) -> bool:
     """Tell whether the bounds of a queue are where they were: sizes say so, and places."""
     low = min(int(p.split("/")[1]) for p in base.files if p.startswith("commitlog/"))
     before = struct.iter_unpack(">qiq", base.files[path])
-    for (_, old_size, _), (place, size, _) in zip(
+    for (old_place, old_size, _), (place, size, _) in zip(
         before, struct.iter_unpack(">qiq", data), strict=True
     ):
-        if (old_size in (0, _FILLER)) != (size in (0, _FILLER)) or (old_size and place < low):
+        if _kind(old_place, old_size) != _kind(place, size) or (old_size and place < low):
             return False
     return True
+
+
+def _kind(place: int, size: int) -> str:
+    """Return what a unit is: a queue is filler, then messages, then nothing."""
+    filler = "filler" if place == 0 else "message"
+    return {0: "nothing", _FILLER: filler}.get(size, "message")

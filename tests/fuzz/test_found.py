@@ -131,3 +131,14 @@ def test_what_is_rescued_of_units_that_lie_comes_a_few_at_a_time(tmp_path: Path)
     batches = list(scan(slices_of(take(laid.root, strict=False)), RESCUE))
     assert sum(batch.num_rows for batch in batches) == 2000
     assert max(batch.nbytes for batch in batches) < 2 * RESCUE.batch_bytes
+
+
+def test_a_size_that_became_filler_hides_no_message_before_it(tmp_path: Path) -> None:
+    laid = laid_out(tmp_path)
+    path, position = laid.unit_of(("T", 0), 1)
+    with path.open("r+b") as file:
+        file.seek(position + 8)
+        file.write(struct.pack(">i", 2**31 - 1))
+    (queue,) = take(laid.root).queues
+    assert (queue.low, queue.high) == (0, 20)
+    assert rescued(laid.root) == 19

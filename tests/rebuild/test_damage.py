@@ -95,7 +95,8 @@ def test_nothing_is_changed_of_a_store_whose_log_is_damaged(
     before = state(laid.root)
     with pytest.raises(CorruptStoreError, match="this is damage, not the log's end") as refused:
         recover(laid.root, settings)
-    assert "--cut-at-damage" in str(refused.value)
+    assert refused.value.message().endswith("Nothing was changed")
+    assert "--cut-at-damage" in refused.value.message()
     assert state(laid.root) == before
 
 

@@ -412,6 +412,19 @@ def test_topics_can_be_pulled_once_they_are_written(store: MakeStore) -> None:
     assert path.read_bytes() == before
 
 
+def test_topics_that_nobody_could_read_do_not_take_the_place_of_their_bak(tmp_path: Path) -> None:
+    """A broker that finds topics.json broken reads the .bak: it must not become broken as well."""
+    root = tmp_path / "store"
+    append(root, rows(1), create_store=True)
+    path = root / "config" / "topics.json"
+    good = path.read_bytes()
+    (path.parent / "topics.json.bak").write_bytes(good)
+    path.write_bytes(good[: len(good) // 2])
+    append(root, rows(1, topic="New"))
+    assert (path.parent / "topics.json.bak").read_bytes() == good
+    assert set(json.loads(path.read_text())["topicConfigTable"]) == {"T", "New"}
+
+
 def test_a_topic_without_write_permission_takes_no_rows(store: MakeStore) -> None:
     laid = store([Message()])
     path = laid.root / "config" / "topics.json"

@@ -62,12 +62,13 @@ def add_topics(root: str, queue_nums: Mapping[str, int], aside: str, undo: Undo)
 
 
 def replace_json(root: str, name: str, document: Mapping[str, Any], aside: str, undo: Undo) -> None:
-    """Replace ``config/name``; what was there becomes its .bak."""
+    """Replace ``config/name``; what was there becomes its .bak, unless nobody could read it."""
     make_directories(root, names.CONFIG, undo)
     path = f"{root}/{names.CONFIG}/{name}"
     text = json.dumps(document, ensure_ascii=False, indent="\t").encode()
     before = read_small(root, f"{names.CONFIG}/{name}")
-    if before is not None:
+    is_lost = config.look(root, name).state in (config.EMPTY, config.BROKEN)
+    if before is not None and not is_lost:
         replace_file(root, f"{names.CONFIG}/{name}{BACKUP_SUFFIX}", before, aside, undo)
     replace_file(root, path.removeprefix(f"{root}/"), text, aside, undo)
 

@@ -236,7 +236,9 @@ def _record_end(unit: Units) -> int:
 
 
 def _is_live(units: Units, commit_log_low: int) -> Mask:
-    live: Mask = (units["size"] != FILLER_SIZE) & (units["physical_offset"] >= commit_log_low)
+    # ConsumeQueue#fillPreBlank leaves the place 0: a unit of another place is a damaged one.
+    filler = (units["size"] == FILLER_SIZE) & (units["physical_offset"] == 0)
+    live: Mask = ~filler & (units["physical_offset"] >= commit_log_low)
     return live
 
 

@@ -138,6 +138,7 @@ def _open(name: str, flags: int, parent: int, path: str) -> int:
             raise UnsafePathError(path, "a symbolic link or special file") from error
         if error.errno == errno.ENOTDIR and _is_link(name, parent):
             raise UnsafePathError(path, "a symbolic link") from error
+        error.filename = path  # The system knows the last name of it.
         raise
 
 

@@ -168,7 +168,7 @@ def _check_files(log: CommitLog, queues: Sequence[ConsumeQueue]) -> None:
     check_sizes([queue.files for queue in queues])
     for before, after in zip(log.files.files, log.files.files[1:], strict=False):
         if before.end != after.start:
-            reason = "the next file is missing (name all folders in storePathCommitLog?)"
+            reason = "the next file is missing (storePathCommitLog, --commit-log: name all folders)"
             raise CorruptStoreError(before.name, before.size, reason)
 
 

@@ -34,7 +34,7 @@ def was_read(*maps: list[tuple[str, str]] | None) -> pa.RecordBatch:
 @pytest.mark.parametrize(
     "columns",
     [{"brokerName": "b"}, {"queueOffset": 7}, {"brokerName": "b", "properties": pa.nulls(1)}],
-    ids=str,
+    ids=" ".join,
 )
 @pytest.mark.parametrize("settings", [{}, {"uniq_key": "random"}], ids=str)
 def test_a_column_that_is_passed_over_takes_nothing_from_a_message(

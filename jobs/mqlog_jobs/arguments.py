@@ -21,7 +21,7 @@ from typing import Final
 from pyspark.errors import PySparkException
 
 from mqlog_jobs.java import JavaNotFoundError
-from mqstore.errors import StoreError
+from mqstore.errors import StoreError, shown
 
 FAILED: Final = 2
 FILE_FORMATS: Final = ("parquet", "csv", "json")
@@ -102,6 +102,10 @@ def run(job: Callable[[], int | None]) -> int:
         return job() or 0
     except (StoreError, JavaNotFoundError) as error:
         sys.stderr.write(f"{error}\n")
+        return FAILED
+    except OSError as error:
+        where = f"{shown(error.filename)}: " if error.filename else ""
+        sys.stderr.write(f"{where}{error.strerror or error}\n")
         return FAILED
     except PySparkException as error:
         found = _CONDITION.search(str(error))

@@ -1,4 +1,5 @@
 import argparse
+import errno
 
 import pytest
 from pyspark.errors import AnalysisException
@@ -47,6 +48,14 @@ def test_an_error_of_ours_is_one_line_even_when_spark_has_wrapped_it(
         "[MQLOG_STORE_NOT_FOUND] /x: no such directory",
         "[MQLOG_STORE_NOT_FOUND] /x: gone",
     ]
+
+
+def test_what_the_system_refuses_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    def refused() -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", "/data/store/topics.json")
+
+    assert arguments.run(refused) == 2
+    assert capsys.readouterr().err == "/data/store/topics.json: Permission denied\n"
 
 
 def test_an_error_that_is_not_ours_is_not_hidden() -> None:

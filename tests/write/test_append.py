@@ -449,3 +449,15 @@ def test_keys_written_without_an_index_are_still_found_when_later_ones_have_one(
     assert len(list((root / "index").iterdir())) == 2
     append(root, rows(1, keys=["g"]), **SMALL)
     assert len(list((root / "index").iterdir())) == 2, "no gap, no new file"
+
+
+def test_messages_without_keys_end_no_index_file(tmp_path: Path) -> None:
+    """A broker goes on in the same file: it lacks nothing. Keys that were not put are lacking."""
+    root = tmp_path / "store"
+    append(root, rows(1, keys="a"), create_store=True)
+    append(root, rows(3), uniq_key="none")
+    append(root, rows(1, keys="b"))
+    assert len(list((root / "index").iterdir())) == 1
+    append(root, rows(1, keys="c"), build_index=False)
+    append(root, rows(1, keys="d"))
+    assert len(list((root / "index").iterdir())) == 2

@@ -206,7 +206,7 @@ BEYOND_US: Final = "beyond us"
 
 def look(root: str, name: str) -> Look:
     """Return what ``config/name`` is, and nothing of its .bak. Raises UnsafePathError."""
-    path = f"{names.CONFIG}/{name}"
+    path, text = f"{names.CONFIG}/{name}", ""
     try:
         text = _text(root, path)
         if not text.strip():

@@ -17,6 +17,7 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from mqstore.codec.logged import record_keys
 from mqstore.codec.patch import patch
 from mqstore.errors import CommitInDoubtError
 from mqstore.files import checkpoint, config_write, durable
@@ -30,6 +31,7 @@ from mqstore.files.safe_open import exists, open_file
 from mqstore.files.store_dir import StoreDir
 from mqstore.files.undo import Undo
 from mqstore.format import names
+from mqstore.rebuild.log_walk import LogWalk
 from mqstore.txn import intent, ledger
 from mqstore.txn.intent import Intent
 from mqstore.write.dispatch import Queue, Stamped, Stamper, write_units
@@ -38,9 +40,21 @@ from mqstore.write.source import Source
 
 _LOG = logging.getLogger(__name__)
 _MAYBE: Final = "decided and perhaps published"
+_LOOKED_THROUGH: Final = 64 << 20  # bytes of records, a tenth of a second
 
 Check: TypeAlias = Callable[[], None]
 Bytes: TypeAlias = NDArray[np.uint8]
+
+
+def _has_keys(log: CommitLog, start: int, end: int) -> bool:
+    """Tell whether records from ``start`` up to ``end`` have keys that a broker may index."""
+    walk = LogWalk(log, start)
+    for records in walk.records():
+        if len(record_keys(records).rows):
+            return True
+        if walk.tail >= end:
+            break
+    return False
 
 
 class Application:
@@ -164,15 +178,17 @@ class Application:
         return stamped(self._planned, self._source, with_records=with_records)
 
     def _begin_file_behind_gap(self, index: IndexAppender) -> None:
-        """Begin a new IndexFile if the last one lacks records before the commit's first.
+        """Begin a new IndexFile if the last one lacks keys of records before the commit's first.
 
-        An IndexFile is taken to have all keys between its first record and its last.
+        An IndexFile is taken to have all keys between its first record and its last. Where there
+        is much to look through for keys that it lacks, they are taken to be there.
         """
-        last = index.last_physical_offset
+        last, tail = index.last_physical_offset, self._planned.tail
         if last is None:
             return
         with CommitLog(self._store.commit_log) as log:
-            if next_record(log, last) < self._planned.tail:
+            start = next_record(log, last)
+            if start + _LOOKED_THROUGH < tail or (start < tail and _has_keys(log, start, tail)):
                 index.end_file()
 
     def _make_abort(self) -> None:

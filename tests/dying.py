@@ -1,6 +1,7 @@
 """Appends rows to a store and is killed in the middle: python dying.py STORE STATE COUNT.
 
-STATE says when: as soon as the commit is decided, or published. `left` runs it.
+STATE says when: as soon as the commit is decided, while its records are there and hidden, or as
+soon as it is published. `left` runs it.
 """
 
 import os
@@ -28,13 +29,19 @@ def left(root: Path, state: str, count: int = 3) -> None:
 
 def main(root: str, state: str, count: int) -> None:
     replace, stages = durable.replace, iter(("decided", "published"))
+    write_at = durable.write_at
 
     def replace_and_die(source: str, target: str) -> None:
         replace(source, target)
         if target.endswith(_PENDING) and next(stages) == state:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    durable.replace = replace_and_die
+    def write_at_or_die(fd: int, data: bytes | memoryview, position: int) -> None:
+        if state == "hidden" and data == bytes([0xDA]):  # Of the first magic: see publish.
+            os.kill(os.getpid(), signal.SIGKILL)
+        write_at(fd, data, position)
+
+    durable.replace, durable.write_at = replace_and_die, write_at_or_die
     append(Path(root), rows(count), **SMALL, txn_app_id=APP_ID, txn_version=VERSION)
 
 

@@ -1,12 +1,14 @@
 """What the next writer, or `mqlog recover`, makes of a store that was left in the middle."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import dying
+import oracle
 from appending import SMALL, append, held, prepared, rows, staged
 from growing import grow
 from mqstore.check import check
@@ -167,3 +169,31 @@ def _index_clock(root: Path) -> int:
     noted = checkpoint.load(str(root))
     assert noted is not None
     return int(noted["index_msg_timestamp"])
+
+
+def test_a_record_that_came_back_to_life_torn_is_made_whole(laid: Laid) -> None:
+    """A broker's record ends where it begins, and its last bytes are not on the disk.
+
+    No checksum tells: the broker serves it, with properties of zeros, until it is recovered.
+    """
+    dying.left(laid.root, "hidden")
+    log = laid.root / "commitlog" / f"{0:020d}"
+    data = bytearray(log.read_bytes())
+    data[laid.high + 4] = 0xDA  # The first byte of the first magic, which hides them all.
+    first, second, third = (m for place, m in oracle.walk(bytes(data)) if place >= laid.high)
+    put = replace(first, body=b"y" * len(first.body), body_crc=None)
+    end = second.physical_offset + second.size
+    data[laid.high : laid.high + first.size] = oracle.encode(put)
+    data[end - 20 : end] = bytes(20)
+    log.write_bytes(data)
+    for message in (put, second, third):
+        path, position = laid.unit_of(("T", message.queue_id), message.queue_offset)
+        units = bytearray(path.read_bytes())
+        units[position : position + 20] = oracle.unit(message)
+        path.write_bytes(units)
+    recover(laid.root, RecoverSettings())
+    after = held(laid.root)
+    assert after[5:8] == [put, second, third]
+    assert [message.body for message in after[8:]] == [first.body]
+    assert seen(laid.root) == 9
+    assert [f for f in check(laid.root) if f.severity == "error"] == []

@@ -1,7 +1,7 @@
-"""Change a field of a record that is in the CommitLog already, durably.
+"""Change a record that is in the CommitLog already, durably.
 
 Only recovery does this, to records of ours that a broker brought to life out of their order. The
-body's CRC covers neither field.
+body's CRC covers neither field, and nothing behind the body.
 """
 
 import numpy as np
@@ -10,6 +10,14 @@ from mqstore.files import durable
 from mqstore.files.aside import opened
 from mqstore.files.commit_log import CommitLog
 from mqstore.format.message import HEADER
+
+
+def restore(log: CommitLog, physical_offset: int, record: bytes) -> None:
+    """Write a record of ours again to its place. Raises OSError, UnsafePathError."""
+    path, position = log.where(physical_offset)
+    with opened(path) as fd:
+        durable.write_at(fd, record, position)
+        durable.fsync(fd)
 
 
 def amend(log: CommitLog, physical_offset: int, field: str, value: int) -> None:

@@ -9,6 +9,9 @@ consumers may have met them; a record says its queue offset itself, and is made 
 got. Those a broker could not enter, and those of a queue that would begin with a hole, become
 rolled back ones, which are in no queue. What does not stay is written again.
 
+No checksum covers a record's topic and properties: one whose last page was not on the disk when
+the power was cut lives again as well, with zeros there. If it stays it is made whole.
+
 Reference: ConsumeQueue#putMessagePositionInfo (logic queue order maybe wrong; Build consume
 queue repeatedly), #fillPreBlank; TransactionalMessageService (rolled back messages).
 """
@@ -19,7 +22,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mqstore.files.amend import amend
+from mqstore.codec.gather import Headers
+from mqstore.files.amend import amend, restore
 from mqstore.files.commit_log import CommitLog
 from mqstore.files.consume_queue import ConsumeQueue, list_queues
 from mqstore.files.scrub import clear
@@ -48,6 +52,8 @@ class Revived:
     physical_offset: int
     slot: int
     """Where its queue has it; −1: nowhere."""
+    planned: bytes | None = None
+    """The record as it was to be, with the queue offset it has, where it is not whole."""
 
 
 def settle(store: StoreDir, left: Intent, source: Source) -> tuple[Mask, int | None]:
@@ -68,6 +74,8 @@ def settle(store: StoreDir, left: Intent, source: Source) -> tuple[Mask, int | N
             if record.slot == _NOWHERE or record.queue in spoilt:
                 _roll_back(log, record.physical_offset)
                 continue
+            if record.planned is not None:
+                restore(log, record.physical_offset, record.planned)
             if record.slot != record.queue_offset:
                 amend(log, record.physical_offset, "queue_offset", record.slot)
             stay.append(record)
@@ -95,23 +103,34 @@ def _living(
         places = one.placed.physical_offsets
         for row in np.flatnonzero(np.isin(places, chain)).tolist():
             begin, size, place = int(starts[row]), int(sizes[row]), int(places[row])
-            there = log.read(place, size)
-            if _is_same(there, records[begin : begin + size].tobytes()):
+            record = records[begin : begin + size]
+            there, planned = log.read(place, size), _renumbered(log, place, record)
+            if there == planned or _is_torn(there, planned, record):
                 queue = one.frame.queues[int(one.frame.messages["queue"][row])]
                 head = log.header(place)
                 says = int(head["queue_offset"]) if head is not None else _NOWHERE
-                slot = _slot(root, queue, place)
-                found.append(Revived(done + row, queue, says, place, slot))
+                slot, torn = _slot(root, queue, place), None if there == planned else planned
+                found.append(Revived(done + row, queue, says, place, slot, torn))
         done += len(sizes)
     return found
 
 
-def _is_same(there: bytes, planned: bytes) -> bool:
-    """Compare two records but for their queue offset, which may have been amended."""
-    return (
-        there[:_QUEUE_OFFSET] == planned[:_QUEUE_OFFSET]
-        and there[_QUEUE_OFFSET_END:] == planned[_QUEUE_OFFSET_END:]
-    )
+def _renumbered(log: CommitLog, place: int, record: NDArray[np.uint8]) -> bytes:
+    """Return the record with the queue offset that stands there: it may have been amended."""
+    planned = record.tobytes()
+    says = log.read(place + _QUEUE_OFFSET, _QUEUE_OFFSET_END - _QUEUE_OFFSET)
+    return planned[:_QUEUE_OFFSET] + says + planned[_QUEUE_OFFSET_END:]
+
+
+def _is_torn(there: bytes, planned: bytes, record: NDArray[np.uint8]) -> bool:
+    """Tell whether a sound record is the planned one up to its topic, and zeros follow somewhere.
+
+    Whoever wrote another one there wrote another time, another host or another body.
+    """
+    header = Headers(record, np.zeros(1, np.int64), np.array([len(record)], np.int64))
+    topic = int(header.topic_starts[0])
+    behind = zip(there[topic:], planned[topic:], strict=True)
+    return there[:topic] == planned[:topic] and all(a in (0, b) for a, b in behind)
 
 
 def _slot(root: str, queue: tuple[str, int], place: int) -> int:

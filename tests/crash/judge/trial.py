@@ -132,11 +132,14 @@ class Tally:
     """States on which a put ended where a hidden message of ours begins (F5)."""
     partial: int = 0
     """Starts of these, after another kill, at which part of the batch was served early."""
+    torn: int = 0
+    """Messages of the batch served then whose last page is not there, until recovery."""
 
     def __str__(self) -> str:
         return (
             f"{self.states} states, {self.starts} starts of brokers, {self.refused} refused by the "
-            f"interlock, {self.overlaid} puts on a boundary of ours, {self.partial} partial views"
+            f"interlock, {self.overlaid} puts on a boundary of ours, {self.partial} partial views, "
+            f"{self.torn} messages of ours seen torn"
         )
 
 
@@ -192,6 +195,10 @@ class Trial:
         served = told(queues.values())
         ours = served & self._case.batch
         theirs = self._case.before + self._puts
+        if self._overlaid:
+            torn = self._torn(served - ours - theirs)
+            tally.torn += torn.total()
+            served -= torn
         assert served - ours == theirs, difference(served, theirs, self._case.batch)
         if self._overlaid:  # What came back to life may leave gaps in its queues, until recovery.
             tally.partial += ours not in (Counter(), self._case.batch)
@@ -200,6 +207,11 @@ class Trial:
         assert ours in (Counter(), self._case.batch), what
         assert all(queue.is_dense for queue in queues.values()), queues
         return ours
+
+    def _torn(self, unknown: Told) -> Told:
+        """Return what is ours by its body, with other keys: no checksum covers properties."""
+        bodies = {(topic, queue_id, body) for topic, queue_id, _, body in self._case.batch}
+        return Counter({m: n for m, n in unknown.items() if (m[0], m[1], m[3]) in bodies})
 
     def _put(self, broker: Served, tally: Tally, *, is_behind: bool) -> None:
         """Append a message, often one that ends where a record of the batch would."""

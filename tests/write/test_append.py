@@ -461,3 +461,17 @@ def test_messages_without_keys_end_no_index_file(tmp_path: Path) -> None:
     append(root, rows(1, keys="c"), build_index=False)
     append(root, rows(1, keys="d"))
     assert len(list((root / "index").iterdir())) == 2
+
+
+def test_where_keys_cannot_be_read_the_index_file_ends(tmp_path: Path) -> None:
+    """A damaged record may have had keys, and so may all behind it."""
+    root = tmp_path / "store"
+    append(root, rows(1, keys="a"), create_store=True)
+    append(root, rows(9, body=b"damaged"), uniq_key="none")
+    log = next((root / "commitlog").iterdir())
+    data = log.read_bytes()
+    with log.open("r+b") as file:
+        file.seek(data.index(b"damaged"))
+        file.write(b"D")
+    append(root, rows(1, keys="b"))
+    assert len(list((root / "index").iterdir())) == 2

@@ -47,6 +47,24 @@ _MAX_SECONDS: Final = 2**31 - 1
 _ASKED: Final = 200
 
 
+def has_keys(log: CommitLog, after: int, before: int, *, with_tags: bool) -> bool:
+    """Tell whether records between those two places have keys, or might: where none can be read.
+
+    With ``with_tags`` tags are keys, as brokers since 5.5.0 put them.
+    """
+    if after >= before:
+        return False
+    walk = LogWalk(log, max(after, log.low))
+    for records in walk.records():
+        keys = record_keys(records)
+        places = records.physical_offsets[keys.rows[~keys.is_tag | with_tags]]
+        if ((places > after) & (places < before)).any():
+            return True
+        if walk.tail >= before:
+            return False
+    return walk.tail < before
+
+
 class IndexRebuild:
     """Feed it all records from ``start`` on, then ``finish``."""
 
@@ -222,16 +240,7 @@ class IndexRebuild:
 
         An IndexFile is taken to have all keys between its first record and its last.
         """
-        if last is None or last >= self.start:
-            return False
-        for records in LogWalk(self._log, max(last, self._log.low)).records():
-            keys = record_keys(records)
-            places = records.physical_offsets[keys.rows[~keys.is_tag]]
-            if ((places > last) & (places < self.start)).any():
-                return True
-            if int(records.physical_offsets[-1]) >= self.start:
-                return False
-        return False
+        return last is not None and has_keys(self._log, last, self.start, with_tags=False)
 
     def _had_tags(self) -> bool:
         """Tell whether the newest units left have keys of tags, as brokers of 5.5.0 put them.

@@ -17,7 +17,6 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from mqstore.codec.logged import record_keys
 from mqstore.codec.patch import patch
 from mqstore.errors import CommitInDoubtError
 from mqstore.files import checkpoint, config_write, durable
@@ -31,7 +30,7 @@ from mqstore.files.safe_open import exists, open_file
 from mqstore.files.store_dir import StoreDir
 from mqstore.files.undo import Undo
 from mqstore.format import names
-from mqstore.rebuild.log_walk import LogWalk
+from mqstore.rebuild.index import has_keys
 from mqstore.txn import intent, ledger
 from mqstore.txn.intent import Intent
 from mqstore.write.dispatch import Queue, Stamped, Stamper, write_units
@@ -44,17 +43,6 @@ _LOOKED_THROUGH: Final = 64 << 20  # bytes of records, a tenth of a second
 
 Check: TypeAlias = Callable[[], None]
 Bytes: TypeAlias = NDArray[np.uint8]
-
-
-def _has_keys(log: CommitLog, start: int, end: int) -> bool:
-    """Tell whether records from ``start`` up to ``end`` have keys that a broker may index."""
-    walk = LogWalk(log, start)
-    for records in walk.records():
-        if len(record_keys(records).rows):
-            return True
-        if walk.tail >= end:
-            break
-    return False
 
 
 class Application:
@@ -187,8 +175,9 @@ class Application:
         if last is None:
             return
         with CommitLog(self._store.commit_log) as log:
-            start = next_record(log, last)
-            if start + _LOOKED_THROUGH < tail or (start < tail and _has_keys(log, start, tail)):
+            if next_record(log, last) >= tail:
+                return
+            if last + _LOOKED_THROUGH < tail or has_keys(log, last, tail, with_tags=True):
                 index.end_file()
 
     def _make_abort(self) -> None:

@@ -21,6 +21,7 @@ from crash.disk import Disk, Recorder, standing_in
 from growing import grow
 from holding import held_by_another
 from mqstore.check import check
+from mqstore.copy.copy_store import copy_store
 from mqstore.errors import (
     CommitInDoubtError,
     InvalidOptionError,
@@ -33,7 +34,6 @@ from mqstore.read.plan import QueueSlice
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.read.snapshot import take
-from mqstore.snapshot_copy import copy_store
 from mqstore.txn import intent, ledger
 from oracle import Message, join_properties
 from stores import Layout, MakeStore, lay_out
@@ -316,7 +316,7 @@ def kill_at(link: int, source: Path, target: Path) -> Path:
     program = f"""
 import os, signal
 from mqstore.files import durable
-from mqstore.snapshot_copy import copy_store
+from mqstore.copy.copy_store import copy_store
 act, done = durable.link, []
 def link(source, target):
     done.append(target)

@@ -14,7 +14,7 @@ import goldens
 from conftest import MakeStore
 from mqstore.backlog import COMPARE_SCHEMA, BacklogRequest, Listed, compare, measure, plan
 from mqstore.backlog.estimate import SAMPLE_THRESHOLD
-from mqstore.files.our_groups import publish
+from mqstore.files.config.stream_groups import publish
 from mqstore.read.snapshot import take
 from oracle import Message, join_properties
 from stores import Laid, Layout, lay_out, write_json

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from conftest import MakeStore
 from growing import grow
 from mqstore.errors import DataLossError, InvalidOptionError, UnknownTopicError
-from mqstore.files.config import consumer_offsets
+from mqstore.files.config.broker_config import consumer_offsets
 from oracle import Message
 from pyspark_mqlog.datasource import MqlogDataSource
 from pyspark_mqlog.options import STREAM_OPTIONS

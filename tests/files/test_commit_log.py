@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import oracle
 import strategies
 from mqstore.errors import CorruptStoreError, InvalidOptionError
-from mqstore.files.commit_log import CommitLog
+from mqstore.files.log.commit_log import CommitLog
 from oracle import Message
 from stores import Layout, MakeStore, lay_out
 

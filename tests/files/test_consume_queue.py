@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import oracle
 import strategies
 from mqstore.errors import CorruptStoreError
-from mqstore.files.consume_queue import ConsumeQueue, list_queues
+from mqstore.files.queue.consume_queue import ConsumeQueue, list_queues
 from mqstore.format.consume_queue import FILLER_SIZE, UNIT
 from mqstore.format.names import mapped_file_name
 from oracle import Message

@@ -29,9 +29,10 @@ from mqstore.errors import (
     UnsafePathError,
     UnsupportedStoreError,
 )
-from mqstore.files import durable, hold, holders
-from mqstore.files.hold import StoreHold, writers_only
-from mqstore.files.holders import is_locked, openers
+from mqstore.files import durable
+from mqstore.files.lock import processes, store_lock
+from mqstore.files.lock.processes import is_locked, openers
+from mqstore.files.lock.store_lock import StoreHold, writers_only
 
 PATIENT_MS = SECONDS * 1000
 
@@ -51,7 +52,7 @@ def run(script: str, *arguments: object) -> str:
 
 HOLDER = """
 import sys
-from mqstore.files.hold import StoreHold, writers_only
+from mqstore.files.lock.store_lock import StoreHold, writers_only
 print("tries", flush=True)
 with StoreHold(sys.argv[1], timeout_ms=int(sys.argv[2]), job="nightly"):
     print("held", flush=True)
@@ -124,7 +125,7 @@ def test_a_lock_on_another_device_is_another_files(
     for minor, is_ours in ((os.minor(device), True), (os.minor(device) ^ 1, False)):
         listed = f"1: POSIX ADVISORY WRITE 7 {os.major(device):02x}:{minor:02x}:{inode} 0 0\n"
         (tmp_path / "locks").write_text(listed)
-        monkeypatch.setattr(holders, "_LOCKS", tmp_path / "locks")
+        monkeypatch.setattr(processes, "_LOCKS", tmp_path / "locks")
         assert is_locked(str(lock)) == (is_ours or not os.major(device))
 
 
@@ -220,7 +221,7 @@ def test_writers_of_many_processes_lose_no_turn(tmp_path: Path) -> None:
     script = """
 import sys
 from pathlib import Path
-from mqstore.files.hold import StoreHold
+from mqstore.files.lock.store_lock import StoreHold
 count = Path(sys.argv[1], "count")
 for _ in range(25):
     with StoreHold(sys.argv[1], timeout_ms=60_000):
@@ -253,7 +254,7 @@ def test_a_lease_that_is_broken_does_not_end_the_process_whatever_thread_has_it(
     """The kernel tells of a break by a signal whose default action is to end the process."""
     script = """
 import os, subprocess, sys, threading
-from mqstore.files.hold import StoreHold, writers_only
+from mqstore.files.lock.store_lock import StoreHold, writers_only
 def work():
     with StoreHold(sys.argv[1], timeout_ms=0) as held:
         code = "import os, sys; os.open(sys.argv[1], os.O_RDWR)"
@@ -277,7 +278,7 @@ def test_a_forked_child_neither_holds_the_store_nor_keeps_it_held(tmp_path: Path
     script = """
 import os, sys
 from mqstore.errors import HoldLostError, StoreLockedError
-from mqstore.files.hold import StoreHold, writers_only
+from mqstore.files.lock.store_lock import StoreHold, writers_only
 root = sys.argv[1]
 told, tell = os.pipe()
 with StoreHold(root, timeout_ms=0) as held:
@@ -310,7 +311,7 @@ def impatient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel seems to let others in sooner than it does: 0.3 s after we must give up."""
     told = tmp_path / "lease-break-time"
     told.write_text("5.3")
-    monkeypatch.setattr(hold, "_BREAK_TIME", told)
+    monkeypatch.setattr(store_lock, "_BREAK_TIME", told)
 
 
 @pytest.mark.usefixtures("impatient")
@@ -359,7 +360,7 @@ def test_without_a_lease_a_store_is_refused_by_name_or_held_more_weakly_when_ask
     script = """
 import ctypes, os, signal, sys
 from mqstore.errors import StoreLockedError, UnsupportedStoreError
-from mqstore.files.hold import StoreHold, writers_only
+from mqstore.files.lock.store_lock import StoreHold, writers_only
 os.setgid(65534); os.setuid(65534)
 root = sys.argv[1]
 try:

@@ -20,7 +20,7 @@ import goldens
 import oracle
 from fuzz.decided import JOB, made_up, with_sum
 from fuzz.looks import whole_rows
-from mqstore.files import our_groups
+from mqstore.files.config import stream_groups
 from oracle import Message, join_properties
 from stores import Layout, Queue, is_consumable, lay_out, write_json
 
@@ -151,7 +151,7 @@ def _ours(root: Path) -> Path:
         appending.append(root, rows, **settings)
         settings = {}
     appending.append(root, appending.rows(2), txn_app_id="app", txn_version=3)
-    our_groups.publish(str(root), "stream", {("T", 0): 1, ("U", 0): 2})
+    stream_groups.publish(str(root), "stream", {("T", 0): 1, ("U", 0): 2})
     return root
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import strategies
-from mqstore.files.commit_log import CommitLog
+from mqstore.files.log.commit_log import CommitLog
 from mqstore.read.heads import NO_TIMESTAMP, store_timestamps, tags
 from oracle import Message
 from stores import Laid, Layout, lay_out

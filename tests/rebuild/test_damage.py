@@ -10,7 +10,7 @@ import oracle
 from appending import append, held, rows
 from mqstore.check import check
 from mqstore.errors import CorruptStoreError
-from mqstore.files import checkpoint
+from mqstore.files.config import checkpoint
 from mqstore.read.snapshot import take
 from mqstore.write.recover import RecoverSettings, recover
 from oracle import Message

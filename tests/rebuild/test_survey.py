@@ -8,10 +8,10 @@ import pytest
 import oracle
 from appending import append, held, rows
 from mqstore.check import check
+from mqstore.derive.survey import survey
 from mqstore.errors import CorruptStoreError, UncleanStoreError, UnsupportedStoreError
 from mqstore.files import durable
 from mqstore.files.store_dir import open_dir
-from mqstore.rebuild.survey import survey
 from oracle import Message
 from stores import Laid, Layout, lay_out
 

@@ -13,15 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from holding import (
-    SECONDS,
-    held_by_another,
-    is_waited_for,
-    lines_about,
-    lock_user,
-    running,
-    until,
-)
 from mqstore.errors import (
     HoldLostError,
     StoreLockedError,
@@ -32,6 +23,15 @@ from mqstore.errors import (
 from mqstore.files import durable, hold, holders
 from mqstore.files.hold import StoreHold, writers_only
 from mqstore.files.holders import is_locked, openers
+from support.processes import (
+    SECONDS,
+    held_by_another,
+    is_waited_for,
+    lines_about,
+    lock_user,
+    running,
+    until,
+)
 
 PATIENT_MS = SECONDS * 1000
 

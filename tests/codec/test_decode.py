@@ -10,15 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import expectations
-import oracle
-import strategies
 from mqstore.codec.bodies import decompress_bodies
 from mqstore.codec.decode import COLUMN_OF, QueuePositions, Records, decode
 from mqstore.codec.gather import RecordHeaders
 from mqstore.codec.schema import BY_NAME, PROFILES, message_schema
-from oracle import Message
-from stores import packed, place, stored
+from support import expectations, oracle, strategies
+from support.oracle import Message
+from support.stores import packed, place, stored
 
 PLENTY = 1 << 30
 FULL = PROFILES["full"]

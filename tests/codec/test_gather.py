@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import oracle
-import strategies
 from mqstore.codec.gather import RecordHeaders
 from mqstore.format.message import HEADERS
-from oracle import Message
-from stores import packed, place
+from support import oracle, strategies
+from support.oracle import Message
+from support.stores import packed, place
 
 
 def headers_of(data: bytes, starts: list[int], sizes: list[int]) -> RecordHeaders:

@@ -12,11 +12,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from appending import prepared, staged
 from mqstore.stage.job import CommitResult
 from mqstore.write.commit import abort, commit
-from oracle import Message, join_properties
-from stores import Layout, lay_out
+from support.oracle import Message, join_properties
+from support.stores import Layout, lay_out
+from support.writing import prepared, staged
 
 APP = "loader"
 NAMES = ("T", "Topic_2")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-import soak
 from crash import mutations
+from support import soak
 
 STATES = soak.size("MUTATION_STATES", test=150, full=400)
 SHARPEST = ("the byte that hides the batch", "the decision", "the ledger")

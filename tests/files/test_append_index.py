@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import oracle
 from mqstore.errors import CorruptStoreError
 from mqstore.files.index import index_append
 from mqstore.files.index.index_append import IndexAppender, IndexKeys
 from mqstore.files.index.index_file import Layout, list_index_files
 from mqstore.files.undo import Undo, make_directories
-from oracle import Message
+from support import oracle
+from support.oracle import Message
 
 LAYOUT = Layout(7, 12)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mqstore.errors import CorruptConfigError, UnsupportedStoreError
 from mqstore.files.config import broker_config
 from mqstore.files.config.broker_config import CommittedOffsets, TopicConfig
-from stores import fastjson, topics_json, write_json
+from support.stores import fastjson, topics_json, write_json
 
 OFFSETS = {"offsetTable": {"T@G": {0: 5, 1: 7}, "%RETRY%G@G": {0: 0}}}
 

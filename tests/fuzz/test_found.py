@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-import expectations
-import goldens
 from mqstore.codec.schema import PROFILES
 from mqstore.errors import CorruptStoreError, StoreError, UnsafePathError
 from mqstore.files.config import broker_config
@@ -19,8 +17,9 @@ from mqstore.read.plan import slices_of
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.read.snapshot import take
-from oracle import Message
-from stores import Laid, Layout, lay_out
+from support import expectations, goldens
+from support.oracle import Message
+from support.stores import Laid, Layout, lay_out
 
 RESCUE = ScanSettings(columns=PROFILES["full"], on_corrupt="rescue", fail_on_data_loss=False)
 

@@ -13,9 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from appending import append, held, rows
-from conftest import MakeStore
-from growing import grow
 from mqstore.errors import CommitInDoubtError, DataLossError, StoreReplacedError
 from mqstore.files import durable
 from mqstore.read.admission import Admission
@@ -26,8 +23,10 @@ from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.read.tail import StoreFilter, Tail
 from mqstore.write.recover import RecoverSettings, recover
-from oracle import Message
-from stores import Laid, Layout, lay_out
+from support.growing import grow
+from support.oracle import Message
+from support.stores import Laid, Layout, MakeStore, lay_out
+from support.writing import append, held, rows
 
 Place = tuple[str, int, int]
 ALL = Admission()

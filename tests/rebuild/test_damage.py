@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-import oracle
-from appending import append, held, rows
 from mqstore.check import check
 from mqstore.errors import CorruptStoreError
 from mqstore.files.config import checkpoint
 from mqstore.read.snapshot import take
 from mqstore.write.recover import RecoverSettings, recover
-from oracle import Message
-from rebuilding import rebuilt, sizes_of
-from stores import Laid, Layout, lay_out
+from support import oracle
+from support.faults import rebuilt, sizes_of
+from support.oracle import Message
+from support.stores import Laid, Layout, lay_out
+from support.writing import append, held, rows
 
 LAYOUT = Layout(commit_log_bytes=2048, index_units=100)
 BAD = 7  # of 20 messages

@@ -11,13 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import oracle
-import strategies
 from mqstore.check import check
 from mqstore.errors import CorruptStoreError
-from oracle import Message
-from rebuilding import derived, killed, own_sizes, rebuilt, sizes_of
-from stores import Layout, lay_out
+from support import oracle, strategies
+from support.faults import derived, killed, own_sizes, rebuilt, sizes_of
+from support.oracle import Message
+from support.stores import Layout, lay_out
 
 INDEX = "index"
 Units = list[tuple[int, int]]

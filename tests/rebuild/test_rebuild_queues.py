@@ -12,14 +12,13 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-import oracle
-import strategies
-from appending import held
 from mqstore.check import check
 from mqstore.errors import CorruptStoreError
-from oracle import Message
-from rebuilding import derived, killed, own_sizes, rebuilt, sizes_of
-from stores import UNIT_BYTES, Layout, MakeStore, lay_out
+from support import oracle, strategies
+from support.faults import derived, killed, own_sizes, rebuilt, sizes_of
+from support.oracle import Message
+from support.stores import UNIT_BYTES, Layout, MakeStore, lay_out
+from support.writing import held
 
 QUEUES = "consumequeue"
 

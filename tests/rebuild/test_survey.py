@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-import oracle
-from appending import append, held, rows
 from mqstore.check import check
 from mqstore.derive.survey import survey
 from mqstore.errors import CorruptStoreError, UncleanStoreError, UnsupportedStoreError
 from mqstore.files import durable
 from mqstore.files.store_dir import open_dir
-from oracle import Message
-from stores import Laid, Layout, lay_out
+from support import oracle
+from support.oracle import Message
+from support.stores import Laid, Layout, lay_out
+from support.writing import append, held, rows
 
 LAYOUT = Layout(commit_log_bytes=4096, queue_units=10, index_slots=11, index_units=50)
 

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from appending import SMALL, append, held, of_queue, prepared, rows, staged
 from mqstore.check import check
 from mqstore.errors import CorruptStagingError
 from mqstore.format.hashing import java_hash
@@ -21,7 +20,8 @@ from mqstore.txn.segment import read_frames
 from mqstore.write.commit import commit
 from mqstore.write.place import Placement
 from mqstore.write.staged_messages import StagedMessages
-from oracle import split_properties
+from support.oracle import split_properties
+from support.writing import SMALL, append, held, of_queue, prepared, rows, staged
 
 # --- queues -----------------------------------------------------------------------------------
 

@@ -257,5 +257,6 @@ def test_the_host_variants_differ_from_the_table_by_twelve_bytes_a_host() -> Non
 
 def test_the_oracle_knows_nothing_of_what_it_judges() -> None:
     for name in ("oracle.py", "stores.py", "strategies.py", "goldens.py"):
-        tops = {module.split(".")[0] for module in imports(parsed(ROOT / "tests" / name))}
+        path = ROOT / "tests" / "support" / name
+        tops = {module.split(".")[0] for module in imports(parsed(path))}
         assert not tops & {"mqstore", "pyspark_mqlog", "mqlog_jobs"}

@@ -5,17 +5,16 @@ from typing import Any
 
 import pytest
 
-import dying
-import parts
-from appending import SMALL, append, held, rows
-from conftest import MakeStore
 from mqstore.errors import CorruptConfigError
 from mqstore.tables import commits
 from mqstore.tables.roots import open_root
 from mqstore.txn import ledger
 from mqstore.txn.ledger import Entry, Key
 from mqstore.write.recover import RecoverSettings, recover
-from oracle import Message
+from support import killed_commit, parts
+from support.oracle import Message
+from support.stores import MakeStore
+from support.writing import SMALL, append, held, rows
 
 
 def entry(number: int, key: Key | None) -> Entry:
@@ -68,10 +67,14 @@ def test_a_commit_that_was_killed_is_told_last_until_it_is_finished(
     root = tmp_path / "store"
     append(root, rows(5), **SMALL, txn_app_id="load", txn_version=1)
     end = max(m.physical_offset + m.size for m in held(root))
-    dying.left(root, state, count=2)
+    killed_commit.leave(root, state, count=2)
     done, left = read(root)
     assert (done["appId"], done["state"]) == ("load", "done")
-    assert (left["appId"], left["version"], left["rows"]) == (dying.APP_ID, dying.VERSION, 2)
+    assert (left["appId"], left["version"], left["rows"]) == (
+        killed_commit.APP_ID,
+        killed_commit.VERSION,
+        2,
+    )
     assert (left["state"], left["committedAt"]) == (state, None)
     assert left["firstPhysicalOffset"] >= end
     recover(root, RecoverSettings())

@@ -9,8 +9,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-import oracle
-from appending import SMALL, append, held, rows
 from mqstore.errors import CommitInDoubtError, NoSpaceError
 from mqstore.files import durable
 from mqstore.files.log.log_append import CommitLogAppender
@@ -18,6 +16,8 @@ from mqstore.files.queue.consume_queue import ConsumeQueue, list_queues
 from mqstore.txn import intent
 from mqstore.txn.intent import CommitFence
 from mqstore.write.recover import RecoverSettings, recover
+from support import oracle
+from support.writing import SMALL, append, held, rows
 
 _STEPS = ("write_at", "replace", "link", "unlink", "fsync", "fsync_directory")
 

@@ -27,6 +27,7 @@ from mqstore.errors import InvalidOptionError, StoreLockedError, UnsupportedStor
 from mqstore.files.config import checkpoint, stream_groups
 from mqstore.files.copy_target import Copy, workplace
 from mqstore.files.file_sizes import NOTE
+from mqstore.files.index import index_cut
 from mqstore.files.index.index_file import list_index_files
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.log.log_end import after_blank

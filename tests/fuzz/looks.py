@@ -16,7 +16,7 @@ from mqlog_jobs.find import KeyQuery, find
 from mqlog_jobs.lines import COLUMNS
 from mqstore import backlog
 from mqstore.backlog import BacklogRequest, Listed
-from mqstore.check import check, condition, intent, ledger
+from mqstore.check import check, condition
 from mqstore.codec.schema import PROFILES, message_schema
 from mqstore.copy.copy_store import copy_store
 from mqstore.files import file_sizes
@@ -43,6 +43,7 @@ from mqstore.tables import (
 from mqstore.tables import verify as verify_table
 from mqstore.tables.choice import Window, slices
 from mqstore.tables.roots import open_root
+from mqstore.txn import intent, ledger
 
 Rows = pa.Table | None
 Look = Callable[[Path], Rows]

@@ -12,8 +12,14 @@ import numpy as np
 from mqstore.arrays import Int32s, Int64s, Mask, Structs
 from mqstore.check.finding import Findings, Place
 from mqstore.codec.dispatch import DispatchRecords, record_keys
-from mqstore.files.index.index_file import IndexFile, Layout, list_index_files
-from mqstore.files.index_units import chain, read_slots, read_units
+from mqstore.files.index.index_file import (
+    IndexFile,
+    Layout,
+    chain,
+    list_index_files,
+    read_slots,
+    read_units,
+)
 from mqstore.format.index_file import FIRST_UNIT
 from mqstore.format.names import INDEX
 

@@ -34,7 +34,7 @@ from mqstore.files.index.index_repair import (
     units_of,
 )
 from mqstore.files.log.commit_log import CommitLog
-from mqstore.files.undo import Undo
+from mqstore.files.store_writer import StoreWriter
 from mqstore.format.index_file import FIRST_UNIT, file_size
 from mqstore.format.names import INDEX
 
@@ -66,17 +66,14 @@ def has_keys(log: CommitLog, after: int, before: int, *, with_tags: bool) -> boo
 class IndexRebuild:
     """Feed it all records from ``start`` on, then ``finish``."""
 
-    def __init__(
-        self, root: str, log: CommitLog, start: int, layout: Layout, *, temp_dir: str, fsync: bool
-    ) -> None:
+    def __init__(self, writer: StoreWriter, log: CommitLog, start: int) -> None:
         """``start`` may turn out to lie further back: where units can still be believed."""
-        self._root = root
+        self._writer = writer
+        self._root = writer.root
         self._log = log
-        self._layout = layout
-        self._temp_dir = temp_dir
-        self._fsync = fsync
-        remove_empty(root, fsync=fsync)
-        self._found = _examined(root, layout, start)
+        self._layout = writer.sizes.index
+        remove_empty(self._root)
+        self._found = _examined(self._root, self._layout, start)
         self.start = self._start_of(start)
         self.keys_put = 0
         self._has_tags: bool | None = None
@@ -106,7 +103,7 @@ class IndexRebuild:
             appender.close()
         elif next(self._until(2**63 - 1), None) or not all(f.is_right for f in self._found):
             self._cut(tail)
-        if self._fsync and self._found:
+        if self._found:
             self._sync()
 
     def _sync(self) -> None:
@@ -221,16 +218,14 @@ class IndexRebuild:
         for number in reversed(range(len(ends))):
             found, end = self._found[number], ends[number]
             if end == FIRST_UNIT and any(cut[: number + 1]):
-                remove(found.file, fsync=self._fsync)
+                remove(found.file)
             elif cut[number]:
-                cut_back(found.file, self._layout, end, self._log, fsync=self._fsync)
+                cut_back(found.file, self._layout, end, self._log)
 
     def _open(self) -> IndexAppender:
         if self._has_tags is None:
             self._has_tags = self._had_tags()
-        appender = IndexAppender(
-            self._root, self._temp_dir, self._layout, fsync=self._fsync, undo=Undo()
-        )
+        appender = IndexAppender(self._writer)
         if self._is_behind_gap(appender.last_physical_offset):
             appender.end_file()
         return appender

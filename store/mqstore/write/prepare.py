@@ -18,7 +18,7 @@ from mqstore.derive.survey import last_store_host
 from mqstore.errors import InvalidOptionError
 from mqstore.files import durable, new_file
 from mqstore.files.config import broker_config
-from mqstore.files.file_sizes import FileSizes, find_sizes
+from mqstore.files.file_sizes import FileSizes
 from mqstore.files.queue.consume_queue import list_queues
 from mqstore.files.safe_open import exists, list_names
 from mqstore.files.store_dir import StoreDir, check_writable, open_dir
@@ -45,7 +45,8 @@ from mqstore.stage.validate import topic_problem
 from mqstore.txn import ledger, staging
 from mqstore.txn.ledger import STREAM_PREFIX, Key
 from mqstore.write.create import check_sizes, sizes_of_new
-from mqstore.write.resume import hold, roll
+from mqstore.write.locked import LockedStore
+from mqstore.write.resume import resume
 
 _BROKER_PORT: Final = 10911
 _PORT_DIGITS: Final = 5
@@ -119,8 +120,8 @@ def open_for_write(settings: WriteSettings, root: str) -> StoreDir:
     """Return the store if it may be written to now; finish first what an earlier commit left."""
     store = open_dir(root)
     check_writable(store)
-    with hold(root, settings) as check:
-        roll(store, settings, check)
+    with LockedStore(root, settings) as locked:
+        resume(locked)
     return store
 
 
@@ -214,7 +215,7 @@ def _check_topic(job: WriteJob) -> None:
 
 
 def _sizes_of(store: StoreDir, settings: WriteSettings) -> FileSizes:
-    found, new = find_sizes(store), sizes_of_new(settings)
+    found, new = Store(store).sizes, sizes_of_new(settings)
     for option, asked, told in (
         (
             "mappedFileSizeCommitLog",

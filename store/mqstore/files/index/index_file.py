@@ -14,8 +14,9 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.arrays import Structs
-from mqstore.files.safe_open import list_directory, open_file
+from mqstore.arrays import Bytes, Int32s, Int64s, Structs
+from mqstore.errors import CorruptStoreError
+from mqstore.files.safe_open import list_directory, open_file, read_into
 from mqstore.format import names
 from mqstore.format.index_file import (
     FIRST_UNIT,
@@ -207,3 +208,71 @@ def list_index_files(root: str) -> list[IndexFile]:
         for entry in entries
         if not entry.is_directory and entry.size and names.is_index_file_name(entry.name)
     ]
+
+
+def read_slots(file: IndexFile, layout: Layout) -> Int32s:
+    """Return all slots. Raises CorruptStoreError if the file ends before they do."""
+    slots = np.empty(layout.slots, SLOT)
+    _read_into(file, slots.view(np.uint8), HEADER.itemsize)
+    return slots.astype(np.int32)
+
+
+def read_slot_pages(file: IndexFile, slots: Int32s, pages: Int64s, page_slots: int) -> None:
+    """Read those pages of ``page_slots`` slots each, ascending, into ``slots``.
+
+    Raises CorruptStoreError if the file ends before they do.
+    """
+    runs = np.split(pages, np.flatnonzero(np.diff(pages) != 1) + 1)
+    path = f"{names.INDEX}/{file.name}"
+    fd = open_file(file.root, path)
+    try:
+        for run in runs:
+            begin, end = int(run[0]) * page_slots, (int(run[-1]) + 1) * page_slots
+            size = min(end, len(slots)) - begin
+            position = HEADER.itemsize + begin * SLOT.itemsize
+            data = os.pread(fd, size * SLOT.itemsize, position)
+            if len(data) < size * SLOT.itemsize:
+                raise CorruptStoreError(f"{file.root}/{path}", position, "the file ends here")
+            slots[begin:end] = np.frombuffer(data, SLOT)
+    finally:
+        os.close(fd)
+
+
+def read_units(file: IndexFile, layout: Layout, most: int) -> Iterator[tuple[int, Structs]]:
+    """Yield the units in use, at most ``most`` at a time, each time with the first one's number."""
+    end = min(file.count, layout.units)
+    for first in range(FIRST_UNIT, end, most):
+        units = np.empty(min(most, end - first), UNIT)
+        _read_into(file, units.view(np.uint8), file_size(layout.slots, first))
+        yield first, units
+
+
+def chain(slots: Int32s, places: Int64s, numbers: Int64s) -> tuple[Int64s, int]:
+    """Put units into ``slots``, in place; return each one's previous and slots newly used.
+
+    ``places`` are the slots that the units numbered ``numbers`` fall into.
+    """
+    order = np.argsort(places, kind="stable")
+    ordered = places[order]
+    heads = np.ones(len(order), np.bool_)
+    heads[1:] = ordered[1:] != ordered[:-1]
+    previous = np.empty(len(order), np.int64)
+    previous[1:] = numbers[order][:-1]
+    before = slots[ordered[heads]].astype(np.int64)
+    previous[heads] = before
+    tails = np.append(heads[1:], True)
+    slots[ordered[tails]] = numbers[order][tails]
+    unsorted = np.empty(len(order), np.int64)
+    unsorted[order] = previous
+    return unsorted, int((before == 0).sum())
+
+
+def _read_into(file: IndexFile, into: Bytes, position: int) -> None:
+    path = f"{names.INDEX}/{file.name}"
+    fd = open_file(file.root, path)
+    try:
+        done = read_into(fd, into.data, position)
+    finally:
+        os.close(fd)
+    if done < len(into):
+        raise CorruptStoreError(f"{file.root}/{path}", position + done, "the file ends here")

@@ -18,7 +18,7 @@ from typing import Annotated, Final
 from mqstore.errors import InvalidOptionError, shown
 from mqstore.options import grammar, store_paths
 from mqstore.read.tags import parse_tags
-from mqstore.stage.job import WriteSettings
+from mqstore.stage.settings import WriteSettings
 from pyspark_mqlog.option import (
     Option,
     any_text,

@@ -7,7 +7,7 @@ import pytest
 
 from mqstore.errors import InvalidOptionError, StoreNotFoundError
 from mqstore.options.grammar import EARLIEST, LATEST
-from mqstore.stage.job import WriteSettings
+from mqstore.stage.settings import WriteSettings
 from pyspark_mqlog.options import (
     READ_OPTIONS,
     QueueRange,

@@ -19,7 +19,7 @@ from mqstore.files.store_dir import open_dir
 from mqstore.files.undo import Undo
 from mqstore.files.writable import check_writable
 from mqstore.format import names
-from mqstore.stage.job import WriteSettings
+from mqstore.stage.settings import WriteSettings
 from mqstore.txn import intent, staging
 from mqstore.txn.intent import Intent
 from mqstore.txn.ledger import Key

@@ -9,7 +9,7 @@ A field's default is the option's default.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from typing import Any, TypeVar, get_type_hints
 
 from mqstore.errors import InvalidOptionError
@@ -20,16 +20,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option: its name as the user's guide spells it, and the parser of its text.
+    """One option: its name as the user's guide spells it, the parser of its text, another name.
 
-    ``parse`` takes the option's name and the text, and raises InvalidOptionError.
+    ``parse`` takes the name and the text, and raises InvalidOptionError.
     """
 
     name: str
     parse: Callable[[str, str], Any]
+    alias: str | None = None
 
     def value(self, text: str, name: str | None = None) -> Any:
-        """Return the value of ``text``; ``name`` is for errors, where the user wrote an alias."""
+        """Return the value of ``text``; ``name`` is the one that the user wrote, for errors."""
         if any("\ud800" <= c <= "\udfff" for c in text):
             expected = "is no text: it has half of a surrogate pair"
             raise InvalidOptionError(name or self.name, text, expected)
@@ -46,7 +47,6 @@ def one_of(*words: str) -> Callable[[str, str], str]:
     return partial(grammar.choice, words=words)
 
 
-@cache
 def declared(kind: type) -> dict[str, Option]:
     """Return the options among the fields of a dataclass, by field name."""
     hints = get_type_hints(kind, include_extras=True)

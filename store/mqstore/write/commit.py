@@ -23,9 +23,8 @@ from mqstore.files.lock.processes import openers
 from mqstore.files.lock.store_lock import writers_only
 from mqstore.files.new_file import FOLDER
 from mqstore.files.safe_open import exists, list_names
-from mqstore.files.store_dir import StoreDir, open_dir
+from mqstore.files.store_dir import StoreDir, check_writable, open_dir
 from mqstore.files.undo import Undo
-from mqstore.files.writable import check_writable
 from mqstore.format import names
 from mqstore.stage import bad_rows
 from mqstore.stage.job import CommitResult, Manifest, WriteJob

@@ -19,8 +19,7 @@ from mqstore.files.config import broker_config
 from mqstore.files.file_sizes import FileSizes, find_sizes
 from mqstore.files.queue.consume_queue import list_queues
 from mqstore.files.safe_open import exists, list_names
-from mqstore.files.store_dir import StoreDir, open_dir
-from mqstore.files.writable import check_writable
+from mqstore.files.store_dir import StoreDir, check_writable, open_dir
 from mqstore.format import names
 from mqstore.format.config import PERM_WRITE
 from mqstore.options.option import checked

@@ -11,7 +11,7 @@ import pytest
 
 from mqstore.backlog import COMPARE_SCHEMA, BacklogRequest, Listed, compare, measure, plan
 from mqstore.backlog.estimate import SAMPLE_THRESHOLD
-from mqstore.files.our_groups import publish
+from mqstore.files.config.stream_groups import publish
 from mqstore.read.snapshot import take
 from support import expectations, goldens
 from support.oracle import Message, join_properties

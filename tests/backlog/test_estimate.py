@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqstore.backlog.estimate import MAX_SCAN, SAMPLE_THRESHOLD, Matches, estimate
-from mqstore.files.consume_queue import ConsumeQueue
+from mqstore.files.queue.consume_queue import ConsumeQueue
 from mqstore.read.tags import parse_tags
 from support.oracle import java_hash
 

@@ -12,7 +12,7 @@ from mqstore.codec.compress import compress
 from mqstore.codec.encode import Hosts, Messages, encode
 from mqstore.codec.hashing import hash_strings, hash_text, key_hashes, tags_codes
 from mqstore.codec.patch import patch
-from mqstore.codec.properties_block import entries, has_separator, join_blocks, join_map
+from mqstore.codec.properties_encode import entries, has_separator, join_blocks, join_map
 from mqstore.codec.walk import BLANK_RECORD, CUT, NO_RECORD, ZERO, follow
 from mqstore.format.hashing import java_hash, key_hash, tags_code
 from support import oracle, strategies

@@ -14,7 +14,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
 from mqstore.errors import DataLossError, InvalidOptionError, UnknownTopicError
-from mqstore.files.config import consumer_offsets
+from mqstore.files.config.broker_config import consumer_offsets
 from pyspark_mqlog.datasource import MqlogDataSource
 from pyspark_mqlog.options import STREAM_OPTIONS
 from pyspark_mqlog.stream_options import OWN_OPTIONS, parse_stream

@@ -23,7 +23,7 @@ from broker.jvm import JvmError
 from crash.rocketmq_jvm import hand
 from crash.rocketmq_jvm.store_jvm import VERSIONS, MakeRoot, Queue, RefusedError, Sizes, StoreJvm
 from mqstore.errors import StoreLockedError
-from mqstore.files.hold import StoreHold
+from mqstore.files.lock.store_lock import StoreHold
 from mqstore.read.settings import ScanSettings
 from support.oracle import Message
 from support.stores import Layout, lay_out
@@ -372,7 +372,7 @@ SHRINKING = """
 import os, sys
 import numpy as np
 from mqstore.errors import CorruptStoreError
-from mqstore.files.commit_log import CommitLog
+from mqstore.files.log.commit_log import CommitLog
 root, mode = sys.argv[1:]
 with CommitLog([root + "/commitlog"], mode) as log:
     first, last = np.array([0]), np.array([8000])

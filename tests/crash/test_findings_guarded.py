@@ -21,8 +21,9 @@ from crash.rocketmq_jvm import hand
 from crash.rocketmq_jvm.store_jvm import Sizes, StoreJvm
 from crash.scenarios import BY_NAME, Work, work
 from mqstore.errors import CommitInDoubtError
-from mqstore.files import config_write, durable
-from mqstore.files.aside import AsideFile, opened
+from mqstore.files import durable
+from mqstore.files.config import config_write
+from mqstore.files.new_file import NewFile, opened
 from mqstore.format.names import INTERLOCK
 from mqstore.txn import intent
 from mqstore.write.commit import abort, commit
@@ -193,18 +194,18 @@ def test_f13_three_empty_files_are_never_ahead_without_an_abort(recorded: Record
 @contextmanager
 def with_empty_queue_files() -> Iterator[None]:
     """Put a new file in place first, and fill it there."""
-    put, kept = AsideFile.put, dict[AsideFile, list[tuple[bytes, int]]]()
+    put, kept = NewFile.put, dict[NewFile, list[tuple[bytes, int]]]()
 
-    def keep(self: AsideFile, data: bytes | memoryview, position: int) -> None:
+    def keep(self: NewFile, data: bytes | memoryview, position: int) -> None:
         kept.setdefault(self, []).append((bytes(data), position))
 
-    def put_and_fill(self: AsideFile, target: str, *, fsync: bool) -> None:
+    def put_and_fill(self: NewFile, target: str, *, fsync: bool) -> None:
         put(self, target, fsync=fsync)
         with opened(target) as fd:
             for data, position in kept.get(self, []):
                 durable.write_at(fd, data, position)
 
-    with patched(AsideFile, "write", keep), patched(AsideFile, "put", put_and_fill):
+    with patched(NewFile, "write", keep), patched(NewFile, "put", put_and_fill):
         yield
 
 

@@ -28,8 +28,8 @@ from crash.play import STORE, Recording
 from crash.scenarios import APP, BY_NAME, work
 from mqstore.check import check
 from mqstore.errors import CommitInDoubtError, HoldLostError, StoreError, StoreLockedError
-from mqstore.files import hold
-from mqstore.stage.job import Committed
+from mqstore.files.lock import store_lock
+from mqstore.stage.job import CommitResult
 from mqstore.write.commit import commit
 from mqstore.write.recover import RecoverSettings, recover
 from support import soak
@@ -92,8 +92,8 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
 
 @contextmanager
 def stopped(
-    work_on: Callable[[], Committed], when: Callable[[int], bool]
-) -> Iterator[tuple[Pausing, "Future[Committed]"]]:
+    work_on: Callable[[], CommitResult], when: Callable[[int], bool]
+) -> Iterator[tuple[Pausing, "Future[CommitResult]"]]:
     """Commit in a thread that stops in the middle, until it is told to go on."""
     pausing = Pausing(when)
     with standing_in(pausing), ThreadPoolExecutor(1) as pool:
@@ -243,7 +243,7 @@ def patience(
     if request.param == "told shorter":
         told = tmp_path / "lease-break-time"
         told.write_text("5.2")
-        monkeypatch.setattr(hold, "_BREAK_TIME", told)
+        monkeypatch.setattr(store_lock, "_BREAK_TIME", told)
     return str(request.param)
 
 

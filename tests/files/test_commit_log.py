@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqstore.errors import CorruptStoreError, InvalidOptionError
-from mqstore.files.commit_log import CommitLog
+from mqstore.files.log.commit_log import CommitLog
 from support import oracle, strategies
 from support.oracle import Message
 from support.stores import Layout, MakeStore, lay_out

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqstore.errors import CorruptStoreError
-from mqstore.files.consume_queue import ConsumeQueue, list_queues
+from mqstore.files.queue.consume_queue import ConsumeQueue, list_queues
 from mqstore.format.consume_queue import FILLER_SIZE, UNIT
 from mqstore.format.names import mapped_file_name
 from support import oracle, strategies

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from mqstore.codec.hashing import tags_codes
-from mqstore.files.consume_queue import ConsumeQueue
-from mqstore.files.consume_queue_ext import ConsumeQueueExt
+from mqstore.files.queue.consume_queue import ConsumeQueue
+from mqstore.files.queue.extension import ConsumeQueueExt
 from mqstore.read.plan import QueueSlice
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings

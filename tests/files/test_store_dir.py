@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mqstore.errors import NotAStoreError
-from mqstore.files.copies import Copy
+from mqstore.files.copy_target import Copy
 from mqstore.files.store_dir import open_dir
 from support.oracle import Message
 from support.stores import lay_out

@@ -20,7 +20,7 @@ from mqstore.read.plan import slices_of
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.read.snapshot import take
-from mqstore.read.tail import Source, Tail
+from mqstore.read.tail import StoreFilter, Tail
 from mqstore.txn import ledger
 from mqstore.write.recover import RecoverSettings, recover
 from support import writing
@@ -113,7 +113,7 @@ def _follow(
     root: Path, tails: dict[Path, Tail], seen: dict[Queue, int], counts: Counter[str]
 ) -> None:
     if root not in tails:
-        tails[root] = Tail(Source(root=str(root)))
+        tails[root] = Tail(StoreFilter(root=str(root)))
     bounds = tails[root].look(at_once=True)
     highs = {queue: high for queue, (_, high) in bounds.items()}
     _grown(seen, highs)

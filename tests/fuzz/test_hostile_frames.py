@@ -29,7 +29,7 @@ from mqstore.stage.task import stage
 from mqstore.txn.segment import Frame, Segment, SegmentWriter, read_frames
 from mqstore.txn.staging import check_shared
 from mqstore.write.commit import commit
-from mqstore.write.source import Source
+from mqstore.write.staged_messages import StagedMessages
 from support import goldens, oracle, writing
 from support.oracle import Message
 from support.stores import lay_out
@@ -174,7 +174,7 @@ def test_what_somebody_else_decided_is_looked_at_body_by_body(root: Path, what: 
     changed = staged_again(job, manifest, BODIES[what])
     assert changed.segment
     with pytest.raises(CorruptStagingError, match="checksum of a record"):
-        list(Source.of(job, [changed.segment]).verified(bodies=True))
+        list(StagedMessages.of(job, [changed.segment]).verified(bodies=True))
 
 
 def test_the_same_staged_again_is_appended(root: Path) -> None:

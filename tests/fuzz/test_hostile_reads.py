@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from mqstore.codec.schema import PROFILES
 from mqstore.errors import CorruptStoreError, StoreError, UnsafePathError
-from mqstore.files import config
-from mqstore.files.index_file import list_index_files
+from mqstore.files.config import broker_config
+from mqstore.files.index.index_file import list_index_files
 from mqstore.read.lookup import narrow
 from mqstore.read.offsets import AtTimestamp, Latest, resolve
 from mqstore.read.plan import QueueSlice, SplitLimits, split, weigh
@@ -80,8 +80,8 @@ def everything(root: Path) -> None:
     topics_of(root)
     snapshot = take(root)
     resolve(snapshot, lambda _: (AtTimestamp(1_600_000_000_000), Latest()))
-    config.consumer_offsets(str(root))
-    config.groups(str(root))
+    broker_config.consumer_offsets(str(root))
+    broker_config.groups(str(root))
     list_index_files(str(root))
     narrow(slices_of(root), ["k1"], ["0" * 32])
     read(root)
@@ -174,7 +174,7 @@ def test_names_of_topics_never_become_paths(tmp_path: Path, name: str) -> None:
     write_json(laid.root / "config/consumerOffset.json", offsets)
     everything(laid.root)
     assert topics_of(laid.root) == {"T"}
-    assert config.consumer_offsets(str(laid.root)) == {}
+    assert broker_config.consumer_offsets(str(laid.root)) == {}
 
 
 def test_a_record_of_another_topic_is_not_served_as_this_one(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from mqstore.errors import (
     UnsafePathError,
     UnsupportedStoreError,
 )
-from mqstore.files import consume_queue
+from mqstore.files.queue import consume_queue
 from mqstore.read.plan import slices_of
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings

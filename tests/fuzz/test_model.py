@@ -30,7 +30,7 @@ from crash.faults import CHANGES
 from mqstore.check import check
 from mqstore.codec.schema import PROFILES
 from mqstore.errors import StoreLockedError
-from mqstore.files.hold import StoreHold
+from mqstore.files.lock.store_lock import StoreHold
 from mqstore.read.plan import slices_of
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqstore import grammar
 from mqstore.errors import InvalidOptionError
+from mqstore.options import grammar
 
 NOW_MS = 1_700_000_000_000
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mqstore.errors import InvalidOptionError, StoreNotFoundError
-from mqstore.store_paths import absolute, expand, split_table
+from mqstore.options.store_paths import absolute, expand, split_table
 from pyspark_mqlog.options import parse_stream_write, parse_write
 
 

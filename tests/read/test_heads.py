@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqstore.files.commit_log import CommitLog
+from mqstore.files.log.commit_log import CommitLog
 from mqstore.read.heads import NO_TIMESTAMP, store_timestamps, tags
 from support import strategies
 from support.oracle import Message

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from crash.disk import Disk, Recorder, standing_in
 from mqstore.check import check
+from mqstore.copy.copy_store import copy_store
 from mqstore.errors import (
     CommitInDoubtError,
     InvalidOptionError,
@@ -28,7 +29,6 @@ from mqstore.read.plan import QueueSlice
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.read.snapshot import take
-from mqstore.snapshot_copy import copy_store
 from mqstore.txn import intent, ledger
 from support import goldens, writing
 from support.growing import grow
@@ -315,7 +315,7 @@ def kill_at(link: int, source: Path, target: Path) -> Path:
     program = f"""
 import os, signal
 from mqstore.files import durable
-from mqstore.snapshot_copy import copy_store
+from mqstore.copy.copy_store import copy_store
 act, done = durable.link, []
 def link(source, target):
     done.append(target)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqstore.errors import StoreError
-from mqstore.stage.job import Committed, Manifest, WriteSettings
+from mqstore.stage.job import CommitResult, Manifest, WriteSettings
 from mqstore.stage.task import stage
 from mqstore.write.commit import abort, commit
 from mqstore.write.prepare import prepare
@@ -53,7 +53,7 @@ def settings_for(root: Path, **more: Any) -> WriteSettings:
 
 def write(
     settings: WriteSettings, parts: Sequence[Sequence[dict[str, Any]]], schema: pa.Schema = SCHEMA
-) -> Committed:
+) -> CommitResult:
     """One job, as Spark runs it: prepare, a task for each part, commit; abort if one fails."""
     job = prepare(settings, schema)
     manifests: list[Manifest] = []

@@ -15,8 +15,8 @@ CROSSING = {
     "mqstore.read.snapshot": {"Snapshot", "QueueBounds"},
     "mqstore.read.settings": {"ScanSettings"},
     "mqstore.files.store_dir": {"StoreDir"},
-    "mqstore.files.sizes": {"StoreSizes"},
-    "mqstore.stage.job": {"WriteSettings", "WriteJob", "Manifest", "Committed"},
+    "mqstore.files.file_sizes": {"FileSizes"},
+    "mqstore.stage.job": {"WriteSettings", "WriteJob", "Manifest", "CommitResult"},
     "mqstore.backlog.plan": {"BacklogItem", "PackedItems"},
     "mqstore.backlog.request": {"BacklogRequest"},
 }

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from mqstore.derive.damage import BeyondLogEnd
+from mqstore.derive.rebuild import Rebuilt, rebuild
 from mqstore.files import durable
-from mqstore.files.sizes import StoreSizes, find_sizes
+from mqstore.files.file_sizes import FileSizes, find_sizes
 from mqstore.files.store_dir import open_dir
-from mqstore.rebuild.damage import Behind
-from mqstore.rebuild.derived import Rebuilt, rebuild
 from support.stores import UNIT_BYTES, Layout
 
 _CHANGES = (
@@ -31,8 +31,8 @@ _CHANGES = (
 )
 
 
-def sizes_of(layout: Layout) -> StoreSizes:
-    return StoreSizes(
+def sizes_of(layout: Layout) -> FileSizes:
+    return FileSizes(
         commit_log=layout.commit_log_bytes,
         consume_queue=layout.queue_units * UNIT_BYTES,
         max_hash_slot_num=layout.index_slots,
@@ -40,35 +40,35 @@ def sizes_of(layout: Layout) -> StoreSizes:
     )
 
 
-def own_sizes(root: Path) -> StoreSizes:
+def own_sizes(root: Path) -> FileSizes:
     found = find_sizes(open_dir(root))
     assert found.commit_log
     assert found.consume_queue
     assert found.max_hash_slot_num
     assert found.max_index_num
-    return StoreSizes(
+    return FileSizes(
         found.commit_log, found.consume_queue, found.max_hash_slot_num, found.max_index_num
     )
 
 
 def rebuilt(
     root: Path,
-    sizes: StoreSizes,
+    sizes: FileSizes,
     start: int = 0,
     *,
     with_index: bool = True,
     fsync: bool = False,
 ) -> Rebuilt:
-    aside = root / ".mqlog" / "tmp" / "rebuild"
-    shutil.rmtree(aside, ignore_errors=True)  # As whoever holds the store does before.
-    aside.mkdir(parents=True)
+    temp_dir = root / ".mqlog" / "tmp" / "rebuild"
+    shutil.rmtree(temp_dir, ignore_errors=True)  # As whoever holds the store does before.
+    temp_dir.mkdir(parents=True)
     with durable.synced(wanted=fsync):
         return rebuild(
             open_dir(root),
             start,
             sizes=sizes,
-            aside=str(aside),
-            behind=Behind.ANY,
+            temp_dir=str(temp_dir),
+            behind=BeyondLogEnd.ANY,
             with_index=with_index,
         )
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from mqstore.stage.job import Committed, Manifest, WriteJob, WriteSettings
+from mqstore.stage.job import CommitResult, Manifest, WriteJob, WriteSettings
 from mqstore.stage.task import stage
 from mqstore.write.commit import abort, commit
 from mqstore.write.prepare import prepare
@@ -49,7 +49,7 @@ def staged(job: WriteJob, *partitions: Sequence[pa.RecordBatch]) -> list[Manifes
 
 def append(
     root: Path, *partitions: pa.RecordBatch | Sequence[pa.RecordBatch], **settings: Any
-) -> Committed:
+) -> CommitResult:
     """Write the partitions; what a failing task or commit raises comes out after the abort."""
     parts = [[p] if isinstance(p, pa.RecordBatch) else list(p) for p in partitions]
     job = prepared(root, parts[0][0].schema, **settings)

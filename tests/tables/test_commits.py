@@ -33,7 +33,7 @@ def entry(number: int, key: Key | None) -> Entry:
     )
 
 
-def aside(root: Path) -> str:
+def temp_dir(root: Path) -> str:
     for folder in (".mqlog/txn", ".mqlog/tmp/0"):
         (root / folder).mkdir(parents=True, exist_ok=True)
     return str(root / ".mqlog" / "tmp" / "0")
@@ -51,7 +51,7 @@ def test_every_commit_is_told_oldest_first(store: MakeStore) -> None:
     root = store([Message()]).root
     keys = (Key("load", 7), None, Key.of_stream("q-1", 3))
     for number in (2, 0, 1):
-        ledger.record(str(root), entry(number, keys[number]), aside(root))
+        ledger.record(str(root), entry(number, keys[number]), temp_dir(root))
 
     assert [tuple(row.values()) for row in read(root)] == [
         ("load", 7, None, None, 10, 1000, 0, 90, 1_795_230_000_000_000, "done", "b"),
@@ -85,7 +85,7 @@ def test_a_commit_that_was_killed_is_told_last_until_it_is_finished(
 
 def test_a_ledger_that_is_damaged_is_an_error_or_passed_by(store: MakeStore) -> None:
     root = store([Message()]).root
-    ledger.record(str(root), entry(1, None), aside(root))
+    ledger.record(str(root), entry(1, None), temp_dir(root))
     (path,) = (root / ".mqlog" / "txn").glob("*.json")
     path.write_bytes(path.read_bytes().replace(b'"rows":11', b'"rows":12'))
     with pytest.raises(CorruptConfigError, match="its checksum differs"):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from mqstore import tables
 from mqstore.files import mapped_file_queue
-from mqstore.files.commit_log import CommitLog
+from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.safe_open import Entry
 from mqstore.read.snapshot import take
 from mqstore.tables import store as store_table

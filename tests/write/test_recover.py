@@ -9,7 +9,8 @@ import pytest
 
 from mqstore.check import check
 from mqstore.errors import CommitInDoubtError, UncleanStoreError
-from mqstore.files import checkpoint, config_write, durable
+from mqstore.files import durable
+from mqstore.files.config import checkpoint, config_write
 from mqstore.files.undo import Undo
 from mqstore.read.snapshot import take
 from mqstore.txn import intent, ledger

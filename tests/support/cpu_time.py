@@ -9,6 +9,7 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Generator
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -86,20 +87,12 @@ class CpuTime:
 
 def cpu_seconds(pid: int) -> float:
     """Return the CPU time of a process, of the children it waited for, and of all below it."""
-    times: dict[int, tuple[int, int]] = {}
-    for path in Path("/proc").iterdir():
-        if path.name.isdigit():
-            try:
-                fields = (path / "stat").read_text().rpartition(") ")[2].split()
-            except (FileNotFoundError, ProcessLookupError):
-                continue  # It ended.
-            times[int(path.name)] = (int(fields[1]), sum(map(int, fields[11:15])))
-    below: dict[int, list[int]] = defaultdict(list)
-    for child, (parent, _) in times.items():
-        below[parent].append(child)
-    waiting, ticks = [pid], 0
+    ticks, waiting = 0, [pid]
     while waiting:
-        one = waiting.pop()
-        ticks += times.get(one, (0, 0))[1]
-        waiting += below[one]
+        process = Path("/proc", str(waiting.pop()))
+        with suppress(FileNotFoundError, ProcessLookupError):  # It ended.
+            fields = (process / "stat").read_text().rpartition(") ")[2].split()
+            ticks += sum(map(int, fields[11:15]))
+            for task in (process / "task").iterdir():
+                waiting += map(int, (task / "children").read_text().split())
     return ticks / _TICKS

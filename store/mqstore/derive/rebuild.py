@@ -49,10 +49,10 @@ def rebuild(
 ) -> Rebuilt:
     """Make ConsumeQueues and IndexFiles agree with the CommitLog from ``start`` to its end.
 
-    ``start`` is where a record or a file starts; where more than that is lost, all of the log is
-    gone through. A store without a CommitLog file is left as it is. Raises CorruptStoreError, and then nothing was changed if it is for sound
-    records that lie behind the end and are not to be (``behind``); NoSpaceError, OSError: run it
-    again then.
+    ``start`` is where a record or a file starts; where more than that is lost, the walk goes
+    through all of the log. A store without a CommitLog file is left as it is. Raises
+    CorruptStoreError for sound records that lie behind the end and may not (``behind``), with
+    nothing changed; NoSpaceError, OSError: run it again then.
     """
     with CommitLog(writer.place.commit_log) as log:
         if not log.files.files:

@@ -25,7 +25,7 @@ from mqstore.errors import (
 )
 from mqstore.files.copy_target import MARK
 from mqstore.files.mapped_file_queue import MappedFileQueue, check_sizes
-from mqstore.files.safe_open import exists, is_directory, list_names
+from mqstore.files.safe_open import exists, is_directory, is_taken, list_names
 from mqstore.format import names
 
 _PARTS: Final = (names.COMMIT_LOG, names.CONSUME_QUEUE, names.INDEX, names.CONFIG)
@@ -168,7 +168,7 @@ def check_writable(store: StoreDir) -> None:
     CorruptStoreError where a file of the CommitLog was cut short.
     """
     for path in _MADE_IN:
-        if exists(store.root, path) and not is_directory(store.root, path):
+        if is_taken(store.root, path):
             raise UnsafePathError(f"{store.root}/{path}", "not a directory")
     for path, flavour, reason in _NOT_WRITABLE:
         if exists(store.root, path):

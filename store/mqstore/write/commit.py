@@ -28,7 +28,7 @@ from mqstore.files.store_writer import StoreWriter
 from mqstore.files.undo import Undo
 from mqstore.format import names
 from mqstore.stage import bad_rows
-from mqstore.stage.job import ON_INVALID, CommitResult, Manifest, WriteJob
+from mqstore.stage.job import CommitResult, Manifest, WriteJob
 from mqstore.txn import intent, ledger, staging
 from mqstore.txn.intent import Intent
 from mqstore.write.apply import Application, clear_tail
@@ -145,7 +145,7 @@ class _Commit:
         now += sum(manifest.passed_over for manifest in self._manifests)
         known = ledger.find(job.root, job.key) if job.key else None
         # Rows that were counted and not checked may include bad rows, which were not committed.
-        may_be_more = job.is_repeated and job.settings.on_invalid != ON_INVALID[0]
+        may_be_more = job.is_repeated and job.settings.on_invalid != "fail"
         if known is None or known.rows == now or (may_be_more and known.rows < now):
             return ""
         return f"{known.rows} rows were committed as {job.key}, the {now} of now are not written"

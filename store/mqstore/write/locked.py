@@ -20,7 +20,7 @@ from mqstore.files.store_dir import StoreDir
 from mqstore.files.store_writer import StoreWriter
 from mqstore.files.undo import Undo
 from mqstore.format import names
-from mqstore.stage.job import WriteSettings
+from mqstore.stage.settings import WriteSettings
 from mqstore.txn import ledger, staging
 
 _TEMPORARY = f"{names.OURS}/{FOLDER}"

@@ -15,8 +15,9 @@ from mqstore.files.config import checkpoint, config_write
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.log.log_clear import remove_files_behind
 from mqstore.files.store_dir import check_writable, open_dir
+from mqstore.files.store_writer import StoreWriter
 from mqstore.format import names
-from mqstore.stage.job import WriteSettings
+from mqstore.stage.settings import WriteSettings
 from mqstore.txn import intent, staging
 from mqstore.txn.intent import Intent
 from mqstore.txn.ledger import Key

@@ -170,10 +170,10 @@ def test_memory_does_not_grow_with_the_log(tmp_path: Path) -> None:
         import resource, sys
         from pathlib import Path
         sys.path.insert(0, sys.argv[2])
-        from mqstore.files.sizes import StoreSizes
+        from mqstore.files.file_sizes import FileSizes
         from support.faults import rebuilt
         root = Path(sys.argv[1])
-        sizes = StoreSizes(0, 6_000_000, 50_000, 300_000)
+        sizes = FileSizes(0, 6_000_000, 50_000, 300_000)
         rebuilt(root, sizes, 2**40)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         found = rebuilt(root, sizes)

@@ -14,7 +14,7 @@ from mqstore.derive.damage import BeyondLogEnd, refuse_damage
 from mqstore.derive.index_rebuild import IndexRebuild
 from mqstore.derive.log_walk import LogWalk
 from mqstore.derive.queue_rebuild import EarlierUnitsLostError, QueueRebuild
-from mqstore.derive.survey import read_record
+from mqstore.derive.sound_record import read_record
 from mqstore.files.config import checkpoint
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.store_dir import StoreDir
@@ -128,6 +128,6 @@ class _Run:
             files_removed=queues.removed,
             keys_put=index.keys_put if index else 0,
             tail=walk.tail,
-            last_store_timestamp_ms=walk.last_ms,
-            last_physical_offset=walk.last,
+            last_store_timestamp_ms=walk.last_store_timestamp_ms,
+            last_physical_offset=walk.last_physical_offset,
         )

@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 
 from mqstore.derive.index_rebuild import has_keys
-from mqstore.derive.survey import Survey
+from mqstore.derive.log_end import LogEnd
 from mqstore.errors import CommitInDoubtError
 from mqstore.files import durable
 from mqstore.files.config import checkpoint, config_write
@@ -224,7 +224,7 @@ def _note_last(writer: StoreWriter, planned: Intent, *, has_index: bool) -> None
     config_write.replace_checkpoint(writer, fields)
 
 
-def clear_tail(writer: StoreWriter, found: Survey, *, known_to: int = 0) -> None:
+def clear_tail(writer: StoreWriter, found: LogEnd, *, known_to: int = 0) -> None:
     """Zero the bytes behind the end of the log; leave a copy of those that are not our own.
 
     Bytes of an unpublished commit lie before ``known_to``: they are staged as well.

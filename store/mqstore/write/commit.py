@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
-from mqstore.derive.survey import survey
+from mqstore.derive.log_end import find_log_end
 from mqstore.errors import CommitInDoubtError, CorruptStoreError, NoSpaceError, StoreError
 from mqstore.files import durable
 from mqstore.files.config import config_write
@@ -156,7 +156,7 @@ class _Commit:
 
     def _append(self, writer: StoreWriter) -> CommitResult:
         self._check_sizes()
-        found = survey(self._place)
+        found = find_log_end(self._place)
         source = StagedMessages.of(self._job, in_order(self._job, segments_of(self._manifests)))
         what = plan(source, writer.sizes.commit_log, found, time.time_ns() // 1_000_000)
         planned = self._intent(what, source)

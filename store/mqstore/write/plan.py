@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from mqstore.arrays import Int64s, Mask
-from mqstore.derive.survey import Survey, next_queue_offset
+from mqstore.derive.log_end import LogEnd, next_queue_offset
 from mqstore.errors import CorruptStagingError, InvalidMessageError
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.store_dir import StoreDir
@@ -117,7 +117,7 @@ class Placement:
 
 
 def plan(
-    source: StagedMessages, file_size: int, found: Survey, now_ms: int, least_ms: int = 0
+    source: StagedMessages, file_size: int, found: LogEnd, now_ms: int, least_ms: int = 0
 ) -> Plan:
     """Verify the staged files, and return what to do with them.
 

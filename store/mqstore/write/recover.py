@@ -8,8 +8,8 @@ import os
 from dataclasses import dataclass
 
 from mqstore.derive.damage import BeyondLogEnd
+from mqstore.derive.log_end import find_log_end
 from mqstore.derive.rebuild import Rebuilt, recovery_start
-from mqstore.derive.survey import survey
 from mqstore.errors import UncleanStoreError
 from mqstore.files.config import checkpoint, config_write
 from mqstore.files.log.commit_log import CommitLog
@@ -100,7 +100,9 @@ def recover(root: str | os.PathLike[str], settings: RecoverSettings) -> Recovere
             rebuilt = repair(writer, low, behind=behind)
         elif settings.recover_unclean:
             rebuilt = repair(writer, recovery_start(place), behind=behind)
-        found = survey(place, known_to=known_to if behind is BeyondLogEnd.NONE else _EVERYWHERE)
+        found = find_log_end(
+            place, known_to=known_to if behind is BeyondLogEnd.NONE else _EVERYWHERE
+        )
         clear_tail(writer, found)
         remove_files_behind(writer, found.tail)
         _limit_index_time(writer, found.last_store_timestamp_ms)

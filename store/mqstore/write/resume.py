@@ -19,8 +19,9 @@ from dataclasses import replace
 import numpy as np
 
 from mqstore.derive.damage import BeyondLogEnd
+from mqstore.derive.log_end import find_log_end
 from mqstore.derive.rebuild import Rebuilt, rebuild, recovery_start
-from mqstore.derive.survey import read_record, survey
+from mqstore.derive.sound_record import read_record
 from mqstore.errors import (
     CommitInDoubtError,
     CorruptStagingError,
@@ -181,7 +182,7 @@ class _Resumption:
             self._complete()
             return
         rest = source.without(total)
-        found = survey(writer.place, known_to=left.end)
+        found = find_log_end(writer.place, known_to=left.end)
         least_ms = found.last_store_timestamp_ms
         what = plan(rest, left.sizes.commit_log, found, left.store_timestamp_ms, least_ms)
         clear_tail(writer, found, known_to=left.end)
@@ -198,7 +199,7 @@ class _Resumption:
         self._apply(self._with_abort_as_found(changed), rest)
 
     def _apply(self, planned: Intent, source: StagedMessages) -> None:
-        found = survey(self._writer.place, known_to=planned.end)
+        found = find_log_end(self._writer.place, known_to=planned.end)
         if found.tail != planned.tail:
             raise self._in_doubt(f"the log ends at {found.tail}, not at {planned.tail}")
         try:

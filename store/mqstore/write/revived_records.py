@@ -23,7 +23,7 @@ import numpy as np
 
 from mqstore.arrays import Bytes, Int64s, Mask
 from mqstore.codec.gather import RecordHeaders
-from mqstore.derive.survey import walk
+from mqstore.derive.log_walk import LogWalk
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.log.log_clear import amend, clear, restore
 from mqstore.files.queue.consume_queue import ConsumeQueue
@@ -64,7 +64,8 @@ def settle(writer: StoreWriter, left: Intent, source: StagedMessages) -> tuple[M
     """
     with Store(writer.place) as store:
         log = store.log
-        chain = np.array([r.physical_offset for r in walk(log, left.tail)], np.int64)
+        walked = [records.physical_offsets for records in LogWalk(log, left.tail).records()]
+        chain = np.concatenate([np.zeros(0, np.int64), *walked])
         found = _revived(store, left, source, chain)
         cut = _cut(store, found, chain)
         stay = []

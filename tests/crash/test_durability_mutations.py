@@ -55,12 +55,12 @@ JUSTIFIED = {
         "a copy for people; what was not cleared is found again, or written over and synced"
     ),
     "*_limit_index_time*": "a clock of the index that is ahead does no harm, see settle_index",
-    "*replace_json:7 *": "the .bak of topics.json, which is there besides",
+    "*replace_json:8 *": "the .bak of topics.json, which is there besides",
     "fsync_directory *replace_json* < create.create*": "add_topics syncs that folder",
-    "*replace_file:8 < create.create*": "an empty checkpoint says the same as one of zeros",
+    "*replace_file:7 < create.create*": "an empty checkpoint says the same as one of zeros",
     "*replace_checkpoint*note_last*": _EARLIER,
     "*replace_checkpoint*resume.repair*": _EARLIER,
-    "*replace_file:8 < apply.Application.append*": (
+    "*replace_file:7 < apply.Application.append*": (
         "an interlock that is empty stops 4.9.7 and not 5.x: then it is as if there were none"
     ),
     "fsync_directory staging._make_missing:8 *": (

@@ -337,7 +337,9 @@ def test_f11_an_abort_after_the_decision_destroys_nothing(tmp_path: Path, believ
     decided.write(tmp_path)
     assert len(hand.records(root)) == before
     if believed:
-        shutil.rmtree(job.staging)  # What abort() would do if it took its caller at his word.
+        shutil.rmtree(
+            job.target.staging
+        )  # What abort() would do if it took its caller at his word.
         with pytest.raises(CommitInDoubtError):
             recover(root, RecoverSettings())
         return

@@ -57,11 +57,11 @@ def commit(job: WriteJob, manifests: Sequence[Manifest]) -> CommitResult:
     try:
         with (
             durable.synced(wanted=settings.fsync == "commit"),
-            LockedStore(job.root, settings, job.job_id) as locked,
+            LockedStore(job.target.root, settings, job.job_id) as locked,
         ):
             committed = _Commit(job, manifests, locked).run()
-            staging.remove(job.staging)
-            staging.collect(f"{job.root}/{names.OURS}/{names.STAGING}")
+            staging.remove(job.target.staging)
+            staging.collect(f"{job.target.root}/{names.OURS}/{names.STAGING}")
     except CommitInDoubtError:
         raise
     except BaseException:
@@ -76,23 +76,25 @@ def abort(job: WriteJob, manifests: Sequence[Manifest | None]) -> None:
     Spark calls it, in another process than the commit, whenever the commit did not return. A
     commit that still runs may yet decide: then its staged files are left to it, and to ``collect``.
     """
-    with writers_only(job.root, timeout_ms=job.settings.lock_timeout_ms) as alone:
-        if _is_decided(job) or (exists(job.root, "") and not alone):
+    target = job.target
+    with writers_only(target.root, timeout_ms=job.settings.lock_timeout_ms) as alone:
+        if _is_decided(job) or (exists(target.root, "") and not alone):
             return
         with suppress(OSError):
             bad_rows.withdraw(job, [m for m in manifests if m])
-        staging.remove(job.staging)
+        staging.remove(target.staging)
         # There was no store, and there is none; nor does another writer or a broker make one now.
-        lock = f"{job.root}/{names.LOCK}"
-        is_bare = job.makes_store and set(list_names(job.root)) <= {names.LOCK, names.OURS}
+        lock = f"{target.root}/{names.LOCK}"
+        is_bare = target.makes_store and set(list_names(target.root)) <= {names.LOCK, names.OURS}
         if alone and is_bare and not openers(lock):
             durable.unlink(lock)
-    staging.remove_directories(job.made)
+    staging.remove_directories(target.made)
 
 
 def _is_decided(job: WriteJob) -> bool:
+    root = job.target.root
     try:
-        decided = intent.load(job.root) if exists(job.root, ledger.FOLDER) else None
+        decided = intent.load(root) if exists(root, ledger.FOLDER) else None
     except (OSError, StoreError):
         return True  # Not known: the staged files may be the only copy of the messages.
     return decided is not None and decided.job_id == job.job_id
@@ -119,18 +121,18 @@ class _Commit:
 
     def _run(self) -> CommitResult:
         job = self._job
-        if job.makes_store and is_empty(job.root):
-            create(self._locked.writer(job.sizes, self._undo))
-        check_writable(open_dir(job.root))
+        if job.target.makes_store and is_empty(job.target.root):
+            create(self._locked.writer(job.target.sizes, self._undo))
+        check_writable(open_dir(job.target.root))
         resume(self._locked)
-        if is_committed(job.root, job.key):
+        if is_committed(job.target.root, job.key):
             return self._repeated()
         if job.is_repeated:
             raise StoreError(
-                f"{job.root}: {job.key} was committed when this write began, and is not any more: "
-                "the store was replaced. Nothing was written; write again"
+                f"{self._place.root}: {job.key} was committed when this write began, and is not "
+                "any more: the store was replaced. Nothing was written; write again"
             )
-        return self._append(self._locked.writer(job.sizes, self._undo))
+        return self._append(self._locked.writer(job.target.sizes, self._undo))
 
     def _repeated(self) -> CommitResult:
         """Return the result of a job whose key was committed before."""
@@ -143,7 +145,7 @@ class _Commit:
         job = self._job
         now = sum(segment.message_count for segment in segments_of(self._manifests))
         now += sum(manifest.passed_over for manifest in self._manifests)
-        known = ledger.find(job.root, job.key) if job.key else None
+        known = ledger.find(job.target.root, job.key) if job.key else None
         # Rows that were counted and not checked may include bad rows, which were not committed.
         may_be_more = job.is_repeated and job.settings.on_invalid != "fail"
         if known is None or known.rows == now or (may_be_more and known.rows < now):
@@ -181,15 +183,15 @@ class _Commit:
 
     def _intent(self, what: Plan, source: StagedMessages) -> Intent:
         job = self._job
-        own = f"{job.root}/{names.OURS}/{names.STAGING}/{job.job_id}"
+        own = f"{job.target.root}/{names.OURS}/{names.STAGING}/{job.job_id}"
         return Intent(
             job_id=job.job_id,
             key=job.key,
-            staging="" if job.staging == own else job.staging,
+            staging="" if job.target.staging == own else job.target.staging,
             segments=source.segments,
             host_variant=source.host_variant,
             skipped=self._skipped,
-            sizes=job.sizes,
+            sizes=job.target.sizes,
             interlock=job.settings.interlock,
             abort_was_there=self._place.is_unclean,
             **what.intent_fields(self._place),
@@ -212,7 +214,7 @@ class _Commit:
             raise
 
     def _check_sizes(self) -> None:
-        found, planned = Store(self._place).sizes.commit_log, self._job.sizes.commit_log
+        found, planned = Store(self._place).sizes.commit_log, self._job.target.sizes.commit_log
         if found is not None and found != planned:
             reason = f"files are {found} bytes long; {planned} were planned for"
             raise CorruptStoreError(self._place.commit_log[0], 0, reason)

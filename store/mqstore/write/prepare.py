@@ -6,6 +6,7 @@ Nothing of the store is changed but for the job's staging directory.
 import os
 import secrets
 import socket
+from dataclasses import replace
 from ipaddress import ip_address
 from typing import Final
 
@@ -24,7 +25,7 @@ from mqstore.files.store_dir import StoreDir, check_writable, open_dir
 from mqstore.format import names
 from mqstore.format.config import PERM_WRITE
 from mqstore.options.option import checked
-from mqstore.stage.job import WriteJob
+from mqstore.stage.job import StoreTarget, WriteJob
 from mqstore.stage.rows import check_columns
 from mqstore.stage.settings import WriteSettings
 from mqstore.stage.task import limits_of
@@ -64,25 +65,28 @@ def prepare(settings: WriteSettings, columns: pa.Schema) -> WriteJob:
         store_host = last_store_host(store)
     check_sizes(sizes)
     job_id = secrets.token_hex(16)
-    job = WriteJob(
-        settings=settings,
-        job_id=job_id,
+    target = StoreTarget(
         root=root,
         staging=_staging(root, settings, job_id),
         nonce=secrets.token_hex(16),
         hosts=_hosts(settings, store_host),
         sizes=sizes,
+        makes_store=store is None,
+    )
+    job = WriteJob(
+        settings=settings,
+        job_id=job_id,
+        target=target,
         topics=topics,
         carries_read=carries_read,
-        makes_store=store is None,
         key=key,
         is_repeated=store is not None and key is not None and is_committed(root, key),
     )
     _check_topic(job)
     with durable.synced(wanted=settings.fsync == "commit"):
-        new_root = root if job.makes_store else None
-        made = staging.make(job.staging, job.nonce, settings.side_path, new_root)
-        return job.with_made(made)
+        new_root = root if target.makes_store else None
+        made = staging.make(target.staging, target.nonce, settings.side_path, new_root)
+        return replace(job, target=replace(target, made=tuple(made)))
 
 
 def is_empty(root: str) -> bool:

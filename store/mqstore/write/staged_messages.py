@@ -40,9 +40,9 @@ class StagedMessages:
     def of(cls, job: WriteJob, segments: Iterable[Segment]) -> "StagedMessages":
         """Return what the tasks of a job staged."""
         return cls(
-            directory=job.staging,
+            directory=job.target.staging,
             job_id=job.job_id,
-            host_variant=job.hosts.variant,
+            host_variant=job.target.hosts.variant,
             segments=tuple(segments),
         )
 

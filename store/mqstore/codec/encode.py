@@ -27,18 +27,9 @@ from mqstore.format.message import (
 )
 from mqstore.format.sys_flag import BORN_HOST_V6, STORE_HOST_V6
 
-# MessageDecoder#encodeMessage, without body and properties: a batch of a producer is these, end to
-# end, as the body of one request.
-_CLIENT_MESSAGE: Final = np.dtype(
-    [
-        ("total_size", ">i4"),
-        ("magic", ">i4"),
-        ("body_crc", ">i4"),
-        ("flag", ">i4"),
-        ("body_length", ">i4"),
-        ("properties_length", ">i2"),
-    ]
-)
+# MessageDecoder#encodeMessage: total size, magic, body CRC, flag and body's length are 4 bytes each,
+# the properties' length 2; the topic is that of the request. A batch is such messages end to end.
+_CLIENT_FIXED_BYTES: Final = 5 * 4 + 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +84,7 @@ class Messages:
         They, and not the records', are what a producer's limit of a batch counts.
         """
         variable = binary_lengths(self.bodies) + binary_lengths(self.properties)
-        return variable + _CLIENT_MESSAGE.itemsize
+        return variable + _CLIENT_FIXED_BYTES
 
     def take(self, rows: NDArray[np.intp]) -> "Messages":
         """Return the messages of those rows, in that order."""

@@ -27,8 +27,8 @@ from mqstore.format.message import (
 )
 from mqstore.format.sys_flag import BORN_HOST_V6, STORE_HOST_V6
 
-# MessageDecoder#encodeMessage: total size, magic, body CRC, flag and body's length are 4 bytes each,
-# the properties' length 2; the topic is that of the request. A batch is such messages end to end.
+# MessageDecoder#encodeMessage: total size, magic, body CRC, flag, length of the body: 4 bytes each;
+# length of the properties: 2. The request names the topic. A batch is messages end to end.
 _CLIENT_FIXED_BYTES: Final = 5 * 4 + 2
 
 

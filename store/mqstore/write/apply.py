@@ -19,7 +19,7 @@ import numpy as np
 from mqstore.arrays import Bytes
 from mqstore.codec.dispatch import Queue
 from mqstore.codec.patch import patch
-from mqstore.derive.repair_index import has_keys
+from mqstore.derive.index_keys import has_keys
 from mqstore.errors import CommitInDoubtError
 from mqstore.files import durable
 from mqstore.files.config import checkpoint, config_write

@@ -16,7 +16,8 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.derive.index_rebuild import has_keys
+from mqstore.codec.dispatch import Queue
+from mqstore.derive.index_keys import has_keys
 from mqstore.derive.log_end import LogEnd
 from mqstore.errors import CommitInDoubtError
 from mqstore.files import durable
@@ -34,7 +35,7 @@ from mqstore.files.store_writer import StoreWriter
 from mqstore.format import names
 from mqstore.txn import intent, ledger
 from mqstore.txn.intent import Intent
-from mqstore.write.dispatch import AssignedFrame, OffsetAssigner, Queue, write_units
+from mqstore.write.dispatch import AssignedFrame, OffsetAssigner, write_units
 from mqstore.write.plan import Placement
 from mqstore.write.staged_messages import StagedMessages
 

@@ -30,6 +30,7 @@ from mqstore.format.index_file import (
 
 _SEARCHED_BYTES: Final = 64 * 1024 * 1024  # Odd layouts are looked for in files up to this size.
 _MOST_TRIED: Final = 16  # Of 400 files with any keys 68 fitted another layout too, none over four.
+_MAX_SECONDS: Final = 2**31 - 1
 _USUAL_RATIO: Final = MAX_INDEX_NUM // MAX_HASH_SLOT_NUM
 
 
@@ -265,6 +266,16 @@ def chain(slots: Int32s, places: Int64s, numbers: Int64s) -> tuple[Int64s, int]:
     unsorted = np.empty(len(order), np.int64)
     unsorted[order] = previous
     return unsorted, int((before == 0).sum())
+
+
+def time_differences_s(store_timestamps_ms: Int64s, begin_timestamp_ms: int) -> Int64s:
+    """Return whole seconds after a file's begin, at least 0; 0 too if the file has no begin.
+
+    Reference: IndexFile#putKey.
+    """
+    if begin_timestamp_ms <= 0:
+        return np.zeros_like(store_timestamps_ms)
+    return np.clip((store_timestamps_ms - begin_timestamp_ms) // 1000, 0, _MAX_SECONDS)
 
 
 def _read_into(file: IndexFile, into: Bytes, position: int) -> None:

@@ -62,8 +62,8 @@ def check_projection(schema: StructType, options: ReadOptions) -> tuple[str, ...
             "schema",
             f"contradicts columns={options.columns}: give one of the two",
         )
-    for asked, column in zip(schema.fields, columns, strict=True):
-        _check_field(asked, full.field(column))
+    for given, column in zip(schema.fields, columns, strict=True):
+        _check_field(given, full.field(column))
     return columns
 
 
@@ -122,18 +122,18 @@ def _known(names: Sequence[str], schema: pa.Schema, table: str) -> tuple[str, ..
     return tuple(found)
 
 
-def _check_field(asked: StructField, column: pa.Field) -> None:
-    ours = from_arrow_type(column.type)
-    if not _same(asked.dataType, ours):
+def _check_field(given: StructField, column: pa.Field) -> None:
+    expected = from_arrow_type(column.type)
+    if not _same(given.dataType, expected):
         raise InvalidSchemaError(
-            asked.name,
-            asked.dataType.simpleString(),
-            f"has the type {ours.simpleString()}; read it as that and cast it after load()",
+            given.name,
+            given.dataType.simpleString(),
+            f"has the type {expected.simpleString()}; read it as that and cast it after load()",
         )
-    if column.nullable and not asked.nullable:
-        raise InvalidSchemaError(asked.name, "not null", "may be null; leave out NOT NULL")
+    if column.nullable and not given.nullable:
+        raise InvalidSchemaError(given.name, "not null", "may be null; leave out NOT NULL")
 
 
-def _same(asked: DataType, ours: DataType) -> bool:
+def _same(one: DataType, other: DataType) -> bool:
     """Tell whether the types are equal, apart from the nullability of their elements."""
-    return asked.simpleString() == ours.simpleString()
+    return one.simpleString() == other.simpleString()

@@ -174,9 +174,7 @@ def _only_one(options: ReadOptions, *names: str) -> None:
     given = [name for name in names if name in options.given]
     if len(given) > 1:
         others = " and ".join(given[1:])
-        raise InvalidOptionError(
-            given[0], options.given[given[0]], f"cannot be combined with {others}"
-        )
+        raise InvalidOptionError(given[0], options.given[given[0]], f"excludes {others}")
 
 
 def _write_root(own: Mapping[str, str]) -> str:
@@ -184,7 +182,7 @@ def _write_root(own: Mapping[str, str]) -> str:
     paths, table = named_paths(own)
     if table is not None:
         raise InvalidOptionError(
-            "path", own["path"], "a table cannot be written; use the store's path"
+            "path", own["path"], "a table cannot be written; give the store's path"
         )
     if len(paths) != 1:
         raise InvalidOptionError("path", ", ".join(paths), _MISSING_WRITE_PATH)

@@ -89,7 +89,7 @@ class ReadOption(Option):
 
 @dataclass(frozen=True, slots=True)
 class QueueRange:
-    """Where queues start or end: at a word, before their last ``last_count``, or each at a position.
+    """Where queues start or end: a word, the last ``last_count``, or a position for each.
 
     ``word`` is grammar.EARLIEST or grammar.LATEST and holds for queues that ``each`` does not
     name, unless ``last_count`` is set.

@@ -181,9 +181,7 @@ def _write_root(own: Mapping[str, str]) -> str:
     """Return the one directory that a write goes to."""
     paths, table = named_paths(own)
     if table is not None:
-        raise InvalidOptionError(
-            "path", own["path"], "a table cannot be written; give the store's path"
-        )
+        raise InvalidOptionError("path", own["path"], "no table can be written: give the store")
     if len(paths) != 1:
         raise InvalidOptionError("path", ", ".join(paths), _MISSING_WRITE_PATH)
     roots = store_paths.expand(paths)

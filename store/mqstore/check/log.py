@@ -47,7 +47,7 @@ class LogCheck:
                     return
                 if ended_in is not None:
                     self._check_behind(ended_in)
-            elif ended_in is not None and file.start >= ended_in.end:
+            elif ended_in is not None and file.start > ended_in.start:
                 self._check_unused(file)
 
     def _walk(self, start: int) -> Generator[DispatchRecords, None, MappedFile | None]:
@@ -58,7 +58,8 @@ class LogCheck:
         for chunk in log_chunks(self._log, start):
             self._report_problems(chunk)
             self.end = chunk.end
-            yield chunk.records
+            if len(chunk.records):
+                yield chunk.records
             is_closed = chunk.why == BLANK_RECORD
             if is_closed:
                 self._check_blank(chunk)

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from mqstore.derive.damage import BeyondLogEnd, refuse_damage
-from mqstore.derive.index_rebuild import IndexRebuild
 from mqstore.derive.log_walk import LogWalk
-from mqstore.derive.queue_rebuild import EarlierUnitsLostError, QueueRebuild
+from mqstore.derive.repair_index import IndexRebuild
+from mqstore.derive.repair_queues import EarlierUnitsLostError, QueueRebuild
 from mqstore.derive.sound_record import read_record
 from mqstore.files.config import checkpoint
 from mqstore.files.file_sizes import FileSizes

@@ -20,7 +20,7 @@ from mqstore.codec.schema import PROFILES, message_schema
 from mqstore.copy.copy_store import copy_store
 from mqstore.files.config import broker_config
 from mqstore.files.store import Store
-from mqstore.files.store_dir import open_dir
+from mqstore.files.store_dir import StoreDir, open_dir
 from mqstore.read.lookup import narrow
 from mqstore.read.offsets import AtTimestamp, Latest, resolve
 from mqstore.read.plan import SplitLimits, slices_of, split, weigh
@@ -179,10 +179,10 @@ def _settings_of(root: Path) -> Rows:
 
 
 def _ours(root: Path) -> Rows:
-    intent.load(str(root))
-    intent.cap(str(root))
-    intent.sequence(str(root))
-    ledger.entries(str(root))
+    intent.load(StoreDir.at(root))
+    intent.cap(StoreDir.at(root))
+    intent.sequence(StoreDir.at(root))
+    ledger.entries(StoreDir.at(root))
     return None
 
 

@@ -162,14 +162,14 @@ def check_abort(store: StoreDir, findings: Findings) -> None:
     if store.is_unclean:
         broker = "a broker is running on this store, or it was killed"
         ours = "a commit of mqlog is under way, or was killed: the next write finishes it"
-        problem = ours if intent.abort_is_ours(store.root) else broker
+        problem = ours if intent.abort_is_ours(store) else broker
         findings.warning(Place(names.ABORT), problem)
 
 
 def unfinished(store: StoreDir, findings: Findings) -> int | None:
     """Tell of a commit that is not finished; return the physical offset where it begins."""
     try:
-        pending = intent.load(store.root)
+        pending = intent.load(store)
     except CorruptConfigError as error:
         findings.error(Place(_PENDING), error.message())
         return None

@@ -93,7 +93,7 @@ def take(
     StoreNotFoundError, NotAStoreError, UnsupportedStoreError, UnsafePathError.
     """
     store = open_dir(root, commit_log)
-    moment = CommitFence(store.root)
+    moment = CommitFence(store)
     is_unclean = store.is_unclean
     taken_ms = time.time_ns() // 1_000_000
     wanted = [

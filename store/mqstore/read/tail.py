@@ -119,7 +119,7 @@ class Tail:
 
     def _look(self) -> None:
         """Look at the store. Of a commit that begins or ends meanwhile nothing is seen."""
-        moment = intent.CommitFence(self.source.root)
+        moment = intent.CommitFence(StoreDir.at(self.source.root))
         fresh = time.monotonic() < self._retake_at and self._bounds is not None
         whole = moment.cap() is None
         if fresh and whole and self._stamps is not None and self._stamps == self._stamped():

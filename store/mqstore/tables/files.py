@@ -20,6 +20,7 @@ from mqstore.files.log.log_end import records_end
 from mqstore.files.mapped_file_queue import MappedFile
 from mqstore.files.queue.consume_queue import ConsumeQueue
 from mqstore.files.safe_open import survey
+from mqstore.files.store_dir import StoreDir
 from mqstore.format import checkpoint, names
 from mqstore.format import index_file as index_format
 from mqstore.format.consume_queue import UNIT
@@ -212,7 +213,7 @@ def _top(root: str, commit_log: Sequence[str]) -> Iterator[_Found]:
             continue
         problem = _NOT_FILES.get(kind)
         if name == names.ABORT:
-            problem = _OURS if intent.abort_is_ours(root) else _RUNNING
+            problem = _OURS if intent.abort_is_ours(StoreDir.at(root)) else _RUNNING
         elif name == names.CHECKPOINT and size < checkpoint.CHECKPOINT.itemsize:
             problem = f"shorter than its {checkpoint.CHECKPOINT.itemsize} bytes"
         yield _TOP_KINDS.get(name, "other"), name, None, size, size, problem

@@ -1,11 +1,11 @@
 """What a commit decided to append: .mqlog/txn/pending.json, at most one in a store.
 
-From the moment it is durable the commit will happen, whoever finishes it; until it is removed
-our readers see nothing of it. Together with the staged files it tells every byte to be written.
+Once it is durable the commit will happen, in this process or a later one; until it is removed our
+readers see nothing of the commit. The intent and the staged files determine every byte to write.
 
-Readers look at three things: the number in .mqlog/txn/SEQ, the intent, and the number again. It
-is raised after an intent appears and after it is gone, and SEQ also keeps where those commits
-began to write: what lies before all of them was whole all the time.
+Readers look at three things: the number in .mqlog/txn/SEQ, the intent, and the number again. The
+number is raised after an intent appears and after it is gone. SEQ also holds where those commits
+began to write: what lies before all of these places was whole all the time.
 
     SEQ ::= number tail{1024}       20 digits each; the tail of event n stands in place n % 1024
 

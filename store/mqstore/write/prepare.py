@@ -6,7 +6,7 @@ Nothing of the store is changed but for the job's staging directory.
 import os
 import secrets
 import socket
-from dataclasses import replace
+from dataclasses import asdict, replace
 from ipaddress import ip_address
 from typing import Final
 
@@ -16,7 +16,7 @@ from mqstore.codec.encode import Hosts
 from mqstore.derive.log_end import last_store_host
 from mqstore.errors import InvalidOptionError
 from mqstore.files import durable, new_file
-from mqstore.files.config import broker_config
+from mqstore.files.config.broker_config import BrokerConfig
 from mqstore.files.file_sizes import FileSizes
 from mqstore.files.queue.consume_queue import list_queues
 from mqstore.files.safe_open import exists, list_names
@@ -173,7 +173,7 @@ def _check_topic(job: WriteJob) -> None:
 
 def _sizes_of(store: StoreDir, settings: WriteSettings) -> FileSizes:
     found, new = Store(store).sizes, sizes_of_new(settings)
-    for option, asked, told in (
+    for option, given, known in (
         (
             "mappedFileSizeCommitLog",
             settings.mapped_file_size_commit_log,
@@ -187,15 +187,11 @@ def _sizes_of(store: StoreDir, settings: WriteSettings) -> FileSizes:
         ("maxHashSlotNum", settings.max_hash_slot_num, found.max_hash_slot_num),
         ("maxIndexNum", settings.max_index_num, found.max_index_num),
     ):
-        if asked is not None and told is not None and asked != told:
-            expected = f"the store's own is {told}; leave the option out"
-            raise InvalidOptionError(option, asked, expected)
-    return FileSizes(
-        commit_log=found.commit_log or new.commit_log,
-        consume_queue=found.consume_queue or new.consume_queue,
-        max_hash_slot_num=found.max_hash_slot_num or new.max_hash_slot_num,
-        max_index_num=found.max_index_num or new.max_index_num,
-    )
+        if given is not None and known is not None and given != known:
+            expected = f"the store's own is {known}; leave the option out"
+            raise InvalidOptionError(option, given, expected)
+    own = {name: value for name, value in asdict(found).items() if value is not None}
+    return replace(new, **own)
 
 
 def _topics(store: StoreDir, queue_nums: int) -> dict[str, int]:
@@ -207,7 +203,7 @@ def _topics(store: StoreDir, queue_nums: int) -> dict[str, int]:
         topic: max(entry.read_queue_nums, entry.write_queue_nums)
         if entry.perm & PERM_WRITE and entry.write_queue_nums
         else 0
-        for topic, entry in broker_config.topics(store.root).items()
+        for topic, entry in BrokerConfig(store.root).topics().items()
     }
     # A topic may have queues and no entry: then the commit makes one that reaches them all.
     unlisted: dict[str, int] = {}

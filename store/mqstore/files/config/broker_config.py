@@ -1,4 +1,4 @@
-"""The JSON of config/, read as a broker reads it, whoever wrote it.
+"""The JSON files of config/, read as a broker reads them.
 
 Reference: org.apache.rocketmq.common.ConfigManager#load (main file, then .bak), fastjson's
 dialect (unquoted integer keys, trailing commas are not accepted).

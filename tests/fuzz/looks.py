@@ -18,7 +18,7 @@ from mqstore.backlog import BacklogRequest, Listed
 from mqstore.check import check, condition
 from mqstore.codec.schema import PROFILES, message_schema
 from mqstore.copy.copy_store import copy_store
-from mqstore.files.config import broker_config
+from mqstore.files.config.broker_config import BrokerConfig
 from mqstore.files.store import Store
 from mqstore.files.store_dir import StoreDir, open_dir
 from mqstore.read.lookup import narrow
@@ -169,11 +169,11 @@ def _copy(root: Path) -> Rows:
 def _settings_of(root: Path) -> Rows:
     topics_of(root)
     resolve(take(root), lambda _: (AtTimestamp(1_600_000_000_000), Latest()))
-    broker_config.groups(str(root))
-    broker_config.pull_offsets(str(root))
-    broker_config.committed(str(root))
-    broker_config.delay_offsets(str(root))
-    broker_config.filter_expressions(str(root))
+    BrokerConfig(str(root)).groups()
+    BrokerConfig(str(root)).pull_offsets()
+    BrokerConfig(str(root)).committed()
+    BrokerConfig(str(root)).delay_offsets()
+    BrokerConfig(str(root)).filter_expressions()
     _ = Store(open_dir(root)).sizes
     return None
 

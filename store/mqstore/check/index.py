@@ -131,7 +131,7 @@ class IndexCheck:
         self._error(Place(f"{INDEX}/{file.name}"), f"unit {number}: {problem}")
 
     def _error(self, place: Place, problem: str) -> None:
-        # While a commit is under way the last file may be half-written: finishing the commit repairs it.
+        # A commit under way may have written half of the last file, and completes it.
         underway = self._high < _NOWHERE and place.file == f"{INDEX}/{self._files[-1].name}"
         report = self._findings.warning if underway else self._findings.error
         report(place, problem)

@@ -41,6 +41,7 @@ from mqstore.format.consume_queue import FILLER_SIZE, UNIT
 
 _PENDING_UNITS: Final = 1 << 18  # 5 MiB of units
 _CHUNK_UNITS: Final = 50_000
+_MAX_POSITION: Final = 2**63 - 1
 
 
 class EarlierUnitsLostError(Exception):
@@ -65,6 +66,7 @@ class QueueRebuild:
         self._log = log
         self._start = start
         self._file_size = writer.sizes.consume_queue
+        self._queue_offsets_end = (_MAX_POSITION - self._file_size) // UNIT.itemsize
         self._is_extended = bool(list_names(self._root, names.CONSUME_QUEUE_EXT))
         self._states: dict[Queue, _State] = {}
         self._pending: list[QueueUnits] = []
@@ -129,6 +131,8 @@ class QueueRebuild:
     def _put(self, queue: Queue, expected: ExpectedUnits) -> None:
         """Give a queue the units that records imply."""
         state = self._state(queue)
+        # No file can hold a unit whose position is no int64: its name would stop every broker.
+        expected = expected.take(expected.queue_offsets < self._queue_offsets_end)
         # Of two records with one queue offset the first in the log keeps it, and a queue offset
         # below one given already is never given: as the broker does.
         numbers = expected.queue_offsets

@@ -49,7 +49,7 @@ class IndexRebuild:
         self._log = log
         self._layout = writer.sizes.index
         remove_empty(self._root)
-        self._parts = sound_parts(self._root, self._layout, start)
+        self._parts = sound_parts(list_index_files(self._root), self._layout, start)
         self.start = self._start_of(start)
         self.keys_put = 0
         self._has_tags: bool | None = None

@@ -20,7 +20,8 @@ from mqstore.backlog import (
     split,
 )
 from mqstore.errors import InvalidOptionError, StoreNotFoundError, UnknownTopicError
-from mqstore.read.snapshot import take
+from mqstore.read.directory import take
+from support.opened import source_of
 from support.stores import Layout, MakeStore
 
 
@@ -66,7 +67,7 @@ def test_a_group_or_topic_needs_to_be_known_to_one_of_several_stores(store: Make
     ]
     snapshots = [take(one.root, broker_name=f"broker-{n}") for n, one in enumerate(laid)]
     request = BacklogRequest("g,h", {"g": {"U": "A"}})
-    items = plan_all(snapshots, request)
+    items = plan_all([source_of(one) for one in snapshots], snapshots, request)
     assert [(i.broker_name, i.group, i.topic) for i in items] == [
         ("broker-0", "g", "T"),
         ("broker-1", "g", "U"),

@@ -20,7 +20,7 @@ from mqstore.backlog import (
 )
 from mqstore.format.consume_queue import UNIT
 from mqstore.format.hashing import java_hash
-from mqstore.read.snapshot import take
+from mqstore.read.directory import take
 from support.expectations import rows
 from support.stores import Laid, Layout, lay_out
 

@@ -14,7 +14,7 @@ from mqstore import tables
 from mqstore.files import mapped_file_queue
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.safe_open import Entry
-from mqstore.read.snapshot import take
+from mqstore.read.directory import take
 from mqstore.tables import store as store_table
 from support import goldens, oracle, strategies
 from support.expectations import rows

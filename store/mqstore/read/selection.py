@@ -53,6 +53,11 @@ class OpenStores:
         )
         self._strict = strict
 
+    def close(self) -> None:
+        """Close the stores."""
+        for source in self.sources:
+            source.close()
+
     @cached_property
     def topics(self) -> frozenset[str]:
         """The topics that the stores know."""

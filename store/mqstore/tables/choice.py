@@ -8,9 +8,10 @@ import pyarrow as pa
 
 from mqstore.errors import CorruptConfigError
 from mqstore.files.store import Store
-from mqstore.files.store_dir import StoreDir, open_dir
+from mqstore.files.store_dir import StoreDir
 from mqstore.format.names import is_system_topic
 from mqstore.read.offsets import AtTimestamp, Earliest, Latest, Position, resolve
+from mqstore.read.selection import Selection, broker_names, check_names_differ
 from mqstore.read.snapshot import folder_name, name_of
 from mqstore.read.source import BoundsSource, QueueBounds, QueueSlice, Snapshot, slices_of
 
@@ -70,13 +71,24 @@ def open_root(
 
     Raises StoreNotFoundError, NotAStoreError, UnsupportedStoreError.
     """
-    place = open_dir(root, commit_log)
+    store = Store.open(root, commit_log)
     if broker_name is None:
         try:
-            broker_name = name_of(Store(place))
+            broker_name = name_of(store)
         except CorruptConfigError:
-            broker_name = folder_name(Store(place))
-    return StoreRoot(place, broker_name)
+            broker_name = folder_name(store)
+    return StoreRoot(store.place, broker_name)
+
+
+def store_roots(selection: Selection) -> list[StoreRoot]:
+    """Return the stores in directories that are chosen.
+
+    Raises as ``open_root``, and InvalidOptionError for two of one name.
+    """
+    named = zip(selection.roots, broker_names(selection), strict=True)
+    roots = [open_root(root, selection.commit_log, name) for root, name in named]
+    check_names_differ((one.broker_name, one.root) for one in roots)
+    return roots
 
 
 def chosen_rows(

@@ -68,7 +68,6 @@ COLUMNS: Final[Columns] = (
 SCHEMA: Final = schema(COLUMNS)
 
 _TOPICS: Final = frozenset({HALF_TOPIC, OP_HALF_TOPIC, CHECK_MAX_TIME_TOPIC})
-PATTERN: Final = "|".join(sorted(_TOPICS))
 _MAX_HALVES: Final = 100_000_000  # a byte each
 _MAX_COPIES: Final = 1_000_000  # about 200 bytes each
 _REMOVE_TAG: Final = "d"  # TransactionalMessageUtil.REMOVETAG
@@ -122,6 +121,11 @@ class HalfPart:
             "checkTimes": checks.fill_null(0),
         }
         return chosen_rows(self.choice, completed(SCHEMA, own, found), "realTopic", "realQueueId")
+
+
+def is_source(topic: str) -> bool:
+    """Tell whether the table is made of the messages of that topic."""
+    return topic in _TOPICS
 
 
 def plan(

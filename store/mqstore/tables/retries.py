@@ -61,7 +61,6 @@ COLUMNS: Final[Columns] = (
     ("originStoreTimestamp", TIMESTAMP, True, "the broker's clock when the origin was appended"),
 )
 SCHEMA: Final = schema(COLUMNS)
-PATTERN: Final = f"(?:{RETRY_PREFIX}|{DLQ_PREFIX}).*"
 
 _Place: TypeAlias = tuple[int, LocatedRecord]
 _MESSAGE_COLUMNS: Final = tuple(message_schema(tuple(SCHEMA.names[4:13])).names)
@@ -115,6 +114,11 @@ class RetriesPart:
         return completed(SCHEMA, own, found)
 
 
+def is_source(topic: str) -> bool:
+    """Tell whether the table is made of the messages of that topic."""
+    return topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
+
+
 def plan(
     source: BoundsSource,
     snapshot: Snapshot,
@@ -154,7 +158,7 @@ def _named_groups(config: BrokerState) -> set[str]:
 
 def _groups_by_topic(config: BrokerState, snapshot: Snapshot) -> dict[str, str]:
     known = _named_groups(config)
-    topics = {q.topic for q in snapshot.queues if q.topic.startswith((RETRY_PREFIX, DLQ_PREFIX))}
+    topics = {q.topic for q in snapshot.queues if is_source(q.topic)}
     return {topic: _group(topic, known) for topic in topics}
 
 

@@ -64,7 +64,6 @@ COLUMNS: Final[Columns] = (
 SCHEMA: Final = schema(COLUMNS)
 
 _TOPICS: Final = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC})
-PATTERN: Final = "|".join(sorted(_TOPICS))
 _MESSAGE_COLUMNS: Final = frozenset(message_schema(tuple(SCHEMA.names[8:])).names) - {"topic"}
 _FROM_PROPERTIES: Final = frozenset({"realTopic", "realQueueId", "rollTimes"})
 
@@ -128,6 +127,11 @@ class ScheduledPart:
         return _batch(piece, found, own)
 
 
+def is_source(topic: str) -> bool:
+    """Tell whether the table is made of the messages of that topic."""
+    return topic in _TOPICS
+
+
 def plan(
     source: BoundsSource,
     snapshot: Snapshot,
@@ -142,7 +146,7 @@ def plan(
     """
     delays = sorted(source.config.delay_offsets().items())
     progress = DeliveryProgress(tuple(delays), source.timers_delivered_ms())
-    pieces = slices(source, snapshot, _TOPICS.__contains__, window)
+    pieces = slices(source, snapshot, is_source, window)
     weighed = source.weigh(pieces, strict=on_corrupt == "fail")
     return [
         ScheduledPart(part, progress, choice, on_corrupt) for part in split(weighed, SplitLimits())

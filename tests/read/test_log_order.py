@@ -16,6 +16,7 @@ from mqstore.read.units import UnitBatch, in_log_order, join
 
 LOG_BYTES = 100_000
 SIZE = 100
+QUEUES = [("T", n, "b") for n in range(9)]
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +31,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommitLog]:
 def units(queue: int, start: int, places: Sequence[int]) -> UnitBatch:
     count = len(places)
     source = QueuePositions(
-        [("T", n, "b") for n in range(9)],
+        QUEUES,
         np.full(count, queue),
         np.arange(start, start + count),
         np.zeros(count, np.int64),

@@ -24,12 +24,13 @@ def source_of(snapshot: Snapshot) -> BoundsSource:
 def tail_of(
     root: str | Path,
     topics: Callable[[str], bool] | None = None,
+    queues: Callable[[str, int], bool] | None = None,
     *,
     broker_name: str | None = None,
     **how: Any,
 ) -> Tail:
     """Return the tail of the store at ``root``; ``how`` as ``BoundsSource.tail`` takes it."""
-    return open_origin(root).bounds(broker_name).tail(QueueFilter(topics), **how)
+    return open_origin(root).bounds(broker_name).tail(QueueFilter(topics, queues), **how)
 
 
 def narrowed(

@@ -18,6 +18,7 @@ from mqstore.format.properties import RESERVED
 from mqstore.read.directory import take
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
+from mqstore.read.source import slices_of
 from mqstore.write.commit import commit
 from support import strategies
 from support.opened import narrowed

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from mqlog_jobs import java
 from mqstore.check import check
-from support import goldens
+from support import goldens, soak
 from support.oracle import Message
 from support.stores import Laid, Layout, MakeStore, lay_out
 
@@ -30,6 +30,10 @@ settings.register_profile("ci", deadline=None, max_examples=30, suppress_health_
 settings.register_profile("long", deadline=None, max_examples=500, suppress_health_check=_FIXTURES)
 _FIRST = {"spark": 0, "broker": 1}
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+def pytest_report_header() -> str:
+    return soak.header()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

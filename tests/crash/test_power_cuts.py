@@ -36,7 +36,7 @@ from support.faults import before_each_change
 
 pytestmark = pytest.mark.soak
 
-CUTS = soak.size("POWER_CUTS", test=20, full=1_000)
+CUTS = soak.size("POWER_CUTS", check=4, test=20, full=1_000)
 SEED = int(os.environ.get("MQLOG_SEED", "0"))
 SECONDS = 60
 IMAGE_BYTES = 32 << 20

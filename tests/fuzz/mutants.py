@@ -26,7 +26,7 @@ from fuzz.looks import LOOKS, WEIGHTS
 from fuzz.mutant_outcome import MutantError, look_at_mutant
 from fuzz.mutate import Edit, draw, to_line
 
-LIMIT_S, WAIT_S = 10, 60
+LIMIT_S, WAIT_S = 10, 300
 LIMIT_BYTES = 512 << 20
 _MOST_EDITS = 8
 _MOST_KEPT = 5_000
@@ -112,7 +112,7 @@ class Fuzzer:
 
 
 def watch() -> None:
-    """Let this process not go on for long: ten seconds of work, or a minute of waiting."""
+    """Let this process not go on for long: ten seconds of CPU, or five minutes in all."""
     signal.setitimer(signal.ITIMER_PROF, LIMIT_S)
     signal.alarm(WAIT_S)
 

@@ -44,8 +44,8 @@ from support.stores import UNIT_BYTES, Layout, lay_out
 
 pytestmark = pytest.mark.soak
 
-RUNS = soak.size("MODEL_RUNS", test=100, full=5_000)
-STEPS = soak.size("MODEL_STEPS", test=30, full=100)
+RUNS = soak.size("MODEL_RUNS", check=4, test=25, full=5_000)
+STEPS = soak.size("MODEL_STEPS", check=30, test=30, full=100)
 SEED = int(os.environ.get("MQLOG_MODEL_SEED", "1"))
 
 # A failure of thirty steps can be read; to make it smaller takes minutes.

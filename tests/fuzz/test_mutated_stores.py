@@ -24,10 +24,10 @@ from support import soak
 
 pytestmark = pytest.mark.soak
 
-MUTANTS = soak.size("FUZZ_MUTANTS", test=20_000, full=2_000_000)
+MUTANTS = soak.size("FUZZ_MUTANTS", check=200, test=3_000, full=2_000_000)
 SEED = int(os.environ.get("MQLOG_FUZZ_SEED", "1"))
-TRACED = soak.size("FUZZ_TRACED", test=60, full=3_000)
-STALLED_S = 120
+TRACED = soak.size("FUZZ_TRACED", check=5, test=40, full=3_000)
+STALLED_S = 400
 CORES = len(os.sched_getaffinity(0))
 AGAIN = os.environ.get("MQLOG_FUZZ_AGAIN")
 

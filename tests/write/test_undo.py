@@ -31,7 +31,7 @@ from support.processes import held_by_another, lock_user
 from support.stores import Layout, lay_out
 from support.writing import SMALL, append, held, prepared, rows, staged
 
-STEP = soak.size("UNDO_STEP", test=2, full=1)
+STEP = soak.size("UNDO_STEP", check=20, test=4, full=1)
 SEAM = (
     "create",
     "write_at",

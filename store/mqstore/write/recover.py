@@ -15,11 +15,10 @@ from mqstore.errors import UncleanStoreError
 from mqstore.files.config import checkpoint, config_write
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.log.log_clear import remove_files_behind
-from mqstore.files.store_dir import open_dir
+from mqstore.files.store_dir import check_writable, open_dir
 from mqstore.files.undo import Undo
-from mqstore.files.writable import check_writable
 from mqstore.format import names
-from mqstore.stage.job import WriteSettings
+from mqstore.stage.settings import WriteSettings
 from mqstore.txn import intent, staging
 from mqstore.txn.intent import Intent
 from mqstore.txn.ledger import Key

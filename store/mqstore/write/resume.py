@@ -40,7 +40,7 @@ from mqstore.files.safe_open import list_names, open_file
 from mqstore.files.store_dir import StoreDir
 from mqstore.files.undo import Undo, make_directories
 from mqstore.format import names
-from mqstore.stage.job import WriteSettings
+from mqstore.stage.settings import WriteSettings
 from mqstore.txn import intent, ledger, staging
 from mqstore.txn.intent import Intent
 from mqstore.write.apply import (

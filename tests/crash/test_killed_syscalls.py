@@ -19,7 +19,7 @@ from typing import NamedTuple
 import pytest
 
 from crash import play
-from crash.forks import Forks, Laid, room
+from crash.forks import Forks, Laid
 from crash.invariants import is_decided
 from crash.scenarios import BY_NAME, work
 from mqstore.txn import intent
@@ -117,17 +117,11 @@ def killers() -> Iterator[list[Killed]]:
         yield [Killed(one, Path(folder, "one")), Killed(other, Path(folder, "other"))]
 
 
-@pytest.fixture
-def space(tmp_path: Path) -> Iterator[Path]:
-    with room(tmp_path) as folder:  # Nothing here is about the disk.
-        yield folder
-
-
 @pytest.mark.parametrize("scenario", SCENARIOS + (MORE_SCENARIOS if soak.SOAKING else []))
 def test_what_is_killed_at_any_call_leaves_a_store_that_recovers(
-    killers: list[Killed], space: Path, scenario: str
+    killers: list[Killed], tmp_path: Path, scenario: str
 ) -> None:
-    sweep = Sweep(scenario, space, killers)
+    sweep = Sweep(scenario, tmp_path, killers)
     left = sweep.every_call_of_a_write()
     assert min(Counter(left.values()).values()) > 5
     assert len(set(left.values())) == 2, "some are decided and some are not"

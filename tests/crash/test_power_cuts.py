@@ -28,11 +28,12 @@ from typing import NamedTuple
 import pytest
 
 from crash import play
-from crash.forks import Forks, Laid, room
+from crash.forks import Forks, Laid
 from crash.invariants import is_decided
 from crash.scenarios import BY_NAME, work
 from support import soak
 from support.faults import before_each_change
+from support.memory import folder_in_memory
 
 pytestmark = pytest.mark.soak
 
@@ -73,7 +74,7 @@ def made(image: Path, block_bytes: int) -> Path:
 
 @pytest.fixture(scope="module")
 def space(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    with room(tmp_path_factory.mktemp("images")) as folder:
+    with folder_in_memory(tmp_path_factory.mktemp("images")) as folder:
         try:
             with mounted(made(folder / "tried", BLOCKS[0])):
                 pass

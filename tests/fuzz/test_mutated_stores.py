@@ -14,13 +14,13 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
 from fuzz import bases, mutants
 from fuzz.mutant_outcome import LOOK_BEGINS, LOOK_ENDS, MutantError, look_at_mutant
 from support import soak
+from support.memory import folder_in_memory
 
 pytestmark = pytest.mark.soak
 
@@ -34,12 +34,9 @@ AGAIN = os.environ.get("MQLOG_FUZZ_AGAIN")
 
 @pytest.fixture
 def memory() -> Iterator[Path]:
-    """A directory in memory, where the system has one: thousands of stores are made in it."""
-    shared = Path("/dev/shm")
-    with TemporaryDirectory(
-        "", "mqlog-fuzz-", shared if os.access(shared, os.W_OK) else None
-    ) as folder:
-        yield Path(folder)
+    """A folder in memory: thousands of stores are made in it."""
+    with folder_in_memory() as folder:
+        yield folder
 
 
 def start(folder: Path, log: Path, prefix: tuple[str, ...] = (), **asked: object) -> "Run":

@@ -15,11 +15,11 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
 from support import soak
+from support.memory import folder_in_memory
 
 pytestmark = pytest.mark.soak
 
@@ -99,11 +99,7 @@ def pause(running: "subprocess.Popen[str]", seconds: float) -> None:
 
 def test_readers_see_whole_commits_beside_a_writer_that_is_killed() -> None:
     rng = random.Random(SEED)
-    shared = Path("/dev/shm")
-    with TemporaryDirectory(
-        "", "mqlog-fuzz-", shared if os.access(shared, os.W_OK) else None
-    ) as name:
-        folder = Path(name)
+    with folder_in_memory() as folder:
         begun, kills = time.monotonic(), 0
         with ExitStack() as stack:
             readers = [Reader(folder, SEED + n, stack) for n in range(READERS)]

@@ -13,6 +13,7 @@ What is sampled is sampled by a seed, so the same run is made every time: MQLOG_
 another sample, and MQLOG_SAMPLE=whole leaves nothing out, as `make soak` does.
 """
 
+import itertools
 import os
 import random
 from collections.abc import Callable, Iterable
@@ -42,15 +43,15 @@ def size(name: str, *, check: int, test: int, full: int) -> int:
 def sample(items: Iterable[Item], *, check: int, test: int) -> list[Item]:
     """Return so many of the items, in their order; all of them in `make soak`.
 
-    The first and the last are always among them.
+    They are spread evenly: of each stretch of the items one is drawn.
     """
     every = list(items)
     count = check if CHECKING else test
     if SAMPLE == "whole" or len(every) <= count:
         return every
-    middle = range(1, len(every) - 1)
-    chosen = random.Random(SAMPLE).sample(middle, max(0, count - 2))
-    return [every[number] for number in sorted({0, len(every) - 1, *chosen})]
+    edges = [number * len(every) // count for number in range(count + 1)]
+    rng = random.Random(SAMPLE)
+    return [every[rng.randrange(a, b)] for a, b in itertools.pairwise(edges)]
 
 
 def header() -> str:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from mqstore.derive.survey import survey
+from mqstore.derive.log_end import find_log_end
 from mqstore.errors import CommitInDoubtError, CorruptStoreError, NoSpaceError, StoreError
 from mqstore.files import durable
 from mqstore.files.config import broker_config, config_write
@@ -163,7 +163,7 @@ class _Commit:
 
     def run(self, manifests: Sequence[Manifest], check: Check) -> CommitResult:
         self._check_sizes()
-        found = survey(self._store)
+        found = find_log_end(self._store)
         source = StagedMessages.of(self._job, in_order(self._job, segments_of(manifests)))
         what = plan(source, self._job.sizes.commit_log, found, time.time_ns() // 1_000_000)
         planned = self._intent(what, source, sum(manifest.skipped for manifest in manifests))

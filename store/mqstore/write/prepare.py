@@ -12,7 +12,7 @@ from typing import Final
 import pyarrow as pa
 
 from mqstore.codec.encode import Hosts
-from mqstore.derive.survey import last_store_host
+from mqstore.derive.log_end import last_store_host
 from mqstore.errors import InvalidOptionError
 from mqstore.files import durable, new_file
 from mqstore.files.config import broker_config

@@ -55,7 +55,7 @@ def unprivileged() -> Iterator[None]:
     """Be no root meanwhile, for whom no file is unreadable."""
     privileged = os.geteuid() == 0
     if privileged:
-        import_module("mqlog_jobs.upkeep")  # What root has installed, others may not read.
+        import_module("mqlog_jobs.maintenance")  # What root has installed, others may not read.
         os.seteuid(NOBODY)
     try:
         yield

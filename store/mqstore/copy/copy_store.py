@@ -38,7 +38,8 @@ from mqstore.format import names
 from mqstore.format.consume_queue import UNIT
 from mqstore.format.message import MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES
 from mqstore.format.sys_flag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
-from mqstore.read.snapshot import Snapshot, take
+from mqstore.read.directory import take
+from mqstore.read.source import Snapshot
 from mqstore.txn import intent, ledger
 
 # Kept beside the queues by brokers that are set up so; a broker recovers them at its start.
@@ -66,7 +67,7 @@ def copy_store(
     Several CommitLog folders become one. What a copy to ``target`` that was killed has left is
     removed first. Raises InvalidOptionError for a target that is there, lies in the store, or is
     being made by another process, StoreLockedError if a write began or ended meanwhile, what
-    ``mqstore.read.snapshot.take`` raises, NoSpaceError, OSError; ``target`` is then not there.
+    ``mqstore.read.directory.take`` raises, NoSpaceError, OSError; ``target`` is then not there.
     """
     place = open_dir(root, commit_log)  # Before a copy is begun: it may be no store.
     _check_apart(os.fspath(target), [os.fspath(root), *commit_log])

@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 import pyarrow as pa
 
 from mqstore.errors import CorruptConfigError, StoreError, UnsafePathError
-from mqstore.files.config import broker_config
+from mqstore.files.config.broker_config import BrokerConfig
 from mqstore.files.index.index_file import IndexFile
 from mqstore.files.log.log_end import records_end
 from mqstore.files.mapped_file_queue import MappedFile
@@ -24,8 +24,8 @@ from mqstore.files.store_dir import StoreDir
 from mqstore.format import checkpoint, names
 from mqstore.format import index_file as index_format
 from mqstore.format.consume_queue import UNIT
+from mqstore.tables.choice import StoreRoot
 from mqstore.tables.columns import BROKER_NAME, Columns, batches, schema
-from mqstore.tables.roots import StoreRoot
 from mqstore.txn import intent
 
 COLUMNS: Final[Columns] = (
@@ -77,7 +77,7 @@ class FilesPart:
             for topic in self.topics:
                 yield from _queues_of(root, topic)
             return
-        for folder in self.store.commit_log:
+        for folder in self.store.place.commit_log:
             yield from _commit_log(root, folder, measured=measured)
         for name, kind, size in _listed(root, names.CONSUME_QUEUE):
             if kind != "directory":
@@ -85,7 +85,7 @@ class FilesPart:
                 yield "other", path, None, size, None, _NOT_FILES.get(kind)
         yield from _config(root)
         yield from _index(root)
-        yield from _top(root, self.store.commit_log)
+        yield from _top(root, self.store.place.commit_log)
 
 
 def plan(store: StoreRoot) -> list[FilesPart]:
@@ -180,7 +180,7 @@ def _config(root: str) -> Iterator[_Found]:
 
 def _config_problem(root: str, name: str) -> str | None:
     try:
-        source = broker_config.load_from(root, name)[1]
+        source = BrokerConfig(root).load_from(name)[1]
     except CorruptConfigError as error:
         return error.message()
     except StoreError:

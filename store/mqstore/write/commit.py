@@ -158,7 +158,8 @@ class _Commit:
 
     def _append(self, writer: StoreWriter) -> CommitResult:
         self._check_sizes()
-        found = find_log_end(self._place)
+        with Store(self._place) as store:
+            found = find_log_end(store)
         source = StagedMessages.of(self._job, in_order(self._job, segments_of(self._manifests)))
         what = plan(source, writer.sizes.commit_log, found, time.time_ns() // 1_000_000)
         planned = self._intent(what, source)

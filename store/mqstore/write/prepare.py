@@ -62,7 +62,8 @@ def prepare(settings: WriteSettings, columns: pa.Schema) -> WriteJob:
     else:
         sizes = _sizes_of(store, settings)
         topics = _topics(store, settings.queue_nums)
-        store_host = last_store_host(store)
+        with Store(store) as opened:
+            store_host = last_store_host(opened)
     check_sizes(sizes)
     job_id = secrets.token_hex(16)
     target = StoreTarget(

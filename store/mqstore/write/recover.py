@@ -12,8 +12,8 @@ from mqstore.derive.log_end import find_log_end
 from mqstore.derive.rebuild import Rebuilt, recovery_start
 from mqstore.errors import UncleanStoreError
 from mqstore.files.config import checkpoint, config_write
-from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.log.log_clear import remove_files_behind
+from mqstore.files.store import Store
 from mqstore.files.store_dir import check_writable, open_dir
 from mqstore.files.store_writer import StoreWriter
 from mqstore.format import names
@@ -95,14 +95,16 @@ def recover(root: str | os.PathLike[str], settings: RecoverSettings) -> Recovere
         rebuilt: Rebuilt | None = None
         writer = locked.writer(locked.known_sizes())
         if settings.rebuild or gives_up:
-            with CommitLog(place.commit_log) as log:
-                low = log.low
+            with Store(place) as store:
+                low = store.log.low
             rebuilt = repair(writer, low, behind=behind)
         elif settings.recover_unclean:
-            rebuilt = repair(writer, recovery_start(place), behind=behind)
-        found = find_log_end(
-            place, known_to=known_to if behind is BeyondLogEnd.NONE else _EVERYWHERE
-        )
+            with Store(place) as store:
+                start = recovery_start(store)
+            rebuilt = repair(writer, start, behind=behind)
+        with Store(place) as store:
+            known_to = known_to if behind is BeyondLogEnd.NONE else _EVERYWHERE
+            found = find_log_end(store, known_to=known_to)
         clear_tail(writer, found)
         remove_files_behind(writer, found.tail)
         _limit_index_time(writer, found.last_store_timestamp_ms)

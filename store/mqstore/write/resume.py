@@ -33,6 +33,7 @@ from mqstore.files.config import checkpoint, config_write
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.log.log_end import after_blank
 from mqstore.files.safe_open import open_file
+from mqstore.files.store import Store
 from mqstore.files.store_dir import StoreDir
 from mqstore.files.store_writer import StoreWriter
 from mqstore.format import names
@@ -64,7 +65,9 @@ def resume(locked: LockedStore, behind: BeyondLogEnd | None = None) -> Intent | 
         elif place.is_unclean:
             given_up = BeyondLogEnd.TORN if settings.recover_unclean else BeyondLogEnd.NONE
             writer = locked.writer(locked.known_sizes())
-            repair(writer, recovery_start(place), behind=behind or given_up)
+            with Store(place) as store:
+                start = recovery_start(store)
+            repair(writer, start, behind=behind or given_up)
             if ours:
                 remove_abort(writer)
     return left
@@ -182,7 +185,8 @@ class _Resumption:
             self._complete()
             return
         rest = source.without(total)
-        found = find_log_end(writer.place, known_to=left.end)
+        with Store(writer.place) as store:
+            found = find_log_end(store, known_to=left.end)
         least_ms = found.last_store_timestamp_ms
         what = plan(rest, left.sizes.commit_log, found, left.store_timestamp_ms, least_ms)
         clear_tail(writer, found, known_to=left.end)
@@ -199,7 +203,8 @@ class _Resumption:
         self._apply(self._with_abort_as_found(changed), rest)
 
     def _apply(self, planned: Intent, source: StagedMessages) -> None:
-        found = find_log_end(self._writer.place, known_to=planned.end)
+        with Store(self._writer.place) as store:
+            found = find_log_end(store, known_to=planned.end)
         if found.tail != planned.tail:
             raise self._in_doubt(f"the log ends at {found.tail}, not at {planned.tail}")
         try:

@@ -18,7 +18,7 @@ from mqstore.files import durable
 from mqstore.stage.settings import WriteSettings
 from mqstore.stage.task import stage
 from mqstore.tables import commits
-from mqstore.tables.roots import open_root
+from mqstore.tables.choice import open_root
 from mqstore.write import streams
 from mqstore.write.prepare import prepare
 from pyspark_mqlog.batch_writer import MqlogWriter

@@ -16,14 +16,14 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 from mqstore.errors import NotAStoreError, StoreError, StoreLockedError, StoreNotFoundError
-from mqstore.read.plan import slices_of
+from mqstore.read.directory import take
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.read.snapshot import take
-from mqstore.read.tail import StoreFilter, Tail
+from mqstore.read.source import Tail, slices_of
 from mqstore.txn import ledger
 from mqstore.write.recover import RecoverSettings, recover
 from support import writing
+from support.opened import tail_of
 
 COMMITS = 80
 APP = "writer"
@@ -113,7 +113,7 @@ def _follow(
     root: Path, tails: dict[Path, Tail], seen: dict[Queue, int], counts: Counter[str]
 ) -> None:
     if root not in tails:
-        tails[root] = Tail(StoreFilter(root=str(root)))
+        tails[root] = tail_of(root)
     bounds = tails[root].look(at_once=True)
     highs = {queue: high for queue, (_, high) in bounds.items()}
     _grown(seen, highs)

@@ -13,10 +13,10 @@ from mqstore.errors import CorruptStoreError, StoreError, UnsafePathError
 from mqstore.files.config import broker_config
 from mqstore.files.index.index_file import IndexFile, list_index_files
 from mqstore.files.index.index_file import Layout as IndexLayout
-from mqstore.read.plan import slices_of
+from mqstore.read.directory import take
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.read.snapshot import take
+from mqstore.read.source import slices_of
 from support import expectations, goldens
 from support.oracle import Message
 from support.stores import Laid, Layout, lay_out

@@ -31,10 +31,10 @@ from mqstore.check import check
 from mqstore.codec.schema import PROFILES
 from mqstore.errors import StoreLockedError
 from mqstore.files.lock.store_lock import StoreHold
-from mqstore.read.plan import slices_of
+from mqstore.read.directory import take
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.read.snapshot import take
+from mqstore.read.source import slices_of
 from mqstore.txn import intent, ledger
 from mqstore.write.commit import abort
 from mqstore.write.recover import RecoverSettings, recover

@@ -12,7 +12,7 @@ from mqstore.errors import CommitInDoubtError, UncleanStoreError
 from mqstore.files import durable
 from mqstore.files.config import checkpoint, config_write
 from mqstore.files.undo import Undo
-from mqstore.read.snapshot import take
+from mqstore.read.directory import take
 from mqstore.txn import intent, ledger
 from mqstore.write.commit import commit
 from mqstore.write.recover import RecoverSettings, recover

@@ -188,7 +188,7 @@ def test_a_streams_options_are_a_batchs_and_its_own() -> None:
         ("minOffsetsPerTrigger", "x", "must be a whole number"),
         ("maxTriggerDelay", "soon", "must be a duration"),
         ("maxOfsetsPerTrigger", "1", "did you mean maxOffsetsPerTrigger?"),
-        ("topic", "A", "in a read say subscribe"),
+        ("topic", "A", "in a read use subscribe"),
     ],
 )
 def test_an_option_of_a_stream_is_refused_in_words_that_help(

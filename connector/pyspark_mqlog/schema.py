@@ -128,7 +128,7 @@ def _check_field(given: StructField, column: pa.Field) -> None:
         raise InvalidSchemaError(
             given.name,
             given.dataType.simpleString(),
-            f"has the type {expected.simpleString()}; read it as that and cast it after load()",
+            f"is {expected.simpleString()}; read it as it is and cast it after load()",
         )
     if column.nullable and not given.nullable:
         raise InvalidSchemaError(given.name, "not null", "may be null; leave out NOT NULL")

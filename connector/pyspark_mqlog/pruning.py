@@ -30,7 +30,7 @@ from mqstore.read.plan import SplitLimits, split, weigh
 from mqstore.read.progress import Progress
 from mqstore.read.selection import OpenStores, Selection, check_topic
 from mqstore.read.source import BoundsSource, QueueBounds, QueueSlice, Snapshot, slices_of
-from pyspark_mqlog.read_options import QueueRange, ReadOptions
+from pyspark_mqlog.read_options import FROM_EARLIEST, QueueRange, ReadOptions
 
 _LOG = logging.getLogger(__name__)
 
@@ -110,7 +110,7 @@ def without_start(options: ReadOptions) -> ReadOptions:
     """Return the options of a read of the same queues from the first message that is held."""
     return replace(
         options,
-        starting_offsets=QueueRange(grammar.EARLIEST),
+        starting_offsets=FROM_EARLIEST,
         starting_timestamp=None,
         starting_by_timestamp=None,
         starting_group=None,

@@ -110,7 +110,7 @@ def _items(
 ) -> tuple[list[BacklogItem], BacklogRequest, int]:
     """Return the queues of groups, the request, and when the offsets were read (epoch ms)."""
     request = BacklogRequest(
-        options.groups, options.subscriptions, options.lag_mode, options.by_tag
+        options.groups, options.subscriptions or {}, options.lag_mode, options.by_tag
     )
     # A topic is deleted if a snapshot of all topics does not have it.
     snapshots = stores.snapshots_of(lambda _: True)

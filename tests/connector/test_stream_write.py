@@ -249,7 +249,7 @@ def test_a_batch_that_failed_leaves_no_staging_though_no_task_said_where(
     kept = batch(other, 1, rows(3))
     assert len(staged(root)) == 3
     MqlogStreamWriter(settings, None).abort([None, None], 1)
-    assert staged(root) == [Path(kept[0].job.staging)]
+    assert staged(root) == [Path(kept[0].job.target.staging)]
     MqlogStreamWriter(other, None).commit(kept, 1)
     assert staged(root) == []
     assert len(held(root)) == 3 + 3

@@ -14,7 +14,8 @@ from mqstore.check.finding import Findings, Place
 from mqstore.codec.dispatch import DispatchRecords, record_keys
 from mqstore.derive.index_chains import ChainedUnits, ChainWalk, IndexUnits
 from mqstore.derive.index_keys import AlignedUnits, IndexUnitStream
-from mqstore.files.index.index_file import IndexFile, list_index_files
+from mqstore.files.index.index_file import IndexFile
+from mqstore.files.store import Store
 from mqstore.format.index_file import FIRST_UNIT
 from mqstore.format.names import INDEX
 
@@ -29,14 +30,11 @@ class IndexCheck:
     From physical offset ``unfinished`` on, where a commit is under way, no key need be there yet.
     """
 
-    def __init__(
-        self, root: str, low: int, findings: Findings, *, unfinished: int | None = None
-    ) -> None:
-        self._root = root
-        self._low = low
+    def __init__(self, store: Store, findings: Findings, *, unfinished: int | None = None) -> None:
+        self._low = store.log.low
         self._high = _NOWHERE if unfinished is None else unfinished
         self._findings = findings
-        self._files = list_index_files(root)
+        self._files = store.index_files
         self._ends = {file.name: file.end_physical_offset for file in self._files}
         self._units = IndexUnitStream(self._read_all())
         begins = [int(file.header["begin_physical_offset"]) for file in self._files]

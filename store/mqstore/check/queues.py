@@ -23,8 +23,8 @@ from mqstore.derive.queue_units import (
     units_of,
 )
 from mqstore.errors import CorruptStoreError
-from mqstore.files.log.commit_log import CommitLog
-from mqstore.files.queue.consume_queue import ConsumeQueue, list_queues
+from mqstore.files.queue.consume_queue import ConsumeQueue
+from mqstore.files.store import Store
 from mqstore.format import names
 from mqstore.format.consume_queue import UNIT
 
@@ -50,20 +50,18 @@ class QueueCheck:
     What is wrong with a light queue is a warning: brokers drop such queues and make them anew.
     """
 
-    def __init__(
-        self, root: str, log: CommitLog, findings: Findings, *, unfinished: int | None = None
-    ) -> None:
-        self._root = root
-        self._log = log
+    def __init__(self, store: Store, findings: Findings, *, unfinished: int | None = None) -> None:
+        self._root = store.root
+        self._log = store.log
         self._findings = findings
         self._unfinished = _NOWHERE if unfinished is None else unfinished
         self._states: dict[Queue, _State] = {}
         sizes: dict[int, str] = {}
-        for topic, queue_id in list_queues(root):
-            queue = ConsumeQueue(root, topic, queue_id)
+        for topic, queue_id in store.queues:
+            queue = store.queue(topic, queue_id)
             for file in queue.files.files:
                 sizes.setdefault(file.size, file.path)
-            low, end = queue.bounds(log.low)
+            low, end = queue.bounds(store.log.low)
             high = end if unfinished is None else queue.first_behind(low, end, unfinished)
             state = self._states[topic, queue_id] = _State(queue, end, high)
             self._scan((topic, queue_id), state)
@@ -71,11 +69,6 @@ class QueueCheck:
             for size, path in sorted(sizes.items())[:-1]:
                 problem = f"the file is {size} bytes long, others {max(sizes)}"
                 findings.error(Place(path, size), problem)
-
-    @property
-    def queues(self) -> list[Queue]:
-        """The queues that have a directory."""
-        return list(self._states)
 
     def bounds(self) -> dict[Queue, tuple[int, int]]:
         """Return [low, high) of every queue's files, in queue offsets."""

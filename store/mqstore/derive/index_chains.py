@@ -11,9 +11,15 @@ import numpy as np
 
 from mqstore.arrays import Mask, Structs
 from mqstore.errors import CorruptStoreError
-from mqstore.files.index.index_file import IndexFile, Layout, list_index_files
+from mqstore.files.index.index_file import (
+    IndexFile,
+    Layout,
+    chain,
+    list_index_files,
+    read_slots,
+    read_units,
+)
 from mqstore.files.index.index_repair import place_of, units_of
-from mqstore.files.index_units import chain, read_slots, read_units
 from mqstore.format.index_file import FIRST_UNIT, UNIT, file_size
 from mqstore.format.names import INDEX
 

@@ -21,7 +21,7 @@ from mqstore.derive.records import WHOLE, fetch_at
 from mqstore.derive.sound_record import read_record
 from mqstore.files import durable
 from mqstore.files.index.index_append import IndexAppender, IndexKeys, next_name
-from mqstore.files.index.index_file import Layout, list_index_files
+from mqstore.files.index.index_file import list_index_files
 from mqstore.files.index.index_repair import (
     cut_back,
     first_behind,
@@ -32,7 +32,7 @@ from mqstore.files.index.index_repair import (
     units_of,
 )
 from mqstore.files.log.commit_log import CommitLog
-from mqstore.files.undo import Undo
+from mqstore.files.store_writer import StoreWriter
 from mqstore.format.index_file import FIRST_UNIT
 from mqstore.format.names import INDEX
 
@@ -42,17 +42,14 @@ _ASKED: Final = 200
 class IndexRebuild:
     """Feed it all records from ``start`` on, then ``finish``."""
 
-    def __init__(
-        self, root: str, log: CommitLog, start: int, layout: Layout, *, temp_dir: str, fsync: bool
-    ) -> None:
+    def __init__(self, writer: StoreWriter, log: CommitLog, start: int) -> None:
         """``start`` may turn out to lie further back: where units can still be believed."""
-        self._root = root
+        self._writer = writer
+        self._root = writer.root
         self._log = log
-        self._layout = layout
-        self._temp_dir = temp_dir
-        self._fsync = fsync
-        remove_empty(root, fsync=fsync)
-        self._found = sound_parts(root, layout, start)
+        self._layout = writer.sizes.index
+        remove_empty(self._root)
+        self._found = sound_parts(self._root, self._layout, start)
         self.start = self._start_of(start)
         self.keys_put = 0
         self._has_tags: bool | None = None
@@ -81,7 +78,7 @@ class IndexRebuild:
             appender.close()
         elif next(self._units.before(2**63 - 1), None) or not all(f.is_whole for f in self._found):
             self._cut(tail)
-        if self._fsync and self._found:
+        if self._found:
             self._sync()
 
     def _sync(self) -> None:
@@ -176,16 +173,14 @@ class IndexRebuild:
         for number in reversed(range(len(ends))):
             found, end = self._found[number], ends[number]
             if end == FIRST_UNIT and any(cut[: number + 1]):
-                remove(found.file, fsync=self._fsync)
+                remove(found.file)
             elif cut[number]:
-                cut_back(found.file, self._layout, end, self._log, fsync=self._fsync)
+                cut_back(found.file, self._layout, end, self._log)
 
     def _open(self) -> IndexAppender:
         if self._has_tags is None:
             self._has_tags = self._had_tags()
-        appender = IndexAppender(
-            self._root, self._temp_dir, self._layout, fsync=self._fsync, undo=Undo()
-        )
+        appender = IndexAppender(self._writer)
         if self._is_behind_gap(appender.last_physical_offset):
             appender.end_file()
         return appender

@@ -33,8 +33,9 @@ from mqstore.files import durable
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.mapped_file_queue import MappedFile
 from mqstore.files.queue.consume_queue import list_queues
-from mqstore.files.queue.queue_repair import QueueMender, are_empty, fillers
+from mqstore.files.queue.queue_repair import QueueRepair, are_empty, fillers
 from mqstore.files.safe_open import list_names
+from mqstore.files.store_writer import StoreWriter
 from mqstore.format import names
 from mqstore.format.consume_queue import FILLER_SIZE, UNIT
 
@@ -48,7 +49,7 @@ class EarlierUnitsLostError(Exception):
 
 @dataclass(slots=True)
 class _State:
-    mender: QueueMender
+    mender: QueueRepair
     next: int
     """No unit before this one is any record's of the walk but those that were claimed."""
     first: int = -1
@@ -58,16 +59,13 @@ class _State:
 class QueueRebuild:
     """Feed it all records from ``start`` on, then ``finish``."""
 
-    def __init__(
-        self, root: str, log: CommitLog, start: int, *, file_size: int, temp_dir: str, fsync: bool
-    ) -> None:
-        self._root = root
+    def __init__(self, writer: StoreWriter, log: CommitLog, start: int) -> None:
+        self._writer = writer
+        self._root = writer.root
         self._log = log
         self._start = start
-        self._file_size = file_size
-        self._temp_dir = temp_dir
-        self._fsync = fsync
-        self._is_extended = bool(list_names(root, names.CONSUME_QUEUE_EXT))
+        self._file_size = writer.sizes.consume_queue
+        self._is_extended = bool(list_names(self._root, names.CONSUME_QUEUE_EXT))
         self._states: dict[Queue, _State] = {}
         self._held: list[QueueUnits] = []
         self._held_count = 0
@@ -75,7 +73,7 @@ class QueueRebuild:
         self.zeroed = 0
         self.left = 0
         self.removed = 0
-        self._menders = {queue: self._mender(queue) for queue in list_queues(root)}
+        self._menders = {queue: self._mender(queue) for queue in list_queues(self._root)}
         self._check_size()
         self.removed += sum(mender.repair_files() for mender in self._menders.values())
 
@@ -100,8 +98,7 @@ class QueueRebuild:
         self._flush()
         for queue in [*self._menders, *(q for q in self._states if q not in self._menders)]:
             self._remove_phantoms(self._state(queue))
-        if self._fsync:
-            self._sync()
+        self._sync()
 
     def _sync(self) -> None:
         """Make all units of the walk durable: one found right may be in memory only.
@@ -154,7 +151,7 @@ class QueueRebuild:
             state.mender.write(runs)
             self.written += sum(len(run) for _, run in runs)
 
-    def _differing(self, mender: QueueMender, expected: ExpectedUnits) -> list[tuple[int, Structs]]:
+    def _differing(self, mender: QueueRepair, expected: ExpectedUnits) -> list[tuple[int, Structs]]:
         """Return the runs of consecutive ``expected`` units that the queue does not have yet."""
         start = int(expected.queue_offsets[0])
         found = mender.read(start, start + len(expected))
@@ -262,7 +259,7 @@ class QueueRebuild:
             state = self._states[queue] = _State(mender, self._known_end(queue, mender))
         return state
 
-    def _known_end(self, queue: Queue, mender: QueueMender) -> int:
+    def _known_end(self, queue: Queue, mender: QueueRepair) -> int:
         """Return the queue offset behind the last unit of a record before the walk.
 
         0 if there is none: a unit whose record has expired proves nothing.
@@ -291,11 +288,5 @@ class QueueRebuild:
             for other, units in by_queue([units_of(DispatchRecords(found.headers, place))])
         )
 
-    def _mender(self, queue: Queue) -> QueueMender:
-        return QueueMender(
-            self._root,
-            *queue,
-            file_size=self._file_size,
-            temp_dir=self._temp_dir,
-            fsync=self._fsync,
-        )
+    def _mender(self, queue: Queue) -> QueueRepair:
+        return QueueRepair(self._writer, *queue)

@@ -13,6 +13,7 @@ MicroBatchExecution#constructNextBatch; Spark's Kafka source has a file of its o
 """
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any, NoReturn
 
 import pyarrow as pa
@@ -49,8 +50,6 @@ class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._schema = schema
         self._columns = columns
-        self._stores: OpenStores | None = None
-        self._follower: Follower | None = None
         self._group: GroupProgress | None = None
         self._initial: Json | None = None
         self._marks_start = False
@@ -73,13 +72,13 @@ class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         with named_errors():
-            self._follow().aim()
+            self._follower.aim()
 
     def initialOffset(self) -> Json:  # noqa: N802
         with named_errors():
             if self._initial is None:
-                options, snapshots = self._options.read, self._follow().snapshots
-                stores = self._opened()
+                options, snapshots = self._options.read, self._follower.snapshots
+                stores = self._stores
                 stores.check_chosen(snapshots)  # A new query: none of them was read before.
                 self._initial = self._json(starting_progress(options, stores, snapshots))
                 self._marks_start = not self._options.has_fixed_start
@@ -92,19 +91,19 @@ class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if marks and start == self._initial:
                 return start
             progress = self._progress(start)
-            end = self._follow().next(progress, limited=not isinstance(limit, ReadAllAvailable))
+            end = self._follower.next(progress, limited=not isinstance(limit, ReadAllAvailable))
             if end == progress:
                 return start  # Spark compares JSON text, and would run an empty batch.
             return self._json(end)
 
     def reportLatestOffset(self) -> Json:  # noqa: N802
         with named_errors():
-            return self._json(self._follow().latest())
+            return self._json(self._follower.latest())
 
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
         with named_errors():
             self._marks_start = False
-            slices = self._follow().slices(self._progress(start), self._progress(end))
+            slices = self._follower.slices(self._progress(start), self._progress(end))
             work = message_work(self._options.read, slices, self._columns)
             return [InputPartition(of_task) for of_task in work]
 
@@ -116,46 +115,43 @@ class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._publish(end)
 
     def stop(self) -> None:
-        if self._follower is not None:
-            self._follower.close()
-        if self._stores is not None:
-            self._stores.close()
+        for name in ("_follower", "_stores"):
+            if name in vars(self):  # It was opened.
+                getattr(self, name).close()
 
-    def _opened(self) -> OpenStores:
-        if self._stores is None:
-            self._stores = open_stores(self._options.read)
-        return self._stores
+    @cached_property
+    def _stores(self) -> OpenStores:
+        return open_stores(self._options.read)
 
-    def _follow(self) -> Follower:
-        if self._follower is None:
-            options = self._options.read
-            loss = options.fail_on_data_loss
-            self._follower = Follower(
-                self._opened().tails(fail_on_data_loss=loss),
-                self._options.admission,
-                fail_on_data_loss=loss,
-                same_topics=takes_topics_of_group(options),
-            )
-        return self._follower
+    @cached_property
+    def _follower(self) -> Follower:
+        options = self._options.read
+        loss = options.fail_on_data_loss
+        return Follower(
+            self._stores.tails(fail_on_data_loss=loss),
+            self._options.admission,
+            fail_on_data_loss=loss,
+            same_topics=takes_topics_of_group(options),
+        )
 
     def _publish(self, done: Json) -> None:
         """Publish the progress as commitGroup's, if it is set."""
-        name, follower = self._options.commit_group, self._follow()
+        name = self._options.commit_group
         if name is None:
             return
         if self._group is None:
-            self._group = GroupProgress(name, follower.origins)
+            self._group = GroupProgress(name, self._follower.origins)
         self._group.publish(self._progress(done))
 
     def _progress(self, document: Json) -> Progress:
         # An idle query passes the same offsets dozens of times a second.
         if self._known[0] != document:
-            self._known = document, from_json(document, self._follow().brokers)
+            self._known = document, from_json(document, self._follower.brokers)
         return self._known[1]
 
     def _json(self, progress: Progress) -> Json:
         if self._written[0] is not progress:
-            self._written = progress, to_json(progress, by_broker=len(self._follow().brokers) > 1)
+            self._written = progress, to_json(progress, by_broker=len(self._follower.brokers) > 1)
         return self._written[1]
 
 

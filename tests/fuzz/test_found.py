@@ -10,7 +10,7 @@ import pytest
 
 from mqstore.codec.schema import PROFILES
 from mqstore.errors import CorruptStoreError, StoreError, UnsafePathError
-from mqstore.files.config import broker_config
+from mqstore.files.config.broker_config import BrokerConfig
 from mqstore.files.index.index_file import IndexFile, list_index_files
 from mqstore.files.index.index_file import Layout as IndexLayout
 from mqstore.read.directory import take
@@ -53,11 +53,11 @@ def test_a_folder_that_is_none_is_no_error_of_the_system(tmp_path: Path, place: 
     os.mkfifo(laid.root / place)
     try:
         list(scan(slices_of(take(laid.root)), RESCUE))
-        broker_config.groups(str(laid.root))
+        BrokerConfig(str(laid.root)).groups()
     except StoreError as error:
         assert isinstance(error, UnsafePathError)  # noqa: PT017 - or none at all
     with pytest.raises(UnsafePathError):
-        broker_config.topics(str(laid_out(tmp_path / "2").root / "config" / "topics.json"))
+        BrokerConfig(str(laid_out(tmp_path / "2").root / "config" / "topics.json")).topics()
 
 
 def test_a_store_whose_commit_log_is_gone_is_named(tmp_path: Path) -> None:
@@ -90,10 +90,10 @@ def test_units_of_anything_cost_no_batch_each(tmp_path: Path) -> None:
     root = goldens.unpack("5.5.0", tmp_path)
     log = sorted((root / "commitlog").iterdir())[1].read_bytes()
     (root / "consumequeue" / "GOrder" / "1" / ("0" * 20)).write_bytes(log)
-    begin = time.monotonic()
+    begin = time.process_time()  # No load of the machine makes that longer.
     batches = list(scan(slices_of(take(root, strict=False)), RESCUE))
     assert len(batches) < 1_000
-    assert time.monotonic() - begin < 60
+    assert time.process_time() - begin < 60
     assert sum(batch.num_rows for batch in batches) > len(log) // 20 // 2
     huge = struct.pack(">qiq", 0, 2**31 - 2, 0) * 5_000
     (root / "consumequeue" / "GOrder" / "1" / ("0" * 20)).write_bytes(huge)

@@ -9,8 +9,8 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -31,6 +31,7 @@ from mqstore.check import check
 from mqstore.codec.schema import PROFILES
 from mqstore.errors import StoreLockedError
 from mqstore.files.lock.store_lock import StoreHold
+from mqstore.files.store_dir import StoreDir
 from mqstore.read.directory import take
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
@@ -39,13 +40,14 @@ from mqstore.txn import intent, ledger
 from mqstore.write.commit import abort
 from mqstore.write.recover import RecoverSettings, recover
 from support import oracle, soak, writing
+from support.memory import folder_in_memory
 from support.oracle import Message, join_properties
 from support.stores import UNIT_BYTES, Layout, lay_out
 
 pytestmark = pytest.mark.soak
 
-RUNS = soak.size("MODEL_RUNS", test=100, full=5_000)
-STEPS = soak.size("MODEL_STEPS", test=30, full=100)
+RUNS = soak.size("MODEL_RUNS", check=4, test=25, full=5_000)
+STEPS = soak.size("MODEL_STEPS", check=30, test=30, full=100)
 SEED = int(os.environ.get("MQLOG_MODEL_SEED", "1"))
 
 # A failure of thirty steps can be read; to make it smaller takes minutes.
@@ -105,11 +107,8 @@ class Store(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        shared = Path("/dev/shm")
-        self._folder = TemporaryDirectory(
-            None, "mqlog-model-", shared if os.access(shared, os.W_OK) else None
-        )
-        self.root = Path(self._folder.name) / "store"
+        self._stack = ExitStack()
+        self.root = self._stack.enter_context(folder_in_memory()) / "store"
         self.disk = Passing()
         self.queues: dict[Queue, list[Body]] = defaultdict(list)
         self.gone: dict[Queue, int] = defaultdict(int)
@@ -125,7 +124,7 @@ class Store(RuleBasedStateMachine):
         lay_out(self.root, messages, LAYOUT)
 
     def teardown(self) -> None:
-        self._folder.cleanup()
+        self._stack.close()
 
     # --- writers of ours
 
@@ -159,9 +158,9 @@ class Store(RuleBasedStateMachine):
             self._settle(decided=True)
             self._add(bodies)
             return
-        pending = intent.load(str(self.root))
+        pending = intent.load(StoreDir.at(self.root))
         mine = pending is not None and pending.key == ledger.Key(APP, self.version)
-        last = ledger.last_version(str(self.root), APP)
+        last = ledger.last_version(StoreDir.at(self.root), APP)
         done = last is not None and last >= self.version
         if before and (mine or done or pending is None):
             self._settle(decided=True)
@@ -182,13 +181,13 @@ class Store(RuleBasedStateMachine):
     def put_in_order(self, at: int | None) -> None:
         """Recover, or be killed while doing so."""
         if at is not None and self._in_child(at, self._recover):
-            if intent.load(str(self.root)) is None:
+            if intent.load(StoreDir.at(self.root)) is None:
                 self._settle(decided=True)
             return
         self._recover()
         self._settle(decided=True)
         assert not (self.root / "abort").exists()
-        assert intent.load(str(self.root)) is None
+        assert intent.load(StoreDir.at(self.root)) is None
 
     @rule()
     def two_writers(self) -> None:
@@ -267,7 +266,7 @@ class Store(RuleBasedStateMachine):
         return sorted((self.root / "commitlog").iterdir()) if self.root.exists() else []
 
     def _last_version(self) -> int:
-        return ledger.last_version(str(self.root), APP) or 0
+        return ledger.last_version(StoreDir.at(self.root), APP) or 0
 
     def _key(self) -> dict[str, Any]:
         return {"txn_app_id": APP, "txn_version": self.version}

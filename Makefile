@@ -16,7 +16,7 @@ unexport SPARK_HOME SPARK_CONF_DIR PYTHONPATH PYTHONHOME PYSPARK_PYTHON PYSPARK_
 	PYSPARK_SUBMIT_ARGS VIRTUAL_ENV
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak bench golden picture clean
+.PHONY: help demo test soak matrix bench golden picture clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ test: $(READY)  ## run all checks: style, types, tests (ARGS='-k backlog' to cho
 
 soak: $(READY)  ## the tests that can do more, in their large sizes: hours (tests/crash/README.md)
 	@MQLOG_SOAK=1 $(BIN)/python -m pytest -m soak -s $(ARGS)
+
+matrix: $(READY)  ## every line of Spark 4: 400 MB each from the package index, once
+	@MQLOG_MATRIX=1 $(BIN)/python -m pytest -rP tests/matrix $(ARGS)
 
 bench: $(READY)  ## measure, beside the peers (ARGS='--size 10 decode': a tenth, one benchmark)
 	@PYTHONPATH=tests $(BIN)/python -m bench $(ARGS)

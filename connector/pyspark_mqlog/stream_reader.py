@@ -12,18 +12,10 @@ Kafka source keeps a file of its own for this (KafkaSourceInitialOffsetWriter).
 """
 
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from typing import Final, NoReturn
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    ReadMinRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
 from mqstore.errors import StoreError
@@ -32,6 +24,15 @@ from mqstore.read.group_progress import GroupProgress
 from mqstore.read.progress import Progress, from_json, to_json
 from mqstore.read.selection import check_chosen, follow
 from pyspark_mqlog.batch_reader import MessageWork, read_work, scan_settings
+from pyspark_mqlog.compat import (
+    Json,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
 from pyspark_mqlog.pruning import (
     in_partitions,
     selection,
@@ -41,7 +42,7 @@ from pyspark_mqlog.pruning import (
 from pyspark_mqlog.read_options import StreamOptions
 from pyspark_mqlog.worker import named_errors
 
-Json = dict[str, Any]
+_START: Final = "/start"  # In the end of a first batch, see first_end. No topic has a slash.
 
 
 class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -99,6 +100,22 @@ class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return start  # Spark compares text, and would run an empty batch.
             return self._json(end)
 
+    def first_end(self, limit: ReadLimit) -> Json:
+        """Return where the first batch of a query ends, with where it starts if that moves.
+
+        For Spark before 4.2: it ends an AvailableNow after one batch, so none is left to be empty.
+        """
+        start = self.initialOffset()
+        self._marks_start = False
+        end = self.latestOffset(start, limit)
+        return end if self._options.has_fixed_start else {**end, _START: start}
+
+    def leaves_some(self, end: Json) -> bool:
+        """Tell whether messages wait behind a batch that ends there."""
+        with named_errors():
+            at = self._progress(end)
+            return any(high > at.get(queue, 0) for queue, high in self._follow().latest().items())
+
     def reportLatestOffset(self) -> Json:  # noqa: N802
         with named_errors():
             return self._json(self._follow().latest())
@@ -106,7 +123,8 @@ class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
         with named_errors():
             self._marks_start = False
-            slices = self._follow().slices(self._progress(start), self._progress(end))
+            begin = self._progress(end.get(_START, start))
+            slices = self._follow().slices(begin, self._progress(end))
             settings = scan_settings(self._options.read, self._columns)
             shares = in_partitions(self._options.read, slices)
             return [InputPartition(MessageWork(share, settings)) for share in shares]
@@ -148,7 +166,8 @@ class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _progress(self, document: Json) -> Progress:
         # Idle, Spark gives the same offsets dozens of times a second.
         if self._known[0] != document:
-            self._known = document, from_json(document, self._follow().brokers)
+            told = {topic: queues for topic, queues in document.items() if topic != _START}
+            self._known = document, from_json(told, self._follow().brokers)
         return self._known[1]
 
     def _json(self, progress: Progress) -> Json:
@@ -170,7 +189,7 @@ class RefusingStreamReader(DataSourceStreamReader):
     def initialOffset(self) -> NoReturn:  # noqa: N802
         self._refuse()
 
-    def latestOffset(self, start: Json, limit: ReadLimit) -> NoReturn:  # noqa: N802
+    def latestOffset(self, *_asked: object) -> NoReturn:  # noqa: N802
         self._refuse()
 
     def partitions(self, start: Json, end: Json) -> NoReturn:

@@ -1,7 +1,8 @@
 """A SparkSession that knows the source ``mqlog``, wherever the code came from.
 
-Spark finds the source by itself when mqlog is installed; it does not when the package arrives
-with ``--py-files``, so every job of ours registers it by hand.
+Spark finds the source by itself when mqlog is installed, for ``pyspark_mqlog`` names it the
+interpreter to look with; it does not when the package arrives with ``--py-files``, so every job
+of ours registers it where it was not found.
 """
 
 import os
@@ -30,7 +31,7 @@ _LOG4J: Final = Path(__file__).with_name("log4j2.properties")
 
 
 def session(app: str, settings: dict[str, str] | None = None) -> SparkSession:
-    """Return the session that runs, or start one; the source ``mqlog`` is registered with it.
+    """Return the session that runs, or start one; it knows the source ``mqlog``.
 
     Under spark-submit its settings win; a session started here takes ``SETTINGS``, then
     ``settings``, and writes only errors to standard error. Raises JavaNotFoundError when there
@@ -77,8 +78,6 @@ def said_to(log: Path) -> Iterator[None]:
 
 
 def _start(app: str, settings: dict[str, str]) -> SparkSession:
-    # Spark asks PATH's python3 otherwise, which may be one without mqlog.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app)
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # Under spark-submit the JVM is there already.
         told = java.prepare()

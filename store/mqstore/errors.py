@@ -21,7 +21,8 @@ StoreError
 ├── StagingNotSharedError     a task cannot see the driver's staging directory
 ├── CorruptStagingError       a staged file is not what its task said it wrote
 ├── CommitInDoubtError        a commit was decided, but not finished: the next writer finishes it
-└── NoSpaceError              the disk cannot hold what the commit needs; nothing was changed
+├── NoSpaceError              the disk cannot hold what the commit needs; nothing was changed
+└── SparkTooOldError          this Spark has no Python data sources that stream
 
 A message starts with its condition in brackets, as Spark's do: ``[MQLOG_STORE_NOT_FOUND] …``.
 Fields travel through ``super().__init__`` so that an error pickles from a worker to the driver.
@@ -317,3 +318,20 @@ class NoSpaceError(StoreError):
     """The disk or quota cannot hold what the commit needs. Nothing was changed."""
 
     condition = "MQLOG_NO_SPACE"
+
+
+class SparkTooOldError(StoreError):
+    """Spark is of a version before the first one with Python data sources that stream."""
+
+    condition = "MQLOG_SPARK_TOO_OLD"
+
+    def __init__(self, found: str, oldest: str) -> None:
+        super().__init__(found, oldest)
+
+    def message(self) -> str:
+        """Name the version there is and the versions that do."""
+        found, oldest = self.args
+        return (
+            f"this is Spark {shown(found)}, mqlog needs {oldest} or newer: pip install "
+            f"'pyspark>={oldest},<5', or a cluster with such a Spark"
+        )

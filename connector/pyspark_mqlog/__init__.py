@@ -1,10 +1,10 @@
 """Apache RocketMQ message stores as a Spark data source: ``spark.read.format("mqlog")``.
 
-Spark imports this package in every session to look for data sources (it takes
-``DefaultSource``), and drops all sources if one such import fails. So nothing here needs more
-than Spark itself; everything else is imported when the source is used.
+Spark imports this package in every session to look for data sources (``DefaultSource``), and
+drops all sources if one such import fails. So this module imports Spark only; the rest is imported
+when the source is used.
 
-Import it before the session starts, and Spark looks with the interpreter it was imported in.
+Import it before the session starts, and Spark looks with the interpreter that runs the program.
 Raises SparkTooOldError where Spark is older than 4.0.
 """
 
@@ -28,13 +28,13 @@ interpreter.name_this()
 def register(spark: "SparkSession") -> None:
     """Make ``format("mqlog")`` known to ``spark``.
 
-    Not needed where the package is installed and imported before the session starts. Needed
-    where Spark cannot look it up: with ``spark-submit --py-files``, on clusters that only know
-    registered sources, in a session that was started with another interpreter.
+    Needed only where Spark cannot find an installed package: with ``spark-submit --py-files``, on
+    clusters that only use registered sources, and in a session that was started before this
+    package was imported.
 
-    Raises SparkTooOldError for a session, as of a Spark Connect server, older than 4.0.
+    Raises SparkTooOldError for a session, also of a Spark Connect server, older than 4.0.
     """
     versions.refuse_older(spark.version)
     interpreter.use_this(spark)
-    if not interpreter.is_found(spark, DefaultSource.name()):  # Spark warns of one twice.
+    if not interpreter.is_found(spark, DefaultSource.name()):  # Spark warns of a second one.
         spark.dataSource.register(DefaultSource)

@@ -1,16 +1,16 @@
-"""What differs between the versions of Spark that mqlog runs on. No other module asks for one.
+"""The differences between the versions of Spark that mqlog runs on, 4.0 to 4.x.
 
-Everything else is written for the newest. Each name is chosen once, when this module is imported:
+The other modules are written for the newest version. Each name below is chosen once, at import:
 
-- before 4.2 ``to_arrow_schema`` takes no ``timezone``; timestamps are UTC: ``to_arrow``, until
-  4.1 goes.
-- before 4.2 there is no ``pyspark.sql.streaming.datasource``, for a trigger has no limits that a
-  Python source could know: the classes of limits, until 4.1 goes.
-- before 4.2 ``latestOffset`` is not told where the batch starts, and AvailableNow is one batch:
-  ``stream_reader``, until 4.1 goes. (``first_end`` and ``leaves_some`` of the reader go with it;
-  that it understands the offsets they made stays, for checkpoints outlive a Spark.)
-- before 4.1 there is no ``DataSourceStreamArrowWriter``, and a stream is written from Rows:
-  ``StreamArrowWriter``, until 4.0 goes.
+- Before 4.2 ``to_arrow_schema`` has no parameter ``timezone``; timestamps are UTC. ``to_arrow``
+  can go with 4.1.
+- Before 4.2 there is no ``pyspark.sql.streaming.datasource``: a trigger has no limits for a Python
+  source. The classes of limits can go with 4.1.
+- Before 4.2 ``latestOffset`` has no parameter for the start, and AvailableNow is one micro-batch.
+  ``stream_reader`` can go with 4.1, and with it ``first_end`` and ``leaves_some`` of the reader.
+  Offsets that they made stay readable, for a checkpoint outlives a version of Spark.
+- Before 4.1 there is no ``DataSourceStreamArrowWriter``, and a stream is written from Rows.
+  ``StreamArrowWriter`` can go with 4.0.
 """
 
 import logging
@@ -69,10 +69,10 @@ if TYPE_CHECKING or _HAS_LIMITS:
 else:
 
     class ReadLimit:
-        """What a micro-batch may take: everything."""
+        """The limit of a micro-batch."""
 
     class SupportsTriggerAvailableNow:
-        """Spark before 4.2 does not ask for it."""
+        """Spark before 4.2 does not look for it."""
 
     @dataclass
     class ReadAllAvailable(ReadLimit):
@@ -104,16 +104,16 @@ else:
     class StreamArrowWriter(DataSourceStreamWriter, DataSourceArrowWriter):
         """A stream's writer that gets Arrow batches.
 
-        Spark 4.0 gives them to what is a DataSourceArrowWriter, also of a stream
-        (pyspark.sql.worker.write_into_data_source), and Rows to any other.
+        Spark 4.0 gives them to every DataSourceArrowWriter, also of a stream, and Rows to others
+        (pyspark.sql.worker.write_into_data_source).
         """
 
 
 class StartKeepingReader(DataSourceStreamReader):
-    """A stream's reader for Spark 4.0 and 4.1, which ask where a batch ends, but not from where.
+    """A stream's reader for Spark 4.0 and 4.1, which give ``latestOffset`` no start.
 
-    A batch starts where the last one ended. Of a query that is restarted Spark first plans the
-    last batch: to run it again, or an empty one, to tell where the query stands
+    A batch starts at the end of the last one. When a query is restarted, Spark first calls
+    ``partitions`` with the end of its last batch, to run that batch again or to announce its end
     (PythonMicroBatchStream#setLatestSeenOffset).
     """
 

@@ -1,10 +1,9 @@
 """The interpreter that Spark looks for data sources with, and runs them in.
 
-Spark takes the one that PYSPARK_DRIVER_PYTHON names, else PYSPARK_PYTHON, else ``python3`` of
-PATH, whatever interpreter the program runs in: ``.venv/bin/python job.py`` without activating
-.venv would be looked at with another Python, which has no mqlog, and ``format("mqlog")`` would
-be unknown (DATA_SOURCE_NOT_FOUND). The JVM takes the names from the environment it is started
-with, so they have to be there before the session.
+Spark takes PYSPARK_DRIVER_PYTHON, else PYSPARK_PYTHON, else ``python3`` of PATH, whatever
+interpreter the program runs in. ``.venv/bin/python job.py`` without an activated .venv would look
+with another Python, which has no mqlog, and fail with DATA_SOURCE_NOT_FOUND. The JVM reads the
+variables from its environment, so they have to be set before the session starts.
 
 Reference: org.apache.spark.api.python.PythonUtils#defaultPythonExec, pyspark.SparkContext.
 """
@@ -26,18 +25,18 @@ DEFAULT: Final = "python3"
 
 
 def name_this() -> None:
-    """Let a Spark that is started later use this interpreter, unless one is named.
+    """Set PYSPARK_PYTHON to this interpreter for a later session, unless a variable names one.
 
-    Not where PATH leads to it anyway: its plain name is then good for other machines as well.
+    If ``python3`` of PATH is this one nothing is set: that name is valid on other machines too.
     """
     if not any(os.environ.get(name) for name in NAMES) and not _is_on_path():
         os.environ["PYSPARK_PYTHON"] = sys.executable
 
 
 def use_this(spark: "SparkSession") -> None:
-    """Let a local session that was started before ``name_this`` run our source here, too.
+    """Let a local session that was started before ``name_this`` run the source in this interpreter.
 
-    Only one that was named no interpreter. On a cluster this one may not be there.
+    Changes no session with a named interpreter, and none on a cluster, which may not have this one.
     """
     context = getattr(spark, "_sc", None)  # A session of Spark Connect has none.
     if context is None or context.pythonExec != DEFAULT or _is_on_path():
@@ -47,20 +46,20 @@ def use_this(spark: "SparkSession") -> None:
 
 
 def is_found(spark: "SparkSession", name: str) -> bool:
-    """Tell whether Spark has found the source by itself, in the place this code is from.
+    """Tell whether Spark's look-up has found the source in this installation.
 
-    What travels with ``--py-files`` comes as a zip; what the look-up found is then another.
+    A package sent with ``--py-files`` is a zip; a source that the look-up found is then another.
     """
     java = getattr(spark, "_jsparkSession", None)  # A session of Spark Connect has none.
     if java is None or not Path(__file__).is_file():
         return False
     try:
         return bool(java.sessionState().dataSourceManager().dataSourceExists(name))
-    except Py4JError:  # A cluster that lets nobody look into its JVM.
+    except Py4JError:  # A cluster that gives no access to its JVM.
         return False
 
 
 def _is_on_path() -> bool:
-    """Tell whether PATH's python3 is of this environment: it may be another name of it."""
+    """Tell whether ``python3`` of PATH belongs to this environment."""
     found = shutil.which(DEFAULT)
     return found is not None and Path(found).absolute().parent == Path(sys.executable).parent

@@ -1,4 +1,4 @@
-"""Which Spark this is, and the refusal of one that is too old. Imports nothing of Spark's SQL."""
+"""The version of Spark, and the refusal of one that is too old. Imports nothing of Spark SQL."""
 
 import re
 from typing import Final
@@ -9,7 +9,7 @@ OLDEST: Final = (4, 0)
 """The first Spark with Python data sources that read and write streams."""
 
 LIMITS_SINCE: Final = (4, 2)
-"""The first Spark that tells a Python source the limit of a trigger, and runs AvailableNow in
+"""The first Spark that gives a Python source the limit of a trigger, and that runs AvailableNow in
 several micro-batches."""
 
 
@@ -22,7 +22,7 @@ def major_minor(version: str) -> tuple[int, int]:
 def refuse_older(version: str) -> None:
     """Raise SparkTooOldError if ``version`` of Spark is older than ``OLDEST``."""
     if major_minor(version) < OLDEST:
-        from mqstore.errors import SparkTooOldError  # noqa: PLC0415 - once it is too late
+        from mqstore.errors import SparkTooOldError  # noqa: PLC0415 - keeps imports light
 
         raise SparkTooOldError(version, ".".join(map(str, OLDEST)))
 

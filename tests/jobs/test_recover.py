@@ -68,7 +68,7 @@ def test_queues_and_index_are_made_anew_from_the_log(run: Run, root: Path) -> No
     assert run("verify", root).code == 1
     done = run("recover", root, "--rebuild")
     assert (done.code, done.err) == (0, "")
-    assert "5 records looked at: 5 units written" in done.out
+    assert "5 records read: 5 units written" in done.out
     assert run("verify", root).code == 0
 
 
@@ -133,7 +133,7 @@ def test_a_shell_completes_topics(
 ) -> None:
     line = ["mqlog", *(str(golden_550) if word == "STORE" else word for word in words)]
     done = subprocess.run(
-        [sys.executable, "-c", "from mqlog_jobs.upkeep import app; app(prog_name='mqlog')"],
+        [sys.executable, "-c", "from mqlog_jobs.maintenance import app; app(prog_name='mqlog')"],
         env={
             **os.environ,
             "_MQLOG_COMPLETE": "complete_bash",

@@ -29,7 +29,7 @@ def name_this() -> None:
 
     If ``python3`` of PATH is this one nothing is set: that name is valid on other machines too.
     """
-    if not any(os.environ.get(name) for name in NAMES) and not _is_on_path():
+    if _named() == DEFAULT and not _is_on_path():
         os.environ["PYSPARK_PYTHON"] = sys.executable
 
 
@@ -46,17 +46,22 @@ def use_this(spark: "SparkSession") -> None:
 
 
 def is_found(spark: "SparkSession", name: str) -> bool:
-    """Tell whether Spark's look-up has found the source in this installation.
+    """Tell whether Spark's look-up has found the source, to run it in the session's interpreter.
 
     A package sent with ``--py-files`` is a zip; a source that the look-up found is then another.
     """
     java = getattr(spark, "_jsparkSession", None)  # A session of Spark Connect has none.
-    if java is None or not Path(__file__).is_file():
+    if java is None or not Path(__file__).is_file() or spark.sparkContext.pythonExec != _named():
         return False
     try:
         return bool(java.sessionState().dataSourceManager().dataSourceExists(name))
     except Py4JError:  # A cluster that gives no access to its JVM.
         return False
+
+
+def _named() -> str:
+    """Return the interpreter of the look-up, which also runs the tasks of a source it found."""
+    return next((os.environ[name] for name in NAMES if os.environ.get(name)), DEFAULT)
 
 
 def _is_on_path() -> bool:

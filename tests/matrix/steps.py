@@ -220,7 +220,7 @@ def session(master: str) -> Iterator[SparkSession]:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
         "spark.log.level": "ERROR",
-        # Of a Python worker to come up, 15 s by default: a busy machine may need longer.
+        # For a Python worker to connect; 15 s by default, too little on a busy machine.
         "spark.python.authenticate.socketTimeout": "300s",
     }
     for name, value in settings.items():

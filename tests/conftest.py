@@ -126,8 +126,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.warehouse.dir", str(directory))
         .config("spark.log.level", "ERROR")
-        # For a Python worker to connect; 15 s by default, too little on a busy machine.
-        .config("spark.python.authenticate.socketTimeout", "300s")
         .getOrCreate()
     )
     yield session

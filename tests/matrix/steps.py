@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.functions import expr
 
@@ -30,9 +30,11 @@ CONSUMED: Final = 10
 """What the group GROUP has consumed of each queue."""
 GROUP: Final = "CG_STEPS"
 PLACE: Final = ("topic", "queueId", "queueOffset")
-SECONDS: Final = 120
+SECONDS: Final = 300
+TRIES: Final = 6
 
 Place = tuple[str, int, int]
+Result = TypeVar("Result")
 
 
 class Steps:
@@ -107,11 +109,7 @@ class Steps:
         """A limit of the trigger is the most of a micro-batch, and all is read in the end."""
         target = self._folder / "limited"
         limits = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "100"}
-        query = self._start(target, {"processingTime": "0 seconds"}, **limits)
-        try:
-            sizes = self._sizes_until(query, self._count)
-        finally:
-            query.stop()
+        sizes = _tried(lambda: self._batch_sizes(target, **limits))
         assert max(sizes) == 100
         assert self._places(target) == self._all()
 
@@ -124,8 +122,7 @@ class Steps:
         writer = rows.writeStream.format("mqlog").option("createStore", True)
         writer = writer.option("checkpointLocation", str(self._folder / "copy"))
         for _ in range(2):
-            query = writer.trigger(availableNow=True).start(str(copy))
-            assert query.awaitTermination(SECONDS)
+            _end(lambda: writer.trigger(availableNow=True).start(str(copy)))
         same = ("tags", "keys", "body")
         copied = self._spark.read.format("mqlog").load(str(copy)).select(*same)
         assert copied.exceptAll(self._read().select(*same)).count() == 0
@@ -187,18 +184,41 @@ class Steps:
         return writer.trigger(**trigger).start()
 
     def _stream(self, target: Path, **options: str) -> None:
-        query = self._start(target, {"availableNow": True}, **options)
-        assert query.awaitTermination(SECONDS)
+        _end(lambda: self._start(target, {"availableNow": True}, **options))
 
-    def _sizes_until(self, query: Any, total: int) -> list[int]:
-        """Wait until the query has read so many rows; return the rows of its batches."""
-        end = time.monotonic() + SECONDS
-        while True:
-            sizes = {p["batchId"]: p["numInputRows"] for p in query.recentProgress}
-            if sum(sizes.values()) >= total:
-                return list(sizes.values())
-            assert time.monotonic() < end, sizes
-            assert not query.awaitTermination(0.2), query.exception()
+    def _batch_sizes(self, target: Path, **options: str) -> list[int]:
+        """Run a query until it has read all; return the rows of its batches."""
+        query = self._start(target, {"processingTime": "0 seconds"}, **options)
+        try:
+            end = time.monotonic() + SECONDS
+            while True:
+                sizes = {p["batchId"]: p["numInputRows"] for p in query.recentProgress}
+                if sum(sizes.values()) >= self._count:
+                    return list(sizes.values())
+                assert time.monotonic() < end, sizes
+                assert not query.awaitTermination(0.2), "the query ended"
+        finally:
+            query.stop()
+
+
+def _end(start: Callable[[], Any]) -> None:
+    """Start a query and wait until it has ended."""
+    assert _tried(lambda: start().awaitTermination(SECONDS))
+
+
+def _tried(run: Callable[[], Result]) -> Result:
+    """Return the result of a query; run it again if Spark did not wait for its Python worker.
+
+    Spark gives the worker of a stream ten seconds to start (PythonWorkerFactory#createSimpleWorker),
+    which may be too little on a busy machine. Nothing was read by then.
+    """
+    for _ in range(TRIES - 1):
+        try:
+            return run()
+        except StreamingQueryException as error:
+            if "failed to connect back" not in str(error):
+                raise
+    return run()
 
 
 def _whole(root: Path) -> None:
@@ -220,8 +240,6 @@ def session(master: str) -> Iterator[SparkSession]:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
         "spark.log.level": "ERROR",
-        # For a Python worker to connect; 15 s by default, too little on a busy machine.
-        "spark.python.authenticate.socketTimeout": "300s",
     }
     for name, value in settings.items():
         builder = builder.config(name, value)

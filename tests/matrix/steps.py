@@ -209,8 +209,8 @@ def _end(start: Callable[[], Any]) -> None:
 def _tried(run: Callable[[], Result]) -> Result:
     """Return the result of a query; run it again if Spark did not wait for its Python worker.
 
-    Spark gives the worker of a stream ten seconds to start (PythonWorkerFactory#createSimpleWorker),
-    which may be too little on a busy machine. Nothing was read by then.
+    Spark gives a stream its worker in ten seconds (PythonWorkerFactory#createSimpleWorker) or not,
+    and a busy machine may need longer to start it. Nothing was read by then.
     """
     for _ in range(TRIES - 1):
         try:

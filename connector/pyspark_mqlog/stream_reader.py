@@ -14,18 +14,10 @@ MicroBatchExecution#constructNextBatch; Spark's Kafka source has a file of its o
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import Final, NoReturn
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    ReadMinRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
 from mqstore.errors import StoreError
@@ -34,11 +26,20 @@ from mqstore.read.group_progress import GroupProgress
 from mqstore.read.progress import Progress, from_json, to_json
 from mqstore.read.selection import OpenStores
 from pyspark_mqlog.batch_reader import message_work, read_work
+from pyspark_mqlog.compat import (
+    Json,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
 from pyspark_mqlog.pruning import open_stores, starting_progress, takes_topics_of_group
 from pyspark_mqlog.read_options import StreamOptions
 from pyspark_mqlog.worker import named_errors
 
-Json = dict[str, Any]
+_START: Final = "/start"  # In the end of a first batch, see first_end. No topic has a slash.
 
 
 class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -96,6 +97,22 @@ class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return start  # Spark compares JSON text, and would run an empty batch.
             return self._json(end)
 
+    def first_end(self, limit: ReadLimit) -> Json:
+        """Return the end of a query's first batch; a start that moves is part of it.
+
+        For Spark before 4.2, whose AvailableNow is one batch, which therefore may not be empty.
+        """
+        start = self.initialOffset()
+        self._marks_start = False
+        end = self.latestOffset(start, limit)
+        return end if self._options.has_fixed_start else {**end, _START: start}
+
+    def leaves_some(self, end: Json) -> bool:
+        """Tell whether messages wait behind a batch that ends there."""
+        with named_errors():
+            at = self._progress(end)
+            return any(high > at.get(queue, 0) for queue, high in self._follower.latest().items())
+
     def reportLatestOffset(self) -> Json:  # noqa: N802
         with named_errors():
             return self._json(self._follower.latest())
@@ -103,7 +120,8 @@ class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
         with named_errors():
             self._marks_start = False
-            slices = self._follower.slices(self._progress(start), self._progress(end))
+            begin = self._progress(end.get(_START, start))
+            slices = self._follower.slices(begin, self._progress(end))
             work = message_work(self._options.read, slices, self._columns)
             return [InputPartition(of_task) for of_task in work]
 
@@ -146,7 +164,8 @@ class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _progress(self, document: Json) -> Progress:
         # An idle query passes the same offsets dozens of times a second.
         if self._known[0] != document:
-            self._known = document, from_json(document, self._follower.brokers)
+            places = {topic: queues for topic, queues in document.items() if topic != _START}
+            self._known = document, from_json(places, self._follower.brokers)
         return self._known[1]
 
     def _json(self, progress: Progress) -> Json:
@@ -168,7 +187,7 @@ class RefusingStreamReader(DataSourceStreamReader):
     def initialOffset(self) -> NoReturn:  # noqa: N802
         self._refuse()
 
-    def latestOffset(self, start: Json, limit: ReadLimit) -> NoReturn:  # noqa: N802
+    def latestOffset(self, *_asked: object) -> NoReturn:  # noqa: N802
         self._refuse()
 
     def partitions(self, start: Json, end: Json) -> NoReturn:

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from mqstore.errors import InvalidOptionError, StoreError
@@ -27,6 +27,7 @@ from mqstore.write import streams
 from mqstore.write.commit import abort, commit
 from mqstore.write.prepare import prepare
 from pyspark_mqlog.batch_writer import stage_task
+from pyspark_mqlog.compat import StreamArrowWriter
 from pyspark_mqlog.schema import write_schema
 from pyspark_mqlog.worker import named_errors
 
@@ -51,7 +52,7 @@ class StreamSettings:
     name: str | None
 
 
-class MqlogStreamWriter(DataSourceStreamArrowWriter):
+class MqlogStreamWriter(StreamArrowWriter):
     """Appends a micro-batch to one store: all of its rows, or none, and once."""
 
     def __init__(self, settings: StreamSettings, job: WriteJob | None) -> None:

@@ -166,6 +166,7 @@ def _check_together(options: ReadOptions) -> None:
                 expected = "needs keys too: an entry has the hash of topic#key, and no topic"
                 raise InvalidOptionError(name, options.given[name], expected)
     _only_one(options, "subscribe", "subscribePattern", "assign")
+    _only_one(options, "startingOffsets", "startingTimestamp")
     for other in ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp"):
         _only_one(options, "startingGroup", other)
 

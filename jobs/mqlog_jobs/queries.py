@@ -18,6 +18,7 @@ from mqstore.read.offsets import At, AtTimestamp, Earliest, Last, Latest, Positi
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import QueueBounds, QueueSlice, Snapshot, slices_of
+from mqstore.read.tags import check_tags
 
 _PLACE: Final = re.compile(r"([^/]+)(?:/(\d{1,9})(?:@(-?\d{1,18}))?)?")
 _ORDER: Final = "physicalOffset"
@@ -112,6 +113,7 @@ def select(
     UnknownTopicError, and what a scan raises; CorruptStoreError only after all messages that were
     stored before the broken one.
     """
+    check_tags(query.tags, option="--tag")
     ends = query.ends(time.time_ns() // 1_000_000)
     settings = ScanSettings(
         columns=tuple(dict.fromkeys((*columns, _ORDER, _NUMBER))),

@@ -7,7 +7,7 @@ from typing import Final
 
 from mqstore.errors import InvalidOptionError
 from mqstore.format.names import RETRY_PREFIX
-from mqstore.read.tags import SUB_ALL, parse_tags
+from mqstore.read.tags import SUB_ALL, check_tags
 
 EXACT: Final = "exact"
 HASH: Final = "hash"
@@ -39,7 +39,7 @@ class BacklogRequest:
             raise InvalidOptionError("lagMode", self.lag_mode, f"accepted: {', '.join(LAG_MODES)}")
         for expressions in self.subscriptions.values():
             for expression in expressions.values():
-                parse_tags(expression, option="subscriptions")
+                check_tags(expression, option="subscriptions")
         group_test(self.groups)
 
     def subscription(self, group: str, topic: str) -> str | None:

@@ -21,7 +21,14 @@ StoreError
 ├── StagingNotSharedError     a task cannot see the driver's staging directory
 ├── CorruptStagingError       a staged file is not what its task said it wrote
 ├── CommitInDoubtError        a commit was decided, but not finished: the next writer finishes it
-└── NoSpaceError              the disk cannot hold what the commit needs; nothing was changed
+├── NoSpaceError              the disk cannot hold what the commit needs; nothing was changed
+├── BrokerUnavailableError    a broker or name server that cannot be reached, or broke off
+│   └── BrokerTimeoutError    the same, because no answer came in time
+├── BrokenAnswerError         a server's answer that RocketMQ's protocol does not allow
+├── RequestRefusedError       a request that a broker or name server answered with an error
+│   └── AccessDeniedError     the same, because of who asked: ACL 1.0 or 2.0
+├── UnsupportedTopicError     a topic of a kind that we do not read from a broker
+└── NoMasterError             a broker of which no master is registered
 
 A message starts with its condition in brackets, as Spark's do: ``[MQLOG_STORE_NOT_FOUND] …``.
 Fields travel through ``super().__init__`` so that an error pickles from a worker to the driver.
@@ -317,3 +324,105 @@ class NoSpaceError(StoreError):
     """The disk or quota cannot hold what the commit needs. Nothing was changed."""
 
     condition = "MQLOG_NO_SPACE"
+
+
+class BrokerUnavailableError(StoreError):
+    """A broker or name server cannot be reached, closed the connection, or is too busy.
+
+    ``reason`` says what happened and, where there is one, the option that helps.
+    """
+
+    condition = "MQLOG_BROKER_UNAVAILABLE"
+
+    def __init__(self, address: str, reason: str) -> None:
+        super().__init__(address, reason)
+
+    def message(self) -> str:
+        """Name the address and what happened there."""
+        address, reason = self.args
+        return f"{shown(address)}: {shown(reason, _REASON_CHARS)}"
+
+
+class BrokerTimeoutError(BrokerUnavailableError):
+    """A broker or name server did not answer in time: it is frozen, overloaded or cut off."""
+
+    condition = "MQLOG_BROKER_UNAVAILABLE.TIMEOUT"
+
+
+class BrokenAnswerError(StoreError):
+    """A server's answer breaks RocketMQ's protocol, or is larger than a limit.
+
+    ``reason`` names the rule that the answer breaks.
+    """
+
+    condition = "MQLOG_BROKEN_ANSWER"
+
+    def __init__(self, address: str, reason: str) -> None:
+        super().__init__(address, reason)
+
+    def message(self) -> str:
+        """Name the address and the broken rule."""
+        address, reason = self.args
+        return f"{shown(address)}: {shown(reason, _REASON_CHARS)}"
+
+
+class RequestRefusedError(StoreError):
+    """A broker or name server answered a request with an error.
+
+    ``code`` is RocketMQ's ResponseCode; ``remark`` the server's own words.
+    """
+
+    condition = "MQLOG_REQUEST_REFUSED"
+
+    def __init__(self, address: str, request: str, code: int, remark: str) -> None:
+        super().__init__(address, request, code, remark)
+
+    @property
+    def code(self) -> int:
+        """RocketMQ's ResponseCode."""
+        return int(self.args[2])
+
+    def message(self) -> str:
+        """Name the server, the request, the code and what the server says."""
+        address, request, code, remark = self.args
+        return f"{shown(address)} refused {request} with code {code}: {shown(remark)}"
+
+
+class AccessDeniedError(RequestRefusedError):
+    """The server does not know the credentials, or they do not allow the request."""
+
+    condition = "MQLOG_ACCESS_DENIED"
+
+    def message(self) -> str:
+        """Say what was refused, and which options and rights it depends on."""
+        return (
+            f"{super().message()}. Check accessKey and secretKey, and that this user may read the "
+            "topic and the group of the option consumerGroup (ACL 1.0: SUB on both; ACL 2.0: Sub "
+            "on both, and Get on the topic)"
+        )
+
+
+class UnsupportedTopicError(StoreError):
+    """A topic of a kind that cannot be read from a broker as records.
+
+    ``kind`` is one of STATIC, COMPACTION, BATCH_QUEUE.
+    """
+
+    condition = "MQLOG_UNSUPPORTED_TOPIC"
+
+    def __init__(self, topic: str, kind: str, reason: str) -> None:
+        super().__init__(topic, kind, reason)
+
+    def __str__(self) -> str:
+        return f"[{self.condition}.{self.args[1]}] {self.message()}"
+
+    def message(self) -> str:
+        """Name the topic and why it cannot be read."""
+        topic, _, reason = self.args
+        return f"topic {shown(topic)}: {reason}"
+
+
+class NoMasterError(StoreError):
+    """No master of a broker is registered at the name servers."""
+
+    condition = "MQLOG_NO_MASTER"

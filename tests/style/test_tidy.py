@@ -26,6 +26,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "mqstore.read": WITH_TXN,
     "mqstore.stage": WITH_TXN,
     "mqstore.rebuild": BYTES,
+    "mqstore.live": {"mqstore.format", "mqstore.codec", "mqstore"},  # Of mqstore: the grammar.
     "mqstore.write": BELOW_WRITE,
     "mqstore": BELOW_WRITE | {"mqstore.read", "mqstore.write"},
     # Of the codec, the connector and the jobs see codec.schema only; of files and format nothing.

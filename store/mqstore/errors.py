@@ -4,6 +4,7 @@ StoreError
 ├── StoreNotFoundError        the directory is not there, or is not a directory
 ├── NotAStoreError            a directory, but nothing in it is a RocketMQ store
 ├── UnsupportedStoreError     a store of a flavour we do not read or do not write
+│   └── UnsupportedTopicError a topic of a kind that cannot be read from a broker as records
 ├── UnsafePathError           a symbolic link, device or name that would lead out of the store
 ├── CorruptStoreError         bytes that the format does not allow, where data must be whole
 │   └── CorruptConfigError    a JSON file of config/ that neither we nor a broker can parse
@@ -22,12 +23,12 @@ StoreError
 ├── CorruptStagingError       a staged file is not what its task said it wrote
 ├── CommitInDoubtError        a commit was decided, but not finished: the next writer finishes it
 ├── NoSpaceError              the disk cannot hold what the commit needs; nothing was changed
-├── BrokerUnavailableError    a broker or name server that cannot be reached, or broke off
-│   └── BrokerTimeoutError    the same, because no answer came in time
-├── BrokenAnswerError         a server's answer that RocketMQ's protocol does not allow
+├── ServerError               what a broker or name server did, at its address
+│   ├── BrokerUnavailableError  it cannot be reached, or broke off
+│   │   └── BrokerTimeoutError  the same, because no answer came in time
+│   └── BrokenAnswerError     an answer that RocketMQ's protocol does not allow
 ├── RequestRefusedError       a request that a broker or name server answered with an error
 │   └── AccessDeniedError     the same, because of who asked: ACL 1.0 or 2.0
-├── UnsupportedTopicError     a topic of a kind that we do not read from a broker
 └── NoMasterError             a broker of which no master is registered
 
 A message starts with its condition in brackets, as Spark's do: ``[MQLOG_STORE_NOT_FOUND] …``.
@@ -107,6 +108,15 @@ class UnsupportedStoreError(StoreError):
         """Name the path, the file that gave the flavour away, and what to do."""
         root, _, reason = self.args
         return f"{shown(root)}: {reason}"
+
+
+class UnsupportedTopicError(UnsupportedStoreError):
+    """A topic whose messages a broker does not give as they lie in its log.
+
+    ``flavour`` is one of STATIC, COMPACTION, BATCH_QUEUE.
+    """
+
+    condition = "MQLOG_UNSUPPORTED_TOPIC"
 
 
 class UnsafePathError(StoreError):
@@ -326,13 +336,10 @@ class NoSpaceError(StoreError):
     condition = "MQLOG_NO_SPACE"
 
 
-class BrokerUnavailableError(StoreError):
-    """A broker or name server cannot be reached, closed the connection, or is too busy.
+class ServerError(StoreError):
+    """What a broker or name server at ``address`` did; ``reason`` has the option that helps."""
 
-    ``reason`` says what happened and, where there is one, the option that helps.
-    """
-
-    condition = "MQLOG_BROKER_UNAVAILABLE"
+    condition = "MQLOG_SERVER_ERROR"
 
     def __init__(self, address: str, reason: str) -> None:
         super().__init__(address, reason)
@@ -343,44 +350,31 @@ class BrokerUnavailableError(StoreError):
         return f"{shown(address)}: {shown(reason, _REASON_CHARS)}"
 
 
+class BrokerUnavailableError(ServerError):
+    """A broker or name server cannot be reached, closed the connection, or is too busy."""
+
+    condition = "MQLOG_BROKER_UNAVAILABLE"
+
+
 class BrokerTimeoutError(BrokerUnavailableError):
     """A broker or name server did not answer in time: it is frozen, overloaded or cut off."""
 
     condition = "MQLOG_BROKER_UNAVAILABLE.TIMEOUT"
 
 
-class BrokenAnswerError(StoreError):
-    """A server's answer breaks RocketMQ's protocol, or is larger than a limit.
-
-    ``reason`` names the rule that the answer breaks.
-    """
+class BrokenAnswerError(ServerError):
+    """A server's answer breaks RocketMQ's protocol, or is larger than a limit."""
 
     condition = "MQLOG_BROKEN_ANSWER"
 
-    def __init__(self, address: str, reason: str) -> None:
-        super().__init__(address, reason)
-
-    def message(self) -> str:
-        """Name the address and the broken rule."""
-        address, reason = self.args
-        return f"{shown(address)}: {shown(reason, _REASON_CHARS)}"
-
 
 class RequestRefusedError(StoreError):
-    """A broker or name server answered a request with an error.
-
-    ``code`` is RocketMQ's ResponseCode; ``remark`` the server's own words.
-    """
+    """A server answered a request with ``code``, RocketMQ's ResponseCode, and its own words."""
 
     condition = "MQLOG_REQUEST_REFUSED"
 
     def __init__(self, address: str, request: str, code: int, remark: str) -> None:
         super().__init__(address, request, code, remark)
-
-    @property
-    def code(self) -> int:
-        """RocketMQ's ResponseCode."""
-        return int(self.args[2])
 
     def message(self) -> str:
         """Name the server, the request, the code and what the server says."""
@@ -400,26 +394,6 @@ class AccessDeniedError(RequestRefusedError):
             "topic and the group of the option consumerGroup (ACL 1.0: SUB on both; ACL 2.0: Sub "
             "on both, and Get on the topic)"
         )
-
-
-class UnsupportedTopicError(StoreError):
-    """A topic of a kind that cannot be read from a broker as records.
-
-    ``kind`` is one of STATIC, COMPACTION, BATCH_QUEUE.
-    """
-
-    condition = "MQLOG_UNSUPPORTED_TOPIC"
-
-    def __init__(self, topic: str, kind: str, reason: str) -> None:
-        super().__init__(topic, kind, reason)
-
-    def __str__(self) -> str:
-        return f"[{self.condition}.{self.args[1]}] {self.message()}"
-
-    def message(self) -> str:
-        """Name the topic and why it cannot be read."""
-        topic, _, reason = self.args
-        return f"topic {shown(topic)}: {reason}"
 
 
 class NoMasterError(StoreError):

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mqstore.codec.compression import decompress
-from mqstore.codec.gather import Headers
+from mqstore.codec.gather import RecordHeaders
 from mqstore.codec.slices import slices
 from mqstore.format.sys_flag import CODECS, COMPRESSED, COMPRESSION_MASK, COMPRESSION_SHIFT
 
@@ -26,7 +26,7 @@ class Plain:
     count: int
 
 
-def decompress_bodies(headers: Headers, limit: int, budget: int) -> Plain:
+def decompress_bodies(headers: RecordHeaders, limit: int, budget: int) -> Plain:
     """Decompress what is compressed, record by record, until ``budget`` bytes are out.
 
     A body may hold ``limit`` bytes; so no more than ``budget + limit`` bytes are ever held.
@@ -47,7 +47,7 @@ def decompress_bodies(headers: Headers, limit: int, budget: int) -> Plain:
     return plain
 
 
-def body_column(headers: Headers, plain: Plain | None) -> pa.BinaryArray:
+def body_column(headers: RecordHeaders, plain: Plain | None) -> pa.BinaryArray:
     """Return the bodies: decompressed where ``plain`` has them, as stored elsewhere."""
     stored = slices(headers.buffer, headers.body_starts, headers.body_lengths)
     if plain is None or not plain.rows:
@@ -57,7 +57,7 @@ def body_column(headers: Headers, plain: Plain | None) -> pa.BinaryArray:
     return pc.replace_with_mask(stored, pa.array(mask), pa.array(plain.bodies, pa.binary()))
 
 
-def compression_column(headers: Headers) -> pa.StringArray:
+def compression_column(headers: RecordHeaders) -> pa.StringArray:
     """Return the codec's name where the body is stored compressed, null elsewhere."""
     flags = headers.sys_flags
     bits = (flags & COMPRESSION_MASK) >> COMPRESSION_SHIFT
@@ -65,7 +65,7 @@ def compression_column(headers: Headers) -> pa.StringArray:
     return names.take(pa.array(bits, mask=(flags & COMPRESSED) == 0))
 
 
-def _decompress(headers: Headers, row: int, limit: int) -> bytes:
+def _decompress(headers: RecordHeaders, row: int, limit: int) -> bytes:
     flag = int(headers.sys_flags[row])
     codec = CODECS.get((flag & COMPRESSION_MASK) >> COMPRESSION_SHIFT)
     if codec is None:

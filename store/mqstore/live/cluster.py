@@ -21,7 +21,6 @@ from mqstore.errors import (
     UnknownTopicError,
     shown,
 )
-from mqstore.grammar import near
 from mqstore.live import requests
 from mqstore.live.answers import checked, rows, value
 from mqstore.live.connection import Connection, Limits
@@ -38,6 +37,7 @@ from mqstore.live.routes import (
     refuse_static,
 )
 from mqstore.live.tls import Tls
+from mqstore.options.grammar import near
 
 TOOLS_CONSUMER: Final = "TOOLS_CONSUMER"
 """The group that every broker has (MixAll.TOOLS_CONSUMER_GROUP): another name makes a group."""

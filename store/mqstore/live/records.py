@@ -15,13 +15,14 @@ PullAPIWrapper#processPullResult; DefaultMessageStore#getMessage (MESSAGE_WAS_RE
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mqstore.codec.decode import Source
-from mqstore.codec.gather import Headers, sliding
+from mqstore.arrays import Int64s, Mask
+from mqstore.codec.decode import QueuePositions
+from mqstore.codec.gather import RecordHeaders, sliding
 from mqstore.codec.hashing import tags_codes
 from mqstore.codec.properties import PropertyBlocks
 from mqstore.codec.walk import follow
@@ -31,7 +32,6 @@ from mqstore.format.properties import TAGS
 from mqstore.live.pull import Answer, LiveSlice, PullReader
 
 _LOG = logging.getLogger(__name__)
-Ints: TypeAlias = NDArray[np.int64]
 _SHOWN_BYTES: Final = 64 * 1024
 
 
@@ -50,13 +50,13 @@ class BrokenRecord:
 class PulledRecords:
     """Checked records with where they come from, as the decoder takes them, and what is broken.
 
-    ``source.queues`` are (topic, queueId, brokerName). Its ``tags_codes`` are hashes of the TAGS
+    ``positions.queues`` are (topic, queueId, brokerName). Its ``tags_codes`` are hashes of the TAGS
     where they were asked for, else 0; in the schedule topic, whose ConsumeQueue has times of
     delivery in their place, they are hashes all the same.
     """
 
-    headers: Headers
-    source: Source
+    headers: RecordHeaders
+    positions: QueuePositions
     broken: tuple[BrokenRecord, ...] = ()
 
 
@@ -118,16 +118,16 @@ def assemble(
             headers.buffer, headers.properties_starts, headers.properties_lengths
         )
         codes = tags_codes(blocks.column(TAGS))
-    return PulledRecords(framed.headers, framed.source(queue_offsets, codes), broken)
+    return PulledRecords(framed.headers, framed.positions(queue_offsets, codes), broken)
 
 
-def headers_of(address: str, body: bytes | bytearray | memoryview) -> Headers:
+def headers_of(address: str, body: bytes | bytearray | memoryview) -> RecordHeaders:
     """Return the headers of records that stand one after the other, and are whole.
 
     Raises BrokenAnswerError.
     """
     walked = follow(bytes(body))
-    headers = Headers(walked.buffer, walked.starts, walked.sizes)
+    headers = RecordHeaders(walked.buffer, walked.starts, walked.sizes)
     problems = headers.problems()
     if walked.end != len(body) or problems:
         reason = next(iter(problems.values()), "bytes that are no record")
@@ -140,10 +140,10 @@ class _Framed:
     """Records, the answer each is of, and how many lie before it in that answer."""
 
     answers: Sequence[Answer]
-    headers: Headers
-    answer: Ints
-    index: Ints
-    counts: Ints
+    headers: RecordHeaders
+    answer: Int64s
+    index: Int64s
+    counts: Int64s
 
     def take(self, rows: NDArray[Any]) -> "_Framed":
         return _Framed(
@@ -154,7 +154,7 @@ class _Framed:
             self.counts,
         )
 
-    def per_answer(self, values: Sequence[int]) -> Ints:
+    def per_answer(self, values: Sequence[int]) -> Int64s:
         """Return for each record a value of its answer."""
         return np.array(values, np.int64)[self.answer]
 
@@ -178,7 +178,7 @@ class _Framed:
             reason = f"a pull of {answer.piece} gave a record of another topic or queue"
             raise BrokenAnswerError(answer.address, reason)
 
-    def filtered(self) -> "tuple[_Framed, Ints]":
+    def filtered(self) -> "tuple[_Framed, Int64s]":
         """Return the records of the ranges of their answers, and their own queue offsets."""
         found = self.headers.field("queue_offset").astype(np.int64)
         starts = self.per_answer([answer.start for answer in self.answers])
@@ -189,7 +189,7 @@ class _Framed:
         rows = np.flatnonzero(inside)
         return self.take(rows), found[rows]
 
-    def _check_order(self, found: Ints, right: NDArray[np.bool_]) -> None:
+    def _check_order(self, found: Int64s, right: Mask) -> None:
         """Raise BrokenAnswerError unless ``right``, and offsets ascend within each answer."""
         ascending = np.ones(len(found), np.bool_)
         ascending[1:] = (np.diff(found) > 0) | (np.diff(self.answer) > 0)
@@ -198,7 +198,7 @@ class _Framed:
             reason = f"a pull of {answer.piece} at {answer.start} gave queue offset {found[row]}"
             raise BrokenAnswerError(answer.address, f"{reason}, out of order")
 
-    def dense(self, settings: PullSettings) -> "tuple[_Framed, Ints]":
+    def dense(self, settings: PullSettings) -> "tuple[_Framed, Int64s]":
         """Return the records and their places: one for each offset of its answer's range.
 
         Where a broker skipped messages, DataLossError, or without ``fail_on_data_loss`` the
@@ -218,7 +218,7 @@ class _Framed:
         self._lose(settings, np.union1d(np.flatnonzero(self.counts < spans), self.answer[differs]))
         return self._left(spans, stored, places)
 
-    def _left(self, spans: Ints, stored: Ints, places: Ints) -> "tuple[_Framed, Ints]":
+    def _left(self, spans: Int64s, stored: Int64s, places: Int64s) -> "tuple[_Framed, Int64s]":
         # In an answer that lacks messages only the records can tell which they are.
         starts = self.per_answer([answer.start for answer in self.answers])
         ends = self.per_answer([answer.end for answer in self.answers])
@@ -227,7 +227,7 @@ class _Framed:
         self._check_order(found, whole | ((stored >= starts) & (stored < ends)))
         return self, found
 
-    def source(self, queue_offsets: Ints, codes: Ints) -> Source:
+    def positions(self, queue_offsets: Int64s, codes: Int64s) -> QueuePositions:
         """Return where the records come from."""
         queues: dict[tuple[str, int, str], int] = {}
         of_answer = []
@@ -235,9 +235,9 @@ class _Framed:
             piece = answer.piece
             queue = (piece.topic, piece.queue_id, piece.broker)
             of_answer.append(queues.setdefault(queue, len(queues)))
-        return Source(list(queues), self.per_answer(of_answer), queue_offsets, codes)
+        return QueuePositions(list(queues), self.per_answer(of_answer), queue_offsets, codes)
 
-    def _lose(self, settings: PullSettings, places: Ints) -> None:
+    def _lose(self, settings: PullSettings, places: Int64s) -> None:
         for place in places.tolist():
             answer = self.answers[place]
             error = _SkippedMessagesError(answer)
@@ -245,7 +245,7 @@ class _Framed:
                 raise error
             _LOG.warning("%s", error)
 
-    def _same_topic(self) -> NDArray[np.bool_]:
+    def _same_topic(self) -> Mask:
         headers = self.headers
         same = np.zeros(len(headers), np.bool_)
         topics = [answer.piece.topic.encode() for answer in self.answers]
@@ -288,11 +288,11 @@ def _frame(answers: Sequence[Answer]) -> _Framed | None:
     firsts = np.searchsorted(ends, edges)
     if walked.end != len(data) or not (ends[firsts] == edges).all():
         return None
-    headers = Headers(walked.buffer, walked.starts, walked.sizes)
+    headers = RecordHeaders(walked.buffer, walked.starts, walked.sizes)
     return _framed(answers, headers, np.diff(firsts))
 
 
-def _frame_apart(answers: Sequence[Answer], data: bytes, edges: Ints) -> _Framed:
+def _frame_apart(answers: Sequence[Answer], data: bytes, edges: Int64s) -> _Framed:
     """As ``_frame``, for answers of which some are single; the others are whole."""
     starts, sizes, counts = [], [], []
     for answer, edge in zip(answers, edges.tolist(), strict=False):
@@ -305,11 +305,11 @@ def _frame_apart(answers: Sequence[Answer], data: bytes, edges: Ints) -> _Framed
             sizes.append(walked.sizes)
         counts.append(len(starts[-1]))
     buffer = follow(data).buffer
-    headers = Headers(buffer, np.concatenate(starts), np.concatenate(sizes))
+    headers = RecordHeaders(buffer, np.concatenate(starts), np.concatenate(sizes))
     return _framed(answers, headers, np.array(counts, np.int64))
 
 
-def _framed(answers: Sequence[Answer], headers: Headers, counts: Ints) -> _Framed:
+def _framed(answers: Sequence[Answer], headers: RecordHeaders, counts: Int64s) -> _Framed:
     answer = np.repeat(np.arange(len(answers)), counts)
     firsts = np.cumsum(counts) - counts
     index = np.arange(len(answer)) - firsts[answer]

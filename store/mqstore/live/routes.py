@@ -88,7 +88,7 @@ def refuse_static(route: Route) -> None:
             "is a static topic (logical queues): its queues move between brokers and its stored "
             "offsets are not those of consumers. Read the brokers' store directories instead"
         )
-        raise UnsupportedTopicError(route.topic, "STATIC", reason)
+        raise UnsupportedTopicError(f"topic {route.topic}", "STATIC", reason)
 
 
 def refuse_attributes(topic: str, attributes: Mapping[str, str]) -> None:
@@ -98,7 +98,7 @@ def refuse_attributes(topic: str, attributes: Mapping[str, str]) -> None:
     """
     if attributes.get("cleanup.policy") == "COMPACTION":
         reason = "is compacted: its messages come from another log, with holes between them"
-        raise UnsupportedTopicError(topic, "COMPACTION", reason)
+        raise UnsupportedTopicError(f"topic {topic}", "COMPACTION", reason)
     if attributes.get("queue.type") == "BatchCQ":
         reason = "has batch queues: an entry of a queue is a batch, and offsets skip"
-        raise UnsupportedTopicError(topic, "BATCH_QUEUE", reason)
+        raise UnsupportedTopicError(f"topic {topic}", "BATCH_QUEUE", reason)

@@ -1,19 +1,16 @@
 """Which decoded messages pass: by tag, by key, by message id."""
 
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from mqstore.arrays import Mask
 from mqstore.codec.decode import Records
 from mqstore.codec.hosts import offset_msg_id
 from mqstore.format.properties import KEY_SEPARATOR, KEYS, TAGS, UNIQ_KEY
 from mqstore.read.tags import TagFilter, parse_tags
-
-Mask: TypeAlias = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,27 +9,26 @@ size of a queue; only a single message may be larger than the bound.
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from mqstore.arrays import Int64s
 from mqstore.codec.bodies import Plain, decompress_bodies
 from mqstore.codec.checksum import broken
-from mqstore.codec.decode import Records, Source, decode
-from mqstore.codec.gather import Headers
-from mqstore.files.commit_log import CommitLog, Scratch
+from mqstore.codec.decode import QueuePositions, Records, decode
+from mqstore.codec.gather import RecordHeaders
+from mqstore.files.log.commit_log import CommitLog, Scratch
 from mqstore.format.message import HARD_RECORD_BYTES
 from mqstore.format.names import LMQ_PREFIX
 from mqstore.read.chunks import Units, fits
 from mqstore.read.corrupt import Damage, whose_frame
-from mqstore.read.log_order import Chunk
+from mqstore.read.log_order import UnitBatch
 from mqstore.read.matching import RowFilter
 from mqstore.read.plan import QueueSlice
 from mqstore.read.settings import ScanSettings
 
-Ints: TypeAlias = NDArray[np.int64]
 _LARGE_BYTES: Final = 64 * 1024
 _NEEDS_BODY: Final = frozenset({"body", "value", "crcOk"})
 
@@ -70,7 +69,7 @@ class _Scan:
                     yield batch
         self._damage.report()
 
-    def _batches(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+    def _batches(self, chunk: UnitBatch) -> Iterator[pa.RecordBatch]:
         rows, headers, problems = self._sound(chunk)
         for row, reason in sorted(problems.items()):
             self._damage.add(int(chunk.physical_offsets[row]), reason)
@@ -78,7 +77,7 @@ class _Scan:
             yield from self._rescue(chunk.take(np.array(sorted(problems))))
         yield from self._decode(headers, chunk.source.take(rows))
 
-    def _rescue(self, lost: Chunk) -> Iterator[pa.RecordBatch]:
+    def _rescue(self, lost: UnitBatch) -> Iterator[pa.RecordBatch]:
         """Yield rows for records that are lost, of about ``batch_bytes`` each."""
         # A size that the log cannot hold says nothing: the first bytes there are enough.
         held = self._log.holds(lost.physical_offsets, lost.sizes)
@@ -91,7 +90,7 @@ class _Scan:
             yield self._damage.rescue(lost.source.take(rows), *told, self._settings.columns)
             start += count
 
-    def _sound(self, chunk: Chunk) -> tuple[Ints, Headers, dict[int, str]]:
+    def _sound(self, chunk: UnitBatch) -> tuple[Int64s, RecordHeaders, dict[int, str]]:
         """Return the rows whose record is whole and theirs, its headers, and what the rest are."""
         held = self._log.holds(chunk.physical_offsets, chunk.sizes)
         outside = "the ConsumeQueue unit points outside the CommitLog"
@@ -103,7 +102,7 @@ class _Scan:
         held[list(problems)] = False
         rows = np.flatnonzero(held)
         gathered = self._log.gather(chunk.physical_offsets[rows], chunk.sizes[rows], self._scratch)
-        headers = Headers(gathered.buffer, gathered.starts, chunk.sizes[rows])
+        headers = RecordHeaders(gathered.buffer, gathered.starts, chunk.sizes[rows])
         for find in (_frames, whose_frame):
             found = find(headers, chunk.source.take(rows), chunk.physical_offsets[rows])
             if found:
@@ -112,7 +111,7 @@ class _Scan:
                 rows, headers = rows[sound], headers.take(sound)
         return rows, headers, problems
 
-    def _is_claimed(self, chunk: Chunk, row: int) -> bool:
+    def _is_claimed(self, chunk: UnitBatch, row: int) -> bool:
         physical_offset = int(chunk.physical_offsets[row])
         header = self._log.header(physical_offset)
         if header is None:
@@ -123,7 +122,7 @@ class _Scan:
         itself = (int(header["total_size"]), int(header["physical_offset"]))
         return same_place and itself == (int(chunk.sizes[row]), physical_offset)
 
-    def _decode(self, headers: Headers, source: Source) -> Iterator[pa.RecordBatch]:
+    def _decode(self, headers: RecordHeaders, source: QueuePositions) -> Iterator[pa.RecordBatch]:
         kept = self._filter.matches(Records(headers, source))
         if kept is not None:
             headers, source = headers.take(kept), source.take(kept)
@@ -135,7 +134,7 @@ class _Scan:
             rest = np.arange(count, len(headers))
             headers, source = headers.take(rest), source.take(rest)
 
-    def _finish(self, headers: Headers, source: Source) -> tuple[Records, int]:
+    def _finish(self, headers: RecordHeaders, source: QueuePositions) -> tuple[Records, int]:
         """Check and decompress bodies; return the records that are good, and how many were seen."""
         plain, count = None, len(headers)
         if self._plains:
@@ -158,12 +157,14 @@ class _Scan:
             return _without(Records(headers, source, plain, bad), reasons), count
         return Records(headers, source, plain, bad), count
 
-    def _decompress(self, headers: Headers) -> Plain:
+    def _decompress(self, headers: RecordHeaders) -> Plain:
         limit = self._settings.max_decompressed_bytes
         return decompress_bodies(headers, limit, self._settings.batch_bytes)
 
 
-def _frames(headers: Headers, _source: Source, _physical_offsets: Ints) -> dict[int, str]:
+def _frames(
+    headers: RecordHeaders, _source: QueuePositions, _physical_offsets: Int64s
+) -> dict[int, str]:
     return headers.problems()
 
 

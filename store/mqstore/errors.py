@@ -111,10 +111,7 @@ class UnsupportedStoreError(StoreError):
 
 
 class UnsupportedTopicError(UnsupportedStoreError):
-    """A topic whose messages a broker does not give as they lie in its log.
-
-    ``flavour`` is one of STATIC, COMPACTION, BATCH_QUEUE.
-    """
+    """A topic that a broker does not give as records: STATIC, COMPACTION, BATCH_QUEUE."""
 
     condition = "MQLOG_UNSUPPORTED_TOPIC"
 

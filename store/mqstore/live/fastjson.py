@@ -37,7 +37,7 @@ def loads(data: bytes | bytearray | memoryview) -> Any:
     text = bytes(data).decode("utf-8", errors="replace")
     _check(text)
     try:
-        return json.loads(text, parse_int=_bounded_int)
+        return _DECODER.decode(text)
     except InvalidBodyError:
         raise
     except (ValueError, RecursionError):
@@ -61,6 +61,9 @@ def _bounded_int(digits: str) -> int:
     if len(digits) > _MOST_DIGITS:
         raise InvalidBodyError(f"an integer of {len(digits)} digits")
     return int(digits)
+
+
+_DECODER: Final = json.JSONDecoder(parse_int=_bounded_int)
 
 
 class _Text:

@@ -37,6 +37,7 @@ _INT32: Final = range(-(2**31), 2**31)
 _MOST_FIELDS: Final = 1_000
 _MOST_HEADER_BYTES: Final = 1 << 20  # A remark with a Java stack and a few fields are kilobytes.
 _LANGUAGE: Final = "PYTHON"
+_TO_JSON: Final = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class FrameError(ValueError):
@@ -63,10 +64,10 @@ class Frame:
 def encode(frame: Frame, kind: int = JSON) -> bytes:
     """Return the bytes of a command whose header is JSON or BINARY."""
     header = _json_header(frame) if kind == JSON else _binary_header(frame)
-    head = np.zeros((), FRAME)
-    head["length"] = _MARK_BYTES + len(header) + len(frame.body)
-    head["mark"] = kind << KIND_SHIFT | len(header)
-    return b"".join((head.tobytes(), header, frame.body))
+    length = _MARK_BYTES + len(header) + len(frame.body)
+    mark = kind << KIND_SHIFT | len(header)
+    head = length.to_bytes(_LENGTH_BYTES, "big") + mark.to_bytes(_MARK_BYTES, "big")
+    return b"".join((head, header, frame.body))
 
 
 def sizes(head: bytes | bytearray, most_bytes: int) -> tuple[int, int, int]:
@@ -116,7 +117,7 @@ def _json_header(frame: Frame) -> bytes:
         found["extFields"] = dict(frame.fields)
     if frame.remark:
         found["remark"] = frame.remark
-    return json.dumps(found, separators=(",", ":")).encode()
+    return _TO_JSON(found).encode()
 
 
 def _of_json(header: bytes | bytearray, body: bytes | bytearray | memoryview) -> Frame:
@@ -130,8 +131,9 @@ def _of_json(header: bytes | bytearray, body: bytes | bytearray | memoryview) ->
     remark = found.get("remark") or ""
     if not isinstance(fields, dict) or len(fields) > _MOST_FIELDS or not isinstance(remark, str):
         raise FrameError("a header whose extFields or remark are of another type")
-    if not all(isinstance(k, str) and isinstance(v, str) for k, v in fields.items()):
-        raise FrameError("a header whose extFields are no texts")
+    for name, text in fields.items():
+        if not (isinstance(name, str) and isinstance(text, str)):
+            raise FrameError("a header whose extFields are no texts")
     code, opaque, flag = (_number(found, name) for name in ("code", "opaque", "flag"))
     return Frame(code, opaque, flag, fields, remark, body)
 

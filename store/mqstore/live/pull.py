@@ -71,6 +71,7 @@ class _Pull:
     end: int
     address: str
     connection: Connection
+    request: Request
     opaque: int
 
 
@@ -162,10 +163,11 @@ class PullReader:
         count = self._most if self.is_filtered else end - start
         try:
             connection = self._cluster.connection(address)
-            opaque = connection.send(self._request(piece, start, count, self._tags))
+            request = self._request(piece, start, count, self._tags)
+            opaque = connection.send(request)
         except BrokerUnavailableError as error:
             raise located(piece.broker, error) from error
-        return _Pull(place, start, end, address, connection, opaque)
+        return _Pull(place, start, end, address, connection, request, opaque)
 
     def _request(self, piece: LiveSlice, start: int, count: int, tags: str) -> Request:
         queue = (piece.topic, piece.queue_id)
@@ -175,12 +177,11 @@ class PullReader:
         """Return what the first pull in flight gave, None if that is no message."""
         pull_ = self._flight[0]
         piece = self._slices[pull_.place]
-        request = self._request(piece, pull_.start, 1, self._tags)
         try:
             frame = pull_.connection.receive(pull_.opaque)
         except BrokerUnavailableError as error:
             raise located(piece.broker, error) from error
-        frame = checked(pull_.address, request, frame)
+        frame = checked(pull_.address, pull_.request, frame)
         if frame.code != requests.SUCCESS and not self._is_skipping(frame, pull_):
             return None
         end = min(self._next(frame, pull_), piece.end)

@@ -44,7 +44,8 @@ class LiveBounds:
 def bounds(cluster: Cluster, routes: Iterable[Route]) -> list[LiveBounds]:
     """Return the bounds of all readable queues of those routes: a pipeline to each broker.
 
-    In the order of topic, broker, queue. Raises as Cluster#ask_all.
+    In the order of topic, broker, queue. Raises as Cluster#ask_all, and BrokenAnswerError where
+    a broker tells nothing of a queue that is in the route.
     """
     routes = list(routes)
     asked = [(broker, route) for route in routes for broker in sorted(route.queues)]
@@ -54,8 +55,11 @@ def bounds(cluster: Cluster, routes: Iterable[Route]) -> list[LiveBounds]:
     for (broker, route), (_, request), (answer, address) in zip(asked, pairs, answers, strict=True):
         held = _stats(address, value(address, request, answer))
         for queue_id in range(route.queues[broker]):
-            low, high, last = held.get((route.topic, queue_id), (0, 0, 0))
-            found.append(LiveBounds(broker, route.topic, queue_id, low, high, last))
+            edges = held.get((broker, route.topic, queue_id))
+            if edges is None:
+                reason = f"tells nothing of queue {queue_id} of {route.topic} of {broker}"
+                raise BrokenAnswerError(address, reason)
+            found.append(LiveBounds(broker, route.topic, queue_id, *edges))
     return sorted(found, key=lambda queue: (queue.topic, queue.broker, queue.queue_id))
 
 
@@ -117,7 +121,7 @@ def _sizes(address: str, found: Any) -> list[int]:
     return [size for size in sizes if 0 < size < 2**31 - 1]  # No filler in front of a queue.
 
 
-def _stats(address: str, found: Any) -> Mapping[tuple[str, int], tuple[int, int, int]]:
+def _stats(address: str, found: Any) -> Mapping[tuple[str, str, int], tuple[int, int, int]]:
     held = {}
     for key, entry in table(address, found, "offsetTable").items():
         queue = dict(key) if isinstance(key, tuple) else {}
@@ -126,8 +130,8 @@ def _stats(address: str, found: Any) -> Mapping[tuple[str, int], tuple[int, int,
         if low < 0:
             raise BrokenAnswerError(address, f"a queue that holds [{low}, {high})")
         # An empty queue whose messages are gone has its minOffset behind what it ever held.
-        place = text(address, queue, "topic"), number(address, queue, "queueId")
-        held[place] = low, max(low, high), last
+        names = text(address, queue, "brokerName"), text(address, queue, "topic")
+        held[(*names, number(address, queue, "queueId"))] = low, max(low, high), last
     return held
 
 

@@ -22,7 +22,7 @@ from mqstore.errors import (
     shown,
 )
 from mqstore.live import requests
-from mqstore.live.answers import checked, rows, value
+from mqstore.live.answers import checked, rows, table, value
 from mqstore.live.connection import Connection, Limits
 from mqstore.live.credentials import Credentials
 from mqstore.live.frame import Frame
@@ -133,10 +133,19 @@ class Cluster:
 
     def brokers(self) -> dict[str, Addresses]:
         """Return the addresses of all brokers registered now."""
+        found, address = self._cluster_info()
+        brokers = parse_brokers(address, found)
+        self._brokers |= brokers
+        return brokers
+
+    def cluster_names(self) -> list[str]:
+        """Return the names of the clusters that the brokers are of: each has a topic's name too."""
+        found, address = self._cluster_info()
+        return sorted(str(name) for name in table(address, found, "clusterAddrTable"))
+
+    def _cluster_info(self) -> tuple[Any, str]:
         answer, address = self.ask_name_server(request := requests.GET_BROKER_CLUSTER_INFO())
-        found = parse_brokers(address, value(address, request, answer))
-        self._brokers |= found
-        return found
+        return value(address, request, answer), address
 
     def master(self, broker: str) -> str:
         """Return the address of a broker's master; raises NoMasterError where none is known."""

@@ -55,8 +55,8 @@ class BrokerInfo:
 
 def topic_names(cluster: Cluster, *, include_system_topics: bool = False) -> list[str]:
     """Return the names of topics, without those that brokers and clusters have of themselves."""
-    brokers = cluster.brokers()
-    names = set(cluster.topic_names()) - set(brokers)
+    own = {*cluster.brokers(), *cluster.cluster_names()}
+    names = set(cluster.topic_names()) - own
     return sorted(name for name in names if include_system_topics or not is_system_topic(name))
 
 

@@ -14,7 +14,9 @@ from typing import Final
 import numpy as np
 
 from mqstore.codec.decode import topics_on_disk
+from mqstore.codec.gather import RecordHeaders
 from mqstore.codec.properties import PropertyBlocks
+from mqstore.codec.walk import follow
 from mqstore.format.properties import KEY_SEPARATOR, KEYS, UNIQ_KEY
 from mqstore.live import requests
 from mqstore.live.cluster import Cluster
@@ -73,9 +75,20 @@ def by_id(cluster: Cluster, routes: Sequence[Route], msg_ids: Sequence[str]) -> 
         for broker in sorted(route.queues)
     ]
     for (broker, request), (answer, address) in zip(asked, cluster.ask_all(asked), strict=True):
-        if answer.code == requests.SUCCESS and answer.body:
+        if answer.code == requests.SUCCESS and _is_record(answer.body, request.fields["offset"]):
             found |= _places(address, broker, answer.body, (request.fields["topic"], None))
     return _in_order(found)
+
+
+def _is_record(body: bytes | bytearray | memoryview, physical_offset: str) -> bool:
+    """Tell whether the record is that of its place.
+
+    As the broker does: it takes any four bytes for the size of a record and gives as many.
+    """
+    walked = follow(bytes(body))
+    headers = RecordHeaders(walked.buffer, walked.starts, walked.sizes)
+    is_whole = len(headers) == 1 and walked.end == len(body) and not headers.problems()
+    return is_whole and int(headers.field("physical_offset")[0]) == int(physical_offset)
 
 
 def _places(

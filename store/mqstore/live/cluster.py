@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from mqstore.errors import (
+    BrokerTimeoutError,
     BrokerUnavailableError,
     NoMasterError,
     StoreError,
@@ -292,8 +293,8 @@ class Cluster:
             try:
                 connection = self.connection(address)
                 return checked(address, request, connection.receive(connection.send(request)))
-            except BrokerUnavailableError:
-                if not is_old:
+            except BrokerUnavailableError as error:
+                if not is_old or isinstance(error, BrokerTimeoutError):
                     raise
         raise AssertionError
 
@@ -312,7 +313,8 @@ class Cluster:
         return found
 
     def _addresses(self, broker: str) -> Addresses:
-        if broker not in self._brokers:
+        # While a broker registers, name servers show it without any address for a moment.
+        if not self._brokers.get(broker):
             self.brokers()
         return self._brokers.get(broker, {})
 

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from derive.rebuilds import derived, own_sizes, rebuilt, sizes_of
 from mqstore.check import check
 from mqstore.errors import CorruptStoreError
 from support import oracle, strategies
-from support.faults import derived, killed, own_sizes, rebuilt, sizes_of
+from support.faults import killed
 from support.oracle import Message
 from support.stores import Layout, lay_out
 

@@ -53,6 +53,10 @@ class DispatchRecords:
     def __len__(self) -> int:
         return len(self.physical_offsets)
 
+    def first(self, count: int) -> "DispatchRecords":
+        """Return the first ``count`` records only."""
+        return DispatchRecords(self.headers.take(np.arange(count)), self.physical_offsets[:count])
+
     @cached_property
     def topics(self) -> pa.DictionaryArray:
         """Topic of each record, as it says itself."""

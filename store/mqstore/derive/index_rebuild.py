@@ -17,7 +17,7 @@ from mqstore.arrays import Int64s, Structs
 from mqstore.codec.dispatch import DispatchRecords, RecordKeys, record_keys
 from mqstore.codec.gather import RecordHeaders
 from mqstore.derive.log_walk import LogWalk
-from mqstore.derive.survey import read_record
+from mqstore.derive.sound_record import read_record
 from mqstore.errors import CorruptStoreError
 from mqstore.files import durable
 from mqstore.files.index.index_append import IndexAppender, IndexKeys, next_name

@@ -19,7 +19,7 @@ from mqstore.arrays import Int64s, Mask, Structs
 from mqstore.codec.checksum import broken
 from mqstore.codec.dispatch import DispatchRecords, Queue
 from mqstore.codec.gather import RecordHeaders
-from mqstore.derive.survey import read_record
+from mqstore.derive.sound_record import read_record
 from mqstore.errors import CorruptStoreError
 from mqstore.files import durable
 from mqstore.files.log.commit_log import CommitLog

@@ -344,12 +344,9 @@ class NoSpaceError(StoreError):
 
 
 class ServerError(StoreError):
-    """What a broker or name server at ``address`` did; ``reason`` has the option that helps."""
+    """What a broker or name server did: its address, and a reason with the option that helps."""
 
     condition = "MQLOG_SERVER_ERROR"
-
-    def __init__(self, address: str, reason: str) -> None:
-        super().__init__(address, reason)
 
     def message(self) -> str:
         """Name the address and what happened there."""
@@ -358,7 +355,7 @@ class ServerError(StoreError):
 
 
 class BrokerUnavailableError(ServerError):
-    """A broker or name server cannot be reached, closed the connection, or is too busy."""
+    """A server cannot be reached, closed the connection, or is too busy."""
 
     condition = "MQLOG_BROKER_UNAVAILABLE"
 
@@ -376,12 +373,9 @@ class BrokenAnswerError(ServerError):
 
 
 class RequestRefusedError(StoreError):
-    """A server answered a request with ``code``, RocketMQ's ResponseCode, and its own words."""
+    """A server's refusal: its address, the request's name, a ResponseCode, its own words."""
 
     condition = "MQLOG_REQUEST_REFUSED"
-
-    def __init__(self, address: str, request: str, code: int, remark: str) -> None:
-        super().__init__(address, request, code, remark)
 
     def message(self) -> str:
         """Name the server, the request, the code and what the server says."""
@@ -396,11 +390,8 @@ class AccessDeniedError(RequestRefusedError):
 
     def message(self) -> str:
         """Say what was refused, and which options and rights it depends on."""
-        return (
-            f"{super().message()}. Check accessKey and secretKey, and that this user may read the "
-            "topic and the group of the option consumerGroup (ACL 1.0: SUB on both; ACL 2.0: Sub "
-            "on both, and Get on the topic)"
-        )
+        rights = "SUB on the topic and on the group of consumerGroup, with ACL 2.0 Get on the topic"
+        return f"{super().message()}. Check accessKey and secretKey; reading needs {rights}"
 
 
 class NoMasterError(StoreError):

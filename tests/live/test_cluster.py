@@ -226,6 +226,27 @@ def test_a_busy_broker_is_asked_again_on_the_same_connection(
     assert len(busy) == 2
 
 
+def test_a_broker_that_says_go_away_is_asked_again_on_a_new_connection(
+    fake: FakeCluster, connect: Connect
+) -> None:
+    fake.fill("T", 1)
+    told: list[int] = []
+
+    def go_away(request: dict[str, Any]) -> bytes | None:
+        if request["code"] == 202 and not told:
+            told.append(request["opaque"])
+            return json_answer(request["opaque"], 1500, remark="the server is going away")
+        return None
+
+    fake.fault = go_away
+    cluster = connect()
+    first = cluster.connection(fake.address)
+    answer, _ = cluster.ask("broker-a", GET_TOPIC_STATS_INFO(topic="T"))
+    assert answer.code == 0
+    assert told
+    assert not first.is_open
+
+
 def test_a_frozen_broker_is_a_timeout_within_retry_timeout(
     fake: FakeCluster, connect: Connect
 ) -> None:

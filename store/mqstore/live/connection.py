@@ -23,7 +23,7 @@ from mqstore.errors import BrokenAnswerError, BrokerTimeoutError, BrokerUnavaila
 from mqstore.format.remoting import JSON, MAX_REQUEST_BYTES
 from mqstore.live.credentials import Credentials
 from mqstore.live.frame import HEAD_BYTES, Frame, FrameError, TooLargeError, decode, encode, sizes
-from mqstore.live.requests import Request
+from mqstore.live.requests import GO_AWAY, Request
 
 _MAX_OPAQUE: Final = 0x7FFFFFFF
 _NO_TLS: Final = (
@@ -99,7 +99,7 @@ class Connection:
 
         Raises BrokerTimeoutError when it is not there in ``request_timeout_ms`` from now,
         BrokenAnswerError for bytes that are no answer, BrokerUnavailableError for a connection
-        that breaks. The connection is closed then.
+        that breaks. The connection is closed then, and by an answer GO_AWAY: the server ends.
         """
         deadline = self._deadline()
         while opaque not in self._answers:
@@ -107,7 +107,10 @@ class Connection:
             if frame.is_response and frame.opaque in self._awaited:
                 self._awaited.discard(frame.opaque)
                 self._answers[frame.opaque] = frame
-        return self._answers.pop(opaque)
+        answer = self._answers.pop(opaque)
+        if answer.code == GO_AWAY:
+            self.close()
+        return answer
 
     @property
     def is_open(self) -> bool:

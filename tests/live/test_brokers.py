@@ -31,9 +31,10 @@ from mqstore.errors import (
     AccessDeniedError,
     BrokerTimeoutError,
     BrokerUnavailableError,
+    NoMasterError,
     UnknownTopicError,
 )
-from mqstore.format.names import SCHEDULE_TOPIC
+from mqstore.format.names import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC
 from mqstore.live.bounds import LiveBounds, bounds, first_at, weigh
 from mqstore.live.cluster import Cluster, ClusterSettings
 from mqstore.live.connection import Limits
@@ -127,11 +128,10 @@ def test_every_field_of_every_message_is_what_the_brokers_directory_gives(live: 
     pulled = live.pulled(live.bounds(), with_tags_codes=True)
     ours, theirs = by_queue(full_rows(pulled)), by_queue(columns(live.root, ALL_TOPICS))
     assert sum(map(len, ours.values())) > 1_000
-    assert {queue: len(rows) for queue, rows in ours.items()} == {
-        queue: len(rows) for queue, rows in theirs.items()
-    }
-    for queue, rows in theirs.items():
-        for mine, row in zip(ours[queue], rows, strict=True):
+    # A broker of 4.9 has no route for half messages before its first check of transactions.
+    assert {topic for topic, _ in theirs.keys() - ours.keys()} <= {HALF_TOPIC, OP_HALF_TOPIC}
+    for queue, mine_all in ours.items():
+        for mine, row in zip(mine_all, theirs[queue], strict=True):
             # The ConsumeQueue of delayed messages has times of delivery; answers do not tell it.
             of_disk = mine["tagsCode"] if queue[0] == SCHEDULE_TOPIC else row["tagsCode"]
             assert mine == row | {"tagsCode": of_disk, "brokerName": BROKER_NAME}
@@ -266,7 +266,8 @@ def test_a_frozen_a_killed_and_a_restarted_broker(cluster: Servers, live: Live) 
         client.master(BROKER_NAME)
         live.broker.kill()
         before = time.monotonic()
-        with pytest.raises(BrokerUnavailableError):
+        # Name servers forget a broker as soon as their connection to it breaks.
+        with pytest.raises((BrokerUnavailableError, NoMasterError), match=BROKER_NAME):
             list(read(PullReader(client, slices(queues)), PullSettings()))
         assert time.monotonic() - before < 10
     settings = ClusterSettings(name_servers=live.name_servers, retry_timeout_ms=60_000)

@@ -336,13 +336,12 @@ class Cluster:
 def located(broker: str, error: BrokerUnavailableError) -> BrokerUnavailableError:
     """Return the error with the broker's name and what to do where its address is not ours."""
     address, reason = error.args
-    if not reason.startswith("no connection"):
-        return error
-    advice = (
-        f"{reason}. Broker {broker} registered this address at the name server; where it cannot be "
-        f'reached from here, set brokerAddresses={{"{broker}":"host:port"}}'
-    )
-    return type(error)(address, advice)
+    if reason.startswith("no connection"):
+        reason = (
+            f"{reason}. The broker registered this address at the name server; where it cannot "
+            f'be reached from here, set brokerAddresses={{"{broker}":"host:port"}}'
+        )
+    return type(error)(f"{broker} at {address}", reason)
 
 
 def _all_failed(failures: Sequence[BrokerUnavailableError]) -> BrokerUnavailableError:

@@ -53,6 +53,10 @@ def read_request(peer: socket.socket) -> dict[str, Any] | None:
     return found | {"body": body}
 
 
+def _compact(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
 def _exactly(peer: socket.socket, count: int) -> bytes | None:
     data = b""
     while len(data) < count:
@@ -300,5 +304,12 @@ class FakeCluster:
     def _entries(self, opaque: int, fields: dict[str, str]) -> bytes:
         queue, index = self.queue(fields), int(fields["index"])
         end = min(index + int(fields["count"]), queue.high)
-        data = [{"physicSize": len(queue.record(at) or b"")} for at in range(index, end)]
-        return json_answer(opaque, 0, json.dumps({"queueData": data}).encode() if data else b"")
+        data = [
+            {
+                "physicOffset": 0,
+                "physicSize": len(queue.record(at) or b""),
+                "tagsCode": oracle.tags_code(queue.messages[at - queue.low] or Message()),
+            }
+            for at in range(index, end)
+        ]
+        return json_answer(opaque, 0, _compact({"queueData": data}) if data else b"")

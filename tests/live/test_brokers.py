@@ -39,6 +39,7 @@ from mqstore.live.bounds import LiveBounds, bounds, first_at, weigh
 from mqstore.live.cluster import Cluster, ClusterSettings
 from mqstore.live.connection import Limits
 from mqstore.live.credentials import Credentials, Secret
+from mqstore.live.entries import tags_codes
 from mqstore.live.groups import committed, progress
 from mqstore.live.lookup import by_id, by_key
 from mqstore.live.pull import LiveSlice, PullReader
@@ -174,11 +175,13 @@ def test_the_first_message_at_a_time_is_what_a_walk_over_all_finds(live: Live) -
 def test_tags_give_what_the_broker_gives_its_own_consumer(live: Live) -> None:
     queues = [queue for queue in live.bounds() if queue.topic == NAMES.topic]
     tag = NAMES.tags[0]
-    every = full_rows(live.pulled(queues))
+    every = full_rows(live.pulled(queues, with_tags_codes=True))
     expected = [(r["queueId"], r["queueOffset"]) for r in every if r["tags"] == tag]
     chosen = full_rows(live.pulled(queues, tags=f"{tag} || nobody"))
     assert [(row["queueId"], row["queueOffset"]) for row in chosen] == expected
     assert 50 < len(expected) < len(every) / 2
+    codes = np.concatenate([part for _, part in tags_codes(live.cluster, slices(queues))])
+    assert codes.tolist() == [row["tagsCode"] for row in every]
 
 
 def test_a_weight_is_near_what_the_records_have(live: Live) -> None:

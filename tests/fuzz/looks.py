@@ -18,8 +18,8 @@ from mqstore.backlog import BacklogRequest, Listed
 from mqstore.check import check, condition
 from mqstore.codec.schema import PROFILES, message_schema
 from mqstore.copy.copy_store import copy_store
-from mqstore.files import file_sizes
 from mqstore.files.config import broker_config
+from mqstore.files.store import Store
 from mqstore.files.store_dir import open_dir
 from mqstore.read.lookup import narrow
 from mqstore.read.offsets import AtTimestamp, Latest, resolve
@@ -174,7 +174,7 @@ def _settings_of(root: Path) -> Rows:
     broker_config.committed(str(root))
     broker_config.delay_offsets(str(root))
     broker_config.filter_expressions(str(root))
-    file_sizes.find_sizes(open_dir(root))
+    _ = Store(open_dir(root)).sizes
     return None
 
 

@@ -206,9 +206,9 @@ class Store(RuleBasedStateMachine):
             self._settle(decided=True)  # `prepare` finishes what it finds.
             if not is_killed:
                 abort(job, staged)
-                assert not Path(job.staging).exists()
+                assert not Path(job.target.staging).exists()
                 return
-        folder = Path(job.staging)
+        folder = Path(job.target.staging)
         for path in (*folder.iterdir(), folder):
             os.utime(path, (time.time() - 2 * DAY_S,) * 2)
         self.abandoned.append(folder)

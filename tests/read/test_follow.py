@@ -262,7 +262,7 @@ def test_what_expired_before_it_was_read_is_an_error(store: MakeStore) -> None:
     low, high = laid.bounds["A", 0]
     assert low > 2
     start = {("A", "broker-1", 0): 2}
-    with pytest.raises(DataLossError, match=rf"A/0: queue offsets \[2, {high}\) were asked for"):
+    with pytest.raises(DataLossError, match=rf"A/0: queue offsets \[2, {high}\) were requested"):
         next_at_once(stream, start)
     with pytest.raises(DataLossError):
         follower(laid.root).slices(start, {("A", "broker-1", 0): 5})

@@ -328,7 +328,7 @@ def test_what_was_committed_before_is_counted_and_not_looked_at(tmp_path: Path) 
     for version, told in ((3, "2 rows were committed as a version 3, the 6 of now"), (2, "")):
         job = prepared(root, bad.schema, **{**SMALL, **key, "txn_version": version})
         manifests = staged(job, [bad], [bad])
-        assert [path.name for path in Path(job.staging).iterdir()] == ["NONCE"]
+        assert [path.name for path in Path(job.target.staging).iterdir()] == ["NONCE"]
         done = commit(job, manifests)
         assert (done.messages, done.is_repeated, done.another[: len(told)]) == (0, True, told)
         assert bool(done.another) == bool(told)
@@ -363,7 +363,7 @@ def test_a_retried_task_writes_the_same_ids(tmp_path: Path) -> None:
     again = staged(job, [batch.slice(0, 20), batch.slice(20)])
     assert lost[0].segment is not None
     assert again[0].segment is not None
-    folder = Path(job.staging)
+    folder = Path(job.target.staging)
     first, second = ((folder / m[0].segment.name).read_bytes() for m in (lost, again))
     assert ids_in(first) == ids_in(second)
     assert len(set(ids_in(first))) == 50

@@ -279,7 +279,7 @@ def test_abort_leaves_the_lock_of_a_broker_that_makes_a_store_there(tmp_path: Pa
 def test_a_task_that_cannot_see_the_drivers_directory_says_so(tmp_path: Path) -> None:
     root = brokers_store(tmp_path / "s")
     job = prepared(root, BATCH.schema)
-    nonce = Path(job.staging) / "NONCE"
+    nonce = Path(job.target.staging) / "NONCE"
     nonce.write_bytes(b"another")
     with pytest.raises(StagingNotSharedError, match="stagingDir"):
         staged(job, [BATCH])

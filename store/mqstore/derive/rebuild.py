@@ -11,15 +11,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from mqstore.derive.damage import BeyondLogEnd, refuse_damage
-from mqstore.derive.index_rebuild import IndexRebuild
 from mqstore.derive.log_walk import LogWalk
-from mqstore.derive.queue_rebuild import EarlierUnitsLostError, QueueRebuild
+from mqstore.derive.repair_index import IndexRebuild
+from mqstore.derive.repair_queues import EarlierUnitsLostError, QueueRebuild
 from mqstore.derive.sound_record import read_record
 from mqstore.files.config import checkpoint
-from mqstore.files.file_sizes import FileSizes
-from mqstore.files.index.index_file import Layout
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.store_dir import StoreDir
+from mqstore.files.store_writer import StoreWriter
 
 _BEFORE_CHECKPOINT_MS: Final = 3000  # StoreCheckpoint#getMinTimestamp
 
@@ -46,26 +45,19 @@ class Rebuilt:
 
 
 def rebuild(
-    store: StoreDir,
-    start: int,
-    *,
-    sizes: FileSizes,
-    temp_dir: str,
-    behind: BeyondLogEnd,
-    with_index: bool = True,
+    writer: StoreWriter, start: int, *, behind: BeyondLogEnd, with_index: bool = True
 ) -> Rebuilt:
     """Make ConsumeQueues and IndexFiles agree with the CommitLog from ``start`` to its end.
 
-    ``start`` is where a record or a file starts; where more than that is lost, all of the log is
-    gone through. New files are made in the folder ``aside``. A store without a CommitLog file is
-    left as it is. Raises CorruptStoreError, and then nothing was changed if it is for sound
-    records that lie behind the end and are not to be (``behind``); NoSpaceError, OSError: run it
-    again then.
+    ``start`` is where a record or a file starts; where more than that is lost, the walk goes
+    through all of the log. A store without a CommitLog file is left as it is. Raises
+    CorruptStoreError for sound records that lie behind the end and may not (``behind``), with
+    nothing changed; NoSpaceError, OSError: run it again then.
     """
-    with CommitLog(store.commit_log) as log:
+    with CommitLog(writer.place.commit_log) as log:
         if not log.files.files:
             return Rebuilt(0, 0, 0, 0, 0, 0, log.low, 0, -1)
-        run = _Run(store, log, sizes=sizes, temp_dir=temp_dir, behind=behind, with_index=with_index)
+        run = _Run(writer, log, behind=behind, with_index=with_index)
         try:
             return run.from_place(max(start, log.low))
         except EarlierUnitsLostError:
@@ -102,36 +94,25 @@ class _Run:
 
     def __init__(
         self,
-        store: StoreDir,
+        writer: StoreWriter,
         log: CommitLog,
         *,
-        sizes: FileSizes,
-        temp_dir: str,
         behind: BeyondLogEnd,
         with_index: bool,
     ) -> None:
-        self._store = store
+        self._writer = writer
         self._log = log
-        self._sizes = sizes
-        self._temp_dir = temp_dir
         self._behind = behind
         self._with_index = with_index
 
     def from_place(self, start: int) -> Rebuilt:
         """Walk from ``start``. Raises EarlierUnitsLostError."""
-        index = self._index(start) if self._with_index else None
+        index = IndexRebuild(self._writer, self._log, start) if self._with_index else None
         if index:
             start = index.start
-        refuse_damage(self._store.root, self._log, start, self._behind)
+        refuse_damage(self._writer.root, self._log, start, self._behind)
         walk = LogWalk(self._log, start)
-        queues = QueueRebuild(
-            self._store.root,
-            self._log,
-            start,
-            file_size=self._sizes.consume_queue,
-            temp_dir=self._temp_dir,
-            fsync=True,
-        )
+        queues = QueueRebuild(self._writer, self._log, start)
         for records in walk.records():
             queues.feed(records)
             if index:
@@ -149,10 +130,4 @@ class _Run:
             tail=walk.tail,
             last_store_timestamp_ms=walk.last_store_timestamp_ms,
             last_physical_offset=walk.last_physical_offset,
-        )
-
-    def _index(self, start: int) -> IndexRebuild:
-        layout = Layout(self._sizes.max_hash_slot_num, self._sizes.max_index_num)
-        return IndexRebuild(
-            self._store.root, self._log, start, layout, temp_dir=self._temp_dir, fsync=True
         )

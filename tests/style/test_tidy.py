@@ -28,6 +28,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "mqstore.read": WITH_TXN | {"mqstore.derive", "mqstore.options"},
     "mqstore.stage": WITH_TXN | {"mqstore.options"},
     "mqstore.derive": BYTES,
+    "mqstore.live": {"mqstore.format", "mqstore.codec", "mqstore.options"},
     "mqstore.write": BELOW_WRITE,
     "mqstore": BELOW_WRITE | {"mqstore.read", "mqstore.write"},
     # Of the codec, the connector and the jobs see codec.schema only; of files and format nothing.

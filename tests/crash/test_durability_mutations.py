@@ -12,7 +12,7 @@ import pytest
 from crash import mutations
 from support import soak
 
-STATES = soak.size("MUTATION_STATES", test=150, full=400)
+STATES = soak.size("MUTATION_STATES", check=150, test=150, full=400)
 SHARPEST = ("the byte that hides the batch", "the decision", "the ledger")
 _AGAIN = "a recovery that is cut off is run again: the intent, or abort, is still there"
 _EARLIER = "with an older checkpoint a recovery only begins earlier"

@@ -464,7 +464,7 @@ def test_messages_without_keys_end_no_index_file(tmp_path: Path) -> None:
 def test_where_keys_cannot_be_read_the_index_file_ends(tmp_path: Path) -> None:
     """A damaged record may have had keys, and so may all behind it."""
     root = tmp_path / "store"
-    append(root, rows(1, keys="a"), create_store=True)
+    append(root, rows(1, keys="a"), **SMALL)
     append(root, rows(9, body=b"damaged"), uniq_key="none")
     log = next((root / "commitlog").iterdir())
     data = log.read_bytes()

@@ -29,7 +29,7 @@ from pyspark.sql.types import StructType
 from mqstore.errors import StoreError
 from mqstore.read.follow import Follower
 from mqstore.read.group_progress import GroupProgress
-from mqstore.read.progress import Progress, from_json, to_json
+from mqstore.read.progress import Progress, brokers_in, from_json, to_json
 from mqstore.read.selection import OpenStores
 from pyspark_mqlog.batch_reader import MessageWork, read_work, scan_settings
 from pyspark_mqlog.pruning import (
@@ -123,6 +123,8 @@ class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         if self._follower is not None:
             self._follower.close()
+        if self._group is not None:
+            self._group.close()
         if self._stores is not None:
             self._stores.close()
 
@@ -140,6 +142,7 @@ class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._options.admission,
                 fail_on_data_loss=loss,
                 same_topics=takes_topics_of_group(options),
+                find=self._opened().tails_beside,
             )
         return self._follower
 
@@ -155,12 +158,15 @@ class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _progress(self, document: Json) -> Progress:
         # Idle, Spark gives the same offsets dozens of times a second.
         if self._known[0] != document:
-            self._known = document, from_json(document, self._follow().brokers)
+            follower = self._follow()
+            follower.meet(brokers_in(document))
+            self._known = document, from_json(document, follower.brokers)
         return self._known[1]
 
     def _json(self, progress: Progress) -> Json:
         if self._told[0] is not progress:
-            self._told = progress, to_json(progress, by_broker=len(self._follow().brokers) > 1)
+            many = self._opened().has_many_brokers
+            self._told = progress, to_json(progress, by_broker=many)
         return self._told[1]
 
 

@@ -140,6 +140,10 @@ class FakeCluster:
         self.route_more: dict[str, Any] = {}
         self.attributes: dict[str, dict[str, str]] = {}
         self.address = ""
+        self.groups: dict[str, int] = {}
+        """Groups that the broker knows, and how many consumers each has now."""
+        self.committed: dict[tuple[str, str, int], int] = {}
+        """Next queue offsets by topic, group and queueId."""
 
     @contextmanager
     def running(self) -> Iterator["FakeCluster"]:
@@ -190,6 +194,10 @@ class FakeCluster:
             21: lambda opaque, _: self._topics(opaque),
             11: self.pulled,
             12: self._by_key,
+            15: lambda opaque, fields: self._committed(opaque, fields),
+            43: lambda opaque, _: self._offsets(opaque),
+            200: lambda opaque, _: self._created(opaque, request["body"]),
+            203: lambda opaque, fields: self._online(opaque, fields["consumerGroup"]),
             321: self._entries,
         }
         found = by_code.get(request["code"])
@@ -289,6 +297,32 @@ class FakeCluster:
                 found.append(record)
         code = 0 if found else 20
         return json_answer(opaque, code, b"".join(found), nextBeginOffset=at, **edges)
+
+    def _committed(self, opaque: int, fields: dict[str, str]) -> bytes:
+        """As 5.5 does: a group that it does not know is refused."""
+        group = fields["consumerGroup"]
+        if group not in self.groups:
+            return json_answer(opaque, 26, remark=f"Group {group} not exist!")
+        key = fields["topic"], group, int(fields["queueId"])
+        self.committed[key] = int(fields["commitOffset"])
+        return json_answer(opaque)
+
+    def _created(self, opaque: int, body: bytes) -> bytes:
+        self.groups[json.loads(body)["groupName"]] = 0
+        return json_answer(opaque)
+
+    def _offsets(self, opaque: int) -> bytes:
+        table: dict[str, dict[str, int]] = {}
+        for (topic, group, queue_id), at in self.committed.items():
+            table.setdefault(f"{topic}@{group}", {})[str(queue_id)] = at
+        return json_answer(opaque, 0, _compact({"offsetTable": table}))
+
+    def _online(self, opaque: int, group: str) -> bytes:
+        count = self.groups.get(group, 0)
+        if not count:
+            return json_answer(opaque, 206, remark=f"the consumer group[{group}] not online")
+        found = {"connectionSet": [{}] * count, "subscriptionTable": {}}
+        return json_answer(opaque, 0, _compact(found))
 
     def _by_key(self, opaque: int, fields: dict[str, str]) -> bytes:
         found = [

@@ -28,9 +28,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "mqstore.read": WITH_TXN | {"mqstore.derive", "mqstore.options"},
     "mqstore.stage": WITH_TXN | {"mqstore.options"},
     "mqstore.derive": BYTES,
-    "mqstore.live": {"mqstore.format", "mqstore.codec", "mqstore.options"},
+    "mqstore.live": BYTES | {"mqstore.options", "mqstore.derive", "mqstore.read"},
     "mqstore.write": BELOW_WRITE,
-    "mqstore": BELOW_WRITE | {"mqstore.read", "mqstore.write"},
+    "mqstore": BELOW_WRITE | {"mqstore.read", "mqstore.live", "mqstore.write"},
     # Of the codec, the connector and the jobs see codec.schema only; of files and format nothing.
     "pyspark_mqlog": {
         "mqstore",

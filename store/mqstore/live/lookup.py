@@ -26,6 +26,7 @@ from mqstore.live.routes import Route
 
 _FOREVER_MS: Final = 2**63 - 1
 _MOST_MESSAGES: Final = 1_000  # of one key on one broker
+_BROKERS_MOST: Final = 64  # maxMsgsNumBatch: a broker gives as many, whatever it is asked
 # ip, port and physical offset of an IPv4 or IPv6 store host, in hex.
 _OFFSET_MSG_ID: Final = re.compile(r"(?:[0-9A-Fa-f]{16}|[0-9A-Fa-f]{40})([0-9A-Fa-f]{16})")
 
@@ -33,8 +34,18 @@ _OFFSET_MSG_ID: Final = re.compile(r"(?:[0-9A-Fa-f]{16}|[0-9A-Fa-f]{40})([0-9A-F
 def by_key(cluster: Cluster, routes: Sequence[Route], keys: Sequence[str]) -> list[LiveSlice]:
     """Return a slice for each message of those topics that has one of the keys or unique keys.
 
-    At most 1,000 of a key, the newest, come from each broker. Messages that no index covers are
-    not found. Raises as Cluster#ask_all.
+    Only the newest of a key come where there are many: see ``search``. Messages that no index
+    covers are not found. Raises as Cluster#ask_all.
+    """
+    return search(cluster, routes, keys)[0]
+
+
+def search(
+    cluster: Cluster, routes: Sequence[Route], keys: Sequence[str]
+) -> tuple[list[LiveSlice], set[tuple[str, str]]]:
+    """Return as ``by_key``, and each (broker, topic) that has so many of a key that some lack.
+
+    A broker gives 64 messages of a key (maxMsgsNumBatch), the newest.
     """
     asked = [
         (
@@ -52,11 +63,15 @@ def by_key(cluster: Cluster, routes: Sequence[Route], keys: Sequence[str]) -> li
         for key in keys
     ]
     found: set[LiveSlice] = set()
+    more: set[tuple[str, str]] = set()
     for (broker, request), (answer, address) in zip(asked, cluster.ask_all(asked), strict=True):
         if answer.code == requests.SUCCESS:
-            wanted = request.fields["topic"], frozenset((request.fields["key"],))
+            topic = request.fields["topic"]
+            wanted = topic, frozenset((request.fields["key"],))
             found |= _places(address, broker, answer.body, wanted)
-    return _in_order(found)
+            if len(headers_of(address, answer.body)) >= _BROKERS_MOST:
+                more.add((broker, topic))
+    return _in_order(found), more
 
 
 def by_id(cluster: Cluster, routes: Sequence[Route], msg_ids: Sequence[str]) -> list[LiveSlice]:

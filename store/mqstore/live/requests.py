@@ -1,6 +1,7 @@
 """Requests as declared values: one table of code, header fields and what the answer's body is.
 
-A kind makes requests: ``GET_TOPIC_STATS_INFO(topic="T")``. None of them changes a broker.
+A kind makes requests: ``GET_TOPIC_STATS_INFO(topic="T")``. None of them changes a broker; those
+that do are in group_publish.
 
 Reference: org.apache.rocketmq.remoting.protocol.RequestCode, ResponseCode and the
 ...RequestHeader classes (org.apache.rocketmq.common.protocol in 4.9).
@@ -118,6 +119,7 @@ VIEW_MESSAGE_BY_ID: Final = Kind(
     frozenset({SUCCESS, SYSTEM_ERROR}),
 )
 GET_ALL_CONSUMER_OFFSET: Final = Kind("GET_ALL_CONSUMER_OFFSET", 43)
+GET_ALL_SUBSCRIPTIONGROUP_CONFIG: Final = Kind("GET_ALL_SUBSCRIPTIONGROUP_CONFIG", 201)
 GET_TOPIC_STATS_INFO: Final = Kind("GET_TOPIC_STATS_INFO", 202, ("topic",))
 GET_CONSUMER_CONNECTION_LIST: Final = Kind(
     "GET_CONSUMER_CONNECTION_LIST",

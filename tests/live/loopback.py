@@ -194,7 +194,7 @@ class FakeCluster:
             21: lambda opaque, _: self._topics(opaque),
             11: self.pulled,
             12: self._by_key,
-            15: lambda opaque, fields: self._committed(opaque, fields),
+            15: self._committed,
             43: lambda opaque, _: self._offsets(opaque),
             200: lambda opaque, _: self._created(opaque, request["body"]),
             203: lambda opaque, fields: self._online(opaque, fields["consumerGroup"]),

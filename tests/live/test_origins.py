@@ -303,9 +303,8 @@ def test_a_stream_goes_on_with_other_brokers_while_one_is_away(
         assert end == start | {("T", BROKER, 0): 6}
         with pytest.raises(NoMasterError, match="broker-b"):
             stream.aim()
-        assert [
-            (p.start, p.end) for p in stream.slices({("T", BROKER, 0): 5}, {("T", BROKER, 0): 6})
-        ] == [(5, 6)]
+        (piece,) = stream.slices({("T", BROKER, 0): 5}, {("T", BROKER, 0): 6})
+        assert (piece.start, piece.end) == (5, 6)
         with pytest.raises(NoMasterError, match="broker-b"):
             stream.slices({}, {("T", "broker-b", 0): 4})
 
@@ -317,8 +316,8 @@ def test_a_stream_finds_a_new_broker(
     fake.fill("T", 5)
     with closing(follower_of(opened("T"))) as stream:
         start = stream.next({})
-        fake.fill("T", 4, broker="broker-b", queue_id=1)
-        assert stream.next(start) == start | {("T", "broker-b", 1): 4}
+        fake.fill("T", 4, broker="broker-b")
+        assert stream.next(start) == start | {("T", "broker-b", 0): 4}
         assert stream.origins["broker-b"].name.startswith("broker-b of rocketmq://")
 
 
@@ -327,9 +326,7 @@ def test_an_end_that_went_back_is_a_named_error(fake: FakeCluster, opened: Any) 
     with closing(follower_of(opened("T"))) as stream:
         start = stream.next({})
         del queue.messages[3:]
-        with pytest.raises(
-            StoreReplacedError, match="ends at queue offset 3, but was read up to 5"
-        ):
+        with pytest.raises(StoreReplacedError, match="ends at queue offset 3"):
             stream.slices(start, start)
 
 

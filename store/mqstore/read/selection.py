@@ -59,7 +59,7 @@ class OpenStores:
     ) -> None:
         """Take the ``stores`` at ``selection.roots`` and the brokers that ``clusters`` have now.
 
-        ``strict`` is as in ``BoundsSource.snapshot``. Raises what looking for the brokers of a cluster raises.
+        ``strict`` is as in ``BoundsSource.snapshot``. Raises as ``BrokerFinder.brokers``.
         """
         self.selection = selection
         self._clusters = tuple(clusters)

@@ -1,5 +1,7 @@
 """The paths and options of reads that name a cluster: accepted, or refused by name."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -102,3 +104,10 @@ def test_no_secret_is_in_what_options_become(monkeypatch: pytest.MonkeyPatch) ->
     (cluster,) = options.places.clusters
     assert cluster.credentials is not None
     assert cluster.credentials.secret_key.reveal() == SECRET
+
+
+def test_the_guide_has_every_option_with_its_default() -> None:
+    guide = (Path(__file__).parents[2] / "connector/README.md").read_text()
+    section = guide.split("### Live options\n", 1)[1].split("\n#", 1)[0]
+    shown = re.findall(r"^\| `(\w+)` \| (?:`([^`]*)`|–) \|", section, re.MULTILINE)
+    assert shown == [(option.name, option.default or "") for option in LIVE_OPTIONS.values()]

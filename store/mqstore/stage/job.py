@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from mqstore.codec.encode import Hosts
 from mqstore.files.file_sizes import FileSizes
+from mqstore.files.store_dir import StoreDir
 from mqstore.stage.settings import WriteSettings
 from mqstore.txn.ledger import Key
 from mqstore.txn.segment import Segment
@@ -16,8 +17,7 @@ from mqstore.txn.segment import Segment
 class StoreTarget:
     """The store directory that a job writes to, and the folder in which its tasks stage records."""
 
-    root: str
-    """The store's root, as an absolute path."""
+    place: StoreDir
     staging: str
     """The job's own directory for staged files."""
     nonce: str
@@ -28,6 +28,11 @@ class StoreTarget:
     """There is no store yet: the commit makes one."""
     made: tuple[str, ...] = ()
     """Directories that ``prepare`` made, outermost first; removed again if the job fails."""
+
+    @property
+    def root(self) -> str:
+        """The store's root, as an absolute path."""
+        return self.place.root
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

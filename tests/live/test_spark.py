@@ -154,6 +154,11 @@ def test_a_stream_goes_on_after_restarts_with_new_brokers_and_tells_its_group(
 
 
 def refill(fake: FakeCluster, count: int) -> None:
-    """Let the first queue have so many messages: the same ones, and more or fewer."""
-    del fake.queues["broker-a", "T", 0]
+    """Let the first queue have so many messages: the same ones, and more or fewer.
+
+    It comes first among its namesakes: all brokers of a FakeCluster answer at one address.
+    """
+    others = {key: queue for key, queue in fake.queues.items() if key[0] != "broker-a"}
+    fake.queues.clear()
     fake.fill("T", count)
+    fake.queues |= others

@@ -49,6 +49,7 @@ EXAMPLES = [
     errors.ServerError("127.0.0.1:9876", "odd"),
     errors.UnsupportedTopicError("topic T", "STATIC", "a static topic"),
     errors.NoMasterError("broker-a has no master"),
+    errors.SparkTooOldError("3.5.9", "4.0"),
 ]
 
 

@@ -29,7 +29,8 @@ StoreError
 │   └── BrokenAnswerError     an answer that RocketMQ's protocol does not allow
 ├── RequestRefusedError       a request that a broker or name server answered with an error
 │   └── AccessDeniedError     the same, because of ACL 1.0 or 2.0
-└── NoMasterError             a broker of which no master is registered
+├── NoMasterError             a broker of which no master is registered
+└── SparkTooOldError          Spark is older than the first one with streams of Python sources
 
 A message starts with its condition in brackets, as Spark's do: ``[MQLOG_STORE_NOT_FOUND] …``.
 Fields travel through ``super().__init__`` so that an error pickles from a worker to the driver.
@@ -398,3 +399,20 @@ class NoMasterError(StoreError):
     """No master of a broker is registered at the name servers."""
 
     condition = "MQLOG_NO_MASTER"
+
+
+class SparkTooOldError(StoreError):
+    """Spark is of a version before the first one with Python data sources that stream."""
+
+    condition = "MQLOG_SPARK_TOO_OLD"
+
+    def __init__(self, found: str, oldest: str) -> None:
+        super().__init__(found, oldest)
+
+    def message(self) -> str:
+        """Name the version there is and the versions that do."""
+        found, oldest = self.args
+        return (
+            f"this is Spark {shown(found)}, mqlog needs {oldest} or newer: pip install "
+            f"'pyspark>={oldest},<5', or a cluster with such a Spark"
+        )

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from mqstore.codec.encode import Hosts
 from mqstore.derive.log_end import last_store_host
-from mqstore.errors import InvalidOptionError, StoreNotFoundError, shown
+from mqstore.errors import InvalidOptionError, StoreNotFoundError
 from mqstore.files import durable, new_file
 from mqstore.files.config.broker_config import BrokerConfig
 from mqstore.files.file_sizes import FileSizes
@@ -26,6 +26,7 @@ from mqstore.format import names
 from mqstore.format.config import PERM_WRITE
 from mqstore.format.message import RECORD_ROOM_BYTES
 from mqstore.options.option import checked
+from mqstore.printable import shown
 from mqstore.stage.job import StoreTarget, TopicQueues, WriteJob
 from mqstore.stage.rows import check_columns
 from mqstore.stage.settings import WriteSettings

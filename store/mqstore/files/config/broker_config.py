@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any, Final
 
-from mqstore.errors import CorruptConfigError, UnsupportedStoreError, shown
+from mqstore.errors import CorruptConfigError, UnsupportedStoreError
 from mqstore.files.config import bounded_json, stream_groups
 from mqstore.files.safe_open import exists, open_file
 from mqstore.files.store_dir import StoreDir
 from mqstore.format import config, names
+from mqstore.printable import shown
 
 _LOG = logging.getLogger(__name__)
 # Strings are matched first so that what looks like a key inside one is left alone.

@@ -41,8 +41,8 @@ from mqlog_jobs.render import Row
 from mqlog_jobs.watch import watch
 from mqstore import __version__, tables
 from mqstore.backlog import BacklogRequest, measure, plan
+from mqstore.backlog.request import is_system_group
 from mqstore.errors import CorruptStoreError, InvalidOptionError
-from mqstore.format.names import is_system_group
 from mqstore.printable import shown
 from mqstore.read.directory import take
 from mqstore.read.source import Snapshot, slices_of

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from mqstore.format.names import is_system_group
+from mqstore.backlog.request import is_system_group
 
 Row: TypeAlias = Mapping[str, object]
 Labels: TypeAlias = tuple[tuple[str, str], ...]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from mqstore.errors import InvalidOptionError
-from mqstore.format.names import RETRY_PREFIX
+from mqstore.format.names import RETRY_PREFIX, SYSTEM_GROUP_PREFIX
 from mqstore.read.tags import SUB_ALL, check_tags
 
 EXACT: Final = "exact"
@@ -54,6 +54,11 @@ class BacklogRequest:
         if found is None:
             found = SUB_ALL if retry else expressions.get(ANY_TOPIC)
         return found if found != "" else SUB_ALL
+
+
+def is_system_group(name: str) -> bool:
+    """Tell whether ``name`` is one of the broker's own groups: MixAll#isSysConsumerGroup."""
+    return name.startswith(SYSTEM_GROUP_PREFIX)
 
 
 def group_test(groups: str | None) -> Callable[[str], object]:

@@ -102,11 +102,6 @@ def is_writable_topic(name: str) -> bool:
     return len(name) <= MAX_TOPIC_LENGTH and _WRITABLE_TOPIC.fullmatch(name) is not None
 
 
-def is_system_group(name: str) -> bool:
-    """Tell whether ``name`` is one of the broker's own groups: MixAll#isSysConsumerGroup."""
-    return name.startswith(SYSTEM_GROUP_PREFIX)
-
-
 def is_system_topic(name: str) -> bool:
     """Tell whether ``name`` is one of the broker's own topics, by its name alone."""
     return name in _SYSTEM_TOPICS or name.startswith(_SYSTEM_PREFIXES)

@@ -8,9 +8,22 @@ from dataclasses import dataclass, field
 from mqstore.codec.encode import Hosts
 from mqstore.files.file_sizes import FileSizes
 from mqstore.files.store_dir import StoreDir
+from mqstore.format.message import RECORD_ROOM_BYTES
 from mqstore.stage.settings import WriteSettings
 from mqstore.txn.ledger import Key
 from mqstore.txn.segment import Segment
+
+
+@dataclass(frozen=True, slots=True)
+class TopicQueues:
+    """The queues of a topic: how many a producer chooses from, and how many a queueId may name.
+
+    Both are 0 for a topic that takes no messages. Reference: TopicPublishInfo has the write queues
+    alone; AbstractSendMessageProcessor#msgCheck takes ids below the larger of the two numbers.
+    """
+
+    write: int
+    named: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +37,8 @@ class StoreTarget:
     """Content of the file NONCE in it."""
     hosts: Hosts
     sizes: FileSizes
+    record_room: int = RECORD_ROOM_BYTES
+    """Bytes by which a record may exceed maxMessageSize."""
     makes_store: bool = False
     """There is no store yet: the commit makes one."""
     made: tuple[str, ...] = ()
@@ -43,7 +58,7 @@ class WriteJob:
     job_id: str
     """32 hex digits, new for each write."""
     target: StoreTarget
-    topics: dict[str, int] = field(default_factory=dict)
+    topics: dict[str, TopicQueues] = field(default_factory=dict)
     """Queues a producer may send to, for each topic the target knows."""
     carries_read: bool = False
     """The DataFrame has columns that only a read produces: its rows were messages before."""

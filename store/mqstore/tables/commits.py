@@ -34,9 +34,9 @@ COLUMNS: Final[Columns] = (
     ("firstPhysicalOffset", pa.int64(), True,
      "byte of the CommitLog of the first record; null: there were no rows"),
     ("lastPhysicalOffset", pa.int64(), True, "byte of the CommitLog of the last record"),
-    ("committedAt", TIMESTAMP, True, "when it was done; null: it is not"),
+    ("committedAt", TIMESTAMP, True, "when the commit was finished; null: it is not finished"),
     ("state", pa.string(), False,
-     "done; decided: it will happen; published: a broker serves it. The next write finishes both"),
+     "done; decided: not visible yet; published: a broker serves it. The next write finishes both"),
     BROKER_NAME,
 )  # fmt: skip
 SCHEMA: Final = schema(COLUMNS)

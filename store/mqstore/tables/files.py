@@ -35,8 +35,8 @@ COLUMNS: Final[Columns] = (
     ("startOffset", pa.int64(), True,
      "position of its first byte in the sequence; of an IndexFile, its first physicalOffset"),
     ("sizeBytes", pa.int64(), False, "its length"),
-    ("wrotePosition", pa.int64(), True, "bytes in use; null where that cannot be told"),
-    ("problem", pa.string(), True, "what is wrong at first sight"),
+    ("wrotePosition", pa.int64(), True, "bytes in use; null: not known"),
+    ("problem", pa.string(), True, "a problem that the name or the size shows"),
     BROKER_NAME,
 )  # fmt: skip
 SCHEMA: Final = schema(COLUMNS)

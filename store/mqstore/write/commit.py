@@ -244,6 +244,7 @@ class _Commit:
                 least = _SCHEDULE_QUEUES
             elif topic not in listed:
                 # It may have queues all the same, which its entry must then reach.
-                least = self._job.topics.get(topic, self._job.settings.queue_nums)
+                known = self._job.topics.get(topic)
+                least = known.named if known else self._job.settings.queue_nums
             needed[topic] = max(needed.get(topic, least), queue_id + 1)
         return needed

@@ -24,8 +24,9 @@ from mqstore.files.store import Store
 from mqstore.files.store_dir import StoreDir, check_writable, open_dir
 from mqstore.format import names
 from mqstore.format.config import PERM_WRITE
+from mqstore.format.message import RECORD_ROOM_BYTES
 from mqstore.options.option import checked
-from mqstore.stage.job import StoreTarget, WriteJob
+from mqstore.stage.job import StoreTarget, TopicQueues, WriteJob
 from mqstore.stage.rows import check_columns
 from mqstore.stage.settings import WriteSettings
 from mqstore.stage.task import limits_of
@@ -72,6 +73,7 @@ def prepare(settings: WriteSettings, columns: pa.Schema) -> WriteJob:
         nonce=secrets.token_hex(16),
         hosts=_hosts(settings, store_host),
         sizes=sizes,
+        record_room=_record_room(store),
         makes_store=store is None,
     )
     job = WriteJob(
@@ -195,15 +197,14 @@ def _sizes_of(store: StoreDir, settings: WriteSettings) -> FileSizes:
     return replace(new, **own)
 
 
-def _topics(store: StoreDir, queue_nums: int) -> dict[str, int]:
-    """Return how many queues a producer may choose from, by topic; 0 if it may send to none.
-
-    As the broker does, a queue id is in range up to the larger of read and write queues.
-    """
+def _topics(store: StoreDir, queue_nums: int) -> dict[str, TopicQueues]:
+    """Return the queues a producer may send to, by topic; 0 if it may send to none."""
     listed = {
-        topic: max(entry.read_queue_nums, entry.write_queue_nums)
+        topic: TopicQueues(
+            entry.write_queue_nums, max(entry.read_queue_nums, entry.write_queue_nums)
+        )
         if entry.perm & PERM_WRITE and entry.write_queue_nums
-        else 0
+        else TopicQueues(0, 0)
         for topic, entry in BrokerConfig(store.root).topics().items()
     }
     # A topic may have queues and no entry: then the commit makes one that reaches them all.
@@ -211,7 +212,16 @@ def _topics(store: StoreDir, queue_nums: int) -> dict[str, int]:
     for topic, queue_id in list_queues(store.root):
         if topic not in listed:
             unlisted[topic] = max(unlisted.get(topic, queue_nums), queue_id + 1)
-    return {**unlisted, **listed}
+    return {**{topic: TopicQueues(n, n) for topic, n in unlisted.items()}, **listed}
+
+
+def _record_room(store: StoreDir | None) -> int:
+    """Return by how much a record may exceed maxMessageSize: brokers of 4.9 bound the whole record.
+
+    Reference: CommitLog.MessageExtBatchEncoder and MessageExtEncoder of 4.9.3 and 5.x.
+    """
+    is_older = store is not None and BrokerConfig(store.root).is_before_5()
+    return 0 if is_older else RECORD_ROOM_BYTES
 
 
 def _check_locations(settings: WriteSettings, root: str) -> None:

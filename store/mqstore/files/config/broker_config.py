@@ -130,6 +130,18 @@ class BrokerConfig:
         """
         return _by_group(_table(self.load(config.CONSUMER_OFFSET), "pullOffsetTable"))
 
+    def is_before_5(self) -> bool:
+        """Tell whether a broker of 4.x wrote topics.json.
+
+        Those of 5.x give its dataVersion a stateVersion, and every topic attributes; mqlog adds
+        topics with attributes and leaves the dataVersion's fields as they were. Without topics no
+        version shows. Raises CorruptConfigError. Reference: DataVersion, TopicConfig of 5.0.0.
+        """
+        document = self.load(config.TOPICS)
+        entries = _table(document, "topicConfigTable").values()
+        named = "stateVersion" in _table(document, "dataVersion")
+        return not named and any("attributes" not in e for e in entries if isinstance(e, dict))
+
     def delay_offsets(self) -> dict[int, int]:
         """Return delayOffset.json: delay level → next queue offset to deliver of its queue.
 

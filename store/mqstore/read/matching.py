@@ -1,19 +1,20 @@
 """Which decoded messages pass: by tag, by key, by message id."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqstore.codec.decode import Records
-from mqstore.codec.hosts import offset_msg_id
-from mqstore.format.properties import KEY_SEPARATOR, KEYS, TAGS, UNIQ_KEY
+from mqstore.format.properties import KEY_SEPARATOR
 from mqstore.read.tags import TagFilter, parse_tags
 
 Mask: TypeAlias = NDArray[np.bool_]
+
+_IDS: Final = ("msgId", "offsetMsgId")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +35,22 @@ class RowFilter:
         ids = frozenset((*msg_ids, *(text.upper() for text in msg_ids)))
         return cls(parse_tags(tags), frozenset(keys), ids)
 
-    def matches(self, records: Records) -> Mask | None:
-        """Return which of n checked records pass, or None if all do."""
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that ``matches`` looks at."""
+        looked_at = {"tags": self.tags is not None, "keys": bool(self.keys)}
+        looked_at |= dict.fromkeys(_IDS, bool(self.msg_ids))
+        return tuple(name for name, used in looked_at.items() if used)
+
+    def matches(self, column: Callable[[str], pa.Array]) -> Mask | None:
+        """Return which of n messages pass, given their columns by name; None if all do."""
         masks = []
         if self.tags is not None:
-            masks.append(self.tags.matches(records.properties.column(TAGS)))
+            masks.append(self.tags.matches(column("tags")))
         if self.keys:
-            masks.append(self._has_key(records.properties.column(KEYS)))
+            masks.append(self._has_key(column("keys")))
         if self.msg_ids:
-            masks.append(self._has_id(records))
+            masks.append(self._has_id([column(name) for name in _IDS]))
         if not masks:
             return None
         passed: Mask = np.logical_and.reduce(masks)
@@ -57,9 +65,9 @@ class RowFilter:
             may[row] = not self.keys.isdisjoint(keys[row].as_py().split(KEY_SEPARATOR))
         return may
 
-    def _has_id(self, records: Records) -> Mask:
+    def _has_id(self, ids: Sequence[pa.StringArray]) -> Mask:
         wanted = pa.array(sorted(self.msg_ids), pa.string())
-        found = np.zeros(len(records.headers), np.bool_)
-        for ids in (records.properties.column(UNIQ_KEY), offset_msg_id(records.headers)):
-            found |= pc.is_in(ids, value_set=wanted).to_numpy(zero_copy_only=False)
+        found = np.zeros(len(ids[0]), np.bool_)
+        for column in ids:
+            found |= pc.is_in(column, value_set=wanted).to_numpy(zero_copy_only=False)
         return found

@@ -17,13 +17,14 @@ from numpy.typing import NDArray
 
 from mqstore.codec.bodies import Plain, decompress_bodies
 from mqstore.codec.checksum import broken
-from mqstore.codec.decode import Records, Source, decode
+from mqstore.codec.decode import COLUMN_OF, Records, Source, decode
 from mqstore.codec.gather import Headers
 from mqstore.files.commit_log import CommitLog, Scratch
 from mqstore.format.message import HARD_RECORD_BYTES
 from mqstore.format.names import LMQ_PREFIX
 from mqstore.read.chunks import Units, fits
 from mqstore.read.corrupt import Damage, whose_frame
+from mqstore.read.fused import FusedDecode
 from mqstore.read.log_order import Chunk
 from mqstore.read.matching import RowFilter
 from mqstore.read.plan import QueueSlice
@@ -61,6 +62,9 @@ class _Scan:
         needs_body = not _NEEDS_BODY.isdisjoint(settings.columns)
         self._checks_crc = "crcOk" in settings.columns or (settings.verify_crc and needs_body)
         self._plains = settings.decompress and needs_body
+        self._fused = FusedDecode.of(
+            log, settings, self._filter, check_crc=self._checks_crc, plain=self._plains
+        )
 
     def run(self, slices: Sequence[QueueSlice]) -> Iterator[pa.RecordBatch]:
         units = Units(slices, self._log, self._filter.tags, self._damage, self._settings)
@@ -71,6 +75,10 @@ class _Scan:
         self._damage.report()
 
     def _batches(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+        if self._fused is not None and not self._out_of_reach(chunk):
+            chunk = yield from self._fused.batches(chunk, self._filter)
+            if not len(chunk):
+                return
         rows, headers, problems = self._sound(chunk)
         for row, reason in sorted(problems.items()):
             self._damage.add(int(chunk.physical_offsets[row]), reason)
@@ -93,15 +101,10 @@ class _Scan:
 
     def _sound(self, chunk: Chunk) -> tuple[Ints, Headers, dict[int, str]]:
         """Return the rows whose record is whole and theirs, its headers, and what the rest are."""
-        held = self._log.holds(chunk.physical_offsets, chunk.sizes)
-        outside = "the ConsumeQueue unit points outside the CommitLog"
-        problems = dict.fromkeys(np.flatnonzero(~held).tolist(), outside)
-        # A size is only a claim: before much is read for it, the record must say the same.
-        for row in np.flatnonzero(held & (chunk.sizes > _LARGE_BYTES)).tolist():
-            if not self._is_claimed(chunk, row):
-                problems[row] = "no record of that size and queue offset starts here"
-        held[list(problems)] = False
-        rows = np.flatnonzero(held)
+        problems = self._out_of_reach(chunk)
+        within = np.ones(len(chunk), np.bool_)
+        within[list(problems)] = False
+        rows = np.flatnonzero(within)
         gathered = self._log.gather(chunk.physical_offsets[rows], chunk.sizes[rows], self._scratch)
         headers = Headers(gathered.buffer, gathered.starts, chunk.sizes[rows])
         for find in (_frames, whose_frame):
@@ -111,6 +114,17 @@ class _Scan:
                 sound = np.setdiff1d(np.arange(len(rows)), np.fromiter(found, np.int64))
                 rows, headers = rows[sound], headers.take(sound)
         return rows, headers, problems
+
+    def _out_of_reach(self, chunk: Chunk) -> dict[int, str]:
+        """Return the rows that no record can be fetched for: row → why."""
+        held = self._log.holds(chunk.physical_offsets, chunk.sizes)
+        outside = "the ConsumeQueue unit points outside the CommitLog"
+        problems = dict.fromkeys(np.flatnonzero(~held).tolist(), outside)
+        # A size is only a claim: before much is read for it, the record must say the same.
+        for row in np.flatnonzero(held & (chunk.sizes > _LARGE_BYTES)).tolist():
+            if not self._is_claimed(chunk, row):
+                problems[row] = "no record of that size and queue offset starts here"
+        return problems
 
     def _is_claimed(self, chunk: Chunk, row: int) -> bool:
         physical_offset = int(chunk.physical_offsets[row])
@@ -124,7 +138,8 @@ class _Scan:
         return same_place and itself == (int(chunk.sizes[row]), physical_offset)
 
     def _decode(self, headers: Headers, source: Source) -> Iterator[pa.RecordBatch]:
-        kept = self._filter.matches(Records(headers, source))
+        records = Records(headers, source)
+        kept = self._filter.matches(lambda name: COLUMN_OF[name](records))
         if kept is not None:
             headers, source = headers.take(kept), source.take(kept)
         while len(headers):

@@ -1,0 +1,50 @@
+"""How much room the text columns of a chunk need: as much as usual, else all there can be.
+
+What a text column takes is known only when it is made. The usual room is what the chunk before
+took of each record, and some more; a kernel that finds it too small says so, and the most that
+records of those sizes can hold is enough for any.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+ENTRIES: Final = "entries"
+"""Not bytes, but properties of all records together."""
+
+_SPARE: Final = 1.25
+_SLACK: Final = 4096
+_LONGEST_HOST: Final = 56  # Text of an IPv6 host, or the id a broker gives, in hex.
+_LEAST_ENTRY: Final = 3  # Bytes of the shortest property: name, 0x01, value.
+_AT_FIRST: Final = {
+    "born_host": 24.0,
+    "store_host": 24.0,
+    "msg_id": 32.0,
+    "names": 96.0,
+    "values": 192.0,
+    ENTRIES: 12.0,
+}
+_ANY_PROPERTY_AT_FIRST: Final = 48.0
+
+
+class Rooms:
+    """Remembers what the columns took of each record lately, by name."""
+
+    def __init__(self) -> None:
+        self._usual: dict[str, float] = dict(_AT_FIRST)
+
+    def usual_room(self, name: str, rows: int, record_bytes: int) -> int:
+        """Return the bytes that usually suffice for ``rows`` records of ``record_bytes``."""
+        each = self._usual.get(name, _ANY_PROPERTY_AT_FIRST)
+        wanted = int(rows * each * _SPARE) + _SLACK
+        return min(wanted, self.most_room(name, rows, record_bytes))
+
+    def most_room(self, name: str, rows: int, record_bytes: int) -> int:
+        """Return the bytes that suffice for any ``rows`` records of ``record_bytes``."""
+        if name == ENTRIES:
+            return record_bytes // _LEAST_ENTRY + rows
+        hosts = _LONGEST_HOST * rows
+        return hosts if name in {"born_host", "store_host", "msg_id"} else record_bytes + hosts
+
+    def learn(self, rows: int, used: Mapping[str, int]) -> None:
+        """Take note of what ``rows`` records took."""
+        self._usual |= {name: size / rows for name, size in used.items()}

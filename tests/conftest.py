@@ -13,11 +13,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 
-import goldens
 from mqlog_jobs import java
 from mqstore.check import check
-from oracle import Message
-from stores import Laid, Layout, MakeStore, lay_out
+from support import goldens
+from support.oracle import Message
+from support.stores import Laid, Layout, MakeStore, lay_out
 
 CONF = Path(__file__).parents[1] / "conf"
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, get_type_hints
 
-from mqstore import grammar, store_paths
 from mqstore.errors import InvalidOptionError
+from mqstore.options import grammar, store_paths
 
 MESSAGES: Final = frozenset({"messages"})
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Final
 
-from mqstore import grammar, store_paths
 from mqstore.errors import InvalidOptionError, shown
+from mqstore.options import grammar, store_paths
 from mqstore.read.tags import parse_tags
 from mqstore.stage.job import WriteSettings
 from pyspark_mqlog.option import (

@@ -14,8 +14,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Final, TypeAlias
 
-from mqstore import grammar
 from mqstore.errors import DataLossError, InvalidOptionError
+from mqstore.options import grammar
+from mqstore.options.store_paths import expand
 from mqstore.read.lookup import narrow
 from mqstore.read.offsets import (
     At,
@@ -28,8 +29,7 @@ from mqstore.read.offsets import (
 )
 from mqstore.read.plan import QueueSlice, SplitLimits, slices_of, split, weigh
 from mqstore.read.progress import Progress
-from mqstore.read.snapshot import QueueBounds, Snapshot, configured
-from mqstore.selection import (
+from mqstore.read.selection import (
     Selection,
     check_queue,
     check_topic,
@@ -37,7 +37,7 @@ from mqstore.selection import (
     select,
     topic_test,
 )
-from mqstore.store_paths import expand
+from mqstore.read.snapshot import QueueBounds, Snapshot, configured
 from pyspark_mqlog.options import QueueRange, ReadOptions
 
 _LOG = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 from mqstore import backlog, tables
 from mqstore.codec.schema import check_columns, message_schema, resolve_columns
 from mqstore.errors import InvalidSchemaError
-from mqstore.grammar import did_you_mean
+from mqstore.options.grammar import did_you_mean
 from pyspark_mqlog.options import ReadOptions
 
 TABLE_SCHEMAS: Final = {

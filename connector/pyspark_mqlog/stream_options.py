@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Final
 
-from mqstore import grammar
 from mqstore.errors import InvalidOptionError
+from mqstore.options import grammar
 from mqstore.read.admission import Admission
 from pyspark_mqlog.option import (
     MESSAGES,

@@ -27,10 +27,10 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from mqstore.errors import StoreError
-from mqstore.group_progress import GroupProgress
 from mqstore.read.follow import Follower
+from mqstore.read.group_progress import GroupProgress
 from mqstore.read.progress import Progress, from_json, to_json
-from mqstore.selection import check_chosen, follow
+from mqstore.read.selection import check_chosen, follow
 from pyspark_mqlog.batch_reader import MessageWork, read_work, scan_settings
 from pyspark_mqlog.pruning import (
     in_partitions,

@@ -13,8 +13,14 @@ from mqstore import backlog
 from mqstore.backlog import BacklogItem, BacklogRequest, Listed, PackedItems
 from mqstore.backlog.request import group_test
 from mqstore.read.lookup import hashes_of
+from mqstore.read.selection import (
+    broker_names,
+    check_names_differ,
+    check_topics,
+    select,
+    topic_test,
+)
 from mqstore.read.snapshot import Snapshot, topics_of
-from mqstore.selection import broker_names, check_names_differ, check_topics, select, topic_test
 from mqstore.tables import (
     commits,
     files,

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
-from mqstore import grammar, store_paths
 from mqstore.errors import InvalidOptionError
+from mqstore.options import grammar, store_paths
 from pyspark_mqlog.option import Option, any_text, one_of
 
 MAX_QUEUES: Final = 65_536

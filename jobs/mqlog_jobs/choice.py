@@ -11,8 +11,8 @@ from typing import Final
 
 from mqlog_jobs.render import Row
 from mqlog_jobs.views import rows_of
-from mqstore import grammar
 from mqstore.errors import CorruptStoreError, InvalidOptionError, UnknownTopicError, shown
+from mqstore.options import grammar
 from mqstore.read.offsets import At, AtTimestamp, Earliest, Last, Latest, Position, resolve
 from mqstore.read.plan import QueueSlice, slices_of
 from mqstore.read.scan import scan
@@ -27,13 +27,13 @@ _FEW_ROWS: Final = 256  # A person asks for some lines; a queue need not be deco
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class MessageQuery:
     """What was asked for, as typed. Raises InvalidOptionError for what cannot be meant.
 
     place: ``TOPIC``, ``TOPIC/QUEUE`` or ``TOPIC/QUEUE@OFFSET``; an offset below zero counts from
     the queue's end. tags: a tag expression. keys: any of them. since, until: [since, until) of
-    storeTimestamp, in the grammar of mqstore.grammar. on_corrupt: fail, skip or rescue, as in
-    ScanSettings.
+    storeTimestamp, in the grammar of mqstore.options.grammar. on_corrupt: fail, skip or rescue, as
+    in ScanSettings.
     """
 
     place: str
@@ -85,7 +85,7 @@ class Wanted:
 
 def choose(
     snapshot: Snapshot,
-    wanted: Wanted,
+    wanted: MessageQuery,
     columns: Sequence[str],
     number: int,
     told: Callable[[int, int], None] | None = None,
@@ -128,7 +128,7 @@ def check_known(snapshot: Snapshot, topic: str) -> None:
     )
 
 
-def _queues(snapshot: Snapshot, wanted: Wanted) -> tuple[QueueBounds, ...]:
+def _queues(snapshot: Snapshot, wanted: MessageQuery) -> tuple[QueueBounds, ...]:
     check_known(snapshot, wanted.topic)
     found = [queue for queue in snapshot.queues if queue.topic == wanted.topic]
     if not found:

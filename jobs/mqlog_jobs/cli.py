@@ -16,7 +16,7 @@ INTERRUPTED: Final = 130
 def main() -> None:
     """Run the command; errors that a person can mend are one line, not a traceback."""
     try:
-        from mqlog_jobs.outcome import run
+        from mqlog_jobs.exit_codes import run
         from mqlog_jobs.upkeep import app
 
         code = run(app)

@@ -19,10 +19,10 @@ import typer
 from rich.console import Console
 
 from mqlog_jobs import lines, render, views
-from mqlog_jobs.choice import Wanted, check_known, choose
-from mqlog_jobs.find import Sought
+from mqlog_jobs.choice import MessageQuery, check_known, choose
+from mqlog_jobs.exit_codes import FOUND, OfStore
+from mqlog_jobs.find import KeyQuery
 from mqlog_jobs.find import find as find_messages
-from mqlog_jobs.outcome import FOUND, OfStore
 from mqlog_jobs.parameters import (
     AsCsv,
     AsJson,
@@ -188,7 +188,9 @@ def cat(
     shape = lines.parse(line) if line is not None else None
     columns = shape.columns if shape else lines.COLUMNS if as_json else views.MESSAGE_COLUMNS
     keys = tuple(key or ())
-    wanted = Wanted(place, tags=tag, keys=keys, since=since, until=until, on_corrupt=on_corrupt)
+    wanted = MessageQuery(
+        place, tags=tag, keys=keys, since=since, until=until, on_corrupt=on_corrupt
+    )
     # Rows that go to the terminal as they come are progress enough.
     on_terminal = sys.stdout.isatty()
     seen = on_terminal and (as_json or shape is not None)
@@ -225,7 +227,7 @@ def find(
     as_json: AsJson = False,
 ) -> None:
     """Find messages by key or id, through the index, however many there are."""
-    sought = Sought(tuple(key or ()), tuple(message_id or ()))
+    sought = KeyQuery(tuple(key or ()), tuple(message_id or ()))
     rows = find_messages(_take(store, commit_log, topic), sought, on_corrupt)
     number = render.json_lines(rows) if as_json else views.cards(render.terminal(), rows)
     if not number:

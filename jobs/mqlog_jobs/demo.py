@@ -26,9 +26,9 @@ from rich.rule import Rule
 from rich.syntax import Syntax
 from rich.text import Text
 
-from mqlog_jobs import java, render, shop, views
+from mqlog_jobs import demo_data, java, render, views
+from mqlog_jobs.demo_data import ORDERS, PARCELS, PAYMENTS
 from mqlog_jobs.session import QUIET, job_session, said_to
-from mqlog_jobs.shop import ORDERS, PARCELS, PAYMENTS
 from mqstore import __version__
 from mqstore.errors import InvalidOptionError
 from mqstore.read.snapshot import take
@@ -57,7 +57,7 @@ _CONSUMED: Final = {
 _GOLDEN: Final = Path(__file__).parents[2] / "tests" / "golden" / "5.5.0" / "store.tar.gz"
 
 _WRITE: Final = """\
-(shop.write.format("mqlog").mode("append")
+(demo_data.write.format("mqlog").mode("append")
      .option("createStore", True).option("partitioner", "hash").save(store))"""
 _TABLE: Final = 'spark.read.format("mqlog").option("table", "{0}").load(store)'
 _READ: Final = """\
@@ -141,8 +141,8 @@ def _greet(console: Console, spark: SparkSession) -> None:
 def _write(console: Console, spark: SparkSession, root: Path) -> None:
     _step(console, "A DataFrame becomes messages", _WRITE)
     with _busy(console, "Writing"):
-        rows = shop.messages(_ORDERS_WRITTEN, datetime.now(UTC))
-        frame = spark.createDataFrame(rows, shop.SCHEMA)
+        rows = demo_data.messages(_ORDERS_WRITTEN, datetime.now(UTC))
+        frame = spark.createDataFrame(rows, demo_data.SCHEMA)
         writer = frame.write.format("mqlog").mode("append").options(**_SIZES)
         writer = writer.option("createStore", True).option("partitioner", "hash")
         writer.option("timestamps", "preserve").save(str(root))

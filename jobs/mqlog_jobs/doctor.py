@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Final
 
 from mqlog_jobs import java
+from mqlog_jobs.exit_codes import reason
 from mqlog_jobs.java import JavaNotFoundError
-from mqlog_jobs.outcome import reason
 from mqlog_jobs.render import count, size
-from mqstore.condition import Condition, look
+from mqstore.check.condition import Condition, look
 from mqstore.errors import StoreError
 from mqstore.read.snapshot import take
 

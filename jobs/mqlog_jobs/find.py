@@ -15,7 +15,7 @@ from mqstore.read.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
-class Sought:
+class KeyQuery:
     """What was asked for, as typed: keys, or message ids (UNIQ_KEY or offsetMsgId); any of them.
 
     Raises InvalidOptionError for both or neither.
@@ -30,7 +30,7 @@ class Sought:
             raise InvalidOptionError("--key, --id", given, "give the one or the other")
 
 
-def find(snapshot: Snapshot, sought: Sought, on_corrupt: str = "rescue") -> Iterator[Row]:
+def find(snapshot: Snapshot, sought: KeyQuery, on_corrupt: str = "rescue") -> Iterator[Row]:
     """Yield every message found, all columns, by topic and queue; there is no limit to them.
 
     ``on_corrupt`` is fail, skip or rescue, as in ScanSettings; raises what a scan raises.

@@ -10,16 +10,16 @@ from typing import Annotated, Final
 
 import typer
 
-from mqlog_jobs import mended, render, views
+from mqlog_jobs import recover_report, render, views
 from mqlog_jobs.commands import app, command
 from mqlog_jobs.doctor import ERROR, examine
-from mqlog_jobs.outcome import FOUND
+from mqlog_jobs.exit_codes import FOUND
 from mqlog_jobs.parameters import AsJson, CommitLog, Store
 from mqlog_jobs.progress import Bar
-from mqstore import grammar
 from mqstore.check import check
+from mqstore.copy.copy_store import copy_store
 from mqstore.errors import InvalidOptionError, UnsupportedStoreError
-from mqstore.snapshot_copy import copy_store
+from mqstore.options import grammar
 from mqstore.write.recover import RecoverSettings
 from mqstore.write.recover import recover as recover_store
 
@@ -113,9 +113,9 @@ def recover(
     )
     found = recover_store(store, settings)
     if as_json:
-        render.json_lines([mended.row(found)])
+        render.json_lines([recover_report.row(found)])
     else:
-        mended.show(render.terminal(), str(store), found)
+        recover_report.show(render.terminal(), str(store), found)
 
 
 @command(epilog="Example: mqlog doctor /data/store")

@@ -18,8 +18,8 @@ from mqlog_jobs.doctor import ERROR, OK, WARNING, Diagnosis
 from mqlog_jobs.render import Column, Row, count, fact, heading, size, table
 from mqstore.backlog.schema import AHEAD, EXPIRED, TOPIC_GONE
 from mqstore.check import Finding
+from mqstore.copy.copy_store import Copied
 from mqstore.errors import shown
-from mqstore.snapshot_copy import Copied
 
 TOPICS: Final = (
     Column("topic", "TOPIC", stretch=True, style="bold"),

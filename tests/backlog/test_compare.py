@@ -9,15 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-import expectations
-import goldens
-from conftest import MakeStore
 from mqstore.backlog import COMPARE_SCHEMA, BacklogRequest, Listed, compare, measure, plan
 from mqstore.backlog.estimate import SAMPLE_THRESHOLD
-from mqstore.files.our_groups import publish
+from mqstore.files.config.stream_groups import publish
 from mqstore.read.snapshot import take
-from oracle import Message, join_properties
-from stores import Laid, Layout, lay_out, write_json
+from support import expectations, goldens
+from support.oracle import Message, join_properties
+from support.stores import Laid, Layout, MakeStore, lay_out, write_json
 
 AS_OF_MS = 1_800_000_000_000
 STORED_MS = Message().store_timestamp_ms

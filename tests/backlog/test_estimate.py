@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqstore.backlog.estimate import MAX_SCAN, SAMPLE_THRESHOLD, Matches, estimate
-from mqstore.files.consume_queue import ConsumeQueue
+from mqstore.files.queue.consume_queue import ConsumeQueue
 from mqstore.read.tags import parse_tags
-from oracle import java_hash
+from support.oracle import java_hash
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from bench.peers import StorePeer, store_peer
 from bench.rounds import Side, Timed, compare
 from bench.rows import batches
 from mqstore.codec.encode import Hosts, Messages, encode
-from mqstore.codec.properties_block import join_blocks
+from mqstore.codec.properties_encode import join_blocks
 from mqstore.stage.job import WriteSettings
 from mqstore.stage.task import stage
 from mqstore.write.commit import commit

@@ -27,7 +27,7 @@ from bench.facts import facts, load
 from bench.spark import spark_session
 from mqstore.read.admission import Admission
 from mqstore.read.follow import Follower
-from mqstore.read.tail import Source, Tail
+from mqstore.read.tail import StoreFilter, Tail
 from mqstore.stage.job import WriteSettings
 from mqstore.stage.task import stage
 from mqstore.write.commit import commit
@@ -89,14 +89,14 @@ def main(queues: int) -> None:
 
 
 def _looks(root: Path) -> float:
-    tail = Tail(Source(root=str(root)))
+    tail = Tail(StoreFilter(root=str(root)))
     _settle(tail)
     return _median(lambda: tail.look(at_once=True))
 
 
 def _nexts(root: Path) -> float:
     """All of latestOffset but the JSON."""
-    tail = Tail(Source(root=str(root)))
+    tail = Tail(StoreFilter(root=str(root)))
     stream = Follower([tail], Admission(max_offsets=ROWS * ROWS))
     end = stream.next({})
     _settle(tail)

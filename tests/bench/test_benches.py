@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-import soak
 from bench import report
 from bench.__main__ import SIZES
 from bench.rounds import Side, Timed, compare, ratio
 from broker.toolchain import Toolchain
+from support import soak
 
 HERE = Path(__file__).parent
 # A session takes longer than all else, and Kafka longer than that: `make soak` runs them.

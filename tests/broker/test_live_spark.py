@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-import soak
 from broker.harness import Broker, Cluster, Row
 from broker.reading import by_queue
+from mqstore.copy.copy_store import copy_store
 from mqstore.format.names import is_system_topic
 from mqstore.read.snapshot import take
-from mqstore.snapshot_copy import copy_store
+from support import soak
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.soak]
 

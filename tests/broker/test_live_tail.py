@@ -16,7 +16,7 @@ from mqstore.read.follow import Follower
 from mqstore.read.progress import Progress, from_json, to_json
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.read.tail import Source, Tail
+from mqstore.read.tail import StoreFilter, Tail
 
 pytestmark = pytest.mark.broker
 
@@ -53,7 +53,7 @@ class Stream:
         self._follower.close()
 
     def _start(self) -> Follower:
-        source = Source(root=str(self._root), topics=lambda topic: not is_system_topic(topic))
+        source = StoreFilter(root=str(self._root), topics=lambda topic: not is_system_topic(topic))
         return Follower([Tail(source)], self._admission)
 
     def _read(self, start: Progress, end: Progress) -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from broker.harness import LOOPBACK, SMALL_FILES, Row
 from mqstore.codec.schema import PROPERTIES, TIMESTAMP
-from mqstore.stage.job import Committed, WriteSettings
+from mqstore.stage.job import CommitResult, WriteSettings
 from mqstore.stage.task import stage
 from mqstore.write.commit import commit
 from mqstore.write.prepare import prepare
@@ -90,7 +90,7 @@ class Author:
         }
 
 
-def write(root: Path, rows: list[dict[str, Any]], **settings: Any) -> Committed:
+def write(root: Path, rows: list[dict[str, Any]], **settings: Any) -> CommitResult:
     """Write rows as a job of three tasks: prepare, stage, commit."""
     job = prepare(WriteSettings(root=str(root), **settings), COLUMNS)
     batch = pa.RecordBatch.from_pylist(rows, COLUMNS)

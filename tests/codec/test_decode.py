@@ -10,15 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import expectations
-import oracle
-import strategies
 from mqstore.codec.bodies import decompress_bodies
-from mqstore.codec.decode import COLUMN_OF, Records, Source, decode
-from mqstore.codec.gather import Headers
+from mqstore.codec.decode import COLUMN_OF, QueuePositions, Records, decode
+from mqstore.codec.gather import RecordHeaders
 from mqstore.codec.schema import BY_NAME, PROFILES, message_schema
-from oracle import Message
-from stores import packed, place, stored
+from support import expectations, oracle, strategies
+from support.oracle import Message
+from support.stores import packed, place, stored
 
 PLENTY = 1 << 30
 FULL = PROFILES["full"]
@@ -26,11 +24,11 @@ FULL = PROFILES["full"]
 
 def records_of(messages: list[Message], *, limit: int = PLENTY) -> Records:
     data, starts, sizes = packed(messages)
-    headers = Headers(
+    headers = RecordHeaders(
         np.frombuffer(data, np.uint8), np.array(starts, np.int64), np.array(sizes, np.int64)
     )
     queues = sorted({(m.topic, m.queue_id) for m in messages})
-    source = Source(
+    source = QueuePositions(
         queues=[(*queue, "broker-a") for queue in queues],
         queue=np.array([queues.index((m.topic, m.queue_id)) for m in messages], np.int64),
         queue_offsets=np.array([m.queue_offset for m in messages], np.int64),

@@ -8,16 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import oracle
-import strategies
 from mqstore.codec.compress import compress
 from mqstore.codec.encode import Hosts, Messages, encode
 from mqstore.codec.hashing import hash_strings, hash_text, key_hashes, tags_codes
 from mqstore.codec.patch import patch
-from mqstore.codec.properties_block import entries, has_separator, join_blocks, join_map
+from mqstore.codec.properties_encode import entries, has_separator, join_blocks, join_map
 from mqstore.codec.walk import BLANK_RECORD, CUT, NO_RECORD, ZERO, follow
 from mqstore.format.hashing import java_hash, key_hash, tags_code
-from oracle import BORN_V6, STORE_V6, V1, Host, Message
+from support import oracle, strategies
+from support.oracle import BORN_V6, STORE_V6, V1, Host, Message
 
 MAP = pa.map_(pa.string(), pa.string())
 TEXTS = st.lists(st.one_of(st.none(), st.text(max_size=12), strategies.tags), max_size=20)

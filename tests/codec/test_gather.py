@@ -8,16 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import oracle
-import strategies
-from mqstore.codec.gather import Headers
+from mqstore.codec.gather import RecordHeaders
 from mqstore.format.message import HEADERS
-from oracle import Message
-from stores import packed, place
+from support import oracle, strategies
+from support.oracle import Message
+from support.stores import packed, place
 
 
-def headers_of(data: bytes, starts: list[int], sizes: list[int]) -> Headers:
-    return Headers(
+def headers_of(data: bytes, starts: list[int], sizes: list[int]) -> RecordHeaders:
+    return RecordHeaders(
         np.frombuffer(data, np.uint8), np.array(starts, np.int64), np.array(sizes, np.int64)
     )
 

@@ -5,10 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import oracle
-import strategies
 from mqstore.codec.properties import PropertyBlocks
 from mqstore.format import properties
+from support import oracle, strategies
 
 
 def split(blocks: list[bytes], gap: bytes = b"") -> PropertyBlocks:

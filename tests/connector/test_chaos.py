@@ -19,12 +19,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-import soak
-from appending import held
 from connector import chaotic
-from judge import judge
 from mqstore.check import check
 from mqstore.txn import intent, ledger
+from support import soak
+from support.contract import assert_contract
+from support.writing import held
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
 KILLS = soak.size("STREAM_KILLS", test=3, full=40)
@@ -136,7 +136,7 @@ def _kill_both(writer: Query, tail: Query, store: Path) -> Counter[str]:
 def _judge(store: Path, batches: int) -> int:
     """Check the store, and that it has every number of the batches once; return how many."""
     count = batches * chaotic.ROWS
-    messages = judge(store, index=INDEX)
+    messages = assert_contract(store, index=INDEX)
     for queue_id in (0, 1):
         found = [int(m.body) for m in messages if m.queue_id == queue_id]
         assert found == list(range(queue_id, count, 2)), f"queue {queue_id}; MQLOG_SEED={SEED}"

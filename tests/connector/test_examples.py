@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from conftest import MakeStore
-from growing import grow
-from oracle import Message
+from support.growing import grow
+from support.oracle import Message
+from support.stores import MakeStore
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -11,10 +11,8 @@ from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-import expectations
-import goldens
-import oracle
-from stores import is_consumable, stored
+from support import expectations, goldens, oracle
+from support.stores import is_consumable, stored
 
 pytestmark = pytest.mark.spark
 

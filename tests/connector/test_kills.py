@@ -14,11 +14,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-import soak
-from conftest import MakeStore
-from growing import grow
-from oracle import Message
-from stores import Laid
+from support import soak
+from support.growing import grow
+from support.oracle import Message
+from support.stores import Laid, MakeStore
 
 KILLS = soak.size("KILLS", test=1, full=20)
 SEED = int(os.environ.get("MQLOG_SEED", "7"))

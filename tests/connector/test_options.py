@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mqstore.errors import InvalidOptionError, StoreNotFoundError
-from mqstore.grammar import EARLIEST, LATEST
+from mqstore.options.grammar import EARLIEST, LATEST
 from mqstore.stage.job import WriteSettings
 from pyspark_mqlog.options import (
     READ_OPTIONS,

@@ -14,15 +14,15 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-import goldens
 from mqstore.errors import DataLossError, InvalidOptionError, StoreError, UnknownTopicError
-from oracle import Message
 from pyspark_mqlog.batch_reader import ReadPlan, plan_read
 from pyspark_mqlog.datasource import MqlogDataSource
 from pyspark_mqlog.options import parse_read
 from pyspark_mqlog.schema import read_schema
 from pyspark_mqlog.stream_reader import MqlogStreamReader
-from stores import Layout, MakeStore
+from support import goldens
+from support.oracle import Message
+from support.stores import Layout, MakeStore
 
 EXPECTED = goldens.expected("5.5.0")
 USER_TOPICS = {"GTopic", "GBatch", "GOrder", "GDelay", "GTx"}

@@ -11,10 +11,10 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from growing import grow
-from oracle import Message
 from pyspark_mqlog import DefaultSource, register
-from stores import MakeStore
+from support.growing import grow
+from support.oracle import Message
+from support.stores import MakeStore
 
 pytestmark = pytest.mark.spark
 

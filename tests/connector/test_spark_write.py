@@ -9,7 +9,7 @@ from chispa import assert_df_equality
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-import goldens
+from support import goldens
 
 pytestmark = pytest.mark.spark
 

@@ -13,8 +13,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
-import goldens
-from appending import SMALL, held, rows
 from mqstore.errors import CommitInDoubtError, StoreError
 from mqstore.files import durable
 from mqstore.stage.job import WriteSettings
@@ -23,10 +21,12 @@ from mqstore.tables import commits
 from mqstore.tables.roots import open_root
 from mqstore.write import streams
 from mqstore.write.prepare import prepare
-from parts import rows as table_rows
 from pyspark_mqlog.batch_writer import MqlogWriter
 from pyspark_mqlog.options import parse_write
 from pyspark_mqlog.stream_writer import MqlogStreamWriter, StagedBatch, StreamSettings
+from support import goldens
+from support.parts import rows as table_rows
+from support.writing import SMALL, held, rows
 
 NEW = {
     "topic": "T",

@@ -13,16 +13,15 @@ from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
-from conftest import MakeStore
-from growing import grow
 from mqstore.errors import DataLossError, InvalidOptionError, UnknownTopicError
-from mqstore.files.config import consumer_offsets
-from oracle import Message
+from mqstore.files.config.broker_config import consumer_offsets
 from pyspark_mqlog.datasource import MqlogDataSource
 from pyspark_mqlog.options import STREAM_OPTIONS
 from pyspark_mqlog.stream_options import OWN_OPTIONS, parse_stream
 from pyspark_mqlog.stream_reader import MqlogStreamReader
-from stores import Layout
+from support.growing import grow
+from support.oracle import Message
+from support.stores import Layout, MakeStore
 
 Place = tuple[str, int, int]
 PATH = {"path": "/data/broker-a/store"}

@@ -11,15 +11,14 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_type
 
-import expectations
-import goldens
 from mqstore import backlog, tables
 from mqstore.errors import InvalidOptionError, UnknownTopicError
-from oracle import Message
 from pyspark_mqlog.batch_reader import ReadPlan, plan_read
 from pyspark_mqlog.options import TABLES, parse_read
 from pyspark_mqlog.schema import TABLE_SCHEMAS, conform, read_schema, to_arrow, to_struct
-from stores import Layout, MakeStore, lay_out
+from support import expectations, goldens
+from support.oracle import Message
+from support.stores import Layout, MakeStore, lay_out
 
 DOCUMENT = (Path(__file__).parents[2] / "connector" / "TABLES.md").read_text(encoding="utf-8")
 COLUMNS = {

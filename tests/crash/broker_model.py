@@ -15,9 +15,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import oracle
-from oracle import Message
-from stores import UNIT_BYTES, is_consumable
+from support import oracle
+from support.oracle import Message
+from support.stores import UNIT_BYTES, is_consumable
 
 _UNIT = struct.Struct(">qiq")
 _FILES_BACK = 3

@@ -9,31 +9,31 @@ import pytest
 # Skipped in one line without Maven or a JDK, never skipped in CI: as the tests with brokers.
 from broker.conftest import pytest_runtest_makereport, toolchain  # noqa: F401
 from broker.toolchain import Toolchain
-from crash.judge.judging import VERSIONS, Judge, MakeRoot
+from crash.rocketmq_jvm.store_jvm import VERSIONS, MakeRoot, StoreJvm
 
 
 @pytest.fixture(scope="session", params=VERSIONS)
-def judge(
+def jvm(
     request: pytest.FixtureRequest,
     toolchain: Toolchain,  # noqa: F811
     tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Judge]:
+) -> Iterator[StoreJvm]:
     """The store classes of one version; pytest runs one version at a time."""
-    home = tmp_path_factory.mktemp(f"judge-{request.param}-")
-    with Judge(toolchain, request.param, home) as judge:
-        yield judge
+    home = tmp_path_factory.mktemp(f"jvm-{request.param}-")
+    with StoreJvm(toolchain, request.param, home) as jvm:
+        yield jvm
 
 
 @pytest.fixture(scope="session")
-def stopped(judge: Judge, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def stopped(jvm: StoreJvm, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store that a broker wrote and stopped: 10 messages of A/0, 5 of A/1. To be copied."""
-    root = tmp_path_factory.mktemp(f"stopped-{judge.version}-") / "store"
-    served = judge.open(root)
+    root = tmp_path_factory.mktemp(f"stopped-{jvm.version}-") / "store"
+    served = jvm.open(root)
     served.load()
     served.start()
     for number in range(10):
         put = served.put("A", 0, f"hello {number}", f"a{number}")
-    judge.overhead = put.size - len("hello 0" + "A" + "a0")
+    jvm.overhead = put.size - len("hello 0" + "A" + "a0")
     for number in range(5):
         served.put("A", 1, f"world {number}", f"b{number}")
     served.close()

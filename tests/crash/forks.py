@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from appending import held
 from crash import play
 from crash.disk import Passing, standing_in
 from crash.invariants import Expected
 from crash.scenarios import APP, Work
+from support.writing import held
 
 TESTS = Path(__file__).parents[1]
 

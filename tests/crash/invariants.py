@@ -3,8 +3,8 @@
 `Expected` is made of a run that went well. `seen_before` looks at the store as the crash left it,
 `recovered` recovers it and looks again. A rule that is broken is an AssertionError.
 
-Records are judged by the oracle and by tests/judge.py, which know nothing of mqstore; then by
-mqstore.check, which brokers' stores have agreed with.
+Records are judged by the oracle and by tests/support/contract.py, which know nothing of mqstore;
+then by mqstore.check, which brokers' stores have agreed with.
 """
 
 import hashlib
@@ -15,9 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import oracle
 from crash.broker_model import serve
-from judge import judge_consume_queues, judge_topics
 from mqstore.check import check
 from mqstore.errors import NotAStoreError, StoreNotFoundError
 from mqstore.read.plan import QueueSlice
@@ -26,8 +24,10 @@ from mqstore.read.settings import ScanSettings
 from mqstore.read.snapshot import take
 from mqstore.txn import intent, ledger
 from mqstore.write.recover import RecoverSettings, recover
-from oracle import Message
-from stores import is_blank, stored
+from support import oracle
+from support.contract import assert_consume_queues, assert_topics
+from support.oracle import Message
+from support.stores import is_blank, stored
 
 Payloads = Counter[str]
 _HEADER = struct.Struct(">qqqqii")
@@ -129,7 +129,7 @@ def changes_nothing_again(root: Path) -> None:
 def holds(root: Path, expected: Expected, *, decided: bool, with_id: bool = True) -> None:
     """Check a store at rest: the messages, each once, and every structure that leads to them."""
     at_rest(root, expected, decided=decided)
-    messages = judge_log(root)
+    messages = assert_log(root)
     held = Counter(payload(m, with_id=with_id) for m in messages)
     wanted = [*expected.before, *(expected.batch if decided else ())]
     told = Counter(payload(m, with_id=with_id) for m in wanted)
@@ -138,12 +138,12 @@ def holds(root: Path, expected: Expected, *, decided: bool, with_id: bool = True
     ids = [m.msg_id for m in messages]
     assert len(set(ids)) == len(ids), "a message id is there twice"
     _in_order(messages, wanted)
-    judge_consume_queues(root, messages)
+    assert_consume_queues(root, messages)
     if messages:
-        judge_topics(root, messages)
+        assert_topics(root, messages)
     if (root / "checkpoint").exists():
-        judge_clocks(root, messages)
-    judge_index(root, messages, expected.index_slots)
+        assert_clocks(root, messages)
+    assert_index(root, messages, expected.index_slots)
     found = [finding for finding in check(root) if finding.severity == "error"]
     assert not found, found
     seen = Counter(bodies_read(root))
@@ -159,7 +159,7 @@ def at_rest(root: Path, expected: Expected, *, decided: bool) -> None:
     assert not interlock, "brokers cannot start"
 
 
-def judge_log(root: Path) -> list[Message]:
+def assert_log(root: Path) -> list[Message]:
     """Return all records: dense, in files of one size, with nothing behind them but zeros.
 
     Files of zeros after the last are those that brokers make ahead.
@@ -185,7 +185,7 @@ def judge_log(root: Path) -> list[Message]:
     return messages
 
 
-def judge_clocks(root: Path, messages: list[Message]) -> None:
+def assert_clocks(root: Path, messages: list[Message]) -> None:
     """The clocks of the checkpoint do not run before the last record.
 
     That of the index may: it is set before the records are written, so that a broker keeps the
@@ -197,7 +197,7 @@ def judge_clocks(root: Path, messages: list[Message]) -> None:
     assert index <= time.time_ns() // 1_000_000, "the clock of the index is of the future"
 
 
-def judge_index(root: Path, messages: list[Message], slots: int) -> None:
+def assert_index(root: Path, messages: list[Message], slots: int) -> None:
     """Every key of every message leads to it, along the chain of its slot."""
     files = [path.read_bytes() for path in sorted((root / "index").glob("*"))]
     found = {(key, place) for data in files for key, place in _units(data, slots)}

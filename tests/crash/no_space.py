@@ -70,7 +70,7 @@ def main(folder: Path, first: int, last: int, step: int) -> None:
                 left = {k: v for k, v in everything(root).items() if not k.startswith(".mqlog")}
                 assert not difference(before, left)
             grow(disk)
-            play.judge_store(recording, root, decided=outcome != "no space")
+            play.assert_store(recording, root, decided=outcome != "no space")
         print(json.dumps({"bytes": more, "outcome": outcome}), flush=True)  # noqa: T201
 
 

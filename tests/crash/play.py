@@ -14,7 +14,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from appending import held
 from crash.disk import (
     Disk,
     Forgotten,
@@ -38,7 +37,8 @@ from crash.invariants import (
     seen_before,
 )
 from crash.scenarios import APP, BY_NAME, Work, work
-from oracle import Message, NotARecordError, walk
+from support.oracle import Message, NotARecordError, walk
+from support.writing import held
 
 ACKED = "acked"
 STORE = "store"
@@ -159,7 +159,7 @@ def _follow(before: Followed, recorder: Recorder, how: str, *, is_firm: bool) ->
     return Followed(recording, Disk(recorder), decided, frozenset(recorder.places))
 
 
-def judge(
+def assert_state(
     recording: Recording,
     state: State,
     base: Path,
@@ -187,7 +187,7 @@ def judge(
     return found
 
 
-def judge_store(recording: Recording, root: Path, decided: bool | None = None) -> bool:
+def assert_store(recording: Recording, root: Path, decided: bool | None = None) -> bool:
     """Check all of INV on the store at ``root``, as a failure left it."""
     with standing_in(Passing()):
         found = seen_before(root, recording.expected)
@@ -368,7 +368,7 @@ class Explorer:
         self.tally.states += 1
         base = self._base / re.sub(r"\W", "-", name)
         try:
-            return judge(recording, state, base, decided)
+            return assert_state(recording, state, base, decided)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is what is looked for
             self._failed(name, error)
             return None
@@ -394,7 +394,9 @@ def again(name: str, base: Path) -> None:
     for number, crash in enumerate(crashes):
         now = follow(now, crash, base / f"run-{number}")
     prefix, subset = last.split(":")
-    judge(now.recording, now.disk.state(int(prefix), int(subset, 16)), base / "state", now.decided)
+    assert_state(
+        now.recording, now.disk.state(int(prefix), int(subset, 16)), base / "state", now.decided
+    )
 
 
 def _piece_bytes(seed: int) -> int:

@@ -12,11 +12,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from appending import prepared, staged
-from mqstore.stage.job import Committed
+from mqstore.stage.job import CommitResult
 from mqstore.write.commit import abort, commit
-from oracle import Message, join_properties
-from stores import Layout, lay_out
+from support.oracle import Message, join_properties
+from support.stores import Layout, lay_out
+from support.writing import prepared, staged
 
 APP = "loader"
 NAMES = ("T", "Topic_2")
@@ -82,12 +82,14 @@ class Work:
             again = {**self.settings, "txn_version": version}
             write(root, (batch,), again)
 
-    def run(self, root: Path) -> Committed:
+    def run(self, root: Path) -> CommitResult:
         """Stage and commit."""
         return write(root, self.batches, self.settings)
 
 
-def write(root: Path, batches: Sequence[pa.RecordBatch], settings: Mapping[str, Any]) -> Committed:
+def write(
+    root: Path, batches: Sequence[pa.RecordBatch], settings: Mapping[str, Any]
+) -> CommitResult:
     """Append batches, a partition each. What fails leaves things as a failing driver would."""
     job = prepared(root, batches[0].schema, **settings)
     try:

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-import soak
 from crash import play
 from crash.broker_model import serves
-from crash.judge.judging import Judge, RefusedError, Sizes
+from crash.rocketmq_jvm.store_jvm import RefusedError, Sizes, StoreJvm
 from crash.scenarios import BY_NAME, work
+from support import soak
 
 pytestmark = [pytest.mark.broker, pytest.mark.soak]
 STATES = soak.size("MODELLED_STATES", test=6, full=100)
@@ -23,7 +23,7 @@ SCENARIOS = ("everything", "many-files", "new-topic", "interlock")
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_the_model_serves_what_the_broker_serves(
-    judge: Judge, tmp_path: Path, scenario: str
+    jvm: StoreJvm, tmp_path: Path, scenario: str
 ) -> None:
     recording = play.record(work(BY_NAME[scenario], 0), tmp_path / "run")
     layout = recording.work.shape.layout
@@ -39,14 +39,14 @@ def test_the_model_serves_what_the_broker_serves(
         base = tmp_path / f"{number}"
         base.mkdir()
         state.write(base)
-        modelled = serves(base / play.STORE, judge.version)
-        assert served(judge, base / play.STORE, sizes) == digests(modelled), play.step(state)
+        modelled = serves(base / play.STORE, jvm.version)
+        assert served(jvm, base / play.STORE, sizes) == digests(modelled), play.step(state)
 
 
-def served(judge: Judge, root: Path, sizes: Sizes) -> Counter[str] | None:
+def served(jvm: StoreJvm, root: Path, sizes: Sizes) -> Counter[str] | None:
     """Return digests of the bodies that consumers of a real broker get; None: it does not start."""
     try:
-        with judge.serving(root, sizes) as broker:
+        with jvm.serving(root, sizes) as broker:
             queues = broker.queues().values()
             return Counter(m.body_sha1 for queue in queues for m in queue.messages if m)
     except RefusedError:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-import soak
 from crash import mutations
+from support import soak
 
 STATES = soak.size("MUTATION_STATES", test=150, full=400)
 SHARPEST = ("the byte that hides the batch", "the decision", "the ledger")
@@ -26,32 +26,32 @@ JUSTIFIED = {
     "the second look at the files": "needs a broker that starts without our leave",
     "the lease": "needs a broker that starts: test_findings.py, test_locking.py",
     "*_write_head*": _HEAD,
-    "*mend_index.cut_back*": _AGAIN,
-    "fsync_directory mend_index.remove*": "IndexRebuild._sync syncs that folder in the end",
-    "*scrub.clear*": _AGAIN,
-    "fsync roll._sync_log*": _GROUP,
+    "*index_repair.cut_back*": _AGAIN,
+    "fsync_directory index_repair.remove*": "IndexRebuild._sync syncs that folder in the end",
+    "*log_clear.clear*": _AGAIN,
+    "fsync resume._sync_log*": _GROUP,
     "*_write_again*": _GROUP,
-    "fsync_directory roll._sync_log* < roll.roll*": (
+    "fsync_directory resume._sync_log* < resume.roll*": (
         "without an intent what is published has names that are durable, but for those of brokers"
     ),
-    "fsync append_queue.QueueAppender.close* < mend_queue*": _GROUP,
+    "fsync queue_append.QueueAppender.close* < queue_repair*": _GROUP,
     "fsync *QueueMender.sync_last* < *QueueRebuild*": (
         "needs a recovery that is killed while it clears a queue of which no record is walked"
     ),
-    "fsync_directory undo.make_directories* < append_queue* < mend_queue*": (
+    "fsync_directory undo.make_directories* < queue_append* < queue_repair*": (
         "QueueRebuild._sync syncs the folders of all topics in the end"
     ),
     "fsync_directory *QueueRebuild._sync:17 *": "abort, made or removed, syncs that folder",
-    "fsync_directory roll.fresh_aside* < commit*": (
+    "fsync_directory resume.fresh_temp_dir* < commit*": (
         "staging.make syncs .mqlog as well, if messages are staged in the store"
     ),
-    "fsync_directory roll.fresh_aside* < ro*": (
+    "fsync_directory resume.fresh_temp_dir* < resume*": (
         "tells between two syncs only: MQLOG_CRASH_STATE=queue-files:0:60:kill/99:0"
     ),
-    "fsync_directory roll.fresh_aside* < recover*": "nothing is decided after it",
-    "fsync_directory undo.make_directories* < roll.fresh_aside*": _GROUP,
-    "fsync_directory undo.make_directories* < scrub*": "for a copy for people",
-    "*scrub._move*": (
+    "fsync_directory resume.fresh_temp_dir* < recover*": "nothing is decided after it",
+    "fsync_directory undo.make_directories* < resume.fresh_temp_dir*": _GROUP,
+    "fsync_directory undo.make_directories* < log_clear*": "for a copy for people",
+    "*log_clear._move*": (
         "a copy for people; what was not cleared is found again, or written over and synced"
     ),
     "*_calm_index_clock*": "a clock of the index that is ahead does no harm, see settle_index",
@@ -59,7 +59,7 @@ JUSTIFIED = {
     "fsync_directory *replace_json* < create.create*": "add_topics syncs that folder",
     "*replace_file:8 < create.create*": "an empty checkpoint says the same as one of zeros",
     "*replace_checkpoint*note_last*": _EARLIER,
-    "*replace_checkpoint*roll.repair*": _EARLIER,
+    "*replace_checkpoint*resume.repair*": _EARLIER,
     "*replace_file:8 < apply.Application.append*": (
         "an interlock that is empty stops 4.9.7 and not 5.x: then it is as if there were none"
     ),

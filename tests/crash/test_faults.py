@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-import soak
-from appending import held
 from crash import play
 from crash.disk import Disk, Passing, State, standing_in
 from crash.faults import SHORT, Faulty
@@ -22,6 +20,8 @@ from crash.invariants import difference, everything, is_decided
 from crash.play import STORE, Recording
 from crash.scenarios import BY_NAME, work
 from mqstore.errors import CommitInDoubtError, StoreError
+from support import soak
+from support.writing import held
 
 pytestmark = pytest.mark.soak
 KINDS = {"EIO": errno.EIO, "ENOSPC": errno.ENOSPC}
@@ -84,8 +84,8 @@ def attempt(recording: Recording, base: Path, k: int, error: int) -> tuple[Fault
     assert not faulty.retried, f"call {k}: synced again after a failed sync: {faulty.retried}"
     acked = True if outcome == DONE else None
     for state in after_power_cut(faulty):
-        play.judge(recording, state, base / "cut", acked, again=False)
-    play.judge_store(recording, root, acked)
+        play.assert_state(recording, state, base / "cut", acked, again=False)
+    play.assert_store(recording, root, acked)
     return faulty, outcome
 
 

@@ -1,6 +1,6 @@
 """T15: every finding that decided how a commit goes, as a hazard and as its absence.
 
-Each test first does it the way that looks right, by hand (judge/hand.py), and shows that a
+Each test first does it the way that looks right, by hand (rocketmq_jvm/hand.py), and shows that a
 broker's own classes lose messages, double them or refuse to start; then with the one thing that
 a commit of ours does about it. F1 to F12 are the numbers that the commit protocol gives them.
 """
@@ -20,13 +20,13 @@ from pathlib import Path
 import pytest
 
 from broker.jvm import JvmError
-from crash.judge import hand
-from crash.judge.judging import VERSIONS, Judge, MakeRoot, Queue, RefusedError, Sizes
+from crash.rocketmq_jvm import hand
+from crash.rocketmq_jvm.store_jvm import VERSIONS, MakeRoot, Queue, RefusedError, Sizes, StoreJvm
 from mqstore.errors import StoreLockedError
-from mqstore.files.hold import StoreHold
+from mqstore.files.lock.store_lock import StoreHold
 from mqstore.read.settings import ScanSettings
-from oracle import Message
-from stores import Layout, lay_out
+from support.oracle import Message
+from support.stores import Layout, lay_out
 
 pytestmark = pytest.mark.broker
 
@@ -36,9 +36,9 @@ HELD_0 = [f"a{n}" for n in range(10)]
 HELD_1 = [f"b{n}" for n in range(5)]
 
 
-def served(judge: Judge, root: Path, sizes: Sizes | None = None) -> dict[tuple[str, int], Queue]:
+def served(jvm: StoreJvm, root: Path, sizes: Sizes | None = None) -> dict[tuple[str, int], Queue]:
     """What a broker that starts on the store serves; it is killed afterwards."""
-    with judge.serving(root, sizes) as broker:
+    with jvm.serving(root, sizes) as broker:
         return broker.queues()
 
 
@@ -46,10 +46,10 @@ def keys(queue: Queue) -> list[str | None]:
     return [m and m.keys for m in queue.messages]
 
 
-def of_length(judge: Judge, root: Path, size: int, spare: Path) -> str:
+def of_length(jvm: StoreJvm, root: Path, size: int, spare: Path) -> str:
     """A body that makes the broker's next record of A/0 with a key of two letters `size` long."""
     shutil.copytree(root, spare)
-    with judge.serving(spare) as broker:
+    with jvm.serving(spare) as broker:
         empty = broker.put("A", 0, "x", "zz").size - 1
     return "y" * (size - empty)
 
@@ -82,10 +82,10 @@ def commit_by_hand(root: Path) -> list[Message]:
 
 
 def test_f1_a_broker_that_loaded_before_we_locked_overwrites_what_we_committed(
-    judge: Judge, base: MakeRoot, tmp_path: Path
+    jvm: StoreJvm, base: MakeRoot, tmp_path: Path
 ) -> None:
     root = base()
-    broker = judge.open(root)
+    broker = jvm.open(root)
     broker.load()
     with (root / "lock").open("r+b") as lock:
         hand.lock_open_file(lock)  # As a broker would; nobody has it.
@@ -95,14 +95,14 @@ def test_f1_a_broker_that_loaded_before_we_locked_overwrites_what_we_committed(
     assert put.physical_offset == batch[0].physical_offset
     again = broker.killed(tmp_path / "again")
     broker.drop()
-    assert not set(KEYS) <= set(keys(served(judge, again)["A", 0]))
+    assert not set(KEYS) <= set(keys(served(jvm, again)["A", 0]))
 
 
 def test_f1_a_store_that_a_broker_has_loaded_is_not_ours_to_write(
-    judge: Judge, base: MakeRoot, tmp_path: Path
+    jvm: StoreJvm, base: MakeRoot, tmp_path: Path
 ) -> None:
     root = base()
-    broker = judge.open(root)
+    broker = jvm.open(root)
     broker.load()
     with pytest.raises(StoreLockedError), StoreHold(str(root), timeout_ms=0):
         raise AssertionError("a broker is about to start on it")
@@ -113,17 +113,17 @@ def test_f1_a_store_that_a_broker_has_loaded_is_not_ours_to_write(
     (again / "abort").unlink()
     with StoreHold(str(again), timeout_ms=0):
         commit_by_hand(again)
-    assert keys(served(judge, again)["A", 0]) == [*HELD_0, "t0", *KEYS]
+    assert keys(served(jvm, again)["A", 0]) == [*HELD_0, "t0", *KEYS]
 
 
 def test_f1_a_broker_that_starts_while_we_write_waits_and_loads_all(
-    judge: Judge, base: MakeRoot
+    jvm: StoreJvm, base: MakeRoot
 ) -> None:
     root = base()
     lock = root / "lock"
     with ThreadPoolExecutor(1) as thread:
         with StoreHold(str(root), timeout_ms=0) as hold:
-            starting = thread.submit(judge.open, root)
+            starting = thread.submit(jvm.open, root)
             until(lambda: kernel_says(lock, ("LEASE", "BREAKING")), "the broker opens `lock`")
             commit_by_hand(root)
             hold.check()
@@ -137,24 +137,24 @@ def test_f1_a_broker_that_starts_while_we_write_waits_and_loads_all(
 
 
 def test_f9_a_lock_of_the_process_is_gone_when_any_descriptor_of_the_file_is_closed(
-    judge: Judge, base: MakeRoot
+    jvm: StoreJvm, base: MakeRoot
 ) -> None:
     root = base()
     with (root / "lock").open("r+b") as lock:
         fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
         with pytest.raises(JvmError, match="Lock failed"):
-            served(judge, root)
+            served(jvm, root)
     root = base()
     with (root / "lock").open("r+b") as lock:
         fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
         (root / "lock").read_bytes()  # Opens and closes it.
-        assert keys(served(judge, root)["A", 0]) == HELD_0  # The broker writes, and so do we.
+        assert keys(served(jvm, root)["A", 0]) == HELD_0  # The broker writes, and so do we.
     root = base()
     with (root / "lock").open("r+b") as lock:
         hand.lock_open_file(lock)
         (root / "lock").read_bytes()
         with pytest.raises(JvmError, match="Lock failed"):
-            served(judge, root)
+            served(jvm, root)
 
 
 def test_f9_our_lock_is_that_of_the_open_file(tmp_path: Path) -> None:
@@ -173,25 +173,25 @@ def test_f9_our_lock_is_that_of_the_open_file(tmp_path: Path) -> None:
 
 
 def test_f2_without_abort_the_first_message_behind_the_queues_is_skipped(
-    judge: Judge, base: MakeRoot
+    jvm: StoreJvm, base: MakeRoot
 ) -> None:
     bare, guarded = base(), base()
     for root in (bare, guarded):
         hand.append(root, hand.placed(root, BATCH))  # Durable to the last byte; no queue knows it.
     hand.leave_abort(guarded)
-    queue = served(judge, bare)["A", 0]
-    if judge.version.startswith("4."):
+    queue = served(jvm, bare)["A", 0]
+    if jvm.version.startswith("4."):
         assert keys(queue) == HELD_0 + KEYS  # 4.9 dispatches from the last entry itself.
     else:
         assert keys(queue) == HELD_0 + KEYS[1:]
         assert not queue.is_dense
-    queue = served(judge, guarded)["A", 0]
+    queue = served(jvm, guarded)["A", 0]
     assert keys(queue) == HELD_0 + KEYS
     assert queue.is_dense
 
 
 def test_f3_without_abort_queues_that_were_written_out_of_order_lose_messages(
-    judge: Judge, base: MakeRoot
+    jvm: StoreJvm, base: MakeRoot
 ) -> None:
     bare, guarded = base(), base()
     for root in (bare, guarded):
@@ -199,10 +199,10 @@ def test_f3_without_abort_queues_that_were_written_out_of_order_lose_messages(
         hand.append(root, [first, second])
         hand.dispatch(root, [second])
     hand.leave_abort(guarded)
-    found = served(judge, bare)
+    found = served(jvm, bare)
     assert keys(found["A", 0]) == HELD_0  # o0 is in the log, and nobody will ever see it.
     assert keys(found["A", 1]) == [*HELD_1, "o1"]
-    found = served(judge, guarded)
+    found = served(jvm, guarded)
     assert keys(found["A", 0]) == [*HELD_0, "o0"]
     assert keys(found["A", 1]) == [*HELD_1, "o1"]
 
@@ -212,7 +212,7 @@ def test_f3_without_abort_queues_that_were_written_out_of_order_lose_messages(
 
 @pytest.mark.parametrize("unclean", [False, True], ids=["stopped", "killed"])
 def test_f4_an_empty_queue_file_of_full_length_is_a_message_that_nobody_sent(
-    judge: Judge, base: MakeRoot, unclean: bool
+    jvm: StoreJvm, base: MakeRoot, unclean: bool
 ) -> None:
     bare, guarded = base(), base()
     (message,) = hand.placed(base(), [("New", 0, "ours", "o0")])
@@ -224,11 +224,11 @@ def test_f4_an_empty_queue_file_of_full_length_is_a_message_that_nobody_sent(
     if unclean:
         hand.leave_abort(bare)
         hand.leave_abort(guarded)
-    with judge.serving(bare) as broker:
+    with jvm.serving(bare) as broker:
         phantom = broker.queues()["New", 0]
         assert (phantom.low, phantom.high, phantom.messages) == (0, 1, (None,))
         assert broker.put("New", 0, "theirs", "t0").queue_offset == 1
-    with judge.serving(guarded) as broker:
+    with jvm.serving(guarded) as broker:
         assert keys(broker.queues()["New", 0]) == ["o0"]
         assert broker.put("New", 0, "theirs", "t0").queue_offset == 1
         assert keys(broker.queues()["New", 0]) == ["o0", "t0"]
@@ -239,7 +239,7 @@ def test_f4_an_empty_queue_file_of_full_length_is_a_message_that_nobody_sent(
 
 @pytest.mark.parametrize("unclean", [False, True], ids=["stopped", "killed"])
 def test_f5_what_was_left_behind_the_end_comes_back_to_life(
-    judge: Judge, base: MakeRoot, tmp_path: Path, unclean: bool
+    jvm: StoreJvm, base: MakeRoot, tmp_path: Path, unclean: bool
 ) -> None:
     bare, guarded = base(), base()
     batch = hand.placed(bare, BATCH)
@@ -248,19 +248,19 @@ def test_f5_what_was_left_behind_the_end_comes_back_to_life(
         if unclean:
             hand.leave_abort(root)
     hand.wipe(guarded, batch[0].physical_offset, sum(m.size for m in batch))
-    body = of_length(judge, bare, batch[0].size, tmp_path / "spare")
+    body = of_length(jvm, bare, batch[0].size, tmp_path / "spare")
     for root, expected in ((bare, KEYS[1:]), (guarded, [])):
-        with judge.serving(root) as broker:
+        with jvm.serving(root) as broker:
             assert keys(broker.queues()["A", 0]) == HELD_0
             put = broker.put("A", 0, body, "zz")
             assert (put.physical_offset, put.size) == (batch[0].physical_offset, batch[0].size)
             again = broker.killed(tmp_path / f"again-{root.name}")
-        assert keys(served(judge, again)["A", 0]) == [*HELD_0, "zz", *expected]
+        assert keys(served(jvm, again)["A", 0]) == [*HELD_0, "zz", *expected]
 
 
 @pytest.mark.parametrize("unclean", [False, True], ids=["stopped", "killed"])
 def test_f6_records_written_one_after_the_other_are_seen_in_part(
-    judge: Judge, base: MakeRoot, unclean: bool
+    jvm: StoreJvm, base: MakeRoot, unclean: bool
 ) -> None:
     bare, guarded, shown = base(), base(), base()
     batch = hand.placed(bare, BATCH)
@@ -275,11 +275,11 @@ def test_f6_records_written_one_after_the_other_are_seen_in_part(
     if unclean:
         hand.leave_abort(bare)
         hand.leave_abort(guarded)
-    seen = keys(served(judge, bare)["A", 0])
+    seen = keys(served(jvm, bare)["A", 0])
     assert set(seen) & set(KEYS)
     assert not set(KEYS) <= set(seen)
-    assert keys(served(judge, guarded)["A", 0]) == HELD_0
-    assert keys(served(judge, shown)["A", 0]) == HELD_0 + KEYS
+    assert keys(served(jvm, guarded)["A", 0]) == HELD_0
+    assert keys(served(jvm, shown)["A", 0]) == HELD_0 + KEYS
 
 
 # --- F13: files made ahead --------------------------------------------------------------------
@@ -287,7 +287,7 @@ def test_f6_records_written_one_after_the_other_are_seen_in_part(
 
 @pytest.mark.parametrize("count", [2, 3])
 def test_f13_three_empty_files_ahead_hide_the_end_from_a_broker_that_stopped_in_order(
-    judge: Judge, base: MakeRoot, tmp_path: Path, count: int
+    jvm: StoreJvm, base: MakeRoot, tmp_path: Path, count: int
 ) -> None:
     """CommitLog#recoverNormally of 4.9 looks for the end in the last three files."""
     bare, guarded = base(), base()
@@ -297,11 +297,11 @@ def test_f13_three_empty_files_ahead_hide_the_end_from_a_broker_that_stopped_in_
     hand.leave_abort(guarded)
     for root in (bare, guarded):
         tail = hand.end(root)
-        with judge.serving(root) as broker:
+        with jvm.serving(root) as broker:
             put = broker.put("A", 0, "theirs", "t0")
             again = broker.killed(tmp_path / f"again-{root.name}")
-        found = keys(served(judge, again)["A", 0])
-        if root == bare and count == 3 and judge.version == "4.9.7":
+        found = keys(served(jvm, again)["A", 0])
+        if root == bare and count == 3 and jvm.version == "4.9.7":
             assert put.physical_offset > tail
             assert found == HELD_0  # It was acknowledged, and it is gone.
         else:
@@ -324,7 +324,7 @@ def long_ago(root: Path, count: int) -> list[Message]:
     return list(lay_out(root, messages, LAID).messages)
 
 
-def test_f7_a_checkpoint_from_the_future_hides_messages(judge: Judge, tmp_path: Path) -> None:
+def test_f7_a_checkpoint_from_the_future_hides_messages(jvm: StoreJvm, tmp_path: Path) -> None:
     found = {}
     for name, ahead_ms in (("bare", HOUR_MS), ("guarded", 0)):
         root = tmp_path / name
@@ -335,15 +335,15 @@ def test_f7_a_checkpoint_from_the_future_hides_messages(judge: Judge, tmp_path: 
         hand.append(root, batch)  # Published; the queues know nothing of it yet.
         hand.leave_abort(root)
         hand.set_checkpoint(root, now + ahead_ms, now + ahead_ms, now + ahead_ms)
-        found[name] = keys(served(judge, root, LAID_SIZES)["A", 0])
+        found[name] = keys(served(jvm, root, LAID_SIZES)["A", 0])
     everything = [f"a{n}" for n in range(60)] + [f"o{n}" for n in range(60)]
     assert found["guarded"] == everything
-    if judge.version != "5.5.0":  # 5.5.0 looks at where the queues end.
+    if jvm.version != "5.5.0":  # 5.5.0 looks at where the queues end.
         assert len(found["bare"]) < len(everything)
 
 
 def test_f8_an_unclean_start_deletes_an_index_that_the_checkpoint_does_not_cover(
-    judge: Judge, tmp_path: Path
+    jvm: StoreJvm, tmp_path: Path
 ) -> None:
     lost = {}
     for name in ("bare", "guarded"):
@@ -354,7 +354,7 @@ def test_f8_an_unclean_start_deletes_an_index_that_the_checkpoint_does_not_cover
         index_ms = hand.header_end_ms(last.read_bytes()) - (1 if name == "bare" else 0)
         hand.set_checkpoint(root, log_ms, queues_ms, index_ms)
         hand.leave_abort(root)
-        with judge.serving(root, LAID_SIZES) as broker:
+        with jvm.serving(root, LAID_SIZES) as broker:
             looked = [(m, broker.find("A", m.properties_map["KEYS"])) for m in messages]
             assert keys(broker.queues()["A", 0]) == [f"a{n}" for n in range(200)]
         lost[name] = [
@@ -372,7 +372,7 @@ SHRINKING = """
 import os, sys
 import numpy as np
 from mqstore.errors import CorruptStoreError
-from mqstore.files.commit_log import CommitLog
+from mqstore.files.log.commit_log import CommitLog
 root, mode = sys.argv[1:]
 with CommitLog([root + "/commitlog"], mode) as log:
     first, last = np.array([0]), np.array([8000])
@@ -472,9 +472,9 @@ STRAY = {
 
 
 @pytest.mark.parametrize("path", STRAY)
-def test_f12_a_stray_name_is_tolerated_or_not(judge: Judge, base: MakeRoot, path: str) -> None:
+def test_f12_a_stray_name_is_tolerated_or_not(jvm: StoreJvm, base: MakeRoot, path: str) -> None:
     size, told = STRAY[path]
-    expected = dict(zip(VERSIONS, told.split(), strict=True))[judge.version]
+    expected = dict(zip(VERSIONS, told.split(), strict=True))[jvm.version]
     root = base()
     stray = root / path
     if size is None:
@@ -483,7 +483,7 @@ def test_f12_a_stray_name_is_tolerated_or_not(judge: Judge, base: MakeRoot, path
         stray.parent.mkdir(parents=True, exist_ok=True)
         stray.write_bytes(bytes(size))
     try:
-        found = served(judge, root)
+        found = served(jvm, root)
     except RefusedError:
         became = "refused"
     else:

@@ -2,7 +2,7 @@
 
 A commit is recorded (disk.py). Every state that kill -9 or a power cut leaves of it is looked at
 for the one thing that each finding asks for; what brokers make of such states is for
-test_broker_judge.py.
+test_served_states.py.
 """
 
 import random
@@ -15,21 +15,22 @@ from typing import Any
 
 import pytest
 
-from appending import prepared, staged
 from crash.disk import Disk, Passing, Recorder, State, standing_in
-from crash.judge import hand
-from crash.judge.judging import Judge, Sizes
 from crash.mutations import STEPS
+from crash.rocketmq_jvm import hand
+from crash.rocketmq_jvm.store_jvm import Sizes, StoreJvm
 from crash.scenarios import BY_NAME, Work, work
 from mqstore.errors import CommitInDoubtError
-from mqstore.files import config_write, durable
-from mqstore.files.aside import AsideFile, opened
+from mqstore.files import durable
+from mqstore.files.config import config_write
+from mqstore.files.new_file import NewFile, opened
 from mqstore.format.names import INTERLOCK
 from mqstore.txn import intent
 from mqstore.write.commit import abort, commit
 from mqstore.write.recover import RecoverSettings, recover
-from oracle import Message
-from stores import Layout, lay_out
+from support.oracle import Message
+from support.stores import Layout, lay_out
+from support.writing import prepared, staged
 
 SCENARIOS = [
     "next-file",
@@ -193,18 +194,18 @@ def test_f13_three_empty_files_are_never_ahead_without_an_abort(recorded: Record
 @contextmanager
 def with_empty_queue_files() -> Iterator[None]:
     """Put a new file in place first, and fill it there."""
-    put, kept = AsideFile.put, dict[AsideFile, list[tuple[bytes, int]]]()
+    put, kept = NewFile.put, dict[NewFile, list[tuple[bytes, int]]]()
 
-    def keep(self: AsideFile, data: bytes | memoryview, position: int) -> None:
+    def keep(self: NewFile, data: bytes | memoryview, position: int) -> None:
         kept.setdefault(self, []).append((bytes(data), position))
 
-    def put_and_fill(self: AsideFile, target: str, *, fsync: bool) -> None:
+    def put_and_fill(self: NewFile, target: str, *, fsync: bool) -> None:
         put(self, target, fsync=fsync)
         with opened(target) as fd:
             for data, position in kept.get(self, []):
                 durable.write_at(fd, data, position)
 
-    with patched(AsideFile, "write", keep), patched(AsideFile, "put", put_and_fill):
+    with patched(NewFile, "write", keep), patched(NewFile, "put", put_and_fill):
         yield
 
 
@@ -274,7 +275,7 @@ def test_without_its_guard_the_finding_shows(tmp_path: Path, finding: str) -> No
 
 @pytest.mark.broker
 def test_f8_no_key_of_an_old_message_is_lost_wherever_a_commit_is_killed(
-    judge: Judge, tmp_path: Path
+    jvm: StoreJvm, tmp_path: Path
 ) -> None:
     layout = Layout(commit_log_bytes=8192, queue_units=100, index_slots=10, index_units=300)
     sizes = Sizes(commit_log=8192, consume_queue=2000, index_slots=10, index_units=300)
@@ -297,7 +298,7 @@ def test_f8_no_key_of_an_old_message_is_lost_wherever_a_commit_is_killed(
         where = tmp_path / f"killed-{prefix}"
         where.mkdir()
         disk.state(prefix, KILLED).write(where)
-        with judge.serving(where / STORE, sizes) as broker:
+        with jvm.serving(where / STORE, sizes) as broker:
             lost = [
                 key
                 for m in old.messages

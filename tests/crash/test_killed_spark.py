@@ -22,13 +22,13 @@ from pathlib import Path
 import pyspark
 import pytest
 
-import soak
 from crash import saves
-from crash.invariants import judge_clocks, judge_index, judge_log
-from judge import judge_consume_queues, judge_topics
+from crash.invariants import assert_clocks, assert_index, assert_log
 from mqstore.check import check
 from mqstore.txn import intent, ledger
 from mqstore.write.recover import RecoverSettings, recover
+from support import soak
+from support.contract import assert_consume_queues, assert_topics
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
 KILLS = soak.size("SPARK_KILLS", test=5, full=200)
@@ -218,16 +218,16 @@ def _judge(store: Path) -> int:
     """Check the store, and that it has the rows of batches 0, 1, … once; return how many."""
     assert intent.load(str(store)) is None
     assert not (store / "abort").exists()
-    messages = judge_log(store)
+    messages = assert_log(store)
     count = len(messages) // saves.ROWS
     for queue_id in range(saves.QUEUES):
         found = [int(message.body) for message in messages if message.queue_id == queue_id]
         wanted = list(range(queue_id, count * saves.ROWS, saves.QUEUES))
         assert found == wanted, f"queue {queue_id}; MQLOG_SEED={SEED}"
-    judge_consume_queues(store, messages)
-    judge_topics(store, messages)
-    judge_clocks(store, messages)
-    judge_index(store, messages, int(saves.OPTIONS["maxHashSlotNum"]))
+    assert_consume_queues(store, messages)
+    assert_topics(store, messages)
+    assert_clocks(store, messages)
+    assert_index(store, messages, int(saves.OPTIONS["maxHashSlotNum"]))
     assert [finding for finding in check(store) if finding.severity == "error"] == []
     known = [entry.version for entry in ledger.entries(str(store))]
     assert known == list(range(count))[-len(known) :]

@@ -18,12 +18,12 @@ from typing import NamedTuple
 
 import pytest
 
-import soak
 from crash import play
 from crash.forks import Forks, Laid, room
 from crash.invariants import is_decided
 from crash.scenarios import BY_NAME, work
 from mqstore.txn import intent
+from support import soak
 
 pytestmark = pytest.mark.soak
 
@@ -162,7 +162,7 @@ class Sweep:
         again = self._copied(left, "again")
         calls = self._killers[0].calls("recover", again)
         with self._judging:
-            play.judge_store(self.recording, again, True)
+            play.assert_store(self.recording, again, True)
         shutil.rmtree(again.parent)
 
         def of_a_recovery(killed: Killed, call: Call) -> None:
@@ -202,7 +202,7 @@ class Sweep:
             try:
                 if decided is None:
                     decided = root.exists() and is_decided(root, self.recording.expected)
-                play.judge_store(self.recording, root, decided)
+                play.assert_store(self.recording, root, decided)
             except BaseException as error:
                 error.add_note(f"{self._words}: {when}")
                 raise

@@ -18,8 +18,6 @@ from typing import Any
 
 import pytest
 
-import soak
-from appending import append, held, prepared, rows, staged
 from broker.conftest import cluster  # noqa: F401 - a fixture
 from broker.harness import SMALL_FILES, Cluster
 from crash import play
@@ -28,13 +26,15 @@ from crash.forks import Forks
 from crash.invariants import is_decided
 from crash.play import STORE, Recording
 from crash.scenarios import APP, BY_NAME, work
-from holding import SECONDS, is_waited_for, lines_about, lock_user, running, until
 from mqstore.check import check
 from mqstore.errors import CommitInDoubtError, HoldLostError, StoreError, StoreLockedError
-from mqstore.files import hold
-from mqstore.stage.job import Committed
+from mqstore.files.lock import store_lock
+from mqstore.stage.job import CommitResult
 from mqstore.write.commit import commit
 from mqstore.write.recover import RecoverSettings, recover
+from support import soak
+from support.processes import SECONDS, is_waited_for, lines_about, lock_user, running, until
+from support.writing import append, held, prepared, rows, staged
 
 pytestmark = pytest.mark.soak
 
@@ -92,8 +92,8 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
 
 @contextmanager
 def stopped(
-    work_on: Callable[[], Committed], when: Callable[[int], bool]
-) -> Iterator[tuple[Pausing, "Future[Committed]"]]:
+    work_on: Callable[[], CommitResult], when: Callable[[int], bool]
+) -> Iterator[tuple[Pausing, "Future[CommitResult]"]]:
     """Commit in a thread that stops in the middle, until it is told to go on."""
     pausing = Pausing(when)
     with standing_in(pausing), ThreadPoolExecutor(1) as pool:
@@ -165,7 +165,7 @@ def broker_starts(recording: Recording, root: Path, at: int) -> str:
         assert broker.do("lock") == "taken"
     decided = is_decided(root, recording.expected)
     assert decided == (refusal is None)
-    play.judge_store(recording, root, decided)
+    play.assert_store(recording, root, decided)
     return "refused" if refusal else "came when all was done" if came_in else "waited"
 
 
@@ -243,7 +243,7 @@ def patience(
     if request.param == "told shorter":
         told = tmp_path / "lease-break-time"
         told.write_text("5.2")
-        monkeypatch.setattr(hold, "_BREAK_TIME", told)
+        monkeypatch.setattr(store_lock, "_BREAK_TIME", told)
     return str(request.param)
 
 
@@ -276,7 +276,7 @@ def test_a_commit_that_a_broker_may_have_got_past_stops_and_keeps_it_from_starti
     assert isinstance(error, CommitInDoubtError if decided else HoldLostError)
     assert "lost" in str(error)
     assert is_decided(root, recording.expected) == decided
-    play.judge_store(recording, root, decided)
+    play.assert_store(recording, root, decided)
 
 
 def test_a_broker_that_is_killed_while_it_waits_does_no_harm(
@@ -296,7 +296,7 @@ def test_a_broker_that_is_killed_while_it_waits_does_no_harm(
         broker.leave()
         pausing.go_on()
         committing.result(SECONDS)
-    play.judge_store(recording, root, True)
+    play.assert_store(recording, root, True)
 
 
 def test_a_broker_that_is_stuck_is_waited_for_and_named(tmp_path: Path) -> None:
@@ -357,7 +357,7 @@ def holder_is_killed(recording: Recording, root: Path, forks: Forks, rng: random
             recover(str(root), RecoverSettings())
     decided = is_decided(root, recording.expected)
     assert decided or not acked
-    play.judge_store(recording, root, decided)
+    play.assert_store(recording, root, decided)
     return "killed" if waits else "done before" if acked else "not held"
 
 
@@ -380,7 +380,7 @@ WRITER = f"""
 import sys
 sys.path.insert(0, {str(Path(__file__).parents[1])!r})
 from pathlib import Path
-from appending import append, rows
+from support.writing import append, rows
 root, me, rounds = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 for n in range(rounds):
     for name in (me, "both"):
@@ -455,4 +455,4 @@ def test_a_writer_that_is_refused_is_told_by_which(recording: Recording, tmp_pat
                 each()
         pausing.go_on()
         committing.result(SECONDS)
-    play.judge_store(recording, root, True)
+    play.assert_store(recording, root, True)

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-import soak
 from crash import no_space
+from support import soak
 
 pytestmark = pytest.mark.soak
 TESTS = Path(__file__).parents[1]

@@ -21,11 +21,11 @@ from pathlib import Path
 
 import pytest
 
-import soak
 from crash import play
 from crash.forks import Forks, Laid, room
 from crash.invariants import is_decided
 from crash.scenarios import BY_NAME, work
+from support import soak
 
 pytestmark = pytest.mark.soak
 
@@ -194,7 +194,7 @@ def judged(case: Case, cut: Path, when: str, acked: bool) -> str:
         try:
             decided = root.exists() and is_decided(root, case.recording.expected)
             assert decided or not acked, "a commit that was done is not there"
-            play.judge_store(case.recording, root, decided)
+            play.assert_store(case.recording, root, decided)
         except BaseException as error:
             kept = shutil.copytree(root, Path("/tmp") / f"power-cut-{os.getpid()}")
             error.add_note(f"{when}; the store: {kept}")

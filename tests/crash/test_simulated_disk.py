@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-import soak
 from crash import play
 from crash.scenarios import SCENARIOS
+from support import soak
 
 pytestmark = pytest.mark.soak
 STATES = soak.size("CRASH_STATES", test=5_000, full=500_000)

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import oracle
 from mqstore.errors import CorruptStoreError
-from mqstore.files import append_index
-from mqstore.files.append_index import IndexAppender, IndexKeys
-from mqstore.files.index_file import Layout, list_index_files
+from mqstore.files.index import index_append
+from mqstore.files.index.index_append import IndexAppender, IndexKeys
+from mqstore.files.index.index_file import Layout, list_index_files
 from mqstore.files.undo import Undo, make_directories
-from oracle import Message
+from support import oracle
+from support.oracle import Message
 
 LAYOUT = Layout(7, 12)
 
@@ -69,7 +69,7 @@ def test_slots_of_many_pages_are_all_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     """Pages alone, neighbours, more neighbours than are written at once, and the short last one."""
-    monkeypatch.setattr(append_index, "_RUN_PAGES", 3)
+    monkeypatch.setattr(index_append, "_RUN_PAGES", 3)
     layout = Layout(30 * 1024 - 7, 500)
     messages = [
         Message(

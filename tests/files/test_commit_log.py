@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import oracle
-import strategies
 from mqstore.errors import CorruptStoreError, InvalidOptionError
-from mqstore.files.commit_log import CommitLog
-from oracle import Message
-from stores import Layout, MakeStore, lay_out
+from mqstore.files.log.commit_log import CommitLog
+from support import oracle, strategies
+from support.oracle import Message
+from support.stores import Layout, MakeStore, lay_out
 
 MODES = pytest.mark.parametrize("mode", ["pread", "mmap"])
 

@@ -8,14 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import oracle
-import strategies
 from mqstore.errors import CorruptStoreError
-from mqstore.files.consume_queue import ConsumeQueue, list_queues
+from mqstore.files.queue.consume_queue import ConsumeQueue, list_queues
 from mqstore.format.consume_queue import FILLER_SIZE, UNIT
 from mqstore.format.names import mapped_file_name
-from oracle import Message
-from stores import Laid, Layout, MakeStore, lay_out
+from support import oracle, strategies
+from support.oracle import Message
+from support.stores import Laid, Layout, MakeStore, lay_out
 
 
 def units(laid: Laid, queue: tuple[str, int]) -> list[bytes]:

@@ -6,16 +6,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import oracle
 from mqstore.codec.hashing import tags_codes
-from mqstore.files.consume_queue import ConsumeQueue
-from mqstore.files.consume_queue_ext import ConsumeQueueExt
+from mqstore.files.queue.consume_queue import ConsumeQueue
+from mqstore.files.queue.extension import ConsumeQueueExt
 from mqstore.read.plan import QueueSlice
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.read.snapshot import take
-from oracle import LEVELS_S, SCHEDULE_TOPIC, Message
-from stores import Laid, Layout, lay_out
+from support import oracle
+from support.oracle import LEVELS_S, SCHEDULE_TOPIC, Message
+from support.stores import Laid, Layout, lay_out
 
 ADDRESS = -(2**63)
 FILE_BYTES = 200

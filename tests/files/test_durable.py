@@ -8,7 +8,7 @@ import pytest
 
 from mqstore.errors import NoSpaceError, UnsafePathError
 from mqstore.files import durable
-from mqstore.files.aside import AsideFile, reserve_in, wipe
+from mqstore.files.new_file import NewFile, reserve_in, wipe
 from mqstore.files.undo import Undo, make_directories
 
 
@@ -74,7 +74,7 @@ def test_a_file_made_aside_appears_whole_and_can_be_taken_back(tmp_path: Path) -
     undo = Undo()
     make_directories(str(tmp_path), "aside", undo)
     make_directories(str(tmp_path), "a/b", undo)
-    new = AsideFile(str(tmp_path / "aside"), 100, undo)
+    new = NewFile(str(tmp_path / "aside"), 100, undo)
     new.write(b"unit", 20)
     target = tmp_path / "a" / "b" / "0"
     assert not target.exists()
@@ -93,7 +93,7 @@ def test_a_file_of_somebody_else_is_not_taken_back(tmp_path: Path) -> None:
     target = tmp_path / "0"
     target.write_bytes(b"theirs")
     with pytest.raises(FileExistsError):
-        AsideFile(str(tmp_path / "aside"), 100, undo).put(str(target), fsync=False)
+        NewFile(str(tmp_path / "aside"), 100, undo).put(str(target), fsync=False)
     undo.run()
     assert target.read_bytes() == b"theirs"
     assert list(tmp_path.iterdir()) == [target]

@@ -13,7 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from holding import (
+from mqstore.errors import (
+    HoldLostError,
+    StoreLockedError,
+    StoreNotFoundError,
+    UnsafePathError,
+    UnsupportedStoreError,
+)
+from mqstore.files import durable
+from mqstore.files.lock import processes, store_lock
+from mqstore.files.lock.processes import is_locked, openers
+from mqstore.files.lock.store_lock import StoreHold, writers_only
+from support.processes import (
     SECONDS,
     held_by_another,
     is_waited_for,
@@ -22,16 +33,6 @@ from holding import (
     running,
     until,
 )
-from mqstore.errors import (
-    HoldLostError,
-    StoreLockedError,
-    StoreNotFoundError,
-    UnsafePathError,
-    UnsupportedStoreError,
-)
-from mqstore.files import durable, hold, holders
-from mqstore.files.hold import StoreHold, writers_only
-from mqstore.files.holders import is_locked, openers
 
 PATIENT_MS = SECONDS * 1000
 
@@ -124,7 +125,7 @@ def test_a_lock_on_another_device_is_another_files(
     for minor, is_ours in ((os.minor(device), True), (os.minor(device) ^ 1, False)):
         listed = f"1: POSIX ADVISORY WRITE 7 {os.major(device):02x}:{minor:02x}:{inode} 0 0\n"
         (tmp_path / "locks").write_text(listed)
-        monkeypatch.setattr(holders, "_LOCKS", tmp_path / "locks")
+        monkeypatch.setattr(processes, "_LOCKS", tmp_path / "locks")
         assert is_locked(str(lock)) == (is_ours or not os.major(device))
 
 
@@ -310,7 +311,7 @@ def impatient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel seems to let others in sooner than it does: 0.3 s after we must give up."""
     told = tmp_path / "lease-break-time"
     told.write_text("5.3")
-    monkeypatch.setattr(hold, "_BREAK_TIME", told)
+    monkeypatch.setattr(store_lock, "_BREAK_TIME", told)
 
 
 @pytest.mark.usefixtures("impatient")

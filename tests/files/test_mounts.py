@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mqstore.files.mounts import file_system, is_for_writing, is_remote, type_of_mount
+from mqstore.files.lock.file_system import file_system, is_for_writing, is_remote, type_of_mount
 
 LINES = [
     "22 27 0:21 / /proc rw,relatime - proc proc rw",

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from mqstore.errors import NotAStoreError
-from mqstore.files.copies import Copy
+from mqstore.files.copy_target import Copy
 from mqstore.files.store_dir import open_dir
-from oracle import Message
-from stores import lay_out
+from support.oracle import Message
+from support.stores import lay_out
 
 
 def test_a_store_without_its_commit_log_is_told_both_ways_to_name_it(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ import pytest
 from mqstore.errors import CorruptStoreError, UnsupportedStoreError
 from mqstore.files.store_dir import open_dir
 from mqstore.files.writable import check_writable
-from oracle import Message
-from stores import Laid, lay_out
+from support.oracle import Message
+from support.stores import Laid, lay_out
 
 
 def three_files(tmp_path: Path) -> Laid:

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import oracle
 from mqstore.format import hashing
+from support import oracle
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,9 @@ import struct
 import pytest
 from hypothesis import given
 
-import oracle
-import strategies
 from mqstore.format import message, sys_flag
-from oracle import Message
+from support import oracle, strategies
+from support.oracle import Message
 
 # What each field of the header is, for the oracle.
 VALUES = {

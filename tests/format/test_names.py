@@ -4,8 +4,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-import strategies
 from mqstore.format import names
+from support import strategies
 
 
 @given(start=st.integers(0, 2**63 - 1))

@@ -14,15 +14,12 @@ from typing import Any
 
 import pyarrow as pa
 
-import appending
-import expectations
-import goldens
-import oracle
 from fuzz.decided import JOB, made_up, with_sum
 from fuzz.looks import whole_rows
-from mqstore.files import our_groups
-from oracle import Message, join_properties
-from stores import Layout, Queue, is_consumable, lay_out, write_json
+from mqstore.files.config import stream_groups
+from support import expectations, goldens, oracle, writing
+from support.oracle import Message, join_properties
+from support.stores import Layout, Queue, is_consumable, lay_out, write_json
 
 Key = tuple[str, int, int]
 HALF, OP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
@@ -144,20 +141,20 @@ SECRET = b"secret of another directory "
 
 
 def _ours(root: Path) -> Path:
-    settings = {**appending.SMALL, "mapped_file_size_commit_log": 2048}
+    settings = {**writing.SMALL, "mapped_file_size_commit_log": 2048}
     for n in range(3):
         keys = [f"k{n}", "k", None, "x y"]
-        rows = appending.rows(4, topic=["T", "U", "T", "U"], keys=keys, tags="A")
-        appending.append(root, rows, **settings)
+        rows = writing.rows(4, topic=["T", "U", "T", "U"], keys=keys, tags="A")
+        writing.append(root, rows, **settings)
         settings = {}
-    appending.append(root, appending.rows(2), txn_app_id="app", txn_version=3)
-    our_groups.publish(str(root), "stream", {("T", 0): 1, ("U", 0): 2})
+    writing.append(root, writing.rows(2), txn_app_id="app", txn_version=3)
+    stream_groups.publish(str(root), "stream", {("T", 0): 1, ("U", 0): 2})
     return root
 
 
 def _decide(root: Path) -> None:
     """Leave a decision that is not carried out yet: what readers see ends where it begins."""
-    last = appending.held(root)[-1]
+    last = writing.held(root)[-1]
     tail = last.physical_offset + last.size
     body = made_up(tail=tail, first=tail, last=tail, end=tail + 200, commit_log_size=2048)
     (root / ".mqlog" / "txn" / "pending.json").write_text(with_sum(body))

@@ -15,15 +15,15 @@ import time
 from collections import Counter, defaultdict
 from pathlib import Path
 
-import appending
 from mqstore.errors import NotAStoreError, StoreError, StoreLockedError, StoreNotFoundError
 from mqstore.read.plan import slices_of
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.read.snapshot import take
-from mqstore.read.tail import Source, Tail
+from mqstore.read.tail import StoreFilter, Tail
 from mqstore.txn import ledger
 from mqstore.write.recover import RecoverSettings, recover
+from support import writing
 
 COMMITS = 80
 APP = "writer"
@@ -57,10 +57,10 @@ def write(folder: Path, seconds: float) -> dict[str, int]:
 def _commit(root: Path, version: int) -> None:
     count = 3 + version % 4
     bodies = [f"{version} {n} {count} ".encode().ljust(2000 // count, b"x") for n in range(count)]
-    rows = appending.rows(count, body=bodies, topic=["TU"[n % 2] for n in range(count)])
+    rows = writing.rows(count, body=bodies, topic=["TU"[n % 2] for n in range(count)])
     known = {"txn_app_id": APP, "txn_version": version}
-    sizes = {**appending.SMALL, "mapped_file_size_commit_log": 4096, "lock_timeout_ms": 10_000}
-    appending.append(root, rows, **({**sizes, **known} if version == 1 else known))
+    sizes = {**writing.SMALL, "mapped_file_size_commit_log": 4096, "lock_timeout_ms": 10_000}
+    writing.append(root, rows, **({**sizes, **known} if version == 1 else known))
 
 
 def read(folder: Path, seconds: float, seed: int) -> dict[str, int]:
@@ -113,7 +113,7 @@ def _follow(
     root: Path, tails: dict[Path, Tail], seen: dict[Queue, int], counts: Counter[str]
 ) -> None:
     if root not in tails:
-        tails[root] = Tail(Source(root=str(root)))
+        tails[root] = Tail(StoreFilter(root=str(root)))
     bounds = tails[root].look(at_once=True)
     highs = {queue: high for queue, (_, high) in bounds.items()}
     _grown(seen, highs)

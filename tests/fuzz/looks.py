@@ -11,14 +11,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from mqlog_jobs.choice import Wanted, choose
-from mqlog_jobs.find import Sought, find
+from mqlog_jobs.choice import MessageQuery, choose
+from mqlog_jobs.find import KeyQuery, find
 from mqlog_jobs.lines import COLUMNS
-from mqstore import backlog, condition
+from mqstore import backlog
 from mqstore.backlog import BacklogRequest, Listed
-from mqstore.check import check
+from mqstore.check import check, condition
 from mqstore.codec.schema import PROFILES, message_schema
-from mqstore.files import config, sizes
+from mqstore.copy.copy_store import copy_store
+from mqstore.files import file_sizes
+from mqstore.files.config import broker_config
 from mqstore.files.store_dir import open_dir
 from mqstore.read.lookup import narrow
 from mqstore.read.offsets import AtTimestamp, Latest, resolve
@@ -26,8 +28,7 @@ from mqstore.read.plan import SplitLimits, slices_of, split, weigh
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.read.snapshot import take, topics_of
-from mqstore.read.tail import Source, Tail
-from mqstore.snapshot_copy import copy_store
+from mqstore.read.tail import StoreFilter, Tail
 from mqstore.tables import (
     SCHEMAS,
     commits,
@@ -92,14 +93,18 @@ def _lookup(root: Path) -> Rows:
 
 
 def _find(root: Path) -> Rows:
-    list(find(take(root), Sought(keys=("k1", "k"))))
+    list(find(take(root), KeyQuery(keys=("k1", "k"))))
     return None
 
 
 def _cat(root: Path) -> Rows:
     snapshot = take(root)
     topic = snapshot.queues[0].topic if snapshot.queues else "T"
-    wanted = (Wanted(topic), Wanted(f"{topic}/0@-2"), Wanted(topic, since="-1h", tags="A"))
+    wanted = (
+        MessageQuery(topic),
+        MessageQuery(f"{topic}/0@-2"),
+        MessageQuery(topic, since="-1h", tags="A"),
+    )
     for each in wanted:
         list(choose(snapshot, each, COLUMNS, 20))
     return None
@@ -165,12 +170,12 @@ def _copy(root: Path) -> Rows:
 def _settings_of(root: Path) -> Rows:
     topics_of(root)
     resolve(take(root), lambda _: (AtTimestamp(1_600_000_000_000), Latest()))
-    config.groups(str(root))
-    config.pull_offsets(str(root))
-    config.committed(str(root))
-    config.delay_offsets(str(root))
-    config.filter_expressions(str(root))
-    sizes.find_sizes(open_dir(root))
+    broker_config.groups(str(root))
+    broker_config.pull_offsets(str(root))
+    broker_config.committed(str(root))
+    broker_config.delay_offsets(str(root))
+    broker_config.filter_expressions(str(root))
+    file_sizes.find_sizes(open_dir(root))
     return None
 
 
@@ -190,7 +195,7 @@ def _condition(root: Path) -> Rows:
 
 
 def _tail(root: Path) -> Rows:
-    tail = Tail(Source(root=str(root), strict=False))
+    tail = Tail(StoreFilter(root=str(root), strict=False))
     try:
         tail.look(at_once=True)
         tail.look(at_once=True)

@@ -22,8 +22,8 @@ from types import CodeType, FrameType
 from typing import Any
 
 from fuzz import bases
-from fuzz.judge import MutantError, judge
 from fuzz.looks import LOOKS, WEIGHTS
+from fuzz.mutant_outcome import MutantError, look_at_mutant
 from fuzz.mutate import Edit, draw, to_line
 
 LIMIT_S, WAIT_S = 10, 60
@@ -81,9 +81,9 @@ class Fuzzer:
             before = self._reached.count
             watch()
             if self._forked and number % self._forked == self._forked - 1:
-                in_child(partial(judge, self._bases[name], edits, look))
+                in_child(partial(look_at_mutant, self._bases[name], edits, look))
                 continue
-            end = judge(self._bases[name], edits, look)
+            end = look_at_mutant(self._bases[name], edits, look)
             self._keep(name, edits, look, end, is_new=self._reached.count > before)
         return {
             "mutants": mutants,
@@ -121,7 +121,7 @@ def warm_up(made: dict[str, bases.Base]) -> None:
     """Look at every base as it is: it must be well, and imports and pools must be there."""
     for name, base in made.items():
         for look in LOOKS if name not in bases.GOLDEN else ("scan fail", "check", "backlog"):
-            end = judge(base, [], look)
+            end = look_at_mutant(base, [], look)
             if not end.endswith(("done", "UnknownTopicError")):
                 raise MutantError(f"{name} is not sound: {end}")
 

@@ -96,9 +96,9 @@ class Mutant:
 
     def undo(self) -> None:
         """Put everything back."""
-        for here, aside in reversed(self._moved):
+        for here, temp_dir in reversed(self._moved):
             _remove(here)
-            aside.rename(here)
+            temp_dir.rename(here)
         for path in sorted(self.touched):
             if path in self.base.files:
                 _remove(self.base.root / path)
@@ -115,9 +115,9 @@ class Mutant:
         """Take away what is at ``path``, and return the free place."""
         place = self.at(path)
         if path in self.base.directories and place.is_dir() and not place.is_symlink():
-            aside = self.base.root.parent / f"aside-{len(self._moved)}"
-            place.rename(aside)
-            self._moved.append((place, aside))
+            temp_dir = self.base.root.parent / f"aside-{len(self._moved)}"
+            place.rename(temp_dir)
+            self._moved.append((place, temp_dir))
         _remove(place)
         return place
 

@@ -8,19 +8,18 @@ from pathlib import Path
 
 import pytest
 
-import expectations
-import goldens
 from mqstore.codec.schema import PROFILES
 from mqstore.errors import CorruptStoreError, StoreError, UnsafePathError
-from mqstore.files import config
-from mqstore.files.index_file import IndexFile, list_index_files
-from mqstore.files.index_file import Layout as IndexLayout
+from mqstore.files.config import broker_config
+from mqstore.files.index.index_file import IndexFile, list_index_files
+from mqstore.files.index.index_file import Layout as IndexLayout
 from mqstore.read.plan import slices_of
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.read.snapshot import take
-from oracle import Message
-from stores import Laid, Layout, lay_out
+from support import expectations, goldens
+from support.oracle import Message
+from support.stores import Laid, Layout, lay_out
 
 RESCUE = ScanSettings(columns=PROFILES["full"], on_corrupt="rescue", fail_on_data_loss=False)
 
@@ -54,11 +53,11 @@ def test_a_folder_that_is_none_is_no_error_of_the_system(tmp_path: Path, place: 
     os.mkfifo(laid.root / place)
     try:
         list(scan(slices_of(take(laid.root)), RESCUE))
-        config.groups(str(laid.root))
+        broker_config.groups(str(laid.root))
     except StoreError as error:
         assert isinstance(error, UnsafePathError)  # noqa: PT017 - or none at all
     with pytest.raises(UnsafePathError):
-        config.topics(str(laid_out(tmp_path / "2").root / "config" / "topics.json"))
+        broker_config.topics(str(laid_out(tmp_path / "2").root / "config" / "topics.json"))
 
 
 def test_a_store_whose_commit_log_is_gone_is_named(tmp_path: Path) -> None:

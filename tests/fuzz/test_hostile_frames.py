@@ -14,9 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import appending
-import goldens
-import oracle
 from mqstore.errors import (
     CorruptStagingError,
     InvalidMessageError,
@@ -32,9 +29,10 @@ from mqstore.stage.task import stage
 from mqstore.txn.segment import Frame, Segment, SegmentWriter, read_frames
 from mqstore.txn.staging import check_shared
 from mqstore.write.commit import commit
-from mqstore.write.source import Source
-from oracle import Message
-from stores import lay_out
+from mqstore.write.staged_messages import StagedMessages
+from support import goldens, oracle, writing
+from support.oracle import Message
+from support.stores import lay_out
 
 SECRET = b"secret of another directory"
 
@@ -48,8 +46,8 @@ def root(tmp_path: Path) -> Path:
 
 def job_of(root: Path, **settings: Any) -> tuple[WriteJob, Manifest]:
     """A job of four rows that was staged well."""
-    batch = appending.rows(4, keys="k", queueId=[0, 1, 0, 1])
-    job = appending.prepared(root, batch.schema, fsync="none", queue_nums=2, **settings)
+    batch = writing.rows(4, keys="k", queueId=[0, 1, 0, 1])
+    job = writing.prepared(root, batch.schema, fsync="none", queue_nums=2, **settings)
     return job, stage(job, [batch], partition=0, attempt=1)
 
 
@@ -176,7 +174,7 @@ def test_what_somebody_else_decided_is_looked_at_body_by_body(root: Path, what: 
     changed = staged_again(job, manifest, BODIES[what])
     assert changed.segment
     with pytest.raises(CorruptStagingError, match="checksum of a record"):
-        list(Source.of(job, [changed.segment]).verified(bodies=True))
+        list(StagedMessages.of(job, [changed.segment]).verified(bodies=True))
 
 
 def test_the_same_staged_again_is_appended(root: Path) -> None:
@@ -330,7 +328,7 @@ ROWS: dict[str, dict[str, Any]] = {
 def test_a_row_that_would_harm_is_refused(root: Path, what: str) -> None:
     before = goldens.digest(root / "commitlog")
     with pytest.raises((InvalidMessageError, InvalidOptionError)) as caught:
-        appending.append(root, appending.rows(1, **ROWS[what]), fsync="none")
+        writing.append(root, writing.rows(1, **ROWS[what]), fsync="none")
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 2_000
     assert goldens.digest(root / "commitlog") == before
@@ -344,13 +342,13 @@ RESERVED = (
 
 @pytest.mark.parametrize("name", [*RESERVED, "a\x01b", "a\x02b", ""])
 def test_a_property_that_would_drive_a_broker_is_refused(root: Path, name: str) -> None:
-    rows = appending.rows(1, properties=appending.pa.array(
-        [[(name, "1")]], appending.pa.map_(appending.pa.string(), appending.pa.string()))
+    rows = writing.rows(1, properties=writing.pa.array(
+        [[(name, "1")]], writing.pa.map_(writing.pa.string(), writing.pa.string()))
     )  # fmt: skip
     with pytest.raises((InvalidMessageError, InvalidSchemaError)):
-        appending.append(root, rows, fsync="none")
+        writing.append(root, rows, fsync="none")
 
 
 def test_errors_of_size_have_their_own_name(root: Path) -> None:
     with pytest.raises(MessageTooLargeError):
-        appending.append(root, appending.rows(1, body=bytes(5 << 20)), fsync="none")
+        writing.append(root, writing.rows(1, body=bytes(5 << 20)), fsync="none")

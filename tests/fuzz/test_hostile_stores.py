@@ -12,9 +12,6 @@ from pathlib import Path
 
 import pytest
 
-import appending
-import goldens
-import oracle
 from fuzz.decided import JOB, made_up, with_sum
 from fuzz.looks import LOOKS
 from mqstore.errors import (
@@ -25,14 +22,15 @@ from mqstore.errors import (
     UnsafePathError,
     UnsupportedStoreError,
 )
-from mqstore.files import consume_queue
+from mqstore.files.queue import consume_queue
 from mqstore.read.plan import slices_of
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.read.snapshot import take
 from mqstore.write.recover import RecoverSettings, recover
-from oracle import Message
-from stores import Laid, Layout, lay_out
+from support import goldens, oracle, writing
+from support.oracle import Message
+from support.stores import Laid, Layout, lay_out
 
 SECRET = b"secret of another directory"
 OLD = 1_000_000_000  # a time long ago: what is that old, nobody is at work on
@@ -55,14 +53,14 @@ def laid(tmp_path: Path) -> Laid:
     """A small store with a bit of everything."""
     messages = [Message(body=b"%d" % n, properties=b"KEYS\x01k%d\x02" % n) for n in range(30)]
     laid = lay_out(tmp_path / "store", messages, Layout(queue_units=8))
-    appending.append(laid.root, appending.rows(2), txn_app_id="a", txn_version=1, fsync="none")
+    writing.append(laid.root, writing.rows(2), txn_app_id="a", txn_version=1, fsync="none")
     for folder in (".mqlog/staging", ".mqlog/tmp", ".mqlog/txn"):
         (laid.root / folder).mkdir(exist_ok=True)
     return laid
 
 
 def write(root: Path) -> None:
-    appending.append(root, appending.rows(3), txn_app_id="a", txn_version=2, fsync="none")
+    writing.append(root, writing.rows(3), txn_app_id="a", txn_version=2, fsync="none")
 
 
 def put_in_order(root: Path) -> None:
@@ -413,7 +411,7 @@ def test_no_writer_acts_on_what_somebody_made_up(
 def test_an_intent_whose_files_are_not_there_is_in_doubt_and_nothing_is_touched(
     laid: Laid, outside: Path, staging: str, writer: str
 ) -> None:
-    last = appending.held(laid.root)[-1]
+    last = writing.held(laid.root)[-1]
     tail = last.physical_offset + last.size
     folder = f"{outside}/{JOB}" if staging else ""
     pending(tail=tail, first=tail, last=tail, end=tail + 200, staging=folder)(laid)

@@ -25,15 +25,12 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-import appending
-import oracle
-import soak
 from crash.disk import Passing, standing_in
 from crash.faults import CHANGES
 from mqstore.check import check
 from mqstore.codec.schema import PROFILES
 from mqstore.errors import StoreLockedError
-from mqstore.files.hold import StoreHold
+from mqstore.files.lock.store_lock import StoreHold
 from mqstore.read.plan import slices_of
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
@@ -41,8 +38,9 @@ from mqstore.read.snapshot import take
 from mqstore.txn import intent, ledger
 from mqstore.write.commit import abort
 from mqstore.write.recover import RecoverSettings, recover
-from oracle import Message, join_properties
-from stores import UNIT_BYTES, Layout, lay_out
+from support import oracle, soak, writing
+from support.oracle import Message, join_properties
+from support.stores import UNIT_BYTES, Layout, lay_out
 
 pytestmark = pytest.mark.soak
 
@@ -202,9 +200,9 @@ class Store(RuleBasedStateMachine):
     def stage_in_vain(self, count: int, is_killed: bool) -> None:
         """A job whose tasks fail is taken back; one whose driver is killed is cleared away."""
         with standing_in(self.disk):
-            rows = appending.rows(count)
-            job = appending.prepared(self.root, rows.schema, fsync="commit")
-            staged = appending.staged(job, [rows])
+            rows = writing.rows(count)
+            job = writing.prepared(self.root, rows.schema, fsync="commit")
+            staged = writing.staged(job, [rows])
             self._settle(decided=True)  # `prepare` finishes what it finds.
             if not is_killed:
                 abort(job, staged)
@@ -279,7 +277,7 @@ class Store(RuleBasedStateMachine):
         return self._key()
 
     def _append(self, bodies: list[Body], how: dict[str, Any]) -> Any:
-        rows = appending.rows(
+        rows = writing.rows(
             len(bodies),
             body=bodies,
             topic=[queue[0] for queue in map(queue_of, bodies)],
@@ -287,7 +285,7 @@ class Store(RuleBasedStateMachine):
             keys=[body[:8].decode() for body in bodies],
         )
         with standing_in(self.disk):
-            return appending.append(self.root, rows, queue_nums=2, **how)
+            return writing.append(self.root, rows, queue_nums=2, **how)
 
     def _recover(self) -> None:
         with standing_in(self.disk):

@@ -18,9 +18,9 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-import soak
 from fuzz import bases, mutants
-from fuzz.judge import LOOK_BEGINS, LOOK_ENDS, MutantError, judge
+from fuzz.mutant_outcome import LOOK_BEGINS, LOOK_ENDS, MutantError, look_at_mutant
+from support import soak
 
 pytestmark = pytest.mark.soak
 
@@ -122,7 +122,7 @@ def test_a_mutant_is_a_named_error_or_right_rows(memory: Path) -> None:
 @pytest.mark.skipif(AGAIN is None, reason="MQLOG_FUZZ_AGAIN names no mutant")
 def test_that_mutant_again(memory: Path) -> None:
     name, look, edits = json.loads(AGAIN or "")
-    judge(bases.make(name, memory / name), edits, look)
+    look_at_mutant(bases.make(name, memory / name), edits, look)
 
 
 @pytest.mark.parametrize("name", bases.NAMES)
@@ -139,7 +139,7 @@ def _lying(base: bases.Base) -> None:
     """Judge a base that is said to hold each message's neighbour: the judge must see it."""
     count = base.table.num_rows
     held = {key: replace(h, row=(h.row + 1) % count) for key, h in base.held.items()}
-    judge(replace(base, held=held), [], "scan skip")
+    look_at_mutant(replace(base, held=held), [], "scan skip")
 
 
 # --- nothing is read but the store --------------------------------------------------------------

@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-import soak
+from support import soak
 
 pytestmark = pytest.mark.soak
 

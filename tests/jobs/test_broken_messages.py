@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-import goldens
 from jobs.test_cli import Run, run  # noqa: F401
+from support import goldens
 
 AT = 409_185  # The physical offset of GTopic/1@100.
 FILE_BYTES = 262_144

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import pytest
 
-import goldens
 from mqlog_jobs import cli
+from support import goldens
 
 
 class Done(NamedTuple):

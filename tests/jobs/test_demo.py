@@ -10,16 +10,16 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from mqlog_jobs import demo, shop
+from mqlog_jobs import demo, demo_data
 from mqstore.errors import InvalidOptionError
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
 def test_the_shop_is_the_same_every_time_and_in_order() -> None:
-    messages = shop.messages(200, NOON)
+    messages = demo_data.messages(200, NOON)
 
-    assert messages == shop.messages(200, NOON)
+    assert messages == demo_data.messages(200, NOON)
     times = [message.storeTimestamp for message in messages]
     assert times == sorted(times)
     assert NOON - timedelta(hours=1) <= times[0]
@@ -28,7 +28,7 @@ def test_the_shop_is_the_same_every_time_and_in_order() -> None:
 
 def test_every_order_has_a_life_that_makes_sense() -> None:
     lives: dict[str, list[str]] = defaultdict(list)
-    for message in shop.messages(200, NOON):
+    for message in demo_data.messages(200, NOON):
         lives[message.keys].append(message.tags)
         assert json.loads(message.body)["order"] == message.keys == message.shardingKey
 

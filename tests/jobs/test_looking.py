@@ -14,12 +14,12 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-import goldens
 from mqlog_jobs import upkeep
 from mqlog_jobs.progress import Bar
 from mqlog_jobs.watch import watch
 from mqstore.check import check
 from mqstore.errors import InvalidOptionError
+from support import goldens
 
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 

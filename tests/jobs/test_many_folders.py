@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-import goldens
 from jobs.test_cli import Run, run  # noqa: F401
 from jobs.test_doctor import Diagnosis
 from mqlog_jobs.doctor import ERROR, OK, examine
+from support import goldens
 
 Scattered = tuple[Path, tuple[str, ...]]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from oracle import Message
-from stores import MakeStore
+from support.oracle import Message
+from support.stores import MakeStore
 
 HOSTILE = "\x1b]0;owned\x07\x1b[31mred\x1b[2J\x9b2J\u202etxt\u2028\x85"
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")

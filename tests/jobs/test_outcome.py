@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-import goldens
 from jobs.test_cli import Run, run  # noqa: F401
 from mqlog_jobs.doctor import ERROR, _store
 from mqstore import __version__
+from support import goldens
 
 NOBODY = 65534
 COMMANDS = (

@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 
-import dying
-import goldens
-from appending import SMALL, append, held, rows
-from holding import held_by_another
 from jobs.test_cli import Run, run  # noqa: F401
 from jobs.test_doctor import found
 from mqlog_jobs.doctor import OK, WARNING
 from mqstore.check import check
+from support import goldens, killed_commit
+from support.processes import held_by_another
+from support.writing import SMALL, append, held, rows
 
 
 @pytest.fixture
@@ -32,17 +31,17 @@ def test_a_commit_that_was_killed_is_told_and_finished(
     root: Path,
     state: str,
 ) -> None:
-    dying.left(root, state)
+    killed_commit.leave(root, state)
     told = found(root)
     assert told["Commit"].severity == WARNING
-    assert told["Commit"].found == f"dying version 7 is {state}, not finished"
+    assert told["Commit"].found == f"killed version 7 is {state}, not finished"
     assert f"mqlog recover {root}" in told["Commit"].advice
     assert told["Store"].severity == OK
     assert "5 messages" in told["Store"].found
 
     done = run("recover", root)
     assert (done.code, done.err) == (0, "")
-    assert f"commit dying version 7 was {state}, and is finished" in done.out
+    assert f"commit killed version 7 was {state}, and is finished" in done.out
     assert len(held(root)) == 8
     assert check(root) == []
     assert "Commit" not in found(root)
@@ -52,9 +51,9 @@ def test_a_commit_that_was_killed_is_told_and_finished(
 
 
 def test_what_was_done_is_one_object_for_a_program(run: Run, root: Path) -> None:  # noqa: F811
-    dying.left(root, "decided")
+    killed_commit.leave(root, "decided")
     (row,) = run("recover", root, "--json").rows
-    assert (row["appId"], row["version"], row["state"]) == ("dying", 7, "decided")
+    assert (row["appId"], row["version"], row["state"]) == ("killed", 7, "decided")
     assert row["rebuilt"] is None
     (row,) = run("recover", root, "--json").rows
     assert (row["jobId"], row["state"], row["wasUnclean"]) == (None, None, False)
@@ -148,8 +147,8 @@ def test_a_shell_completes_topics(
 
 
 def test_the_ledger_of_a_store_survives_a_recovery(run: Run, root: Path) -> None:  # noqa: F811
-    dying.left(root, "decided")
+    killed_commit.leave(root, "decided")
     run("recover", root)
     (path,) = (root / ".mqlog" / "txn").glob("app-*.json")
     commits = json.loads(path.read_text())["body"]["commits"]
-    assert [(c["appId"], c["version"], c["rows"]) for c in commits] == [("dying", 7, 3)]
+    assert [(c["appId"], c["version"], c["rows"]) for c in commits] == [("killed", 7, 3)]

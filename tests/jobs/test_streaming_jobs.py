@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-import goldens
-from growing import grow
 from mqlog_jobs import backlog, check, export, lines, tail
-from oracle import Message
-from stores import Layout, MakeStore
+from support import goldens
+from support.growing import grow
+from support.oracle import Message
+from support.stores import Layout, MakeStore
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 

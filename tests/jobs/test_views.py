@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-import goldens
 from jobs.test_cli import Run, run  # noqa: F401
 from mqlog_jobs import render, views
+from support import goldens
 
 
 @pytest.mark.parametrize("status", ["AHEAD", "TOPIC_GONE", "EXPIRED"])

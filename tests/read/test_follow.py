@@ -13,9 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from appending import append, held, rows
-from conftest import MakeStore
-from growing import grow
 from mqstore.errors import CommitInDoubtError, DataLossError, StoreReplacedError
 from mqstore.files import durable
 from mqstore.read.admission import Admission
@@ -24,10 +21,12 @@ from mqstore.read.plan import QueueSlice
 from mqstore.read.progress import Progress
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.read.tail import Source, Tail
+from mqstore.read.tail import StoreFilter, Tail
 from mqstore.write.recover import RecoverSettings, recover
-from oracle import Message
-from stores import Laid, Layout, lay_out
+from support.growing import grow
+from support.oracle import Message
+from support.stores import Laid, Layout, MakeStore, lay_out
+from support.writing import append, held, rows
 
 Place = tuple[str, int, int]
 ALL = Admission()
@@ -37,7 +36,7 @@ def follower(
     *roots: Path, admission: Admission = ALL, fail_on_data_loss: bool = True, **chosen: object
 ) -> Follower:
     tails = [
-        Tail(Source(root=str(root), **chosen), fail_on_data_loss=fail_on_data_loss)  # type: ignore[arg-type]
+        Tail(StoreFilter(root=str(root), **chosen), fail_on_data_loss=fail_on_data_loss)  # type: ignore[arg-type]
         for root in roots
     ]
     return Follower(tails, admission, fail_on_data_loss=fail_on_data_loss)
@@ -205,7 +204,7 @@ def test_the_topics_of_the_start_are_followed_with_their_new_queues_and_no_other
     store: MakeStore,
 ) -> None:
     laid = store(messages(12))
-    stream = Follower([Tail(Source(root=str(laid.root)))], ALL, same_topics=True)
+    stream = Follower([Tail(StoreFilter(root=str(laid.root)))], ALL, same_topics=True)
     start = {("A", "broker-1", 0): 1, ("Later", "broker-1", 0): 0}
     found, end = read_all(stream, start)
     assert {topic for topic, _, _ in found} == {"A"}
@@ -300,7 +299,7 @@ def test_an_idle_look_reads_a_unit_a_queue_and_nothing_else(tmp_path: Path) -> N
     laid = lay_out(
         tmp_path / "store", [Message(queue_id=i) for i in range(200)], Layout(abort=True)
     )
-    tail = Tail(Source(root=str(laid.root)))
+    tail = Tail(StoreFilter(root=str(laid.root)))
     bounds = settled(tail)
     for folder in ("commitlog", "config"):
         for path in (laid.root / folder).iterdir():

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import strategies
-from mqstore.files.commit_log import CommitLog
+from mqstore.files.log.commit_log import CommitLog
 from mqstore.read.heads import NO_TIMESTAMP, store_timestamps, tags
-from oracle import Message
-from stores import Laid, Layout, lay_out
+from support import strategies
+from support.oracle import Message
+from support.stores import Laid, Layout, lay_out
 
 Made: TypeAlias = tuple[list[Message], Layout]
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqstore.codec.decode import Source
-from mqstore.files.commit_log import CommitLog
+from mqstore.codec.decode import QueuePositions
+from mqstore.files.log.commit_log import CommitLog
 from mqstore.format.names import mapped_file_name
-from mqstore.read.log_order import Chunk, in_log_order, join
+from mqstore.read.log_order import UnitBatch, in_log_order, join
 
 LOG_BYTES = 100_000
 SIZE = 100
@@ -27,18 +27,18 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommitLog]:
         yield found
 
 
-def units(queue: int, start: int, places: Sequence[int]) -> Chunk:
+def units(queue: int, start: int, places: Sequence[int]) -> UnitBatch:
     count = len(places)
-    source = Source(
+    source = QueuePositions(
         [("T", n, "b") for n in range(9)],
         np.full(count, queue),
         np.arange(start, start + count),
         np.zeros(count, np.int64),
     )
-    return Chunk(np.array(places, np.int64), np.full(count, SIZE), source)
+    return UnitBatch(np.array(places, np.int64), np.full(count, SIZE), source)
 
 
-def blocks(queue: int, places: Sequence[int], sizes: Sequence[int]) -> Iterator[Chunk]:
+def blocks(queue: int, places: Sequence[int], sizes: Sequence[int]) -> Iterator[UnitBatch]:
     start = 0
     for size in itertools.cycle(sizes):
         if start >= len(places):

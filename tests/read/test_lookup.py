@@ -8,17 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import expectations
-import oracle
-import strategies
 from mqstore.codec.schema import PROFILES
 from mqstore.read.lookup import narrow
 from mqstore.read.plan import QueueSlice
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.read.snapshot import take
-from oracle import Message
-from stores import Layout, lay_out, stored
+from support import expectations, oracle, strategies
+from support.oracle import Message
+from support.stores import Layout, lay_out, stored
 
 FULL = PROFILES["full"]
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-import oracle
 from mqstore.codec.schema import PROFILES
 from mqstore.read.plan import QueueSlice
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from oracle import Message
-from stores import Layout, lay_out
+from support import oracle
+from support.oracle import Message
+from support.stores import Layout, lay_out
 
 MIB = 1 << 20
 COUNT, BODY_BYTES = 640, 100_000

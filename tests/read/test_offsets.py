@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import strategies
 from mqstore.errors import DataLossError, InvalidOptionError
 from mqstore.read.offsets import At, AtTimestamp, Earliest, Last, Latest, Position, resolve
 from mqstore.read.snapshot import take
-from oracle import Message
-from stores import Laid, Layout, MakeStore, lay_out
+from support import strategies
+from support.oracle import Message
+from support.stores import Laid, Layout, MakeStore, lay_out
 
 
 def ranges(

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from mqstore.errors import CorruptStoreError
 from mqstore.read.plan import QueueSlice, SplitLimits, Weighed, slices_of, split, weigh
 from mqstore.read.snapshot import take
-from oracle import Message
-from stores import Layout, MakeStore, lay_out
+from support.oracle import Message
+from support.stores import Layout, MakeStore, lay_out
 
 MIB = 1 << 20
 

@@ -11,18 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import expectations
-import goldens
-import oracle
-import strategies
 from mqstore.codec.schema import PROFILES, message_schema
 from mqstore.errors import CorruptStoreError
 from mqstore.read.plan import QueueSlice
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.read.snapshot import Snapshot, take
-from oracle import Message
-from stores import Laid, Layout, MakeStore, lay_out
+from support import expectations, goldens, oracle, strategies
+from support.oracle import Message
+from support.stores import Laid, Layout, MakeStore, lay_out
 
 FULL = PROFILES["full"]
 SETTINGS = ScanSettings(columns=FULL)

@@ -9,9 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import goldens
-import oracle
-import strategies
 from mqstore.errors import (
     CorruptStoreError,
     NotAStoreError,
@@ -19,8 +16,9 @@ from mqstore.errors import (
     UnsupportedStoreError,
 )
 from mqstore.read.snapshot import Snapshot, take, topics_of
-from oracle import Message
-from stores import Layout, MakeStore, lay_out
+from support import goldens, oracle, strategies
+from support.oracle import Message
+from support.stores import Layout, MakeStore, lay_out
 
 
 def bounds(snapshot: Snapshot) -> dict[tuple[str, int], tuple[int, int]]:

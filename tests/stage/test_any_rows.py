@@ -12,17 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import goldens
-import oracle
-import strategies
-from judge import judge
 from mqstore.errors import StoreError
-from mqstore.stage.job import Committed, Manifest, WriteSettings
+from mqstore.stage.job import CommitResult, Manifest, WriteSettings
 from mqstore.stage.task import stage
 from mqstore.write.commit import abort, commit
 from mqstore.write.prepare import prepare
-from oracle import Message
-from stores import Layout, lay_out
+from support import goldens, oracle, strategies
+from support.contract import assert_contract
+from support.oracle import Message
+from support.stores import Layout, lay_out
 
 INDEX = (5, 20)
 SIZES = {
@@ -55,7 +53,7 @@ def settings_for(root: Path, **more: Any) -> WriteSettings:
 
 def write(
     settings: WriteSettings, parts: Sequence[Sequence[dict[str, Any]]], schema: pa.Schema = SCHEMA
-) -> Committed:
+) -> CommitResult:
     """One job, as Spark runs it: prepare, a task for each part, commit; abort if one fails."""
     job = prepare(settings, schema)
     manifests: list[Manifest] = []
@@ -173,7 +171,7 @@ def test_any_rows_make_a_store_that_keeps_every_rule_and_holds_them(
         expected.update(sent(row) for part in made for row in part)
         total += count
         if root.exists():
-            messages = judge(root, index=INDEX)
+            messages = assert_contract(root, index=INDEX)
             assert len(messages) == total
             assert Counter(map(found, messages)) == expected
 
@@ -194,7 +192,7 @@ def test_rows_go_to_the_queue_they_name_and_keep_their_order_in_it(
         for row in part:
             queues.setdefault(row["queueId"], []).append(row["flag"])
     written: dict[int, list[int]] = {}
-    for m in judge(root) if number else []:
+    for m in assert_contract(root) if number else []:
         written.setdefault(m.queue_id, []).append(m.flag)
     assert written == queues
 
@@ -206,7 +204,7 @@ def test_batches_that_barely_fit_a_file_keep_every_rule(
     root = tmp_path_factory.mktemp("written") / "store"
     write(settings_for(root, batch_max_bytes=4000, partitioner="single"), made)
     if root.exists():
-        judge(root, index=INDEX)
+        assert_contract(root, index=INDEX)
 
 
 def rows_of(count: int, topic: str = "T") -> list[dict[str, Any]]:
@@ -241,7 +239,7 @@ def test_a_bad_row_fails_the_job_and_leaves_the_store_as_it_was(
     with pytest.raises(StoreError, match=r"\[MQLOG_(INVALID_MESSAGE|MESSAGE_TOO_LARGE)\].*row"):
         write(settings_for(root), [rows_of(5), [*rows_of(3), bad]], PLAIN)
     assert goldens.digest(root) == before
-    assert len(judge(root, index=INDEX)) == 20
+    assert len(assert_contract(root, index=INDEX)) == 20
 
 
 def test_a_store_that_was_never_made_is_not_there_after_a_failed_job(tmp_path: Path) -> None:
@@ -263,7 +261,7 @@ def test_a_brokers_store_is_gone_on_with_where_it_ended(
     laid = lay_out(tmp_path / "store", old, layout)
     settings = WriteSettings(root=str(laid.root))
     write(settings, [rows_of(25), rows_of(10, "New")], PLAIN)
-    messages = judge(laid.root, index=INDEX)
+    messages = assert_contract(laid.root, index=INDEX)
     assert messages[:30] == list(laid.messages)
     assert [oracle.decompress(m.body, m.sys_flag) for m in messages[30:]]
     assert Counter(m.topic for m in messages) == {"T": 55, "New": 10}
@@ -275,7 +273,7 @@ def test_a_store_whose_head_has_expired_is_gone_on_with(tmp_path: Path, expired:
     layout = Layout(queue_units=8, index_slots=5, index_units=20, expired_files=expired)
     laid = lay_out(tmp_path / "store", old, layout)
     write(WriteSettings(root=str(laid.root)), [rows_of(25)], PLAIN)
-    messages = judge(laid.root)
+    messages = assert_contract(laid.root)
     assert messages[: len(laid.held)] == list(laid.held)
     assert len(messages) == len(laid.held) + 25
 
@@ -285,8 +283,8 @@ def test_writing_to_a_golden_store_keeps_what_it_held(
 ) -> None:
     version, _ = golden
     root = goldens.unpack(version, tmp_path)
-    before = judge(root)
+    before = assert_contract(root)
     write(WriteSettings(root=str(root)), [rows_of(700), rows_of(300, "New")], PLAIN)
-    after = judge(root)
+    after = assert_contract(root)
     assert after[: len(before)] == before
     assert len(after) == len(before) + 1000

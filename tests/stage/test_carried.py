@@ -7,7 +7,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from appending import SMALL, append, held, rows
 from mqstore.check import check
 from mqstore.codec.schema import PROFILES
 from mqstore.errors import InvalidMessageError, InvalidSchemaError
@@ -15,7 +14,8 @@ from mqstore.read.plan import QueueSlice
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.read.snapshot import take
-from oracle import Message, split_properties
+from support.oracle import Message, split_properties
+from support.writing import SMALL, append, held, rows
 
 MAP = pa.map_(pa.string(), pa.string())
 READ = [("UNIQ_KEY", "OLD"), ("WAIT", "false"), ("a", "b")]

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from appending import SMALL, append, held, of_queue, prepared, rows, staged
 from mqstore.check import check
 from mqstore.errors import CorruptStagingError
 from mqstore.format.hashing import java_hash
@@ -20,8 +19,9 @@ from mqstore.stage.batches import BatchLimits, order_rows, split_batches
 from mqstore.txn.segment import read_frames
 from mqstore.write.commit import commit
 from mqstore.write.place import Placement
-from mqstore.write.source import Source
-from oracle import split_properties
+from mqstore.write.staged_messages import StagedMessages
+from support.oracle import split_properties
+from support.writing import SMALL, append, held, of_queue, prepared, rows, staged
 
 # --- queues -----------------------------------------------------------------------------------
 
@@ -246,7 +246,7 @@ def test_a_staged_file_that_changed_in_any_byte_is_refused(tmp_path: Path) -> No
     for position in range(len(good)):
         path.write_bytes(good[:position] + bytes([good[position] ^ 0xFF]) + good[position + 1 :])
         with pytest.raises(CorruptStagingError):
-            list(Source.of(job, [manifest.segment]).verified())
+            list(StagedMessages.of(job, [manifest.segment]).verified())
     path.write_bytes(good)
     commit(job, [manifest])
     assert len(held(root)) == 3

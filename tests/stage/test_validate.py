@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from appending import SMALL, append, held, prepared, rows, staged
 from mqstore.check import check
 from mqstore.errors import (
     InvalidMessageError,
@@ -22,7 +21,8 @@ from mqstore.errors import (
 )
 from mqstore.write.commit import abort, commit
 from mqstore.write.streams import of_batch
-from oracle import split_properties
+from support.oracle import split_properties
+from support.writing import SMALL, append, held, prepared, rows, staged
 
 MAP = pa.map_(pa.string(), pa.string())
 BIG = {**SMALL, "mapped_file_size_commit_log": 1 << 20}

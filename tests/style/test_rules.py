@@ -27,7 +27,11 @@ def tidy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         ("imports_point_down", "mqstore/read/a.py", "import mqstore.stage.task"),
         ("imports_point_down", "mqstore/format/a.py", "from mqstore.files.config import load"),
         ("imports_point_down", "pyspark_mqlog/a.py", "from mqstore.files import config"),
-        ("imports_point_down", "pyspark_mqlog/a.py", "from mqstore.codec.gather import Headers"),
+        (
+            "imports_point_down",
+            "pyspark_mqlog/a.py",
+            "from mqstore.codec.gather import RecordHeaders",
+        ),
         ("imports_point_down", "pyspark_mqlog/a.py", "from mqstore.format import names"),
         ("imports_point_down", "mqstore/check.py", "import pyspark_mqlog"),
         ("only_connector_and_jobs", "mqstore/read/a.py", "import pyspark.sql"),

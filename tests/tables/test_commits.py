@@ -5,17 +5,16 @@ from typing import Any
 
 import pytest
 
-import dying
-import parts
-from appending import SMALL, append, held, rows
-from conftest import MakeStore
 from mqstore.errors import CorruptConfigError
 from mqstore.tables import commits
 from mqstore.tables.roots import open_root
 from mqstore.txn import ledger
 from mqstore.txn.ledger import Entry, Key
 from mqstore.write.recover import RecoverSettings, recover
-from oracle import Message
+from support import killed_commit, parts
+from support.oracle import Message
+from support.stores import MakeStore
+from support.writing import SMALL, append, held, rows
 
 
 def entry(number: int, key: Key | None) -> Entry:
@@ -34,7 +33,7 @@ def entry(number: int, key: Key | None) -> Entry:
     )
 
 
-def aside(root: Path) -> str:
+def temp_dir(root: Path) -> str:
     for folder in (".mqlog/txn", ".mqlog/tmp/0"):
         (root / folder).mkdir(parents=True, exist_ok=True)
     return str(root / ".mqlog" / "tmp" / "0")
@@ -52,7 +51,7 @@ def test_every_commit_is_told_oldest_first(store: MakeStore) -> None:
     root = store([Message()]).root
     keys = (Key("load", 7), None, Key.of_stream("q-1", 3))
     for number in (2, 0, 1):
-        ledger.record(str(root), entry(number, keys[number]), aside(root))
+        ledger.record(str(root), entry(number, keys[number]), temp_dir(root))
 
     assert [tuple(row.values()) for row in read(root)] == [
         ("load", 7, None, None, 10, 1000, 0, 90, 1_795_230_000_000_000, "done", "b"),
@@ -68,10 +67,14 @@ def test_a_commit_that_was_killed_is_told_last_until_it_is_finished(
     root = tmp_path / "store"
     append(root, rows(5), **SMALL, txn_app_id="load", txn_version=1)
     end = max(m.physical_offset + m.size for m in held(root))
-    dying.left(root, state, count=2)
+    killed_commit.leave(root, state, count=2)
     done, left = read(root)
     assert (done["appId"], done["state"]) == ("load", "done")
-    assert (left["appId"], left["version"], left["rows"]) == (dying.APP_ID, dying.VERSION, 2)
+    assert (left["appId"], left["version"], left["rows"]) == (
+        killed_commit.APP_ID,
+        killed_commit.VERSION,
+        2,
+    )
     assert (left["state"], left["committedAt"]) == (state, None)
     assert left["firstPhysicalOffset"] >= end
     recover(root, RecoverSettings())
@@ -82,7 +85,7 @@ def test_a_commit_that_was_killed_is_told_last_until_it_is_finished(
 
 def test_a_ledger_that_is_damaged_is_an_error_or_passed_by(store: MakeStore) -> None:
     root = store([Message()]).root
-    ledger.record(str(root), entry(1, None), aside(root))
+    ledger.record(str(root), entry(1, None), temp_dir(root))
     (path,) = (root / ".mqlog" / "txn").glob("*.json")
     path.write_bytes(path.read_bytes().replace(b'"rows":11', b'"rows":12'))
     with pytest.raises(CorruptConfigError, match="its checksum differs"):

@@ -8,8 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import oracle
-import parts
 from mqstore import backlog
 from mqstore.backlog import BacklogRequest, Listed
 from mqstore.errors import CorruptStoreError, StoreError
@@ -27,8 +25,9 @@ from mqstore.tables import (
 )
 from mqstore.tables.choice import Window, slices
 from mqstore.tables.roots import open_root
-from oracle import Message, join_properties
-from stores import Layout, lay_out, write_json
+from support import oracle, parts
+from support.oracle import Message, join_properties
+from support.stores import Layout, lay_out, write_json
 
 HALF, OP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 

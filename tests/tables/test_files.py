@@ -7,16 +7,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-import dying
-import parts
-import strategies
-from appending import SMALL, append, rows
-from conftest import MakeStore
 from mqstore.tables import files
 from mqstore.tables.roots import open_root
 from mqstore.write.recover import RecoverSettings, recover
-from oracle import Message
-from stores import Laid, Layout, lay_out
+from support import killed_commit, parts, strategies
+from support.oracle import Message
+from support.stores import Laid, Layout, MakeStore, lay_out
+from support.writing import SMALL, append, rows
 
 
 def read(root: Path) -> dict[str, dict[str, Any]]:
@@ -130,7 +127,7 @@ def test_ends_are_not_looked_for_unless_asked_for(store: MakeStore) -> None:
 def test_an_abort_of_our_own_says_what_it_is(tmp_path: Path, state: str) -> None:
     root = tmp_path / "store"
     append(root, rows(5), **SMALL)
-    dying.left(root, state)
+    killed_commit.leave(root, state)
     found = problems(root)
     if state == "published":  # Decided is a commit before its abort is made.
         assert "the next write finishes it" in found["abort"]

@@ -7,15 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import goldens
-import parts
-from conftest import MakeStore
 from mqstore.errors import CorruptStoreError
 from mqstore.read.snapshot import take
 from mqstore.tables import half_messages
 from mqstore.tables.choice import RowChoice
-from oracle import Message, join_properties
-from stores import Laid, Layout, lay_out
+from support import goldens, parts
+from support.oracle import Message, join_properties
+from support.stores import Laid, Layout, MakeStore, lay_out
 
 HALF = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP = "RMQ_SYS_TRANS_OP_HALF_TOPIC"

@@ -6,17 +6,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-import oracle
-import parts
-import strategies
-from conftest import MakeStore
 from mqstore.errors import CorruptStoreError
 from mqstore.read.lookup import hashes_of
 from mqstore.tables import index
 from mqstore.tables.choice import Window
 from mqstore.tables.roots import open_root
-from oracle import Message
-from stores import Laid, Layout, lay_out
+from support import oracle, parts, strategies
+from support.oracle import Message
+from support.stores import Laid, Layout, MakeStore, lay_out
 
 
 def read(root: Path, window: Window | None = None, hashes: list[int] | None = None) -> list[Any]:

@@ -5,14 +5,12 @@ from typing import Any
 
 import pytest
 
-import goldens
-import parts
-from conftest import MakeStore
 from mqstore.read.snapshot import take
 from mqstore.tables import retries
 from mqstore.tables.choice import RowChoice, Window
-from oracle import Message, join_properties
-from stores import Layout, place
+from support import goldens, parts
+from support.oracle import Message, join_properties
+from support.stores import Layout, MakeStore, place
 
 
 def read(root: Path, choice: RowChoice | None = None, group: str | None = None) -> list[Any]:

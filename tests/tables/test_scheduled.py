@@ -7,15 +7,12 @@ from typing import Any
 
 import pytest
 
-import goldens
-import oracle
-import parts
-from conftest import MakeStore
 from mqstore.read.snapshot import take
 from mqstore.tables import scheduled
 from mqstore.tables.choice import RowChoice, Window
-from oracle import Message
-from stores import Laid, write_json
+from support import goldens, oracle, parts
+from support.oracle import Message
+from support.stores import Laid, MakeStore, write_json
 
 TIMERS = "rmq_sys_wheel_timer"
 

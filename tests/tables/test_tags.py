@@ -8,19 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import goldens
-import oracle
-import parts
-import strategies
-from conftest import MakeStore
 from mqstore.errors import InvalidOptionError
 from mqstore.read.plan import QueueSlice
 from mqstore.read.snapshot import take
 from mqstore.tables import tags
 from mqstore.tables.choice import slices
 from mqstore.tables.tags import TagsPart
-from oracle import Message, java_hash
-from stores import Laid, Layout, lay_out
+from support import goldens, oracle, parts, strategies
+from support.oracle import Message, java_hash
+from support.stores import Laid, Layout, MakeStore, lay_out
 
 
 def every(root: Path) -> list[QueueSlice]:

@@ -3,12 +3,12 @@
 from dataclasses import astuple
 from pathlib import Path
 
-import parts
 from mqstore.check import check
 from mqstore.tables import verify
 from mqstore.tables.roots import open_root
-from oracle import Message
-from stores import lay_out
+from support import parts
+from support.oracle import Message
+from support.stores import lay_out
 
 
 def test_a_whole_store_has_no_row(golden: tuple[str, Path]) -> None:

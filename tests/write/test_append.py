@@ -12,9 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import strategies
-from appending import SMALL, append, files, held, of_queue, prepared, rows, staged
-from conftest import MakeStore
 from mqstore.check import check
 from mqstore.errors import InvalidMessageError, InvalidOptionError, StoreError
 from mqstore.format.properties import RESERVED
@@ -24,8 +21,10 @@ from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.read.snapshot import take
 from mqstore.write.commit import commit
-from oracle import Message, decode, decompress, split_properties
-from stores import Layout, lay_out
+from support import strategies
+from support.oracle import Message, decode, decompress, split_properties
+from support.stores import Layout, MakeStore, lay_out
+from support.writing import SMALL, append, files, held, of_queue, prepared, rows, staged
 
 NAMES = strategies.names.filter(lambda name: name not in RESERVED)
 MAP = pa.map_(pa.string(), pa.string())

@@ -9,15 +9,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-import oracle
-from appending import SMALL, append, held, rows
 from mqstore.errors import CommitInDoubtError, NoSpaceError
 from mqstore.files import durable
-from mqstore.files.append import CommitLogAppender
-from mqstore.files.consume_queue import ConsumeQueue, list_queues
+from mqstore.files.log.log_append import CommitLogAppender
+from mqstore.files.queue.consume_queue import ConsumeQueue, list_queues
 from mqstore.txn import intent
-from mqstore.txn.intent import Moment
+from mqstore.txn.intent import CommitFence
 from mqstore.write.recover import RecoverSettings, recover
+from support import oracle
+from support.writing import SMALL, append, held, rows
 
 _STEPS = ("write_at", "replace", "link", "unlink", "fsync", "fsync_directory")
 
@@ -27,7 +27,7 @@ def test_no_look_that_hides_nothing_sees_part_of_a_commit(
 ) -> None:
     root = str(tmp_path / "s")
     append(tmp_path / "s", rows(8), **SMALL)
-    moments: list[Moment] = []
+    moments: list[CommitFence] = []
     parts: list[int] = []
 
     def units() -> int:
@@ -37,7 +37,7 @@ def test_no_look_that_hides_nothing_sees_part_of_a_commit(
     def watched(call: Callable[..., Any]) -> Callable[..., Any]:
         def step(*args: Any) -> Any:
             done = call(*args)
-            moments.append(Moment(root))
+            moments.append(CommitFence(root))
             found = units()
             if found not in {8, 16}:
                 parts.append(sum(moment.cap() is None for moment in moments))

@@ -7,20 +7,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import dying
-import oracle
-from appending import SMALL, append, held, prepared, rows, staged
-from growing import grow
 from mqstore.check import check
 from mqstore.errors import CommitInDoubtError, UncleanStoreError
-from mqstore.files import checkpoint, config_write, durable
+from mqstore.files import durable
+from mqstore.files.config import checkpoint, config_write
 from mqstore.files.undo import Undo
 from mqstore.read.snapshot import take
 from mqstore.txn import intent, ledger
 from mqstore.write.commit import commit
 from mqstore.write.recover import RecoverSettings, recover
-from oracle import Message
-from stores import Laid, Layout, lay_out
+from support import killed_commit, oracle
+from support.growing import grow
+from support.oracle import Message
+from support.stores import Laid, Layout, lay_out
+from support.writing import SMALL, append, held, prepared, rows, staged
 
 LAYOUT = Layout(commit_log_bytes=8192, queue_units=10, index_slots=11, index_units=50)
 
@@ -44,7 +44,7 @@ def seen(root: Path) -> int:
 
 @pytest.mark.parametrize("state", ["decided", "published"])
 def test_the_next_write_finishes_what_was_left(laid: Laid, state: str) -> None:
-    dying.left(laid.root, state)
+    killed_commit.leave(laid.root, state)
     assert seen(laid.root) == 5
     append(laid.root, rows(2, body=["x", "y"]))
     assert sorted(bodies(laid.root)[5:8]) == ["body 0", "body 1", "body 2"]
@@ -54,18 +54,18 @@ def test_the_next_write_finishes_what_was_left(laid: Laid, state: str) -> None:
 
 
 def test_a_job_that_was_killed_after_its_decision_is_not_done_again(laid: Laid) -> None:
-    dying.left(laid.root, "decided")
-    key = {"txn_app_id": dying.APP_ID, "txn_version": dying.VERSION}
+    killed_commit.leave(laid.root, "decided")
+    key = {"txn_app_id": killed_commit.APP_ID, "txn_version": killed_commit.VERSION}
     again = append(laid.root, rows(3), **key)
     assert again.is_repeated
     assert again.messages == 0
     assert len(held(laid.root)) == 8
-    assert append(laid.root, rows(3), txn_app_id=dying.APP_ID, txn_version=8).messages == 3
+    assert append(laid.root, rows(3), txn_app_id=killed_commit.APP_ID, txn_version=8).messages == 3
 
 
 def test_a_broker_that_wrote_in_between_keeps_its_place(laid: Laid) -> None:
     """It saw nothing of the commit, and wrote where the commit was to go."""
-    dying.left(laid.root, "decided")
+    killed_commit.leave(laid.root, "decided")
     (laid.root / "abort").unlink(missing_ok=True)  # It stopped cleanly.
     grow(laid, old(9))
     assert seen(laid.root) == 9
@@ -78,7 +78,7 @@ def test_a_broker_that_wrote_in_between_keeps_its_place(laid: Laid) -> None:
 
 
 def test_a_broker_that_was_killed_in_between_is_not_passed_over(laid: Laid) -> None:
-    dying.left(laid.root, "decided")
+    killed_commit.leave(laid.root, "decided")
     grow(laid, old(9))
     (laid.root / "abort").write_bytes(b"4711")
     with pytest.raises(UncleanStoreError, match="recoverUnclean"):
@@ -90,7 +90,7 @@ def test_a_broker_that_was_killed_in_between_is_not_passed_over(laid: Laid) -> N
 
 def test_what_is_staged_nowhere_any_more_is_settled_by_who_knows(laid: Laid) -> None:
     before = bodies(laid.root)
-    dying.left(laid.root, "decided")
+    killed_commit.leave(laid.root, "decided")
     shutil.rmtree(laid.root / ".mqlog" / "staging")
     for _ in range(2):
         with pytest.raises(CommitInDoubtError, match="staged"):
@@ -104,7 +104,7 @@ def test_what_is_staged_nowhere_any_more_is_settled_by_who_knows(laid: Laid) -> 
 
 
 def test_what_was_published_needs_nothing_staged(laid: Laid) -> None:
-    dying.left(laid.root, "published")
+    killed_commit.leave(laid.root, "published")
     shutil.rmtree(laid.root / ".mqlog" / "staging")
     with pytest.raises(UncleanStoreError, match="cannot be assumed lost"):
         recover(laid.root, RecoverSettings(assume="lost"))
@@ -159,7 +159,7 @@ def test_a_mask_of_messages_is_as_short_as_it_is_regular() -> None:
 
 
 def test_a_store_of_our_own_takes_what_its_first_commit_left(tmp_path: Path) -> None:
-    dying.left(tmp_path / "store", "decided")
+    killed_commit.leave(tmp_path / "store", "decided")
     append(tmp_path / "store", rows(2), **{**SMALL, "create_store": False})
     assert len(held(tmp_path / "store")) == 5
     assert check(tmp_path / "store") == []
@@ -176,7 +176,7 @@ def test_a_record_that_came_back_to_life_torn_is_made_whole(laid: Laid) -> None:
 
     No checksum tells: the broker serves it, with properties of zeros, until it is recovered.
     """
-    dying.left(laid.root, "hidden")
+    killed_commit.leave(laid.root, "hidden")
     log = laid.root / "commitlog" / f"{0:020d}"
     data = bytearray(log.read_bytes())
     data[laid.high + 4] = 0xDA  # The first byte of the first magic, which hides them all.

@@ -10,9 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import strategies
-from appending import SMALL, append, held, rows
-from conftest import MakeStore
 from mqstore.check import check
 from mqstore.codec.schema import PROFILES
 from mqstore.errors import InvalidMessageError
@@ -20,8 +17,10 @@ from mqstore.read.plan import QueueSlice
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.read.snapshot import take
-from oracle import Message
-from stores import lay_out
+from support import strategies
+from support.oracle import Message
+from support.stores import MakeStore, lay_out
+from support.writing import SMALL, append, held, rows
 
 SAME = ("topic", "queueId", "body", "tags", "keys", "bornTimestamp", "properties")
 

@@ -8,10 +8,6 @@ from typing import Any
 
 import pytest
 
-import soak
-from appending import SMALL, append, held, prepared, rows, staged
-from dying import APP_ID, VERSION, left
-from holding import held_by_another, lock_user
 from mqstore.check import check
 from mqstore.errors import (
     CommitInDoubtError,
@@ -28,8 +24,12 @@ from mqstore.txn.ledger import Key
 from mqstore.write.commit import abort, commit
 from mqstore.write.prepare import is_empty
 from mqstore.write.recover import RecoverSettings, recover
-from oracle import Message
-from stores import Layout, lay_out
+from support import soak
+from support.killed_commit import APP_ID, VERSION, leave
+from support.oracle import Message
+from support.processes import held_by_another, lock_user
+from support.stores import Layout, lay_out
+from support.writing import SMALL, append, held, prepared, rows, staged
 
 STEP = soak.size("UNDO_STEP", test=2, full=1)
 SEAM = (
@@ -248,7 +248,7 @@ def test_a_commit_is_finished_though_the_ledger_of_another_is_corrupt(tmp_path: 
     append(root, BATCH, **SMALL, txn_app_id="another", txn_version=1)
     (other,) = (root / ".mqlog" / "txn").glob("app-*.json")
     other.write_bytes(b"{}")
-    left(root, "decided")
+    leave(root, "decided")
     done = recover(root, RecoverSettings())
     assert done.key == Key(APP_ID, VERSION)
     assert check(root) == []

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from appending import SMALL, append, held, rows
 from mqstore.files import durable
+from support.writing import SMALL, append, held, rows
 
 SYNCED = {**SMALL, "mapped_file_size_commit_log": 1 << 16, "fsync": "commit"}
 ONLY_BEGIN = 2  # SYNC_FILE_RANGE_WRITE: with a bit that waits, the kernel would clear an error.

@@ -31,9 +31,9 @@ from mqstore.backlog.request import EXACT, BacklogRequest
 from mqstore.backlog.schema import COLUMNS as BACKLOG_COLUMNS
 from mqstore.backlog.schema import NEVER_COMMITTED, SQL92, TOPIC_GONE
 from mqstore.codec.schema import TIMESTAMP
-from mqstore.files import config
-from mqstore.files.commit_log import CommitLog
-from mqstore.files.consume_queue import ConsumeQueue
+from mqstore.files.config import broker_config
+from mqstore.files.log.commit_log import CommitLog
+from mqstore.files.queue.consume_queue import ConsumeQueue
 from mqstore.format.config import PERM_READ, PERM_WRITE
 from mqstore.format.names import RETRY_PREFIX
 from mqstore.read.heads import store_timestamps
@@ -93,14 +93,14 @@ class Listed:
     @classmethod
     def of(cls, root: str) -> "Listed":
         """Read the configuration of the store at ``root``. Raises CorruptConfigError."""
-        entries, committed = config.topics(root), config.committed(root)
+        entries, committed = broker_config.topics(root), broker_config.committed(root)
         brokers = {key for key, found in committed.items() if found.is_brokers}
         return cls(
             {t: (e.read_queue_nums, e.write_queue_nums, e.perm) for t, e in entries.items()},
-            frozenset(config.groups(root)),
+            frozenset(broker_config.groups(root)),
             frozenset(brokers),
             frozenset(committed.keys() - brokers),
-            config.pull_offsets(root),
+            broker_config.pull_offsets(root),
         )
 
     def in_progress(self, item: BacklogItem) -> bool:

@@ -10,23 +10,22 @@ that a hash leaves open.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mqstore.arrays import Int64s, Mask
 from mqstore.backlog.keys import Classifier, EveryMessage, TagHashes, TagStrings, classify
 from mqstore.backlog.plan import BacklogItem
 from mqstore.backlog.request import HASH, OFFSET, BacklogRequest
 from mqstore.backlog.tally import NONE, Tally
 from mqstore.errors import InvalidOptionError, shown
-from mqstore.files.commit_log import CommitLog
-from mqstore.files.consume_queue import ConsumeQueue
+from mqstore.files.log.commit_log import CommitLog
+from mqstore.files.queue.consume_queue import ConsumeQueue
 from mqstore.read.heads import store_timestamps
 from mqstore.read.tags import TagFilter, parse_tags
-from mqstore.read.units import CHUNK_UNITS, Chunk, Ints, chunks
-
-Mask: TypeAlias = NDArray[np.bool_]
+from mqstore.read.units import CHUNK_UNITS, Chunk, chunks
 
 MAX_CELLS: Final = 4_000_000  # of queues counted together: starts × tags, 24 bytes each
 MAX_CHARS: Final = 64 << 20  # of their distinct tags
@@ -46,9 +45,9 @@ class Standing:
     The formulas are those of ``BacklogItem``. ``consumed`` is at least 0.
     """
 
-    low: Ints
-    high: Ints
-    consumed: Ints
+    low: Int64s
+    high: Int64s
+    consumed: Int64s
 
     @classmethod
     def of(cls, items: Sequence[BacklogItem]) -> "Standing":
@@ -58,17 +57,17 @@ class Standing:
         return cls(low, high, np.maximum(committed, 0))
 
     @property
-    def start(self) -> Ints:
+    def start(self) -> Int64s:
         """The first unconsumed queue offset that is held; ``high`` if there is none."""
         return np.minimum(np.maximum(self.consumed, self.low), self.high)
 
     @property
-    def lag(self) -> Ints:
+    def lag(self) -> Int64s:
         """Messages held and not consumed."""
         return self.high - self.start
 
     @property
-    def last_consumed(self) -> Ints:
+    def last_consumed(self) -> Int64s:
         """The queue offset before the committed one, if it is held; else -1."""
         held = (self.low < self.consumed) & (self.consumed <= self.high)
         return np.where(held, self.consumed - 1, -1)
@@ -82,12 +81,12 @@ class Amounts:
     those the rows are about, if they are about one each.
     """
 
-    item: Ints
-    lag: Ints
-    bytes: Ints
-    lag_matching: Ints
-    bytes_matching: Ints
-    first: Ints
+    item: Int64s
+    lag: Int64s
+    bytes: Int64s
+    lag_matching: Int64s
+    bytes_matching: Int64s
+    first: Int64s
     tags: Sequence[str | None]
 
 
@@ -144,7 +143,7 @@ class QueueCount:
                 f"{self._classifier.count:,} different tags: name fewer groups, or count without",
             )
 
-    def edges(self) -> tuple[Ints, Ints, Ints]:
+    def edges(self) -> tuple[Int64s, Int64s, Int64s]:
         """Return queue offset, physical offset and size of the units whose times rows tell.
 
         All is counted now: what it comes to is made up.
@@ -260,8 +259,8 @@ def fits(queues: Sequence[QueueCount]) -> bool:
 
 
 def edge_times(
-    log: CommitLog, edges: Sequence[tuple[Ints, Ints, Ints]]
-) -> Iterator[tuple[Ints, Ints]]:
+    log: CommitLog, edges: Sequence[tuple[Int64s, Int64s, Int64s]]
+) -> Iterator[tuple[Int64s, Int64s]]:
     """Yield queue offsets and storeTimestamps in ms of the units that ``edges`` tell of.
 
     All are read together, in the order of the log; NO_TIMESTAMP stands where none can be read.

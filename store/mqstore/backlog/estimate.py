@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from mqstore.files.consume_queue import ConsumeQueue
+from mqstore.arrays import Mask
+from mqstore.files.queue.consume_queue import ConsumeQueue
 from mqstore.format.consume_queue import UNIT
 from mqstore.read.tags import TagFilter
 from mqstore.read.units import chunks
@@ -48,15 +48,15 @@ class Matches:
     def __init__(self, queue: ConsumeQueue, wanted: TagFilter) -> None:
         self.queue = queue
         self._codes = np.fromiter(wanted.codes, np.int32, len(wanted.codes))
-        self._blocks: OrderedDict[int, NDArray[np.bool_]] = OrderedDict()
+        self._blocks: OrderedDict[int, Mask] = OrderedDict()
 
-    def read(self, start: int, end: int) -> Iterator[NDArray[np.bool_]]:
+    def read(self, start: int, end: int) -> Iterator[Mask]:
         """Yield for the units [start, end), which are there, whether they match."""
         for base in range(start - start % _BLOCK_UNITS, end, _BLOCK_UNITS):
             block = self._block(base)
             yield block[max(start - base, 0) : end - base]
 
-    def _block(self, base: int) -> NDArray[np.bool_]:
+    def _block(self, base: int) -> Mask:
         block = self._blocks.pop(base, None)
         if block is None:
             if len(self._blocks) >= _BLOCKS:
@@ -111,7 +111,7 @@ def _ranges(queue: ConsumeQueue, high: int, start: int, end: int) -> Iterator[tu
         yield tuple((file.start + at) // UNIT.itemsize for at in (first, last))  # type: ignore[misc]
 
 
-def _stop(matches: NDArray[np.bool_], scanned: int, matched: int) -> int:
+def _stop(matches: Mask, scanned: int, matched: int) -> int:
     """Return how many of these units are looked at before there are enough."""
     most = min(len(matches), MAX_SCAN - scanned)
     enough = np.flatnonzero(np.cumsum(matches[:most]) + matched > SAMPLE_THRESHOLD)

@@ -10,11 +10,12 @@ from typing import Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from mqstore.files.commit_log import CommitLog
+from mqstore.arrays import Int64s, Mask
+from mqstore.files.log.commit_log import CommitLog
 from mqstore.format.hashing import tags_code
 from mqstore.read.heads import tags
 from mqstore.read.tags import TagFilter
-from mqstore.read.units import Chunk, Ints
+from mqstore.read.units import Chunk
 
 Keys: TypeAlias = NDArray[np.intp]
 
@@ -33,7 +34,7 @@ class Classifier(Protocol):
     def keys(self, chunk: Chunk) -> Keys:
         """Return the key of each unit, as far as the unit tells."""
 
-    def passes(self, wanted: TagFilter | None) -> NDArray[np.bool_]:
+    def passes(self, wanted: TagFilter | None) -> Mask:
         """Tell for each key whether its messages pass; all do without a filter."""
 
 
@@ -71,7 +72,9 @@ def classify(log: CommitLog, asked: Sequence[tuple[Classifier, Chunk]]) -> list[
     return keys
 
 
-def _numbers(classifiers: "Sequence[TagStrings]", names: Sequence[str | None], cells: Ints) -> Keys:
+def _numbers(
+    classifiers: "Sequence[TagStrings]", names: Sequence[str | None], cells: Int64s
+) -> Keys:
     """Return the key of each cell, which is classifier * len(names) + name; cells ascend."""
     owners, codes = np.divmod(cells, len(names))
     first = np.flatnonzero(np.diff(owners, prepend=-1))
@@ -91,7 +94,7 @@ class EveryMessage:
         """Return zeros."""
         return np.zeros(len(chunk), np.intp)
 
-    def passes(self, wanted: TagFilter | None) -> NDArray[np.bool_]:
+    def passes(self, wanted: TagFilter | None) -> Mask:
         """Return that the one key passes; ``wanted`` is None where this is used."""
         return np.ones(1, np.bool_)
 
@@ -117,7 +120,7 @@ class TagHashes:
         keys[rows] = np.where(self._codes[nearest] == codes, nearest + 1, self.count - 1)
         return keys
 
-    def passes(self, wanted: TagFilter | None) -> NDArray[np.bool_]:
+    def passes(self, wanted: TagFilter | None) -> Mask:
         """Tell by the hash. As the broker does: what has no hash passes."""
         if wanted is None:
             return np.ones(self.count, np.bool_)
@@ -154,7 +157,7 @@ class TagStrings:
         """Return zeros: a unit tells no tag."""
         return np.zeros(len(chunk), np.intp)
 
-    def unread(self, chunk: Chunk) -> Ints:
+    def unread(self, chunk: Chunk) -> Int64s:
         """Return the rows whose hash may be one of ``wanted``; all without."""
         readable = chunk.sizes > 0
         if self._wanted is not None:
@@ -172,7 +175,7 @@ class TagStrings:
                     self.chars += len(name or "")
         return [self._keys.get(name, 0) for name in names]
 
-    def passes(self, wanted: TagFilter | None) -> NDArray[np.bool_]:
+    def passes(self, wanted: TagFilter | None) -> Mask:
         """Tell by the tag, or by its hash if asked to."""
         if wanted is None:
             return np.ones(self.count, np.bool_)

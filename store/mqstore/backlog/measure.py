@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from mqstore.arrays import Int64s
 from mqstore.backlog.count import (
     MAX_QUEUES,
     QueueCount,
@@ -23,9 +24,8 @@ from mqstore.backlog.plan import BacklogItem
 from mqstore.backlog.request import BacklogRequest
 from mqstore.backlog.rows import rows
 from mqstore.backlog.schema import SCHEMA
-from mqstore.files.commit_log import CommitLog
+from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.store_dir import open_dir
-from mqstore.read.units import Ints
 
 _BATCH_ROWS: Final = 10_000
 
@@ -67,7 +67,7 @@ def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 def _measured(
     items: Sequence[BacklogItem], request: BacklogRequest, as_of_ms: int
-) -> Iterator[tuple[Ints, pa.RecordBatch]]:
+) -> Iterator[tuple[Int64s, pa.RecordBatch]]:
     """Yield the rows of each queue, and the number of each row's item."""
     for (root, commit_log), numbers in _grouped(items):
         with CommitLog(open_dir(root, commit_log).commit_log) as log:
@@ -111,7 +111,7 @@ def _together(queues: Iterable[QueueCount]) -> Iterator[list[QueueCount]]:
 
 def _counted(
     log: CommitLog, queues: Sequence[QueueCount], as_of_ms: int
-) -> Iterator[tuple[Ints, pa.RecordBatch]]:
+) -> Iterator[tuple[Int64s, pa.RecordBatch]]:
     """Yield the rows of queues counted together, or one by one if that cannot be."""
     try:
         times = _count(log, queues)
@@ -127,15 +127,15 @@ def _counted(
         yield _rows(queue, its, as_of_ms)
 
 
-def _count(log: CommitLog, queues: Sequence[QueueCount]) -> list[tuple[Ints, Ints]]:
+def _count(log: CommitLog, queues: Sequence[QueueCount]) -> list[tuple[Int64s, Int64s]]:
     """Count the queues together; return the times their rows tell, as ``edge_times`` does."""
     count(log, queues)
     return list(edge_times(log, [queue.edges() for queue in queues]))
 
 
 def _rows(
-    queue: QueueCount, times: tuple[Ints, Ints], as_of_ms: int
-) -> tuple[Ints, pa.RecordBatch]:
+    queue: QueueCount, times: tuple[Int64s, Int64s], as_of_ms: int
+) -> tuple[Int64s, pa.RecordBatch]:
     """Return the rows of a queue, and the number of each row's item."""
     amounts = queue.amounts()
     return amounts.item, rows(queue.items, queue.standing, amounts, times, as_of_ms)

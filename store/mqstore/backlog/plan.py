@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mqstore.arrays import Int32s, Int64s, Mask
 from mqstore.backlog.request import (
     ANY_TOPIC,
     OFFSET,
@@ -28,9 +28,9 @@ from mqstore.backlog.request import (
 )
 from mqstore.backlog.schema import AHEAD, EXPIRED, NEVER_COMMITTED, OK, SQL92, TAG, TOPIC_GONE
 from mqstore.errors import InvalidOptionError, UnknownTopicError, shown
-from mqstore.files import config
-from mqstore.files.config import FilterExpression, TopicConfig
-from mqstore.grammar import near
+from mqstore.files.config import broker_config
+from mqstore.files.config.broker_config import FilterExpression, TopicConfig
+from mqstore.options.grammar import near
 from mqstore.read.snapshot import Snapshot
 from mqstore.read.tags import TagFilter, parse_tags
 
@@ -165,10 +165,10 @@ class PackedItems:
 
     queues: tuple[tuple[str, tuple[str, ...], str, str, int, int, int, bool], ...]
     groups: tuple[tuple[str, str | None, str | None], ...]
-    queue: NDArray[np.int32]
-    group: NDArray[np.int32]
-    committed: NDArray[np.int64]
-    never: NDArray[np.bool_]
+    queue: Int32s
+    group: Int32s
+    committed: Int64s
+    never: Mask
 
     @classmethod
     def of(cls, items: Iterable[BacklogItem]) -> "PackedItems":
@@ -236,9 +236,9 @@ class _Broker:
         root = snapshot.store.root
         return cls(
             snapshot,
-            config.topics(root),
-            config.consumer_offsets(root),
-            config.filter_expressions(root),
+            broker_config.topics(root),
+            broker_config.consumer_offsets(root),
+            broker_config.filter_expressions(root),
             dict(bounds),
         )
 
@@ -300,7 +300,7 @@ def _check_groups(brokers: Sequence[_Broker], request: BacklogRequest) -> None:
 
     def known() -> set[str]:
         # A group that is configured but never committed has no rows; it is no mistake.
-        return committed.union(*(config.groups(b.snapshot.store.root) for b in brokers))
+        return committed.union(*(broker_config.groups(b.snapshot.store.root) for b in brokers))
 
     check_groups(request.groups, lambda: known() | set(told))
     # A group that never committed has rows of the topics that its subscription names only.

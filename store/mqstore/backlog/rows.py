@@ -5,13 +5,12 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from mqstore.arrays import Int64s, Mask
 from mqstore.backlog.count import Amounts, Standing
 from mqstore.backlog.plan import BacklogItem
 from mqstore.backlog.schema import AHEAD, EXPIRED, NEVER_COMMITTED, OK, SCHEMA, TOPIC_GONE
 from mqstore.read.heads import NO_TIMESTAMP
-from mqstore.read.units import Ints
 
 _US: Final = 1000
 _STATUS: Final = (TOPIC_GONE, NEVER_COMMITTED, AHEAD, EXPIRED, OK)
@@ -21,7 +20,7 @@ def rows(
     items: Sequence[BacklogItem],
     standing: Standing,
     amounts: Amounts,
-    times: tuple[Ints, Ints],
+    times: tuple[Int64s, Int64s],
     as_of_ms: int,
 ) -> pa.RecordBatch:
     """Return a row for each amount, as SCHEMA.
@@ -63,7 +62,7 @@ def rows(
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
 
-def _times(times: tuple[Ints, Ints], queue_offsets: Ints) -> tuple[Ints, NDArray[np.bool_]]:
+def _times(times: tuple[Int64s, Int64s], queue_offsets: Int64s) -> tuple[Int64s, Mask]:
     """Return the time of each queue offset, and whether it has one."""
     known, values = times
     if not len(known):
@@ -74,7 +73,7 @@ def _times(times: tuple[Ints, Ints], queue_offsets: Ints) -> tuple[Ints, NDArray
     return np.where(there, found, 0), there
 
 
-def _array(values: Ints, there: NDArray[np.bool_]) -> pa.Array:
+def _array(values: Int64s, there: Mask) -> pa.Array:
     return pa.array(values, mask=~there)
 
 

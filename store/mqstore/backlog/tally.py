@@ -10,7 +10,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from mqstore.read.units import Chunk, Ints
+from mqstore.arrays import Int64s, Mask
+from mqstore.read.units import Chunk
 
 NONE: Final = np.iinfo(np.int64).max
 
@@ -21,13 +22,13 @@ class Tally:
     ``starts`` ascend and are distinct. Chunks are added in the order of the queue.
     """
 
-    def __init__(self, starts: Ints) -> None:
+    def __init__(self, starts: Int64s) -> None:
         self.starts = starts
         rows = len(starts)
         self.counts = np.zeros((rows, 0), np.int64)
         self.bytes = np.zeros((rows, 0), np.int64)
         self.first = np.full((rows, 0), NONE, np.int64)
-        self._noted: list[tuple[Ints, Ints, Ints]] = []
+        self._noted: list[tuple[Int64s, Int64s, Int64s]] = []
 
     def add(self, chunk: Chunk, keys: NDArray[np.intp], key_count: int) -> None:
         """Count the units of ``chunk``; ``keys[i]`` in [0, key_count) is that of unit i."""
@@ -61,7 +62,7 @@ class Tally:
         low: int,
         cells: NDArray[np.intp],
         where: tuple[NDArray[np.intp], NDArray[np.intp]],
-        occurs: NDArray[np.bool_],
+        occurs: Mask,
     ) -> None:
         new = np.flatnonzero(occurs & (self.first[where] == NONE))
         if not len(new):
@@ -73,12 +74,12 @@ class Tally:
         self.first[where[0][new], where[1][new]] = found
         self.note(chunk, found)
 
-    def note(self, chunk: Chunk, queue_offsets: Ints) -> None:
+    def note(self, chunk: Chunk, queue_offsets: Int64s) -> None:
         """Remember where the records of these queue offsets of ``chunk`` lie."""
         rows = queue_offsets - chunk.start
         self._noted.append((queue_offsets, chunk.physical_offsets[rows], chunk.sizes[rows]))
 
-    def noted(self, wanted: Ints) -> tuple[Ints, Ints, Ints]:
+    def noted(self, wanted: Int64s) -> tuple[Int64s, Int64s, Int64s]:
         """Return queue offset, physical offset and size of the first and noted units ``wanted``.
 
         Each once, ascending: int64[n] each.

@@ -11,8 +11,15 @@ from typing import Final
 
 from mqstore.check.finding import Findings, Place
 from mqstore.errors import UnsafePathError
-from mqstore.files import config
-from mqstore.files.config import BEYOND_US, BROKEN, EMPTY, MISSING, SOUND, Look
+from mqstore.files.config import broker_config
+from mqstore.files.config.broker_config import (
+    BEYOND_US,
+    BROKEN,
+    EMPTY,
+    MISSING,
+    SOUND,
+    ConfigFileState,
+)
 from mqstore.files.store_dir import StoreDir
 from mqstore.format import names
 from mqstore.format.config import (
@@ -40,8 +47,8 @@ def check_config_files(store: StoreDir, findings: Findings) -> None:
     for name in _FILES:
         place = Place(f"{names.CONFIG}/{name}")
         try:
-            itself = config.look(store.root, name)
-            backup = config.look(store.root, name + BACKUP_SUFFIX)
+            itself = broker_config.look(store.root, name)
+            backup = broker_config.look(store.root, name + BACKUP_SUFFIX)
         except UnsafePathError as error:
             findings.error(place, error.message())
             continue
@@ -52,11 +59,11 @@ def check_config_files(store: StoreDir, findings: Findings) -> None:
         tell(place, f"{_what(itself)}: {_consequence(itself, backup, name + BACKUP_SUFFIX)}")
 
 
-def _what(look: Look) -> str:
+def _what(look: ConfigFileState) -> str:
     return {MISSING: "not there", EMPTY: "empty"}.get(look.state, look.problem)
 
 
-def _consequence(itself: Look, backup: Look, backup_name: str) -> str:
+def _consequence(itself: ConfigFileState, backup: ConfigFileState, backup_name: str) -> str:
     """Tell what a broker does that starts on this."""
     if itself.state == BEYOND_US:
         return f"mqlog does not read it, and takes {backup_name} if it can"

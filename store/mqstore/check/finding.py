@@ -2,14 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Final, TypeAlias
+from typing import Final
 
-import numpy as np
-from numpy.typing import NDArray
-
+from mqstore.arrays import Int64s
 from mqstore.format.names import as_text
-
-Int64s: TypeAlias = NDArray[np.int64]
 
 ERROR: Final = "error"
 WARNING: Final = "warning"

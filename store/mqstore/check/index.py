@@ -1,24 +1,21 @@
 """Check IndexFiles: their chains, and each unit against the record it points to.
 
-Units lie in log order, so they are read along with the records and compared as they come. In
+Structs lie in log order, so they are read along with the records and compared as they come. In
 memory are one file's slots (20 MB in a broker's default size) and a chunk of units.
 """
 
 from collections.abc import Iterator
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mqstore.arrays import Int32s, Int64s, Mask, Structs
 from mqstore.check.finding import Findings, Place
-from mqstore.codec.logged import Logged, record_keys
-from mqstore.files.index_file import IndexFile, Layout, list_index_files
+from mqstore.codec.dispatch import DispatchRecords, record_keys
+from mqstore.files.index.index_file import IndexFile, Layout, list_index_files
 from mqstore.files.index_units import chain, read_slots, read_units
 from mqstore.format.index_file import FIRST_UNIT
 from mqstore.format.names import INDEX
-
-Int64s: TypeAlias = NDArray[np.int64]
-Units: TypeAlias = NDArray[np.void]
 
 _CHUNK_UNITS: Final = 50_000
 _SHOWN: Final = 10
@@ -42,13 +39,13 @@ class IndexCheck:
         self._files = list_index_files(root)
         self._ends = {file.name: file.end_physical_offset for file in self._files}
         self._stream = self._read_all()
-        self._held: list[tuple[IndexFile, int, Units]] = []
+        self._held: list[tuple[IndexFile, int, Structs]] = []
         begins = [int(file.header["begin_physical_offset"]) for file in self._files]
         self._begin = min(begins, default=0)
         self._end = max(self._ends.values(), default=-1)
         self._missing = 0
 
-    def feed(self, records: Logged) -> None:
+    def feed(self, records: DispatchRecords) -> None:
         """Compare the units of these records with the keys the records have."""
         if not self._files or not len(records.physical_offsets):
             return
@@ -88,7 +85,7 @@ class IndexCheck:
             self._findings.warning(Place(INDEX), problem)
 
     def _check_seconds(
-        self, file: IndexFile, first: int, units: Units, moments: Int64s, right: NDArray[np.bool_]
+        self, file: IndexFile, first: int, units: Structs, moments: Int64s, right: Mask
     ) -> None:
         begin = int(file.header["begin_timestamp_ms"])
         expected = np.clip((moments - begin) // 1000, 0, _MAX_SECONDS) if begin > 0 else 0 * moments
@@ -98,9 +95,7 @@ class IndexCheck:
         for unit in np.flatnonzero(wrong)[:_SHOWN].tolist():
             self._complain(file, first + unit, "time difference is not the record's")
 
-    def _check_ends(
-        self, file: IndexFile, first: int, moments: Int64s, right: NDArray[np.bool_]
-    ) -> None:
+    def _check_ends(self, file: IndexFile, first: int, moments: Int64s, right: Mask) -> None:
         """Check that the header has the times of the file's first record and of its last."""
         for edge, row in (("begin", FIRST_UNIT - first), ("end", file.count - 1 - first)):
             if not 0 <= row < len(moments) or not right[row]:
@@ -110,7 +105,7 @@ class IndexCheck:
                 problem = f"{edge}Timestamp is {told}, its record's time {int(moments[row])}"
                 self._error(Place(f"{INDEX}/{file.name}", 0), problem)
 
-    def _until(self, high: int) -> Iterator[tuple[IndexFile, int, Units]]:
+    def _until(self, high: int) -> Iterator[tuple[IndexFile, int, Structs]]:
         """Yield the units not yet seen whose records lie before ``high``, as they lie."""
         while True:
             held = self._held.pop() if self._held else next(self._stream, None)
@@ -125,7 +120,7 @@ class IndexCheck:
                 self._held.append((file, first + count, units[count:]))
                 return
 
-    def _read_all(self) -> Iterator[tuple[IndexFile, int, Units]]:
+    def _read_all(self) -> Iterator[tuple[IndexFile, int, Structs]]:
         for file in self._files:
             if file.layout is None:
                 if file.count > FIRST_UNIT:
@@ -134,7 +129,9 @@ class IndexCheck:
                 continue
             yield from self._read_file(file, file.layout)
 
-    def _read_file(self, file: IndexFile, layout: Layout) -> Iterator[tuple[IndexFile, int, Units]]:
+    def _read_file(
+        self, file: IndexFile, layout: Layout
+    ) -> Iterator[tuple[IndexFile, int, Structs]]:
         """Yield the units of one file; check its chains on the way."""
         slots = np.zeros(layout.slots, np.int32)
         used, last = 0, -1
@@ -154,7 +151,7 @@ class IndexCheck:
         self._check_head(file, layout, slots, used, last)
 
     def _check_head(
-        self, file: IndexFile, layout: Layout, slots: NDArray[np.int32], used: int, last: int
+        self, file: IndexFile, layout: Layout, slots: Int32s, used: int, last: int
     ) -> None:
         """Check slots and header against what the units say."""
         place = Place(f"{INDEX}/{file.name}")

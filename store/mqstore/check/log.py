@@ -4,22 +4,20 @@ At most one chunk of records is in memory.
 """
 
 from collections.abc import Iterator
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mqstore.arrays import Bytes, Int64s, Mask
 from mqstore.check.finding import Findings, Place
 from mqstore.codec.checksum import broken
-from mqstore.codec.gather import Headers
-from mqstore.codec.logged import Logged
+from mqstore.codec.dispatch import DispatchRecords
+from mqstore.codec.gather import RecordHeaders
 from mqstore.codec.walk import BLANK_RECORD, CUT, ZERO, follow
-from mqstore.files.commit_log import CommitLog
-from mqstore.files.log_end import data_behind
+from mqstore.files.log.commit_log import CommitLog
+from mqstore.files.log.log_end import data_behind
 from mqstore.files.mapped_file_queue import MappedFile
 from mqstore.format.message import HARD_RECORD_BYTES
-
-Int64s: TypeAlias = NDArray[np.int64]
 
 _CHUNK_BYTES: Final = 4 * 1024 * 1024
 
@@ -42,7 +40,7 @@ class LogCheck:
         self.last_ms = 0
         self._is_closed = False  # the file just walked ends with a blank record
 
-    def records(self) -> Iterator[Logged]:
+    def records(self) -> Iterator[DispatchRecords]:
         """Yield the sound records of all files, in log order, and report what is wrong."""
         files = self._log.files.files
         ended = False
@@ -59,7 +57,7 @@ class LogCheck:
             if ended:
                 self._check_behind(file, last=index == len(files) - 1)
 
-    def _walk(self, file: MappedFile) -> Iterator[Logged]:
+    def _walk(self, file: MappedFile) -> Iterator[DispatchRecords]:
         at, window = file.start, _CHUNK_BYTES
         self._is_closed = False
         while at < file.end:
@@ -87,8 +85,8 @@ class LogCheck:
             problem = "no record starts here, and the log does not end here either"
             self._findings.error(self._at(at), problem)
 
-    def _check(self, buffer: NDArray[np.uint8], starts: Int64s, sizes: Int64s, at: int) -> Logged:
-        headers = Headers(buffer, starts, sizes)
+    def _check(self, buffer: Bytes, starts: Int64s, sizes: Int64s, at: int) -> DispatchRecords:
+        headers = RecordHeaders(buffer, starts, sizes)
         problems = headers.problems()
         for row, problem in problems.items():
             self._findings.error(self._at(at + int(starts[row])), problem)
@@ -100,11 +98,11 @@ class LogCheck:
         self._report(broken(headers), places, "CRC-32 of body or record differs")
         told = headers.field("physical_offset").astype(np.int64)
         self._report(told != places, places, "PHYSICALOFFSET is not the record's own place")
-        records = Logged(headers, places)
+        records = DispatchRecords(headers, places)
         self._check_times(records)
         return records
 
-    def _check_times(self, records: Logged) -> None:
+    def _check_times(self, records: DispatchRecords) -> None:
         moments = records.store_timestamps_ms
         if not len(moments):
             return
@@ -119,7 +117,7 @@ class LogCheck:
         self.last_ms = int(moments[-1])
         self.last_start = int(records.physical_offsets[-1])
 
-    def _report(self, mask: NDArray[np.bool_], places: Int64s, problem: str) -> None:
+    def _report(self, mask: Mask, places: Int64s, problem: str) -> None:
         for place in places[mask].tolist():
             self._findings.error(self._at(place), problem)
 

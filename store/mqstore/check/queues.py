@@ -7,21 +7,18 @@ is kept of a queue is two numbers.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mqstore.arrays import Int64s, Mask, Structs
 from mqstore.check.finding import ERROR, SHOWN, WARNING, Findings, Place
-from mqstore.codec.logged import Logged, Queue
+from mqstore.codec.dispatch import DispatchRecords, Queue
 from mqstore.errors import CorruptStoreError
-from mqstore.files.commit_log import CommitLog
-from mqstore.files.consume_queue import ConsumeQueue, Units, list_queues
+from mqstore.files.log.commit_log import CommitLog
+from mqstore.files.queue.consume_queue import ConsumeQueue, list_queues
 from mqstore.format import names
 from mqstore.format.consume_queue import EXT_ADDRESS_MAX, FILLER_SIZE, UNIT
-
-Int64s: TypeAlias = NDArray[np.int64]
-Mask: TypeAlias = NDArray[np.bool_]
 
 _CHUNK_UNITS: Final = 50_000
 _NOWHERE: Final = 2**63 - 1
@@ -49,7 +46,7 @@ class _Asked:
     certain: Mask
 
     @classmethod
-    def of(cls, records: Logged, rows: Int64s, numbers: Int64s) -> "_Asked":
+    def of(cls, records: DispatchRecords, rows: Int64s, numbers: Int64s) -> "_Asked":
         """Return what those rows ask for at those queue offsets."""
         codes, certain = records.tags_codes
         places, sizes = records.physical_offsets[rows], records.headers.sizes[rows]
@@ -116,7 +113,7 @@ class QueueCheck:
                 end = max([end, *(units["physical_offset"].astype(np.int64) + units["size"])])
         return int(end)
 
-    def feed(self, records: Logged) -> None:
+    def feed(self, records: DispatchRecords) -> None:
         """Check that each record has its unit, and that the unit tells the truth."""
         if not len(records.physical_offsets):
             return
@@ -335,7 +332,7 @@ class QueueCheck:
         return Place(path, position, *queue, number)
 
 
-def _units_at(queue: ConsumeQueue, numbers: Int64s) -> tuple[Units, Mask]:
+def _units_at(queue: ConsumeQueue, numbers: Int64s) -> tuple[Structs, Mask]:
     """Return the units of those queue offsets, and which of them could be read."""
     units = np.zeros(len(numbers), UNIT)
     found = np.zeros(len(numbers), np.bool_)
@@ -349,7 +346,7 @@ def _units_at(queue: ConsumeQueue, numbers: Int64s) -> tuple[Units, Mask]:
     return units, found
 
 
-def _chunks(queue: ConsumeQueue) -> Iterator[tuple[int, Units]]:
+def _chunks(queue: ConsumeQueue) -> Iterator[tuple[int, Structs]]:
     """Yield all units of a queue's files, zeros behind the end too, file by file."""
     for file in queue.files.files:
         first, end = file.start // UNIT.itemsize, file.end // UNIT.itemsize

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable
 
-from mqstore.check.around import (
+from mqstore.check.config_and_checkpoint import (
     check_abort,
     check_checkpoint,
     check_delays,
@@ -18,7 +18,7 @@ from mqstore.check.finding import Finding, Findings
 from mqstore.check.index import IndexCheck
 from mqstore.check.log import LogCheck
 from mqstore.check.queues import QueueCheck
-from mqstore.files.commit_log import CommitLog
+from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.store_dir import open_dir
 
 

@@ -10,22 +10,20 @@ Reference: CommitLog#checkMessageAndReturnSize, #recoverNormally.
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mqstore.arrays import Bytes, Int64s
 from mqstore.codec.checksum import broken
-from mqstore.codec.gather import Headers, sliding
+from mqstore.codec.gather import RecordHeaders, sliding
 from mqstore.format.message import HARD_RECORD_BYTES, MIN_RECORD_BYTES
 from mqstore.format.names import MAX_QUEUE_ID, is_topic
 from mqstore.format.sys_flag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 
-Ints = NDArray[np.int64]
-
 
 def problem(
     queues: Sequence[tuple[str, int]],
-    of: Ints,
-    sizes: Ints,
-    records: NDArray[np.uint8],
+    of: Int64s,
+    sizes: Int64s,
+    records: Bytes,
     *,
     bodies: bool,
 ) -> str | None:
@@ -40,7 +38,7 @@ def problem(
         return "sizes that do not add up to the records"
     if len(of) and not 0 <= int(of.min()) <= int(of.max()) < len(queues):
         return "a message of no queue"
-    headers = Headers(records, np.cumsum(sizes) - sizes, sizes)
+    headers = RecordHeaders(records, np.cumsum(sizes) - sizes, sizes)
     found = headers.problems()
     if found:
         return next(iter(found.values()))
@@ -52,7 +50,7 @@ def problem(
     return None if theirs else "a record of another topic or queue, or of none"
 
 
-def _are_theirs(headers: Headers, queues: Sequence[tuple[str, int]], of: Ints) -> bool:
+def _are_theirs(headers: RecordHeaders, queues: Sequence[tuple[str, int]], of: Int64s) -> bool:
     """Tell whether each record says it is of the topic and the queue that it is said to be of."""
     ids = np.array([queue_id for _, queue_id in queues], np.int64)
     if len(of) and not np.array_equal(headers.field("queue_id"), ids[of]):

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqstore.codec.compression import decompress
-from mqstore.codec.gather import Headers
+from mqstore.codec.gather import RecordHeaders
 from mqstore.codec.slices import slices
 from mqstore.format.sys_flag import CODECS, COMPRESSED, COMPRESSION_MASK, COMPRESSION_SHIFT
 
@@ -28,7 +28,7 @@ class Plain:
     count: int
 
 
-def decompress_bodies(headers: Headers, limit: int, budget: int) -> Plain:
+def decompress_bodies(headers: RecordHeaders, limit: int, budget: int) -> Plain:
     """Decompress what is compressed, record by record, until ``budget`` bytes are out.
 
     A body may hold ``limit`` bytes; so no more than ``budget + limit`` bytes are ever held.
@@ -61,7 +61,7 @@ def decompress_stored(
     return plain
 
 
-def body_column(headers: Headers, plain: Plain | None) -> pa.BinaryArray:
+def body_column(headers: RecordHeaders, plain: Plain | None) -> pa.BinaryArray:
     """Return the bodies: decompressed where ``plain`` has them, as stored elsewhere."""
     return with_plain(slices(headers.buffer, headers.body_starts, headers.body_lengths), plain)
 

@@ -15,8 +15,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from mqstore.arrays import Int32s
 from mqstore.format.sys_flag import CODEC_BITS, COMPRESSED
 
 LEVEL: Final = 5  # MixAll: the client's compress level
@@ -29,7 +29,7 @@ _LZ4: Final = pa.Codec("lz4_raw")
 _ZSTD: Final = pa.Codec("zstd", compression_level=LEVEL)
 
 
-def compress(bodies: pa.Array, codec: str, over: int) -> tuple[pa.Array, NDArray[np.int32]]:
+def compress(bodies: pa.Array, codec: str, over: int) -> tuple[pa.Array, Int32s]:
     """Return the bodies as they are stored and each one's compression bits of sysFlag.
 
     Bodies under ``over`` bytes are left alone. Differs from the client: so are those that

@@ -3,15 +3,16 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from mqstore.arrays import Int64s, Mask
 from mqstore.codec.bodies import Plain, body_column, compression_names
-from mqstore.codec.gather import Headers
+from mqstore.codec.gather import RecordHeaders
 from mqstore.codec.hosts import host_text, offset_msg_id
 from mqstore.codec.properties import PropertyBlocks
 from mqstore.codec.schema import FIRST_MS, LAST_MS, TIMESTAMP, message_schema
@@ -19,14 +20,12 @@ from mqstore.codec.slices import as_text, slices
 from mqstore.format.properties import KEYS, SHARDING_KEY, TAGS, UNIQ_KEY
 from mqstore.format.sys_flag import TRANSACTION_MASK, TRANSACTION_STATES
 
-Ints: TypeAlias = NDArray[np.int64]
-
 LOG_APPEND_TIME: Final = 1
 """Kafka's timestampType of every message."""
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class QueuePositions:
     """Where n rows come from: parallel arrays, and the queues they name by position.
 
     ``queues[queue[i]]`` is (topic, queueId, brokerName) of row i; ``queue_offsets[i]`` and
@@ -34,13 +33,13 @@ class Source:
     """
 
     queues: Sequence[tuple[str, int, str]]
-    queue: Ints
-    queue_offsets: Ints
-    tags_codes: Ints
+    queue: Int64s
+    queue_offsets: Int64s
+    tags_codes: Int64s
 
-    def take(self, rows: NDArray[Any] | slice) -> "Source":
+    def take(self, rows: NDArray[Any] | slice) -> "QueuePositions":
         """Return those rows only."""
-        return Source(
+        return QueuePositions(
             self.queues, self.queue[rows], self.queue_offsets[rows], self.tags_codes[rows]
         )
 
@@ -49,10 +48,10 @@ class Source:
 class Records:
     """n checked records: their headers, where they come from, what was found out about them."""
 
-    headers: Headers
-    source: Source
+    headers: RecordHeaders
+    source: QueuePositions
     plain: Plain | None = None
-    broken: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
+    broken: Mask = field(default_factory=lambda: np.zeros(0, np.bool_))
 
     @cached_property
     def properties(self) -> PropertyBlocks:
@@ -72,7 +71,7 @@ def decode(records: Records, columns: Sequence[str]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=message_schema(columns))
 
 
-def timestamps(milliseconds: Ints) -> pa.Array:
+def timestamps(milliseconds: Int64s) -> pa.Array:
     """Return ms as timestamp[us, UTC]; what lies outside the years 1-9999 stands at their edge."""
     return pa.array(np.clip(milliseconds, FIRST_MS, LAST_MS) * 1000).cast(TIMESTAMP)
 
@@ -83,7 +82,7 @@ def transaction_states(sys_flags: NDArray[np.int32]) -> pa.StringArray:
     return names.take(pa.array(sys_flags & TRANSACTION_MASK))
 
 
-def topics_on_disk(headers: Headers) -> pa.StringArray:
+def topics_on_disk(headers: RecordHeaders) -> pa.StringArray:
     """Return the topic as each record itself says."""
     return as_text(slices(headers.buffer, headers.topic_starts, headers.topic_lengths))
 

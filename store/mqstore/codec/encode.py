@@ -8,13 +8,14 @@ Reference: org.apache.rocketmq.store.MessageExtEncoder#encode.
 """
 
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from mqstore.arrays import Bytes, Int32s, Int64s
 from mqstore.codec.checksum import crc_of
 from mqstore.format.message import (
     HEADERS,
@@ -25,9 +26,6 @@ from mqstore.format.message import (
     TOPIC_LENGTH_V1,
 )
 from mqstore.format.sys_flag import BORN_HOST_V6, STORE_HOST_V6
-
-Int64s: TypeAlias = NDArray[np.int64]
-Int32s: TypeAlias = NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +93,7 @@ class Messages:
 class Encoded:
     """Record i is ``records[starts[i] : starts[i] + sizes[i]]``; they follow without a gap."""
 
-    records: NDArray[np.uint8]
+    records: Bytes
     starts: Int64s
     sizes: Int64s
 

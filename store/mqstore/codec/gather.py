@@ -8,11 +8,12 @@ Reference: org.apache.rocketmq.store.CommitLog#checkMessageAndReturnSize.
 """
 
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mqstore.arrays import Bytes, Int32s, Int64s, Mask, Structs
 from mqstore.format.message import (
     HEADER,
     HOST_VARIANT_MASK,
@@ -26,9 +27,6 @@ from mqstore.format.message import (
 )
 from mqstore.format.sys_flag import BORN_HOST_V6, STORE_HOST_V6
 
-Ints: TypeAlias = NDArray[np.int64]
-Mask: TypeAlias = NDArray[np.bool_]
-
 assert HEADER.fields is not None
 _FIELDS = {name: (field[0], field[1]) for name, field in HEADER.fields.items()}
 _BORN_IP = _FIELDS["born_ip"][1]
@@ -37,16 +35,16 @@ _V6_MORE = IP_V6_BYTES - IP_V4_BYTES
 _BYTES = np.dtype(f"V{HEADER.itemsize}")  # Copied whole, where a structure is field by field.
 
 
-def sliding(buffer: NDArray[np.uint8], dtype: "np.dtype[Any]") -> NDArray[Any]:
+def sliding(buffer: Bytes, dtype: "np.dtype[Any]") -> NDArray[Any]:
     """Return a view whose item i is the ``dtype`` at byte i of ``buffer``; nothing is copied."""
     count = max(0, len(buffer) - dtype.itemsize + 1)
     return np.ndarray((count,), dtype, buffer, strides=(1,))
 
 
-class Headers:
+class RecordHeaders:
     """The headers of n records in one buffer: ``buffer[starts[i] : starts[i] + sizes[i]]``."""
 
-    def __init__(self, buffer: NDArray[np.uint8], starts: Ints, sizes: Ints) -> None:
+    def __init__(self, buffer: Bytes, starts: Int64s, sizes: Int64s) -> None:
         self.buffer = buffer
         self.starts = starts
         self.sizes = sizes
@@ -54,9 +52,9 @@ class Headers:
     def __len__(self) -> int:
         return len(self.starts)
 
-    def take(self, rows: Ints | Mask) -> "Headers":
+    def take(self, rows: Int64s | Mask) -> "RecordHeaders":
         """Return the headers of those rows only."""
-        return Headers(self.buffer, self.starts[rows], self.sizes[rows])
+        return RecordHeaders(self.buffer, self.starts[rows], self.sizes[rows])
 
     def field(self, name: str) -> NDArray[Any]:
         """Return one header field of all records, in the machine's byte order."""
@@ -64,7 +62,7 @@ class Headers:
         values = self._at(self.position(name), dtype) if self.has_v6 else self._fixed[name]
         return values.astype(dtype.newbyteorder("="))
 
-    def position(self, name: str) -> Ints:
+    def position(self, name: str) -> Int64s:
         """Return where in the buffer that field of each record starts."""
         position = _FIELDS[name][1]
         places = self.starts + position
@@ -76,7 +74,7 @@ class Headers:
         return places
 
     @cached_property
-    def sys_flags(self) -> NDArray[np.int32]:
+    def sys_flags(self) -> Int32s:
         """SYSFLAG of each record."""
         return self._fixed["sys_flag"].astype(np.int32)
 
@@ -86,28 +84,28 @@ class Headers:
         return bool((self.sys_flags & HOST_VARIANT_MASK).any())
 
     @cached_property
-    def magics(self) -> NDArray[np.int32]:
+    def magics(self) -> Int32s:
         """Magic of each record."""
         return self.field("magic")
 
     @cached_property
-    def body_starts(self) -> Ints:
+    def body_starts(self) -> Int64s:
         """Where each body starts in the buffer."""
         return self.position("body_length") + _FIELDS["body_length"][0].itemsize
 
     @cached_property
-    def body_lengths(self) -> Ints:
+    def body_lengths(self) -> Int64s:
         """Bytes of each stored body; 0 for a negative length, which only a broken record has."""
         return np.maximum(self.field("body_length").astype(np.int64), 0)
 
     @cached_property
-    def topic_starts(self) -> Ints:
+    def topic_starts(self) -> Int64s:
         """Where each topic starts in the buffer."""
         width = np.where(self._is_v2, TOPIC_LENGTH_V2.itemsize, TOPIC_LENGTH_V1.itemsize)
         return self._topic_length_at + width
 
     @cached_property
-    def topic_lengths(self) -> Ints:
+    def topic_lengths(self) -> Int64s:
         """Bytes of each topic; negative in a broken record."""
         lengths = self._at(self._topic_length_at, TOPIC_LENGTH_V1).astype(np.int64)
         if self._is_v2.any():
@@ -116,12 +114,12 @@ class Headers:
         return lengths
 
     @cached_property
-    def properties_starts(self) -> Ints:
+    def properties_starts(self) -> Int64s:
         """Where each property block starts in the buffer."""
         return self._properties_length_at + PROPERTIES_LENGTH.itemsize
 
     @cached_property
-    def properties_lengths(self) -> Ints:
+    def properties_lengths(self) -> Int64s:
         """Bytes of each property block."""
         lengths = self._at(self._properties_length_at, PROPERTIES_LENGTH).astype(np.int64)
         return np.maximum(lengths, 0)
@@ -153,7 +151,7 @@ class Headers:
         ]
 
     @cached_property
-    def _fixed(self) -> NDArray[np.void]:
+    def _fixed(self) -> Structs:
         """The headers as they are if both hosts are IPv4; with others, right up to ``born_ip``.
 
         One gather for all fields: each is fetched from here without touching the records again.
@@ -170,14 +168,14 @@ class Headers:
         return is_v2
 
     @cached_property
-    def _topic_length_at(self) -> Ints:
+    def _topic_length_at(self) -> Int64s:
         return self.body_starts + self.body_lengths
 
     @cached_property
-    def _properties_length_at(self) -> Ints:
+    def _properties_length_at(self) -> Int64s:
         return self.topic_starts + np.maximum(self.topic_lengths, 0)
 
-    def _at(self, positions: Ints, dtype: "np.dtype[Any]") -> NDArray[Any]:
+    def _at(self, positions: Int64s, dtype: "np.dtype[Any]") -> NDArray[Any]:
         view = sliding(self.buffer, dtype)
         if not len(view):
             return np.zeros(len(positions), dtype)

@@ -10,16 +10,14 @@ the same for one string.
 
 import sys
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from mqstore.arrays import Int32s, Int64s, UInt32s
 from mqstore.format.hashing import java_hash
-
-UInt32s: TypeAlias = NDArray[np.uint32]
-Int64s: TypeAlias = NDArray[np.int64]
 
 _ASCII_MAX: Final = 0x7F
 _SURROGATES_FROM: Final = 0xF0  # first byte of a character that takes two UTF-16 units
@@ -69,7 +67,7 @@ def tags_codes(tags: pa.Array) -> Int64s:
     return hash_strings(tags).values.view(np.int32).astype(np.int64)
 
 
-def key_hashes(hashes: UInt32s) -> NDArray[np.int32]:
+def key_hashes(hashes: UInt32s) -> Int32s:
     """Return the IndexFile's hash of keys with those hashCodes: abs, and 0 for −2³¹."""
     magnitude = np.abs(hashes.view(np.int32).astype(np.int64))
     return np.where(magnitude >> 31, 0, magnitude).astype(np.int32)

@@ -5,19 +5,15 @@ Reference: org.apache.rocketmq.common.message.MessageDecoder#createMessageId, Ut
 
 from collections.abc import Callable
 from ipaddress import IPv4Address, IPv6Address
-from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from mqstore.codec.gather import Headers, sliding
+from mqstore.arrays import Bytes, Int64s
+from mqstore.codec.gather import RecordHeaders, sliding
 from mqstore.codec.slices import scatter
 from mqstore.format.message import HEADER, IP_V4_BYTES, IP_V6_BYTES
 from mqstore.format.sys_flag import BORN_HOST_V6, STORE_HOST_V6
-
-Bytes: TypeAlias = NDArray[np.uint8]
-Ints: TypeAlias = NDArray[np.int64]
 
 _PORT_BYTES = HEADER["store_port"].itemsize
 _PHYSICAL_OFFSET = HEADER["physical_offset"]
@@ -25,13 +21,13 @@ _PHYSICAL_OFFSET = HEADER["physical_offset"]
 _HEX = np.array([f"{byte:02X}".encode() for byte in range(256)], "S2").view(np.uint16)
 
 
-def host_text(headers: Headers, which: str) -> pa.StringArray:
+def host_text(headers: RecordHeaders, which: str) -> pa.StringArray:
     """Return ``ip:port`` (``[ip]:port`` for IPv6) of the ``born`` or the ``store`` host.
 
     There are few hosts among many messages: each distinct one is written out once.
     """
 
-    def text(host: Bytes, _rows: Ints) -> pa.StringArray:
+    def text(host: Bytes, _rows: Int64s) -> pa.StringArray:
         count, width = host.shape
         encoded = pa.Array.from_buffers(pa.binary(width), count, [None, pa.py_buffer(host)])
         distinct = encoded.dictionary_encode()
@@ -41,11 +37,11 @@ def host_text(headers: Headers, which: str) -> pa.StringArray:
     return _by_family(headers, which, text)
 
 
-def offset_msg_id(headers: Headers) -> pa.StringArray:
+def offset_msg_id(headers: RecordHeaders) -> pa.StringArray:
     """Return the id a broker gives: upper-case hex of store ip, port and physical offset."""
     places = headers.position("physical_offset")
 
-    def text(host: Bytes, rows: Ints) -> pa.StringArray:
+    def text(host: Bytes, rows: Int64s) -> pa.StringArray:
         physical = _bytes(headers.buffer, places[rows], _PHYSICAL_OFFSET.itemsize)
         return hex_text(np.concatenate((host, physical), axis=1))
 
@@ -63,7 +59,7 @@ def hex_text(rows: Bytes) -> pa.StringArray:
 
 
 def _by_family(
-    headers: Headers, which: str, text: Callable[[Bytes, Ints], pa.StringArray]
+    headers: RecordHeaders, which: str, text: Callable[[Bytes, Int64s], pa.StringArray]
 ) -> pa.StringArray:
     """Apply ``text`` to the ip-and-port bytes of IPv4 rows, then of IPv6 rows, and join them."""
     bit = BORN_HOST_V6 if which == "born" else STORE_HOST_V6
@@ -82,7 +78,7 @@ def _by_family(
     return scatter(pa.concat_arrays(parts), np.concatenate(order), len(headers))
 
 
-def _bytes(buffer: Bytes, places: Ints, width: int) -> Bytes:
+def _bytes(buffer: Bytes, places: Int64s, width: int) -> Bytes:
     window = sliding(buffer, np.dtype(f"V{width}"))
     return window[places].view(np.uint8).reshape(len(places), width)
 

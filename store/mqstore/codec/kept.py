@@ -12,8 +12,8 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from mqstore.arrays import Int32s, Int64s, Mask
 from mqstore.format.crc import crc32
 from mqstore.format.message import CRC_MASK
 from mqstore.format.sys_flag import CODECS, COMPRESSED, COMPRESSION_MASK, COMPRESSION_SHIFT
@@ -24,19 +24,19 @@ _LONGEST: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredCompression:
     """``flags`` are the compression bits that bodies keep, 0 for one that is plain.
 
     ``broken`` bodies were stored as they are and do not begin as their bits say: no consumer
     could open them. ``doubtful`` ones begin so, and no bodyCRC tells whether they were stored so.
     """
 
-    flags: NDArray[np.int32]
-    broken: NDArray[np.bool_]
-    doubtful: NDArray[np.bool_]
+    flags: Int32s
+    broken: Mask
+    doubtful: Mask
 
 
-def kept(bodies: pa.Array, sys_flags: NDArray[np.int64], crcs: NDArray[np.int64]) -> Kept:
+def stored_compression(bodies: pa.Array, sys_flags: Int64s, crcs: Int64s) -> StoredCompression:
     """Return what ``sysFlag`` and ``bodyCRC`` (UNKNOWN_CRC where not told) say of each body."""
     count = len(bodies)
     flags = np.zeros(count, np.int32)
@@ -55,7 +55,7 @@ def kept(bodies: pa.Array, sys_flags: NDArray[np.int64], crcs: NDArray[np.int64]
             flags[row] = sys_flags[row] & (COMPRESSED | COMPRESSION_MASK)
         else:
             broken[row] = True
-    return Kept(flags, broken, doubtful)
+    return StoredCompression(flags, broken, doubtful)
 
 
 def _begins_as(flag: int, start: bytes) -> bool:

@@ -5,16 +5,12 @@ at once for each layout, of which there are few, and a property is found by its 
 """
 
 from functools import cached_property
-from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from mqstore.arrays import Int32s, Int64s, Mask
 from mqstore.codec.slices import as_text
-
-Ints: TypeAlias = NDArray[np.int64]
-Mask: TypeAlias = NDArray[np.bool_]
 
 
 class Layouts:
@@ -23,7 +19,7 @@ class Layouts:
     Two rows share a layout if their names, joined, are the same bytes, and as long each.
     """
 
-    def __init__(self, names: pa.BinaryArray, edges: Ints) -> None:
+    def __init__(self, names: pa.BinaryArray, edges: Int64s) -> None:
         self.of_row, first_rows = _distinct(names, edges)
         starts, counts = edges[first_rows], edges[first_rows + 1] - edges[first_rows]
         self._edges = np.concatenate(([0], np.cumsum(counts)))
@@ -35,7 +31,7 @@ class Layouts:
         self._code_of = {name: code for code, name in enumerate(texts.dictionary.to_pylist())}
         self._layout = np.repeat(np.arange(len(counts)), counts)
 
-    def places(self, name: str) -> Ints:
+    def places(self, name: str) -> Int64s:
         """Return for each row which of its entries has that name; -1 for none."""
         found = np.full(len(self._edges) - 1, -1, np.int64)
         hits = np.flatnonzero(self._codes == self._code_of.get(name, -1))
@@ -57,7 +53,7 @@ class Layouts:
         return flat
 
 
-def _distinct(names: pa.BinaryArray, edges: Ints) -> tuple[Ints, Ints]:
+def _distinct(names: pa.BinaryArray, edges: Int64s) -> tuple[Int64s, Int64s]:
     """Return which layout each row has, and the first row of each."""
     count = len(edges) - 1
     if not len(names):
@@ -74,9 +70,9 @@ def _distinct(names: pa.BinaryArray, edges: Ints) -> tuple[Ints, Ints]:
     return codes, firsts
 
 
-def _codes(edges: NDArray[np.int32], data: pa.Buffer) -> Ints:
+def _codes(edges: Int32s, data: pa.Buffer) -> Int64s:
     rows = pa.Array.from_buffers(
         pa.binary(), len(edges) - 1, [None, pa.py_buffer(edges), data]
     ).dictionary_encode()
-    codes: Ints = rows.indices.to_numpy().astype(np.int64)
+    codes: Int64s = rows.indices.to_numpy().astype(np.int64)
     return codes

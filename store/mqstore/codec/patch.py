@@ -6,19 +6,13 @@ Reference: CommitLog.DefaultAppendMessageCallback#doAppend, which does the same 
 that the encoder left.
 """
 
-from typing import TypeAlias
-
-import numpy as np
-from numpy.typing import NDArray
-
+from mqstore.arrays import Bytes, Int64s
 from mqstore.codec.gather import sliding
 from mqstore.format.message import HEADER, HEADERS
 
-Int64s: TypeAlias = NDArray[np.int64]
-
 
 def patch(
-    records: NDArray[np.uint8],
+    records: Bytes,
     starts: Int64s,
     *,
     queue_offsets: Int64s,

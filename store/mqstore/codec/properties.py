@@ -6,19 +6,15 @@ Reference: org.apache.rocketmq.common.message.MessageDecoder#string2messagePrope
 """
 
 from functools import cached_property
-from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from mqstore.arrays import Bytes, Int64s, Mask
 from mqstore.codec.layouts import Layouts
 from mqstore.codec.schema import HEADERS, PROPERTIES
 from mqstore.codec.slices import as_text, pairs, slices
 from mqstore.format.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
-
-Bytes: TypeAlias = NDArray[np.uint8]
-Ints: TypeAlias = NDArray[np.int64]
 
 
 class PropertyBlocks:
@@ -27,7 +23,7 @@ class PropertyBlocks:
     Entry j of row r is ``name[j] → value[j]`` for j in [edges[r], edges[r + 1]).
     """
 
-    def __init__(self, buffer: Bytes, starts: Ints, lengths: Ints) -> None:
+    def __init__(self, buffer: Bytes, starts: Int64s, lengths: Int64s) -> None:
         blocks = slices(buffer, starts, lengths)
         self._count = len(starts)
         content, block_edges = _contents(blocks)
@@ -59,7 +55,7 @@ class PropertyBlocks:
         entries = pa.StructArray.from_arrays([self._names, self._values], fields=list(element))
         return pa.ListArray.from_arrays(self._arrow_edges, entries).cast(HEADERS)
 
-    def _drop(self, entries: NDArray[np.bool_]) -> None:
+    def _drop(self, entries: Mask) -> None:
         """Of entries with one name in a row keep the last, as the broker's map does."""
         kept = pa.array(~entries)
         self._raw_names, self._values = self._raw_names.filter(kept), self._values.filter(kept)
@@ -79,7 +75,7 @@ class PropertyBlocks:
         return as_text(self._values)
 
 
-def _contents(blocks: pa.BinaryArray) -> tuple[Bytes, Ints]:
+def _contents(blocks: pa.BinaryArray) -> tuple[Bytes, Int64s]:
     """Return the bytes of all blocks and the n + 1 edges between them."""
     if len(blocks) == 0:
         return np.empty(0, np.uint8), np.zeros(1, np.int64)
@@ -89,7 +85,7 @@ def _contents(blocks: pa.BinaryArray) -> tuple[Bytes, Ints]:
     return content, edges_array.astype(np.int64)
 
 
-def _split(content: Bytes, edges: Ints) -> tuple[Ints, Ints, Ints]:
+def _split(content: Bytes, edges: Int64s) -> tuple[Int64s, Int64s, Int64s]:
     """Return where each piece starts, where its first 0x01 is, and where it ends, in order.
 
     A piece without 0x01 has it at its end.
@@ -110,7 +106,7 @@ def _split(content: Bytes, edges: Ints) -> tuple[Ints, Ints, Ints]:
     return starts, _first_of(marks[kinds == NAME_VALUE_SEPARATOR], starts, ends), ends
 
 
-def _pieces(content: Bytes, stops: Ints, separators: Ints) -> tuple[Ints, Ints]:
+def _pieces(content: Bytes, stops: Int64s, separators: Int64s) -> tuple[Int64s, Int64s]:
     """Return where each piece between separators starts and ends, in order."""
     open_ended = stops[content[stops - 1] != PROPERTY_SEPARATOR]
     if not len(open_ended):
@@ -127,7 +123,7 @@ def _pieces(content: Bytes, stops: Ints, separators: Ints) -> tuple[Ints, Ints]:
     return np.concatenate(([0], (ends + width)[:-1])), ends
 
 
-def _first_of(found: Ints, starts: Ints, ends: Ints) -> Ints:
+def _first_of(found: Int64s, starts: Int64s, ends: Int64s) -> Int64s:
     """Return the first of ``found`` in each piece; the piece's end where there is none."""
     if len(found) == len(starts) and bool(((found > starts) & (found < ends)).all()):
         return found
@@ -135,7 +131,7 @@ def _first_of(found: Ints, starts: Ints, ends: Ints) -> Ints:
     return np.minimum(padded[np.searchsorted(found, starts)], ends)
 
 
-def _rows(starts: Ints, edges: Ints) -> Ints:
+def _rows(starts: Int64s, edges: Int64s) -> Int64s:
     """Return which entries each block has: n + 1 edges, given where entries and blocks start."""
     count = len(edges) - 1
     each = len(starts) // max(count, 1)

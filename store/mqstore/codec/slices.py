@@ -1,19 +1,18 @@
 """Scattered slices of one buffer to an Arrow array, in one pass and one copy."""
 
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
-Ints: TypeAlias = NDArray[np.int64]
+from mqstore.arrays import Bytes, Int64s
 
 _MOST_BYTES: Final = 2**31 - 1  # What the int32 edges of an Arrow array can span.
 _ASCII_END: Final = 0x80
 
 
-def slices(buffer: NDArray[np.uint8], starts: Ints, lengths: Ints) -> pa.BinaryArray:
+def slices(buffer: Bytes, starts: Int64s, lengths: Int64s) -> pa.BinaryArray:
     """Return ``buffer[starts[i] : starts[i] + lengths[i]]`` for each i, as binary.
 
     Starts ascend and slices do not overlap: then slices and the gaps between them are the even
@@ -37,7 +36,7 @@ def slices(buffer: NDArray[np.uint8], starts: Ints, lengths: Ints) -> pa.BinaryA
 
 
 def pairs(
-    content: NDArray[np.uint8], starts: Ints, separators: Ints, ends: Ints
+    content: Bytes, starts: Int64s, separators: Int64s, ends: Int64s
 ) -> tuple[pa.BinaryArray, pa.BinaryArray]:
     """Return what lies before and what behind the separator of each piece of ``content``.
 
@@ -75,7 +74,7 @@ def as_text(array: pa.BinaryArray) -> pa.StringArray:
         )
 
 
-def scatter(values: pa.Array, rows: Ints, count: int) -> pa.Array:
+def scatter(values: pa.Array, rows: Int64s, count: int) -> pa.Array:
     """Return an array of ``count`` items: ``values[i]`` at ``rows[i]``, null elsewhere.
 
     Where a row is named twice the last value stands.

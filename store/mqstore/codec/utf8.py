@@ -7,10 +7,11 @@ Reference: MessageDecoder#CHARSET_UTF8, RFC 3629.
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
+
+from mqstore.arrays import Mask
 
 
-def not_utf8(strings: pa.Array) -> NDArray[np.bool_]:
+def not_utf8(strings: pa.Array) -> Mask:
     """Tell which strings of a string array are no UTF-8; a null is."""
     bad = np.zeros(len(strings), np.bool_)
     try:

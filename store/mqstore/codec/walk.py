@@ -4,11 +4,11 @@ Reference: org.apache.rocketmq.store.CommitLog#checkMessageAndReturnSize.
 """
 
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mqstore.arrays import Bytes, Int64s
 from mqstore.format.message import (
     BLANK,
     BLANK_MAGIC,
@@ -17,8 +17,6 @@ from mqstore.format.message import (
     MAGIC_V2,
     MIN_RECORD_BYTES,
 )
-
-Int64s: TypeAlias = NDArray[np.int64]
 
 CUT: Final = "cut"  # the record that starts here ends behind the bytes given
 BLANK_RECORD: Final = "blank"
@@ -32,7 +30,7 @@ _MAGICS: Final = (MAGIC_V1, MAGIC_V2)
 class Walked:
     """Records in ``buffer``, one after the other, and why the walk ended at ``end``."""
 
-    buffer: NDArray[np.uint8]
+    buffer: Bytes
     starts: Int64s
     sizes: Int64s
     end: int
@@ -42,7 +40,7 @@ class Walked:
 def follow(data: bytes) -> Walked:
     """Walk from the start of ``data`` for as long as there are whole records.
 
-    Only sizes and magics are looked at; ``Headers.problems`` checks the rest. A loop over
+    Only sizes and magics are looked at; ``RecordHeaders.problems`` checks the rest. A loop over
     records: each one's place follows from the one before.
     """
     starts, sizes = [], []

@@ -7,8 +7,8 @@ body's CRC covers neither field, and nothing behind the body.
 import numpy as np
 
 from mqstore.files import durable
-from mqstore.files.aside import opened
-from mqstore.files.commit_log import CommitLog
+from mqstore.files.log.commit_log import CommitLog
+from mqstore.files.new_file import opened
 from mqstore.format.message import HEADER
 
 

@@ -4,25 +4,23 @@ import os
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mqstore.arrays import Bytes, Int32s, Int64s, Structs
 from mqstore.errors import CorruptStoreError
-from mqstore.files.index_file import IndexFile, Layout
+from mqstore.files.index.index_file import IndexFile, Layout
 from mqstore.files.safe_open import open_file
 from mqstore.format.index_file import FIRST_UNIT, HEADER, SLOT, UNIT, file_size
 from mqstore.format.names import INDEX
 
 
-def read_slots(file: IndexFile, layout: Layout) -> NDArray[np.int32]:
+def read_slots(file: IndexFile, layout: Layout) -> Int32s:
     """Return all slots. Raises CorruptStoreError if the file ends before they do."""
     slots = np.empty(layout.slots, SLOT)
     _read_into(file, slots.view(np.uint8), HEADER.itemsize)
     return slots.astype(np.int32)
 
 
-def read_slot_pages(
-    file: IndexFile, slots: NDArray[np.int32], pages: NDArray[np.int64], page_slots: int
-) -> None:
+def read_slot_pages(file: IndexFile, slots: Int32s, pages: Int64s, page_slots: int) -> None:
     """Read those pages of ``page_slots`` slots each, ascending, into ``slots``.
 
     Raises CorruptStoreError if the file ends before they do.
@@ -43,9 +41,7 @@ def read_slot_pages(
         os.close(fd)
 
 
-def read_units(
-    file: IndexFile, layout: Layout, most: int
-) -> Iterator[tuple[int, NDArray[np.void]]]:
+def read_units(file: IndexFile, layout: Layout, most: int) -> Iterator[tuple[int, Structs]]:
     """Yield the units in use, at most ``most`` at a time, each time with the first one's number."""
     end = min(file.count, layout.units)
     for first in range(FIRST_UNIT, end, most):
@@ -54,9 +50,7 @@ def read_units(
         yield first, units
 
 
-def chain(
-    slots: NDArray[np.int32], places: NDArray[np.int64], numbers: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], int]:
+def chain(slots: Int32s, places: Int64s, numbers: Int64s) -> tuple[Int64s, int]:
     """Put units into ``slots``, in place; return each one's previous and slots newly used.
 
     ``places`` are the slots that the units numbered ``numbers`` fall into.
@@ -76,7 +70,7 @@ def chain(
     return unsorted, int((before == 0).sum())
 
 
-def _read_into(file: IndexFile, into: NDArray[np.uint8], position: int) -> None:
+def _read_into(file: IndexFile, into: Bytes, position: int) -> None:
     path = f"{INDEX}/{file.name}"
     view = into.data
     fd = open_file(file.root, path)

@@ -20,7 +20,7 @@ from mqstore.errors import (
     UnsupportedStoreError,
     shown,
 )
-from mqstore.files.copies import MARK
+from mqstore.files.copy_target import MARK
 from mqstore.files.safe_open import exists, is_directory, list_names
 from mqstore.format import names
 

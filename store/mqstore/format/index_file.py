@@ -54,7 +54,7 @@ MAX_HASH_SLOT_NUM: Final = 5_000_000  # MessageStoreConfig#maxHashSlotNum
 MAX_INDEX_NUM: Final = 20_000_000  # MessageStoreConfig#maxIndexNum
 FIRST_UNIT: Final = 1
 TAG_KEY_PREFIX: Final = "T#"  # 5.5.0 only
-KEY_SEPARATOR: Final = "#"
+TOPIC_KEY_SEPARATOR: Final = "#"
 
 assert HEADER.itemsize == 40
 assert UNIT.itemsize == 20

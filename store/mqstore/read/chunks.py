@@ -7,23 +7,21 @@ no more than one queue of a hundred thousand.
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from mqstore.codec.decode import Source
+from mqstore.arrays import Int64s
+from mqstore.codec.decode import QueuePositions
 from mqstore.errors import CorruptStoreError, DataLossError
-from mqstore.files.commit_log import CommitLog
-from mqstore.files.consume_queue import ConsumeQueue
+from mqstore.files.log.commit_log import CommitLog
+from mqstore.files.queue.consume_queue import ConsumeQueue
 from mqstore.read.corrupt import Damage
-from mqstore.read.log_order import Chunk, in_log_order, join
+from mqstore.read.log_order import UnitBatch, in_log_order, join
 from mqstore.read.plan import QueueSlice
 from mqstore.read.settings import ScanSettings
 from mqstore.read.tags import TagFilter
 from mqstore.read.units import units_before_hole
-
-Ints: TypeAlias = NDArray[np.int64]
 
 _LOG = logging.getLogger(__name__)
 _LANES: Final = 256  # So many queues are merged at a time.
@@ -41,10 +39,10 @@ class Units:
     damage: Damage
     settings: ScanSettings
 
-    def chunks(self) -> Iterator[Chunk]:
+    def chunks(self) -> Iterator[UnitBatch]:
         """Yield the units of all slices whose hash may match ``tags``, cut by ``settings``."""
         settings = self.settings
-        pending: list[Chunk] = []
+        pending: list[UnitBatch] = []
         rows = held = 0
         most = settings.first_rows
         for part in self._parts():
@@ -63,7 +61,7 @@ class Units:
         if pending:
             yield join(pending)
 
-    def _parts(self) -> Iterator[Chunk]:
+    def _parts(self) -> Iterator[UnitBatch]:
         """Yield the units slice by slice, or merged where the settings say so."""
         queues = [(piece.topic, piece.queue_id, piece.broker_name) for piece in self.slices]
         together = _LANES if self.settings.merged else 1
@@ -73,13 +71,13 @@ class Units:
             lanes = [self._of_slice(queues, number, block) for number in numbers]
             yield from in_log_order(lanes, self.log, block // 2)
 
-    def _bytes(self, part: Chunk) -> Ints:
+    def _bytes(self, part: UnitBatch) -> Int64s:
         """Return the bytes of each record; 0 where the log cannot hold such a one."""
         return np.where(self.log.holds(part.physical_offsets, part.sizes), part.sizes, 0)
 
     def _of_slice(
         self, queues: Sequence[tuple[str, int, str]], number: int, block: int
-    ) -> Iterator[Chunk]:
+    ) -> Iterator[UnitBatch]:
         piece, tags, low = self.slices[number], self.tags, self.log.low
         queue = ConsumeQueue(piece.root, piece.topic, piece.queue_id)
         start = piece.start
@@ -94,14 +92,14 @@ class Units:
                     continue
             queue_offsets = np.arange(start, start + len(units))
             start += len(units)
-            source = Source(
+            source = QueuePositions(
                 queues,
                 np.full(len(units), number),
                 queue_offsets,
                 units["tags_code"].astype(np.int64),
             )
             physical_offsets = units["physical_offset"].astype(np.int64)
-            part = Chunk(physical_offsets, units["size"].astype(np.int64), source)
+            part = UnitBatch(physical_offsets, units["size"].astype(np.int64), source)
             kept = physical_offsets >= low
             if not kept.all():
                 _expired(piece, queue_offsets[~kept], low, self.settings)
@@ -128,7 +126,7 @@ class Units:
         return end
 
 
-def _expired(piece: QueueSlice, queue_offsets: Ints, low: int, settings: ScanSettings) -> None:
+def _expired(piece: QueueSlice, queue_offsets: Int64s, low: int, settings: ScanSettings) -> None:
     first, last = int(queue_offsets[0]), int(queue_offsets[-1]) + 1
     error = DataLossError(
         f"{piece.topic}/{piece.queue_id} (CommitLog now starts at byte {low})",
@@ -142,12 +140,12 @@ def _expired(piece: QueueSlice, queue_offsets: Ints, low: int, settings: ScanSet
     _LOG.warning("%s", error)
 
 
-def fits(sizes: Ints, room: int, *, first: bool) -> int:
+def fits(sizes: Int64s, room: int, *, first: bool) -> int:
     """Return how many records fit into the room left; at least one into an empty chunk."""
     return _fitting(np.concatenate(([0], np.cumsum(sizes))), 0, room, first=first)
 
 
-def _fitting(grown: Ints, start: int, room: int, *, first: bool) -> int:
+def _fitting(grown: Int64s, start: int, room: int, *, first: bool) -> int:
     """Return how many from ``start`` on fit: ``grown[i]`` bytes lie before record i."""
     reach = int(np.searchsorted(grown, int(grown[start]) + room, side="right")) - 1
     return max(reach - start, 1 if first else 0)

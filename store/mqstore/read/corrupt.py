@@ -7,11 +7,12 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from mqstore.codec.decode import Source, timestamps
-from mqstore.codec.gather import Headers, sliding
+from mqstore.arrays import Int64s
+from mqstore.codec.decode import QueuePositions, timestamps
+from mqstore.codec.gather import RecordHeaders, sliding
 from mqstore.codec.schema import BY_NAME, message_schema
 from mqstore.errors import CorruptStoreError, InvalidOptionError
-from mqstore.files.commit_log import CommitLog, Int64s
+from mqstore.files.log.commit_log import CommitLog
 from mqstore.format.names import LMQ_PREFIX
 
 _LOG = logging.getLogger(__name__)
@@ -34,7 +35,7 @@ class Damage:
         """Take note of a broken record. Raises CorruptStoreError if ``onCorrupt`` is ``fail``."""
         self.add_error(self._log.corrupt(physical_offset, reason))
 
-    def add_at(self, headers: Headers, row: int, reason: str) -> None:
+    def add_at(self, headers: RecordHeaders, row: int, reason: str) -> None:
         """Take note of a record whose header can be trusted."""
         self.add(int(headers.take(np.array([row])).field("physical_offset")[0]), reason)
 
@@ -53,7 +54,7 @@ class Damage:
 
     def rescue(
         self,
-        source: Source,
+        source: QueuePositions,
         physical_offsets: Int64s,
         sizes: Int64s,
         shown: Int64s,
@@ -90,7 +91,9 @@ class Damage:
         return pa.RecordBatch.from_arrays(arrays, schema=message_schema(columns))
 
 
-def whose_frame(headers: Headers, source: Source, physical_offsets: Any) -> dict[int, str]:
+def whose_frame(
+    headers: RecordHeaders, source: QueuePositions, physical_offsets: Any
+) -> dict[int, str]:
     """Return the records that are not those their ConsumeQueue units mean: row → why.
 
     ``headers`` must be sound (no ``problems``). As the broker does not: it serves whatever
@@ -112,7 +115,9 @@ def whose_frame(headers: Headers, source: Source, physical_offsets: Any) -> dict
     return found
 
 
-def _same_topic(headers: Headers, source: Source) -> "np.ndarray[Any, np.dtype[np.bool_]]":
+def _same_topic(
+    headers: RecordHeaders, source: QueuePositions
+) -> "np.ndarray[Any, np.dtype[np.bool_]]":
     same = np.zeros(len(headers), np.bool_)
     topics = [topic.encode() for topic, _, _ in source.queues]
     for topic in set(topics):

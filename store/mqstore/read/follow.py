@@ -24,7 +24,7 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from mqstore.errors import DataLossError, StoreReplacedError
-from mqstore.files.consume_queue import ConsumeQueue
+from mqstore.files.queue.consume_queue import ConsumeQueue
 from mqstore.read.admission import Admission, share_bytes, share_count
 from mqstore.read.plan import QueueSlice
 from mqstore.read.progress import Progress, Queue

@@ -4,25 +4,25 @@ Whatever is not good is left to numpy, which tells what is wrong: this module ne
 """
 
 from collections.abc import Generator
+from functools import partial
 from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from mqstore.arrays import Int64s
 from mqstore.codec.bodies import Plain, decompress_stored, with_plain
 from mqstore.codec.kernels.columns import Decoded
 from mqstore.codec.kernels.decode import Decoder
 from mqstore.codec.kernels.library import library
 from mqstore.codec.schema import message_schema
 from mqstore.errors import StoreError
-from mqstore.files.commit_log import CommitLog, Scratch
-from mqstore.read.log_order import Chunk
+from mqstore.files.log.commit_log import CommitLog, Scratch
+from mqstore.read.log_order import UnitBatch
 from mqstore.read.matching import RowFilter
 from mqstore.read.settings import ScanSettings
 
-Ints: TypeAlias = NDArray[np.int64]
-Batches: TypeAlias = Generator[pa.RecordBatch, None, Chunk]
+Batches: TypeAlias = Generator[pa.RecordBatch, None, UnitBatch]
 
 _BODIES: Final = ("body", "value")
 _PACKED: Final = ("sysFlag", "body")  # What decompression needs.
@@ -61,7 +61,7 @@ class FusedDecode:
         decoder = Decoder(found, columns, check_crc=check_crc)
         return cls(decoder, log, settings, plain=plain)
 
-    def batches(self, chunk: Chunk, row_filter: RowFilter) -> Batches:
+    def batches(self, chunk: UnitBatch, row_filter: RowFilter) -> Batches:
         """Yield the chunk's messages that pass the filter; return the rows that are left.
 
         Those are all of them, or the ones from the first batch on that has a body which does not
@@ -85,7 +85,7 @@ class FusedDecode:
         return (yield from self._decompressed(batch, packed, chunk, rows))
 
     def _decompressed(
-        self, batch: pa.RecordBatch, decoded: Decoded, chunk: Chunk, rows: Ints
+        self, batch: pa.RecordBatch, decoded: Decoded, chunk: UnitBatch, rows: Int64s
     ) -> Batches:
         """Yield ``batch``, which has those rows of the chunk, with its bodies decompressed."""
         settings, start = self._settings, 0
@@ -94,7 +94,7 @@ class FusedDecode:
             part = rows[start:]
             plain = decompress_stored(
                 flags[part],
-                lambda row, part=part: bodies[part[row]].as_py(),
+                partial(_body, bodies, part),
                 settings.max_decompressed_bytes,
                 settings.batch_bytes,
             )
@@ -104,7 +104,7 @@ class FusedDecode:
             start += plain.count
         return chunk.take(slice(0, 0))
 
-    def _decode(self, chunk: Chunk) -> Decoded | None:
+    def _decode(self, chunk: UnitBatch) -> Decoded | None:
         places, sizes = chunk.physical_offsets, chunk.sizes
         return self._decoder.decode(
             places, sizes, chunk.source, lambda: self._log.blocks(places, sizes, self._scratch)
@@ -114,6 +114,11 @@ class FusedDecode:
         columns = self._settings.columns
         arrays = [decoded.column(name) for name in columns]
         return pa.RecordBatch.from_arrays(arrays, schema=message_schema(columns))
+
+
+def _body(bodies: pa.BinaryArray, rows: Int64s, place: int) -> bytes:
+    body: bytes = bodies[int(rows[place])].as_py()
+    return body
 
 
 def _with_bodies(batch: pa.RecordBatch, plain: Plain) -> pa.RecordBatch:

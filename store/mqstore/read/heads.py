@@ -7,16 +7,16 @@ Reference: DefaultMessageStore#getStoreTimeStamp; ExpressionMessageFilter.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from mqstore.codec.gather import Headers, sliding
+from mqstore.arrays import Bytes, Int64s, Mask
+from mqstore.codec.gather import RecordHeaders, sliding
 from mqstore.codec.properties import PropertyBlocks
 from mqstore.codec.schema import FIRST_MS, LAST_MS
-from mqstore.files.commit_log import CommitLog
+from mqstore.files.log.commit_log import CommitLog
 from mqstore.format.message import (
     HEADERS,
     MAGIC_V1,
@@ -28,9 +28,6 @@ from mqstore.format.message import (
 )
 from mqstore.format.properties import TAGS
 
-Ints: TypeAlias = NDArray[np.int64]
-Mask: TypeAlias = NDArray[np.bool_]
-
 NO_TIMESTAMP: Final = np.iinfo(np.int64).min
 _HEAD_BYTES: Final = HEADERS[-1].itemsize
 _MAX_TAIL_BYTES: Final = 2 * (TOPIC_LENGTH_V2.itemsize + MAX_PROPERTIES_BYTES)
@@ -38,7 +35,7 @@ _WHOLE_BYTES: Final = 4096  # up to a page, one read of all is cheaper than two 
 _BATCH_BYTES: Final = 8 << 20
 
 
-def store_timestamps(log: CommitLog, physical_offsets: Ints, sizes: Ints) -> Ints:
+def store_timestamps(log: CommitLog, physical_offsets: Int64s, sizes: Int64s) -> Int64s:
     """Return the storeTimestamp in ms of each record; NO_TIMESTAMP if it cannot be read."""
     found = np.full(len(sizes), NO_TIMESTAMP, np.int64)
     for rows in _batches(log, physical_offsets, sizes, _head_bytes):
@@ -50,8 +47,8 @@ def store_timestamps(log: CommitLog, physical_offsets: Ints, sizes: Ints) -> Int
 
 
 def tags(
-    log: CommitLog, physical_offsets: Ints, sizes: Ints
-) -> Iterator[tuple[Ints, pa.StringArray]]:
+    log: CommitLog, physical_offsets: Int64s, sizes: Int64s
+) -> Iterator[tuple[Int64s, pa.StringArray]]:
     """Yield rows of the given records and their TAGS property, null if they have none.
 
     Rows of records that cannot be read never come. At most 8 MiB are read at a time; of a
@@ -70,15 +67,15 @@ def tags(
             yield rows[part], column
 
 
-def _head_bytes(sizes: Ints) -> Ints:
+def _head_bytes(sizes: Int64s) -> Int64s:
     return np.full_like(sizes, _HEAD_BYTES)
 
 
 def _tags_of_whole(
-    log: CommitLog, places: Ints, sizes: Ints
-) -> Iterator[tuple[Ints, pa.StringArray]]:
+    log: CommitLog, places: Int64s, sizes: Int64s
+) -> Iterator[tuple[Int64s, pa.StringArray]]:
     gathered = log.gather(places, sizes)
-    headers = Headers(gathered.buffer, gathered.starts, sizes)
+    headers = RecordHeaders(gathered.buffer, gathered.starts, sizes)
     broken = list(headers.problems())
     sound = np.delete(np.arange(len(sizes)), broken)
     headers = headers.take(sound)
@@ -86,7 +83,9 @@ def _tags_of_whole(
     yield sound, blocks.column(TAGS)
 
 
-def _tags_of_ends(log: CommitLog, places: Ints, sizes: Ints) -> Iterator[tuple[Ints, pa.Array]]:
+def _tags_of_ends(
+    log: CommitLog, places: Int64s, sizes: Int64s
+) -> Iterator[tuple[Int64s, pa.Array]]:
     heads, valid = _heads(log, places, sizes)
     skipped = heads.body_starts - heads.starts + heads.body_lengths
     lengths = sizes - skipped
@@ -103,18 +102,18 @@ def _tags_of_ends(log: CommitLog, places: Ints, sizes: Ints) -> Iterator[tuple[I
         yield rows[sound], blocks.column(TAGS)
 
 
-def _heads(log: CommitLog, places: Ints, sizes: Ints) -> tuple[Headers, Mask]:
+def _heads(log: CommitLog, places: Int64s, sizes: Int64s) -> tuple[RecordHeaders, Mask]:
     """Return the headers of those records and which of them a record stands behind."""
     lengths = np.minimum(sizes, _HEAD_BYTES)
     gathered = log.gather(places, lengths)
-    heads = Headers(gathered.buffer, gathered.starts, lengths)
+    heads = RecordHeaders(gathered.buffer, gathered.starts, lengths)
     known = (heads.magics == MAGIC_V1) | (heads.magics == MAGIC_V2)
     return heads, known & (heads.field("total_size") == sizes)
 
 
 def _blocks(
-    buffer: NDArray[np.uint8], tails: Ints, lengths: Ints, wide: Mask
-) -> tuple[Ints, Ints, Mask]:
+    buffer: Bytes, tails: Int64s, lengths: Int64s, wide: Mask
+) -> tuple[Int64s, Int64s, Mask]:
     """Return start and length of each tail's property block, and whether its lengths add up."""
     topic = np.where(wide, _at(buffer, tails, TOPIC_LENGTH_V2), _at(buffer, tails, TOPIC_LENGTH_V1))
     topic_starts = tails + np.where(wide, TOPIC_LENGTH_V2.itemsize, TOPIC_LENGTH_V1.itemsize)
@@ -125,18 +124,18 @@ def _blocks(
     return starts, block_lengths, adds_up
 
 
-def _at(buffer: NDArray[np.uint8], places: Ints, dtype: "np.dtype[Any]") -> Ints:
+def _at(buffer: Bytes, places: Int64s, dtype: "np.dtype[Any]") -> Int64s:
     view = sliding(buffer, dtype)
     if not len(view):
         return np.zeros(len(places), np.int64)
     # A broken length may point anywhere; it is read from the buffer's edge and refused later.
-    found: Ints = view[np.clip(places, 0, len(view) - 1)].astype(np.int64)
+    found: Int64s = view[np.clip(places, 0, len(view) - 1)].astype(np.int64)
     return found
 
 
 def _batches(
-    log: CommitLog, places: Ints, sizes: Ints, cost: Callable[[Ints], Ints]
-) -> Iterator[Ints]:
+    log: CommitLog, places: Int64s, sizes: Int64s, cost: Callable[[Int64s], Int64s]
+) -> Iterator[Int64s]:
     """Yield the rows of records that are held, in the order of the log, 8 MiB at a time."""
     held = np.flatnonzero(log.holds(places, sizes))
     ordered = held[np.argsort(places[held], kind="stable")]
@@ -144,7 +143,7 @@ def _batches(
         yield ordered[batch]
 
 
-def _cut(sizes: Ints) -> Iterator["slice"]:
+def _cut(sizes: Int64s) -> Iterator["slice"]:
     """Yield consecutive slices of at most 8 MiB, or of one item that is larger."""
     ends = np.cumsum(sizes)
     begin = 0

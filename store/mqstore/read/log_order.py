@@ -7,42 +7,41 @@ the order stays as it is, whatever places damaged units claim.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mqstore.codec.decode import Source
-from mqstore.files.commit_log import CommitLog
-
-Ints: TypeAlias = NDArray[np.int64]
+from mqstore.arrays import Int64s
+from mqstore.codec.decode import QueuePositions
+from mqstore.files.log.commit_log import CommitLog
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class UnitBatch:
     """Units to fetch: where their records lie, and where they come from."""
 
-    physical_offsets: Ints
-    sizes: Ints
-    source: Source
+    physical_offsets: Int64s
+    sizes: Int64s
+    source: QueuePositions
 
     def __len__(self) -> int:
         return len(self.sizes)
 
-    def take(self, rows: "NDArray[Any] | slice") -> "Chunk":
+    def take(self, rows: "NDArray[Any] | slice") -> "UnitBatch":
         """Return those rows only."""
-        return Chunk(self.physical_offsets[rows], self.sizes[rows], self.source.take(rows))
+        return UnitBatch(self.physical_offsets[rows], self.sizes[rows], self.source.take(rows))
 
 
-def join(parts: Sequence[Chunk]) -> Chunk:
+def join(parts: Sequence[UnitBatch]) -> UnitBatch:
     """Return the units of one chunk after another, of the same list of queues."""
     if len(parts) == 1:
         return parts[0]
     sources = [part.source for part in parts]
-    return Chunk(
+    return UnitBatch(
         np.concatenate([part.physical_offsets for part in parts]),
         np.concatenate([part.sizes for part in parts]),
-        Source(
+        QueuePositions(
             sources[0].queues,
             np.concatenate([source.queue for source in sources]),
             np.concatenate([source.queue_offsets for source in sources]),
@@ -51,7 +50,9 @@ def join(parts: Sequence[Chunk]) -> Chunk:
     )
 
 
-def in_log_order(queues: Sequence[Iterator[Chunk]], log: CommitLog, few: int) -> Iterator[Chunk]:
+def in_log_order(
+    queues: Sequence[Iterator[UnitBatch]], log: CommitLog, few: int
+) -> Iterator[UnitBatch]:
     """Merge the units of several queues by their place in ``log``.
 
     A queue that has less than ``few`` units at hand is read on: what lies behind the last unit
@@ -76,12 +77,12 @@ def in_log_order(queues: Sequence[Iterator[Chunk]], log: CommitLog, few: int) ->
 class _Lane:
     """What is at hand of one queue: its units, and ascending places to merge them by."""
 
-    def __init__(self, queue: Iterator[Chunk], log: CommitLog) -> None:
+    def __init__(self, queue: Iterator[UnitBatch], log: CommitLog) -> None:
         self._queue = queue
         self._log = log
-        self._units: list[Chunk] = []
+        self._units: list[UnitBatch] = []
         self._last = 0
-        self.places: Ints = np.empty(0, np.int64)
+        self.places: Int64s = np.empty(0, np.int64)
 
     def fill(self, few: int) -> None:
         """Read on if fewer than ``few`` units are at hand."""
@@ -98,7 +99,7 @@ class _Lane:
         self.places = np.concatenate((self.places, places))
         self._units.append(more)
 
-    def take_up_to(self, reach: int) -> tuple[Ints, Chunk]:
+    def take_up_to(self, reach: int) -> tuple[Int64s, UnitBatch]:
         """Take off the units whose place is at most ``reach``, which may be none."""
         count = int(np.searchsorted(self.places, reach, side="right"))
         places, self.places = self.places[:count], self.places[count:]

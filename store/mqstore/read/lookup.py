@@ -16,13 +16,13 @@ from typing import Final
 import numpy as np
 
 from mqstore.codec.decode import topics_on_disk
-from mqstore.codec.gather import Headers
-from mqstore.files.commit_log import CommitLog
-from mqstore.files.consume_queue import ConsumeQueue
-from mqstore.files.index_file import IndexFile, list_index_files
-from mqstore.files.log_end import next_record
+from mqstore.codec.gather import RecordHeaders
+from mqstore.files.index.index_file import IndexFile, list_index_files
+from mqstore.files.log.commit_log import CommitLog
+from mqstore.files.log.log_end import next_record
+from mqstore.files.queue.consume_queue import ConsumeQueue
 from mqstore.format.hashing import key_hash
-from mqstore.format.index_file import KEY_SEPARATOR
+from mqstore.format.index_file import TOPIC_KEY_SEPARATOR
 from mqstore.format.names import LMQ_PREFIX
 from mqstore.read.plan import QueueSlice
 
@@ -64,7 +64,7 @@ def narrow(
 
 def hashes_of(topics: Iterable[str], keys: Iterable[str]) -> list[int]:
     """Return the hashes under which an index has any of the keys in any of the topics."""
-    named = (f"{topic}{KEY_SEPARATOR}{key}" for topic in topics for key in keys)
+    named = (f"{topic}{TOPIC_KEY_SEPARATOR}{key}" for topic in topics for key in keys)
     return sorted(set(map(key_hash, named)))
 
 
@@ -141,7 +141,7 @@ def _candidates(
 ) -> Iterator[int]:
     for topic in topics:
         for key in (*keys, *msg_ids, *(text.upper() for text in msg_ids)):
-            wanted = key_hash(f"{topic}{KEY_SEPARATOR}{key}")
+            wanted = key_hash(f"{topic}{TOPIC_KEY_SEPARATOR}{key}")
             for file in files:
                 yield from file.find(wanted)
     for text in msg_ids:
@@ -159,7 +159,7 @@ def _place(log: CommitLog, physical_offset: int) -> tuple[str, int, int] | None:
     if not log.holds(at, sizes)[0]:
         return None
     gathered = log.gather(at, sizes)
-    headers = Headers(gathered.buffer, gathered.starts, sizes)
+    headers = RecordHeaders(gathered.buffer, gathered.starts, sizes)
     if headers.problems():
         return None
     topic = topics_on_disk(headers)[0].as_py()

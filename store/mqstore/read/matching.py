@@ -2,17 +2,15 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from mqstore.arrays import Mask
 from mqstore.format.properties import KEY_SEPARATOR
 from mqstore.read.tags import TagFilter, parse_tags
-
-Mask: TypeAlias = NDArray[np.bool_]
 
 _IDS: Final = ("msgId", "offsetMsgId")
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from mqstore.errors import DataLossError, InvalidOptionError
-from mqstore.files.commit_log import CommitLog
-from mqstore.files.consume_queue import ConsumeQueue
+from mqstore.files.log.commit_log import CommitLog
+from mqstore.files.queue.consume_queue import ConsumeQueue
 from mqstore.read.snapshot import QueueBounds, Snapshot
 
 _LOG = logging.getLogger(__name__)

@@ -10,9 +10,9 @@ from typing import Final
 import numpy as np
 
 from mqstore.codec.decode import topics_on_disk
-from mqstore.codec.gather import Headers
+from mqstore.codec.gather import RecordHeaders
 from mqstore.codec.properties import PropertyBlocks
-from mqstore.files.commit_log import CommitLog
+from mqstore.files.log.commit_log import CommitLog
 from mqstore.format.properties import UNIQ_KEY
 
 _BATCH_BYTES: Final = 8 << 20
@@ -58,7 +58,7 @@ def _read(log: CommitLog, places: Sequence[tuple[int, int]]) -> dict[int, Origin
         return {}
     starts, sizes = np.array(places, np.int64).T.copy()
     gathered = log.gather(starts, sizes)
-    headers = Headers(gathered.buffer, gathered.starts, sizes)
+    headers = RecordHeaders(gathered.buffer, gathered.starts, sizes)
     sound = np.delete(np.arange(len(places)), list(headers.problems()))
     headers = headers.take(sound)
     blocks = PropertyBlocks(headers.buffer, headers.properties_starts, headers.properties_lengths)

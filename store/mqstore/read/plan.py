@@ -13,16 +13,14 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from mqstore.files.consume_queue import ConsumeQueue
+from mqstore.arrays import Int64s
+from mqstore.files.queue.consume_queue import ConsumeQueue
 from mqstore.read.snapshot import QueueBounds, Snapshot, Weight
 from mqstore.read.units import chunks
-
-Ints: TypeAlias = NDArray[np.int64]
 
 MAX_PARTITION_BYTES: Final = 128 * 1024 * 1024
 _MIN_TARGET_BYTES: Final = 32 * 1024 * 1024  # Less takes less time than a partition costs.
@@ -86,9 +84,9 @@ class Weighed:
     """
 
     slice: QueueSlice
-    edges: Ints
-    bytes: Ints
-    places: Ints
+    edges: Int64s
+    bytes: Int64s
+    places: Int64s
     again: "Callable[[], Weighed] | None" = None
     """Weighs it exactly: not done yet for a few bytes, which most often are in one partition."""
 
@@ -161,7 +159,7 @@ def split(weighed: Sequence[Weighed], limits: SplitLimits) -> list[tuple[QueueSl
     return partitions
 
 
-def _units(queue: ConsumeQueue, start: int, end: int, strict: bool) -> tuple[Ints, Ints]:
+def _units(queue: ConsumeQueue, start: int, end: int, strict: bool) -> tuple[Int64s, Int64s]:
     """Return the record bytes of each unit of [start, end), and where the records lie."""
     if strict:
         units = queue.read(start, end)

@@ -9,28 +9,27 @@ size of a queue; only a single message may be larger than the bound.
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from mqstore.arrays import Int64s
 from mqstore.codec.bodies import Plain, decompress_bodies
 from mqstore.codec.checksum import broken
-from mqstore.codec.decode import COLUMN_OF, Records, Source, decode
-from mqstore.codec.gather import Headers
-from mqstore.files.commit_log import CommitLog, Scratch
+from mqstore.codec.decode import COLUMN_OF, QueuePositions, Records, decode
+from mqstore.codec.gather import RecordHeaders
+from mqstore.files.log.commit_log import CommitLog, Scratch
 from mqstore.format.message import HARD_RECORD_BYTES
 from mqstore.format.names import LMQ_PREFIX
 from mqstore.read.chunks import Units, fits
 from mqstore.read.corrupt import Damage, whose_frame
 from mqstore.read.fused import FusedDecode
-from mqstore.read.log_order import Chunk
+from mqstore.read.log_order import UnitBatch
 from mqstore.read.matching import RowFilter
 from mqstore.read.plan import QueueSlice
 from mqstore.read.settings import ScanSettings
 
-Ints: TypeAlias = NDArray[np.int64]
 _LARGE_BYTES: Final = 64 * 1024
 _NEEDS_BODY: Final = frozenset({"body", "value", "crcOk"})
 
@@ -74,7 +73,7 @@ class _Scan:
                     yield batch
         self._damage.report()
 
-    def _batches(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+    def _batches(self, chunk: UnitBatch) -> Iterator[pa.RecordBatch]:
         if self._fused is not None and not self._out_of_reach(chunk):
             chunk = yield from self._fused.batches(chunk, self._filter)
             if not len(chunk):
@@ -86,7 +85,7 @@ class _Scan:
             yield from self._rescue(chunk.take(np.array(sorted(problems))))
         yield from self._decode(headers, chunk.source.take(rows))
 
-    def _rescue(self, lost: Chunk) -> Iterator[pa.RecordBatch]:
+    def _rescue(self, lost: UnitBatch) -> Iterator[pa.RecordBatch]:
         """Yield rows for records that are lost, of about ``batch_bytes`` each."""
         # A size that the log cannot hold says nothing: the first bytes there are enough.
         held = self._log.holds(lost.physical_offsets, lost.sizes)
@@ -99,14 +98,14 @@ class _Scan:
             yield self._damage.rescue(lost.source.take(rows), *told, self._settings.columns)
             start += count
 
-    def _sound(self, chunk: Chunk) -> tuple[Ints, Headers, dict[int, str]]:
+    def _sound(self, chunk: UnitBatch) -> tuple[Int64s, RecordHeaders, dict[int, str]]:
         """Return the rows whose record is whole and theirs, its headers, and what the rest are."""
         problems = self._out_of_reach(chunk)
         within = np.ones(len(chunk), np.bool_)
         within[list(problems)] = False
         rows = np.flatnonzero(within)
         gathered = self._log.gather(chunk.physical_offsets[rows], chunk.sizes[rows], self._scratch)
-        headers = Headers(gathered.buffer, gathered.starts, chunk.sizes[rows])
+        headers = RecordHeaders(gathered.buffer, gathered.starts, chunk.sizes[rows])
         for find in (_frames, whose_frame):
             found = find(headers, chunk.source.take(rows), chunk.physical_offsets[rows])
             if found:
@@ -115,7 +114,7 @@ class _Scan:
                 rows, headers = rows[sound], headers.take(sound)
         return rows, headers, problems
 
-    def _out_of_reach(self, chunk: Chunk) -> dict[int, str]:
+    def _out_of_reach(self, chunk: UnitBatch) -> dict[int, str]:
         """Return the rows that no record can be fetched for: row → why."""
         held = self._log.holds(chunk.physical_offsets, chunk.sizes)
         outside = "the ConsumeQueue unit points outside the CommitLog"
@@ -126,7 +125,7 @@ class _Scan:
                 problems[row] = "no record of that size and queue offset starts here"
         return problems
 
-    def _is_claimed(self, chunk: Chunk, row: int) -> bool:
+    def _is_claimed(self, chunk: UnitBatch, row: int) -> bool:
         physical_offset = int(chunk.physical_offsets[row])
         header = self._log.header(physical_offset)
         if header is None:
@@ -137,7 +136,7 @@ class _Scan:
         itself = (int(header["total_size"]), int(header["physical_offset"]))
         return same_place and itself == (int(chunk.sizes[row]), physical_offset)
 
-    def _decode(self, headers: Headers, source: Source) -> Iterator[pa.RecordBatch]:
+    def _decode(self, headers: RecordHeaders, source: QueuePositions) -> Iterator[pa.RecordBatch]:
         records = Records(headers, source)
         kept = self._filter.matches(lambda name: COLUMN_OF[name](records))
         if kept is not None:
@@ -150,7 +149,7 @@ class _Scan:
             rest = np.arange(count, len(headers))
             headers, source = headers.take(rest), source.take(rest)
 
-    def _finish(self, headers: Headers, source: Source) -> tuple[Records, int]:
+    def _finish(self, headers: RecordHeaders, source: QueuePositions) -> tuple[Records, int]:
         """Check and decompress bodies; return the records that are good, and how many were seen."""
         plain, count = None, len(headers)
         if self._plains:
@@ -173,12 +172,14 @@ class _Scan:
             return _without(Records(headers, source, plain, bad), reasons), count
         return Records(headers, source, plain, bad), count
 
-    def _decompress(self, headers: Headers) -> Plain:
+    def _decompress(self, headers: RecordHeaders) -> Plain:
         limit = self._settings.max_decompressed_bytes
         return decompress_bodies(headers, limit, self._settings.batch_bytes)
 
 
-def _frames(headers: Headers, _source: Source, _physical_offsets: Ints) -> dict[int, str]:
+def _frames(
+    headers: RecordHeaders, _source: QueuePositions, _physical_offsets: Int64s
+) -> dict[int, str]:
     return headers.problems()
 
 

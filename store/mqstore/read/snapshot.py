@@ -17,14 +17,14 @@ from typing import Final
 import numpy as np
 
 from mqstore.errors import CorruptStoreError, UnsupportedStoreError
-from mqstore.files import config
-from mqstore.files.commit_log import CommitLog
-from mqstore.files.consume_queue import ConsumeQueue, Look, list_queues
+from mqstore.files.config import broker_config
+from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.mapped_file_queue import check_sizes
+from mqstore.files.queue.consume_queue import ConsumeQueue, QueueExtent, list_queues
 from mqstore.files.store_dir import StoreDir, open_dir
 from mqstore.format.message import MAGIC_V1, MAGIC_V2
 from mqstore.format.names import LMQ_PREFIX, as_text
-from mqstore.txn.intent import Moment
+from mqstore.txn.intent import CommitFence
 
 _STORE_FOLDER = "store"  # The usual name of a root says nothing about its broker.
 _MOST_UNITS: Final = 32_768
@@ -93,7 +93,7 @@ def take(
     StoreNotFoundError, NotAStoreError, UnsupportedStoreError, UnsafePathError.
     """
     store = open_dir(root, commit_log)
-    moment = Moment(store.root)
+    moment = CommitFence(store.root)
     is_unclean = store.is_unclean
     taken_ms = time.time_ns() // 1_000_000
     wanted = [
@@ -139,21 +139,21 @@ def topics_of(root: str | os.PathLike[str], commit_log: Sequence[str] = ()) -> s
     return {topic for topic, _ in list_queues(store.root)} | set(configured(store))
 
 
-def configured(store: StoreDir) -> dict[str, config.TopicConfig]:
+def configured(store: StoreDir) -> dict[str, broker_config.TopicConfig]:
     """Return topics.json; empty where the broker keeps it in RocksDB: messages do without.
 
     Brokers from 5.1.4 on may keep their configuration there and their ConsumeQueues in files
     (RocksDBTopicConfigManager). Raises CorruptConfigError.
     """
     try:
-        return config.topics(store.root)
+        return broker_config.topics(store.root)
     except UnsupportedStoreError:
         return {}
 
 
 def name_of(store: StoreDir) -> str:
     """Return the broker's name: what topics.json tells, else the folder's."""
-    return config.broker_name(configured(store)) or folder_name(store)
+    return broker_config.broker_name(configured(store)) or folder_name(store)
 
 
 def folder_name(store: StoreDir) -> str:
@@ -172,13 +172,13 @@ def _check_files(log: CommitLog, queues: Sequence[ConsumeQueue]) -> None:
             raise CorruptStoreError(before.name, before.size, reason)
 
 
-def _weight(look: Look) -> Weight | None:
+def _weight(look: QueueExtent) -> Weight | None:
     if look.bytes is None:
         return None
     return Weight(look.low, look.high, look.bytes, look.place)
 
 
-def _check_last(queue: ConsumeQueue, log: CommitLog, look: Look) -> None:
+def _check_last(queue: ConsumeQueue, log: CommitLog, look: QueueExtent) -> None:
     if look.low < look.high and look.end > log.high:
         path, position = log.where(log.high - 1) if log.files.files else log.where(0)
         reason = (

@@ -15,8 +15,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from mqstore.arrays import Int64s, Mask
 from mqstore.errors import InvalidOptionError
 from mqstore.format.hashing import java_hash
 from mqstore.format.names import SCHEDULE_TOPIC
@@ -36,29 +36,29 @@ class TagFilter:
     tags: frozenset[str]
     codes: frozenset[int]
 
-    def matches_hash(self, tags_codes: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def matches_hash(self, tags_codes: Int64s) -> Mask:
         """Tell for each tagsCode (native int64[n]) whether the message may pass: bool[n].
 
         A code that is no hash but an address in consumequeue_ext, or the delivery time of a
         delayed message, may be any tag's: only the tag can tell.
         """
-        found: NDArray[np.bool_] = (tags_codes < _INT32.min) | (tags_codes > _INT32.max)
+        found: Mask = (tags_codes < _INT32.min) | (tags_codes > _INT32.max)
         if len(self.codes) > _FEW_CODES:
             return found | np.isin(tags_codes, np.fromiter(self.codes, np.int64))
         for code in self.codes:
             found |= tags_codes == code
         return found
 
-    def may_match(self, topic: str, tags_codes: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def may_match(self, topic: str, tags_codes: Int64s) -> Mask:
         """As ``matches_hash``, for the queue of ``topic``: the schedule topic has no hashes."""
         if topic == SCHEDULE_TOPIC:
             return np.ones(len(tags_codes), np.bool_)
         return self.matches_hash(tags_codes)
 
-    def matches(self, tags: pa.Array) -> NDArray[np.bool_]:
+    def matches(self, tags: pa.Array) -> Mask:
         """Tell for each TAGS property (a string array, null for none) whether it passes."""
         wanted = pa.array(sorted(self.tags), tags.type)
-        found: NDArray[np.bool_] = pc.is_in(tags, value_set=wanted).to_numpy(zero_copy_only=False)
+        found: Mask = pc.is_in(tags, value_set=wanted).to_numpy(zero_copy_only=False)
         return found
 
 

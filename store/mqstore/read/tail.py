@@ -25,9 +25,9 @@ from itertools import islice
 from typing import Final, TypeAlias
 
 from mqstore.errors import CorruptStoreError, StoreReplacedError
-from mqstore.files.commit_log import CommitLog
-from mqstore.files.consume_queue import ConsumeQueue
-from mqstore.files.queue_end import QueueEnd
+from mqstore.files.log.commit_log import CommitLog
+from mqstore.files.queue.consume_queue import ConsumeQueue
+from mqstore.files.queue.queue_end import QueueEnd
 from mqstore.files.store_dir import StoreDir
 from mqstore.format import names
 from mqstore.read.snapshot import QueueBounds, Snapshot, take, written
@@ -49,7 +49,7 @@ _TICK_NS: Final = 100_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class StoreFilter:
     """Which store to follow, and which of its queues; as ``snapshot.take`` takes them."""
 
     root: str
@@ -68,7 +68,7 @@ class Source:
 class Tail:
     """The moving bounds of one store. Keeps descriptors open: ``close`` it."""
 
-    def __init__(self, source: Source, *, fail_on_data_loss: bool = True) -> None:
+    def __init__(self, source: StoreFilter, *, fail_on_data_loss: bool = True) -> None:
         """Take the first look. Raises as ``snapshot.take``."""
         self.source = source
         self._fail_on_data_loss = fail_on_data_loss
@@ -119,7 +119,7 @@ class Tail:
 
     def _look(self) -> None:
         """Look at the store. Of a commit that begins or ends meanwhile nothing is seen."""
-        moment = intent.Moment(self.source.root)
+        moment = intent.CommitFence(self.source.root)
         fresh = time.monotonic() < self._retake_at and self._bounds is not None
         whole = moment.cap() is None
         if fresh and whole and self._stamps is not None and self._stamps == self._stamped():
@@ -188,7 +188,7 @@ def _open_queues() -> int:
     return _MAX_OPEN_QUEUES if allowed < 0 else min(_MAX_OPEN_QUEUES, allowed // 2)
 
 
-def _take(source: Source) -> Snapshot:
+def _take(source: StoreFilter) -> Snapshot:
     """Return a snapshot; taken again if the broker deleted files meanwhile."""
     for last_try in (False, False, True):
         try:

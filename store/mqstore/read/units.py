@@ -2,17 +2,15 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mqstore.arrays import Int64s, Structs
 from mqstore.errors import CorruptStoreError
-from mqstore.files.consume_queue import ConsumeQueue, Units
+from mqstore.files.queue.consume_queue import ConsumeQueue
 from mqstore.format.consume_queue import UNIT
 from mqstore.format.message import HARD_RECORD_BYTES
-
-Ints: TypeAlias = NDArray[np.int64]
 
 CHUNK_UNITS: Final = (1 << 20) // UNIT.itemsize  # 1 MiB, whatever the queue's size
 
@@ -25,9 +23,9 @@ class Chunk:
     """
 
     start: int
-    physical_offsets: Ints
-    sizes: Ints
-    tags_codes: Ints
+    physical_offsets: Int64s
+    sizes: Int64s
+    tags_codes: Int64s
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -56,7 +54,7 @@ def chunks(queue: ConsumeQueue, start: int, end: int, most: int = CHUNK_UNITS) -
         start += len(units)
 
 
-def units_before_hole(queue: ConsumeQueue, start: int, end: int) -> Units:
+def units_before_hole(queue: ConsumeQueue, start: int, end: int) -> Structs:
     """Return the units of [start, end) in the file that holds ``start``; none if none can be read.
 
     A range that reaches over a file that is not there begins in one that may be.
@@ -65,7 +63,7 @@ def units_before_hole(queue: ConsumeQueue, start: int, end: int) -> Units:
     return np.empty(0, UNIT) if units is None else units
 
 
-def _read(queue: ConsumeQueue, start: int, end: int) -> Units | None:
+def _read(queue: ConsumeQueue, start: int, end: int) -> Structs | None:
     try:
         return queue.read(start, end)
     except (CorruptStoreError, FileNotFoundError):
@@ -77,7 +75,7 @@ def _file_end(queue: ConsumeQueue, queue_offset: int) -> int:
     return file.end // UNIT.itemsize if file else queue_offset
 
 
-def _chunk(start: int, units: Units) -> Chunk:
+def _chunk(start: int, units: Structs) -> Chunk:
     sizes = units["size"].astype(np.int64)
     physical_offsets = units["physical_offset"].astype(np.int64)
     valid = (sizes > 0) & (sizes <= HARD_RECORD_BYTES) & (physical_offsets >= 0)

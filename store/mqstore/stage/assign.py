@@ -9,15 +9,15 @@ Reference: SelectMessageQueueByHash#select; DefaultMQProducer's own choice is a 
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mqstore.arrays import Int64s
 from mqstore.codec.hashing import hash_strings
 from mqstore.stage.rows import NULL_QUEUE, Rows
 
 
 def assign_queues(
     rows: Rows, queue_counts: Mapping[str, int], partitioner: str, partition: int
-) -> NDArray[np.int64]:
+) -> Int64s:
     """Return a queue id for each row; rows of unknown topics are treated as of one queue.
 
     ``roundrobin`` starts at the queue of the partition's number, so that tasks with few rows

@@ -10,13 +10,12 @@ Pulsar's BatchMessageKeyBasedContainer for ``keyBased``.
 """
 
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-Int64s: TypeAlias = NDArray[np.int64]
-Mask: TypeAlias = NDArray[np.bool_]
+from mqstore.arrays import Int64s, Mask
 
 _LAST: Final = np.iinfo(np.int64).max
 

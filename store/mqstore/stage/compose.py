@@ -17,19 +17,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from mqstore.arrays import Int32s, Int64s, Mask, UInt32s
 from mqstore.codec.compress import compress
 from mqstore.codec.encode import Messages
 from mqstore.codec.hashing import hash_strings, hash_text, key_hashes, tags_codes
 from mqstore.codec.hosts import hex_text
-from mqstore.codec.properties_block import join_blocks, join_map
+from mqstore.codec.properties_encode import join_blocks, join_map
 from mqstore.format import names
 from mqstore.format import properties as p
-from mqstore.format.index_file import KEY_SEPARATOR, TAG_KEY_PREFIX
+from mqstore.format.index_file import TAG_KEY_PREFIX, TOPIC_KEY_SEPARATOR
 from mqstore.stage.job import COMPRESS_OVER, WriteJob, WriteSettings
 from mqstore.stage.rows import Rows
 
 Array: TypeAlias = pa.Array
-Int64s: TypeAlias = NDArray[np.int64]
 
 _UNIQ_BYTES: Final = 16
 _ROW_BYTES: Final = 6
@@ -41,7 +41,7 @@ class Composed:
 
     messages: Messages
     unique_keys: Array | None
-    delayed: NDArray[np.bool_]
+    delayed: Mask
 
 
 def compose(rows: Rows, queue_ids: Int64s, job: WriteJob, partition: int) -> Composed:
@@ -64,23 +64,24 @@ def compose(rows: Rows, queue_ids: Int64s, job: WriteJob, partition: int) -> Com
     return Composed(messages, _either(rows.unique_keys, made_keys), delayed)
 
 
-def tags_codes_of(rows: Rows, delayed: NDArray[np.bool_]) -> Int64s:
+def tags_codes_of(rows: Rows, delayed: Mask) -> Int64s:
     """Return tagsCode of each row: 0 for a delayed one, whose code the commit makes."""
     return np.where(delayed, 0, tags_codes(rows.tags))
 
 
-def index_keys(
-    rows: Rows, composed: Composed, order: NDArray[np.intp]
-) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+def index_keys(rows: Rows, composed: Composed, order: NDArray[np.intp]) -> tuple[Int64s, Int32s]:
     """Return how many index keys each row has, and all their hashes; rows in ``order``.
 
     A row's keys are its UNIQ_KEY, KEYS, then tags. The topic in a key is the one the record is
     stored under.
     """
     messages = composed.messages
-    topics = np.array([hash_text(f"{n}{KEY_SEPARATOR}") for n in messages.topic_names], np.uint32)
+    topics = np.array(
+        [hash_text(f"{n}{TOPIC_KEY_SEPARATOR}") for n in messages.topic_names], np.uint32
+    )
     tag_topics = np.array(
-        [hash_text(f"{n}{KEY_SEPARATOR}{TAG_KEY_PREFIX}") for n in messages.topic_names], np.uint32
+        [hash_text(f"{n}{TOPIC_KEY_SEPARATOR}{TAG_KEY_PREFIX}") for n in messages.topic_names],
+        np.uint32,
     )
     plain, tagged = topics[messages.topics], tag_topics[messages.topics]
     kinds = [
@@ -98,9 +99,7 @@ def index_keys(
     return _by_row(parts, order)
 
 
-def _by_row(
-    parts: list[tuple[Int64s, NDArray[np.uint32]]], order: NDArray[np.intp]
-) -> tuple[Int64s, NDArray[np.int32]]:
+def _by_row(parts: list[tuple[Int64s, UInt32s]], order: NDArray[np.intp]) -> tuple[Int64s, Int32s]:
     count = len(order)
     every = np.arange(count)
     if all(np.array_equal(owners, every) for owners, _ in parts):
@@ -139,16 +138,18 @@ def _words(keys: Array) -> tuple[Int64s, Array]:
     return owners[filled.to_numpy(zero_copy_only=False)], words.filter(filled)
 
 
-def _bodies(rows: Rows, settings: WriteSettings) -> tuple[Array, NDArray[np.int32]]:
+def _bodies(rows: Rows, settings: WriteSettings) -> tuple[Array, Int32s]:
     """Return the bodies as they are stored, and their sysFlags; none is compressed twice."""
-    done = rows.kept.flags != 0
+    done = rows.stored_compression.flags != 0
     over = COMPRESS_OVER if settings.compress_over is None else settings.compress_over
     if not done.any():
         return compress(rows.bodies, settings.compression, over)
     mask = pa.array(done)
     rest = pc.if_else(mask, pa.scalar(None, pa.binary()), rows.bodies)
     bodies, flags = compress(rest, settings.compression, over)
-    return pc.if_else(mask, rows.bodies, bodies), np.where(done, rows.kept.flags, flags)
+    return pc.if_else(mask, rows.bodies, bodies), np.where(
+        done, rows.stored_compression.flags, flags
+    )
 
 
 def _made_keys(rows: Rows, job: WriteJob, partition: int) -> Array | None:

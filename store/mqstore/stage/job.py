@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from mqstore.codec.encode import Hosts
-from mqstore.files.sizes import StoreSizes
+from mqstore.files.file_sizes import FileSizes
 from mqstore.format.message import MAX_MESSAGE_SIZE
 from mqstore.txn.ledger import Key
 from mqstore.txn.segment import Segment
@@ -88,7 +88,7 @@ class WriteJob:
     nonce: str
     """What the file NONCE in it holds."""
     hosts: Hosts
-    sizes: StoreSizes
+    sizes: FileSizes
     topics: dict[str, int] = field(default_factory=dict)
     """Queues a producer may send to, for each topic the store knows."""
     carries_read: bool = False
@@ -123,7 +123,7 @@ class Manifest:
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class CommitResult:
     """What a commit appended. Physical offsets are −1 if there was nothing to append.
 
     ``is_repeated`` tells that its key was committed before, so that nothing was appended now;

@@ -15,19 +15,18 @@ from typing import Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
-from mqstore.codec.kept import UNKNOWN_CRC, Kept, kept
-from mqstore.codec.properties_block import entries
+from mqstore.arrays import Int32s, Int64s, Mask
+from mqstore.codec.kept import UNKNOWN_CRC, StoredCompression, stored_compression
+from mqstore.codec.properties_encode import entries
 from mqstore.codec.schema import COLUMNS
 from mqstore.codec.utf8 import not_utf8
 from mqstore.errors import InvalidSchemaError
 from mqstore.format.properties import KEY_SEPARATOR
-from mqstore.stage.carried import sort_out
 from mqstore.stage.job import WriteJob
+from mqstore.stage.property_plan import sort_out
 
 Array: TypeAlias = pa.Array
-Mask: TypeAlias = NDArray[np.bool_]
 
 WRITE_COLUMNS: Final = (
     "body",
@@ -81,8 +80,8 @@ class Rows:
     ``numbers`` count the rows of the task, from 0.
     """
 
-    numbers: NDArray[np.int64]
-    topics: NDArray[np.int32]
+    numbers: Int64s
+    topics: Int32s
     """Index into ``topic_names``; −1 for null."""
     topic_names: tuple[str, ...]
     bodies: Array
@@ -95,13 +94,13 @@ class Rows:
     """For each entry of ``properties``: whether it is written."""
     reserved: Mask
     """For each entry: whether its name is reserved, in a frame made by hand."""
-    queue_ids: NDArray[np.int64]
+    queue_ids: Int64s
     """NULL_QUEUE for null."""
-    flags: NDArray[np.int64]
-    born_timestamps_ms: NDArray[np.int64]
-    store_timestamps_ms: NDArray[np.int64]
+    flags: Int64s
+    born_timestamps_ms: Int64s
+    store_timestamps_ms: Int64s
     """−1 for null, or where they are not to be preserved."""
-    delay_levels: NDArray[np.int64]
+    delay_levels: Int64s
     waits: Mask
     wait_texts: Array
     """Property WAIT, null for a row that was read without it."""
@@ -109,7 +108,7 @@ class Rows:
     """Rows that were read with their properties: what a producer adds is not added to them."""
     unique_keys: Array | None
     """Property UNIQ_KEY of rows that keep theirs, null where they had none; None if none does."""
-    kept: Kept
+    stored_compression: StoredCompression
     """The compression that bodies have already."""
     not_utf8: Mapping[str, Mask]
     """For each text column: which rows hold other bytes, and are taken as null."""
@@ -120,9 +119,7 @@ class Rows:
         return len(self.topics)
 
 
-def cast_rows(
-    batch: pa.RecordBatch, job: WriteJob, *, numbers: NDArray[np.int64], now_ms: int
-) -> Rows:
+def cast_rows(batch: pa.RecordBatch, job: WriteJob, *, numbers: Int64s, now_ms: int) -> Rows:
     """Return the rows of ``batch``. ``now_ms`` is the bornTimestamp of those that have none."""
     count, settings = batch.num_rows, job.settings
     columns = {name: batch.column(name) for name in batch.schema.names if name in _ACCEPTED}
@@ -163,7 +160,7 @@ def cast_rows(
         delay_levels=delay_levels,
         waits=_waits(waits, count),
         wait_texts=_wait_texts(waits, entries.carried),
-        kept=kept(
+        stored_compression=stored_compression(
             bodies,
             _integers(columns.get("sysFlag"), count, 0),
             _integers(columns.get("bodyCRC"), count, UNKNOWN_CRC),
@@ -321,22 +318,22 @@ def _keys(column: Array | None, count: int) -> tuple[Array, Mask]:
     return _text(pc.binary_join(lists, KEY_SEPARATOR), count), broken
 
 
-def _integers(column: Array | None, count: int, missing: int) -> NDArray[np.int64]:
+def _integers(column: Array | None, count: int, missing: int) -> Int64s:
     if column is None or pa.types.is_null(column.type):
         return np.full(count, missing, np.int64)
     filled = column.cast(pa.int64()).fill_null(missing)
-    found: NDArray[np.int64] = filled.to_numpy(zero_copy_only=False)
+    found: Int64s = filled.to_numpy(zero_copy_only=False)
     return found
 
 
-def _milliseconds(column: Array | None, count: int, missing: int) -> NDArray[np.int64]:
+def _milliseconds(column: Array | None, count: int, missing: int) -> Int64s:
     if column is None or not pa.types.is_timestamp(column.type):
         return _integers(column, count, missing)
     per_ms = {"s": 0, "ms": 1, "us": 1_000, "ns": 1_000_000}[column.type.unit]
     ticks = column.cast(pa.int64())
     valid = ticks.is_valid().to_numpy(zero_copy_only=False)
     values = ticks.fill_null(0).to_numpy(zero_copy_only=False)
-    moments: NDArray[np.int64] = values // per_ms if per_ms else values * 1_000
+    moments: Int64s = values // per_ms if per_ms else values * 1_000
     return np.where(valid, moments, missing)
 
 
@@ -361,9 +358,7 @@ def _wait_texts(column: Array | None, carried: Mask) -> Array:
     return pc.if_else(pa.array(said | ~carried), texts, None)
 
 
-def _topics(
-    column: Array | None, topic: str | None, count: int
-) -> tuple[NDArray[np.int32], tuple[str, ...]]:
+def _topics(column: Array | None, topic: str | None, count: int) -> tuple[Int32s, tuple[str, ...]]:
     if topic is not None or column is None:
         return np.zeros(count, np.int32), (topic or "",)
     if pa.types.is_null(column.type):

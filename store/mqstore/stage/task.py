@@ -14,17 +14,18 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from mqstore.arrays import Int32s, Int64s, Mask
 from mqstore.codec.encode import binary_lengths, encode
 from mqstore.files import durable
 from mqstore.format.message import MIN_BLANK_BYTES
 from mqstore.format.names import RETRY_PREFIX
 from mqstore.format.staged import MESSAGE
 from mqstore.stage.assign import assign_queues
+from mqstore.stage.bad_rows import SideWriter, directory_of
 from mqstore.stage.batches import BatchLimits, order_rows, split_batches
 from mqstore.stage.compose import Composed, compose, index_keys, tags_codes_of
 from mqstore.stage.job import Manifest, WriteJob
 from mqstore.stage.rows import Rows, cast_rows
-from mqstore.stage.side import SideWriter, directory_of
 from mqstore.stage.validate import Limits, find_bad_rows, refuse
 from mqstore.txn import staging
 from mqstore.txn.segment import Frame, SegmentWriter
@@ -122,9 +123,7 @@ class _Task:
         if self._side:
             self._side.discard()
 
-    def _compose(
-        self, chunk: pa.RecordBatch, numbers: NDArray[np.int64]
-    ) -> tuple[Rows, NDArray[np.int64], Composed]:
+    def _compose(self, chunk: pa.RecordBatch, numbers: Int64s) -> tuple[Rows, Int64s, Composed]:
         settings = self._job.settings
         rows = cast_rows(chunk, self._job, numbers=numbers, now_ms=self._now_ms)
         counts = {name: self._limits.queues(name) for name in rows.topic_names}
@@ -141,7 +140,7 @@ class _Task:
             )
         self._writer.append(frame, self._job.hosts.variant)
 
-    def _frame(self, rows: Rows, queue_ids: NDArray[np.int64], composed: Composed) -> Frame:
+    def _frame(self, rows: Rows, queue_ids: Int64s, composed: Composed) -> Frame:
         messages = composed.messages
         placed = _queues(rows, queue_ids, composed)
         order = self._order(rows, placed.codes)
@@ -159,7 +158,7 @@ class _Task:
             table["key_count"], keys = index_keys(rows, composed, order)
         return Frame(placed.queues, table, keys, encoded.records)
 
-    def _order(self, rows: Rows, codes: NDArray[np.int64]) -> NDArray[np.intp]:
+    def _order(self, rows: Rows, codes: Int64s) -> NDArray[np.intp]:
         settings = self._job.settings
         moments = rows.store_timestamps_ms if settings.timestamps == "preserve" else None
         keyed = _sharding_codes(rows) if settings.batch_builder == "keyBased" else None
@@ -169,10 +168,10 @@ class _Task:
         self,
         rows: Rows,
         composed: Composed,
-        codes: NDArray[np.int64],
+        codes: Int64s,
         order: NDArray[np.intp],
-        record_sizes: NDArray[np.int64],
-    ) -> NDArray[np.bool_]:
+        record_sizes: Int64s,
+    ) -> Mask:
         settings, messages = self._job.settings, composed.messages
         retry = np.array([n.startswith(RETRY_PREFIX) for n in messages.topic_names])
         alone = composed.delayed | (messages.sys_flags != 0) | retry[messages.topics]
@@ -194,10 +193,10 @@ class _Task:
 @dataclass(frozen=True, slots=True)
 class _Queues:
     queues: tuple[tuple[str, int], ...]
-    codes: NDArray[np.int64]
+    codes: Int64s
 
 
-def _queues(rows: Rows, queue_ids: NDArray[np.int64], composed: Composed) -> _Queues:
+def _queues(rows: Rows, queue_ids: Int64s, composed: Composed) -> _Queues:
     """Return the distinct (topic, queueId) and, for each row, which one it is stored in.
 
     After them come the queues that delayed messages will be delivered to: the frame has no
@@ -215,14 +214,14 @@ def _queues(rows: Rows, queue_ids: NDArray[np.int64], composed: Composed) -> _Qu
     return _Queues(queues, codes.astype(np.int64))
 
 
-def _pairs(topics: NDArray[np.int32], queue_ids: NDArray[np.integer]) -> NDArray[np.int64]:
+def _pairs(topics: Int32s, queue_ids: NDArray[np.integer]) -> Int64s:
     return topics.astype(np.int64) << _QUEUE_BITS | queue_ids
 
 
-def _sharding_codes(rows: Rows) -> NDArray[np.int64]:
+def _sharding_codes(rows: Rows) -> Int64s:
     """Return a number for each shardingKey, −1 where there is none."""
     codes = rows.sharding_keys.dictionary_encode().indices.fill_null(-1)
-    found: NDArray[np.int64] = codes.to_numpy(zero_copy_only=False).astype(np.int64)
+    found: Int64s = codes.to_numpy(zero_copy_only=False).astype(np.int64)
     return found
 
 

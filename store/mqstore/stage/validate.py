@@ -11,10 +11,10 @@ from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from mqstore.arrays import Int64s, Mask
 from mqstore.codec.encode import binary_lengths
-from mqstore.codec.properties_block import entries, has_separator
+from mqstore.codec.properties_encode import entries, has_separator
 from mqstore.errors import InvalidMessageError, MessageTooLargeError, shown
 from mqstore.format.config import DELAY_LEVELS_MS
 from mqstore.format.message import MAX_PROPERTIES_BYTES, MIN_BLANK_BYTES
@@ -22,7 +22,6 @@ from mqstore.format.names import MAX_QUEUE_ID, MAX_TOPIC_LENGTH, is_system_topic
 from mqstore.stage.rows import NULL_QUEUE, Rows
 
 Array: TypeAlias = pa.Array
-Mask: TypeAlias = NDArray[np.bool_]
 Rule: TypeAlias = tuple[Mask, Callable[[int], str]]
 """Which rows break it, and what to say about one of them."""
 
@@ -78,9 +77,7 @@ def topic_problem(topic: str, limits: Limits) -> str | None:
     return None
 
 
-def find_bad_rows(
-    rows: Rows, blocks: Array, record_sizes: NDArray[np.int64], limits: Limits
-) -> list[BadRow]:
+def find_bad_rows(rows: Rows, blocks: Array, record_sizes: Int64s, limits: Limits) -> list[BadRow]:
     """Return the rows that break a rule, in their order, each with the first rule it breaks.
 
     ``blocks`` are the property blocks of the rows and ``record_sizes`` the bytes of their
@@ -159,11 +156,11 @@ def _field_rules(rows: Rows) -> list[Rule]:
             lambda row: f"storeTimestamp is {moments[row]} ms, not after 1970",
         ),
         (
-            rows.kept.broken,
+            rows.stored_compression.broken,
             lambda _: "sysFlag says that the body is compressed, and it does not begin so",
         ),
         (
-            rows.kept.doubtful,
+            rows.stored_compression.doubtful,
             lambda _: (
                 "sysFlag says that the body was stored compressed, and it may be so still: add the "
                 "column bodyCRC (columns=full), which tells, or leave out sysFlag for plain bodies"
@@ -214,9 +211,7 @@ def _property_rules(rows: Rows) -> list[Rule]:
     ]
 
 
-def _size_rules(
-    rows: Rows, blocks: Array, record_sizes: NDArray[np.int64], limits: Limits
-) -> list[Rule]:
+def _size_rules(rows: Rows, blocks: Array, record_sizes: Int64s, limits: Limits) -> list[Rule]:
     bodies, properties = binary_lengths(rows.bodies), binary_lengths(blocks)
     room = limits.commit_log_file_size - MIN_BLANK_BYTES
     return [

@@ -14,11 +14,11 @@ from typing import Final, TypeAlias
 import pyarrow as pa
 
 from mqstore.errors import CorruptConfigError, StoreError, UnsafePathError
-from mqstore.files import config
-from mqstore.files.consume_queue import ConsumeQueue
-from mqstore.files.index_file import IndexFile
-from mqstore.files.log_end import records_end
+from mqstore.files.config import broker_config
+from mqstore.files.index.index_file import IndexFile
+from mqstore.files.log.log_end import records_end
 from mqstore.files.mapped_file_queue import MappedFile
+from mqstore.files.queue.consume_queue import ConsumeQueue
 from mqstore.files.safe_open import survey
 from mqstore.format import checkpoint, names
 from mqstore.format import index_file as index_format
@@ -179,7 +179,7 @@ def _config(root: str) -> Iterator[_Found]:
 
 def _config_problem(root: str, name: str) -> str | None:
     try:
-        source = config.load_from(root, name)[1]
+        source = broker_config.load_from(root, name)[1]
     except CorruptConfigError as error:
         return error.message()
     except StoreError:

@@ -19,11 +19,11 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from mqstore.arrays import Mask
 from mqstore.codec.schema import TIMESTAMP, message_schema
 from mqstore.errors import InvalidOptionError
-from mqstore.files import config
+from mqstore.files.config import broker_config
 from mqstore.format import properties
 from mqstore.format.names import (
     CHECK_MAX_TIME_TOPIC,
@@ -116,7 +116,7 @@ def plan(snapshot: Snapshot, choice: RowChoice | None, on_corrupt: str) -> list[
 
     ``choice`` is on the real topic and queue. Raises CorruptConfigError.
     """
-    committed = config.consumer_offsets(snapshot.store.root)
+    committed = broker_config.consumer_offsets(snapshot.store.root)
 
     def pieces(topic: str, *, checked: bool) -> tuple[QueueSlice, ...]:
         done = committed.get((topic, TRANSACTION_GROUP), {}) if checked else {}
@@ -162,10 +162,10 @@ class _Check:
         self._read_copies(halves, on_corrupt)
         self._read_outcomes(ops, on_corrupt)
 
-    def unresolved(self, found: pa.RecordBatch) -> NDArray[np.bool_]:
+    def unresolved(self, found: pa.RecordBatch) -> Mask:
         """Tell for each half message of a batch whether its outcome is open."""
         queue_offsets = found["queueOffset"].to_numpy()
-        open_: NDArray[np.bool_] = ~self._done[queue_offsets - self._start]
+        open_: Mask = ~self._done[queue_offsets - self._start]
         firsts = integers(found, properties.PREPARED_QUEUE_OFFSET, pa.int64()).to_pylist()
         ids = found["msgId"].to_pylist()
         for row in np.flatnonzero(open_).tolist():

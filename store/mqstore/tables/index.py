@@ -16,7 +16,7 @@ import pyarrow as pa
 from mqstore.codec.decode import timestamps
 from mqstore.codec.schema import TIMESTAMP
 from mqstore.errors import CorruptStoreError
-from mqstore.files.index_file import IndexFile, Layout, list_index_files
+from mqstore.files.index.index_file import IndexFile, Layout, list_index_files
 from mqstore.format.index_file import FIRST_UNIT
 from mqstore.tables.choice import Window
 from mqstore.tables.columns import BROKER_NAME, Columns, schema

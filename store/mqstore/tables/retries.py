@@ -17,12 +17,12 @@ import pyarrow as pa
 
 from mqstore.codec.decode import timestamps
 from mqstore.codec.schema import TIMESTAMP, message_schema
-from mqstore.files import config
-from mqstore.files.commit_log import CommitLog
-from mqstore.files.index_file import IndexFile, list_index_files
+from mqstore.files.config import broker_config
+from mqstore.files.index.index_file import IndexFile, list_index_files
+from mqstore.files.log.commit_log import CommitLog
 from mqstore.format import properties
 from mqstore.format.hashing import key_hash
-from mqstore.format.index_file import KEY_SEPARATOR
+from mqstore.format.index_file import TOPIC_KEY_SEPARATOR
 from mqstore.format.names import DLQ_PREFIX, RETRY_PREFIX
 from mqstore.read.lookup import offset_of
 from mqstore.read.origins import Origin, look_up
@@ -130,7 +130,7 @@ def plan(
 
     ``window`` is on storeTimestamp, ``choice`` on the origin's topic, ``groups`` on the group.
     """
-    committed = config.consumer_offsets(snapshot.store.root)
+    committed = broker_config.consumer_offsets(snapshot.store.root)
     group_of = _groups_by_topic(snapshot)
     chosen = {topic for topic, group in group_of.items() if groups(group)}
     consumed = {
@@ -152,7 +152,7 @@ def known_groups(snapshot: Snapshot) -> set[str]:
 
 
 def _told_groups(root: str) -> set[str]:
-    return {group for _, group in config.consumer_offsets(root)} | config.groups(root)
+    return {group for _, group in broker_config.consumer_offsets(root)} | broker_config.groups(root)
 
 
 def _groups_by_topic(snapshot: Snapshot) -> dict[str, str]:
@@ -215,7 +215,7 @@ def _by_key(
     """Return the oldest record of that topic and key in the index."""
     if topic is None:
         return None
-    wanted = key_hash(f"{topic}{KEY_SEPARATOR}{key}")
+    wanted = key_hash(f"{topic}{TOPIC_KEY_SEPARATOR}{key}")
     places = sorted({place for file in index for place in file.find(wanted)})
     records = look_up(log, places)
     return next(((p, r) for p, r in records.items() if (r.topic, r.uniq_key) == (topic, key)), None)

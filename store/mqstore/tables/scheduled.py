@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from mqstore.codec.decode import timestamps
 from mqstore.codec.schema import TIMESTAMP, message_schema
-from mqstore.files import checkpoint, config
+from mqstore.files.config import broker_config, checkpoint
 from mqstore.format import properties
 from mqstore.format.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from mqstore.read.plan import QueueSlice, SplitLimits, split, weigh
@@ -138,7 +138,7 @@ def plan(
     CorruptConfigError.
     """
     check = checkpoint.load_timer(snapshot.store.root)
-    delays = config.delay_offsets(snapshot.store.root)
+    delays = broker_config.delay_offsets(snapshot.store.root)
     timers_ms = 0 if check is None else int(check["last_read_time_ms"])
     progress = Progress(tuple(sorted(delays.items())), timers_ms)
     pieces = slices(snapshot, _TOPICS.__contains__, window)

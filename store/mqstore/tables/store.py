@@ -12,20 +12,21 @@ from typing import Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from mqstore.arrays import Int64s
 from mqstore.codec.schema import TIMESTAMP
-from mqstore.files import config
-from mqstore.files.commit_log import CommitLog
-from mqstore.files.config import TopicConfig
-from mqstore.files.consume_queue import ConsumeQueue
+from mqstore.files.config import broker_config
+from mqstore.files.config.broker_config import TopicConfig
+from mqstore.files.log.commit_log import CommitLog
+from mqstore.files.queue.consume_queue import ConsumeQueue
 from mqstore.format.config import PERM_INHERIT
 from mqstore.format.names import is_system_topic
 from mqstore.read.heads import NO_TIMESTAMP, store_timestamps
 from mqstore.read.snapshot import QueueBounds, Snapshot
-from mqstore.read.units import Chunk, Ints, chunks
+from mqstore.read.units import Chunk, chunks
 from mqstore.tables.choice import RowChoice
 from mqstore.tables.columns import BROKER_NAME, US, Columns, batch, schema
 
-Edges: TypeAlias = tuple[Ints, Ints]
+Edges: TypeAlias = tuple[Int64s, Int64s]
 
 QUEUE_COLUMNS: Final[Columns] = (
     BROKER_NAME,
@@ -100,7 +101,7 @@ def topics(snapshot: Snapshot, columns: Sequence[str] = TOPICS.names) -> pa.Reco
         counts[queue.topic] = counts.get(queue.topic, 0) + queue.high - queue.low
         size = _bytes(_units(snapshot, queue), queue) if "bytes" in columns else 0
         sizes[queue.topic] = sizes.get(queue.topic, 0) + size
-    configured = config.topics(snapshot.store.root)
+    configured = broker_config.topics(snapshot.store.root)
     own = _own_topics(configured)
     rows = []
     for topic in sorted({*counts, *configured}):
@@ -123,7 +124,7 @@ def committed_offsets(
 
     consumerOffset is what is written there, believable or not; source is the file it is from.
     """
-    committed = config.committed(snapshot.store.root)
+    committed = broker_config.committed(snapshot.store.root)
     rows = [
         (snapshot.broker_name, group, topic, queue_id, consumer_offset, found.source)
         for (topic, group), found in committed.items()

@@ -15,16 +15,17 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from mqstore.arrays import Int64s
 from mqstore.codec.schema import TIMESTAMP
 from mqstore.errors import InvalidOptionError, shown
-from mqstore.files.commit_log import CommitLog
-from mqstore.files.consume_queue import ConsumeQueue
+from mqstore.files.log.commit_log import CommitLog
+from mqstore.files.queue.consume_queue import ConsumeQueue
 from mqstore.format.hashing import tags_code
 from mqstore.format.names import SCHEDULE_TOPIC
 from mqstore.read.heads import NO_TIMESTAMP, store_timestamps, tags
 from mqstore.read.plan import QueueSlice
 from mqstore.read.tags import TagFilter, parse_tags
-from mqstore.read.units import Chunk, Ints, chunks
+from mqstore.read.units import Chunk, chunks
 from mqstore.tables.columns import BATCH_ROWS, BROKER_NAME, US, Columns, Row, batch, schema
 
 COLUMNS: Final[Columns] = (
@@ -137,7 +138,7 @@ class _Counts:
         """Tell whether these are more tags than are kept in one pass."""
         return len(self._numbers) > max_keys or self._chars > _MAX_CHARS
 
-    def add(self, log: CommitLog, chunk: Chunk, rows: Ints) -> None:
+    def add(self, log: CommitLog, chunk: Chunk, rows: Int64s) -> None:
         """Count those rows of the chunk, at least one."""
         places, sizes = chunk.physical_offsets[rows], chunk.sizes[rows]
         names, number = _names(log, places, sizes)
@@ -182,7 +183,7 @@ class _Counts:
             ]
             yield batch(rows, SCHEMA)
 
-    def _codes(self, codes: Ints, names: list[str | None], number: Ints) -> Ints:
+    def _codes(self, codes: Int64s, names: list[str | None], number: Int64s) -> Int64s:
         """Return the hash of each row: of its unit, or of its tag where the unit has none."""
         hashed = (codes >= _INT32.min) & (codes <= _INT32.max) & self._has_hashes
         if hashed.all():
@@ -201,7 +202,7 @@ class _Counts:
         self._table = np.pad(self._table, ((0, 0), (0, more)))
 
 
-def _names(log: CommitLog, places: Ints, sizes: Ints) -> tuple[list[str | None], Ints]:
+def _names(log: CommitLog, places: Int64s, sizes: Int64s) -> tuple[list[str | None], Int64s]:
     """Return the tags of those records and which one each has."""
     numbers: dict[str | None, int] = {None: 0}
     number = np.zeros(len(places), np.int64)
@@ -212,7 +213,7 @@ def _names(log: CommitLog, places: Ints, sizes: Ints) -> tuple[list[str | None],
     return list(numbers), number
 
 
-def _times(piece: QueueSlice, places: Ints, sizes: Ints, *, timed: bool) -> list[int | None]:
+def _times(piece: QueueSlice, places: Int64s, sizes: Int64s, *, timed: bool) -> list[int | None]:
     if not timed:
         return [None] * len(places)
     with CommitLog(piece.commit_log) as log:

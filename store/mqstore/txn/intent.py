@@ -18,16 +18,16 @@ import re
 import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mqstore.arrays import Mask
 from mqstore.errors import CorruptConfigError, StoreError, StoreLockedError
 from mqstore.files import durable
-from mqstore.files.aside import opened
-from mqstore.files.config_write import read_small
-from mqstore.files.holders import is_locked
+from mqstore.files.config.config_write import read_small
+from mqstore.files.lock.processes import is_locked
+from mqstore.files.new_file import opened
 from mqstore.format import names
 from mqstore.format.message import HEADERS
 from mqstore.format.staged import SUFFIX
@@ -51,7 +51,6 @@ _MOST_FILES: Final = 1 << 20
 _JOB: Final = re.compile(r"[0-9a-f]{32}")
 
 T = TypeVar("T")
-Mask: TypeAlias = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,9 +138,9 @@ def load(root: str) -> Intent | None:
         raise small_json.corrupt(root, _PATH, error) from error
 
 
-def store(root: str, intent: Intent, aside: str) -> None:
+def store(root: str, intent: Intent, temp_dir: str) -> None:
     """Make the intent durable: the decision, or how far it has come."""
-    small_json.replace(root, _PATH, _as_json(intent), aside)
+    small_json.replace(root, _PATH, _as_json(intent), temp_dir)
 
 
 def check_size(intent: Intent) -> None:
@@ -221,7 +220,7 @@ def sequence(root: str) -> int:
     return _number(root, found)
 
 
-class Moment:
+class CommitFence:
     """A look at a store that begins now: what may be seen of it, however long it takes.
 
     Take it before the first byte is looked at, and ask for its ``cap`` after the last.

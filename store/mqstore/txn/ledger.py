@@ -108,9 +108,9 @@ def has(root: str, app_id: str | None, job_id: str) -> bool:
     return body is not None and any(e.job_id == job_id for e in _parse(root, path, body))
 
 
-def record(root: str, entry: Entry, aside: str) -> None:
+def record(root: str, entry: Entry, temp_dir: str) -> None:
     """Add a commit to what is known, durably. The same one twice is there once."""
-    small_json.replace(root, path_of(entry.app_id), _with(root, entry), aside)
+    small_json.replace(root, path_of(entry.app_id), _with(root, entry), temp_dir)
 
 
 def with_entry(root: str, entry: Entry) -> bytes:

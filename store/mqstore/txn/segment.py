@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from mqstore.arrays import Bytes, Int32s
 from mqstore.errors import CorruptStagingError
 from mqstore.format.crc import crc32
 from mqstore.format.staged import (
@@ -51,8 +52,8 @@ class Frame:
 
     queues: tuple[tuple[str, int], ...]
     messages: Table
-    keys: NDArray[np.int32]
-    records: NDArray[np.uint8]
+    keys: Int32s
+    records: Bytes
     records_at: int = 0
     """Where the records lie in the staged file it was read from."""
 

@@ -10,8 +10,8 @@ import json
 from typing import Any, Final, TypeAlias
 
 from mqstore.errors import CorruptConfigError
-from mqstore.files import bounded_json
-from mqstore.files.config_write import read_small, replace_file
+from mqstore.files.config import bounded_json
+from mqstore.files.config.config_write import read_small, replace_file
 from mqstore.files.undo import Undo
 from mqstore.format.config import MAX_CONFIG_BYTES
 from mqstore.format.crc import crc32
@@ -52,9 +52,9 @@ def corrupt(root: str, path: str, error: Exception) -> CorruptConfigError:
     return CorruptConfigError(f"{root}/{path}", 0, f"not what mqlog writes there ({error})")
 
 
-def replace(root: str, path: str, body: Body, aside: str) -> None:
+def replace(root: str, path: str, body: Body, temp_dir: str) -> None:
     """Make ``root/path`` hold ``body``, durably. Its folder is there; ``aside`` lies beside it."""
-    replace_file(root, path, document(body), aside, Undo())
+    replace_file(root, path, document(body), temp_dir, Undo())
 
 
 def document(body: Body) -> bytes:

@@ -15,50 +15,50 @@ from itertools import pairwise
 from typing import Final, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mqstore.arrays import Bytes
 from mqstore.codec.patch import patch
+from mqstore.derive.index_rebuild import has_keys
 from mqstore.errors import CommitInDoubtError
-from mqstore.files import checkpoint, config_write, durable
-from mqstore.files.append import CommitLogAppender
-from mqstore.files.append_index import IndexAppender, next_name
-from mqstore.files.append_queue import QueueAppender
-from mqstore.files.commit_log import CommitLog
-from mqstore.files.index_file import Layout, list_index_files
-from mqstore.files.log_end import next_record
+from mqstore.files import durable
+from mqstore.files.config import checkpoint, config_write
+from mqstore.files.index.index_append import IndexAppender, next_name
+from mqstore.files.index.index_file import Layout, list_index_files
+from mqstore.files.log.commit_log import CommitLog
+from mqstore.files.log.log_append import CommitLogAppender
+from mqstore.files.log.log_end import next_record
+from mqstore.files.queue.queue_append import QueueAppender
 from mqstore.files.safe_open import exists, open_file
 from mqstore.files.store_dir import StoreDir
 from mqstore.files.undo import Undo
 from mqstore.format import names
-from mqstore.rebuild.index import has_keys
 from mqstore.txn import intent, ledger
 from mqstore.txn.intent import Intent
-from mqstore.write.dispatch import Queue, Stamped, Stamper, write_units
+from mqstore.write.dispatch import AssignedFrame, OffsetAssigner, Queue, write_units
 from mqstore.write.place import Placement
-from mqstore.write.source import Source
+from mqstore.write.staged_messages import StagedMessages
 
 _LOG = logging.getLogger(__name__)
 _MAYBE: Final = "decided and perhaps published"
 _LOOKED_THROUGH: Final = 64 << 20  # bytes of records, a tenth of a second
 
 Check: TypeAlias = Callable[[], None]
-Bytes: TypeAlias = NDArray[np.uint8]
 
 
 class Application:
     """One commit on its way into a store that is held."""
 
     def __init__(
-        self, store: StoreDir, planned: Intent, source: Source, aside: str, undo: Undo
+        self, store: StoreDir, planned: Intent, source: StagedMessages, temp_dir: str, undo: Undo
     ) -> None:
         self._store = store
         self._planned = planned
         self._source = source
-        self._aside = aside
+        self._temp_dir = temp_dir
         self._undo = undo
         self._log = CommitLogAppender(
             store.commit_log[0],
-            aside,
+            temp_dir,
             file_size=planned.commit_log_size,
             log_start=planned.log_start,
             fsync=planned.fsync,
@@ -83,12 +83,12 @@ class Application:
                 fsync=planned.fsync,
                 undo=self._undo,
             )
-            queue.reserve(start, start + count, self._aside)
+            queue.reserve(start, start + count, self._temp_dir)
             self._queues[topic, queue_id] = queue
         if planned.key_count:
             layout = Layout(planned.max_hash_slot_num, planned.max_index_num)
             self._index = IndexAppender(
-                root, self._aside, layout, fsync=planned.fsync, undo=self._undo
+                root, self._temp_dir, layout, fsync=planned.fsync, undo=self._undo
             )
             self._begin_file_behind_gap(self._index)
             self._index.reserve(planned.key_count)
@@ -112,7 +112,7 @@ class Application:
         noted = checkpoint.load(root)
         if until > (int(noted["index_msg_timestamp"]) if noted is not None else 0):
             fields = {"index_msg_timestamp": until}
-            config_write.replace_checkpoint(root, fields, self._aside, self._undo)
+            config_write.replace_checkpoint(root, fields, self._temp_dir, self._undo)
 
     def append(self, check: Check) -> None:
         """Write all records, durably, but for the one byte that a scan of the log stops at.
@@ -128,7 +128,7 @@ class Application:
         self._log.make_files()
         if self._planned.interlock:
             path = f"{names.COMMIT_LOG}/{names.INTERLOCK}"
-            config_write.replace_file(self._store.root, path, b"\0", self._aside, self._undo)
+            config_write.replace_file(self._store.root, path, b"\0", self._temp_dir, self._undo)
         self.write(check)
         check()
         self._log.check_files()
@@ -160,9 +160,9 @@ class Application:
                 self._index.append(stamped.index_keys(), self._next_index_name)
             self._index.close()
         has_index = self._index is not None
-        note_last(self._store.root, self._planned, self._aside, self._undo, has_index=has_index)
+        note_last(self._store.root, self._planned, self._temp_dir, self._undo, has_index=has_index)
 
-    def _stamped(self, *, with_records: bool = False) -> Iterator[Stamped]:
+    def _stamped(self, *, with_records: bool = False) -> Iterator[AssignedFrame]:
         return stamped(self._planned, self._source, with_records=with_records)
 
     def _begin_file_behind_gap(self, index: IndexAppender) -> None:
@@ -183,9 +183,11 @@ class Application:
     def _make_abort(self) -> None:
         if not self._planned.abort_was_there:
             text = intent.abort_text(self._planned)
-            config_write.replace_file(self._store.root, names.ABORT, text, self._aside, self._undo)
+            config_write.replace_file(
+                self._store.root, names.ABORT, text, self._temp_dir, self._undo
+            )
 
-    def _write(self, one: Stamped) -> None:
+    def _write(self, one: AssignedFrame) -> None:
         sizes = one.frame.messages["size"].astype(np.int64)
         places = one.placed.physical_offsets
         starts = np.cumsum(sizes) - sizes
@@ -211,7 +213,7 @@ def carry_out(
     store: StoreDir,
     planned: Intent,
     application: Application,
-    aside: str,
+    temp_dir: str,
     check: Check,
 ) -> None:
     """Take a decided commit from its intent to its end.
@@ -225,27 +227,29 @@ def carry_out(
         state = _MAYBE
         application.publish()
         state = intent.PUBLISHED
-        intent.store(store.root, intent.published(planned), aside)
+        intent.store(store.root, intent.published(planned), temp_dir)
         remove_interlock(store)
         application.derive()
-        finish(store, planned, aside)
+        finish(store, planned, temp_dir)
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
         raise CommitInDoubtError(store.root, str(planned), state, reason) from error
 
 
-def stamped(planned: Intent, source: Source, *, with_records: bool) -> Iterator[Stamped]:
+def stamped(
+    planned: Intent, source: StagedMessages, *, with_records: bool
+) -> Iterator[AssignedFrame]:
     """Yield all frames in the order of the commit, with the same stamps each time."""
     placement = Placement(planned.tail, planned.commit_log_size, planned.log_start)
     starts = {(topic, queue_id): start for topic, queue_id, start, _ in planned.queues}
-    stamper = Stamper(
+    stamper = OffsetAssigner(
         placement, starts, planned.store_timestamp_ms, planned.least_store_timestamp_ms
     )
     for frame in source.frames(with_records=with_records):
         yield stamper.stamp(frame)
 
 
-def patched(planned: Intent, one: Stamped) -> Bytes:
+def patched(planned: Intent, one: AssignedFrame) -> Bytes:
     """Return a frame's records as they stand in the log; the frame's own are changed."""
     sizes = one.frame.messages["size"].astype(np.int64)
     records = one.frame.records
@@ -260,7 +264,7 @@ def patched(planned: Intent, one: Stamped) -> Bytes:
     return records
 
 
-def note_last(root: str, planned: Intent, aside: str, undo: Undo, *, has_index: bool) -> None:
+def note_last(root: str, planned: Intent, temp_dir: str, undo: Undo, *, has_index: bool) -> None:
     """Let the checkpoint say that all up to the commit's last record is durable everywhere."""
     moment = planned.last_store_timestamp_ms
     fields = {
@@ -273,7 +277,7 @@ def note_last(root: str, planned: Intent, aside: str, undo: Undo, *, has_index: 
         # Differs from the broker, which tells of full IndexFiles only: ours is durable, full or
         # not, and a broker that is killed would delete it otherwise.
         fields["index_msg_timestamp"] = moment
-    config_write.replace_checkpoint(root, fields, aside, undo)
+    config_write.replace_checkpoint(root, fields, temp_dir, undo)
 
 
 def remove_interlock(store: StoreDir) -> None:
@@ -284,7 +288,7 @@ def remove_interlock(store: StoreDir) -> None:
         durable.fsync_directory(folder)
 
 
-def finish(store: StoreDir, planned: Intent, aside: str) -> None:
+def finish(store: StoreDir, planned: Intent, temp_dir: str) -> None:
     """Enter the commit into the ledger, and remove the intent: it is done, and readers see it.
 
     What else it was under way with does no harm if it cannot be removed now, and is removed when
@@ -292,7 +296,7 @@ def finish(store: StoreDir, planned: Intent, aside: str) -> None:
     """
     root = store.root
     now_ms = time.time_ns() // 1_000_000
-    ledger.record(root, planned.entry(ledger.DONE, now_ms), aside)
+    ledger.record(root, planned.entry(ledger.DONE, now_ms), temp_dir)
     remove_interlock(store)
     # First: a look that begins when the intent is gone must not be told that this ended since.
     intent.raise_sequence(root, planned.tail)

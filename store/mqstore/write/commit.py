@@ -14,36 +14,37 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
+from mqstore.derive.survey import survey
 from mqstore.errors import CommitInDoubtError, CorruptStoreError, NoSpaceError, StoreError
-from mqstore.files import config, config_write, durable
-from mqstore.files.aside import FOLDER
-from mqstore.files.hold import writers_only
-from mqstore.files.holders import openers
+from mqstore.files import durable
+from mqstore.files.config import broker_config, config_write
+from mqstore.files.file_sizes import find_sizes
+from mqstore.files.lock.processes import openers
+from mqstore.files.lock.store_lock import writers_only
+from mqstore.files.new_file import FOLDER
 from mqstore.files.safe_open import exists, list_names
-from mqstore.files.sizes import find_sizes
 from mqstore.files.store_dir import StoreDir, open_dir
 from mqstore.files.undo import Undo
 from mqstore.files.writable import check_writable
 from mqstore.format import names
-from mqstore.rebuild.survey import survey
-from mqstore.stage import side
-from mqstore.stage.job import ON_INVALID, Committed, Manifest, WriteJob
+from mqstore.stage import bad_rows
+from mqstore.stage.job import ON_INVALID, CommitResult, Manifest, WriteJob
 from mqstore.txn import intent, ledger, staging
 from mqstore.txn.intent import Intent
 from mqstore.write.apply import Application, Check, carry_out
 from mqstore.write.create import create
-from mqstore.write.decide import clear_tail, placed
+from mqstore.write.log_tail import clear_tail, placed
 from mqstore.write.merge import in_order
 from mqstore.write.plan import Plan, plan, segments_of
 from mqstore.write.prepare import is_committed, is_empty
-from mqstore.write.roll import fresh_aside, hold, roll
-from mqstore.write.source import Source
+from mqstore.write.resume import fresh_temp_dir, hold, roll
+from mqstore.write.staged_messages import StagedMessages
 
 _SCHEDULE_QUEUES = 18
 _MARGIN_BYTES = 1 << 20  # of disk, for the small files and directories that come last
 
 
-def commit(job: WriteJob, manifests: Sequence[Manifest]) -> Committed:
+def commit(job: WriteJob, manifests: Sequence[Manifest]) -> CommitResult:
     """Append what the tasks staged, in the order of their partitions, once for each key.
 
     Raises StoreLockedError, UncleanStoreError, UnsupportedStoreError, CorruptStoreError,
@@ -81,7 +82,7 @@ def abort(job: WriteJob, manifests: Sequence[Manifest | None]) -> None:
         if _is_decided(job) or (exists(job.root, "") and not alone):
             return
         with suppress(OSError):
-            side.withdraw(job, [m for m in manifests if m])
+            bad_rows.withdraw(job, [m for m in manifests if m])
         staging.remove(job.staging)
         # There was no store, and there is none; nor does another writer or a broker make one now.
         lock = f"{job.root}/{names.LOCK}"
@@ -99,27 +100,27 @@ def _is_decided(job: WriteJob) -> bool:
     return decided is not None and decided.job_id == job.job_id
 
 
-def _commit(job: WriteJob, manifests: Sequence[Manifest], check: Check) -> Committed:
+def _commit(job: WriteJob, manifests: Sequence[Manifest], check: Check) -> CommitResult:
     root, settings = job.root, job.settings
     undo = Undo()
     with _taken_back(undo):
         if job.makes_store and is_empty(root):
-            create(root, job.sizes, fresh_aside(root, job.job_id), undo)
+            create(root, job.sizes, fresh_temp_dir(root, job.job_id), undo)
         store = open_dir(root)
         check_writable(store)
         roll(store, settings, check)
         if is_committed(root, job.key):
-            side.withdraw(job, manifests)
+            bad_rows.withdraw(job, manifests)
             skipped = sum(manifest.skipped for manifest in manifests)
             another = _another(job, manifests)
-            return Committed(0, 0, -1, -1, skipped, is_repeated=True, another=another)
+            return CommitResult(0, 0, -1, -1, skipped, is_repeated=True, another=another)
         if job.is_repeated:
             raise StoreError(
                 f"{root}: {job.key} was committed when this write began, and is not any more: the "
                 "store was replaced. Nothing was written; write again"
             )
-        aside = fresh_aside(root, job.job_id)
-        return _Commit(job, store, aside, undo).run(manifests, check)
+        temp_dir = fresh_temp_dir(root, job.job_id)
+        return _Commit(job, store, temp_dir, undo).run(manifests, check)
 
 
 def _tidy(job: WriteJob) -> None:
@@ -155,38 +156,40 @@ def _taken_back(undo: Undo) -> Iterator[None]:
 class _Commit:
     """The steps of one job, on a store that is held and in order."""
 
-    def __init__(self, job: WriteJob, store: StoreDir, aside: str, undo: Undo) -> None:
+    def __init__(self, job: WriteJob, store: StoreDir, temp_dir: str, undo: Undo) -> None:
         self._job = job
         self._store = store
-        self._aside = aside
+        self._temp_dir = temp_dir
         self._undo = undo
 
-    def run(self, manifests: Sequence[Manifest], check: Check) -> Committed:
+    def run(self, manifests: Sequence[Manifest], check: Check) -> CommitResult:
         self._check_sizes()
         found = survey(self._store)
-        source = Source.of(self._job, in_order(self._job, segments_of(manifests)))
+        source = StagedMessages.of(self._job, in_order(self._job, segments_of(manifests)))
         what = plan(source, self._job.sizes.commit_log, found, time.time_ns() // 1_000_000)
         planned = self._intent(what, source, sum(manifest.skipped for manifest in manifests))
         intent.check_size(planned)
         if not what.messages:
             self._publish_side(manifests)
             self._note_empty(planned)
-            return Committed(0, 0, -1, -1, planned.skipped)
-        application = Application(self._store, planned, source, self._aside, self._undo)
+            return CommitResult(0, 0, -1, -1, planned.skipped)
+        application = Application(self._store, planned, source, self._temp_dir, self._undo)
         application.reserve()
         clear_tail(self._store, found, self._undo)
-        config_write.add_topics(self._store.root, self._queue_nums(what), self._aside, self._undo)
+        config_write.add_topics(
+            self._store.root, self._queue_nums(what), self._temp_dir, self._undo
+        )
         application.settle_index()
         self._check_room()
         self._publish_side(manifests)
         intent.check_sequence(self._store.root)
         check()
         self._decide(planned)
-        carry_out(self._store, planned, application, self._aside, check)
+        carry_out(self._store, planned, application, self._temp_dir, check)
         size = sum(segment.records_bytes for segment in source.segments)
-        return Committed(what.messages, size, what.first, what.last, planned.skipped)
+        return CommitResult(what.messages, size, what.first, what.last, planned.skipped)
 
-    def _intent(self, what: Plan, source: Source, skipped: int) -> Intent:
+    def _intent(self, what: Plan, source: StagedMessages, skipped: int) -> Intent:
         job = self._job
         own = f"{job.root}/{names.OURS}/{names.STAGING}/{job.job_id}"
         return Intent(
@@ -209,7 +212,7 @@ class _Commit:
     def _decide(self, planned: Intent) -> None:
         """Make the decision durable, or take it back for certain."""
         try:
-            intent.store(self._store.root, planned, self._aside)
+            intent.store(self._store.root, planned, self._temp_dir)
             self._undo.end()  # In here: who is interrupted before it takes the decision back.
         except BaseException as error:
             try:
@@ -234,19 +237,19 @@ class _Commit:
             raise NoSpaceError(f"{self._store.root}: less than {_MARGIN_BYTES} bytes would be left")
 
     def _publish_side(self, manifests: Sequence[Manifest]) -> None:
-        self._undo.remember(lambda: side.withdraw(self._job, manifests))
-        side.publish(self._job, manifests)
+        self._undo.remember(lambda: bad_rows.withdraw(self._job, manifests))
+        bad_rows.publish(self._job, manifests)
 
     def _note_empty(self, planned: Intent) -> None:
         """Let a batch without rows count as committed too; a stream notes its bad rows."""
         if planned.key is not None and (planned.key.query_id is None or planned.skipped):
             now_ms = time.time_ns() // 1_000_000
-            ledger.record(self._store.root, planned.entry(ledger.DONE, now_ms), self._aside)
+            ledger.record(self._store.root, planned.entry(ledger.DONE, now_ms), self._temp_dir)
 
     def _queue_nums(self, what: Plan) -> dict[str, int]:
         """Return how many queues each topic of the job must have in topics.json."""
         needed: dict[str, int] = {}
-        listed = config.topics(self._store.root)
+        listed = broker_config.topics(self._store.root)
         for topic, queue_id in what.queue_counts:
             least = 0
             if topic == names.SCHEDULE_TOPIC:

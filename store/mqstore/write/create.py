@@ -1,17 +1,17 @@
 """A new, empty store, as a broker that was never written to would leave it."""
 
 from mqstore.errors import InvalidOptionError
-from mqstore.files.config_write import replace_file, replace_json
-from mqstore.files.sizes import NOTE, Sizes, StoreSizes, note
+from mqstore.files.config.config_write import replace_file, replace_json
+from mqstore.files.file_sizes import NOTE, FileSizes, KnownFileSizes, note
 from mqstore.files.undo import Undo, make_directories
 from mqstore.format import checkpoint, consume_queue, index_file, message, names
 from mqstore.format.config import TOPICS
 from mqstore.stage.job import WriteSettings
 
 
-def sizes_of_new(settings: WriteSettings) -> StoreSizes:
+def sizes_of_new(settings: WriteSettings) -> FileSizes:
     """Return the sizes for a store we create: RocketMQ's defaults where nothing is said."""
-    asked = Sizes(
+    asked = KnownFileSizes(
         settings.mapped_file_size_commit_log,
         settings.mapped_file_size_consume_queue,
         settings.max_hash_slot_num,
@@ -20,9 +20,9 @@ def sizes_of_new(settings: WriteSettings) -> StoreSizes:
     return sizes_found(asked)
 
 
-def sizes_found(found: Sizes) -> StoreSizes:
+def sizes_found(found: KnownFileSizes) -> FileSizes:
     """Return what a store's files tell of their sizes; RocketMQ's defaults for what they do not."""
-    return StoreSizes(
+    return FileSizes(
         commit_log=found.commit_log or message.FILE_SIZE,
         consume_queue=found.consume_queue
         or consume_queue.UNITS_PER_FILE * consume_queue.UNIT.itemsize,
@@ -31,7 +31,7 @@ def sizes_found(found: Sizes) -> StoreSizes:
     )
 
 
-def check_sizes(sizes: StoreSizes) -> None:
+def check_sizes(sizes: FileSizes) -> None:
     """Raise InvalidOptionError for a size that no broker could use."""
     least = message.MIN_RECORD_BYTES + message.MIN_BLANK_BYTES + 1
     for option, value, low, high in (
@@ -51,17 +51,17 @@ def check_sizes(sizes: StoreSizes) -> None:
         raise InvalidOptionError("maxIndexNum", sizes.max_index_num, expected)
 
 
-def create(root: str, sizes: StoreSizes, aside: str, undo: Undo) -> None:
+def create(root: str, sizes: FileSizes, temp_dir: str, undo: Undo) -> None:
     """Fill the directory ``root``, which is held, with an empty store. ``aside`` lies in it."""
     for folder in (names.COMMIT_LOG, names.CONSUME_QUEUE, names.INDEX, names.CONFIG):
         make_directories(root, folder, undo)
-    kept = Sizes(
+    kept = KnownFileSizes(
         commit_log=sizes.commit_log,
         consume_queue=sizes.consume_queue,
         max_hash_slot_num=sizes.max_hash_slot_num,
         max_index_num=sizes.max_index_num,
     )
-    replace_file(root, NOTE, note(kept), aside, undo)
+    replace_file(root, NOTE, note(kept), temp_dir, undo)
     empty = {"dataVersion": {"counter": 0, "timestamp": 0}, "topicConfigTable": {}}
-    replace_json(root, TOPICS, empty, aside, undo)
-    replace_file(root, names.CHECKPOINT, bytes(checkpoint.FILE_SIZE), aside, undo)
+    replace_json(root, TOPICS, empty, temp_dir, undo)
+    replace_file(root, names.CHECKPOINT, bytes(checkpoint.FILE_SIZE), temp_dir, undo)

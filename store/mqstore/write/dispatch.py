@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from mqstore.files.append_index import IndexKeys
-from mqstore.files.append_queue import QueueAppender
+from mqstore.arrays import Int64s, Structs
+from mqstore.files.index.index_append import IndexKeys
+from mqstore.files.queue.queue_append import QueueAppender
 from mqstore.format.config import DELAY_LEVELS_MS
 from mqstore.format.consume_queue import UNIT
 from mqstore.txn.segment import Frame
@@ -24,14 +24,13 @@ from mqstore.write.place import Placed, Placement
 from mqstore.write.plan import sizes_of, starts_of
 
 Queue: TypeAlias = tuple[str, int]
-Int64s: TypeAlias = NDArray[np.int64]
 
 _HELD_UNITS: Final = 1 << 18  # 5 MiB of units
 _DELAYS_MS: Final = np.array([0, *DELAY_LEVELS_MS], np.int64)
 
 
 @dataclass(frozen=True, slots=True)
-class Stamped:
+class AssignedFrame:
     """One frame's messages with all that the commit decides about them."""
 
     frame: Frame
@@ -39,7 +38,7 @@ class Stamped:
     queue_offsets: Int64s
     store_timestamps_ms: Int64s
 
-    def units(self) -> NDArray[np.void]:
+    def units(self) -> Structs:
         """Return the ConsumeQueue unit of each message."""
         table = self.frame.messages
         units = np.zeros(len(table), UNIT)
@@ -59,7 +58,7 @@ class Stamped:
         )
 
 
-class Stamper:
+class OffsetAssigner:
     """Gives places, queue offsets and store timestamps to frames, in the order of the commit."""
 
     def __init__(
@@ -74,14 +73,14 @@ class Stamper:
         self._next = dict(queue_offsets)
         self._store_timestamp_ms = store_timestamp_ms
 
-    def stamp(self, frame: Frame) -> Stamped:
+    def stamp(self, frame: Frame) -> AssignedFrame:
         """Return the frame with its stamps; frames must come in the same order each time."""
         table = frame.messages
         placed = self._placement.place(sizes_of(frame), starts_of(frame))
         moments = table["store_timestamp_ms"].astype(np.int64)
         moments = np.where(moments > 0, moments, self._store_timestamp_ms)
         moments = np.maximum(moments, self._least_ms)
-        return Stamped(frame, placed, self._number(frame), moments)
+        return AssignedFrame(frame, placed, self._number(frame), moments)
 
     def _number(self, frame: Frame) -> Int64s:
         """Return each message's queue offset: the queue's next, counted up in log order."""
@@ -97,9 +96,9 @@ class Stamper:
         return numbers
 
 
-def write_units(stamped: Iterator[Stamped], queues: Mapping[Queue, QueueAppender]) -> None:
+def write_units(stamped: Iterator[AssignedFrame], queues: Mapping[Queue, QueueAppender]) -> None:
     """Write the units of all messages into their queues."""
-    held: list[Stamped] = []
+    held: list[AssignedFrame] = []
     count = 0
     for one in stamped:
         held.append(one)
@@ -111,7 +110,7 @@ def write_units(stamped: Iterator[Stamped], queues: Mapping[Queue, QueueAppender
         _flush(held, queues)
 
 
-def _flush(held: list[Stamped], queues: Mapping[Queue, QueueAppender]) -> None:
+def _flush(held: list[AssignedFrame], queues: Mapping[Queue, QueueAppender]) -> None:
     numbers: dict[Queue, int] = {}
     codes = []
     for one in held:

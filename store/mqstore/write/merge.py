@@ -9,19 +9,17 @@ one in the new order and staged again, in bounded frames. What is in order is le
 from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import pairwise
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mqstore.arrays import Int32s, Int64s
 from mqstore.errors import InvalidMessageError
 from mqstore.format.staged import MESSAGE
 from mqstore.stage.job import WriteJob
 from mqstore.txn.segment import Frame, Segment, SegmentWriter
 from mqstore.txn.staging import StagedReader
-from mqstore.write.source import Source
-
-Int64s: TypeAlias = NDArray[np.int64]
+from mqstore.write.staged_messages import StagedMessages
 
 MAX_MESSAGES: Final = 1_500_000
 _FRAME_ROWS: Final = 16_384
@@ -68,7 +66,7 @@ class _Tables:
         self._files: list[StagedReader] = []
         self._frames: list[Frame] = []
         self._file_of: list[int] = []
-        staged = Source.of(job, segments)
+        staged = StagedMessages.of(job, segments)
         for number, segment in enumerate(segments):
             for frame in staged.check(segment):
                 # Copies: views would keep the records they were read with in memory.
@@ -108,7 +106,7 @@ class _Tables:
         frame_of = np.searchsorted(self._edges, numbers, side="right") - 1
         table = np.zeros(len(numbers), MESSAGE)
         queues: dict[tuple[str, int], int] = {}
-        keys: list[tuple[Int64s, NDArray[np.int32]]] = []
+        keys: list[tuple[Int64s, Int32s]] = []
         parts = [memoryview(b"")] * len(numbers)
         for index in np.unique(frame_of).tolist():
             frame = self._frames[index]
@@ -136,7 +134,7 @@ class _Tables:
             parts[place] = file.read(start, size)
 
 
-def _keys_of(frame: Frame, rows: Int64s, places: Int64s) -> tuple[Int64s, NDArray[np.int32]]:
+def _keys_of(frame: Frame, rows: Int64s, places: Int64s) -> tuple[Int64s, Int32s]:
     """Return the index keys of those rows and the new place of each one's message."""
     counts = frame.messages["key_count"].astype(np.int64)
     firsts = (np.cumsum(counts) - counts)[rows]

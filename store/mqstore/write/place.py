@@ -8,14 +8,11 @@ of exactly ``room - 8`` bytes is still written.
 """
 
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mqstore.arrays import Int64s, Mask
 from mqstore.format.message import MIN_BLANK_BYTES
-
-Int64s: TypeAlias = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +32,7 @@ class Placement:
         self._file_size = file_size
         self._log_start = log_start
 
-    def place(self, sizes: Int64s, starts_batch: NDArray[np.bool_]) -> Placed:
+    def place(self, sizes: Int64s, starts_batch: Mask) -> Placed:
         """Return the places of records of those sizes; the first one starts a batch."""
         if not len(sizes):
             return Placed(np.zeros(0, np.int64), ())

@@ -10,16 +10,16 @@ from itertools import pairwise
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mqstore.arrays import Int64s, Mask
+from mqstore.derive.survey import Survey
 from mqstore.errors import CorruptStagingError, InvalidMessageError
 from mqstore.format import names
 from mqstore.format.staged import SUFFIX
-from mqstore.rebuild.survey import Survey
 from mqstore.stage.job import Manifest
 from mqstore.txn.segment import Frame, Segment
 from mqstore.write.place import Placement
-from mqstore.write.source import Source
+from mqstore.write.staged_messages import StagedMessages
 
 _MOST_AHEAD_MS: Final = 3_600_000
 
@@ -45,7 +45,9 @@ class Plan:
     """Of the last message."""
 
 
-def plan(source: Source, file_size: int, found: Survey, now_ms: int, least_ms: int = 0) -> Plan:
+def plan(
+    source: StagedMessages, file_size: int, found: Survey, now_ms: int, least_ms: int = 0
+) -> Plan:
     """Verify the staged files, and return what to do with them.
 
     A store timestamp to be preserved becomes ``least_ms`` if it is earlier.
@@ -100,14 +102,14 @@ def segments_of(manifests: Sequence[Manifest]) -> list[Segment]:
     return staged
 
 
-def sizes_of(frame: Frame) -> NDArray[np.int64]:
+def sizes_of(frame: Frame) -> Int64s:
     """Return the bytes of each record."""
     return frame.messages["size"].astype(np.int64)
 
 
-def starts_of(frame: Frame) -> NDArray[np.bool_]:
+def starts_of(frame: Frame) -> Mask:
     """Tell which messages start a batch."""
-    starts: NDArray[np.bool_] = frame.messages["starts_batch"] != 0
+    starts: Mask = frame.messages["starts_batch"] != 0
     return starts
 
 

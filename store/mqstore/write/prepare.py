@@ -14,18 +14,19 @@ from typing import Final
 import pyarrow as pa
 
 from mqstore.codec.encode import Hosts
+from mqstore.derive.survey import last_store_host
 from mqstore.errors import InvalidOptionError
-from mqstore.files import aside, config, durable
-from mqstore.files.consume_queue import list_queues
+from mqstore.files import durable, new_file
+from mqstore.files.config import broker_config
+from mqstore.files.file_sizes import FileSizes, find_sizes
+from mqstore.files.queue.consume_queue import list_queues
 from mqstore.files.safe_open import exists, list_names
-from mqstore.files.sizes import StoreSizes, find_sizes
 from mqstore.files.store_dir import StoreDir, open_dir
 from mqstore.files.writable import check_writable
 from mqstore.format import names
 from mqstore.format.config import PERM_WRITE
 from mqstore.format.message import HARD_RECORD_BYTES, RECORD_ROOM_BYTES
-from mqstore.rebuild.survey import last_store_host
-from mqstore.stage import side
+from mqstore.stage import bad_rows
 from mqstore.stage.job import (
     BATCH_BUILDERS,
     COMPRESSIONS,
@@ -45,14 +46,14 @@ from mqstore.stage.validate import topic_problem
 from mqstore.txn import ledger, staging
 from mqstore.txn.ledger import STREAM_PREFIX, Key
 from mqstore.write.create import check_sizes, sizes_of_new
-from mqstore.write.roll import hold, roll
+from mqstore.write.resume import hold, roll
 
 _BROKER_PORT: Final = 10911
 _PORT_DIGITS: Final = 5
 _APART: Final = {"\0", "\1", "\2"}
 _HALF: Final = re.compile("[\ud800-\udfff]")  # of a surrogate pair: no UTF-8 has them
 # Below .mqlog: files of commits, which nobody else's may stand among.
-_TAKEN: Final = {ledger.FOLDER.rpartition("/")[2], aside.FOLDER}
+_TAKEN: Final = {ledger.FOLDER.rpartition("/")[2], new_file.FOLDER}
 _MAX_APP_ID: Final = 1024
 _ELSEWHERE: Final = ("192.0.2.1", 9)  # TEST-NET-1: routed like any address, never reached
 
@@ -95,7 +96,7 @@ def prepare(settings: WriteSettings, columns: pa.Schema) -> WriteJob:
     _check_topic(job)
     with durable.synced(wanted=settings.fsync == "commit"):
         new_root = root if job.makes_store else None
-        made = staging.make(job.staging, job.nonce, side.directory_of(settings), new_root)
+        made = staging.make(job.staging, job.nonce, bad_rows.directory_of(settings), new_root)
         return job.with_made(made)
 
 
@@ -213,7 +214,7 @@ def _check_topic(job: WriteJob) -> None:
         raise InvalidOptionError("topic", topic, problem)
 
 
-def _sizes_of(store: StoreDir, settings: WriteSettings) -> StoreSizes:
+def _sizes_of(store: StoreDir, settings: WriteSettings) -> FileSizes:
     found, new = find_sizes(store), sizes_of_new(settings)
     for option, asked, told in (
         (
@@ -232,7 +233,7 @@ def _sizes_of(store: StoreDir, settings: WriteSettings) -> StoreSizes:
         if asked is not None and told is not None and asked != told:
             expected = f"the store's own is {told}; leave the option out"
             raise InvalidOptionError(option, asked, expected)
-    return StoreSizes(
+    return FileSizes(
         commit_log=found.commit_log or new.commit_log,
         consume_queue=found.consume_queue or new.consume_queue,
         max_hash_slot_num=found.max_hash_slot_num or new.max_hash_slot_num,
@@ -249,7 +250,7 @@ def _topics(store: StoreDir, queue_nums: int) -> dict[str, int]:
         topic: max(entry.read_queue_nums, entry.write_queue_nums)
         if entry.perm & PERM_WRITE and entry.write_queue_nums
         else 0
-        for topic, entry in config.topics(store.root).items()
+        for topic, entry in broker_config.topics(store.root).items()
     }
     # A topic may have queues and no entry: then the commit makes one that reaches them all.
     unlisted: dict[str, int] = {}
@@ -264,10 +265,10 @@ def _located(settings: WriteSettings, root: str) -> WriteSettings:
 
     Raises InvalidOptionError for one where brokers, or our own commits, have their files.
     """
-    given, bad_rows = settings.staging_dir, side.directory_of(settings)
+    given, side = settings.staging_dir, bad_rows.directory_of(settings)
     stage_in = os.path.abspath(given) if given else None  # noqa: PTH100
     store = os.path.realpath(root)
-    for option, directory in (("stagingDir", stage_in), ("onInvalid", bad_rows)):
+    for option, directory in (("stagingDir", stage_in), ("onInvalid", side)):
         inside = f"{os.path.realpath(directory or '/')}/".removeprefix(f"{store}/")
         if inside.startswith("/"):
             continue  # It is not in the store.
@@ -278,7 +279,7 @@ def _located(settings: WriteSettings, root: str) -> WriteSettings:
                 f"directory outside {root}, or one below its {names.OURS}"
             )
             raise InvalidOptionError(option, directory, expected)
-    on_invalid = f"{SIDE_PREFIX}{bad_rows}" if bad_rows else settings.on_invalid
+    on_invalid = f"{SIDE_PREFIX}{side}" if side else settings.on_invalid
     return replace(settings, staging_dir=stage_in, on_invalid=on_invalid)
 
 

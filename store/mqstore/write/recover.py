@@ -8,23 +8,23 @@ import os
 import secrets
 from dataclasses import dataclass
 
+from mqstore.derive.damage import BeyondLogEnd
+from mqstore.derive.rebuild import Rebuilt, recovery_start
+from mqstore.derive.survey import survey
 from mqstore.errors import UncleanStoreError
-from mqstore.files import checkpoint, config_write
-from mqstore.files.commit_log import CommitLog
-from mqstore.files.scrub import remove_files_behind
+from mqstore.files.config import checkpoint, config_write
+from mqstore.files.log.commit_log import CommitLog
+from mqstore.files.log.log_clear import remove_files_behind
 from mqstore.files.store_dir import open_dir
 from mqstore.files.undo import Undo
 from mqstore.files.writable import check_writable
 from mqstore.format import names
-from mqstore.rebuild.damage import Behind
-from mqstore.rebuild.derived import Rebuilt, recovery_start
-from mqstore.rebuild.survey import survey
 from mqstore.stage.job import WriteSettings
 from mqstore.txn import intent, staging
 from mqstore.txn.intent import Intent
 from mqstore.txn.ledger import Key
-from mqstore.write.decide import clear_tail
-from mqstore.write.roll import fresh_aside, hold, repair, roll, sizes_of
+from mqstore.write.log_tail import clear_tail
+from mqstore.write.resume import fresh_temp_dir, hold, repair, roll, sizes_of
 
 _EVERYWHERE = 2**63
 
@@ -89,24 +89,24 @@ def recover(root: str | os.PathLike[str], settings: RecoverSettings) -> Recovere
         was_unclean = store.is_unclean
         lost = _assumed(store.root, settings.assume)
         behind = _behind(settings)
-        gives_up = behind is Behind.ANY
+        gives_up = behind is BeyondLogEnd.ANY
         finished = roll(store, writing, check, behind if gives_up else None)
         left = finished or lost
         known_to = lost.end if lost else 0
         rebuilt: Rebuilt | None = None
-        aside = fresh_aside(store.root, secrets.token_hex(16))
+        temp_dir = fresh_temp_dir(store.root, secrets.token_hex(16))
         if settings.rebuild or gives_up:
             with CommitLog(store.commit_log) as log:
                 low = log.low
-            rebuilt = repair(store, low, sizes_of(store), aside, behind=behind)
+            rebuilt = repair(store, low, sizes_of(store), temp_dir, behind=behind)
         elif settings.recover_unclean:
             start = recovery_start(store)
-            rebuilt = repair(store, start, sizes_of(store), aside, behind=behind)
-        found = survey(store, known_to=known_to if behind is Behind.NONE else _EVERYWHERE)
+            rebuilt = repair(store, start, sizes_of(store), temp_dir, behind=behind)
+        found = survey(store, known_to=known_to if behind is BeyondLogEnd.NONE else _EVERYWHERE)
         clear_tail(store, found, Undo())
         remove_files_behind(store, found.tail)
-        _calm_index_clock(store.root, found.last_store_timestamp_ms, aside)
-        staging.remove_directories([aside])
+        _calm_index_clock(store.root, found.last_store_timestamp_ms, temp_dir)
+        staging.remove_directories([temp_dir])
         staging.collect(f"{store.root}/{names.OURS}/{names.STAGING}")
     low, high = found.garbage or (0, 0)
     return Recovered(
@@ -120,19 +120,19 @@ def recover(root: str | os.PathLike[str], settings: RecoverSettings) -> Recovere
     )
 
 
-def _behind(settings: RecoverSettings) -> Behind:
+def _behind(settings: RecoverSettings) -> BeyondLogEnd:
     """Return which records may lie behind the end of the log, and are given up then."""
     if settings.cut_at_damage:
-        return Behind.ANY
-    return Behind.TORN if settings.recover_unclean else Behind.NONE
+        return BeyondLogEnd.ANY
+    return BeyondLogEnd.TORN if settings.recover_unclean else BeyondLogEnd.NONE
 
 
-def _calm_index_clock(root: str, last_ms: int, aside: str) -> None:
+def _calm_index_clock(root: str, last_ms: int, temp_dir: str) -> None:
     """Let the checkpoint allow for no commit that was killed before it was decided."""
     noted = checkpoint.load(root)
     if noted is not None and int(noted["index_msg_timestamp"]) > last_ms:
         fields = {"index_msg_timestamp": last_ms}
-        config_write.replace_checkpoint(root, fields, aside, Undo())
+        config_write.replace_checkpoint(root, fields, temp_dir, Undo())
 
 
 def _assumed(root: str, assume: str | None) -> Intent | None:
@@ -140,9 +140,9 @@ def _assumed(root: str, assume: str | None) -> Intent | None:
     left = intent.load(root) if assume else None
     if left is None:
         return None
-    aside = fresh_aside(root, left.job_id)
+    temp_dir = fresh_temp_dir(root, left.job_id)
     if assume == intent.PUBLISHED:
-        intent.store(root, intent.published(left), aside)
+        intent.store(root, intent.published(left), temp_dir)
         return None
     if left.state == intent.PUBLISHED:
         raise UncleanStoreError(f"{root}: commit {left} is published, it cannot be assumed lost")

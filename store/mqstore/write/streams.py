@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from mqstore.errors import StoreLockedError
 from mqstore.files import durable
-from mqstore.files.hold import StoreHold
+from mqstore.files.lock.store_lock import StoreHold
 from mqstore.files.safe_open import list_names, open_file
 from mqstore.format.names import OURS, STAGING
 from mqstore.stage.job import WriteJob, WriteSettings

@@ -10,6 +10,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from mqstore.arrays import Int64s
+
 DONE: Final = 0
 NOT_MINE: Final = 1
 FULL: Final = 2
@@ -112,6 +114,6 @@ def address(array: NDArray[Any]) -> int:
     return int(array.__array_interface__["data"][0])
 
 
-def int64s(array: NDArray[Any]) -> NDArray[np.int64]:
+def int64s(array: NDArray[Any]) -> Int64s:
     """Return the array as a kernel takes it: contiguous int64; itself where it is so already."""
     return np.ascontiguousarray(array, np.int64)

@@ -1,14 +1,15 @@
 """What the decode kernel wrote, as Arrow columns; made as they are asked for, without a copy."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol, TypeAlias
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from mqstore.arrays import Int64s
 from mqstore.codec.bodies import compression_names
-from mqstore.codec.decode import LOG_APPEND_TIME, transaction_states
+from mqstore.codec.decode import LOG_APPEND_TIME, QueuePositions, transaction_states
 from mqstore.codec.kernels.abi import Decoding, Text
 from mqstore.codec.kernels.arena import Lease
 from mqstore.codec.kernels.slots import Slots, TextSlot
@@ -16,29 +17,24 @@ from mqstore.codec.kernels.wanted import FIXED, PICKS, TEXTS
 from mqstore.codec.schema import BY_NAME, HEADERS, PROPERTIES
 from mqstore.format.sys_flag import COMPRESSED, TRANSACTION_MASK
 
-Ints: TypeAlias = NDArray[np.int64]
-
 _EDGE: Final = 4
 
 
-class Units(Protocol):
-    """What the ConsumeQueue says of n rows: parallel arrays, and the queues they name."""
+Valid: TypeAlias = tuple[pa.Buffer | None, int]
 
-    @property
-    def queues(self) -> Sequence[tuple[str, int, str]]: ...
-    @property
-    def queue(self) -> Ints: ...
-    @property
-    def queue_offsets(self) -> Ints: ...
-    @property
-    def tags_codes(self) -> Ints: ...
+_NO_NULLS: Final[Valid] = (None, 0)  # A bitmap, and how many are null.
 
 
 class Decoded:
     """n good records as columns of ``codec.schema``."""
 
     def __init__(
-        self, call: Decoding, slots: Slots, lease: Lease, units: Units, physical_offsets: Ints
+        self,
+        call: Decoding,
+        slots: Slots,
+        lease: Lease,
+        units: QueuePositions,
+        physical_offsets: Int64s,
     ) -> None:
         self._call = call
         self._slots = slots
@@ -84,14 +80,18 @@ class Decoded:
         count: int,
         text: Text,
         slot: TextSlot,
-        valid: tuple[pa.Buffer | None, int] = (None, 0),
+        valid: Valid = _NO_NULLS,
     ) -> pa.Array:
         edges = self._lease.buffer(slot.edges, _EDGE * (count + 1))
         data = self._lease.buffer(slot.data, text.used)
         return pa.Array.from_buffers(kind, count, [valid[0], edges, data], valid[1])
 
     def _checked(
-        self, count: int, text: Text, slot: TextSlot, valid: tuple[pa.Buffer | None, int] = (None, 0)
+        self,
+        count: int,
+        text: Text,
+        slot: TextSlot,
+        valid: Valid = _NO_NULLS,
     ) -> pa.StringArray:
         """Return text of properties as strings, which the kernel did not look at beyond ASCII."""
         if not self._call.above_ascii:
@@ -101,7 +101,7 @@ class Decoded:
     def _pick(self, name: str, kind: pa.DataType) -> pa.Array:
         number = self._slots.wanted.picks.index(PICKS[name])
         pick = self._call.pick[number]
-        valid: tuple[pa.Buffer | None, int] = (None, 0)
+        valid: Valid = _NO_NULLS
         if pick.missing:
             bits = self._lease.buffer(self._slots.valid[number], (len(self) + 7) // 8)
             valid = (bits, pick.missing)
@@ -138,7 +138,7 @@ class Decoded:
             return pa.nulls(len(self), pa.string())
         return transaction_states(self._sys_flags())
 
-    def _of_units(self, values: Ints) -> pa.Array:
+    def _of_units(self, values: Int64s) -> pa.Array:
         return pa.array(values, pa.int64())
 
     def _constant(self, value: Any) -> pa.Array:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 FOLDER: Final = Path(__file__).parent
-LIBRARY_NAME: Final = "_kernels.so"
+LIBRARY_NAME: Final = "kernels.native"  # No suffix that Python takes for a module of its own.
 _MAIN: Final = "kernels.c"
 _SECONDS: Final = 300
 # No flag for one processor: the library asks the processor it runs on what it can do.

@@ -6,41 +6,31 @@ kernel writes lies in one memory (see arena.py), of which the columns are slices
 
 import ctypes
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mqstore.arrays import Bytes, Int64s
+from mqstore.codec.decode import QueuePositions
 from mqstore.codec.kernels import abi
 from mqstore.codec.kernels.abi import Decoding, address, int64s
 from mqstore.codec.kernels.arena import Arena
-from mqstore.codec.kernels.columns import Decoded, Units
+from mqstore.codec.kernels.columns import Decoded
 from mqstore.codec.kernels.rooms import ENTRIES, Rooms
 from mqstore.codec.kernels.slots import Slots
 from mqstore.codec.kernels.wanted import Wanted
 from mqstore.format.message import MIN_RECORD_BYTES
 from mqstore.format.names import LMQ_PREFIX
 
-Ints: TypeAlias = NDArray[np.int64]
 Queues: TypeAlias = Sequence[tuple[str, int, str]]
 
 _MOST_BYTES: Final = 2**31 - 1  # What the int32 edges of an Arrow array can span.
 _MOST_MORE: Final = 64  # Bytes a row of text that is not in its record: a host, an id.
 
 
-class Block(Protocol):
-    """Rows [first, last) in memory: row i is the record at positions[i - first] - base."""
-
-    @property
-    def first(self) -> int: ...
-    @property
-    def last(self) -> int: ...
-    @property
-    def buffer(self) -> NDArray[np.uint8]: ...
-    @property
-    def positions(self) -> Ints: ...
-    @property
-    def base(self) -> int: ...
+Block: TypeAlias = tuple[int, int, Bytes, Int64s, int]
+"""first, last, buffer, positions, base: row i is at ``buffer[positions[i - first] - base]``."""
 
 
 class Decoder:
@@ -52,14 +42,14 @@ class Decoder:
         self._names = [np.frombuffer(name.encode(), np.uint8) for name, _ in self._wanted.picks]
         self._check_crc = check_crc
         self._arena = Arena()
-        self._rooms = Rooms()
+        self._rooms = Rooms([*self._wanted.texts, *(name for name, _ in self._wanted.picks)])
         self._tables: _QueueTables | None = None
 
     def decode(
         self,
-        physical_offsets: Ints,
-        sizes: Ints,
-        units: Units,
+        physical_offsets: Int64s,
+        sizes: Int64s,
+        units: QueuePositions,
         blocks: Callable[[], Iterable[Block]],
     ) -> Decoded | None:
         """Return the records as columns, or None if numpy must do them.
@@ -73,12 +63,8 @@ class Decoder:
         # What the kernel reads: these arrays must be there for as long as it runs.
         inputs = [int64s(a) for a in (sizes, physical_offsets, units.queue_offsets, units.queue)]
         exact = tables.rooms(rows) | {"body": record_bytes - MIN_RECORD_BYTES * rows}
-        for guess in (self._rooms.usual_room, self._rooms.most_room):
-            slots = Slots(
-                self._wanted,
-                rows,
-                lambda name, of=guess: exact[name] if name in exact else of(name, rows, record_bytes),
-            )
+        for guess in (self._rooms.usual, self._rooms.most):
+            slots = Slots(self._wanted, rows, guess(rows, record_bytes) | exact)
             lease = self._arena.lease(slots.size)
             call = self._call(tables, inputs)
             slots.place(call, lease.start)
@@ -92,15 +78,15 @@ class Decoder:
 
     def _over(self, call: Decoding, blocks: Iterable[Block]) -> int:
         structure, result = ctypes.byref(call), abi.DONE
-        for block in blocks:
-            buffer, positions = block.buffer, int64s(block.positions)
-            places = (address(buffer), len(buffer), address(positions), block.base)
-            result = self._run(structure, *places, block.first, block.last)
+        for first, last, buffer, places, base in blocks:
+            positions = int64s(places)
+            where = (address(buffer), len(buffer), address(positions), base)
+            result = self._run(structure, *where, first, last)
             if result != abi.DONE:
                 break
         return result
 
-    def _call(self, tables: "_QueueTables", inputs: Sequence[Ints]) -> Decoding:
+    def _call(self, tables: "_QueueTables", inputs: Sequence[Int64s]) -> Decoding:
         call = Decoding()
         tables.place(call)
         call.sizes, call.physical_offsets, call.queue_offsets, call.queue = map(address, inputs)

@@ -5,7 +5,7 @@ took of each record, and some more; a kernel that finds it too small says so, an
 records of those sizes can hold is enough for any.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 ENTRIES: Final = "entries"
@@ -14,6 +14,7 @@ ENTRIES: Final = "entries"
 _SPARE: Final = 1.25
 _SLACK: Final = 4096
 _LONGEST_HOST: Final = 56  # Text of an IPv6 host, or the id a broker gives, in hex.
+_HOSTS: Final = frozenset({"born_host", "store_host", "msg_id"})
 _LEAST_ENTRY: Final = 3  # Bytes of the shortest property: name, 0x01, value.
 _AT_FIRST: Final = {
     "born_host": 24.0,
@@ -27,24 +28,25 @@ _ANY_PROPERTY_AT_FIRST: Final = 48.0
 
 
 class Rooms:
-    """Remembers what the columns took of each record lately, by name."""
+    """Remembers what each text column took of a record lately, by name."""
 
-    def __init__(self) -> None:
-        self._usual: dict[str, float] = dict(_AT_FIRST)
+    def __init__(self, names: Iterable[str]) -> None:
+        self._each = dict.fromkeys(names, _ANY_PROPERTY_AT_FIRST) | _AT_FIRST
 
-    def usual_room(self, name: str, rows: int, record_bytes: int) -> int:
+    def usual(self, rows: int, record_bytes: int) -> dict[str, int]:
         """Return the bytes that usually suffice for ``rows`` records of ``record_bytes``."""
-        each = self._usual.get(name, _ANY_PROPERTY_AT_FIRST)
-        wanted = int(rows * each * _SPARE) + _SLACK
-        return min(wanted, self.most_room(name, rows, record_bytes))
+        most = self.most(rows, record_bytes)
+        return {
+            name: min(int(rows * each * _SPARE) + _SLACK, most[name])
+            for name, each in self._each.items()
+        }
 
-    def most_room(self, name: str, rows: int, record_bytes: int) -> int:
+    def most(self, rows: int, record_bytes: int) -> dict[str, int]:
         """Return the bytes that suffice for any ``rows`` records of ``record_bytes``."""
-        if name == ENTRIES:
-            return record_bytes // _LEAST_ENTRY + rows
         hosts = _LONGEST_HOST * rows
-        return hosts if name in {"born_host", "store_host", "msg_id"} else record_bytes + hosts
+        found = {name: hosts if name in _HOSTS else record_bytes + hosts for name in self._each}
+        return found | {ENTRIES: record_bytes // _LEAST_ENTRY + rows}
 
     def learn(self, rows: int, used: Mapping[str, int]) -> None:
         """Take note of what ``rows`` records took."""
-        self._usual |= {name: size / rows for name, size in used.items()}
+        self._each |= {name: size / rows for name, size in used.items()}

@@ -1,6 +1,6 @@
 """Where in one memory each output of a decode call lies."""
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,19 +24,19 @@ class TextSlot:
 class Slots:
     """The outputs of one call for ``rows`` rows; ``size`` is the memory they need together."""
 
-    def __init__(self, wanted: Wanted, rows: int, room: Callable[[str], int]) -> None:
+    def __init__(self, wanted: Wanted, rows: int, rooms: Mapping[str, int]) -> None:
         self.size = 0
         self.wanted = wanted
         self.rows = rows
         self.fixed = {name: self._take(rows * width) for name, width in wanted.fixed.items()}
-        self.texts = {name: self._text(rows, room(name)) for name in wanted.texts}
-        self.picks = [self._text(rows, room(name)) for name, _ in wanted.picks]
+        self.texts = {name: self._text(rows, rooms[name]) for name in wanted.texts}
+        self.picks = [self._text(rows, rooms[name]) for name, _ in wanted.picks]
         self.valid = [self._take((rows + 7) // 8) for _ in wanted.picks]
         if wanted.entries:
-            self.entry_room = room(ENTRIES)
+            self.entry_room = rooms[ENTRIES]
             self.entry_edges = self._take(_EDGE * (rows + 1))
-            self.names = self._text(self.entry_room, room("names"))
-            self.values = self._text(self.entry_room, room("values"))
+            self.names = self._text(self.entry_room, rooms["names"])
+            self.values = self._text(self.entry_room, rooms["values"])
 
     def place(self, call: Decoding, start: int) -> None:
         """Put the addresses into ``call``, for a memory that starts at ``start``."""

@@ -1,0 +1,292 @@
+"""A copy of a store in seconds, also while a broker writes to it: links, and the tails' bytes.
+
+The copy ends at one place of the CommitLog, E: behind the last record that some ConsumeQueue had
+when all were looked at. A broker dispatches records in the log's order and by one thread
+(DefaultMessageStore.ReputMessageService#doReput), so every record before E had its unit by then.
+Whatever is copied later is cut there: units that point behind E, keys of records behind E, the
+log itself. So no unit points behind the log, and no record of the log is without its unit.
+
+What tells of progress (offsets, checkpoint) is read before E is chosen: it can only be behind.
+Files are full, and get a second name, once E lies behind all that they hold; they are the
+source's own bytes, so a disk error there is one here too. ``abort`` and ``lock`` belong to the
+process that has the source open, and are not copied.
+
+Reference: MessageStoreConfig, StorePathConfigHelper for what lies in a store.
+"""
+
+import os
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from mqstore.errors import InvalidOptionError, StoreLockedError, UnsupportedStoreError
+from mqstore.files.config import checkpoint, stream_groups
+from mqstore.files.copy_target import Copy, workplace
+from mqstore.files.file_sizes import NOTE
+from mqstore.files.index import index_cut
+from mqstore.files.index.index_file import list_index_files
+from mqstore.files.log.commit_log import CommitLog
+from mqstore.files.log.log_end import after_blank
+from mqstore.files.mapped_file_queue import MappedFile
+from mqstore.files.queue.consume_queue import ConsumeQueue, list_queues
+from mqstore.files.safe_open import open_file, survey
+from mqstore.files.store_dir import StoreDir, open_dir
+from mqstore.format import names
+from mqstore.format.config import MAX_CONFIG_BYTES
+from mqstore.format.consume_queue import UNIT
+from mqstore.format.message import MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES
+from mqstore.format.sys_flag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from mqstore.read.snapshot import Snapshot, take
+from mqstore.txn import intent, ledger
+
+# Kept beside the queues by brokers that are set up so; a broker recovers them at its start.
+_BESIDE: Final = ("consumequeue_ext", "timerlog", "timerwheel")
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """What a copy has: its bounds, the bytes linked and copied, and files that are left out."""
+
+    snapshot: Snapshot
+    linked_bytes: int
+    copied_bytes: int
+    left_out: tuple[str, ...]
+
+
+def copy_store(
+    root: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    commit_log: Sequence[str] = (),
+) -> Copied:
+    """Copy the store at ``root`` to the new directory ``target``. The source is only read.
+
+    Several CommitLog folders become one. What a copy to ``target`` that was killed has left is
+    removed first. Raises InvalidOptionError for a target that is there, lies in the store, or is
+    being made by another process, StoreLockedError if a write began or ended meanwhile, what
+    ``mqstore.read.snapshot.take`` raises, NoSpaceError, OSError; ``target`` is then not there.
+    """
+    open_dir(root, commit_log)  # Whatever is no store is told so before a copy is begun.
+    _check_apart(os.fspath(target), [os.fspath(root), *commit_log])
+    moment = intent.CommitFence(os.fspath(root))
+    with Copy(os.fspath(target)) as copy:
+        progress = _progress(os.fspath(root))
+        found = take(root, commit_log=commit_log)
+        _refuse(found.store)
+        with CommitLog(found.store.commit_log) as log:
+            end = _end(found, log)
+            _copy_queues(copy, found.store, end)
+            _copy_log(copy, log, end)
+            left_out = _copy_index(copy, found.store, log, end)
+            _copy_config(copy, found.store, progress)
+            _copy_checkpoint(copy, progress.get(names.CHECKPOINT), log, end)
+        for name in (*_BESIDE, NOTE):
+            _copy_files(copy, found.store.root, name, deep=True)
+        _copy_ledger(copy, found.store.root, is_hidden=moment.cap() is not None)
+        ended = moment.cap() is not None and intent.load(found.store.root) is None
+        if moment.is_over() or ended:
+            reason = "a write to the store began or ended meanwhile; copy it again"
+            raise StoreLockedError(f"{os.fspath(root)}: {reason}")
+        take(copy.root)  # Whoever cannot be read here is no copy.
+    return Copied(take(target), copy.linked_bytes, copy.copied_bytes, left_out)
+
+
+def _check_apart(target: str, sources: Sequence[str]) -> None:
+    """Raise InvalidOptionError if the copy would lie in its source, or be made over it."""
+    made_in = workplace(target)
+    for source in sources:
+        if _is_in(source, target):
+            raise InvalidOptionError("DEST", target, "lies in the store itself")
+        if _is_in(made_in, source):
+            reason = f"the store lies in {made_in}, where the copy would be made; name another"
+            raise InvalidOptionError("DEST", target, reason)
+
+
+def _is_in(folder: str, path: str) -> bool:
+    outer = os.path.realpath(folder)
+    return os.path.commonpath([outer, os.path.realpath(path)]) == outer
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """Where the copy ends, and the last record before it (None: there is none)."""
+
+    physical_offset: int
+    last_record: np.void | None
+
+
+def _end(found: Snapshot, log: CommitLog) -> _End:
+    end, last = log.low, -1
+    for bounds in found.queues:
+        if bounds.low < bounds.high:
+            queue = ConsumeQueue(found.store.root, bounds.topic, bounds.queue_id)
+            unit = queue.read(bounds.high - 1, bounds.high)[0]
+            if int(unit["physical_offset"]) > last:
+                last = int(unit["physical_offset"])
+                end = last + int(unit["size"])
+    # Behind it there may be records that enter no queue. A log that is written to may have
+    # half a record there, and so has to do without them.
+    while not found.is_unclean:
+        head = log.header(after_blank(log, end))
+        if head is None or not _is_without_unit(head, after_blank(log, end)):
+            break
+        last = int(head["physical_offset"])
+        end = last + int(head["total_size"])
+    record = log.header(last) if last >= 0 else None
+    return _End(after_blank(log, end), record)
+
+
+def _is_without_unit(head: np.void, physical_offset: int) -> bool:
+    state = int(head["sys_flag"]) & TRANSACTION_MASK
+    return (
+        int(head["magic"]) in (MAGIC_V1, MAGIC_V2)
+        and int(head["physical_offset"]) == physical_offset
+        and int(head["total_size"]) >= MIN_RECORD_BYTES
+        and state in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
+    )
+
+
+def _copy_queues(copy: Copy, store: StoreDir, end: _End) -> None:
+    copy.make_directory(names.CONSUME_QUEUE)
+    # Listed again: a queue may have been made between the first look and the last.
+    for topic, queue_id in list_queues(store.root):
+        queue = ConsumeQueue(store.root, topic, queue_id)
+        files = queue.files.files
+        low, high = queue.files.low // UNIT.itemsize, queue.bounds(0)[1]
+        cut = queue.first_behind(low, high, end.physical_offset) * UNIT.itemsize
+        for number, file in enumerate(files):
+            if file.start >= cut and (number or not file.start):
+                break  # Nothing of it is before the end; a first one still tells of what expired.
+            with suppress(FileNotFoundError):  # Expired meanwhile, as it may at the low end.
+                _copy_mapped(copy, file, file.path, cut)
+
+
+def _copy_log(copy: Copy, log: CommitLog, end: _End) -> None:
+    copy.make_directory(names.COMMIT_LOG)
+    begun = False
+    for number, file in enumerate(log.files.files):
+        if number and file.start >= end.physical_offset:
+            break
+        path = f"{names.COMMIT_LOG}/{file.path}"
+        try:
+            _copy_mapped(copy, file, path, end.physical_offset)
+        except FileNotFoundError:
+            if begun or file.end >= end.physical_offset:
+                raise
+        else:
+            begun = True
+
+
+def _copy_mapped(copy: Copy, file: MappedFile, path: str, cut: int) -> None:
+    if file.end <= cut:
+        copy.link(file.folder, file.path, path)
+    else:
+        copy.take(file.folder, file.path, path, end=max(cut - file.start, 0))
+
+
+def _copy_index(copy: Copy, store: StoreDir, log: CommitLog, end: _End) -> tuple[str, ...]:
+    copy.make_directory(names.INDEX)
+    left_out = []
+    files = list_index_files(store.root)
+    for file in files:
+        with suppress(FileNotFoundError):  # Expired meanwhile.
+            path = f"{names.INDEX}/{file.name}"
+            if file is not files[-1] and file.end_physical_offset < end.physical_offset:
+                copy.link(store.root, path, path)
+            elif not index_cut.copy_before(copy, file, log, end.physical_offset):
+                left_out.append(path)
+    return tuple(left_out)
+
+
+def _progress(root: str) -> dict[str, bytes]:
+    """Return the files that tell how far somebody is, by path: consumers, timers, flushes."""
+    paths = [names.CHECKPOINT] + [
+        f"{names.CONFIG}/{name}"
+        for name, kind, _ in survey(root, names.CONFIG)
+        if kind == "file" and ("offset" in name.lower() or name.startswith("timercheck"))
+    ]
+    found = {}
+    for path in paths:
+        with suppress(FileNotFoundError):
+            found[path] = _read(root, path)
+    return found
+
+
+def _copy_config(copy: Copy, store: StoreDir, progress: dict[str, bytes]) -> None:
+    copy.make_directory(names.CONFIG)
+    for path, data in progress.items():
+        if path != names.CHECKPOINT:
+            copy.put(path, data)
+    for name, kind, _ in survey(store.root, names.CONFIG):
+        path = f"{names.CONFIG}/{name}"
+        # A broker replaces these files; one that is there no more is about to be there again.
+        if kind == "file" and path not in progress:
+            with suppress(FileNotFoundError):
+                copy.put(path, _read(store.root, path))
+
+
+def _copy_checkpoint(copy: Copy, data: bytes | None, log: CommitLog, end: _End) -> None:
+    """Write the checkpoint, not ahead of the copy: a record is flushed before it has its unit."""
+    if data is None:
+        return
+    record = end.last_record
+    last_ms = int(record["store_timestamp_ms"]) if record is not None else 0
+    last = int(record["physical_offset"]) if record is not None else log.low
+    told = checkpoint.not_ahead(data, last_ms=last_ms, last=last, end=end.physical_offset)
+    copy.put(names.CHECKPOINT, told)
+
+
+def _copy_files(copy: Copy, root: str, path: str, *, deep: bool) -> None:
+    """Copy a file, or a directory's files and, if ``deep``, those below."""
+    parent, _, name = path.rpartition("/")
+    kind = next((k for n, k, _ in survey(root, parent) if n == name), None)
+    if kind == "file":
+        with suppress(FileNotFoundError):
+            copy.take(root, path, path)
+    elif kind == "directory":
+        copy.make_directory(path)
+        for child, its_kind, _ in survey(root, path):
+            if deep or its_kind == "file":
+                _copy_files(copy, root, f"{path}/{child}", deep=deep)
+
+
+def _copy_ledger(copy: Copy, root: str, *, is_hidden: bool) -> None:
+    """Copy what says which writes were committed, and how far streams have read.
+
+    An intent is left out. So are the messages of its commit if it ``is_hidden``, and then it must
+    not be told as done; if it is published and a broker entered its messages, it must be.
+    """
+    left = intent.load(root)
+    its_path, its_data = "", b""
+    if left is not None and (is_hidden or left.state == intent.PUBLISHED):
+        its_path = ledger.path_of(left.key.app_id if left.key else None)
+        now_ms = time.time_ns() // 1_000_000
+        done = ledger.with_entry(root, left.entry(ledger.DONE, now_ms))
+        its_data = ledger.without(root, its_path, left.job_id) if is_hidden else done
+        copy.put(its_path, its_data)
+    for folder in (ledger.FOLDER, stream_groups.FOLDER):
+        for name, kind, _ in survey(root, folder):
+            path = f"{folder}/{name}"
+            if kind == "file" and name not in intent.NAMES and path != its_path:
+                _copy_files(copy, root, path, deep=False)
+
+
+def _refuse(store: StoreDir) -> None:
+    for name, kind, _ in survey(store.root, names.CONFIG):
+        path = f"{names.CONFIG}/{name}"
+        if kind == "directory" and any(n == "CURRENT" for n, _, _ in survey(store.root, path)):
+            reason = f"{path} is a RocksDB, which cannot be copied while it is open"
+            raise UnsupportedStoreError(store.root, "ROCKSDB_CONFIG", reason)
+
+
+def _read(root: str, path: str) -> bytes:
+    fd = open_file(root, path)
+    try:
+        with os.fdopen(fd, "rb", closefd=False) as file:
+            return file.read(MAX_CONFIG_BYTES)
+    finally:
+        os.close(fd)

@@ -1,0 +1,1 @@
+"""The broker's small files: config/*.json, the checkpoint, and ours beside them."""

@@ -1,0 +1,322 @@
+"""The JSON of config/, read as a broker reads it, whoever wrote it.
+
+Reference: org.apache.rocketmq.common.ConfigManager#load (main file, then .bak), fastjson's
+dialect (unquoted integer keys, trailing commas are not accepted).
+"""
+
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+from mqstore.errors import CorruptConfigError, UnsupportedStoreError
+from mqstore.files.config import bounded_json, stream_groups
+from mqstore.files.safe_open import exists, open_file
+from mqstore.format import config, names
+
+# Strings are matched first so that what looks like a key inside one is left alone.
+_STRING_OR_KEY = re.compile(r'"(?:[^"\\]|\\.)*+"|([{,]\s*+)(-?\d{1,19})(\s*+:)')
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """One entry of topics.json: how many queues a topic has and what may be done with it."""
+
+    read_queue_nums: int = config.DEFAULT_QUEUE_NUMS
+    write_queue_nums: int = config.DEFAULT_QUEUE_NUMS
+    perm: int = config.PERM_READ | config.PERM_WRITE
+    order: bool = False
+
+
+def topics(root: str) -> dict[str, TopicConfig]:
+    """Return topics.json; empty if there is none. Raises CorruptConfigError."""
+    _refuse_rocksdb(root, "topics", config.TOPICS)
+    table = _table(load(root, config.TOPICS), "topicConfigTable")
+    return {
+        topic: TopicConfig(
+            _queue_nums(fields.get("readQueueNums")),
+            _queue_nums(fields.get("writeQueueNums")),
+            _integer(fields.get("perm"), config.PERM_READ | config.PERM_WRITE),
+            fields.get("order") is True,
+        )
+        for topic, fields in table.items()
+        if names.is_topic(topic) and isinstance(fields, dict)
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffsets:
+    """What a group committed of a topic: queueId → next queue offset; ``source`` is the file.
+
+    Or ``mqlog``, for a stream of ours that publishes its progress (commitGroup).
+    """
+
+    queues: dict[int, int]
+    source: str
+
+    @property
+    def is_brokers(self) -> bool:
+        """Tell whether the broker keeps it, and no stream of ours."""
+        return self.source != stream_groups.SOURCE
+
+
+@dataclass(frozen=True, slots=True)
+class FilterExpression:
+    """How a group filters a topic when not by tag; ``kind`` is SQL92, whatever its case."""
+
+    kind: str
+    expression: str
+
+
+def consumer_offsets(root: str) -> dict[tuple[str, str], dict[int, int]]:
+    """Return what groups committed: (topic, group) → {queueId: next queue offset to consume}."""
+    return {key: found.queues for key, found in committed(root).items()}
+
+
+def committed(root: str) -> dict[tuple[str, str], CommittedOffsets]:
+    """Return what groups committed, with the file that says so: the .bak where it had to do.
+
+    Keys that are not exactly ``topic@group`` are left out, as the broker's admin does. A broker
+    with enableLmq keeps lmqConsumerOffset.json instead of consumerOffset.json; where both are
+    there, each key is taken from the former. Light queues are queue 0 of their topic. Streams
+    that publish their progress are groups too, unless the broker knows a group of that name.
+    Raises CorruptConfigError. Reference: LmqConsumerOffsetManager#configFilePath.
+    """
+    _refuse_rocksdb(root, "consumerOffsets", config.CONSUMER_OFFSET)
+    found: dict[tuple[str, str], CommittedOffsets] = {}
+    for name in (config.CONSUMER_OFFSET, config.LMQ_CONSUMER_OFFSET):
+        document, source = load_from(root, name)
+        found |= {
+            key: CommittedOffsets(queues, source)
+            for key, queues in _by_group(_table(document, "offsetTable")).items()
+        }
+        light = {k: {"0": v} for k, v in _table(document, "lmqOffsetTable").items()}
+        found |= {key: CommittedOffsets(queues, source) for key, queues in _by_group(light).items()}
+    ours = stream_groups.published(root)
+    return {
+        key: CommittedOffsets(queues, stream_groups.SOURCE) for key, queues in ours.items()
+    } | found
+
+
+def pull_offsets(root: str) -> dict[tuple[str, str], dict[int, int]]:
+    """Return how far groups had pulled, as ``consumer_offsets``; empty before 5.1.0.
+
+    Written by accident (a getter is serialised), never read back by a broker.
+    """
+    return _by_group(_table(load(root, config.CONSUMER_OFFSET), "pullOffsetTable"))
+
+
+def delay_offsets(root: str) -> dict[int, int]:
+    """Return delayOffset.json: delay level → next queue offset to deliver of its queue.
+
+    Raises CorruptConfigError. Reference: ScheduleMessageService#decode.
+    """
+    return _queue_offsets(_table(load(root, config.DELAY_OFFSET), "offsetTable"))
+
+
+def filter_expressions(root: str) -> dict[tuple[str, str], FilterExpression]:
+    """Return consumerFilter.json: (topic, group) → its expression; only SQL92 groups have one.
+
+    Of groups that went offline too: ``deadTime`` tells when, not that they will not come back.
+    Raises CorruptConfigError. Reference: ConsumerFilterManager#register.
+    """
+    found = {}
+    topics_ = _table(load(root, config.CONSUMER_FILTER), "filterDataByTopic")
+    for topic, of_topic in topics_.items():
+        groups_ = _table(of_topic, "groupFilterData") if isinstance(of_topic, dict) else {}
+        for group, data in groups_.items():
+            fields = data if isinstance(data, dict) else {}
+            kind, expression = fields.get("expressionType"), fields.get("expression")
+            if names.is_topic(topic) and isinstance(kind, str) and isinstance(expression, str):
+                found[topic, group] = FilterExpression(kind, expression)
+    return found
+
+
+def groups(root: str) -> set[str]:
+    """Return the names in subscriptionGroup.json."""
+    _refuse_rocksdb(root, "subscriptionGroups", config.SUBSCRIPTION_GROUP)
+    return set(_table(load(root, config.SUBSCRIPTION_GROUP), "subscriptionGroupTable"))
+
+
+def broker_name(topic_table: Mapping[str, TopicConfig]) -> str | None:
+    """Return the broker's name as its own topics tell it, or None.
+
+    Every broker has a topic of its own name with one queue and the inherit permission; a 5.x
+    broker also one that carries the name in its own.
+    Reference: TopicConfigManager#init.
+    """
+    prefix = "rmq_sys_SYNC_BROKER_MEMBER_"
+    for topic in topic_table:
+        if topic.startswith(prefix) and len(topic) > len(prefix):
+            return topic.removeprefix(prefix)
+    own = [
+        topic
+        for topic, entry in topic_table.items()
+        if entry.perm & config.PERM_INHERIT
+        and (entry.read_queue_nums, entry.write_queue_nums) == (1, 1)
+        and not names.is_system_topic(topic)
+    ]
+    return own[0] if len(own) == 1 else None
+
+
+def load(root: str, name: str) -> dict[str, Any]:
+    """Return the JSON object of ``config/name``; {} if neither it nor its .bak is there.
+
+    A missing, empty or unreadable main file gives way to the .bak, as in the broker. Raises
+    CorruptConfigError if what is there cannot be parsed.
+    """
+    return load_from(root, name)[0]
+
+
+def load_from(root: str, name: str) -> tuple[dict[str, Any], str]:
+    """As ``load``, with the name of the file that was read: ``name``, or its .bak."""
+    problem: CorruptConfigError | None = None
+    for candidate in (name, name + config.BACKUP_SUFFIX):
+        path = f"{names.CONFIG}/{candidate}"
+        try:
+            text = _text(root, path)
+            if text.strip():
+                return _parse(text, f"{root}/{path}"), candidate
+        except FileNotFoundError:
+            continue
+        except CorruptConfigError as error:
+            problem = problem or error
+    if problem:
+        raise problem
+    return {}, name
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigFileState:
+    """What a file of config/ is to its reader: ``state``, and why it is not read, if it is not."""
+
+    state: str
+    problem: str = ""
+
+
+MISSING: Final = "missing"
+EMPTY: Final = "empty"
+SOUND: Final = "sound"
+BROKEN: Final = "broken"
+"""Neither we nor a broker can parse it."""
+BEYOND_US: Final = "beyond us"
+"""A broker may read it; it is beyond what we allow: see ``bounded_json``."""
+
+
+def look(root: str, name: str) -> ConfigFileState:
+    """Return what ``config/name`` is, and nothing of its .bak. Raises UnsafePathError."""
+    path, text = f"{names.CONFIG}/{name}", ""
+    try:
+        text = _text(root, path)
+        if not text.strip():
+            return ConfigFileState(EMPTY)
+        _parse(text, path)
+    except FileNotFoundError:
+        return ConfigFileState(MISSING)
+    except CorruptConfigError as error:
+        ours = isinstance(error.__cause__, bounded_json.LimitError) and "\0" not in text
+        return ConfigFileState(BEYOND_US if ours else BROKEN, str(error.args[2]))
+    return ConfigFileState(SOUND)
+
+
+def _text(root: str, path: str) -> str:
+    fd = open_file(root, path)
+    try:
+        size = os.fstat(fd).st_size
+        if size > config.MAX_CONFIG_BYTES:
+            reason = f"{size} bytes, more than {config.MAX_CONFIG_BYTES}"
+            limit = bounded_json.LimitError(reason)
+            raise CorruptConfigError(f"{root}/{path}", 0, reason) from limit
+        return os.pread(fd, size, 0).decode(errors="replace")
+    finally:
+        os.close(fd)
+
+
+def _parse(text: str, path: str) -> dict[str, Any]:
+    try:
+        bounded_json.check(text)
+        value = bounded_json.parse(_STRING_OR_KEY.sub(_quote_key, text))
+    except bounded_json.LimitError as error:
+        raise CorruptConfigError(path, _byte(text, error.position), error.reason) from error
+    except json.JSONDecodeError as error:
+        position = _before_quoting(text, error.pos)
+        line, column = text.count("\n", 0, position) + 1, position - text.rfind("\n", 0, position)
+        what = error.msg.rstrip(": ").removesuffix(" at")
+        reason = f"not JSON: {what} at line {line} column {column}"
+        raise CorruptConfigError(path, _byte(text, position), reason) from error
+    if not isinstance(value, dict):
+        raise CorruptConfigError(path, 0, "not a JSON object")
+    return value
+
+
+def _before_quoting(text: str, position: int) -> int:
+    """Return which character of ``text`` lies at ``position`` once its keys are quoted."""
+    for match in _STRING_OR_KEY.finditer(text):
+        if match.start() >= position:
+            break
+        if match[2] is not None:
+            position -= position > match.start(2)
+            position -= position > match.end(2)
+    return position
+
+
+def _byte(text: str, position: int) -> int:
+    """Return how many bytes of UTF-8 lie before that character."""
+    return len(text[:position].encode(errors="replace"))
+
+
+def _quote_key(match: re.Match[str]) -> str:
+    before, key, after = match.groups()
+    return match.group() if key is None else f'{before}"{key}"{after}'
+
+
+def _table(document: Mapping[str, Any], key: str) -> dict[str, Any]:
+    table = document.get(key)
+    return table if isinstance(table, dict) else {}
+
+
+def _by_group(table: Mapping[str, Any]) -> dict[tuple[str, str], dict[int, int]]:
+    found = {}
+    # A topic is named for each of its groups, a queue for each of both.
+    is_topic, queue_id = cache(names.is_topic), cache(names.parse_queue_id)
+    for key, queues in table.items():
+        topic, _, group = key.partition(config.TOPIC_GROUP_SEPARATOR)
+        plain = group and config.TOPIC_GROUP_SEPARATOR not in group
+        if plain and is_topic(topic) and isinstance(queues, dict):
+            found[topic, group] = _queue_offsets(queues, queue_id)
+    return found
+
+
+def _queue_offsets(
+    queues: Mapping[str, Any], queue_id: Callable[[str], int | None] = names.parse_queue_id
+) -> dict[int, int]:
+    return {
+        number: value
+        for key, value in queues.items()
+        if type(value) is int
+        and -(2**63) <= value < 2**63
+        and (number := queue_id(key)) is not None
+    }
+
+
+def _queue_nums(value: object) -> int:
+    return max(0, min(_integer(value, config.DEFAULT_QUEUE_NUMS), names.MAX_QUEUE_ID + 1))
+
+
+def _integer(value: object, default: int) -> int:
+    return value if type(value) is int and abs(value) < 2**31 else default
+
+
+def _refuse_rocksdb(root: str, column_family: str, json_name: str) -> None:
+    if exists(root, f"{names.CONFIG}/{json_name}"):
+        return
+    for directory in (column_family, "metadata", "rdb"):
+        if exists(root, f"{names.CONFIG}/{directory}/CURRENT"):
+            reason = (
+                f"config/{directory} is RocksDB and there is no config/{json_name}; mqlog reads "
+                "the JSON files of config/ (a broker exports them with mqadmin rocksDBConfigToJson)"
+            )
+            raise UnsupportedStoreError(root, "ROCKSDB_CONFIG", reason)

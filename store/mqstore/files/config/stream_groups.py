@@ -1,0 +1,110 @@
+"""Progress that streams of ours publish under a group's name: one JSON each in .mqlog/groups.
+
+    {"group":"audit","offsetTable":{"TopicA":{"0":23,"1":7}}}    next queue offset of each queue
+
+A broker's own groups stand in config/, which is the broker's to write. The file is replaced in
+one step and durable before it takes its name; its own name is a hash, for a group's may hold
+what a file's may not.
+"""
+
+import hashlib
+import json
+import os
+import re
+import secrets
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+from mqstore.errors import CorruptConfigError
+from mqstore.files import durable
+from mqstore.files.config import bounded_json
+from mqstore.files.safe_open import list_names, open_file
+from mqstore.format import names
+from mqstore.format.config import MAX_CONFIG_BYTES
+
+SOURCE: Final = "mqlog"
+
+FOLDER: Final = f"{names.OURS}/groups"
+_NAME: Final = re.compile(r"[0-9a-f]{32}\.json")
+_TRIES: Final = 3
+
+
+def published(root: str) -> dict[tuple[str, str], dict[int, int]]:
+    """Return what streams published: (topic, group) → {queueId: next queue offset to read}.
+
+    Raises CorruptConfigError for a file that is not what ``publish`` writes.
+    """
+    found: dict[tuple[str, str], dict[int, int]] = {}
+    for name in filter(_NAME.fullmatch, list_names(root, FOLDER)):
+        path = f"{FOLDER}/{name}"
+        with suppress(FileNotFoundError):
+            group, topics = _parse(_read(root, path), f"{root}/{path}")
+            found |= {(topic, group): queues for topic, queues in topics.items()}
+    return found
+
+
+def publish(root: str, group: str, queues: Mapping[tuple[str, int], int]) -> None:
+    """Replace what was published as ``group``; raises OSError, NoSpaceError."""
+    topics: dict[str, dict[str, int]] = {}
+    for (topic, queue_id), queue_offset in sorted(queues.items()):
+        topics.setdefault(topic, {})[str(queue_id)] = queue_offset
+    data = json.dumps({"group": group, "offsetTable": topics}).encode()
+    name = hashlib.sha256(group.encode()).hexdigest()[:32]
+    folder = f"{root}/{FOLDER}"
+    make_folder(root)
+    temp_dir = f"{folder}/{name}.{secrets.token_hex(8)}"
+    fd = durable.create(temp_dir)
+    try:
+        durable.write_at(fd, data, 0)
+        durable.fsync(fd)
+        durable.replace(temp_dir, f"{folder}/{name}.json")
+    except BaseException:
+        durable.unlink(temp_dir)
+        raise
+    finally:
+        durable.close(fd)
+    durable.fsync_directory(folder)
+
+
+def make_folder(root: str) -> None:
+    """Make the folder if it is not there; raises OSError where it cannot be written to."""
+    for _ in range(_TRIES):  # A write that ends now removes .mqlog if it is empty.
+        with suppress(FileNotFoundError):
+            for path, parent in ((names.OURS, root), (FOLDER, f"{root}/{names.OURS}")):
+                with suppress(FileExistsError):
+                    durable.make_directory(f"{root}/{path}")
+                    durable.fsync_directory(parent)
+            break
+    if not os.access(f"{root}/{FOLDER}", os.W_OK):
+        raise PermissionError(f"{root}/{FOLDER}: not ours to write to")
+
+
+def _read(root: str, path: str) -> bytes:
+    fd = open_file(root, path)
+    try:
+        return os.pread(fd, MAX_CONFIG_BYTES, 0)
+    finally:
+        os.close(fd)
+
+
+def _parse(data: bytes, path: str) -> tuple[str, dict[str, dict[int, int]]]:
+    try:
+        document = bounded_json.loads(data.decode())
+        table = document["offsetTable"]
+        return str(document["group"]), {
+            topic: _queues(queues) for topic, queues in table.items() if names.is_topic(topic)
+        }
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        reason = f"not what mqlog writes there ({error}); remove it, the stream writes it again"
+        raise CorruptConfigError(path, 0, reason) from error
+
+
+def _queues(queues: Mapping[str, Any]) -> dict[int, int]:
+    found = {}
+    for key, value in queues.items():
+        queue_id = names.parse_queue_id(key)
+        if queue_id is None or type(value) is not int or not 0 <= value < 2**63:
+            raise ValueError(f"{key}: {value}")
+        found[queue_id] = value
+    return found

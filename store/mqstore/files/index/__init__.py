@@ -1,0 +1,1 @@
+"""IndexFiles: read, append, cut, repair."""

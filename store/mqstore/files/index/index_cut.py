@@ -1,0 +1,85 @@
+"""An IndexFile that a broker is putting keys into, copied as it stood a moment earlier.
+
+A broker writes a unit, then the slot that points to it, then the header. So the header is read
+first and says how many units there are for sure; slots that have moved on meanwhile are led
+back along ``previous``, which never changes.
+
+Reference: org.apache.rocketmq.store.index.IndexFile#putKey.
+"""
+
+import os
+from bisect import bisect_left
+from typing import Final
+
+import numpy as np
+
+from mqstore.arrays import Int32s
+from mqstore.files import durable
+from mqstore.files.copy_target import Copy
+from mqstore.files.index.index_file import IndexFile, Layout
+from mqstore.files.index_units import read_slots
+from mqstore.files.log.commit_log import CommitLog
+from mqstore.files.safe_open import open_file
+from mqstore.format.index_file import FIRST_UNIT, HEADER, SLOT, file_size
+from mqstore.format.names import INDEX
+
+_MAX_STEPS: Final = 1_000_000  # A chain that was broken by a crash must not lead for ever.
+
+
+def copy_before(copy: Copy, file: IndexFile, log: CommitLog, physical_offset: int) -> bool:
+    """Copy the units of records before ``physical_offset``; tell whether the file is readable.
+
+    A file without such units is left out.
+    """
+    header = file.header.copy()
+    layout = file.layout
+    if layout is None:
+        return file.count <= FIRST_UNIT
+    count = _first_behind(file, min(file.count, layout.units), physical_offset)
+    if count == FIRST_UNIT:
+        return True
+    slots = _slots_before(file, layout, count)
+    last = file.units(count - 1, count)[0]
+    record = log.header(int(last["physical_offset"]))
+    if record is not None:
+        header["end_timestamp_ms"] = record["store_timestamp_ms"]
+    header["end_physical_offset"] = last["physical_offset"]
+    header["index_count"] = count
+    header["hash_slot_count"] = np.count_nonzero(slots)
+    _write(copy, file, layout, (header, slots, count))
+    return True
+
+
+def _first_behind(file: IndexFile, count: int, physical_offset: int) -> int:
+    def is_behind(number: int) -> bool:
+        return int(file.units(number, number + 1)[0]["physical_offset"]) >= physical_offset
+
+    return FIRST_UNIT + bisect_left(range(FIRST_UNIT, count), True, key=is_behind)
+
+
+def _slots_before(file: IndexFile, layout: Layout, count: int) -> Int32s:
+    slots = read_slots(file, layout)
+    for slot in np.flatnonzero(slots >= count).tolist():
+        number, steps = int(slots[slot]), 0
+        while number >= count and steps < _MAX_STEPS:
+            units = file.units(number, number + 1)
+            number, steps = int(units[0]["previous"]) if len(units) else 0, steps + 1
+        slots[slot] = number if 0 <= number < count else 0
+    return slots
+
+
+def _write(copy: Copy, file: IndexFile, layout: Layout, parts: tuple[np.void, Int32s, int]) -> None:
+    header, slots, count = parts
+    path = f"{INDEX}/{file.name}"
+    fd = copy.create(path)
+    source = open_file(file.root, path)
+    try:
+        durable.write_at(fd, header.tobytes(), 0)
+        durable.write_at(fd, slots.astype(SLOT).tobytes(), HEADER.itemsize)
+        first = file_size(layout.slots, FIRST_UNIT)
+        units_bytes = file_size(layout.slots, count) - first
+        copy.copied_bytes += first + durable.copy_range(source, fd, first, units_bytes)
+        durable.truncate(fd, file.size)
+    finally:
+        durable.close(fd)
+        os.close(source)

@@ -1,0 +1,209 @@
+"""IndexFiles, read: from the hash of a key to the places of records that may have it.
+
+An IndexFile does not tell how many slots it has: its size is 4 S + 20 N + 40 for many S and N.
+The layout is the one under which the newest unit is where its own slot says.
+
+Reference: org.apache.rocketmq.store.index.IndexFile#selectPhyOffset, IndexService#queryOffset.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+
+from mqstore.arrays import Structs
+from mqstore.files.safe_open import list_directory, open_file
+from mqstore.format import names
+from mqstore.format.index_file import (
+    FIRST_UNIT,
+    HEADER,
+    MAX_HASH_SLOT_NUM,
+    MAX_INDEX_NUM,
+    SLOT,
+    UNIT,
+    file_size,
+)
+
+_SEARCHED_BYTES: Final = 64 * 1024 * 1024  # Odd layouts are looked for in files up to this size.
+_MOST_TRIED: Final = 16  # Of 400 files with any keys 68 fitted another layout too, none over four.
+_USUAL_RATIO: Final = MAX_INDEX_NUM // MAX_HASH_SLOT_NUM
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """S slots and N units: maxHashSlotNum and maxIndexNum of the broker that made the file."""
+
+    slots: int
+    units: int
+
+
+@dataclass(frozen=True)
+class IndexFile:
+    """One file of index/. Nothing is held open between calls."""
+
+    root: str
+    name: str
+    size: int
+
+    @cached_property
+    def header(self) -> np.void:
+        """The file's header; all zero where the file is too short to have one."""
+        data = self._read(0, HEADER.itemsize)
+        header: np.void = np.frombuffer(data.ljust(HEADER.itemsize, b"\0"), HEADER)[0]
+        return header
+
+    @property
+    def count(self) -> int:
+        """Units in use, counting the unused unit 0: the number of the next one."""
+        return int(self.header["index_count"])
+
+    @cached_property
+    def layout(self) -> Layout | None:
+        """How the file is cut into slots and units; None if no layout fits its content."""
+        if self.count <= FIRST_UNIT:
+            return None
+        even, rest = divmod(
+            self.size - HEADER.itemsize, SLOT.itemsize + _USUAL_RATIO * UNIT.itemsize
+        )
+        usual = Layout(even, even * _USUAL_RATIO)
+        small = self.size <= _SEARCHED_BYTES
+        sure = not rest and self.fits(usual)
+        if small:
+            sure = sure and self._agrees(usual, self._read(0, self.size))
+            return usual if sure else self._search()
+        return usual if sure else None
+
+    def find(self, key_hash: int) -> Iterator[int]:
+        """Yield the physical offsets put under ``key_hash``, newest first.
+
+        Hashes collide: each record must be asked whether it has the key. A chain that does not
+        go strictly back ends, as a broken one would never.
+        """
+        for _, unit in self._chain(key_hash):
+            if int(unit["key_hash"]) == key_hash:
+                yield int(unit["physical_offset"])
+
+    def chain(self, key_hash: int) -> Iterator[int]:
+        """Yield the numbers of the units in the slot of ``key_hash``, newest first."""
+        for number, _ in self._chain(key_hash):
+            yield number
+
+    def units(self, start: int, end: int) -> Structs:
+        """Return the units numbered [start, end), big-endian; fewer where the file ends."""
+        layout = self.layout
+        if layout is None:
+            return np.empty(0, UNIT)
+        data = self._read(file_size(layout.slots, start), (end - start) * UNIT.itemsize)
+        return np.frombuffer(data, UNIT, len(data) // UNIT.itemsize)
+
+    def _chain(self, key_hash: int) -> Iterator[tuple[int, np.void]]:
+        layout = self.layout
+        if layout is None:
+            return
+        fd = open_file(self.root, f"{names.INDEX}/{self.name}")
+        try:
+            number = self._slot(fd, key_hash % layout.slots)
+            last = min(self.count, layout.units)
+            while FIRST_UNIT <= number < last:
+                last = number
+                unit = self._unit(fd, layout, number)
+                yield number, unit
+                number = int(unit["previous"])
+        finally:
+            os.close(fd)
+
+    def fits(self, layout: Layout) -> bool:
+        """Tell whether the newest unit, under ``layout``, is where its own slot says."""
+        newest = self.count - 1
+        if not (layout.slots > 0 and newest < layout.units):
+            return False
+        if file_size(layout.slots, layout.units) != self.size:
+            return False
+        fd = open_file(self.root, f"{names.INDEX}/{self.name}")
+        try:
+            unit = self._unit(fd, layout, newest)
+            key_hash = int(unit["key_hash"])
+            # Zeros look like a key of hash 0 of the record at 0: they are units not used yet.
+            return (
+                bool(unit.tobytes().strip(b"\0"))
+                and key_hash >= 0
+                and int(unit["previous"]) < newest
+                and self._slot(fd, key_hash % layout.slots) == newest
+            )
+        finally:
+            os.close(fd)
+
+    def _search(self) -> Layout | None:
+        """Try every S there can be: the newest unit of each is the next 20 bytes of the file."""
+        newest = self.count - 1
+        words = (self.size - HEADER.itemsize) // SLOT.itemsize
+        least = words % (UNIT.itemsize // SLOT.itemsize)
+        data = self._read(0, self.size)
+        first = file_size(least, newest)
+        count = (len(data) - first) // UNIT.itemsize if len(data) > first else 0
+        if count <= 0:
+            return None
+        units = np.frombuffer(data, UNIT, count, first)
+        slots = least + np.arange(count) * (UNIT.itemsize // SLOT.itemsize)
+        hashes = units["key_hash"].astype(np.int64)
+        table = np.frombuffer(data, SLOT, words, HEADER.itemsize)
+        points = table[hashes % np.maximum(slots, 1)] == newest
+        low, high = int(self.header["begin_physical_offset"]), self.end_physical_offset
+        held = (units["physical_offset"] >= low) & (units["physical_offset"] <= high)
+        fits = points & held & (hashes >= 0) & (slots > 0) & (units["previous"] < newest)
+        fits &= units != np.zeros((), UNIT)
+        layouts = (
+            Layout(found, (self.size - file_size(found, 0)) // UNIT.itemsize)
+            for found in slots[fits][:_MOST_TRIED].tolist()
+        )
+        return next((layout for layout in layouts if self._agrees(layout, data)), None)
+
+    def _agrees(self, layout: Layout, data: bytes) -> bool:
+        """Tell whether every slot in use points at a unit that falls into it."""
+        units = np.frombuffer(data, UNIT, self.count, file_size(layout.slots, 0))
+        table = np.frombuffer(data, SLOT, layout.slots, HEADER.itemsize)
+        used = np.flatnonzero(table)
+        heads = table[used]
+        if len(used) != int(self.header["hash_slot_count"]) or units[0].tobytes().strip(b"\0"):
+            return False
+        if not bool(((heads > 0) & (heads < self.count)).all()):
+            return False
+        empty = units[FIRST_UNIT:] == np.zeros((), UNIT)
+        return not empty.any() and bool((units["key_hash"][heads] % layout.slots == used).all())
+
+    @property
+    def end_physical_offset(self) -> int:
+        """Place of the record whose key was put last."""
+        return int(self.header["end_physical_offset"])
+
+    def _slot(self, fd: int, slot: int) -> int:
+        data = os.pread(fd, SLOT.itemsize, HEADER.itemsize + slot * SLOT.itemsize)
+        return int.from_bytes(data, signed=True) if len(data) == SLOT.itemsize else 0
+
+    def _unit(self, fd: int, layout: Layout, number: int) -> np.void:
+        data = os.pread(fd, UNIT.itemsize, file_size(layout.slots, number))
+        unit: np.void = np.frombuffer(data.ljust(UNIT.itemsize, b"\0"), UNIT)[0]
+        return unit
+
+    def _read(self, position: int, size: int) -> bytes:
+        fd = open_file(self.root, f"{names.INDEX}/{self.name}")
+        try:
+            return os.pread(fd, size, position)
+        finally:
+            os.close(fd)
+
+
+def list_index_files(root: str) -> list[IndexFile]:
+    """Return the files of index/, oldest first; empty ones and other names are left out."""
+    try:
+        entries = list_directory(root, names.INDEX)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return [
+        IndexFile(root, entry.name, entry.size)
+        for entry in entries
+        if not entry.is_directory and entry.size and names.is_index_file_name(entry.name)
+    ]

@@ -1,0 +1,171 @@
+"""One IndexFile after a crash: how far it can be believed, and cut back to there.
+
+The order of a cut is such that a crash between any two steps loses no key that is kept: slots
+that lead to kept units only, then the units behind them zero, then the header, each durable
+before the next.
+
+Reference: IndexFile#putKey, #load; IndexHeader.
+"""
+
+import os
+from bisect import bisect_left
+from dataclasses import dataclass
+
+import numpy as np
+
+from mqstore.arrays import Int32s, Structs
+from mqstore.files import durable
+from mqstore.files.index.index_file import IndexFile, Layout
+from mqstore.files.index_units import chain, read_slots, read_units
+from mqstore.files.log.commit_log import CommitLog
+from mqstore.files.new_file import opened
+from mqstore.files.safe_open import open_file, survey
+from mqstore.format.index_file import FIRST_UNIT, HEADER, SLOT, UNIT, file_size
+from mqstore.format.names import INDEX, is_index_file_name
+
+_CHUNK_UNITS = 50_000
+_PAGE_SLOTS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """What an IndexFile holds for sure."""
+
+    file: IndexFile
+    count: int
+    """Units from the first on that can be believed, counting the unused unit 0."""
+    is_right: bool
+    """All of its units can, and so can its slots and its header."""
+
+
+def examine(file: IndexFile, layout: Layout) -> Examined:
+    """Follow all chains of a file: where they do not lead back, its units end."""
+    if file.size != file_size(layout.slots, layout.units):
+        return Examined(file, FIRST_UNIT, is_right=False)
+    slots = np.zeros(layout.slots, np.int32)
+    used, last, count = 0, -1, FIRST_UNIT
+    for first, units in read_units(file, layout, _CHUNK_UNITS):
+        numbers = np.arange(first, first + len(units))
+        hashes = units["key_hash"].astype(np.int64)
+        expected, newly = chain(slots, hashes % layout.slots, numbers)
+        places = units["physical_offset"].astype(np.int64)
+        # Zeros look like a key of hash 0 of the record at 0: they are units not written yet.
+        wrong = (units["previous"] != expected) | (hashes < 0) | (units == np.zeros((), UNIT))
+        wrong |= np.diff(places, prepend=last) < 0
+        if wrong.any():
+            return Examined(file, first + int(np.argmax(wrong)), is_right=False)
+        used, last, count = used + newly, int(places[-1]), first + len(units)
+    unused = bytes(UNIT.itemsize) == units_of(file, layout, 0, FIRST_UNIT).tobytes()
+    right = unused and np.array_equal(slots, read_slots(file, layout))
+    right = right and _is_header_right(file.header, count, last, used)
+    return Examined(file, count, is_right=right)
+
+
+def _is_header_right(header: np.void, count: int, last: int, used: int) -> bool:
+    ends = ("begin_physical_offset", "end_physical_offset")
+    if count == FIRST_UNIT:  # Just made: both ends are that of the file before.
+        begin, end = (int(header[name]) for name in ends)
+        return begin == end and int(header["index_count"]) <= FIRST_UNIT
+    told = (int(header["index_count"]), int(header["end_physical_offset"]))
+    return told == (count, last) and int(header["hash_slot_count"]) == used
+
+
+def first_behind(found: Examined, layout: Layout, physical_offset: int) -> int:
+    """Return the number of the first unit of a record not before that place; ``count`` if none."""
+
+    def is_behind(number: int) -> bool:
+        return place_of(found.file, layout, number) >= physical_offset
+
+    numbers = range(FIRST_UNIT, found.count)
+    return FIRST_UNIT + bisect_left(numbers, True, key=is_behind)
+
+
+def place_of(file: IndexFile, layout: Layout, number: int) -> int:
+    """Return where the record of a unit lies."""
+    return int(units_of(file, layout, number, number + 1)["physical_offset"][0])
+
+
+def units_of(file: IndexFile, layout: Layout, start: int, end: int) -> Structs:
+    """Return the units numbered [start, end), which the file must have."""
+    fd = open_file(file.root, f"{INDEX}/{file.name}")
+    try:
+        return _read(fd, file_size(layout.slots, start), end - start)
+    finally:
+        durable.close(fd)
+
+
+def cut_back(file: IndexFile, layout: Layout, count: int, log: CommitLog, *, fsync: bool) -> None:
+    """Leave the units before number ``count``, of which there is one at least, and no others."""
+    slots = np.zeros(layout.slots, np.int32)
+    for start in range(FIRST_UNIT, count, _CHUNK_UNITS):
+        end = min(count, start + _CHUNK_UNITS)
+        hashes = units_of(file, layout, start, end)["key_hash"].astype(np.int64)
+        chain(slots, hashes % layout.slots, np.arange(start, end))
+    header = np.array(file.header, HEADER)
+    last = units_of(file, layout, count - 1, count)[0]
+    record = log.header(int(last["physical_offset"]))
+    if record is not None and int(record["physical_offset"]) == int(last["physical_offset"]):
+        moment = int(record["store_timestamp_ms"])
+    else:
+        moment = int(header["begin_timestamp_ms"]) + int(last["time_diff_s"]) * 1000
+    header["end_timestamp_ms"] = moment
+    header["end_physical_offset"] = last["physical_offset"]
+    header["hash_slot_count"] = np.count_nonzero(slots)
+    header["index_count"] = count
+    pages = _pages_that_differ(slots, read_slots(file, layout))
+    with opened(f"{file.root}/{INDEX}/{file.name}") as fd:
+        for page in pages:
+            part = slots[page * _PAGE_SLOTS : (page + 1) * _PAGE_SLOTS]
+            position = HEADER.itemsize + page * _PAGE_SLOTS * SLOT.itemsize
+            durable.write_at(fd, part.astype(SLOT).tobytes(), position)
+        durable.write_zeros(fd, file_size(layout.slots, 0), UNIT.itemsize)
+        _sync(fd, fsync=fsync)
+        behind = min(max(count, file.count), layout.units) - count
+        durable.write_zeros(fd, file_size(layout.slots, count), behind * UNIT.itemsize)
+        _sync(fd, fsync=fsync)
+        durable.write_at(fd, header.tobytes(), 0)
+        _sync(fd, fsync=fsync)
+
+
+def remove_empty(root: str, *, fsync: bool) -> None:
+    """Remove files without a byte, which a broker that was killed while it made them leaves."""
+    folder = f"{root}/{INDEX}"
+    empty = [name for name, kind, size in survey(root, INDEX) if kind == "file" and not size]
+    for name in filter(is_index_file_name, empty):
+        durable.unlink(f"{folder}/{name}")
+    if empty and fsync:
+        durable.fsync_directory(folder)
+
+
+def sync(file: IndexFile) -> None:
+    """Make what a file holds durable, whoever wrote it."""
+    with opened(f"{file.root}/{INDEX}/{file.name}") as fd:
+        durable.fsync(fd)
+
+
+def remove(file: IndexFile, *, fsync: bool) -> None:
+    """Remove a whole file, durably."""
+    durable.unlink(f"{file.root}/{INDEX}/{file.name}")
+    if fsync:
+        durable.fsync_directory(f"{file.root}/{INDEX}")
+
+
+def _pages_that_differ(wanted: Int32s, found: Int32s) -> list[int]:
+    rows = np.flatnonzero(wanted != found)
+    return [int(page) for page in np.unique(rows // _PAGE_SLOTS)]
+
+
+def _read(fd: int, position: int, count: int) -> Structs:
+    units = np.zeros(count, UNIT)
+    view, done = units.view(np.uint8).data, 0
+    while done < len(view):
+        read = os.preadv(fd, [view[done:]], position + done)
+        if not read:
+            break
+        done += read
+    return units
+
+
+def _sync(fd: int, *, fsync: bool) -> None:
+    if fsync:
+        durable.fsync(fd)

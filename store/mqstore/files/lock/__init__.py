@@ -1,0 +1,1 @@
+"""The lock that keeps brokers and other writers out of a store."""

@@ -1,0 +1,1 @@
+"""The CommitLog's files: read, append, find the end, clear."""

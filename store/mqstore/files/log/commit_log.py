@@ -1,0 +1,297 @@
+"""The CommitLog: records of all topics, addressed by physical offset; read only.
+
+Records of one queue lie scattered among those of others. ``gather`` fetches many with few
+reads: neighbours whose gap is small come in one read, and what it returns is one buffer with
+the place of each record in it. Nothing is mapped unless asked for, and nothing on a network's
+file system, so that a file that shrinks or a disk that fails is a short read or an OSError,
+never a signal.
+"""
+
+import mmap
+import os
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from mqstore.arrays import Bytes, Int64s, Mask
+from mqstore.errors import CorruptStoreError, InvalidOptionError
+from mqstore.files.lock.file_system import is_remote
+from mqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
+from mqstore.format.message import (
+    HARD_RECORD_BYTES,
+    HEADER,
+    HEADERS,
+    HOST_VARIANT_MASK,
+    HOST_VARIANT_SHIFT,
+    MIN_RECORD_BYTES,
+)
+
+READ_MODES = ("pread", "mmap")
+_OPEN_FILES = 32
+_SCRATCH_BYTES = 48 * 1024 * 1024
+_BLOCK_BYTES = 512 * 1024
+# One more read costs what copying 8 KiB does; of small records, no more than 4 for each asked.
+_MIN_GAP_BYTES, _MAX_GAP_BYTES = 512, 8192
+_GAP_RECORDS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """Records in memory: record i is ``buffer[starts[i] : starts[i] + size]``.
+
+    Starts ascend and records do not overlap.
+    """
+
+    buffer: Bytes
+    starts: Int64s
+
+
+class Block(NamedTuple):
+    """Records [first, last) of those asked for, in memory that stands until the next block.
+
+    Record i starts at ``buffer[positions[i - first] - base]``.
+    """
+
+    first: int
+    last: int
+    buffer: Bytes
+    positions: Int64s
+    base: int
+
+
+class Scratch:
+    """Memory that is used again for every batch: fresh pages cost more than the copy into them."""
+
+    def __init__(self) -> None:
+        self._held: Bytes = np.empty(0, np.uint8)
+
+    def take(self, size: int) -> Bytes:
+        """Return ``size`` bytes with anything in them; what was taken before is overwritten."""
+        if size > _SCRATCH_BYTES:
+            return np.empty(size, np.uint8)
+        if size > len(self._held):
+            self._held = np.empty(min(2 * size, _SCRATCH_BYTES), np.uint8)
+        return self._held[:size]
+
+
+class CommitLog:
+    """Reads a CommitLog as its files stood when it was opened.
+
+    A context manager: it keeps up to 32 descriptors (or mappings) open while records are read.
+    """
+
+    def __init__(self, folders: Sequence[str], read_mode: str = "pread") -> None:
+        if read_mode not in READ_MODES:
+            raise InvalidOptionError("readMode", read_mode, f"accepted: {', '.join(READ_MODES)}")
+        self._mapped = read_mode == "mmap" and not any(map(is_remote, folders))
+        self._folder = folders[0] if folders else ""
+        self.files = MappedFileQueue.list([(folder, "") for folder in folders])
+        self._starts = np.array([file.start for file in self.files.files], np.int64)
+        self._ends = np.array([file.end for file in self.files.files], np.int64)
+        self._open: OrderedDict[int, int] = OrderedDict()
+        self._maps: OrderedDict[int, Bytes] = OrderedDict()
+
+    def __enter__(self) -> "CommitLog":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close what is open; the next read opens again."""
+        while self._open:
+            os.close(self._open.popitem()[1])
+        self._maps.clear()  # A mapping ends when the last array on it is gone.
+
+    @property
+    def low(self) -> int:
+        """Physical offset of the first byte held."""
+        return self.files.low
+
+    @property
+    def high(self) -> int:
+        """Physical offset after the last file: the log's own end lies before it."""
+        return self.files.high
+
+    def where(self, physical_offset: int) -> tuple[str, int]:
+        """Return the file and the position in it, for messages."""
+        file = self.files.find(physical_offset)
+        if file is None:
+            return f"{self._folder}/", physical_offset
+        return file.name, physical_offset - file.start
+
+    def corrupt(self, physical_offset: int, reason: str) -> CorruptStoreError:
+        """Return the error that says ``reason`` about the record at ``physical_offset``."""
+        return CorruptStoreError(*self.where(physical_offset), reason)
+
+    def holds(self, physical_offsets: Int64s, sizes: Int64s) -> Mask:
+        """Tell for each record whether one file holds all of it and its size is believable."""
+        if not len(self._starts):
+            return np.zeros(len(sizes), np.bool_)
+        index = self._indexes(physical_offsets)
+        sane = (index >= 0) & (sizes >= MIN_RECORD_BYTES) & (sizes <= HARD_RECORD_BYTES)
+        room = self._ends[np.maximum(index, 0)] - physical_offsets
+        return sane & (sizes <= room)
+
+    def read(self, physical_offset: int, size: int) -> bytes:
+        """Return up to ``size`` bytes: fewer at a file's end, none outside the log."""
+        index = int(np.searchsorted(self._starts, physical_offset, side="right")) - 1
+        if index < 0 or physical_offset >= self._ends[index]:
+            return b""
+        file = self.files.files[index]
+        wanted = min(size, file.end - physical_offset)
+        return os.pread(self._descriptor(index), wanted, physical_offset - file.start)
+
+    def header(self, physical_offset: int) -> np.void | None:
+        """Return the record header there, of its host families; None where the log has no room.
+
+        Nothing is checked: compare what it says with what is expected.
+        """
+        data = self.read(physical_offset, HEADERS[-1].itemsize)
+        if len(data) < HEADER.itemsize:
+            return None
+        flag = int(np.frombuffer(data, HEADER, 1)[0]["sys_flag"])
+        layout = HEADERS[(flag & HOST_VARIANT_MASK) >> HOST_VARIANT_SHIFT]
+        if len(data) < layout.itemsize:
+            return None
+        header: np.void = np.frombuffer(data, layout, 1)[0]
+        return header
+
+    def gather(
+        self, physical_offsets: Int64s, sizes: Int64s, scratch: Scratch | None = None
+    ) -> Gathered:
+        """Return the records at those places, all of which must be held (see ``holds``).
+
+        With ``scratch`` they stand until the next call that is given the same.
+        The buffer takes at most about five times the bytes of the records. Raises CorruptStoreError
+        if a file ends before its size said, FileNotFoundError if the broker deleted it.
+        """
+        index = self._indexes(physical_offsets)
+        ends = physical_offsets + sizes
+        if (
+            self._mapped
+            and len(index)
+            and index[0] == index[-1]
+            and _ascending(physical_offsets, ends)
+        ):
+            file = int(index[0])
+            return Gathered(self._mapping(file), physical_offsets - self._starts[file])
+        first, last = _runs(index, physical_offsets, ends)
+        run_bytes = ends[last] - physical_offsets[first]
+        run_starts = np.concatenate(([0], np.cumsum(run_bytes)))
+        buffer = (scratch or Scratch()).take(int(run_starts[-1]))
+        view = buffer.data
+        places = zip(index[first].tolist(), physical_offsets[first].tolist(), strict=True)
+        for (file, begin), low, high in zip(
+            places, run_starts[:-1].tolist(), run_starts[1:].tolist(), strict=True
+        ):
+            self._read_into(file, begin, view[low:high])
+        moved = np.repeat(run_starts[:-1] - physical_offsets[first], last - first + 1)
+        return Gathered(buffer, physical_offsets + moved)
+
+    def blocks(self, physical_offsets: Int64s, sizes: Int64s, scratch: Scratch) -> Iterator[Block]:
+        """Yield the same records as ``gather`` would, about half a MiB at a time.
+
+        So much stays in the processor's cache between the read and what is done with it. A
+        mapped file is one block.
+        """
+        index = self._indexes(physical_offsets)
+        ends = physical_offsets + sizes
+        one_file = bool(len(index)) and bool((index == index[0]).all())
+        if one_file and self._mapped:
+            file = int(index[0])
+            start = int(self._starts[file])
+            yield Block(0, len(sizes), self._mapping(file), physical_offsets, start)
+        elif one_file and len(_runs(index, physical_offsets, ends)[0]) == 1:
+            file = int(index[0])
+            for first, last in _about(_BLOCK_BYTES, ends, int(physical_offsets[0])):
+                start = int(physical_offsets[first])
+                buffer = scratch.take(int(ends[last - 1]) - start)
+                self._read_into(file, start, buffer.data)
+                yield Block(first, last, buffer, physical_offsets[first:last], start)
+        else:
+            for first, last in _about(_BLOCK_BYTES, np.cumsum(sizes), 0):
+                piece = slice(first, last)
+                gathered = self.gather(physical_offsets[piece], sizes[piece], scratch)
+                yield Block(first, last, gathered.buffer, gathered.starts, 0)
+
+    def _indexes(self, physical_offsets: Int64s) -> Int64s:
+        """Return which file each place is in; -1 before the first. Most often one for all."""
+        if len(physical_offsets):
+            edges = (physical_offsets.min(), physical_offsets.max())
+            first, last = np.searchsorted(self._starts, edges, side="right") - 1
+            if first == last:
+                return np.full(len(physical_offsets), first)
+        return np.searchsorted(self._starts, physical_offsets, side="right") - 1
+
+    def _read_into(self, index: int, physical_offset: int, into: memoryview) -> None:
+        fd = self._descriptor(index)
+        file = self.files.files[index]
+        position, done = physical_offset - file.start, 0
+        while done < len(into):
+            count = os.preadv(fd, [into[done:]], position + done)
+            if count == 0:
+                reason = f"the file ends here; it was {file.size} bytes long when it was listed"
+                raise CorruptStoreError(file.name, position + done, reason)
+            done += count
+
+    def _descriptor(self, index: int) -> int:
+        fd = self._open.pop(index, None)
+        if fd is None:
+            if len(self._open) >= _OPEN_FILES:
+                os.close(self._open.popitem(last=False)[1])
+            fd = self.files.files[index].open()
+        self._open[index] = fd
+        return fd
+
+    def _mapping(self, index: int) -> Bytes:
+        mapping = self._maps.pop(index, None)
+        if mapping is None:
+            if len(self._maps) >= _OPEN_FILES:
+                self._maps.popitem(last=False)
+            mapping = _map(self.files.files[index])
+        self._maps[index] = mapping
+        return mapping
+
+
+def _map(file: MappedFile) -> Bytes:
+    fd = file.open()
+    try:
+        # Map only what was just seen to be there: beyond it, a read would be a SIGBUS.
+        size = min(file.size, os.fstat(fd).st_size)
+        if size < file.size:
+            raise CorruptStoreError(file.name, size, f"the file was {file.size} bytes long before")
+        return np.frombuffer(mmap.mmap(fd, size, prot=mmap.PROT_READ), np.uint8)
+    finally:
+        os.close(fd)
+
+
+def _about(size: int, ends: Int64s, start: int) -> Iterator[tuple[int, int]]:
+    """Cut records that end at ``ends`` into pieces of at most ``size`` bytes or one record."""
+    first = 0
+    while first < len(ends):
+        last = max(int(np.searchsorted(ends, start + size, side="right")), first + 1)
+        yield first, last
+        first, start = last, int(ends[last - 1])
+
+
+def _ascending(starts: Int64s, ends: Int64s) -> bool:
+    return bool((starts[1:] >= ends[:-1]).all())
+
+
+def _runs(index: Int64s, starts: Int64s, ends: Int64s) -> tuple[Int64s, Int64s]:
+    """Return the first and last record of each run that one read fetches.
+
+    A run breaks at a file's end, at a wide gap, and wherever records go
+    back or overlap, so that in the buffer they never do.
+    """
+    mean = int((ends - starts).mean()) if len(starts) else 0
+    widest = max(_MIN_GAP_BYTES, min(_GAP_RECORDS * mean, _MAX_GAP_BYTES))
+    gaps = starts[1:] - ends[:-1]
+    breaks = np.flatnonzero((gaps < 0) | (gaps > widest) | (index[1:] != index[:-1])) + 1
+    first = np.concatenate(([0], breaks)) if len(starts) else breaks
+    last = np.concatenate((breaks - 1, [len(starts) - 1])) if len(starts) else breaks
+    return first, last

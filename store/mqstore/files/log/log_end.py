@@ -1,0 +1,97 @@
+"""Where a CommitLog ends: blank records, and what lies behind the last record."""
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Final
+
+import numpy as np
+
+from mqstore.arrays import Bytes
+from mqstore.files.log.commit_log import CommitLog
+from mqstore.files.mapped_file_queue import MappedFile
+from mqstore.format.message import BLANK, BLANK_MAGIC, MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES
+
+_CHUNK_BYTES: Final = 1024 * 1024
+# A chunk starts this much before the last one's end: a magic code may lie across the two.
+_OVERLAP_BYTES: Final = BLANK.itemsize
+
+
+def after_blank(log: CommitLog, physical_offset: int) -> int:
+    """Return where the next file starts if a blank record ends this one here.
+
+    If none does, return ``physical_offset``.
+    """
+    head = log.read(physical_offset, BLANK.itemsize)
+    file = log.files.find(physical_offset)
+    if file is None or len(head) < BLANK.itemsize:
+        return physical_offset
+    blank = np.frombuffer(head, BLANK)[0]
+    return file.end if int(blank["magic"]) == BLANK_MAGIC else physical_offset
+
+
+def next_record(log: CommitLog, physical_offset: int) -> int:
+    """Return where the record after the one at ``physical_offset`` starts, or will start."""
+    header = log.header(physical_offset)
+    following = physical_offset + max(0, int(header["total_size"])) if header is not None else 0
+    file = log.files.find(physical_offset)
+    header = log.header(following)
+    if file and (header is None or int(header["magic"]) == BLANK_MAGIC):
+        return file.end
+    return following
+
+
+def records_end(file: MappedFile) -> int:
+    """Return the position behind a file's last record; its size, if a blank record is last.
+
+    Follows TOTALSIZE from record to record; what does not look like one ends the walk. Reads
+    the file once, a MiB at a time, or less where records are large.
+    """
+    position, buffer, base = 0, b"", 0
+    fd = file.open()
+    try:
+        while position + BLANK.itemsize <= file.size:
+            if position - base + BLANK.itemsize > len(buffer):
+                base, buffer = position, os.pread(fd, _CHUNK_BYTES, position)
+            if len(buffer) < BLANK.itemsize:
+                break
+            head = np.frombuffer(buffer, BLANK, 1, position - base)[0]
+            size, magic = int(head["total_size"]), int(head["magic"])
+            if magic == BLANK_MAGIC:
+                return file.size
+            if magic not in (MAGIC_V1, MAGIC_V2) or size < MIN_RECORD_BYTES:
+                break
+            position += size
+    finally:
+        os.close(fd)
+    return min(position, file.size)
+
+
+def data_behind(log: CommitLog, tail: int) -> Iterator[tuple[int, Bytes]]:
+    """Yield what lies behind ``tail``, in chunks that overlap, as (physical offset, bytes).
+
+    The holes of sparse files are left out: a file of 1 GiB may hold a few KiB.
+    """
+    for file in log.files.files:
+        if file.end <= tail:
+            continue
+        fd = file.open()
+        try:
+            position = max(tail - file.start, 0)
+            while position < file.size:
+                position = next_data(fd, position, file.size)
+                data = os.pread(fd, _CHUNK_BYTES, position)
+                if not data:
+                    break
+                yield file.start + position, np.frombuffer(data, np.uint8)
+                ended = len(data) < _CHUNK_BYTES
+                position += len(data) - (0 if ended else _OVERLAP_BYTES)
+        finally:
+            os.close(fd)
+
+
+def next_data(fd: int, position: int, size: int) -> int:
+    """Return the next position that is no hole; ``size`` if there is none."""
+    with suppress(OSError):  # ENXIO: nothing but a hole up to the end.
+        return os.lseek(fd, position, os.SEEK_DATA)
+    return size

@@ -1,0 +1,1 @@
+"""ConsumeQueue files: read, append, find the end, repair."""

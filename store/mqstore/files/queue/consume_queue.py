@@ -1,0 +1,271 @@
+"""The ConsumeQueue of one (topic, queueId), addressed by queue offset."""
+
+import os
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, NamedTuple, TypeAlias
+
+import numpy as np
+
+from mqstore.arrays import Mask, Structs
+from mqstore.errors import CorruptStoreError, UnsupportedStoreError
+from mqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
+from mqstore.files.queue.extension import ConsumeQueueExt, is_address
+from mqstore.files.safe_open import list_directory
+from mqstore.format import names
+from mqstore.format.consume_queue import FILLER_SIZE, UNIT
+from mqstore.format.message import HARD_RECORD_BYTES
+
+Test: TypeAlias = Callable[[Structs], Mask]
+
+_BLOCK_UNITS: Final = 204  # of 4 KiB
+
+MOST_TOPICS = 100_000
+MOST_QUEUES = 1_000_000
+
+
+class QueueExtent(NamedTuple):
+    """What one look at a queue tells: it holds queue offsets [low, high).
+
+    ``end`` is the physical offset behind the last record, 0 of an empty queue. ``bytes`` are
+    those of all records held and ``place`` is where the first lies, if the look came upon all
+    of their units and all are sane; else None and 0.
+    """
+
+    low: int
+    high: int
+    end: int = 0
+    bytes: int | None = None
+    place: int = 0
+
+
+@dataclass(frozen=True)
+class ConsumeQueue:
+    """Reads units of the queue; never writes. Safe beside a live broker, which only appends.
+
+    Files are listed once, when first needed; what a broker adds later is not seen.
+    """
+
+    root: str
+    topic: str
+    queue_id: int
+
+    @property
+    def path(self) -> str:
+        """The queue's directory below the root."""
+        return f"{names.CONSUME_QUEUE}/{self.topic}/{self.queue_id}"
+
+    @cached_property
+    def files(self) -> MappedFileQueue:
+        """The queue's files; none if there is no such directory."""
+        try:
+            return MappedFileQueue.list([(self.root, self.path)])
+        except (FileNotFoundError, NotADirectoryError):
+            return MappedFileQueue(())
+
+    def bounds(self, commit_log_low: int) -> tuple[int, int]:
+        """Return (low, high): the first queue offset whose record is held, and the next to come.
+
+        Structs whose records lie before ``commit_log_low`` have expired. Both edges bisect: of a
+        short queue one small read tells both, of a long one about 20 do.
+        Reference: ConsumeQueue#correctMinOffset, #getMaxOffsetInQueue.
+        """
+        return self.look(commit_log_low)[:2]
+
+    def look(self, commit_log_low: int) -> QueueExtent:
+        """Return the same, and what else the reads of a short queue tell."""
+        files = [_Blocks(file) for file in self.files.files]
+        try:
+            high = self._high(files)
+            for blocks in files:
+                count = min(blocks.count, high - blocks.start)
+                if count > 0 and blocks.tests(count - 1, lambda u: _is_live(u, commit_log_low)):
+                    first = blocks.first(count, lambda u: _is_live(u, commit_log_low))
+                    if blocks.start + count == high:
+                        return _look(blocks, first, count)
+                    return QueueExtent(blocks.start + first, high, self._end(files, high))
+                blocks.close()
+            return QueueExtent(high, high)
+        finally:
+            for blocks in files:
+                blocks.close()
+
+    def read(self, start: int, end: int) -> Structs:
+        """Return the units of queue offsets [start, end), big-endian as on disk.
+
+        A tags code that is an address is given as what the extension has there, if it has.
+        Raises CorruptStoreError where a file of the range is missing or short.
+        """
+        position, stop = start * UNIT.itemsize, end * UNIT.itemsize
+        parts = []
+        while position < stop:
+            data = self.files.read(position, stop - position)
+            data = data[: len(data) // UNIT.itemsize * UNIT.itemsize]
+            if not data:
+                file = self.files.find(position)
+                name = file.name if file else f"{self.root}/{self.path}"
+                raise CorruptStoreError(name, position, "ConsumeQueue file missing or cut short")
+            parts.append(data)
+            position += len(data)
+        return self._extended(np.frombuffer(b"".join(parts), UNIT))
+
+    def first(self, low: int, high: int, holds: Callable[[np.void], bool]) -> int:
+        """Return the first queue offset in [low, high) whose unit ``holds``; ``high`` if none.
+
+        Bisects: the condition is false before that place and true from there on. Raises as
+        ``read`` does.
+        """
+
+        def test(queue_offset: int) -> bool:
+            return holds(self.read(queue_offset, queue_offset + 1)[0])
+
+        return low + bisect_left(range(low, high), True, key=test)
+
+    def first_behind(self, low: int, high: int, physical_offset: int) -> int:
+        """Return the first queue offset in [low, high) whose record is not before that place."""
+        return self.first(low, high, lambda unit: int(unit["physical_offset"]) >= physical_offset)
+
+    def next_file_start(self, queue_offset: int) -> int | None:
+        """Return the first queue offset of the first file after ``queue_offset``, or None."""
+        starts = (file.start // UNIT.itemsize for file in self.files.files)
+        return next((start for start in starts if start > queue_offset), None)
+
+    def _extended(self, units: Structs) -> Structs:
+        rows = np.flatnonzero(is_address(units["tags_code"]))
+        if not len(rows):
+            return units
+        units = units.copy()
+        addresses = units["tags_code"][rows].astype(np.int64)
+        units["tags_code"][rows] = self._extension.tags_codes(addresses)
+        return units
+
+    @cached_property
+    def _extension(self) -> ConsumeQueueExt:
+        return ConsumeQueueExt(self.root, self.topic, self.queue_id)
+
+    def _high(self, files: "Sequence[_Blocks]") -> int:
+        # Sizes run filler* unit* zero*: the first zero of the last file that has a unit.
+        for blocks in reversed(files):
+            count = blocks.first(blocks.count, lambda units: units["size"] == 0)
+            if count:
+                return blocks.start + count
+        return self.files.low // UNIT.itemsize
+
+    def _end(self, files: "Sequence[_Blocks]", high: int) -> int:
+        blocks = next(blocks for blocks in reversed(files) if blocks.start < high)
+        return _record_end(blocks.units(high - 1 - blocks.start, high - blocks.start))
+
+
+class _Blocks:
+    """Looks into one file, a block of units at a time; opened when first needed."""
+
+    def __init__(self, file: MappedFile) -> None:
+        self.start = file.start // UNIT.itemsize
+        self.count = file.size // UNIT.itemsize
+        self._file = file
+        self._fd = -1
+        self._read: dict[int, Structs] = {}
+
+    def close(self) -> None:
+        """Close what is open and forget what was read."""
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = -1
+        self._read.clear()
+
+    def first(self, count: int, holds: Test) -> int:
+        """Return the first of ``count`` units that ``holds``, which is false before it.
+
+        ``count`` if none does. Blocks are tried in strides that double, then bisected: most of
+        many queues are short, and zero from the first block on.
+        """
+        last = (count - 1) // _BLOCK_UNITS
+
+        def ends(block: int) -> bool:
+            return self.tests(min((block + 1) * _BLOCK_UNITS, count) - 1, holds)
+
+        stride = 1
+        while stride <= last and not ends(stride - 1):
+            stride *= 2
+        block = bisect_left(range(last + 1), True, stride // 2, min(stride, last + 1), key=ends)
+        if block > last:
+            return count
+        held = np.flatnonzero(holds(self._block(block)))
+        return min(block * _BLOCK_UNITS + int(held[0]), count) if len(held) else count
+
+    def tests(self, index: int, holds: Test) -> bool:
+        """Tell whether unit ``index`` ``holds``."""
+        block, row = divmod(index, _BLOCK_UNITS)
+        return bool(holds(self._block(block)[row : row + 1])[0])
+
+    def units(self, first: int, end: int) -> Structs:
+        """Return units [first, end) of one block."""
+        block, row = divmod(first, _BLOCK_UNITS)
+        return self._block(block)[row : row + end - first]
+
+    def _block(self, number: int) -> Structs:
+        if number not in self._read:
+            if self._fd < 0:
+                self._fd = self._file.open()
+            size = _BLOCK_UNITS * UNIT.itemsize
+            data = os.pread(self._fd, size, number * size)
+            # Zeros behind the file's end: it may have shrunk since it was listed.
+            self._read[number] = np.frombuffer(data.ljust(size, b"\0"), UNIT)
+        return self._read[number]
+
+
+def _look(blocks: _Blocks, first: int, end: int) -> QueueExtent:
+    """Return the look at a queue that is units [first, end) of one file."""
+    low, high = blocks.start + first, blocks.start + end
+    if first // _BLOCK_UNITS != (end - 1) // _BLOCK_UNITS:
+        return QueueExtent(low, high, _record_end(blocks.units(end - 1, end)))
+    units = blocks.units(first, end)
+    sizes, places = units["size"].astype(np.int64), units["physical_offset"].astype(np.int64)
+    last = _record_end(units[-1:])
+    if sizes.min() <= 0 or sizes.max() > HARD_RECORD_BYTES or places.min() < 0:
+        return QueueExtent(low, high, last)
+    return QueueExtent(low, high, last, int(sizes.sum()), int(places[0]))
+
+
+def _record_end(unit: Structs) -> int:
+    return int(unit["physical_offset"][0]) + int(unit["size"][0])
+
+
+def _is_live(units: Structs, commit_log_low: int) -> Mask:
+    # ConsumeQueue#fillPreBlank leaves the place 0: a unit of another place is a damaged one.
+    filler = (units["size"] == FILLER_SIZE) & (units["physical_offset"] == 0)
+    live: Mask = ~filler & (units["physical_offset"] >= commit_log_low)
+    return live
+
+
+def list_queues(root: str) -> list[tuple[str, int]]:
+    """Return every (topic, queueId) that has a directory in consumequeue/, sorted.
+
+    Directories whose name is no topic's or no queue id's are the broker's to ignore, and ours.
+    Raises UnsupportedStoreError for more than 100,000 topics or a million queues.
+    """
+    found = []
+    for queue in each_queue(root):
+        found.append(queue)
+        if len(found) > MOST_QUEUES:
+            raise UnsupportedStoreError(root, "TOO_LARGE", f"more than {MOST_QUEUES} queues")
+    return sorted(found)
+
+
+def each_queue(root: str) -> Iterator[tuple[str, int]]:
+    """Yield what ``list_queues`` returns, topic by topic: for who needs only some of it."""
+    topics = [name for name in _directories(root, names.CONSUME_QUEUE) if names.is_topic(name)]
+    if len(topics) > MOST_TOPICS:
+        raise UnsupportedStoreError(root, "TOO_LARGE", f"more than {MOST_TOPICS} topics")
+    for topic in topics:
+        ids = map(names.parse_queue_id, _directories(root, f"{names.CONSUME_QUEUE}/{topic}"))
+        yield from ((topic, queue_id) for queue_id in ids if queue_id is not None)
+
+
+def _directories(root: str, path: str) -> list[str]:
+    try:
+        return [entry.name for entry in list_directory(root, path) if entry.is_directory]
+    except (FileNotFoundError, NotADirectoryError):
+        return []

@@ -1,0 +1,88 @@
+"""Append to ConsumeQueues: units at queue offsets, in files of one size.
+
+A new file is never visible without units: it is filled aside, up to its end or to the last unit
+of this commit, and only then linked into the queue's directory.
+
+Reference: ConsumeQueue#putMessagePositionInfo.
+"""
+
+import os
+
+import numpy as np
+
+from mqstore.arrays import Structs
+from mqstore.files import durable
+from mqstore.files.new_file import NewFile, opened, reserve_in, wipe
+from mqstore.files.undo import Undo, make_directories
+from mqstore.format.consume_queue import UNIT
+from mqstore.format.names import CONSUME_QUEUE, mapped_file_name
+
+
+class QueueAppender:
+    """Writes the units of queue offsets [start, end) of one queue, in that order."""
+
+    def __init__(
+        self, root: str, topic: str, queue_id: int, *, file_size: int, fsync: bool, undo: Undo
+    ) -> None:
+        self._root = root
+        self._relative = f"{CONSUME_QUEUE}/{topic}/{queue_id}"
+        self._file_size = file_size
+        self._fsync = fsync
+        self._undo = undo
+        self._new: dict[int, NewFile] = {}
+        self._touched: set[str] = set()
+
+    def reserve(self, start: int, end: int, temp_dir: str) -> None:
+        """Set disk space aside for units [start, end). Nothing visible changes.
+
+        Raises NoSpaceError; CorruptStoreError if a file of another size is in the way.
+        """
+        low, high = start * UNIT.itemsize, end * UNIT.itemsize
+        base = low - low % self._file_size
+        while base < high:
+            begin, stop = max(low, base) - base, min(high, base + self._file_size) - base
+            path = self._path(base)
+            if os.path.lexists(path):
+                reserve_in(path, begin, stop - begin, file_size=self._file_size)
+            else:
+                if base not in self._new:
+                    self._new[base] = NewFile(temp_dir, self._file_size, self._undo)
+                self._new[base].reserve(begin, stop - begin)
+            base += self._file_size
+
+    def write(self, start: int, units: Structs) -> None:
+        """Write units from queue offset ``start`` on. New files stay unseen until ``close``."""
+        data = units.view(np.uint8).data
+        position = start * UNIT.itemsize
+        while data:
+            base = position - position % self._file_size
+            part = data[: base + self._file_size - position]
+            new = self._new.get(base)
+            if new is not None:
+                new.write(part, position - base)
+            else:
+                self._write_existing(self._path(base), part, position - base)
+            position, data = position + len(part), data[len(part) :]
+
+    def close(self) -> None:
+        """Make new files visible, and return when all units would survive a power cut."""
+        # The file in front first: a queue must not have a hole, whatever a power cut leaves.
+        for path in sorted(self._touched) if self._fsync else ():
+            with opened(path) as fd:
+                durable.fsync(fd)
+        self._touched.clear()
+        if self._new:
+            make_directories(self._root, self._relative, self._undo)
+        for base, new in self._new.items():
+            new.put(self._path(base), fsync=self._fsync)
+        self._new.clear()
+
+    def _write_existing(self, path: str, part: memoryview, position: int) -> None:
+        size = len(part)
+        self._undo.remember(lambda: wipe(path, position, size))
+        self._touched.add(path)
+        with opened(path) as fd:
+            durable.write_at(fd, part, position)
+
+    def _path(self, base: int) -> str:
+        return f"{self._root}/{self._relative}/{mapped_file_name(base)}"

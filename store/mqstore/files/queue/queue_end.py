@@ -1,0 +1,67 @@
+"""The end of a ConsumeQueue, looked at often: one file kept open, one small read a look."""
+
+import os
+from contextlib import suppress
+from typing import Final
+
+import numpy as np
+
+from mqstore.files.queue.consume_queue import ConsumeQueue
+from mqstore.format.consume_queue import UNIT
+
+_NO_SIZE: Final = bytes(UNIT["size"].itemsize)
+_SIZE_AT: Final = int(UNIT.fields["size"][1]) if UNIT.fields else 0
+
+
+class QueueEnd:
+    """Tells how many units stand behind a queue offset. Keeps a descriptor: ``close`` it."""
+
+    def __init__(self, root: str, topic: str, queue_id: int) -> None:
+        self._name = (root, topic, queue_id)
+        self._queue = ConsumeQueue(root, topic, queue_id)
+        self._fd = -1
+        self._first = self._past = 0  # queue offsets of the open file
+
+    def close(self) -> None:
+        """Close what is open; the next look opens it again."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def has_unit(self, queue_offset: int) -> bool:
+        """Tell whether that unit is there: asked all the time, so a read of 4 bytes."""
+        if not self._open(queue_offset):
+            return False
+        position = (queue_offset - self._first) * UNIT.itemsize + _SIZE_AT
+        return os.pread(self._fd, len(_NO_SIZE), position).strip(_NO_SIZE) != b""
+
+    def count_from(self, queue_offset: int, most: int) -> int:
+        """Return how many units there are from ``queue_offset`` on: at most ``most``.
+
+        Also ends with the file: ask again from behind it. The broker writes units in order
+        into a file of zeros, so the first without a size ends the queue.
+        """
+        if not self._open(queue_offset):
+            return 0
+        position = (queue_offset - self._first) * UNIT.itemsize
+        data = os.pread(self._fd, most * UNIT.itemsize, position)
+        sizes = np.frombuffer(data[: len(data) // UNIT.itemsize * UNIT.itemsize], UNIT)["size"]
+        empty = np.flatnonzero(sizes == 0)
+        return int(empty[0]) if len(empty) else len(sizes)
+
+    def _open(self, queue_offset: int) -> bool:
+        """Open the file that the unit is in or goes to, if it is there."""
+        if self._fd >= 0 and self._first <= queue_offset < self._past:
+            return True
+        self.close()
+        position = queue_offset * UNIT.itemsize
+        file = self._queue.files.find(position)
+        if file is None:
+            self._queue = ConsumeQueue(*self._name)  # Perhaps a new file, behind a full one.
+            file = self._queue.files.find(position)
+        if file is None:
+            return False
+        with suppress(FileNotFoundError):
+            self._fd = file.open()
+            self._first, self._past = file.start // UNIT.itemsize, file.end // UNIT.itemsize
+        return self._fd >= 0

@@ -1,0 +1,193 @@
+"""One ConsumeQueue, made to say what the CommitLog says: units read as they lie, and replaced.
+
+A file that would be left without a unit at a queue's end is removed, never emptied: a broker
+takes the first zeros of a file for a message. New files come into view with their first units.
+
+Reference: ConsumeQueue#putMessagePositionInfo, #fillPreBlank, #truncateDirtyLogicFiles.
+"""
+
+import os
+from collections.abc import Iterator
+
+import numpy as np
+
+from mqstore.arrays import Int64s, Mask, Structs
+from mqstore.errors import CorruptStoreError, UnsafePathError
+from mqstore.files import durable
+from mqstore.files.log.log_end import next_data
+from mqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
+from mqstore.files.new_file import opened
+from mqstore.files.queue.queue_append import QueueAppender
+from mqstore.files.safe_open import list_directory
+from mqstore.files.undo import Undo
+from mqstore.format.consume_queue import FILLER_SIZE, UNIT
+from mqstore.format.names import CONSUME_QUEUE, mapped_file_name, parse_mapped_file_name
+
+_CHUNK_UNITS = 50_000
+
+
+class QueueMender:
+    """Reads and replaces units of one queue. Files are listed anew where they may have changed."""
+
+    def __init__(
+        self, root: str, topic: str, queue_id: int, *, file_size: int, temp_dir: str, fsync: bool
+    ) -> None:
+        self.path = f"{CONSUME_QUEUE}/{topic}/{queue_id}"
+        self._name = (root, topic, queue_id)
+        self._root = root
+        self._file_size = file_size
+        self._temp_dir = temp_dir
+        self._fsync = fsync
+        self._found: list[tuple[int, int]] = []  # start and bytes of each file, empty ones too
+        self.files = self._list()
+
+    @property
+    def base(self) -> int:
+        """First queue offset that any file of the queue has room for."""
+        return self.files.low // UNIT.itemsize
+
+    def sizes(self) -> list[int]:
+        """Return the bytes of each file that is not empty."""
+        return [size for _, size in self._found if size]
+
+    def repair_files(self) -> int:
+        """Remove files that are empty or no file's place, give short ones their length; count them.
+
+        A broker that was killed while it made a file leaves it so, and will not start. Raises
+        CorruptStoreError for a file that is longer than the store's.
+        """
+        count = 0
+        folder = f"{self._root}/{self.path}"
+        for start, size in self._found:
+            path = f"{folder}/{mapped_file_name(start)}"
+            if size > self._file_size:
+                reason = f"the file is {size} bytes long, the store's {self._file_size}"
+                raise CorruptStoreError(path, size, reason)
+            if not size or start % self._file_size:
+                durable.unlink(path)
+                count += 1
+            elif size < self._file_size:
+                with opened(path) as fd:
+                    durable.truncate(fd, self._file_size)
+                    self._sync(fd)
+                count += 1
+        if count:
+            self._sync_folder()
+            self.files = self._list()
+        return count
+
+    def read(self, start: int, end: int) -> Structs:
+        """Return the units [start, end) as they lie; zeros where there is no file."""
+        units = np.zeros(end - start, UNIT)
+        into = units.view(np.uint8).data
+        low, high = start * UNIT.itemsize, end * UNIT.itemsize
+        for file in self.files.files:
+            begin, stop = max(low, file.start), min(high, file.end)
+            if begin < stop:
+                fd = file.open()
+                try:
+                    os.preadv(fd, [into[begin - low : stop - low]], begin - file.start)
+                finally:
+                    os.close(fd)
+        return units
+
+    def write(self, runs: list[tuple[int, Structs]]) -> None:
+        """Write runs of units at their queue offsets, durably."""
+        appender = QueueAppender(
+            *self._name, file_size=self._file_size, fsync=self._fsync, undo=Undo()
+        )
+        for start, units in runs:
+            appender.reserve(start, start + len(units), self._temp_dir)
+        for start, units in runs:
+            appender.write(start, units)
+        self.sync_last()  # In front of new files, and found right in memory only, perhaps.
+        appender.close()
+        self.files = self._list()
+
+    def file_start(self, queue_offset: int) -> int:
+        """Return the first queue offset of the file that the unit is in or would be in."""
+        return queue_offset - queue_offset % (self._file_size // UNIT.itemsize)
+
+    def chunks(self, file: MappedFile) -> Iterator[tuple[int, Structs]]:
+        """Yield what one file holds as (queue offset, units); its holes are left out."""
+        fd = file.open()
+        try:
+            position = next_data(fd, 0, file.size)
+            while position < file.size:
+                position -= position % UNIT.itemsize
+                size = min(_CHUNK_UNITS * UNIT.itemsize, file.size - position)
+                data = os.pread(fd, size, position)
+                units = np.frombuffer(data, UNIT, len(data) // UNIT.itemsize)
+                if not len(units):
+                    return
+                yield (file.start + position) // UNIT.itemsize, units
+                position = next_data(fd, position + len(units) * UNIT.itemsize, file.size)
+        finally:
+            os.close(fd)
+
+    def zero(self, file: MappedFile, numbers: Int64s) -> None:
+        """Make units of one file zero, durably."""
+        with opened(file.name) as fd:
+            for run in np.split(numbers, np.flatnonzero(np.diff(numbers) != 1) + 1):
+                position = int(run[0]) * UNIT.itemsize - file.start
+                durable.write_zeros(fd, position, len(run) * UNIT.itemsize)
+            self._sync(fd)
+
+    def sync(self, low: int, high: int) -> None:
+        """Make units [low, high) durable, whoever wrote them, and the names of their files."""
+        for file in self.files.files:
+            if file.start < high * UNIT.itemsize and file.end > low * UNIT.itemsize:
+                with opened(file.name) as fd:
+                    self._sync(fd)
+        self._sync_folder()
+
+    def sync_last(self) -> None:
+        """Make what the last file holds durable."""
+        for file in self.files.files[-1:]:
+            with opened(file.name) as fd:
+                self._sync(fd)
+
+    def remove(self, file: MappedFile) -> None:
+        """Remove a file, durably."""
+        durable.unlink(file.name)
+        self._sync_folder()
+        self.files = self._list()
+
+    def _list(self) -> MappedFileQueue:
+        try:
+            entries = list_directory(self._root, self.path)
+        except (FileNotFoundError, NotADirectoryError):
+            entries = []
+        named = [(parse_mapped_file_name(e.name), e) for e in entries]
+        for start, entry in named:
+            if start is not None and entry.is_directory:
+                path = f"{self._root}/{self.path}/{entry.name}"
+                raise UnsafePathError(path, "a directory named like a mapped file")
+        self._found = [(start, entry.size) for start, entry in named if start is not None]
+        return MappedFileQueue(
+            MappedFile(self._root, f"{self.path}/{mapped_file_name(start)}", start, size)
+            for start, size in self._found
+            if size
+        )
+
+    def _sync(self, fd: int) -> None:
+        if self._fsync:
+            durable.fsync(fd)
+
+    def _sync_folder(self) -> None:
+        if self._fsync:
+            durable.fsync_directory(f"{self._root}/{self.path}")
+
+
+def fillers(count: int) -> Structs:
+    """Return units that stand for queue offsets before a queue's first message."""
+    units = np.zeros(count, UNIT)
+    units["size"] = FILLER_SIZE
+    return units
+
+
+def are_empty(units: Structs) -> Mask:
+    """Tell which units are all zero."""
+    plain = np.ascontiguousarray(units).view(np.uint8).reshape(len(units), UNIT.itemsize)
+    empty: Mask = np.asarray(~plain.any(axis=1), np.bool_)
+    return empty

@@ -1,0 +1,1 @@
+"""The grammar of option values and of store paths."""

@@ -1,0 +1,118 @@
+"""The properties map of a frame: which entries are written, refused, or stand for a column.
+
+A map made by hand may not hold names that RocketMQ keeps for itself. A map that a read produced
+(the frame has a column that only a read has) holds them, and its message keeps every property
+it had, UNIQ_KEY too, and gets none it had not: so read → write gives the same properties. In
+a delivered record these are inert: brokers' own hold DELAY and REAL_TOPIC as well. A row with no
+map, though others were read, gets what a producer adds. Exceptions:
+
+- UNIQ_KEY is made anew where the user says how (option uniqKey);
+- a column of the frame (tags, keys, shardingKey, waitStoreMsgOK) stands for its property;
+- a row with a delayTimeLevel gets new DELAY, REAL_TOPIC and REAL_QID;
+- __CRC32# (a checksum of the record that was), INNER_MULTI_DISPATCH and
+  INNER_MULTI_QUEUE_OFFSET (a broker would dispatch by them) and transient names are left out.
+
+Reference: MessageConst.STRING_HASH_SET, CommitLog#doDispatch, LmqDispatch.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from mqstore.arrays import Int64s, Mask
+from mqstore.codec.properties_encode import entries
+from mqstore.format import properties as names
+from mqstore.format.properties import RESERVED, TRANSIENT_PREFIX
+
+Array: TypeAlias = pa.Array
+
+_COLUMN_OF: Final = {
+    names.TAGS: "tags",
+    names.KEYS: "keys",
+    names.SHARDING_KEY: "shardingKey",
+    names.WAIT: "waitStoreMsgOK",
+}
+_LEFT_OUT: Final = frozenset({names.CRC32, "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET"})
+_OF_DELAY: Final = frozenset({names.DELAY, names.REAL_TOPIC, names.REAL_QID})
+
+
+@dataclass(frozen=True, slots=True)
+class PropertyPlan:
+    """What becomes of each entry, in the order of ``properties_block.entries``.
+
+    ``texts`` are the string columns, by name, that entries stand for; ``carried`` tells which
+    rows were messages before, ``unique_keys`` is the UNIQ_KEY each of them keeps, None if none
+    keeps one.
+    """
+
+    wanted: Mask
+    reserved: Mask
+    carried: Mask
+    texts: Mapping[str, Array] = field(default_factory=dict)
+    unique_keys: Array | None = None
+
+
+def sort_out(
+    properties: Array | None,
+    columns: AbstractSet[str],
+    *,
+    delayed: Mask,
+    carries_read: bool,
+    keeps_ids: bool,
+) -> PropertyPlan:
+    """Sort the entries of a map<string, string> column (None: there is no such column).
+
+    ``columns`` are those the frame has beside it; ``delayed`` tells which rows have a level;
+    ``keeps_ids`` whether what was read keeps its UNIQ_KEY.
+    """
+    none, nobody = np.zeros(0, np.bool_), np.zeros(len(delayed), np.bool_)
+    if properties is None:
+        return PropertyPlan(none, none, nobody)
+    starts, entry_names, values = entries(properties)
+    wanted: Mask = values.is_valid().to_numpy(zero_copy_only=False)
+    distinct = entry_names.dictionary_encode()
+    known = distinct.dictionary.to_pylist()
+    codes = distinct.indices.to_numpy(zero_copy_only=False)
+    if not carries_read:
+        reserved = [name in RESERVED or name.startswith(TRANSIENT_PREFIX) for name in known]
+        return PropertyPlan(wanted, _of(reserved, codes) & wanted, nobody)
+    parents = np.repeat(np.arange(len(delayed)), np.diff(starts))
+    left_out = [
+        name in _COLUMN_OF
+        or name in _LEFT_OUT
+        or name.startswith(TRANSIENT_PREFIX)
+        or (name == names.UNIQ_KEY and not keeps_ids)
+        for name in known
+    ]
+    again = _of([name in _OF_DELAY for name in known], codes) & delayed[parents]
+    texts = {
+        column: _column(values, wanted & (codes == known.index(name)), parents, len(delayed))
+        for name, column in _COLUMN_OF.items()
+        if name in known and column not in columns
+    }
+    unique = known.index(names.UNIQ_KEY) if names.UNIQ_KEY in known else -1
+    ids = _column(values, wanted & (codes == unique), parents, len(delayed))
+    return PropertyPlan(
+        wanted & ~_of(left_out, codes) & ~again,
+        np.zeros(len(codes), np.bool_),
+        properties.is_valid().to_numpy(zero_copy_only=False),
+        texts,
+        ids if keeps_ids else None,
+    )
+
+
+def _of(of_name: list[bool], codes: NDArray[np.integer]) -> Mask:
+    """Return for each entry what holds for its name."""
+    return np.array(of_name, np.bool_)[codes] if of_name else np.zeros(len(codes), np.bool_)
+
+
+def _column(values: Array, chosen: Mask, parents: Int64s, count: int) -> Array:
+    """Return one string a row: the value of its chosen entry, null where it has none."""
+    places = np.full(count, -1, np.int64)
+    places[parents[chosen]] = np.flatnonzero(chosen)
+    return values.take(pa.array(places, mask=places < 0))

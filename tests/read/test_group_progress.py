@@ -1,0 +1,90 @@
+"""A stream's progress under a group's name: in the backlog and the offsets, never the broker's."""
+
+from pathlib import Path
+
+import pytest
+
+from mqstore.backlog import BacklogRequest
+from mqstore.backlog.plan import plan
+from mqstore.errors import CorruptConfigError, InvalidOptionError
+from mqstore.files.config import broker_config
+from mqstore.files.config.stream_groups import publish, published
+from mqstore.read.group_progress import GroupProgress
+from mqstore.read.snapshot import take
+from mqstore.tables.store import committed_offsets
+from support.oracle import Message
+from support.stores import Layout, MakeStore
+
+
+def test_the_backlog_shows_a_stream_as_a_group(store: MakeStore) -> None:
+    laid = store([Message(queue_id=i % 2) for i in range(10)])
+    group = GroupProgress("audit", {"broker-1": str(laid.root)})
+    group.publish({("T", "broker-1", 0): 3, ("T", "broker-1", 1): 5, ("T", "other", 0): 1})
+    items = plan(take(laid.root), BacklogRequest())
+    assert [(i.group, i.queue_id, i.consumer_offset, i.lag) for i in items] == [
+        ("audit", 0, 3, 2),
+        ("audit", 1, 5, 0),
+    ]
+    rows = committed_offsets(take(laid.root)).to_pylist()
+    assert {(row["group"], row["consumerOffset"], row["source"]) for row in rows} == {
+        ("audit", 3, "mqlog"),
+        ("audit", 5, "mqlog"),
+    }
+
+
+def test_what_is_published_replaces_what_was_and_leaves_no_trace(store: MakeStore) -> None:
+    laid = store([Message()])
+    group = GroupProgress("%RETRY%a|b", {"broker-1": str(laid.root)})
+    for queue_offset in (0, 1, 1):
+        group.publish({("T", "broker-1", 0): queue_offset})
+    assert published(str(laid.root)) == {("T", "%RETRY%a|b"): {0: 1}}
+    assert len(list((laid.root / ".mqlog" / "groups").iterdir())) == 1
+
+
+def test_a_group_of_the_brokers_is_refused_and_wins(store: MakeStore) -> None:
+    laid = store([Message()], Layout(group_offsets={("T", "G"): {0: 1}}))
+    with pytest.raises(InvalidOptionError, match="is a consumer group of the broker"):
+        GroupProgress("G", {"broker-1": str(laid.root)})
+    publish(str(laid.root), "G", {("T", 0): 0})
+    assert broker_config.consumer_offsets(str(laid.root)) == {("T", "G"): {0: 1}}
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a/b", "x" * 256])
+def test_what_is_no_group_is_refused(name: str) -> None:
+    with pytest.raises(InvalidOptionError, match="must be a group's name"):
+        GroupProgress(name, {})
+
+
+def test_a_store_that_cannot_be_written_to_is_refused(store: MakeStore) -> None:
+    laid = store([Message()])
+    (laid.root / ".mqlog").write_text("in the way")
+    with pytest.raises(InvalidOptionError, match="commitGroup='audit': progress is kept in"):
+        GroupProgress("audit", {"broker-1": str(laid.root)})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}",
+        "[" * 100_000,
+        '{"group":"g","offsetTable":{"T":{"0":"1"}}}',
+        '{"group":"g","offsetTable":{"T":{"x":1}}}',
+        '{"group":"g","offsetTable":[]}',
+    ],
+)
+def test_a_damaged_file_is_told(store: MakeStore, text: str) -> None:
+    laid = store([Message()])
+    publish(str(laid.root), "g", {("T", 0): 1})
+    (path,) = (laid.root / ".mqlog" / "groups").iterdir()
+    path.write_text(text)
+    with pytest.raises(CorruptConfigError, match="remove it, the stream writes it again"):
+        broker_config.consumer_offsets(str(laid.root))
+
+
+def test_what_has_no_name_of_ours_is_passed_over(store: MakeStore, tmp_path: Path) -> None:
+    laid = store([Message()])
+    publish(str(laid.root), "g", {("T", 0): 1})
+    (laid.root / ".mqlog" / "groups" / "notes.txt").write_text("{")
+    (laid.root / ".mqlog" / "groups" / "link").symlink_to(tmp_path)
+    assert published(str(laid.root)) == {("T", "g"): {0: 1}}

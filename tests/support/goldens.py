@@ -1,0 +1,112 @@
+"""The golden stores and what the official tools said about them; see golden/README.md."""
+
+import gzip
+import hashlib
+import json
+import re
+import tarfile
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).parents[1] / "golden"
+VERSIONS = ("4.9.7", "5.5.0")
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """One line of consumerProgress."""
+
+    broker_offset: int
+    consumer_offset: int
+    diff: int
+
+
+def unpack(version: str, directory: Path) -> Path:
+    """Unpack the store of that version; its root is ``directory/rocketmq-VERSION/store``."""
+    target = directory / f"rocketmq-{version}"
+    with tarfile.open(FOLDER / version / "store.tar.gz") as archive:
+        archive.extractall(target, filter="data")
+    return target / "store"
+
+
+def digest(root: Path) -> str:
+    """Return a hash over the names and bytes of every file below `root`."""
+    whole = hashlib.sha256()
+    for path in sorted(root.rglob("*")):
+        whole.update(str(path.relative_to(root)).encode())
+        if path.is_file():
+            whole.update(path.read_bytes())
+    return whole.hexdigest()
+
+
+def expected(version: str) -> list[dict[str, Any]]:
+    """Return the messages as the client decoded them, in the file's order."""
+    with gzip.open(FOLDER / version / "expected.jsonl.gz", "rt", encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def _sections(version: str, file: str, flag: str) -> dict[str, list[list[str]]]:
+    found: dict[str, list[list[str]]] = defaultdict(list)
+    name = ""
+    for line in (FOLDER / version / file).read_text().splitlines():
+        if heading := re.match(rf"## \w+ {flag} (\S+)", line):
+            name = heading[1]
+        elif " broker-a " in f" {line} ":
+            found[name].append(line.split())
+    return found
+
+
+def progress(version: str) -> dict[tuple[str, str, int], Progress]:
+    """Return consumerProgress by (group, topic, queueId)."""
+    return {
+        (group, topic, int(queue_id)): Progress(int(broker), int(consumer), int(diff))
+        for group, lines in _sections(version, "progress.txt", "-g").items()
+        for topic, _, queue_id, broker, consumer, diff, *_ in lines
+    }
+
+
+def inflight(version: str) -> dict[tuple[str, str, int], int]:
+    """Return Inflight of consumerProgress by (group, topic, queueId); 4.9.7 has none."""
+    return {
+        (group, topic, int(queue_id)): int(more[0])
+        for group, lines in _sections(version, "progress.txt", "-g").items()
+        for topic, _, queue_id, _, _, _, *more in lines
+        if more[0].isdecimal()
+    }
+
+
+def topic_status(version: str) -> dict[tuple[str, int], tuple[int, int]]:
+    """Return topicStatus by (topic, queueId): (min offset, max offset)."""
+    return {
+        (topic, int(queue_id)): (int(low), int(high))
+        for topic, lines in _sections(version, "topicstatus.txt", "-t").items()
+        for _, queue_id, low, high, *_ in lines
+    }
+
+
+def as_told(row: dict[str, Any], version: str) -> dict[str, Any]:
+    """Return a row of profile full, timestamps in microseconds, as expected.jsonl tells it."""
+    body: bytes = row["body"]
+    return {
+        "topic": row["topic"],
+        "queueId": row["queueId"],
+        "queueOffset": row["queueOffset"],
+        "physicalOffset": row["physicalOffset"],
+        "storeSize": row["storeSize"],
+        "flag": row["flag"],
+        # Clients of 5.x clear the bit of what they have decompressed.
+        "sysFlag": row["sysFlag"] & ~1 if version == "5.5.0" else row["sysFlag"],
+        "bodyCRC": row["bodyCRC"],
+        "born": row["bornTimestamp"] // 1000,
+        "bornHost": f"/{row['bornHost']}",
+        "store": row["storeTimestamp"] // 1000,
+        "storeHost": f"/{row['storeHost']}",
+        "reconsumeTimes": row["reconsumeTimes"],
+        "preparedTxn": row["preparedTransactionOffset"],
+        "msgId": row["msgId"],
+        "bodySha1": hashlib.sha1(body).hexdigest(),
+        "bodyLen": len(body),
+        "properties": row["properties"],
+    }

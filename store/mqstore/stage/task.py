@@ -146,7 +146,7 @@ class _Task:
         order = self._order(rows, placed.codes)
         count = len(order)
         table = np.zeros(count, MESSAGE)
-        encoded = encode(messages.take(order), self._job.hosts)
+        encoded = encode(messages, self._job.hosts, order)
         table["queue"] = placed.codes[order]
         table["size"] = encoded.sizes
         table["tags_code"] = tags_codes_of(rows, composed.delayed)[order]

@@ -89,11 +89,70 @@ class Decoding(ctypes.Structure):
     )
 
 
+class Slices(ctypes.Structure):
+    """``Slices`` of frames.h."""
+
+    _fields_ = (("buffer", _P), ("length", _I), ("starts", _P), ("sizes", _P), ("count", _I))
+
+
+class Places(ctypes.Structure):
+    """``Places`` of frames.h."""
+
+    _fields_ = (
+        ("queue_offsets", _P),
+        ("physical_offsets", _P),
+        ("store_timestamps_ms", _P),
+        ("store_timestamp_at", _I),
+    )
+
+
+class Column(ctypes.Structure):
+    """``Column`` of encode.h."""
+
+    _fields_ = (("edges", _P), ("data", _P), ("valid", _P), ("valid_from", _I))
+
+
+class Piece(ctypes.Structure):
+    """``Piece`` of encode.h."""
+
+    _fields_ = (("prefix", _P), ("prefix_length", _I), ("suffix", _I), ("values", Column))
+
+
+class Encoding(ctypes.Structure):
+    """``Encoding`` of encode.h."""
+
+    _fields_ = (
+        ("rows", _I),
+        ("order", _P),
+        ("header", _P),
+        ("header_length", _I),
+        ("topics", _I),
+        ("topic_edges", _P),
+        ("topic_data", _P),
+        ("topic", _P),
+        ("queue_ids", _P),
+        ("flags", _P),
+        ("sys_flags", _P),
+        ("born_timestamps_ms", _P),
+        ("bodies", Column),
+        ("properties", Column),
+    )
+
+
+_STRUCTURES: Final = (Decoding, Slices, Places, Piece, Encoding)
 _FUNCTIONS: Final = {
     "mq_sources": (ctypes.c_char_p, ()),
     "mq_crc_kind": (_I, ()),
-    "mq_decoding_bytes": (_I, ()),
+    "mq_structure_bytes": (_I, (_I,)),
     "mq_decode": (_I, (_P, _P, _I, _P, _I, _I, _I)),
+    "mq_all_whole": (_I, (_P,)),
+    "mq_broken": (_I, (_P, _P)),
+    "mq_checksums": (_I, (_P, _P)),
+    "mq_follow": (_I, (_P, _I, _P, _P, _I, _P)),
+    "mq_patch": (_I, (_P, _I, _P, _I, _P)),
+    "mq_join_blocks": (_I, (_P, _I, _I, _P, _P, _I)),
+    "mq_encode": (_I, (_P, _I, _P, _P, _I)),
+    "mq_java_hashes": (_I, (_P, _P, _I, _P)),
 }
 
 
@@ -105,7 +164,8 @@ def declare(library: ctypes.CDLL) -> bool:
     for name, (result, arguments) in _FUNCTIONS.items():
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments
-    return bool(library.mq_decoding_bytes() == ctypes.sizeof(Decoding))
+    sizes = [library.mq_structure_bytes(number) for number in range(len(_STRUCTURES))]
+    return sizes == [ctypes.sizeof(structure) for structure in _STRUCTURES]
 
 
 def address(array: NDArray[Any]) -> int:

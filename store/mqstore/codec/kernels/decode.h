@@ -342,9 +342,4 @@ int64_t mq_decode(Decoding *d, const uint8_t *buffer, int64_t length, const int6
     return result;
 }
 
-int64_t mq_decoding_bytes(void)
-{
-    return sizeof(Decoding);
-}
-
 #endif

@@ -4,6 +4,8 @@
  * gave is read and written.
  */
 #include "decode.h"
+#include "encode.h"
+#include "frames.h"
 
 #ifndef MQ_SOURCES
 #define MQ_SOURCES "unknown"
@@ -19,4 +21,13 @@ const char *mq_sources(void)
 int64_t mq_crc_kind(void)
 {
     return crc_chosen != crc_sliced;
+}
+
+/* How large each structure is that a caller fills in; abi.py has them in this order. */
+int64_t mq_structure_bytes(int64_t number)
+{
+    static const int64_t sizes[] = {
+        sizeof(Decoding), sizeof(Slices), sizeof(Places), sizeof(Piece), sizeof(Encoding),
+    };
+    return number >= 0 && number < (int64_t)(sizeof sizes / sizeof *sizes) ? sizes[number] : 0;
 }

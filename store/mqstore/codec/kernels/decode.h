@@ -106,10 +106,11 @@ static inline int put_body(Text *out, int64_t row, const Record *r)
     return DONE;
 }
 
+/* A host at `raw`, of 12 bytes more if it is IPv6. */
 static inline int put_host(Text *out, int64_t row, HostTexts *texts, const uint8_t *raw,
                            int32_t more)
 {
-    const HostText *host = host_text(texts, raw, IP_V4 + 4 + more);
+    const HostText *host = more ? host_v6(texts, raw) : host_v4(texts, raw);
     if (!host)
         return NOT_MINE;
     return put_text(out, row, host->text, host->length, host->text + MOST_HOST_TEXT);
@@ -117,12 +118,20 @@ static inline int put_host(Text *out, int64_t row, HostTexts *texts, const uint8
 
 static inline int put_msg_id(Text *out, int64_t row, const Record *r)
 {
-    uint8_t id[MOST_HOST_BYTES + 8], text[2 * sizeof id + STEP];
-    int32_t host = IP_V4 + 4 + r->store_more;
-    memcpy(id, r->start + AT_STORE_HOST + r->born_more, (size_t)host);
-    memcpy(id + host, r->start + AT_PHYSICAL_OFFSET, 8);
-    put_hex(text, id, host + 8);
-    return put_text(out, row, text, 2 * (host + 8), text + sizeof text);
+    enum { V4 = IP_V4 + 4, OFFSET = 8, SHORT = V4 + OFFSET, LONG = SHORT + V6_MORE };
+    uint8_t id[LONG], text[2 * LONG + STEP];
+    const uint8_t *host = r->start + AT_STORE_HOST + r->born_more;
+    const uint8_t *physical_offset = r->start + AT_PHYSICAL_OFFSET;
+    if (r->store_more) {
+        memcpy(id, host, V4 + V6_MORE);
+        memcpy(id + V4 + V6_MORE, physical_offset, OFFSET);
+        put_hex(text, id, LONG);
+        return put_text(out, row, text, 2 * LONG, text + sizeof text);
+    }
+    memcpy(id, host, V4);
+    memcpy(id + V4, physical_offset, OFFSET);
+    put_hex(text, id, SHORT);
+    return put_text(out, row, text, 2 * SHORT, text + sizeof text);
 }
 
 /* Whether the record is the one that the unit of row i means. */
@@ -200,44 +209,49 @@ static void find_picks(const Decoding *d, Pass *pass, Entries *found)
 /* Write the names: those of the row before are copied in one piece where they are the same. */
 static inline void put_names(Decoding *d, Pass *pass, const Entries *found, int same)
 {
-    Text *names = &d->names;
-    int32_t *edges = names->edges + d->entries + 1;
-    int64_t start = names->used;
+    uint8_t *data = d->names.data;
+    int32_t *edges = d->names.edges + d->entries + 1;
+    int64_t start = d->names.used, used = start;
     if (same) {
         int32_t moved = (int32_t)(start - pass->names_start);
-        const int32_t *before = names->edges + pass->first_entry + 1;
-        copy_short(names->data + start, names->data + pass->names_start, pass->names_bytes,
-                   names->data + names->room);
+        const int32_t *before = d->names.edges + pass->first_entry + 1;
+        copy_short(data + start, data + pass->names_start, pass->names_bytes,
+                   data + d->names.room);
         for (int j = 0; j < found->count; j++)
             edges[j] = before[j] + moved;
-        names->used += pass->names_bytes;
+        used += pass->names_bytes;
     } else {
         for (int j = 0; j < found->count; j++) {
             const Entry *e = &found->entries[j];
-            copy_short(names->data + names->used, e->name, e->name_length, pass->limit);
-            edges[j] = (int32_t)(names->used += e->name_length);
+            copy_short(data + used, e->name, e->name_length, pass->limit);
+            edges[j] = (int32_t)(used += e->name_length);
         }
     }
+    d->names.used = used;
     pass->names_start = start;
-    pass->names_bytes = names->used - start;
+    pass->names_bytes = used - start;
     pass->first_entry = d->entries;
 }
 
 static inline int put_entries(Decoding *d, Pass *pass, int64_t i, const Record *r,
                               const Entries *found, int same)
 {
+    int count = found->count;
     if (!has_room(&d->names, r->properties_length) || !has_room(&d->values, r->properties_length) ||
-        d->entry_room - d->entries < found->count)
+        d->entry_room - d->entries < count)
         return FULL;
     put_names(d, pass, found, same);
-    Text *values = &d->values;
-    int32_t *edges = values->edges + d->entries + 1;
-    for (int j = 0; j < found->count; j++) {
+    const uint8_t *limit = pass->limit;
+    uint8_t *data = d->values.data;
+    int32_t *edges = d->values.edges + d->entries + 1;
+    int64_t used = d->values.used;
+    for (int j = 0; j < count; j++) {
         const Entry *e = &found->entries[j];
-        copy_short(values->data + values->used, e->value, e->value_length, pass->limit);
-        edges[j] = (int32_t)(values->used += e->value_length);
+        copy_short(data + used, e->value, e->value_length, limit);
+        edges[j] = (int32_t)(used += e->value_length);
     }
-    d->entries += found->count;
+    d->values.used = used;
+    d->entries += count;
     d->entry_edges[i + 1] = (int32_t)d->entries;
     return DONE;
 }
@@ -265,7 +279,7 @@ static inline int put_properties(Decoding *d, Pass *pass, int64_t i, const Recor
     Entries *found = &pass->entries[pass->current];
     if (!split_properties(r->properties, r->end, pass->limit, found, &pass->above))
         return NOT_MINE;
-    int same = pass->has_before && same_layout(found, &pass->entries[!pass->current]);
+    int same = pass->has_before && same_layout(found, &pass->entries[!pass->current], pass->limit);
     if (!same)
         find_picks(d, pass, found);
     int result = d->entry_edges ? put_entries(d, pass, i, r, found, same) : DONE;
@@ -325,7 +339,7 @@ int64_t mq_decode(Decoding *d, const uint8_t *buffer, int64_t length, const int6
     pass.names_start = pass.names_bytes = pass.first_entry = 0;
     pass.limit = buffer + length;
     for (int k = 0; k < KNOWN_HOSTS; k++)
-        pass.hosts.known[k].length = 0;
+        pass.hosts.known[k].raw_length = 0;
     if (d->picks < 0 || d->picks > MOST_PICKS)
         return NOT_MINE;
     if (first == 0)

@@ -17,7 +17,7 @@ enum {
 
 typedef struct {
     uint8_t raw[MOST_HOST_BYTES], text[MOST_HOST_TEXT];
-    int32_t raw_length, length; /* 0: nothing is kept here yet */
+    int32_t raw_length, length; /* raw_length 0: nothing is kept here yet */
 } HostText;
 
 /* Few hosts send many messages: texts that were made lately, by a hash of their bytes. */
@@ -115,20 +115,37 @@ static void write_host(HostText *host)
     host->length = (int32_t)(to - host->text);
 }
 
-/* The text of the host of `length` bytes at `raw`; 0 if it is none that a kernel writes. */
-static inline const HostText *host_text(HostTexts *texts, const uint8_t *raw, int32_t length)
+static inline HostText *known_host(HostTexts *texts, const uint8_t *raw, int32_t length)
 {
-    uint8_t copy[MOST_HOST_BYTES];
-    memcpy(copy, raw, (size_t)length);
-    uint32_t hash = copy[length - 1] ^ copy[length - 2] ^ copy[length - 5];
-    HostText *host = &texts->known[hash % KNOWN_HOSTS];
-    if (host->length && host->raw_length == length && !memcmp(host->raw, copy, (size_t)length))
-        return host;
-    if (length == IP_V6 + 4 && is_mapped_v4(copy))
+    uint32_t hash = raw[length - 1] ^ raw[length - 2] ^ raw[length - 5];
+    return &texts->known[hash % KNOWN_HOSTS];
+}
+
+static inline const HostText *host_v4(HostTexts *texts, const uint8_t *from)
+{
+    uint8_t raw[IP_V4 + 4];
+    memcpy(raw, from, sizeof raw);
+    HostText *host = known_host(texts, raw, sizeof raw);
+    if (host->raw_length != (int32_t)sizeof raw || memcmp(host->raw, raw, sizeof raw)) {
+        memcpy(host->raw, raw, sizeof raw);
+        host->raw_length = sizeof raw;
+        write_host(host);
+    }
+    return host;
+}
+
+static const HostText *host_v6(HostTexts *texts, const uint8_t *from)
+{
+    uint8_t raw[IP_V6 + 4];
+    memcpy(raw, from, sizeof raw);
+    if (is_mapped_v4(raw))
         return 0;
-    memcpy(host->raw, copy, (size_t)length);
-    host->raw_length = length;
-    write_host(host);
+    HostText *host = known_host(texts, raw, sizeof raw);
+    if (host->raw_length != (int32_t)sizeof raw || memcmp(host->raw, raw, sizeof raw)) {
+        memcpy(host->raw, raw, sizeof raw);
+        host->raw_length = sizeof raw;
+        write_host(host);
+    }
     return host;
 }
 

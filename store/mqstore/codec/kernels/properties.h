@@ -50,25 +50,15 @@ static inline uint32_t separators_of(const uint8_t *p, uint32_t *high)
 
 #endif
 
-typedef struct {
-    const uint8_t *start, *separator; /* of the piece that is not at its end yet */
-    Entries *found;
-} Splitting;
-
-/* Take the piece that ends at `end`; false if there are more than a kernel keeps. */
-static inline int end_piece(Splitting *s, const uint8_t *end)
+/* The 16 bytes at p; behind `end`, of which some may be at `limit`, anything. */
+static inline const uint8_t *sixteen(const uint8_t *p, const uint8_t *end, const uint8_t *limit,
+                                     uint8_t *spare)
 {
-    if (s->separator && s->separator > s->start && s->separator + 1 < end) {
-        if (s->found->count == MOST_ENTRIES)
-            return 0;
-        s->found->entries[s->found->count++] = (Entry){
-            s->start, s->separator + 1,
-            (int32_t)(s->separator - s->start), (int32_t)(end - s->separator - 1),
-        };
-    }
-    s->start = end + 1;
-    s->separator = 0;
-    return 1;
+    if (limit - p >= STEP)
+        return p;
+    memset(spare, 0, STEP);
+    memcpy(spare, p, (size_t)(end - p));
+    return spare;
 }
 
 /* Split [p, end) into `found`; `high` gathers whether any byte is above 0x7F.
@@ -79,30 +69,41 @@ static inline int
 split_properties(const uint8_t *p, const uint8_t *end, const uint8_t *limit, Entries *found,
                  uint32_t *high)
 {
-    Splitting s = {p, 0, found};
-    found->count = 0;
+    const uint8_t *start = p, *separator = 0; /* of the piece that is not at its end yet */
+    Entry *entry = found->entries, *behind_last = entry + MOST_ENTRIES;
+    uint32_t above_any = 0;
     for (const uint8_t *at = p; at < end; at += STEP) {
-        uint8_t tail[STEP] = {0};
-        const uint8_t *from = at;
-        int64_t count = end - at < STEP ? end - at : STEP;
-        if (limit - at < STEP) {
-            memcpy(tail, at, (size_t)count);
-            from = tail;
-        }
-        uint32_t within = (1u << count) - 1, above;
+        uint8_t spare[STEP];
+        const uint8_t *from = sixteen(at, end, limit, spare);
+        uint32_t above, within = end - at < STEP ? (1u << (end - at)) - 1 : 0xFFFF;
         uint32_t marks = separators_of(from, &above) & within;
-        *high |= above & within;
+        above_any |= above & within;
         for (; marks; marks &= marks - 1) {
             int place = __builtin_ctz(marks);
-            if (once(from[place]) == 2) {
-                if (!end_piece(&s, at + place))
-                    return 0;
-            } else if (!s.separator) {
-                s.separator = at + place;
+            const uint8_t *mark = at + place;
+            if (from[place] == 1) {
+                separator = separator ? separator : mark;
+                continue;
             }
+            if (separator && separator > start && separator + 1 < mark) {
+                if (entry == behind_last)
+                    return 0;
+                *entry++ = (Entry){start, separator + 1, (int32_t)(separator - start),
+                                   (int32_t)(mark - separator - 1)};
+            }
+            start = mark + 1;
+            separator = 0;
         }
     }
-    return s.start >= end || end_piece(&s, end);
+    if (separator && separator > start && separator + 1 < end) { /* without the last 0x02 */
+        if (entry == behind_last)
+            return 0;
+        *entry++ = (Entry){start, separator + 1, (int32_t)(separator - start),
+                           (int32_t)(end - separator - 1)};
+    }
+    found->count = (int)(entry - found->entries);
+    *high |= above_any;
+    return 1;
 }
 
 static inline int same_name(const Entry *a, const Entry *b)
@@ -110,13 +111,40 @@ static inline int same_name(const Entry *a, const Entry *b)
     return a->name_length == b->name_length && same_bytes(a->name, b->name, a->name_length);
 }
 
-static inline int same_layout(const Entries *a, const Entries *b)
+#if defined(__SSE2__)
+
+/* Whether two names are the same, of at most 16 bytes, with 16 to be read at both. */
+static inline int same_short(const uint8_t *a, const uint8_t *b, int32_t n)
+{
+    __m128i x = _mm_loadu_si128((const __m128i *)(const void *)a);
+    __m128i y = _mm_loadu_si128((const __m128i *)(const void *)b);
+    uint32_t same = (uint32_t)_mm_movemask_epi8(_mm_cmpeq_epi8(x, y));
+    return !(~same & ((1u << n) - 1));
+}
+
+#else
+
+static inline int same_short(const uint8_t *a, const uint8_t *b, int32_t n)
+{
+    return same_bytes(a, b, n);
+}
+
+#endif
+
+/* Whether two rows have the same names in the same order. */
+static inline int same_layout(const Entries *a, const Entries *b, const uint8_t *limit)
 {
     if (a->count != b->count)
         return 0;
-    for (int i = 0; i < a->count; i++)
-        if (!same_name(&a->entries[i], &b->entries[i]))
+    for (int i = 0; i < a->count; i++) {
+        const Entry *x = &a->entries[i], *y = &b->entries[i];
+        int32_t n = x->name_length;
+        if (n != y->name_length)
             return 0;
+        int short_enough = n <= STEP && limit - x->name >= STEP && limit - y->name >= STEP;
+        if (short_enough ? !same_short(x->name, y->name, n) : !same_bytes(x->name, y->name, n))
+            return 0;
+    }
     return 1;
 }
 

@@ -19,6 +19,7 @@ from support import goldens
 from support.oracle import Message
 from support.stores import Laid, Layout, MakeStore, lay_out
 
+pytest_plugins = ["support.cpu_time"]
 CONF = Path(__file__).parents[1] / "conf"
 
 # Of every Spark that a test starts: no second compiler for a minute's work. Half the CPU time.

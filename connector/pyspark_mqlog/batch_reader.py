@@ -16,8 +16,8 @@ from mqstore.errors import DataLossError, StoreError, UnknownTopicError
 from mqstore.read.plan import QueueSlice
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from pyspark_mqlog.options import ReadOptions
 from pyspark_mqlog.pruning import in_partitions, message_slices, without_start
+from pyspark_mqlog.read_options import ReadOptions
 from pyspark_mqlog.schema import conform, to_arrow
 from pyspark_mqlog.tables import plan_table
 from pyspark_mqlog.worker import freeze_once, named_errors

@@ -39,9 +39,8 @@ class MqlogDataSource(DataSource):
     def schema(self) -> "StructType":
         from mqstore.errors import InvalidOptionError, StoreError
         from pyspark_mqlog.batch_reader import is_of_start, plan_read
-        from pyspark_mqlog.options import is_create_table, parse_read
+        from pyspark_mqlog.options import is_create_table, names_stream, parse_read, parse_stream
         from pyspark_mqlog.schema import read_schema, to_struct
-        from pyspark_mqlog.stream_options import names_stream, parse_stream
         from pyspark_mqlog.worker import named_errors
 
         with named_errors():
@@ -93,8 +92,8 @@ class MqlogDataSource(DataSource):
 
     def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":  # noqa: N802
         from mqstore.errors import StoreError
+        from pyspark_mqlog.options import parse_stream
         from pyspark_mqlog.schema import check_projection
-        from pyspark_mqlog.stream_options import parse_stream
         from pyspark_mqlog.stream_reader import MqlogStreamReader, RefusingStreamReader
 
         self._plan = None

@@ -38,7 +38,7 @@ from mqstore.read.selection import (
     topic_test,
 )
 from mqstore.read.snapshot import QueueBounds, Snapshot, configured
-from pyspark_mqlog.options import QueueRange, ReadOptions
+from pyspark_mqlog.read_options import QueueRange, ReadOptions
 
 _LOG = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from mqstore import backlog, tables
 from mqstore.codec.schema import check_columns, message_schema, resolve_columns
 from mqstore.errors import InvalidSchemaError
 from mqstore.options.grammar import did_you_mean
-from pyspark_mqlog.options import ReadOptions
+from pyspark_mqlog.read_options import ReadOptions
 
 TABLE_SCHEMAS: Final = {
     "backlog": backlog.SCHEMA,

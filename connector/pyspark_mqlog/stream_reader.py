@@ -38,7 +38,7 @@ from pyspark_mqlog.pruning import (
     starting_progress,
     takes_topics_of_group,
 )
-from pyspark_mqlog.stream_options import StreamOptions
+from pyspark_mqlog.read_options import StreamOptions
 from pyspark_mqlog.worker import named_errors
 
 Json = dict[str, Any]
@@ -84,7 +84,7 @@ class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 options, snapshots = self._options.read, self._follow().snapshots
                 check_chosen(selection(options), snapshots)  # Nothing was read that is gone now.
                 self._initial = self._json(starting_progress(options, snapshots))
-                self._marks_start = not self._options.starts_where_it_was
+                self._marks_start = not self._options.has_fixed_start
             return self._initial
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802

@@ -21,7 +21,8 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from pyspark.sql.types import StructType
 
 from mqstore.errors import InvalidOptionError, StoreError
-from mqstore.stage.job import Manifest, WriteJob, WriteSettings
+from mqstore.stage.job import Manifest, WriteJob
+from mqstore.stage.settings import WriteSettings
 from mqstore.stage.task import stage
 from mqstore.write import streams
 from mqstore.write.commit import abort, commit

@@ -34,8 +34,8 @@ from mqstore.tables import (
 )
 from mqstore.tables.choice import RowChoice, Window
 from mqstore.tables.roots import StoreRoot, open_root
-from pyspark_mqlog.options import ReadOptions
 from pyspark_mqlog.pruning import cores, message_slices, selection
+from pyspark_mqlog.read_options import ReadOptions
 
 _CONSUMED: Final = frozenset({"backlog", "lagcompare", "offsets"})
 """Tables with rows of topics that are gone, as long as a group has an offset there."""

@@ -1,4 +1,4 @@
-"""One command-line style for all jobs, and one way to tell what went wrong.
+"""The command line of all jobs.
 
     --from PLACE          where rows come from
     --to PLACE            where they go
@@ -8,26 +8,16 @@ A store is a directory. Anything else is FORMAT:PLACE, or the word console:
 
     parquet:/data/orders   csv:/data/orders.csv   json:/data/orders   table:shop.orders   console
 
-argparse, because a job that travels with --py-files finds only what Spark itself needs.
+argparse, because a job sent with --py-files may import only the packages that Spark itself needs.
 """
 
 import argparse
-import re
-import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from pyspark.errors import PySparkException
-
-from mqlog_jobs.java import JavaNotFoundError
-from mqstore.errors import StoreError, shown
-
-FAILED: Final = 2
 FILE_FORMATS: Final = ("parquet", "csv", "json")
 CONSOLE: Final = "console"
 TABLE: Final = "table"
-_CONDITION: Final = re.compile(r"\[MQLOG_[^\n]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +54,7 @@ def parser(description: str, example: str) -> argparse.ArgumentParser:
         type=option,
         metavar="NAME=VALUE",
         dest="options",
-        help="an option of the source mqlog; once for each",
+        help="an option of the source mqlog; may be repeated",
     )
     return made
 
@@ -90,26 +80,3 @@ def source(text: str) -> Place:
 def target(text: str) -> Place:
     """Return the place of ``FORMAT:PLACE`` or ``console`` to write a report to."""
     return Place(CONSOLE, "") if text == CONSOLE else source(text)
-
-
-def run(job: Callable[[], int | None]) -> int:
-    """Run a job and return its exit code: its own, or 2 with one line when a person can mend it.
-
-    What Spark wraps around an error of ours is many lines; the one that begins with its
-    condition says everything. Other errors of Spark are raised as they are.
-    """
-    try:
-        return job() or 0
-    except (StoreError, JavaNotFoundError) as error:
-        sys.stderr.write(f"{error}\n")
-        return FAILED
-    except OSError as error:
-        where = f"{shown(error.filename)}: " if error.filename else ""
-        sys.stderr.write(f"{where}{error.strerror or error}\n")
-        return FAILED
-    except PySparkException as error:
-        found = _CONDITION.search(str(error))
-        if found is None:
-            raise
-        sys.stderr.write(f"{found[0]}\n")
-        return FAILED

@@ -1,9 +1,9 @@
-"""Job: check stores, every rule that a broker relies on; a task for each store.
+"""Job: check every rule that a broker relies on, with one task for each store.
 
     spark-submit jobs/mqlog_jobs/check.py --from '/data/brokers/*/store'
 
-The exit code is 0 when all are whole, 1 when there are errors, and then they are in the report
-too. The columns are those of ``table=verify``.
+The exit code is 0 if no store has an error, else 1; the report lists the errors. The columns are
+those of ``table=verify``.
 """
 
 import sys
@@ -14,28 +14,27 @@ from pyspark.sql import DataFrame
 
 from mqlog_jobs import arguments, report
 from mqlog_jobs.arguments import Place
-from mqlog_jobs.session import QUIET, job_session
+from mqlog_jobs.exit_codes import FOUND, run
+from mqlog_jobs.session import job_session
 
-FOUND: Final = 1
 _SHOWN: Final = ("brokerName", "severity", "file", "position", "problem")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the job with these arguments, those of the process if None; return its exit code."""
     parser = arguments.parser(
-        "Check stores: exit code 1 when a rule is broken.",
+        "Check stores: exit code 1 if a rule is broken.",
         "check.py --from '/data/brokers/*/store' --to parquet:/out/findings",
     )
     report.add_arguments(parser)
     given = parser.parse_args(argv)
-    return arguments.run(lambda: _check(given.stores, dict(given.options), given.place, given.mode))
+    return run(lambda: _check(given.stores, dict(given.options), given.place, given.mode))
 
 
 def _check(stores: list[str], options: dict[str, str], place: Place, mode: str) -> int:
-    with job_session("mqlog check", QUIET) as spark:
-        reader = spark.read.format("mqlog").options(**options).option("table", "verify")
-        rows = reader.load(stores[0]) if len(stores) == 1 else reader.load(stores)
-        rows = rows.cache()  # A store is read once, for the report and for the exit code.
+    with job_session("mqlog check") as spark:
+        # Cached: a store is read once, for the report and for the exit code.
+        rows = report.read(spark, "verify", stores, options).cache()
         try:
             report.write(rows, place, mode, _show)
             return FOUND if rows.where("severity = 'error'").count() else 0

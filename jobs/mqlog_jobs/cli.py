@@ -1,10 +1,10 @@
-"""The command ``mqlog``: looks into store directories, without a broker and without Spark.
+"""The command ``mqlog``: it shows, checks and repairs stores, without a broker.
 
 Exit codes: 0 done; 1 ``verify`` or ``doctor`` found errors, or ``find`` found nothing; 2 a wrong
-argument, a store that cannot be read, or output that cannot be written, told in one line on
-standard error; 130 interrupted; 141 the reader of the pipe is gone.
+argument, a store that cannot be read, or output that cannot be written, with one line on standard
+error; 130 interrupted; 141 the reader of the pipe is gone.
 
-Imports nothing by itself: an interrupt while the rest is loaded is an interrupt like any other.
+The module imports the rest in ``main``: an interrupt meanwhile has the exit code 130 too.
 """
 
 import sys
@@ -14,10 +14,10 @@ INTERRUPTED: Final = 130
 
 
 def main() -> None:
-    """Run the command; errors that a person can mend are one line, not a traceback."""
+    """Run the command and exit; an error that a user can correct is one line, no traceback."""
     try:
         from mqlog_jobs.exit_codes import run
-        from mqlog_jobs.upkeep import app
+        from mqlog_jobs.maintenance import app
 
         code = run(app)
     except KeyboardInterrupt:

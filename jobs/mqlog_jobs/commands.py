@@ -1,6 +1,7 @@
-"""The commands of ``mqlog`` that look into a store: backlog, topics, queues, messages, tags.
+"""The commands of ``mqlog`` that show a store: backlog, topics, queues, cat, find, tags.
 
-Their parameters are their options. Those that look after a store are in mqlog_jobs.upkeep.
+A command's parameters are its arguments and options. mqlog_jobs.maintenance has the commands that
+copy, check and repair a store.
 """
 
 # ruff: noqa: PLR0913
@@ -11,18 +12,16 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import typer
 from rich.console import Console
+from typer.core import TyperCommand
 
-from mqlog_jobs import lines, render, views
-from mqlog_jobs.choice import MessageQuery, check_known, choose
-from mqlog_jobs.exit_codes import FOUND, OfStore
-from mqlog_jobs.find import KeyQuery
-from mqlog_jobs.find import find as find_messages
+from mqlog_jobs import line_format, queries, render, views
+from mqlog_jobs.exit_codes import FOUND, STANDARD_OUTPUT
 from mqlog_jobs.parameters import (
     AsCsv,
     AsJson,
@@ -33,8 +32,10 @@ from mqlog_jobs.parameters import (
     Store,
     System,
     Topic,
+    paths_of,
 )
 from mqlog_jobs.progress import Bar
+from mqlog_jobs.queries import KeyQuery, MessageQuery
 from mqlog_jobs.render import Row
 from mqlog_jobs.watch import watch
 from mqstore import __version__, tables
@@ -46,19 +47,35 @@ from mqstore.tables import tags as count_tags
 
 app = typer.Typer(
     name="mqlog",
-    help="Look into Apache RocketMQ message stores: the directory of a broker, no broker needed.",
-    epilog="Exit codes: 0 done, 1 verify or doctor found errors or find found nothing, "
-    "2 wrong argument, bad store or output that cannot be written, 130 interrupted, "
-    "141 the reader of the pipe is gone.",
+    help="Show, check and repair message stores of Apache RocketMQ: a broker's directory, without "
+    "a broker.",
+    epilog="Exit codes: 0 done; 1 verify or doctor found errors, or find found nothing; "
+    "2 an argument is wrong, a store cannot be read or output cannot be written; "
+    "130 interrupted; 141 the reader of the pipe is gone.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-command = partial(app.command, cls=OfStore)
 
 
-def _version(asked: bool) -> None:
-    if asked:
+class _StoreCommand(TyperCommand):
+    """A command with an argument STORE: an OSError inside has the store's path as well."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except OSError as error:
+            store, name = ctx.params.get("store"), error.filename
+            if store is not None and name != STANDARD_OUTPUT:
+                error.filename = _within(str(store), name)
+            raise
+
+
+command = partial(app.command, cls=_StoreCommand)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
         sys.stdout.write(f"mqlog {__version__}\n")
         raise typer.Exit
 
@@ -85,42 +102,45 @@ def backlog(
     ] = None,
     subscription: Annotated[
         str | None,
-        typer.Option(help="Tag expression of the groups, 'A || B': count what matches it."),
+        typer.Option(help="Tag expression of the groups, 'A || B': count its matches."),
     ] = None,
     by_tag: Annotated[bool, typer.Option("--by-tag", help="One row for each tag.")] = False,
-    again: Annotated[bool, typer.Option("--watch", help="Look again and again.")] = False,
+    repeat: Annotated[
+        bool, typer.Option("--watch", help="Repeat the measurement until interrupted.")
+    ] = False,
     interval: Annotated[
-        float | None, typer.Option(min=0, help="Seconds between two looks; 2 without it.")
+        float | None, typer.Option(min=0, help="Seconds between two measurements; default 2.")
     ] = None,
     number: Annotated[
-        int | None, typer.Option("--count", min=0, help="So many looks; 0: go on, as without it.")
+        int | None,
+        typer.Option("--count", min=0, help="Stop after so many; 0: never."),
     ] = None,
     commit_log: CommitLog = None,
     as_json: AsJson = False,
     as_csv: AsCsv = False,
 ) -> None:
-    """Show what consumer groups have still to consume."""
-    if again and as_csv:
+    """Show the messages that consumer groups have not consumed yet."""
+    if repeat and as_csv:
         raise InvalidOptionError("--csv", "--watch", "use --json, one object a line")
     for option, value in (("--count", number), ("--interval", interval)):
-        if value is not None and not again:
+        if value is not None and not repeat:
             raise InvalidOptionError(option, value, "belongs to --watch")
     subscriptions = _subscriptions(group, subscription)
     request = BacklogRequest(groups=group, subscriptions=subscriptions, by_tag=by_tag)
 
-    def look(console: Console | None) -> None:
+    def show(console: Console | None) -> None:
         snapshot = _take(store, commit_log)
         now_ms = time.time_ns() // 1_000_000
         batch = measure(plan(snapshot, request), request, now_ms)
         if not _written(batch, as_json=as_json, as_csv=as_csv) and console is not None:
             views.backlog(console, views.rows_of(batch))
 
-    if again:
-        # A stream of objects is for a program, also on a terminal.
+    if repeat:
+        # A stream of JSON objects is for a program, also on a terminal.
         console = None if as_json else render.terminal()
-        watch(console, look, interval_s=2 if interval is None else interval, rounds=number or 0)
+        watch(console, show, interval_s=2 if interval is None else interval, rounds=number or 0)
     else:
-        look(render.terminal())
+        show(render.terminal())
 
 
 @command(epilog="Example: mqlog topics /data/store --json")
@@ -153,7 +173,7 @@ def queues(
     """List the queues: offsets, messages, bytes, times of the first and the last message."""
     snapshot = _take(store, commit_log, topic)
     if topic is None and not system:
-        snapshot = _of_users(snapshot)
+        snapshot = _without_system(snapshot)
     batch = tables.queues(snapshot)
     if not _written(batch, as_json=as_json, as_csv=as_csv):
         views.queues(render.terminal(), views.rows_of(batch))
@@ -168,12 +188,12 @@ def cat(
     place: Place,
     *,
     tag: Annotated[str, typer.Option(help="Tag expression, 'A || B'.")] = "*",
-    key: Annotated[list[str] | None, typer.Option(help="A key; once for each.")] = None,
+    key: Annotated[list[str] | None, typer.Option(help="A message key; may be repeated.")] = None,
     since: Annotated[
         str | None, typer.Option(help="Stored at or after: -15m, epoch ms, or ISO-8601 with zone.")
     ] = None,
-    until: Annotated[str | None, typer.Option(help="Stored before; as --since.")] = None,
-    number: Annotated[int, typer.Option("-n", min=0, help="At most so many; 0: all.")] = 20,
+    until: Annotated[str | None, typer.Option(help="Stored before; written as --since.")] = None,
+    number: Annotated[int, typer.Option("-n", min=0, help="Print at most so many; 0: all.")] = 20,
     line: Annotated[
         str | None,
         typer.Option("-f", "--format", help="A line for each, columns in braces: '{keys} {body}'."),
@@ -185,27 +205,24 @@ def cat(
     """Print messages, in the order the broker stored them."""
     if line is not None and as_json:
         raise InvalidOptionError("--format", "--json", "choose one of the two")
-    shape = lines.parse(line) if line is not None else None
-    columns = shape.columns if shape else lines.COLUMNS if as_json else views.MESSAGE_COLUMNS
-    keys = tuple(key or ())
-    wanted = MessageQuery(
-        place, tags=tag, keys=keys, since=since, until=until, on_corrupt=on_corrupt
-    )
-    # Rows that go to the terminal as they come are progress enough.
+    form = line_format.parse(line) if line is not None else None
+    columns = form.columns if form else line_format.COLUMNS if as_json else views.MESSAGE_COLUMNS
+    query = MessageQuery(place, tag, tuple(key or ()), since, until, on_corrupt)
+    # No bar where rows appear on the terminal one by one: they are progress enough.
     on_terminal = sys.stdout.isatty()
-    seen = on_terminal and (as_json or shape is not None)
-    snapshot = _take(store, commit_log, wanted.topic)
+    has_bar = not (on_terminal and (as_json or form))
+    snapshot = _take(store, commit_log, query.topic)
     with Bar("Reading") as bar:
-        rows = choose(snapshot, wanted, columns, number, None if seen else bar)
+        rows = queries.select(snapshot, query, columns, number, bar if has_bar else None)
         if as_json:
             render.json_lines(rows)
-        elif shape:
-            sys.stdout.writelines(shape.fill(row, escaped=on_terminal) for row in rows)
+        elif form:
+            sys.stdout.writelines(form.fill(row, escaped=on_terminal) for row in rows)
         else:
-            found, problem = _found(rows)
-    if not (as_json or shape):
-        if found or problem is None:
-            views.messages(render.terminal(), found)
+            before, problem = _until_error(rows)
+    if not (as_json or form):
+        if before or problem is None:
+            views.messages(render.terminal(), before)
         if problem is not None:
             raise problem
 
@@ -217,21 +234,21 @@ def cat(
 def find(
     store: Store,
     *,
-    key: Annotated[list[str] | None, typer.Option(help="A key; once for each.")] = None,
+    key: Annotated[list[str] | None, typer.Option(help="A message key; may be repeated.")] = None,
     message_id: Annotated[
-        list[str] | None, typer.Option("--id", help="UNIQ_KEY or offsetMsgId; once for each.")
+        list[str] | None, typer.Option("--id", help="UNIQ_KEY or offsetMsgId; may be repeated.")
     ] = None,
     topic: OneTopic = None,
     on_corrupt: OnCorrupt = "rescue",
     commit_log: CommitLog = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find messages by key or id, through the index, however many there are."""
-    sought = KeyQuery(tuple(key or ()), tuple(message_id or ()))
-    rows = find_messages(_take(store, commit_log, topic), sought, on_corrupt)
+    """Find all messages with a key or an id, through the index."""
+    query = KeyQuery(tuple(key or ()), tuple(message_id or ()))
+    rows = queries.find(_take(store, commit_log, topic), query, on_corrupt)
     number = render.json_lines(rows) if as_json else views.cards(render.terminal(), rows)
     if not number:
-        sys.stderr.write(f"no message has {' or '.join(map(shown, (*sought.keys, *sought.ids)))}\n")
+        sys.stderr.write(f"no message has {' or '.join(map(shown, (*query.keys, *query.ids)))}\n")
         raise typer.Exit(FOUND)
 
 
@@ -244,9 +261,9 @@ def tags(
     as_json: AsJson = False,
     as_csv: AsCsv = False,
 ) -> None:
-    """Count the messages of each tag; --json and --csv also tell the queues apart."""
+    """Count the messages of each tag; --json and --csv have a row for each queue."""
     snapshot = _take(store, commit_log, topic)
-    slices = slices_of(snapshot if topic is not None else _of_users(snapshot))
+    slices = slices_of(snapshot if topic is not None else _without_system(snapshot))
     parts = count_tags.plan(slices, "*")
     schema = tables.SCHEMAS["tags"]
     batches: list[pa.RecordBatch] = []
@@ -260,25 +277,32 @@ def tags(
 
 
 def _take(store: Path, commit_log: list[Path] | None, topic: str | None = None) -> Snapshot:
-    wanted = None if topic is None else (lambda name: name == topic)
-    snapshot = take(store, commit_log=tuple(map(str, commit_log or ())), topics=wanted)
+    chosen = None if topic is None else (lambda name: name == topic)
+    snapshot = take(store, commit_log=paths_of(commit_log), topics=chosen)
     if topic is not None:
-        check_known(snapshot, topic)
+        queries.check_known(snapshot, topic)
     return snapshot
 
 
-def _found(rows: Iterable[Row]) -> tuple[list[Row], CorruptStoreError | None]:
-    """Return the rows, and the broken one that ended them: a table is drawn of what came before."""
-    found: list[Row] = []
+def _within(store: str, name: object) -> str:
+    """Return the path of a file of a store, whose errors may have its last name only."""
+    if not isinstance(name, str):
+        return store
+    return name if "/" in name or name == store else f"{store}: {name}"
+
+
+def _until_error(rows: Iterable[Row]) -> tuple[list[Row], CorruptStoreError | None]:
+    """Return the rows before a broken one, and its error: a table of them is drawn first."""
+    before: list[Row] = []
     try:
         for row in rows:
-            found.append(row)  # noqa: PERF402 - extend() would lose what came before an error
+            before.append(row)  # noqa: PERF402 - extend() would lose the rows before an error
     except CorruptStoreError as error:
-        return found, error
-    return found, None
+        return before, error
+    return before, None
 
 
-def _of_users(snapshot: Snapshot) -> Snapshot:
+def _without_system(snapshot: Snapshot) -> Snapshot:
     """Return the snapshot without the queues of RocketMQ's own topics."""
     known = views.rows_of(tables.topics(replace(snapshot, queues=())))
     system = {row["topic"] for row in known if row["isSystem"]}
@@ -297,7 +321,7 @@ def _subscriptions(group: str | None, expression: str | None) -> dict[str, dict[
 
 
 def _written(batch: pa.RecordBatch | pa.Table, *, as_json: bool, as_csv: bool) -> bool:
-    """Write the rows for a program, if that was asked for."""
+    """Write the rows as JSON or CSV if one of them is wanted; tell whether it was."""
     if as_json and as_csv:
         raise InvalidOptionError("--csv", "--json", "choose one of the two")
     if as_json:

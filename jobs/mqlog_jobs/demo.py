@@ -1,7 +1,7 @@
-"""The project's main job, on a store it makes itself and on one that a real broker wrote.
+"""The command ``mqlog demo``: write and read a new store with Spark, then a store of a broker.
 
-A DataFrame of a shop's messages is written into a new store through Spark, two consumer groups
-commit offsets, and what there is to see is shown: topics, messages with a tag filter, backlog.
+A DataFrame of a shop's messages is written into a new store, two consumer groups commit offsets,
+and topics, messages with a tag filter and backlog are shown.
 """
 
 import json
@@ -28,7 +28,7 @@ from rich.text import Text
 
 from mqlog_jobs import demo_data, java, render, views
 from mqlog_jobs.demo_data import ORDERS, PARCELS, PAYMENTS
-from mqlog_jobs.session import QUIET, job_session, said_to
+from mqlog_jobs.session import QUIET, job_session, stderr_to
 from mqstore import __version__
 from mqstore.errors import InvalidOptionError
 from mqstore.read.snapshot import take
@@ -42,14 +42,14 @@ _SETTINGS: Final = QUIET | {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
-# Files of a demo's size; a broker that should open the store needs the same four in its conf.
+# Small files; a broker that opens the store needs the same four settings in its broker.conf.
 _SIZES: Final = {
     "mappedFileSizeCommitLog": "4m",
     "mappedFileSizeConsumeQueue": "60000",
     "maxHashSlotNum": "5000",
     "maxIndexNum": "20000",
 }
-# How much of each queue a group has consumed, in percent; the queues of a topic go round.
+# The percentage of each queue that a group has consumed; the list repeats over the queues.
 _CONSUMED: Final = {
     "CG_WAREHOUSE": {ORDERS: (72, 55, 91, 64)},
     "CG_ACCOUNTING": {PAYMENTS: (100, 100, 96, 100), PARCELS: (88, 79, 85, 90)},
@@ -70,7 +70,7 @@ _BACKLOG: Final = """\
 
 @dataclass(frozen=True, slots=True)
 class Tour:
-    """What is shown of a store: a topic through a tag expression, and groups' backlog."""
+    """The topic, tag expression and groups that are shown of a store."""
 
     topic: str
     tags: str
@@ -93,17 +93,17 @@ def run(
 ) -> None:
     """Show the demo; the store stays in ``directory`` (missing or empty), if one is given.
 
-    ``picture`` gets what is shown of the shop, as SVG. Raises InvalidOptionError for a directory
-    that holds something, JavaNotFoundError.
+    ``picture`` is a file for the output about the shop, as SVG. Raises InvalidOptionError for a
+    directory that is not empty, JavaNotFoundError.
     """
-    console = console or (_camera(sys.stdout) if picture else render.terminal())
+    console = console or (_recorder(sys.stdout) if picture else render.terminal())
     if directory is not None and directory.exists() and any(directory.iterdir()):
         raise InvalidOptionError("DIR", directory, "must be a new or an empty directory")
-    told = java.prepare()
-    if told:
-        console.print(Text(told, style="dim"), soft_wrap=True)
+    notice = java.prepare()
+    if notice:
+        _note(console, notice)
     with tempfile.TemporaryDirectory(prefix="mqlog-demo-") as temporary, ExitStack() as stack:
-        with _busy(console, "Starting Spark"), said_to(Path(temporary, "spark.log")):
+        with _busy(console, "Starting Spark"), stderr_to(Path(temporary, "spark.log")):
             spark = stack.enter_context(job_session("mqlog demo", _SETTINGS))
         root = (directory or Path(temporary)).resolve() / "broker-a" / "store"
         _greet(console, spark)
@@ -116,8 +116,8 @@ def run(
     _close(console, root if directory else None)
 
 
-def _camera(stream: TextIO) -> Console:
-    """Return a console that records what a terminal shows; a file gets it without colours."""
+def _recorder(stream: TextIO) -> Console:
+    """Return a console that records its output; a stream that is no terminal gets no colours."""
     return Console(
         file=stream,
         record=True,
@@ -129,13 +129,14 @@ def _camera(stream: TextIO) -> Console:
 
 
 def _busy(console: Console, doing: str) -> AbstractContextManager[object]:
-    """Turn a spinner, but not before the camera, which would keep every frame."""
+    """Show a spinner, unless the console records, which would keep every frame."""
     return nullcontext() if console.record else console.status(doing)
 
 
 def _greet(console: Console, spark: SparkSession) -> None:
-    told = f"mqlog {__version__} · Spark {spark.version} · Python {platform.python_version()}"
-    console.print(Text(told, style="dim"))
+    _note(
+        console, f"mqlog {__version__} · Spark {spark.version} · Python {platform.python_version()}"
+    )
 
 
 def _write(console: Console, spark: SparkSession, root: Path) -> None:
@@ -146,14 +147,14 @@ def _write(console: Console, spark: SparkSession, root: Path) -> None:
         writer = frame.write.format("mqlog").mode("append").options(**_SIZES)
         writer = writer.option("createStore", True).option("partitioner", "hash")
         writer.option("timestamps", "preserve").save(str(root))
-    told = f"{render.count(len(rows))} messages"
-    console.print(Text.assemble((told, "green"), f" written to {root}"), soft_wrap=True)
+    written = f"{render.count(len(rows))} messages"
+    console.print(Text.assemble((written, "green"), f" written to {root}"), soft_wrap=True)
 
 
 def _commit_offsets(root: Path) -> None:
     """Write config/consumerOffset.json as a broker does when consumers commit.
 
-    As the broker does: integer keys are not quoted (fastjson), so this is no JSON for others.
+    As the broker does: integer keys are not quoted (fastjson), so other parsers refuse the file.
     """
     committed: dict[str, dict[str, int]] = {}
     for queue in take(root).queues:
@@ -173,11 +174,11 @@ def _show(console: Console, spark: SparkSession, root: Path, tour: Tour) -> None
     views.topics(console, _rows(_table(spark, root, "topics").where(~col("isSystem"))))
 
     _step(console, "Messages that carry one of two tags", _READ.format(tour.topic, tour.tags))
-    found = spark.read.format("mqlog").option("subscribe", tour.topic).option("tags", tour.tags)
-    messages = found.option("columns", ",".join((*views.MESSAGE_COLUMNS, "physicalOffset")))
+    reader = spark.read.format("mqlog").option("subscribe", tour.topic).option("tags", tour.tags)
+    messages = reader.option("columns", ",".join((*views.MESSAGE_COLUMNS, "physicalOffset")))
     rows = _rows(messages.load(str(root)), "physicalOffset")[::-1]
     views.messages(console, rows[:_SAMPLE])
-    console.print(Text(f"the newest {_SAMPLE} of {render.count(len(rows))}", style="dim"))
+    _note(console, f"the newest {_SAMPLE} of {render.count(len(rows))}")
 
     expressions = json.dumps(tour.subscriptions)
     _step(console, "Backlog of two groups", _BACKLOG.format("tags_of_groups"))
@@ -189,8 +190,7 @@ def _show(console: Console, spark: SparkSession, root: Path, tour: Tour) -> None
 def _show_golden(console: Console, spark: SparkSession, temporary: Path) -> None:
     console.print()
     if not _GOLDEN.is_file():
-        told = "The stores of real brokers come with the project's sources, not with the package."
-        console.print(Text(told, style="dim"))
+        _note(console, "Stores of real brokers are in the project's sources, not in the package.")
         return
     title = Text("The same three of a store that a RocketMQ 5.5.0 broker wrote", style="bold")
     console.print(Rule(title, style="magenta", characters="━"), width=_width(console))
@@ -200,13 +200,15 @@ def _show_golden(console: Console, spark: SparkSession, temporary: Path) -> None
 
 
 def _close(console: Console, kept: Path | None) -> None:
-    told = (
-        f"The store is yours: mqlog backlog {kept}"
-        if kept
-        else "The store is gone again; mqlog demo DIR keeps it."
-    )
     console.print()
-    console.print(Text(told, style="dim"), soft_wrap=True)
+    if kept:
+        _note(console, f"The store is yours: mqlog backlog {kept}")
+    else:
+        _note(console, "The store is deleted; mqlog demo DIR keeps it.")
+
+
+def _note(console: Console, text: str) -> None:
+    console.print(Text(text, style="dim"), soft_wrap=True)
 
 
 def _step(console: Console, title: str, code: str) -> None:

@@ -1,7 +1,7 @@
-"""A shop's messages, for the demo: orders, what was paid for them, and their parcels.
+"""The messages of the demo: orders of a shop, their payments and their parcels.
 
-The same rows every time. An order is created, then paid or cancelled; a paid one is packed,
-sent and delivered. All messages of an order carry it as their key and sharding key, so that
+The rows are the same at each run. An order is created, then paid or cancelled; a paid one is
+packed, sent and delivered. All messages of an order carry it as their key and sharding key, so that
 ``partitioner=hash`` puts them in one queue, in order.
 """
 
@@ -42,7 +42,7 @@ class ShopMessage(NamedTuple):
 
 
 def messages(orders: int, until: datetime) -> list[ShopMessage]:
-    """Return the messages of so many orders, all of the hour before ``until``, as stored."""
+    """Return the messages of ``orders`` orders in the hour before ``until``, by store time."""
     dice = random.Random(_SEED)
     born: list[ShopMessage] = []
     for number in range(orders):
@@ -52,26 +52,26 @@ def messages(orders: int, until: datetime) -> list[ShopMessage]:
 
 
 def _life(dice: random.Random, order: str, start: datetime) -> Iterator[ShopMessage]:
-    """Yield the messages of one order, some seconds apart."""
+    """Yield the messages of one order, seconds to minutes apart."""
     article, cents = dice.choice(_ARTICLES)
     pieces = dice.randint(1, 6)
     town = dice.choice(_TOWNS)
     properties = {"channel": dice.choice(_CHANNELS), "town": town}
 
-    def say(topic: str, tag: str, after_seconds: float, **fields: object) -> ShopMessage:
+    def row(topic: str, tag: str, after_seconds: float, **fields: object) -> ShopMessage:
         body = json.dumps({"order": order, **fields}, ensure_ascii=False)
         born = start + timedelta(seconds=after_seconds)
         stored = born + timedelta(milliseconds=dice.randint(1, 9))
         return ShopMessage(topic, tag, order, order, properties, body, born, stored)
 
-    yield say(ORDERS, "created", 0, article=article, pieces=pieces, cents=pieces * cents)
+    yield row(ORDERS, "created", 0, article=article, pieces=pieces, cents=pieces * cents)
     if dice.random() < _CANCELLED:
-        yield say(ORDERS, "cancelled", 40, reason=dice.choice(("too slow", "too dear", "twice")))
+        yield row(ORDERS, "cancelled", 40, reason=dice.choice(("too slow", "too dear", "twice")))
         return
     method = dice.choice(_METHODS)
     if dice.random() < _DECLINED:
-        yield say(PAYMENTS, "declined", 20, cents=pieces * cents, method=method)
-    yield say(PAYMENTS, "captured", 60, cents=pieces * cents, method=method)
-    yield say(ORDERS, "paid", 61, cents=pieces * cents)
+        yield row(PAYMENTS, "declined", 20, cents=pieces * cents, method=method)
+    yield row(PAYMENTS, "captured", 60, cents=pieces * cents, method=method)
+    yield row(ORDERS, "paid", 61, cents=pieces * cents)
     for tag, after in (("packed", 180), ("sent", 420), ("delivered", 840)):
-        yield say(PARCELS, tag, after, town=town, grams=pieces * 350)
+        yield row(PARCELS, tag, after, town=town, grams=pieces * 350)

@@ -1,8 +1,8 @@
-"""What stands between a user and ``format("mqlog")``: versions, Java, the interpreter of Spark.
+"""Diagnoses of an installation and a store: versions, Java, Spark's Python, the store's state.
 
 Spark looks for data sources with the interpreter that PYSPARK_PYTHON names, else with PATH's
-``python3``. If that one has no mqlog, or any ``pyspark_*`` module of it fails to import, the
-format is unknown, and Spark says so in one WARN at most.
+``python3``. If that one has no mqlog, or any of its ``pyspark_*`` modules fails to import, the
+format is unknown, and Spark logs one WARN at most.
 
 Reference: Spark's DataSourceManager, pyspark.sql.worker.lookup_data_sources.
 """
@@ -31,7 +31,7 @@ WARNING: Final = "warning"
 ERROR: Final = "error"
 _ANSWER_SECONDS: Final = 60
 _SOURCE: Final = "pyspark_mqlog"
-# What Spark's look-up does, told module by module.
+# Spark's look-up of data sources, with the error of each module.
 _PROBE: Final = """\
 import importlib, json, pkgutil, sys
 found = {}
@@ -48,7 +48,7 @@ json.dump(found, sys.stdout)
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """One thing looked at: OK, warning or error; what was found, and what to do about it."""
+    """The result of one examination: its severity, what was found, and advice."""
 
     severity: str
     subject: str
@@ -57,7 +57,7 @@ class Diagnosis:
 
 
 def examine(store: Path | None, commit_log: Sequence[str] = ()) -> Iterator[Diagnosis]:
-    """Yield a diagnosis of each thing, and of the store if one is given; raises nothing of ours.
+    """Yield the diagnoses, also of the store if one is given; raises no StoreError.
 
     ``commit_log`` names the store's CommitLog folders when they are others than commitlog.
     """
@@ -109,20 +109,20 @@ def _lookup() -> Iterator[Diagnosis]:
         return
     broken = {name: problem for name, problem in modules.items() if problem}
     for name, problem in broken.items():
-        told = "one module that cannot be imported hides all sources: mend or remove it"
-        yield Diagnosis(ERROR, subject, f"{interpreter}: {name}: {problem}", told)
+        hidden = "one module that cannot be imported hides all sources: repair or remove it"
+        yield Diagnosis(ERROR, subject, f"{interpreter}: {name}: {problem}", hidden)
     if not broken:
         yield Diagnosis(OK, subject, f"{interpreter}: finds {_SOURCE}")
 
 
 def _modules(interpreter: str) -> dict[str, str | None]:
-    """Return the modules in which Spark would look, each with what its import raised, or None."""
+    """Return the modules in which Spark would look, with the error of the import, or None."""
     try:
         done = subprocess.run(
             [interpreter, "-c", _PROBE],
             capture_output=True,
             check=False,
-            cwd=Path(sys.executable).parent,  # Not a folder whose modules would be found first.
+            cwd=Path(sys.executable).parent,  # The current folder's modules would be found first.
             timeout=_ANSWER_SECONDS,
         )
         found: dict[str, str | None] = json.loads(done.stdout)
@@ -147,32 +147,30 @@ def _store(store: Path, commit_log: Sequence[str] = ()) -> Iterator[Diagnosis]:
         f"CommitLog {size(snapshot.high - snapshot.low)}"
     )
     if condition.abort == "broker":
-        told = "abort is there: a broker runs, or crashed. It can be read; a write is refused"
-        yield Diagnosis(WARNING, "Store", found, told)
+        advice = "abort exists: a broker runs, or crashed. It can be read; a write is refused"
+        yield Diagnosis(WARNING, "Store", found, advice)
     else:
         yield Diagnosis(OK, "Store", found)
     yield from _writing(store, condition)
 
 
 def _writing(store: Path, condition: Condition) -> Iterator[Diagnosis]:
-    """Tell who has the store, and what is left to be finished."""
+    """Yield diagnoses of the store's lock and of an unfinished commit."""
     if condition.holders:
-        who = ", ".join(condition.holders)
+        holders = ", ".join(condition.holders)
         if condition.is_being_written:
-            yield Diagnosis(OK, "Lock", f"held by a write of mqlog: {who}")
+            yield Diagnosis(OK, "Lock", f"held by a write of mqlog: {holders}")
         else:
-            told = "a write waits for it as long as lockTimeout says; it can be read"
-            yield Diagnosis(WARNING, "Lock", f"held by {who}", told)
+            advice = "a write waits for it as long as lockTimeout says; it can be read"
+            yield Diagnosis(WARNING, "Lock", f"held by {holders}", advice)
     if condition.pending is None:
         if condition.abort == "mqlog" and not condition.is_being_written:
-            told = f"the next write tidies up, or: mqlog recover {store}"
-            yield Diagnosis(WARNING, "Commit", "the last one was killed as it ended", told)
+            advice = f"the next write cleans up, or: mqlog recover {store}"
+            yield Diagnosis(WARNING, "Commit", "the last one was killed as it ended", advice)
         return
     found = f"{condition.pending} is {condition.pending_state}"
     if condition.is_being_written:
         yield Diagnosis(OK, "Commit", f"{found}, and being finished")
     else:
-        told = (
-            f"no reader sees it before it is finished: by the next write, or: mqlog recover {store}"
-        )
-        yield Diagnosis(WARNING, "Commit", f"{found}, not finished", told)
+        advice = f"readers see it once it is finished, by the next write, or: mqlog recover {store}"
+        yield Diagnosis(WARNING, "Commit", f"{found}, not finished", advice)

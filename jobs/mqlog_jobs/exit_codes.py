@@ -1,84 +1,91 @@
-"""How a command ends: its exit code, and what went wrong in one line on standard error."""
+"""How a command or a job ends: its exit code, and an error in one line on standard error.
+
+0 done; 1 a check found errors or a search found nothing; 2 failed; 141 the reader of the pipe
+is gone.
+"""
 
 import io
 import os
+import re
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TextIO
 
-from typer.core import TyperCommand
-
 from mqlog_jobs.java import JavaNotFoundError
 from mqstore.errors import StoreError, shown
 
 FOUND: Final = 1
 FAILED: Final = 2
-READER_GONE: Final = 141  # 128 + SIGPIPE, what a shell says of a tool that the signal ends.
-_OUTPUT: Final = "standard output"
+READER_GONE: Final = 141  # 128 + SIGPIPE, a shell's exit code for a tool that the signal ends.
+STANDARD_OUTPUT: Final = "standard output"
+_CONDITION: Final = re.compile(r"\[MQLOG_[^\n]*")
 
 
-class OfStore(TyperCommand):
-    """A command with an argument STORE: an error of the system is told with the store's path."""
+def run(work: Callable[[], object]) -> int:
+    """Run a command or a job and return its exit code: the one it returns or exits with, or 0.
 
-    def invoke(self, ctx: Any) -> Any:  # noqa: D102 - told by its base class
-        try:
-            return super().invoke(ctx)
-        except OSError as error:
-            store, name = ctx.params.get("store"), error.filename
-            if store is not None and name != _OUTPUT:
-                error.filename = _within(str(store), name)
-            raise
-
-
-def reason(error: OSError) -> str:
-    """Return the path and what the system says of it, in one line."""
-    said = shown(error.strerror or error)
-    return f"{shown(error.filename)}: {said}" if isinstance(error.filename, str) else said
-
-
-def run(app: Callable[[], object]) -> int:
-    """Run the command and return its exit code; what a person can mend is told in one line.
-
-    What was printed before an error is written before it is told.
+    An error that a user can correct ends it with one line on standard error and the code 2, after
+    all output is written; any other error is raised as it is.
     """
-    if sys.stderr is None:  # Closed. What would be told there is lost.
+    if sys.stderr is None:  # It is closed, and what is written there is lost.
         sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
     if sys.stdout is None:
-        return _failed(f"{_OUTPUT} is closed")
+        return _failed(f"{STANDARD_OUTPUT} is closed")
     if sys.stdout is sys.__stdout__:
         sys.stdout = _named(sys.__stdout__)
     out = sys.stdout
     try:
-        code, problem = _ended(app)
+        code, problem = _ended(work)
         out.flush()
     except BrokenPipeError:
         code, problem = READER_GONE, ""
     except OSError as error:
         code, problem = FAILED, reason(error)
-        _let_go(out)
+        _discard_output(out)
     if code == READER_GONE:
-        _let_go(out)
+        _discard_output(out)
     return _failed(problem) if problem else code
 
 
-def _ended(app: Callable[[], object]) -> tuple[int, str]:
-    """Return the exit code, and what is to be told of an error."""
+def problem_of(error: Exception) -> str | None:
+    """Return the one line that says what a user can correct, or None for any other error.
+
+    Spark wraps an error of this project in many lines; the line that begins with its condition
+    has its whole message.
+    """
+    if isinstance(error, StoreError | JavaNotFoundError):
+        return str(error)
+    if isinstance(error, OSError):
+        return reason(error)
+    found = _CONDITION.search(str(error))
+    return found[0] if found else None
+
+
+def reason(error: OSError) -> str:
+    """Return the path and the system's message, in one line."""
+    text = shown(error.strerror or error)
+    return f"{shown(error.filename)}: {text}" if isinstance(error.filename, str) else text
+
+
+def _ended(work: Callable[[], object]) -> tuple[int, str]:
+    """Return the exit code and the line about an error, empty if there is none."""
     try:
-        app()
+        code = work()
     except SystemExit as ended:
-        # Typer and Rich end with 1 when the reader of the pipe has seen enough.
+        # Typer and Rich exit with 1 when the reader of the pipe is gone.
         if isinstance(ended.__context__, BrokenPipeError):
             return READER_GONE, ""
-        return ended.code if isinstance(ended.code, int) else 0, ""
+        code = ended.code
     except BrokenPipeError:
         return READER_GONE, ""
-    except (StoreError, JavaNotFoundError) as error:
-        return FAILED, str(error)
-    except OSError as error:
-        return FAILED, reason(error)
-    return 0, ""
+    except Exception as error:
+        problem = problem_of(error)
+        if problem is None:
+            raise
+        return FAILED, problem
+    return code if isinstance(code, int) else 0, ""
 
 
 def _failed(problem: str) -> int:
@@ -88,21 +95,14 @@ def _failed(problem: str) -> int:
     return FAILED
 
 
-def _within(store: str, name: object) -> str:
-    """Return the path; the parts of a store are opened by their last name only."""
-    if not isinstance(name, str):
-        return store
-    return name if "/" in name or name == store else f"{store}: {name}"
-
-
 class _Named(io.FileIO):
-    """A file whose errors have its name: it tells a full disk behind the output from a store's."""
+    """Standard output, named in its errors: a full disk there is not one of the store."""
 
     def write(self, data: Any) -> int:
         try:
             return super().write(data)
         except OSError as error:
-            error.filename = _OUTPUT
+            error.filename = STANDARD_OUTPUT
             raise
 
 
@@ -115,7 +115,7 @@ def _named(stream: TextIO) -> TextIO:
     )
 
 
-def _let_go(stream: TextIO) -> None:
-    """Send what is still to be written nowhere: the interpreter tries once more as it ends."""
+def _discard_output(stream: TextIO) -> None:
+    """Drop the rest of the output: the interpreter tries to write it once more as it ends."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

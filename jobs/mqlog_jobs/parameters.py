@@ -1,4 +1,4 @@
-"""Arguments and options that commands share, and what a shell may complete them to."""
+"""Arguments and options that commands share, with their completion in a shell."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -13,16 +13,20 @@ from mqstore.read.snapshot import topics_of
 
 
 def topics_like(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the topics of the store that is named already which begin so; none on any problem.
+    """Return the topics with that prefix, of the store on the line so far; none on any problem.
 
-    Behind an option that waits for its value click has not told the arguments from the rest.
+    Behind an option without its value yet, click has not parsed the arguments: they are in args.
     """
     store = context.params.get("store") or next(iter(context.args), "")
-    folders: Iterable[Path] = context.params.get("commit_log") or ()
     with suppress(StoreError, OSError):
-        names = topics_of(str(store), tuple(map(str, folders)))
+        names = topics_of(str(store), paths_of(context.params.get("commit_log")))
         return sorted(name for name in names if name.startswith(incomplete))
     return []
+
+
+def paths_of(folders: Iterable[Path] | None) -> tuple[str, ...]:
+    """Return the CommitLog folders of an option as the core takes them."""
+    return tuple(map(str, folders or ()))
 
 
 def _known(value: str) -> str:
@@ -39,7 +43,7 @@ CommitLog: TypeAlias = Annotated[
     typer.Option(
         "--commit-log",
         metavar="DIR",
-        help="CommitLog folder, when it is not STORE/commitlog; once for each.",
+        help="A CommitLog folder, if it is not STORE/commitlog; may be repeated.",
     ),
 ]
 Topic: TypeAlias = Annotated[
@@ -47,21 +51,21 @@ Topic: TypeAlias = Annotated[
     typer.Option(
         "-t",
         "--topic",
-        help="This topic; default: all users' topics.",
+        help="This topic only; default: all users' topics.",
         autocompletion=topics_like,
     ),
 ]
 OneTopic: TypeAlias = Annotated[
     str | None,
     typer.Option(
-        "-t", "--topic", help="In this topic; default: in all.", autocompletion=topics_like
+        "-t", "--topic", help="This topic only; default: all topics.", autocompletion=topics_like
     ),
 ]
 Place: TypeAlias = Annotated[
     str,
     typer.Argument(
         metavar="TOPIC[/QUEUE[@OFFSET]]",
-        help="OFFSET -3: the last three of the queue.",
+        help="OFFSET -3 means the last three of the queue.",
         autocompletion=topics_like,
     ),
 ]
@@ -71,9 +75,9 @@ OnCorrupt: TypeAlias = Annotated[
         "--on-corrupt",
         metavar="|".join(ON_CORRUPT),
         callback=_known,
-        help="At a broken message: end there, leave it out, or show what is left of it.",
+        help="At a broken message: fail, leave it out, or show the parts that can be read.",
     ),
 ]
-System: TypeAlias = Annotated[bool, typer.Option("--system", help="RocketMQ's own topics too.")]
-AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
-AsCsv: TypeAlias = Annotated[bool, typer.Option("--csv", help="CSV with a header line.")]
+System: TypeAlias = Annotated[bool, typer.Option("--system", help="Include RocketMQ's own topics.")]
+AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Write one JSON object a line.")]
+AsCsv: TypeAlias = Annotated[bool, typer.Option("--csv", help="Write CSV with a header line.")]

@@ -1,4 +1,4 @@
-"""A bar for work that takes long: on a terminal, on standard error, and gone when it is done."""
+"""A progress bar on standard error, if that is a terminal; it is removed when the work is done."""
 
 import sys
 import time
@@ -8,12 +8,12 @@ from typing import Final
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-_PATIENCE_S: Final = 0.5  # What is done before needs no bar.
+_PATIENCE_S: Final = 0.5  # Shorter work needs no bar.
 _EVERY_S: Final = 0.1
 
 
 class Bar:
-    """Call it with (done, total), as often as you like. A context manager."""
+    """A context manager; call it with (done, total), as often as you like."""
 
     def __init__(self, doing: str, console: Console | None = None) -> None:
         self._doing = doing

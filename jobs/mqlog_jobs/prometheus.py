@@ -1,9 +1,9 @@
-"""Backlog as Prometheus text, under the names that dashboards and alerts have already.
+"""Backlog as Prometheus text, with the metric names of RocketMQ's own exporters.
 
-rocketmq_group_diff and its like are those of apache/rocketmq-exporter (RMQMetricsCollector),
-rocketmq_consumer_lag_messages and _latency those of 5.x brokers (BrokerMetricsConstant). Labels
-are theirs as far as a store knows them: it knows no cluster and no consumer that is online.
-mqlog_… is what they do not tell.
+rocketmq_group_… and rocketmq_consumer_offset are those of apache/rocketmq-exporter
+(RMQMetricsCollector), rocketmq_consumer_lag_messages and _latency those of 5.x brokers
+(BrokerMetricsConstant), with the labels that a store has values for: it has no cluster and no
+online consumers. Those named mqlog_… have no counterpart there.
 """
 
 import os
@@ -19,7 +19,7 @@ Labels: TypeAlias = tuple[tuple[str, str], ...]
 RETRY: Final = "%RETRY%"
 DLQ: Final = "%DLQ%"
 _ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
-_READABLE: Final = 0o644  # The exporter that picks the file up is another user.
+_READABLE: Final = 0o644  # The exporter that reads the file runs as another user.
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +44,11 @@ METRICS: Final = (
     Metric("rocketmq_consumer_offset", "Offsets committed", "consumerOffset", _BROKER),
     Metric("rocketmq_group_get_latency_by_storetime", "Age of the oldest message not consumed, ms",
            "lagMs", _BROKER, largest=True),
-    Metric("rocketmq_consumer_lag_messages", "Messages there and not consumed that the group's "
-           "tags let through", "lagMatching", _NODE),
+    Metric("rocketmq_consumer_lag_messages", "Stored messages not consumed that match the "
+           "group's tag expression", "lagMatching", _NODE),
     Metric("rocketmq_consumer_lag_latency", "Age of the oldest of them, ms", "lagMs", _NODE,
            largest=True),
-    Metric("mqlog_consumer_lag", "Messages there and not consumed, whatever their tags", "lag",
+    Metric("mqlog_consumer_lag", "Stored messages not consumed, whatever their tags", "lag",
            _BROKER),
     Metric("mqlog_consumer_expired", "Messages deleted before they were consumed", "expired",
            _BROKER),
@@ -60,11 +60,11 @@ METRICS: Final = (
 def text(rows: Iterable[Row], is_system: Iterable[str] = ()) -> str:
     """Return rows of ``table=backlog`` as Prometheus text; ``is_system`` are RocketMQ's topics."""
     system = frozenset(is_system)
-    held = list(rows)
+    measured = list(rows)
     lines = []
     for metric in METRICS:
         samples: dict[Labels, int] = {}
-        for row in held:
+        for row in measured:
             value = row[metric.column]
             if isinstance(value, int) and _counts(metric.name, str(row["topic"])):
                 labels = _labels(metric, row, system)
@@ -74,13 +74,13 @@ def text(rows: Iterable[Row], is_system: Iterable[str] = ()) -> str:
         if samples:
             lines += [f"# HELP {metric.name} {metric.text}", f"# TYPE {metric.name} gauge"]
         lines += [
-            f"{metric.name}{{{_told(labels)}}} {samples[labels]}" for labels in sorted(samples)
+            f"{metric.name}{{{_pairs(labels)}}} {samples[labels]}" for labels in sorted(samples)
         ]
     return "".join(f"{line}\n" for line in lines)
 
 
 def write(path: str, content: str) -> None:
-    """Put ``content`` in place of the file at once: who reads it sees the old or the new."""
+    """Replace the file atomically: a reader sees the old content or the new."""
     target = Path(path).absolute()
     fd, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
@@ -94,7 +94,7 @@ def write(path: str, content: str) -> None:
 
 
 def _counts(name: str, topic: str) -> bool:
-    """Tell whether a metric has that topic: RMQMetricsCollector#addGroupDiffMetric divides them."""
+    """Tell whether a metric includes the topic, as RMQMetricsCollector#addGroupDiffMetric does."""
     match name:
         case "rocketmq_group_diff":
             return not topic.startswith((RETRY, DLQ))
@@ -120,5 +120,5 @@ def _labels(metric: Metric, row: Row, system: frozenset[str]) -> Labels:
     return tuple((name, known[name]) for name in metric.labels)
 
 
-def _told(labels: Labels) -> str:
+def _pairs(labels: Labels) -> str:
     return ",".join(f'{name}="{value.translate(_ESCAPES)}"' for name, value in labels)

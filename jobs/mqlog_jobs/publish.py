@@ -1,11 +1,11 @@
-r"""Job: rows of Parquet, CSV, JSON or a table become messages of a store.
+r"""Job: write rows of Parquet, CSV, JSON or a table as messages to a store.
 
     spark-submit jobs/mqlog_jobs/publish.py --from parquet:/data/orders --to /data/broker-a/store \
         --select "'ORDERS' AS topic" --select "id AS keys" --select "to_json(struct(*)) AS body"
 
-Rows need the columns that a write takes (body, topic, tags, keys, properties, …); ``--select``
-makes them, one SQL expression each time. CSV and JSON have no types of their own: a column that
-a write knows is read as the type it needs.
+Rows need the columns of a write (body, topic, tags, keys, properties, …); ``--select`` makes one
+from an SQL expression. CSV and JSON have no types of their own: a column of a write is read as
+the type that the write needs.
 """
 
 import sys
@@ -26,9 +26,10 @@ from pyspark.sql.types import (
 
 from mqlog_jobs import arguments
 from mqlog_jobs.arguments import TABLE, Place
-from mqlog_jobs.session import QUIET, job_session
+from mqlog_jobs.exit_codes import run
+from mqlog_jobs.session import job_session
 
-# What a column is read as, whatever CSV or JSON would make of it.
+# The type of a column in CSV and JSON, in place of the inferred one.
 _TYPES: Final[dict[str, DataType]] = {
     "body": StringType(),
     "topic": StringType(),
@@ -67,16 +68,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         action="append",
         default=[],
         metavar="EXPRESSION",
-        help='a column to write, as SQL: "orderId AS keys"; once for each',
+        help='a column to write, as SQL: "orderId AS keys"; may be repeated',
     )
     given = parser.parse_args(argv)
-    return arguments.run(
-        lambda: _publish(given.place, given.select, given.store, dict(given.options))
-    )
+    return run(lambda: _publish(given.place, given.select, given.store, dict(given.options)))
 
 
 def _publish(place: Place, select: list[str], store: str, options: dict[str, str]) -> None:
-    with job_session("mqlog publish", QUIET) as spark:
+    with job_session("mqlog publish") as spark:
         rows = _read(spark, place)
         if select:
             rows = rows.selectExpr(*select)
@@ -89,11 +88,11 @@ def _read(spark: SparkSession, place: Place) -> DataFrame:
     if place.format == "parquet":
         return spark.read.parquet(place.where)
     reader = spark.read.format(place.format).option("header", value=True)
-    found = reader.load(place.where).schema
+    inferred = reader.load(place.where).schema
     types = dict(_TYPES)
-    if place.format == "csv":  # A map does not fit a field of CSV.
+    if place.format == "csv":  # A field of CSV cannot be a map.
         del types["properties"]
-    typed = [StructField(f.name, types.get(f.name, f.dataType)) for f in found.fields]
+    typed = [StructField(f.name, types.get(f.name, f.dataType)) for f in inferred.fields]
     return reader.schema(StructType(typed)).load(place.where)
 
 

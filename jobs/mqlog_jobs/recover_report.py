@@ -1,4 +1,4 @@
-"""What ``mqlog recover`` found and did, as a few lines for people or as one object."""
+"""The result of ``mqlog recover``, as a few lines of text or as one row."""
 
 from dataclasses import asdict
 
@@ -11,56 +11,58 @@ from mqstore.errors import shown
 from mqstore.write.recover import Recovered
 
 
-def show(console: Console, store: str, found: Recovered) -> None:
-    """Print it."""
-    if found.job_id is None:
+def show(console: Console, store: str, recovered: Recovered) -> None:
+    """Print what was recovered."""
+    if recovered.job_id is None:
         console.print(f"{shown(store)}: no commit was left to be finished", markup=False)
     else:
-        told = f"{shown(_name(found))} was {found.state}, and is finished"
-        console.print(Text(told, style="green"), soft_wrap=True)
-    for line in _lines(store, found):
+        finished = f"{shown(_name(recovered))} was {recovered.state}, and is finished"
+        console.print(Text(finished, style="green"), soft_wrap=True)
+    for line in _lines(store, recovered):
         console.print(Text(line, style="dim"), soft_wrap=True)
 
 
-def row(found: Recovered) -> Row:
-    """Return it as a row: the key as in ``table=commits``, and what was rebuilt, if anything."""
-    key, rebuilt = found.key, found.rebuilt
+def row(recovered: Recovered) -> Row:
+    """Return a row: the key as in ``table=commits``, and the counts of a rebuild, if any."""
+    key, rebuilt = recovered.key, recovered.rebuilt
     return {
         "appId": key.app_id if key else None,
         "version": key.version if key else None,
         "queryId": key.query_id if key else None,
         "batchId": key.batch_id if key else None,
-        "jobId": found.job_id,
-        "state": found.state,
-        "wasUnclean": found.was_unclean,
-        "tail": found.tail,
-        "clearedBytes": found.cleared_bytes,
+        "jobId": recovered.job_id,
+        "state": recovered.state,
+        "wasUnclean": recovered.was_unclean,
+        "tail": recovered.tail,
+        "clearedBytes": recovered.cleared_bytes,
         "rebuilt": {_camel(name): value for name, value in asdict(rebuilt).items()}
         if rebuilt
         else None,
     }
 
 
-def _name(found: Recovered) -> str:
-    return f"commit {found.key}" if found.key else f"a commit without a key, job {found.job_id}"
+def _name(recovered: Recovered) -> str:
+    if recovered.key:
+        return f"commit {recovered.key}"
+    return f"a commit without a key, job {recovered.job_id}"
 
 
-def _lines(store: str, found: Recovered) -> list[str]:
+def _lines(store: str, recovered: Recovered) -> list[str]:
     lines = []
     if look(store).abort is not None:
-        lines.append("the broker's file abort stays: the broker recovers by itself when it starts")
-    elif found.was_unclean and found.job_id is None:
-        lines.append("abort was there, and is gone")
-    if found.cleared_bytes:
-        cleared = f"cleared {size(found.cleared_bytes)} behind the end of the CommitLog"
+        lines.append("the broker's file abort stays: the broker recovers by itself at its start")
+    elif recovered.was_unclean and recovered.job_id is None:
+        lines.append("the file abort is removed")
+    if recovered.cleared_bytes:
+        cleared = f"cleared {size(recovered.cleared_bytes)} behind the end of the CommitLog"
         lines.append(f"{cleared}; a copy is in {shown(store)}/.mqlog/quarantine")
-    if found.rebuilt:
-        made = found.rebuilt
+    if recovered.rebuilt:
+        made = recovered.rebuilt
         lines.append(
-            f"{count(made.records)} records looked at: {count(made.units_written)} units written, "
+            f"{count(made.records)} records read: {count(made.units_written)} units written, "
             f"{count(made.units_zeroed)} zeroed, {count(made.keys_put)} keys put"
         )
-    return [*lines, f"the next record goes to byte {count(found.tail)}"]
+    return [*lines, f"the next record goes to byte {count(recovered.tail)}"]
 
 
 def _camel(name: str) -> str:

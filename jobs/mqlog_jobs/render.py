@@ -1,12 +1,13 @@
 """Rows as a table on a terminal, as plain text in a pipe, as JSON lines or as CSV.
 
-A table fits the terminal: the columns with the highest ``rank`` go first when there is no room,
-and the one that may ``stretch`` is cut with an ellipsis. In a pipe nothing is dropped, and there
-are no colours. What stands in a store was typed by strangers, so control characters are escaped
-and never reach the terminal.
+A table fits the terminal: the columns with the highest ``rank`` are dropped first when there is
+no room, and a column with ``stretch`` is cut with an ellipsis. In a pipe nothing is dropped, and
+there are no colours. Text of a store is untrusted, so its control characters are escaped and
+never reach the terminal.
 """
 
 import csv
+import json
 import math
 import sys
 from base64 import b64encode
@@ -21,8 +22,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mqlog_jobs.printable import json_text, printable
-from mqstore.errors import shown
+from mqstore.errors import printable, shown
 
 Row: TypeAlias = Mapping[str, object]
 Kind: TypeAlias = Literal["text", "number", "count", "bytes", "time", "span", "bar", "status"]
@@ -53,7 +53,7 @@ class Column:
     name: str
     head: str
     kind: Kind = "text"
-    rank: int = 0  # 0 stays; the highest goes first when the terminal is narrow.
+    rank: int = 0  # 0 stays; the highest is dropped first when the terminal is narrow.
     stretch: bool = False
     once: bool = False  # Left blank while it repeats the row above.
     style: str = ""
@@ -68,9 +68,9 @@ def terminal(stream: TextIO | None = None) -> Console:
 
 
 def heading(console: Console, title: str, note: str = "") -> None:
-    """Print the line above a table: a name, and what there is to say about it."""
-    told = ("  " if note else "", ""), (printable(note), "dim")
-    console.print(Text.assemble((shown(title), "bold"), *told))
+    """Print the line above a table: its title, and a note beside it."""
+    gap = "  " if note else ""
+    console.print(Text.assemble((shown(title), "bold"), gap, (printable(note), "dim")))
 
 
 def table(console: Console, columns: Sequence[Column], rows: Sequence[Row]) -> None:
@@ -100,9 +100,9 @@ def table(console: Console, columns: Sequence[Column], rows: Sequence[Row]) -> N
         section = not last and _first_differs(kept, row, rows[number + 1])
         drawn.add_row(*(cells[column.name][number] for column in kept), end_section=section)
     _print(console, drawn)
-    gone = ", ".join(column.head for column in columns if column.head and column not in kept)
-    if gone:  # A bar has no head, and only shows what a number beside it says.
-        console.print(Text(f"not shown for want of width: {gone}", style="dim"))
+    dropped = ", ".join(column.head for column in columns if column.head and column not in kept)
+    if dropped:  # A bar has no head: it repeats the number beside it.
+        console.print(Text(f"not shown for want of width: {dropped}", style="dim"))
 
 
 def json_lines(rows: Iterable[Row], stream: TextIO | None = None) -> int:
@@ -133,6 +133,17 @@ def comma_separated(
     for row in rows:
         plain = _plain(row)
         writer.writerow([_field(plain[name], escaped=escaped) for name in names])
+
+
+def json_text(value: object) -> str:
+    r"""Return ``value`` as JSON in one line, with ``\uXXXX`` for what is not printable.
+
+    A reader gets the same value: other characters stand as they are (RFC 8259, section 7).
+    """
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
 
 
 def count(value: int) -> str:
@@ -168,7 +179,7 @@ def moment(value: datetime) -> str:
 
 
 def text_of(value: bytes) -> str:
-    """Return a body as text if it is UTF-8, else say what it is."""
+    """Return a body as text if it is UTF-8, else its size."""
     try:
         return value.decode()
     except UnicodeDecodeError:
@@ -176,11 +187,11 @@ def text_of(value: bytes) -> str:
 
 
 def fact(value: object) -> str:
-    """Return a value alone on its line: all of it, times to the millisecond."""
+    """Return the whole value for a line of its own; times to the millisecond."""
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat(" ", "milliseconds").replace("+00:00", " UTC")
     text = text_of(value) if isinstance(value, bytes) else str(value)
-    return printable(text, kept="\n\t")
+    return printable(text, keep="\n\t")
 
 
 _NUMBERS: Final[Mapping[str, Callable[[int], str]]] = {"count": count, "bytes": size, "span": span}
@@ -252,7 +263,7 @@ def _bars(console: Console, values: Sequence[object]) -> list[Text]:
 
 
 def _fitting(columns: Sequence[Column], full: Mapping[str, int], width: int) -> list[Column]:
-    """Return the columns that fit when those that may stretch are as narrow as is bearable."""
+    """Return the columns that fit when those with ``stretch`` have their least width."""
     least = {
         column.name: min(full[column.name], _STRETCH_LEAST) if column.stretch else full[column.name]
         for column in columns
@@ -261,13 +272,13 @@ def _fitting(columns: Sequence[Column], full: Mapping[str, int], width: int) -> 
     while _total(kept, least) > width:
         first_to_go = max(kept, key=lambda column: column.rank)
         if first_to_go.rank == 0:
-            break  # What must stay is cut.
+            break  # The columns that must stay are cut.
         kept.remove(first_to_go)
     return kept
 
 
 def _stretched(columns: Sequence[Column], full: Mapping[str, int], width: int) -> dict[str, int]:
-    """Return the width of each column: what it needs, and for one that stretches what is left."""
+    """Return the width of each column: its full width, or with ``stretch`` the rest."""
     over = max(_total(columns, full) - width, 0)
     return {
         column.name: max(full[column.name] - over, cell_len(column.head))
@@ -287,7 +298,7 @@ def _first_differs(columns: Sequence[Column], row: Row, following: Row) -> bool:
 
 
 def _plain(row: Row) -> dict[str, object]:
-    """Return a row of values that JSON knows; a body that is no text goes to bodyBase64."""
+    """Return a row of values that JSON has; a body that is no UTF-8 goes to bodyBase64."""
     plain: dict[str, object] = {}
     for name, value in row.items():
         match value:

@@ -1,9 +1,9 @@
-"""Where a job's rows go: the console, files or a table."""
+"""A table of stores as a report: on the console, in files or in a table of the catalog."""
 
 import argparse
 from collections.abc import Callable
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from mqlog_jobs import arguments
 from mqlog_jobs.arguments import CONSOLE, TABLE, Place
@@ -12,14 +12,14 @@ from mqlog_jobs.arguments import CONSOLE, TABLE, Place
 def add_arguments(
     parser: argparse.ArgumentParser, accepted: Callable[[str], Place] = arguments.target
 ) -> None:
-    """Add ``--from`` for stores, ``--to`` for the report, ``--mode``."""
+    """Add ``--from`` for stores, ``--to`` for the report, and ``--mode``."""
     parser.add_argument(
         "--from",
         dest="stores",
         action="append",
         required=True,
         metavar="STORE",
-        help="a broker's store directory, or a glob of several; once for each",
+        help="a broker's store directory, or a glob of several; may be repeated",
     )
     more = ", prometheus:FILE" if accepted is not arguments.target else ""
     parser.add_argument(
@@ -34,8 +34,14 @@ def add_arguments(
         "--mode",
         choices=("error", "append", "overwrite"),
         default="error",
-        help="when the place has rows already (default: error)",
+        help="what to do if the place has rows already (default: error)",
     )
+
+
+def read(spark: SparkSession, table: str, stores: list[str], options: dict[str, str]) -> DataFrame:
+    """Return a table of the stores."""
+    reader = spark.read.format("mqlog").options(**options).option("table", table)
+    return reader.load(stores[0]) if len(stores) == 1 else reader.load(stores)
 
 
 def write(rows: DataFrame, place: Place, mode: str, show: Callable[[DataFrame], None]) -> None:

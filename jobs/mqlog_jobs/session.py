@@ -1,7 +1,7 @@
-"""A SparkSession that knows the source ``mqlog``, wherever the code came from.
+"""A SparkSession with the source ``mqlog`` registered, installed or sent with ``--py-files``.
 
-Spark finds the source by itself when mqlog is installed; it does not when the package arrives
-with ``--py-files``, so every job of ours registers it by hand.
+Spark finds the source by itself where mqlog is installed, and does not find a package sent with
+``--py-files``; so every job registers it.
 """
 
 import os
@@ -16,12 +16,12 @@ from pyspark.sql import SparkSession
 import pyspark_mqlog
 from mqlog_jobs import java
 
-# What a session of ours starts with. conf/spark-defaults.conf has the same, with the reasons.
+# Settings of every session that mqlog starts. conf/spark-defaults.conf has them with the reasons.
 SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.python.unix.domain.socket.enabled": "true",
 }
-# What does not belong on the terminal of a command.
+# Settings of a command, whose terminal shows its own output only.
 QUIET: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -44,23 +44,23 @@ def session(app: str, settings: dict[str, str] | None = None) -> SparkSession:
 
 
 @contextmanager
-def job_session(app: str, settings: dict[str, str] | None = None) -> Iterator[SparkSession]:
-    """Give a job its session, and stop it afterwards unless it ran before."""
-    ran_before = SparkSession.getActiveSession() is not None
+def job_session(app: str, settings: dict[str, str] = QUIET) -> Iterator[SparkSession]:
+    """Yield the session of a job, and stop it afterwards unless it was active before."""
+    was_active = SparkSession.getActiveSession() is not None
     spark = session(app, settings)
     try:
         yield spark
     finally:
-        if not ran_before:
+        if not was_active:
             spark.stop()
 
 
 @contextmanager
-def said_to(log: Path) -> Iterator[None]:
-    """Send standard error to ``log``: a JVM started meanwhile, and its workers, keep it there.
+def stderr_to(log: Path) -> Iterator[None]:
+    """Redirect standard error to ``log``, also of a JVM and workers that are started meanwhile.
 
-    For a command whose terminal is for people: a JVM says things at every start that nobody
-    can act on. Errors reach Python as exceptions; if the block raises, the log is shown.
+    A JVM prints warnings at each start that the user of a command cannot act on. Errors reach
+    Python as exceptions; if the block raises, the log is printed.
     """
     sys.stderr.flush()
     terminal = os.dup(2)
@@ -77,13 +77,13 @@ def said_to(log: Path) -> Iterator[None]:
 
 
 def _start(app: str, settings: dict[str, str]) -> SparkSession:
-    # Spark asks PATH's python3 otherwise, which may be one without mqlog.
+    # The default is PATH's python3, which may be one without mqlog.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app)
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # Under spark-submit the JVM is there already.
-        told = java.prepare()
-        if told:
-            sys.stderr.write(f"{told}\n")
+        notice = java.prepare()
+        if notice:
+            sys.stderr.write(f"{notice}\n")
         if _LOG4J.is_file():  # Not inside the zip of --py-files.
             builder = builder.config(
                 "spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}"

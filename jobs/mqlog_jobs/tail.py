@@ -1,9 +1,9 @@
-r"""Job: messages of a topic on the console, as they come.
+r"""Job: print the messages of a topic on the console as they are stored.
 
     spark-submit jobs/mqlog_jobs/tail.py --from /data/broker-a/store --option subscribe=SHOP_ORDERS
 
-A line a message, in the shape of ``mqlog cat -f``; starts at the end unless told otherwise with
-``--option startingOffsets=…``. Without Spark ``mqlog cat`` prints what is there.
+One line for each message, in the format of ``mqlog cat -f``. It starts at the end of the topic,
+or where ``--option startingOffsets=…`` says. ``mqlog cat`` prints stored messages without Spark.
 """
 
 import sys
@@ -13,19 +13,20 @@ from typing import Final
 
 from pyspark.sql import DataFrame
 
-from mqlog_jobs import arguments, lines
-from mqlog_jobs.lines import Shape
-from mqlog_jobs.session import QUIET, job_session
+from mqlog_jobs import arguments, line_format
+from mqlog_jobs.exit_codes import run
+from mqlog_jobs.line_format import LineFormat
+from mqlog_jobs.session import job_session
 
 DEFAULT: Final = r"{storeTimestamp}  {topic}/{queueId}@{queueOffset}  {tags}\t{keys}\t{body}"
 _ORDER: Final = ("storeTimestamp", "topic", "queueId", "queueOffset")
-_LIMIT: Final = {"maxOffsetsPerTrigger": "10000"}  # A micro-batch passes through the driver.
+_LIMIT: Final = {"maxOffsetsPerTrigger": "10000"}  # The driver holds a micro-batch.
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the job with these arguments, those of the process if None; return its exit code."""
     parser = arguments.parser(
-        "Print messages as they come.",
+        "Print messages as they are stored.",
         "tail.py --from /data/broker-a/store --option subscribe=SHOP_ORDERS -f '{keys} {body}'",
     )
     arguments.add_store(parser)
@@ -34,14 +35,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--format",
         dest="line",
         default=DEFAULT,
-        help="a line for each message, columns in braces",
+        help="one line for each message, columns in braces",
     )
     parser.add_argument(
-        "--interval", type=float, default=1.0, metavar="SECONDS", help="look so often (default: 1)"
+        "--interval",
+        type=float,
+        default=1.0,
+        metavar="SECONDS",
+        help="between reads (default: 1)",
     )
-    parser.add_argument("--once", action="store_true", help="end when what is there now is printed")
+    parser.add_argument("--once", action="store_true", help="end after the messages stored now")
     given = parser.parse_args(argv)
-    return arguments.run(
+    return run(
         lambda: _tail(
             given.store, dict(given.options), given.line, None if given.once else given.interval
         )
@@ -49,12 +54,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _tail(store: str, options: dict[str, str], line: str, interval_s: float | None) -> None:
-    shape = lines.parse(line)
-    columns = ",".join(dict.fromkeys((*shape.columns, *_ORDER)))
-    with job_session("mqlog tail", QUIET) as spark:
+    form = line_format.parse(line)
+    columns = ",".join(dict.fromkeys((*form.columns, *_ORDER)))
+    with job_session("mqlog tail") as spark:
         reader = spark.readStream.format("mqlog").options(**_LIMIT).options(**options)
         writer = reader.option("columns", columns).load(store).writeStream
-        writer = writer.foreachBatch(lambda rows, _number: _print(rows, shape))
+        writer = writer.foreachBatch(lambda rows, _number: _print(rows, form))
         if interval_s is None:
             writer = writer.trigger(availableNow=True)
         else:
@@ -66,10 +71,10 @@ def _tail(store: str, options: dict[str, str], line: str, interval_s: float | No
             query.stop()
 
 
-def _print(rows: DataFrame, shape: Shape) -> None:
-    found: list[dict[str, object]] = rows.toArrow().to_pylist()
-    for row in sorted(found, key=itemgetter(*_ORDER)):
-        sys.stdout.write(shape.fill(row, escaped=sys.stdout.isatty()))
+def _print(rows: DataFrame, form: LineFormat) -> None:
+    messages: list[dict[str, object]] = rows.toArrow().to_pylist()
+    for row in sorted(messages, key=itemgetter(*_ORDER)):
+        sys.stdout.write(form.fill(row, escaped=sys.stdout.isatty()))
     sys.stdout.flush()
 
 

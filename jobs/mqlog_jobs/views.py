@@ -1,8 +1,8 @@
-"""The tables of a store as people see them: which columns, under which heads, in which order.
+"""The tables of a store on a terminal: their columns, heads and order.
 
 Rows are those of mqstore.tables and mqstore.backlog, so a name here is a column of
-``table=topics``, ``queues`` or ``backlog``. A row may carry one thing more, ``share``, for the
-bar that compares the rows of one table.
+``table=topics``, ``queues`` or ``backlog``. A row may have one more field, ``share``, for the bar
+that compares the rows of one table.
 """
 
 from collections.abc import Iterable, Sequence
@@ -78,8 +78,8 @@ TAGS: Final = (
     Column("firstStoreTimestamp", "FIRST STORED (UTC)", "time", rank=4),
     Column("lastStoreTimestamp", "LAST STORED (UTC)", "time", rank=2),
 )
-_ODD: Final = {AHEAD, EXPIRED, TOPIC_GONE}  # What is not waiting is not consumed either.
-# Told above the others, or no use to a person beside them.
+_ODD: Final = {AHEAD, EXPIRED, TOPIC_GONE}  # Without messages waiting, and yet not consumed.
+# Fields that the heading has, or that repeat another one.
 _NOT_ON_A_CARD: Final = {"topic", "queueId", "queueOffset", "properties", "body", "tagsCode"}
 _MARKS: Final = {OK: ("✓", "green"), WARNING: ("!", "bold yellow"), ERROR: ("✗", "bold red")}
 _PERMISSIONS: Final = ((4, "R"), (2, "W"), (1, "X"))  # PermName#PERM_READ, _WRITE, _INHERIT
@@ -105,38 +105,42 @@ def row_of(finding: Finding) -> dict[str, object]:
 
 
 def topics(console: Console, rows: Sequence[Row]) -> None:
-    """Print topics, the fullest first."""
+    """Print topics, those with the most messages first."""
     most_first = sorted(rows, key=lambda row: (-_number(row, "messageCount"), str(row["topic"])))
     shaped = [
         {**row, "perm": _perm(row["perm"]), "share": row["messageCount"]} for row in most_first
     ]
-    table(console, _about(TOPICS, rows), shaped)
+    table(console, _columns(TOPICS, rows), shaped)
 
 
 def queues(console: Console, rows: Sequence[Row]) -> None:
     """Print queues, topic by topic."""
-    table(console, _about(QUEUES, rows), [{**row, "share": row["messageCount"]} for row in rows])
+    table(console, _columns(QUEUES, rows), [{**row, "share": row["messageCount"]} for row in rows])
 
 
 def backlog(console: Console, rows: Sequence[Row]) -> None:
-    """Print one table a group, the sum of its waiting messages above it."""
-    for number, (group, its) in enumerate(groupby(rows, key=lambda row: row["group"])):
-        members = list(its)
+    """Print one table for each group, with the sum of its waiting messages above it."""
+    for number, (group, rows_of_group) in enumerate(groupby(rows, key=lambda row: row["group"])):
+        members = list(rows_of_group)
         if number:
             console.print()
-        heading(console, str(group), _standing(members))
-        table(console, _waiting(members), [{**row, "share": row["lagMatching"]} for row in members])
+        heading(console, str(group), _summary(members))
+        table(
+            console,
+            _of_backlog(members),
+            [{**row, "share": row["lagMatching"]} for row in members],
+        )
     if not rows:
         console.print("no consumer group has committed an offset to this store", style="dim")
 
 
 def messages(console: Console, rows: Sequence[Row]) -> None:
-    """Print messages, one a line."""
+    """Print messages, one on each line."""
     table(console, MESSAGES, rows)
 
 
 def cards(console: Console, rows: Iterable[Row]) -> int:
-    """Print each message as a list of what is known of it; return how many there were."""
+    """Print each message as a list of its fields; return how many there were."""
     number = 0
     for number, row in enumerate(rows, 1):
         if number > 1:
@@ -154,93 +158,93 @@ def cards(console: Console, rows: Iterable[Row]) -> int:
 
 def tags(console: Console, rows: Sequence[Row]) -> None:
     """Print the tags of each topic over all its queues, the most used first."""
-    found: dict[tuple[object, object], dict[str, object]] = {}
+    by_tag: dict[tuple[object, object], dict[str, object]] = {}
     for row in rows:
-        sums = found.setdefault((row["topic"], row["tag"]), {**row, "messageCount": 0, "bytes": 0})
+        sums = by_tag.setdefault((row["topic"], row["tag"]), {**row, "messageCount": 0, "bytes": 0})
         for name in ("messageCount", "bytes"):
             sums[name] = _number(sums, name) + _number(row, name)
         for name, choose in (("firstStoreTimestamp", min), ("lastStoreTimestamp", max)):
             times = [time for time in (sums[name], row[name]) if isinstance(time, datetime)]
             sums[name] = choose(times, default=None)
     most_first = sorted(
-        found.values(), key=lambda row: (str(row["topic"]), -_number(row, "messageCount"))
+        by_tag.values(), key=lambda row: (str(row["topic"]), -_number(row, "messageCount"))
     )
     table(console, TAGS, [{**row, "share": row["messageCount"]} for row in most_first])
 
 
-def copied(console: Console, found: Copied, target: str) -> None:
-    """Print what a copy of a store has."""
-    queues = found.snapshot.queues
-    told = f"{count(sum(q.high - q.low for q in queues))} messages in {count(len(queues))} queues"
-    console.print(Text.assemble((told, "green"), f" copied to {shown(target)}"), soft_wrap=True)
-    sizes = f"{size(found.linked_bytes)} by links, {size(found.copied_bytes)} as bytes"
+def copied(console: Console, copy: Copied, target: str) -> None:
+    """Print the contents of a copy of a store."""
+    queues = copy.snapshot.queues
+    total = f"{count(sum(q.high - q.low for q in queues))} messages in {count(len(queues))} queues"
+    console.print(Text.assemble((total, "green"), f" copied to {shown(target)}"), soft_wrap=True)
+    sizes = f"{size(copy.linked_bytes)} by links, {size(copy.copied_bytes)} as bytes"
     console.print(Text(sizes, style="dim"))
-    for path in found.left_out:
-        console.print(Text(f"left out, for it cannot be read: {shown(path)}", style="yellow"))
+    for path in copy.left_out:
+        console.print(Text(f"left out, it cannot be read: {shown(path)}", style="yellow"))
 
 
 def findings(console: Console, store: str, rows: Sequence[Row]) -> None:
-    """Print what a check found, or that it found nothing."""
+    """Print the findings of a check, or that there are none."""
     if rows:
         placed = [{**row, "place": _place(row)} for row in rows]
-        told = any(row["place"] is not None for row in placed)
-        columns = [column for column in FINDINGS if told or column.name != "place"]
+        has_place = any(row["place"] is not None for row in placed)
+        columns = [column for column in FINDINGS if has_place or column.name != "place"]
         table(console, columns, placed)
     else:
         console.print(f"{shown(store)}: whole, every rule holds", markup=False)
 
 
 def diagnoses(console: Console, found: Iterable[Diagnosis]) -> None:
-    """Print diagnoses as they come: a mark, what was found, and below it what to do."""
+    """Print each diagnosis: a mark, what was found, and the advice below it."""
     plain = not console.encoding.startswith("utf")
     for diagnosis in found:
         mark, style = _MARKS[diagnosis.severity]
         head = (diagnosis.severity if plain else mark, style)
-        told = Text.assemble(head, "  ", (f"{diagnosis.subject:<17}", "bold"))
-        told.append(shown(diagnosis.found))
-        console.print(told, soft_wrap=True)
+        line = Text.assemble(head, "  ", (f"{diagnosis.subject:<17}", "bold"))
+        line.append(shown(diagnosis.found))
+        console.print(line, soft_wrap=True)
         if diagnosis.advice:
             console.print(Text(f"   {diagnosis.advice}", style="dim"), soft_wrap=True)
 
 
 def _fact(console: Console, name: str, value: object) -> None:
-    told = Text.assemble(("  ", ""), (f"{shown(name):<26}", "cyan"), (fact(value), ""))
-    console.print(told, soft_wrap=True)
+    line = Text.assemble("  ", (f"{shown(name):<26}", "cyan"), fact(value))
+    console.print(line, soft_wrap=True)
 
 
-def _standing(rows: Sequence[Row]) -> str:
+def _summary(rows: Sequence[Row]) -> str:
     lag = sum(_number(row, "lag") for row in rows)
     behind = sum(_number(row, "bytesBehind") for row in rows)
     odd = sorted({str(row["status"]) for row in rows} & _ODD)
     if not lag:
         return f"no messages waiting, but {', '.join(odd)}" if odd else "has consumed everything"
-    said = f"{count(lag)} messages waiting, {size(behind)}"
+    summary = f"{count(lag)} messages waiting, {size(behind)}"
     expressions = sorted({str(row["subscription"]) for row in rows if row["subscription"]} - {"*"})
     if expressions:
         matching = sum(_number(row, "lagMatching") for row in rows)
-        said += f"; {count(matching)} match {', '.join(expressions)}"
-    return said
+        summary += f"; {count(matching)} match {', '.join(expressions)}"
+    return summary
 
 
-def _waiting(rows: Sequence[Row]) -> list[Column]:
-    """Return the backlog's columns without those that say nothing about these rows."""
-    silent = set()
+def _of_backlog(rows: Sequence[Row]) -> list[Column]:
+    """Return the backlog's columns without those that would be the same in all of these rows."""
+    redundant = set()
     if all(row["lagMatching"] == row["lag"] for row in rows):
-        silent.add("lagMatching")
+        redundant.add("lagMatching")
     if all(row["tag"] is None for row in rows):
-        silent.add("tag")
-    return [column for column in _about(BACKLOG, rows) if column.name not in silent]
+        redundant.add("tag")
+    return [column for column in _columns(BACKLOG, rows) if column.name not in redundant]
 
 
-def _about(columns: Iterable[Column], rows: Sequence[Row]) -> list[Column]:
-    """Put the broker's name first when the rows are of several."""
+def _columns(columns: Iterable[Column], rows: Sequence[Row]) -> list[Column]:
+    """Return the columns, with the broker's name first if the rows are of several brokers."""
     brokers = {row["brokerName"] for row in rows}
     several = [Column("brokerName", "BROKER NAME", once=True)] if len(brokers) > 1 else []
     return [*several, *columns]
 
 
 def _place(row: Row) -> str | None:
-    """Return TOPIC/QUEUE@OFFSET, as ``mqlog cat`` takes it, as far as the row tells it."""
+    """Return TOPIC/QUEUE@OFFSET, as ``mqlog cat`` takes it, without the parts that are null."""
     if row["topic"] is None:
         return None
     place = str(row["topic"])

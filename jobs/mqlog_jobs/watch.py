@@ -1,4 +1,4 @@
-"""Draw the same thing again and again: in place on a terminal, one below the other in a pipe."""
+"""A display that is repeated: redrawn in place on a terminal, appended in a pipe."""
 
 import io
 import sys
@@ -21,8 +21,8 @@ def watch(
 ) -> None:
     """Call ``draw`` every ``interval_s`` seconds, ``rounds`` times; for ever if that is 0.
 
-    What ``draw`` prints on the console is what is shown; without a console it writes by itself,
-    for a program. Its errors end the watch.
+    ``draw`` prints on the console that it is given; without one it writes to standard output, for
+    a program. Its errors end the loop.
     """
     if console is None or not console.is_terminal:
         for number in _rounds(rounds, interval_s):
@@ -33,12 +33,12 @@ def watch(
         return
     with Live(console=console, auto_refresh=False, vertical_overflow="ellipsis") as live:
         for _ in _rounds(rounds, interval_s):
-            # Drawn aside, for what is printed on a live console is put above what it shows.
+            # Text printed on a live console is put above the display, so it is drawn elsewhere.
             drawn = io.StringIO()
             draw(Console(file=drawn, force_terminal=True, width=console.width, highlight=False))
             now = datetime.now(UTC).strftime("%H:%M:%S UTC")
-            told = Text(f"\n{now}, every {interval_s:g} s; Ctrl-C ends", style="dim")
-            live.update(Text.from_ansi(drawn.getvalue()) + told, refresh=True)
+            footer = Text(f"\n{now}, every {interval_s:g} s; Ctrl-C ends", style="dim")
+            live.update(Text.from_ansi(drawn.getvalue()) + footer, refresh=True)
 
 
 def _rounds(rounds: int, interval_s: float) -> Iterator[int]:

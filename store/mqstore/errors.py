@@ -30,13 +30,23 @@ Fields travel through ``super().__init__`` so that an error pickles from a worke
 from typing import ClassVar
 
 _SHOWN_CHARS = 200
-_REASON_CHARS = 600  # A rule and what to do, as we say them, with a name or two of the store.
+_REASON_CHARS = 600  # A broken rule and advice, with a name or two of the store.
+
+
+def printable(text: str, keep: str = "") -> str:
+    r"""Return ``text`` with an escape for each character that a terminal would not just show.
+
+    Control characters (C0, C1), bidi controls and line ends of all kinds, which Unicode does not
+    call printable (``str.isprintable``), become ``\x1b``, ``\u202e``; those in ``keep`` stay.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in keep else ascii(c)[1:-1] for c in text)
 
 
 def shown(value: object, most: int = _SHOWN_CHARS) -> str:
-    """Return ``value`` fit for a message: control characters escaped, ``most`` characters."""
-    text = value if isinstance(value, str) else str(value)
-    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    """Return ``value`` fit for a message: printable, at most ``most`` characters."""
+    text = printable(str(value))
     return text if len(text) <= most else text[: most - 1] + "…"
 
 

@@ -1,60 +1,28 @@
 """The backlog against consumerProgress, and against counting message by message."""
 
 import importlib
-import json
-import pickle
-from collections import Counter
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backlog.counted import AS_OF_MS, ExpiringItems, brute_force, measured, message
 from mqstore.backlog import (
-    SCHEMA,
-    BacklogItem,
     BacklogRequest,
-    PackedItems,
     measure,
-    measure_in_batches,
     plan,
-    plan_all,
-    split,
 )
-from mqstore.backlog.tally import NONE, Tally
-from mqstore.errors import InvalidOptionError, StoreNotFoundError, UnknownTopicError
-from mqstore.format.consume_queue import UNIT
+from mqstore.errors import InvalidOptionError
 from mqstore.format.hashing import java_hash
 from mqstore.read.snapshot import take
-from mqstore.read.units import Chunk
 from support import goldens, oracle, strategies
 from support.expectations import rows
 from support.oracle import Message
 from support.stores import Laid, Layout, MakeStore, lay_out
 
-AS_OF_MS = strategies.MILLENNIUM_MS
 GOLDEN_TAGS = {"4.9.7": ("CG_H", "HTopic", ["HA", "HB"]), "5.5.0": ("CG_G", "GTopic", ["GA", "GB"])}
-
-
-def measured(root: Path, request: BacklogRequest | None = None) -> list[dict[str, Any]]:
-    """The rows of one store; timestamps in microseconds."""
-    request = request or BacklogRequest()
-    snapshot = take(root, broker_name="broker-a")
-    batch = measure(plan(snapshot, request), request, AS_OF_MS)
-    batch.validate(full=True)
-    assert batch.schema == SCHEMA
-    return rows(batch)
-
-
-def message(tags: str | None = None, **fields: Any) -> Message:
-    properties = {"KEYS": "k"} if tags is None else {"TAGS": tags, "KEYS": "k"}
-    return Message(properties=oracle.join_properties(properties), **fields)
 
 
 def take_magics(laid: Laid, count: int) -> None:
@@ -64,9 +32,6 @@ def take_magics(laid: Laid, count: int) -> None:
         data = bytearray(path.read_bytes())
         data[position + 4 : position + 8] = b"\0" * 4
         path.write_bytes(data)
-
-
-# What the brokers' own tools said.
 
 
 @pytest.mark.parametrize("version", goldens.VERSIONS)
@@ -111,9 +76,6 @@ def test_a_golden_backlog_by_tag_is_a_count_of_what_the_client_decoded(
         assert row["bytesMatching"] == sum(m["storeSize"] for m in wanted)
         first = wanted[0]["store"] * 1000 if wanted else None
         assert row["firstUnconsumedStoreTimestamp"] == first
-
-
-# Message by message.
 
 
 @dataclass(frozen=True)
@@ -187,95 +149,6 @@ def oracle_high(case: Case) -> int:
     """How many CommitLog files may expire: never the last."""
     size = sum(m.size + 8 for m in case.messages)
     return max(0, size // case.layout.commit_log_bytes - 1)
-
-
-def brute_force(laid: Laid, request: BacklogRequest) -> Iterator[dict[str, Any]]:
-    """The rows of a store, one message at a time."""
-    counts: Counter[str] = Counter()
-    for m in laid.messages:
-        counts[m.topic] = max(counts[m.topic], m.queue_id + 1)
-    committed = laid.layout.group_offsets
-    pairs = {(group, topic) for topic, group in committed}
-    pairs |= {
-        (g, t) for g, of_topics in request.subscriptions.items() for t in of_topics if t in counts
-    }
-    for group, topic in sorted(pairs):
-        its = committed.get((topic, group), {})
-        for queue_id in sorted({*range(counts[topic]), *its}):
-            yield from _brute_queue(laid, request, (group, topic, queue_id), its.get(queue_id))
-
-
-def _brute_queue(
-    laid: Laid, request: BacklogRequest, key: tuple[str, str, int], committed: int | None
-) -> Iterator[dict[str, Any]]:
-    group, topic, queue_id = key
-    held = laid.queues.get((topic, queue_id), [])
-    low, high = laid.bounds.get((topic, queue_id), (0, 0))
-    consumed = max(committed or 0, 0)
-    unconsumed = [m for m in held if m.queue_offset >= consumed]
-    expression = _subscription(request.subscriptions.get(group, {}), topic)
-    passing = [m for m in unconsumed if _passes(m, expression, request.lag_mode)]
-    last = [m for m in held if m.queue_offset == consumed - 1]
-    status = (
-        "TOPIC_GONE"
-        if topic == "Gone"
-        else "NEVER_COMMITTED"
-        if committed is None
-        else "AHEAD"
-        if consumed > high
-        else "EXPIRED"
-        if consumed < low
-        else "OK"
-    )
-    tags: list[str | None] = [None]
-    if request.by_tag and unconsumed:
-        tags = sorted({m.tags for m in unconsumed}, key=lambda t: (t is None, t or ""))
-    for tag in tags:
-        every = not request.by_tag
-        behind = [m for m in unconsumed if every or m.tags == tag]
-        matching = [m for m in passing if every or m.tags == tag]
-        first = matching[0].store_timestamp_ms if matching else None
-        yield {
-            "brokerName": "broker-a",
-            "group": group,
-            "topic": topic,
-            "queueId": queue_id,
-            "tag": tag,
-            "brokerOffset": high,
-            "consumerOffset": committed,
-            "minOffset": low,
-            "diff": high - consumed,
-            "lag": len(behind),
-            "expired": max(0, low - consumed),
-            "subscription": expression,
-            "lagMatching": len(matching),
-            "bytesBehind": sum(m.size for m in behind),
-            "bytesMatching": sum(m.size for m in matching),
-            "firstUnconsumedStoreTimestamp": None if first is None else first * 1000,
-            "lagMs": None if first is None else max(0, AS_OF_MS - first),
-            "lastConsumedStoreTimestamp": last[0].store_timestamp_ms * 1000 if last else None,
-            "status": status,
-            "asOf": AS_OF_MS * 1000,
-            "expressionType": None if expression is None else "TAG",
-        }
-
-
-def _subscription(expressions: Mapping[str, str], topic: str) -> str | None:
-    otherwise = "*" if topic.startswith("%RETRY%") else expressions.get("*")
-    found = expressions.get(topic, otherwise)
-    return "*" if found == "" else found
-
-
-def _passes(m: Message, expression: str | None, lag_mode: str) -> bool:
-    if expression in (None, "*") or lag_mode == "offset":
-        return True
-    wanted = [tag.strip() for tag in (expression or "").split("||")]
-    if lag_mode == "hash":
-        return oracle.tags_code(m) in [java_hash(tag) for tag in wanted]
-    return m.tags in wanted
-
-
-# One rule at a time.
 
 
 def test_colliding_tags_are_told_apart_by_the_string_and_not_by_the_hash(store: MakeStore) -> None:
@@ -400,24 +273,11 @@ def test_a_range_whose_file_is_missing_matches_nothing(tmp_path: Path) -> None:
     assert [(r["tag"], r["lag"]) for r in by_tag] == [("A", 6), (None, 4)]
 
 
-class _ExpiringItems(list[BacklogItem]):
-    """Items that are looked at while a broker deletes a file, after the log was listed."""
-
-    looks = 0
-    path: Path
-
-    def __getitem__(self, number: Any) -> Any:
-        self.looks += 1
-        if self.looks == 4 * len(self) + 1:  # Four of each item find its store.
-            self.path.unlink()
-        return super().__getitem__(number)
-
-
 def test_a_file_that_expires_under_the_count_takes_its_messages_along(tmp_path: Path) -> None:
     large = [message("A", body=bytes(1500)) for _ in range(4)]
     laid = lay_out(tmp_path, large, Layout(group_offsets={("T", "g"): {0: 0}}))
     request = BacklogRequest(subscriptions={"g": {"T": "A"}})
-    items = _ExpiringItems(plan(take(laid.root), request))
+    items = ExpiringItems(plan(take(laid.root), request))
     items.path = laid.file_of(laid.messages[0])[0]
     (row,) = rows(measure(items, request, AS_OF_MS))
     assert not items.path.exists()
@@ -434,296 +294,3 @@ def test_more_tags_than_memory_is_for_is_an_error(
     monkeypatch.setattr(importlib.import_module("mqstore.backlog.count"), bound, 8)
     with pytest.raises(InvalidOptionError, match=r"byTag.* queue 0 of T .* different tags"):
         measured(laid.root, BacklogRequest(by_tag=True))
-
-
-# Queues that are counted together.
-
-
-def _side_by_side(root: Path) -> tuple[Laid, BacklogRequest]:
-    """Six queues whose messages lie side by side; two groups in each, one of them halfway."""
-    sent = [
-        message(tag, topic=topic, queue_id=queue_id)
-        for tag in ("A", "B", None, "Aa", "BB", "A", "C")
-        for topic in ("T", "Topic_2", "Topic_3")
-        for queue_id in (0, 1)
-    ]
-    topics = ("T", "Topic_2", "Topic_3")
-    offsets = {(topic, "g1"): {0: 0, 1: 3} for topic in topics}
-    offsets |= {(topic, "g2"): {0: 2, 1: 0} for topic in topics}
-    subscriptions = {"g1": {"T": "A", "*": "B || Aa"}, "g2": {"Topic_2": "BB", "Topic_3": "C"}}
-    return lay_out(root, sent, Layout(group_offsets=offsets)), BacklogRequest(None, subscriptions)
-
-
-@pytest.mark.parametrize(
-    "bounds",
-    [
-        {"MAX_QUEUES": 1},
-        {"MAX_QUEUES": 4},
-        {"_BLOCK_UNITS": 12, "_LEAST_UNITS": 1},  # several blocks of each queue
-        {"MAX_CELLS": 30},  # by tag more than six queues may have, as many as one may
-        {"MAX_CHARS": 20},
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("lag_mode", ["exact", "hash"])
-@pytest.mark.parametrize("by_tag", [False, True])
-def test_queues_counted_together_are_counted_as_each_alone(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    bounds: dict[str, int],
-    lag_mode: str,
-    *,
-    by_tag: bool,
-) -> None:
-    laid, request = _side_by_side(tmp_path)
-    request = replace(request, lag_mode=lag_mode, by_tag=by_tag)
-    for name, bound in bounds.items():
-        for module in ("count", "measure"):
-            found = importlib.import_module(f"mqstore.backlog.{module}")
-            if hasattr(found, name):
-                monkeypatch.setattr(found, name, bound)
-    assert measured(laid.root, request) == list(brute_force(laid, request))
-
-
-def test_queues_counted_together_when_a_file_expires_lose_only_its_messages(
-    tmp_path: Path,
-) -> None:
-    large = [message("A", queue_id=n % 2, body=bytes(1500)) for n in range(8)]
-    laid = lay_out(tmp_path, large, Layout(group_offsets={("T", "g"): {0: 0, 1: 0}}))
-    request = BacklogRequest(subscriptions={"g": {"T": "A"}})
-    items = _ExpiringItems(plan(take(laid.root), request))
-    items.path = laid.file_of(laid.messages[0])[0]
-    gone = [m for m in laid.messages if laid.file_of(m)[0] == items.path]
-    found = rows(measure(items, request, AS_OF_MS))
-    assert not items.path.exists()
-    lost = Counter(m.queue_id for m in gone)
-    assert [(r["lag"], r["lagMatching"]) for r in found] == [(4, 4 - lost[0]), (4, 4 - lost[1])]
-
-
-def test_rows_come_in_batches_queue_by_queue_and_are_those_of_one_batch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    laid, request = _side_by_side(tmp_path)
-    items = plan(take(laid.root, broker_name="broker-a"), request)
-    monkeypatch.setattr(importlib.import_module("mqstore.backlog.measure"), "_BATCH_ROWS", 3)
-    batches = list(measure_in_batches(items, request, AS_OF_MS))
-    assert [batch.num_rows for batch in batches] == [4, 4, 4]
-    queues = [(r["topic"], r["queueId"]) for batch in batches for r in rows(batch)]
-    assert len(list(groupby(queues))) == 6
-    found = [row for batch in batches for row in rows(batch)]
-    key = itemgetter("group", "topic", "queueId")
-    assert sorted(found, key=key) == rows(measure(items, request, AS_OF_MS))
-
-
-# Groups and names.
-
-
-def _several(store: MakeStore) -> Path:
-    groups = ("order-a", "order-b", "pay")
-    config = {("T", group): {0: 0} for group in groups}
-    return store([message()], Layout(group_offsets=config)).root
-
-
-@pytest.mark.parametrize(
-    ("groups", "found"),
-    [
-        (None, ["order-a", "order-b", "pay"]),
-        ("pay", ["pay"]),
-        (" pay , order-a,", ["order-a", "pay"]),
-        ("/order-.*/", ["order-a", "order-b"]),
-        ("/order/", []),
-        ("/.*-b|pay/", ["order-b", "pay"]),
-    ],
-)
-def test_groups_are_named_or_matched_whole(
-    store: MakeStore, groups: str | None, found: list[str]
-) -> None:
-    assert [r["group"] for r in measured(_several(store), BacklogRequest(groups))] == found
-
-
-def test_an_unknown_group_is_an_error_that_names_the_nearest(store: MakeStore) -> None:
-    with pytest.raises(UnknownTopicError, match=r"groups: .* no group oder-a; .* order-a"):
-        measured(_several(store), BacklogRequest("oder-a"))
-
-
-def test_a_group_that_is_configured_but_never_committed_has_no_rows(store: MakeStore) -> None:
-    root = _several(store)
-    table = json.dumps({"subscriptionGroupTable": {"idle": {"groupName": "idle"}}})
-    (root / "config/subscriptionGroup.json").write_text(table)
-    assert measured(root, BacklogRequest("idle")) == []
-
-
-def test_a_group_or_topic_needs_to_be_known_to_one_of_several_stores(store: MakeStore) -> None:
-    laid = [
-        store([message(topic=topic)], Layout(group_offsets={(topic, group): {0: 0}}))
-        for topic, group in (("T", "g"), ("U", "h"))
-    ]
-    snapshots = [take(one.root, broker_name=f"broker-{n}") for n, one in enumerate(laid)]
-    request = BacklogRequest("g,h", {"g": {"U": "A"}})
-    items = plan_all(snapshots, request)
-    assert [(i.broker_name, i.group, i.topic) for i in items] == [
-        ("broker-0", "g", "T"),
-        ("broker-1", "g", "U"),
-        ("broker-1", "h", "U"),
-    ]
-    assert measure(items[::-1], request, AS_OF_MS)["brokerName"].to_pylist() == [
-        "broker-1",
-        "broker-1",
-        "broker-0",
-    ]
-
-
-def test_a_subscription_to_an_unknown_topic_is_an_error(store: MakeStore) -> None:
-    laid = store([message(topic="TopicTest")])
-    with pytest.raises(UnknownTopicError, match=r"subscriptions: .* topic TopicTset; .* TopicTest"):
-        measured(laid.root, BacklogRequest(subscriptions={"g": {"TopicTset": "A"}}))
-
-
-@pytest.mark.parametrize("groups", [None, "oder-a"])
-def test_a_subscription_of_an_unknown_group_that_names_no_topic_is_an_error(
-    store: MakeStore, groups: str | None
-) -> None:
-    root = _several(store)
-    subscriptions = {"oder-a": {"*": "A"}, "pay": {"*": "A"}}
-    with pytest.raises(UnknownTopicError, match=r"subscriptions: .* no group oder-a; .* order-a"):
-        measured(root, BacklogRequest(groups, subscriptions))
-    table = json.dumps({"subscriptionGroupTable": {"oder-a": {"groupName": "oder-a"}}})
-    (root / "config/subscriptionGroup.json").write_text(table)
-    assert len(measured(root, BacklogRequest(groups, subscriptions))) == (0 if groups else 3)
-    assert [r["group"] for r in measured(root, BacklogRequest("x", {"x": {"T": "A"}}))] == ["x"]
-
-
-@pytest.mark.parametrize(
-    ("fields", "said"),
-    [
-        ({"lag_mode": "guess"}, "lagMode='guess'.* exact, hash, offset"),
-        ({"groups": "/(/"}, r"groups='/\(/'.*no regular expression"),
-        ({"groups": "/a{99999999999999}/"}, "no regular expression"),
-        ({"groups": "/"}, "groups='/'.*between slashes"),
-        ({"groups": " , "}, "groups=' , '.*comma list"),
-        ({"subscriptions": {"g": {"T": "||"}}}, r"subscriptions='\|\|'.*at least one tag"),
-    ],
-)
-def test_a_request_that_means_nothing_is_refused(fields: dict[str, Any], said: str) -> None:
-    with pytest.raises(InvalidOptionError, match=said):
-        BacklogRequest(**fields)
-
-
-# Sharing the work out.
-
-
-def _items(counts: dict[int, int], groups: int) -> list[BacklogItem]:
-    item = BacklogItem("/r", ("/r/commitlog",), "b", "g", "T", 0, 0, 0, 0)
-    return [
-        replace(item, group=f"g{group}", queue_id=queue_id, high=high)
-        for group in range(groups)
-        for queue_id, high in counts.items()
-    ]
-
-
-def test_work_is_shared_evenly_and_a_queue_is_never_torn() -> None:
-    items = _items(dict.fromkeys(range(9), 1000000), groups=3)
-    shares = split(items, 4)
-    assert sorted(len(share) for share in shares) == [6, 6, 6, 9]
-    assert sorted(map(repr, items)) == sorted(repr(item) for share in shares for item in share)
-    of_queue = [{item.queue_id for item in share} for share in shares]
-    assert sum(len(queues) for queues in of_queue) == len(set().union(*of_queue))
-
-
-def test_small_queues_are_packed_into_one_share() -> None:
-    assert len(split(_items(dict.fromkeys(range(100), 50), groups=2), 8)) == 1
-    assert split([], 8) == []
-
-
-def test_items_and_requests_travel_to_tasks() -> None:
-    request = BacklogRequest("g", {"g": {"T": "A"}}, "hash", by_tag=True)
-    items = _items({0: 1}, groups=1)
-    assert pickle.loads(pickle.dumps((items, request))) == (items, request)
-
-
-_OFFSETS = st.integers(-(2**63), 2**63 - 1)
-_WORDS = st.sampled_from(["a", "b", "标签"])
-
-
-@given(
-    items=st.lists(
-        st.builds(
-            BacklogItem,
-            *(_WORDS, st.tuples(_WORDS), _WORDS, _WORDS, _WORDS, st.integers(0, 65_535)),
-            *(_OFFSETS, _OFFSETS, st.none() | _OFFSETS, st.none() | _WORDS),
-            *(st.booleans(), st.none() | _WORDS),
-        )
-    )
-)
-def test_items_are_the_same_after_they_were_packed(items: list[BacklogItem]) -> None:
-    assert pickle.loads(pickle.dumps(PackedItems.of(items))).items() == items
-
-
-def test_a_thousand_groups_of_a_queue_travel_in_thirty_bytes_each() -> None:
-    items = _items(dict.fromkeys(range(4), 1000), groups=1000)
-    assert len(pickle.dumps(PackedItems.of(items))) < 30 * len(items)
-
-
-def test_a_store_that_a_task_cannot_see_is_a_named_error(tmp_path: Path) -> None:
-    item = replace(_items({0: 1}, groups=1)[0], root=str(tmp_path / "not-mounted"))
-    with pytest.raises(StoreNotFoundError, match="no such directory"):
-        measure([item], BacklogRequest(), AS_OF_MS)
-
-
-# Large queues: no CommitLog is read for a hash.
-
-
-def test_a_queue_of_many_chunks_is_counted_for_all_groups_in_it(tmp_path: Path) -> None:
-    count, tags = 130_000, np.array([java_hash("A"), java_hash("B"), 0], np.int64)
-    random = np.random.default_rng(5)
-    units = np.zeros(count, UNIT)
-    units["size"] = random.integers(100, 4000, count)
-    units["tags_code"] = random.choice(tags, count)
-    queue = tmp_path / "consumequeue/T/0"
-    queue.mkdir(parents=True)
-    (tmp_path / "commitlog").mkdir()
-    (queue / f"{0:020d}").write_bytes(units.tobytes())
-    starts = [0, 1, 52_427, 52_428, 52_429, 100_000, count - 1, count]
-    item = BacklogItem(str(tmp_path), (str(tmp_path / "commitlog"),), "b", "g", "T", 0, 0, count)
-    items = [
-        replace(item, consumer_offset=start, subscription=expression)
-        for start in starts
-        for expression in ("A", "A || B", None)
-    ]
-    found = rows(measure(items, BacklogRequest(lag_mode="hash"), AS_OF_MS))
-    wanted = {"A": tags[:1], "A || B": tags[:2], None: tags}
-    for row in found:
-        behind = units[row["consumerOffset"] :]
-        passing = behind[np.isin(behind["tags_code"], wanted[row["subscription"]])]
-        assert (row["lag"], row["lagMatching"]) == (len(behind), len(passing))
-        assert row["bytesBehind"] == behind["size"].sum(dtype=np.int64)
-        assert row["bytesMatching"] == passing["size"].sum(dtype=np.int64)
-
-
-@given(data=st.data())
-def test_a_tally_counts_as_a_loop_does(data: st.DataObject) -> None:
-    lengths = data.draw(st.lists(st.integers(0, 12), max_size=6))
-    begin, total = data.draw(st.integers(0, 5)), sum(lengths)
-    starts = sorted(data.draw(st.sets(st.integers(0, begin + total + 3), max_size=6)))
-    tally = Tally(np.array(starts, np.int64))
-    key_count, position = 1, begin
-    units: list[tuple[int, int, int]] = []
-    for length in lengths:
-        key_count += data.draw(st.sampled_from([0, 0, 1, 90]))
-        keys = data.draw(st.lists(st.integers(0, key_count - 1), min_size=length, max_size=length))
-        sizes = np.arange(position, position + length, dtype=np.int64) + 7
-        chunk = Chunk(position, sizes * 10, sizes, sizes)
-        tally.add(chunk, np.array(keys, np.intp), key_count)
-        units += zip(range(position, position + length), keys, sizes.tolist(), strict=True)
-        position += length
-    tally.accumulate()
-    for row, start in enumerate(starts):
-        for key in range(tally.counts.shape[1]):
-            behind = [unit for unit in units if unit[0] >= start and unit[1] == key]
-            assert tally.counts[row, key] == len(behind)
-            assert tally.bytes[row, key] == sum(size for *_, size in behind)
-            assert tally.first[row, key] == min((unit[0] for unit in behind), default=NONE)
-            if behind:
-                where, places, sizes = tally.noted(tally.first[row])
-                index = where.tolist().index(behind[0][0])
-                assert (places[index], sizes[index]) == (behind[0][2] * 10, behind[0][2])

@@ -26,7 +26,7 @@ from bench.rounds import Side, Timed, compare
 from bench.rows import batches
 from mqstore.codec.encode import Hosts, Messages, encode
 from mqstore.codec.properties_encode import join_blocks
-from mqstore.stage.job import WriteSettings
+from mqstore.stage.settings import WriteSettings
 from mqstore.stage.task import stage
 from mqstore.write.commit import commit
 from mqstore.write.prepare import prepare

@@ -24,7 +24,8 @@ from mqstore.codec.schema import PROFILES
 from mqstore.read.plan import QueueSlice
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.stage.job import Manifest, WriteJob, WriteSettings
+from mqstore.stage.job import Manifest, WriteJob
+from mqstore.stage.settings import WriteSettings
 from mqstore.stage.task import stage
 from mqstore.write.commit import commit
 from mqstore.write.prepare import prepare

@@ -26,7 +26,7 @@ from bench.nothing import RepeatingSource
 from bench.rounds import Side, Timed, compare
 from bench.rows import batches
 from bench.spark import spark_session
-from mqstore.stage.job import WriteSettings
+from mqstore.stage.settings import WriteSettings
 from mqstore.stage.task import stage
 from mqstore.write.commit import commit
 from mqstore.write.prepare import prepare

@@ -32,7 +32,7 @@ from pyspark.sql.types import StructType
 
 from bench.facts import cpu_seconds, facts, load
 from bench.spark import spark_session
-from mqstore.stage.job import WriteSettings
+from mqstore.stage.settings import WriteSettings
 from mqstore.stage.task import stage
 from mqstore.write.commit import commit
 from mqstore.write.prepare import prepare

@@ -28,7 +28,7 @@ from bench.spark import spark_session
 from mqstore.read.admission import Admission
 from mqstore.read.follow import Follower
 from mqstore.read.tail import StoreFilter, Tail
-from mqstore.stage.job import WriteSettings
+from mqstore.stage.settings import WriteSettings
 from mqstore.stage.task import stage
 from mqstore.write.commit import commit
 from mqstore.write.prepare import prepare

@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.rounds import Timed
-from broker.harness import LOOPBACK, free_ports, write_properties
+from broker.harness import LOOPBACK, write_properties
 from broker.jvm import OPEN_MODULES, Jvm, JvmError
+from broker.ports import free_ports
 from broker.toolchain import Toolchain, ToolchainError
 
 HERE = Path(__file__).parent

@@ -5,8 +5,6 @@ live as long as it does. ``Cluster.broker`` runs a real broker on a store direct
 """
 
 import json
-import random
-import socket
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,6 +15,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from broker.jvm import OPEN_MODULES, SMALL, Jvm, JvmError
+from broker.ports import free_ports
 from broker.toolchain import Toolchain
 
 BROKER_NAME: Final = "broker-a"
@@ -321,21 +320,3 @@ def write_properties(path: Path, settings: Mapping[str, str]) -> Path:
     """Write a Java properties file."""
     path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
     return path
-
-
-def free_ports(*distances: int) -> int:
-    """Return a port p such that every p + distance is free now.
-
-    Below the range that the system hands out for outgoing connections, so that a client's
-    connection does not take it before the server does.
-    """
-    for port in random.sample(range(20_000, 30_000), 200):
-        with ExitStack() as stack:
-            try:
-                for distance in distances:
-                    probe = stack.enter_context(socket.socket())
-                    probe.bind(("", port + distance))
-            except OSError:
-                continue
-            return port
-    raise JvmError("no free port between 20000 and 30000")

@@ -16,9 +16,9 @@ from broker.harness import (
     Cluster,
     Dumped,
     Row,
-    free_ports,
 )
 from broker.left import NAMES, Left
+from broker.ports import free_ports
 from broker.reading import by_queue, read, rows_of, told
 from broker.writing import (
     NUMBER,

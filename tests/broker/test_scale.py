@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from broker.harness import DEFAULT_FILES, LOOPBACK, Cluster, Row, free_ports
+from broker.harness import DEFAULT_FILES, LOOPBACK, Cluster, Row
+from broker.ports import free_ports
 from broker.writing import NUMBER
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]

@@ -2,12 +2,10 @@
 
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Protocol
 
-import pyarrow as pa
 import pytest
 
 from broker import recipe
@@ -22,17 +20,12 @@ from mqstore.errors import StoreLockedError, UncleanStoreError
 from mqstore.read.snapshot import take
 from mqstore.tables import half_messages, retries, scheduled
 from mqstore.tables.choice import Window
+from support.parts import Part
 
 pytestmark = pytest.mark.broker
 
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 HALF = "RMQ_SYS_TRANS_HALF_TOPIC"
-
-
-class Part(Protocol):
-    """A part of a table."""
-
-    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]: ...
 
 
 def table(parts: Sequence[Part], names: Sequence[str]) -> list[Row]:

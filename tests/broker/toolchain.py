@@ -1,15 +1,22 @@
 """Maven and a JDK, and what they make: RocketMQ's jars and our client program, compiled.
 
-Jars stay in Maven's own cache. The class path and the classes stay in a folder named by the
-digest of what they were made from, so that the second run starts neither Maven nor javac.
+Jars stay in Maven's own repository. The class path and the classes stay in a folder of the
+user's cache, named by the digest of what they were made from, so that the second run starts
+neither Maven nor javac. Several processes may want the same folder at once: one makes it, under
+another name, and renames it when it is whole; the others wait for its lock.
 """
 
+import fcntl
 import hashlib
 import os
+import pwd
+import secrets
 import shutil
 import subprocess
-import tempfile
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,6 +27,8 @@ VERSIONS: Final = ("4.9.7", "5.5.0")
 SHARED: Final = HERE / "java" / "Json.java"
 MAVEN_SECONDS: Final = 300
 JAVAC_SECONDS: Final = 120
+WAIT_SECONDS: Final = 20 * MAVEN_SECONDS
+"""As long as other processes may need Maven before this one's turn."""
 
 
 class ToolchainError(Exception):
@@ -51,36 +60,77 @@ class Toolchain:
         Raises ToolchainError when Maven cannot resolve the jars or javac refuses the source.
         """
         pom = self.room / f"pom-{version}.xml"
-        jars = _made_once("jars", [pom], lambda work: self._resolve(pom, work))
+        jars = made_once("jars", [pom], partial(self._resolve, pom), _has_its_jars)
         listing = (jars / "classpath.txt").read_text()
-        if not all(Path(jar).is_file() for jar in listing.split(os.pathsep)):
-            shutil.rmtree(jars)  # Maven's cache was emptied since.
-            return self.classpath(version)
         sources = sorted({SHARED, *(self.room / "java").glob("*.java")})
-        make = partial(self._compile, sources, listing)
-        classes = _made_once("classes", [pom, *sources], make)
+        classes = made_once("classes", [pom, *sources], partial(self._compile, sources, listing))
         return f"{classes}{os.pathsep}{listing}"
 
     def _resolve(self, pom: Path, work: Path) -> None:
         goal = ("dependency:build-classpath", f"-Dmdep.outputFile={work / 'classpath.txt'}")
-        _run([self.maven, "-q", "-B", "-f", str(pom), *goal], MAVEN_SECONDS)
+        with locked(_maven_lock(), WAIT_SECONDS):  # Maven 3 fills its repository without a lock.
+            _run([self.maven, "-q", "-B", "-f", str(pom), *goal], MAVEN_SECONDS)
 
     def _compile(self, sources: list[Path], listing: str, work: Path) -> None:
         options = ["-nowarn", "-encoding", "UTF-8", "-d", str(work), "-cp", listing]
         _run([self.javac, *options, *map(str, sources)], JAVAC_SECONDS)
 
 
-def _made_once(name: str, inputs: list[Path], make: Callable[[Path], None]) -> Path:
-    """Return the folder that ``make`` filled from ``inputs``, now or in an earlier run."""
+def made_once(
+    name: str,
+    inputs: Sequence[Path],
+    make: Callable[[Path], None],
+    is_good: Callable[[Path], bool] = Path.is_dir,
+) -> Path:
+    """Return the folder that ``make`` filled from ``inputs``, now or in an earlier run.
+
+    The folder has that name only when ``make`` has returned, and ``make`` runs in one process at
+    a time. A folder that is no longer good is made again, under another name.
+    """
     digest = hashlib.sha256(b"\0".join(path.read_bytes() for path in inputs)).hexdigest()[:16]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mqlog-broker"
-    made = cache / f"{name}-{digest}"
-    if not made.is_dir():
-        cache.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=cache) as work:
-            make(Path(work))
-            shutil.copytree(work, made)
-    return made
+    cache.mkdir(parents=True, exist_ok=True)
+    with locked(cache / f"{name}-{digest}.lock", WAIT_SECONDS):
+        found = [path for path in cache.glob(f"{name}-{digest}-*") if is_good(path)]
+        if found:
+            return found[0]
+        unfinished = cache / f"unfinished-{name}-{digest}"
+        shutil.rmtree(unfinished, ignore_errors=True)  # Of a process that was killed.
+        unfinished.mkdir()
+        make(unfinished)
+        return unfinished.rename(cache / f"{name}-{digest}-{secrets.token_hex(4)}")
+
+
+def _has_its_jars(made: Path) -> bool:
+    """Whether Maven's repository still has all jars: it may have been emptied since."""
+    listing = (made / "classpath.txt").read_text()
+    return all(Path(jar).is_file() for jar in listing.split(os.pathsep))
+
+
+def _maven_lock() -> Path:
+    """A file beside Maven's repository, which lies in the account's home whatever HOME says."""
+    try:
+        home = Path(pwd.getpwuid(os.getuid()).pw_dir)
+    except KeyError:
+        home = Path.home()
+    return home / ".m2" / "mqlog-tests.lock"
+
+
+@contextmanager
+def locked(path: Path, seconds: float) -> Iterator[None]:
+    """Hold the lock of a file; ToolchainError if another process keeps it that long."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    end, pause = time.monotonic() + seconds, threading.Event()
+    with path.open("a") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    raise ToolchainError(f"{path} is locked for {seconds:.0f} s") from None
+                pause.wait(0.05)
+        yield
 
 
 def _run(command: list[str], seconds: int) -> None:

@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from broker.harness import LOOPBACK, SMALL_FILES, Row
 from mqstore.codec.schema import PROPERTIES, TIMESTAMP
-from mqstore.stage.job import CommitResult, WriteSettings
+from mqstore.stage.job import CommitResult
+from mqstore.stage.settings import WriteSettings
 from mqstore.stage.task import stage
 from mqstore.write.commit import commit
 from mqstore.write.prepare import prepare

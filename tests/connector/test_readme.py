@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from dataclasses import MISSING, Field, fields
 from pathlib import Path
 
 import pytest
@@ -9,14 +10,17 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_type
 
 from mqstore.codec.schema import COLUMNS, KAFKA_COLUMNS
-from pyspark_mqlog.option import Option
-from pyspark_mqlog.options import READ_OPTIONS
+from mqstore.options.option import declared
+from mqstore.stage.settings import WriteSettings
+from pyspark_mqlog.read_options import ReadOptions, StreamOptions
 from pyspark_mqlog.schema import TABLE_SCHEMAS
-from pyspark_mqlog.stream_options import OWN_OPTIONS
-from pyspark_mqlog.write_options import WRITE_OPTIONS
 
 README = Path(__file__).parents[2] / "connector" / "README.md"
 TEXT = README.read_text(encoding="utf-8")
+
+
+def default_of(field: Field[object]) -> object:
+    return field.default if field.default_factory is MISSING else field.default_factory()
 
 
 def table(heading: str) -> list[tuple[str, ...]]:
@@ -27,16 +31,23 @@ def table(heading: str) -> list[tuple[str, ...]]:
 
 
 @pytest.mark.parametrize(
-    ("heading", "options"), [("Read options", READ_OPTIONS), ("Write options", WRITE_OPTIONS)]
+    ("heading", "kind"),
+    [
+        ("Read options", ReadOptions),
+        ("Write options", WriteSettings),
+        ("Stream options", StreamOptions),
+    ],
 )
-def test_the_options_are_those_of_the_code(heading: str, options: dict[str, Option]) -> None:
-    told = [(name, default) for name, default, _ in table(heading)]
-    assert told == [("path", "–"), *((o.name, o.default or "–") for o in options.values())]
-
-
-def test_the_options_of_streams_are_those_of_the_code() -> None:
-    told = [(name, default) for name, default, _ in table("Stream options")]
-    assert told == [(o.name, o.default or "–") for o in OWN_OPTIONS.values()]
+def test_the_options_and_their_defaults_are_those_of_the_code(heading: str, kind: type) -> None:
+    shown = {name: default for name, default, _ in table(heading) if name != "path"}
+    options = declared(kind)
+    assert list(shown) == [option.name for option in options.values()]
+    for field in fields(kind):
+        if field.name in options:
+            option = options[field.name]
+            text = shown[option.name]
+            value = None if text == "–" else option.value(text)
+            assert value == default_of(field), option.name
 
 
 def test_the_columns_are_those_of_the_code() -> None:

@@ -15,7 +15,7 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from mqstore.errors import CommitInDoubtError, StoreError
 from mqstore.files import durable
-from mqstore.stage.job import WriteSettings
+from mqstore.stage.settings import WriteSettings
 from mqstore.stage.task import stage
 from mqstore.tables import commits
 from mqstore.tables.roots import open_root

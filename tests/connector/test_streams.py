@@ -16,8 +16,7 @@ from pyspark.sql.types import StructType
 from mqstore.errors import DataLossError, InvalidOptionError, UnknownTopicError
 from mqstore.files.config.broker_config import consumer_offsets
 from pyspark_mqlog.datasource import MqlogDataSource
-from pyspark_mqlog.options import STREAM_OPTIONS
-from pyspark_mqlog.stream_options import OWN_OPTIONS, parse_stream
+from pyspark_mqlog.options import parse_stream
 from pyspark_mqlog.stream_reader import MqlogStreamReader
 from support.growing import grow
 from support.oracle import Message
@@ -169,16 +168,12 @@ def failure(fails: Any) -> str:
     return str(caught.value)
 
 
-def test_every_option_of_streams_is_known_to_the_others() -> None:
-    assert {option.name for option in OWN_OPTIONS.values()} <= set(STREAM_OPTIONS)
-
-
 def test_a_streams_options_are_a_batchs_and_its_own() -> None:
     found = parse_stream({**PATH, "startingOffsets": "-5", "maxBytesPerTrigger": "1m", "tags": "A"})
     assert found.read.starting_offsets.last_count == 5
     assert (found.read.tags, found.max_bytes, found.max_delay_ms) == ("A", 2**20, 900_000)
-    assert not found.starts_where_it_was
-    assert parse_stream({**PATH, "startingOffsets": "earliest"}).starts_where_it_was
+    assert not found.has_fixed_start
+    assert parse_stream({**PATH, "startingOffsets": "earliest"}).has_fixed_start
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ from pyspark.sql.pandas.types import from_arrow_type
 from mqstore import backlog, tables
 from mqstore.errors import InvalidOptionError, UnknownTopicError
 from pyspark_mqlog.batch_reader import ReadPlan, plan_read
-from pyspark_mqlog.options import TABLES, parse_read
+from pyspark_mqlog.options import parse_read
+from pyspark_mqlog.read_options import TABLES
 from pyspark_mqlog.schema import TABLE_SCHEMAS, conform, read_schema, to_arrow, to_struct
 from support import expectations, goldens
 from support.oracle import Message

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from derive.rebuilds import rebuilt, sizes_of
 from mqstore.check import check
 from mqstore.errors import CorruptStoreError
 from mqstore.files.config import checkpoint
 from mqstore.read.snapshot import take
 from mqstore.write.recover import RecoverSettings, recover
 from support import oracle
-from support.faults import rebuilt, sizes_of
 from support.oracle import Message
 from support.stores import Laid, Layout, lay_out
 from support.writing import append, held, rows

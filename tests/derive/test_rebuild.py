@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from derive.rebuilds import derived, rebuilt, sizes_of
 from mqstore.check import check
 from mqstore.derive.rebuild import recovery_start
 from mqstore.files import durable
 from mqstore.files.store_dir import open_dir
 from support import oracle
-from support.faults import derived, killed, rebuilt, sizes_of
+from support.faults import killed
 from support.oracle import Message
 from support.stores import Laid, Layout, MakeStore, lay_out
 
@@ -170,10 +171,10 @@ def test_memory_does_not_grow_with_the_log(tmp_path: Path) -> None:
         import resource, sys
         from pathlib import Path
         sys.path.insert(0, sys.argv[2])
-        from mqstore.files.sizes import StoreSizes
-        from support.faults import rebuilt
+        from mqstore.files.file_sizes import FileSizes
+        from derive.rebuilds import rebuilt
         root = Path(sys.argv[1])
-        sizes = StoreSizes(0, 6_000_000, 50_000, 300_000)
+        sizes = FileSizes(0, 6_000_000, 50_000, 300_000)
         rebuilt(root, sizes, 2**40)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         found = rebuilt(root, sizes)

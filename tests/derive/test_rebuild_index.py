@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from derive.rebuilds import derived, own_sizes, rebuilt, sizes_of
 from mqstore.check import check
 from mqstore.errors import CorruptStoreError
 from support import oracle, strategies
-from support.faults import derived, killed, own_sizes, rebuilt, sizes_of
+from support.faults import killed
 from support.oracle import Message
 from support.stores import Layout, lay_out
 
@@ -152,6 +153,16 @@ def ruin(root: Path, chosen: list[tuple[Damage, int]]) -> None:
         files = [path for path in sorted((root / INDEX).iterdir()) if path.stat().st_size]
         if files:
             damage(files, choice)
+
+
+def test_a_file_that_lost_its_count_of_units_alone_is_made_again(tmp_path: Path) -> None:
+    """Its count of slots in use is left: that of a file without units is 0."""
+    layout = Layout(queue_units=1, index_slots=1, index_units=4, index=True)
+    laid = lay_out(tmp_path / "s", [Message(properties=b"KEYS\x01k\x02")], layout)
+    (file,) = (laid.root / INDEX).iterdir()
+    write(file, 36, bytes(len(file.read_bytes()) - 36))
+    rebuilt(laid.root, sizes_of(layout))
+    sound_index(laid.root, list(laid.messages), layout)
 
 
 def indexed(layout: Layout) -> Layout:

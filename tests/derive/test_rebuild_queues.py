@@ -12,10 +12,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from derive.rebuilds import derived, own_sizes, rebuilt, sizes_of
 from mqstore.check import check
 from mqstore.errors import CorruptStoreError
 from support import oracle, strategies
-from support.faults import derived, killed, own_sizes, rebuilt, sizes_of
+from support.faults import killed
 from support.oracle import Message
 from support.stores import UNIT_BYTES, Layout, MakeStore, lay_out
 from support.writing import held

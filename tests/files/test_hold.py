@@ -52,7 +52,7 @@ def run(script: str, *arguments: object) -> str:
 
 HOLDER = """
 import sys
-from mqstore.files.hold import StoreHold, writers_only
+from mqstore.files.lock.store_lock import StoreHold, writers_only
 print("tries", flush=True)
 with StoreHold(sys.argv[1], timeout_ms=int(sys.argv[2]), job="nightly"):
     print("held", flush=True)
@@ -221,7 +221,7 @@ def test_writers_of_many_processes_lose_no_turn(tmp_path: Path) -> None:
     script = """
 import sys
 from pathlib import Path
-from mqstore.files.hold import StoreHold
+from mqstore.files.lock.store_lock import StoreHold
 count = Path(sys.argv[1], "count")
 for _ in range(25):
     with StoreHold(sys.argv[1], timeout_ms=60_000):
@@ -254,7 +254,7 @@ def test_a_lease_that_is_broken_does_not_end_the_process_whatever_thread_has_it(
     """The kernel tells of a break by a signal whose default action is to end the process."""
     script = """
 import os, subprocess, sys, threading
-from mqstore.files.hold import StoreHold, writers_only
+from mqstore.files.lock.store_lock import StoreHold, writers_only
 def work():
     with StoreHold(sys.argv[1], timeout_ms=0) as held:
         code = "import os, sys; os.open(sys.argv[1], os.O_RDWR)"
@@ -278,7 +278,7 @@ def test_a_forked_child_neither_holds_the_store_nor_keeps_it_held(tmp_path: Path
     script = """
 import os, sys
 from mqstore.errors import HoldLostError, StoreLockedError
-from mqstore.files.hold import StoreHold, writers_only
+from mqstore.files.lock.store_lock import StoreHold, writers_only
 root = sys.argv[1]
 told, tell = os.pipe()
 with StoreHold(root, timeout_ms=0) as held:
@@ -360,7 +360,7 @@ def test_without_a_lease_a_store_is_refused_by_name_or_held_more_weakly_when_ask
     script = """
 import ctypes, os, signal, sys
 from mqstore.errors import StoreLockedError, UnsupportedStoreError
-from mqstore.files.hold import StoreHold, writers_only
+from mqstore.files.lock.store_lock import StoreHold, writers_only
 os.setgid(65534); os.setuid(65534)
 root = sys.argv[1]
 try:

@@ -11,9 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from mqlog_jobs.choice import MessageQuery, choose
-from mqlog_jobs.find import KeyQuery, find
-from mqlog_jobs.lines import COLUMNS
+from mqlog_jobs.line_format import COLUMNS
+from mqlog_jobs.queries import KeyQuery, MessageQuery, find, select
 from mqstore import backlog
 from mqstore.backlog import BacklogRequest, Listed
 from mqstore.check import check, condition
@@ -106,7 +105,7 @@ def _cat(root: Path) -> Rows:
         MessageQuery(topic, since="-1h", tags="A"),
     )
     for each in wanted:
-        list(choose(snapshot, each, COLUMNS, 20))
+        list(select(snapshot, each, COLUMNS, 20))
     return None
 
 

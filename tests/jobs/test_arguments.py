@@ -4,7 +4,7 @@ import errno
 import pytest
 from pyspark.errors import AnalysisException
 
-from mqlog_jobs import arguments
+from mqlog_jobs import arguments, exit_codes
 from mqlog_jobs.arguments import Place
 from mqstore.errors import StoreNotFoundError
 
@@ -43,10 +43,10 @@ def test_an_error_of_ours_is_one_line_even_when_spark_has_wrapped_it(
     def wrapped() -> None:
         raise AnalysisException("Traceback:\n  lines\nE: [MQLOG_STORE_NOT_FOUND] /x: gone\nJVM…")
 
-    assert arguments.run(plain) == arguments.run(wrapped) == 2
+    assert exit_codes.run(plain) == exit_codes.run(wrapped) == 2
     assert capsys.readouterr().err.splitlines() == [
-        "[MQLOG_STORE_NOT_FOUND] /x: no such directory",
-        "[MQLOG_STORE_NOT_FOUND] /x: gone",
+        "mqlog: [MQLOG_STORE_NOT_FOUND] /x: no such directory",
+        "mqlog: [MQLOG_STORE_NOT_FOUND] /x: gone",
     ]
 
 
@@ -54,8 +54,8 @@ def test_what_the_system_refuses_is_one_line(capsys: pytest.CaptureFixture[str])
     def refused() -> None:
         raise PermissionError(errno.EACCES, "Permission denied", "/data/store/topics.json")
 
-    assert arguments.run(refused) == 2
-    assert capsys.readouterr().err == "/data/store/topics.json: Permission denied\n"
+    assert exit_codes.run(refused) == 2
+    assert capsys.readouterr().err == "mqlog: /data/store/topics.json: Permission denied\n"
 
 
 def test_an_error_that_is_not_ours_is_not_hidden() -> None:
@@ -63,4 +63,4 @@ def test_an_error_that_is_not_ours_is_not_hidden() -> None:
         raise AnalysisException("[UNRESOLVED_COLUMN] …")
 
     with pytest.raises(AnalysisException, match="UNRESOLVED_COLUMN"):
-        arguments.run(other)
+        exit_codes.run(other)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.test_cli import Run, run  # noqa: F401
+from jobs.command import Run
 from support import goldens
 
 AT = 409_185  # The physical offset of GTopic/1@100.
@@ -47,7 +47,7 @@ def places(out: str) -> list[int]:
     ("place", "queue_id"), [("GTopic", None), ("GTopic/1", 1), ("GTopic/2", 2)]
 )
 def test_all_that_was_stored_before_is_printed_then_the_error(
-    run: Run,  # noqa: F811
+    run: Run,
     root: Path,
     place: str,
     queue_id: int | None,
@@ -66,7 +66,7 @@ def test_all_that_was_stored_before_is_printed_then_the_error(
 
 
 def test_what_lies_behind_the_lines_asked_for_is_not_an_error(
-    run: Run,  # noqa: F811
+    run: Run,
     root: Path,
 ) -> None:
     flip(root, AT)
@@ -79,7 +79,7 @@ def test_what_lies_behind_the_lines_asked_for_is_not_an_error(
 
 
 def test_the_first_of_several_is_the_one_that_is_told(
-    run: Run,  # noqa: F811
+    run: Run,
     root: Path,
 ) -> None:
     """A broken frame is seen before a checksum of the same batch, and lies behind it."""
@@ -92,7 +92,7 @@ def test_the_first_of_several_is_the_one_that_is_told(
     assert places(done.out) == stored_before(first, 1)
 
 
-def test_a_table_is_drawn_of_what_came_before(run: Run, root: Path) -> None:  # noqa: F811
+def test_a_table_is_drawn_of_what_came_before(run: Run, root: Path) -> None:
     flip(root, AT)
     done = run("cat", root, "GTopic/1@98")
 
@@ -105,7 +105,7 @@ def test_a_table_is_drawn_of_what_came_before(run: Run, root: Path) -> None:  # 
     ("way", "queue_offsets"), [("skip", [98, 99, 101, 102]), ("rescue", [98, 99, 100, 101])]
 )
 def test_a_broken_message_may_be_left_out_or_shown(
-    run: Run,  # noqa: F811
+    run: Run,
     root: Path,
     way: str,
     queue_offsets: list[int],
@@ -118,7 +118,7 @@ def test_a_broken_message_may_be_left_out_or_shown(
 
 
 def test_find_shows_a_broken_message_unless_told_otherwise(
-    run: Run,  # noqa: F811
+    run: Run,
     root: Path,
 ) -> None:
     (row,) = run("find", root, "--key", "late78", "--json").rows
@@ -131,7 +131,7 @@ def test_find_shows_a_broken_message_unless_told_otherwise(
     assert run(*words, "--on-corrupt", "fail").err.startswith("mqlog: [MQLOG_CORRUPT_STORE]")
 
 
-def test_another_way_is_refused(run: Run, root: Path) -> None:  # noqa: F811
+def test_another_way_is_refused(run: Run, root: Path) -> None:
     done = run("cat", root, "GTopic", "--on-corrupt", "mend")
 
     assert done.code == 2
@@ -139,7 +139,7 @@ def test_another_way_is_refused(run: Run, root: Path) -> None:  # noqa: F811
 
 
 def test_a_log_may_be_let_end_at_the_damage_and_a_copy_of_the_rest_is_told(
-    run: Run,  # noqa: F811
+    run: Run,
     root: Path,
 ) -> None:
     flip(root, AT)

@@ -2,44 +2,15 @@
 
 import csv
 import io
-import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-from mqlog_jobs import cli
+from jobs.command import Run
 from support import goldens
-
-
-class Done(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    @property
-    def rows(self) -> list[dict[str, object]]:
-        return [json.loads(line) for line in self.out.splitlines()]
-
-
-Run = Callable[..., Done]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    def command(*arguments: str | Path) -> Done:
-        monkeypatch.setattr(sys, "argv", ["mqlog", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        out, err = capsys.readouterr()
-        code = ended.value.code
-        return Done(code if isinstance(code, int) else 0, out, err)
-
-    return command
 
 
 def test_the_backlog_is_what_the_broker_printed(run: Run, golden: tuple[str, Path]) -> None:

@@ -77,4 +77,4 @@ def test_a_store_is_told_and_an_unclean_one_is_a_warning(golden_550: Path, tmp_p
 
     assert (well.severity, well.found.split(":")[0]) == (OK, "broker-a")
     assert (nowhere.severity, "[MQLOG_STORE_NOT_FOUND]" in nowhere.found) == (ERROR, True)
-    assert (unclean.severity, "abort is there" in unclean.advice) == (WARNING, True)
+    assert (unclean.severity, "abort exists" in unclean.advice) == (WARNING, True)

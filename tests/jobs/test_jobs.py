@@ -68,8 +68,8 @@ def test_a_mistake_in_a_job_is_one_line_and_exit_code_two(
     assert publish.main(["--from", f"json:{_json(tmp_path)}", "--to", str(tmp_path / "x")]) == 2
 
     first, second = capsys.readouterr().err.splitlines()
-    assert first.startswith("[MQLOG_STORE_NOT_FOUND]")
-    assert second.startswith("[MQLOG_")
+    assert first.startswith("mqlog: [MQLOG_STORE_NOT_FOUND]")
+    assert second.startswith("mqlog: [MQLOG_")
 
 
 def test_text_becomes_messages_with_the_types_a_write_needs(

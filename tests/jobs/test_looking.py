@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from mqlog_jobs import upkeep
+from mqlog_jobs import maintenance
 from mqlog_jobs.progress import Bar
 from mqlog_jobs.watch import watch
 from mqstore.check import check
@@ -25,7 +25,7 @@ ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 def run(*words: object) -> tuple[int, str, str]:
-    done = CliRunner().invoke(upkeep.app, list(map(str, words)), catch_exceptions=False)
+    done = CliRunner().invoke(maintenance.app, list(map(str, words)), catch_exceptions=False)
     return done.exit_code, done.stdout, done.stderr
 
 
@@ -149,13 +149,15 @@ def test_a_check_tells_how_far_it_is(golden_550: Path) -> None:
 
 
 def test_every_command_has_help_with_an_example_and_a_shell_can_complete_it() -> None:
-    commands = [str(command.name or command.callback.__name__) for command in commands_of(upkeep)]
+    commands = [
+        str(command.name or command.callback.__name__) for command in commands_of(maintenance)
+    ]
     assert {"backlog", "find", "tags", "snapshot", "verify"} <= set(commands)
     for command in commands:
         assert f"mqlog {command}" in run(command, "--help")[1].split("Example")[1]
 
     done = CliRunner().invoke(
-        upkeep.app,
+        maintenance.app,
         prog_name="mqlog",
         env={"_MQLOG_COMPLETE": "complete_bash", "COMP_WORDS": "mqlog sn", "COMP_CWORD": "1"},
     )
@@ -181,7 +183,7 @@ def test_tables_fit_eighty_columns_of_a_terminal_and_have_colours_only_there(
     ]
     told = json.dumps([[word.format(golden_550) for word in words] for words in commands])
     program = (
-        "import json, sys; from mqlog_jobs.upkeep import app\n"
+        "import json, sys; from mqlog_jobs.maintenance import app\n"
         "for words in json.loads(sys.argv[1]): app(words, standalone_mode=False)"
     )
     environment = {**os.environ, "COLUMNS": "80", "TERM": "xterm-256color"}

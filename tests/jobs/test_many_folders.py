@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.test_cli import Run, run  # noqa: F401
-from jobs.test_doctor import Diagnosis
-from mqlog_jobs.doctor import ERROR, OK, examine
+from jobs.command import Run
+from mqlog_jobs.doctor import ERROR, OK, Diagnosis, examine
 from support import goldens
 
 Scattered = tuple[Path, tuple[str, ...]]
@@ -25,7 +24,7 @@ def scattered(tmp_path: Path) -> Scattered:
     return root, tuple(word for folder in folders for word in ("--commit-log", str(folder)))
 
 
-def test_it_verifies_when_all_folders_are_named(run: Run, scattered: Scattered) -> None:  # noqa: F811
+def test_it_verifies_when_all_folders_are_named(run: Run, scattered: Scattered) -> None:
     root, options = scattered
     whole = run("verify", goldens.unpack("5.5.0", root.parent / "whole"), "--json")
     done = run("verify", root, *options, "--json")
@@ -47,7 +46,7 @@ def test_doctor_finds_nothing_to_mend(scattered: Scattered) -> None:
 
 
 def test_recover_leaves_it_alone_and_says_who_recovers_it(
-    run: Run,  # noqa: F811
+    run: Run,
     scattered: Scattered,
 ) -> None:
     root, options = scattered
@@ -61,7 +60,7 @@ def test_recover_leaves_it_alone_and_says_who_recovers_it(
 
 
 def test_recover_takes_the_folder_it_would_take_anyway(
-    run: Run,  # noqa: F811
+    run: Run,
     tmp_path: Path,
 ) -> None:
     root = goldens.unpack("5.5.0", tmp_path)

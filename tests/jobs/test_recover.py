@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.test_cli import Run, run  # noqa: F401
-from jobs.test_doctor import found
-from mqlog_jobs.doctor import OK, WARNING
+from jobs.command import Run
+from mqlog_jobs.doctor import OK, WARNING, Diagnosis, examine
 from mqstore.check import check
 from support import goldens, killed_commit
 from support.processes import held_by_another
@@ -25,14 +24,18 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
+def diagnoses(root: Path) -> dict[str, Diagnosis]:
+    return {diagnosis.subject: diagnosis for diagnosis in examine(root)}
+
+
 @pytest.mark.parametrize("state", ["decided", "published"])
 def test_a_commit_that_was_killed_is_told_and_finished(
-    run: Run,  # noqa: F811
+    run: Run,
     root: Path,
     state: str,
 ) -> None:
     killed_commit.leave(root, state)
-    told = found(root)
+    told = diagnoses(root)
     assert told["Commit"].severity == WARNING
     assert told["Commit"].found == f"killed version 7 is {state}, not finished"
     assert f"mqlog recover {root}" in told["Commit"].advice
@@ -44,13 +47,13 @@ def test_a_commit_that_was_killed_is_told_and_finished(
     assert f"commit killed version 7 was {state}, and is finished" in done.out
     assert len(held(root)) == 8
     assert check(root) == []
-    assert "Commit" not in found(root)
+    assert "Commit" not in diagnoses(root)
     before = goldens.digest(root)
     assert "no commit was left to be finished" in run("recover", root).out
     assert goldens.digest(root) == before
 
 
-def test_what_was_done_is_one_object_for_a_program(run: Run, root: Path) -> None:  # noqa: F811
+def test_what_was_done_is_one_object_for_a_program(run: Run, root: Path) -> None:
     killed_commit.leave(root, "decided")
     (row,) = run("recover", root, "--json").rows
     assert (row["appId"], row["version"], row["state"]) == ("killed", 7, "decided")
@@ -59,22 +62,22 @@ def test_what_was_done_is_one_object_for_a_program(run: Run, root: Path) -> None
     assert (row["jobId"], row["state"], row["wasUnclean"]) == (None, None, False)
 
 
-def test_queues_and_index_are_made_anew_from_the_log(run: Run, root: Path) -> None:  # noqa: F811
+def test_queues_and_index_are_made_anew_from_the_log(run: Run, root: Path) -> None:
     for folder in ("consumequeue", "index"):
         shutil.rmtree(root / folder)
     assert run("verify", root).code == 1
     done = run("recover", root, "--rebuild")
     assert (done.code, done.err) == (0, "")
-    assert "5 records looked at: 5 units written" in done.out
+    assert "5 records read: 5 units written" in done.out
     assert run("verify", root).code == 0
 
 
 def test_a_store_of_a_broker_that_was_killed_needs_to_be_asked_for(
-    run: Run,  # noqa: F811
+    run: Run,
     root: Path,
 ) -> None:
     (root / "abort").write_text("4711")
-    assert found(root)["Store"].severity == WARNING
+    assert diagnoses(root)["Store"].severity == WARNING
     done = run("recover", root)
     assert done.code == 2
     assert "[MQLOG_STORE_UNCLEAN]" in done.err
@@ -86,16 +89,16 @@ def test_a_store_of_a_broker_that_was_killed_needs_to_be_asked_for(
 
 
 def test_a_store_that_is_open_in_a_broker_is_left_alone_and_its_holder_told(
-    run: Run,  # noqa: F811
+    run: Run,
     root: Path,
 ) -> None:
     with held_by_another(root / "lock") as user:
-        assert str(user.pid) in found(root)["Lock"].found
+        assert str(user.pid) in diagnoses(root)["Lock"].found
         done = run("recover", root)
         assert done.code == 2
         assert done.err.startswith("mqlog: [MQLOG_STORE_LOCKED]")
         assert str(user.pid) in done.err
-    assert "Lock" not in found(root)
+    assert "Lock" not in diagnoses(root)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +109,7 @@ def test_a_store_that_is_open_in_a_broker_is_left_alone_and_its_holder_told(
     ],
 )
 def test_a_mistake_is_told_in_one_line(
-    run: Run,  # noqa: F811
+    run: Run,
     root: Path,
     arguments: tuple[str, str],
     told: str,
@@ -130,7 +133,7 @@ def test_a_shell_completes_topics(
 ) -> None:
     line = ["mqlog", *(str(golden_550) if word == "STORE" else word for word in words)]
     done = subprocess.run(
-        [sys.executable, "-c", "from mqlog_jobs.upkeep import app; app(prog_name='mqlog')"],
+        [sys.executable, "-c", "from mqlog_jobs.maintenance import app; app(prog_name='mqlog')"],
         env={
             **os.environ,
             "_MQLOG_COMPLETE": "complete_bash",
@@ -146,7 +149,7 @@ def test_a_shell_completes_topics(
     assert done.stderr == ""
 
 
-def test_the_ledger_of_a_store_survives_a_recovery(run: Run, root: Path) -> None:  # noqa: F811
+def test_the_ledger_of_a_store_survives_a_recovery(run: Run, root: Path) -> None:
     killed_commit.leave(root, "decided")
     run("recover", root)
     (path,) = (root / ".mqlog" / "txn").glob("app-*.json")

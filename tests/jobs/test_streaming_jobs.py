@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from mqlog_jobs import backlog, check, export, lines, tail
+from mqlog_jobs import backlog, check, export, line_format, tail
 from support import goldens
 from support.growing import grow
 from support.oracle import Message
@@ -93,7 +93,7 @@ def test_messages_that_expired_before_a_run_came_are_an_error(
     assert export.main(arguments) == 2
     assert "[MQLOG_DATA_LOSS]" in capsys.readouterr().err
     assert export.main([*arguments, "--option", "failOnDataLoss=false"]) == 2
-    assert "behind silently" in capsys.readouterr().err
+    assert "an export reports lost messages as an error" in capsys.readouterr().err
 
 
 def test_an_export_needs_its_partitions_columns_and_parquet(
@@ -132,7 +132,7 @@ def test_a_tail_gives_no_commands_to_a_terminal_and_is_exact_in_a_pipe(
     monkeypatch.setattr(sys, "stdout", out)
     schema = "storeTimestamp timestamp, topic string, queueId int, queueOffset long, body binary"
     row = (datetime(2026, 11, 21, tzinfo=UTC), "T", 0, 0, b"\x1b[2J\n")
-    tail._print(spark.createDataFrame([row], schema), lines.parse("{body}"))
+    tail._print(spark.createDataFrame([row], schema), line_format.parse("{body}"))
 
     assert out.getvalue() == told
 

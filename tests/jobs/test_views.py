@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.test_cli import Run, run  # noqa: F401
+from jobs.command import Run
 from mqlog_jobs import render, views
 from support import goldens
 
@@ -37,7 +37,7 @@ def test_a_group_has_not_consumed_what_a_broker_cannot_give_it(status: str) -> N
 
 
 def test_a_lost_queue_is_not_one_that_is_consumed(
-    run: Run,  # noqa: F811
+    run: Run,
     tmp_path: Path,
 ) -> None:
     root = goldens.unpack("5.5.0", tmp_path)
@@ -47,7 +47,7 @@ def test_a_lost_queue_is_not_one_that_is_consumed(
 
 
 def test_a_finding_names_its_topic_queue_and_queue_offset_where_it_has_them(
-    run: Run,  # noqa: F811
+    run: Run,
     tmp_path: Path,
 ) -> None:
     root = goldens.unpack("5.5.0", tmp_path)

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqstore.errors import StoreError
-from mqstore.stage.job import CommitResult, Manifest, WriteSettings
+from mqstore.stage.job import CommitResult, Manifest
+from mqstore.stage.settings import WriteSettings
 from mqstore.stage.task import stage
 from mqstore.write.commit import abort, commit
 from mqstore.write.prepare import prepare

@@ -314,6 +314,10 @@ def test_a_column_that_cannot_be_written_is_refused_on_the_driver(
         ({"max_index_num": 1}, "maxIndexNum"),
         ({"max_index_num": 2**30}, "maxIndexNum"),
         ({"producer_group": "a\x02"}, "producerGroup"),
+        ({"txn_app_id": "a"}, "txnAppId='a': needs txnVersion too"),
+        ({"txn_version": 1}, "txnVersion='1': needs txnAppId too"),
+        ({"txn_app_id": "s:a", "txn_version": 1}, "txnAppId"),
+        ({"create_topic": "perhaps"}, "createTopic"),
     ],
 )
 def test_an_option_out_of_range_is_refused_by_name(

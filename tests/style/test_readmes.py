@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mqlog_jobs.upkeep import app
+from mqlog_jobs.maintenance import app
 
 ROOT = Path(__file__).parents[2]
 BOOKS = (

@@ -16,7 +16,8 @@ CROSSING = {
     "mqstore.read.settings": {"ScanSettings"},
     "mqstore.files.store_dir": {"StoreDir"},
     "mqstore.files.file_sizes": {"FileSizes"},
-    "mqstore.stage.job": {"WriteSettings", "WriteJob", "Manifest", "CommitResult"},
+    "mqstore.stage.job": {"WriteJob", "Manifest", "CommitResult"},
+    "mqstore.stage.settings": {"WriteSettings"},
     "mqstore.backlog.plan": {"BacklogItem", "PackedItems"},
     "mqstore.backlog.request": {"BacklogRequest"},
 }

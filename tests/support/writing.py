@@ -6,7 +6,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from mqstore.stage.job import CommitResult, Manifest, WriteJob, WriteSettings
+from mqstore.stage.job import CommitResult, Manifest, WriteJob
+from mqstore.stage.settings import WriteSettings
 from mqstore.stage.task import stage
 from mqstore.write.commit import abort, commit
 from mqstore.write.prepare import prepare

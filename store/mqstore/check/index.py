@@ -1,6 +1,6 @@
 """Check IndexFiles: their chains, and each unit against the record it points to.
 
-Structs lie in log order, so they are read along with the records and compared as they come. In
+Units lie in log order, so they are read along with the records and compared as they come. In
 memory are one file's slots (20 MB in a broker's default size) and a chunk of units.
 """
 
@@ -9,18 +9,18 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.arrays import Int32s, Int64s, Mask, Structs
+from mqstore.arrays import Int64s, Mask
 from mqstore.check.finding import Findings, Place
 from mqstore.codec.dispatch import DispatchRecords, record_keys
-from mqstore.files.index.index_file import IndexFile, Layout, list_index_files
-from mqstore.files.index_units import chain, read_slots, read_units
+from mqstore.derive.index_chains import ChainedUnits, ChainWalk, IndexUnits
+from mqstore.derive.index_keys import AlignedUnits, IndexUnitStream
+from mqstore.files.index.index_file import IndexFile, list_index_files
 from mqstore.format.index_file import FIRST_UNIT
 from mqstore.format.names import INDEX
 
-_CHUNK_UNITS: Final = 50_000
 _SHOWN: Final = 10
 _NOWHERE: Final = 2**63 - 1
-_MAX_SECONDS: Final = 2**31 - 1
+_NO_RECORD: Final = "no record there"
 
 
 class IndexCheck:
@@ -38,8 +38,7 @@ class IndexCheck:
         self._findings = findings
         self._files = list_index_files(root)
         self._ends = {file.name: file.end_physical_offset for file in self._files}
-        self._stream = self._read_all()
-        self._held: list[tuple[IndexFile, int, Structs]] = []
+        self._units = IndexUnitStream(self._read_all())
         begins = [int(file.header["begin_physical_offset"]) for file in self._files]
         self._begin = min(begins, default=0)
         self._end = max(self._ends.values(), default=-1)
@@ -53,21 +52,16 @@ class IndexCheck:
         keys = record_keys(records)
         known = keys.rows << 32 | keys.hashes
         seen: list[Int64s] = []
-        for file, first, units in self._until(high):
-            places = units["physical_offset"].astype(np.int64)
-            live = (places >= self._low) & (places < self._high)
-            rows = np.searchsorted(records.physical_offsets, places)
-            rows = np.minimum(rows, len(records.physical_offsets) - 1)
-            there = records.physical_offsets[rows] == places
-            joined = rows << 32 | units["key_hash"].astype(np.int64)
-            right = there & np.isin(joined, known)
+        for part in self._units.before(high):
+            units = AlignedUnits(part, records)
+            joined = units.rows << 32 | units.hashes
+            right = units.has_record & np.isin(joined, known)
             seen.append(joined[right])
-            for unit in np.flatnonzero(live & ~right)[:_SHOWN].tolist():
-                problem = "the record has no such key" if there[unit] else "no record there"
-                self._doubt(file, first + unit, problem)
-            moments = records.store_timestamps_ms[rows]
-            self._check_seconds(file, first, units, moments, right)
-            self._check_ends(file, first, moments, right)
+            wrong = self._is_live(units.places) & ~right
+            for row in np.flatnonzero(wrong)[:_SHOWN].tolist():
+                problem = "the record has no such key" if units.has_record[row] else _NO_RECORD
+                self._doubt(part.file, part.first + row, problem)
+            self._check_times(units, right)
         of_key = records.physical_offsets[keys.rows]
         covered = (of_key >= self._begin) & (of_key < min(self._end, self._high)) & ~keys.is_tag
         found = np.concatenate(seen) if seen else np.zeros(0, np.int64)
@@ -75,94 +69,61 @@ class IndexCheck:
 
     def finish(self) -> None:
         """Report what the records did not ask for, and keys that are in no file."""
-        for file, first, units in self._until(_NOWHERE):
-            places = units["physical_offset"].astype(np.int64)
-            live = (places >= self._low) & (places < self._high)
-            for unit in np.flatnonzero(live)[:_SHOWN].tolist():
-                self._doubt(file, first + unit, "no record there")
+        for part in self._units.before(_NOWHERE):
+            live = self._is_live(part.units["physical_offset"].astype(np.int64))
+            for row in np.flatnonzero(live)[:_SHOWN].tolist():
+                self._doubt(part.file, part.first + row, _NO_RECORD)
         if self._missing:
             problem = f"{self._missing} keys of messages are in no IndexFile"
             self._findings.warning(Place(INDEX), problem)
 
-    def _check_seconds(
-        self, file: IndexFile, first: int, units: Structs, moments: Int64s, right: Mask
-    ) -> None:
-        begin = int(file.header["begin_timestamp_ms"])
-        expected = np.clip((moments - begin) // 1000, 0, _MAX_SECONDS) if begin > 0 else 0 * moments
-        numbers = np.arange(first, first + len(units))
-        # The first unit of a file is measured from the end of the file before it.
-        wrong = right & (units["time_diff_s"] != expected) & (numbers > FIRST_UNIT)
-        for unit in np.flatnonzero(wrong)[:_SHOWN].tolist():
-            self._complain(file, first + unit, "time difference is not the record's")
+    def _is_live(self, places: Int64s) -> Mask:
+        return (places >= self._low) & (places < self._high)
 
-    def _check_ends(self, file: IndexFile, first: int, moments: Int64s, right: Mask) -> None:
-        """Check that the header has the times of the file's first record and of its last."""
-        for edge, row in (("begin", FIRST_UNIT - first), ("end", file.count - 1 - first)):
-            if not 0 <= row < len(moments) or not right[row]:
-                continue
-            told = int(file.header[f"{edge}_timestamp_ms"])
-            if told != int(moments[row]):
-                problem = f"{edge}Timestamp is {told}, its record's time {int(moments[row])}"
+    def _check_times(self, units: AlignedUnits, right: Mask) -> None:
+        """Check the times of units, and that the header has those of its first and last record."""
+        file = units.part.file
+        for row in np.flatnonzero(right & units.has_wrong_seconds)[:_SHOWN].tolist():
+            self._complain(file, units.part.first + row, "time difference is not the record's")
+        for edge, row, said_ms in units.wrong_edges():
+            if right[row]:
+                record_ms = int(units.store_timestamps_ms[row])
+                problem = f"{edge}Timestamp is {said_ms}, its record's time {record_ms}"
                 self._error(Place(f"{INDEX}/{file.name}", 0), problem)
 
-    def _until(self, high: int) -> Iterator[tuple[IndexFile, int, Structs]]:
-        """Yield the units not yet seen whose records lie before ``high``, as they lie."""
-        while True:
-            held = self._held.pop() if self._held else next(self._stream, None)
-            if held is None:
-                return
-            file, first, units = held
-            beyond = np.flatnonzero(units["physical_offset"].astype(np.int64) >= high)
-            count = int(beyond[0]) if len(beyond) else len(units)
-            if count:
-                yield file, first, units[:count]
-            if count < len(units):
-                self._held.append((file, first + count, units[count:]))
-                return
-
-    def _read_all(self) -> Iterator[tuple[IndexFile, int, Structs]]:
+    def _read_all(self) -> Iterator[IndexUnits]:
+        """Yield the units of all files; check chains and headers on the way."""
         for file in self._files:
-            if file.layout is None:
-                if file.count > FIRST_UNIT:
-                    problem = "no number of slots and units fits the file's content"
-                    self._error(Place(f"{INDEX}/{file.name}"), problem)
-                continue
-            yield from self._read_file(file, file.layout)
+            if file.layout is not None:
+                walk = ChainWalk(file, file.layout)
+                for part in walk.units():
+                    self._check_chains(part)
+                    yield part
+                self._check_head(file, walk)
+            elif file.count > FIRST_UNIT:
+                problem = "no number of slots and units fits the file's content"
+                self._error(Place(f"{INDEX}/{file.name}"), problem)
 
-    def _read_file(
-        self, file: IndexFile, layout: Layout
-    ) -> Iterator[tuple[IndexFile, int, Structs]]:
-        """Yield the units of one file; check its chains on the way."""
-        slots = np.zeros(layout.slots, np.int32)
-        used, last = 0, -1
-        for first, units in read_units(file, layout, _CHUNK_UNITS):
-            numbers = np.arange(first, first + len(units))
-            places = units["key_hash"].astype(np.int64) % layout.slots
-            expected, newly = chain(slots, places, numbers)
-            used += newly
-            wrong = (units["previous"] != expected) | (units["key_hash"] < 0)
-            for unit in np.flatnonzero(wrong)[:_SHOWN].tolist():
-                self._complain(file, first + unit, "the chain of its slot is broken here")
-            behind = units["physical_offset"].astype(np.int64)
-            for unit in np.flatnonzero(np.diff(behind, prepend=last) < 0)[:_SHOWN].tolist():
-                self._complain(file, first + unit, "its record is before the last one's")
-            last = int(behind[-1])
-            yield file, first, units
-        self._check_head(file, layout, slots, used, last)
+    def _check_chains(self, part: ChainedUnits) -> None:
+        for wrong, problem in (
+            (part.is_broken, "the chain of its slot is broken here"),
+            (part.goes_back, "its record is before the last one's"),
+        ):
+            for row in np.flatnonzero(wrong)[:_SHOWN].tolist():
+                self._complain(part.file, part.first + row, problem)
 
-    def _check_head(
-        self, file: IndexFile, layout: Layout, slots: Int32s, used: int, last: int
-    ) -> None:
+    def _check_head(self, file: IndexFile, walk: ChainWalk) -> None:
         """Check slots and header against what the units say."""
         place = Place(f"{INDEX}/{file.name}")
-        if not np.array_equal(slots, read_slots(file, layout)):
+        last, used = walk.last_physical_offset, walk.slots_used
+        if not walk.are_slots_right():
             self._error(place, "slots do not point to the newest units")
         if file.count > FIRST_UNIT and file.end_physical_offset != last:
             problem = f"the last record is at {last}, the header says {file.end_physical_offset}"
             self._error(place, problem)
-        if int(file.header["hash_slot_count"]) != used:
-            told = int(file.header["hash_slot_count"])
-            self._findings.warning(place, f"{used} slots are in use, the header says {told}")
+        said = int(file.header["hash_slot_count"])
+        if said != used:
+            self._findings.warning(place, f"{used} slots are in use, the header says {said}")
 
     def _doubt(self, file: IndexFile, number: int, problem: str) -> None:
         # Records that a broker cut off keep their keys, and every look-up asks the record again.

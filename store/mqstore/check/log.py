@@ -1,25 +1,19 @@
-"""Check the CommitLog: walk every file, check every record, and hand the records on.
+"""Check the CommitLog: every file and every record, which are handed on to the other checks.
 
 At most one chunk of records is in memory.
 """
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Generator, Iterator
 
 import numpy as np
 
-from mqstore.arrays import Bytes, Int64s, Mask
 from mqstore.check.finding import Findings, Place
-from mqstore.codec.checksum import broken
 from mqstore.codec.dispatch import DispatchRecords
-from mqstore.codec.gather import RecordHeaders
-from mqstore.codec.walk import BLANK_RECORD, CUT, ZERO, follow
+from mqstore.codec.walk import BLANK_RECORD, ZERO
+from mqstore.derive.log_walk import LogChunk, log_chunks
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.log.log_end import data_behind
 from mqstore.files.mapped_file_queue import MappedFile
-from mqstore.format.message import HARD_RECORD_BYTES
-
-_CHUNK_BYTES: Final = 4 * 1024 * 1024
 
 
 class LogCheck:
@@ -38,69 +32,62 @@ class LogCheck:
         self.end = log.low
         self.last_start = -1
         self.last_ms = 0
-        self._is_closed = False  # the file just walked ends with a blank record
 
     def records(self) -> Iterator[DispatchRecords]:
-        """Yield the sound records of all files, in log order, and report what is wrong."""
+        """Yield the records whose lengths add up, in log order, and report what is wrong."""
         files = self._log.files.files
-        ended = False
-        for index, file in enumerate(files):
-            if index and files[index - 1].end != file.start:
+        ended_in: MappedFile | None = None
+        for number, file in enumerate(files):
+            follows = number > 0 and files[number - 1].end == file.start
+            if number and not follows:
                 self._findings.error(self._at(file.start), "the file before this one is missing")
-            if ended:
+            if ended_in is None and not follows:
+                ended_in = yield from self._walk(file.start)
+                if self.end == self._unfinished:
+                    return
+                if ended_in is not None:
+                    self._check_behind(ended_in)
+            elif ended_in is not None and file.start > ended_in.start:
                 self._check_unused(file)
-                continue
-            yield from self._walk(file)
-            ended = not self._is_closed
-            if self.end == self._unfinished:
-                return
-            if ended:
-                self._check_behind(file, last=index == len(files) - 1)
 
-    def _walk(self, file: MappedFile) -> Iterator[DispatchRecords]:
-        at, window = file.start, _CHUNK_BYTES
-        self._is_closed = False
-        while at < file.end:
-            data = self._log.read(at, window)
-            walked = follow(data)
-            if len(walked.starts):
-                yield self._check(walked.buffer, walked.starts, walked.sizes, at)
-            at += walked.end
-            self.end = at
-            more = walked.why == CUT and at + len(data) - walked.end < file.end
-            if more and window < HARD_RECORD_BYTES:
-                window = _CHUNK_BYTES if walked.end else window * 4
-                continue
-            self._check_stop(walked.why, at, file)
-            return
+    def _walk(self, start: int) -> Generator[DispatchRecords, None, MappedFile | None]:
+        """Walk over files that follow each other; return the file that the log ends in.
 
-    def _check_stop(self, why: str, at: int, file: MappedFile) -> None:
-        if why == BLANK_RECORD:
-            size = int.from_bytes(self._log.read(at, 4), "big", signed=True)
-            self._is_closed = True
-            if size != file.end - at:
-                problem = f"blank record of {size} bytes where {file.end - at} are left"
-                self._findings.error(self._at(at), problem)
-        elif why != ZERO and at != self._unfinished:
+        None if a blank record closes the last of them.
+        """
+        for chunk in log_chunks(self._log, start):
+            self._report_problems(chunk)
+            self.end = chunk.end
+            if len(chunk.records):
+                yield chunk.records
+            is_closed = chunk.why == BLANK_RECORD
+            if is_closed:
+                self._check_blank(chunk)
+                if self.end == self._unfinished:
+                    return None
+        if not is_closed and chunk.why != ZERO and self.end != self._unfinished:
             problem = "no record starts here, and the log does not end here either"
-            self._findings.error(self._at(at), problem)
+            self._findings.error(self._at(self.end), problem)
+        return None if is_closed else chunk.file
 
-    def _check(self, buffer: Bytes, starts: Int64s, sizes: Int64s, at: int) -> DispatchRecords:
-        headers = RecordHeaders(buffer, starts, sizes)
-        problems = headers.problems()
-        for row, problem in problems.items():
-            self._findings.error(self._at(at + int(starts[row])), problem)
-        if problems:
-            sound = np.ones(len(starts), np.bool_)
-            sound[list(problems)] = False
-            headers = headers.take(sound)
-        places = at + headers.starts
-        self._report(broken(headers), places, "CRC-32 of body or record differs")
-        told = headers.field("physical_offset").astype(np.int64)
-        self._report(told != places, places, "PHYSICALOFFSET is not the record's own place")
-        records = DispatchRecords(headers, places)
-        self._check_times(records)
-        return records
+    def _check_blank(self, chunk: LogChunk) -> None:
+        size = int.from_bytes(self._log.read(chunk.end, 4), "big", signed=True)
+        room = chunk.file.end - chunk.end
+        if size != room:
+            problem = f"blank record of {size} bytes where {room} are left"
+            self._findings.error(self._at(chunk.end), problem)
+
+    def _report_problems(self, chunk: LogChunk) -> None:
+        for place, problem in chunk.problems.items():
+            self._findings.error(self._at(place), problem)
+        places = chunk.records.physical_offsets
+        for wrong, problem in (
+            (chunk.broken_checksums, "CRC-32 of body or record differs"),
+            (chunk.misplaced, "PHYSICALOFFSET is not the record's own place"),
+        ):
+            for place in places[wrong].tolist():
+                self._findings.error(self._at(place), problem)
+        self._check_times(chunk.records)
 
     def _check_times(self, records: DispatchRecords) -> None:
         moments = records.store_timestamps_ms
@@ -117,18 +104,14 @@ class LogCheck:
         self.last_ms = int(moments[-1])
         self.last_start = int(records.physical_offsets[-1])
 
-    def _report(self, mask: Mask, places: Int64s, problem: str) -> None:
-        for place in places[mask].tolist():
-            self._findings.error(self._at(place), problem)
-
-    def _check_behind(self, file: MappedFile, *, last: bool) -> None:
+    def _check_behind(self, file: MappedFile) -> None:
         """Check that nothing lies behind the log's end, in the file it ends in."""
         used = self._first_used(self.end, file)
         if used is not None:
             problem = "bytes behind the end of the log: records cut off may come back to life"
             self._findings.warning(self._at(used), problem)
         following = [f for f in self._log.files.files if f.start >= file.end]
-        if not last and any(self._first_used(f.start, f) is not None for f in following):
+        if any(self._first_used(f.start, f) is not None for f in following):
             problem = (
                 "the log ends here without a blank record, but later files have records: a "
                 "broker would delete them"

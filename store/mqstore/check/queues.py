@@ -1,7 +1,7 @@
 """Check ConsumeQueues: their files, their units, and each unit against its record.
 
 The walk over the CommitLog brings the records; a queue's units are read where they come. What
-is kept of a queue is two numbers.
+is kept of a queue is a few numbers.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -14,11 +14,19 @@ import numpy as np
 from mqstore.arrays import Int64s, Mask, Structs
 from mqstore.check.finding import ERROR, SHOWN, WARNING, Findings, Place
 from mqstore.codec.dispatch import DispatchRecords, Queue
+from mqstore.derive.queue_units import (
+    ExpectedUnits,
+    by_queue,
+    compare,
+    is_filler,
+    is_possible,
+    units_of,
+)
 from mqstore.errors import CorruptStoreError
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.queue.consume_queue import ConsumeQueue, list_queues
 from mqstore.format import names
-from mqstore.format.consume_queue import EXT_ADDRESS_MAX, FILLER_SIZE, UNIT
+from mqstore.format.consume_queue import UNIT
 
 _CHUNK_UNITS: Final = 50_000
 _NOWHERE: Final = 2**63 - 1
@@ -33,34 +41,6 @@ class _State:
     live: int = 0
     matched: int = 0
     next: int = -1
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """What units records ask for in one queue, in log order."""
-
-    numbers: Int64s
-    places: Int64s
-    sizes: Int64s
-    tags_codes: Int64s
-    certain: Mask
-
-    @classmethod
-    def of(cls, records: DispatchRecords, rows: Int64s, numbers: Int64s) -> "_Asked":
-        """Return what those rows ask for at those queue offsets."""
-        codes, certain = records.tags_codes
-        places, sizes = records.physical_offsets[rows], records.headers.sizes[rows]
-        return cls(numbers, places, sizes, codes[rows], certain[rows])
-
-    def take(self, kept: Mask) -> "_Asked":
-        """Return those only."""
-        return _Asked(
-            self.numbers[kept],
-            self.places[kept],
-            self.sizes[kept],
-            self.tags_codes[kept],
-            self.certain[kept],
-        )
 
 
 class QueueCheck:
@@ -86,7 +66,7 @@ class QueueCheck:
             low, end = queue.bounds(log.low)
             high = end if unfinished is None else queue.first_behind(low, end, unfinished)
             state = self._states[topic, queue_id] = _State(queue, end, high)
-            self._scan(topic, queue_id, state)
+            self._scan((topic, queue_id), state)
         if len(sizes) > 1:
             for size, path in sorted(sizes.items())[:-1]:
                 problem = f"the file is {size} bytes long, others {max(sizes)}"
@@ -108,94 +88,88 @@ class QueueCheck:
         """Return where the last record lies that a queue has: about the end of the log."""
         end = 0
         for state in self._states.values():
-            with suppress(CorruptStoreError):  # It is found, and told, elsewhere.
+            with suppress(CorruptStoreError):  # Reported by other checks.
                 units = state.queue.read(max(state.high - 1, 0), state.high)
                 end = max([end, *(units["physical_offset"].astype(np.int64) + units["size"])])
         return int(end)
 
     def feed(self, records: DispatchRecords) -> None:
-        """Check that each record has its unit, and that the unit tells the truth."""
-        if not len(records.physical_offsets):
-            return
-        kept = records.in_queue & (records.physical_offsets < self._unfinished)
-        joined = records.topic_codes << 32 | (records.queue_ids & 0xFFFFFFFF)
-        joined[~kept] = -1
-        for value in np.unique(joined[joined >= 0]).tolist():
-            rows = np.flatnonzero(joined == value)
-            topic = records.topic_names[value >> 32]
-            queue_id = int(np.int64(value & 0xFFFFFFFF).astype(np.int32))
-            self._match((topic, queue_id), _Asked.of(records, rows, records.queue_offsets[rows]))
-        light: dict[Queue, list[tuple[int, int]]] = {}
-        for row, queue, number in records.light_queues():
-            if kept[row]:
-                light.setdefault(queue, []).append((row, number))
-        for queue, asked in light.items():
-            rows, numbers = np.array(asked, np.int64).T
-            self._match_light(queue, _Asked.of(records, rows, numbers))
+        """Compare the units of these records with those that the records imply."""
+        for queue, units in by_queue([units_of(records)]):
+            settled = units.take(units.units["physical_offset"] < self._unfinished)
+            own = settled.take(~settled.is_second)
+            if len(own):
+                self._match(queue, own)
+            second = settled.take(settled.is_second)
+            if len(second):
+                self._match_second(queue, second)
 
     def finish(self) -> None:
-        """Report units that no record asked for."""
-        for (topic, queue_id), state in self._states.items():
+        """Report units that no record implies."""
+        for queue, state in self._states.items():
             if state.live != state.matched:
-                self._orphans(topic, queue_id, state)
+                self._orphans(queue, state)
 
-    def _match(self, queue: Queue, asked: _Asked) -> None:
+    def _match(self, queue: Queue, expected: ExpectedUnits) -> None:
         state = self._states.get(queue)
         if state is None:
-            self._records(queue, "the queue has no ConsumeQueue", asked.places, asked.numbers)
+            self._records(queue, "the queue has no ConsumeQueue", expected)
             return
-        numbers = asked.numbers
-        self._check_dense(queue, state, numbers, asked.places)
+        numbers = expected.queue_offsets
+        self._check_dense(queue, state, expected)
         held = (numbers >= state.queue.files.low // UNIT.itemsize) & (numbers < state.high)
-        self._records(queue, "the record has no unit", asked.places[~held], numbers[~held])
+        self._records(queue, "the record has no unit", expected.take(~held))
         if held.any():
-            self._compare(queue, state, asked.take(held))
+            self._compare(queue, state, expected.take(held))
 
-    def _compare(self, queue: Queue, state: _State, asked: _Asked) -> None:
-        units, right = _units_at(state.queue, asked.numbers)
-        right &= (units["physical_offset"] == asked.places) & (units["size"] == asked.sizes)
-        state.matched += int(right.sum())
+    def _compare(self, queue: Queue, state: _State, expected: ExpectedUnits) -> None:
+        found, is_read = _units_at(state.queue, expected.queue_offsets)
+        differ = compare(found, expected, is_extended=True)
+        wrong = differ.misplaced | ~is_read
+        state.matched += int((~wrong).sum())
         problem = "the unit does not point to the queue's record"
-        self._units(queue, problem, asked.numbers[~right])
-        tags = units["tags_code"]
-        wrong = right & (tags != asked.tags_codes) & (tags > EXT_ADDRESS_MAX)
-        for certain in (True, False):
-            rows = np.flatnonzero(wrong & (asked.certain == certain))
+        self._units(queue, problem, expected.queue_offsets[wrong])
+        is_delayed = expected.delayed_from_ms > 0
+        # Delivery times depend on the broker's own delay levels.
+        for severity, is_of in ((ERROR, ~is_delayed), (WARNING, is_delayed)):
+            rows = np.flatnonzero(is_of & is_read & (differ.tags_code | differ.delivery_time))
+            told, said = found["tags_code"][rows], expected.units["tags_code"][rows]
             problems = [
-                f"tagsCode is {int(tags[row])}, the record says {int(asked.tags_codes[row])}"
-                for row in rows[:SHOWN].tolist()
+                f"tagsCode is {unit}, the record says {record}"
+                for unit, record in zip(told[:SHOWN].tolist(), said[:SHOWN].tolist(), strict=True)
             ]
             rule = "tagsCode is not the record's"
-            self._units(queue, rule, asked.numbers[rows], problems, certain=certain)
+            self._units(queue, rule, expected.queue_offsets[rows], problems, severity=severity)
 
-    def _match_light(self, queue: Queue, asked: _Asked) -> None:
-        """Match what records name besides their own queue; brokers of 5.x: light queues only."""
+    def _match_second(self, queue: Queue, expected: ExpectedUnits) -> None:
+        """Match units of records of other queues; brokers of 5.x make them in light queues only."""
         state = self._states.get(queue)
         if queue[0].startswith(names.LMQ_PREFIX):
-            if state is not None or names.is_topic(queue[0]):
-                self._match(queue, asked)
+            if state is not None or is_possible(queue):
+                self._match(queue, expected)
         elif state is not None:
-            units, right = _units_at(state.queue, asked.numbers)
-            right &= (units["physical_offset"] == asked.places) & (units["size"] == asked.sizes)
-            state.matched += int(right.sum())
+            found, is_read = _units_at(state.queue, expected.queue_offsets)
+            differ = compare(found, expected, is_extended=True)
+            state.matched += int((is_read & ~differ.misplaced).sum())
 
-    def _check_dense(self, queue: Queue, state: _State, numbers: Int64s, places: Int64s) -> None:
+    def _check_dense(self, queue: Queue, state: _State, expected: ExpectedUnits) -> None:
+        numbers = expected.queue_offsets
         before = np.append(state.next - 1 if state.next >= 0 else numbers[0] - 1, numbers[:-1])
         rows = np.flatnonzero(numbers != before + 1)
         problems = [
             f"queueOffset {int(numbers[row])} comes after {int(before[row])}"
             for row in rows[:SHOWN].tolist()
         ]
-        self._records(queue, "queueOffset is not the next", places[rows], numbers[rows], problems)
+        self._records(queue, "queueOffset is not the next", expected.take(rows), problems)
         state.next = int(numbers[-1]) + 1
 
-    def _scan(self, topic: str, queue_id: int, state: _State) -> None:
+    def _scan(self, queue: Queue, state: _State) -> None:
         """Check the shape of a queue's files: filler* unit* zero*, ascending, none empty."""
-        queue, last_place, started = (topic, queue_id), -1, False
+        last_place, started = -1, False
         for first, units in _chunks(state.queue):
             sizes = units["size"].astype(np.int64)
             places = units["physical_offset"].astype(np.int64)
-            filler = (sizes == FILLER_SIZE) & (places == 0)
+            filler = is_filler(units)
             real = (sizes > 0) & ~filler
             settled = places < self._unfinished
             state.live += int((real & settled & (places >= self._log.low)).sum())
@@ -215,30 +189,30 @@ class QueueCheck:
             self._units(queue, "physical offsets do not ascend", numbers[real][steps <= 0])
             last_place = int(ordered[-1]) if len(ordered) else last_place
             started = started or bool(real.any())
-        self._check_files(topic, queue_id, state)
+        self._check_files(queue, state)
 
-    def _check_files(self, topic: str, queue_id: int, state: _State) -> None:
+    def _check_files(self, queue: Queue, state: _State) -> None:
         for before, after in zip(
             state.queue.files.files, state.queue.files.files[1:], strict=False
         ):
             if before.end != after.start:
                 self._findings.error(
-                    Place(after.path, 0, topic, queue_id), "the file before this one is missing"
+                    Place(after.path, 0, *queue), "the file before this one is missing"
                 )
         for file in state.queue.files.files:
             if file.size % UNIT.itemsize:
                 problem = f"{file.size} bytes are not a whole number of units"
-                self._findings.error(Place(file.path, file.size, topic, queue_id), problem)
+                self._findings.error(Place(file.path, file.size, *queue), problem)
             elif file.start % file.size:
                 problem = f"the name is no multiple of the file's {file.size} bytes"
-                self._findings.error(Place(file.path, 0, topic, queue_id), problem)
+                self._findings.error(Place(file.path, 0, *queue), problem)
             elif file.start // UNIT.itemsize >= state.end:
                 problem = "a file without units: brokers take its first zeros for a message"
-                self._findings.error(Place(file.path, 0, topic, queue_id), problem)
+                self._findings.error(Place(file.path, 0, *queue), problem)
 
-    def _orphans(self, topic: str, queue_id: int, state: _State) -> None:
+    def _orphans(self, queue: Queue, state: _State) -> None:
         """Name the first units of a queue whose record is not in the log, and count the others."""
-        queue, shown = (topic, queue_id), 0
+        (topic, queue_id), shown = queue, 0
         # A light queue's records are another topic's: their headers do not tell.
         is_light = topic.startswith(names.LMQ_PREFIX)
         for first, units in () if is_light else _chunks(state.queue):
@@ -269,22 +243,18 @@ class QueueCheck:
             self._report(queue, Place(state.queue.path, None, *queue, number), problem)
 
     def _records(
-        self,
-        queue: Queue,
-        rule: str,
-        places: Int64s,
-        numbers: Int64s,
-        problems: Sequence[str] = (),
+        self, queue: Queue, rule: str, expected: ExpectedUnits, problems: Sequence[str] = ()
     ) -> None:
         """Report records that break a rule, where they lie in the log."""
+        places, numbers = expected.units["physical_offset"], expected.queue_offsets
 
-        def told(row: int) -> tuple[Place, str]:
+        def finding(row: int) -> tuple[Place, str]:
             path, position = self._log.where(int(places[row]))
             path = path.removeprefix(f"{self._root}/")
             place = Place(path, position, *queue, int(numbers[row]))
             return place, problems[row] if problems else rule
 
-        self._several(queue, rule, numbers, told)
+        self._several(queue, rule, numbers, finding)
 
     def _units(
         self,
@@ -293,28 +263,29 @@ class QueueCheck:
         numbers: Int64s,
         problems: Sequence[str] = (),
         *,
-        certain: bool = True,
+        severity: str = ERROR,
     ) -> None:
         """Report units that break a rule."""
 
-        def told(row: int) -> tuple[Place, str]:
+        def finding(row: int) -> tuple[Place, str]:
             place = self._unit_place(queue, int(numbers[row]))
             return place, problems[row] if problems else rule
 
-        self._several(queue, rule, numbers, told, certain=certain)
+        self._several(queue, rule, numbers, finding, severity=severity)
 
     def _several(
         self,
         queue: Queue,
         rule: str,
         numbers: Int64s,
-        told: Callable[[int], tuple[Place, str]],
+        finding: Callable[[int], tuple[Place, str]],
         *,
-        certain: bool = True,
+        severity: str = ERROR,
     ) -> None:
-        severity = WARNING if queue[0].startswith(names.LMQ_PREFIX) or not certain else ERROR
+        if queue[0].startswith(names.LMQ_PREFIX):
+            severity = WARNING
         path = f"{names.CONSUME_QUEUE}/{queue[0]}/{queue[1]}"
-        self._findings.several(severity, Place(path, None, *queue), rule, numbers, told)
+        self._findings.several(severity, Place(path, None, *queue), rule, numbers, finding)
 
     def _unit(self, queue: Queue, number: int, problem: str) -> None:
         self._report(queue, self._unit_place(queue, number), problem)

@@ -13,7 +13,7 @@ import numpy as np
 
 from mqstore.arrays import Bytes, Int64s
 from mqstore.codec.checksum import broken
-from mqstore.codec.gather import RecordHeaders, sliding
+from mqstore.codec.gather import RecordHeaders
 from mqstore.format.message import HARD_RECORD_BYTES, MIN_RECORD_BYTES
 from mqstore.format.names import MAX_QUEUE_ID, is_topic
 from mqstore.format.sys_flag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
@@ -55,12 +55,4 @@ def _are_theirs(headers: RecordHeaders, queues: Sequence[tuple[str, int]], of: I
     ids = np.array([queue_id for _, queue_id in queues], np.int64)
     if len(of) and not np.array_equal(headers.field("queue_id"), ids[of]):
         return False
-    names = [topic.encode() for topic, _ in queues]
-    for name in set(names):
-        rows = np.flatnonzero(np.array([n == name for n in names], np.bool_)[of])
-        if not (headers.topic_lengths[rows] == len(name)).all():
-            return False
-        window = sliding(headers.buffer, np.dtype(f"S{len(name)}"))
-        if not (window[headers.topic_starts[rows]] == name).all():
-            return False
-    return True
+    return bool(headers.have_topics([topic for topic, _ in queues], of).all())

@@ -39,6 +39,7 @@ Queue: TypeAlias = tuple[str, int]
 
 _DELAYS_MS: Final = np.array([0, *DELAY_LEVELS_MS], np.int64)
 _COMMA: Final = ","
+_MOST_DIGITS: Final = 18  # More than any queue offset has, and still an int64.
 # MultiDispatchUtils#isNeedHandleMultiDispatch: records of these topics have no light queues.
 _NEVER_LIGHT: Final = (names.RETRY_PREFIX, "rmq_sys_")
 
@@ -52,6 +53,10 @@ class DispatchRecords:
 
     def __len__(self) -> int:
         return len(self.physical_offsets)
+
+    def first(self, count: int) -> "DispatchRecords":
+        """Return the first ``count`` records only."""
+        return DispatchRecords(self.headers.take(np.arange(count)), self.physical_offsets[:count])
 
     @cached_property
     def topics(self) -> pa.DictionaryArray:
@@ -112,7 +117,7 @@ class DispatchRecords:
         waiting = self.topic_codes == self.topic_names.index(names.SCHEDULE_TOPIC)
         levels = _levels(self.properties.column(DELAY))
         delayed = waiting & (levels > 0)
-        due = self.store_timestamps_ms + _DELAYS_MS[np.minimum(levels, len(DELAY_LEVELS_MS))]
+        due = deliver_timestamps_ms(self.store_timestamps_ms, levels)
         return np.where(delayed, due, codes), ~delayed
 
     def light_queues(self) -> Iterator[tuple[int, Queue, int]]:
@@ -133,7 +138,7 @@ class DispatchRecords:
             if len(named) != len(numbered):
                 continue
             for name, number in zip(named, numbered, strict=True):
-                if number.isascii() and number.isdecimal() and len(number) < 20:
+                if number.isascii() and number.isdecimal() and len(number) <= _MOST_DIGITS:
                     light = name.startswith(names.LMQ_PREFIX)
                     yield row, (name, 0 if light else int(self.queue_ids[row])), int(number)
 
@@ -177,6 +182,15 @@ def record_keys(records: DispatchRecords) -> RecordKeys:
     joined = np.concatenate(owners)
     order = np.argsort(joined, kind="stable")
     return RecordKeys(joined[order], np.concatenate(hashes)[order], np.concatenate(tags)[order])
+
+
+def deliver_timestamps_ms(store_timestamps_ms: Int64s, levels: Int64s) -> Int64s:
+    """Return when messages of these delay levels are due: the tagsCode of a delayed message.
+
+    As the broker does by default: a level above the last one counts as the last, and 0 is no delay.
+    Reference: ScheduleMessageService#computeDeliverTimestamp.
+    """
+    return store_timestamps_ms + _DELAYS_MS[np.minimum(levels, len(DELAY_LEVELS_MS))]
 
 
 def _words(column: pa.StringArray, *, split: bool) -> tuple[Int64s, pa.StringArray]:

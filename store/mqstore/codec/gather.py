@@ -7,6 +7,7 @@ record that ``check`` passes has lengths that add up to its size.
 Reference: org.apache.rocketmq.store.CommitLog#checkMessageAndReturnSize.
 """
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -124,6 +125,17 @@ class RecordHeaders:
         """Bytes of each property block."""
         lengths = self._at(self._properties_length_at, PROPERTIES_LENGTH).astype(np.int64)
         return np.maximum(lengths, 0)
+
+    def have_topics(self, topics: Sequence[str], which: Int64s) -> Mask:
+        """Tell for each record whether its topic is ``topics[which[i]]``; all must be whole."""
+        same = np.zeros(len(self), np.bool_)
+        names = [topic.encode() for topic in topics]
+        for name in set(names):
+            chosen = np.array([other == name for other in names], np.bool_)
+            rows = np.flatnonzero(chosen[which] & (self.topic_lengths == len(name)))
+            window = sliding(self.buffer, np.dtype(f"S{len(name)}"))
+            same[rows] = window[self.topic_starts[rows]] == name
+        return same
 
     def problems(self) -> dict[int, str]:
         """Return the broken records: row → the rule it breaks. All others may be trusted."""

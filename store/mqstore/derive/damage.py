@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Final
 
 from mqstore.derive.log_walk import LogWalk
-from mqstore.derive.survey import Record, sound_in
+from mqstore.derive.sound_record import SoundRecord, sound_records_in
 from mqstore.files.config import checkpoint
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.log.log_end import data_behind
@@ -33,15 +33,13 @@ def refuse_damage(root: str, log: CommitLog, start: int, behind: BeyondLogEnd) -
     """Raise CorruptStoreError if a log, walked from ``start``, ends before messages of its own."""
     if behind is BeyondLogEnd.ANY:
         return
-    walk = LogWalk(log, start)
-    for _ in walk.records():
-        pass
-    for position, chunk in data_behind(log, walk.tail):
-        for record in sound_in(log, position, chunk):
+    tail = LogWalk(log, start).to_end().tail
+    for position, chunk in data_behind(log, tail):
+        for record in sound_records_in(log, position, chunk):
             is_lost = _is_dispatched(root, record)
             if behind is BeyondLogEnd.NONE or is_lost:
                 found = f"the first at {record.physical_offset} of {record.topic}/{record.queue_id}"
-                raise log.corrupt(walk.tail, _REASON.format(found, _DAMAGE if is_lost else _TORN))
+                raise log.corrupt(tail, _REASON.format(found, _DAMAGE if is_lost else _TORN))
             if record.in_queue:
                 return
 
@@ -57,7 +55,7 @@ _TORN: Final = (
 )
 
 
-def _is_dispatched(root: str, record: Record) -> bool:
+def _is_dispatched(root: str, record: SoundRecord) -> bool:
     """Tell whether a record was flushed, as the checkpoint says, and its queue has its unit."""
     noted = checkpoint.load(root)
     if noted is None or record.store_timestamp_ms > int(noted["physic_msg_timestamp"]):

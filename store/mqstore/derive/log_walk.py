@@ -1,77 +1,140 @@
-"""Walk a CommitLog from a record on to where the log ends, as a broker's recovery does.
+"""Walk a CommitLog from record to record, over blank records and into the next files.
 
-The log ends at the first record that is not whole: bad magic, lengths that do not add up, a CRC
-that differs. More than the broker, a record must also say that it lies where it lies: bytes that
-a broker once cut off say something else.
+A check reports what is wrong with the records and goes on for as long as TOTALSIZE leads on. For
+a recovery the log ends at the first record that is not sound: bad magic, lengths that do not add
+up, a checksum that differs. More than for a broker, a record must also say that it lies where it
+lies: bytes that a broker once cut off say something else.
 
 Reference: CommitLog#recoverAbnormally, #checkMessageAndReturnSize.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import numpy as np
 
+from mqstore.arrays import Mask
 from mqstore.codec.checksum import broken
 from mqstore.codec.dispatch import DispatchRecords
 from mqstore.codec.gather import RecordHeaders
 from mqstore.codec.walk import BLANK_RECORD, CUT, Walked, follow
+from mqstore.derive.records import WHOLE, verify
 from mqstore.files.log.commit_log import CommitLog
-from mqstore.files.log.log_end import after_blank
+from mqstore.files.mapped_file_queue import MappedFile
 from mqstore.format.message import HARD_RECORD_BYTES
 
-_WINDOW_BYTES: Final = 1 << 20
+_FIRST_WINDOW_BYTES: Final = 1 << 16
+_WINDOW_BYTES: Final = 1 << 22
+
+
+@dataclass(frozen=True)
+class LogChunk:
+    """Records that follow each other in one file, and what comes behind them."""
+
+    records: DispatchRecords
+    """Those whose lengths add up; any other field of a record may be wrong."""
+    problems: dict[int, str]
+    """Physical offset of each record whose lengths do not, and the rule that it breaks."""
+    end: int
+    """Physical offset behind the last record."""
+    why: str
+    """What lies at ``end`` (see codec.walk): CUT for the next chunk, or for the file's end."""
+    file: MappedFile
+
+    @property
+    def next_start(self) -> int:
+        """Where the next record lies or may lie: behind a blank record, the next file's start."""
+        return self.file.end if self.why == BLANK_RECORD else self.end
+
+    @cached_property
+    def broken_checksums(self) -> Mask:
+        """Which of ``records`` fail a checksum."""
+        return broken(self.records.headers)
+
+    @cached_property
+    def misplaced(self) -> Mask:
+        """Which of ``records`` say another physical offset than their own."""
+        said = self.records.headers.field("physical_offset")
+        return np.asarray(said != self.records.physical_offsets, np.bool_)
+
+    def sound_records(self) -> DispatchRecords:
+        """Return the records before the first that is not sound."""
+        records = self.records
+        wrong = self.broken_checksums | self.misplaced
+        if self.problems:
+            wrong |= records.physical_offsets > min(self.problems)
+        return records.first(int(np.argmax(wrong))) if wrong.any() else records
+
+
+def log_chunks(log: CommitLog, start: int) -> Iterator[LogChunk]:
+    """Yield the records from ``start`` on, where a record or a file starts, in log order.
+
+    The walk ends where no record follows, also where the next file is missing or the file is not
+    closed by a blank record.
+    """
+    position, window = start, _FIRST_WINDOW_BYTES
+    file = log.files.find(start)
+    while file is not None:
+        room = file.end - position
+        walked = follow(log.read(position, min(window, room)))
+        chunk = _chunk(walked, position, file)
+        yield chunk
+        is_last = window >= room or (window >= HARD_RECORD_BYTES and not walked.end)
+        position = chunk.next_start
+        if walked.why == BLANK_RECORD:
+            following = log.files.find(position)
+            file = following if following and following.start == position else None
+        elif walked.why != CUT or is_last:
+            return
+        window = _WINDOW_BYTES if walked.end and window >= _WINDOW_BYTES else 4 * window
+
+
+def _chunk(walked: Walked, position: int, file: MappedFile) -> LogChunk:
+    headers = RecordHeaders(walked.buffer, walked.starts, walked.sizes)
+    places = position + walked.starts
+    found = verify(headers, places, WHOLE)
+    return LogChunk(
+        DispatchRecords(found.headers, places[found.rows]),
+        problems={int(places[row]): reason for row, reason in found.problems.items()},
+        end=position + walked.end,
+        why=walked.why,
+        file=file,
+    )
 
 
 class LogWalk:
-    """Walks once; ``tail``, ``count``, ``last_ms``, ``last`` tell of what was yielded so far."""
+    """Walks once over the sound records from ``start`` on, up to where the log ends."""
 
     def __init__(self, log: CommitLog, start: int) -> None:
-        """``start`` is where a record starts, or a file."""
+        """``start`` is where a record or a file starts."""
         self._log = log
         self.tail = start
-        """Where the next record lies or may lie: behind a blank record, the next file's start."""
+        """Behind the last record, as ``LogChunk.next_start``."""
         self.count = 0
-        self.last_ms = 0
-        """Store timestamp of the last record; 0 if there was none."""
-        self.last = -1
+        """Records walked so far."""
+        self.last_store_timestamp_ms = 0
+        """Of the last record; 0 if there was none."""
+        self.last_physical_offset = -1
         """Where the last record starts; -1 if there was none."""
 
     def records(self) -> Iterator[DispatchRecords]:
-        """Yield the records in log order, those of about a MiB at a time."""
-        window = _WINDOW_BYTES
-        while True:
-            data = self._log.read(self.tail, window)
-            walked = follow(data)
-            if len(walked.starts):
-                found = self._sound(walked)
-                if len(found):
-                    yield found
-                if len(found) < len(walked.starts):
-                    return
-            if walked.why == BLANK_RECORD:
-                self.tail = after_blank(self._log, self.tail)
-            elif walked.why != CUT or len(data) < window or window > HARD_RECORD_BYTES:
+        """Yield the records in log order, those of some MiB at a time."""
+        for chunk in log_chunks(self._log, self.tail):
+            records = chunk.sound_records()
+            if len(records):
+                self.last_physical_offset = int(records.physical_offsets[-1])
+                self.last_store_timestamp_ms = int(records.store_timestamps_ms[-1])
+                self.tail = self.last_physical_offset + int(records.headers.sizes[-1])
+                self.count += len(records)
+                yield records
+            if chunk.problems or len(records) < len(chunk.records):
                 return
-            else:
-                window = _WINDOW_BYTES if walked.end else window * 4
+            self.tail = chunk.next_start
 
-    def _sound(self, walked: Walked) -> DispatchRecords:
-        """Return the records before the first that is broken; the log goes on behind them."""
-        headers = RecordHeaders(walked.buffer, walked.starts, walked.sizes)
-        places = self.tail + walked.starts
-        bad = list(headers.problems())
-        count = min(bad, default=len(headers))
-        if count < len(headers):
-            headers, places = headers.take(np.arange(count)), places[:count]
-        wrong = broken(headers) | (headers.field("physical_offset") != places)
-        if wrong.any():
-            count = int(np.argmax(wrong))
-            headers, places = headers.take(np.arange(count)), places[:count]
-        found = DispatchRecords(headers, places)
-        if count:
-            self.tail = int(places[-1] + headers.sizes[-1])
-            self.count += count
-            self.last_ms = int(found.store_timestamps_ms[-1])
-            self.last = int(places[-1])
-        return found
+    def to_end(self) -> "LogWalk":
+        """Walk over all records; return the walk."""
+        for _ in self.records():
+            pass
+        return self

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from mqstore.derive.damage import BeyondLogEnd, refuse_damage
-from mqstore.derive.index_rebuild import IndexRebuild
 from mqstore.derive.log_walk import LogWalk
-from mqstore.derive.queue_rebuild import EarlierUnitsLostError, QueueRebuild
-from mqstore.derive.survey import read_record
+from mqstore.derive.repair_index import IndexRebuild
+from mqstore.derive.repair_queues import EarlierUnitsLostError, QueueRebuild
+from mqstore.derive.sound_record import read_record
 from mqstore.files.config import checkpoint
 from mqstore.files.file_sizes import FileSizes
 from mqstore.files.index.index_file import Layout
@@ -147,8 +147,8 @@ class _Run:
             files_removed=queues.removed,
             keys_put=index.keys_put if index else 0,
             tail=walk.tail,
-            last_store_timestamp_ms=walk.last_ms,
-            last_physical_offset=walk.last,
+            last_store_timestamp_ms=walk.last_store_timestamp_ms,
+            last_physical_offset=walk.last_physical_offset,
         )
 
     def _index(self, start: int) -> IndexRebuild:

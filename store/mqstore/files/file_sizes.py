@@ -8,12 +8,13 @@ Reference: MessageStoreConfig#mappedFileSizeCommitLog, #mappedFileSizeConsumeQue
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Final
 
 from mqstore.files.config import bounded_json
 from mqstore.files.config.config_write import read_small
-from mqstore.files.index.index_file import Layout, list_index_files
+from mqstore.files.index.index_file import IndexFile, Layout, list_index_files
 from mqstore.files.mapped_file_queue import MappedFileQueue, check_sizes
 from mqstore.files.queue.consume_queue import ConsumeQueue, each_queue
 from mqstore.files.store_dir import StoreDir
@@ -45,11 +46,23 @@ class FileSizes:
 
 def find_sizes(store: StoreDir) -> KnownFileSizes:
     """Return the sizes that the store has. Raises CorruptStoreError where its files differ."""
-    noted = _noted(store.root)
-    layout = _index_layout(store.root, noted)
+    log = MappedFileQueue.list([(folder, "") for folder in store.commit_log])
+    return known_sizes(store.root, log, list_index_files(store.root))
+
+
+def known_sizes(
+    root: str, log: MappedFileQueue, index_files: Sequence[IndexFile]
+) -> KnownFileSizes:
+    """Return the sizes of the store with that CommitLog and those IndexFiles.
+
+    Raises CorruptStoreError if the CommitLog's files are not all of one size.
+    """
+    check_sizes([log])
+    noted = _noted(root)
+    layout = _index_layout(index_files, noted)
     return KnownFileSizes(
-        commit_log=_commit_log(store) or noted.commit_log,
-        consume_queue=_consume_queue(store.root) or noted.consume_queue,
+        commit_log=log.files[0].size if log.files else noted.commit_log,
+        consume_queue=_consume_queue(root) or noted.consume_queue,
         max_hash_slot_num=layout.slots if layout else noted.max_hash_slot_num,
         max_index_num=layout.units if layout else noted.max_index_num,
     )
@@ -61,12 +74,6 @@ def note(sizes: KnownFileSizes) -> bytes:
     return json.dumps(values, indent=2).encode()
 
 
-def _commit_log(store: StoreDir) -> int | None:
-    files = MappedFileQueue.list([(folder, "") for folder in store.commit_log])
-    check_sizes([files])
-    return files.files[0].size if files.files else None
-
-
 def _consume_queue(root: str) -> int | None:
     for topic, queue_id in each_queue(root):
         files = ConsumeQueue(root, topic, queue_id).files.files
@@ -75,9 +82,9 @@ def _consume_queue(root: str) -> int | None:
     return None
 
 
-def _index_layout(root: str, noted: KnownFileSizes) -> Layout | None:
+def _index_layout(files: Sequence[IndexFile], noted: KnownFileSizes) -> Layout | None:
     slots, units = noted.max_hash_slot_num, noted.max_index_num
-    for file in reversed(list_index_files(root)):
+    for file in reversed(files):
         if slots and units and file.size == file_size(slots, units):
             return Layout(slots, units)
         if file.layout:

@@ -12,6 +12,8 @@ from mqstore.files.safe_open import open_file
 from mqstore.format.index_file import FIRST_UNIT, HEADER, SLOT, UNIT, file_size
 from mqstore.format.names import INDEX
 
+_MAX_SECONDS = 2**31 - 1
+
 
 def read_slots(file: IndexFile, layout: Layout) -> Int32s:
     """Return all slots. Raises CorruptStoreError if the file ends before they do."""
@@ -68,6 +70,16 @@ def chain(slots: Int32s, places: Int64s, numbers: Int64s) -> tuple[Int64s, int]:
     unsorted = np.empty(len(order), np.int64)
     unsorted[order] = previous
     return unsorted, int((before == 0).sum())
+
+
+def time_differences_s(store_timestamps_ms: Int64s, begin_timestamp_ms: int) -> Int64s:
+    """Return whole seconds after a file's begin, at least 0; 0 too if the file has no begin.
+
+    Reference: IndexFile#putKey.
+    """
+    if begin_timestamp_ms <= 0:
+        return np.zeros_like(store_timestamps_ms)
+    return np.clip((store_timestamps_ms - begin_timestamp_ms) // 1000, 0, _MAX_SECONDS)
 
 
 def _read_into(file: IndexFile, into: Bytes, position: int) -> None:

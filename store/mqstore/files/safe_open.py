@@ -98,6 +98,17 @@ def is_directory(root: str, path: str) -> bool:
         return False
 
 
+def is_taken(root: str, path: str) -> bool:
+    """Tell whether something that is no directory has the name ``root/path``.
+
+    One look at the name: a directory that another process removes or makes meanwhile is none.
+    """
+    try:
+        return not stat.S_ISDIR(os.lstat(f"{root}/{path}").st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
 def _surveyed(entry: "os.DirEntry[str]") -> tuple[str, str, int]:
     status = entry.stat(follow_symlinks=False)
     kinds = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}

@@ -1,4 +1,7 @@
-"""The root of a store: where its parts lie, and which flavour it is.
+"""The root of a store: where its parts lie, which flavour it is, and whether mqlog writes to it.
+
+Fewer stores may be written to than read: a writer must know everything that a broker derives
+from the CommitLog, and nobody else may be deciding where the log ends.
 
 Reference: StorePathConfigHelper; MessageStoreConfig#storePathCommitLog (MULTI_PATH_SPLITTER);
 the flavours are those of DLedgerCommitLog, RocksDBConsumeQueueStore, BatchConsumeQueue,
@@ -9,7 +12,7 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Final
 
@@ -21,11 +24,40 @@ from mqstore.errors import (
     shown,
 )
 from mqstore.files.copy_target import MARK
-from mqstore.files.safe_open import exists, is_directory, list_names
+from mqstore.files.mapped_file_queue import MappedFileQueue, check_sizes
+from mqstore.files.safe_open import exists, is_directory, is_taken, list_names
 from mqstore.format import names
 
 _PARTS: Final = (names.COMMIT_LOG, names.CONSUME_QUEUE, names.INDEX, names.CONFIG)
 _MOST_NAMES: Final = 100
+
+# Path below the root, flavour, why.
+_NOT_WRITABLE: Final = (
+    (
+        "epochFileCheckpoint",
+        "CONTROLLER",
+        "a controller or another replica decides where this log ends",
+    ),
+    ("brokerIdentity", "CONTROLLER", "the broker belongs to a controller's group"),
+    (
+        f"{names.CONSUME_QUEUE}/CURRENT",
+        "ROCKSDB_CONSUME_QUEUE",
+        "the broker also keeps its ConsumeQueue in RocksDB, which mqlog does not write",
+    ),
+    (f"{names.CONFIG}/topics/CURRENT", "ROCKSDB_CONFIG", "topics are kept in RocksDB"),
+    (f"{names.CONFIG}/metadata/CURRENT", "ROCKSDB_CONFIG", "topics are kept in RocksDB"),
+    (f"{names.CONFIG}/rdb/CURRENT", "ROCKSDB_CONFIG", "topics are kept in RocksDB"),
+)
+_ELSEWHERE: Final = (
+    "its storePathCommitLog names several; mqlog reads such stores, and does not write to them"
+)
+_MADE_IN: Final = (
+    names.CONSUME_QUEUE,
+    names.INDEX,
+    names.CONFIG,
+    names.OURS,
+    *(f"{names.OURS}/{name}" for name in (names.STAGING, "groups", "quarantine", "tmp", "txn")),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +159,46 @@ def _has_file_queues(root: str) -> bool:
         for topic in topics
         for queue in list_names(root, f"{names.CONSUME_QUEUE}/{topic}")
     )
+
+
+def check_writable(store: StoreDir) -> None:
+    """Raise UnsupportedStoreError, with the flavour's name, for a store we must not write to.
+
+    Also raises UnsafePathError where a folder that we make files in leads elsewhere, and
+    CorruptStoreError where a file of the CommitLog was cut short.
+    """
+    for path in _MADE_IN:
+        if is_taken(store.root, path):
+            raise UnsafePathError(f"{store.root}/{path}", "not a directory")
+    for path, flavour, reason in _NOT_WRITABLE:
+        if exists(store.root, path):
+            raise UnsupportedStoreError(store.root, flavour, f"{path}: {reason}")
+    owner = os.stat(store.root).st_uid  # noqa: PTH116 - paths are strings here
+    if os.geteuid() not in {0, owner}:
+        reason = (
+            f"the store belongs to user {owner}, this process is user {os.geteuid()}: its broker "
+            "could not open the files we would make"
+        )
+        raise UnsupportedStoreError(store.root, "OWNER", reason)
+    if list_names(store.root, "consumequeue_ext"):
+        reason = "consumequeue_ext: unit extensions (enableConsumeQueueExt) are not written"
+        raise UnsupportedStoreError(store.root, "CONSUME_QUEUE_EXT", reason)
+    if store.commit_log != (f"{store.root}/{names.COMMIT_LOG}",):
+        reason = f"CommitLog in other folders than commitlog ({_ELSEWHERE})"
+        raise UnsupportedStoreError(store.root, "MULTI_PATH", reason)
+    _check_gapless(store)
+
+
+def _check_gapless(store: StoreDir) -> None:
+    log = MappedFileQueue.list([(folder, "") for folder in store.commit_log])
+    for before, after in pairwise(log.files):
+        if before.end != after.start:
+            check_sizes([log])  # A file that was cut short is no file that is elsewhere.
+            reason = (
+                f"commitlog has no file, or an empty one, between {before.path} and {after.path}: "
+                f"it was lost, or the broker keeps it in another folder ({_ELSEWHERE})"
+            )
+            raise UnsupportedStoreError(store.root, "MULTI_PATH", reason)
 
 
 _DLEDGER = (

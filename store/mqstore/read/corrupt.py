@@ -9,11 +9,10 @@ import pyarrow as pa
 
 from mqstore.arrays import Int64s
 from mqstore.codec.decode import QueuePositions, timestamps
-from mqstore.codec.gather import RecordHeaders, sliding
+from mqstore.codec.gather import RecordHeaders
 from mqstore.codec.schema import BY_NAME, message_schema
 from mqstore.errors import CorruptStoreError, InvalidOptionError
 from mqstore.files.log.commit_log import CommitLog
-from mqstore.format.names import LMQ_PREFIX
 
 _LOG = logging.getLogger(__name__)
 ON_CORRUPT: Final = ("fail", "skip", "rescue")
@@ -89,43 +88,6 @@ class Damage:
             for name in columns
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=message_schema(columns))
-
-
-def whose_frame(
-    headers: RecordHeaders, source: QueuePositions, physical_offsets: Any
-) -> dict[int, str]:
-    """Return the records that are not those their ConsumeQueue units mean: row → why.
-
-    ``headers`` must be sound (no ``problems``). As the broker does not: it serves whatever
-    record a unit points at, which is how stale units after a truncation come back to life.
-    """
-    found: dict[int, str] = {}
-    own = headers.field("physical_offset") == physical_offsets
-    for row in np.flatnonzero(~own).tolist():
-        found[row] = "PHYSICALOFFSET is not the record's place in the CommitLog"
-    names = np.array([topic.startswith(LMQ_PREFIX) for topic, _, _ in source.queues], np.bool_)
-    ids = np.array([queue_id for _, queue_id, _ in source.queues], np.int64)
-    # A light queue (LMQ) points at records of its parent topic.
-    parent = names[source.queue]
-    same = headers.field("queue_offset") == source.queue_offsets
-    same &= headers.field("queue_id") == ids[source.queue]
-    same &= _same_topic(headers, source)
-    for row in np.flatnonzero(~(same | parent)).tolist():
-        found.setdefault(row, "the record is of another topic, queue or queue offset")
-    return found
-
-
-def _same_topic(
-    headers: RecordHeaders, source: QueuePositions
-) -> "np.ndarray[Any, np.dtype[np.bool_]]":
-    same = np.zeros(len(headers), np.bool_)
-    topics = [topic.encode() for topic, _, _ in source.queues]
-    for topic in set(topics):
-        queues = np.array([name == topic for name in topics], np.bool_)
-        rows = np.flatnonzero(queues[source.queue] & (headers.topic_lengths == len(topic)))
-        window = sliding(headers.buffer, np.dtype(f"S{len(topic)}"))
-        same[rows] = window[headers.topic_starts[rows]] == topic
-    return same
 
 
 def _unknown(name: str, count: int) -> pa.Array:

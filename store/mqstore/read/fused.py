@@ -16,6 +16,7 @@ from mqstore.codec.kernels.columns import Decoded
 from mqstore.codec.kernels.decode import Decoder
 from mqstore.codec.kernels.library import library
 from mqstore.codec.schema import message_schema
+from mqstore.derive.records import RecordChecks, out_of_reach
 from mqstore.errors import StoreError
 from mqstore.files.log.commit_log import CommitLog, Scratch
 from mqstore.read.log_order import UnitBatch
@@ -65,7 +66,7 @@ class FusedDecode:
         """Yield the chunk's messages that pass the filter; return the rows that are left.
 
         Those are all of them, or the ones from the first batch on that has a body which does not
-        decompress, or none. The log must hold every record (see ``CommitLog.holds``).
+        decompress, or none.
         """
         try:
             decoded = self._decode(chunk)
@@ -106,6 +107,8 @@ class FusedDecode:
 
     def _decode(self, chunk: UnitBatch) -> Decoded | None:
         places, sizes = chunk.physical_offsets, chunk.sizes
+        if out_of_reach(self._log, places, sizes, RecordChecks(positions=chunk.source)):
+            return None
         return self._decoder.decode(
             places, sizes, chunk.source, lambda: self._log.blocks(places, sizes, self._scratch)
         )

@@ -1,21 +1,25 @@
-"""Store timestamps and tags of records, read without their bodies.
+"""What single records say, by their place in the CommitLog: times, tags, queue and id.
 
-Records that cannot be read (deleted, cut off, not where their unit says) have neither: what
-asks here counts messages, and a consumer would not get them either.
+Store timestamps and tags are read without the bodies. Records that cannot be read (deleted, cut
+off, not where their unit says) have neither: these functions serve counts of messages, and a
+consumer would not get such records either.
 
 Reference: DefaultMessageStore#getStoreTimeStamp; ExpressionMessageFilter.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from mqstore.arrays import Bytes, Int64s, Mask
+from mqstore.codec.decode import topics_on_disk
 from mqstore.codec.gather import RecordHeaders, sliding
 from mqstore.codec.properties import PropertyBlocks
 from mqstore.codec.schema import FIRST_MS, LAST_MS
+from mqstore.derive.records import IN_PLACE, WHOLE, RecordChecks, fetch, record_sizes
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.format.message import (
     HEADERS,
@@ -26,13 +30,24 @@ from mqstore.format.message import (
     TOPIC_LENGTH_V1,
     TOPIC_LENGTH_V2,
 )
-from mqstore.format.properties import TAGS
+from mqstore.format.properties import TAGS, UNIQ_KEY
 
 NO_TIMESTAMP: Final = np.iinfo(np.int64).min
 _HEAD_BYTES: Final = HEADERS[-1].itemsize
 _MAX_TAIL_BYTES: Final = 2 * (TOPIC_LENGTH_V2.itemsize + MAX_PROPERTIES_BYTES)
 _WHOLE_BYTES: Final = 4096  # up to a page, one read of all is cheaper than two of the ends
 _BATCH_BYTES: Final = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A record: its queue, its place there, its id if it has one, its storeTimestamp in ms."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    uniq_key: str | None
+    store_timestamp_ms: int
 
 
 def store_timestamps(log: CommitLog, physical_offsets: Int64s, sizes: Int64s) -> Int64s:
@@ -67,6 +82,34 @@ def tags(
             yield rows[part], column
 
 
+def look_up(
+    log: CommitLog, physical_offsets: Iterable[int], checks: RecordChecks = IN_PLACE
+) -> dict[int, Origin]:
+    """Return the records that start at those places and pass ``checks``, by place, in log order.
+
+    About 8 MiB are read at a time, or one record that is larger. Raises FileNotFoundError if a
+    running broker deletes a file meanwhile.
+    """
+    inside = sorted({place for place in physical_offsets if 0 <= place < log.high})
+    places = np.array(inside, np.int64)
+    sizes = record_sizes(log, places)
+    found: dict[int, Origin] = {}
+    for rows in _batches(log, places, sizes, lambda size: size):
+        records = fetch(log, places[rows], sizes[rows], checks)
+        headers = records.headers
+        columns = zip(
+            places[rows[records.rows]].tolist(),
+            topics_on_disk(headers).to_pylist(),
+            headers.field("queue_id").tolist(),
+            headers.field("queue_offset").tolist(),
+            _property(headers, UNIQ_KEY).to_pylist(),
+            headers.field("store_timestamp_ms").tolist(),
+            strict=True,
+        )
+        found |= {place: Origin(*rest) for place, *rest in columns}
+    return found
+
+
 def _head_bytes(sizes: Int64s) -> Int64s:
     return np.full_like(sizes, _HEAD_BYTES)
 
@@ -74,13 +117,8 @@ def _head_bytes(sizes: Int64s) -> Int64s:
 def _tags_of_whole(
     log: CommitLog, places: Int64s, sizes: Int64s
 ) -> Iterator[tuple[Int64s, pa.StringArray]]:
-    gathered = log.gather(places, sizes)
-    headers = RecordHeaders(gathered.buffer, gathered.starts, sizes)
-    broken = list(headers.problems())
-    sound = np.delete(np.arange(len(sizes)), broken)
-    headers = headers.take(sound)
-    blocks = PropertyBlocks(headers.buffer, headers.properties_starts, headers.properties_lengths)
-    yield sound, blocks.column(TAGS)
+    found = fetch(log, places, sizes, WHOLE)
+    yield found.rows, _property(found.headers, TAGS)
 
 
 def _tags_of_ends(
@@ -100,6 +138,11 @@ def _tags_of_ends(
         )
         blocks = PropertyBlocks(gathered.buffer, starts[sound], block_lengths[sound])
         yield rows[sound], blocks.column(TAGS)
+
+
+def _property(headers: RecordHeaders, name: str) -> pa.StringArray:
+    blocks = PropertyBlocks(headers.buffer, headers.properties_starts, headers.properties_lengths)
+    return blocks.column(name)
 
 
 def _heads(log: CommitLog, places: Int64s, sizes: Int64s) -> tuple[RecordHeaders, Mask]:

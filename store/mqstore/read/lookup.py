@@ -13,10 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-import numpy as np
-
-from mqstore.codec.decode import topics_on_disk
-from mqstore.codec.gather import RecordHeaders
+from mqstore.derive.records import WHOLE
 from mqstore.files.index.index_file import IndexFile, list_index_files
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.log.log_end import next_record
@@ -24,6 +21,7 @@ from mqstore.files.queue.consume_queue import ConsumeQueue
 from mqstore.format.hashing import key_hash
 from mqstore.format.index_file import TOPIC_KEY_SEPARATOR
 from mqstore.format.names import LMQ_PREFIX
+from mqstore.read.heads import look_up
 from mqstore.read.plan import QueueSlice
 
 _LOG = logging.getLogger(__name__)
@@ -123,12 +121,10 @@ def _found(
         by_queue.setdefault((piece.topic, piece.queue_id), []).append(piece)
     topics = sorted({topic for topic, _ in by_queue})
     # Several slices of one queue, several keys of one message: each message once.
-    for physical_offset in sorted(set(_candidates(files, topics, keys, msg_ids))):
-        place = _place(log, physical_offset)
-        if place is None:
-            continue
-        topic, queue_id, queue_offset = place
-        for piece in by_queue.get((topic, queue_id), []):
+    records = look_up(log, _candidates(files, topics, keys, msg_ids), WHOLE)
+    for physical_offset, record in records.items():
+        queue_offset = record.queue_offset
+        for piece in by_queue.get((record.topic, record.queue_id), []):
             if piece.start <= queue_offset < piece.end and _is_at(
                 piece, queue_offset, physical_offset
             ):
@@ -148,22 +144,6 @@ def _candidates(
         physical_offset = offset_of(text)
         if physical_offset is not None:
             yield physical_offset
-
-
-def _place(log: CommitLog, physical_offset: int) -> tuple[str, int, int] | None:
-    """Return topic, queueId and queueOffset of the record there, or None if none is."""
-    head = log.header(physical_offset)
-    if head is None:
-        return None
-    at, sizes = np.array([physical_offset]), np.array([head["total_size"]], np.int64)
-    if not log.holds(at, sizes)[0]:
-        return None
-    gathered = log.gather(at, sizes)
-    headers = RecordHeaders(gathered.buffer, gathered.starts, sizes)
-    if headers.problems():
-        return None
-    topic = topics_on_disk(headers)[0].as_py()
-    return topic, int(headers.field("queue_id")[0]), int(headers.field("queue_offset")[0])
 
 
 def _is_at(piece: QueueSlice, queue_offset: int, physical_offset: int) -> bool:

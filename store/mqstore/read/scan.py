@@ -14,23 +14,21 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from mqstore.arrays import Int64s
 from mqstore.codec.bodies import Plain, decompress_bodies
 from mqstore.codec.checksum import broken
 from mqstore.codec.decode import COLUMN_OF, QueuePositions, Records, decode
 from mqstore.codec.gather import RecordHeaders
+from mqstore.derive.records import LARGE_BYTES, RecordChecks, fetch
 from mqstore.files.log.commit_log import CommitLog, Scratch
 from mqstore.format.message import HARD_RECORD_BYTES
-from mqstore.format.names import LMQ_PREFIX
 from mqstore.read.chunks import Units, fits
-from mqstore.read.corrupt import Damage, whose_frame
+from mqstore.read.corrupt import Damage
 from mqstore.read.fused import FusedDecode
 from mqstore.read.log_order import UnitBatch
 from mqstore.read.matching import RowFilter
 from mqstore.read.plan import QueueSlice
 from mqstore.read.settings import ScanSettings
 
-_LARGE_BYTES: Final = 64 * 1024
 _NEEDS_BODY: Final = frozenset({"body", "value", "crcOk"})
 
 
@@ -74,22 +72,24 @@ class _Scan:
         self._damage.report()
 
     def _batches(self, chunk: UnitBatch) -> Iterator[pa.RecordBatch]:
-        if self._fused is not None and not self._out_of_reach(chunk):
+        if self._fused is not None:
             chunk = yield from self._fused.batches(chunk, self._filter)
             if not len(chunk):
                 return
-        rows, headers, problems = self._sound(chunk)
-        for row, reason in sorted(problems.items()):
-            self._damage.add(int(chunk.physical_offsets[row]), reason)
-        if problems and self._settings.on_corrupt == "rescue":
-            yield from self._rescue(chunk.take(np.array(sorted(problems))))
-        yield from self._decode(headers, chunk.source.take(rows))
+        checks = RecordChecks(positions=chunk.source)
+        places, sizes = chunk.physical_offsets, chunk.sizes
+        found = fetch(self._log, places, sizes, checks, self._scratch)
+        for row, reason in sorted(found.problems.items()):
+            self._damage.add(int(places[row]), reason)
+        if found.problems and self._settings.on_corrupt == "rescue":
+            yield from self._rescue(chunk.take(np.array(sorted(found.problems))))
+        yield from self._decode(found.headers, chunk.source.take(found.rows))
 
     def _rescue(self, lost: UnitBatch) -> Iterator[pa.RecordBatch]:
         """Yield rows for records that are lost, of about ``batch_bytes`` each."""
         # A size that the log cannot hold says nothing: the first bytes there are enough.
         held = self._log.holds(lost.physical_offsets, lost.sizes)
-        shown = np.clip(lost.sizes, 0, np.where(held, HARD_RECORD_BYTES, _LARGE_BYTES))
+        shown = np.clip(lost.sizes, 0, np.where(held, HARD_RECORD_BYTES, LARGE_BYTES))
         start = 0
         while start < len(shown):
             count = fits(shown[start:], self._settings.batch_bytes, first=True)
@@ -97,44 +97,6 @@ class _Scan:
             told = (lost.physical_offsets[rows], lost.sizes[rows], shown[rows])
             yield self._damage.rescue(lost.source.take(rows), *told, self._settings.columns)
             start += count
-
-    def _sound(self, chunk: UnitBatch) -> tuple[Int64s, RecordHeaders, dict[int, str]]:
-        """Return the rows whose record is whole and theirs, its headers, and what the rest are."""
-        problems = self._out_of_reach(chunk)
-        within = np.ones(len(chunk), np.bool_)
-        within[list(problems)] = False
-        rows = np.flatnonzero(within)
-        gathered = self._log.gather(chunk.physical_offsets[rows], chunk.sizes[rows], self._scratch)
-        headers = RecordHeaders(gathered.buffer, gathered.starts, chunk.sizes[rows])
-        for find in (_frames, whose_frame):
-            found = find(headers, chunk.source.take(rows), chunk.physical_offsets[rows])
-            if found:
-                problems |= {int(rows[row]): reason for row, reason in found.items()}
-                sound = np.setdiff1d(np.arange(len(rows)), np.fromiter(found, np.int64))
-                rows, headers = rows[sound], headers.take(sound)
-        return rows, headers, problems
-
-    def _out_of_reach(self, chunk: UnitBatch) -> dict[int, str]:
-        """Return the rows that no record can be fetched for: row → why."""
-        held = self._log.holds(chunk.physical_offsets, chunk.sizes)
-        outside = "the ConsumeQueue unit points outside the CommitLog"
-        problems = dict.fromkeys(np.flatnonzero(~held).tolist(), outside)
-        # A size is only a claim: before much is read for it, the record must say the same.
-        for row in np.flatnonzero(held & (chunk.sizes > _LARGE_BYTES)).tolist():
-            if not self._is_claimed(chunk, row):
-                problems[row] = "no record of that size and queue offset starts here"
-        return problems
-
-    def _is_claimed(self, chunk: UnitBatch, row: int) -> bool:
-        physical_offset = int(chunk.physical_offsets[row])
-        header = self._log.header(physical_offset)
-        if header is None:
-            return False
-        source = chunk.source
-        light = source.queues[int(source.queue[row])][0].startswith(LMQ_PREFIX)
-        same_place = light or int(header["queue_offset"]) == int(source.queue_offsets[row])
-        itself = (int(header["total_size"]), int(header["physical_offset"]))
-        return same_place and itself == (int(chunk.sizes[row]), physical_offset)
 
     def _decode(self, headers: RecordHeaders, source: QueuePositions) -> Iterator[pa.RecordBatch]:
         records = Records(headers, source)
@@ -175,12 +137,6 @@ class _Scan:
     def _decompress(self, headers: RecordHeaders) -> Plain:
         limit = self._settings.max_decompressed_bytes
         return decompress_bodies(headers, limit, self._settings.batch_bytes)
-
-
-def _frames(
-    headers: RecordHeaders, _source: QueuePositions, _physical_offsets: Int64s
-) -> dict[int, str]:
-    return headers.problems()
 
 
 def _without(records: Records, rows: dict[int, str]) -> Records:

@@ -16,14 +16,14 @@ from typing import Final
 
 import numpy as np
 
+from mqstore.derive.records import is_of_unit
 from mqstore.errors import CorruptStoreError, UnsupportedStoreError
 from mqstore.files.config import broker_config
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.mapped_file_queue import check_sizes
 from mqstore.files.queue.consume_queue import ConsumeQueue, QueueExtent, list_queues
 from mqstore.files.store_dir import StoreDir, open_dir
-from mqstore.format.message import MAGIC_V1, MAGIC_V2
-from mqstore.format.names import LMQ_PREFIX, as_text
+from mqstore.format.names import as_text
 from mqstore.txn.intent import CommitFence
 
 _STORE_FOLDER = "store"  # The usual name of a root says nothing about its broker.
@@ -205,7 +205,8 @@ def written(queue: ConsumeQueue, log: CommitLog, low: int, high: int) -> int:
             continue
         places, sizes = units["physical_offset"].astype(np.int64), units["size"].astype(np.int64)
         for row in np.flatnonzero(log.holds(places, sizes))[::-1].tolist():
-            if _has_record(queue, log, start + row, units[row]):
+            unit = queue.topic, queue.queue_id, start + row
+            if is_of_unit(log, int(places[row]), int(sizes[row]), unit):
                 return start + int(row) + 1
         high, step = start, min(2 * step, _MOST_UNITS)
     return high
@@ -216,19 +217,3 @@ def before(queue: ConsumeQueue, low: int, high: int, cap: int) -> int:
     if low >= high or int(queue.read(high - 1, high)[0]["physical_offset"]) < cap:
         return high
     return queue.first_behind(low, high, cap)
-
-
-def _has_record(queue: ConsumeQueue, log: CommitLog, queue_offset: int, unit: np.void) -> bool:
-    physical_offset = int(unit["physical_offset"])
-    head = log.header(physical_offset)
-    if head is None:
-        return False
-    itself = (int(head["total_size"]), int(head["physical_offset"]))
-    here = queue.topic.startswith(LMQ_PREFIX) or (
-        (int(head["queue_id"]), int(head["queue_offset"])) == (queue.queue_id, queue_offset)
-    )
-    return (
-        int(head["magic"]) in (MAGIC_V1, MAGIC_V2)
-        and itself == (int(unit["size"]), physical_offset)
-        and here
-    )

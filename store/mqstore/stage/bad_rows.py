@@ -8,37 +8,21 @@ even of tasks that were killed or lost to another attempt.
     <directory>/part-<job>.<partition>-<attempt>-<random>.mqb.parquet       once committed
 """
 
-import os
 from collections.abc import Iterable
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mqstore.errors import InvalidOptionError
 from mqstore.files import durable
 from mqstore.files.safe_open import list_names
-from mqstore.stage.job import Manifest, WriteJob, WriteSettings
+from mqstore.stage.job import Manifest, WriteJob
 from mqstore.stage.validate import BadRow
 from mqstore.txn.staging import StagedSink
 
 REASON: Final = "reason"
 _HIDDEN: Final = "_mqlog-"
 _SHOWN: Final = "part-"
-
-
-def directory_of(settings: WriteSettings) -> str | None:
-    """Return the directory for bad rows as an absolute path, or None if they are not kept.
-
-    Raises InvalidOptionError for a URI.
-    """
-    local = settings.side_path
-    if local is None:
-        return None
-    if not local or "://" in local:
-        expected = "side:PATH needs a directory that driver and executors see as a local path"
-        raise InvalidOptionError("onInvalid", settings.on_invalid, expected)
-    return os.path.abspath(local)  # noqa: PTH100
 
 
 class SideWriter:
@@ -77,7 +61,7 @@ class SideWriter:
 
 def publish(job: WriteJob, manifests: Iterable[Manifest]) -> None:
     """Give the files of committed tasks the names under which they are read; remove the others."""
-    directory = directory_of(job.settings)
+    directory = job.settings.side_path
     if directory is None:
         return
     names = [manifest.side for manifest in manifests if manifest.side]
@@ -91,7 +75,7 @@ def publish(job: WriteJob, manifests: Iterable[Manifest]) -> None:
 
 def withdraw(job: WriteJob, manifests: Iterable[Manifest]) -> None:
     """Remove the files of a job that failed, published or not."""
-    directory = directory_of(job.settings)
+    directory = job.settings.side_path
     if directory is None:
         return
     for manifest in manifests:

@@ -26,8 +26,9 @@ from mqstore.codec.properties_encode import join_blocks, join_map
 from mqstore.format import names
 from mqstore.format import properties as p
 from mqstore.format.index_file import TAG_KEY_PREFIX, TOPIC_KEY_SEPARATOR
-from mqstore.stage.job import COMPRESS_OVER, WriteJob, WriteSettings
+from mqstore.stage.job import WriteJob
 from mqstore.stage.rows import Rows
+from mqstore.stage.settings import COMPRESS_OVER, WriteSettings
 
 Array: TypeAlias = pa.Array
 

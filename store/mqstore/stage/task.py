@@ -21,7 +21,7 @@ from mqstore.format.message import MIN_BLANK_BYTES
 from mqstore.format.names import RETRY_PREFIX
 from mqstore.format.staged import MESSAGE
 from mqstore.stage.assign import assign_queues
-from mqstore.stage.bad_rows import SideWriter, directory_of
+from mqstore.stage.bad_rows import SideWriter
 from mqstore.stage.batches import BatchLimits, order_rows, split_batches
 from mqstore.stage.compose import Composed, compose, index_keys, tags_codes_of
 from mqstore.stage.job import Manifest, WriteJob
@@ -85,7 +85,7 @@ class _Task:
         self._limits = limits_of(job)
         self._now_ms = time_ns() // 1_000_000
         self._writer: SegmentWriter | None = None
-        side, name = directory_of(job.settings), staging.segment_name(partition, attempt)
+        side, name = job.settings.side_path, staging.segment_name(partition, attempt)
         self._side = SideWriter(side, job.job_id, name) if side else None
         self._skipped = 0
 

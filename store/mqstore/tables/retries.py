@@ -24,8 +24,8 @@ from mqstore.format import properties
 from mqstore.format.hashing import key_hash
 from mqstore.format.index_file import TOPIC_KEY_SEPARATOR
 from mqstore.format.names import DLQ_PREFIX, RETRY_PREFIX
+from mqstore.read.heads import Origin, look_up
 from mqstore.read.lookup import offset_of
-from mqstore.read.origins import Origin, look_up
 from mqstore.read.plan import QueueSlice, SplitLimits, split, weigh
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings

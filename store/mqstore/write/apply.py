@@ -17,8 +17,9 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from mqstore.arrays import Bytes
+from mqstore.codec.dispatch import Queue
 from mqstore.codec.patch import patch
-from mqstore.derive.index_rebuild import has_keys
+from mqstore.derive.index_keys import has_keys
 from mqstore.errors import CommitInDoubtError
 from mqstore.files import durable
 from mqstore.files.config import checkpoint, config_write
@@ -34,7 +35,7 @@ from mqstore.files.undo import Undo
 from mqstore.format import names
 from mqstore.txn import intent, ledger
 from mqstore.txn.intent import Intent
-from mqstore.write.dispatch import AssignedFrame, OffsetAssigner, Queue, write_units
+from mqstore.write.dispatch import AssignedFrame, OffsetAssigner, write_units
 from mqstore.write.place import Placement
 from mqstore.write.staged_messages import StagedMessages
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from mqstore.derive.survey import survey
+from mqstore.derive.log_end import find_log_end
 from mqstore.errors import CommitInDoubtError, CorruptStoreError, NoSpaceError, StoreError
 from mqstore.files import durable
 from mqstore.files.config import broker_config, config_write
@@ -23,12 +23,11 @@ from mqstore.files.lock.processes import openers
 from mqstore.files.lock.store_lock import writers_only
 from mqstore.files.new_file import FOLDER
 from mqstore.files.safe_open import exists, list_names
-from mqstore.files.store_dir import StoreDir, open_dir
+from mqstore.files.store_dir import StoreDir, check_writable, open_dir
 from mqstore.files.undo import Undo
-from mqstore.files.writable import check_writable
 from mqstore.format import names
 from mqstore.stage import bad_rows
-from mqstore.stage.job import ON_INVALID, CommitResult, Manifest, WriteJob
+from mqstore.stage.job import CommitResult, Manifest, WriteJob
 from mqstore.txn import intent, ledger, staging
 from mqstore.txn.intent import Intent
 from mqstore.write.apply import Application, Check, carry_out
@@ -136,7 +135,7 @@ def _another(job: WriteJob, manifests: Sequence[Manifest]) -> str:
     now += sum(manifest.passed_over for manifest in manifests)
     known = ledger.find(job.root, job.key) if job.key else None
     # Rows that nobody looked at may be bad ones more than those that were committed.
-    may_be_more = job.is_repeated and job.settings.on_invalid != ON_INVALID[0]
+    may_be_more = job.is_repeated and job.settings.on_invalid != "fail"
     if known is None or known.rows == now or (may_be_more and known.rows < now):
         return ""
     return f"{known.rows} rows were committed as {job.key}, the {now} of now are not written"
@@ -164,7 +163,7 @@ class _Commit:
 
     def run(self, manifests: Sequence[Manifest], check: Check) -> CommitResult:
         self._check_sizes()
-        found = survey(self._store)
+        found = find_log_end(self._store)
         source = StagedMessages.of(self._job, in_order(self._job, segments_of(manifests)))
         what = plan(source, self._job.sizes.commit_log, found, time.time_ns() // 1_000_000)
         planned = self._intent(what, source, sum(manifest.skipped for manifest in manifests))

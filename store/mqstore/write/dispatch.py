@@ -10,23 +10,20 @@ ScheduleMessageService#computeDeliverTimestamp (tagsCode of delayed messages).
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
 
 from mqstore.arrays import Int64s, Structs
+from mqstore.codec.dispatch import Queue, deliver_timestamps_ms
+from mqstore.derive.queue_units import group_by_queue, join_units, make_units
 from mqstore.files.index.index_append import IndexKeys
 from mqstore.files.queue.queue_append import QueueAppender
-from mqstore.format.config import DELAY_LEVELS_MS
-from mqstore.format.consume_queue import UNIT
 from mqstore.txn.segment import Frame
 from mqstore.write.place import Placed, Placement
 from mqstore.write.plan import sizes_of, starts_of
 
-Queue: TypeAlias = tuple[str, int]
-
 _HELD_UNITS: Final = 1 << 18  # 5 MiB of units
-_DELAYS_MS: Final = np.array([0, *DELAY_LEVELS_MS], np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +38,10 @@ class AssignedFrame:
     def units(self) -> Structs:
         """Return the ConsumeQueue unit of each message."""
         table = self.frame.messages
-        units = np.zeros(len(table), UNIT)
-        units["physical_offset"] = self.placed.physical_offsets
-        units["size"] = table["size"]
-        delayed = self.store_timestamps_ms + _DELAYS_MS[table["delay_level"]]
-        units["tags_code"] = np.where(table["delay_level"] > 0, delayed, table["tags_code"])
-        return units
+        levels = table["delay_level"]
+        due = deliver_timestamps_ms(self.store_timestamps_ms, levels)
+        tags_codes = np.where(levels > 0, due, table["tags_code"])
+        return make_units(self.placed.physical_offsets, table["size"], tags_codes)
 
     def index_keys(self) -> IndexKeys:
         """Return the frame's keys with the place and time of their messages."""
@@ -111,20 +106,9 @@ def write_units(stamped: Iterator[AssignedFrame], queues: Mapping[Queue, QueueAp
 
 
 def _flush(held: list[AssignedFrame], queues: Mapping[Queue, QueueAppender]) -> None:
-    numbers: dict[Queue, int] = {}
-    codes = []
-    for one in held:
-        local = [numbers.setdefault(queue, len(numbers)) for queue in one.frame.queues]
-        codes.append(np.array(local, np.int64)[one.frame.messages["queue"]])
-    joined = np.concatenate(codes)
-    order = np.argsort(joined, kind="stable")
-    # Joined as bytes: of structures, numpy would make the machine's byte order.
-    units = np.concatenate([one.units().view(np.uint8) for one in held]).view(UNIT)[order]
-    first_numbers = np.concatenate([one.queue_offsets for one in held])[order]
-    ends = np.cumsum(np.bincount(joined, minlength=len(numbers))).tolist()
-    start = 0
-    for queue, end in zip(numbers, ends, strict=True):
-        if end > start:
-            # Stable order by queue: a queue's units are consecutive and without gaps.
-            queues[queue].write(int(first_numbers[start]), units[start:end])
-        start = end
+    order, places = group_by_queue([(f.frame.queues, f.frame.messages["queue"]) for f in held])
+    units = join_units([one.units() for one in held])[order]
+    queue_offsets = np.concatenate([one.queue_offsets for one in held])[order]
+    for queue, rows in places:
+        # A queue's units are consecutive and without gaps.
+        queues[queue].write(int(queue_offsets[rows.start]), units[rows])

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from mqstore.derive.survey import Survey, next_queue_offset
+from mqstore.derive.log_end import LogEnd, next_queue_offset
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.log.log_clear import clear, scrub
 from mqstore.files.store_dir import StoreDir
@@ -35,7 +35,7 @@ def placed(what: Plan, store: StoreDir) -> dict[str, Any]:
     }
 
 
-def clear_tail(store: StoreDir, found: Survey, undo: Undo, *, known_to: int = 0) -> None:
+def clear_tail(store: StoreDir, found: LogEnd, undo: Undo, *, known_to: int = 0) -> None:
     """Zero what lies behind the end of the log; keep a copy of what is not our own.
 
     Bytes of an unpublished commit lie before ``known_to``: they are staged as well.

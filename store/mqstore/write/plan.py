@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from mqstore.arrays import Int64s, Mask
-from mqstore.derive.survey import Survey
+from mqstore.derive.log_end import LogEnd
 from mqstore.errors import CorruptStagingError, InvalidMessageError
 from mqstore.format import names
 from mqstore.format.staged import SUFFIX
@@ -46,7 +46,7 @@ class Plan:
 
 
 def plan(
-    source: StagedMessages, file_size: int, found: Survey, now_ms: int, least_ms: int = 0
+    source: StagedMessages, file_size: int, found: LogEnd, now_ms: int, least_ms: int = 0
 ) -> Plan:
     """Verify the staged files, and return what to do with them.
 

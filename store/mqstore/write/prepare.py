@@ -4,57 +4,39 @@ Nothing of the store is changed but for the job's staging directory.
 """
 
 import os
-import re
 import secrets
 import socket
-from dataclasses import replace
 from ipaddress import ip_address
 from typing import Final
 
 import pyarrow as pa
 
 from mqstore.codec.encode import Hosts
-from mqstore.derive.survey import last_store_host
+from mqstore.derive.log_end import last_store_host
 from mqstore.errors import InvalidOptionError
 from mqstore.files import durable, new_file
 from mqstore.files.config import broker_config
 from mqstore.files.file_sizes import FileSizes, find_sizes
 from mqstore.files.queue.consume_queue import list_queues
 from mqstore.files.safe_open import exists, list_names
-from mqstore.files.store_dir import StoreDir, open_dir
-from mqstore.files.writable import check_writable
+from mqstore.files.store_dir import StoreDir, check_writable, open_dir
 from mqstore.format import names
 from mqstore.format.config import PERM_WRITE
-from mqstore.format.message import HARD_RECORD_BYTES, RECORD_ROOM_BYTES
-from mqstore.stage import bad_rows
-from mqstore.stage.job import (
-    BATCH_BUILDERS,
-    COMPRESSIONS,
-    FSYNCS,
-    MAX_BATCH_BYTES,
-    ON_INVALID,
-    PARTITIONERS,
-    SIDE_PREFIX,
-    TIMESTAMPS,
-    UNIQ_KEYS,
-    WriteJob,
-    WriteSettings,
-)
+from mqstore.options.option import checked
+from mqstore.stage.job import WriteJob
 from mqstore.stage.rows import check_columns
+from mqstore.stage.settings import WriteSettings
 from mqstore.stage.task import limits_of
 from mqstore.stage.validate import topic_problem
 from mqstore.txn import ledger, staging
-from mqstore.txn.ledger import STREAM_PREFIX, Key
+from mqstore.txn.ledger import Key
 from mqstore.write.create import check_sizes, sizes_of_new
 from mqstore.write.resume import hold, roll
 
 _BROKER_PORT: Final = 10911
 _PORT_DIGITS: Final = 5
-_APART: Final = {"\0", "\1", "\2"}
-_HALF: Final = re.compile("[\ud800-\udfff]")  # of a surrogate pair: no UTF-8 has them
 # Below .mqlog: files of commits, which nobody else's may stand among.
 _TAKEN: Final = {ledger.FOLDER.rpartition("/")[2], new_file.FOLDER}
-_MAX_APP_ID: Final = 1024
 _ELSEWHERE: Final = ("192.0.2.1", 9)  # TEST-NET-1: routed like any address, never reached
 
 
@@ -64,11 +46,12 @@ def prepare(settings: WriteSettings, columns: pa.Schema) -> WriteJob:
     Raises InvalidOptionError, InvalidSchemaError, StoreNotFoundError, NotAStoreError,
     UnsupportedStoreError, UncleanStoreError, StoreLockedError, CorruptStoreError.
     """
-    _check_values(settings)
+    settings = checked(settings)
     carries_read = check_columns(columns, topic_given=settings.topic is not None)
     root = os.path.abspath(settings.root)  # noqa: PTH100 - keeps a linked root as it was named
     _check_effect(settings, columns, carries_read=carries_read)
-    settings, key = _located(settings, root), _key(settings)
+    _check_locations(settings, root)
+    key = _key(settings)
     makes_store = settings.create_store and is_empty(root)
     store = None if makes_store else open_for_write(settings, root)
     if store is None:
@@ -96,7 +79,7 @@ def prepare(settings: WriteSettings, columns: pa.Schema) -> WriteJob:
     _check_topic(job)
     with durable.synced(wanted=settings.fsync == "commit"):
         new_root = root if job.makes_store else None
-        made = staging.make(job.staging, job.nonce, bad_rows.directory_of(settings), new_root)
+        made = staging.make(job.staging, job.nonce, settings.side_path, new_root)
         return job.with_made(made)
 
 
@@ -123,37 +106,6 @@ def open_for_write(settings: WriteSettings, root: str) -> StoreDir:
     with hold(root, settings) as check:
         roll(store, settings, check)
     return store
-
-
-def _check_values(settings: WriteSettings) -> None:
-    for option, value, accepted in (
-        ("partitioner", settings.partitioner, PARTITIONERS),
-        ("batchBuilder", settings.batch_builder, BATCH_BUILDERS),
-        ("compression", settings.compression, COMPRESSIONS),
-        ("timestamps", settings.timestamps, TIMESTAMPS),
-        ("uniqKey", settings.uniq_key or UNIQ_KEYS[0], UNIQ_KEYS),
-        ("fsync", settings.fsync, FSYNCS),
-    ):
-        if value not in accepted:
-            raise InvalidOptionError(option, value, f"must be one of {', '.join(accepted)}")
-    if settings.on_invalid not in ON_INVALID and settings.side_path is None:
-        expected = f"must be {', '.join(ON_INVALID)} or side:PATH"
-        raise InvalidOptionError("onInvalid", settings.on_invalid, expected)
-    most = HARD_RECORD_BYTES - RECORD_ROOM_BYTES
-    for option, number, low, high in (
-        ("queueNums", settings.queue_nums, 1, names.MAX_QUEUE_ID + 1),
-        ("batchMaxBytes", settings.batch_max_bytes, 1, MAX_BATCH_BYTES),
-        ("batchMaxMessages", settings.batch_max_messages, 1, 2**31 - 1),
-        ("maxMessageSize", settings.max_message_size, 1, most),
-        ("compressOver", settings.compress_over, 0, 2**31 - 1),
-        ("lockTimeout", settings.lock_timeout_ms, 0, 2**63 - 1),
-        ("txnVersion", settings.txn_version, 0, 2**63 - 1),
-    ):
-        if number is not None and not low <= number <= high:
-            raise InvalidOptionError(option, number, f"must be from {low} to {high}")
-    if _HALF.search(settings.producer_group or "") or set(settings.producer_group or "") & _APART:
-        expected = "must not hold the characters U+0001 and U+0002, or half of a character"
-        raise InvalidOptionError("producerGroup", settings.producer_group, expected)
 
 
 def _check_effect(settings: WriteSettings, columns: pa.Schema, *, carries_read: bool) -> None:
@@ -188,23 +140,21 @@ def _check_effect(settings: WriteSettings, columns: pa.Schema, *, carries_read: 
 
 
 def _key(settings: WriteSettings) -> Key | None:
-    """Return what the commit is to be known by. Both options are given, or neither."""
+    """Return the key of the commit, None if the options give none.
+
+    Raises InvalidOptionError where one of the two options is given without the other.
+    """
     app_id, version = settings.txn_app_id, settings.txn_version
-    if (app_id is None) != (version is None):
-        given, value = ("txnAppId", app_id) if version is None else ("txnVersion", version)
-        raise InvalidOptionError(
-            given, value, "txnAppId and txnVersion belong together: give both or neither"
-        )
-    if app_id is None or version is None:
-        return None
-    if not 0 < len(app_id) <= _MAX_APP_ID:
-        raise InvalidOptionError("txnAppId", app_id, f"must have 1 to {_MAX_APP_ID} characters")
-    if _HALF.search(app_id):
-        raise InvalidOptionError("txnAppId", app_id, "must not hold half of a character")
-    if app_id.startswith(STREAM_PREFIX):
-        expected = f"must not start with {STREAM_PREFIX!r}: streaming queries are known so"
-        raise InvalidOptionError("txnAppId", app_id, expected)
-    return Key(app_id, version)
+    if app_id is not None and version is not None:
+        return Key(app_id, version)
+    for option, value, other in (
+        ("txnAppId", app_id, "txnVersion"),
+        ("txnVersion", version, "txnAppId"),
+    ):
+        if value is not None:
+            expected = f"needs {other} too: the two together make a write happen once"
+            raise InvalidOptionError(option, value, expected)
+    return None
 
 
 def _check_topic(job: WriteJob) -> None:
@@ -260,15 +210,13 @@ def _topics(store: StoreDir, queue_nums: int) -> dict[str, int]:
     return {**unlisted, **listed}
 
 
-def _located(settings: WriteSettings, root: str) -> WriteSettings:
-    """Return the settings with absolute paths, for tasks run in directories of their own.
-
-    Raises InvalidOptionError for one where brokers, or our own commits, have their files.
-    """
-    given, side = settings.staging_dir, bad_rows.directory_of(settings)
-    stage_in = os.path.abspath(given) if given else None  # noqa: PTH100
+def _check_locations(settings: WriteSettings, root: str) -> None:
+    """Raise InvalidOptionError for a directory where brokers or our own commits have files."""
     store = os.path.realpath(root)
-    for option, directory in (("stagingDir", stage_in), ("onInvalid", side)):
+    for option, directory in (
+        ("stagingDir", settings.staging_dir),
+        ("onInvalid", settings.side_path),
+    ):
         inside = f"{os.path.realpath(directory or '/')}/".removeprefix(f"{store}/")
         if inside.startswith("/"):
             continue  # It is not in the store.
@@ -279,8 +227,6 @@ def _located(settings: WriteSettings, root: str) -> WriteSettings:
                 f"directory outside {root}, or one below its {names.OURS}"
             )
             raise InvalidOptionError(option, directory, expected)
-    on_invalid = f"{SIDE_PREFIX}{side}" if side else settings.on_invalid
-    return replace(settings, staging_dir=stage_in, on_invalid=on_invalid)
 
 
 def _staging(root: str, settings: WriteSettings, job_id: str) -> str:

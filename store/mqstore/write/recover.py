@@ -9,17 +9,16 @@ import secrets
 from dataclasses import dataclass
 
 from mqstore.derive.damage import BeyondLogEnd
+from mqstore.derive.log_end import find_log_end
 from mqstore.derive.rebuild import Rebuilt, recovery_start
-from mqstore.derive.survey import survey
 from mqstore.errors import UncleanStoreError
 from mqstore.files.config import checkpoint, config_write
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.log.log_clear import remove_files_behind
-from mqstore.files.store_dir import open_dir
+from mqstore.files.store_dir import check_writable, open_dir
 from mqstore.files.undo import Undo
-from mqstore.files.writable import check_writable
 from mqstore.format import names
-from mqstore.stage.job import WriteSettings
+from mqstore.stage.settings import WriteSettings
 from mqstore.txn import intent, staging
 from mqstore.txn.intent import Intent
 from mqstore.txn.ledger import Key
@@ -102,7 +101,9 @@ def recover(root: str | os.PathLike[str], settings: RecoverSettings) -> Recovere
         elif settings.recover_unclean:
             start = recovery_start(store)
             rebuilt = repair(store, start, sizes_of(store), temp_dir, behind=behind)
-        found = survey(store, known_to=known_to if behind is BeyondLogEnd.NONE else _EVERYWHERE)
+        found = find_log_end(
+            store, known_to=known_to if behind is BeyondLogEnd.NONE else _EVERYWHERE
+        )
         clear_tail(store, found, Undo())
         remove_files_behind(store, found.tail)
         _calm_index_clock(store.root, found.last_store_timestamp_ms, temp_dir)

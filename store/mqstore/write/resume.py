@@ -21,8 +21,9 @@ from dataclasses import replace
 import numpy as np
 
 from mqstore.derive.damage import BeyondLogEnd
+from mqstore.derive.log_end import find_log_end
 from mqstore.derive.rebuild import Rebuilt, rebuild, recovery_start
-from mqstore.derive.survey import read_record, survey
+from mqstore.derive.sound_record import read_record
 from mqstore.errors import (
     CommitInDoubtError,
     CorruptStagingError,
@@ -40,7 +41,7 @@ from mqstore.files.safe_open import list_names, open_file
 from mqstore.files.store_dir import StoreDir
 from mqstore.files.undo import Undo, make_directories
 from mqstore.format import names
-from mqstore.stage.job import WriteSettings
+from mqstore.stage.settings import WriteSettings
 from mqstore.txn import intent, ledger, staging
 from mqstore.txn.intent import Intent
 from mqstore.write.apply import (
@@ -277,7 +278,7 @@ class _Roll:
             self._complete()
             return
         rest = source.without(total)
-        found = survey(store, known_to=left.end)
+        found = find_log_end(store, known_to=left.end)
         least_ms = found.last_store_timestamp_ms
         what = plan(rest, left.commit_log_size, found, left.store_timestamp_ms, least_ms)
         clear_tail(store, found, Undo(), known_to=left.end)
@@ -297,7 +298,7 @@ class _Roll:
         store = self._store
         undo = Undo()
         undo.end()
-        found = survey(store, known_to=planned.end)
+        found = find_log_end(store, known_to=planned.end)
         if found.tail != planned.tail:
             raise self._in_doubt(f"the log ends at {found.tail}, not at {planned.tail}")
         try:

@@ -23,7 +23,7 @@ import numpy as np
 
 from mqstore.arrays import Bytes, Int64s, Mask
 from mqstore.codec.gather import RecordHeaders
-from mqstore.derive.survey import walk
+from mqstore.derive.log_walk import LogWalk
 from mqstore.files.amend import amend, restore
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.log.log_clear import clear
@@ -63,7 +63,8 @@ def settle(store: StoreDir, left: Intent, source: StagedMessages) -> tuple[Mask,
     what is left to do.
     """
     with CommitLog(store.commit_log) as log:
-        chain = np.array([r.physical_offset for r in walk(log, left.tail)], np.int64)
+        walked = [records.physical_offsets for records in LogWalk(log, left.tail).records()]
+        chain = np.concatenate([np.zeros(0, np.int64), *walked])
         found = _living(log, store.root, left, source, chain)
         cut = _cut(store.root, found, chain)
         stay = []

@@ -18,7 +18,8 @@ from mqstore.files import durable
 from mqstore.files.lock.store_lock import StoreHold
 from mqstore.files.safe_open import list_names, open_file
 from mqstore.format.names import OURS, STAGING
-from mqstore.stage.job import WriteJob, WriteSettings
+from mqstore.stage.job import WriteJob
+from mqstore.stage.settings import WriteSettings
 from mqstore.txn import intent, staging
 from mqstore.txn.ledger import Key
 

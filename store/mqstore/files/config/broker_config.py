@@ -31,22 +31,6 @@ class TopicConfig:
     order: bool = False
 
 
-def topics(root: str) -> dict[str, TopicConfig]:
-    """Return topics.json; empty if there is none. Raises CorruptConfigError."""
-    _refuse_rocksdb(root, "topics", config.TOPICS)
-    table = _table(load(root, config.TOPICS), "topicConfigTable")
-    return {
-        topic: TopicConfig(
-            _queue_nums(fields.get("readQueueNums")),
-            _queue_nums(fields.get("writeQueueNums")),
-            _integer(fields.get("perm"), config.PERM_READ | config.PERM_WRITE),
-            fields.get("order") is True,
-        )
-        for topic, fields in table.items()
-        if names.is_topic(topic) and isinstance(fields, dict)
-    }
-
-
 @dataclass(frozen=True, slots=True)
 class CommittedOffsets:
     """What a group committed of a topic: queueId → next queue offset; ``source`` is the file.
@@ -71,74 +55,199 @@ class FilterExpression:
     expression: str
 
 
+@dataclass(frozen=True, slots=True)
+class ConfigFileState:
+    """What a file of config/ is to its reader: ``state``, and why it is not read, if it is not."""
+
+    state: str
+    problem: str = ""
+
+
+MISSING: Final = "missing"
+EMPTY: Final = "empty"
+SOUND: Final = "sound"
+BROKEN: Final = "broken"
+"""Neither we nor a broker can parse it."""
+BEYOND_US: Final = "beyond us"
+"""A broker may read it; it is beyond what we allow: see ``bounded_json``."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConfig:
+    """The files of one store's config/. Each call reads its file as it is now."""
+
+    root: str
+
+    def topics(self) -> dict[str, TopicConfig]:
+        """Return topics.json; empty if there is none. Raises CorruptConfigError."""
+        _refuse_rocksdb(self.root, "topics", config.TOPICS)
+        table = _table(self.load(config.TOPICS), "topicConfigTable")
+        return {
+            topic: TopicConfig(
+                _queue_nums(fields.get("readQueueNums")),
+                _queue_nums(fields.get("writeQueueNums")),
+                _integer(fields.get("perm"), config.PERM_READ | config.PERM_WRITE),
+                fields.get("order") is True,
+            )
+            for topic, fields in table.items()
+            if names.is_topic(topic) and isinstance(fields, dict)
+        }
+
+    def consumer_offsets(self) -> dict[tuple[str, str], dict[int, int]]:
+        """Return committed offsets: (topic, group) → {queueId: next queue offset to consume}."""
+        return {key: found.queues for key, found in self.committed().items()}
+
+    def committed(self) -> dict[tuple[str, str], CommittedOffsets]:
+        """Return what groups committed, with the file that says so: the .bak where it had to do.
+
+        Keys that are not exactly ``topic@group`` are left out, as the broker's admin does. A broker
+        with enableLmq keeps lmqConsumerOffset.json instead of consumerOffset.json; where both are
+        there, each key is taken from the former. Light queues are queue 0 of their topic. Streams
+        that publish their progress are groups too, unless the broker knows a group of that name.
+        Raises CorruptConfigError. Reference: LmqConsumerOffsetManager#configFilePath.
+        """
+        _refuse_rocksdb(self.root, "consumerOffsets", config.CONSUMER_OFFSET)
+        found: dict[tuple[str, str], CommittedOffsets] = {}
+        for name in (config.CONSUMER_OFFSET, config.LMQ_CONSUMER_OFFSET):
+            document, source = self.load_from(name)
+            found |= {
+                key: CommittedOffsets(queues, source)
+                for key, queues in _by_group(_table(document, "offsetTable")).items()
+            }
+            light = {k: {"0": v} for k, v in _table(document, "lmqOffsetTable").items()}
+            found |= {
+                key: CommittedOffsets(queues, source) for key, queues in _by_group(light).items()
+            }
+        ours = stream_groups.published(self.root)
+        return {
+            key: CommittedOffsets(queues, stream_groups.SOURCE) for key, queues in ours.items()
+        } | found
+
+    def pull_offsets(self) -> dict[tuple[str, str], dict[int, int]]:
+        """Return how far groups had pulled, as ``consumer_offsets``; empty before 5.1.0.
+
+        Written by accident (a getter is serialised), never read back by a broker.
+        """
+        return _by_group(_table(self.load(config.CONSUMER_OFFSET), "pullOffsetTable"))
+
+    def delay_offsets(self) -> dict[int, int]:
+        """Return delayOffset.json: delay level → next queue offset to deliver of its queue.
+
+        Raises CorruptConfigError. Reference: ScheduleMessageService#decode.
+        """
+        return _queue_offsets(_table(self.load(config.DELAY_OFFSET), "offsetTable"))
+
+    def filter_expressions(self) -> dict[tuple[str, str], FilterExpression]:
+        """Return consumerFilter.json: (topic, group) → its expression; only SQL92 groups have one.
+
+        Of groups that went offline too: ``deadTime`` tells when, not that they will not come back.
+        Raises CorruptConfigError. Reference: ConsumerFilterManager#register.
+        """
+        found = {}
+        topics_ = _table(self.load(config.CONSUMER_FILTER), "filterDataByTopic")
+        for topic, of_topic in topics_.items():
+            groups_ = _table(of_topic, "groupFilterData") if isinstance(of_topic, dict) else {}
+            for group, data in groups_.items():
+                fields = data if isinstance(data, dict) else {}
+                kind, expression = fields.get("expressionType"), fields.get("expression")
+                if names.is_topic(topic) and isinstance(kind, str) and isinstance(expression, str):
+                    found[topic, group] = FilterExpression(kind, expression)
+        return found
+
+    def groups(self) -> set[str]:
+        """Return the names in subscriptionGroup.json."""
+        _refuse_rocksdb(self.root, "subscriptionGroups", config.SUBSCRIPTION_GROUP)
+        return set(_table(self.load(config.SUBSCRIPTION_GROUP), "subscriptionGroupTable"))
+
+    def load(self, name: str) -> dict[str, Any]:
+        """Return the JSON object of ``config/name``; {} if neither it nor its .bak is there.
+
+        A missing, empty or unreadable main file gives way to the .bak, as in the broker. Raises
+        CorruptConfigError if what is there cannot be parsed.
+        """
+        return self.load_from(name)[0]
+
+    def load_from(self, name: str) -> tuple[dict[str, Any], str]:
+        """As ``load``, with the name of the file that was read: ``name``, or its .bak."""
+        problem: CorruptConfigError | None = None
+        for candidate in (name, name + config.BACKUP_SUFFIX):
+            path = f"{names.CONFIG}/{candidate}"
+            try:
+                text = _text(self.root, path)
+                if text.strip():
+                    return _parse(text, f"{self.root}/{path}"), candidate
+            except FileNotFoundError:
+                continue
+            except CorruptConfigError as error:
+                problem = problem or error
+        if problem:
+            raise problem
+        return {}, name
+
+    def look(self, name: str) -> ConfigFileState:
+        """Return what ``config/name`` is, and nothing of its .bak. Raises UnsafePathError."""
+        path, text = f"{names.CONFIG}/{name}", ""
+        try:
+            text = _text(self.root, path)
+            if not text.strip():
+                return ConfigFileState(EMPTY)
+            _parse(text, path)
+        except FileNotFoundError:
+            return ConfigFileState(MISSING)
+        except CorruptConfigError as error:
+            ours = isinstance(error.__cause__, bounded_json.LimitError) and "\0" not in text
+            return ConfigFileState(BEYOND_US if ours else BROKEN, str(error.args[2]))
+        return ConfigFileState(SOUND)
+
+
+def topics(root: str) -> dict[str, TopicConfig]:
+    """Return ``BrokerConfig.topics`` of the store at ``root``."""
+    return BrokerConfig(root).topics()
+
+
 def consumer_offsets(root: str) -> dict[tuple[str, str], dict[int, int]]:
-    """Return what groups committed: (topic, group) → {queueId: next queue offset to consume}."""
-    return {key: found.queues for key, found in committed(root).items()}
+    """Return ``BrokerConfig.consumer_offsets`` of the store at ``root``."""
+    return BrokerConfig(root).consumer_offsets()
 
 
 def committed(root: str) -> dict[tuple[str, str], CommittedOffsets]:
-    """Return what groups committed, with the file that says so: the .bak where it had to do.
-
-    Keys that are not exactly ``topic@group`` are left out, as the broker's admin does. A broker
-    with enableLmq keeps lmqConsumerOffset.json instead of consumerOffset.json; where both are
-    there, each key is taken from the former. Light queues are queue 0 of their topic. Streams
-    that publish their progress are groups too, unless the broker knows a group of that name.
-    Raises CorruptConfigError. Reference: LmqConsumerOffsetManager#configFilePath.
-    """
-    _refuse_rocksdb(root, "consumerOffsets", config.CONSUMER_OFFSET)
-    found: dict[tuple[str, str], CommittedOffsets] = {}
-    for name in (config.CONSUMER_OFFSET, config.LMQ_CONSUMER_OFFSET):
-        document, source = load_from(root, name)
-        found |= {
-            key: CommittedOffsets(queues, source)
-            for key, queues in _by_group(_table(document, "offsetTable")).items()
-        }
-        light = {k: {"0": v} for k, v in _table(document, "lmqOffsetTable").items()}
-        found |= {key: CommittedOffsets(queues, source) for key, queues in _by_group(light).items()}
-    ours = stream_groups.published(root)
-    return {
-        key: CommittedOffsets(queues, stream_groups.SOURCE) for key, queues in ours.items()
-    } | found
+    """Return ``BrokerConfig.committed`` of the store at ``root``."""
+    return BrokerConfig(root).committed()
 
 
 def pull_offsets(root: str) -> dict[tuple[str, str], dict[int, int]]:
-    """Return how far groups had pulled, as ``consumer_offsets``; empty before 5.1.0.
-
-    Written by accident (a getter is serialised), never read back by a broker.
-    """
-    return _by_group(_table(load(root, config.CONSUMER_OFFSET), "pullOffsetTable"))
+    """Return ``BrokerConfig.pull_offsets`` of the store at ``root``."""
+    return BrokerConfig(root).pull_offsets()
 
 
 def delay_offsets(root: str) -> dict[int, int]:
-    """Return delayOffset.json: delay level → next queue offset to deliver of its queue.
-
-    Raises CorruptConfigError. Reference: ScheduleMessageService#decode.
-    """
-    return _queue_offsets(_table(load(root, config.DELAY_OFFSET), "offsetTable"))
+    """Return ``BrokerConfig.delay_offsets`` of the store at ``root``."""
+    return BrokerConfig(root).delay_offsets()
 
 
 def filter_expressions(root: str) -> dict[tuple[str, str], FilterExpression]:
-    """Return consumerFilter.json: (topic, group) → its expression; only SQL92 groups have one.
-
-    Of groups that went offline too: ``deadTime`` tells when, not that they will not come back.
-    Raises CorruptConfigError. Reference: ConsumerFilterManager#register.
-    """
-    found = {}
-    topics_ = _table(load(root, config.CONSUMER_FILTER), "filterDataByTopic")
-    for topic, of_topic in topics_.items():
-        groups_ = _table(of_topic, "groupFilterData") if isinstance(of_topic, dict) else {}
-        for group, data in groups_.items():
-            fields = data if isinstance(data, dict) else {}
-            kind, expression = fields.get("expressionType"), fields.get("expression")
-            if names.is_topic(topic) and isinstance(kind, str) and isinstance(expression, str):
-                found[topic, group] = FilterExpression(kind, expression)
-    return found
+    """Return ``BrokerConfig.filter_expressions`` of the store at ``root``."""
+    return BrokerConfig(root).filter_expressions()
 
 
 def groups(root: str) -> set[str]:
-    """Return the names in subscriptionGroup.json."""
-    _refuse_rocksdb(root, "subscriptionGroups", config.SUBSCRIPTION_GROUP)
-    return set(_table(load(root, config.SUBSCRIPTION_GROUP), "subscriptionGroupTable"))
+    """Return ``BrokerConfig.groups`` of the store at ``root``."""
+    return BrokerConfig(root).groups()
+
+
+def load(root: str, name: str) -> dict[str, Any]:
+    """Return ``BrokerConfig.load`` of the store at ``root``."""
+    return BrokerConfig(root).load(name)
+
+
+def load_from(root: str, name: str) -> tuple[dict[str, Any], str]:
+    """Return ``BrokerConfig.load_from`` of the store at ``root``."""
+    return BrokerConfig(root).load_from(name)
+
+
+def look(root: str, name: str) -> ConfigFileState:
+    """Return ``BrokerConfig.look`` of the store at ``root``."""
+    return BrokerConfig(root).look(name)
 
 
 def broker_name(topic_table: Mapping[str, TopicConfig]) -> str | None:
@@ -160,66 +269,6 @@ def broker_name(topic_table: Mapping[str, TopicConfig]) -> str | None:
         and not names.is_system_topic(topic)
     ]
     return own[0] if len(own) == 1 else None
-
-
-def load(root: str, name: str) -> dict[str, Any]:
-    """Return the JSON object of ``config/name``; {} if neither it nor its .bak is there.
-
-    A missing, empty or unreadable main file gives way to the .bak, as in the broker. Raises
-    CorruptConfigError if what is there cannot be parsed.
-    """
-    return load_from(root, name)[0]
-
-
-def load_from(root: str, name: str) -> tuple[dict[str, Any], str]:
-    """As ``load``, with the name of the file that was read: ``name``, or its .bak."""
-    problem: CorruptConfigError | None = None
-    for candidate in (name, name + config.BACKUP_SUFFIX):
-        path = f"{names.CONFIG}/{candidate}"
-        try:
-            text = _text(root, path)
-            if text.strip():
-                return _parse(text, f"{root}/{path}"), candidate
-        except FileNotFoundError:
-            continue
-        except CorruptConfigError as error:
-            problem = problem or error
-    if problem:
-        raise problem
-    return {}, name
-
-
-@dataclass(frozen=True, slots=True)
-class ConfigFileState:
-    """What a file of config/ is to its reader: ``state``, and why it is not read, if it is not."""
-
-    state: str
-    problem: str = ""
-
-
-MISSING: Final = "missing"
-EMPTY: Final = "empty"
-SOUND: Final = "sound"
-BROKEN: Final = "broken"
-"""Neither we nor a broker can parse it."""
-BEYOND_US: Final = "beyond us"
-"""A broker may read it; it is beyond what we allow: see ``bounded_json``."""
-
-
-def look(root: str, name: str) -> ConfigFileState:
-    """Return what ``config/name`` is, and nothing of its .bak. Raises UnsafePathError."""
-    path, text = f"{names.CONFIG}/{name}", ""
-    try:
-        text = _text(root, path)
-        if not text.strip():
-            return ConfigFileState(EMPTY)
-        _parse(text, path)
-    except FileNotFoundError:
-        return ConfigFileState(MISSING)
-    except CorruptConfigError as error:
-        ours = isinstance(error.__cause__, bounded_json.LimitError) and "\0" not in text
-        return ConfigFileState(BEYOND_US if ours else BROKEN, str(error.args[2]))
-    return ConfigFileState(SOUND)
 
 
 def _text(root: str, path: str) -> str:

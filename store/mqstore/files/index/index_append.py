@@ -18,7 +18,7 @@ from mqstore.arrays import Int32s, Int64s, Mask, Structs
 from mqstore.errors import CorruptStoreError
 from mqstore.files import durable
 from mqstore.files.index.index_file import IndexFile, Layout, list_index_files
-from mqstore.files.index_units import read_slot_pages
+from mqstore.files.index_units import read_slot_pages, time_differences_s
 from mqstore.files.new_file import NewFile, opened, reserve_in
 from mqstore.files.undo import Undo, make_directories
 from mqstore.format.index_file import FIRST_UNIT, HEADER, SLOT, UNIT, file_size
@@ -28,7 +28,6 @@ NextName: TypeAlias = Callable[[], str]
 
 _PAGE_SLOTS = 1024  # slots of a 4 KiB page: what is read and kept together
 _RUN_PAGES = 256  # of neighbours at most are written together
-_MAX_SECONDS = 2**31 - 1
 _NUMBER_BITS = 31  # of a key among those put at once; a slot's number takes as many
 
 
@@ -268,9 +267,9 @@ class _OpenFile:
         """
         made = int(self.header["begin_timestamp_ms"])
         begin = made if self.count > FIRST_UNIT else int(moments_ms[0])
-        seconds = _clamped(moments_ms - begin) if begin > 0 else np.zeros_like(moments_ms)
+        seconds = time_differences_s(moments_ms, begin)
         if self.count <= FIRST_UNIT:
-            seconds[0] = _clamped(moments_ms[:1] - made)[0] if made > 0 else 0
+            seconds[0] = time_differences_s(moments_ms[:1], made)[0]
         return seconds
 
     def _count(self, keys: IndexKeys, *, used: int) -> None:
@@ -298,10 +297,6 @@ def _changes(ascending: Int64s) -> Mask:
     changes = np.ones(len(ascending), np.bool_)
     np.not_equal(ascending[1:], ascending[:-1], out=changes[1:])
     return changes
-
-
-def _clamped(moments_ms: Int64s) -> Int64s:
-    return np.clip(moments_ms // 1000, 0, _MAX_SECONDS)
 
 
 def _open_file(file: IndexFile, layout: Layout) -> _OpenFile:

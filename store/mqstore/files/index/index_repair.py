@@ -9,14 +9,13 @@ Reference: IndexFile#putKey, #load; IndexHeader.
 
 import os
 from bisect import bisect_left
-from dataclasses import dataclass
 
 import numpy as np
 
 from mqstore.arrays import Int32s, Structs
 from mqstore.files import durable
 from mqstore.files.index.index_file import IndexFile, Layout
-from mqstore.files.index_units import chain, read_slots, read_units
+from mqstore.files.index_units import chain, read_slots
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.new_file import opened
 from mqstore.files.safe_open import open_file, survey
@@ -27,56 +26,16 @@ _CHUNK_UNITS = 50_000
 _PAGE_SLOTS = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Examined:
-    """What an IndexFile holds for sure."""
+def first_behind(file: IndexFile, layout: Layout, count: int, physical_offset: int) -> int:
+    """Return the first unit, of those before ``count``, whose record is not before that place.
 
-    file: IndexFile
-    count: int
-    """Units from the first on that can be believed, counting the unused unit 0."""
-    is_right: bool
-    """All of its units can, and so can its slots and its header."""
-
-
-def examine(file: IndexFile, layout: Layout) -> Examined:
-    """Follow all chains of a file: where they do not lead back, its units end."""
-    if file.size != file_size(layout.slots, layout.units):
-        return Examined(file, FIRST_UNIT, is_right=False)
-    slots = np.zeros(layout.slots, np.int32)
-    used, last, count = 0, -1, FIRST_UNIT
-    for first, units in read_units(file, layout, _CHUNK_UNITS):
-        numbers = np.arange(first, first + len(units))
-        hashes = units["key_hash"].astype(np.int64)
-        expected, newly = chain(slots, hashes % layout.slots, numbers)
-        places = units["physical_offset"].astype(np.int64)
-        # Zeros look like a key of hash 0 of the record at 0: they are units not written yet.
-        wrong = (units["previous"] != expected) | (hashes < 0) | (units == np.zeros((), UNIT))
-        wrong |= np.diff(places, prepend=last) < 0
-        if wrong.any():
-            return Examined(file, first + int(np.argmax(wrong)), is_right=False)
-        used, last, count = used + newly, int(places[-1]), first + len(units)
-    unused = bytes(UNIT.itemsize) == units_of(file, layout, 0, FIRST_UNIT).tobytes()
-    right = unused and np.array_equal(slots, read_slots(file, layout))
-    right = right and _is_header_right(file.header, count, last, used)
-    return Examined(file, count, is_right=right)
-
-
-def _is_header_right(header: np.void, count: int, last: int, used: int) -> bool:
-    ends = ("begin_physical_offset", "end_physical_offset")
-    if count == FIRST_UNIT:  # Just made: both ends are that of the file before.
-        begin, end = (int(header[name]) for name in ends)
-        return begin == end and int(header["index_count"]) <= FIRST_UNIT
-    told = (int(header["index_count"]), int(header["end_physical_offset"]))
-    return told == (count, last) and int(header["hash_slot_count"]) == used
-
-
-def first_behind(found: Examined, layout: Layout, physical_offset: int) -> int:
-    """Return the number of the first unit of a record not before that place; ``count`` if none."""
+    If there is none, return ``count``.
+    """
 
     def is_behind(number: int) -> bool:
-        return place_of(found.file, layout, number) >= physical_offset
+        return place_of(file, layout, number) >= physical_offset
 
-    numbers = range(FIRST_UNIT, found.count)
+    numbers = range(FIRST_UNIT, count)
     return FIRST_UNIT + bisect_left(numbers, True, key=is_behind)
 
 

@@ -1,4 +1,4 @@
-"""Which messages the command prints: a place in a store, a time, tags and keys."""
+"""The queries of ``mqlog cat`` and ``mqlog find``: messages by place and time, or by key or id."""
 
 import re
 import time
@@ -11,8 +11,10 @@ from typing import Final
 
 from mqlog_jobs.render import Row
 from mqlog_jobs.views import rows_of
+from mqstore.codec.schema import resolve_columns
 from mqstore.errors import CorruptStoreError, InvalidOptionError, UnknownTopicError, shown
 from mqstore.options import grammar
+from mqstore.read.lookup import narrow
 from mqstore.read.offsets import At, AtTimestamp, Earliest, Last, Latest, Position, resolve
 from mqstore.read.plan import QueueSlice, slices_of
 from mqstore.read.scan import scan
@@ -22,13 +24,13 @@ from mqstore.read.snapshot import QueueBounds, Snapshot, topics_of
 _PLACE: Final = re.compile(r"([^/]+)(?:/(\d{1,9})(?:@(-?\d{1,18}))?)?")
 _ORDER: Final = "physicalOffset"
 _NUMBER: Final = "queueOffset"
-_BROKEN: Final = "broken"  # In a row that stands for a broken record: the error.
-_FEW_ROWS: Final = 256  # A person asks for some lines; a queue need not be decoded far ahead.
+_ERROR: Final = "error"  # Only in a row that stands for a broken record.
+_FEW_ROWS: Final = 256  # A batch of a terminal's size: a queue need not be decoded far ahead.
 
 
 @dataclass(frozen=True, slots=True)
 class MessageQuery:
-    """What was asked for, as typed. Raises InvalidOptionError for what cannot be meant.
+    """Messages of a topic, as the user typed it. Raises InvalidOptionError for a contradiction.
 
     place: ``TOPIC``, ``TOPIC/QUEUE`` or ``TOPIC/QUEUE@OFFSET``; an offset below zero counts from
     the queue's end. tags: a tag expression. keys: any of them. since, until: [since, until) of
@@ -83,35 +85,66 @@ class MessageQuery:
         )
 
 
-def choose(
+@dataclass(frozen=True, slots=True)
+class KeyQuery:
+    """Messages with any of some keys, or of some ids (UNIQ_KEY or offsetMsgId).
+
+    Raises InvalidOptionError for both or neither.
+    """
+
+    keys: tuple[str, ...] = ()
+    ids: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if bool(self.keys) == bool(self.ids):
+            given = "both" if self.keys else "neither"
+            raise InvalidOptionError("--key, --id", given, "give the one or the other")
+
+
+def select(
     snapshot: Snapshot,
-    wanted: MessageQuery,
+    query: MessageQuery,
     columns: Sequence[str],
     number: int,
-    told: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[Row]:
-    """Yield the messages wanted, in the order they were stored; at most ``number`` if not 0.
+    """Yield the messages of a query, in the order they were stored; at most ``number`` if not 0.
 
-    ``told`` hears now and then how many messages are read, and how many there are. Raises
-    UnknownTopicError, and what a scan raises; CorruptStoreError only when all messages are
-    yielded that were stored before the broken one.
+    ``progress`` is called with the number of messages read and their total. Raises
+    UnknownTopicError, and what a scan raises; CorruptStoreError only after all messages that were
+    stored before the broken one.
     """
-    ends = wanted.ends(time.time_ns() // 1_000_000)
+    ends = query.ends(time.time_ns() // 1_000_000)
     settings = ScanSettings(
         columns=tuple(dict.fromkeys((*columns, _ORDER, _NUMBER))),
-        tags=wanted.tags,
-        keys=wanted.keys,
-        on_corrupt=wanted.on_corrupt,
-        # What is rescued of a batch comes before the rest of it: one by one they are in order.
-        batch_rows=1 if wanted.on_corrupt == "rescue" else _FEW_ROWS,
+        tags=query.tags,
+        keys=query.keys,
+        on_corrupt=query.on_corrupt,
+        # A batch has its rescued rows first: one by one they are in the order of the queue.
+        batch_rows=1 if query.on_corrupt == "rescue" else _FEW_ROWS,
     )
-    held = replace(snapshot, queues=_queues(snapshot, wanted))
-    _check_held(held.queues, ends[0])
-    slices = slices_of(held, resolve(held, lambda _: ends))
+    chosen = replace(snapshot, queues=_queues(snapshot, query))
+    _check_offset(chosen.queues, ends[0])
+    slices = slices_of(chosen, resolve(chosen, lambda _: ends))
     # A queue's messages lie in the CommitLog in their order, so merging the queues sorts them.
-    read = _Read(sum(piece.end - piece.start for piece in slices), told)
+    read = _Progress(sum(piece.end - piece.start for piece in slices), progress)
     each = [_messages(piece, settings, read) for piece in slices]
     return islice(_until_broken(merge(*each, key=_place)), number or None)
+
+
+def find(snapshot: Snapshot, query: KeyQuery, on_corrupt: str = "rescue") -> Iterator[Row]:
+    """Yield every message of a query, all columns, by topic and queue; their number has no limit.
+
+    ``on_corrupt`` is fail, skip or rescue, as in ScanSettings; raises what a scan raises.
+    Where no IndexFile covers a range it is scanned, and a warning says how much of it.
+    Differs from the broker: DefaultMessageStore#queryMessage stops at maxMsgsNumBatch (64), and
+    mqadmin queryMsgByKey at its own limit and a span of time.
+    """
+    settings = ScanSettings(
+        columns=resolve_columns("full"), keys=query.keys, msg_ids=query.ids, on_corrupt=on_corrupt
+    )
+    for batch in scan(narrow(slices_of(snapshot), query.keys, query.ids), settings):
+        yield from rows_of(batch)
 
 
 def check_known(snapshot: Snapshot, topic: str) -> None:
@@ -120,7 +153,7 @@ def check_known(snapshot: Snapshot, topic: str) -> None:
         return
     known = topics_of(snapshot.store.root, snapshot.store.commit_log)
     if topic in known:
-        return  # Known to the broker, and nothing was ever sent to it.
+        return  # The broker knows it, and nothing was ever sent to it.
     near = grammar.near(topic, known) or sorted(known)[:3]
     raise UnknownTopicError(
         f"{shown(topic)}: no such topic in this store; there are {len(known)}"
@@ -128,23 +161,21 @@ def check_known(snapshot: Snapshot, topic: str) -> None:
     )
 
 
-def _queues(snapshot: Snapshot, wanted: MessageQuery) -> tuple[QueueBounds, ...]:
-    check_known(snapshot, wanted.topic)
-    found = [queue for queue in snapshot.queues if queue.topic == wanted.topic]
-    if not found:
-        return ()
-    if wanted.queue_id is None:
-        return tuple(found)
-    chosen = tuple(queue for queue in found if queue.queue_id == wanted.queue_id)
+def _queues(snapshot: Snapshot, query: MessageQuery) -> tuple[QueueBounds, ...]:
+    check_known(snapshot, query.topic)
+    found = tuple(queue for queue in snapshot.queues if queue.topic == query.topic)
+    if not found or query.queue_id is None:
+        return found
+    chosen = tuple(queue for queue in found if queue.queue_id == query.queue_id)
     if not chosen:
         ids = ", ".join(str(queue.queue_id) for queue in found)
         raise UnknownTopicError(
-            f"{shown(wanted.place)}: the topic has no queue {wanted.queue_id}; it has {ids}"
+            f"{shown(query.place)}: the topic has no queue {query.queue_id}; it has {ids}"
         )
     return chosen
 
 
-def _check_held(queues: Sequence[QueueBounds], start: Position) -> None:
+def _check_offset(queues: Sequence[QueueBounds], start: Position) -> None:
     for queue in queues:
         if isinstance(start, At) and not queue.low <= start.queue_offset <= queue.high:
             raise InvalidOptionError(
@@ -155,20 +186,20 @@ def _check_held(queues: Sequence[QueueBounds], start: Position) -> None:
 
 
 @dataclass(slots=True)
-class _Read:
+class _Progress:
     """How many of the messages are read."""
 
     total: int
-    told: Callable[[int, int], None] | None
+    report: Callable[[int, int], None] | None
     done: int = 0
 
     def add(self, count: int) -> None:
         self.done += count
-        if self.told is not None:
-            self.told(self.done, self.total)
+        if self.report is not None:
+            self.report(self.done, self.total)
 
 
-def _messages(piece: QueueSlice, settings: ScanSettings, read: _Read) -> Iterator[Row]:
+def _messages(piece: QueueSlice, settings: ScanSettings, read: _Progress) -> Iterator[Row]:
     """Yield a queue's messages, and at a broken one a last row that stands for it."""
     start = piece.start
     problem: CorruptStoreError | None = None
@@ -185,11 +216,11 @@ def _messages(piece: QueueSlice, settings: ScanSettings, read: _Read) -> Iterato
         problem = error
     if problem is None:
         return
-    # A batch is broken as a whole: what of it comes before the broken record is still to come.
+    # A scan raises before it yields any row of the broken record's batch: those before it follow.
     sound, broken = _divided(replace(piece, start=start), settings)
     for batch in scan([sound], settings):
         yield from rows_of(batch)
-    yield {_ORDER: _place_of(broken, settings), _BROKEN: _error_of(broken, settings) or problem}
+    yield {_ORDER: _place_of(broken, settings), _ERROR: _error_of(broken, settings) or problem}
 
 
 def _divided(piece: QueueSlice, settings: ScanSettings) -> tuple[QueueSlice, QueueSlice]:
@@ -214,17 +245,17 @@ def _error_of(piece: QueueSlice, settings: ScanSettings) -> CorruptStoreError | 
 
 
 def _place_of(piece: QueueSlice, settings: ScanSettings) -> int:
-    """Return the physical offset of a broken record, as its unit tells it; 0 if nothing does."""
-    asked = replace(settings, columns=(_ORDER,), on_corrupt="rescue", tags="*", keys=())
+    """Return the physical offset of a broken record from its ConsumeQueue unit, 0 without one."""
+    rescue = replace(settings, columns=(_ORDER,), on_corrupt="rescue", tags="*", keys=())
     with suppress(CorruptStoreError):
-        for batch in scan([piece], asked):
+        for batch in scan([piece], rescue):
             return _place(rows_of(batch)[0])
     return 0
 
 
 def _until_broken(rows: Iterable[Row]) -> Iterator[Row]:
     for row in rows:
-        error = row.get(_BROKEN)
+        error = row.get(_ERROR)
         if isinstance(error, CorruptStoreError):
             raise error
         yield row

@@ -2,7 +2,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from mqlog_jobs import lines
+from mqlog_jobs import line_format
 from mqstore.errors import InvalidSchemaError
 
 ROW = {
@@ -26,16 +26,16 @@ ROW = {
     ],
 )
 def test_columns_in_braces_are_replaced_and_nothing_in_a_message_is(text: str, filled: str) -> None:
-    assert lines.parse(text).fill(ROW) == filled + "\n"
+    assert line_format.parse(text).fill(ROW) == filled + "\n"
 
 
 def test_each_column_is_read_once() -> None:
-    assert lines.parse("{body}{topic}{body}").columns == ("body", "topic")
+    assert line_format.parse("{body}{topic}{body}").columns == ("body", "topic")
 
 
 def test_an_unknown_column_is_refused_with_the_nearest() -> None:
     with pytest.raises(InvalidSchemaError, match="did you mean body"):
-        lines.parse("{bodyy}")
+        line_format.parse("{bodyy}")
 
 
 def test_on_a_terminal_a_message_is_one_line_and_gives_no_commands() -> None:
@@ -44,7 +44,7 @@ def test_on_a_terminal_a_message_is_one_line_and_gives_no_commands() -> None:
         "body": "one\ntwo\u2028\u202e\x9b2J \u00fc ✓".encode(),
         "properties": [("a\r", "\x1b[2J")],
     }
-    shape = lines.parse(r"{keys}\t{body} {properties}")
+    shape = line_format.parse(r"{keys}\t{body} {properties}")
 
     assert shape.fill(row, escaped=True) == (
         "\\x1b]0;owned\\x07\tone\\ntwo\\u2028\\u202e\\x9b2J ü ✓ a\\r=\\x1b[2J\n"

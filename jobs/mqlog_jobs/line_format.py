@@ -1,8 +1,8 @@
-r"""One line a message, in a shape the user types: ``-f '{topic} {keys}\t{body}'``.
+r"""The user's format of one line for each message: ``-f '{topic} {keys}\t{body}'``.
 
-A column's name in braces is replaced; ``\n`` ``\t`` ``\\`` ``\{`` stand for what they do in a
-shell's printf. Null is written as nothing, text of a message as it is, for a program. On a terminal
-its control characters and line ends are escaped: a message is one line, and gives no commands.
+A column's name in braces is replaced by its value; ``\n`` ``\t`` ``\\`` ``\{`` mean the same as in
+a shell's printf. Null becomes an empty string. In a pipe a message's text stands as it is; on a
+terminal its control characters and line ends are escaped: a message is one line and no command.
 """
 
 import re
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from mqlog_jobs.printable import printable
 from mqstore.codec.schema import check_columns, resolve_columns
+from mqstore.errors import printable
 
 COLUMNS: Final = resolve_columns("standard")
 _TOKEN: Final = re.compile(r"\\(.)|\{(\w+)\}")
@@ -20,27 +20,27 @@ _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "0": "\0"}
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """A parsed format: ``pieces`` are text and, at odd places, columns' names."""
+class LineFormat:
+    """A parsed format: ``pieces`` are text and, at odd indexes, names of columns."""
 
     pieces: tuple[str, ...]
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns it needs, each once."""
+        """The columns that it names, each once."""
         return tuple(dict.fromkeys(self.pieces[1::2]))
 
     def fill(self, row: Mapping[str, object], *, escaped: bool = False) -> str:
         """Return the line of one message, with its line end; ``escaped`` for a terminal."""
-        shape = _printable if escaped else _text
-        filled = [
-            shape(row[piece]) if place % 2 else piece for place, piece in enumerate(self.pieces)
-        ]
+        filled = list(self.pieces)
+        for index in range(1, len(filled), 2):
+            text = _text(row[filled[index]])
+            filled[index] = printable(text) if escaped else text
         return "".join(filled) + "\n"
 
 
-def parse(text: str) -> Shape:
-    """Return the shape; raises InvalidSchemaError for a column that a read cannot give."""
+def parse(text: str) -> LineFormat:
+    """Return the format; raises InvalidSchemaError for a column that a read does not have."""
     pieces = [""]
     end = 0
     for token in _TOKEN.finditer(text):
@@ -51,11 +51,7 @@ def parse(text: str) -> Shape:
         else:
             pieces += [*check_columns([token[2]]), ""]
     pieces[-1] += text[end:]
-    return Shape(tuple(pieces))
-
-
-def _printable(value: object) -> str:
-    return printable(_text(value))
+    return LineFormat(tuple(pieces))
 
 
 def _text(value: object) -> str:

@@ -7,38 +7,24 @@ not yet in a ConsumeQueue, is a reason not to write: a broker would cut it off o
 Reference: CommitLog#recoverNormally, #checkMessageAndReturnSize; ConsumeQueue#getMaxPhysicOffset.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
-from mqstore.arrays import Bytes
-from mqstore.codec.checksum import broken
-from mqstore.codec.gather import RecordHeaders
+from mqstore.derive.log_walk import LogWalk
+from mqstore.derive.sound_record import SoundRecord, read_record, sound_records_in
 from mqstore.errors import CorruptStoreError, UncleanStoreError
 from mqstore.files.config import checkpoint
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.log.log_end import after_blank, data_behind
 from mqstore.files.queue.consume_queue import ConsumeQueue, list_queues
 from mqstore.files.store_dir import StoreDir
-from mqstore.format.message import (
-    MAGIC_V1,
-    MAGIC_V2,
-)
 from mqstore.format.names import LMQ_PREFIX, is_topic
-from mqstore.format.sys_flag import (
-    TRANSACTION_MASK,
-    TRANSACTION_PREPARED,
-    TRANSACTION_ROLLBACK,
-)
-
-_MAGIC_AT: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
-    """What a commit must know of the store as it stands."""
+class LogEnd:
+    """Where a CommitLog ends, and what a commit must know besides."""
 
     log_start: int
     """Physical offset of the first byte held: the name of a file."""
@@ -50,23 +36,7 @@ class Survey:
     """Physical offsets [low, high) behind the tail that hold bytes which are no records."""
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    """One record of the log, checked."""
-
-    physical_offset: int
-    size: int
-    topic: str
-    queue_id: int
-    queue_offset: int
-    store_timestamp_ms: int
-    in_queue: bool
-    """Whether a ConsumeQueue has it: prepared and rolled back messages are in none."""
-    store_ip: bytes
-    store_port: int
-
-
-def survey(store: StoreDir, *, known_to: int = 0) -> Survey:
+def find_log_end(store: StoreDir, *, known_to: int = 0) -> LogEnd:
     """Find the end of the log. Raises UncleanStoreError, CorruptStoreError.
 
     A sound record behind the end is an error, unless it lies before ``known_to``: there it is one
@@ -76,21 +46,20 @@ def survey(store: StoreDir, *, known_to: int = 0) -> Survey:
         last = _noted_last(store.root, log) or _last_dispatched(store.root, log)
         tail = last.physical_offset + last.size if last else log.low
         moment = last.store_timestamp_ms if last else 0
-        lost = 0
-        for record in walk(log, tail):
-            tail = record.physical_offset + record.size
-            moment = record.store_timestamp_ms
-            lost += record.in_queue
+        behind = LogWalk(log, tail)
+        lost = sum(int(records.in_queue.sum()) for records in behind.records())
+        if behind.count:
+            moment = behind.last_store_timestamp_ms
         if lost:
             raise UncleanStoreError(
                 f"{store.root}: {lost} messages at the end of the CommitLog are in no "
                 "ConsumeQueue yet; start and stop the broker once, so that it enters them"
             )
-        tail = after_blank(log, tail)
+        tail = after_blank(log, behind.tail)
         garbage, log_start = _remains(log, tail, known_to), log.low
     found = checkpoint.load(store.root)
     noted = int(found["physic_msg_timestamp"]) if found is not None else 0
-    return Survey(log_start, tail, max(moment, noted), garbage)
+    return LogEnd(log_start, tail, max(moment, noted), garbage)
 
 
 def next_queue_offset(log: CommitLog, root: str, topic: str, queue_id: int, tail: int) -> int:
@@ -121,36 +90,7 @@ def last_store_host(store: StoreDir) -> tuple[bytes, int] | None:
         return (last.store_ip, last.store_port) if last else None
 
 
-def read_record(log: CommitLog, physical_offset: int) -> Record | None:
-    """Return the whole and sound record that starts there, or None."""
-    told = log.header(physical_offset)
-    if told is None or int(told["magic"]) not in {MAGIC_V1, MAGIC_V2}:
-        return None
-    place, size = np.array([physical_offset]), np.array([told["total_size"]], np.int64)
-    if int(told["physical_offset"]) != physical_offset or not log.holds(place, size)[0]:
-        return None
-    gathered = log.gather(place, size)
-    headers = RecordHeaders(gathered.buffer, gathered.starts, size)
-    if headers.problems() or broken(headers).any():
-        return None
-    return _record(headers, physical_offset, int(size[0]))
-
-
-def walk(log: CommitLog, physical_offset: int) -> Iterator[Record]:
-    """Yield the records from there on, over blank records, to where the log ends."""
-    while True:
-        record = read_record(log, physical_offset)
-        if record is None:
-            after = after_blank(log, physical_offset)
-            if after == physical_offset:
-                return
-            physical_offset = after
-        else:
-            yield record
-            physical_offset += record.size
-
-
-def _noted_last(root: str, log: CommitLog) -> Record | None:
+def _noted_last(root: str, log: CommitLog) -> SoundRecord | None:
     """Return the record that our last commit noted as the log's last, if it is that still.
 
     Then no other queue has to be looked at, however many there are.
@@ -168,7 +108,7 @@ def _noted_last(root: str, log: CommitLog) -> Record | None:
     return record if unit is not None and int(unit["physical_offset"]) == place else None
 
 
-def _last_dispatched(root: str, log: CommitLog) -> Record | None:
+def _last_dispatched(root: str, log: CommitLog) -> SoundRecord | None:
     """Return the record of the newest ConsumeQueue unit; None if no queue has any."""
     newest, where = -1, ("", 0, 0)
     for topic, queue_id in list_queues(root):
@@ -192,25 +132,7 @@ def _last_dispatched(root: str, log: CommitLog) -> Record | None:
     return record
 
 
-def _record(headers: RecordHeaders, physical_offset: int, size: int) -> Record:
-    begin, length = int(headers.topic_starts[0]), int(headers.topic_lengths[0])
-    kind = int(headers.sys_flags[0]) & TRANSACTION_MASK
-    port = int(headers.field("store_port")[0])
-    ip_at, port_at = (int(headers.position(name)[0]) for name in ("store_ip", "store_port"))
-    return Record(
-        physical_offset=physical_offset,
-        size=size,
-        topic=headers.buffer[begin : begin + length].tobytes().decode(errors="replace"),
-        queue_id=int(headers.field("queue_id")[0]),
-        queue_offset=int(headers.field("queue_offset")[0]),
-        store_timestamp_ms=int(headers.field("store_timestamp_ms")[0]),
-        in_queue=kind not in {TRANSACTION_PREPARED, TRANSACTION_ROLLBACK},
-        store_ip=headers.buffer[ip_at:port_at].tobytes(),
-        store_port=port,
-    )
-
-
-def _place_of(record: Record) -> tuple[str, int, int, int]:
+def _place_of(record: SoundRecord) -> tuple[str, int, int, int]:
     return record.topic, record.queue_id, record.queue_offset, record.size
 
 
@@ -226,24 +148,8 @@ def _remains(log: CommitLog, tail: int, known_to: int) -> tuple[int, int] | None
             low = position + int(used[0]) if low < 0 else low
             high = position + int(used[-1]) + 1
             if position + len(chunk) > known_to:
-                for record in sound_in(log, position, chunk):
+                for record in sound_records_in(log, position, chunk):
                     if record.physical_offset >= known_to:
                         reason = "a sound record lies behind the end of the log: recover the store"
                         raise log.corrupt(record.physical_offset, f"{reason} first")
     return (low, high) if low >= 0 else None
-
-
-def sound_in(log: CommitLog, position: int, chunk: Bytes) -> Iterator[Record]:
-    """Yield the sound records that start in ``chunk``, which lies at physical ``position``.
-
-    As `data_behind` gives chunks: a magic may lie across two, and the next one starts a little
-    before this one's end.
-    """
-    for magic in (MAGIC_V1, MAGIC_V2):
-        data, word = chunk.tobytes(), magic.to_bytes(4, "big", signed=True)
-        found = data.find(word)
-        while found >= 0:
-            record = read_record(log, position + found - _MAGIC_AT)
-            if record is not None:
-                yield record
-            found = data.find(word, found + 1)

@@ -1,4 +1,4 @@
-"""The commands of ``mqlog`` that look after a store: copy, check, mend it; and the demo.
+"""The commands of ``mqlog`` that copy, check and repair a store; doctor and demo.
 
 Only ``demo`` needs Spark, and imports it when it runs: a command starts in a fraction of a second.
 """
@@ -14,7 +14,7 @@ from mqlog_jobs import recover_report, render, views
 from mqlog_jobs.commands import app, command
 from mqlog_jobs.doctor import ERROR, examine
 from mqlog_jobs.exit_codes import FOUND
-from mqlog_jobs.parameters import AsJson, CommitLog, Store
+from mqlog_jobs.parameters import AsJson, CommitLog, Store, paths_of
 from mqlog_jobs.progress import Bar
 from mqstore.check import check
 from mqstore.copy.copy_store import copy_store
@@ -41,22 +41,22 @@ def snapshot(
     *,
     commit_log: CommitLog = None,
 ) -> None:
-    """Copy a store in seconds, also a running broker's: links to full files, bytes of the rest."""
-    found = copy_store(store, target, commit_log=tuple(map(str, commit_log or ())))
-    views.copied(render.terminal(), found, str(target))
+    """Copy a store, also of a running broker: hard links to full files, bytes of the rest."""
+    copied = copy_store(store, target, commit_log=paths_of(commit_log))
+    views.copied(render.terminal(), copied, str(target))
 
 
 @command(epilog="Example: mqlog verify /data/store && echo whole")
 def verify(store: Store, *, commit_log: CommitLog = None, as_json: AsJson = False) -> None:
-    """Check every rule a broker relies on; exit code 1 when one is broken."""
+    """Check every rule that a broker relies on; exit code 1 if one is broken."""
     with Bar("Checking") as bar:
-        findings = check(store, tuple(map(str, commit_log or ())), bar)
-    rows = [views.row_of(found) for found in findings]
+        findings = check(store, paths_of(commit_log), bar)
+    rows = [views.row_of(finding) for finding in findings]
     if as_json:
         render.json_lines(rows)
     else:
         views.findings(render.terminal(), str(store), rows)
-    if any(found.severity == ERROR for found in findings):
+    if any(finding.severity == ERROR for finding in findings):
         raise typer.Exit(FOUND)
 
 
@@ -68,36 +68,39 @@ def recover(
     store: Store,
     *,
     rebuild: Annotated[
-        bool, typer.Option("--rebuild", help="Make queues and index anew from the CommitLog.")
+        bool, typer.Option("--rebuild", help="Write queues and index anew from the CommitLog.")
     ] = False,
     recover_unclean: Annotated[
-        bool, typer.Option("--recover-unclean", help="Also where a broker was killed.")
+        bool, typer.Option("--recover-unclean", help="Accept a store whose broker was killed.")
     ] = False,
     cut_at_damage: Annotated[
         bool,
         typer.Option(
             "--cut-at-damage",
-            help="Give up what lies behind damage in the CommitLog: it ends there.",
+            help="Drop all records behind damage in the CommitLog.",
         ),
     ] = False,
     allow_no_lease: Annotated[
         bool,
-        typer.Option("--allow-no-lease", help="Also where nothing keeps a starting broker out."),
+        typer.Option(
+            "--allow-no-lease",
+            help="Accept a file system that has no leases.",
+        ),
     ] = False,
     lock_timeout: Annotated[
-        str, typer.Option(help="Wait so long for a writer or a broker: 500ms, 30s, 5m.")
+        str, typer.Option(help="How long to wait for another writer or a broker: 500ms, 30s, 5m.")
     ] = "0s",
     staging_dir: Annotated[
-        Path | None, typer.Option(help="The stagingDir of the write, if it had one.")
+        Path | None, typer.Option(help="The write's option stagingDir, if it was set.")
     ] = None,
     assume: Annotated[
         str | None,
-        typer.Option(help="Of a commit whose log expired: published, or lost. See the message."),
+        typer.Option(help="For a commit whose records expired: published or lost."),
     ] = None,
     commit_log: CommitLog = None,
     as_json: AsJson = False,
 ) -> None:
-    """Finish what a killed write left. Writes do the same by themselves when they begin."""
+    """Finish a commit that was interrupted. Each write does the same before it starts."""
     if assume is not None and assume not in STATES:
         raise InvalidOptionError("--assume", assume, f"must be {' or '.join(STATES)}")
     if any(folder.absolute() != (store / "commitlog").absolute() for folder in commit_log or ()):
@@ -111,25 +114,25 @@ def recover(
         staging_dir=str(staging_dir) if staging_dir else None,
         assume=assume,
     )
-    found = recover_store(store, settings)
+    recovered = recover_store(store, settings)
     if as_json:
-        render.json_lines([recover_report.row(found)])
+        render.json_lines([recover_report.row(recovered)])
     else:
-        recover_report.show(render.terminal(), str(store), found)
+        recover_report.show(render.terminal(), str(store), recovered)
 
 
 @command(epilog="Example: mqlog doctor /data/store")
 def doctor(
     store: Annotated[
-        Path | None, typer.Argument(metavar="STORE", help="Look at this store too.")
+        Path | None, typer.Argument(metavar="STORE", help="Examine this store too.")
     ] = None,
     *,
     commit_log: CommitLog = None,
 ) -> None:
-    """Look for what keeps Spark from finding the source, or from reading a store."""
-    found = list(examine(store, tuple(map(str, commit_log or ()))))
-    views.diagnoses(render.terminal(), found)
-    if any(diagnosis.severity == ERROR for diagnosis in found):
+    """Examine why Spark does not find the format mqlog, or cannot read a store."""
+    diagnoses = list(examine(store, paths_of(commit_log)))
+    views.diagnoses(render.terminal(), diagnoses)
+    if any(diagnosis.severity == ERROR for diagnosis in diagnoses):
         raise typer.Exit(FOUND)
 
 
@@ -140,7 +143,7 @@ def demo(
         typer.Argument(metavar="DIR", help="Keep the store here; must be new or empty."),
     ] = None,
     picture: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Save what is shown of it, as SVG.")
+        Path | None, typer.Option(metavar="FILE", help="Save the output about this store as SVG.")
     ] = None,
 ) -> None:
     """Write a store with Spark, read it back, and show its topics, messages and backlog."""

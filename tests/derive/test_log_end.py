@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mqstore.check import check
-from mqstore.derive.survey import survey
+from mqstore.derive.log_end import find_log_end
 from mqstore.errors import CorruptStoreError, UncleanStoreError, UnsupportedStoreError
 from mqstore.files import durable
 from mqstore.files.store_dir import open_dir
@@ -43,7 +43,7 @@ def test_the_tail_is_where_the_last_record_ends(
     tmp_path: Path, count: int, preallocated: bool
 ) -> None:
     made = laid(tmp_path, count, preallocated=preallocated and count > 0)
-    assert survey(open_dir(made.root)).tail == made.high
+    assert find_log_end(open_dir(made.root)).tail == made.high
 
 
 def test_a_log_that_ends_with_a_blank_record_goes_on_in_the_next_file(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_a_log_that_ends_with_a_blank_record_goes_on_in_the_next_file(tmp_path: 
     path, position = made.file_of(made.messages[-1])
     end = position + made.messages[-1].size
     put(path, end, oracle.blank(4096 - end))
-    assert survey(open_dir(made.root)).tail == 4096
+    assert find_log_end(open_dir(made.root)).tail == 4096
     append(made.root, rows(1))
     assert held(made.root)[-1].physical_offset == 4096
     assert check(made.root) == []
@@ -60,7 +60,7 @@ def test_a_log_that_ends_with_a_blank_record_goes_on_in_the_next_file(tmp_path: 
 def test_records_that_no_queue_needs_to_know_are_passed(tmp_path: Path) -> None:
     kinds = [0, oracle.PREPARED, oracle.ROLLBACK]
     made = lay_out(tmp_path / "store", [Message(sys_flag=k) for k in kinds], LAYOUT)
-    assert survey(open_dir(made.root)).tail == made.high
+    assert find_log_end(open_dir(made.root)).tail == made.high
     append(made.root, rows(1))
     assert len(held(made.root)) == 4
 

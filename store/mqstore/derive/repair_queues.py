@@ -16,10 +16,18 @@ from typing import Final
 import numpy as np
 
 from mqstore.arrays import Int64s, Mask, Structs
-from mqstore.codec.checksum import broken
 from mqstore.codec.dispatch import DispatchRecords, Queue
-from mqstore.codec.gather import RecordHeaders
-from mqstore.derive.survey import read_record
+from mqstore.derive.queue_units import (
+    ExpectedUnits,
+    QueueUnits,
+    by_queue,
+    compare,
+    is_filler,
+    is_possible,
+    units_of,
+)
+from mqstore.derive.records import SOUND, fetch
+from mqstore.derive.sound_record import read_record
 from mqstore.errors import CorruptStoreError
 from mqstore.files import durable
 from mqstore.files.log.commit_log import CommitLog
@@ -28,7 +36,7 @@ from mqstore.files.queue.consume_queue import list_queues
 from mqstore.files.queue.queue_repair import QueueMender, are_empty, fillers
 from mqstore.files.safe_open import list_names
 from mqstore.format import names
-from mqstore.format.consume_queue import EXT_ADDRESS_MAX, FILLER_SIZE, UNIT
+from mqstore.format.consume_queue import FILLER_SIZE, UNIT
 
 _HELD_UNITS: Final = 1 << 18  # 5 MiB of units
 _CHUNK_UNITS: Final = 50_000
@@ -36,22 +44,6 @@ _CHUNK_UNITS: Final = 50_000
 
 class EarlierUnitsLostError(Exception):
     """Units before the first one that the walk brought are lost too: walk from further back."""
-
-
-@dataclass(frozen=True, slots=True)
-class Claims:
-    """Structs that records ask for, in log order: ``units[i]`` at ``numbers[i]`` of a queue."""
-
-    queues: list[Queue]
-    codes: Int64s
-    """Which of ``queues`` each one is for."""
-    numbers: Int64s
-    units: Structs
-    delayed_from: Int64s
-    """Store timestamp of a message that waits for its delivery; 0 for all others."""
-
-    def __len__(self) -> int:
-        return len(self.codes)
 
 
 @dataclass(slots=True)
@@ -77,7 +69,7 @@ class QueueRebuild:
         self._fsync = fsync
         self._is_extended = bool(list_names(root, names.CONSUME_QUEUE_EXT))
         self._states: dict[Queue, _State] = {}
-        self._held: list[Claims] = []
+        self._held: list[QueueUnits] = []
         self._held_count = 0
         self.written = 0
         self.zeroed = 0
@@ -97,9 +89,9 @@ class QueueRebuild:
 
     def feed(self, records: DispatchRecords) -> None:
         """Take the next records. Raises EarlierUnitsLostError, NoSpaceError, OSError."""
-        claims = claims_of(records)
-        self._held.append(claims)
-        self._held_count += len(claims)
+        units = units_of(records)
+        self._held.append(units)
+        self._held_count += len(units.expected)
         if self._held_count >= _HELD_UNITS:
             self._flush()
 
@@ -132,37 +124,21 @@ class QueueRebuild:
 
     def _flush(self) -> None:
         held, self._held, self._held_count = self._held, [], 0
-        if not held:
-            return
-        numbered: dict[Queue, int] = {}
-        codes = []
-        for claims in held:
-            local = [numbered.setdefault(queue, len(numbered)) for queue in claims.queues]
-            codes.append(np.array(local, np.int64)[claims.codes])
-        joined = np.concatenate(codes)
-        order = np.argsort(joined, kind="stable")
-        # Joined as bytes: of structures, numpy would make the machine's byte order.
-        units = np.concatenate([c.units.view(np.uint8) for c in held]).view(UNIT)[order]
-        numbers = np.concatenate([c.numbers for c in held])[order]
-        delayed_from = np.concatenate([c.delayed_from for c in held])[order]
-        ends = np.cumsum(np.bincount(joined, minlength=len(numbered))).tolist()
-        start = 0
-        for queue, end in zip(numbered, ends, strict=True):
-            if end > start:
-                part = slice(start, end)
-                self._claim(queue, numbers[part], units[part], delayed_from[part])
-            start = end
+        for queue, expected in by_queue(held) if held else ():
+            if is_possible(queue):
+                self._put(queue, expected)
 
-    def _claim(self, queue: Queue, numbers: Int64s, units: Structs, delayed_from: Int64s) -> None:
-        """Give a queue the units that records ask for, in log order."""
+    def _put(self, queue: Queue, expected: ExpectedUnits) -> None:
+        """Give a queue the units that records imply."""
         state = self._state(queue)
         # Of two records with one queue offset the first in the log keeps it, and a queue offset
         # below one given already is never given: as the broker does.
+        numbers = expected.queue_offsets
         highest = np.maximum.accumulate(np.append(state.next - 1, numbers[:-1]))
-        kept = numbers > highest
-        if not kept.any():
+        expected = expected.take(numbers > highest)
+        numbers = expected.queue_offsets
+        if not len(numbers):
             return
-        numbers, units, delayed_from = numbers[kept], units[kept], delayed_from[kept]
         runs = []
         if state.first < 0:
             runs += self._before_first(state, int(numbers[0]))
@@ -171,36 +147,21 @@ class QueueRebuild:
         state.next = int(numbers[-1]) + 1
         edges = np.flatnonzero(np.diff(numbers) != 1) + 1
         for low, high in pairwise([0, *edges.tolist(), len(numbers)]):
-            first = int(numbers[low])
-            runs += self._differing(state.mender, first, units[low:high], delayed_from[low:high])
+            for begin in range(low, high, _CHUNK_UNITS):
+                part = slice(begin, min(high, begin + _CHUNK_UNITS))
+                runs += self._differing(state.mender, expected.take(part))
         if runs:
             state.mender.write(runs)
             self.written += sum(len(run) for _, run in runs)
 
-    def _differing(
-        self, mender: QueueMender, start: int, units: Structs, delayed_from: Int64s
-    ) -> list[tuple[int, Structs]]:
-        """Return the runs of ``units`` that the queue does not have yet."""
-        runs = []
-        for begin in range(0, len(units), _CHUNK_UNITS):
-            wanted = units[begin : begin + _CHUNK_UNITS]
-            found = mender.read(start + begin, start + begin + len(wanted))
-            tags = found["tags_code"].astype(np.int64)
-            right = (found["physical_offset"] == wanted["physical_offset"]) & (
-                found["size"] == wanted["size"]
-            )
-            right &= (
-                (tags == wanted["tags_code"])
-                # Delivery times follow the broker's own delay levels.
-                | _are_delivery_times(tags, delayed_from[begin : begin + len(wanted)])
-                | ((tags <= EXT_ADDRESS_MAX) & self._is_extended)
-            )
-            rows = np.flatnonzero(~right)
-            for run in np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1):
-                if len(run):
-                    low, high = int(run[0]), int(run[-1]) + 1
-                    runs.append((start + begin + low, wanted[low:high]))
-        return runs
+    def _differing(self, mender: QueueMender, expected: ExpectedUnits) -> list[tuple[int, Structs]]:
+        """Return the runs of consecutive ``expected`` units that the queue does not have yet."""
+        start = int(expected.queue_offsets[0])
+        found = mender.read(start, start + len(expected))
+        differ = compare(found, expected, is_extended=self._is_extended)
+        rows = np.flatnonzero(differ.misplaced | differ.tags_code)
+        runs = np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1)
+        return [(start + int(run[0]), expected.units[run]) for run in runs if len(run)]
 
     def _before_first(self, state: _State, first: int) -> list[tuple[int, Structs]]:
         """Return what must stand before the first unit of a queue, where nothing does.
@@ -290,7 +251,7 @@ class QueueRebuild:
         """Tell which units that no record of the walk asked for may stay: older ones, filler."""
         places = units["physical_offset"].astype(np.int64)
         sizes = units["size"].astype(np.int64)
-        filler = (sizes == FILLER_SIZE) & (places == 0)
+        filler = is_filler(units)
         kept: Mask = filler | ((sizes > 0) & (places >= 0) & (places < self._start))
         return kept
 
@@ -315,23 +276,20 @@ class QueueRebuild:
                 older = (units["size"] > 0) & (places >= self._log.low) & (places < self._start)
                 candidates.append(first + np.flatnonzero(older))
             for number in np.concatenate([*candidates, np.zeros(0, np.int64)])[::-1].tolist():
-                if self._is_told(queue, number, mender.read(number, number + 1)[0]):
+                if self._is_implied(queue, number, mender.read(number, number + 1)[0]):
                     return int(number) + 1
         return 0
 
-    def _is_told(self, queue: Queue, number: int, unit: np.void) -> bool:
-        """Tell whether a unit's record is there, sound, and asks for that unit."""
-        place = np.array([unit["physical_offset"]], np.int64)
-        size = np.array([unit["size"]], np.int64)
-        if not self._log.holds(place, size)[0]:
+    def _is_implied(self, queue: Queue, number: int, unit: np.void) -> bool:
+        """Tell whether a unit's record is there, is sound, and implies that unit."""
+        place, size = (np.array([unit[name]], np.int64) for name in ("physical_offset", "size"))
+        found = fetch(self._log, place, size, SOUND)
+        if not len(found):
             return False
-        gathered = self._log.gather(place, size)
-        headers = RecordHeaders(gathered.buffer, gathered.starts, size)
-        if headers.problems() or broken(headers).any():
-            return False
-        claims = claims_of(DispatchRecords(headers, place))
-        asked = zip(claims.codes.tolist(), claims.numbers.tolist(), strict=True)
-        return any((claims.queues[code], told) == (queue, number) for code, told in asked)
+        return any(
+            other == queue and number in units.queue_offsets
+            for other, units in by_queue([units_of(DispatchRecords(found.headers, place))])
+        )
 
     def _mender(self, queue: Queue) -> QueueMender:
         return QueueMender(
@@ -341,48 +299,3 @@ class QueueRebuild:
             temp_dir=self._temp_dir,
             fsync=self._fsync,
         )
-
-
-def claims_of(records: DispatchRecords) -> Claims:
-    """Return the units that records ask for, in log order.
-
-    A record whose queue could not be a directory's name asks for none.
-    """
-    known = np.array([names.is_topic(name) for name in records.topic_names], np.bool_)
-    queue_ids, numbers = records.queue_ids, records.queue_offsets
-    lawful = records.in_queue & known[records.topic_codes] & (numbers >= 0)
-    lawful &= (queue_ids >= 0) & (queue_ids <= names.MAX_QUEUE_ID)
-    rows = np.flatnonzero(lawful)
-    joined, codes = np.unique(
-        records.topic_codes[rows] << 32 | queue_ids[rows], return_inverse=True
-    )
-    queues = [(records.topic_names[v >> 32], v & 0xFFFFFFFF) for v in joined.tolist()]
-    numbers = numbers[rows]
-    light = [one for one in records.light_queues() if _is_lawful(one[1])]
-    if light:
-        place = {queue: code for code, queue in enumerate(queues)}
-        more = [place.setdefault(queue, len(place)) for _, queue, _ in light]
-        queues = list(place)
-        rows = np.append(rows, [row for row, _, _ in light])
-        order = np.argsort(rows, kind="stable")
-        rows = rows[order]
-        codes = np.append(codes, more)[order]
-        numbers = np.append(numbers, [number for _, _, number in light])[order]
-    tags, certain = records.tags_codes
-    units = np.zeros(len(rows), UNIT)
-    units["physical_offset"] = records.physical_offsets[rows]
-    units["size"] = records.headers.sizes[rows]
-    units["tags_code"] = tags[rows]
-    delayed_from = np.where(certain, 0, records.store_timestamps_ms)[rows]
-    return Claims(queues, codes.astype(np.int64), numbers, units, delayed_from)
-
-
-def _is_lawful(queue: Queue) -> bool:
-    return names.is_topic(queue[0]) and 0 <= queue[1] <= names.MAX_QUEUE_ID
-
-
-def _are_delivery_times(tags: Int64s, delayed_from: Int64s) -> Mask:
-    """Tell which tagsCodes can be times to deliver at: whole seconds after the store's own."""
-    waits = tags - delayed_from
-    times: Mask = (delayed_from > 0) & (waits > 0) & (waits % 1000 == 0)
-    return times

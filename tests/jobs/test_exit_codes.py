@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.test_cli import Run, run  # noqa: F401
+from jobs.command import Run
 from mqlog_jobs.doctor import ERROR, _store
 from mqstore import __version__
 from support import goldens
@@ -55,7 +55,7 @@ def unprivileged() -> Iterator[None]:
     """Be no root meanwhile, for whom no file is unreadable."""
     privileged = os.geteuid() == 0
     if privileged:
-        import_module("mqlog_jobs.upkeep")  # What root has installed, others may not read.
+        import_module("mqlog_jobs.maintenance")  # What root has installed, others may not read.
         os.seteuid(NOBODY)
     try:
         yield
@@ -113,7 +113,7 @@ def test_a_reader_that_leaves_is_no_error_and_has_the_exit_code_of_its_signal(
     ],
 )
 def test_what_may_not_be_read_is_told_with_its_path(
-    run: Run,  # noqa: F811
+    run: Run,
     open_store: Path,
     path: str,
     words: tuple[str, ...],
@@ -131,7 +131,7 @@ def test_what_may_not_be_read_is_told_with_its_path(
 
 
 def test_a_dying_disk_is_told_with_the_path_of_the_store(
-    run: Run,  # noqa: F811
+    run: Run,
     golden_550: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

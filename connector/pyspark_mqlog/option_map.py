@@ -1,20 +1,17 @@
-"""One option, and how Spark's string map becomes values by such declarations.
+"""Spark's map of option texts, parsed by the declarations of options.
 
-A key that is no option of ours is one of three things: Spark's own (Spark adds it), known but
-not for here (refused with the reason), or unknown (refused with the nearest option). None is
-ignored because it was not understood.
+A key that is not declared is one of three things: a key that Spark adds, an option of another
+operation (refused with the reason), or unknown (refused with the nearest option's name). Spark
+hands keys over in lower case, so case is not significant.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, Final, get_type_hints
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 from mqstore.errors import InvalidOptionError
 from mqstore.options import grammar, store_paths
-
-MESSAGES: Final = frozenset({"messages"})
+from mqstore.options.option import Option
 
 _PATH_KEYS: Final = frozenset({"path", "paths"})
 _SINK_KEYS: Final = frozenset({"checkpointlocation", "queryname"})
@@ -33,34 +30,6 @@ _BROKER_KEYS: Final = frozenset(
 _BROKER_PREFIXES: Final = ("kafka.", "pulsar.", "rocketmq.")
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One option: its name, how its text is read, its default as text (None: none)."""
-
-    name: str
-    parse: Callable[[str, str], Any]
-    default: str | None = None
-    alias: str | None = None
-    tables: frozenset[str] = MESSAGES
-
-
-def any_text(_name: str, text: str) -> str:
-    """Return the text of an option that takes any."""
-    return text
-
-
-def one_of(*words: str) -> Callable[[str, str], str]:
-    """Return the parser of an option that is one of ``words``."""
-    return partial(grammar.choice, words=words)
-
-
-def declared(kind: type) -> dict[str, Option]:
-    """Return the options among the fields of a dataclass, by field name."""
-    hints = get_type_hints(kind, include_extras=True)
-    found = {name: getattr(hint, "__metadata__", (None,))[0] for name, hint in hints.items()}
-    return {name: option for name, option in found.items() if isinstance(option, Option)}
-
-
 def refusals(names: Iterable[str], reason: str) -> dict[str, tuple[str, str]]:
     """Return the entries of ``parse``'s ``refused`` for names refused for one reason."""
     return {name.lower(): (name, reason) for name in names}
@@ -71,7 +40,7 @@ def parse(
     declarations: Mapping[str, Option],
     refused: Mapping[str, tuple[str, str]],
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the value of each declared field, and the options that are set, as typed.
+    """Return the values of the options that are set, by field, and their texts, by option name.
 
     ``options`` has lower-case keys; ``refused`` gives the name and the reason of keys that are
     known and yet not accepted. Raises InvalidOptionError.
@@ -87,24 +56,19 @@ def parse(
         if key not in known:
             raise _not_accepted(key, text, declarations, refused)
         field, name, option = known[key]
-        if any("\ud800" <= c <= "\udfff" for c in text):
-            raise InvalidOptionError(name, text, "is no text: it has half of a surrogate pair")
         if field in values:
-            raise InvalidOptionError(name, text, f"{option.name} and {option.alias} are the same")
-        values[field] = option.parse(name, text)
+            expected = f"{option.name} and {option.alias} are the same option: set one of them"
+            raise InvalidOptionError(name, text, expected)
+        values[field] = option.value(text, name)
         given[option.name] = text
-    for field, option in declarations.items():
-        if field not in values:
-            default = option.default
-            values[field] = None if default is None else option.parse(option.name, default)
     return values, given
 
 
 def own_options(options: Mapping[str, str]) -> dict[str, str]:
     """Return the options a user set, keys in lower case, without what CREATE TABLE adds.
 
-    There each option stands twice, plainly and as ``option.<key>``, beside provider, owner,
-    location and the table's properties, which are nobody's options. See
+    CREATE TABLE passes each option twice, plainly and as ``option.<key>``, and adds provider,
+    owner, location and the table's properties, which are no options. See
     CatalogV2Util#convertTableProperties.
     """
     own = {key.lower(): text for key, text in options.items()}

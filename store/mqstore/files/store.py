@@ -1,0 +1,116 @@
+"""An opened store: its CommitLog, ConsumeQueues, IndexFiles and small files, to be read.
+
+    with Store.open("/data/store") as store:      # checks that it is a store mqlog reads
+        for topic, queue_id in store.queues: ...
+        units = store.queue(topic, queue_id).read(0, 10)
+        header = store.log.header(int(units[0]["physical_offset"]))
+
+    with Store(place) as store: ...               # in a task, from the StoreDir that was pickled
+
+Reference: DefaultMessageStore, StorePathConfigHelper.
+"""
+
+import os
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+
+from mqstore.files.config import checkpoint
+from mqstore.files.config.broker_config import BrokerConfig
+from mqstore.files.file_sizes import KnownFileSizes, known_sizes
+from mqstore.files.index.index_file import IndexFile, list_index_files
+from mqstore.files.log.commit_log import CommitLog
+from mqstore.files.queue.consume_queue import ConsumeQueue, list_queues
+from mqstore.files.safe_open import exists
+from mqstore.files.store_dir import StoreDir, open_dir
+from mqstore.format import names
+
+_MOST_QUEUES_KEPT = 16_384  # about 1 KiB each, with their lists of files
+
+
+class Store:
+    """One store, opened for reading. A context manager that closes what its CommitLog has open.
+
+    A directory is listed when it is first needed, and once: ``log``, ``queues``, ``queue(…)``,
+    ``index_files`` and ``sizes`` stay as they were found then. To see what a broker added since,
+    open another ``Store`` of the same ``place``. Small files (``config``, ``checkpoint()``,
+    ``is_unclean``) are read at each call. One thread at a time may use it.
+    """
+
+    def __init__(self, place: StoreDir, read_mode: str = "pread") -> None:
+        """Open the store at ``place``, which ``open_dir`` checked; no file is touched yet."""
+        self.place = place
+        self.config = BrokerConfig(place.root)
+        self._read_mode = read_mode
+        self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+
+    @classmethod
+    def open(cls, root: str | os.PathLike[str], commit_log: Sequence[str] = ()) -> "Store":
+        """Open the store at ``root``; ``commit_log`` names other CommitLog folders.
+
+        Raises StoreNotFoundError, NotAStoreError, or UnsupportedStoreError with the flavour's
+        name.
+        """
+        return cls(open_dir(root, commit_log))
+
+    def __enter__(self) -> "Store":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the CommitLog's files; a later read opens them again."""
+        if "log" in self.__dict__:
+            self.log.close()
+
+    @property
+    def root(self) -> str:
+        """The store's root directory."""
+        return self.place.root
+
+    @cached_property
+    def log(self) -> CommitLog:
+        """The CommitLog. Raises InvalidOptionError for an unknown read mode, FileNotFoundError."""
+        return CommitLog(self.place.commit_log, self._read_mode)
+
+    @cached_property
+    def queues(self) -> list[tuple[str, int]]:
+        """Every (topic, queueId) with a directory in consumequeue/, sorted.
+
+        Raises UnsupportedStoreError for more than 100,000 topics or a million queues.
+        """
+        return list_queues(self.root)
+
+    def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """Return one ConsumeQueue, the same object each time; one without files has no units."""
+        found = self._queues.get((topic, queue_id))
+        if found is None:
+            found = ConsumeQueue(self.root, topic, queue_id)
+            if len(self._queues) < _MOST_QUEUES_KEPT:
+                self._queues[topic, queue_id] = found
+        return found
+
+    @cached_property
+    def index_files(self) -> list[IndexFile]:
+        """The IndexFiles, oldest first."""
+        return list_index_files(self.root)
+
+    @cached_property
+    def sizes(self) -> KnownFileSizes:
+        """The sizes that the store's files have. Raises CorruptStoreError where they differ."""
+        return known_sizes(self.root, self.log.files, self.index_files)
+
+    def checkpoint(self) -> np.void | None:
+        """Return the checkpoint's fields; None if the file is absent or too short."""
+        return checkpoint.load(self.root)
+
+    def timer_checkpoint(self) -> np.void | None:
+        """Return the fields of config/timercheck; None if the file is absent or too short."""
+        return checkpoint.load_timer(self.root)
+
+    @property
+    def is_unclean(self) -> bool:
+        """Whether the file ``abort`` is there: a broker is running, or it crashed."""
+        return exists(self.root, names.ABORT)

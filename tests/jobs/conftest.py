@@ -1,0 +1,22 @@
+"""The command, run in this process."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from jobs.command import Done, Run
+from mqlog_jobs import cli
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    def command(*arguments: str | Path) -> Done:
+        monkeypatch.setattr(sys, "argv", ["mqlog", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        out, err = capsys.readouterr()
+        code = ended.value.code
+        return Done(code if isinstance(code, int) else 0, out, err)
+
+    return command

@@ -3,7 +3,9 @@
     PYTHONPATH=tests python tests/bench/bench_kernels.py [MESSAGES]
 
 ``decode`` is a scan, from the ConsumeQueue to record batches, as in bench_decode.py; the page
-cache is warm. Both kinds must give the same before anything is timed. The seconds are the CPU's,
+cache is warm. ``walk`` reads the CommitLog from its start on and checks every record, as a
+rebuild does. ``encode`` joins property blocks and makes records of columns, in an order by queue,
+as staging does; rows come in batches of 10,000. Both kinds must give the same before anything is timed. The seconds are the CPU's,
 of this process alone, so that a machine which does other things as well disturbs them less.
 """
 
@@ -12,16 +14,22 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
 from bench.laid_out import Shape, lay_out, topic_name
 from bench.rounds import Side, Timed, compare
+from bench.rows import batches
+from mqstore.codec.encode import Hosts, Messages, encode
 from mqstore.codec.kernels.library import NUMPY, VARIABLE, C
+from mqstore.codec.properties_encode import join_blocks
 from mqstore.codec.schema import PROFILES
+from mqstore.derive.log_walk import log_chunks
+from mqstore.files.log.commit_log import CommitLog
 from mqstore.read.plan import QueueSlice
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
@@ -30,6 +38,7 @@ BODIES = {100: 1, 1024: 1, 10_240: 4}  # bytes: by what the number of messages i
 QUEUES = (1, 4)
 MODES = ("pread", "mmap")
 KINDS = (C, NUMPY)
+HOSTS = Hosts(bytes([127, 0, 0, 1]), 0, bytes([127, 0, 0, 1]), 10911)
 DECODED = ("minimal", "standard", "full")
 
 
@@ -48,6 +57,8 @@ def _measure(root: Path, shape: Shape) -> None:
     record_bytes = lay_out(root, shape)
     rows = shape.each * shape.queues
     sides = []
+    for name, work in (("walk", partial(_walk, root)), ("encode", _Encode(shape))):
+        sides += [Side(f"{name} {kind}", partial(_timed, kind, work), rows) for kind in KINDS]
     for profile, mode in itertools.product(DECODED, MODES):
         settings = ScanSettings(columns=PROFILES[profile], read_mode=mode, merged=True)
         _check(root, shape, settings)
@@ -57,12 +68,43 @@ def _measure(root: Path, shape: Shape) -> None:
         ]
     compare(
         "kernels",
-        f"decode, {shape.body_bytes} B, {shape.queues} queues",
+        f"{shape.body_bytes} B, {shape.queues} queues",
         sides,
         bodyBytes=shape.body_bytes,
         queues=shape.queues,
         recordBytes=record_bytes,
     )
+
+
+def _timed(kind: str, work: Callable[[], int]) -> Timed:
+    os.environ[VARIABLE] = kind
+    begin = time.process_time()
+    rows = work()
+    return Timed(rows, time.process_time() - begin)
+
+
+def _walk(root: Path) -> int:
+    with CommitLog((str(root / "commitlog"),)) as log:
+        return sum(len(chunk.sound_records()) for chunk in log_chunks(log, 0))
+
+
+class _Encode:
+    """Rows as Spark gives them, and the steps of staging and commit that make records of them."""
+
+    def __init__(self, shape: Shape) -> None:
+        self._batches = batches(shape.each * shape.queues, shape.body_bytes)
+
+    def __call__(self) -> int:
+        return sum(map(self._one, self._batches))
+
+    def _one(self, batch: pa.RecordBatch) -> int:
+        rows = batch.num_rows
+        typed = [("KEYS", batch["keys"]), ("TAGS", batch["tags"]), ("WAIT", "true")]
+        blocks = join_blocks(rows, None, typed)
+        zeros, born = np.zeros(rows, np.int32), np.zeros(rows, np.int64)
+        messages = Messages(("BENCH",), zeros, zeros, zeros, zeros, born, batch["body"], blocks)
+        order = np.argsort(np.arange(rows) % 4, kind="stable")
+        return len(encode(messages, HOSTS, order).sizes)
 
 
 def _batches(
@@ -78,9 +120,8 @@ def _batches(
 
 
 def _rows(kind: str, root: Path, shape: Shape, settings: ScanSettings) -> Timed:
-    begin = time.process_time()
-    rows = sum(batch.num_rows for batch in _batches(kind, root, shape, settings, shape.each))
-    return Timed(rows, time.process_time() - begin)
+    scanned = partial(_batches, kind, root, shape, settings, shape.each)
+    return _timed(kind, lambda: sum(batch.num_rows for batch in scanned()))
 
 
 def _check(root: Path, shape: Shape, settings: ScanSettings) -> None:

@@ -5,8 +5,9 @@
 ``decode`` is a scan, from the ConsumeQueue to record batches, as in bench_decode.py; the page
 cache is warm. ``walk`` reads the CommitLog from its start on and checks every record, as a
 rebuild does. ``encode`` joins property blocks and makes records of columns, in an order by queue,
-as staging does; rows come in batches of 10,000. Both kinds must give the same before anything is timed. The seconds are the CPU's,
-of this process alone, so that a machine which does other things as well disturbs them less.
+as staging does; rows come in batches of 10,000. Both kinds must give the same before anything is
+timed. The seconds are the CPU's, of this process alone, so that a machine which does other things
+as well disturbs them less.
 """
 
 import itertools

@@ -10,13 +10,14 @@ READY  := $(VENV)/.ready
 ARGS   ?=
 # All of the tests share two cores; what is chosen by ARGS runs in one process and can print.
 SHARED := $(if $(ARGS),,-n 2 --dist loadgroup --no-loadscope-reorder)
+NO_JVM := not spark and not broker
 
 # Spark would follow these to another interpreter or another Spark than the ones of .venv.
 unexport SPARK_HOME SPARK_CONF_DIR PYTHONPATH PYTHONHOME PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON \
 	PYSPARK_SUBMIT_ARGS VIRTUAL_ENV
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak bench golden picture clean
+.PHONY: help demo check test soak bench golden picture clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,10 +25,13 @@ help:  ## show this list
 demo: $(READY)  ## write a store, read it back, show its backlog, then the same of a broker's store
 	@$(BIN)/mqlog demo $(ARGS)
 
-test: $(READY)  ## run all checks: style, types, tests (ARGS='-k backlog' to choose)
+check: $(READY)  ## style, types and the tests without a JVM, in small samples: a minute
+	@MQLOG_CHECK=1 $(BIN)/python -m pytest $(SHARED) -m '$(NO_JVM)' $(ARGS)
+
+test: $(READY)  ## all tests: style, types, Spark, brokers (ARGS='-k backlog' to choose)
 	@$(BIN)/python -m pytest $(SHARED) $(ARGS)
 
-soak: $(READY)  ## the tests that can do more, in their large sizes: hours (tests/crash/README.md)
+soak: $(READY)  ## whole what the others sample, and in large sizes: hours (tests/README.md)
 	@MQLOG_SOAK=1 $(BIN)/python -m pytest -m soak -s $(ARGS)
 
 bench: $(READY)  ## measure, beside the peers (ARGS='--size 10 decode': a tenth, one benchmark)

@@ -2,10 +2,10 @@
 
     spark-submit examples/rate_to_store.py /data/new/store /data/rates 30
 
-No broker may have the store open meanwhile; the one that starts on it next serves the messages.
-Kill this at any moment and start it again: each query goes on from its checkpoint, below the
-second argument, and every message is in the store once and in the copy once. It ends by itself
-after so many seconds.
+No broker may have the store open meanwhile; a broker that opens it later serves the messages.
+The script may be killed at any moment and started again: each query continues from its checkpoint,
+below the second argument, and every message is in the store once and in the copy once. It ends
+after the number of seconds in the third argument.
 """
 
 import sys
@@ -19,7 +19,7 @@ TOPIC = "RATES"
 
 
 def write(spark: SparkSession, store: str, target: str, rows_per_second: int) -> StreamingQuery:
-    """Start the query that writes; make the store if there is none."""
+    """Start the query that writes; it creates the store if there is none."""
     messages = (
         spark.readStream.format("rate")
         .option("rowsPerSecond", rows_per_second)
@@ -41,7 +41,7 @@ def write(spark: SparkSession, store: str, target: str, rows_per_second: int) ->
 
 
 def read_back(spark: SparkSession, store: str, target: str) -> StreamingQuery:
-    """Copy what is new in the store to ``target/rows``, and stop."""
+    """Copy new messages of the store to ``target/rows``, and stop."""
     messages = (
         spark.readStream.format("mqlog")
         .option("subscribe", TOPIC)
@@ -61,7 +61,7 @@ def read_back(spark: SparkSession, store: str, target: str) -> StreamingQuery:
 
 
 def main() -> None:
-    """Run both for as long as the command line says."""
+    """Run both queries, the first for the seconds on the command line."""
     store, target, seconds = sys.argv[1:]
     spark = SparkSession.builder.appName("rate_to_store").getOrCreate()
     pyspark_mqlog.register(spark)

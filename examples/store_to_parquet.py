@@ -1,9 +1,9 @@
-"""Keep a Parquet copy of a topic up to date: each run adds what is new, and only that.
+"""Keep a Parquet copy of a topic up to date: each run adds the new messages.
 
     spark-submit examples/store_to_parquet.py /data/broker-a/store orders /data/lake/orders
 
-The broker may be running. Every message is copied once: the checkpoint beside the copy says how
-far the last run came, and Parquet's own log which files count. Delete both to start again.
+The broker may be running. Every message is copied once: the checkpoint beside the copy has the
+offsets of the last run, and Parquet's own log the files that count. Delete both to start again.
 """
 
 import sys
@@ -14,7 +14,7 @@ import pyspark_mqlog
 
 
 def copy(spark: SparkSession, store: str, topic: str, target: str) -> int:
-    """Append what is new of the topic to ``target/rows``; return how many messages that was."""
+    """Append new messages of the topic to ``target/rows``; return their number."""
     messages = (
         spark.readStream.format("mqlog")
         .option("subscribe", topic)
@@ -34,7 +34,7 @@ def copy(spark: SparkSession, store: str, topic: str, target: str) -> int:
 
 
 def main() -> None:
-    """Run the copy that the command line asks for."""
+    """Copy the topic of the store that the command line names."""
     store, topic, target = sys.argv[1:]
     spark = SparkSession.builder.appName("store_to_parquet").getOrCreate()
     pyspark_mqlog.register(spark)

@@ -1,8 +1,8 @@
 """Apache RocketMQ message stores as a Spark data source: ``spark.read.format("mqlog")``.
 
-Spark imports this package in every session to look for data sources (it takes
-``DefaultSource``), and drops all sources if one such import fails. So nothing here needs more
-than Spark itself; everything else is imported when the source is used.
+Spark imports this package in every session to look for data sources (``DefaultSource``), and
+drops all sources if one such import fails. So this module imports Spark only; the rest is imported
+when the source is used.
 """
 
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ DefaultSource = MqlogDataSource
 def register(spark: "SparkSession") -> None:
     """Make ``format("mqlog")`` known to ``spark``.
 
-    Not needed where the package is installed. Needed where Spark cannot look it up: with
-    ``spark-submit --py-files``, and on clusters that only know registered sources.
+    Needed only where Spark cannot find an installed package: with ``spark-submit --py-files``, and
+    on clusters that only use registered sources.
     """
     spark.dataSource.register(DefaultSource)

@@ -5,6 +5,7 @@ Spark sends it to every task of every stage.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -13,10 +14,10 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from mqstore.errors import DataLossError, StoreError, UnknownTopicError
-from mqstore.read.plan import QueueSlice
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from pyspark_mqlog.pruning import in_partitions, message_slices, without_start
+from mqstore.read.source import QueueSlice
+from pyspark_mqlog.pruning import in_partitions, message_slices, open_stores, without_start
 from pyspark_mqlog.read_options import ReadOptions
 from pyspark_mqlog.schema import conform, to_arrow
 from pyspark_mqlog.tables import plan_table
@@ -65,9 +66,10 @@ class ReadPlan:
 def plan_read(options: ReadOptions, columns: Sequence[str]) -> ReadPlan:
     """Return the plan of a read of ``columns``. Opens the stores; reads no message."""
     names = tuple(columns)
-    if options.table == "messages":
-        return ReadPlan(names, options, slices=tuple(message_slices(options)))
-    return ReadPlan(names, options, parts=tuple(plan_table(options, columns)))
+    with closing(open_stores(options)) as stores:
+        if options.table == "messages":
+            return ReadPlan(names, options, slices=tuple(message_slices(options, stores)))
+        return ReadPlan(names, options, parts=tuple(plan_table(options, stores, columns)))
 
 
 def is_of_start(options: ReadOptions, error: StoreError) -> bool:
@@ -84,7 +86,9 @@ def is_of_start(options: ReadOptions, error: StoreError) -> bool:
     if isinstance(error, UnknownTopicError) and not options.fail_on_data_loss:
         return True
     try:
-        message_slices(without_start(options))
+        start = without_start(options)
+        with closing(open_stores(start)) as stores:
+            message_slices(start, stores)
     except StoreError:
         return False
     return True

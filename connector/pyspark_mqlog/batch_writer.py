@@ -1,8 +1,8 @@
 """The batch writer: prepare on the driver, stage in tasks, commit or abort on the driver.
 
-Spark pickles one writer: to every task, and to the process that commits. What ``prepare`` found
-in the constructor, the job's id above all, is therefore what all of them see; nothing that a
-task sets later is. See pyspark.sql.datasource.DataSourceWriter.
+Spark pickles one writer to every task and to the process that commits. All of them see the job
+that the constructor prepared, and no attribute that a task sets later. See
+pyspark.sql.datasource.DataSourceWriter.
 """
 
 import logging
@@ -29,7 +29,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Staged(WriterCommitMessage):
-    """What a task staged: its message to the commit."""
+    """A task's message to the commit: the manifest of its staged records."""
 
     manifest: Manifest
 
@@ -58,8 +58,8 @@ class MqlogWriter(DataSourceArrowWriter):
         with named_errors():
             done = commit(self._job, _manifests(messages))
         if done.is_repeated:
-            why = done.another or "nothing was written"
-            _LOG.warning("%s was committed before: %s", self._job.key, why)
+            note = done.another or "nothing was written"
+            _LOG.warning("%s was committed before: %s", self._job.key, note)
         else:
             _LOG.info("%s", done)
 
@@ -69,5 +69,5 @@ class MqlogWriter(DataSourceArrowWriter):
 
 
 def _manifests(messages: Sequence[WriterCommitMessage | None]) -> list[Manifest]:
-    """Return what was staged; a task that failed left None."""
+    """Return the manifests; the message of a failed task is None."""
     return [message.manifest for message in messages if isinstance(message, Staged)]

@@ -1,9 +1,9 @@
-"""The data source ``mqlog``: one method for each thing Spark asks of it.
+"""The data source ``mqlog``: the methods that Spark calls on the driver.
 
-Imported in every Spark session, so its own imports are inside the methods. Whatever a user got
-wrong is raised here, on the driver, before a task runs: by ``schema`` at ``load()``, by
-``reader`` at the first action if the user gave the schema (Spark then never calls ``schema``),
-by ``writer`` at ``save()``.
+Every Spark session imports this module, so its own imports are inside the methods. A user's
+mistakes are raised here, before a task runs: by ``schema`` at ``load()``, by ``reader`` at the
+first action if the user gave the schema (Spark then never calls ``schema``), by ``writer`` at
+``save()``.
 """
 
 from typing import TYPE_CHECKING
@@ -30,7 +30,7 @@ class MqlogDataSource(DataSource):
     """
 
     _plan: "ReadPlan | None" = None
-    _travelled = False
+    _was_pickled = False
 
     @classmethod
     def name(cls) -> str:
@@ -47,7 +47,7 @@ class MqlogDataSource(DataSource):
             try:
                 options = parse_read(self.options)
             except InvalidOptionError:
-                # Spark does not tell us here whether it reads a batch or a stream.
+                # Spark does not say here whether it reads a batch or a stream.
                 try:
                     stream = parse_stream(self.options)
                 except InvalidOptionError:
@@ -62,7 +62,7 @@ class MqlogDataSource(DataSource):
                 try:
                     self._plan = plan_read(options, schema.names)
                 except StoreError as error:
-                    # A stream may be past it, by its checkpoint; reader() says it again.
+                    # No error for a stream with a checkpoint; reader() raises it for a batch.
                     if not is_of_start(options, error):
                         raise
             return to_struct(schema)
@@ -76,7 +76,7 @@ class MqlogDataSource(DataSource):
         with named_errors():
             options = parse_read(self.options)
             columns = check_projection(schema, options)
-            # Taken off the source, for that travels to every task.
+            # Removed from the source, which Spark pickles to every task.
             plan, self._plan = self._plan, None
             if plan is None or plan.columns != columns:
                 plan = plan_read(options, columns)
@@ -119,9 +119,9 @@ class MqlogDataSource(DataSource):
             if overwrite:
                 raise refuse_complete()
             settings = StreamSettings(parse_stream_write(self.options), stream_name(self.options))
-            job = None if self._travelled else plan_batch(settings, schema)
+            job = None if self._was_pickled else plan_batch(settings, schema)
             return MqlogStreamWriter(settings, job)
 
     def __getstate__(self) -> dict[str, object]:
-        # Spark makes a source to plan a micro-batch with, and sends one by pickle to commit it.
-        return {**self.__dict__, "_travelled": True}
+        # Spark plans a micro-batch with a new source, and commits it with one that was pickled.
+        return {**self.__dict__, "_was_pickled": True}

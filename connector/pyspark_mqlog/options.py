@@ -55,30 +55,30 @@ _REFUSED_IN_READ: Final = (
         "is for streaming reads: remove it, or use spark.readStream",
     )
     | refusals(_names(WRITE_OPTIONS.values()), "is an option of writes")
-    | refusals(["topic"], "is an option of writes; in a read say subscribe")
+    | refusals(["topic"], "is an option of writes; in a read use subscribe")
     | refusals(["checkpointLocation", "queryName"], "is for writeStream: a read has none")
 )
 _REFUSED_IN_STREAM: Final = (
     _REFUSED_IN_READ
     | refusals(
         (READ_OPTIONS[field].name for field in _ENDS),
-        "is for spark.read: a stream has no end; for what there is now use "
+        "is for spark.read: a stream has no end; to stop at the messages stored now use "
         "trigger(availableNow=True)",
     )
     | refusals(
         _names(o for f, o in READ_OPTIONS.items() if f not in _OF_MESSAGES),
-        "is for tables, which spark.read gives",
+        "is for tables, which only spark.read has",
     )
 )
 _REFUSED_IN_WRITE: Final = (
     refusals(_names(STREAM_OPTIONS.values()), "is an option of streaming reads")
     | refusals(_names(READ_OPTIONS.values()), "is an option of reads")
-    | refusals(["subscribe"], "is an option of reads; in a write say topic")
+    | refusals(["subscribe"], "is an option of reads; in a write use topic")
 )
 _REFUSED_IN_STREAM_WRITE: Final = _REFUSED_IN_WRITE | refusals(
     (WRITE_OPTIONS[field].name for field in _TRANSACTION),
-    "is for df.write: a stream is exactly once without it, its batches are known by the query's "
-    "id and their number (in foreachBatch say txnAppId and the batch's number as txnVersion)",
+    "is for df.write: a stream is exactly once without it, by the query's id and the number of the "
+    "batch (in foreachBatch use txnAppId, and the batch's number as txnVersion)",
 )
 
 
@@ -88,7 +88,7 @@ def parse_read(options: Mapping[str, str]) -> ReadOptions:
     paths, suffix = named_paths(own)
     if suffix is not None:
         if own.get("table", suffix).strip().lower() != suffix.lower():
-            raise InvalidOptionError("table", own["table"], f"the path says #{suffix}")
+            raise InvalidOptionError("table", own["table"], f"the path has #{suffix}")
         own["table"] = suffix
     values, given = parse(own, READ_OPTIONS, _REFUSED_IN_READ)
     found = ReadOptions(paths=paths, given=given, **values)
@@ -103,7 +103,7 @@ def parse_stream(options: Mapping[str, str]) -> StreamOptions:
     for table in (suffix, own.pop("table", None)):
         if table is not None and table.strip().lower() != "messages":
             raise InvalidOptionError(
-                "table", table, "a stream reads messages; read tables by spark.read"
+                "table", table, "a stream reads messages; read tables with spark.read"
             )
     values, given = parse(own, _IN_STREAM, _REFUSED_IN_STREAM)
     limits = {field: values.pop(field) for field in STREAM_OPTIONS if field in values}
@@ -147,7 +147,7 @@ def names_stream(options: Mapping[str, str]) -> bool:
 
 
 def is_create_table(options: Mapping[str, str]) -> bool:
-    """Tell whether Spark asks for the schema of a table it creates, which names no store yet."""
+    """Tell whether the schema is for CREATE TABLE, which names no store yet."""
     return "provider" in options
 
 
@@ -163,7 +163,7 @@ def _check_together(options: ReadOptions) -> None:
     if options.table == "index" and options.keys is None:
         for name in ("subscribe", "subscribePattern", "includeSystemTopics"):
             if name in options.given:
-                expected = "needs keys here: an entry has the hash of topic#key, and no topic"
+                expected = "needs keys too: an entry has the hash of topic#key, and no topic"
                 raise InvalidOptionError(name, options.given[name], expected)
     _only_one(options, "subscribe", "subscribePattern", "assign")
     for other in ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp"):
@@ -174,14 +174,14 @@ def _only_one(options: ReadOptions, *names: str) -> None:
     given = [name for name in names if name in options.given]
     if len(given) > 1:
         others = " and ".join(given[1:])
-        raise InvalidOptionError(given[0], options.given[given[0]], f"cannot stand with {others}")
+        raise InvalidOptionError(given[0], options.given[given[0]], f"excludes {others}")
 
 
 def _write_root(own: Mapping[str, str]) -> str:
     """Return the one directory that a write goes to."""
     paths, table = named_paths(own)
     if table is not None:
-        raise InvalidOptionError("path", own["path"], "tables are read; write to the store's path")
+        raise InvalidOptionError("path", own["path"], "no table can be written: give the store")
     if len(paths) != 1:
         raise InvalidOptionError("path", ", ".join(paths), _MISSING_WRITE_PATH)
     roots = store_paths.expand(paths)

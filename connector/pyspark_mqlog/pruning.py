@@ -9,7 +9,7 @@ startingOffsets; ends likewise.
 
 import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final, TypeAlias
@@ -17,7 +17,6 @@ from typing import Final, TypeAlias
 from mqstore.errors import DataLossError, InvalidOptionError
 from mqstore.options import grammar
 from mqstore.options.store_paths import expand
-from mqstore.read.lookup import narrow
 from mqstore.read.offsets import (
     At,
     AtTimestamp,
@@ -27,17 +26,10 @@ from mqstore.read.offsets import (
     Position,
     resolve,
 )
-from mqstore.read.plan import QueueSlice, SplitLimits, slices_of, split, weigh
+from mqstore.read.plan import SplitLimits, split, weigh
 from mqstore.read.progress import Progress
-from mqstore.read.selection import (
-    Selection,
-    check_queue,
-    check_topic,
-    committed,
-    select,
-    topic_test,
-)
-from mqstore.read.snapshot import QueueBounds, Snapshot, configured
+from mqstore.read.selection import OpenStores, Selection, check_topic
+from mqstore.read.source import BoundsSource, QueueBounds, QueueSlice, Snapshot, slices_of
 from pyspark_mqlog.read_options import QueueRange, ReadOptions
 
 _LOG = logging.getLogger(__name__)
@@ -52,7 +44,7 @@ _MISSING_PATH: Final = (
 
 
 def in_partitions(
-    options: ReadOptions, slices: Iterable[QueueSlice]
+    options: ReadOptions, slices: Sequence[QueueSlice]
 ) -> list[tuple[QueueSlice, ...]]:
     """Return slices in partitions, as the options bound them."""
     limits = SplitLimits(
@@ -62,39 +54,43 @@ def in_partitions(
         parallelism=cores(),
     )
     strict = options.on_corrupt == "fail"
-    return split([weigh(piece, strict=strict) for piece in slices], limits)
+    return split(weigh(slices, strict=strict), limits)
 
 
-def message_slices(options: ReadOptions) -> list[QueueSlice]:
-    """Return the slices of queues that the options choose."""
-    return [
-        piece
-        for snapshot, group in _with_groups(options, open_stores(options))
-        for piece in _narrowed(options, _slices(options, snapshot, group))
-    ]
+def message_slices(options: ReadOptions, stores: OpenStores) -> list[QueueSlice]:
+    """Return the slices of queues that the options choose of the stores they name."""
+    found: list[QueueSlice] = []
+    for source, snapshot, group in _with_groups(options, stores, stores.snapshots):
+        slices = slices_of(snapshot, _ranges(options, source, snapshot, group))
+        if options.keys is not None or options.msg_ids is not None:
+            slices = source.narrow(slices, options.keys or (), options.msg_ids or ())
+        found += slices
+    return found
 
 
-def starting_progress(options: ReadOptions, snapshots: Sequence[Snapshot]) -> Progress:
+def starting_progress(
+    options: ReadOptions, stores: OpenStores, snapshots: Sequence[Snapshot]
+) -> Progress:
     """Return where a stream of these stores starts: their queues, and the position in each.
 
     Raises what ``resolve`` raises, DataLossError for a position in a queue that is not there
     yet (its messages will be read from the first), and InvalidOptionError for a group without
     a topic, if those of the group were to be read.
     """
-    groups = _with_groups(options, snapshots)
+    groups = _with_groups(options, stores, snapshots)
     starts = {
         (queue.topic, snapshot.broker_name, queue.queue_id): start
-        for snapshot, group in groups
-        for queue, start, _ in _ranges(options, snapshot, group)
+        for source, snapshot, group in groups
+        for queue, start, _ in _ranges(options, source, snapshot, group)
     }
     if not takes_topics_of_group(options):
         return starts
-    # The start tells which topics are read: those without a queue (yet), too, from the first.
-    is_chosen = topic_test(selection(options))
+    # The topics of the start are those that are read: also one without a queue (yet), whole.
+    is_chosen = stores.topic_test()
     there = {(topic, broker) for topic, broker, _ in starts}
     starts |= {
         (topic, snapshot.broker_name, queue_id): 0
-        for snapshot, group in groups
+        for _, snapshot, group in groups
         for topic, queue_id in group or ()
         if is_chosen(topic) and (topic, snapshot.broker_name) not in there
     }
@@ -121,19 +117,17 @@ def takes_topics_of_group(options: ReadOptions) -> bool:
     return options.starting_group is not None and not chosen
 
 
-def open_stores(options: ReadOptions) -> Sequence[Snapshot]:
-    """Return a snapshot of the chosen queues of each store."""
-    return select(selection(options), strict=options.on_corrupt == "fail")
+def open_stores(options: ReadOptions) -> OpenStores:
+    """Open the stores that the options name, with the topics that they choose.
 
-
-def selection(options: ReadOptions) -> Selection:
-    """Return the stores and topics that the options choose."""
+    Raises InvalidOptionError where none is named, and as ``OpenStores``.
+    """
     roots = expand(options.paths)
     if not roots:
         raise InvalidOptionError("path", "", _MISSING_PATH)
     # Tables show every topic, as the broker's own tools do, unless the user says otherwise.
     all_by_default = options.table != "messages" and "includeSystemTopics" not in options.given
-    return Selection(
+    selection = Selection(
         roots=roots,
         commit_log=options.commit_log or (),
         broker_names=options.broker_names or (),
@@ -142,38 +136,28 @@ def selection(options: ReadOptions) -> Selection:
         assign=options.assign,
         include_system_topics=options.include_system_topics or all_by_default,
     )
+    return OpenStores(selection, strict=options.on_corrupt == "fail")
 
 
 def _with_groups(
-    options: ReadOptions, snapshots: Sequence[Snapshot]
-) -> list[tuple[Snapshot, Committed | None]]:
+    options: ReadOptions, stores: OpenStores, snapshots: Sequence[Snapshot]
+) -> list[tuple[BoundsSource, Snapshot, Committed | None]]:
     """Return the stores, and what the group to start from has committed in each."""
-    _check_named_queues(options, snapshots)
+    _check_named_queues(options, stores, snapshots)
     _check_positions(options, snapshots)
-    if options.starting_group is None:
-        return [(snapshot, None) for snapshot in snapshots]
-    groups = committed(snapshots, options.starting_group)
-    if takes_topics_of_group(options):
-        snapshots = [_topics_of_group(s, g) for s, g in zip(snapshots, groups, strict=True)]
-    return list(zip(snapshots, groups, strict=True))
+    groups: Sequence[Committed | None] = [None] * len(snapshots)
+    if options.starting_group is not None:
+        groups = stores.committed(options.starting_group)
+        if takes_topics_of_group(options):
+            snapshots = [_topics_of_group(s, g) for s, g in zip(snapshots, groups, strict=True)]
+    return list(zip(stores.sources, snapshots, groups, strict=True))
 
 
 def _ranges(
-    options: ReadOptions, snapshot: Snapshot, group: Committed | None
+    options: ReadOptions, source: BoundsSource, snapshot: Snapshot, group: Committed | None
 ) -> list[tuple[QueueBounds, int, int]]:
     ask = partial(_ask, options, snapshot.broker_name, group)
-    return resolve(snapshot, ask, fail_on_data_loss=options.fail_on_data_loss)
-
-
-def _slices(options: ReadOptions, snapshot: Snapshot, group: Committed | None) -> list[QueueSlice]:
-    return slices_of(snapshot, _ranges(options, snapshot, group))
-
-
-def _narrowed(options: ReadOptions, slices: list[QueueSlice]) -> list[QueueSlice]:
-    """Return what the IndexFiles leave of the slices of one store, if keys or ids are asked for."""
-    if options.keys is None and options.msg_ids is None:
-        return slices
-    return narrow(slices, options.keys or (), options.msg_ids or ())
+    return resolve(source, snapshot, ask, fail_on_data_loss=options.fail_on_data_loss)
 
 
 def _ask(
@@ -234,7 +218,9 @@ def _of_queue(each: Mapping[grammar.QueueKey, int] | None, key: tuple[str, str, 
     return each.get((topic, broker, queue_id), each.get((topic, None, queue_id)))
 
 
-def _check_named_queues(options: ReadOptions, snapshots: Sequence[Snapshot]) -> None:
+def _check_named_queues(
+    options: ReadOptions, stores: OpenStores, snapshots: Sequence[Snapshot]
+) -> None:
     """Refuse positions for queues that the read does not have: they would be ignored."""
     brokers = [snapshot.broker_name for snapshot in snapshots]
     named: tuple[tuple[str, Mapping[grammar.QueueKey, int] | None], ...] = (
@@ -245,9 +231,9 @@ def _check_named_queues(options: ReadOptions, snapshots: Sequence[Snapshot]) -> 
     )
     if not any(each for _, each in named):
         return
-    is_chosen = topic_test(selection(options))
     topics = {queue.topic for snapshot in snapshots for queue in snapshot.queues}
-    topics |= {t for s in snapshots for t in configured(s.store) if is_chosen(t)}
+    configured = {topic for source in stores.sources for topic in source.topic_configs()}
+    topics |= set(filter(stores.topic_test(), configured))
     for option, each in named:
         for topic, broker, queue_id in each or ():
             if broker is not None and broker not in brokers:
@@ -258,8 +244,7 @@ def _check_named_queues(options: ReadOptions, snapshots: Sequence[Snapshot]) -> 
                     f"{', '.join(brokers)}",
                 )
             check_topic(option, topic, topics)
-            chosen = [s for s in snapshots if broker in (None, s.broker_name)]
-            check_queue(option, chosen, topic, queue_id)
+            stores.check_queue(option, snapshots, (broker, topic, queue_id))
 
 
 def _check_positions(options: ReadOptions, snapshots: Sequence[Snapshot]) -> None:

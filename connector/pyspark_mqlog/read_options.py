@@ -89,7 +89,7 @@ class ReadOption(Option):
 
 @dataclass(frozen=True, slots=True)
 class QueueRange:
-    """Where queues start or end: the last ``last_count``, a word, or a position each.
+    """Where queues start or end: a word, the last ``last_count``, or a position for each.
 
     ``word`` is grammar.EARLIEST or grammar.LATEST and holds for queues that ``each`` does not
     name, unless ``last_count`` is set.
@@ -107,7 +107,7 @@ def _starting_offsets(name: str, text: str) -> QueueRange:
             name,
             text,
             "a batch read cannot start at latest, there is nothing after it (spark.readStream "
-            "can): say earliest, -N for the last N of each queue, or offsets",
+            "can): use earliest, -N for the last N of each queue, or offsets",
         )
     return found
 
@@ -116,13 +116,13 @@ def _ending_offsets(name: str, text: str) -> QueueRange:
     found = queue_range(name, text, grammar.LATEST)
     if grammar.EARLIEST in (found.word, *(found.each or {}).values()):
         raise InvalidOptionError(
-            name, text, "a read cannot end at earliest, there is nothing before it: say latest"
+            name, text, "a read cannot end at earliest, there is nothing before it: use latest"
         )
     return found
 
 
 def queue_range(name: str, text: str, otherwise: int) -> QueueRange:
-    """Return what the text says; ``otherwise`` is for queues that its JSON does not name."""
+    """Return the range of ``text``; ``otherwise`` is the word for queues that its JSON omits."""
     stripped = text.strip().lower()
     words = {"earliest": grammar.EARLIEST, "latest": grammar.LATEST}
     if stripped in words:

@@ -1,8 +1,8 @@
-"""Schemas: of each table in Arrow and in Spark, and what a user's schema asks for.
+"""The schemas of tables, in Arrow and in Spark, and the check of a user's schema.
 
-A schema that the user gives is a projection by name: its columns, in its order, nothing else is
-decoded. Spark passes it on unchecked, so it is checked here. Batches must then equal the Arrow
-schema that Spark derives from it to the last flag (pyspark's records_to_arrow_batches).
+A user's schema is a projection by name: only its columns are decoded, in its order. Spark does not
+check it, so it is checked here. Batches must equal the Arrow schema that Spark derives from it,
+flags included (pyspark's records_to_arrow_batches).
 """
 
 from collections.abc import Sequence
@@ -42,13 +42,13 @@ def read_schema(options: ReadOptions) -> pa.Schema:
 
 
 def check_projection(schema: StructType, options: ReadOptions) -> tuple[str, ...]:
-    """Return the table's columns that ``schema``, the user's or our own, asks for, in its order.
+    """Return the table's columns that ``schema``, given or derived, names, in its order.
 
     Raises InvalidSchemaError for an unknown column or another type, and where the schema and
     the option ``columns`` contradict each other.
     """
     if not schema.names:
-        advice = "name a column; the cheapest to count is queueOffset"
+        advice = "name a column; queueOffset is the cheapest to count"
         raise InvalidSchemaError("", "empty schema", advice)
     if options.table == "messages":
         columns = check_columns(schema.names)
@@ -62,8 +62,8 @@ def check_projection(schema: StructType, options: ReadOptions) -> tuple[str, ...
             "schema",
             f"contradicts columns={options.columns}: give one of the two",
         )
-    for asked, column in zip(schema.fields, columns, strict=True):
-        _check_field(asked, full.field(column))
+    for given, column in zip(schema.fields, columns, strict=True):
+        _check_field(given, full.field(column))
     return columns
 
 
@@ -85,7 +85,7 @@ def write_schema(schema: StructType) -> pa.Schema:
             fields += to_arrow(StructType([field]))
         except (PySparkTypeError, ValueError):  # ValueError: array<void>, as array() is
             raise InvalidSchemaError(
-                field.name, field.dataType.simpleString(), "no column of a message has such a type"
+                field.name, field.dataType.simpleString(), "no column of a message has this type"
             ) from None
     return pa.schema(fields)
 
@@ -122,18 +122,18 @@ def _known(names: Sequence[str], schema: pa.Schema, table: str) -> tuple[str, ..
     return tuple(found)
 
 
-def _check_field(asked: StructField, column: pa.Field) -> None:
-    ours = from_arrow_type(column.type)
-    if not _same(asked.dataType, ours):
+def _check_field(given: StructField, column: pa.Field) -> None:
+    expected = from_arrow_type(column.type)
+    if not _same(given.dataType, expected):
         raise InvalidSchemaError(
-            asked.name,
-            asked.dataType.simpleString(),
-            f"is {ours.simpleString()}; read it as it is and cast it after load()",
+            given.name,
+            given.dataType.simpleString(),
+            f"is {expected.simpleString()}; read it as it is and cast it after load()",
         )
-    if column.nullable and not asked.nullable:
-        raise InvalidSchemaError(asked.name, "not null", "may be null; leave out NOT NULL")
+    if column.nullable and not given.nullable:
+        raise InvalidSchemaError(given.name, "not null", "may be null; leave out NOT NULL")
 
 
-def _same(asked: DataType, ours: DataType) -> bool:
-    """Compare types, whether their elements may be null or not."""
-    return asked.simpleString() == ours.simpleString()
+def _same(one: DataType, other: DataType) -> bool:
+    """Tell whether the types are equal, apart from the nullability of their elements."""
+    return one.simpleString() == other.simpleString()

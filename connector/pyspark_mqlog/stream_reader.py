@@ -30,11 +30,11 @@ from mqstore.errors import StoreError
 from mqstore.read.follow import Follower
 from mqstore.read.group_progress import GroupProgress
 from mqstore.read.progress import Progress, from_json, to_json
-from mqstore.read.selection import check_chosen, follow
+from mqstore.read.selection import OpenStores
 from pyspark_mqlog.batch_reader import MessageWork, read_work, scan_settings
 from pyspark_mqlog.pruning import (
     in_partitions,
-    selection,
+    open_stores,
     starting_progress,
     takes_topics_of_group,
 )
@@ -53,6 +53,7 @@ class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._schema = schema
         self._columns = columns
+        self._stores: OpenStores | None = None
         self._follower: Follower | None = None
         self._group: GroupProgress | None = None
         self._initial: Json | None = None
@@ -82,8 +83,9 @@ class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with named_errors():
             if self._initial is None:
                 options, snapshots = self._options.read, self._follow().snapshots
-                check_chosen(selection(options), snapshots)  # Nothing was read that is gone now.
-                self._initial = self._json(starting_progress(options, snapshots))
+                stores = self._opened()
+                stores.check_chosen(snapshots)  # Nothing was read that is gone now.
+                self._initial = self._json(starting_progress(options, stores, snapshots))
                 self._marks_start = not self._options.has_fixed_start
             return self._initial
 
@@ -121,15 +123,20 @@ class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         if self._follower is not None:
             self._follower.close()
+        if self._stores is not None:
+            self._stores.close()
+
+    def _opened(self) -> OpenStores:
+        if self._stores is None:
+            self._stores = open_stores(self._options.read)
+        return self._stores
 
     def _follow(self) -> Follower:
         if self._follower is None:
             options = self._options.read
             loss = options.fail_on_data_loss
-            strict = options.on_corrupt == "fail"
-            tails = follow(selection(options), strict=strict, fail_on_data_loss=loss)
             self._follower = Follower(
-                tails,
+                self._opened().tails(fail_on_data_loss=loss),
                 self._options.admission,
                 fail_on_data_loss=loss,
                 same_topics=takes_topics_of_group(options),
@@ -142,7 +149,7 @@ class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if name is None:
             return
         if self._group is None:
-            self._group = GroupProgress(name, follower.roots)
+            self._group = GroupProgress(name, follower.origins)
         self._group.publish(self._progress(done))
 
     def _progress(self, document: Json) -> Progress:

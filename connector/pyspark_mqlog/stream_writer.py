@@ -1,10 +1,10 @@
-"""The stream writer: each micro-batch a write of its own, known by its query and its number.
+"""The stream writer: each micro-batch is a write of its own, with the key of query and batch.
 
-Spark makes a writer twice for a micro-batch: the one it plans with is pickled to the tasks, the
-other, which shares nothing with the first, commits or aborts what the tasks say. So every message
-carries the job, and the job the key: the query's id, which a restart from the same checkpoint
-keeps, and the batch's number. Spark tells both in tasks alone, and it may commit a batch again
-(after a restart, after ``stop()`` in the middle of a commit): the ledger says that it is there.
+Spark makes two writers for a micro-batch: the first plans it and is pickled to the tasks, the
+second, which shares nothing with the first, commits or aborts. So every message of a task has the
+job, and the job has the key: the query's id, which a restart from the same checkpoint keeps, and
+the batch's number. Spark gives both to tasks only. It may commit a batch again (after a restart,
+after ``stop()`` during a commit): the ledger then has its key.
 
 Reference: StreamingWrite#commit, PythonStreamingWrite, MicroBatchExecution (the properties).
 """
@@ -37,7 +37,7 @@ _BATCH: Final = "streaming.sql.batchId"
 
 @dataclass(frozen=True, slots=True)
 class StagedBatch(WriterCommitMessage):
-    """What a task staged of a micro-batch, and for which job: its message to the commit."""
+    """A task's message to the commit: the job of the micro-batch, and the task's manifest."""
 
     job: WriteJob
     manifest: Manifest
@@ -45,7 +45,7 @@ class StagedBatch(WriterCommitMessage):
 
 @dataclass(frozen=True, slots=True)
 class StreamSettings:
-    """What a stream writes, and what it is called, as far as its options tell."""
+    """The options of a streaming write, and the name that it keeps through restarts, if any."""
 
     write: WriteSettings
     name: str | None
@@ -66,7 +66,7 @@ class MqlogStreamWriter(DataSourceStreamArrowWriter):
             partition = context.partitionId()
             manifest = stage(job, iterator, partition=partition, attempt=context.taskAttemptId())
         freeze_once()
-        # A store may have many topics; one message that tells them is enough.
+        # A store may have many topics; one message with them is enough.
         return StagedBatch(replace(job, topics=job.topics if partition == 0 else {}), manifest)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
@@ -81,7 +81,7 @@ class MqlogStreamWriter(DataSourceStreamArrowWriter):
                 again = "there already: " if done.is_repeated else ""
                 _LOG.info("batch %d of %s: %s%s", batchId, job.key, again, done)
                 if done.another:
-                    _LOG.warning("%s: is the checkpoint an older one?", done.another)
+                    _LOG.warning("%s: was the checkpoint restored from a backup?", done.another)
             self._sweep()
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
@@ -93,21 +93,21 @@ class MqlogStreamWriter(DataSourceStreamArrowWriter):
 
     def _planned(self) -> WriteJob:
         if self._job is None:
-            raise StoreError("Spark planned this batch with a writer that it meant to commit with")
+            raise StoreError("Spark sent the writer of the commit to a task")
         return self._job
 
     def _sweep(self) -> None:
-        """Remove what earlier tries of the stream left, where it has a name to know them by."""
+        """Remove staged files of earlier tries of the stream, if it has a name."""
         if self._settings.name is None:
             return
         try:
             streams.sweep(self._settings.write, self._settings.name, before_ns=self._made_ns)
-        except (StoreError, OSError) as error:  # What is left is in nobody's way.
+        except (StoreError, OSError) as error:  # The files do no harm.
             _LOG.warning("staged files of earlier tries could not be removed: %s", error)
 
 
 def plan_batch(settings: StreamSettings, schema: StructType) -> WriteJob:
-    """Return the job of one micro-batch, its staging folder made; refuse what cannot succeed."""
+    """Return the job of one micro-batch; raises what ``prepare`` raises, and makes its folder."""
     job = prepare(settings.write, write_schema(schema))
     try:
         if settings.name is not None:
@@ -119,11 +119,11 @@ def plan_batch(settings: StreamSettings, schema: StructType) -> WriteJob:
 
 
 def refuse_complete() -> InvalidOptionError:
-    """Return the error for a query whose result replaces what was written before."""
+    """Return the error for a query in output mode complete."""
     return InvalidOptionError(
         "outputMode",
         "complete",
-        "a message store only grows: say append. For a changing result write each change as a "
+        "a message store only grows: use append. For a changing result write each change as a "
         'message: outputMode("update") with foreachBatch and df.write',
     )
 
@@ -131,7 +131,7 @@ def refuse_complete() -> InvalidOptionError:
 def _gathered(
     messages: Sequence[WriterCommitMessage | None],
 ) -> tuple[WriteJob | None, list[Manifest]]:
-    """Return the job that the tasks worked for, and what they staged; one that failed left None."""
+    """Return the job of the tasks, and their manifests; the message of a failed task is None."""
     staged = [message for message in messages if isinstance(message, StagedBatch)]
     if not staged:
         return None, []
@@ -143,7 +143,7 @@ def _batch(context: Any) -> tuple[str, int]:
     query_id, batch_id = context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH)
     if query_id is None or batch_id is None or not batch_id.isdecimal():
         raise StoreError(
-            f"Spark tells a task neither {_QUERY} nor {_BATCH}, without which a batch cannot be "
+            f"Spark did not give the task {_QUERY} and {_BATCH}, without which a batch cannot be "
             "written exactly once: write in foreachBatch with txnAppId and txnVersion"
         )
     return query_id, int(batch_id)

@@ -1,6 +1,6 @@
-"""What groups subscribe to, from a DataFrame to the option ``subscriptions``.
+"""The option ``subscriptions`` from a DataFrame of the groups' subscriptions.
 
-Brokers do not store it. Whoever has it in a table need not write JSON by hand:
+Brokers do not store subscriptions. If a table has them, no JSON needs to be written by hand:
 
 ``option("subscriptions", from_frame(spark.table("ops.subscriptions")))``
 """
@@ -20,16 +20,16 @@ MAX_ROWS: Final = 1_000_000
 def from_frame(frame: "DataFrame") -> str:
     """Return the option for a DataFrame with string columns group, topic and expression.
 
-    The topic ``*`` stands for all topics of the group that have no row of their own; a null
-    expression for all messages. Other columns are passed over. Raises InvalidSchemaError for a
+    The topic ``*`` means all topics of the group that have no row of their own; a null
+    expression means all messages. Other columns are ignored. Raises InvalidSchemaError for a
     missing column, InvalidOptionError for a group or topic that is null, for two expressions of
     one group and topic, and for more than a million rows.
     """
     known = {name.lower(): name for name in frame.columns}
     for name in COLUMNS:
         if name not in known:
-            told = f"the frame has {', '.join(frame.columns)}; needed are {', '.join(COLUMNS)}"
-            raise InvalidSchemaError(name, "missing", told)
+            expected = f"the frame has {', '.join(frame.columns)}; it needs {', '.join(COLUMNS)}"
+            raise InvalidSchemaError(name, "missing", expected)
     chosen = frame.select(*(frame[f"`{known[name]}`"] for name in COLUMNS))
     rows = chosen.distinct().limit(MAX_ROWS + 1).collect()
     if len(rows) > MAX_ROWS:
@@ -39,9 +39,9 @@ def from_frame(frame: "DataFrame") -> str:
         if group is None or topic is None:
             row = json.dumps([group, topic, expression])
             raise InvalidOptionError("subscriptions", row, "a row without group or topic")
-        said = "*" if expression is None else expression
-        if found.setdefault(group, {}).setdefault(topic, said) != said:
-            both = json.dumps([found[group][topic], said])
-            told = f"group {group} takes topic {topic} with one expression, not two"
-            raise InvalidOptionError("subscriptions", both, told)
+        text = "*" if expression is None else expression
+        if found.setdefault(group, {}).setdefault(topic, text) != text:
+            both = json.dumps([found[group][topic], text])
+            expected = f"group {group} must have one expression for topic {topic}, not two"
+            raise InvalidOptionError("subscriptions", both, expected)
     return json.dumps(found, ensure_ascii=False)

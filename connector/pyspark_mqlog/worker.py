@@ -1,16 +1,16 @@
-"""What we do to the Python worker that Spark runs us in: two things, both here.
+"""Settings of the Python worker: errors without a traceback, and cheap garbage collection.
 
-**Errors.** Spark sends an error to the driver as a traceback, so its message stands below
-thirty lines of pyspark and of us. A named error tells file, position, option and advice by
-itself; while one passes, ``named_errors`` asks the worker for the message alone, as the
-session setting ``spark.sql.execution.pyspark.udf.hideTraceback.enabled`` would for all. The
-worker ends with its error, so the request does not outlive it. What the system refuses
-(permissions, a full disk) becomes such an error; any other is a mistake of ours and keeps its
-traceback. See pyspark.util#handle_worker_exception.
+**Errors.** Spark sends an error to the driver as a traceback, with the message below some thirty
+lines of pyspark and mqlog. A StoreError names file, position, option and advice itself, so for
+one ``named_errors`` requests the message alone, as the session setting
+``spark.sql.execution.pyspark.udf.hideTraceback.enabled`` does for all errors. The worker ends
+with its error, so the request affects no other. An OSError (permissions, a full disk) becomes a
+StoreError; any other error is a bug and keeps its traceback. See
+pyspark.util#handle_worker_exception.
 
-**Garbage collection.** pyspark's daemon calls ``gc.collect()`` after every task, which walks
-all that numpy, pyarrow and pyspark imported: most of what an empty task costs. ``freeze_once``
-takes the objects that are there after the first task out of the walk.
+**Garbage collection.** pyspark's daemon calls ``gc.collect()`` after every task, which visits
+all objects that numpy, pyarrow and pyspark created at import: most of the cost of an empty task.
+``freeze_once`` excludes the objects that exist after the first task.
 """
 
 import gc
@@ -24,7 +24,7 @@ from mqstore.errors import StoreError
 
 @contextmanager
 def named_errors() -> Iterator[None]:
-    """Let a StoreError or an OSError reach the user as one message, without a traceback."""
+    """Pass a StoreError or an OSError to the user as one message, without a traceback."""
     try:
         yield
     except StoreError:
@@ -37,5 +37,5 @@ def named_errors() -> Iterator[None]:
 
 @cache
 def freeze_once() -> None:
-    """Spare this worker's later tasks the walk over everything imported."""
+    """Exclude imported objects from the garbage collections of this worker's later tasks."""
     gc.freeze()

@@ -24,7 +24,7 @@ from mqlog_jobs.java import JavaNotFoundError
 from mqlog_jobs.render import count, size
 from mqstore.check.condition import Condition, look
 from mqstore.errors import StoreError
-from mqstore.read.snapshot import take
+from mqstore.read.directory import take
 
 OK: Final = "OK"
 WARNING: Final = "warning"

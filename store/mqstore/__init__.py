@@ -5,10 +5,10 @@ record batches. The other doors are modules: ``mqstore.check``, ``mqstore.backlo
 ``mqstore.tables``, ``mqstore.write.prepare``, ``mqstore.stage.task``, ``mqstore.write.commit``.
 """
 
-from mqstore.read.plan import QueueSlice, slices_of
+from mqstore.read.directory import take
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.read.snapshot import QueueBounds, Snapshot, take
+from mqstore.read.source import QueueBounds, QueueSlice, Snapshot, slices_of
 
 __version__ = "0.1.0"
 

@@ -1,27 +1,27 @@
-"""Every error mqlog raises on purpose, and the condition name each one carries.
+"""The errors that mqlog raises, each with the name of its condition.
 
 StoreError
-├── StoreNotFoundError        the directory is not there, or is not a directory
-├── NotAStoreError            a directory, but nothing in it is a RocketMQ store
-├── UnsupportedStoreError     a store of a flavour we do not read or do not write
+├── StoreNotFoundError        the directory is missing, or is not a directory
+├── NotAStoreError            a directory that has no RocketMQ store
+├── UnsupportedStoreError     a store of a flavour that mqlog does not read or does not write
 ├── UnsafePathError           a symbolic link, device or name that would lead out of the store
 ├── CorruptStoreError         bytes that the format does not allow, where data must be whole
-│   └── CorruptConfigError    a JSON file of config/ that neither we nor a broker can parse
-├── DataLossError             a queue offset the store no longer, or does not yet, hold
-│   └── StoreReplacedError    a checkpoint that another store, or another state of it, is behind
-├── UnknownTopicError         a topic, queue or group that the store does not know
-├── InvalidOptionError        an option or a value a person typed that we do not accept
+│   └── CorruptConfigError    a JSON file of config/ that neither mqlog nor a broker can parse
+├── DataLossError             a queue offset that the store no longer, or does not yet, hold
+│   └── StoreReplacedError    a checkpoint whose offsets are not of this store
+├── UnknownTopicError         a topic, queue or group that the store does not have
+├── InvalidOptionError        an option or a value that is not accepted
 │   ├── InvalidSchemaError    a column or a type that a read or a write does not have
 │   └── OverwriteUnsupportedError  any save mode but append
 ├── InvalidMessageError       a row that RocketMQ's own producer or broker would refuse
-│   └── MessageTooLargeError  the same, for size
+│   └── MessageTooLargeError  the same, for its size
 ├── StoreLockedError          another process (a broker, another writer) holds the store
-│   └── HoldLostError         a broker got in, or is about to, while a commit was at work
-├── UncleanStoreError         the store was not closed cleanly: a writer must not touch it
+│   └── HoldLostError         a broker opened the store, or is about to, during a commit
+├── UncleanStoreError         the store was not closed cleanly, so it may not be written
 ├── StagingNotSharedError     a task cannot see the driver's staging directory
-├── CorruptStagingError       a staged file is not what its task said it wrote
-├── CommitInDoubtError        a commit was decided, but not finished: the next writer finishes it
-└── NoSpaceError              the disk cannot hold what the commit needs; nothing was changed
+├── CorruptStagingError       a staged file differs from the report of its task
+├── CommitInDoubtError        a commit was decided and not finished: the next writer finishes it
+└── NoSpaceError              the disk has no room for a commit; nothing was changed
 
 A message starts with its condition in brackets, as Spark's do: ``[MQLOG_STORE_NOT_FOUND] …``.
 Fields travel through ``super().__init__`` so that an error pickles from a worker to the driver.
@@ -86,13 +86,13 @@ class NotAStoreError(StoreError):
         super().__init__(root, reason)
 
     def message(self) -> str:
-        """Name the path and what was looked for."""
+        """Name the path and the reason."""
         root, reason = self.args
         return f"{shown(root)}: {reason}"
 
 
 class UnsupportedStoreError(StoreError):
-    """The store is of a flavour that mqlog does not read (or write).
+    """The store has a flavour that mqlog does not read, or does not write.
 
     ``flavour`` is one of DLEDGER, ROCKSDB_CONSUME_QUEUE, ROCKSDB_CONFIG, BATCH_CONSUME_QUEUE,
     COMPACTION, CONSUME_QUEUE_EXT, CONTROLLER, MULTI_PATH, TOO_LARGE, FILE_SYSTEM, NO_LEASE, OWNER.
@@ -107,7 +107,7 @@ class UnsupportedStoreError(StoreError):
         return f"[{self.condition}.{self.args[1]}] {self.message()}"
 
     def message(self) -> str:
-        """Name the path, the file that gave the flavour away, and what to do."""
+        """Name the path, the file that shows the flavour, and what to do."""
         root, _, reason = self.args
         return f"{shown(root)}: {reason}"
 
@@ -121,7 +121,7 @@ class UnsafePathError(StoreError):
         super().__init__(path, reason)
 
     def message(self) -> str:
-        """Name the path and what it turned out to be."""
+        """Name the path and its kind."""
         path, reason = self.args
         return f"{shown(path)}: {reason}"
 
@@ -147,7 +147,7 @@ class CorruptConfigError(CorruptStoreError):
 
 
 class DataLossError(StoreError):
-    """Queue offsets [start, end) were asked for; the queue holds [low, high)."""
+    """Queue offsets [start, end) were requested; the queue holds [low, high)."""
 
     condition = "MQLOG_DATA_LOSS"
 
@@ -160,17 +160,17 @@ class DataLossError(StoreError):
 
     @property
     def is_expired(self) -> bool:
-        """Tell whether what was asked for lies before what is held, where retention deletes."""
+        """Tell whether the range starts below ``low``, where retention deletes messages."""
         _, start, _, low, _ = self.args
         return bool(start < low)
 
     def message(self) -> str:
-        """Name the queue, what was asked for, what is held, and the option that goes on."""
+        """Name the queue, the requested and the held range, and the option that accepts losses."""
         queue, start, end, low, high = self.args
         return (
-            f"{shown(queue)}: queue offsets [{start}, {end}) were asked for, the store holds "
+            f"{shown(queue)}: queue offsets [{start}, {end}) were requested, the store holds "
             f"[{low}, {high}). Messages may have expired, or the store was replaced. Set "
-            "failOnDataLoss=false to read what is left"
+            "failOnDataLoss=false to read the messages that it holds"
         )
 
 
@@ -179,9 +179,9 @@ def _data_loss(queue: str, start: int, end: int, low: int, high: int) -> DataLos
 
 
 class StoreReplacedError(DataLossError):
-    """A stream's checkpoint is of another store, or of what this one was before it lost messages.
+    """A stream's checkpoint is of another store, or of this one before it lost messages.
 
-    ``what`` says what of the checkpoint the store contradicts.
+    ``what`` says which part of the checkpoint contradicts the store.
     """
 
     condition = "MQLOG_DATA_LOSS.STORE_REPLACED"
@@ -193,7 +193,7 @@ class StoreReplacedError(DataLossError):
         return (StoreReplacedError, self.args)
 
     def message(self) -> str:
-        """Say what does not fit, and the ways to go on."""
+        """Name the contradiction, its possible causes, and what to do."""
         return (
             f"{self.args[0]}. The path leads to another store, or this one was rebuilt or lost "
             "messages in a crash. Give the path of the store that the query read before, or start "
@@ -202,13 +202,13 @@ class StoreReplacedError(DataLossError):
 
 
 class UnknownTopicError(StoreError):
-    """A topic, queue or group was named that the store does not know."""
+    """The store does not have a topic, queue or group that was named."""
 
     condition = "MQLOG_UNKNOWN_TOPIC"
 
 
 class InvalidOptionError(StoreError):
-    """An option's name or value is not accepted. Says which, what is accepted, what to do."""
+    """An option's name or value is not accepted; ``expected`` says what is."""
 
     condition = "MQLOG_INVALID_OPTION"
 
@@ -222,7 +222,7 @@ class InvalidOptionError(StoreError):
 
 
 class InvalidSchemaError(InvalidOptionError):
-    """A column or a type that a read cannot give or a write cannot take."""
+    """A column or a type that a read or a write does not have."""
 
     condition = "MQLOG_INVALID_SCHEMA"
 
@@ -244,7 +244,7 @@ class OverwriteUnsupportedError(InvalidOptionError):
         return (OverwriteUnsupportedError, ())
 
     def message(self) -> str:
-        """Give the line to write instead."""
+        """Return the line to write instead."""
         return (
             "a message store only grows: write "
             'df.write.format("mqlog").mode("append").save(path) instead'
@@ -270,7 +270,7 @@ class StoreLockedError(StoreError):
 
 
 class HoldLostError(StoreLockedError):
-    """The store is not ours alone any more: what was to be written next was not written."""
+    """Another process opened the held store; the commit stopped before its next change."""
 
     condition = "MQLOG_STORE_LOCKED.LEASE_BROKEN"
 
@@ -278,13 +278,13 @@ class HoldLostError(StoreLockedError):
         super().__init__(root, reason)
 
     def message(self) -> str:
-        """Name the store, and who may have opened it."""
+        """Name the store and the reason."""
         root, reason = self.args
         return f"{shown(root)}: the hold on the store was lost: {reason}"
 
 
 class UncleanStoreError(StoreError):
-    """The file ``abort`` is there: the store is open in a broker, or its broker crashed."""
+    """The file ``abort`` exists: a broker has the store open, or crashed."""
 
     condition = "MQLOG_STORE_UNCLEAN"
 
@@ -302,10 +302,10 @@ class CorruptStagingError(StoreError):
 
 
 class CommitInDoubtError(StoreError):
-    """A commit was decided and is not finished; its messages will be there exactly once.
+    """A commit was decided and is not finished; its messages will be stored exactly once.
 
-    ``state`` is what is durable: decided (no broker sees any of it) or published (a broker sees
-    all of it). ``reason`` is what stopped it.
+    ``state`` is decided (no broker sees its messages) or published (a broker sees all of them).
+    ``reason`` is the error that interrupted it.
     """
 
     condition = "MQLOG_COMMIT_IN_DOUBT"
@@ -314,7 +314,7 @@ class CommitInDoubtError(StoreError):
         super().__init__(root, key, state, reason)
 
     def message(self) -> str:
-        """Name the commit, how far it came, and what finishes it."""
+        """Name the commit, its state, and what finishes it."""
         root, key, state, reason = self.args
         return (
             f"{shown(root)}: commit {shown(key)} is {state}, but not finished ({shown(reason)}). "
@@ -324,6 +324,6 @@ class CommitInDoubtError(StoreError):
 
 
 class NoSpaceError(StoreError):
-    """The disk or quota cannot hold what the commit needs. Nothing was changed."""
+    """The disk or quota has no room for the commit. Nothing was changed."""
 
     condition = "MQLOG_NO_SPACE"

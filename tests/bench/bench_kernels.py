@@ -31,9 +31,10 @@ from mqstore.codec.properties_encode import join_blocks
 from mqstore.codec.schema import PROFILES
 from mqstore.derive.log_walk import log_chunks
 from mqstore.files.log.commit_log import CommitLog
-from mqstore.read.plan import QueueSlice
+from mqstore.read.directory import StoreOrigin
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
+from mqstore.read.source import QueueSlice
 
 BODIES = {100: 1, 1024: 1, 10_240: 4}  # bytes: by what the number of messages is divided
 QUEUES = (1, 4)
@@ -114,7 +115,7 @@ def _batches(
     os.environ[VARIABLE] = kind
     log = (str(root / "commitlog"),)
     slices = [
-        QueueSlice(str(root), log, "b", topic_name(0), queue, 0, each)
+        QueueSlice(StoreOrigin(str(root), log), "b", topic_name(0), queue, 0, each)
         for queue in range(shape.queues)
     ]
     return scan(slices, settings)

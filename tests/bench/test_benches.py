@@ -23,10 +23,10 @@ SECONDS = 600
 
 def marked(name: str) -> object:
     reason = "for `make soak`, or MQLOG_SOAK=1"
-    marks = []
+    marks = [pytest.mark.skipif(soak.CHECKING, reason="for `make test`")]
     if name in NEEDS_SPARK:
         skipped = pytest.mark.skipif(not soak.SOAKING, reason=reason)
-        marks = [pytest.mark.spark, pytest.mark.soak, skipped]
+        marks += [pytest.mark.spark, pytest.mark.soak, skipped]
     return pytest.param(name, marks=marks)
 
 
@@ -44,6 +44,7 @@ def test_the_benchmark_runs_and_says_on_what(name: str) -> None:
         assert "left out" not in done.stderr
 
 
+@pytest.mark.skipif(soak.CHECKING, reason="for `make test`")
 @pytest.mark.parametrize("name", ["decode", "encode"])
 def test_a_peer_that_is_not_to_be_had_is_left_out_with_a_reason(name: str, tmp_path: Path) -> None:
     done = run(name, "100", os.environ | {"MQLOG_BENCH_ROUNDS": "1", "PATH": str(tmp_path)})

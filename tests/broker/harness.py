@@ -20,8 +20,8 @@ from broker.toolchain import Toolchain
 
 BROKER_NAME: Final = "broker-a"
 LOOPBACK: Final = "127.0.0.1"
-BOOT_SECONDS: Final = 90
-ANSWER_SECONDS: Final = 120
+BOOT_SECONDS: Final = 300
+ANSWER_SECONDS: Final = 300
 
 SMALL_FILES: Final = {
     "mappedFileSizeCommitLog": "262144",

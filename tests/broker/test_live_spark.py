@@ -16,12 +16,12 @@ from broker.harness import Broker, Cluster, Row
 from broker.reading import by_queue
 from mqstore.copy.copy_store import copy_store
 from mqstore.format.names import is_system_topic
-from mqstore.read.snapshot import take
+from mqstore.read.directory import take
 from support import soak
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.soak]
 
-MESSAGES = soak.size("LIVE_MESSAGES", test=3_000, full=50_000)
+MESSAGES = soak.size("LIVE_MESSAGES", check=0, test=3_000, full=50_000)
 ROUNDS = 5
 TOPIC = "Live"
 SECONDS = 300

@@ -16,7 +16,7 @@ from mqstore.read.follow import Follower
 from mqstore.read.progress import Progress, from_json, to_json
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.read.tail import StoreFilter, Tail
+from support.opened import tail_of
 
 pytestmark = pytest.mark.broker
 
@@ -53,8 +53,8 @@ class Stream:
         self._follower.close()
 
     def _start(self) -> Follower:
-        source = StoreFilter(root=str(self._root), topics=lambda topic: not is_system_topic(topic))
-        return Follower([Tail(source)], self._admission)
+        tail = tail_of(self._root, lambda topic: not is_system_topic(topic))
+        return Follower([tail], self._admission)
 
     def _read(self, start: Progress, end: Progress) -> None:
         settings = ScanSettings(columns=("topic", "queueId", "queueOffset", "msgId", "body"))
@@ -99,7 +99,7 @@ def test_a_stream_gets_what_a_live_broker_acknowledges(cluster: Cluster, tmp_pat
 
 def _finish(stream: Stream, count: int) -> None:
     """Go on until all is there; the broker fills ConsumeQueues a moment after it acknowledges."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while len(stream.rows) < count and time.monotonic() < deadline:
         stream.step()
     while stream.step():

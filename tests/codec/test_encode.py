@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqstore.codec.compress import compress
+from mqstore.codec.compression import compress
 from mqstore.codec.encode import Hosts, Messages, encode
 from mqstore.codec.hashing import hash_strings, hash_text, key_hashes, tags_codes
 from mqstore.codec.patch import patch

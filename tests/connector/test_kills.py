@@ -19,7 +19,7 @@ from support.growing import grow
 from support.oracle import Message
 from support.stores import Laid, MakeStore
 
-KILLS = soak.size("KILLS", test=1, full=20)
+KILLS = soak.size("KILLS", check=0, test=1, full=20)
 SEED = int(os.environ.get("MQLOG_SEED", "7"))
 PER_LIFE = 150
 START_S = 240
@@ -102,4 +102,4 @@ def _finish(spark: SparkSession, root: Path, target: Path) -> None:
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(START_S)

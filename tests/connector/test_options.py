@@ -79,7 +79,7 @@ def test_a_read_option_is_parsed(name: str, text: str, field: str, value: object
         ("nameServer", "localhost:9876", "mqlog reads store files, not brokers; give the store p"),
         ("kafka.bootstrap.servers", "b:9092", "mqlog reads store files, not brokers"),
         ("service.url", "pulsar://b", "mqlog reads store files, not brokers"),
-        ("topic", "A", "option topic='A': is an option of writes; in a read say subscribe"),
+        ("topic", "A", "option topic='A': is an option of writes; in a read use subscribe"),
         ("txnAppId", "a", "option txnAppId='a': is an option of writes"),
         ("maxOffsetsPerTrigger", "5", "option maxOffsetsPerTrigger='5': is for streaming reads"),
         ("checkpointLocation", "/c", "is for writeStream: a read has none"),
@@ -116,15 +116,21 @@ def test_a_read_option_is_refused_in_words_that_help(name: str, text: str, told:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"subscribe": "A", "assign": '{"A":[0]}'}, "subscribe='A': cannot stand with assign"),
-        ({"subscribe": "A", "subscribePattern": "A"}, "cannot stand with subscribePattern"),
+        (
+            {"subscribe": "A", "assign": '{"A":[0]}'},
+            "subscribe='A': excludes assign",
+        ),
+        ({"subscribe": "A", "subscribePattern": "A"}, "excludes subscribePattern"),
         ({"tags": "A", "subExpression": "B"}, "tags and subExpression are the same"),
-        ({"startingGroup": "g", "startingOffsets": "-1"}, "cannot stand with startingOffsets"),
-        ({"table": "topics", "path": "/s#queues"}, "the path says #queues"),
+        (
+            {"startingGroup": "g", "startingOffsets": "-1"},
+            "excludes startingOffsets",
+        ),
+        ({"table": "topics", "path": "/s#queues"}, "the path has #queues"),
         ({"table": "queues", "startingOffsets": "-1"}, "is for table=messages|tags, not queues"),
-        ({"table": "index", "subscribe": "A"}, "subscribe='A': needs keys here"),
-        ({"table": "index", "subscribePattern": "A"}, "subscribePattern='A': needs keys here"),
-        ({"table": "index", "includeSystemTopics": "true"}, "needs keys here: an entry has the h"),
+        ({"table": "index", "subscribe": "A"}, "subscribe='A': needs keys too"),
+        ({"table": "index", "subscribePattern": "A"}, "subscribePattern='A': needs keys too"),
+        ({"table": "index", "includeSystemTopics": "true"}, "needs keys too: an entry has the h"),
     ],
 )
 def test_options_that_contradict_each_other_are_refused(options: dict[str, str], told: str) -> None:
@@ -190,7 +196,7 @@ def test_a_write_option_is_parsed(name: str, text: str, field: str, value: objec
     ("name", "text", "told"),
     [
         ("topik", "A", "did you mean topic?"),
-        ("subscribe", "A", "option subscribe='A': is an option of reads; in a write say topic"),
+        ("subscribe", "A", "option subscribe='A': is an option of reads; in a write use topic"),
         ("tags", "A", "is an option of reads"),
         ("maxOffsetsPerTrigger", "1", "is an option of streaming reads"),
         ("txnAppId", " ", "must be 1 to 1024 printable characters"),
@@ -202,7 +208,7 @@ def test_a_write_option_is_parsed(name: str, text: str, field: str, value: objec
         ("namesrvAddr", "h:9876", "mqlog reads store files, not brokers"),
         ("batchMaxBytes", "5m", "from 1 to 4194304 bytes"),
         ("onInvalid", "side:", "must be fail, skip or side:PATH"),
-        ("path", "/a#queues", "tables are read; write to the store's path"),
+        ("path", "/a#queues", "no table can be written: give the store"),
         ("path", "s3://b/store", "mqlog reads directories"),
     ],
 )

@@ -172,10 +172,10 @@ def test_an_offset_that_is_not_held_is_data_loss_or_a_warning(
     golden_550: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     options = {"subscribe": "GTopic", "endingOffsets": '{"GTopic":{"0":100000}}'}
-    with pytest.raises(DataLossError, match=r"GTopic/0: queue offsets \[0, 100000\) were asked"):
+    with pytest.raises(DataLossError, match=r"GTopic/0: queue offsets \[0, 100000\) were req"):
         planned(golden_550, **options)
     assert places(golden_550, **options, failOnDataLoss="false") == expected_places("GTopic")
-    assert "queue offsets [0, 100000) were asked for" in caplog.text
+    assert "queue offsets [0, 100000) were requested" in caplog.text
 
 
 @pytest.mark.parametrize("name", ["tags", "subExpression"])
@@ -363,7 +363,7 @@ def test_a_start_that_has_expired_stops_a_batch_and_not_a_stream_that_is_past_it
     laid = store([Message() for _ in range(80)], Layout(expired_files=1))
     source = MqlogDataSource({"path": str(laid.root), "startingOffsets": '{"T":{"0":3}}'})
     schema = source.schema()
-    with pytest.raises(DataLossError, match=r"T/0: queue offsets \[3, 80\) were asked for"):
+    with pytest.raises(DataLossError, match=r"T/0: queue offsets \[3, 80\) were requested"):
         source.reader(schema)
     ahead = MqlogDataSource({"path": str(laid.root), "startingOffsets": '{"T":{"0":81}}'})
     with pytest.raises(DataLossError, match=r"T/0: queue offsets \[81, 80\)"):
@@ -404,9 +404,9 @@ def test_a_position_in_a_queue_that_is_not_there_is_data_loss_or_a_warning(
     (laid.root / "config" / "topics.json").write_text(json.dumps(topics))
     for option in ("startingOffsets", "endingOffsets"):
         options = {option: '{"T":{"7":5}}'}
-        with pytest.raises(DataLossError, match=r"T/7: queue offsets \[5, 5\) were asked for"):
+        with pytest.raises(DataLossError, match=r"T/7: queue offsets \[5, 5\) were requested"):
             planned(laid.root, **options)
         assert len(places(laid.root, **options, failOnDataLoss="false")) == 9
-        assert "T/7: queue offsets [5, 5) were asked for" in caplog.text
+        assert "T/7: queue offsets [5, 5) were requested" in caplog.text
         caplog.clear()
     assert len(places(laid.root, startingOffsets='{"T":{"7":0}}')) == 9

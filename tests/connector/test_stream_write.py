@@ -18,7 +18,7 @@ from mqstore.files import durable
 from mqstore.stage.settings import WriteSettings
 from mqstore.stage.task import stage
 from mqstore.tables import commits
-from mqstore.tables.roots import open_root
+from mqstore.tables.choice import open_root
 from mqstore.write import streams
 from mqstore.write.prepare import prepare
 from pyspark_mqlog.batch_writer import MqlogWriter
@@ -184,7 +184,7 @@ def counts(spark: SparkSession) -> DataFrame:
 @pytest.mark.parametrize(
     ("mode", "told"),
     [
-        ("complete", "option outputMode='complete': a message store only grows: say append"),
+        ("complete", "option outputMode='complete': a message store only grows: use append"),
         ("update", "does not support Update mode"),
     ],
 )
@@ -249,7 +249,7 @@ def test_a_batch_that_failed_leaves_no_staging_though_no_task_said_where(
     kept = batch(other, 1, rows(3))
     assert len(staged(root)) == 3
     MqlogStreamWriter(settings, None).abort([None, None], 1)
-    assert staged(root) == [Path(kept[0].job.staging)]
+    assert staged(root) == [Path(kept[0].job.target.staging)]
     MqlogStreamWriter(other, None).commit(kept, 1)
     assert staged(root) == []
     assert len(held(root)) == 3 + 3
@@ -306,7 +306,7 @@ def test_a_batch_that_was_committed_with_other_rows_is_told_of(
     (told,) = warnings(caplog)
     assert told == (
         "3 rows were committed as query q-1 batch 0, the 4 of now are not written: "
-        "is the checkpoint an older one?"
+        "was the checkpoint restored from a backup?"
     )
 
 
@@ -352,7 +352,7 @@ def test_a_task_that_is_told_its_query_and_batch_says_them(
     job = prepare(settings.write, SCHEMA)
     with pytest.raises(StoreError, match=r"neither sql\.streaming\.queryId nor"):
         MqlogStreamWriter(settings, job).write(iter([rows(3)]))
-    with pytest.raises(StoreError, match="a writer that it meant to commit with"):
+    with pytest.raises(StoreError, match="the writer of the commit"):
         MqlogStreamWriter(settings, None).write(iter([rows(3)]))
     task |= {"sql.streaming.queryId": "q-7", "streaming.sql.batchId": "12"}
     message = MqlogStreamWriter(settings, job).write(iter([rows(3)]))

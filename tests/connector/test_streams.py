@@ -188,7 +188,7 @@ def test_a_streams_options_are_a_batchs_and_its_own() -> None:
         ("minOffsetsPerTrigger", "x", "must be a whole number"),
         ("maxTriggerDelay", "soon", "must be a duration"),
         ("maxOfsetsPerTrigger", "1", "did you mean maxOffsetsPerTrigger?"),
-        ("topic", "A", "in a read say subscribe"),
+        ("topic", "A", "in a read use subscribe"),
     ],
 )
 def test_an_option_of_a_stream_is_refused_in_words_that_help(
@@ -293,7 +293,7 @@ def test_a_position_in_a_queue_that_is_not_there_is_an_error(store: MakeStore) -
     (laid.root / "config" / "topics.json").write_text(json.dumps(topics))
     options = {"path": str(laid.root), "startingOffsets": '{"T":{"7":5}}'}
     reader = MqlogStreamReader(parse_stream(options), StructType(), ("queueOffset",))
-    with pytest.raises(DataLossError, match=r"T/7: queue offsets \[5, 5\) were asked for"):
+    with pytest.raises(DataLossError, match=r"T/7: queue offsets \[5, 5\) were requested"):
         reader.initialOffset()
 
 

@@ -1,4 +1,4 @@
-"""What the tests of crashes share: RocketMQ's own store classes, and a store they left."""
+"""Folders in memory, RocketMQ's own store classes, and a store that they left."""
 
 import shutil
 from collections.abc import Iterator
@@ -10,6 +10,7 @@ import pytest
 from broker.conftest import pytest_runtest_makereport, toolchain  # noqa: F401
 from broker.toolchain import Toolchain
 from crash.rocketmq_jvm.store_jvm import VERSIONS, MakeRoot, StoreJvm
+from support.memory import folder_in_memory
 
 
 @pytest.fixture(scope="session", params=VERSIONS)
@@ -38,6 +39,19 @@ def stopped(jvm: StoreJvm, tmp_path_factory: pytest.TempPathFactory) -> Path:
         served.put("A", 1, f"world {number}", f"b{number}")
     served.close()
     return root
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """A folder in memory: thousands of stores are made there, and no test is about the disk.
+
+    What a test that fails leaves is copied to the folder that pytest keeps.
+    """
+    failed = request.session.testsfailed
+    with folder_in_memory(tmp_path) as folder:
+        yield folder
+        if request.session.testsfailed > failed and folder != tmp_path:
+            shutil.copytree(folder, tmp_path / "kept", symlinks=True)
 
 
 @pytest.fixture

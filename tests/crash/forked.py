@@ -1,10 +1,12 @@
 """Commits and recoveries in forks of a program that has imported all they need: forked.py.
 
-A line `write SCENARIO SEED ROOT` or `recover ROOT` makes a child, whose process id is told and
-which waits; the line `go` lets it work, and tells how it ended: 0, a number, or minus a signal.
+A line `write SCENARIO SEED ROOT` or `recover ROOT` makes a child, whose process id is printed and
+which waits; the line `go` lets it work, and prints how it ended: 0, a number, or minus a signal.
+`write-until N SCENARIO SEED ROOT` is a write that is killed before its change number N.
 """
 
 import os
+import signal
 import sys
 import tempfile
 import traceback
@@ -13,6 +15,7 @@ from pathlib import Path
 
 from crash.scenarios import BY_NAME, work
 from mqstore.write.recover import RecoverSettings, recover
+from support.faults import before_each_change
 
 
 def main() -> None:
@@ -56,9 +59,16 @@ def _exit_with(words: list[str]) -> None:
 
 
 def _do(what: str, *arguments: str) -> None:
-    if what == "write":
-        scenario, seed, root = arguments
-        work(BY_NAME[scenario], int(seed)).run(Path(root))
+    if what.startswith("write"):
+        *until, scenario, seed, root = arguments
+        last = int(until[0]) if until else -1
+
+        def die_at_last(number: int, _: str) -> None:
+            if number == last:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        with before_each_change(die_at_last):
+            work(BY_NAME[scenario], int(seed)).run(Path(root))
     else:
         recover(arguments[0], RecoverSettings())
 

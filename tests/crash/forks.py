@@ -1,12 +1,8 @@
 """Processes that work on a store and are made to end in the middle of it: see forked.py."""
 
-import os
 import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -83,14 +79,3 @@ class Laid:
         root.parent.mkdir(parents=True, exist_ok=True)
         if self._store.exists():
             shutil.copytree(self._store, root)
-
-
-@contextmanager
-def room(otherwise: Path) -> Iterator[Path]:
-    """Give a folder in memory where there is one, and ``otherwise`` if not."""
-    memory = Path("/dev/shm")
-    if not os.access(memory, os.W_OK):
-        yield otherwise
-        return
-    with tempfile.TemporaryDirectory(dir=memory, prefix="mqlog-") as folder:
-        yield Path(folder)

@@ -18,10 +18,10 @@ from pathlib import Path
 from crash.broker_model import serve
 from mqstore.check import check
 from mqstore.errors import NotAStoreError, StoreNotFoundError
-from mqstore.read.plan import QueueSlice
+from mqstore.read.directory import take
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.read.snapshot import take
+from mqstore.read.source import slices_of
 from mqstore.txn import intent, ledger
 from mqstore.write.recover import RecoverSettings, recover
 from support import oracle
@@ -226,10 +226,7 @@ def bodies_read(root: Path) -> list[bytes]:
         snapshot = take(root)
     except (StoreNotFoundError, NotAStoreError):
         return []
-    slices = [
-        QueueSlice(str(root), snapshot.store.commit_log, "b", q.topic, q.queue_id, q.low, q.high)
-        for q in snapshot.queues
-    ]
+    slices = slices_of(snapshot)
     batches = scan(slices, ScanSettings(columns=("body",)))
     return [body for batch in batches for body in batch.column(0).to_pylist()]
 

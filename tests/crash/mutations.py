@@ -19,7 +19,7 @@ from crash.scenarios import SCENARIOS, work
 from mqstore.files import durable
 from mqstore.files.log.log_append import CommitLogAppender
 from mqstore.txn import intent, ledger
-from mqstore.write import apply, log_tail, resume
+from mqstore.write import apply, resume
 
 TELLING = ("everything", "stale-tail", "interlock", "second-version", "new-store")
 """Scenarios in which every step is taken; the first few states of them notice most."""
@@ -58,12 +58,12 @@ def _shown(appender: CommitLogAppender, data: memoryview) -> memoryview:
 STEPS: dict[str, Mutation] = {
     "the byte that hides the batch": lambda: _patched(CommitLogAppender, _hide=_shown),
     "abort": lambda: _patched(apply.Application, _make_abort=_nothing),
-    "scrub": lambda: _without_step(log_tail.clear_tail),
+    "scrub": lambda: _without_step(apply.clear_tail),
     "the decision": lambda: _without_step(intent.store),
     "the ledger": lambda: _without_step(ledger.record),
     "removal of the interlock": lambda: _without_step(apply.remove_interlock),
     "removal of abort": lambda: _without_step(apply.remove_abort),
-    "the recovery before a commit": lambda: _patched(resume._Roll, run=_nothing),
+    "the recovery before a commit": lambda: _patched(resume._Resumption, run=_nothing),
     "the sync of the IndexFile before abort": lambda: _patched(
         apply.Application, settle_index=_nothing
     ),
@@ -91,7 +91,7 @@ TOGETHER: dict[str, tuple[str, ...]] = {
     "every sync of a queue that is made again": ("*queue_repair*", "*QueueRebuild*"),
     "every sync of an IndexFile that is made again": ("*index_repair*", "*IndexRebuild*"),
     "every sync of a published log": ("fsync resume._sync_log*", "*_write_again*"),
-    "every sync of the folder of intents": ("fsync_directory *resume.fresh_temp_dir*",),
+    "every sync of the folder of intents": ("fsync_directory *LockedStore.writer*",),
     "every sync of an IndexFile's head": ("*IndexAppender._write_head*",),
 }
 """Places that each sync what another one syncs as well: one alone may not be missed."""

@@ -66,7 +66,7 @@ def kernel_says(path: Path, words: tuple[str, ...]) -> bool:
     )
 
 
-def until(holds: Callable[[], bool], what: str, seconds: float = 20) -> None:
+def until(holds: Callable[[], bool], what: str, seconds: float = 120) -> None:
     """Return when `holds()` does; fail if that takes too long."""
     end, pause = time.monotonic() + seconds, threading.Event()
     while not holds():
@@ -128,7 +128,7 @@ def test_f1_a_broker_that_starts_while_we_write_waits_and_loads_all(
             commit_by_hand(root)
             hold.check()
             assert not starting.done()
-        broker = starting.result(timeout=30)
+        broker = starting.result(timeout=120)
     broker.load()
     broker.start()
     assert keys(broker.queues()["A", 0]) == HELD_0 + KEYS

@@ -24,6 +24,7 @@ from mqstore.errors import CommitInDoubtError
 from mqstore.files import durable
 from mqstore.files.config import config_write
 from mqstore.files.new_file import NewFile, opened
+from mqstore.files.store_writer import StoreWriter
 from mqstore.format.names import INTERLOCK
 from mqstore.txn import intent
 from mqstore.write.commit import abort, commit
@@ -199,8 +200,8 @@ def with_empty_queue_files() -> Iterator[None]:
     def keep(self: NewFile, data: bytes | memoryview, position: int) -> None:
         kept.setdefault(self, []).append((bytes(data), position))
 
-    def put_and_fill(self: NewFile, target: str, *, fsync: bool) -> None:
-        put(self, target, fsync=fsync)
+    def put_and_fill(self: NewFile, target: str) -> None:
+        put(self, target)
         with opened(target) as fd:
             for data, position in kept.get(self, []):
                 durable.write_at(fd, data, position)
@@ -213,9 +214,9 @@ def with_a_clock_that_is_ahead() -> AbstractContextManager[object]:
     """Let the checkpoint tell of an hour to come."""
     replace_checkpoint = config_write.replace_checkpoint
 
-    def ahead(root: str, fields: dict[str, int], *rest: Any) -> None:
+    def ahead(writer: StoreWriter, fields: dict[str, int]) -> None:
         later = {n: v + 3_600_000 if n.endswith("timestamp") else v for n, v in fields.items()}
-        replace_checkpoint(root, later, *rest)
+        replace_checkpoint(writer, later)
 
     return patched(config_write, "replace_checkpoint", ahead)
 
@@ -336,7 +337,9 @@ def test_f11_an_abort_after_the_decision_destroys_nothing(tmp_path: Path, believ
     decided.write(tmp_path)
     assert len(hand.records(root)) == before
     if believed:
-        shutil.rmtree(job.staging)  # What abort() would do if it took its caller at his word.
+        shutil.rmtree(
+            job.target.staging
+        )  # What abort() would do if it took its caller at his word.
         with pytest.raises(CommitInDoubtError):
             recover(root, RecoverSettings())
         return

@@ -21,7 +21,7 @@ TESTS = Path(__file__).parents[1]
 PAGE = 4096
 # The commit wants 1 MiB left over, for the small files that come after the decision.
 NEED, MARGIN = 100 * PAGE, 1 << 20
-STEP = soak.size("NO_SPACE_STEP_BYTES", test=4 * PAGE, full=PAGE)
+STEP = soak.size("NO_SPACE_STEP_BYTES", check=40 * PAGE, test=8 * PAGE, full=PAGE)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def test_a_disk_that_is_too_small_is_an_exception_and_costs_nothing(tmp_path: Pa
         env={**os.environ, "PYTHONPATH": f"{TESTS}:{os.environ.get('PYTHONPATH', '')}"},
         capture_output=True,
         text=True,
-        timeout=60 + 2 * len(sizes),
+        timeout=60 + 10 * len(sizes),
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]

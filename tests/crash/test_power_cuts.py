@@ -1,8 +1,12 @@
 """T6: the power goes while a commit is under way, on a real ext4 file system in a file.
 
-The process is killed at a random moment and the file that holds the file system is copied as it
-is, without unmounting: what was not synced is not in it, as far as the kernel did not write it
-for reasons of its own. The copy is mounted, which replays its journal, and is recovered.
+The process is killed and the file that holds the file system is copied as it is, without
+unmounting: what was not synced is not in it, as far as the kernel did not write it for reasons of
+its own. The copy is mounted, which replays its journal, and is recovered.
+
+Of ten cuts three come before a change that is drawn from those before the decision, and one when
+the commit has returned; six come at a moment after the decision, and how far the commit has come
+by then is up to the machine.
 """
 
 import filecmp
@@ -11,6 +15,7 @@ import random
 import shutil
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -18,23 +23,28 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from crash import play
-from crash.forks import Forks, Laid, room
+from crash.forks import Forks, Laid
 from crash.invariants import is_decided
 from crash.scenarios import BY_NAME, work
 from support import soak
+from support.faults import before_each_change
+from support.memory import folder_in_memory
 
 pytestmark = pytest.mark.soak
 
-CUTS = soak.size("POWER_CUTS", test=20, full=1_000)
+CUTS = soak.size("POWER_CUTS", check=4, test=20, full=1_000)
 SEED = int(os.environ.get("MQLOG_SEED", "0"))
 SECONDS = 60
 IMAGE_BYTES = 32 << 20
 MOUNTS = ["commit=5", "commit=1", "commit=1000"]  # seconds between two of the journal's own
 BLOCKS = [4096, 1024]
+BEFORE, BETWEEN, AFTER = "before the decision", "after the decision", "after the end"
+PLANS = [BETWEEN, BEFORE, AFTER, BETWEEN, BEFORE, BETWEEN, BETWEEN, BEFORE, BETWEEN, BETWEEN]
 
 
 def run(*command: object) -> None:
@@ -64,7 +74,7 @@ def made(image: Path, block_bytes: int) -> Path:
 
 @pytest.fixture(scope="module")
 def space(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    with room(tmp_path_factory.mktemp("images")) as folder:
+    with folder_in_memory(tmp_path_factory.mktemp("images")) as folder:
         try:
             with mounted(made(folder / "tried", BLOCKS[0])):
                 pass
@@ -83,7 +93,7 @@ class Case:
     """A scenario on one kind of file system."""
 
     def __init__(self, space: Path, scenario: str, block_bytes: int) -> None:
-        self.words = ("write", scenario, 0)
+        self.words = (scenario, 0)
         name = f"{scenario}-{block_bytes}"
         laid = Laid(work(BY_NAME[scenario], 0), space / name)
         self.recording = laid.recording
@@ -92,12 +102,22 @@ class Case:
         with mounted(self.image) as at:
             laid.copy(at / play.STORE)
 
+    def changes(self) -> int:
+        """Return how many changes the commit makes until the one that decides it."""
+        paths: list[str] = []
+        with (
+            mounted(self.copy(self.image, "counted")) as at,
+            before_each_change(lambda _, path: paths.append(path)),
+        ):
+            self.recording.work.run(at / play.STORE)
+        return next(n for n, path in enumerate(paths) if path.endswith("txn/pending.json"))
+
     def seconds(self, forks: Forks) -> tuple[float, float]:
         """Return how long the commit takes here until it is decided, and after that."""
         over = threading.Event()
         with mounted(self.copy(self.image, "timed")) as at, ThreadPoolExecutor(1) as pool:
             root = at / play.STORE
-            forks.child(*self.words, root)
+            forks.child("write", *self.words, root)
             begun = time.monotonic()
             deciding = pool.submit(wait_until_decided, root, over)
             forks.go()
@@ -124,56 +144,71 @@ def wait_until_decided(root: Path, over: threading.Event) -> float:
     return time.monotonic()
 
 
+class Measured(NamedTuple):
+    """A case, and how its commit goes here when it is left alone."""
+
+    case: Case
+    changes: int
+    seconds: tuple[float, float]
+
+    @classmethod
+    def of(cls, case: Case, forks: Forks) -> "Measured":
+        return cls(case, case.changes(), case.seconds(forks))
+
+
 def test_a_power_cut_leaves_a_store_that_recovers(space: Path, forks: Forks) -> None:
     names = sorted(BY_NAME)
-    cases: dict[tuple[str, int], tuple[Case, tuple[float, float]]] = {}
-    left = Counter[str]()
+    measured: dict[tuple[str, int], Measured] = {}
+    left, planned = Counter[str](), Counter[str]()
     for number in range(CUTS):
         turn, which = divmod(number, len(names))
         key = (names[which], BLOCKS[turn % len(BLOCKS)])
-        if key not in cases:
-            case = Case(space, *key)
-            cases[key] = (case, case.seconds(forks))
+        if key not in measured:
+            measured[key] = Measured.of(Case(space, *key), forks)
         rng = random.Random(f"{SEED} {number}")
-        left[power_cut(*cases[key], forks, rng)] += 1
+        plan = PLANS[number % len(PLANS)]
+        left[power_cut(measured[key], forks, plan, rng)] += 1
+        planned[plan] += 1
     soak.tell(f"{CUTS} power cuts: {dict(left)}")
-    assert left["not decided"] > CUTS // 20
-    assert left["in doubt"] + left["done"] > CUTS // 20
+    assert left["not decided"] >= planned[BEFORE]
+    assert left["done"] >= planned[AFTER]
 
 
-def power_cut(case: Case, seconds: tuple[float, float], forks: Forks, rng: random.Random) -> str:
-    """Cut the power once, judge what is left, and return how far the commit had come.
-
-    Most of a commit's time lies before its decision; most cuts come after it.
-    """
-    options, late = rng.choice(MOUNTS), rng.random() < 0.7
-    moment = rng.uniform(0, 1.2 * seconds[late])
+def power_cut(measured: Measured, forks: Forks, plan: str, rng: random.Random) -> str:
+    """Cut the power once, check what is left, and return how far the commit had come."""
+    case, changes, seconds = measured
+    options = rng.choice(MOUNTS)
+    moment = rng.uniform(0, 1.2 * seconds[1])
     synced = rng.uniform(0, 2 * sum(seconds))
+    last = rng.randrange(changes + 1)
+    command = ("write-until", last) if plan == BEFORE else ("write",)
     live = case.copy(case.image, "live")
     with mounted(live, options) as at:
         root = at / play.STORE
-        process, over = os.pidfd_open(forks.child(*case.words, root)), threading.Event()
+        process = os.pidfd_open(forks.child(*command, *case.words, root))
+        over = threading.Event()
 
         def end() -> None:
-            if late:
-                wait_until_decided(root, over)
+            wait_until_decided(root, over)
             over.wait(moment)
             kill(process)
 
-        flush, cut_off = threading.Timer(synced, sync, [at]), threading.Thread(target=end)
+        flush = threading.Timer(synced, sync, [at])
+        helpers = [flush, *([threading.Thread(target=end)] if plan == BETWEEN else [])]
         forks.go()
-        flush.start()
-        cut_off.start()
+        for helper in helpers:
+            helper.start()
         ended = forks.ended()
         over.set()
         flush.cancel()
-        for thread in (flush, cut_off):
-            thread.join()
+        for helper in helpers:
+            helper.join()
         os.close(process)
         cut = case.copy(live, "cut")
+    assert ended == {BEFORE: -signal.SIGKILL, AFTER: 0}.get(plan, ended)
     assert ended in {0, -signal.SIGKILL}
-    when = f"{moment:.4f} s after {'its decision' if late else 'its begin'}"
-    return judged(case, cut, f"{case.words} {options}, cut {when}", ended == 0)
+    when = f"change {last}" if plan == BEFORE else f"{moment:.4f} s after its decision"
+    return judged(case, cut, f"{case.words} {options}, cut {plan}: {when}", ended == 0)
 
 
 def kill(process: int) -> None:
@@ -196,7 +231,7 @@ def judged(case: Case, cut: Path, when: str, acked: bool) -> str:
             assert decided or not acked, "a commit that was done is not there"
             play.assert_store(case.recording, root, decided)
         except BaseException as error:
-            kept = shutil.copytree(root, Path("/tmp") / f"power-cut-{os.getpid()}")
+            kept = shutil.copytree(root, Path(tempfile.mkdtemp(prefix="power-cut-")) / "store")
             error.add_note(f"{when}; the store: {kept}")
             raise
     return "done" if acked else "in doubt" if decided else "not decided"

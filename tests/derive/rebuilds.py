@@ -1,13 +1,16 @@
 """Rebuilds of a test's stores, the sizes of their files, and the files of a folder."""
 
 import shutil
+from dataclasses import astuple
 from pathlib import Path
 
 from mqstore.derive.damage import BeyondLogEnd
 from mqstore.derive.rebuild import Rebuilt, rebuild
 from mqstore.files import durable
-from mqstore.files.file_sizes import FileSizes, find_sizes
+from mqstore.files.file_sizes import FileSizes
+from mqstore.files.store import Store
 from mqstore.files.store_dir import open_dir
+from mqstore.files.store_writer import StoreWriter
 from support.stores import UNIT_BYTES, Layout
 
 
@@ -21,14 +24,9 @@ def sizes_of(layout: Layout) -> FileSizes:
 
 
 def own_sizes(root: Path) -> FileSizes:
-    found = find_sizes(open_dir(root))
-    assert found.commit_log
-    assert found.consume_queue
-    assert found.max_hash_slot_num
-    assert found.max_index_num
-    return FileSizes(
-        found.commit_log, found.consume_queue, found.max_hash_slot_num, found.max_index_num
-    )
+    with Store.open(root) as store:
+        assert None not in astuple(store.sizes)
+        return store.sizes.or_defaults()
 
 
 def rebuilt(
@@ -43,14 +41,8 @@ def rebuilt(
     shutil.rmtree(temp_dir, ignore_errors=True)  # As whoever holds the store does before.
     temp_dir.mkdir(parents=True)
     with durable.synced(wanted=fsync):
-        return rebuild(
-            open_dir(root),
-            start,
-            sizes=sizes,
-            temp_dir=str(temp_dir),
-            behind=BeyondLogEnd.ANY,
-            with_index=with_index,
-        )
+        writer = StoreWriter(open_dir(root), str(temp_dir), sizes)
+        return rebuild(writer, start, behind=BeyondLogEnd.ANY, with_index=with_index)
 
 
 def derived(root: Path, folder: str) -> dict[str, bytes]:

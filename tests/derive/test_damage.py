@@ -10,7 +10,7 @@ from derive.rebuilds import rebuilt, sizes_of
 from mqstore.check import check
 from mqstore.errors import CorruptStoreError
 from mqstore.files.config import checkpoint
-from mqstore.read.snapshot import take
+from mqstore.read.directory import take
 from mqstore.write.recover import RecoverSettings, recover
 from support import oracle
 from support.oracle import Message

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from derive.rebuilds import derived, own_sizes, rebuilt, sizes_of
 from mqstore.check import check
 from mqstore.errors import CorruptStoreError
-from support import oracle, strategies
+from support import oracle, soak, strategies
 from support.faults import killed
 from support.oracle import Message
 from support.stores import Layout, lay_out
@@ -292,6 +292,7 @@ def test_an_index_of_another_layout_is_refused(tmp_path: Path) -> None:
     assert derived(laid.root, INDEX) == before
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize(
     "chosen",
@@ -309,7 +310,7 @@ def test_a_rebuild_that_is_killed_anywhere_is_run_again(
         rebuilt(tmp_path / "counted", sizes_of(LAYOUT))
     assert files_of(tmp_path / "counted") == expected
     assert calls.count > 3
-    for k in range(calls.count):
+    for k in soak.sample(range(calls.count), check=3, test=15):
         root = tmp_path / f"{k}"
         shutil.copytree(whole.root, root)
         ruin(root, chosen)

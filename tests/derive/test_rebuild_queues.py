@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from derive.rebuilds import derived, own_sizes, rebuilt, sizes_of
 from mqstore.check import check
 from mqstore.errors import CorruptStoreError
-from support import oracle, strategies
+from support import oracle, soak, strategies
 from support.faults import killed
 from support.oracle import Message
 from support.stores import UNIT_BYTES, Layout, MakeStore, lay_out
@@ -267,6 +267,20 @@ def test_of_two_records_with_one_queue_offset_the_first_keeps_it(tmp_path: Path)
     }
 
 
+@pytest.mark.parametrize("queue_offset", [2**63 - 1, 2**63 // UNIT_BYTES])
+def test_a_queue_offset_that_no_file_can_have_gets_no_unit(
+    tmp_path: Path, queue_offset: int
+) -> None:
+    """No checksum covers it; a file of that name would keep every broker from starting."""
+    laid = lay_out(tmp_path / "store", [Message(), Message()], Layout(index=False))
+    path, position = laid.file_of(laid.messages[1])
+    with path.open("r+b") as file:
+        file.seek(position + 20)
+        file.write(queue_offset.to_bytes(8, "big"))
+    rebuilt(laid.root, sizes_of(laid.layout))
+    assert [p.name for p in (laid.root / QUEUES / "T" / "0").iterdir()] == [f"{0:020d}"]
+
+
 LIGHT = {
     "INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b/c,%LMQ%d",
     "INNER_MULTI_QUEUE_OFFSET": "0,0,0",
@@ -399,6 +413,7 @@ def test_filler_alone_is_no_queue(tmp_path: Path) -> None:
         assert derived(laid.root, QUEUES) == before
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_a_rebuild_that_is_killed_anywhere_is_run_again(tmp_path: Path, after: bool) -> None:
     layout = Layout(queue_units=4, index=False)
@@ -412,7 +427,7 @@ def test_a_rebuild_that_is_killed_anywhere_is_run_again(tmp_path: Path, after: b
         rebuilt(tmp_path / "counted", sizes_of(layout))
     assert derived(tmp_path / "counted", QUEUES) == expected
     assert calls.count > 30
-    for k in range(calls.count):
+    for k in soak.sample(range(calls.count), check=3, test=15):
         root = tmp_path / f"{k}"
         shutil.copytree(whole.root, root)
         ruin(root, chosen)

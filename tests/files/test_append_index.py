@@ -8,20 +8,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqstore.errors import CorruptStoreError
+from mqstore.files.file_sizes import FileSizes
 from mqstore.files.index import index_append
 from mqstore.files.index.index_append import IndexAppender, IndexKeys
 from mqstore.files.index.index_file import Layout, list_index_files
-from mqstore.files.undo import Undo, make_directories
+from mqstore.files.undo import Undo
 from support import oracle
 from support.oracle import Message
+from support.writing import writer_of
 
 LAYOUT = Layout(7, 12)
 
 
 def appender(root: Path, undo: Undo, layout: Layout = LAYOUT) -> IndexAppender:
-    make_directories(str(root), "index", undo)
-    make_directories(str(root), "aside", undo)
-    return IndexAppender(str(root), str(root / "aside"), layout, fsync=False, undo=undo)
+    sizes = FileSizes(8192, 200, layout.slots, layout.units)
+    writer = writer_of(root, sizes, undo)
+    writer.make_directories("index")
+    return IndexAppender(writer)
 
 
 def keys_of(messages: list[Message]) -> IndexKeys:
@@ -106,4 +109,4 @@ def test_a_file_of_another_layout_is_not_appended_to(tmp_path: Path) -> None:
     assert list_index_files(str(tmp_path))[0].layout == LAYOUT
     for layout in (Layout(7, 13), Layout(12, 11)):
         with pytest.raises(CorruptStoreError, match="maxHashSlotNum"):
-            IndexAppender(str(tmp_path), str(tmp_path), layout, fsync=False, undo=Undo())
+            appender(tmp_path, Undo(), layout)

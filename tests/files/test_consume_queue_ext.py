@@ -9,10 +9,10 @@ import pytest
 from mqstore.codec.hashing import tags_codes
 from mqstore.files.queue.consume_queue import ConsumeQueue
 from mqstore.files.queue.extension import ConsumeQueueExt
-from mqstore.read.plan import QueueSlice
+from mqstore.read.directory import take
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.read.snapshot import take
+from mqstore.read.source import slices_of
 from support import oracle
 from support.oracle import LEVELS_S, SCHEDULE_TOPIC, Message
 from support.stores import Laid, Layout, lay_out
@@ -82,10 +82,7 @@ def test_units_are_found_from_anywhere(laid: Laid, start: int) -> None:
 
 def test_rows_of_such_a_store_are_those_of_a_plain_one(laid: Laid) -> None:
     snapshot = take(laid.root)
-    pieces = [
-        QueueSlice(str(laid.root), snapshot.store.commit_log, "", q.topic, q.queue_id, 0, q.high)
-        for q in snapshot.queues
-    ]
+    pieces = slices_of(snapshot)
     (batch,) = scan(pieces, ScanSettings(columns=("tags", "tagsCode")))
     assert batch.num_rows == 67
     assert batch["tagsCode"].to_pylist() == tags_codes(batch["tags"]).tolist()

@@ -9,7 +9,10 @@ import pytest
 from mqstore.errors import NoSpaceError, UnsafePathError
 from mqstore.files import durable
 from mqstore.files.new_file import NewFile, reserve_in, wipe
-from mqstore.files.undo import Undo, make_directories
+from mqstore.files.store_dir import StoreDir
+from mqstore.files.store_writer import StoreWriter
+from mqstore.files.undo import Undo
+from support.writing import SIZES
 
 
 def test_what_is_no_plain_file_is_not_written_to(tmp_path: Path) -> None:
@@ -70,17 +73,18 @@ def test_what_root_makes_belongs_to_the_owner_of_its_directory(tmp_path: Path) -
         assert (status.st_uid, status.st_gid) == (1234, 4321)
 
 
-def test_a_file_made_aside_appears_whole_and_can_be_taken_back(tmp_path: Path) -> None:
+def test_a_new_file_appears_whole_and_can_be_taken_back(tmp_path: Path) -> None:
     undo = Undo()
-    make_directories(str(tmp_path), "aside", undo)
-    make_directories(str(tmp_path), "a/b", undo)
-    new = NewFile(str(tmp_path / "aside"), 100, undo)
+    writer = StoreWriter(StoreDir(str(tmp_path), ()), str(tmp_path / "new"), SIZES, undo)
+    writer.make_directories("new")
+    writer.make_directories("a/b")
+    new = NewFile(writer, 100)
     new.write(b"unit", 20)
     target = tmp_path / "a" / "b" / "0"
     assert not target.exists()
-    new.put(str(target), fsync=True)
+    new.put(str(target))
     assert target.read_bytes() == bytes(20) + b"unit" + bytes(76)
-    assert list((tmp_path / "aside").iterdir()) == []
+    assert list((tmp_path / "new").iterdir()) == []
     wipe(str(target), 20, 4)
     assert target.read_bytes() == bytes(100)
     assert undo.run() == []
@@ -89,11 +93,12 @@ def test_a_file_made_aside_appears_whole_and_can_be_taken_back(tmp_path: Path) -
 
 def test_a_file_of_somebody_else_is_not_taken_back(tmp_path: Path) -> None:
     undo = Undo()
-    make_directories(str(tmp_path), "aside", undo)
+    writer = StoreWriter(StoreDir(str(tmp_path), ()), str(tmp_path / "new"), SIZES, undo)
+    writer.make_directories("new")
     target = tmp_path / "0"
     target.write_bytes(b"theirs")
     with pytest.raises(FileExistsError):
-        NewFile(str(tmp_path / "aside"), 100, undo).put(str(target), fsync=False)
+        NewFile(writer, 100).put(str(target))
     undo.run()
     assert target.read_bytes() == b"theirs"
     assert list(tmp_path.iterdir()) == [target]

@@ -1,7 +1,7 @@
 """Processes that write to and read from one store at a time.
 
-    python -m fuzz.beside write FOLDER SECONDS
-    python -m fuzz.beside read FOLDER SECONDS SEED
+    python -m fuzz.beside write FOLDER              until it is killed
+    python -m fuzz.beside read FOLDER SEED COUNTS   until its standard input ends
 
 A store gets so many commits, then the next one is begun: what a reader looks at stays small.
 Every commit fills a CommitLog file, so that each rolls over. A body tells the commit it is of and
@@ -10,23 +10,25 @@ how many messages that has, so whoever reads can tell whether all of them are th
 
 import json
 import random
+import select
+import signal
 import sys
-import time
 from collections import Counter, defaultdict
 from pathlib import Path
 
 from mqstore.errors import NotAStoreError, StoreError, StoreLockedError, StoreNotFoundError
-from mqstore.read.plan import slices_of
+from mqstore.read.directory import take
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.read.snapshot import take
-from mqstore.read.tail import StoreFilter, Tail
+from mqstore.read.source import Tail, slices_of
 from mqstore.txn import ledger
 from mqstore.write.recover import RecoverSettings, recover
 from support import writing
+from support.opened import tail_of
 
 COMMITS = 80
 APP = "writer"
+LIFE_S = 600  # whatever became of the process that started it
 SETTINGS = ScanSettings(columns=("topic", "queueId", "queueOffset", "body"))
 Queue = tuple[str, int]
 
@@ -36,10 +38,10 @@ def stores(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("store-*") if path.is_dir())
 
 
-def write(folder: Path, seconds: float) -> dict[str, int]:
-    """Commit until the time is up; go on where a writer that was killed had come to."""
-    end, done = time.monotonic() + seconds, 0
-    while time.monotonic() < end:
+def write(folder: Path) -> None:
+    """Commit until it is killed; go on where a writer that was killed had come to."""
+    signal.alarm(LIFE_S)
+    while True:
         there = stores(folder)
         root = there[-1] if there else folder / "store-00000"
         if (root / "commitlog").exists():
@@ -47,11 +49,9 @@ def write(folder: Path, seconds: float) -> dict[str, int]:
         last = ledger.last_version(str(root), APP) or 0
         if last >= COMMITS:
             root, last = folder / f"store-{len(there):05d}", 0
-        while last < COMMITS and time.monotonic() < end:
+        while last < COMMITS:
             last += 1
             _commit(root, last)
-            done += 1
-    return {"commits": done}
 
 
 def _commit(root: Path, version: int) -> None:
@@ -63,14 +63,16 @@ def _commit(root: Path, version: int) -> None:
     writing.append(root, rows, **({**sizes, **known} if version == 1 else known))
 
 
-def read(folder: Path, seconds: float, seed: int) -> dict[str, int]:
-    """Look until the time is up. Raises AssertionError for a view that was never the store's."""
+def read(folder: Path, seed: int, noted: Path) -> None:
+    """Look until standard input ends, and note the counts as JSON after each look.
+
+    Raises AssertionError for a view that was never the store's.
+    """
     rng = random.Random(seed)
     counts: Counter[str] = Counter()
     seen: dict[Path, dict[Queue, int]] = defaultdict(dict)
     tails: dict[Path, Tail] = {}
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
+    while not select.select([sys.stdin], [], [], 0 if stores(folder) else 0.05)[0]:
         for root in stores(folder)[-1:]:
             try:
                 if rng.random() < 0.5:
@@ -83,9 +85,10 @@ def read(folder: Path, seconds: float, seed: int) -> dict[str, int]:
                 if (root / "commitlog").is_dir() and (root / "consumequeue").is_dir():
                     raise AssertionError(f"{root.name}: {error}") from error
                 counts["too early"] += 1  # The store is being made.
+        noted.with_suffix(".new").write_text(json.dumps(counts))
+        noted.with_suffix(".new").replace(noted)
     for tail in tails.values():
         tail.close()
-    return dict(counts)
 
 
 def _look(root: Path, seen: dict[Queue, int], counts: Counter[str]) -> None:
@@ -113,7 +116,7 @@ def _follow(
     root: Path, tails: dict[Path, Tail], seen: dict[Queue, int], counts: Counter[str]
 ) -> None:
     if root not in tails:
-        tails[root] = Tail(StoreFilter(root=str(root)))
+        tails[root] = tail_of(root)
     bounds = tails[root].look(at_once=True)
     highs = {queue: high for queue, (_, high) in bounds.items()}
     _grown(seen, highs)
@@ -130,14 +133,12 @@ def _grown(seen: dict[Queue, int], now: dict[Queue, int]) -> None:
 
 
 def main() -> None:
-    """Run as the arguments say; the counts as JSON to stdout."""
-    what, folder, seconds, *seed = sys.argv[1:]
-    found = (
-        write(Path(folder), float(seconds))
-        if what == "write"
-        else read(Path(folder), float(seconds), int(seed[0]))
-    )
-    sys.stdout.write(json.dumps(found) + "\n")
+    """Do as the arguments say."""
+    what, folder, *more = sys.argv[1:]
+    if what == "write":
+        write(Path(folder))
+    else:
+        read(Path(folder), int(more[0]), Path(more[1]))
 
 
 if __name__ == "__main__":

@@ -18,8 +18,8 @@ def made_up(**changed: object) -> dict[str, object]:
         "host_variant": 0, "log_start": 0, "tail": 3000, "end": 3200, "first": 3000, "last": 3000,
         "messages": 1, "bytes": 120, "skipped": 0, "key_count": 0,
         "store_timestamp_ms": 1_700_000_000_000, "last_store_timestamp_ms": 1_700_000_000_000,
-        "queues": [["T", 0, 30, 1]], "commit_log_size": 4096, "consume_queue_size": 160,
-        "max_hash_slot_num": 7, "max_index_num": 40, "fsync": False,
+        "queues": [["T", 0, 30, 1]], "sizes": {"commit_log": 4096, "consume_queue": 160,
+                                               "max_hash_slot_num": 7, "max_index_num": 40},
     }  # fmt: skip
     known = {one.name: one.default for one in fields(intent.Intent) if one.default is not MISSING}
     return {**known, **body, **changed}

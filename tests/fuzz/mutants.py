@@ -1,6 +1,7 @@
 """Makes mutants and looks at them, in a process of its own with limits of its own.
 
-    python -m fuzz.mutants '{"seed":1,"mutants":1000,"folder":"…","guided":false,"forked":100}'
+    python -m fuzz.mutants '{"seed":1,"mutants":1000,"folder":"…","guided":false,"forked":100,
+        "bases":["small"]}'
 
 Before each mutant it writes its line to stdout, so that whoever started it can tell which one
 killed it. A mutant that reaches lines, or ends in a way, that none before did is kept, and later
@@ -15,7 +16,7 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from types import CodeType, FrameType
@@ -26,7 +27,7 @@ from fuzz.looks import LOOKS, WEIGHTS
 from fuzz.mutant_outcome import MutantError, look_at_mutant
 from fuzz.mutate import Edit, draw, to_line
 
-LIMIT_S, WAIT_S = 10, 60
+LIMIT_S, WAIT_S = 10, 300
 LIMIT_BYTES = 512 << 20
 _MOST_EDITS = 8
 _MOST_KEPT = 5_000
@@ -62,9 +63,11 @@ class Reached:
 class Fuzzer:
     """One run: seeds in, mutants out."""
 
-    def __init__(self, folder: Path, seed: int, *, guided: bool, forked: int) -> None:
+    def __init__(
+        self, folder: Path, seed: int, names: Sequence[str], *, guided: bool, forked: int
+    ) -> None:
         self._rng = random.Random(seed)
-        self._bases = {name: bases.make(name, folder / name) for name in bases.NAMES}
+        self._bases = {name: bases.make(name, folder / name) for name in names}
         self._forked = forked
         self._kept: list[tuple[str, list[Edit], str]] = []
         self._ends: set[str] = set()
@@ -100,8 +103,8 @@ class Fuzzer:
             more = draw(rng, self._bases[name])
             return name, [*edits, *more][-_MOST_EDITS:], rng.choice([look, of_look])
         golden = rng.random() < _GOLDEN_SHARE  # A look at one takes as long as thirty others.
-        of_kind = [n for n in bases.NAMES if (n in bases.GOLDEN) == golden]
-        name = rng.choice(of_kind)
+        of_kind = [n for n in self._bases if (n in bases.GOLDEN) == golden]
+        name = rng.choice(of_kind or list(self._bases))
         return name, draw(rng, self._bases[name]), look
 
     def _keep(self, name: str, edits: list[Edit], look: str, end: str, *, is_new: bool) -> None:
@@ -112,7 +115,7 @@ class Fuzzer:
 
 
 def watch() -> None:
-    """Let this process not go on for long: ten seconds of work, or a minute of waiting."""
+    """Let this process not go on for long: ten seconds of CPU, or five minutes in all."""
     signal.setitimer(signal.ITIMER_PROF, LIMIT_S)
     signal.alarm(WAIT_S)
 
@@ -176,7 +179,11 @@ def main() -> None:
 
     try:
         fuzzer = Fuzzer(
-            Path(asked["folder"]), asked["seed"], guided=asked["guided"], forked=asked["forked"]
+            Path(asked["folder"]),
+            asked["seed"],
+            asked["bases"],
+            guided=asked["guided"],
+            forked=asked["forked"],
         )
         counts = fuzzer.run(asked["mutants"], tell)
     except MutantError as error:

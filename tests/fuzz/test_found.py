@@ -13,10 +13,10 @@ from mqstore.errors import CorruptStoreError, StoreError, UnsafePathError
 from mqstore.files.config import broker_config
 from mqstore.files.index.index_file import IndexFile, list_index_files
 from mqstore.files.index.index_file import Layout as IndexLayout
-from mqstore.read.plan import slices_of
+from mqstore.read.directory import take
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.read.snapshot import take
+from mqstore.read.source import slices_of
 from support import expectations, goldens
 from support.oracle import Message
 from support.stores import Laid, Layout, lay_out
@@ -90,10 +90,10 @@ def test_units_of_anything_cost_no_batch_each(tmp_path: Path) -> None:
     root = goldens.unpack("5.5.0", tmp_path)
     log = sorted((root / "commitlog").iterdir())[1].read_bytes()
     (root / "consumequeue" / "GOrder" / "1" / ("0" * 20)).write_bytes(log)
-    begin = time.monotonic()
+    begin = time.process_time()  # No load of the machine makes that longer.
     batches = list(scan(slices_of(take(root, strict=False)), RESCUE))
     assert len(batches) < 1_000
-    assert time.monotonic() - begin < 60
+    assert time.process_time() - begin < 60
     assert sum(batch.num_rows for batch in batches) > len(log) // 20 // 2
     huge = struct.pack(">qiq", 0, 2**31 - 2, 0) * 5_000
     (root / "consumequeue" / "GOrder" / "1" / ("0" * 20)).write_bytes(huge)

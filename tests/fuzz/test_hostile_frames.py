@@ -66,10 +66,10 @@ def refused(root: Path, job: WriteJob, manifest: Manifest) -> StoreError:
 def staged_again(job: WriteJob, manifest: Manifest, change: Callable[[Frame], Frame]) -> Manifest:
     """Stage the frames changed, with sums and digests that are right for what they are then."""
     assert manifest.segment
-    frames = list(read_frames(job.staging, manifest.segment, with_records=True))
-    writer = SegmentWriter(job.staging, job.job_id, partition=0, attempt=2)
+    frames = list(read_frames(job.target.staging, manifest.segment, with_records=True))
+    writer = SegmentWriter(job.target.staging, job.job_id, partition=0, attempt=2)
     for frame in frames:
-        writer.append(change(frame), job.hosts.variant)
+        writer.append(change(frame), job.target.hosts.variant)
     return replace(manifest, segment=writer.finish())
 
 
@@ -187,7 +187,7 @@ def test_the_same_staged_again_is_appended(root: Path) -> None:
 def test_a_byte_that_changed_since_is_found(root: Path, at: int) -> None:
     job, manifest = job_of(root)
     assert manifest.segment
-    path = Path(job.staging) / manifest.segment.name
+    path = Path(job.target.staging) / manifest.segment.name
     data = bytearray(path.read_bytes())
     data[at % len(data)] ^= 0x10
     path.write_bytes(data)
@@ -268,25 +268,25 @@ def test_a_staged_file_that_was_put_in_place_of_the_task_s_is_refused(
 ) -> None:
     job, manifest = job_of(root)
     assert manifest.segment
-    harm(Path(job.staging) / manifest.segment.name, root.parent / "outside")
+    harm(Path(job.target.staging) / manifest.segment.name, root.parent / "outside")
     assert isinstance(refused(root, job, manifest), CorruptStagingError | UnsafePathError)
 
 
 @pytest.mark.parametrize("content", [b"", b"x", b"0" * 64, b"\0" * 1000])
 def test_a_task_that_sees_another_nonce_does_not_stage(root: Path, content: bytes) -> None:
     job, _ = job_of(root)
-    (Path(job.staging) / "NONCE").write_bytes(content)
+    (Path(job.target.staging) / "NONCE").write_bytes(content)
     with pytest.raises(StagingNotSharedError):
-        check_shared(job.staging, job.nonce)
+        check_shared(job.target.staging, job.target.nonce)
 
 
 def test_a_nonce_that_is_a_link_is_none(root: Path) -> None:
     job, _ = job_of(root)
-    nonce = Path(job.staging) / "NONCE"
+    nonce = Path(job.target.staging) / "NONCE"
     nonce.rename(root.parent / "outside" / "NONCE")
     nonce.symlink_to(root.parent / "outside" / "NONCE")
     with pytest.raises((StagingNotSharedError, UnsafePathError)):
-        check_shared(job.staging, job.nonce)
+        check_shared(job.target.staging, job.target.nonce)
 
 
 # --- rows ---------------------------------------------------------------------------------------

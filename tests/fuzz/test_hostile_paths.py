@@ -18,7 +18,7 @@ from fuzz.hostile import (
 from fuzz.in_time import in_time  # noqa: F401 - a fixture
 from mqstore.errors import CorruptStoreError, StoreError, UnsafePathError
 from mqstore.files.config import broker_config
-from mqstore.read.snapshot import topics_of
+from mqstore.read.directory import topics_of
 from support import oracle
 from support.oracle import Message
 from support.stores import lay_out, write_json

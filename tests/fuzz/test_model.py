@@ -9,8 +9,8 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -31,21 +31,22 @@ from mqstore.check import check
 from mqstore.codec.schema import PROFILES
 from mqstore.errors import StoreLockedError
 from mqstore.files.lock.store_lock import StoreHold
-from mqstore.read.plan import slices_of
+from mqstore.read.directory import take
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.read.snapshot import take
+from mqstore.read.source import slices_of
 from mqstore.txn import intent, ledger
 from mqstore.write.commit import abort
 from mqstore.write.recover import RecoverSettings, recover
 from support import oracle, soak, writing
+from support.memory import folder_in_memory
 from support.oracle import Message, join_properties
 from support.stores import UNIT_BYTES, Layout, lay_out
 
 pytestmark = pytest.mark.soak
 
-RUNS = soak.size("MODEL_RUNS", test=100, full=5_000)
-STEPS = soak.size("MODEL_STEPS", test=30, full=100)
+RUNS = soak.size("MODEL_RUNS", check=4, test=25, full=5_000)
+STEPS = soak.size("MODEL_STEPS", check=30, test=30, full=100)
 SEED = int(os.environ.get("MQLOG_MODEL_SEED", "1"))
 
 # A failure of thirty steps can be read; to make it smaller takes minutes.
@@ -105,11 +106,8 @@ class Store(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        shared = Path("/dev/shm")
-        self._folder = TemporaryDirectory(
-            None, "mqlog-model-", shared if os.access(shared, os.W_OK) else None
-        )
-        self.root = Path(self._folder.name) / "store"
+        self._stack = ExitStack()
+        self.root = self._stack.enter_context(folder_in_memory()) / "store"
         self.disk = Passing()
         self.queues: dict[Queue, list[Body]] = defaultdict(list)
         self.gone: dict[Queue, int] = defaultdict(int)
@@ -125,7 +123,7 @@ class Store(RuleBasedStateMachine):
         lay_out(self.root, messages, LAYOUT)
 
     def teardown(self) -> None:
-        self._folder.cleanup()
+        self._stack.close()
 
     # --- writers of ours
 
@@ -206,9 +204,9 @@ class Store(RuleBasedStateMachine):
             self._settle(decided=True)  # `prepare` finishes what it finds.
             if not is_killed:
                 abort(job, staged)
-                assert not Path(job.staging).exists()
+                assert not Path(job.target.staging).exists()
                 return
-        folder = Path(job.staging)
+        folder = Path(job.target.staging)
         for path in (*folder.iterdir(), folder):
             os.utime(path, (time.time() - 2 * DAY_S,) * 2)
         self.abandoned.append(folder)

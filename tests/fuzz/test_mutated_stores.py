@@ -14,36 +14,38 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
 from fuzz import bases, mutants
 from fuzz.mutant_outcome import LOOK_BEGINS, LOOK_ENDS, MutantError, look_at_mutant
 from support import soak
+from support.memory import folder_in_memory
 
 pytestmark = pytest.mark.soak
 
-MUTANTS = soak.size("FUZZ_MUTANTS", test=20_000, full=2_000_000)
+MUTANTS = soak.size("FUZZ_MUTANTS", check=200, test=2_000, full=2_000_000)
 SEED = int(os.environ.get("MQLOG_FUZZ_SEED", "1"))
-TRACED = soak.size("FUZZ_TRACED", test=60, full=3_000)
-STALLED_S = 120
-CORES = len(os.sched_getaffinity(0))
+TRACED = soak.size("FUZZ_TRACED", check=5, test=40, full=3_000)
+STALLED_S = 400
+FEW_BASES = ("small", "ours", "pending")
+"""Enough where few mutants are made: to make all bases and look at them takes seconds."""
+BASES = FEW_BASES if soak.CHECKING else bases.NAMES
+TRACED_BASES = bases.NAMES if soak.SOAKING else FEW_BASES
+CORES = 1 if soak.CHECKING else len(os.sched_getaffinity(0))
 AGAIN = os.environ.get("MQLOG_FUZZ_AGAIN")
 
 
 @pytest.fixture
 def memory() -> Iterator[Path]:
-    """A directory in memory, where the system has one: thousands of stores are made in it."""
-    shared = Path("/dev/shm")
-    with TemporaryDirectory(
-        "", "mqlog-fuzz-", shared if os.access(shared, os.W_OK) else None
-    ) as folder:
-        yield Path(folder)
+    """A folder in memory: thousands of stores are made in it."""
+    with folder_in_memory() as folder:
+        yield folder
 
 
 def start(folder: Path, log: Path, prefix: tuple[str, ...] = (), **asked: object) -> "Run":
-    told = {"folder": str(folder), "guided": False, "forked": 100, "seed": SEED, **asked}
+    told = {"folder": str(folder), "guided": False, "forked": 100, "seed": SEED, "bases": BASES}
+    told |= asked
     path = os.pathsep.join(sys.path)
     with log.open("wb") as out, log.with_suffix(".err").open("wb") as err:
         process = subprocess.Popen(
@@ -157,6 +159,7 @@ def test_a_look_opens_nothing_outside_the_store_and_nothing_for_writing(memory: 
     tracer = (
         "strace",
         "-f",
+        "--seccomp-bpf",  # Only the calls that are traced stop the process.
         "-y",
         "-qq",
         "-e",
@@ -164,7 +167,9 @@ def test_a_look_opens_nothing_outside_the_store_and_nothing_for_writing(memory: 
         "-o",
         str(trace),
     )
-    run = start(memory / "traced", memory / "log", tracer, mutants=TRACED, forked=0)
+    run = start(
+        memory / "traced", memory / "log", tracer, mutants=TRACED, forked=0, bases=TRACED_BASES
+    )
     try:
         run.wait()
     finally:

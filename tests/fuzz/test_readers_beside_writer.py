@@ -1,7 +1,8 @@
 """Readers beside a writer that is killed now and then: whole commits, in order, never less.
 
 Every commit rolls over to a new CommitLog file. Half of the looks are snapshots that are read
-to the end, half are a stream's.
+to the end, half are a stream's. The run ends when there were so many looks and kills, however
+long that takes on a busy machine; `make soak` goes on for an hour.
 """
 
 import json
@@ -14,18 +15,22 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
 from support import soak
+from support.memory import folder_in_memory
 
 pytestmark = pytest.mark.soak
 
-SECONDS = soak.size("BESIDE_SECONDS", test=30, full=3_600)
+SECONDS = soak.size("BESIDE_SECONDS", check=0, test=0, full=3_600)
+LOOKS = soak.size("BESIDE_LOOKS", check=10, test=60, full=1_000)
+"""So many reads, and so many looks of streams, by each reader."""
+KILLS = soak.size("BESIDE_KILLS", check=1, test=3, full=100)
+FILES = soak.size("BESIDE_FILES", check=2, test=8, full=1_000)
 READERS = 2 if not soak.SOAKING else 8
 SEED = int(os.environ.get("MQLOG_BESIDE_SEED", "1"))
-LATE_S = 120
+LATE_S = 600
 
 
 @contextmanager
@@ -33,7 +38,8 @@ def process(*args: object) -> "Iterator[subprocess.Popen[str]]":
     started = subprocess.Popen(
         [sys.executable, "-m", "fuzz.beside", *map(str, args)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        stdout=subprocess.PIPE,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -44,54 +50,70 @@ def process(*args: object) -> "Iterator[subprocess.Popen[str]]":
             started.kill()
 
 
-def counts_of(running: "subprocess.Popen[str]") -> Counter[str]:
-    out, err = running.communicate(timeout=SECONDS + LATE_S)
-    assert running.returncode == 0, f"MQLOG_BESIDE_SEED={SEED}\n{err[-3000:]}"
-    return Counter(json.loads(out.splitlines()[-1]))
+class Reader:
+    """A process that looks until its standard input ends, and notes what it counted."""
+
+    def __init__(self, folder: Path, seed: int, stack: ExitStack) -> None:
+        self._counts = folder / f"counts-{seed}.json"
+        self._process = stack.enter_context(process("read", folder, seed, self._counts))
+
+    def counts(self) -> Counter[str]:
+        """What it counted so far. Fails if it ended: it saw what it must not."""
+        if self._process.poll() is not None:
+            pytest.fail(f"MQLOG_BESIDE_SEED={SEED}\n{self._process.communicate()[1][-3000:]}")
+        return self._noted()
+
+    def end(self) -> Counter[str]:
+        _, err = self._process.communicate(timeout=LATE_S)
+        assert self._process.returncode == 0, f"MQLOG_BESIDE_SEED={SEED}\n{err[-3000:]}"
+        return self._noted()
+
+    def _noted(self) -> Counter[str]:
+        return Counter(json.loads(self._counts.read_text()) if self._counts.exists() else {})
 
 
 def log_files(folder: Path) -> int:
     return sum(1 for _ in folder.glob("store-*/commitlog/*"))
 
 
-def one_writer(folder: Path, seconds: float, rng: random.Random) -> bool:
-    """Let a writer commit for a while, then kill it; tell whether that came to pass."""
+def one_writer(folder: Path, rng: random.Random) -> None:
+    """Let a writer commit for a while, then kill it."""
     before, end = log_files(folder), time.monotonic() + LATE_S
-    with process("write", folder, seconds) as writer:
-        while log_files(folder) == before and writer.poll() is None and time.monotonic() < end:
-            ended_within(writer, 0.05)
-        ended = ended_within(writer, min(seconds, rng.uniform(0.1, 3)))
+    with process("write", folder) as writer:
+        while log_files(folder) == before:
+            assert writer.poll() is None, writer.stderr and writer.stderr.read()
+            assert time.monotonic() < end, "no commit"
+            pause(writer, 0.02)
+        pause(writer, rng.uniform(0.1, 3 if soak.SOAKING else 0.5))
         writer.kill()
-        assert writer.wait(LATE_S) in {0, -9}, writer.stderr and writer.stderr.read()
-        return not ended
+        assert writer.wait(LATE_S) == -9, writer.stderr and writer.stderr.read()
 
 
-def ended_within(running: "subprocess.Popen[str]", seconds: float) -> bool:
+def pause(running: "subprocess.Popen[str]", seconds: float) -> None:
+    """Wait until the process ends, or for so many seconds."""
     try:
         running.wait(seconds)
     except subprocess.TimeoutExpired:
-        return False
-    return True
+        return
 
 
 def test_readers_see_whole_commits_beside_a_writer_that_is_killed() -> None:
     rng = random.Random(SEED)
-    shared = Path("/dev/shm")
-    with TemporaryDirectory(
-        "", "mqlog-fuzz-", shared if os.access(shared, os.W_OK) else None
-    ) as folder:
-        end = time.monotonic() + SECONDS
-        kills = 0
+    with folder_in_memory() as folder:
+        begun, kills = time.monotonic(), 0
         with ExitStack() as stack:
-            running = [
-                stack.enter_context(process("read", folder, SECONDS, SEED + n))
-                for n in range(READERS)
-            ]
-            while (left := end - time.monotonic()) > 0:
-                kills += one_writer(Path(folder), left, rng)
-            total: Counter[str] = sum((counts_of(one) for one in running), Counter())
-        files = log_files(Path(folder))
-    sys.stdout.write(f"{dict(total)}, CommitLog files {files}, kills {kills}, seed {SEED}\n")
-    assert min(total["reads"], total["looks"]) > 10
-    assert files > 10
-    assert kills
+            readers = [Reader(folder, SEED + n, stack) for n in range(READERS)]
+
+            def is_enough() -> bool:
+                counts = [reader.counts() for reader in readers]
+                looked = min(min(count["reads"], count["looks"]) for count in counts)
+                many = kills >= KILLS and log_files(folder) >= FILES and looked >= LOOKS
+                return many and time.monotonic() - begun >= SECONDS
+
+            while not is_enough():
+                assert time.monotonic() - begun < SECONDS + LATE_S, "too few looks or commits"
+                one_writer(folder, rng)
+                kills += 1
+            total: Counter[str] = sum((reader.end() for reader in readers), Counter())
+        files = log_files(folder)
+    soak.tell(f"{dict(total)}, CommitLog files {files}, kills {kills}, seed {SEED}")

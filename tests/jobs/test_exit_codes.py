@@ -15,7 +15,7 @@ import pytest
 from jobs.command import Run
 from mqlog_jobs.doctor import ERROR, _store
 from mqstore import __version__
-from support import goldens
+from support import goldens, soak
 
 NOBODY = 65534
 COMMANDS = (
@@ -25,7 +25,7 @@ COMMANDS = (
     ("cat", "STORE", "GTopic", "-f", "{body}"),
     ("--help",),
 )
-every_command = pytest.mark.parametrize("words", COMMANDS)
+some_commands = pytest.mark.parametrize("words", soak.sample(COMMANDS, check=1, test=3))
 
 
 def ended(words: tuple[str, ...], store: Path, redirected: str) -> tuple[int, str]:
@@ -64,7 +64,8 @@ def unprivileged() -> Iterator[None]:
             os.seteuid(0)
 
 
-@every_command
+@pytest.mark.soak
+@some_commands
 def test_output_to_a_full_disk_is_told_in_one_line(
     golden_550: Path, words: tuple[str, ...]
 ) -> None:
@@ -73,7 +74,8 @@ def test_output_to_a_full_disk_is_told_in_one_line(
     assert ended(words, golden_550, ">/dev/full") == (2, told)
 
 
-@every_command
+@pytest.mark.soak
+@some_commands
 def test_closed_output_is_told_in_one_line(golden_550: Path, words: tuple[str, ...]) -> None:
     assert ended(words, golden_550, ">&-") == (2, "mqlog: standard output is closed\n")
 
@@ -83,7 +85,8 @@ def test_closed_standard_error_hides_the_words_and_not_the_exit_code(golden_550:
     assert ended(("cat", "STORE", "Nope"), golden_550, "2>&-") == (2, "")
 
 
-@every_command
+@pytest.mark.soak
+@some_commands
 def test_a_reader_that_leaves_is_no_error_and_has_the_exit_code_of_its_signal(
     golden_550: Path, words: tuple[str, ...], tmp_path: Path
 ) -> None:

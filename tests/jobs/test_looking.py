@@ -142,7 +142,7 @@ def test_a_bar_is_for_terminals_and_for_what_takes_long(monkeypatch: pytest.Monk
 
 def test_a_check_tells_how_far_it_is(golden_550: Path) -> None:
     told: list[tuple[int, int]] = []
-    check(golden_550, told=lambda done, total: told.append((done, total)))
+    check(golden_550, progress=lambda done, total: told.append((done, total)))
 
     assert told == sorted(told)
     assert told[-1][0] == told[-1][1] > 0

@@ -1,5 +1,6 @@
 """What a person gets to see of a store that strangers have written to, on a pseudo-terminal."""
 
+import json
 import os
 import pty
 import re
@@ -14,17 +15,28 @@ from support.stores import MakeStore
 
 HOSTILE = "\x1b]0;owned\x07\x1b[31mred\x1b[2J\x9b2J\u202etxt\u2028\x85"
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-PROGRAM = (sys.executable, "-c", "from mqlog_jobs.cli import main; main()")
+PROGRAM = """
+import json, sys
+from mqlog_jobs.cli import main
+for words in json.loads(sys.argv[1]):
+    sys.argv[1:] = words
+    try:
+        main()
+    except SystemExit as ended:
+        assert not ended.code, ended.code
+    print("--", flush=True)
+"""
 
 
-def shown(*words: object) -> str:
-    """Return what the command writes to a terminal of 80 columns."""
+def shown(*commands: list[str]) -> list[str]:
+    """Return what each command writes to a terminal of 80 columns, all in one process."""
     environment = {**os.environ, "COLUMNS": "80", "TERM": "xterm-256color"}
     for name in ("NO_COLOR", "CI"):
         environment.pop(name, None)
     ours, theirs = pty.openpty()
+    program = [sys.executable, "-c", PROGRAM, json.dumps(commands)]
     with subprocess.Popen(
-        [*PROGRAM, *map(str, words)], stdout=theirs, stderr=subprocess.PIPE, env=environment
+        program, stdout=theirs, stderr=subprocess.PIPE, env=environment
     ) as process:
         os.close(theirs)
         told = b"".join(iter(lambda: read(ours), b"")).decode()
@@ -32,7 +44,7 @@ def shown(*words: object) -> str:
         assert process.stderr.read() == b""
     os.close(ours)
     assert process.returncode == 0
-    return told.replace("\r\n", "\n")
+    return told.replace("\r\n", "\n").split("--\n")[:-1]
 
 
 def read(terminal: int) -> bytes:
@@ -49,31 +61,30 @@ def root(store: MakeStore) -> Path:
     return store([Message(topic="T", body=body, properties=properties.encode())]).root
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("cat", "STORE", "T"),
-        ("cat", "STORE", "T", "-f", "{keys}|{tags}|{body}"),
-        ("cat", "STORE", "T", "--json"),
-        ("find", "STORE", "--key", f"k{HOSTILE}"),
-        ("tags", "STORE"),
-        ("tags", "STORE", "--csv"),
-        ("tags", "STORE", "--json"),
-    ],
+COMMANDS = (
+    ["cat", "STORE", "T"],
+    ["cat", "STORE", "T", "-f", "{keys}|{tags}|{body}"],
+    ["cat", "STORE", "T", "--json"],
+    ["find", "STORE", "--key", f"k{HOSTILE}"],
+    ["tags", "STORE"],
+    ["tags", "STORE", "--csv"],
+    ["tags", "STORE", "--json"],
 )
-def test_nothing_in_a_message_is_a_command_to_the_terminal(
-    root: Path, words: tuple[str, ...]
-) -> None:
-    told = shown(*(root if word == "STORE" else word for word in words))
 
-    assert "\x1b[31mred" not in told
-    assert "red" in told
-    assert COLOURS.sub("", told).replace("\n", "").isprintable()
+
+def test_nothing_in_a_message_is_a_command_to_the_terminal(root: Path) -> None:
+    commands = [[str(root) if word == "STORE" else word for word in words] for words in COMMANDS]
+    for words, told in zip(commands, shown(*commands), strict=True):
+        assert "\x1b[31mred" not in told, words
+        assert "red" in told, words
+        assert COLOURS.sub("", told).replace("\n", "").isprintable(), words
 
 
 def test_a_message_is_a_line_on_a_terminal_and_as_it_is_in_a_pipe(root: Path) -> None:
-    words = ("cat", root, "T", "-f", "{body}")
-    piped = subprocess.run([*PROGRAM, *map(str, words)], capture_output=True, check=True).stdout
+    words = ["cat", str(root), "T", "-f", "{body}"]
+    program = [sys.executable, "-c", "from mqlog_jobs.cli import main; main()"]
+    piped = subprocess.run([*program, *words], capture_output=True, check=True).stdout
 
-    assert shown(*words).count("\n") == 1
+    (told,) = shown(words)
+    assert told.count("\n") == 1
     assert piped == f"one\ntwo{HOSTILE}\n".encode()

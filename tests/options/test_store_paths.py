@@ -67,7 +67,7 @@ def test_a_name_that_no_file_system_takes_is_refused(path: str) -> None:
 
 @pytest.mark.parametrize("path", ["", " ", "file:"])
 def test_no_path_is_not_the_working_directory(path: str) -> None:
-    with pytest.raises(InvalidOptionError, match=r"option path=.*names no directory"):
+    with pytest.raises(InvalidOptionError, match=r"option path=.*must be the path of a directory"):
         expand([path])
 
 

@@ -16,9 +16,11 @@ from mqstore.errors import (
 )
 from mqstore.files import durable
 from snapshot_copy.copied import SMALL, kill_at, messages, rows
-from support import goldens
+from support import goldens, soak
 from support.processes import held_by_another
 from support.stores import MakeStore, lay_out
+
+CUTS = soak.size("COPY_CUTS", check=10, test=80, full=5_000)
 
 
 def test_a_copy_that_fails_leaves_nothing(
@@ -54,6 +56,7 @@ def test_what_a_killed_copy_left_is_removed_by_the_next(store: MakeStore, tmp_pa
     assert not list((tmp_path / "copy").glob("*progress*"))
 
 
+@pytest.mark.soak
 def test_a_copy_killed_anywhere_is_made_by_the_next(tmp_path: Path) -> None:
     disk_root, killed = tmp_path / "disk", tmp_path / "killed"
     disk_root.mkdir()
@@ -64,7 +67,7 @@ def test_a_copy_killed_anywhere_is_made_by_the_next(tmp_path: Path) -> None:
         copy_store(disk_root / "store", disk_root / "copy")
     disk = Disk(recorder)
     count = len(disk.ops)
-    for prefix in [*range(12), *range(12, count - 8, 9), *range(count - 8, count + 1)]:
+    for prefix in soak.sample(range(count + 1), check=5, test=30):
         killed.mkdir()
         disk.kill(prefix, killed)
         if (killed / "copy").exists():
@@ -194,6 +197,7 @@ def test_a_target_that_is_made_meanwhile_is_kept(
     assert not (tmp_path / "copy.partial").exists()
 
 
+@pytest.mark.soak
 def test_a_power_cut_leaves_no_copy_or_all_of_it(tmp_path: Path) -> None:
     disk_root, cut = tmp_path / "disk", tmp_path / "cut"
     disk_root.mkdir()
@@ -204,7 +208,7 @@ def test_a_power_cut_leaves_no_copy_or_all_of_it(tmp_path: Path) -> None:
         copy_store(disk_root / "store", disk_root / "copy")
     disk, rng = Disk(recorder), random.Random(1)
     ends = [disk.state(len(disk.ops), 0)]
-    for state in [*ends, *(disk.draw(rng) for _ in range(200))]:
+    for state in [*ends, *(disk.draw(rng) for _ in range(CUTS))]:
         cut.mkdir()
         state.write(cut)
         if (cut / "copy").exists() or state in ends:

@@ -18,7 +18,7 @@ from mqstore.format.hashing import java_hash
 from mqstore.stage.batches import BatchLimits, order_rows, split_batches
 from mqstore.txn.segment import read_frames
 from mqstore.write.commit import commit
-from mqstore.write.place import Placement
+from mqstore.write.plan import Placement
 from mqstore.write.staged_messages import StagedMessages
 from support.oracle import split_properties
 from support.writing import SMALL, append, held, of_queue, prepared, rows, staged
@@ -114,7 +114,7 @@ def starts_of(tmp_path: Path, batch: pa.RecordBatch, **settings: Any) -> list[bo
     job = prepared(tmp_path / "s", batch.schema, **{**SMALL, **settings})
     (manifest,) = staged(job, [batch])
     assert manifest.segment is not None
-    frames = read_frames(job.staging, manifest.segment, with_records=False)
+    frames = read_frames(job.target.staging, manifest.segment, with_records=False)
     return [bool(s) for frame in frames for s in frame.messages["starts_batch"]]
 
 
@@ -241,7 +241,7 @@ def test_a_staged_file_that_changed_in_any_byte_is_refused(tmp_path: Path) -> No
     job = prepared(root, batch.schema)
     (manifest,) = staged(job, [batch])
     assert manifest.segment is not None
-    path = Path(job.staging) / manifest.segment.name
+    path = Path(job.target.staging) / manifest.segment.name
     good = path.read_bytes()
     for position in range(len(good)):
         path.write_bytes(good[:position] + bytes([good[position] ^ 0xFF]) + good[position + 1 :])
@@ -261,7 +261,7 @@ def test_a_staged_file_that_is_not_the_one_reported_is_refused(tmp_path: Path, d
     manifest, other = staged(job, [rows(3)], [rows(4)])
     assert manifest.segment is not None
     assert other.segment is not None
-    path = Path(job.staging) / manifest.segment.name
+    path = Path(job.target.staging) / manifest.segment.name
     manifests = [manifest, other]
     if damage == "cut":
         path.write_bytes(path.read_bytes()[:-1])
@@ -270,7 +270,7 @@ def test_a_staged_file_that_is_not_the_one_reported_is_refused(tmp_path: Path, d
     elif damage == "gone":
         path.unlink()
     elif damage == "another":
-        path.write_bytes((Path(job.staging) / other.segment.name).read_bytes())
+        path.write_bytes((Path(job.target.staging) / other.segment.name).read_bytes())
         manifests[0] = replace(manifest, segment=replace(manifest.segment, size=other.segment.size))
     elif damage == "twice":
         manifests = [manifest, manifest]

@@ -1,5 +1,6 @@
 """A process that dies at any call that changes the file system."""
 
+import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 
 from mqstore.files import durable
 
-_CHANGES = (
+CHANGES = (
     "create",
     "write_at",
     "write_zeros",
@@ -56,9 +57,29 @@ def killed(at: int, *, after: bool = False, syncs: bool = True) -> Iterator[Call
     """
     calls = Calls(at, after=after)
     with pytest.MonkeyPatch.context() as patch:
-        for name in (n for n in _CHANGES if syncs or not n.startswith("fsync")):
+        for name in (n for n in CHANGES if syncs or not n.startswith("fsync")):
             patch.setattr(durable, name, calls.counted(getattr(durable, name)))
         try:
             yield calls
         except KilledError:
             return
+
+
+@contextmanager
+def before_each_change(act: Callable[[int, str], None]) -> Iterator[None]:
+    """Call ``act`` with the number, from 0, and the last path of each change before it is made."""
+    numbers = itertools.count()
+    with pytest.MonkeyPatch.context() as patch:
+        for name in CHANGES:
+            patch.setattr(durable, name, _with_a_call_before(getattr(durable, name), numbers, act))
+        yield
+
+
+def _with_a_call_before(
+    call: Callable[..., Any], numbers: Iterator[int], act: Callable[[int, str], None]
+) -> Callable[..., Any]:
+    def called(*args: Any, **kwargs: Any) -> Any:
+        act(next(numbers), str(args[-1]))
+        return call(*args, **kwargs)
+
+    return called

@@ -1,13 +1,21 @@
-"""A commit that is killed in the middle: python -m support.killed_commit STORE STATE COUNT.
+"""A store whose commit was killed: decided, hidden or published.
 
-It appends COUNT rows to a store. STATE says when it is killed: as soon as the commit is decided,
-while its records are there and hidden, or as soon as it is published. `leave` runs it.
+`leave` has a child of a program do the commit that has imported all that it needs: an
+interpreter of its own for each commit would take most of a test's time. The program is this
+module: python -m support.killed_commit. It reads a line `ROOT STATE COUNT` as JSON, and prints how
+the child ended: 0, a number, or minus a signal.
 """
 
+import atexit
+import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
+import traceback
+import warnings
+from functools import cache
 from pathlib import Path
 
 from mqstore.files import durable
@@ -15,19 +23,66 @@ from support.writing import SMALL, append, rows
 
 APP_ID, VERSION = "killed", 7
 _PENDING = "txn/pending.json"
-_SECONDS = 60
 
 
 def leave(root: Path, state: str, count: int = 3) -> None:
-    """Leave a commit of so many rows in that state, keyed by APP_ID and VERSION."""
-    command = [sys.executable, "-m", __spec__.name, str(root), state, str(count)]
-    path = str(Path(__file__).parents[1])
-    env = {**os.environ, "PYTHONPATH": path}
-    done = subprocess.run(command, env=env, check=False, capture_output=True, timeout=_SECONDS)
-    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+    """Leave a commit of so many rows in that state, keyed by APP_ID and VERSION.
+
+    The state says when it is killed: as soon as the commit is `decided`, while its records are
+    there and `hidden`, or as soon as it is `published`.
+    """
+    program = _program()
+    assert program.stdin is not None
+    assert program.stdout is not None
+    program.stdin.write(f"{json.dumps([str(root), state, count])}\n")
+    program.stdin.flush()
+    ended = program.stdout.readline()
+    assert ended == f"{-signal.SIGKILL}\n", f"{state}: the commit ended with {ended}"
 
 
-def main(root: str, state: str, count: int) -> None:
+@cache
+def _program() -> "subprocess.Popen[str]":
+    program = subprocess.Popen(
+        [sys.executable, "-m", __name__],
+        cwd=Path(__file__).parents[1],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    atexit.register(program.communicate)  # It ends with its standard input.
+    return program
+
+
+def main() -> None:
+    warnings.simplefilter("ignore")  # What was imported has threads, which a fork does not need.
+    with tempfile.TemporaryDirectory() as folder:  # What is imported late is imported now.
+        append(Path(folder) / "store", rows(1), **SMALL)
+    for line in sys.stdin:
+        root, state, count = json.loads(line)
+        child = os.fork()
+        if child == 0:
+            _commit(root, state, count)
+        _, status = os.waitpid(child, 0)
+        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
+        sys.stdout.flush()
+
+
+def _commit(root: str, state: str, count: int) -> None:
+    """Commit, and be killed; end with 1 if something is wrong, with 0 if nothing killed it."""
+    signal.alarm(60)
+    status = 1
+    try:
+        _die_at(state)
+        append(Path(root), rows(count), **SMALL, txn_app_id=APP_ID, txn_version=VERSION)
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+        raise
+    finally:
+        os._exit(status)
+
+
+def _die_at(state: str) -> None:
     replace, stages = durable.replace, iter(("decided", "published"))
     write_at = durable.write_at
 
@@ -42,8 +97,7 @@ def main(root: str, state: str, count: int) -> None:
         write_at(fd, data, position)
 
     durable.replace, durable.write_at = replace_and_die, write_at_or_die
-    append(Path(root), rows(count), **SMALL, txn_app_id=APP_ID, txn_version=VERSION)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    main()

@@ -1,32 +1,63 @@
-"""How much a test does: the size of `make test`, or that of `make soak`.
+"""How much a test does in `make check`, in `make test` and in `make soak`.
 
-A test that does more in `make soak` carries the marker `soak`, and asks here how much:
-
-    pytestmark = pytest.mark.soak
-    STATES = soak.size("CRASH_STATES", test=5_000, full=500_000)
+    STATES = soak.size("CRASH_STATES", check=200, test=1_500, full=500_000)
+    for k in soak.sample(range(calls), check=5, test=20): ...
 
     soak.tell(f"{tested} states")
 
-`make soak` sets MQLOG_SOAK=1 and runs what carries the marker; MQLOG_CRASH_STATES=20000 sets that
-one figure, in either. A test that is for `make soak` alone is decorated with `@soak.only`.
+A test that does more in `make soak` carries the marker `soak`: `make soak` runs what carries it,
+with MQLOG_SOAK=1. `make check` sets MQLOG_CHECK=1. MQLOG_CRASH_STATES=20000 sets that one figure,
+in any of the three. A test that is for `make soak` alone is decorated with `@soak.only`.
+
+What is sampled is sampled by a seed, so the same run is made every time: MQLOG_SAMPLE=7 takes
+another sample, and MQLOG_SAMPLE=whole leaves nothing out, as `make soak` does.
 """
 
+import itertools
 import os
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 import pytest
 
 Test = TypeVar("Test", bound=Callable[..., object])
+Item = TypeVar("Item")
 
 SOAKING = os.environ.get("MQLOG_SOAK", "0") not in {"", "0"}
 """Whether this run is `make soak`."""
+CHECKING = not SOAKING and os.environ.get("MQLOG_CHECK", "0") not in {"", "0"}
+"""Whether this run is `make check`."""
+SAMPLE = os.environ.get("MQLOG_SAMPLE") or ("whole" if SOAKING else "1")
+"""The seed of all samples, or `whole`."""
 
 
-def size(name: str, *, test: int, full: int) -> int:
-    """Return how many: of MQLOG_<name> if it is set, else of `make test` or `make soak`."""
+def size(name: str, *, check: int, test: int, full: int) -> int:
+    """Return how many: of MQLOG_<name> if it is set, else as this run wants it."""
     told = os.environ.get(f"MQLOG_{name}")
-    return int(told) if told else (full if SOAKING else test)
+    if told:
+        return int(told)
+    return full if SOAKING else check if CHECKING else test
+
+
+def sample(items: Iterable[Item], *, check: int, test: int) -> list[Item]:
+    """Return so many of the items, in their order; all of them in `make soak`.
+
+    They are spread evenly: of each stretch of the items one is drawn.
+    """
+    every = list(items)
+    count = check if CHECKING else test
+    if SAMPLE == "whole" or len(every) <= count:
+        return every
+    edges = [number * len(every) // count for number in range(count + 1)]
+    rng = random.Random(SAMPLE)
+    return [every[rng.randrange(a, b)] for a, b in itertools.pairwise(edges)]
+
+
+def header() -> str:
+    """Return the line that tells what this run leaves out."""
+    run = "make soak" if SOAKING else "make check" if CHECKING else "make test"
+    return f"sizes: those of `{run}`; samples: MQLOG_SAMPLE={SAMPLE}"
 
 
 def only(test: Test) -> Test:

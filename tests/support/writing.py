@@ -6,6 +6,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from mqstore.files.file_sizes import FileSizes
+from mqstore.files.store_dir import StoreDir
+from mqstore.files.store_writer import StoreWriter
+from mqstore.files.undo import Undo
 from mqstore.stage.job import CommitResult, Manifest, WriteJob
 from mqstore.stage.settings import WriteSettings
 from mqstore.stage.task import stage
@@ -23,6 +27,17 @@ SMALL: Mapping[str, Any] = {
     "fsync": "none",
 }
 """A new store whose files are so small that everything rolls."""
+
+
+SIZES = FileSizes(commit_log=8192, consume_queue=200, max_hash_slot_num=11, max_index_num=50)
+
+
+def writer_of(root: Path, sizes: FileSizes = SIZES, undo: Undo | None = None) -> StoreWriter:
+    """Return a writer of a store that nobody has locked, with a folder for new files."""
+    temp_dir = root / ".mqlog" / "tmp" / "test"
+    temp_dir.mkdir(parents=True, exist_ok=True)
+    place = StoreDir(str(root), (str(root / "commitlog"),))
+    return StoreWriter(place, str(temp_dir), sizes, undo or Undo.ended())
 
 
 def rows(count: int, **columns: Any) -> pa.RecordBatch:

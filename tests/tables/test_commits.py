@@ -6,15 +6,16 @@ from typing import Any
 import pytest
 
 from mqstore.errors import CorruptConfigError
+from mqstore.files.store_writer import StoreWriter
 from mqstore.tables import commits
-from mqstore.tables.roots import open_root
+from mqstore.tables.choice import open_root
 from mqstore.txn import ledger
 from mqstore.txn.ledger import Entry, Key
 from mqstore.write.recover import RecoverSettings, recover
 from support import killed_commit, parts
 from support.oracle import Message
 from support.stores import MakeStore
-from support.writing import SMALL, append, held, rows
+from support.writing import SMALL, append, held, rows, writer_of
 
 
 def entry(number: int, key: Key | None) -> Entry:
@@ -33,10 +34,9 @@ def entry(number: int, key: Key | None) -> Entry:
     )
 
 
-def temp_dir(root: Path) -> str:
-    for folder in (".mqlog/txn", ".mqlog/tmp/0"):
-        (root / folder).mkdir(parents=True, exist_ok=True)
-    return str(root / ".mqlog" / "tmp" / "0")
+def ledger_writer(root: Path) -> StoreWriter:
+    (root / ".mqlog" / "txn").mkdir(parents=True, exist_ok=True)
+    return writer_of(root)
 
 
 def read(root: Path, **options: str) -> list[dict[str, Any]]:
@@ -51,7 +51,7 @@ def test_every_commit_is_told_oldest_first(store: MakeStore) -> None:
     root = store([Message()]).root
     keys = (Key("load", 7), None, Key.of_stream("q-1", 3))
     for number in (2, 0, 1):
-        ledger.record(str(root), entry(number, keys[number]), temp_dir(root))
+        ledger.record(ledger_writer(root), entry(number, keys[number]))
 
     assert [tuple(row.values()) for row in read(root)] == [
         ("load", 7, None, None, 10, 1000, 0, 90, 1_795_230_000_000_000, "done", "b"),
@@ -85,7 +85,7 @@ def test_a_commit_that_was_killed_is_told_last_until_it_is_finished(
 
 def test_a_ledger_that_is_damaged_is_an_error_or_passed_by(store: MakeStore) -> None:
     root = store([Message()]).root
-    ledger.record(str(root), entry(1, None), temp_dir(root))
+    ledger.record(ledger_writer(root), entry(1, None))
     (path,) = (root / ".mqlog" / "txn").glob("*.json")
     path.write_bytes(path.read_bytes().replace(b'"rows":11', b'"rows":12'))
     with pytest.raises(CorruptConfigError, match="its checksum differs"):

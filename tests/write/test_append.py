@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from mqstore.check import check
 from mqstore.errors import InvalidMessageError, InvalidOptionError, StoreError
 from mqstore.format.properties import RESERVED
-from mqstore.read.lookup import narrow
-from mqstore.read.plan import QueueSlice
+from mqstore.read.directory import take
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.read.snapshot import take
+from mqstore.read.source import slices_of
 from mqstore.write.commit import commit
 from support import strategies
+from support.opened import narrowed
 from support.oracle import Message, decode, decompress, split_properties
 from support.stores import Layout, MakeStore, lay_out
 from support.writing import SMALL, append, files, held, of_queue, prepared, rows, staged
@@ -328,7 +328,7 @@ def test_what_was_committed_before_is_counted_and_not_looked_at(tmp_path: Path) 
     for version, told in ((3, "2 rows were committed as a version 3, the 6 of now"), (2, "")):
         job = prepared(root, bad.schema, **{**SMALL, **key, "txn_version": version})
         manifests = staged(job, [bad], [bad])
-        assert [path.name for path in Path(job.staging).iterdir()] == ["NONCE"]
+        assert [path.name for path in Path(job.target.staging).iterdir()] == ["NONCE"]
         done = commit(job, manifests)
         assert (done.messages, done.is_repeated, done.another[: len(told)]) == (0, True, told)
         assert bool(done.another) == bool(told)
@@ -363,7 +363,7 @@ def test_a_retried_task_writes_the_same_ids(tmp_path: Path) -> None:
     again = staged(job, [batch.slice(0, 20), batch.slice(20)])
     assert lost[0].segment is not None
     assert again[0].segment is not None
-    folder = Path(job.staging)
+    folder = Path(job.target.staging)
     first, second = ((folder / m[0].segment.name).read_bytes() for m in (lost, again))
     assert ids_in(first) == ids_in(second)
     assert len(set(ids_in(first))) == 50
@@ -439,11 +439,10 @@ def test_keys_written_without_an_index_are_still_found_when_later_ones_have_one(
     root = tmp_path / "store"
     for keys, build_index in ((["a", "b"], True), (["c", "d"], False), (["e", "f"], True)):
         append(root, rows(2, keys=keys), **SMALL, queue_nums=1, build_index=build_index)
-    (queue,) = take(root).queues
-    piece = QueueSlice(str(root), (str(root / "commitlog"),), "b", "T", 0, queue.low, queue.high)
+    (piece,) = slices_of(take(root))
     for number, key in enumerate("abcdef"):
         settings = ScanSettings(columns=("queueOffset",), keys=(key,))
-        (batch,) = scan(narrow([piece], (key,), ()), settings)
+        (batch,) = scan(narrowed([piece], (key,), ()), settings)
         assert batch.column(0).to_pylist() == [number]
     assert len(list((root / "index").iterdir())) == 2
     append(root, rows(1, keys=["g"]), **SMALL)
@@ -465,7 +464,7 @@ def test_messages_without_keys_end_no_index_file(tmp_path: Path) -> None:
 def test_where_keys_cannot_be_read_the_index_file_ends(tmp_path: Path) -> None:
     """A damaged record may have had keys, and so may all behind it."""
     root = tmp_path / "store"
-    append(root, rows(1, keys="a"), create_store=True)
+    append(root, rows(1, keys="a"), **SMALL)
     append(root, rows(9, body=b"damaged"), uniq_key="none")
     log = next((root / "commitlog").iterdir())
     data = log.read_bytes()

@@ -11,8 +11,7 @@ from mqstore.check import check
 from mqstore.errors import CommitInDoubtError, UncleanStoreError
 from mqstore.files import durable
 from mqstore.files.config import checkpoint, config_write
-from mqstore.files.undo import Undo
-from mqstore.read.snapshot import take
+from mqstore.read.directory import take
 from mqstore.txn import intent, ledger
 from mqstore.write.commit import commit
 from mqstore.write.recover import RecoverSettings, recover
@@ -20,7 +19,7 @@ from support import killed_commit, oracle
 from support.growing import grow
 from support.oracle import Message
 from support.stores import Laid, Layout, lay_out
-from support.writing import SMALL, append, held, prepared, rows, staged
+from support.writing import SMALL, append, held, prepared, rows, staged, writer_of
 
 LAYOUT = Layout(commit_log_bytes=8192, queue_units=10, index_slots=11, index_units=50)
 
@@ -142,9 +141,7 @@ def test_a_staging_directory_elsewhere_is_named_by_who_recovers(
 def test_a_checkpoint_that_allowed_for_a_commit_that_never_was_is_set_right(laid: Laid) -> None:
     append(laid.root, rows(1, keys="k"))
     ahead = int(_index_clock(laid.root)) + 60_000
-    config_write.replace_checkpoint(
-        str(laid.root), {"index_msg_timestamp": ahead}, str(laid.root), Undo()
-    )
+    config_write.replace_checkpoint(writer_of(laid.root), {"index_msg_timestamp": ahead})
     recover(laid.root, RecoverSettings())
     assert _index_clock(laid.root) < ahead
     assert check(laid.root) == []

@@ -1,10 +1,9 @@
-"""In what condition a store is for a writer: who has it, and what a commit left to be finished.
+"""The condition of a store for a writer: which processes hold it, and which commit is unfinished.
 
 Nothing is opened that a broker or a writer would notice.
 """
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mqstore.errors import shown
@@ -16,7 +15,7 @@ from mqstore.txn import intent
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What ``look`` saw."""
+    """Which processes use a store, and what the last commit or crash left."""
 
     holders: tuple[str, ...]
     """Processes that have the file ``lock``: a broker, or a writer."""
@@ -25,9 +24,9 @@ class Condition:
     pending: str | None
     """The commit that is not finished."""
     pending_state: str | None
-    """How far it came: decided or published."""
+    """Its state: decided or published."""
     abort: str | None
-    """Whose the file ``abort`` is, broker or mqlog; None if it is not there."""
+    """What made the file ``abort``, broker or mqlog; None if there is no such file."""
 
 
 def look(root: str | os.PathLike[str]) -> Condition:
@@ -36,14 +35,9 @@ def look(root: str | os.PathLike[str]) -> Condition:
     found = intent.load(at)
     left = exists(at, names.ABORT)
     return Condition(
-        holders=_told(f"{at}/{names.LOCK}"),
+        holders=tuple(str(holder) for holder in holders(f"{at}/{names.LOCK}")),
         is_being_written=is_locked(f"{at}/{names.OURS}/{names.LOCK}"),
         pending=shown(found) if found else None,
         pending_state=found.state if found else None,
         abort=("mqlog" if intent.abort_is_ours(at) else "broker") if left else None,
     )
-
-
-def _told(path: str) -> tuple[str, ...]:
-    found: Sequence[object] = holders(path)
-    return tuple(map(str, found))

@@ -1,46 +1,37 @@
-"""Check what stands around the log and the queues: names, config/, checkpoint, abort."""
-
-from collections.abc import Iterable
+"""Check what is beside the log and the queues: file names, config/, checkpoint, abort."""
 
 from mqstore.check.finding import Findings, Place
 from mqstore.errors import CorruptConfigError, StoreError, UnsafePathError, shown
-from mqstore.files.config import broker_config, checkpoint, stream_groups
-from mqstore.files.mapped_file_queue import MappedFileQueue
+from mqstore.files.config import stream_groups
 from mqstore.files.safe_open import Entry, list_directory, survey
-from mqstore.files.store_dir import StoreDir
+from mqstore.files.store import Store
 from mqstore.format import names
 from mqstore.format.config import CONSUMER_OFFSET, DELAY_OFFSET, TOPICS
 from mqstore.format.names import INDEX, is_index_file_name
 from mqstore.txn import intent
 
-_TOLD_ELSEWHERE = (CorruptConfigError, UnsafePathError)  # by check_config_files
+_REPORTED = (CorruptConfigError, UnsafePathError)  # by check_config_files
 _PENDING = f"{names.OURS}/txn/pending.json"
 
 
-def check_names(
-    store: StoreDir,
-    queues: Iterable[tuple[str, int]],
-    findings: Findings,
-    *,
-    is_under_way: bool = False,
-) -> None:
+def check_names(store: Store, findings: Findings, *, is_under_way: bool = False) -> None:
     """Check that directories of mapped files hold mapped files, all of one size."""
-    log = MappedFileQueue.list([(folder, "") for folder in store.commit_log])
-    sizes = [file.size for file in log.files]
+    files = store.log.files.files
+    sizes = [file.size for file in files]
     usual = max(sizes, key=sizes.count, default=0)
-    for file in log.files:
+    for file in files:
         if file.size != usual:
             problem = f"the file is {file.size} bytes long, the others {usual}"
             path = file.name.removeprefix(f"{store.root}/")
             findings.error(Place(path, file.size), problem)
-    for topic, queue_id in queues:
+    for topic, queue_id in store.queues:
         folder = f"{names.CONSUME_QUEUE}/{topic}/{queue_id}"
         entries = list_directory(store.root, folder)
         _check_entries([(f"{folder}/{e.name}", e) for e in entries], findings)
     _check_entries(
         [
             (f"{folder}/{entry.name}".removeprefix(f"{store.root}/"), entry)
-            for folder in store.commit_log
+            for folder in store.place.commit_log
             for entry in list_directory(folder)
         ],
         findings,
@@ -48,7 +39,7 @@ def check_names(
     )
 
 
-def check_index_names(store: StoreDir, findings: Findings) -> None:
+def check_index_names(store: Store, findings: Findings) -> None:
     """Check that index/ holds IndexFiles of one size; brokers pass over other names."""
     found = [entry for entry in survey(store.root, INDEX) if is_index_file_name(entry[0])]
     sizes = [size for _, kind, size in found if kind == "file" and size]
@@ -64,18 +55,18 @@ def check_index_names(store: StoreDir, findings: Findings) -> None:
             findings.error(place, problem)
 
 
-def check_topics(store: StoreDir, queues: Iterable[tuple[str, int]], findings: Findings) -> None:
+def check_topics(store: Store, findings: Findings) -> None:
     """Check that consumers can reach every queue that has messages."""
     place = Place(f"{names.CONFIG}/{TOPICS}")
     try:
-        known = broker_config.topics(store.root)
-    except _TOLD_ELSEWHERE:
+        known = store.config.topics()
+    except _REPORTED:
         return
     except StoreError as error:
         findings.error(place, error.message())
         return
     needed: dict[str, int] = {}
-    for topic, queue_id in queues:
+    for topic, queue_id in store.queues:
         needed[topic] = max(needed.get(topic, 0), queue_id + 1)
     for topic, count in sorted(needed.items()):
         # A broker makes its own topics' entries when it needs them; light queues have none.
@@ -90,13 +81,13 @@ def check_topics(store: StoreDir, queues: Iterable[tuple[str, int]], findings: F
 
 
 def check_delays(
-    store: StoreDir, bounds: dict[tuple[str, int], tuple[int, int]], findings: Findings
+    store: Store, bounds: dict[tuple[str, int], tuple[int, int]], findings: Findings
 ) -> None:
     """Check that delivery of delayed messages goes on inside the queues they wait in."""
     path = f"{names.CONFIG}/{DELAY_OFFSET}"
     try:
-        table = broker_config.load(store.root, DELAY_OFFSET).get("offsetTable")
-    except _TOLD_ELSEWHERE:
+        table = store.config.load(DELAY_OFFSET).get("offsetTable")
+    except _REPORTED:
         return
     for level, number in (table if isinstance(table, dict) else {}).items():
         queue = (names.SCHEDULE_TOPIC, int(level) - 1 if str(level).isdecimal() else -1)
@@ -106,17 +97,17 @@ def check_delays(
 
 
 def check_groups(
-    store: StoreDir, bounds: dict[tuple[str, int], tuple[int, int]], findings: Findings
+    store: Store, bounds: dict[tuple[str, int], tuple[int, int]], findings: Findings
 ) -> None:
     """Check that consumption goes on inside the queues: behind their end messages are skipped."""
     place = Place(f"{names.CONFIG}/{CONSUMER_OFFSET}")
     try:
-        committed = broker_config.consumer_offsets(store.root)
+        committed = store.config.consumer_offsets()
     except StoreError as error:
         # What our streams publish there is no broker's to read, and is written again.
         if f"/{names.OURS}/" in str(error.args[0]):
             findings.warning(Place(stream_groups.FOLDER), error.message())
-        elif not isinstance(error, _TOLD_ELSEWHERE):
+        elif not isinstance(error, _REPORTED):
             findings.error(place, error.message())
         return
     for (topic, group), queues in sorted(committed.items()):
@@ -127,12 +118,12 @@ def check_groups(
                 findings.warning(Place(place.file, None, topic, queue_id, number), problem)
 
 
-def check_checkpoint(store: StoreDir, last_ms: int, last: int, findings: Findings) -> None:
+def check_checkpoint(store: Store, last_ms: int, last: int, findings: Findings) -> None:
     """Check that the checkpoint does not claim what the log does not hold.
 
     ``last`` is where the log's last record starts, ``last_ms`` its store timestamp.
     """
-    found = checkpoint.load(store.root)
+    found = store.checkpoint()
     if found is None:
         return
     for name in ("physic_msg_timestamp", "logics_msg_timestamp"):
@@ -157,8 +148,8 @@ def check_checkpoint(store: StoreDir, last_ms: int, last: int, findings: Finding
         findings.warning(Place(names.CHECKPOINT), problem)
 
 
-def check_abort(store: StoreDir, findings: Findings) -> None:
-    """Tell that a broker is running, or crashed; or that a commit of ours did."""
+def check_abort(store: Store, findings: Findings) -> None:
+    """Report that a broker is running or was killed, or that a commit of mqlog is or was."""
     if store.is_unclean:
         broker = "a broker is running on this store, or it was killed"
         ours = "a commit of mqlog is under way, or was killed: the next write finishes it"
@@ -166,8 +157,8 @@ def check_abort(store: StoreDir, findings: Findings) -> None:
         findings.warning(Place(names.ABORT), problem)
 
 
-def unfinished(store: StoreDir, findings: Findings) -> int | None:
-    """Tell of a commit that is not finished; return the physical offset where it begins."""
+def unfinished(store: Store, findings: Findings) -> int | None:
+    """Report a commit that is not finished; return the physical offset where it begins."""
     try:
         pending = intent.load(store.root)
     except CorruptConfigError as error:

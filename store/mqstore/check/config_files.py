@@ -11,7 +11,6 @@ from typing import Final
 
 from mqstore.check.finding import Findings, Place
 from mqstore.errors import UnsafePathError
-from mqstore.files.config import broker_config
 from mqstore.files.config.broker_config import (
     BEYOND_US,
     BROKEN,
@@ -20,7 +19,7 @@ from mqstore.files.config.broker_config import (
     SOUND,
     ConfigFileState,
 )
-from mqstore.files.store_dir import StoreDir
+from mqstore.files.store import Store
 from mqstore.format import names
 from mqstore.format.config import (
     BACKUP_SUFFIX,
@@ -42,29 +41,29 @@ _FILES: Final = (
 )
 
 
-def check_config_files(store: StoreDir, findings: Findings) -> None:
+def check_config_files(store: Store, findings: Findings) -> None:
     """Check that brokers can read each file, and need no .bak to."""
     for name in _FILES:
         place = Place(f"{names.CONFIG}/{name}")
         try:
-            itself = broker_config.look(store.root, name)
-            backup = broker_config.look(store.root, name + BACKUP_SUFFIX)
+            itself = store.config.look(name)
+            backup = store.config.look(name + BACKUP_SUFFIX)
         except UnsafePathError as error:
             findings.error(place, error.message())
             continue
         if itself.state == SOUND or {itself.state, backup.state} == {MISSING}:
             continue
         is_safe = backup.state == SOUND or {itself.state, backup.state} <= {MISSING, EMPTY}
-        tell = findings.warning if is_safe else findings.error
-        tell(place, f"{_what(itself)}: {_consequence(itself, backup, name + BACKUP_SUFFIX)}")
+        report = findings.warning if is_safe else findings.error
+        report(place, f"{_what(itself)}: {_consequence(itself, backup, name + BACKUP_SUFFIX)}")
 
 
-def _what(look: ConfigFileState) -> str:
-    return {MISSING: "not there", EMPTY: "empty"}.get(look.state, look.problem)
+def _what(file: ConfigFileState) -> str:
+    return {MISSING: "not there", EMPTY: "empty"}.get(file.state, file.problem)
 
 
 def _consequence(itself: ConfigFileState, backup: ConfigFileState, backup_name: str) -> str:
-    """Tell what a broker does that starts on this."""
+    """Return what a broker does when it starts on these files."""
     if itself.state == BEYOND_US:
         return f"mqlog does not read it, and takes {backup_name} if it can"
     if backup.state == SOUND:

@@ -1,4 +1,4 @@
-"""Findings: what a check has to say, and the list it says it in."""
+"""Findings: the broken rules that a check reports."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -43,7 +43,7 @@ class Place:
 
 @dataclass
 class _Cut:
-    """How often one rule is broken in one queue: what is shown, and where the others are."""
+    """How often one rule is broken in one queue: how many were added, and where the others are."""
 
     shown: int = 0
     more: int = 0
@@ -81,16 +81,16 @@ class Findings:
         queue: Place,
         rule: str,
         queue_offsets: Int64s,
-        told: Callable[[int], tuple[Place, str]],
+        finding: Callable[[int], tuple[Place, str]],
     ) -> None:
-        """Add what ``told`` returns of each of these queue offsets, by its index.
+        """Add a finding for each of these queue offsets: ``finding`` makes it, given the index.
 
-        Of one rule and queue the first ten are added, and one that tells of all the others.
+        Of one rule and queue the first ten are added, and one that counts all the others.
         """
         cut = self._cuts.setdefault((severity, queue, rule), _Cut())
         room = SHOWN - cut.shown
         for index in range(min(room, len(queue_offsets))):
-            self._add(severity, *told(index))
+            self._add(severity, *finding(index))
             cut.shown += 1
         if len(queue_offsets) <= room:
             return
@@ -134,7 +134,7 @@ def _finding(severity: str, place: Place, problem: str) -> Finding:
 
 
 def _printable(text: str) -> str:
-    """Return text whose control characters are escaped: names in a hostile store may have some."""
+    """Return text with control characters escaped: names in a hostile store may have some."""
     return "".join(
         c if c.isprintable() else c.encode("unicode_escape").decode() for c in as_text(text)
     )

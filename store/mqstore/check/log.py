@@ -11,27 +11,27 @@ from mqstore.check.finding import Findings, Place
 from mqstore.codec.dispatch import DispatchRecords
 from mqstore.codec.walk import BLANK_RECORD, ZERO
 from mqstore.derive.log_walk import LogChunk, log_chunks
-from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.log.log_end import data_behind
 from mqstore.files.mapped_file_queue import MappedFile
+from mqstore.files.store import Store
 
 
 class LogCheck:
-    """Walks the CommitLog once. ``end`` and ``last_ms`` are known when the walk is over.
+    """Walks the CommitLog once; its attributes are final when the walk is over.
 
     From physical offset ``unfinished`` on, where a commit is under way, anything may lie.
     """
 
-    def __init__(
-        self, root: str, log: CommitLog, findings: Findings, *, unfinished: int | None = None
-    ) -> None:
+    def __init__(self, store: Store, findings: Findings, *, unfinished: int | None = None) -> None:
         self._unfinished = unfinished
-        self._root = root
-        self._log = log
+        self._root = store.root
+        self._log = store.log
         self._findings = findings
-        self.end = log.low
-        self.last_start = -1
-        self.last_ms = 0
+        self.end = store.log.low
+        """Behind the last record."""
+        self.last_physical_offset = -1
+        """Where the last record starts; -1 if there is none."""
+        self.last_store_timestamp_ms = 0
 
     def records(self) -> Iterator[DispatchRecords]:
         """Yield the records whose lengths add up, in log order, and report what is wrong."""
@@ -93,7 +93,7 @@ class LogCheck:
         moments = records.store_timestamps_ms
         if not len(moments):
             return
-        before = np.append(self.last_ms, moments[:-1])
+        before = np.append(self.last_store_timestamp_ms, moments[:-1])
         for mask, problem in (
             (moments <= 0, "STORETIMESTAMP is not after 1970"),
             (moments < before, "STORETIMESTAMP goes back"),
@@ -101,8 +101,8 @@ class LogCheck:
             for row in np.flatnonzero(mask).tolist():
                 place = self._at(int(records.physical_offsets[row]))
                 self._findings.warning(place, problem)
-        self.last_ms = int(moments[-1])
-        self.last_start = int(records.physical_offsets[-1])
+        self.last_store_timestamp_ms = int(moments[-1])
+        self.last_physical_offset = int(records.physical_offsets[-1])
 
     def _check_behind(self, file: MappedFile) -> None:
         """Check that nothing lies behind the log's end, in the file it ends in."""

@@ -18,47 +18,45 @@ from mqstore.check.finding import Finding, Findings
 from mqstore.check.index import IndexCheck
 from mqstore.check.log import LogCheck
 from mqstore.check.queues import QueueCheck
-from mqstore.files.log.commit_log import CommitLog
-from mqstore.files.store_dir import open_dir
+from mqstore.files.store import Store
 
 
 def check(
     root: str | os.PathLike[str],
     commit_log: tuple[str, ...] = (),
-    told: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> list[Finding]:
     """Return every rule of a store's format that is broken at ``root``; none if it is whole.
 
     Nothing is written and no lock is taken: of a store that a broker is writing to, the last
     messages may look unfinished. Memory is bounded by a few chunks and by the number of queues,
-    time by the size of the store, which is read once. ``told`` hears now and then how many bytes
-    of the CommitLog are read, and about how many there are.
+    time by the size of the store, which is read once. ``progress`` is called now and then with
+    the bytes of the CommitLog that were read and about how many there are.
 
     Raises StoreNotFoundError, NotAStoreError, UnsupportedStoreError, UnsafePathError.
     """
-    store = open_dir(root, commit_log)
     findings = Findings()
-    with CommitLog(store.commit_log) as log:
+    with Store.open(root, commit_log) as store:
         begun = unfinished(store, findings)
-        walk = LogCheck(store.root, log, findings, unfinished=begun)
-        queues = QueueCheck(store.root, log, findings, unfinished=begun)
-        index = IndexCheck(store.root, log.low, findings, unfinished=begun)
-        check_names(store, queues.queues, findings, is_under_way=begun is not None)
+        walk = LogCheck(store, findings, unfinished=begun)
+        queues = QueueCheck(store, findings, unfinished=begun)
+        index = IndexCheck(store, findings, unfinished=begun)
+        check_names(store, findings, is_under_way=begun is not None)
         check_index_names(store, findings)
-        total = queues.log_end() - log.low if told else 0
+        low, total = store.log.low, queues.log_end() - store.log.low if progress else 0
         for records in walk.records():
             queues.feed(records)
             index.feed(records)
-            if told:
-                told(walk.end - log.low, total)
-        if told:
-            told(walk.end - log.low, total)
+            if progress:
+                progress(walk.end - low, total)
+        if progress:
+            progress(walk.end - low, total)
         queues.finish()
         index.finish()
-    check_config_files(store, findings)
-    check_topics(store, queues.queues, findings)
-    check_delays(store, queues.bounds(), findings)
-    check_groups(store, queues.bounds(), findings)
-    check_checkpoint(store, walk.last_ms, walk.last_start, findings)
-    check_abort(store, findings)
+        check_config_files(store, findings)
+        check_topics(store, findings)
+        check_delays(store, queues.bounds(), findings)
+        check_groups(store, queues.bounds(), findings)
+        check_checkpoint(store, walk.last_store_timestamp_ms, walk.last_physical_offset, findings)
+        check_abort(store, findings)
     return findings.all()

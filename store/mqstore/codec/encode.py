@@ -28,6 +28,10 @@ from mqstore.format.message import (
 )
 from mqstore.format.sys_flag import BORN_HOST_V6, STORE_HOST_V6
 
+# MessageDecoder#encodeMessage: total size, magic, body CRC, flag, length of the body: 4 bytes each;
+# length of the properties: 2. The request names the topic. A batch is messages end to end.
+_CLIENT_FIXED_BYTES: Final = 5 * 4 + 2
+
 
 @dataclass(frozen=True, slots=True)
 class Hosts:
@@ -53,7 +57,7 @@ class Hosts:
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """What a record is made of, one row each. All arrays have one length and no null.
+    """Messages, one row each, before they are encoded for a store or a broker. No array has nulls.
 
     ``topics`` are indices into ``topic_names``, each at most 127 bytes; ``sys_flags`` lack the
     bits of the hosts; ``bodies`` are as they are to be stored; ``properties`` are whole blocks.
@@ -74,6 +78,14 @@ class Messages:
         fixed = HEADERS[hosts.variant].itemsize + TOPIC_LENGTH_V1.itemsize
         tails = binary_lengths(self.bodies) + binary_lengths(self.properties)
         return tails + names[self.topics] + fixed + PROPERTIES_LENGTH.itemsize
+
+    def client_sizes(self) -> Int64s:
+        """Return the bytes of each message as a producer encodes it into a batch: int64[n].
+
+        They, and not the records', are what a producer's limit of a batch counts.
+        """
+        variable = binary_lengths(self.bodies) + binary_lengths(self.properties)
+        return variable + _CLIENT_FIXED_BYTES
 
     def take(self, rows: NDArray[np.intp]) -> "Messages":
         """Return the messages of those rows, in that order."""

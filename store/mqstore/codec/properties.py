@@ -10,8 +10,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from mqstore.arrays import Bytes, Int64s, Mask
-from mqstore.codec.layouts import Layouts
+from mqstore.arrays import Bytes, Int32s, Int64s, Mask
 from mqstore.codec.schema import HEADERS, PROPERTIES
 from mqstore.codec.slices import as_text, pairs, slices
 from mqstore.format.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
@@ -34,7 +33,7 @@ class PropertyBlocks:
             separators = separators[kept]
         self._edges = _rows(piece_starts, block_edges)
         self._raw_names, self._values = pairs(content, piece_starts, separators, piece_ends)
-        self._layouts = Layouts(self._raw_names, self._edges)
+        self._layouts = _Layouts(self._raw_names, self._edges)
         overwritten = self._layouts.overwritten
         if overwritten is not None:
             self._drop(overwritten)
@@ -60,7 +59,7 @@ class PropertyBlocks:
         kept = pa.array(~entries)
         self._raw_names, self._values = self._raw_names.filter(kept), self._values.filter(kept)
         self._edges = np.concatenate(([0], np.cumsum(~entries)))[self._edges]
-        self._layouts = Layouts(self._raw_names, self._edges)
+        self._layouts = _Layouts(self._raw_names, self._edges)
 
     @property
     def _arrow_edges(self) -> pa.Array:
@@ -73,6 +72,49 @@ class PropertyBlocks:
     @cached_property
     def _texts(self) -> pa.StringArray:
         return as_text(self._values)
+
+
+class _Layouts:
+    """Which names n rows have, and in what order: row r has entries [edges[r], edges[r + 1]).
+
+    Records of one producer have the same names in the same order: one layout. So names are looked
+    at once for each layout, of which there are few, and a property is found by its place there.
+
+    Two rows share a layout if their names, joined, are the same bytes, and as long each.
+    """
+
+    def __init__(self, names: pa.BinaryArray, edges: Int64s) -> None:
+        self.of_row, first_rows = _distinct(names, edges)
+        starts, counts = edges[first_rows], edges[first_rows + 1] - edges[first_rows]
+        self._edges = np.concatenate(([0], np.cumsum(counts)))
+        self._place = np.arange(self._edges[-1]) - np.repeat(self._edges[:-1], counts)
+        entries = names.take(pa.array(np.repeat(starts, counts) + self._place))
+        # By text, not by bytes: what is not UTF-8 may be the same name in other bytes.
+        texts = as_text(entries).dictionary_encode()
+        self._codes = texts.indices.to_numpy()
+        self._code_of = {name: code for code, name in enumerate(texts.dictionary.to_pylist())}
+        self._layout = np.repeat(np.arange(len(counts)), counts)
+
+    def places(self, name: str) -> Int64s:
+        """Return for each row which of its entries has that name; -1 for none."""
+        found = np.full(len(self._edges) - 1, -1, np.int64)
+        hits = np.flatnonzero(self._codes == self._code_of.get(name, -1))
+        found[self._layout[hits]] = self._place[hits]  # Of hits in one layout the last stays.
+        return found[self.of_row]
+
+    @cached_property
+    def overwritten(self) -> Mask | None:
+        """Which entries of all rows have a name that comes again in their row; None if none has."""
+        pairs = self._layout * (len(self._code_of) + 1) + self._codes
+        lasts = len(pairs) - 1 - np.unique(pairs[::-1], return_index=True)[1]
+        if len(lasts) == len(pairs):
+            return None
+        again = np.ones(len(pairs), np.bool_)
+        again[lasts] = False
+        edges = pa.array(self._edges.astype(np.int32))
+        of_layouts = pa.ListArray.from_arrays(edges, pa.array(again))
+        flat: Mask = of_layouts.take(pa.array(self.of_row)).flatten().to_numpy(zero_copy_only=False)
+        return flat
 
 
 def _contents(blocks: pa.BinaryArray) -> tuple[Bytes, Int64s]:
@@ -138,3 +180,28 @@ def _rows(starts: Int64s, edges: Int64s) -> Int64s:
     if each and len(starts) == each * count and bool((starts[::each] == edges[:-1]).all()):
         return np.arange(0, len(starts) + 1, each)
     return np.searchsorted(starts, edges)
+
+
+def _distinct(names: pa.BinaryArray, edges: Int64s) -> tuple[Int64s, Int64s]:
+    """Return which layout each row has, and the first row of each."""
+    count = len(edges) - 1
+    if not len(names):
+        return np.zeros(count, np.int64), np.zeros(min(count, 1), np.int64)
+    _, name_edges, data = names.buffers()
+    places = np.frombuffer(name_edges, np.int32, len(names) + 1, names.offset * 4)
+    codes = _codes(places[edges], data)
+    widths = _codes((edges * 4).astype(np.int32), pa.py_buffer(np.diff(places)))
+    if widths.any():
+        pairs = pa.array(codes * (int(widths.max()) + 1) + widths).dictionary_encode()
+        codes = pairs.indices.to_numpy().astype(np.int64)
+    # Codes count up as they first come.
+    firsts = np.flatnonzero(np.diff(np.maximum.accumulate(codes), prepend=-1))
+    return codes, firsts
+
+
+def _codes(edges: Int32s, data: pa.Buffer) -> Int64s:
+    rows = pa.Array.from_buffers(
+        pa.binary(), len(edges) - 1, [None, pa.py_buffer(edges), data]
+    ).dictionary_encode()
+    codes: Int64s = rows.indices.to_numpy().astype(np.int64)
+    return codes

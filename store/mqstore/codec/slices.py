@@ -1,4 +1,4 @@
-"""Scattered slices of one buffer to an Arrow array, in one pass and one copy."""
+"""Slices of one buffer to Arrow arrays in one pass and one copy, and arrays as text."""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mqstore.arrays import Bytes, Int64s
+from mqstore.arrays import Bytes, Int64s, Mask
 
 _MOST_BYTES: Final = 2**31 - 1  # What the int32 edges of an Arrow array can span.
 _ASCII_END: Final = 0x80
@@ -74,6 +74,22 @@ def as_text(array: pa.BinaryArray) -> pa.StringArray:
         )
 
 
+def not_utf8(strings: pa.Array) -> Mask:
+    """Tell which strings of a string array are no UTF-8; a null is.
+
+    Spark's ``CAST(binary AS STRING)`` checks nothing. Clients write and read properties and topics
+    as UTF-8: other bytes would come back as others. Reference: MessageDecoder#CHARSET_UTF8.
+    """
+    bad = np.zeros(len(strings), np.bool_)
+    try:
+        strings.validate(full=True)
+    except pa.ArrowInvalid:
+        # A loop over strings, in a column that has a bad one.
+        for row, found in enumerate(strings.cast(pa.binary())):
+            bad[row] = found.is_valid and not _decodes(found.as_py())
+    return bad
+
+
 def scatter(values: pa.Array, rows: Int64s, count: int) -> pa.Array:
     """Return an array of ``count`` items: ``values[i]`` at ``rows[i]``, null elsewhere.
 
@@ -82,3 +98,11 @@ def scatter(values: pa.Array, rows: Int64s, count: int) -> pa.Array:
     places = np.full(count, -1, np.int64)
     places[rows] = np.arange(len(rows))
     return values.take(pa.array(places, mask=places < 0))
+
+
+def _decodes(data: bytes) -> bool:
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -40,7 +40,8 @@ from mqstore.format.config import MAX_CONFIG_BYTES
 from mqstore.format.consume_queue import UNIT
 from mqstore.format.message import MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES
 from mqstore.format.sys_flag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
-from mqstore.read.snapshot import Snapshot, take
+from mqstore.read.directory import take
+from mqstore.read.source import Snapshot
 from mqstore.txn import intent, ledger
 
 # Kept beside the queues by brokers that are set up so; a broker recovers them at its start.
@@ -68,26 +69,26 @@ def copy_store(
     Several CommitLog folders become one. What a copy to ``target`` that was killed has left is
     removed first. Raises InvalidOptionError for a target that is there, lies in the store, or is
     being made by another process, StoreLockedError if a write began or ended meanwhile, what
-    ``mqstore.read.snapshot.take`` raises, NoSpaceError, OSError; ``target`` is then not there.
+    ``mqstore.read.directory.take`` raises, NoSpaceError, OSError; ``target`` is then not there.
     """
-    open_dir(root, commit_log)  # Whatever is no store is told so before a copy is begun.
+    store = open_dir(root, commit_log)  # What is no store is refused before a copy is begun.
     _check_apart(os.fspath(target), [os.fspath(root), *commit_log])
     moment = intent.CommitFence(os.fspath(root))
     with Copy(os.fspath(target)) as copy:
         progress = _progress(os.fspath(root))
         found = take(root, commit_log=commit_log)
-        _refuse(found.store)
-        with CommitLog(found.store.commit_log) as log:
-            end = _end(found, log)
-            _copy_queues(copy, found.store, end)
+        _refuse(store)
+        with CommitLog(store.commit_log) as log:
+            end = _end(store, found, log)
+            _copy_queues(copy, store, end)
             _copy_log(copy, log, end)
-            left_out = _copy_index(copy, found.store, log, end)
-            _copy_config(copy, found.store, progress)
+            left_out = _copy_index(copy, store, log, end)
+            _copy_config(copy, store, progress)
             _copy_checkpoint(copy, progress.get(names.CHECKPOINT), log, end)
         for name in (*_BESIDE, NOTE):
-            _copy_files(copy, found.store.root, name, deep=True)
-        _copy_ledger(copy, found.store.root, is_hidden=moment.cap() is not None)
-        ended = moment.cap() is not None and intent.load(found.store.root) is None
+            _copy_files(copy, store.root, name, deep=True)
+        _copy_ledger(copy, store.root, is_hidden=moment.cap() is not None)
+        ended = moment.cap() is not None and intent.load(store.root) is None
         if moment.is_over() or ended:
             reason = "a write to the store began or ended meanwhile; copy it again"
             raise StoreLockedError(f"{os.fspath(root)}: {reason}")
@@ -119,11 +120,11 @@ class _End:
     last_record: np.void | None
 
 
-def _end(found: Snapshot, log: CommitLog) -> _End:
+def _end(store: StoreDir, found: Snapshot, log: CommitLog) -> _End:
     end, last = log.low, -1
     for bounds in found.queues:
         if bounds.low < bounds.high:
-            queue = ConsumeQueue(found.store.root, bounds.topic, bounds.queue_id)
+            queue = ConsumeQueue(store.root, bounds.topic, bounds.queue_id)
             unit = queue.read(bounds.high - 1, bounds.high)[0]
             if int(unit["physical_offset"]) > last:
                 last = int(unit["physical_offset"])

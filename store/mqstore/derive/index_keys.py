@@ -15,7 +15,7 @@ from mqstore.arrays import Int64s, Mask
 from mqstore.codec.dispatch import DispatchRecords, record_keys
 from mqstore.derive.index_chains import IndexUnits
 from mqstore.derive.log_walk import LogWalk
-from mqstore.files.index_units import time_differences_s
+from mqstore.files.index.index_file import time_differences_s
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.format.index_file import FIRST_UNIT
 

@@ -1,7 +1,7 @@
-"""The fixed sizes of a store's files: what its files tell, else what was noted when we made it.
+"""The fixed sizes of a store's files: those of the files it has, else of ``.mqlog/store.json``.
 
-An empty store has no file that tells; ``.mqlog/store.json`` keeps the sizes it was created with,
-so that the first write, whenever it comes, makes the files that broker.conf says.
+An empty store has no files; ``.mqlog/store.json`` holds the sizes it was created with, so that
+the first write, whenever it comes, makes files of the sizes in broker.conf.
 
 Reference: MessageStoreConfig#mappedFileSizeCommitLog, #mappedFileSizeConsumeQueue,
 #maxHashSlotNum, #maxIndexNum.
@@ -9,16 +9,16 @@ Reference: MessageStoreConfig#mappedFileSizeCommitLog, #mappedFileSizeConsumeQue
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Final
 
 from mqstore.files.config import bounded_json
-from mqstore.files.config.config_write import read_small
 from mqstore.files.index.index_file import IndexFile, Layout, list_index_files
 from mqstore.files.mapped_file_queue import MappedFileQueue, check_sizes
 from mqstore.files.queue.consume_queue import ConsumeQueue, each_queue
+from mqstore.files.safe_open import read_small
 from mqstore.files.store_dir import StoreDir
-from mqstore.format.index_file import file_size
+from mqstore.format import consume_queue, index_file, message
 from mqstore.format.names import OURS
 
 NOTE: Final = f"{OURS}/store.json"
@@ -33,6 +33,16 @@ class KnownFileSizes:
     max_hash_slot_num: int | None = None
     max_index_num: int | None = None
 
+    def or_defaults(self) -> "FileSizes":
+        """Return the sizes, with RocketMQ's defaults for those that are unknown."""
+        return FileSizes(
+            commit_log=self.commit_log or message.FILE_SIZE,
+            consume_queue=self.consume_queue
+            or consume_queue.UNITS_PER_FILE * consume_queue.UNIT.itemsize,
+            max_hash_slot_num=self.max_hash_slot_num or index_file.MAX_HASH_SLOT_NUM,
+            max_index_num=self.max_index_num or index_file.MAX_INDEX_NUM,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class FileSizes:
@@ -42,6 +52,11 @@ class FileSizes:
     consume_queue: int
     max_hash_slot_num: int
     max_index_num: int
+
+    @property
+    def index(self) -> Layout:
+        """Slots and units of an IndexFile."""
+        return Layout(self.max_hash_slot_num, self.max_index_num)
 
 
 def find_sizes(store: StoreDir) -> KnownFileSizes:
@@ -68,10 +83,9 @@ def known_sizes(
     )
 
 
-def note(sizes: KnownFileSizes) -> bytes:
-    """Return what ``.mqlog/store.json`` is to hold."""
-    values = {field.name: getattr(sizes, field.name) for field in fields(KnownFileSizes)}
-    return json.dumps(values, indent=2).encode()
+def note(sizes: FileSizes) -> bytes:
+    """Return the content of ``.mqlog/store.json``."""
+    return json.dumps(asdict(sizes), indent=2).encode()
 
 
 def _consume_queue(root: str) -> int | None:
@@ -85,7 +99,7 @@ def _consume_queue(root: str) -> int | None:
 def _index_layout(files: Sequence[IndexFile], noted: KnownFileSizes) -> Layout | None:
     slots, units = noted.max_hash_slot_num, noted.max_index_num
     for file in reversed(files):
-        if slots and units and file.size == file_size(slots, units):
+        if slots and units and file.size == index_file.file_size(slots, units):
             return Layout(slots, units)
         if file.layout:
             return file.layout

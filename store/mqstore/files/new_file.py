@@ -1,4 +1,4 @@
-"""New files of fixed size, made where no broker looks and linked in when they are whole.
+"""New files of fixed size: filled where no broker looks, and linked in when they are whole.
 
 A broker refuses a CommitLog or ConsumeQueue directory with a short file in it, and takes a
 ConsumeQueue file of zeros for a message: so a new file gets its length, its reserved space and,
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 from mqstore.errors import CorruptStoreError
 from mqstore.files import durable
-from mqstore.files.undo import Undo
+from mqstore.files.store_writer import StoreWriter
 
 FOLDER = "tmp"  # below .mqlog
 
@@ -22,10 +22,10 @@ FOLDER = "tmp"  # below .mqlog
 class NewFile:
     """One new file of fixed size, not yet in its place. Nothing is held open."""
 
-    def __init__(self, folder: str, size: int, undo: Undo) -> None:
-        self._path = f"{folder}/{secrets.token_hex(16)}"
-        self._undo = undo
-        undo.remember(lambda: durable.unlink(self._path))
+    def __init__(self, writer: StoreWriter, size: int) -> None:
+        self._path = f"{writer.temp_dir}/{secrets.token_hex(16)}"
+        self._undo = writer.undo
+        self._undo.remember(lambda: durable.unlink(self._path))
         fd = durable.create(self._path)
         try:
             durable.truncate(fd, size)
@@ -33,7 +33,7 @@ class NewFile:
             durable.close(fd)
 
     def reserve(self, position: int, size: int) -> None:
-        """Set disk space aside. Raises NoSpaceError."""
+        """Reserve disk space. Raises NoSpaceError."""
         with opened(self._path) as fd:
             durable.reserve(fd, position, size)
 
@@ -42,12 +42,11 @@ class NewFile:
         with opened(self._path) as fd:
             durable.write_at(fd, data, position)
 
-    def put(self, target: str, *, fsync: bool) -> None:
+    def put(self, target: str) -> None:
         """Give the file its name, durably. Raises FileExistsError if there is one already."""
         with opened(self._path) as fd:
             inode = os.fstat(fd).st_ino
-            if fsync:
-                durable.fsync(fd)
+            durable.fsync(fd)
 
         def withdraw() -> None:
             if durable.same_file(target, inode):
@@ -56,8 +55,7 @@ class NewFile:
         self._undo.remember(withdraw)
         durable.link(self._path, target)
         durable.unlink(self._path)
-        if fsync:
-            durable.fsync_directory(os.path.dirname(target))  # noqa: PTH120 - strings at the seam
+        durable.fsync_directory(os.path.dirname(target))  # noqa: PTH120 - strings at the seam
 
 
 @contextmanager
@@ -71,7 +69,7 @@ def opened(path: str) -> Iterator[int]:
 
 
 def reserve_in(path: str, position: int, size: int, *, file_size: int) -> None:
-    """Set disk space aside in an existing file of a sequence whose files have ``file_size``.
+    """Reserve disk space in an existing file of a sequence whose files have ``file_size``.
 
     Raises NoSpaceError; CorruptStoreError if the file has another size.
     """

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from mqstore.errors import UnsafePathError
+from mqstore.format.config import MAX_CONFIG_BYTES
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -43,6 +44,29 @@ def open_file(root: str, path: str) -> int:
         return fd
     os.close(fd)
     raise UnsafePathError(f"{root}/{path}", "not a plain file")
+
+
+def read_small(root: str, path: str, most: int = MAX_CONFIG_BYTES) -> bytes | None:
+    """Return the first ``most`` bytes of the file ``root/path``, or None if it is not there."""
+    try:
+        fd = open_file(root, path)
+    except FileNotFoundError:
+        return None
+    try:
+        return os.pread(fd, min(os.fstat(fd).st_size, most), 0)
+    finally:
+        os.close(fd)
+
+
+def read_into(fd: int, into: memoryview, position: int) -> int:
+    """Fill ``into`` with the bytes at ``position``; return how many: fewer at the file's end."""
+    done = 0
+    while done < len(into):
+        count = os.preadv(fd, [into[done:]], position + done)
+        if not count:
+            break
+        done += count
+    return done
 
 
 def list_directory(root: str, path: str = "") -> list[Entry]:

@@ -1,24 +1,28 @@
-"""What a commit has done so far, as the steps that would take it back.
+"""The steps that take back what a commit has changed so far.
 
-Each step is remembered before its change is made, so that a change that fails half-way is taken
+A step is remembered before its change is made, so that a change that fails half-way is taken
 back as well; a step must therefore do no harm where its change was never made.
 """
 
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TypeAlias
-
-from mqstore.files import durable
 
 Step: TypeAlias = Callable[[], None]
 
 
 class Undo:
-    """Steps back, the last change first."""
+    """Steps that take changes back; the last change is taken back first."""
 
     def __init__(self) -> None:
         self._steps: list[Step] = []
         self._ended = False
+
+    @classmethod
+    def ended(cls) -> "Undo":
+        """Return one that remembers no step: for changes that are never taken back."""
+        undo = cls()
+        undo.end()
+        return undo
 
     def remember(self, step: Step) -> None:
         """Run ``step`` if the commit fails later on."""
@@ -26,12 +30,12 @@ class Undo:
             self._steps.append(step)
 
     def end(self) -> None:
-        """Take nothing back any more, whatever is done from now on: the commit is decided."""
+        """Forget all steps, and remember none from now on: the commit is decided."""
         self._ended = True
         self._steps.clear()
 
     def run(self) -> list[OSError]:
-        """Take every change back, and return what could not be."""
+        """Take every change back; return the errors of the steps that failed."""
         problems = []
         while self._steps:
             try:
@@ -39,15 +43,3 @@ class Undo:
             except OSError as problem:
                 problems.append(problem)
         return problems
-
-
-def make_directories(root: str, path: str, undo: Undo) -> None:
-    """Make ``root/path`` and what is missing above it, each durable in its parent."""
-    here = root
-    for part in path.split("/"):
-        parent, here = here, f"{here}/{part}"
-        if not durable.is_directory(here):
-            undo.remember(lambda made=here: durable.remove_directory(made))  # type: ignore[misc]
-            with suppress(FileExistsError):
-                durable.make_directory(here)
-            durable.fsync_directory(parent)

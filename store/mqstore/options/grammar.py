@@ -1,7 +1,7 @@
-"""Values that a person types: one grammar for the options of Spark and of the command line.
+"""The grammar of option values, of Spark's options and of the command line.
 
     boolean      true | false
-    count        42                               a whole number, at least 1 unless told
+    count        42                               a whole number, at least 1 by default
     size         1048576 | 64k | 16m | 1g         bytes, powers of 1024
     duration     1500 | 500ms | 10s | 15m | 2h | 1d    milliseconds
     timestamp    1700000000000                    milliseconds since 1970-01-01T00:00:00Z
@@ -14,8 +14,8 @@
                  -2 is earliest, -1 is latest, and so are the words
 
 Every function takes the option's name first, so that the error it raises can name it. The
-JSON forms are those of Spark's Kafka connector (JsonUtils#partitionOffsets); the broker level
-is ours.
+JSON forms are those of Spark's Kafka connector (JsonUtils#partitionOffsets), with a
+level for brokers added.
 """
 
 import json
@@ -45,19 +45,19 @@ _MS_STEP: Final = timedelta(milliseconds=1)
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that ``name`` most likely meant, or None if none is like it."""
+    """Return the known name that is most like ``name``, or None."""
     found = near(name, known, count=1)
     return found[0] if found else None
 
 
 def near(name: str, known: Iterable[str], *, count: int = 3) -> list[str]:
-    """Return at most ``count`` known names like ``name``, the likest first; case is ignored."""
+    """Return at most ``count`` known names like ``name``, the most similar first, in any case."""
     by_lower = {k.lower(): k for k in sorted(known)}
     return [by_lower[k] for k in get_close_matches(name.lower(), by_lower, n=count, cutoff=0.6)]
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return ``did you mean X? `` or nothing: the head of an error's last sentence."""
+    """Return ``did you mean X? `` or nothing: the start of an error's last sentence."""
     found = nearest(name, known)
     return f"did you mean {found}? " if found else ""
 
@@ -71,7 +71,7 @@ def boolean(option: str, text: str) -> bool:
 
 
 def choice(option: str, text: str, words: Iterable[str]) -> str:
-    """Return the one of ``words`` that ``text`` is, in any case."""
+    """Return the word of ``words`` that ``text`` is, in any case."""
     known = {word.lower(): word for word in words}
     if text.strip().lower() not in known:
         raise InvalidOptionError(
@@ -111,15 +111,15 @@ def duration(option: str, text: str) -> int:
         )
     found = int(match[1]) * _MS[(match[2] or "ms").lower()]
     if found > _MAX_LONG:
-        raise InvalidOptionError(option, text, "is longer than time itself: at most 2**63-1 ms")
+        raise InvalidOptionError(option, text, "must be at most 2**63-1 ms")
     return found
 
 
 def timestamp(option: str, text: str, *, now_ms: int) -> int:
     """Return milliseconds since the epoch; a fraction of one is rounded up.
 
-    Messages are asked for by ``storeTimestamp >= t`` and are stamped in whole milliseconds, so
-    rounding up selects the very same ones.
+    A store timestamp is in whole milliseconds and the test is ``storeTimestamp >= t``, so rounding
+    up selects the same messages.
     """
     stripped = text.strip()
     if re.fullmatch(r"[0-9]{1,19}", stripped) and int(stripped) <= _MAX_LONG:
@@ -181,7 +181,9 @@ def positions(option: str, text: str) -> dict[QueueKey, int]:
         number = _WORDS.get(value.lower(), value) if isinstance(value, str) else value
         if not _is_number(number, low=EARLIEST):
             raise InvalidOptionError(
-                option, text, f"{_told(key)} is {value!r}: say a queue offset, -2 or -1, as {form}"
+                option,
+                text,
+                f"{_name(key)} is {value!r}; write an offset, -2 or -1: {form}",
             )
         found[key] = number
     return found
@@ -194,9 +196,9 @@ def timestamps(option: str, text: str, *, now_ms: int) -> dict[QueueKey, int]:
     for key, value in _leaves(option, text, form):
         if not isinstance(value, str) and not _is_number(value, low=0):
             raise InvalidOptionError(
-                option, text, f"{_told(key)} is {value!r}: say a timestamp, as {form}"
+                option, text, f"{_name(key)} is {value!r}; write a timestamp: {form}"
             )
-        found[key] = timestamp(f"{option}, {_told(key)}", str(value), now_ms=now_ms)
+        found[key] = timestamp(f"{option}, {_name(key)}", str(value), now_ms=now_ms)
     return found
 
 
@@ -231,7 +233,7 @@ def _level(option: str, text: str, value: object, form: str) -> Iterable[tuple[s
 
 def _queue_id(option: str, text: str, name: str, form: str) -> int:
     if re.fullmatch(r"[0-9]{1,5}", name) is None:
-        raise InvalidOptionError(option, text, f"{name!r} is no queue id: write {form}")
+        raise InvalidOptionError(option, text, f"{name!r} is not a queue id: write {form}")
     return int(name)
 
 
@@ -239,7 +241,7 @@ def _is_number(value: object, *, low: int) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and low <= value <= _MAX_LONG
 
 
-def _told(key: QueueKey) -> str:
+def _name(key: QueueKey) -> str:
     topic, broker, queue_id = key
     return f"topic {topic}{f' of broker {broker}' if broker else ''}, queue {queue_id}"
 
@@ -248,7 +250,7 @@ def _json(option: str, text: str, form: str) -> object:
     def once(pairs: list[tuple[str, object]]) -> dict[str, object]:
         found = dict(pairs)
         if len(found) < len(pairs):
-            raise ValueError("a key stands twice")
+            raise ValueError("a key is repeated")
         return found
 
     try:

@@ -1,11 +1,11 @@
-"""Stores named by a person: paths, ``file:`` URIs, globs, and the table after ``#``.
+"""The paths of stores in options: directories, ``file:`` URIs, globs, and a table after ``#``.
 
 /data/broker-a/store         one store
 file:/data/broker-a/store    the same, as Spark's catalog writes it
 /data/brokers/*/store        every directory that matches, sorted
 /data/broker-a/store#backlog one of its tables
 
-Other directories that options name are read in the same way, but for globs and tables.
+Options for other directories take paths and ``file:`` URIs, without globs and tables.
 """
 
 import glob
@@ -30,10 +30,9 @@ def split_table(path: str) -> tuple[str, str | None]:
 def expand(paths: Iterable[str]) -> tuple[str, ...]:
     """Return the absolute directories that ``paths`` name, those of a glob in sorted order.
 
-    A path stands for itself, and need not exist, if no part of it has ``*``, ``?`` or ``[``, save
-    for the folders above it that exist as they are written. Raises StoreNotFoundError for a glob
-    that matches no directory, InvalidOptionError for a URI that is no ``file:`` and where nothing
-    is named.
+    A path with ``*``, ``?`` or ``[`` is a glob, unless those characters are in the names of
+    existing folders; other paths need not exist. Raises StoreNotFoundError for a glob that matches
+    no directory, InvalidOptionError for an empty path and a URI that is not ``file:``.
     """
     found: list[str] = []
     for path in paths:
@@ -46,12 +45,12 @@ def expand(paths: Iterable[str]) -> tuple[str, ...]:
             found.extend(matches)
         else:
             found.append(local)
-    # Tasks of a cluster run in another directory than the driver, so roots are absolute.
+    # Absolute, because tasks of a cluster run in other directories than the driver.
     return tuple(os.path.abspath(root) for root in found)  # noqa: PTH100 - keeps links as named
 
 
 def _pattern(path: str) -> str | None:
-    """Return the glob that ``path`` is below what exists of it, None if it is none."""
+    """Return the glob that ``path`` is, its existing folders escaped, None if it is none."""
     there, rest = path, ""
     while glob.has_magic(there) and not os.path.lexists(there):
         there, name = os.path.split(there)
@@ -64,7 +63,7 @@ def _pattern(path: str) -> str | None:
 def absolute(option: str, path: str) -> str:
     """Return the absolute path of the one directory that ``option`` names, which need not exist.
 
-    Raises InvalidOptionError for a URI that is no ``file:``, and where nothing is named.
+    Raises InvalidOptionError for an empty path and a URI that is not ``file:``.
     """
     return os.path.abspath(_local(option, path))  # noqa: PTH100 - keeps links as named
 
@@ -72,9 +71,9 @@ def absolute(option: str, path: str) -> str:
 def _local(option: str, path: str) -> str:
     local = _of_uri(option, path)
     if not local.strip():
-        raise InvalidOptionError(option, path, "names no directory: give its path")
+        raise InvalidOptionError(option, path, "must be the path of a directory")
     if "\0" in local or not _encodes(local):
-        expected = "no directory can have such a name: it holds U+0000 or half of a character"
+        expected = "no directory can have such a name: it has U+0000 or half of a surrogate pair"
         raise InvalidOptionError(option, path, expected)
     return local
 
@@ -97,5 +96,5 @@ def _of_uri(option: str, path: str) -> str:
         )
     parts = urlsplit(path.replace("#", "%23").replace("?", "%3F"))
     if parts.netloc not in {"", "localhost"}:
-        raise InvalidOptionError(option, path, "a file: URI with a host: write file:/path")
+        raise InvalidOptionError(option, path, "a file: URI must not name a host: write file:/path")
     return unquote(parts.path)

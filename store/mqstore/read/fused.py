@@ -1,6 +1,6 @@
-"""A chunk read by the compiled kernel in one pass, where there is one and the chunk is good.
+"""Batches of units decoded by the compiled kernel in one pass, where there is one.
 
-Whatever is not good is left to numpy, which tells what is wrong: this module never judges.
+A batch with a record that is not good is left to numpy, which finds out what is wrong with it.
 """
 
 from collections.abc import Generator
@@ -16,12 +16,11 @@ from mqstore.codec.kernels.columns import Decoded
 from mqstore.codec.kernels.decode import Decoder
 from mqstore.codec.kernels.library import library
 from mqstore.codec.schema import message_schema
-from mqstore.derive.records import RecordChecks, out_of_reach
 from mqstore.errors import StoreError
-from mqstore.files.log.commit_log import CommitLog, Scratch
-from mqstore.read.log_order import UnitBatch
-from mqstore.read.matching import RowFilter
 from mqstore.read.settings import ScanSettings
+from mqstore.read.source import BlockSource, RecordSource
+from mqstore.read.tags import RowFilter
+from mqstore.read.units import UnitBatch
 
 Batches: TypeAlias = Generator[pa.RecordBatch, None, UnitBatch]
 
@@ -30,65 +29,64 @@ _PACKED: Final = ("sysFlag", "body")  # What decompression needs.
 
 
 class FusedDecode:
-    """Reads the chunks of one scan; ``batches`` returns what it leaves to numpy."""
+    """Decodes the batches of one scan; ``batches`` returns what it leaves to numpy."""
 
     def __init__(
-        self, decoder: Decoder, log: CommitLog, settings: ScanSettings, *, plain: bool
+        self, decoder: Decoder, source: BlockSource, settings: ScanSettings, *, plain: bool
     ) -> None:
         self._decoder = decoder
-        self._log = log
+        self.source = source
         self._settings = settings
         self._plain = plain
-        self._scratch = Scratch()
 
     @classmethod
     def of(
         cls,
-        log: CommitLog,
+        source: RecordSource,
         settings: ScanSettings,
         row_filter: RowFilter,
         *,
         check_crc: bool,
         plain: bool,
     ) -> "FusedDecode | None":
-        """Return one for ``settings``, None without a compiled kernel.
+        """Return one for ``settings``, None without a compiled kernel or without blocks.
 
         Raises InvalidOptionError where MQSTORE_KERNELS asks for a kernel that is not there.
         """
         found = library()
-        if found is None:
+        if found is None or not isinstance(source, BlockSource):
             return None
         columns = {*settings.columns, *row_filter.columns, *(_PACKED if plain else ())}
         decoder = Decoder(found, columns, check_crc=check_crc)
-        return cls(decoder, log, settings, plain=plain)
+        return cls(decoder, source, settings, plain=plain)
 
-    def batches(self, chunk: UnitBatch, row_filter: RowFilter) -> Batches:
-        """Yield the chunk's messages that pass the filter; return the rows that are left.
+    def batches(self, units: UnitBatch, row_filter: RowFilter) -> Batches:
+        """Yield the messages of ``units`` that pass the filter; return the rows that are left.
 
         Those are all of them, or the ones from the first batch on that has a body which does not
         decompress, or none.
         """
         try:
-            decoded = self._decode(chunk)
+            decoded = self._decode(units)
             if decoded is None:
-                return chunk
+                return units
             batch = self._as_batch(decoded)
             mask = row_filter.matches(decoded.column)
         except (StoreError, OSError, pa.ArrowInvalid):
-            return chunk
-        rows = np.arange(len(chunk))
+            return units
+        rows = np.arange(len(units))
         packed = decoded if self._plain and decoded.any_compressed else None
         if mask is not None:
             rows, batch = rows[mask], batch.filter(pa.array(mask))
         if packed is None:
             yield batch
-            return chunk.take(slice(0, 0))
-        return (yield from self._decompressed(batch, packed, chunk, rows))
+            return units.take(slice(0, 0))
+        return (yield from self._decompressed(batch, packed, units, rows))
 
     def _decompressed(
-        self, batch: pa.RecordBatch, decoded: Decoded, chunk: UnitBatch, rows: Int64s
+        self, batch: pa.RecordBatch, decoded: Decoded, units: UnitBatch, rows: Int64s
     ) -> Batches:
-        """Yield ``batch``, which has those rows of the chunk, with its bodies decompressed."""
+        """Yield ``batch``, which has those rows of the units, with its bodies decompressed."""
         settings, start = self._settings, 0
         flags, bodies = decoded.column("sysFlag").to_numpy(), decoded.column("body")
         while start < len(rows):
@@ -100,18 +98,16 @@ class FusedDecode:
                 settings.batch_bytes,
             )
             if plain.broken:
-                return chunk.take(part)
+                return units.take(part)
             yield _with_bodies(batch.slice(start, plain.count), plain)
             start += plain.count
-        return chunk.take(slice(0, 0))
+        return units.take(slice(0, 0))
 
-    def _decode(self, chunk: UnitBatch) -> Decoded | None:
-        places, sizes = chunk.physical_offsets, chunk.sizes
-        if out_of_reach(self._log, places, sizes, RecordChecks(positions=chunk.source)):
+    def _decode(self, units: UnitBatch) -> Decoded | None:
+        blocks = self.source.blocks(units)
+        if blocks is None:
             return None
-        return self._decoder.decode(
-            places, sizes, chunk.source, lambda: self._log.blocks(places, sizes, self._scratch)
-        )
+        return self._decoder.decode(units.physical_offsets, units.sizes, units.positions, blocks)
 
     def _as_batch(self, decoded: Decoded) -> pa.RecordBatch:
         columns = self._settings.columns

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqstore.arrays import Int32s, Int64s, Mask, UInt32s
-from mqstore.codec.compress import compress
+from mqstore.codec.compression import compress
 from mqstore.codec.encode import Messages
 from mqstore.codec.hashing import hash_strings, hash_text, key_hashes, tags_codes
 from mqstore.codec.hosts import hex_text

@@ -3,8 +3,7 @@
 They are frozen values that pickle.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from mqstore.codec.encode import Hosts
 from mqstore.files.file_sizes import FileSizes
@@ -14,36 +13,39 @@ from mqstore.txn.segment import Segment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoreTarget:
+    """The store directory that a job writes to, and the folder in which its tasks stage records."""
+
+    root: str
+    """The store's root, as an absolute path."""
+    staging: str
+    """The job's own directory for staged files."""
+    nonce: str
+    """Content of the file NONCE in it."""
+    hosts: Hosts
+    sizes: FileSizes
+    makes_store: bool = False
+    """There is no store yet: the commit makes one."""
+    made: tuple[str, ...] = ()
+    """Directories that ``prepare`` made, outermost first; removed again if the job fails."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WriteJob:
     """A job that may run: made by ``prepare`` on the driver, read by every task."""
 
     settings: WriteSettings
     job_id: str
     """32 hex digits, new for each write."""
-    root: str
-    """The store's root, as an absolute path."""
-    staging: str
-    """The job's own directory for staged files."""
-    nonce: str
-    """What the file NONCE in it holds."""
-    hosts: Hosts
-    sizes: FileSizes
+    target: StoreTarget
     topics: dict[str, int] = field(default_factory=dict)
-    """Queues a producer may send to, for each topic the store knows."""
+    """Queues a producer may send to, for each topic the target knows."""
     carries_read: bool = False
     """The DataFrame has columns that only a read produces: its rows were messages before."""
-    makes_store: bool = False
-    """There is no store yet: the commit makes one."""
     key: Key | None = None
-    """What the commit is known by, so that it happens once however often it is tried."""
+    """Identifies the commit, so that it happens once however often it is tried."""
     is_repeated: bool = False
     """The key was committed before: tasks count their rows, and stage none."""
-    made: tuple[str, ...] = ()
-    """Directories that ``prepare`` made, outermost first; removed again if the job fails."""
-
-    def with_made(self, made: Iterable[str]) -> "WriteJob":
-        """Return the job with the directories that were made for it."""
-        return replace(self, made=tuple(made))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +58,7 @@ class Manifest:
     """None if the task had no valid row."""
     skipped: int = 0
     passed_over: int = 0
-    """Rows of a job that is repeated: counted, neither looked at nor staged."""
+    """Rows of a job that is repeated: counted, neither checked nor staged."""
     side: str = ""
     """Temporary name of the Parquet file with the bad rows, in the side directory."""
 

@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mqstore.arrays import Int32s, Int64s, Mask
-from mqstore.codec.kept import UNKNOWN_CRC, StoredCompression, stored_compression
+from mqstore.codec.compression import UNKNOWN_CRC, StoredCompression, stored_compression
 from mqstore.codec.properties_encode import entries
 from mqstore.codec.schema import COLUMNS
-from mqstore.codec.utf8 import not_utf8
+from mqstore.codec.slices import not_utf8
 from mqstore.errors import InvalidSchemaError
 from mqstore.format.properties import KEY_SEPARATOR
 from mqstore.stage.job import WriteJob
@@ -43,7 +43,7 @@ WRITE_COLUMNS: Final = (
     "waitStoreMsgOK",
 )
 # What a read gives and a write decides itself; no frame made by hand has one of these. Of two a
-# write takes what they tell of the body (codec/kept.py).
+# write takes what they tell of the body (codec/compression.py).
 READ_ONLY_COLUMNS: Final = frozenset(column.name for column in COLUMNS) - set(WRITE_COLUMNS)
 NULL_QUEUE: Final = -(2**63)
 

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from mqstore.codec.schema import FIRST_MS, LAST_MS, TIMESTAMP
 from mqstore.errors import CorruptConfigError
+from mqstore.tables.choice import StoreRoot
 from mqstore.tables.columns import BROKER_NAME, US, Columns, Row, batches, schema
-from mqstore.tables.roots import StoreRoot
 from mqstore.txn import intent, ledger
 from mqstore.txn.ledger import DONE, Entry
 

@@ -23,8 +23,8 @@ from mqstore.files.safe_open import survey
 from mqstore.format import checkpoint, names
 from mqstore.format import index_file as index_format
 from mqstore.format.consume_queue import UNIT
+from mqstore.tables.choice import StoreRoot
 from mqstore.tables.columns import BROKER_NAME, Columns, batches, schema
-from mqstore.tables.roots import StoreRoot
 from mqstore.txn import intent
 
 COLUMNS: Final[Columns] = (
@@ -76,7 +76,7 @@ class FilesPart:
             for topic in self.topics:
                 yield from _queues_of(root, topic)
             return
-        for folder in self.store.commit_log:
+        for folder in self.store.place.commit_log:
             yield from _commit_log(root, folder, measured=measured)
         for name, kind, size in _listed(root, names.CONSUME_QUEUE):
             if kind != "directory":
@@ -84,7 +84,7 @@ class FilesPart:
                 yield "other", path, None, size, None, _NOT_FILES.get(kind)
         yield from _config(root)
         yield from _index(root)
-        yield from _top(root, self.store.commit_log)
+        yield from _top(root, self.store.place.commit_log)
 
 
 def plan(store: StoreRoot) -> list[FilesPart]:

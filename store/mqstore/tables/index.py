@@ -16,11 +16,11 @@ import pyarrow as pa
 from mqstore.codec.decode import timestamps
 from mqstore.codec.schema import TIMESTAMP
 from mqstore.errors import CorruptStoreError
-from mqstore.files.index.index_file import IndexFile, Layout, list_index_files
+from mqstore.files.index.index_file import IndexFile, Layout
+from mqstore.files.store import Store
 from mqstore.format.index_file import FIRST_UNIT
-from mqstore.tables.choice import Window
+from mqstore.tables.choice import StoreRoot, Window
 from mqstore.tables.columns import BROKER_NAME, Columns, schema
-from mqstore.tables.roots import StoreRoot
 
 COLUMNS: Final[Columns] = (
     BROKER_NAME,
@@ -107,7 +107,7 @@ def plan(
     """
     parts = []
     wanted = None if hashes is None else tuple(hashes)
-    for file in list_index_files(store.root):
+    for file in Store(store.place).index_files:
         if file.count <= FIRST_UNIT or _is_outside(file, window):
             continue
         if file.layout is None:

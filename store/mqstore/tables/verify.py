@@ -10,8 +10,8 @@ from typing import Final
 import pyarrow as pa
 
 from mqstore.check import check
+from mqstore.tables.choice import StoreRoot
 from mqstore.tables.columns import BROKER_NAME, Columns, batches, schema
-from mqstore.tables.roots import StoreRoot
 
 COLUMNS: Final[Columns] = (
     ("severity", pa.string(), False, "error: a broker would lose or misread something; warning"),
@@ -35,7 +35,7 @@ class VerifyPart:
     def batches(self, _columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the findings, errors first; at most a thousand of each severity."""
         store = self.store
-        findings = check(store.root, store.commit_log)
+        findings = check(store.root, store.place.commit_log)
         yield from batches(((*astuple(found), store.broker_name) for found in findings), SCHEMA)
 
 

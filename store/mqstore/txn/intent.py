@@ -17,19 +17,22 @@ import os
 import re
 import zlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Final, TypeVar
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
 
 import numpy as np
 
 from mqstore.arrays import Mask
 from mqstore.errors import CorruptConfigError, StoreError, StoreLockedError
 from mqstore.files import durable
-from mqstore.files.config.config_write import read_small
+from mqstore.files.file_sizes import FileSizes
 from mqstore.files.lock.processes import is_locked
 from mqstore.files.new_file import opened
+from mqstore.files.safe_open import read_small
+from mqstore.files.store_writer import StoreWriter
 from mqstore.format import names
 from mqstore.format.message import HEADERS
+from mqstore.format.names import MAX_QUEUE_ID
 from mqstore.format.staged import SUFFIX
 from mqstore.txn import small_json
 from mqstore.txn.ledger import FOLDER, Entry, Key
@@ -45,12 +48,9 @@ _SEQUENCE: Final = f"{FOLDER}/{NAMES[1]}"
 _DIGITS: Final = 20
 _SLOTS: Final = 1024  # commits that began or ended, newest kept, whose tails SEQ tells
 _ABORT: Final = "mqlog:"
-_MOST: Final = 1 << 63
 _MOST_MESSAGES: Final = 1 << 31
 _MOST_FILES: Final = 1 << 20
 _JOB: Final = re.compile(r"[0-9a-f]{32}")
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ class Intent:
     key: Key | None
     state: str = DECIDED
     generation: int = 0
-    """How often a broker made us plan anew."""
+    """How often the commit was planned anew because a broker had written."""
     staging: str = ""
     """The job's directory with the staged files; empty if it is the store's own."""
     segments: tuple[Segment, ...]
@@ -82,17 +82,13 @@ class Intent:
     store_timestamp_ms: int
     last_store_timestamp_ms: int
     queues: tuple[tuple[str, int, int, int], ...]
-    commit_log_size: int
-    consume_queue_size: int
-    max_hash_slot_num: int
-    max_index_num: int
-    fsync: bool
+    sizes: FileSizes
     interlock: bool = False
-    """No broker may start before it is published, whoever finishes it."""
+    """No broker may start before the commit is published."""
     abort_was_there: bool = False
-    """A broker left ``abort``, and we were told to go on all the same."""
+    """A broker left ``abort``, and the user set recoverUnclean."""
     present: str = ""
-    """Which staged messages are in the log already (a generation > 0): see ``mask``."""
+    """Which staged messages are in the log already (a generation > 0): see ``present_mask``."""
     least_store_timestamp_ms: int = 0
     """No message gets an earlier one, even if its own was to be preserved."""
     earlier: int | None = None
@@ -134,26 +130,26 @@ def load(root: str) -> Intent | None:
         return None
     try:
         return _parse(body)
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
+    except small_json.BAD as error:
         raise small_json.corrupt(root, _PATH, error) from error
 
 
-def store(root: str, intent: Intent, temp_dir: str) -> None:
-    """Make the intent durable: the decision, or how far it has come."""
-    small_json.replace(root, _PATH, _as_json(intent), temp_dir)
+def store(writer: StoreWriter, intent: Intent) -> None:
+    """Make the intent durable: the decision, or how far the commit has come."""
+    small_json.replace(writer, _PATH, asdict(intent))
 
 
 def check_size(intent: Intent) -> None:
-    """Raise StoreError if the intent were too large to be read again: nobody could finish it."""
-    if not small_json.is_readable(_as_json(intent)):
-        told = f"{len(intent.queues)} queues and {len(intent.segments)} staged files"
-        raise StoreError(f"{told} are more than one commit can tell of: write them in several")
+    """Raise StoreError if the intent is too large to be read again, and so to be finished."""
+    if not small_json.is_readable(asdict(intent)):
+        what = f"{len(intent.queues)} queues and {len(intent.segments)} staged files"
+        raise StoreError(f"{what} are more than one commit can have: write them in several")
 
 
-def remove(root: str) -> None:
+def remove(writer: StoreWriter) -> None:
     """Remove the intent, durably: its commit is finished."""
-    durable.unlink(f"{root}/{_PATH}")
-    durable.fsync_directory(f"{root}/{FOLDER}")
+    durable.unlink(writer.path(_PATH))
+    durable.fsync_directory(writer.path(FOLDER))
 
 
 def cap(root: str) -> int | None:
@@ -189,15 +185,15 @@ def _broker_came(root: str, intent: Intent) -> bool:
     )
 
 
-def raise_sequence(root: str, tail: int) -> None:
+def raise_sequence(writer: StoreWriter, tail: int) -> None:
     """Let readers notice that a commit with this tail begins or ends.
 
-    Not durable: no reader outlives what it read in memory.
+    Not durable: a power cut ends the readers as well.
     """
-    path = f"{root}/{_SEQUENCE}"
+    path = writer.path(_SEQUENCE)
     try:
-        number = sequence(root) + 1
-    except CorruptConfigError:  # Whoever read it before read the same, and did not go on.
+        number = sequence(writer.root) + 1
+    except CorruptConfigError:  # A reader that read it before got the same error and stopped.
         number = 1
     if not os.path.lexists(path):
         durable.close(durable.create(path))
@@ -206,9 +202,9 @@ def raise_sequence(root: str, tail: int) -> None:
         durable.write_at(fd, _digits(number), 0)
 
 
-def check_sequence(root: str) -> None:
+def check_sequence(writer: StoreWriter) -> None:
     """Raise UnsafePathError if SEQ could not be raised: it is no plain file, or has two names."""
-    path = f"{root}/{_SEQUENCE}"
+    path = writer.path(_SEQUENCE)
     if os.path.lexists(path):
         with opened(path):
             pass
@@ -269,9 +265,6 @@ def _number(root: str, text: bytes) -> int:
     return int(text)
 
 
-_FIELDS: Final = tuple(one.name for one in fields(Intent))
-
-
 def pack(mask: Mask) -> str:
     """Return a mask as text that is short where it is regular."""
     return base64.b64encode(zlib.compress(np.packbits(mask).tobytes(), 6)).decode()
@@ -292,24 +285,12 @@ def published(intent: Intent) -> Intent:
     return replace(intent, state=PUBLISHED)
 
 
-def _as_json(intent: Intent) -> dict[str, Any]:
-    body = asdict(intent)
-    body["queues"] = [list(queue) for queue in intent.queues]
-    body["segments"] = [asdict(segment) for segment in intent.segments]
-    return body
-
-
 def _parse(body: Mapping[str, Any]) -> Intent:
-    found = Intent(
-        **{
-            **{name: body[name] for name in _FIELDS},
-            "key": None if body["key"] is None else _build(Key, body["key"]),
-            "segments": tuple(_build(Segment, segment) for segment in body["segments"]),
-            "queues": tuple(_queue(*queue) for queue in body["queues"]),
-        }
-    )
-    _check_types(found)
+    found = small_json.build(Intent, body)
     _check_numbers(found)
+    for topic, queue_id, start, count in found.queues:
+        if not names.is_topic(topic) or min(queue_id, start, count) < 0 or queue_id > MAX_QUEUE_ID:
+            raise ValueError(f"queue {topic!r} {queue_id} {start} {count}")
     for segment in found.segments:
         if "/" in segment.name or not segment.name.endswith(SUFFIX):
             raise ValueError(f"{segment.name!r} is not the name of a staged file")
@@ -320,47 +301,15 @@ def _parse(body: Mapping[str, Any]) -> Intent:
     return found
 
 
-def _queue(topic: str, queue_id: int, start: int, count: int) -> tuple[str, int, int, int]:
-    numbers = (queue_id, start, count)
-    if (
-        not isinstance(topic, str)
-        or not names.is_topic(topic)
-        or not all(type(n) is int and 0 <= n < _MOST for n in numbers)
-        or queue_id > names.MAX_QUEUE_ID
-    ):
-        raise ValueError(f"queue {topic!r} {numbers}")
-    return topic, queue_id, start, count
-
-
-def _build(kind: type[T], values: Mapping[str, Any]) -> T:
-    built = kind(**values)
-    _check_types(built)
-    return built
-
-
-def _check_types(built: Any) -> None:
-    """Raise ValueError for a field that is not of the plain type it is declared with."""
-    for one in fields(built):
-        value = getattr(built, one.name)
-        declared = one.type.__name__ if isinstance(one.type, type) else str(one.type)
-        if isinstance(value, (tuple, Key)):
-            continue  # Built and checked before; JSON has neither.
-        optional = value is None and declared.endswith("None")
-        if not optional and type(value).__name__ != declared.removesuffix(" | None"):
-            raise ValueError(f"{one.name}: {value!r}")
-        if type(value) is int and not -1 <= value < _MOST:
-            raise ValueError(f"{one.name}: {value!r}")
-
-
 def _check_numbers(intent: Intent) -> None:
     sane = (
         intent.state in {DECIDED, PUBLISHED}
         and 0 <= intent.log_start <= intent.tail <= intent.first <= intent.last < intent.end
         and intent.messages > 0
         and 0 <= intent.host_variant < len(HEADERS)
-        and intent.commit_log_size > 0
-        and intent.consume_queue_size > 0
-        and (intent.end - intent.log_start) // intent.commit_log_size < _MOST_FILES
+        and intent.sizes.commit_log > 0
+        and intent.sizes.consume_queue > 0
+        and (intent.end - intent.log_start) // intent.sizes.commit_log < _MOST_FILES
     )
     if not sane:
         raise ValueError("numbers that contradict each other")

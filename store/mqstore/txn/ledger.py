@@ -12,10 +12,11 @@ Reference: Delta Lake's transaction identifiers (appId, version).
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Final
 
 from mqstore.files.safe_open import list_names
+from mqstore.files.store_writer import StoreWriter
 from mqstore.format.names import OURS
 from mqstore.txn import small_json
 
@@ -108,9 +109,9 @@ def has(root: str, app_id: str | None, job_id: str) -> bool:
     return body is not None and any(e.job_id == job_id for e in _parse(root, path, body))
 
 
-def record(root: str, entry: Entry, temp_dir: str) -> None:
-    """Add a commit to what is known, durably. The same one twice is there once."""
-    small_json.replace(root, path_of(entry.app_id), _with(root, entry), temp_dir)
+def record(writer: StoreWriter, entry: Entry) -> None:
+    """Add a commit to the ledger, durably. The same commit twice is there once."""
+    small_json.replace(writer, path_of(entry.app_id), _with(writer.root, entry))
 
 
 def with_entry(root: str, entry: Entry) -> bytes:
@@ -153,32 +154,17 @@ _NAMES: Final = {
     "committed_ms": "committedAt",
     "state": "state",
 }
-_TEXTS: Final = frozenset({"app_id", "query_id", "job_id", "state"})
-_OPTIONAL: Final = frozenset({"app_id", "version", "query_id", "batch_id"})
 
 
 def _as_json(entry: Entry) -> dict[str, Any]:
-    return {said: getattr(entry, name) for name, said in _NAMES.items()}
+    return {name: getattr(entry, field) for field, name in _NAMES.items()}
 
 
 def _parse(root: str, path: str, body: Mapping[str, Any]) -> list[Entry]:
     try:
-        return [_entry(found) for found in body["commits"][-_KEPT:]]
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        return [
+            small_json.build(Entry, {field: found[name] for field, name in _NAMES.items()})
+            for found in body["commits"][-_KEPT:]
+        ]
+    except small_json.BAD as error:
         raise small_json.corrupt(root, path, error) from error
-
-
-def _entry(found: Mapping[str, Any]) -> Entry:
-    values = {}
-    for field in fields(Entry):
-        value = found[_NAMES[field.name]]
-        wanted = str if field.name in _TEXTS else int
-        missing = value is None and field.name in _OPTIONAL
-        if not missing and (type(value) is not wanted or not _is_small(value)):
-            raise ValueError(f"{_NAMES[field.name]}: {value!r}")
-        values[field.name] = value
-    return Entry(**values)
-
-
-def _is_small(value: str | int) -> bool:
-    return len(value) <= 4096 if isinstance(value, str) else -(2**63) <= value < 2**63

@@ -18,7 +18,7 @@ import numpy as np
 
 from mqstore.errors import CorruptStagingError, StagingNotSharedError, UnsafePathError
 from mqstore.files import durable
-from mqstore.files.safe_open import list_names, open_file
+from mqstore.files.safe_open import list_names, open_file, read_into
 from mqstore.format.staged import NONCE, SUFFIX
 
 _NONCE_BYTES = 64
@@ -166,12 +166,9 @@ class StagedReader:
         Raises CorruptStagingError at the file's end.
         """
         view = np.empty(size, np.uint8).data  # Not zeroed first, as a bytearray would be.
-        done = 0
-        while done < size:
-            count = os.preadv(self._fd, [view[done:]], position + done)
-            if not count:
-                raise CorruptStagingError(f"{self.path}: ends at byte {position + done}")
-            done += count
+        done = read_into(self._fd, view, position)
+        if done < size:
+            raise CorruptStagingError(f"{self.path}: ends at byte {position + done}")
         return view
 
     def forget(self, position: int, size: int) -> None:

@@ -1,8 +1,8 @@
 """The driver's side of a write: staged files become messages, all of them or none.
 
-Space first, then topics.json, then the decision (txn/intent.py). Until the decision every
-change can be taken back, and is, whatever is raised; from then on the commit happens, here or
-when the store is next opened for writing.
+Space first, then topics.json, then the decision (txn/intent.py). Until the decision any error
+takes every change back; from then on the commit happens, here or when the store is next opened
+for writing.
 
 Memory is bounded by one frame of a staged file and one count for each queue, not by the job.
 
@@ -11,32 +11,33 @@ Reference: commit protocol; DefaultMessageStore (the order in which a broker flu
 
 import os
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 
 from mqstore.derive.log_end import find_log_end
 from mqstore.errors import CommitInDoubtError, CorruptStoreError, NoSpaceError, StoreError
 from mqstore.files import durable
-from mqstore.files.config import broker_config, config_write
-from mqstore.files.file_sizes import find_sizes
+from mqstore.files.config import config_write
+from mqstore.files.config.broker_config import BrokerConfig
 from mqstore.files.lock.processes import openers
 from mqstore.files.lock.store_lock import writers_only
-from mqstore.files.new_file import FOLDER
 from mqstore.files.safe_open import exists, list_names
-from mqstore.files.store_dir import StoreDir, check_writable, open_dir
+from mqstore.files.store import Store
+from mqstore.files.store_dir import check_writable, open_dir
+from mqstore.files.store_writer import StoreWriter
 from mqstore.files.undo import Undo
 from mqstore.format import names
 from mqstore.stage import bad_rows
 from mqstore.stage.job import CommitResult, Manifest, WriteJob
 from mqstore.txn import intent, ledger, staging
 from mqstore.txn.intent import Intent
-from mqstore.write.apply import Application, Check, carry_out
+from mqstore.write.apply import Application, clear_tail
 from mqstore.write.create import create
-from mqstore.write.log_tail import clear_tail, placed
+from mqstore.write.locked import LockedStore
 from mqstore.write.merge import in_order
 from mqstore.write.plan import Plan, plan, segments_of
 from mqstore.write.prepare import is_committed, is_empty
-from mqstore.write.resume import fresh_temp_dir, hold, roll
+from mqstore.write.resume import resume
 from mqstore.write.staged_messages import StagedMessages
 
 _SCHEDULE_QUEUES = 18
@@ -52,17 +53,15 @@ def commit(job: WriteJob, manifests: Sequence[Manifest]) -> CommitResult:
     nothing staged is left. Raises CommitInDoubtError after the decision: then the messages will
     be there.
     """
+    settings = job.settings
     try:
         with (
-            durable.synced(wanted=job.settings.fsync == "commit"),
-            hold(job.root, job.settings, job.job_id) as check,
+            durable.synced(wanted=settings.fsync == "commit"),
+            LockedStore(job.target.root, settings, job.job_id) as locked,
         ):
-            try:
-                committed = _commit(job, manifests, check)
-                staging.remove(job.staging)
-                staging.collect(f"{job.root}/{names.OURS}/{names.STAGING}")
-            finally:
-                _tidy(job)
+            committed = _Commit(job, manifests, locked).run()
+            staging.remove(job.target.staging)
+            staging.collect(f"{job.target.root}/{names.OURS}/{names.STAGING}")
     except CommitInDoubtError:
         raise
     except BaseException:
@@ -74,181 +73,171 @@ def commit(job: WriteJob, manifests: Sequence[Manifest]) -> CommitResult:
 def abort(job: WriteJob, manifests: Sequence[Manifest | None]) -> None:
     """Remove what the job staged, and the directories made for it, unless it was decided.
 
-    Spark calls it, in another process than the commit, whenever the commit did not return: one
-    that is still at work may yet decide, and then what it staged is left to it, and to ``collect``.
+    Spark calls it, in another process than the commit, whenever the commit did not return. A
+    commit that still runs may yet decide: then its staged files are left to it, and to ``collect``.
     """
-    with writers_only(job.root, timeout_ms=job.settings.lock_timeout_ms) as alone:
-        if _is_decided(job) or (exists(job.root, "") and not alone):
+    target = job.target
+    with writers_only(target.root, timeout_ms=job.settings.lock_timeout_ms) as alone:
+        if _is_decided(job) or (exists(target.root, "") and not alone):
             return
         with suppress(OSError):
             bad_rows.withdraw(job, [m for m in manifests if m])
-        staging.remove(job.staging)
+        staging.remove(target.staging)
         # There was no store, and there is none; nor does another writer or a broker make one now.
-        lock = f"{job.root}/{names.LOCK}"
-        is_bare = job.makes_store and set(list_names(job.root)) <= {names.LOCK, names.OURS}
+        lock = f"{target.root}/{names.LOCK}"
+        is_bare = target.makes_store and set(list_names(target.root)) <= {names.LOCK, names.OURS}
         if alone and is_bare and not openers(lock):
             durable.unlink(lock)
-    staging.remove_directories(job.made)
+    staging.remove_directories(target.made)
 
 
 def _is_decided(job: WriteJob) -> bool:
+    root = job.target.root
     try:
-        decided = intent.load(job.root) if exists(job.root, ledger.FOLDER) else None
+        decided = intent.load(root) if exists(root, ledger.FOLDER) else None
     except (OSError, StoreError):
-        return True  # Nobody can tell: what is staged may be all there is.
+        return True  # Not known: the staged files may be the only copy of the messages.
     return decided is not None and decided.job_id == job.job_id
 
 
-def _commit(job: WriteJob, manifests: Sequence[Manifest], check: Check) -> CommitResult:
-    root, settings = job.root, job.settings
-    undo = Undo()
-    with _taken_back(undo):
-        if job.makes_store and is_empty(root):
-            create(root, job.sizes, fresh_temp_dir(root, job.job_id), undo)
-        store = open_dir(root)
-        check_writable(store)
-        roll(store, settings, check)
-        if is_committed(root, job.key):
-            bad_rows.withdraw(job, manifests)
-            skipped = sum(manifest.skipped for manifest in manifests)
-            another = _another(job, manifests)
-            return CommitResult(0, 0, -1, -1, skipped, is_repeated=True, another=another)
+class _Commit:
+    """The steps of one job on a store that is locked."""
+
+    def __init__(self, job: WriteJob, manifests: Sequence[Manifest], locked: LockedStore) -> None:
+        self._job = job
+        self._manifests = manifests
+        self._locked = locked
+        self._place = locked.place
+        self._undo = Undo()
+
+    def run(self) -> CommitResult:
+        """Commit; take every change back if anything is raised before the decision."""
+        try:
+            return self._run()
+        except BaseException as error:
+            for problem in self._undo.run():
+                error.add_note(f"and could not be taken back completely: {problem}")
+            raise
+
+    def _run(self) -> CommitResult:
+        job = self._job
+        if job.target.makes_store and is_empty(job.target.root):
+            create(self._locked.writer(job.target.sizes, self._undo))
+        check_writable(open_dir(job.target.root))
+        resume(self._locked)
+        if is_committed(job.target.root, job.key):
+            return self._repeated()
         if job.is_repeated:
             raise StoreError(
-                f"{root}: {job.key} was committed when this write began, and is not any more: the "
-                "store was replaced. Nothing was written; write again"
+                f"{self._place.root}: {job.key} was committed when this write began, and is not "
+                "any more: the store was replaced. Nothing was written; write again"
             )
-        temp_dir = fresh_temp_dir(root, job.job_id)
-        return _Commit(job, store, temp_dir, undo).run(manifests, check)
+        return self._append(self._locked.writer(job.target.sizes, self._undo))
 
+    def _repeated(self) -> CommitResult:
+        """Return the result of a job whose key was committed before."""
+        bad_rows.withdraw(self._job, self._manifests)
+        another = self._another_job()
+        return CommitResult(0, 0, -1, -1, self._skipped, is_repeated=True, another=another)
 
-def _tidy(job: WriteJob) -> None:
-    """Remove folders of ours that are empty."""
-    ours = f"{job.root}/{names.OURS}"
-    folders = (names.STAGING, FOLDER, f"{FOLDER}/{job.job_id}")
-    staging.remove_directories([f"{job.root}/{ledger.FOLDER}", *(f"{ours}/{f}" for f in folders)])
+    def _another_job(self) -> str:
+        """Return a text if other rows were committed with the job's key: these are not written."""
+        job = self._job
+        now = sum(segment.message_count for segment in segments_of(self._manifests))
+        now += sum(manifest.passed_over for manifest in self._manifests)
+        known = ledger.find(job.target.root, job.key) if job.key else None
+        # Rows that were counted and not checked may include bad rows, which were not committed.
+        may_be_more = job.is_repeated and job.settings.on_invalid != "fail"
+        if known is None or known.rows == now or (may_be_more and known.rows < now):
+            return ""
+        return f"{known.rows} rows were committed as {job.key}, the {now} of now are not written"
 
+    @property
+    def _skipped(self) -> int:
+        return sum(manifest.skipped for manifest in self._manifests)
 
-def _another(job: WriteJob, manifests: Sequence[Manifest]) -> str:
-    """Tell what was committed with the job's key, if that were other rows: nobody writes these."""
-    now = sum(segment.message_count for segment in segments_of(manifests))
-    now += sum(manifest.passed_over for manifest in manifests)
-    known = ledger.find(job.root, job.key) if job.key else None
-    # Rows that nobody looked at may be bad ones more than those that were committed.
-    may_be_more = job.is_repeated and job.settings.on_invalid != "fail"
-    if known is None or known.rows == now or (may_be_more and known.rows < now):
-        return ""
-    return f"{known.rows} rows were committed as {job.key}, the {now} of now are not written"
-
-
-@contextmanager
-def _taken_back(undo: Undo) -> Iterator[None]:
-    """Take every change back if the block raises, whatever it raises."""
-    try:
-        yield
-    except BaseException as error:
-        for problem in undo.run():
-            error.add_note(f"and could not be taken back completely: {problem}")
-        raise
-
-
-class _Commit:
-    """The steps of one job, on a store that is held and in order."""
-
-    def __init__(self, job: WriteJob, store: StoreDir, temp_dir: str, undo: Undo) -> None:
-        self._job = job
-        self._store = store
-        self._temp_dir = temp_dir
-        self._undo = undo
-
-    def run(self, manifests: Sequence[Manifest], check: Check) -> CommitResult:
+    def _append(self, writer: StoreWriter) -> CommitResult:
         self._check_sizes()
-        found = find_log_end(self._store)
-        source = StagedMessages.of(self._job, in_order(self._job, segments_of(manifests)))
-        what = plan(source, self._job.sizes.commit_log, found, time.time_ns() // 1_000_000)
-        planned = self._intent(what, source, sum(manifest.skipped for manifest in manifests))
+        with Store(self._place) as store:
+            found = find_log_end(store)
+        source = StagedMessages.of(self._job, in_order(self._job, segments_of(self._manifests)))
+        what = plan(source, writer.sizes.commit_log, found, time.time_ns() // 1_000_000)
+        planned = self._intent(what, source)
         intent.check_size(planned)
         if not what.messages:
-            self._publish_side(manifests)
-            self._note_empty(planned)
+            self._publish_bad_rows()
+            self._note_empty(writer, planned)
             return CommitResult(0, 0, -1, -1, planned.skipped)
-        application = Application(self._store, planned, source, self._temp_dir, self._undo)
+        application = Application(writer, planned, source)
         application.reserve()
-        clear_tail(self._store, found, self._undo)
-        config_write.add_topics(
-            self._store.root, self._queue_nums(what), self._temp_dir, self._undo
-        )
+        clear_tail(writer, found)
+        config_write.add_topics(writer, self._queue_nums(what))
         application.settle_index()
         self._check_room()
-        self._publish_side(manifests)
-        intent.check_sequence(self._store.root)
-        check()
-        self._decide(planned)
-        carry_out(self._store, planned, application, self._temp_dir, check)
+        self._publish_bad_rows()
+        intent.check_sequence(writer)
+        writer.check()
+        self._decide(writer, planned)
+        application.carry_out()
         size = sum(segment.records_bytes for segment in source.segments)
         return CommitResult(what.messages, size, what.first, what.last, planned.skipped)
 
-    def _intent(self, what: Plan, source: StagedMessages, skipped: int) -> Intent:
+    def _intent(self, what: Plan, source: StagedMessages) -> Intent:
         job = self._job
-        own = f"{job.root}/{names.OURS}/{names.STAGING}/{job.job_id}"
+        own = f"{job.target.root}/{names.OURS}/{names.STAGING}/{job.job_id}"
         return Intent(
             job_id=job.job_id,
             key=job.key,
-            staging="" if job.staging == own else job.staging,
+            staging="" if job.target.staging == own else job.target.staging,
             segments=source.segments,
             host_variant=source.host_variant,
-            skipped=skipped,
-            commit_log_size=job.sizes.commit_log,
-            consume_queue_size=job.sizes.consume_queue,
-            max_hash_slot_num=job.sizes.max_hash_slot_num,
-            max_index_num=job.sizes.max_index_num,
-            fsync=job.settings.fsync == "commit",
+            skipped=self._skipped,
+            sizes=job.target.sizes,
             interlock=job.settings.interlock,
-            abort_was_there=self._store.is_unclean,
-            **placed(what, self._store),
+            abort_was_there=self._place.is_unclean,
+            **what.intent_fields(self._place),
         )
 
-    def _decide(self, planned: Intent) -> None:
+    def _decide(self, writer: StoreWriter, planned: Intent) -> None:
         """Make the decision durable, or take it back for certain."""
         try:
-            intent.store(self._store.root, planned, self._temp_dir)
-            self._undo.end()  # In here: who is interrupted before it takes the decision back.
+            intent.store(writer, planned)
+            self._undo.end()  # In the try: an interrupt before it takes the decision back.
         except BaseException as error:
             try:
-                intent.remove(self._store.root)
+                intent.remove(writer)
             except OSError:
                 self._undo.end()
                 reason = f"{type(error).__name__}: {error}"
                 raise CommitInDoubtError(
-                    self._store.root, str(planned), planned.state, reason
+                    writer.root, str(planned), planned.state, reason
                 ) from error
             raise
 
     def _check_sizes(self) -> None:
-        found = find_sizes(self._store).commit_log
-        if found is not None and found != self._job.sizes.commit_log:
-            reason = f"files are {found} bytes long; {self._job.sizes.commit_log} were planned for"
-            raise CorruptStoreError(self._store.commit_log[0], 0, reason)
+        found, planned = Store(self._place).sizes.commit_log, self._job.target.sizes.commit_log
+        if found is not None and found != planned:
+            reason = f"files are {found} bytes long; {planned} were planned for"
+            raise CorruptStoreError(self._place.commit_log[0], 0, reason)
 
     def _check_room(self) -> None:
-        told = os.statvfs(self._store.root)
-        if told.f_bavail * told.f_frsize < _MARGIN_BYTES:
-            raise NoSpaceError(f"{self._store.root}: less than {_MARGIN_BYTES} bytes would be left")
+        disk = os.statvfs(self._place.root)
+        if disk.f_bavail * disk.f_frsize < _MARGIN_BYTES:
+            raise NoSpaceError(f"{self._place.root}: less than {_MARGIN_BYTES} bytes would be left")
 
-    def _publish_side(self, manifests: Sequence[Manifest]) -> None:
-        self._undo.remember(lambda: bad_rows.withdraw(self._job, manifests))
-        bad_rows.publish(self._job, manifests)
+    def _publish_bad_rows(self) -> None:
+        self._undo.remember(lambda: bad_rows.withdraw(self._job, self._manifests))
+        bad_rows.publish(self._job, self._manifests)
 
-    def _note_empty(self, planned: Intent) -> None:
+    def _note_empty(self, writer: StoreWriter, planned: Intent) -> None:
         """Let a batch without rows count as committed too; a stream notes its bad rows."""
         if planned.key is not None and (planned.key.query_id is None or planned.skipped):
-            now_ms = time.time_ns() // 1_000_000
-            ledger.record(self._store.root, planned.entry(ledger.DONE, now_ms), self._temp_dir)
+            ledger.record(writer, planned.entry(ledger.DONE, time.time_ns() // 1_000_000))
 
     def _queue_nums(self, what: Plan) -> dict[str, int]:
         """Return how many queues each topic of the job must have in topics.json."""
         needed: dict[str, int] = {}
-        listed = broker_config.topics(self._store.root)
+        listed = BrokerConfig(self._place.root).topics()
         for topic, queue_id in what.queue_counts:
             least = 0
             if topic == names.SCHEDULE_TOPIC:

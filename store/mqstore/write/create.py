@@ -3,32 +3,20 @@
 from mqstore.errors import InvalidOptionError
 from mqstore.files.config.config_write import replace_file, replace_json
 from mqstore.files.file_sizes import NOTE, FileSizes, KnownFileSizes, note
-from mqstore.files.undo import Undo, make_directories
+from mqstore.files.store_writer import StoreWriter
 from mqstore.format import checkpoint, consume_queue, index_file, message, names
 from mqstore.format.config import TOPICS
 from mqstore.stage.settings import WriteSettings
 
 
 def sizes_of_new(settings: WriteSettings) -> FileSizes:
-    """Return the sizes for a store we create: RocketMQ's defaults where nothing is said."""
-    asked = KnownFileSizes(
+    """Return the sizes for a new store: the options', and RocketMQ's defaults for the others."""
+    return KnownFileSizes(
         settings.mapped_file_size_commit_log,
         settings.mapped_file_size_consume_queue,
         settings.max_hash_slot_num,
         settings.max_index_num,
-    )
-    return sizes_found(asked)
-
-
-def sizes_found(found: KnownFileSizes) -> FileSizes:
-    """Return what a store's files tell of their sizes; RocketMQ's defaults for what they do not."""
-    return FileSizes(
-        commit_log=found.commit_log or message.FILE_SIZE,
-        consume_queue=found.consume_queue
-        or consume_queue.UNITS_PER_FILE * consume_queue.UNIT.itemsize,
-        max_hash_slot_num=found.max_hash_slot_num or index_file.MAX_HASH_SLOT_NUM,
-        max_index_num=found.max_index_num or index_file.MAX_INDEX_NUM,
-    )
+    ).or_defaults()
 
 
 def check_sizes(sizes: FileSizes) -> None:
@@ -51,17 +39,11 @@ def check_sizes(sizes: FileSizes) -> None:
         raise InvalidOptionError("maxIndexNum", sizes.max_index_num, expected)
 
 
-def create(root: str, sizes: FileSizes, temp_dir: str, undo: Undo) -> None:
-    """Fill the directory ``root``, which is held, with an empty store. ``aside`` lies in it."""
+def create(writer: StoreWriter) -> None:
+    """Fill the directory, which is locked, with an empty store."""
     for folder in (names.COMMIT_LOG, names.CONSUME_QUEUE, names.INDEX, names.CONFIG):
-        make_directories(root, folder, undo)
-    kept = KnownFileSizes(
-        commit_log=sizes.commit_log,
-        consume_queue=sizes.consume_queue,
-        max_hash_slot_num=sizes.max_hash_slot_num,
-        max_index_num=sizes.max_index_num,
-    )
-    replace_file(root, NOTE, note(kept), temp_dir, undo)
+        writer.make_directories(folder)
+    replace_file(writer, NOTE, note(writer.sizes))
     empty = {"dataVersion": {"counter": 0, "timestamp": 0}, "topicConfigTable": {}}
-    replace_json(root, TOPICS, empty, temp_dir, undo)
-    replace_file(root, names.CHECKPOINT, bytes(checkpoint.FILE_SIZE), temp_dir, undo)
+    replace_json(writer, TOPICS, empty)
+    replace_file(writer, names.CHECKPOINT, bytes(checkpoint.FILE_SIZE))

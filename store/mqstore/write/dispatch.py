@@ -1,4 +1,4 @@
-"""Committed messages to ConsumeQueue units and index keys.
+"""Turn committed messages into ConsumeQueue units and index keys.
 
 A second pass over the staged tables, without the records: where each record lies is worked out
 again, exactly as when it was appended. Units wait in memory until there are many, so that a
@@ -14,14 +14,14 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.arrays import Int64s, Structs
+from mqstore.arrays import Bytes, Int64s, Structs
 from mqstore.codec.dispatch import Queue, deliver_timestamps_ms
+from mqstore.codec.patch import patch
 from mqstore.derive.queue_units import group_by_queue, join_units, make_units
 from mqstore.files.index.index_append import IndexKeys
 from mqstore.files.queue.queue_append import QueueAppender
 from mqstore.txn.segment import Frame
-from mqstore.write.place import Placed, Placement
-from mqstore.write.plan import sizes_of, starts_of
+from mqstore.write.plan import Placed, Placement, sizes_of, starts_of
 
 _HELD_UNITS: Final = 1 << 18  # 5 MiB of units
 
@@ -42,6 +42,20 @@ class AssignedFrame:
         due = deliver_timestamps_ms(self.store_timestamps_ms, levels)
         tags_codes = np.where(levels > 0, due, table["tags_code"])
         return make_units(self.placed.physical_offsets, table["size"], tags_codes)
+
+    def stored_records(self, host_variant: int) -> Bytes:
+        """Return the records as they stand in the log, end to end; the frame's own are changed."""
+        sizes = self.frame.messages["size"].astype(np.int64)
+        records = self.frame.records
+        patch(
+            records,
+            np.cumsum(sizes) - sizes,
+            queue_offsets=self.queue_offsets,
+            physical_offsets=self.placed.physical_offsets,
+            store_timestamps_ms=self.store_timestamps_ms,
+            host_variant=host_variant,
+        )
+        return records
 
     def index_keys(self) -> IndexKeys:
         """Return the frame's keys with the place and time of their messages."""
@@ -68,8 +82,8 @@ class OffsetAssigner:
         self._next = dict(queue_offsets)
         self._store_timestamp_ms = store_timestamp_ms
 
-    def stamp(self, frame: Frame) -> AssignedFrame:
-        """Return the frame with its stamps; frames must come in the same order each time."""
+    def assign(self, frame: Frame) -> AssignedFrame:
+        """Return the frame with its places; frames must come in the same order each time."""
         table = frame.messages
         placed = self._placement.place(sizes_of(frame), starts_of(frame))
         moments = table["store_timestamp_ms"].astype(np.int64)
@@ -91,11 +105,11 @@ class OffsetAssigner:
         return numbers
 
 
-def write_units(stamped: Iterator[AssignedFrame], queues: Mapping[Queue, QueueAppender]) -> None:
+def write_units(frames: Iterator[AssignedFrame], queues: Mapping[Queue, QueueAppender]) -> None:
     """Write the units of all messages into their queues."""
     held: list[AssignedFrame] = []
     count = 0
-    for one in stamped:
+    for one in frames:
         held.append(one)
         count += len(one.queue_offsets)
         if count >= _HELD_UNITS:

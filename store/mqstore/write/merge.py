@@ -45,11 +45,11 @@ def in_order(job: WriteJob, segments: list[Segment]) -> list[Segment]:
             f"{len(source.moments)} messages keep a storeTimestamp and are not in its order; more "
             f'than {MAX_MESSAGES} are not sorted here: write df.orderBy("storeTimestamp")'
         )
-    writer = SegmentWriter(job.staging, job.job_id, partition=0, attempt=0)
+    writer = SegmentWriter(job.target.staging, job.job_id, partition=0, attempt=0)
     try:
         with source:
             for frame in source.merged():
-                writer.append(frame, job.hosts.variant)
+                writer.append(frame, job.target.hosts.variant)
         return [writer.finish()]
     except BaseException:
         writer.discard()
@@ -60,7 +60,7 @@ class _Tables:
     """The tables of all frames, and the files with their records."""
 
     def __init__(self, job: WriteJob, segments: list[Segment]) -> None:
-        self._directory = job.staging
+        self._directory = job.target.staging
         self._segments = segments
         self._stack = ExitStack()
         self._files: list[StagedReader] = []

@@ -1,24 +1,32 @@
 """What a commit will do, counted from the staged files before anything is changed.
 
-Every staged byte is read and checked once here. What is kept of a job, however large it is, is
-one count for each queue.
+Every staged byte is read and checked once here. In memory stays one count for each queue, however
+large the job is.
+
+A batch goes where the log ends, unless the room left in that file could not hold it and a blank
+record's head after it: then a blank record takes that room and the batch starts the next file.
+
+Reference: CommitLog.DefaultAppendMessageCallback#doAppend (END_FILE_MIN_BLANK_LENGTH): a record
+of exactly ``room - 8`` bytes is still written.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from mqstore.arrays import Int64s, Mask
-from mqstore.derive.log_end import LogEnd
+from mqstore.derive.log_end import LogEnd, next_queue_offset
 from mqstore.errors import CorruptStagingError, InvalidMessageError
+from mqstore.files.store import Store
+from mqstore.files.store_dir import StoreDir
 from mqstore.format import names
+from mqstore.format.message import MIN_BLANK_BYTES
 from mqstore.format.staged import SUFFIX
 from mqstore.stage.job import Manifest
 from mqstore.txn.segment import Frame, Segment
-from mqstore.write.place import Placement
 from mqstore.write.staged_messages import StagedMessages
 
 _MOST_AHEAD_MS: Final = 3_600_000
@@ -43,6 +51,69 @@ class Plan:
     """Of messages whose own is not preserved."""
     last_store_timestamp_ms: int
     """Of the last message."""
+
+    def intent_fields(self, place: StoreDir) -> dict[str, Any]:
+        """Return the fields of an intent that say where its messages go.
+
+        Raises CorruptStoreError if a queue does not end with a record of its own.
+        """
+        with Store(place) as store:
+            queues = tuple(
+                (*queue, next_queue_offset(store, *queue, self.tail), count)
+                for queue, count in self.queue_counts.items()
+                if count
+            )
+        names_of = (field.name for field in fields(self) if field.name != "queue_counts")
+        return {**{name: getattr(self, name) for name in names_of}, "queues": queues}
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Physical offset of each record, and of the blank records among them."""
+
+    physical_offsets: Int64s
+    blanks: tuple[int, ...]
+
+
+class Placement:
+    """Gives places to records in log order, from ``tail`` on. The same records, the same places."""
+
+    def __init__(self, tail: int, file_size: int, log_start: int) -> None:
+        """``log_start`` is where any file of the log starts: its name."""
+        self.tail = tail
+        self._file_size = file_size
+        self._log_start = log_start
+
+    def place(self, sizes: Int64s, starts_batch: Mask) -> Placed:
+        """Return the places of records of those sizes; the first one starts a batch."""
+        if not len(sizes):
+            return Placed(np.zeros(0, np.int64), ())
+        firsts = np.flatnonzero(starts_batch)
+        assert firsts[0] == 0
+        batch_sizes = np.add.reduceat(sizes, firsts)
+        assert batch_sizes.max() <= self._file_size - MIN_BLANK_BYTES, "a batch fits one file"
+        ends = np.cumsum(batch_sizes)
+        batches = ends - batch_sizes
+        blanks = []
+        done = 0
+        moved = np.empty(len(firsts), np.int64)
+        while done < len(firsts):  # A loop over files, not over batches.
+            room = self._room()
+            before = int(batches[done])
+            fits = int(np.searchsorted(ends, before + room - MIN_BLANK_BYTES, "right"))
+            if fits > done:
+                moved[done:fits] = batches[done:fits] + (self.tail - before)
+                self.tail += int(ends[fits - 1]) - before
+                done = fits
+            if done < len(firsts):
+                blanks.append(self.tail)
+                self.tail += self._room()
+        shift = np.repeat(moved - batches, np.diff(np.append(firsts, len(sizes))))
+        within = np.cumsum(sizes) - sizes
+        return Placed(within + shift, tuple(blanks))
+
+    def _room(self) -> int:
+        return self._file_size - (self.tail - self._log_start) % self._file_size
 
 
 def plan(

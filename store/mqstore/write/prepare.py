@@ -6,6 +6,7 @@ Nothing of the store is changed but for the job's staging directory.
 import os
 import secrets
 import socket
+from dataclasses import replace
 from ipaddress import ip_address
 from typing import Final
 
@@ -16,14 +17,15 @@ from mqstore.derive.log_end import last_store_host
 from mqstore.errors import InvalidOptionError
 from mqstore.files import durable, new_file
 from mqstore.files.config import broker_config
-from mqstore.files.file_sizes import FileSizes, find_sizes
+from mqstore.files.file_sizes import FileSizes
 from mqstore.files.queue.consume_queue import list_queues
 from mqstore.files.safe_open import exists, list_names
+from mqstore.files.store import Store
 from mqstore.files.store_dir import StoreDir, check_writable, open_dir
 from mqstore.format import names
 from mqstore.format.config import PERM_WRITE
 from mqstore.options.option import checked
-from mqstore.stage.job import WriteJob
+from mqstore.stage.job import StoreTarget, WriteJob
 from mqstore.stage.rows import check_columns
 from mqstore.stage.settings import WriteSettings
 from mqstore.stage.task import limits_of
@@ -31,7 +33,8 @@ from mqstore.stage.validate import topic_problem
 from mqstore.txn import ledger, staging
 from mqstore.txn.ledger import Key
 from mqstore.write.create import check_sizes, sizes_of_new
-from mqstore.write.resume import hold, roll
+from mqstore.write.locked import LockedStore
+from mqstore.write.resume import resume
 
 _BROKER_PORT: Final = 10911
 _PORT_DIGITS: Final = 5
@@ -59,28 +62,32 @@ def prepare(settings: WriteSettings, columns: pa.Schema) -> WriteJob:
     else:
         sizes = _sizes_of(store, settings)
         topics = _topics(store, settings.queue_nums)
-        store_host = last_store_host(store)
+        with Store(store) as opened:
+            store_host = last_store_host(opened)
     check_sizes(sizes)
     job_id = secrets.token_hex(16)
-    job = WriteJob(
-        settings=settings,
-        job_id=job_id,
+    target = StoreTarget(
         root=root,
         staging=_staging(root, settings, job_id),
         nonce=secrets.token_hex(16),
         hosts=_hosts(settings, store_host),
         sizes=sizes,
+        makes_store=store is None,
+    )
+    job = WriteJob(
+        settings=settings,
+        job_id=job_id,
+        target=target,
         topics=topics,
         carries_read=carries_read,
-        makes_store=store is None,
         key=key,
         is_repeated=store is not None and key is not None and is_committed(root, key),
     )
     _check_topic(job)
     with durable.synced(wanted=settings.fsync == "commit"):
-        new_root = root if job.makes_store else None
-        made = staging.make(job.staging, job.nonce, settings.side_path, new_root)
-        return job.with_made(made)
+        new_root = root if target.makes_store else None
+        made = staging.make(target.staging, target.nonce, settings.side_path, new_root)
+        return replace(job, target=replace(target, made=tuple(made)))
 
 
 def is_empty(root: str) -> bool:
@@ -103,8 +110,8 @@ def open_for_write(settings: WriteSettings, root: str) -> StoreDir:
     """Return the store if it may be written to now; finish first what an earlier commit left."""
     store = open_dir(root)
     check_writable(store)
-    with hold(root, settings) as check:
-        roll(store, settings, check)
+    with LockedStore(root, settings) as locked:
+        resume(locked)
     return store
 
 
@@ -165,7 +172,7 @@ def _check_topic(job: WriteJob) -> None:
 
 
 def _sizes_of(store: StoreDir, settings: WriteSettings) -> FileSizes:
-    found, new = find_sizes(store), sizes_of_new(settings)
+    found, new = Store(store).sizes, sizes_of_new(settings)
     for option, asked, told in (
         (
             "mappedFileSizeCommitLog",

@@ -1,11 +1,10 @@
 """``mqlog recover``: bring a store that was left in the middle of a write back into order.
 
-A write does the first of these steps by itself; the others are for whom has no write to do, or
-whose store's derived files are lost.
+A write finishes an earlier commit by itself; the other steps are for a store that is not written
+to now, or whose derived files are lost.
 """
 
 import os
-import secrets
 from dataclasses import dataclass
 
 from mqstore.derive.damage import BeyondLogEnd
@@ -13,17 +12,18 @@ from mqstore.derive.log_end import find_log_end
 from mqstore.derive.rebuild import Rebuilt, recovery_start
 from mqstore.errors import UncleanStoreError
 from mqstore.files.config import checkpoint, config_write
-from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.log.log_clear import remove_files_behind
+from mqstore.files.store import Store
 from mqstore.files.store_dir import check_writable, open_dir
-from mqstore.files.undo import Undo
+from mqstore.files.store_writer import StoreWriter
 from mqstore.format import names
 from mqstore.stage.settings import WriteSettings
 from mqstore.txn import intent, staging
 from mqstore.txn.intent import Intent
 from mqstore.txn.ledger import Key
-from mqstore.write.log_tail import clear_tail
-from mqstore.write.resume import fresh_temp_dir, hold, repair, roll, sizes_of
+from mqstore.write.apply import clear_tail
+from mqstore.write.locked import LockedStore
+from mqstore.write.resume import repair, resume
 
 _EVERYWHERE = 2**63
 
@@ -37,7 +37,7 @@ class RecoverSettings:
     their queues, and what lies behind the end of the log is moved to .mqlog/quarantine.
     ``cut_at_damage`` lets a log that is damaged end there, whatever lies behind, which is moved
     there as well; it makes all anew, as ``rebuild`` does.
-    ``assume`` says of a commit nobody can look up any more that it is ``published`` or ``lost``.
+    ``assume`` says of a commit whose staged files are gone that it is ``published`` or ``lost``.
     """
 
     lock_timeout_ms: int = 0
@@ -75,40 +75,40 @@ def recover(root: str | os.PathLike[str], settings: RecoverSettings) -> Recovere
     CorruptStoreError (where the log is damaged and ``cut_at_damage`` is not set: nothing was
     changed then), UnsupportedStoreError, NoSpaceError, OSError.
     """
-    store = open_dir(root)
-    check_writable(store)
+    place = open_dir(root)
+    check_writable(place)
     writing = WriteSettings(
-        root=store.root,
+        root=place.root,
         lock_timeout_ms=settings.lock_timeout_ms,
         allow_no_lease=settings.allow_no_lease,
         recover_unclean=settings.recover_unclean,
         staging_dir=settings.staging_dir,
     )
-    with hold(store.root, writing) as check:
-        was_unclean = store.is_unclean
-        lost = _assumed(store.root, settings.assume)
+    with LockedStore(place.root, writing) as locked:
+        was_unclean = place.is_unclean
+        lost = _assumed(locked, settings.assume)
         behind = _behind(settings)
         gives_up = behind is BeyondLogEnd.ANY
-        finished = roll(store, writing, check, behind if gives_up else None)
+        finished = resume(locked, behind if gives_up else None)
         left = finished or lost
         known_to = lost.end if lost else 0
         rebuilt: Rebuilt | None = None
-        temp_dir = fresh_temp_dir(store.root, secrets.token_hex(16))
+        writer = locked.writer(locked.known_sizes())
         if settings.rebuild or gives_up:
-            with CommitLog(store.commit_log) as log:
-                low = log.low
-            rebuilt = repair(store, low, sizes_of(store), temp_dir, behind=behind)
+            with Store(place) as store:
+                low = store.log.low
+            rebuilt = repair(writer, low, behind=behind)
         elif settings.recover_unclean:
-            start = recovery_start(store)
-            rebuilt = repair(store, start, sizes_of(store), temp_dir, behind=behind)
-        found = find_log_end(
-            store, known_to=known_to if behind is BeyondLogEnd.NONE else _EVERYWHERE
-        )
-        clear_tail(store, found, Undo())
-        remove_files_behind(store, found.tail)
-        _calm_index_clock(store.root, found.last_store_timestamp_ms, temp_dir)
-        staging.remove_directories([temp_dir])
-        staging.collect(f"{store.root}/{names.OURS}/{names.STAGING}")
+            with Store(place) as store:
+                start = recovery_start(store)
+            rebuilt = repair(writer, start, behind=behind)
+        with Store(place) as store:
+            known_to = known_to if behind is BeyondLogEnd.NONE else _EVERYWHERE
+            found = find_log_end(store, known_to=known_to)
+        clear_tail(writer, found)
+        remove_files_behind(writer, found.tail)
+        _limit_index_time(writer, found.last_store_timestamp_ms)
+        staging.collect(writer.path(f"{names.OURS}/{names.STAGING}"))
     low, high = found.garbage or (0, 0)
     return Recovered(
         key=left.key if left else None,
@@ -128,25 +128,28 @@ def _behind(settings: RecoverSettings) -> BeyondLogEnd:
     return BeyondLogEnd.TORN if settings.recover_unclean else BeyondLogEnd.NONE
 
 
-def _calm_index_clock(root: str, last_ms: int, temp_dir: str) -> None:
-    """Let the checkpoint allow for no commit that was killed before it was decided."""
-    noted = checkpoint.load(root)
+def _limit_index_time(writer: StoreWriter, last_ms: int) -> None:
+    """Lower the checkpoint's index time to that of the last record.
+
+    A commit that was killed before it was decided may have raised it.
+    """
+    noted = checkpoint.load(writer.root)
     if noted is not None and int(noted["index_msg_timestamp"]) > last_ms:
-        fields = {"index_msg_timestamp": last_ms}
-        config_write.replace_checkpoint(root, fields, temp_dir, Undo())
+        config_write.replace_checkpoint(writer, {"index_msg_timestamp": last_ms})
 
 
-def _assumed(root: str, assume: str | None) -> Intent | None:
+def _assumed(locked: LockedStore, assume: str | None) -> Intent | None:
     """Settle an intent as the user says; return it, or None if nothing was to be settled."""
-    left = intent.load(root) if assume else None
+    left = intent.load(locked.root) if assume else None
     if left is None:
         return None
-    temp_dir = fresh_temp_dir(root, left.job_id)
+    writer = locked.writer(left.sizes)
     if assume == intent.PUBLISHED:
-        intent.store(root, intent.published(left), temp_dir)
+        intent.store(writer, intent.published(left))
         return None
     if left.state == intent.PUBLISHED:
-        raise UncleanStoreError(f"{root}: commit {left} is published, it cannot be assumed lost")
-    intent.raise_sequence(root, left.tail)
-    intent.remove(root)
+        reason = f"commit {left} is published, it cannot be assumed lost"
+        raise UncleanStoreError(f"{locked.root}: {reason}")
+    intent.raise_sequence(writer, left.tail)
+    intent.remove(writer)
     return left

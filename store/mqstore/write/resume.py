@@ -1,21 +1,19 @@
 """Finish what an earlier commit left, before anything else is written to a store.
 
-Called with the store held. What is left is told by the intent and by the log itself, never by
-how far a process said it had come:
+What is left is found from the intent and from the log itself, never from how far a process noted
+that it had come:
 
     the first record stands in the log     published: enter what queues and index lack
     the log still ends where it was        not published: the same steps again
     a broker wrote there                   plan anew, behind it, what did not come back to life
 
-A broker may have been started on the store in between, written, and been killed, many times.
+In between a broker may have been started on the store, written, and been killed, many times.
 
 Reference: commit protocol, section ROLL; CommitLog#recoverAbnormally.
 """
 
 import os
-import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -32,97 +30,46 @@ from mqstore.errors import (
 )
 from mqstore.files import durable
 from mqstore.files.config import checkpoint, config_write
-from mqstore.files.file_sizes import FileSizes, find_sizes
-from mqstore.files.lock.store_lock import StoreHold
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.log.log_end import after_blank
-from mqstore.files.new_file import FOLDER
-from mqstore.files.safe_open import list_names, open_file
+from mqstore.files.safe_open import open_file
+from mqstore.files.store import Store
 from mqstore.files.store_dir import StoreDir
-from mqstore.files.undo import Undo, make_directories
+from mqstore.files.store_writer import StoreWriter
 from mqstore.format import names
-from mqstore.stage.settings import WriteSettings
 from mqstore.txn import intent, ledger, staging
 from mqstore.txn.intent import Intent
-from mqstore.write.apply import (
-    Application,
-    Check,
-    carry_out,
-    finish,
-    patched,
-    remove_abort,
-    stamped,
-)
-from mqstore.write.create import sizes_found
-from mqstore.write.log_tail import clear_tail, placed
+from mqstore.write.apply import Application, assigned_frames, clear_tail, finish, remove_abort
+from mqstore.write.locked import LockedStore
 from mqstore.write.plan import plan
 from mqstore.write.revived_records import settle
 from mqstore.write.staged_messages import StagedMessages
 
 
-@contextmanager
-def hold(root: str, settings: WriteSettings, job_id: str = "") -> Iterator[Check]:
-    """Hold the store for writing; the value raises if it is not ours alone any more.
-
-    Raises StoreLockedError, UnsupportedStoreError.
-    """
-    held = StoreHold(
-        root,
-        timeout_ms=settings.lock_timeout_ms,
-        allow_no_lease=settings.allow_no_lease,
-        job=job_id,
-    )
-    with held:
-        yield held.check
-
-
-def fresh_temp_dir(root: str, name: str) -> str:
-    """Return a folder for files on their way, and remove what earlier commits left of theirs.
-
-    The store is held: nobody else's files are under way.
-    """
-    folder = f"{names.OURS}/{FOLDER}"
-    for left in list_names(root, folder):
-        # A new file that has its place already keeps its name there, and that one only.
-        staging.remove(f"{root}/{folder}/{left}")
-    with durable.synced(wanted=False):  # What is lost with it had no other name yet.
-        make_directories(root, f"{folder}/{name}", Undo())
-    make_directories(root, ledger.FOLDER, Undo())
-    # Ours that were found may be in memory only: whoever made them was killed, perhaps. So may
-    # be an intent, on which nothing is to be published before it is durable.
-    for holding in (root, f"{root}/{names.OURS}", f"{root}/{ledger.FOLDER}"):
-        durable.fsync_directory(holding)
-    return f"{root}/{folder}/{name}"
-
-
-def roll(
-    store: StoreDir, settings: WriteSettings, check: Check, behind: BeyondLogEnd | None = None
-) -> Intent | None:
+def resume(locked: LockedStore, behind: BeyondLogEnd | None = None) -> Intent | None:
     """Leave the store without an intent and without our ``abort``; return what was finished.
 
     Raises UncleanStoreError if a broker was killed on the store and ``recover_unclean`` is
-    not set, CommitInDoubtError if what was staged is not there any more, CorruptStoreError if the
-    log is damaged: then nothing was changed, unless ``behind`` says what may be given up.
+    not set, CommitInDoubtError if the staged files are not there any more, CorruptStoreError if
+    the log is damaged: then nothing was changed, unless ``behind`` says what may be given up.
     """
-    left = intent.load(store.root)
-    ours = intent.abort_is_ours(store.root)
+    place, settings = locked.place, locked.settings
+    left = intent.load(place.root)
+    ours = intent.abort_is_ours(place.root)
     before = left is not None and left.abort_was_there
-    if store.is_unclean and not ours and not settings.recover_unclean and not before:
-        raise UncleanStoreError(_UNCLEAN.format(f"{store.root}/{names.ABORT}"))
-    with durable.synced(wanted=True):  # It was promised to whoever began.
+    if place.is_unclean and not ours and not settings.recover_unclean and not before:
+        raise UncleanStoreError(_UNCLEAN.format(f"{place.root}/{names.ABORT}"))
+    with durable.synced(wanted=True):  # The commit that is left may have promised it.
         if left is not None:
-            temp_dir = fresh_temp_dir(store.root, left.job_id)
-            given = behind or BeyondLogEnd.TORN
-            _Roll(store, left, temp_dir, check, settings.staging_dir, given).run()
-        elif store.is_unclean:
-            start, temp_dir = (
-                recovery_start(store),
-                fresh_temp_dir(store.root, secrets.token_hex(16)),
-            )
-            given = behind or (BeyondLogEnd.TORN if settings.recover_unclean else BeyondLogEnd.NONE)
-            repair(store, start, sizes_of(store), temp_dir, behind=given)
+            _Resumption(locked, left, behind or BeyondLogEnd.TORN).run()
+        elif place.is_unclean:
+            given_up = BeyondLogEnd.TORN if settings.recover_unclean else BeyondLogEnd.NONE
+            writer = locked.writer(locked.known_sizes())
+            with Store(place) as store:
+                start = recovery_start(store)
+            repair(writer, start, behind=behind or given_up)
             if ours:
-                remove_abort(store.root)
+                remove_abort(writer)
     return left
 
 
@@ -134,84 +81,62 @@ _UNCLEAN = (
 
 
 def repair(
-    store: StoreDir,
-    start: int,
-    sizes: FileSizes,
-    temp_dir: str,
-    *,
-    behind: BeyondLogEnd,
-    with_index: bool = True,
+    writer: StoreWriter, start: int, *, behind: BeyondLogEnd, with_index: bool = True
 ) -> Rebuilt:
     """Let queues, index and checkpoint agree with the log from ``start`` on, all durable.
 
     Raises CorruptStoreError, with nothing changed, for records ``behind`` its end.
     """
-    _sync_log(store, start)
-    done = rebuild(
-        store, start, sizes=sizes, temp_dir=temp_dir, behind=behind, with_index=with_index
-    )
+    _sync_log(writer.place, start)
+    done = rebuild(writer, start, behind=behind, with_index=with_index)
     moment = done.last_store_timestamp_ms
     if moment > 0:
         fields = {"physic_msg_timestamp": moment, "logics_msg_timestamp": moment}
-        noted = checkpoint.load(store.root)
+        noted = checkpoint.load(writer.root)
         if noted is not None and int(noted["logics_physical_offset"]) > done.last_physical_offset:
             fields["logics_physical_offset"] = done.last_physical_offset
         if with_index:
             fields["index_msg_timestamp"] = moment
-        config_write.replace_checkpoint(store.root, fields, temp_dir, Undo())
+        config_write.replace_checkpoint(writer, fields)
     return done
 
 
-def sizes_of(store: StoreDir) -> FileSizes:
-    """Return the sizes of a store's files; RocketMQ's defaults where nothing tells."""
-    return sizes_found(find_sizes(store))
+class _Resumption:
+    """Takes one intent to its end."""
 
-
-class _Roll:
-    """One intent on its way to its end."""
-
-    def __init__(
-        self,
-        store: StoreDir,
-        left: Intent,
-        temp_dir: str,
-        check: Check,
-        staging_dir: str | None,
-        behind: BeyondLogEnd,
-    ) -> None:
-        self._behind = behind
-        self._store = store
+    def __init__(self, locked: LockedStore, left: Intent, behind: BeyondLogEnd) -> None:
+        self._writer = locked.writer(left.sizes)
         self._left = left
-        self._temp_dir = temp_dir
-        self._check = check
-        self._staging_dir = os.path.abspath(staging_dir) if staging_dir else None  # noqa: PTH100
+        self._behind = behind
+        given = locked.settings.staging_dir
+        self._staging_dir = os.path.abspath(given) if given else None  # noqa: PTH100
 
     def run(self) -> None:
-        store, left = self._store, self._left
-        intent.raise_sequence(store.root, left.tail)
-        if ledger.has(store.root, left.key.app_id if left.key else None, left.job_id):
+        writer, left = self._writer, self._left
+        intent.raise_sequence(writer, left.tail)
+        if ledger.has(writer.root, left.key.app_id if left.key else None, left.job_id):
             self._finish(left)
         elif left.state == intent.PUBLISHED:
             self._complete()
         else:
-            self._take_up(self._source())
+            self._go_on(self._source())
 
     def _complete(self) -> None:
         """Enter published records into queues and index, and finish."""
-        store, left = self._store, self._left
-        with CommitLog(store.commit_log) as log:
+        writer, left = self._writer, self._left
+        with CommitLog(writer.place.commit_log) as log:
             low = log.low
         if left.state != intent.PUBLISHED:
             left = intent.published(left)
-            intent.store(store.root, left, self._temp_dir)
-        # What expired since, a broker had entered: only a broker lets messages expire.
+            intent.store(writer, left)
+        # Of records that expired since, a broker had made the units: only a broker expires files.
         if low <= left.tail:
-            self._repair(with_index=left.key_count > 0)
+            repair(writer, left.tail, behind=self._behind, with_index=left.key_count > 0)
         self._finish(left)
 
-    def _take_up(self, source: StagedMessages) -> None:
-        store, left = self._store, self._left
-        with CommitLog(store.commit_log) as log:
+    def _go_on(self, source: StagedMessages) -> None:
+        left = self._left
+        with CommitLog(self._writer.place.commit_log) as log:
             if log.files.files and left.tail < log.low:
                 raise self._in_doubt("the files it was to be written to have expired")
             start = after_blank(log, left.tail)
@@ -221,56 +146,38 @@ class _Roll:
             self._write_again(source)
             self._complete()
         elif untouched:
-            self._repair()
-            self._apply(self._as_it_stands(left), source)
+            repair(self._writer, left.tail, behind=self._behind)
+            self._apply(self._with_abort_as_found(left), source)
         else:
             self._plan_anew(source)
 
     def _write_again(self, source: StagedMessages) -> None:
         """Write the same bytes to the same places: they may have been read from memory only."""
-        undo = Undo()
-        undo.end()
         with suppress(UnsafePathError):  # A copy of the store has linked a full file since.
-            Application(self._store, self._left, source, self._temp_dir, undo).write(self._check)
+            Application(self._writer, self._left, source).write()
 
-    def _repair(self, *, with_index: bool = True) -> None:
-        left = self._left
-        sizes = FileSizes(
-            left.commit_log_size,
-            left.consume_queue_size,
-            left.max_hash_slot_num,
-            left.max_index_num,
-        )
-        repair(
-            self._store,
-            left.tail,
-            sizes,
-            self._temp_dir,
-            behind=self._behind,
-            with_index=with_index,
-        )
-
-    def _as_it_stands(self, left: Intent) -> Intent:
-        """Let the intent know of an ``abort`` that a broker left or removed since."""
-        store = self._store
-        theirs = store.is_unclean and not intent.abort_is_ours(store.root)
+    def _with_abort_as_found(self, left: Intent) -> Intent:
+        """Store in the intent whether there is an ``abort`` of a broker's now, and return it."""
+        theirs = self._writer.place.is_unclean and not intent.abort_is_ours(self._writer.root)
         if theirs != left.abort_was_there:
             left = replace(left, abort_was_there=theirs)
-            intent.store(store.root, left, self._temp_dir)
+            intent.store(self._writer, left)
         return left
 
     def _begins(self, log: CommitLog, source: StagedMessages) -> bool:
         """Tell whether the first record stands where it was planned, byte for byte."""
         left = self._left
-        one = next(stamped(left, source, with_records=True))
-        size = int(one.frame.messages["size"][0])
-        return log.read(left.first, size) == patched(left, one)[:size].tobytes()
+        first = next(assigned_frames(left, source, with_records=True))
+        size = int(first.frame.messages["size"][0])
+        return (
+            log.read(left.first, size) == first.stored_records(left.host_variant)[:size].tobytes()
+        )
 
     def _plan_anew(self, source: StagedMessages) -> None:
         """Write behind what a broker wrote what it did not bring back to life."""
-        store, left = self._store, self._left
-        revived, first = settle(store, left, source)
-        self._repair()
+        writer, left = self._writer, self._left
+        revived, first = settle(writer, left, source)
+        repair(writer, left.tail, behind=self._behind)
         before = left.present_mask(source.count)
         total = np.zeros(source.count, np.bool_) if before is None else before.copy()
         total[~total] = revived
@@ -278,10 +185,11 @@ class _Roll:
             self._complete()
             return
         rest = source.without(total)
-        found = find_log_end(store, known_to=left.end)
+        with Store(writer.place) as store:
+            found = find_log_end(store, known_to=left.end)
         least_ms = found.last_store_timestamp_ms
-        what = plan(rest, left.commit_log_size, found, left.store_timestamp_ms, least_ms)
-        clear_tail(store, found, Undo(), known_to=left.end)
+        what = plan(rest, left.sizes.commit_log, found, left.store_timestamp_ms, least_ms)
+        clear_tail(writer, found, known_to=left.end)
         changed = replace(
             left,
             state=intent.DECIDED,
@@ -289,38 +197,36 @@ class _Roll:
             present=intent.pack(total) if total.any() else "",
             earlier=first if left.earlier is None else left.earlier,
             least_store_timestamp_ms=least_ms,
-            **placed(what, store),
+            **what.intent_fields(writer.place),
         )
-        intent.store(store.root, changed, self._temp_dir)
-        self._apply(self._as_it_stands(changed), rest)
+        intent.store(writer, changed)
+        self._apply(self._with_abort_as_found(changed), rest)
 
     def _apply(self, planned: Intent, source: StagedMessages) -> None:
-        store = self._store
-        undo = Undo()
-        undo.end()
-        found = find_log_end(store, known_to=planned.end)
+        with Store(self._writer.place) as store:
+            found = find_log_end(store, known_to=planned.end)
         if found.tail != planned.tail:
             raise self._in_doubt(f"the log ends at {found.tail}, not at {planned.tail}")
         try:
-            clear_tail(store, found, undo, known_to=planned.end)
-            application = Application(store, planned, source, self._temp_dir, undo)
+            clear_tail(self._writer, found, known_to=planned.end)
+            application = Application(self._writer, planned, source)
             application.reserve()
             application.settle_index()
         except Exception as error:
             raise self._in_doubt(f"{type(error).__name__}: {error}") from error
-        carry_out(store, planned, application, self._temp_dir, self._check)
+        application.carry_out()
         self._remove_staged()
 
     def _finish(self, left: Intent) -> None:
-        finish(self._store, left, self._temp_dir)
+        finish(self._writer, left)
         self._remove_staged()
 
     def _remove_staged(self) -> None:
         if self._may_touch():
-            staging.remove(self._left.directory(self._store.root))
+            staging.remove(self._left.directory(self._writer.root))
 
     def _may_touch(self) -> bool:
-        """Tell whether the staged files are in the store, or where our caller says they may be."""
+        """Tell whether the staged files are in the store, or in the option's staging folder."""
         folder = self._left.staging
         return not folder or os.path.dirname(folder) == self._staging_dir  # noqa: PTH120
 
@@ -332,7 +238,7 @@ class _Roll:
                 f"{left.staging}"
             )
         source = StagedMessages(
-            directory=left.directory(self._store.root),
+            directory=left.directory(self._writer.root),
             job_id=left.job_id,
             host_variant=left.host_variant,
             segments=left.segments,
@@ -340,17 +246,18 @@ class _Roll:
         try:
             source = source.without(left.present_mask(source.count))
             for _ in source.verified(bodies=True):
-                self._check()
+                self._writer.check()
         except (CorruptStagingError, ValueError, OSError) as error:
-            raise self._in_doubt(f"what was staged for it cannot be read: {error}") from error
+            raise self._in_doubt(f"its staged files cannot be read: {error}") from error
         return source
 
     def _in_doubt(self, reason: str) -> CommitInDoubtError:
-        return CommitInDoubtError(self._store.root, str(self._left), self._left.state, reason)
+        left = self._left
+        return CommitInDoubtError(self._writer.root, str(left), left.state, reason)
 
 
 def _sync_log(store: StoreDir, start: int) -> None:
-    """Make the CommitLog durable from ``start`` on, with its files' names, whoever wrote it."""
+    """Make the CommitLog durable from ``start`` on, with its files' names."""
     with CommitLog(store.commit_log) as log:
         behind = [file for file in log.files.files if file.end > start]
     for file in behind:

@@ -24,16 +24,16 @@ import numpy as np
 from mqstore.arrays import Bytes, Int64s, Mask
 from mqstore.codec.gather import RecordHeaders
 from mqstore.derive.log_walk import LogWalk
-from mqstore.files.amend import amend, restore
 from mqstore.files.log.commit_log import CommitLog
-from mqstore.files.log.log_clear import clear
-from mqstore.files.queue.consume_queue import ConsumeQueue, list_queues
-from mqstore.files.store_dir import StoreDir
+from mqstore.files.log.log_clear import amend, clear, restore
+from mqstore.files.queue.consume_queue import ConsumeQueue
+from mqstore.files.store import Store
+from mqstore.files.store_writer import StoreWriter
 from mqstore.format.consume_queue import FILLER_SIZE, UNIT
 from mqstore.format.message import HEADER
 from mqstore.format.sys_flag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from mqstore.txn.intent import Intent
-from mqstore.write.apply import patched, stamped
+from mqstore.write.apply import assigned_frames
 from mqstore.write.staged_messages import StagedMessages
 
 _NOWHERE = -1
@@ -56,19 +56,20 @@ class Revived:
     """The record as it was to be, with the queue offset it has, where it is not whole."""
 
 
-def settle(store: StoreDir, left: Intent, source: StagedMessages) -> tuple[Mask, int | None]:
-    """Bring order into what lives again; tell which messages of ``source`` stay.
+def settle(writer: StoreWriter, left: Intent, source: StagedMessages) -> tuple[Mask, int | None]:
+    """Correct or remove the revived records; tell which messages of ``source`` stay: bool[n].
 
-    Also returns the physical offset of the first that does. Run again after a crash, it does
-    what is left to do.
+    Also returns the physical offset of the first that stays. If a crash interrupts it, the next
+    run does the rest.
     """
-    with CommitLog(store.commit_log) as log:
+    with Store(writer.place) as store:
+        log = store.log
         walked = [records.physical_offsets for records in LogWalk(log, left.tail).records()]
         chain = np.concatenate([np.zeros(0, np.int64), *walked])
-        found = _living(log, store.root, left, source, chain)
-        cut = _cut(store.root, found, chain)
+        found = _revived(store, left, source, chain)
+        cut = _cut(store, found, chain)
         stay = []
-        spoilt = _spoilt(store.root, [r for r in found if r.physical_offset < cut], left.tail)
+        spoilt = _spoilt(store, [r for r in found if r.physical_offset < cut], left.tail)
         for record in found:
             if record.physical_offset >= cut:
                 continue
@@ -82,7 +83,7 @@ def settle(store: StoreDir, left: Intent, source: StagedMessages) -> tuple[Mask,
             stay.append(record)
         high = log.high
     if cut < high:
-        clear(store, cut, min(left.end, high))
+        clear(writer, cut, min(left.end, high))
     mask = np.zeros(_left(source), np.bool_)
     mask[[record.number for record in stay]] = True
     return mask, min((record.physical_offset for record in stay), default=None)
@@ -93,14 +94,12 @@ def _left(source: StagedMessages) -> int:
     return source.count - gone
 
 
-def _living(
-    log: CommitLog, root: str, left: Intent, source: StagedMessages, chain: Int64s
-) -> list[Revived]:
-    """Return the planned records that the log leads to."""
-    found, done = [], 0
-    for one in stamped(left, source, with_records=True):
+def _revived(store: Store, left: Intent, source: StagedMessages, chain: Int64s) -> list[Revived]:
+    """Return the planned records that a walk of the log comes to."""
+    log, found, done = store.log, [], 0
+    for one in assigned_frames(left, source, with_records=True):
         sizes = one.frame.messages["size"].astype(np.int64)
-        records, starts = patched(left, one), np.cumsum(sizes) - sizes
+        records, starts = one.stored_records(left.host_variant), np.cumsum(sizes) - sizes
         places = one.placed.physical_offsets
         for row in np.flatnonzero(np.isin(places, chain)).tolist():
             begin, size, place = int(starts[row]), int(sizes[row]), int(places[row])
@@ -110,7 +109,10 @@ def _living(
                 queue = one.frame.queues[int(one.frame.messages["queue"][row])]
                 head = log.header(place)
                 says = int(head["queue_offset"]) if head is not None else _NOWHERE
-                slot, torn = _slot(root, queue, place), None if there == planned else planned
+                slot, torn = (
+                    _slot(store.queue(*queue), place),
+                    None if there == planned else planned,
+                )
                 found.append(Revived(done + row, queue, says, place, slot, torn))
         done += len(sizes)
     return found
@@ -134,8 +136,8 @@ def _is_torn(there: bytes, planned: bytes, record: Bytes) -> bool:
     return there[:topic] == planned[:topic] and all(a in (0, b) for a, b in behind)
 
 
-def _slot(root: str, queue: tuple[str, int], place: int) -> int:
-    units = ConsumeQueue(root, *queue)
+def _slot(units: ConsumeQueue, place: int) -> int:
+    """Return the queue offset that has the record at ``place``; −1 if none has."""
     low, high = units.bounds(0)
     slot = units.first_behind(low, high, place)
     if slot < high and int(units.read(slot, slot + 1)[0]["physical_offset"]) == place:
@@ -143,11 +145,10 @@ def _slot(root: str, queue: tuple[str, int], place: int) -> int:
     return _NOWHERE
 
 
-def _cut(root: str, found: list[Revived], chain: Int64s) -> int:
+def _cut(store: Store, found: list[Revived], chain: Int64s) -> int:
     """Return the place from which on the log holds nothing but records that no queue has."""
     newest = _NOWHERE
-    for topic, queue_id in list_queues(root):
-        queue = ConsumeQueue(root, topic, queue_id)
+    for queue in (store.queue(*name) for name in store.queues):
         low, high = queue.bounds(0)
         if low < high:
             newest = max(newest, int(queue.read(high - 1, high)[0]["physical_offset"]))
@@ -158,17 +159,17 @@ def _cut(root: str, found: list[Revived], chain: Int64s) -> int:
     return int(behind[0]) if len(behind) else 2**63 - 1
 
 
-def _spoilt(root: str, found: list[Revived], tail: int) -> set[tuple[str, int]]:
+def _spoilt(store: Store, found: list[Revived], tail: int) -> set[tuple[str, int]]:
     """Return the queues that begin with filler and hold nothing but revived records.
 
-    A broker fills a new queue up to the first offset it is told; consumers stumble over that.
+    A broker fills a new queue up to the first offset that it dispatches; consumers fail there.
     """
     by_queue: dict[tuple[str, int], set[int]] = defaultdict(set)
     for record in found:
         by_queue[record.queue].add(record.physical_offset)
     spoilt = set()
     for queue, places in by_queue.items():
-        units = ConsumeQueue(root, *queue)
+        units = store.queue(*queue)
         start, (low, high) = units.files.low // UNIT.itemsize, units.bounds(0)
         if low >= high:
             continue

@@ -2,16 +2,26 @@
 
 A commit reads it three times: to verify and count, to append the records, and without the
 records to enter them into queues and index. One frame is in memory at a time.
+
+A broker cuts its CommitLog off at the first record it cannot parse or whose checksum does not
+hold, and what lies behind is lost. So the sums of a staged file are not enough: each record must
+be sound, and one of the queue that the frame's tables enter it into.
+
+Reference: CommitLog#checkMessageAndReturnSize, #recoverNormally.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mqstore.arrays import Mask
-from mqstore.codec.as_staged import problem
+from mqstore.arrays import Int64s, Mask
+from mqstore.codec.checksum import broken
+from mqstore.codec.gather import RecordHeaders
 from mqstore.errors import CorruptStagingError
+from mqstore.format.message import HARD_RECORD_BYTES, MIN_RECORD_BYTES
+from mqstore.format.names import MAX_QUEUE_ID, is_topic
+from mqstore.format.sys_flag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from mqstore.stage.job import WriteJob
 from mqstore.txn.segment import Frame, Segment, read_frames, verify
 
@@ -30,9 +40,9 @@ class StagedMessages:
     def of(cls, job: WriteJob, segments: Iterable[Segment]) -> "StagedMessages":
         """Return what the tasks of a job staged."""
         return cls(
-            directory=job.staging,
+            directory=job.target.staging,
             job_id=job.job_id,
-            host_variant=job.hosts.variant,
+            host_variant=job.target.hosts.variant,
             segments=tuple(segments),
         )
 
@@ -83,10 +93,7 @@ class StagedMessages:
 
 
 def _check_records(frame: Frame, segment: Segment, *, bodies: bool) -> None:
-    of, sizes = frame.messages["queue"], frame.messages["size"]
-    wrong = problem(
-        frame.queues, of.astype(np.int64), sizes.astype(np.int64), frame.records, bodies=bodies
-    )
+    wrong = _problem(frame, bodies=bodies)
     if wrong is not None:
         raise CorruptStagingError(f"{segment.name}: {wrong}")
 
@@ -100,3 +107,35 @@ def _only(frame: Frame, keep: Mask) -> Frame:
     if len(records):
         records = records[np.repeat(keep, frame.messages["size"])]
     return Frame(frame.queues, table, keys, records)
+
+
+def _problem(frame: Frame, *, bodies: bool) -> str | None:
+    """Return what is wrong with a frame's records, or None. With ``bodies`` checksums count too."""
+    queues, records = frame.queues, frame.records
+    of = frame.messages["queue"].astype(np.int64)
+    sizes = frame.messages["size"].astype(np.int64)
+    if not all(is_topic(topic) and 0 <= queue_id <= MAX_QUEUE_ID for topic, queue_id in queues):
+        return "a queue of no topic"
+    believable = (sizes >= MIN_RECORD_BYTES) & (sizes <= HARD_RECORD_BYTES)
+    if not believable.all() or int(sizes.sum()) != len(records):
+        return "sizes that do not add up to the records"
+    if len(of) and not 0 <= int(of.min()) <= int(of.max()) < len(queues):
+        return "a message of no queue"
+    headers = RecordHeaders(records, np.cumsum(sizes) - sizes, sizes)
+    found = headers.problems()
+    if found:
+        return next(iter(found.values()))
+    if bodies and broken(headers).any():
+        return "the checksum of a record does not hold"
+    states = headers.sys_flags & TRANSACTION_MASK
+    in_none = np.isin(states, (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)).any()
+    theirs = not in_none and _names_queues(headers, queues, of)
+    return None if theirs else "a record of another topic or queue, or of none"
+
+
+def _names_queues(headers: RecordHeaders, queues: Sequence[tuple[str, int]], of: Int64s) -> bool:
+    """Tell whether each record says it is of the topic and the queue that it is said to be of."""
+    ids = np.array([queue_id for _, queue_id in queues], np.int64)
+    if len(of) and not np.array_equal(headers.field("queue_id"), ids[of]):
+        return False
+    return bool(headers.have_topics([topic for topic, _ in queues], of).all())

@@ -35,7 +35,7 @@ def of_batch(job: WriteJob, query_id: str, batch_id: int) -> WriteJob:
 
 def claim(job: WriteJob, stream: str) -> None:
     """Say in the job's staging folder whose it is. Raises OSError."""
-    fd = durable.create(f"{job.staging}/{_OWNER}")
+    fd = durable.create(f"{job.target.staging}/{_OWNER}")
     try:
         durable.write_at(fd, _hash(stream), 0)
     finally:

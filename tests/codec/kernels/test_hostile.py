@@ -11,8 +11,8 @@ from support.oracle import BORN_V6, STORE_V6, V2, Host, Message
 
 pytestmark = pytest.mark.soak
 
-FRAMES = soak.size("HOSTILE_FRAMES", test=10_000, full=1_000_000)
-SEED = soak.size("HOSTILE_SEED", test=1, full=1)
+FRAMES = soak.size("HOSTILE_FRAMES", check=2_000, test=10_000, full=1_000_000)
+SEED = soak.size("HOSTILE_SEED", check=1, test=1, full=1)
 SECONDS = 500
 SANITIZED = (
     "-std=gnu11",

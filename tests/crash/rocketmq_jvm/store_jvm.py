@@ -23,8 +23,8 @@ from broker.toolchain import Toolchain
 
 HERE: Final = Path(__file__).parent
 VERSIONS: Final = ("4.9.7", "5.3.3", "5.5.0")
-ANSWER_SECONDS: Final = 60
-STOP_SECONDS: Final = 10
+ANSWER_SECONDS: Final = 300
+STOP_SECONDS: Final = 60
 STORES_PER_JVM: Final = 60
 
 # RocketMQ 5 logs through a logback of its own, at DEBUG if nobody says otherwise.

@@ -12,16 +12,16 @@ import secrets
 import stat
 import time
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from mqstore.files import durable
-from mqstore.files.config import broker_config
 from mqstore.files.config import checkpoint as checkpoint_file
+from mqstore.files.config.broker_config import BROKEN, EMPTY, BrokerConfig
 from mqstore.files.new_file import opened
-from mqstore.files.safe_open import open_file
-from mqstore.files.undo import Undo, make_directories
+from mqstore.files.safe_open import read_small
+from mqstore.files.store_writer import StoreWriter
 from mqstore.format import names
 from mqstore.format.checkpoint import CHECKPOINT, FILE_SIZE
 from mqstore.format.config import (
@@ -31,16 +31,15 @@ from mqstore.format.config import (
     TOPICS,
 )
 
-_MAX_BYTES: Final = 64 * 1024 * 1024
 
-
-def add_topics(root: str, queue_nums: Mapping[str, int], temp_dir: str, undo: Undo) -> bool:
+def add_topics(writer: StoreWriter, queue_nums: Mapping[str, int]) -> bool:
     """Let consumers reach that many queues of each topic; return whether anything changed.
 
     A new topic gets as many queues to write to as to read from. Of one that is there only
     readQueueNums is raised, and never lowered: a broker refuses to read queues beyond it.
     """
-    known = broker_config.topics(root)
+    config = BrokerConfig(writer.root)
+    known = config.topics()
     missing = {
         topic: count
         for topic, count in queue_nums.items()
@@ -48,9 +47,9 @@ def add_topics(root: str, queue_nums: Mapping[str, int], temp_dir: str, undo: Un
     }
     if not missing:
         # Whoever put it there was killed before its name was durable, perhaps.
-        durable.fsync_directory(f"{root}/{names.CONFIG}")
+        durable.fsync_directory(writer.path(names.CONFIG))
         return False
-    document = broker_config.load(root, TOPICS)
+    document = config.load(TOPICS)
     table = document.setdefault("topicConfigTable", {})
     for topic, count in missing.items():
         if topic in known:
@@ -58,65 +57,51 @@ def add_topics(root: str, queue_nums: Mapping[str, int], temp_dir: str, undo: Un
         else:
             table[topic] = _topic(topic, count)
     _raise_version(document)
-    replace_json(root, TOPICS, document, temp_dir, undo)
+    replace_json(writer, TOPICS, document)
     return True
 
 
-def replace_json(
-    root: str, name: str, document: Mapping[str, Any], temp_dir: str, undo: Undo
-) -> None:
-    """Replace ``config/name``; what was there becomes its .bak, unless nobody could read it."""
-    make_directories(root, names.CONFIG, undo)
-    path = f"{root}/{names.CONFIG}/{name}"
+def replace_json(writer: StoreWriter, name: str, document: Mapping[str, Any]) -> None:
+    """Replace ``config/name``; what was there becomes its .bak, unless it could not be parsed."""
+    writer.make_directories(names.CONFIG)
+    path = f"{names.CONFIG}/{name}"
     text = json.dumps(document, ensure_ascii=False, indent="\t").encode()
-    before = read_small(root, f"{names.CONFIG}/{name}")
-    is_lost = broker_config.look(root, name).state in (broker_config.EMPTY, broker_config.BROKEN)
+    before = read_small(writer.root, path)
+    is_lost = BrokerConfig(writer.root).look(name).state in (EMPTY, BROKEN)
     if before is not None and not is_lost:
-        replace_file(root, f"{names.CONFIG}/{name}{BACKUP_SUFFIX}", before, temp_dir, undo)
-    replace_file(root, path.removeprefix(f"{root}/"), text, temp_dir, undo)
+        replace_file(writer, f"{path}{BACKUP_SUFFIX}", before)
+    replace_file(writer, path, text)
 
 
-def replace_checkpoint(root: str, fields: Mapping[str, int], temp_dir: str, undo: Undo) -> None:
-    """Set these fields of the checkpoint and keep the others."""
-    found = checkpoint_file.load(root)
+def replace_checkpoint(writer: StoreWriter, fields: Mapping[str, int]) -> None:
+    """Set these fields of the checkpoint and leave the others as they are."""
+    found = checkpoint_file.load(writer.root)
     page = np.zeros((), CHECKPOINT)
     if found is not None:
         page[...] = found
     for name, value in fields.items():
         page[name] = value
     data = page.tobytes().ljust(FILE_SIZE, b"\0")
-    if read_small(root, names.CHECKPOINT) is None:
-        replace_file(root, names.CHECKPOINT, data, temp_dir, undo)
-    else:
-        _rewrite(root, names.CHECKPOINT, data, undo)
-
-
-def replace_file(root: str, path: str, data: bytes, temp_dir: str, undo: Undo) -> None:
-    """Make ``root/path`` hold ``data``, durably, in one step."""
-    target = f"{root}/{path}"
-    before = read_small(root, path)
+    before = read_small(writer.root, names.CHECKPOINT)
     if before is None:
-        undo.remember(lambda: durable.unlink(target))
+        replace_file(writer, names.CHECKPOINT, data)
     else:
-        undo.remember(lambda: _put(target, before, temp_dir))
-    _put(target, data, temp_dir)
+        _rewrite(writer, names.CHECKPOINT, before, data)
 
 
-def read_small(root: str, path: str, most: int = _MAX_BYTES) -> bytes | None:
-    """Return the first bytes of a small file of the store, or None if it is not there."""
-    try:
-        fd = open_file(root, path)
-    except FileNotFoundError:
-        return None
-    try:
-        return os.pread(fd, min(os.fstat(fd).st_size, most), 0)
-    finally:
-        os.close(fd)
+def replace_file(writer: StoreWriter, path: str, data: bytes) -> None:
+    """Make ``path``, relative to the root, hold ``data``: durably and in one step."""
+    before = read_small(writer.root, path)
+    if before is None:
+        writer.undo.remember(lambda: durable.unlink(writer.path(path)))
+    else:
+        writer.undo.remember(lambda: replace_for_good(writer, path, before))
+    replace_for_good(writer, path, data)
 
 
-def _rewrite(root: str, path: str, data: bytes, undo: Undo) -> None:
-    """Overwrite a file of a fixed size in place, as its broker maps it."""
-    target, before = f"{root}/{path}", read_small(root, path) or b""
+def _rewrite(writer: StoreWriter, path: str, before: bytes, data: bytes) -> None:
+    """Overwrite a file of a fixed size in place, as a broker has it mapped."""
+    target = writer.path(path)
 
     def restore() -> None:
         with opened(target) as fd:
@@ -124,14 +109,16 @@ def _rewrite(root: str, path: str, data: bytes, undo: Undo) -> None:
             durable.truncate(fd, len(before))
             durable.fsync(fd)
 
-    undo.remember(restore)
+    writer.undo.remember(restore)
     with opened(target) as fd:
         durable.write_at(fd, data, 0)
         durable.fsync(fd)
 
 
-def _put(target: str, data: bytes, temp_dir: str) -> None:
-    temporary = f"{temp_dir}/{secrets.token_hex(16)}"
+def replace_for_good(writer: StoreWriter, path: str, data: bytes) -> None:
+    """As ``replace_file``, and never taken back."""
+    target = writer.path(path)
+    temporary = f"{writer.temp_dir}/{secrets.token_hex(16)}"
     try:
         fd = durable.create(temporary)
         try:

@@ -17,10 +17,15 @@ import numpy as np
 from mqstore.arrays import Int32s, Int64s, Mask, Structs
 from mqstore.errors import CorruptStoreError
 from mqstore.files import durable
-from mqstore.files.index.index_file import IndexFile, Layout, list_index_files
-from mqstore.files.index_units import read_slot_pages, time_differences_s
+from mqstore.files.index.index_file import (
+    IndexFile,
+    Layout,
+    list_index_files,
+    read_slot_pages,
+    time_differences_s,
+)
 from mqstore.files.new_file import NewFile, opened, reserve_in
-from mqstore.files.undo import Undo, make_directories
+from mqstore.files.store_writer import StoreWriter
 from mqstore.format.index_file import FIRST_UNIT, HEADER, SLOT, UNIT, file_size
 from mqstore.format.names import INDEX
 
@@ -53,19 +58,14 @@ class IndexKeys:
 class IndexAppender:
     """Puts keys into the last IndexFile of a store and into new ones.
 
-    ``layout`` is that of new files, and must be that of the store's own where it has any.
+    Raises CorruptStoreError if the last file is not of the layout in the writer's sizes.
     """
 
-    def __init__(
-        self, root: str, temp_dir: str, layout: Layout, *, fsync: bool, undo: Undo
-    ) -> None:
-        self._root = root
-        self._temp_dir = temp_dir
-        self._layout = layout
-        self._fsync = fsync
-        self._undo = undo
+    def __init__(self, writer: StoreWriter) -> None:
+        self._writer = writer
+        self._layout = layout = writer.sizes.index
         self._new: list[NewFile] = []
-        files = list_index_files(root)
+        files = list_index_files(writer.root)
         self._last = _open_file(files[-1], layout) if files else None
 
     @property
@@ -86,11 +86,11 @@ class IndexAppender:
             self._last.units_max = 0
 
     def reserve(self, key_count: int) -> None:
-        """Set disk space aside for that many keys, the next ones. Nothing visible changes."""
+        """Reserve disk space for the next ``key_count`` keys. Nothing visible changes."""
         left = key_count
         if self._last:
             room = min(left, self._last.room)
-            path, layout = f"{self._root}/{INDEX}/{self._last.name}", self._layout
+            path, layout = self._path(self._last), self._layout
             size = file_size(layout.slots, layout.units)
             slots_end = file_size(layout.slots, 0)
             if room:
@@ -99,9 +99,7 @@ class IndexAppender:
                 reserve_in(path, begin, room * UNIT.itemsize, file_size=size)
             left -= room
         while left > 0:
-            new = NewFile(
-                self._temp_dir, file_size(self._layout.slots, self._layout.units), self._undo
-            )
+            new = NewFile(self._writer, file_size(self._layout.slots, self._layout.units))
             keys = min(left, self._layout.units - FIRST_UNIT)
             new.reserve(0, file_size(self._layout.slots, FIRST_UNIT + keys))
             self._new.append(new)
@@ -129,17 +127,17 @@ class IndexAppender:
         before = self._last
         if before:
             self.close()
-        make_directories(self._root, INDEX, self._undo)
+        self._writer.make_directories(INDEX)
         made, new = _new_file(name, self._layout, before), self._new.pop(0)
         # Whoever goes on with the file must find how it began, as in a file that a broker rolled.
         new.write(made.header.tobytes(), 0)
-        new.put(f"{self._root}/{INDEX}/{name}", fsync=self._fsync)
+        new.put(self._path(made))
         self._last = made
 
     def _write_units(self) -> None:
         file = self._last
         assert file is not None
-        path = f"{self._root}/{INDEX}/{file.name}"
+        path = self._path(file)
         if not file.dirty:
             self._remember(file, path)
         file.dirty = True
@@ -160,22 +158,21 @@ class IndexAppender:
                 durable.write_zeros(fd, end, used - end)
                 durable.fsync(fd)
 
-        self._undo.remember(restore)
+        self._writer.undo.remember(restore)
 
     def _write_head(self, file: "_OpenFile") -> None:
         # Units, then header, then slots, each durable before the next: a slot that points past
         # index_count counts as empty, so that a crash between them loses no older key.
-        with opened(f"{self._root}/{INDEX}/{file.name}") as fd:
-            self._sync(fd)
+        with opened(self._path(file)) as fd:
+            durable.fsync(fd)
             durable.write_at(fd, file.header.tobytes(), 0)
-            self._sync(fd)
+            durable.fsync(fd)
             for first, slots in file.changed_slots():
                 durable.write_at(fd, slots, _slot_position(first))
-            self._sync(fd)
-
-    def _sync(self, fd: int) -> None:
-        if self._fsync:
             durable.fsync(fd)
+
+    def _path(self, file: "_OpenFile") -> str:
+        return self._writer.path(f"{INDEX}/{file.name}")
 
 
 class _OpenFile:

@@ -7,18 +7,16 @@ before the next.
 Reference: IndexFile#putKey, #load; IndexHeader.
 """
 
-import os
 from bisect import bisect_left
 
 import numpy as np
 
 from mqstore.arrays import Int32s, Structs
 from mqstore.files import durable
-from mqstore.files.index.index_file import IndexFile, Layout
-from mqstore.files.index_units import chain, read_slots
+from mqstore.files.index.index_file import IndexFile, Layout, chain, read_slots
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.new_file import opened
-from mqstore.files.safe_open import open_file, survey
+from mqstore.files.safe_open import open_file, read_into, survey
 from mqstore.format.index_file import FIRST_UNIT, HEADER, SLOT, UNIT, file_size
 from mqstore.format.names import INDEX, is_index_file_name
 
@@ -46,14 +44,16 @@ def place_of(file: IndexFile, layout: Layout, number: int) -> int:
 
 def units_of(file: IndexFile, layout: Layout, start: int, end: int) -> Structs:
     """Return the units numbered [start, end), which the file must have."""
+    units = np.zeros(end - start, UNIT)
     fd = open_file(file.root, f"{INDEX}/{file.name}")
     try:
-        return _read(fd, file_size(layout.slots, start), end - start)
+        read_into(fd, units.view(np.uint8).data, file_size(layout.slots, start))
     finally:
         durable.close(fd)
+    return units
 
 
-def cut_back(file: IndexFile, layout: Layout, count: int, log: CommitLog, *, fsync: bool) -> None:
+def cut_back(file: IndexFile, layout: Layout, count: int, log: CommitLog) -> None:
     """Leave the units before number ``count``, of which there is one at least, and no others."""
     slots = np.zeros(layout.slots, np.int32)
     for start in range(FIRST_UNIT, count, _CHUNK_UNITS):
@@ -78,21 +78,21 @@ def cut_back(file: IndexFile, layout: Layout, count: int, log: CommitLog, *, fsy
             position = HEADER.itemsize + page * _PAGE_SLOTS * SLOT.itemsize
             durable.write_at(fd, part.astype(SLOT).tobytes(), position)
         durable.write_zeros(fd, file_size(layout.slots, 0), UNIT.itemsize)
-        _sync(fd, fsync=fsync)
+        durable.fsync(fd)
         behind = min(max(count, file.count), layout.units) - count
         durable.write_zeros(fd, file_size(layout.slots, count), behind * UNIT.itemsize)
-        _sync(fd, fsync=fsync)
+        durable.fsync(fd)
         durable.write_at(fd, header.tobytes(), 0)
-        _sync(fd, fsync=fsync)
+        durable.fsync(fd)
 
 
-def remove_empty(root: str, *, fsync: bool) -> None:
+def remove_empty(root: str) -> None:
     """Remove files without a byte, which a broker that was killed while it made them leaves."""
     folder = f"{root}/{INDEX}"
     empty = [name for name, kind, size in survey(root, INDEX) if kind == "file" and not size]
     for name in filter(is_index_file_name, empty):
         durable.unlink(f"{folder}/{name}")
-    if empty and fsync:
+    if empty:
         durable.fsync_directory(folder)
 
 
@@ -102,29 +102,12 @@ def sync(file: IndexFile) -> None:
         durable.fsync(fd)
 
 
-def remove(file: IndexFile, *, fsync: bool) -> None:
+def remove(file: IndexFile) -> None:
     """Remove a whole file, durably."""
     durable.unlink(f"{file.root}/{INDEX}/{file.name}")
-    if fsync:
-        durable.fsync_directory(f"{file.root}/{INDEX}")
+    durable.fsync_directory(f"{file.root}/{INDEX}")
 
 
 def _pages_that_differ(wanted: Int32s, found: Int32s) -> list[int]:
     rows = np.flatnonzero(wanted != found)
     return [int(page) for page in np.unique(rows // _PAGE_SLOTS)]
-
-
-def _read(fd: int, position: int, count: int) -> Structs:
-    units = np.zeros(count, UNIT)
-    view, done = units.view(np.uint8).data, 0
-    while done < len(view):
-        read = os.preadv(fd, [view[done:]], position + done)
-        if not read:
-            break
-        done += read
-    return units
-
-
-def _sync(fd: int, *, fsync: bool) -> None:
-    if fsync:
-        durable.fsync(fd)

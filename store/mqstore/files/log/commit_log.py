@@ -20,6 +20,7 @@ from mqstore.arrays import Bytes, Int64s, Mask
 from mqstore.errors import CorruptStoreError, InvalidOptionError
 from mqstore.files.lock.file_system import is_remote
 from mqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
+from mqstore.files.safe_open import read_into
 from mqstore.format.message import (
     HARD_RECORD_BYTES,
     HEADER,
@@ -230,13 +231,11 @@ class CommitLog:
     def _read_into(self, index: int, physical_offset: int, into: memoryview) -> None:
         fd = self._descriptor(index)
         file = self.files.files[index]
-        position, done = physical_offset - file.start, 0
-        while done < len(into):
-            count = os.preadv(fd, [into[done:]], position + done)
-            if count == 0:
-                reason = f"the file ends here; it was {file.size} bytes long when it was listed"
-                raise CorruptStoreError(file.name, position + done, reason)
-            done += count
+        position = physical_offset - file.start
+        done = read_into(fd, into, position)
+        if done < len(into):
+            reason = f"the file ends here; it was {file.size} bytes long when it was listed"
+            raise CorruptStoreError(file.name, position + done, reason)
 
     def _descriptor(self, index: int) -> int:
         fd = self._open.pop(index, None)

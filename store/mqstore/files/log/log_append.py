@@ -1,8 +1,7 @@
 """Append to the CommitLog: bytes at physical offsets, in files of one size.
 
-Who appends decides where records lie (write/place.py); here a run of bytes never crosses a
-file's end. Existing files keep their names and sizes; the room a batch does not fit into becomes
-a blank record.
+write/plan.py decides where records lie; here a run of bytes never crosses a file's end. Existing
+files keep their names and sizes; room that is too small for a batch becomes a blank record.
 
 Reference: CommitLog.DefaultAppendMessageCallback#doAppend, MappedFileQueue#tryCreateMappedFile.
 """
@@ -15,7 +14,7 @@ import numpy as np
 from mqstore.errors import CorruptStoreError
 from mqstore.files import durable
 from mqstore.files.new_file import NewFile, opened, reserve_in, wipe
-from mqstore.files.undo import Undo
+from mqstore.files.store_writer import StoreWriter
 from mqstore.format.message import BLANK, BLANK_MAGIC
 from mqstore.format.names import mapped_file_name
 
@@ -29,22 +28,12 @@ class CommitLogAppender:
     of the log, a broker's or ours, ends there and sees nothing of what is written behind.
     """
 
-    def __init__(
-        self,
-        folder: str,
-        temp_dir: str,
-        *,
-        file_size: int,
-        log_start: int,
-        fsync: bool,
-        undo: Undo,
-    ) -> None:
-        self._folder = folder
-        self._temp_dir = temp_dir
-        self._file_size = file_size
+    def __init__(self, writer: StoreWriter, log_start: int) -> None:
+        """``log_start`` is where any file of the log starts: its name."""
+        self._writer = writer
+        self._folder = writer.place.commit_log[0]
+        self._file_size = writer.sizes.commit_log
         self._log_start = log_start
-        self._fsync = fsync
-        self._undo = undo
         self._new: dict[int, NewFile] = {}
         self._fd = -1
         self._start = -1
@@ -54,7 +43,7 @@ class CommitLogAppender:
         self._inodes: dict[str, int] = {}
 
     def reserve(self, tail: int, end: int) -> None:
-        """Set disk space aside for [tail, end), which may be empty. Nothing visible changes.
+        """Reserve disk space for [tail, end), which may be empty. Nothing visible changes.
 
         Raises NoSpaceError; CorruptStoreError if a file of another size is in the way.
         """
@@ -66,7 +55,7 @@ class CommitLogAppender:
             if os.path.lexists(path):
                 reserve_in(path, low - start, high - low, file_size=self._file_size)
             else:
-                new = NewFile(self._temp_dir, self._file_size, self._undo)
+                new = NewFile(self._writer, self._file_size)
                 new.reserve(low - start, high - low)
                 self._new[start] = new
             start += self._file_size
@@ -74,7 +63,7 @@ class CommitLogAppender:
     def make_files(self) -> None:
         """Put the new files in place, all zeros: to a broker they are preallocated ones."""
         for start, new in self._new.items():
-            new.put(self._path(start), fsync=self._fsync)
+            new.put(self._path(start))
         self._new.clear()
 
     def write(self, physical_offset: int, data: memoryview) -> None:
@@ -85,10 +74,9 @@ class CommitLogAppender:
             data = self._hide(data)
         start, size = self._start, len(data)
         path = self._path(start)
-        self._undo.remember(lambda: wipe(path, position, size))
+        self._writer.undo.remember(lambda: wipe(path, position, size))
         durable.write_at(self._fd, data, position)
-        if self._fsync:
-            self._written.wrote(self._fd, position, size)
+        self._written.wrote(self._fd, position, size)
 
     def blank(self, physical_offset: int) -> None:
         """End the file that holds ``physical_offset`` there with a blank record."""
@@ -100,28 +88,26 @@ class CommitLogAppender:
     def check_files(self) -> None:
         """Raise CorruptStoreError if a file that was written is not in its place any more.
 
-        A broker that starts without our leave removes files behind the end of the log.
+        A broker that starts in spite of the lock removes files behind the end of the log.
         """
         for path, inode in self._inodes.items():
             if not durable.same_file(path, inode):
                 raise CorruptStoreError(path, 0, "the file was removed while it was written")
 
     def publish(self) -> None:
-        """Write the byte that was held back, durably: now all is there at once."""
+        """Write the byte that was held back, durably: all records become visible at once."""
         assert self._hidden is not None
         position = self._position(self._tail)
         with opened(self._path(self._tail - position)) as fd:
             durable.write_at(fd, bytes([self._hidden]), position + _MAGIC_AT)
-            if self._fsync:
-                durable.fsync(fd)
+            durable.fsync(fd)
 
     def close(self) -> None:
         """Return when all that was written would survive a power cut."""
         if self._fd >= 0:
             fd, self._fd, self._start = self._fd, -1, -1
             try:
-                if self._fsync:
-                    durable.fsync(fd)
+                durable.fsync(fd)
             finally:
                 durable.close(fd)
 

@@ -1,58 +1,80 @@
-"""Clear bytes behind the end of a CommitLog that are no records, and keep a copy of them.
+"""Change what the CommitLog holds: clear bytes behind its end, and correct records of ours.
 
-A broker that cut its log leaves what it cut off. Should a later record end just where an old one
-starts, the old one would come back to life.
+A broker that cut its log leaves the bytes that it cut off. Should a later record end just where
+an old one starts, the old one would count again. Only a recovery corrects records, namely those
+of an unpublished commit that a broker brought to life; the body's CRC covers neither the fields
+that ``amend`` sets nor the bytes behind the body.
 
 Reference: MappedFileQueue#truncateDirtyFiles, which zeroes nothing.
 """
 
 import os
 
+import numpy as np
+
 from mqstore.files import durable
+from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.mapped_file_queue import MappedFileQueue
 from mqstore.files.new_file import opened, wipe
-from mqstore.files.store_dir import StoreDir
-from mqstore.files.undo import Undo, make_directories
+from mqstore.files.store_writer import StoreWriter
+from mqstore.format.message import HEADER
 from mqstore.format.names import OURS
 
 _FOLDER = f"{OURS}/quarantine"
 _CHUNK_BYTES = 1 << 20
 
 
-def scrub(store: StoreDir, low: int, high: int, undo: Undo) -> None:
+def quarantine(writer: StoreWriter, low: int, high: int) -> None:
     """Zero physical offsets [low, high); a copy is left as ``.mqlog/quarantine/<low>``."""
-    make_directories(store.root, _FOLDER, undo)
-    files = MappedFileQueue.list([(folder, "") for folder in store.commit_log]).files
-    for file in files:
+    writer.make_directories(_FOLDER)
+    for file in _log_files(writer).files:
         begin, end = max(low, file.start), min(high, file.end)
         if begin < end:
-            copy = f"{store.root}/{_FOLDER}/{begin:020d}"
-            _move(file.name, begin - file.start, end - begin, copy, undo)
+            copy = writer.path(f"{_FOLDER}/{begin:020d}")
+            _move(writer, file.name, begin - file.start, end - begin, copy)
 
 
-def clear(store: StoreDir, low: int, high: int) -> None:
-    """Zero physical offsets [low, high) for good: what was there is staged as well."""
-    for file in MappedFileQueue.list([(folder, "") for folder in store.commit_log]).files:
+def clear(writer: StoreWriter, low: int, high: int) -> None:
+    """Zero physical offsets [low, high) for good: the messages that were there are staged."""
+    for file in _log_files(writer).files:
         begin, end = max(low, file.start), min(high, file.end)
         if begin < end:
             wipe(file.name, begin - file.start, end - begin)
 
 
-def remove_files_behind(store: StoreDir, tail: int) -> None:
+def remove_files_behind(writer: StoreWriter, tail: int) -> None:
     """Remove the CommitLog files behind ``tail``, which are empty, but for the next one.
 
     A broker that closed cleanly looks for the end of the log in its last three files, and takes
     the start of an empty one for it.
     """
-    files = MappedFileQueue.list([(folder, "") for folder in store.commit_log]).files
+    files = _log_files(writer).files
     for file in reversed([file for file in files if file.start > tail][1:]):
         durable.unlink(file.name)
         durable.fsync_directory(file.folder)
 
 
-def _move(path: str, position: int, size: int, copy: str, undo: Undo) -> None:
+def restore(log: CommitLog, physical_offset: int, record: bytes) -> None:
+    """Write a record of ours again to its place, durably. Raises OSError, UnsafePathError."""
+    path, position = log.where(physical_offset)
+    with opened(path) as fd:
+        durable.write_at(fd, record, position)
+        durable.fsync(fd)
+
+
+def amend(log: CommitLog, physical_offset: int, field: str, value: int) -> None:
+    """Set one field of a record's header, durably. Raises OSError, UnsafePathError."""
+    kind, at = HEADER.fields[field][:2]  # type: ignore[index]
+    restore(log, physical_offset + at, np.array(value, kind).tobytes())
+
+
+def _log_files(writer: StoreWriter) -> MappedFileQueue:
+    return MappedFileQueue.list([(folder, "") for folder in writer.place.commit_log])
+
+
+def _move(writer: StoreWriter, path: str, position: int, size: int, copy: str) -> None:
     durable.unlink(copy)
-    undo.remember(lambda: durable.unlink(copy))
+    writer.undo.remember(lambda: durable.unlink(copy))
     fd = durable.create(copy)
     try:
         _copy(path, position, size, fd, 0)
@@ -60,12 +82,12 @@ def _move(path: str, position: int, size: int, copy: str, undo: Undo) -> None:
     finally:
         durable.close(fd)
 
-    def restore() -> None:
+    def move_back() -> None:
         with opened(path) as target:
             _copy(copy, 0, size, target, position)
             durable.fsync(target)
 
-    undo.remember(restore)
+    writer.undo.remember(move_back)
     with opened(path) as source:
         durable.write_zeros(source, position, size)
         durable.fsync(source)

@@ -1,7 +1,7 @@
 """Append to ConsumeQueues: units at queue offsets, in files of one size.
 
-A new file is never visible without units: it is filled aside, up to its end or to the last unit
-of this commit, and only then linked into the queue's directory.
+A new file is never visible without units: it is filled in the folder of new files, up to its end
+or to the last unit of this commit, and only then linked into the queue's directory.
 
 Reference: ConsumeQueue#putMessagePositionInfo.
 """
@@ -13,7 +13,7 @@ import numpy as np
 from mqstore.arrays import Structs
 from mqstore.files import durable
 from mqstore.files.new_file import NewFile, opened, reserve_in, wipe
-from mqstore.files.undo import Undo, make_directories
+from mqstore.files.store_writer import StoreWriter
 from mqstore.format.consume_queue import UNIT
 from mqstore.format.names import CONSUME_QUEUE, mapped_file_name
 
@@ -21,19 +21,15 @@ from mqstore.format.names import CONSUME_QUEUE, mapped_file_name
 class QueueAppender:
     """Writes the units of queue offsets [start, end) of one queue, in that order."""
 
-    def __init__(
-        self, root: str, topic: str, queue_id: int, *, file_size: int, fsync: bool, undo: Undo
-    ) -> None:
-        self._root = root
-        self._relative = f"{CONSUME_QUEUE}/{topic}/{queue_id}"
-        self._file_size = file_size
-        self._fsync = fsync
-        self._undo = undo
+    def __init__(self, writer: StoreWriter, topic: str, queue_id: int) -> None:
+        self._writer = writer
+        self._folder = f"{CONSUME_QUEUE}/{topic}/{queue_id}"
+        self._file_size = writer.sizes.consume_queue
         self._new: dict[int, NewFile] = {}
         self._touched: set[str] = set()
 
-    def reserve(self, start: int, end: int, temp_dir: str) -> None:
-        """Set disk space aside for units [start, end). Nothing visible changes.
+    def reserve(self, start: int, end: int) -> None:
+        """Reserve disk space for units [start, end). Nothing visible changes.
 
         Raises NoSpaceError; CorruptStoreError if a file of another size is in the way.
         """
@@ -46,7 +42,7 @@ class QueueAppender:
                 reserve_in(path, begin, stop - begin, file_size=self._file_size)
             else:
                 if base not in self._new:
-                    self._new[base] = NewFile(temp_dir, self._file_size, self._undo)
+                    self._new[base] = NewFile(self._writer, self._file_size)
                 self._new[base].reserve(begin, stop - begin)
             base += self._file_size
 
@@ -67,22 +63,22 @@ class QueueAppender:
     def close(self) -> None:
         """Make new files visible, and return when all units would survive a power cut."""
         # The file in front first: a queue must not have a hole, whatever a power cut leaves.
-        for path in sorted(self._touched) if self._fsync else ():
+        for path in sorted(self._touched):
             with opened(path) as fd:
                 durable.fsync(fd)
         self._touched.clear()
         if self._new:
-            make_directories(self._root, self._relative, self._undo)
+            self._writer.make_directories(self._folder)
         for base, new in self._new.items():
-            new.put(self._path(base), fsync=self._fsync)
+            new.put(self._path(base))
         self._new.clear()
 
     def _write_existing(self, path: str, part: memoryview, position: int) -> None:
         size = len(part)
-        self._undo.remember(lambda: wipe(path, position, size))
+        self._writer.undo.remember(lambda: wipe(path, position, size))
         self._touched.add(path)
         with opened(path) as fd:
             durable.write_at(fd, part, position)
 
     def _path(self, base: int) -> str:
-        return f"{self._root}/{self._relative}/{mapped_file_name(base)}"
+        return self._writer.path(f"{self._folder}/{mapped_file_name(base)}")

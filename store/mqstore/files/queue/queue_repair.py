@@ -19,25 +19,22 @@ from mqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from mqstore.files.new_file import opened
 from mqstore.files.queue.queue_append import QueueAppender
 from mqstore.files.safe_open import list_directory
-from mqstore.files.undo import Undo
+from mqstore.files.store_writer import StoreWriter
 from mqstore.format.consume_queue import FILLER_SIZE, UNIT
 from mqstore.format.names import CONSUME_QUEUE, mapped_file_name, parse_mapped_file_name
 
 _CHUNK_UNITS = 50_000
 
 
-class QueueMender:
+class QueueRepair:
     """Reads and replaces units of one queue. Files are listed anew where they may have changed."""
 
-    def __init__(
-        self, root: str, topic: str, queue_id: int, *, file_size: int, temp_dir: str, fsync: bool
-    ) -> None:
+    def __init__(self, writer: StoreWriter, topic: str, queue_id: int) -> None:
         self.path = f"{CONSUME_QUEUE}/{topic}/{queue_id}"
-        self._name = (root, topic, queue_id)
-        self._root = root
-        self._file_size = file_size
-        self._temp_dir = temp_dir
-        self._fsync = fsync
+        self._queue = (topic, queue_id)
+        self._writer = writer
+        self._root = writer.root
+        self._file_size = writer.sizes.consume_queue
         self._found: list[tuple[int, int]] = []  # start and bytes of each file, empty ones too
         self.files = self._list()
 
@@ -69,7 +66,7 @@ class QueueMender:
             elif size < self._file_size:
                 with opened(path) as fd:
                     durable.truncate(fd, self._file_size)
-                    self._sync(fd)
+                    durable.fsync(fd)
                 count += 1
         if count:
             self._sync_folder()
@@ -93,11 +90,9 @@ class QueueMender:
 
     def write(self, runs: list[tuple[int, Structs]]) -> None:
         """Write runs of units at their queue offsets, durably."""
-        appender = QueueAppender(
-            *self._name, file_size=self._file_size, fsync=self._fsync, undo=Undo()
-        )
+        appender = QueueAppender(self._writer, *self._queue)
         for start, units in runs:
-            appender.reserve(start, start + len(units), self._temp_dir)
+            appender.reserve(start, start + len(units))
         for start, units in runs:
             appender.write(start, units)
         self.sync_last()  # In front of new files, and found right in memory only, perhaps.
@@ -131,21 +126,21 @@ class QueueMender:
             for run in np.split(numbers, np.flatnonzero(np.diff(numbers) != 1) + 1):
                 position = int(run[0]) * UNIT.itemsize - file.start
                 durable.write_zeros(fd, position, len(run) * UNIT.itemsize)
-            self._sync(fd)
+            durable.fsync(fd)
 
     def sync(self, low: int, high: int) -> None:
         """Make units [low, high) durable, whoever wrote them, and the names of their files."""
         for file in self.files.files:
             if file.start < high * UNIT.itemsize and file.end > low * UNIT.itemsize:
                 with opened(file.name) as fd:
-                    self._sync(fd)
+                    durable.fsync(fd)
         self._sync_folder()
 
     def sync_last(self) -> None:
         """Make what the last file holds durable."""
         for file in self.files.files[-1:]:
             with opened(file.name) as fd:
-                self._sync(fd)
+                durable.fsync(fd)
 
     def remove(self, file: MappedFile) -> None:
         """Remove a file, durably."""
@@ -170,13 +165,8 @@ class QueueMender:
             if size
         )
 
-    def _sync(self, fd: int) -> None:
-        if self._fsync:
-            durable.fsync(fd)
-
     def _sync_folder(self) -> None:
-        if self._fsync:
-            durable.fsync_directory(f"{self._root}/{self.path}")
+        durable.fsync_directory(f"{self._root}/{self.path}")
 
 
 def fillers(count: int) -> Structs:

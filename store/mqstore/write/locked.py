@@ -1,0 +1,90 @@
+"""The store as one process has it while it writes: locked, with a folder for new files.
+
+    with LockedStore(root, settings) as locked:
+        resume(locked)
+        writer = locked.writer(sizes)
+
+Reference: commit protocol; files/lock/store_lock.py.
+"""
+
+import secrets
+from dataclasses import replace
+
+from mqstore.files import durable
+from mqstore.files.file_sizes import FileSizes
+from mqstore.files.lock.store_lock import StoreHold
+from mqstore.files.new_file import FOLDER
+from mqstore.files.safe_open import list_names
+from mqstore.files.store import Store
+from mqstore.files.store_dir import StoreDir
+from mqstore.files.store_writer import StoreWriter
+from mqstore.files.undo import Undo
+from mqstore.format import names
+from mqstore.stage.settings import WriteSettings
+from mqstore.txn import ledger, staging
+
+_TEMPORARY = f"{names.OURS}/{FOLDER}"
+
+
+class LockedStore:
+    """The store at ``root``, locked while this context manager is entered.
+
+    ``root`` may be a directory in which the commit makes a store. Raises StoreLockedError,
+    UnsupportedStoreError.
+    """
+
+    def __init__(self, root: str, settings: WriteSettings, job_id: str = "") -> None:
+        self.place = StoreDir(root, (f"{root}/{names.COMMIT_LOG}",))
+        self.settings = settings
+        self._lock = StoreHold(
+            root,
+            timeout_ms=settings.lock_timeout_ms,
+            allow_no_lease=settings.allow_no_lease,
+            job=job_id,
+        )
+        self._temp_dir = f"{_TEMPORARY}/{job_id or secrets.token_hex(16)}"
+
+    def __enter__(self) -> "LockedStore":
+        self._lock.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        try:
+            staging_dir = f"{names.OURS}/{names.STAGING}"
+            empty = (ledger.FOLDER, staging_dir, _TEMPORARY, self._temp_dir)
+            staging.remove_directories(f"{self.root}/{folder}" for folder in empty)
+        finally:
+            self._lock.__exit__(*error)
+
+    @property
+    def root(self) -> str:
+        """The store's root, as an absolute path."""
+        return self.place.root
+
+    def check(self) -> None:
+        """Raise HoldLostError if another process may have the store open now, or soon will."""
+        self._lock.check()
+
+    def known_sizes(self) -> FileSizes:
+        """Return the sizes of the store's files; RocketMQ's defaults for those it has none of."""
+        return Store(self.place).sizes.or_defaults()
+
+    def writer(self, sizes: FileSizes, undo: Undo | None = None) -> StoreWriter:
+        """Return a writer with an empty folder for files that get their names later.
+
+        What is in such folders now was left by earlier commits, or by an earlier writer of this
+        lock, and is removed. Without ``undo`` nothing that the writer changes is taken back.
+        """
+        for left in list_names(self.root, _TEMPORARY):
+            # A new file that has its place already keeps its name there, and that one only.
+            staging.remove(f"{self.root}/{_TEMPORARY}/{left}")
+        temp_dir = f"{self.root}/{self._temp_dir}"
+        writer = StoreWriter(self.place, temp_dir, sizes, check=self._lock.check)
+        with durable.synced(wanted=False):  # What is lost with it had no other name yet.
+            writer.make_directories(self._temp_dir)
+        writer.make_directories(ledger.FOLDER)
+        # Directories that were found may be in memory only, if the process that made them was
+        # killed. So may an intent be, and nothing may be published on it before it is durable.
+        for holding in (self.root, f"{self.root}/{names.OURS}", f"{self.root}/{ledger.FOLDER}"):
+            durable.fsync_directory(holding)
+        return replace(writer, undo=undo) if undo else writer

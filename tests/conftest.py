@@ -31,7 +31,10 @@ _ANY = settings(deadline=None, suppress_health_check=_FIXTURES, print_blob=True)
 settings.register_profile("check", _ANY, max_examples=8, derandomize=True)
 settings.register_profile("test", _ANY, max_examples=30, derandomize=True)
 settings.register_profile("long", _ANY, max_examples=500)
-_FIRST = {"spark": 0, "broker": 1}
+# Groups that take long, longest first.
+_LONGEST = ["spark", "broker", "test_simulated_disk.py", "test_mutated_stores.py", "test_faults.py"]
+_LONGEST += ["test_model.py", "test_killed_syscalls.py", "test_tools.py", "test_tidy.py"]
+_FIRST = {name: number for number, name in enumerate(_LONGEST)}
 settings.load_profile(
     os.environ.get("HYPOTHESIS_PROFILE") or ("check" if soak.CHECKING else "test")
 )
@@ -42,17 +45,34 @@ def pytest_report_header() -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where two processes share the work: one Spark, one set of brokers, the long groups first."""
+    """Where processes share the work: one Spark, one set of brokers, the long groups first."""
     if config.pluginmanager.hasplugin("xdist"):
         for item in items:
             item.add_marker(pytest.mark.xdist_group(_group(item)))
-        items.sort(key=lambda item: _FIRST.get(_group(item), len(_FIRST)))
+        items.sort(key=_turn)
 
 
 def _group(item: pytest.Item) -> str:
+    """Return the name of the tests that run in one process, one after the other."""
+    if item.get_closest_marker("spark"):
+        return "spark"  # Also those with brokers: a session takes longer to start than they do.
     if item.get_closest_marker("broker") or item.path.parent.name == "bench":
         return "broker"  # Also the benchmarks: their peers come from Maven.
-    return "spark" if item.get_closest_marker("spark") else str(item.path)
+    return str(item.path)
+
+
+def _turn(item: pytest.Item) -> tuple[int, str, str]:
+    """Return what groups are sorted by; brokers by version, so that each starts once."""
+    group = _group(item)
+    if group != "broker":
+        return _FIRST.get(group, _FIRST.get(item.path.name, len(_FIRST))), "", ""
+    params = (
+        item.callspec.params
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec")
+        else {}
+    )
+    kind = "cluster" if "cluster" in params else "jvm" if "jvm" in params else ""
+    return _FIRST[group], kind, str(params.get(kind, ""))
 
 
 @pytest.fixture(scope="session", params=goldens.VERSIONS)

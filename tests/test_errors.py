@@ -41,6 +41,7 @@ EXAMPLES = [
     errors.CorruptStagingError("segment"),
     errors.CommitInDoubtError("/s", "loader 7", "decided", "disk full"),
     errors.NoSpaceError("full"),
+    errors.SparkTooOldError("3.5.9", "4.0"),
 ]
 
 

@@ -1,6 +1,6 @@
-"""The option ``table``: what there is to know of stores beside their messages.
+"""The tables of the option ``table`` other than messages, planned as work of tasks.
 
-Each table is planned on the driver into parts that pickle, and each part is a task's work.
+The driver plans a table as parts that pickle; each part is the work of one task.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,25 +31,25 @@ from pyspark_mqlog.pruning import cores, message_slices
 from pyspark_mqlog.read_options import ReadOptions
 
 _CONSUMED: Final = frozenset({"backlog", "lagcompare", "offsets"})
-"""Tables with rows of topics that are gone, as long as a group has an offset there."""
+"""Tables that also have rows of deleted topics in which a group has an offset."""
 
 
 class Part(Protocol):
-    """A part of a table: what one task reads. Pickles."""
+    """The part of a table that one task reads. Pickles."""
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows, in columns of the table of which ``columns`` at least are right."""
+        """Yield the rows with all columns of the table; only ``columns`` must have their values."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableWork:
-    """A part of a table, and which of its columns are wanted."""
+    """A part of a table, and the columns of the read."""
 
     part: Part
     columns: tuple[str, ...]
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows, in those columns."""
+        """Yield the rows with those columns."""
         for batch in self.part.batches(self.columns):
             if batch.num_rows:
                 yield batch.select(self.columns)
@@ -70,7 +70,7 @@ class BacklogPart:
 
 @dataclass(frozen=True, slots=True)
 class ComparePart:
-    """Queues of groups to compare with what RocketMQ's tools would print."""
+    """Queues of groups to compare with the numbers of RocketMQ's own tools."""
 
     items: PackedItems
     request: BacklogRequest
@@ -83,7 +83,7 @@ class ComparePart:
 
 
 def plan_table(options: ReadOptions, stores: OpenStores, columns: Sequence[str]) -> list[TableWork]:
-    """Return the work of reading a table of the stores; reads what planning needs."""
+    """Return the work of reading a table of the stores. Reads offsets and configuration."""
     parts = _PLANS[options.table](options, stores)
     return [TableWork(part, tuple(columns)) for part in parts]
 
@@ -108,11 +108,11 @@ def _compare(options: ReadOptions, stores: OpenStores) -> Sequence[Part]:
 def _items(
     options: ReadOptions, stores: OpenStores
 ) -> tuple[list[BacklogItem], BacklogRequest, int]:
-    """Return the queues of groups, what is asked of them, and when they were looked at."""
+    """Return the queues of groups, the request, and when the offsets were read (epoch ms)."""
     request = BacklogRequest(
-        options.groups, options.subscriptions, options.lag_mode, options.by_tag
+        options.groups, options.subscriptions or {}, options.lag_mode, options.by_tag
     )
-    # Whether a topic is gone, only a snapshot of all topics can tell.
+    # A topic is deleted if a snapshot of all topics does not have it.
     snapshots = stores.snapshots_of(lambda _: True)
     choice = _choice(options, stores)
     items = backlog.plan_all(stores.sources, snapshots, request)
@@ -218,7 +218,7 @@ def _window(options: ReadOptions) -> Window:
 
 
 def _choice(options: ReadOptions, stores: OpenStores) -> RowChoice | None:
-    """Return the rows that the topic options choose by name; None for all, topic or not."""
+    """Return the rows that the topic options choose by name; None for all rows."""
     stores.check_topics(consumed=options.table in _CONSUMED)
     with_system = stores.selection.include_system_topics
     named = options.subscribe or options.assign

@@ -1,8 +1,9 @@
-"""Read and write Apache RocketMQ store directories, without a broker and without Spark.
+"""Read and write the store directories of Apache RocketMQ, without a broker and without Spark.
 
-The way of a read: ``take`` a Snapshot of a store, choose QueueSlices of it, ``scan`` them to
-record batches. The other doors are modules: ``mqstore.check``, ``mqstore.backlog``,
-``mqstore.tables``, ``mqstore.write.prepare``, ``mqstore.stage.task``, ``mqstore.write.commit``.
+A read takes a ``Snapshot`` of a store with ``take``, chooses ``QueueSlice``s of it, and ``scan``s
+them to record batches. A write calls ``mqstore.write.prepare``, ``mqstore.stage.task`` and
+``mqstore.write.commit`` in turn. ``mqstore.backlog``, ``mqstore.tables``, ``mqstore.check`` and
+``mqstore.copy`` are the other entry points.
 """
 
 from mqstore.read.directory import take

@@ -21,7 +21,8 @@ StoreError
 ├── StagingNotSharedError     a task cannot see the driver's staging directory
 ├── CorruptStagingError       a staged file differs from the report of its task
 ├── CommitInDoubtError        a commit was decided and not finished: the next writer finishes it
-└── NoSpaceError              the disk has no room for a commit; nothing was changed
+├── NoSpaceError              the disk has no room for a commit; nothing was changed
+└── SparkTooOldError          Spark is older than the first one with streams of Python sources
 
 A message starts with its condition in brackets, as Spark's do: ``[MQLOG_STORE_NOT_FOUND] …``.
 Fields travel through ``super().__init__`` so that an error pickles from a worker to the driver.
@@ -327,3 +328,20 @@ class NoSpaceError(StoreError):
     """The disk or quota has no room for the commit. Nothing was changed."""
 
     condition = "MQLOG_NO_SPACE"
+
+
+class SparkTooOldError(StoreError):
+    """Spark is of a version before the first one with Python data sources that stream."""
+
+    condition = "MQLOG_SPARK_TOO_OLD"
+
+    def __init__(self, found: str, oldest: str) -> None:
+        super().__init__(found, oldest)
+
+    def message(self) -> str:
+        """Name the version there is and the versions that do."""
+        found, oldest = self.args
+        return (
+            f"this is Spark {shown(found)}, mqlog needs {oldest} or newer: pip install "
+            f"'pyspark>={oldest},<5', or a cluster with such a Spark"
+        )

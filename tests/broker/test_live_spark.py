@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from broker.harness import Broker, Cluster, Row
 from broker.reading import by_queue
+from broker.toolchain import VERSIONS
 from mqstore.copy.copy_store import copy_store
 from mqstore.format.names import is_system_topic
 from mqstore.read.directory import take
@@ -25,6 +26,9 @@ MESSAGES = soak.size("LIVE_MESSAGES", check=0, test=3_000, full=50_000)
 ROUNDS = 5
 TOPIC = "Live"
 SECONDS = 300
+some_versions = pytest.mark.parametrize(
+    "cluster", soak.sample(VERSIONS, check=1, test=1), indirect=True, scope="session"
+)
 
 
 @contextmanager
@@ -49,6 +53,7 @@ def wait_for(root: Path, count: int) -> None:
         assert time.monotonic() < deadline
 
 
+@some_versions
 def test_a_query_beside_a_live_broker_gets_each_message_once(
     cluster: Cluster, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -86,6 +91,7 @@ def test_a_query_beside_a_live_broker_gets_each_message_once(
     soak.tell(f"{len(dump)} messages of a live {cluster.version} broker, each once and in order")
 
 
+@some_versions
 def test_a_copy_of_a_live_store_is_served_by_another_broker(
     cluster: Cluster, tmp_path: Path
 ) -> None:

@@ -6,7 +6,6 @@ takes the size that the project claims; without it a size that a gate can wait f
 """
 
 import hashlib
-import os
 from pathlib import Path
 
 import pytest
@@ -14,11 +13,13 @@ from pyspark.sql import SparkSession
 
 from broker.harness import DEFAULT_FILES, LOOPBACK, Cluster, Row
 from broker.ports import free_ports
+from broker.toolchain import VERSIONS
 from broker.writing import NUMBER
+from support import soak
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark]
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.soak]
 
-MESSAGES = int(os.environ.get("MQLOG_SCALE_MESSAGES", "100000"))
+MESSAGES = soak.size("SCALE_MESSAGES", check=0, test=30_000, full=10_000_000)
 TOPIC = "Scale"
 QUEUES = 8
 STRETCHES = 20
@@ -45,6 +46,9 @@ def written(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tu
     return root, port
 
 
+@pytest.mark.parametrize(
+    "cluster", soak.sample(VERSIONS, check=1, test=1), indirect=True, scope="session"
+)
 def test_brokers_count_and_serve_what_one_spark_job_wrote(
     cluster: Cluster, written: tuple[Path, int]
 ) -> None:

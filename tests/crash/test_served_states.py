@@ -27,7 +27,7 @@ from mqstore.write.recover import RecoverSettings, recover
 from support import soak
 
 pytestmark = [pytest.mark.broker, pytest.mark.soak]
-STATES = soak.size("SERVED_STATES", check=0, test=20, full=2_000)
+STATES = soak.size("SERVED_STATES", check=0, test=12, full=2_000)
 ONE = os.environ.get("MQLOG_SERVED_STATE", "")
 BOOTED = soak.size("BOOTED_STATES", check=0, test=0, full=20)
 BOOTED_KINDS = ["queue-files", "new-topic", "same-file", "segments"]

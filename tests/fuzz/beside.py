@@ -17,6 +17,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 from mqstore.errors import NotAStoreError, StoreError, StoreLockedError, StoreNotFoundError
+from mqstore.files.store_dir import StoreDir
 from mqstore.read.directory import take
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
@@ -46,7 +47,7 @@ def write(folder: Path) -> None:
         root = there[-1] if there else folder / "store-00000"
         if (root / "commitlog").exists():
             recover(root, RecoverSettings(lock_timeout_ms=10_000))
-        last = ledger.last_version(str(root), APP) or 0
+        last = ledger.last_version(StoreDir.at(root), APP) or 0
         if last >= COMMITS:
             root, last = folder / f"store-{len(there):05d}", 0
         while last < COMMITS:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from fuzz.in_time import begin
 from mqstore.codec.schema import PROFILES
 from mqstore.errors import StoreError
-from mqstore.files.config import broker_config
+from mqstore.files.config.broker_config import BrokerConfig
 from mqstore.files.index.index_file import list_index_files
 from mqstore.read import source
 from mqstore.read.directory import take, topics_of
@@ -58,8 +58,8 @@ def everything(root: Path) -> None:
     topics_of(root)
     snapshot = take(root)
     resolve(source_of(snapshot), snapshot, lambda _: (AtTimestamp(1_600_000_000_000), Latest()))
-    broker_config.consumer_offsets(str(root))
-    broker_config.groups(str(root))
+    BrokerConfig(str(root)).consumer_offsets()
+    BrokerConfig(str(root)).groups()
     list_index_files(str(root))
     narrowed(slices_of(root), ["k1"], ["0" * 32])
     read(root)

@@ -18,9 +18,9 @@ from mqstore.backlog import BacklogRequest, Listed
 from mqstore.check import check, condition
 from mqstore.codec.schema import PROFILES, message_schema
 from mqstore.copy.copy_store import copy_store
-from mqstore.files.config import broker_config
+from mqstore.files.config.broker_config import BrokerConfig
 from mqstore.files.store import Store
-from mqstore.files.store_dir import open_dir
+from mqstore.files.store_dir import StoreDir, open_dir
 from mqstore.read.directory import take, topics_of
 from mqstore.read.offsets import AtTimestamp, Latest, resolve
 from mqstore.read.plan import SplitLimits, split, weigh
@@ -169,20 +169,20 @@ def _copy(root: Path) -> Rows:
 def _settings_of(root: Path) -> Rows:
     topics_of(root)
     resolve(*opened(root), lambda _: (AtTimestamp(1_600_000_000_000), Latest()))
-    broker_config.groups(str(root))
-    broker_config.pull_offsets(str(root))
-    broker_config.committed(str(root))
-    broker_config.delay_offsets(str(root))
-    broker_config.filter_expressions(str(root))
+    BrokerConfig(str(root)).groups()
+    BrokerConfig(str(root)).pull_offsets()
+    BrokerConfig(str(root)).committed()
+    BrokerConfig(str(root)).delay_offsets()
+    BrokerConfig(str(root)).filter_expressions()
     _ = Store(open_dir(root)).sizes
     return None
 
 
 def _ours(root: Path) -> Rows:
-    intent.load(str(root))
-    intent.cap(str(root))
-    intent.sequence(str(root))
-    ledger.entries(str(root))
+    intent.load(StoreDir.at(root))
+    intent.cap(StoreDir.at(root))
+    intent.sequence(StoreDir.at(root))
+    ledger.entries(StoreDir.at(root))
     return None
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from mqstore.codec.schema import PROFILES
 from mqstore.errors import CorruptStoreError, StoreError, UnsafePathError
-from mqstore.files.config import broker_config
+from mqstore.files.config.broker_config import BrokerConfig
 from mqstore.files.index.index_file import IndexFile, list_index_files
 from mqstore.files.index.index_file import Layout as IndexLayout
 from mqstore.read.directory import take
@@ -53,11 +53,11 @@ def test_a_folder_that_is_none_is_no_error_of_the_system(tmp_path: Path, place: 
     os.mkfifo(laid.root / place)
     try:
         list(scan(slices_of(take(laid.root)), RESCUE))
-        broker_config.groups(str(laid.root))
+        BrokerConfig(str(laid.root)).groups()
     except StoreError as error:
         assert isinstance(error, UnsafePathError)  # noqa: PT017 - or none at all
     with pytest.raises(UnsafePathError):
-        broker_config.topics(str(laid_out(tmp_path / "2").root / "config" / "topics.json"))
+        BrokerConfig(str(laid_out(tmp_path / "2").root / "config" / "topics.json")).topics()
 
 
 def test_a_store_whose_commit_log_is_gone_is_named(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from mqstore.backlog import BacklogRequest
 from mqstore.backlog.plan import plan
 from mqstore.backlog.standing import Standing
 from mqstore.errors import CorruptConfigError, InvalidOptionError
-from mqstore.files.config import broker_config
+from mqstore.files.config.broker_config import BrokerConfig
 from mqstore.files.config.stream_groups import publish, published
 from mqstore.read.directory import open_origin, take
 from mqstore.read.group_progress import GroupProgress
@@ -48,7 +48,7 @@ def test_a_group_of_the_brokers_is_refused_and_wins(store: MakeStore) -> None:
     with pytest.raises(InvalidOptionError, match="is a consumer group of the broker"):
         GroupProgress("G", {"broker-1": open_origin(laid.root)})
     publish(str(laid.root), "G", {("T", 0): 0})
-    assert broker_config.consumer_offsets(str(laid.root)) == {("T", "G"): {0: 1}}
+    assert BrokerConfig(str(laid.root)).consumer_offsets() == {("T", "G"): {0: 1}}
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "x" * 256])
@@ -81,7 +81,7 @@ def test_a_damaged_file_is_told(store: MakeStore, text: str) -> None:
     (path,) = (laid.root / ".mqlog" / "groups").iterdir()
     path.write_text(text)
     with pytest.raises(CorruptConfigError, match="remove it, the stream writes it again"):
-        broker_config.consumer_offsets(str(laid.root))
+        BrokerConfig(str(laid.root)).consumer_offsets()
 
 
 def test_what_has_no_name_of_ours_is_passed_over(store: MakeStore, tmp_path: Path) -> None:

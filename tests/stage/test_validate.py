@@ -113,6 +113,27 @@ def test_a_body_over_the_limit_is_too_large(tmp_path: Path) -> None:
     assert "[MQLOG_MESSAGE_TOO_LARGE] partition 0, row 0, topic 'T'" in str(caught.value)
 
 
+OF_4_9 = (
+    '{"dataVersion":{"counter":1,"timestamp":1},"topicConfigTable":{"T":{"perm":6,'
+    '"readQueueNums":1,"writeQueueNums":1},"Ours":{"attributes":{},"perm":6}}}'
+)
+OF_5 = (
+    '{"dataVersion":{"counter":1,"stateVersion":0,"timestamp":1},"topicConfigTable":{"T":'
+    '{"perm":6,"readQueueNums":1,"writeQueueNums":1}}}'
+)
+
+
+def test_a_broker_of_4_9_bounds_the_record_and_one_of_5_the_body(tmp_path: Path) -> None:
+    root = tmp_path / "s"
+    append(root, rows(1, body=b"x"), **BIG)
+    head = held(root)[0].size - 1
+    for topics, most in ((OF_4_9, 2000 - head), (OF_5, 2000)):
+        (root / "config/topics.json").write_text(topics)
+        append(root, rows(1, body=bytes(most)), max_message_size=2000)
+        with pytest.raises(MessageTooLargeError, match=r"maxMessageSize (is|\()"):
+            append(root, rows(1, body=bytes(most + 1)), max_message_size=2000)
+
+
 def test_a_record_that_no_file_can_hold_is_too_large(tmp_path: Path) -> None:
     with pytest.raises(MessageTooLargeError, match="mappedFileSizeCommitLog"):
         append(tmp_path / "s", rows(1, body=bytes(8192)), **SMALL)

@@ -13,6 +13,7 @@ from mqstore.errors import CommitInDoubtError, NoSpaceError
 from mqstore.files import durable
 from mqstore.files.log.log_append import CommitLogAppender
 from mqstore.files.queue.consume_queue import ConsumeQueue, list_queues
+from mqstore.files.store_dir import StoreDir
 from mqstore.txn import intent
 from mqstore.txn.intent import CommitFence
 from mqstore.write.recover import RecoverSettings, recover
@@ -37,7 +38,7 @@ def test_no_look_that_hides_nothing_sees_part_of_a_commit(
     def watched(call: Callable[..., Any]) -> Callable[..., Any]:
         def step(*args: Any) -> Any:
             done = call(*args)
-            moments.append(CommitFence(root))
+            moments.append(CommitFence(StoreDir.at(root)))
             found = units()
             if found not in {8, 16}:
                 parts.append(sum(moment.cap() is None for moment in moments))
@@ -67,7 +68,7 @@ def test_preserved_timestamps_wait_for_no_broker(
     later_ms = now_ms + 2 * 3_600_000
     put(root, b"a broker's", later_ms)
     recover(root, RecoverSettings())
-    assert intent.load(str(root)) is None
+    assert intent.load(StoreDir.at(root)) is None
     found = held(root)
     assert [m.body for m in found[:2]] == [b"body 0", b"a broker's"]
     assert sorted(m.body for m in found[2:]) == [b"body 0", b"body 1"]

@@ -58,13 +58,13 @@ COLUMNS: Final = (
     ("progressDiff", pa.int64(), True, "Diff of consumerProgress; null: it has no such line"),
     ("progressInflight", pa.int64(), True, "Inflight of consumerProgress 5.x; null as above"),
     ("metricLag", pa.int64(), True,
-     "what the queue adds to rocketmq_consumer_lag_messages; null: it is left out"),
-    ("metricIsEstimate", pa.bool_(), True, "the metric did not look at all messages"),
+     "the queue's part of rocketmq_consumer_lag_messages; null: the metric excludes it"),
+    ("metricIsEstimate", pa.bool_(), True, "the metric extrapolates from some of the messages"),
     ("metricLatencyMs", pa.int64(), True,
-     "what the queue tells rocketmq_consumer_lag_latency, the oldest of which is shown"),
+     "the queue's latency; rocketmq_consumer_lag_latency is the largest"),
     *_ours("lag", "lagMatching", "expired", "lagMs"),
     ("difference", pa.string(), False,
-     "why the three differ: SAME if they do not, else one word"),
+     "one word for the reason of a difference; SAME without one"),
     ("asOf", TIMESTAMP, False, "when the offsets were read"),
 )  # fmt: skip
 SCHEMA: Final = pa.schema([pa.field(name, kind, nullable=null) for name, kind, null, _ in COLUMNS])

@@ -60,8 +60,8 @@ def measure_in_batches(
 
 
 def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    empty = pa.RecordBatch.from_pylist([], SCHEMA)
-    return pa.concat_batches([empty, *batches])
+    columns = pa.Table.from_batches(batches, SCHEMA).columns
+    return pa.RecordBatch.from_arrays([one.combine_chunks() for one in columns], schema=SCHEMA)
 
 
 def _measured(

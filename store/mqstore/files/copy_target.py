@@ -7,8 +7,8 @@ beside the target, and gets the target's name when all is done: half a copy neve
     TARGET.partial/mqlog-copy-in-progress    the mark, made first and removed last
     TARGET.partial/copy/                     the copy, which is renamed to TARGET
 
-Whoever makes the copy has the mark locked. So of a copy that was killed the directory is known
-for what it is, and the next copy to the same target removes it and begins anew.
+The process that makes the copy has the mark locked. So the directory of a copy that was killed can
+be recognized, and the next copy to the same target removes it and begins anew.
 """
 
 import errno
@@ -161,7 +161,7 @@ class _Workplace:
     def take(self) -> None:
         """Make it anew, also where a copy that was killed left one. Raises InvalidOptionError."""
         while not self._lock():
-            pass  # Whoever was at work there has just removed it.
+            pass  # The process that made a copy there has just removed it.
         try:
             self._check_target()  # It may have got its name since we looked.
             durable.fsync(self._fd)
@@ -219,8 +219,8 @@ class _Workplace:
         except FileExistsError:
             problem = self._foreign()
             if problem:
-                told = f"{self._path}, where the copy would be made, is there and {problem}"
-                raise self._refusal(f"{told}. Remove it, or name another directory") from None
+                text = f"{self._path}, where the copy would be made, is there and {problem}"
+                raise self._refusal(f"{text}. Remove it, or name another directory") from None
             return False
         return True
 
@@ -267,8 +267,8 @@ class _Workplace:
                 raise
             if is_new:
                 return
-            told = f"{self._path} is there: of a copy that was killed, or that is made now"
-            reason = f"{told} (its file system has no locks to tell). If none is, remove it"
+            text = f"{self._path} is there: of a copy that was killed, or that is made now"
+            reason = f"{text} (its file system has no locks to tell). If none is, remove it"
             raise self._refusal(reason) from error
         who = ", ".join(map(str, openers(self._mark))) or "another process"
         reason = f"{who} makes a copy there now; let it finish, or name another directory"

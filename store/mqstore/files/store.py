@@ -100,7 +100,7 @@ class Store:
     @cached_property
     def sizes(self) -> KnownFileSizes:
         """The sizes that the store's files have. Raises CorruptStoreError where they differ."""
-        return known_sizes(self.root, self.log.files, self.index_files)
+        return known_sizes(self.place, self.log.files, self.index_files)
 
     def checkpoint(self) -> np.void | None:
         """Return the checkpoint's fields; None if the file is absent or too short."""

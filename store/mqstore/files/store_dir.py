@@ -67,6 +67,12 @@ class StoreDir:
     root: str
     commit_log: tuple[str, ...]
 
+    @classmethod
+    def at(cls, root: str | os.PathLike[str]) -> "StoreDir":
+        """Return ``root`` with its CommitLog in ``root/commitlog``; nothing is checked."""
+        path = os.path.abspath(root)  # noqa: PTH100 - keeps a linked root as the user named it
+        return cls(path, (f"{path}/{names.COMMIT_LOG}",))
+
     def path(self, *parts: str) -> Path:
         """Return ``root/parts…`` for a message or for the write side."""
         return Path(self.root, *parts)

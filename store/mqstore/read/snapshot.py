@@ -45,7 +45,7 @@ def take_snapshot(
     its end are a CorruptStoreError here; without it they come up, record by record, in the scan.
     Also raises UnsupportedStoreError, UnsafePathError, and CorruptConfigError if no name is given.
     """
-    fence = CommitFence(store.root)
+    fence = CommitFence(store.place)
     is_unclean = store.is_unclean
     taken_ms = time.time_ns() // 1_000_000
     wanted = [store.queue(*name) for name in store.queues if topics is None or topics(name[0])]

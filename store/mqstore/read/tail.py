@@ -108,7 +108,7 @@ class StoreTail:
 
     def _look(self) -> None:
         """Look at the store. Of a commit that begins or ends meanwhile nothing is seen."""
-        moment = intent.CommitFence(self._place.root)
+        moment = intent.CommitFence(self._place)
         fresh = time.monotonic() < self._retake_at and self._bounds is not None
         whole = moment.cap() is None
         if fresh and whole and self._stamps is not None and self._stamps == self._stamped():

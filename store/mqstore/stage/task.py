@@ -61,6 +61,7 @@ def limits_of(job: WriteJob) -> Limits:
         new_topic_queues=settings.queue_nums if settings.create_topic else 0,
         extends_new_topics=job.carries_read,
         max_message_size=settings.max_message_size,
+        record_room=job.target.record_room,
         commit_log_file_size=job.target.sizes.commit_log,
         allow_system_topics=settings.allow_system_topics,
     )

@@ -19,6 +19,7 @@ from mqstore.errors import InvalidMessageError, MessageTooLargeError, shown
 from mqstore.format.config import DELAY_LEVELS_MS
 from mqstore.format.message import MAX_PROPERTIES_BYTES, MIN_BLANK_BYTES
 from mqstore.format.names import MAX_QUEUE_ID, MAX_TOPIC_LENGTH, is_system_topic, is_writable_topic
+from mqstore.stage.job import TopicQueues
 from mqstore.stage.rows import NULL_QUEUE, Rows
 
 Array: TypeAlias = pa.Array
@@ -33,23 +34,29 @@ _FORBIDDEN: Final = "holds the character U+0001 or U+0002, which RocketMQ uses a
 class Limits:
     """What a job allows. ``queue_counts`` are those of the topics the store knows."""
 
-    queue_counts: Mapping[str, int]
+    queue_counts: Mapping[str, TopicQueues]
     new_topic_queues: int
     """Queues of a topic the store does not know; 0 if it may not be made."""
     extends_new_topics: bool
     """A topic the store does not know gets as many queues as the rows' queueIds need."""
     max_message_size: int
+    record_room: int
+    """Bytes by which a record may exceed max_message_size."""
     commit_log_file_size: int
     allow_system_topics: bool
 
     def queues(self, topic: str) -> int:
-        """Return how many queues a row may choose from; 0 if the topic takes no messages."""
-        return self.queue_counts.get(topic, self.new_topic_queues)
+        """Return how many queues a partitioner chooses from; 0 if the topic takes no messages."""
+        return self._of(topic).write
 
     def queue_ids(self, topic: str) -> int:
         """Return the first queueId that a row may not name."""
         extends = self.extends_new_topics and topic not in self.queue_counts
-        return MAX_QUEUE_ID + 1 if extends else min(self.queues(topic), MAX_QUEUE_ID + 1)
+        return MAX_QUEUE_ID + 1 if extends else min(self._of(topic).named, MAX_QUEUE_ID + 1)
+
+    def _of(self, topic: str) -> TopicQueues:
+        new = TopicQueues(self.new_topic_queues, self.new_topic_queues)
+        return self.queue_counts.get(topic, new)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +221,7 @@ def _property_rules(rows: Rows) -> list[Rule]:
 def _size_rules(rows: Rows, blocks: Array, record_sizes: Int64s, limits: Limits) -> list[Rule]:
     bodies, properties = binary_lengths(rows.bodies), binary_lengths(blocks)
     room = limits.commit_log_file_size - MIN_BLANK_BYTES
+    most = limits.max_message_size + limits.record_room
     return [
         (
             bodies > limits.max_message_size,
@@ -225,6 +233,14 @@ def _size_rules(rows: Rows, blocks: Array, record_sizes: Int64s, limits: Limits)
             properties > MAX_PROPERTIES_BYTES,
             lambda row: (
                 f"properties take {properties[row]} bytes, more than {MAX_PROPERTIES_BYTES}"
+            ),
+        ),
+        (
+            record_sizes > most,
+            lambda row: (
+                f"record has {record_sizes[row]} bytes, more than {most}: brokers of this store's "
+                f"version bound a record by maxMessageSize ({limits.max_message_size})"
+                f"{f' and {limits.record_room} bytes' if limits.record_room else ''}"
             ),
         ),
         (

@@ -14,12 +14,13 @@ from typing import Final, TypeAlias
 import pyarrow as pa
 
 from mqstore.errors import CorruptConfigError, StoreError, UnsafePathError
-from mqstore.files.config import broker_config
+from mqstore.files.config.broker_config import BrokerConfig
 from mqstore.files.index.index_file import IndexFile
 from mqstore.files.log.log_end import records_end
 from mqstore.files.mapped_file_queue import MappedFile
 from mqstore.files.queue.consume_queue import ConsumeQueue
 from mqstore.files.safe_open import survey
+from mqstore.files.store_dir import StoreDir
 from mqstore.format import checkpoint, names
 from mqstore.format import index_file as index_format
 from mqstore.format.consume_queue import UNIT
@@ -34,8 +35,8 @@ COLUMNS: Final[Columns] = (
     ("startOffset", pa.int64(), True,
      "position of its first byte in the sequence; of an IndexFile, its first physicalOffset"),
     ("sizeBytes", pa.int64(), False, "its length"),
-    ("wrotePosition", pa.int64(), True, "bytes in use; null where that cannot be told"),
-    ("problem", pa.string(), True, "what is wrong at first sight"),
+    ("wrotePosition", pa.int64(), True, "bytes in use; null: not known"),
+    ("problem", pa.string(), True, "a problem that the name or the size shows"),
     BROKER_NAME,
 )  # fmt: skip
 SCHEMA: Final = schema(COLUMNS)
@@ -179,7 +180,7 @@ def _config(root: str) -> Iterator[_Found]:
 
 def _config_problem(root: str, name: str) -> str | None:
     try:
-        source = broker_config.load_from(root, name)[1]
+        source = BrokerConfig(root).load_from(name)[1]
     except CorruptConfigError as error:
         return error.message()
     except StoreError:
@@ -212,7 +213,7 @@ def _top(root: str, commit_log: Sequence[str]) -> Iterator[_Found]:
             continue
         problem = _NOT_FILES.get(kind)
         if name == names.ABORT:
-            problem = _OURS if intent.abort_is_ours(root) else _RUNNING
+            problem = _OURS if intent.abort_is_ours(StoreDir.at(root)) else _RUNNING
         elif name == names.CHECKPOINT and size < checkpoint.CHECKPOINT.itemsize:
             problem = f"shorter than its {checkpoint.CHECKPOINT.itemsize} bytes"
         yield _TOP_KINDS.get(name, "other"), name, None, size, size, problem

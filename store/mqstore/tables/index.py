@@ -29,7 +29,7 @@ COLUMNS: Final[Columns] = (
     ("slot", pa.int32(), False, "slot of the hash"),
     ("keyHash", pa.int32(), False, "hash of topic#key"),
     ("physicalOffset", pa.int64(), False, "byte of the CommitLog where the record starts"),
-    ("storeTimestamp", TIMESTAMP, False, "as the entry tells it: whole seconds after the first"),
+    ("storeTimestamp", TIMESTAMP, False, "whole seconds after the first entry"),
     ("previousUnit", pa.int32(), False, "next older entry of the slot; 0 ends the chain"),
 )
 SCHEMA: Final = schema(COLUMNS)

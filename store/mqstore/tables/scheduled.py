@@ -44,12 +44,12 @@ CANCEL: Final = "CANCEL"  # a request to drop another timer, not a message
 COLUMNS: Final[Columns] = (
     BROKER_NAME,
     ("kind", pa.string(), False, "delay: by level; timer: 5.x, by time"),
-    ("state", pa.string(), False, "PENDING, DELIVERED; CANCEL: drops the timer of that msgId"),
+    ("state", pa.string(), False, "PENDING, DELIVERED; CANCEL: deletes the timer with that msgId"),
     ("deliverTimestamp", TIMESTAMP, True, "when it is due"),
     ("realTopic", pa.string(), True, "topic that it is delivered to"),
     ("realQueueId", pa.int32(), True, "queue that it is delivered to"),
     ("level", pa.int32(), True, "delay level 1 to 18; null for a timer"),
-    ("rollTimes", pa.int32(), True, "how often a timer was put back; null for a delay"),
+    ("rollTimes", pa.int32(), True, "how often a timer was stored again; null for a delay"),
     ("tags", pa.string(), True, "property TAGS"),
     ("keys", pa.string(), True, "property KEYS"),
     ("msgId", pa.string(), False, "the message's id; the delivered message has it too"),
@@ -57,7 +57,7 @@ COLUMNS: Final[Columns] = (
     ("storeTimestamp", TIMESTAMP, False, "the broker's clock at the append"),
     ("topic", pa.string(), False, "topic that it waits in"),
     ("queueId", pa.int32(), False, "queue that it waits in"),
-    ("queueOffset", pa.int64(), False, "its place in that queue"),
+    ("queueOffset", pa.int64(), False, "its queue offset there"),
     ("physicalOffset", pa.int64(), False, "byte of the CommitLog"),
     ("storeSize", pa.int32(), False, "bytes of the record"),
 )

@@ -273,6 +273,6 @@ def finish(writer: StoreWriter, planned: Intent) -> None:
 
 def remove_abort(writer: StoreWriter) -> None:
     """Remove ``abort`` if it is ours: the store is closed cleanly."""
-    if intent.abort_is_ours(writer.root):
+    if intent.abort_is_ours(writer.place):
         durable.unlink(writer.path(names.ABORT))
         durable.fsync_directory(writer.root)

@@ -84,7 +84,7 @@ def recover(root: str | os.PathLike[str], settings: RecoverSettings) -> Recovere
         recover_unclean=settings.recover_unclean,
         staging_dir=settings.staging_dir,
     )
-    with LockedStore(place.root, writing) as locked:
+    with LockedStore(place, writing) as locked:
         was_unclean = place.is_unclean
         lost = _assumed(locked, settings.assume)
         behind = _behind(settings)
@@ -140,7 +140,7 @@ def _limit_index_time(writer: StoreWriter, last_ms: int) -> None:
 
 def _assumed(locked: LockedStore, assume: str | None) -> Intent | None:
     """Settle an intent as the user says; return it, or None if nothing was to be settled."""
-    left = intent.load(locked.root) if assume else None
+    left = intent.load(locked.place) if assume else None
     if left is None:
         return None
     writer = locked.writer(left.sizes)

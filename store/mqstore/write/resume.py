@@ -54,8 +54,8 @@ def resume(locked: LockedStore, behind: BeyondLogEnd | None = None) -> Intent | 
     the log is damaged: then nothing was changed, unless ``behind`` says what may be given up.
     """
     place, settings = locked.place, locked.settings
-    left = intent.load(place.root)
-    ours = intent.abort_is_ours(place.root)
+    left = intent.load(place)
+    ours = intent.abort_is_ours(place)
     before = left is not None and left.abort_was_there
     if place.is_unclean and not ours and not settings.recover_unclean and not before:
         raise UncleanStoreError(_UNCLEAN.format(f"{place.root}/{names.ABORT}"))
@@ -114,7 +114,7 @@ class _Resumption:
     def run(self) -> None:
         writer, left = self._writer, self._left
         intent.raise_sequence(writer, left.tail)
-        if ledger.has(writer.root, left.key.app_id if left.key else None, left.job_id):
+        if ledger.has(writer.place, left.key.app_id if left.key else None, left.job_id):
             self._finish(left)
         elif left.state == intent.PUBLISHED:
             self._complete()
@@ -158,7 +158,7 @@ class _Resumption:
 
     def _with_abort_as_found(self, left: Intent) -> Intent:
         """Store in the intent whether there is an ``abort`` of a broker's now, and return it."""
-        theirs = self._writer.place.is_unclean and not intent.abort_is_ours(self._writer.root)
+        theirs = self._writer.place.is_unclean and not intent.abort_is_ours(self._writer.place)
         if theirs != left.abort_was_there:
             left = replace(left, abort_was_there=theirs)
             intent.store(self._writer, left)
@@ -223,7 +223,7 @@ class _Resumption:
 
     def _remove_staged(self) -> None:
         if self._may_touch():
-            staging.remove(self._left.directory(self._writer.root))
+            staging.remove(self._left.directory(self._writer.place))
 
     def _may_touch(self) -> bool:
         """Tell whether the staged files are in the store, or in the option's staging folder."""
@@ -238,7 +238,7 @@ class _Resumption:
                 f"{left.staging}"
             )
         source = StagedMessages(
-            directory=left.directory(self._writer.root),
+            directory=left.directory(self._writer.place),
             job_id=left.job_id,
             host_variant=left.host_variant,
             segments=left.segments,

@@ -34,7 +34,7 @@ def test_the_compiled_kernels_are_used_where_they_are() -> None:
         with kernels.using(kind):
             assert library.kernels_in_use().kind == "c"
             assert library.library() is not None
-    assert "compiled" in str(library.kernels_in_use())
+            assert "compiled" in str(library.kernels_in_use())
 
 
 def test_numpy_is_used_where_it_is_asked_for(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,4 +1,4 @@
-"""The JSON of config/, read as a broker reads it, whoever wrote it.
+"""The JSON files of config/, read as a broker reads them.
 
 Reference: org.apache.rocketmq.common.ConfigManager#load (main file, then .bak), fastjson's
 dialect (unquoted integer keys, trailing commas are not accepted).
@@ -130,6 +130,18 @@ class BrokerConfig:
         """
         return _by_group(_table(self.load(config.CONSUMER_OFFSET), "pullOffsetTable"))
 
+    def is_before_5(self) -> bool:
+        """Tell whether a broker of 4.x wrote topics.json.
+
+        Those of 5.x give its dataVersion a stateVersion, and every topic attributes; mqlog adds
+        topics with attributes and leaves the dataVersion's fields as they were. Without topics no
+        version shows. Raises CorruptConfigError. Reference: DataVersion, TopicConfig of 5.0.0.
+        """
+        document = self.load(config.TOPICS)
+        entries = _table(document, "topicConfigTable").values()
+        named = "stateVersion" in _table(document, "dataVersion")
+        return not named and any("attributes" not in e for e in entries if isinstance(e, dict))
+
     def delay_offsets(self) -> dict[int, int]:
         """Return delayOffset.json: delay level → next queue offset to deliver of its queue.
 
@@ -198,56 +210,6 @@ class BrokerConfig:
             ours = isinstance(error.__cause__, bounded_json.LimitError) and "\0" not in text
             return ConfigFileState(BEYOND_US if ours else BROKEN, str(error.args[2]))
         return ConfigFileState(SOUND)
-
-
-def topics(root: str) -> dict[str, TopicConfig]:
-    """Return ``BrokerConfig.topics`` of the store at ``root``."""
-    return BrokerConfig(root).topics()
-
-
-def consumer_offsets(root: str) -> dict[tuple[str, str], dict[int, int]]:
-    """Return ``BrokerConfig.consumer_offsets`` of the store at ``root``."""
-    return BrokerConfig(root).consumer_offsets()
-
-
-def committed(root: str) -> dict[tuple[str, str], CommittedOffsets]:
-    """Return ``BrokerConfig.committed`` of the store at ``root``."""
-    return BrokerConfig(root).committed()
-
-
-def pull_offsets(root: str) -> dict[tuple[str, str], dict[int, int]]:
-    """Return ``BrokerConfig.pull_offsets`` of the store at ``root``."""
-    return BrokerConfig(root).pull_offsets()
-
-
-def delay_offsets(root: str) -> dict[int, int]:
-    """Return ``BrokerConfig.delay_offsets`` of the store at ``root``."""
-    return BrokerConfig(root).delay_offsets()
-
-
-def filter_expressions(root: str) -> dict[tuple[str, str], FilterExpression]:
-    """Return ``BrokerConfig.filter_expressions`` of the store at ``root``."""
-    return BrokerConfig(root).filter_expressions()
-
-
-def groups(root: str) -> set[str]:
-    """Return ``BrokerConfig.groups`` of the store at ``root``."""
-    return BrokerConfig(root).groups()
-
-
-def load(root: str, name: str) -> dict[str, Any]:
-    """Return ``BrokerConfig.load`` of the store at ``root``."""
-    return BrokerConfig(root).load(name)
-
-
-def load_from(root: str, name: str) -> tuple[dict[str, Any], str]:
-    """Return ``BrokerConfig.load_from`` of the store at ``root``."""
-    return BrokerConfig(root).load_from(name)
-
-
-def look(root: str, name: str) -> ConfigFileState:
-    """Return ``BrokerConfig.look`` of the store at ``root``."""
-    return BrokerConfig(root).look(name)
 
 
 def broker_name(topic_table: Mapping[str, TopicConfig]) -> str | None:

@@ -46,7 +46,7 @@ def add_topics(writer: StoreWriter, queue_nums: Mapping[str, int]) -> bool:
         if topic not in known or known[topic].read_queue_nums < count
     }
     if not missing:
-        # Whoever put it there was killed before its name was durable, perhaps.
+        # The process that put it there may have been killed before its name was durable.
         durable.fsync_directory(writer.path(names.CONFIG))
         return False
     document = config.load(TOPICS)

@@ -129,7 +129,7 @@ class IndexAppender:
             self.close()
         self._writer.make_directories(INDEX)
         made, new = _new_file(name, self._layout, before), self._new.pop(0)
-        # Whoever goes on with the file must find how it began, as in a file that a broker rolled.
+        # A later appender of the file needs how it began, as in a file that a broker rolled.
         new.write(made.header.tobytes(), 0)
         new.put(self._path(made))
         self._last = made
@@ -176,7 +176,7 @@ class IndexAppender:
 
 
 class _OpenFile:
-    """The last IndexFile: its header and the slots asked for in memory, its units on disk."""
+    """The last IndexFile: its header and the slots read so far in memory, its units on disk."""
 
     def __init__(
         self, name: str, header: Structs, slot_count: int, source: IndexFile | None

@@ -81,7 +81,7 @@ class IndexFile:
     def find(self, key_hash: int) -> Iterator[int]:
         """Yield the physical offsets put under ``key_hash``, newest first.
 
-        Hashes collide: each record must be asked whether it has the key. A chain that does not
+        Hashes collide: look into each record whether it has the key. A chain that does not
         go strictly back ends, as a broken one would never.
         """
         for _, unit in self._chain(key_hash):

@@ -97,7 +97,7 @@ def remove_empty(root: str) -> None:
 
 
 def sync(file: IndexFile) -> None:
-    """Make what a file holds durable, whoever wrote it."""
+    """Make the content of a file durable."""
     with opened(f"{file.root}/{INDEX}/{file.name}") as fd:
         durable.fsync(fd)
 

@@ -12,8 +12,9 @@ from typing import Final
 from mqlog_jobs.render import Row
 from mqlog_jobs.views import rows_of
 from mqstore.codec.schema import resolve_columns
-from mqstore.errors import CorruptStoreError, InvalidOptionError, UnknownTopicError, shown
+from mqstore.errors import CorruptStoreError, InvalidOptionError, UnknownTopicError
 from mqstore.options import grammar
+from mqstore.printable import shown
 from mqstore.read.offsets import At, AtTimestamp, Earliest, Last, Latest, Position, resolve
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings

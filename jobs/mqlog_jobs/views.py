@@ -21,7 +21,7 @@ from mqstore import tables
 from mqstore.backlog.schema import AHEAD, EXPIRED, TOPIC_GONE
 from mqstore.check import Finding
 from mqstore.copy.copy_store import Copied
-from mqstore.errors import shown
+from mqstore.printable import shown
 
 TOPICS: Final = (
     Column("topic", "TOPIC", stretch=True, style="bold"),

@@ -33,7 +33,7 @@ def write(root: Path, queue: Queue) -> ConsumeQueue:
     for start in range(queue.first_file * queue.per_file, len(units), queue.per_file):
         data = b"".join(units[start : start + queue.per_file])
         (folder / f"{start * 20:020d}").write_bytes(data.ljust(queue.per_file * 20, b"\0"))
-    return ConsumeQueue(str(root), "T", 0)
+    return ConsumeQueue(StoreDir.at(root), "T", 0)
 
 
 def store_estimate(queue: Queue, tag: str, low: int, start: int, end: int) -> int:

@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 
 from mqstore.errors import DataLossError, InvalidOptionError, UnknownTopicError
 from mqstore.files.config.broker_config import BrokerConfig
+from mqstore.files.store_dir import StoreDir
 from pyspark_mqlog.datasource import MqlogDataSource
 from pyspark_mqlog.options import parse_stream
 from pyspark_mqlog.stream_reader import MqlogStreamReader
@@ -201,7 +202,7 @@ def test_an_option_of_a_stream_is_refused_in_words_that_help(
 
 def test_a_stream_may_say_that_it_reads_messages() -> None:
     both = {"path": "/s#messages", "table": "Messages"}
-    assert parse_stream(both).read.paths == ("/s",)
+    assert parse_stream(both).read.places.paths == ("/s",)
     with pytest.raises(InvalidOptionError, match="table='queues': a stream reads messages"):
         parse_stream(both | {"table": "queues"})
 
@@ -219,9 +220,13 @@ def test_progress_is_published_as_a_group_once_it_is_done(store: MakeStore) -> N
     reader = MqlogStreamReader(options, StructType(), ("queueOffset",))
     start = reader.initialOffset()
     end = reader.latestOffset(start, reader.getDefaultReadLimit())
-    assert BrokerConfig(str(laid.root)).consumer_offsets() == {("T", "audit"): {0: 0, 1: 0, 2: 0}}
+    assert BrokerConfig(StoreDir.at(laid.root)).consumer_offsets() == {
+        ("T", "audit"): {0: 0, 1: 0, 2: 0}
+    }
     reader.commit(end)
-    assert BrokerConfig(str(laid.root)).consumer_offsets() == {("T", "audit"): {0: 3, 1: 3, 2: 3}}
+    assert BrokerConfig(StoreDir.at(laid.root)).consumer_offsets() == {
+        ("T", "audit"): {0: 3, 1: 3, 2: 3}
+    }
     assert reader.latestOffset(end, reader.getDefaultReadLimit()) is end
     reader.stop()
 

@@ -12,6 +12,7 @@ from mqstore.codec.schema import PROFILES
 from mqstore.errors import StoreError
 from mqstore.files.config.broker_config import BrokerConfig
 from mqstore.files.index.index_file import list_index_files
+from mqstore.files.store_dir import StoreDir
 from mqstore.read import source
 from mqstore.read.directory import take, topics_of
 from mqstore.read.offsets import AtTimestamp, Latest, resolve
@@ -58,9 +59,9 @@ def everything(root: Path) -> None:
     topics_of(root)
     snapshot = take(root)
     resolve(source_of(snapshot), snapshot, lambda _: (AtTimestamp(1_600_000_000_000), Latest()))
-    BrokerConfig(str(root)).consumer_offsets()
-    BrokerConfig(str(root)).groups()
-    list_index_files(str(root))
+    BrokerConfig(StoreDir.at(root)).consumer_offsets()
+    BrokerConfig(StoreDir.at(root)).groups()
+    list_index_files(StoreDir.at(root))
     narrowed(slices_of(root), ["k1"], ["0" * 32])
     read(root)
 

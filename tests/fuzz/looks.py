@@ -169,11 +169,11 @@ def _copy(root: Path) -> Rows:
 def _settings_of(root: Path) -> Rows:
     topics_of(root)
     resolve(*opened(root), lambda _: (AtTimestamp(1_600_000_000_000), Latest()))
-    BrokerConfig(str(root)).groups()
-    BrokerConfig(str(root)).pull_offsets()
-    BrokerConfig(str(root)).committed()
-    BrokerConfig(str(root)).delay_offsets()
-    BrokerConfig(str(root)).filter_expressions()
+    BrokerConfig(StoreDir.at(root)).groups()
+    BrokerConfig(StoreDir.at(root)).pull_offsets()
+    BrokerConfig(StoreDir.at(root)).committed()
+    BrokerConfig(StoreDir.at(root)).delay_offsets()
+    BrokerConfig(StoreDir.at(root)).filter_expressions()
     _ = Store(open_dir(root)).sizes
     return None
 

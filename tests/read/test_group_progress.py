@@ -10,6 +10,7 @@ from mqstore.backlog.standing import Standing
 from mqstore.errors import CorruptConfigError, InvalidOptionError
 from mqstore.files.config.broker_config import BrokerConfig
 from mqstore.files.config.stream_groups import publish, published
+from mqstore.files.store_dir import StoreDir
 from mqstore.read.directory import open_origin, take
 from mqstore.read.group_progress import GroupProgress
 from mqstore.tables.store import committed_offsets
@@ -48,7 +49,7 @@ def test_a_group_of_the_brokers_is_refused_and_wins(store: MakeStore) -> None:
     with pytest.raises(InvalidOptionError, match="is a consumer group of the broker"):
         GroupProgress("G", {"broker-1": open_origin(laid.root)})
     publish(str(laid.root), "G", {("T", 0): 0})
-    assert BrokerConfig(str(laid.root)).consumer_offsets() == {("T", "G"): {0: 1}}
+    assert BrokerConfig(StoreDir.at(laid.root)).consumer_offsets() == {("T", "G"): {0: 1}}
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "x" * 256])
@@ -81,7 +82,7 @@ def test_a_damaged_file_is_told(store: MakeStore, text: str) -> None:
     (path,) = (laid.root / ".mqlog" / "groups").iterdir()
     path.write_text(text)
     with pytest.raises(CorruptConfigError, match="remove it, the stream writes it again"):
-        BrokerConfig(str(laid.root)).consumer_offsets()
+        BrokerConfig(StoreDir.at(laid.root)).consumer_offsets()
 
 
 def test_what_has_no_name_of_ours_is_passed_over(store: MakeStore, tmp_path: Path) -> None:

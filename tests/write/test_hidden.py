@@ -26,19 +26,19 @@ _STEPS = ("write_at", "replace", "link", "unlink", "fsync", "fsync_directory")
 def test_no_look_that_hides_nothing_sees_part_of_a_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root = str(tmp_path / "s")
+    place = StoreDir.at(tmp_path / "s")
     append(tmp_path / "s", rows(8), **SMALL)
     moments: list[CommitFence] = []
     parts: list[int] = []
 
     def units() -> int:
-        bounds = [ConsumeQueue(root, *queue).bounds(0) for queue in list_queues(root)]
+        bounds = [ConsumeQueue(place, *queue).bounds(0) for queue in list_queues(place)]
         return sum(high - low for low, high in bounds)
 
     def watched(call: Callable[..., Any]) -> Callable[..., Any]:
         def step(*args: Any) -> Any:
             done = call(*args)
-            moments.append(CommitFence(StoreDir.at(root)))
+            moments.append(CommitFence(place))
             found = units()
             if found not in {8, 16}:
                 parts.append(sum(moment.cap() is None for moment in moments))

@@ -164,7 +164,7 @@ def test_a_store_of_our_own_takes_what_its_first_commit_left(tmp_path: Path) -> 
 
 
 def _index_clock(root: Path) -> int:
-    noted = checkpoint.load(str(root))
+    noted = checkpoint.load(StoreDir.at(root))
     assert noted is not None
     return int(noted["index_msg_timestamp"])
 

@@ -21,7 +21,8 @@ from mqstore.backlog.plan import BacklogItem
 from mqstore.backlog.request import HASH, OFFSET, BacklogRequest
 from mqstore.backlog.standing import Standing
 from mqstore.backlog.tally import NONE, Tally
-from mqstore.errors import InvalidOptionError, shown
+from mqstore.errors import InvalidOptionError
+from mqstore.printable import shown
 from mqstore.read.source import RecordSource
 from mqstore.read.tags import TagFilter, parse_tags
 from mqstore.read.units import CHUNK_UNITS, UnitBatch, join, units_at

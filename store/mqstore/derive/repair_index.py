@@ -48,8 +48,8 @@ class IndexRebuild:
         self._root = writer.root
         self._log = log
         self._layout = writer.sizes.index
-        remove_empty(self._root)
-        self._parts = sound_parts(list_index_files(self._root), self._layout, start)
+        remove_empty(writer.place)
+        self._parts = sound_parts(list_index_files(self._writer.place), self._layout, start)
         self.start = self._start_of(start)
         self.keys_put = 0
         self._has_tags: bool | None = None
@@ -84,7 +84,7 @@ class IndexRebuild:
     def _sync(self) -> None:
         """Make all units that were followed durable: their writer may have been killed before."""
         names = {found.file.name for found in self._parts}
-        for file in list_index_files(self._root):
+        for file in list_index_files(self._writer.place):
             if file.name in names:
                 sync(file)
         durable.fsync_directory(f"{self._root}/{INDEX}")
@@ -197,7 +197,7 @@ class IndexRebuild:
 
         True where no unit shows it: other brokers never look for keys of tags.
         """
-        files = list_index_files(self._root)
+        files = list_index_files(self._writer.place)
         if not files or files[-1].count <= FIRST_UNIT:
             return True
         count = files[-1].count

@@ -75,7 +75,7 @@ class QueueRebuild:
         self.zeroed = 0
         self.left = 0
         self.removed = 0
-        self._repairs = {queue: self._repair_of(queue) for queue in list_queues(self._root)}
+        self._repairs = {queue: self._repair_of(queue) for queue in list_queues(writer.place)}
         self._check_size()
         self.removed += sum(repair.repair_files() for repair in self._repairs.values())
 

@@ -16,10 +16,11 @@ import os
 import stat
 from typing import Final
 
-from mqstore.errors import InvalidOptionError, shown
+from mqstore.errors import InvalidOptionError
 from mqstore.files import durable
 from mqstore.files.lock.processes import openers
 from mqstore.files.safe_open import list_names, open_file, survey
+from mqstore.printable import shown
 
 MARK: Final = "mqlog-copy-in-progress"
 
@@ -63,11 +64,11 @@ class Copy:
         finally:
             self._place.leave()
 
-    def link(self, root: str, path: str, as_path: str) -> None:
-        """Take the file ``root/path`` as it is. Raises FileNotFoundError if it is gone."""
+    def link(self, folder: str, path: str, as_path: str) -> None:
+        """Take the file ``folder/path`` as it is. Raises FileNotFoundError if it is gone."""
         target = self._make_room(as_path)
         try:
-            durable.link(f"{root}/{path}", target)
+            durable.link(f"{folder}/{path}", target)
         except OSError as error:
             if error.errno not in _UNLINKABLE:
                 raise
@@ -75,14 +76,14 @@ class Copy:
             self._files.append(as_path)
             self.linked_bytes += os.stat(target).st_size  # noqa: PTH116
             return
-        self.take(root, path, as_path)
+        self.take(folder, path, as_path)
 
-    def take(self, root: str, path: str, as_path: str, *, end: int | None = None) -> None:
-        """Copy the bytes of ``root/path`` before ``end`` (all if None); the rest reads as zeros.
+    def take(self, folder: str, path: str, as_path: str, *, end: int | None = None) -> None:
+        """Copy the bytes of ``folder/path`` before ``end`` (all if None); the rest reads as zeros.
 
         The length stays, holes stay holes. Raises FileNotFoundError if it is gone.
         """
-        source = open_file(root, path)
+        source = open_file(folder, path)
         try:
             size = os.fstat(source).st_size
             fd = self.create(as_path)
@@ -278,19 +279,19 @@ class _Workplace:
         return InvalidOptionError("DEST", self._target, reason)
 
 
-def _remove_tree(root: str, path: str) -> None:
-    """Remove ``root/path``, if it is there, and all that is in it; links are not followed."""
-    if not durable.is_directory(f"{root}/{path}"):
+def _remove_tree(parent: str, path: str) -> None:
+    """Remove ``parent/path``, if it is there, and all that is in it; links are not followed."""
+    if not durable.is_directory(f"{parent}/{path}"):
         return
     folders = [path]
     for folder in folders:
-        for name, kind, _ in survey(root, folder):
+        for name, kind, _ in survey(parent, folder):
             if kind == "directory":
                 folders.append(f"{folder}/{name}")
             else:
-                durable.unlink(f"{root}/{folder}/{name}")
+                durable.unlink(f"{parent}/{folder}/{name}")
     for folder in reversed(folders):
-        durable.remove_directory(f"{root}/{folder}")
+        durable.remove_directory(f"{parent}/{folder}")
 
 
 def _data(fd: int, end: int) -> list[tuple[int, int]]:

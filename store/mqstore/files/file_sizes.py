@@ -83,8 +83,8 @@ def note(sizes: FileSizes) -> bytes:
 
 
 def _consume_queue(place: StoreDir) -> int | None:
-    for topic, queue_id in each_queue(place.root):
-        files = ConsumeQueue(place.root, topic, queue_id).files.files
+    for topic, queue_id in each_queue(place):
+        files = ConsumeQueue(place, topic, queue_id).files.files
         if files:
             return files[0].size
     return None

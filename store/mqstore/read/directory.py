@@ -137,7 +137,7 @@ class StoreBounds:
             expected = f"is a consumer group of the broker of {root}: choose another name"
             raise InvalidOptionError(COMMIT_GROUP, group, expected)
         try:
-            stream_groups.make_folder(root)
+            stream_groups.make_folder(self.origin)
         except OSError as error:
             expected = (
                 f"progress is kept in {root}/.mqlog, which cannot be written to ({error}); "
@@ -145,9 +145,10 @@ class StoreBounds:
             )
             raise InvalidOptionError(COMMIT_GROUP, group, expected) from error
 
-    def publish_group(self, group: str, queues: Mapping[tuple[str, int], int]) -> None:
+    def publish_group(self, group: str, queues: Mapping[tuple[str, int], int]) -> bool:
         """Write the group's file."""
-        stream_groups.publish(self.store.root, group, queues)
+        stream_groups.publish(self.origin, group, queues)
+        return True
 
     def _first(self, queue: QueueBounds, ms: int) -> int:
         log = self.store.log

@@ -63,6 +63,7 @@ class StoreTail:
     ) -> None:
         """Take the first look. ``take`` gives a new snapshot; its errors are raised here."""
         self.chosen = chosen
+        self.away = None  # A directory that cannot be read is an error.
         self._place = place
         self._take = take
         self._fail_on_data_loss = fail_on_data_loss
@@ -134,7 +135,7 @@ class StoreTail:
         self._check_anchor(found)
         self.close()
         self._queues = {
-            (q.topic, q.queue_id): _QueueTail(self._place.root, q)
+            (q.topic, q.queue_id): _QueueTail(self._place, q)
             for q in found.queues
             if self.chosen.passes(q.topic, q.queue_id)
         }
@@ -190,9 +191,9 @@ def _open_queues() -> int:
 class _QueueTail:
     """The bounds of one queue."""
 
-    def __init__(self, root: str, queue: QueueBounds) -> None:
-        self._name = (root, queue.topic, queue.queue_id)
-        self._end = QueueEnd(*self._name)
+    def __init__(self, place: StoreDir, queue: QueueBounds) -> None:
+        self._queue = ConsumeQueue(place, queue.topic, queue.queue_id)
+        self._end = QueueEnd(self._queue)
         self.low = queue.low
         self.high = queue.high
 
@@ -208,7 +209,7 @@ class _QueueTail:
         high = self.high
         while count := self._end.count_from(high, _AHEAD_UNITS):
             high += count
-        self.high = written(ConsumeQueue(*self._name), log, self.high, high)
+        self.high = written(replace(self._queue), log, self.high, high)
 
 
 @dataclass(frozen=True, slots=True)

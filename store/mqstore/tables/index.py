@@ -119,7 +119,7 @@ def plan(
         parts += [
             IndexPart(
                 store.broker_name,
-                IndexFile(file.root, file.name, file.size),
+                IndexFile(file.place, file.name, file.size),
                 start,
                 min(start + step, end),
                 window,
@@ -139,5 +139,4 @@ def _is_outside(file: IndexFile, window: Window) -> bool:
 
 
 def _unreadable(file: IndexFile) -> CorruptStoreError:
-    name = f"{file.root}/index/{file.name}"
-    return CorruptStoreError(name, 0, "no number of slots fits what the file holds")
+    return CorruptStoreError(file.path, 0, "no number of slots fits what the file holds")

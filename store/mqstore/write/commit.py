@@ -237,7 +237,7 @@ class _Commit:
     def _queue_nums(self, what: Plan) -> dict[str, int]:
         """Return how many queues each topic of the job must have in topics.json."""
         needed: dict[str, int] = {}
-        listed = BrokerConfig(self._place.root).topics()
+        listed = BrokerConfig(self._place).topics()
         for topic, queue_id in what.queue_counts:
             least = 0
             if topic == names.SCHEDULE_TOPIC:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from mqstore.codec.encode import Hosts
 from mqstore.derive.log_end import last_store_host
-from mqstore.errors import InvalidOptionError
+from mqstore.errors import InvalidOptionError, StoreNotFoundError
 from mqstore.files import durable, new_file
 from mqstore.files.config.broker_config import BrokerConfig
 from mqstore.files.file_sizes import FileSizes
@@ -54,7 +54,7 @@ def prepare(settings: WriteSettings, columns: pa.Schema) -> WriteJob:
     carries_read = check_columns(columns, topic_given=settings.topic is not None)
     place = StoreDir.at(settings.root)
     _check_effect(settings, columns, carries_read=carries_read)
-    _check_locations(settings, place.root)
+    _check_locations(settings, place)
     key = _key(settings)
     makes_store = settings.create_store and is_empty(place)
     store = None if makes_store else open_for_write(settings, place)
@@ -111,6 +111,9 @@ def is_committed(place: StoreDir, key: Key | None) -> bool:
 
 def open_for_write(settings: WriteSettings, place: StoreDir) -> StoreDir:
     """Return the store if it may be written to now; finish first what an earlier commit left."""
+    if not settings.create_store and is_empty(place):
+        there = "an empty directory" if exists(place.root, "") else "no such directory"
+        raise StoreNotFoundError(place.root, f"{there}: set createStore=true to make a store there")
     store = open_dir(place.root)
     check_writable(store)
     with LockedStore(place, settings) as locked:
@@ -205,11 +208,11 @@ def _topics(store: StoreDir, queue_nums: int) -> dict[str, TopicQueues]:
         )
         if entry.perm & PERM_WRITE and entry.write_queue_nums
         else TopicQueues(0, 0)
-        for topic, entry in BrokerConfig(store.root).topics().items()
+        for topic, entry in BrokerConfig(store).topics().items()
     }
     # A topic may have queues and no entry: then the commit makes one that reaches them all.
     unlisted: dict[str, int] = {}
-    for topic, queue_id in list_queues(store.root):
+    for topic, queue_id in list_queues(store):
         if topic not in listed:
             unlisted[topic] = max(unlisted.get(topic, queue_nums), queue_id + 1)
     return {**{topic: TopicQueues(n, n) for topic, n in unlisted.items()}, **listed}
@@ -220,13 +223,13 @@ def _record_room(store: StoreDir | None) -> int:
 
     Reference: CommitLog.MessageExtBatchEncoder and MessageExtEncoder of 4.9.3 and 5.x.
     """
-    is_older = store is not None and BrokerConfig(store.root).is_before_5()
+    is_older = store is not None and BrokerConfig(store).is_before_5()
     return 0 if is_older else RECORD_ROOM_BYTES
 
 
-def _check_locations(settings: WriteSettings, root: str) -> None:
+def _check_locations(settings: WriteSettings, place: StoreDir) -> None:
     """Raise InvalidOptionError for a directory where brokers or our own commits have files."""
-    store = os.path.realpath(root)
+    store = os.path.realpath(place.root)
     for option, directory in (
         ("stagingDir", settings.staging_dir),
         ("onInvalid", settings.side_path),
@@ -238,7 +241,7 @@ def _check_locations(settings: WriteSettings, root: str) -> None:
         if ours != names.OURS or folder.partition("/")[0] in {"", *_TAKEN}:
             expected = (
                 f"lies in the store, where brokers would find files they do not know: name a "
-                f"directory outside {root}, or one below its {names.OURS}"
+                f"directory outside {place.root}, or one below its {names.OURS}"
             )
             raise InvalidOptionError(option, directory, expected)
 

@@ -133,7 +133,7 @@ def _limit_index_time(writer: StoreWriter, last_ms: int) -> None:
 
     A commit that was killed before it was decided may have raised it.
     """
-    noted = checkpoint.load(writer.root)
+    noted = checkpoint.load(writer.place)
     if noted is not None and int(noted["index_msg_timestamp"]) > last_ms:
         config_write.replace_checkpoint(writer, {"index_msg_timestamp": last_ms})
 

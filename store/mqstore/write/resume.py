@@ -92,7 +92,7 @@ def repair(
     moment = done.last_store_timestamp_ms
     if moment > 0:
         fields = {"physic_msg_timestamp": moment, "logics_msg_timestamp": moment}
-        noted = checkpoint.load(writer.root)
+        noted = checkpoint.load(writer.place)
         if noted is not None and int(noted["logics_physical_offset"]) > done.last_physical_offset:
             fields["logics_physical_offset"] = done.last_physical_offset
         if with_index:

@@ -2,6 +2,7 @@
 
 import os
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -16,9 +17,8 @@ _SIZE_AT: Final = int(UNIT.fields["size"][1]) if UNIT.fields else 0
 class QueueEnd:
     """Counts the units from a queue offset on. Keeps a descriptor: ``close`` it."""
 
-    def __init__(self, root: str, topic: str, queue_id: int) -> None:
-        self._name = (root, topic, queue_id)
-        self._queue = ConsumeQueue(root, topic, queue_id)
+    def __init__(self, queue: ConsumeQueue) -> None:
+        self._queue = queue
         self._fd = -1
         self._first = self._past = 0  # queue offsets of the open file
 
@@ -57,7 +57,7 @@ class QueueEnd:
         position = queue_offset * UNIT.itemsize
         file = self._queue.files.find(position)
         if file is None:
-            self._queue = ConsumeQueue(*self._name)  # Perhaps a new file, behind a full one.
+            self._queue = replace(self._queue)  # Perhaps a new file, behind a full one.
             file = self._queue.files.find(position)
         if file is None:
             return False

@@ -3,9 +3,9 @@
 A batch with a record that is not good is left to numpy, which finds out what is wrong with it.
 """
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -16,9 +16,11 @@ from mqstore.codec.kernels.columns import Decoded
 from mqstore.codec.kernels.decode import Decoder
 from mqstore.codec.kernels.library import library
 from mqstore.codec.schema import message_schema
-from mqstore.errors import StoreError
+from mqstore.derive.records import FetchedRecords
+from mqstore.errors import CorruptStoreError, StoreError
+from mqstore.files.log.commit_log import Block
 from mqstore.read.settings import ScanSettings
-from mqstore.read.source import BlockSource, RecordSource
+from mqstore.read.source import QueueSlice, RecordSource
 from mqstore.read.tags import RowFilter
 from mqstore.read.units import UnitBatch
 
@@ -26,6 +28,33 @@ Batches: TypeAlias = Generator[pa.RecordBatch, None, UnitBatch]
 
 _BODIES: Final = ("body", "value")
 _PACKED: Final = ("sysFlag", "body")  # What decompression needs.
+
+
+@runtime_checkable
+class BlockSource(RecordSource, Protocol):
+    """A RecordSource whose records lie in memory as they lie in a CommitLog.
+
+    A compiled kernel decodes from there; what it leaves is fetched and checked as by ``read``.
+    """
+
+    def unit_batches(
+        self,
+        slices: Sequence[QueueSlice],
+        settings: ScanSettings,
+        report: Callable[[CorruptStoreError], None],
+    ) -> Iterator[UnitBatch]:
+        """Yield the batches of units that ``read`` would, without their records."""
+
+    def blocks(self, units: UnitBatch) -> Callable[[], Iterator[Block]] | None:
+        """Return what gives the records of ``units``, unchecked, a block at a time.
+
+        A block stands until the next. None if a record cannot be read from where its unit says,
+        or is larger than LARGE_BYTES and does not say so itself. The blocks raise
+        CorruptStoreError if a file ends before its size said, and OSError.
+        """
+
+    def fetch(self, units: UnitBatch) -> FetchedRecords:
+        """Return the records of one batch, checked, and the problems of the others."""
 
 
 class FusedDecode:

@@ -13,7 +13,7 @@ brokers of a cluster come and go.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol, TypeAlias, runtime_checkable
+from typing import Final, Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -21,7 +21,6 @@ from mqstore.arrays import Int64s
 from mqstore.derive.records import FetchedRecords
 from mqstore.errors import CorruptStoreError, StoreError
 from mqstore.files.config.broker_config import CommittedOffsets, FilterExpression, TopicConfig
-from mqstore.files.log.commit_log import Block
 from mqstore.read.heads import LocatedRecord
 from mqstore.read.settings import ScanSettings
 from mqstore.read.units import CHUNK_UNITS, UnitBatch
@@ -382,30 +381,3 @@ class RecordSource(Protocol):
 
     def places_of_key(self, topic: str, key: str) -> list[int]:
         """Return the places, ascending, of records that may be of that topic and have that key."""
-
-
-@runtime_checkable
-class BlockSource(RecordSource, Protocol):
-    """A RecordSource whose records lie in memory as they lie in a CommitLog.
-
-    A compiled kernel decodes from there; what it leaves is fetched and checked as by ``read``.
-    """
-
-    def unit_batches(
-        self,
-        slices: Sequence[QueueSlice],
-        settings: ScanSettings,
-        report: Callable[[CorruptStoreError], None],
-    ) -> Iterator[UnitBatch]:
-        """Yield the batches of units that ``read`` would, without their records."""
-
-    def blocks(self, units: UnitBatch) -> Callable[[], Iterator[Block]] | None:
-        """Return what gives the records of ``units``, unchecked, a block at a time.
-
-        A block stands until the next. None if a record cannot be read from where its unit says,
-        or is larger than LARGE_BYTES and does not say so itself. The blocks raise
-        CorruptStoreError if a file ends before its size said, and OSError.
-        """
-
-    def fetch(self, units: UnitBatch) -> FetchedRecords:
-        """Return the records of one batch, checked, and the problems of the others."""

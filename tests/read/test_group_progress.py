@@ -40,7 +40,7 @@ def test_what_is_published_replaces_what_was_and_leaves_no_trace(store: MakeStor
     group = GroupProgress("%RETRY%a|b", {"broker-1": open_origin(laid.root)})
     for queue_offset in (0, 1, 1):
         group.publish({("T", "broker-1", 0): queue_offset})
-    assert published(str(laid.root)) == {("T", "%RETRY%a|b"): {0: 1}}
+    assert published(StoreDir.at(laid.root)) == {("T", "%RETRY%a|b"): {0: 1}}
     assert len(list((laid.root / ".mqlog" / "groups").iterdir())) == 1
 
 
@@ -48,7 +48,7 @@ def test_a_group_of_the_brokers_is_refused_and_wins(store: MakeStore) -> None:
     laid = store([Message()], Layout(group_offsets={("T", "G"): {0: 1}}))
     with pytest.raises(InvalidOptionError, match="is a consumer group of the broker"):
         GroupProgress("G", {"broker-1": open_origin(laid.root)})
-    publish(str(laid.root), "G", {("T", 0): 0})
+    publish(StoreDir.at(laid.root), "G", {("T", 0): 0})
     assert BrokerConfig(StoreDir.at(laid.root)).consumer_offsets() == {("T", "G"): {0: 1}}
 
 
@@ -78,7 +78,7 @@ def test_a_store_that_cannot_be_written_to_is_refused(store: MakeStore) -> None:
 )
 def test_a_damaged_file_is_told(store: MakeStore, text: str) -> None:
     laid = store([Message()])
-    publish(str(laid.root), "g", {("T", 0): 1})
+    publish(StoreDir.at(laid.root), "g", {("T", 0): 1})
     (path,) = (laid.root / ".mqlog" / "groups").iterdir()
     path.write_text(text)
     with pytest.raises(CorruptConfigError, match="remove it, the stream writes it again"):
@@ -87,7 +87,7 @@ def test_a_damaged_file_is_told(store: MakeStore, text: str) -> None:
 
 def test_what_has_no_name_of_ours_is_passed_over(store: MakeStore, tmp_path: Path) -> None:
     laid = store([Message()])
-    publish(str(laid.root), "g", {("T", 0): 1})
+    publish(StoreDir.at(laid.root), "g", {("T", 0): 1})
     (laid.root / ".mqlog" / "groups" / "notes.txt").write_text("{")
     (laid.root / ".mqlog" / "groups" / "link").symlink_to(tmp_path)
-    assert published(str(laid.root)) == {("T", "g"): {0: 1}}
+    assert published(StoreDir.at(laid.root)) == {("T", "g"): {0: 1}}

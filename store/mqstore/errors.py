@@ -9,7 +9,8 @@ StoreError
 │   └── CorruptConfigError    a JSON file of config/ that neither mqlog nor a broker can parse
 ├── DataLossError             a queue offset that the store no longer, or does not yet, hold
 │   └── StoreReplacedError    a checkpoint whose offsets are not of this store
-├── UnknownTopicError         a topic, queue or group that the store does not have
+├── UnknownTopicError         a topic or queue that the store does not have
+├── UnknownGroupError         a consumer group that the store does not know
 ├── InvalidOptionError        an option or a value that is not accepted
 │   ├── InvalidSchemaError    a column or a type that a read or a write does not have
 │   └── OverwriteUnsupportedError  any save mode but append
@@ -168,10 +169,14 @@ class DataLossError(StoreError):
     def message(self) -> str:
         """Name the queue, the requested and the held range, and the option that accepts losses."""
         queue, start, end, low, high = self.args
+        why = (
+            "Messages may have expired, or the store was replaced"
+            if self.is_expired
+            else f"The queue ends at {high}: they are not stored yet, or the store was replaced"
+        )
         return (
             f"{shown(queue)}: queue offsets [{start}, {end}) were requested, the store holds "
-            f"[{low}, {high}). Messages may have expired, or the store was replaced. Set "
-            "failOnDataLoss=false to read the messages that it holds"
+            f"[{low}, {high}). {why}. Set failOnDataLoss=false to read the messages that it holds"
         )
 
 
@@ -203,9 +208,15 @@ class StoreReplacedError(DataLossError):
 
 
 class UnknownTopicError(StoreError):
-    """The store does not have a topic, queue or group that was named."""
+    """The store does not have a topic or queue that was named."""
 
     condition = "MQLOG_UNKNOWN_TOPIC"
+
+
+class UnknownGroupError(StoreError):
+    """No store knows a consumer group of that name."""
+
+    condition = "MQLOG_UNKNOWN_GROUP"
 
 
 class InvalidOptionError(StoreError):

@@ -19,7 +19,12 @@ from mqstore.backlog import (
     plan_all,
     split,
 )
-from mqstore.errors import InvalidOptionError, StoreNotFoundError, UnknownTopicError
+from mqstore.errors import (
+    InvalidOptionError,
+    StoreNotFoundError,
+    UnknownGroupError,
+    UnknownTopicError,
+)
 from mqstore.read.directory import StoreOrigin, take
 from support.opened import source_of
 from support.stores import Layout, MakeStore
@@ -49,7 +54,7 @@ def test_groups_are_named_or_matched_whole(
 
 
 def test_an_unknown_group_is_an_error_that_names_the_nearest(store: MakeStore) -> None:
-    with pytest.raises(UnknownTopicError, match=r"groups: no group oder-a; .* order-a"):
+    with pytest.raises(UnknownGroupError, match=r"groups: no group oder-a; .* order-a"):
         measured(_several(store), BacklogRequest("oder-a"))
 
 
@@ -92,7 +97,7 @@ def test_a_subscription_of_an_unknown_group_that_names_no_topic_is_an_error(
 ) -> None:
     root = _several(store)
     subscriptions = {"oder-a": {"*": "A"}, "pay": {"*": "A"}}
-    with pytest.raises(UnknownTopicError, match=r"subscriptions: no group oder-a; .* order-a"):
+    with pytest.raises(UnknownGroupError, match=r"subscriptions: no group oder-a; .* order-a"):
         measured(root, BacklogRequest(groups, subscriptions))
     table = json.dumps({"subscriptionGroupTable": {"oder-a": {"groupName": "oder-a"}}})
     (root / "config/subscriptionGroup.json").write_text(table)

@@ -29,7 +29,7 @@ from mqstore.backlog.request import (
 )
 from mqstore.backlog.schema import SQL92, TAG
 from mqstore.backlog.standing import Standing
-from mqstore.errors import InvalidOptionError, UnknownTopicError
+from mqstore.errors import InvalidOptionError, UnknownGroupError, UnknownTopicError
 from mqstore.files.config.broker_config import FilterExpression, TopicConfig
 from mqstore.read.selection import unknown
 from mqstore.read.source import BoundsSource, BrokerState, Origin, Snapshot
@@ -74,8 +74,9 @@ class BacklogItem:
 def plan(snapshot: Snapshot, request: BacklogRequest) -> list[BacklogItem]:
     """Return the items of one store, in the order of broker, group, topic, queue.
 
-    The snapshot must be of all topics; its origin is opened. Raises UnknownTopicError for a group,
-    or a topic of a subscription, that the store does not know, and what reading config/ raises.
+    The snapshot must be of all topics; its origin is opened. Raises UnknownGroupError for a group,
+    and UnknownTopicError for a topic of a subscription, that the store does not know, and what
+    reading config/ raises.
     Subscriptions may name a group that never committed, if they name topics.
     """
     with closing(snapshot.origin.bounds(snapshot.broker_name)) as source:
@@ -251,11 +252,11 @@ class _Broker:
 
 
 def check_groups(groups: str | None, known: Callable[[], set[str]]) -> None:
-    """Raise UnknownTopicError if the option names a group that is not ``known``."""
+    """Raise UnknownGroupError if the option names a group that is not ``known``."""
     if groups is None or group_pattern(groups):
         return
     for group in sorted(group_names(groups) - (there := known())):
-        raise UnknownTopicError(unknown("groups", "group", group, there))
+        raise UnknownGroupError(unknown("groups", "group", group, there))
 
 
 def _check_groups(brokers: Sequence[_Broker], request: BacklogRequest) -> None:
@@ -271,7 +272,7 @@ def _check_groups(brokers: Sequence[_Broker], request: BacklogRequest) -> None:
     idle = {group for group in given if not set(given[group]) - {ANY_TOPIC}} - committed
     if idle:
         for group in sorted(idle - known()):
-            raise UnknownTopicError(unknown("subscriptions", "group", group, known()))
+            raise UnknownGroupError(unknown("subscriptions", "group", group, known()))
 
 
 def _check_topics(brokers: Sequence[_Broker], request: BacklogRequest) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from mqstore.errors import InvalidOptionError, UnknownTopicError, shown
+from mqstore.errors import InvalidOptionError, UnknownGroupError, UnknownTopicError, shown
 from mqstore.format.names import is_system_topic
 from mqstore.options.grammar import near
 from mqstore.read.directory import open_origin
@@ -164,14 +164,14 @@ class OpenStores:
     def committed(self, group: str) -> list[dict[tuple[str, int], int]]:
         """Return for each store the group's next queue offset by topic and queue.
 
-        Raises UnknownTopicError for a group that no store knows.
+        Raises UnknownGroupError for a group that no store knows.
         """
         tables = [source.config.consumer_offsets() for source in self.sources]
         known = {name for table in tables for _, name in table}
         for source in self.sources if group not in known else ():
             known |= source.config.groups()
         if group not in known:
-            raise UnknownTopicError(unknown("startingGroup", "group", group, known))
+            raise UnknownGroupError(unknown("startingGroup", "group", group, known))
         return [
             {
                 (topic, queue_id): queue_offset
@@ -260,7 +260,7 @@ def _assigned(snapshot: Snapshot, assigned: Mapping[str, tuple[int, ...]]) -> Sn
 
 
 def unknown(option: str, kind: str, name: str, known: Set[str]) -> str:
-    """Return the text of an UnknownTopicError: no topic or group of that name, but these."""
+    """Return the text of an error: no topic or group of that name, but these."""
     close = near(name, known)
     if close:
         return f"option {option}: no {kind} {shown(name)}; did you mean {_listed(close)}?"

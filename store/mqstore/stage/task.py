@@ -33,7 +33,7 @@ def stage(
     """Stage the rows of ``batches`` and return what the commit needs to find them.
 
     Of a job that was committed before, rows are only counted. Raises InvalidMessageError (the
-    first ten bad rows of the first chunk that has any), StagingNotSharedError, NoSpaceError.
+    first ten reasons of the first chunk that has bad rows), StagingNotSharedError, NoSpaceError.
     Whatever is raised, no staged file is left.
     """
     if job.is_repeated:
@@ -86,7 +86,7 @@ class _Task:
         bad = find_bad_rows(rows, composed.messages.properties, sizes, self._limits)
         if bad:
             if self._job.settings.on_invalid == "fail":
-                raise refuse(bad, self._partition)
+                raise refuse(bad, rows, self._partition)
             if self._side:
                 self._side.append(chunk, bad)
             self._skipped += len(bad)

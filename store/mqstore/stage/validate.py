@@ -7,6 +7,7 @@ AbstractSendMessageProcessor#msgCheck (queue id); Message#putUserProperty (reser
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -26,7 +27,9 @@ Array: TypeAlias = pa.Array
 Rule: TypeAlias = tuple[Mask, Callable[[int], str]]
 """Which rows break it, and what to say about one of them."""
 
-SHOWN_ROWS: Final = 10
+SHOWN_REASONS: Final = 10
+_KEYS_CHARS: Final = 60
+_BODY_BYTES: Final = 24
 _FORBIDDEN: Final = "holds the character U+0001 or U+0002, which RocketMQ uses as separators"
 
 
@@ -105,16 +108,32 @@ def find_bad_rows(rows: Rows, blocks: Array, record_sizes: Int64s, limits: Limit
     return [found[row] for row in sorted(found)]
 
 
-def refuse(bad: list[BadRow], partition: int) -> InvalidMessageError:
-    """Return the error that names the first ten bad rows."""
+def refuse(bad: list[BadRow], rows: Rows, partition: int) -> InvalidMessageError:
+    """Return the error that names the first ten reasons, each with its first row and a count."""
     kind = MessageTooLargeError if bad[0].too_large else InvalidMessageError
+    by_reason: dict[str, list[BadRow]] = {}
+    for row in bad:
+        by_reason.setdefault(row.reason, []).append(row)
     lines = [
-        f"partition {partition}, row {b.number}, topic {shown(repr(b.topic))}: {b.reason}"
-        for b in bad[:SHOWN_ROWS]
+        f"partition {partition}, row {same[0].number}, {_shown_row(same[0], rows)}: {reason}"
+        f"{f' (and {len(same) - 1} more)' if len(same) > 1 else ''}"
+        for reason, same in islice(by_reason.items(), SHOWN_REASONS)
     ]
-    more = f" (and {len(bad) - SHOWN_ROWS} more)" if len(bad) > SHOWN_ROWS else ""
+    others = len(by_reason) - SHOWN_REASONS
+    more = f" (and {others} more reasons)" if others > 0 else ""
     advice = "set onInvalid=skip or onInvalid=side:PATH to write the other rows"
     return kind(f"{'; '.join(lines)}{more}. Nothing was written; {advice}")
+
+
+def _shown_row(bad: BadRow, rows: Rows) -> str:
+    """Return the topic of a row, its keys and the first bytes of its body."""
+    keys, body = (column[bad.row].as_py() for column in (rows.keys, rows.bodies))
+    text = f"topic {shown(repr(bad.topic))}"
+    if keys is not None:
+        text += f", keys {shown(repr(keys), _KEYS_CHARS)}"
+    if body is not None:
+        text += f", body {body[:_BODY_BYTES]!r}{'…' if len(body) > _BODY_BYTES else ''}"
+    return text
 
 
 def _name_problem(topic: str) -> str | None:

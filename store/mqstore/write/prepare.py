@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from mqstore.codec.encode import Hosts
 from mqstore.derive.log_end import last_store_host
-from mqstore.errors import InvalidOptionError
+from mqstore.errors import InvalidOptionError, StoreNotFoundError
 from mqstore.files import durable, new_file
 from mqstore.files.config.broker_config import BrokerConfig
 from mqstore.files.file_sizes import FileSizes
@@ -111,6 +111,9 @@ def is_committed(place: StoreDir, key: Key | None) -> bool:
 
 def open_for_write(settings: WriteSettings, place: StoreDir) -> StoreDir:
     """Return the store if it may be written to now; finish first what an earlier commit left."""
+    if not settings.create_store and is_empty(place):
+        there = "an empty directory" if exists(place.root, "") else "no such directory"
+        raise StoreNotFoundError(place.root, f"{there}: set createStore=true to make a store there")
     store = open_dir(place.root)
     check_writable(store)
     with LockedStore(place, settings) as locked:

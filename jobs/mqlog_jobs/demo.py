@@ -50,7 +50,7 @@ _SIZES: Final = {
     "maxIndexNum": "20000",
 }
 # The percentage of each queue that a group has consumed; the list repeats over the queues.
-_CONSUMED: Final = {
+_CONSUMED_OFFSETS: Final = {
     "CG_WAREHOUSE": {ORDERS: (72, 55, 91, 64)},
     "CG_ACCOUNTING": {PAYMENTS: (100, 100, 96, 100), PARCELS: (88, 79, 85, 90)},
 }
@@ -143,7 +143,7 @@ def _write(console: Console, spark: SparkSession, root: Path) -> None:
     _step(console, "A DataFrame becomes messages", _WRITE)
     with _busy(console, "Writing"):
         rows = demo_data.messages(_ORDERS_WRITTEN, datetime.now(UTC))
-        frame = spark.createDataFrame(rows, demo_data.SCHEMA)
+        frame = spark.createDataFrame(rows, demo_data.MESSAGE_DDL)
         writer = frame.write.format("mqlog").mode("append").options(**_SIZES)
         writer = writer.option("createStore", True).option("partitioner", "hash")
         writer.option("timestamps", "preserve").save(str(root))
@@ -158,7 +158,7 @@ def _commit_offsets(root: Path) -> None:
     """
     committed: dict[str, dict[str, int]] = {}
     for queue in take(root).queues:
-        for group, topics in _CONSUMED.items():
+        for group, topics in _CONSUMED_OFFSETS.items():
             if queue.topic in topics:
                 percent = topics[queue.topic][queue.queue_id % 4]
                 offset_table = committed.setdefault(f"{queue.topic}@{group}", {})

@@ -20,7 +20,7 @@ from mqstore.read.settings import ScanSettings
 from mqstore.read.source import QueueBounds, QueueSlice, Snapshot, slices_of
 
 _PLACE: Final = re.compile(r"([^/]+)(?:/(\d{1,9})(?:@(-?\d{1,18}))?)?")
-_ORDER: Final = "physicalOffset"
+_LOG_ORDER: Final = "physicalOffset"
 _NUMBER: Final = "queueOffset"
 _ERROR: Final = "error"  # Only in a row that stands for a broken record.
 _FEW_ROWS: Final = 256  # A batch of a terminal's size: a queue need not be decoded far ahead.
@@ -114,7 +114,7 @@ def select(
     """
     ends = query.ends(time.time_ns() // 1_000_000)
     settings = ScanSettings(
-        columns=tuple(dict.fromkeys((*columns, _ORDER, _NUMBER))),
+        columns=tuple(dict.fromkeys((*columns, _LOG_ORDER, _NUMBER))),
         tags=query.tags,
         keys=query.keys,
         on_corrupt=query.on_corrupt,
@@ -222,7 +222,7 @@ def _messages(piece: QueueSlice, settings: ScanSettings, read: _Progress) -> Ite
     sound, broken = _divided(replace(piece, start=start), settings)
     for batch in scan([sound], settings):
         yield from rows_of(batch)
-    yield {_ORDER: _place_of(broken, settings), _ERROR: _error_of(broken, settings) or problem}
+    yield {_LOG_ORDER: _place_of(broken, settings), _ERROR: _error_of(broken, settings) or problem}
 
 
 def _divided(piece: QueueSlice, settings: ScanSettings) -> tuple[QueueSlice, QueueSlice]:
@@ -248,7 +248,7 @@ def _error_of(piece: QueueSlice, settings: ScanSettings) -> CorruptStoreError | 
 
 def _place_of(piece: QueueSlice, settings: ScanSettings) -> int:
     """Return the physical offset of a broken record from its ConsumeQueue unit, 0 without one."""
-    rescue = replace(settings, columns=(_ORDER,), on_corrupt="rescue", tags="*", keys=())
+    rescue = replace(settings, columns=(_LOG_ORDER,), on_corrupt="rescue", tags="*", keys=())
     with suppress(CorruptStoreError):
         for batch in scan([piece], rescue):
             return _place(rows_of(batch)[0])
@@ -264,6 +264,6 @@ def _until_broken(rows: Iterable[Row]) -> Iterator[Row]:
 
 
 def _place(row: Row) -> int:
-    place = row[_ORDER]
+    place = row[_LOG_ORDER]
     assert isinstance(place, int)
     return place

@@ -21,7 +21,7 @@ TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 FIRST_MS: Final = -62_135_596_800_000
 LAST_MS: Final = 253_402_300_799_999
 PROPERTIES: Final = pa.map_(pa.string(), pa.string())
-HEADERS: Final = pa.list_(
+KAFKA_HEADERS: Final = pa.list_(
     pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 )
 
@@ -73,7 +73,7 @@ KAFKA_COLUMNS: Final = (
     Column("offset", pa.int64(), True, "kafka", "queueOffset"),
     Column("timestamp", TIMESTAMP, True, "kafka", "storeTimestamp"),
     Column("timestampType", pa.int32(), True, "kafka", "1: log append time"),
-    Column("headers", HEADERS, True, "kafka", "properties, values as bytes"),
+    Column("headers", KAFKA_HEADERS, True, "kafka", "properties, values as bytes"),
 )
 BY_NAME: Final = {column.name: column for column in (*KAFKA_COLUMNS, *COLUMNS)}
 

@@ -23,7 +23,7 @@ BLANK_RECORD: Final = "blank"
 ZERO: Final = "zero"  # no record was ever written here
 NO_RECORD: Final = "no record"
 
-_MAGICS: Final = (MAGIC_V1, MAGIC_V2)
+_RECORD_MAGICS: Final = (MAGIC_V1, MAGIC_V2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def follow(data: bytes) -> Walked:
     while at + BLANK.itemsize <= len(data):
         size = int.from_bytes(data[at : at + 4], "big", signed=True)
         magic = int.from_bytes(data[at + 4 : at + 8], "big", signed=True)
-        if magic not in _MAGICS or not MIN_RECORD_BYTES <= size <= HARD_RECORD_BYTES:
+        if magic not in _RECORD_MAGICS or not MIN_RECORD_BYTES <= size <= HARD_RECORD_BYTES:
             why = _why(size, magic)
             break
         if at + size > len(data):

@@ -22,7 +22,7 @@ from mqstore.txn.staging import StagedSink
 
 REASON: Final = "reason"
 _HIDDEN: Final = "_mqlog-"
-_SHOWN: Final = "part-"
+_FINAL_PREFIX: Final = "part-"
 
 
 class SideWriter:
@@ -66,7 +66,7 @@ def publish(job: WriteJob, manifests: Iterable[Manifest]) -> None:
         return
     names = [manifest.side for manifest in manifests if manifest.side]
     for name in names:
-        shown = _SHOWN + name.removeprefix(_HIDDEN)
+        shown = _FINAL_PREFIX + name.removeprefix(_HIDDEN)
         durable.replace(f"{directory}/{name}", f"{directory}/{shown}")
     _remove_hidden(directory, job.job_id)
     if names:
@@ -80,7 +80,7 @@ def withdraw(job: WriteJob, manifests: Iterable[Manifest]) -> None:
         return
     for manifest in manifests:
         if manifest.side:
-            durable.unlink(f"{directory}/{_SHOWN}{manifest.side.removeprefix(_HIDDEN)}")
+            durable.unlink(f"{directory}/{_FINAL_PREFIX}{manifest.side.removeprefix(_HIDDEN)}")
     _remove_hidden(directory, job.job_id)
 
 

@@ -23,7 +23,6 @@ from mqstore.format.names import MAX_QUEUE_ID, MAX_TOPIC_LENGTH, is_system_topic
 from mqstore.stage.job import TopicQueues
 from mqstore.stage.rows import NULL_QUEUE, Rows
 
-Array: TypeAlias = pa.Array
 Rule: TypeAlias = tuple[Mask, Callable[[int], str]]
 """Which rows break it, and what to say about one of them."""
 
@@ -87,7 +86,9 @@ def topic_problem(topic: str, limits: Limits) -> str | None:
     return None
 
 
-def find_bad_rows(rows: Rows, blocks: Array, record_sizes: Int64s, limits: Limits) -> list[BadRow]:
+def find_bad_rows(
+    rows: Rows, blocks: pa.Array, record_sizes: Int64s, limits: Limits
+) -> list[BadRow]:
     """Return the rows that break a rule, in their order, each with the first rule it breaks.
 
     ``blocks`` are the property blocks of the rows and ``record_sizes`` the bytes of their
@@ -237,7 +238,7 @@ def _property_rules(rows: Rows) -> list[Rule]:
     ]
 
 
-def _size_rules(rows: Rows, blocks: Array, record_sizes: Int64s, limits: Limits) -> list[Rule]:
+def _size_rules(rows: Rows, blocks: pa.Array, record_sizes: Int64s, limits: Limits) -> list[Rule]:
     bodies, properties = binary_lengths(rows.bodies), binary_lengths(blocks)
     room = limits.commit_log_file_size - MIN_BLANK_BYTES
     most = limits.max_message_size + limits.record_room
@@ -272,6 +273,6 @@ def _size_rules(rows: Rows, blocks: Array, record_sizes: Int64s, limits: Limits)
     ]
 
 
-def _nulls(column: Array) -> Mask:
+def _nulls(column: pa.Array) -> Mask:
     found: Mask = column.is_null().to_numpy(zero_copy_only=False)
     return found

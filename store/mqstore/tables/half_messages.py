@@ -36,6 +36,7 @@ from mqstore.read.source import BoundsSource, QueueBounds, QueueSlice, Snapshot
 from mqstore.tables.choice import RowChoice, chosen_rows
 from mqstore.tables.columns import (
     BROKER_NAME,
+    PENDING,
     Columns,
     completed,
     integers,
@@ -45,7 +46,6 @@ from mqstore.tables.columns import (
     text,
 )
 
-PENDING: Final = "PENDING"
 GIVEN_UP: Final = "GIVEN_UP"
 
 COLUMNS: Final[Columns] = (
@@ -67,7 +67,7 @@ COLUMNS: Final[Columns] = (
 )
 SCHEMA: Final = schema(COLUMNS)
 
-_TOPICS: Final = frozenset({HALF_TOPIC, OP_HALF_TOPIC, CHECK_MAX_TIME_TOPIC})
+_HALF_TOPICS: Final = frozenset({HALF_TOPIC, OP_HALF_TOPIC, CHECK_MAX_TIME_TOPIC})
 _MAX_HALVES: Final = 100_000_000  # a byte each
 _MAX_COPIES: Final = 1_000_000  # about 200 bytes each
 _REMOVE_TAG: Final = "d"  # TransactionalMessageUtil.REMOVETAG
@@ -125,7 +125,7 @@ class HalfPart:
 
 def is_source(topic: str) -> bool:
     """Tell whether the table is made of the messages of that topic."""
-    return topic in _TOPICS
+    return topic in _HALF_TOPICS
 
 
 def plan(

@@ -24,7 +24,7 @@ from mqstore.write.staged_messages import StagedMessages
 MAX_MESSAGES: Final = 1_500_000
 _FRAME_ROWS: Final = 16_384
 _FRAME_BYTES: Final = 8 * 1024 * 1024
-_NONE: Final = np.zeros(0, np.uint8)
+_NO_BYTES: Final = np.zeros(0, np.uint8)
 _LAST: Final = np.iinfo(np.int64).max
 
 
@@ -71,7 +71,7 @@ class _Tables:
             for frame in staged.check(segment):
                 # Copies: views would keep the records they were read with in memory.
                 tables = frame.messages.copy(), frame.keys.copy()
-                self._frames.append(Frame(frame.queues, *tables, _NONE, frame.records_at))
+                self._frames.append(Frame(frame.queues, *tables, _NO_BYTES, frame.records_at))
                 self._file_of.append(number)
         counts = [len(frame.messages) for frame in self._frames]
         self._edges = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)

@@ -11,7 +11,7 @@ from typing import Any, Final
 from mqstore.format.config import MAX_CONFIG_DEPTH
 
 _DIGITS: Final = 20  # of a 64-bit integer, with its sign
-_MOST_VALUES: Final = 1_000_000  # of 100,000 topics
+_MOST_CONFIG_VALUES: Final = 1_000_000  # of 100,000 topics
 _VALUES_A_BRACKET: Final = 4
 _QUOTES_A_VALUE: Final = 4  # a name and a text
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[{]|[\]}]')
@@ -26,13 +26,13 @@ class LimitError(ValueError):
         self.position = position
 
 
-def loads(text: str, most_values: int = _MOST_VALUES) -> Any:
+def loads(text: str, most_values: int = _MOST_CONFIG_VALUES) -> Any:
     """Return the value of a JSON text. Raises ValueError."""
     check(text, most_values)
     return parse(text)
 
 
-def check(text: str, most_values: int = _MOST_VALUES) -> None:
+def check(text: str, most_values: int = _MOST_CONFIG_VALUES) -> None:
     """Raise LimitError for a text of too many values, quotes, brackets, or nested too deep."""
     if text.count(",") > most_values:
         raise LimitError(f"more than {most_values} values")

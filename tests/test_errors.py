@@ -42,7 +42,15 @@ EXAMPLES = [
     errors.CorruptStagingError("segment"),
     errors.CommitInDoubtError("/s", "loader 7", "decided", "disk full"),
     errors.NoSpaceError("full"),
-    errors.SparkTooOldError("3.5.9", "4.0"),
+    errors.BrokerUnavailableError("127.0.0.1:9876", "connection refused"),
+    errors.BrokerTimeoutError("127.0.0.1:9876", "no answer in 10 s"),
+    errors.BrokenAnswerError("127.0.0.1:9876", "a frame of -5 bytes"),
+    errors.RequestRefusedError("127.0.0.1:9876", "PULL_MESSAGE", 17, "no such topic"),
+    errors.AccessDeniedError("127.0.0.1:9876", "PULL_MESSAGE", 16, "no permission"),
+    errors.ServerError("127.0.0.1:9876", "odd"),
+    errors.UnsupportedTopicError("topic T", "STATIC", "a static topic"),
+    errors.NoMasterError("broker-a has no master"),
+    errors.SparkTooOldError("this is Spark 3.5.9"),
 ]
 
 

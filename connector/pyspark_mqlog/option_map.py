@@ -6,6 +6,7 @@ hands keys over in lower case, so case is not significant.
 """
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -28,6 +29,7 @@ _BROKER_KEYS: Final = frozenset(
     }
 )
 _BROKER_PREFIXES: Final = ("kafka.", "pulsar.", "rocketmq.")
+_SECRET: Final = re.compile("secret|password|token|access.?key", re.IGNORECASE)
 
 
 def refusals(names: Iterable[str], reason: str) -> dict[str, tuple[str, str]]:
@@ -60,8 +62,13 @@ def parse(
             expected = f"{option.name} and {option.alias} are the same option: set one of them"
             raise InvalidOptionError(name, text, expected)
         values[field] = option.value(text, name)
-        given[option.name] = text
+        given[option.name] = _shown(key, text)
     return values, given
+
+
+def _shown(key: str, text: str) -> str:
+    """Return the text of an option for errors: not what is, or may be meant for, a secret."""
+    return "***" if _SECRET.search(key) else text
 
 
 def own_options(options: Mapping[str, str]) -> dict[str, str]:
@@ -98,8 +105,9 @@ def _not_accepted(
     declarations: Mapping[str, Option],
     refused: Mapping[str, tuple[str, str]],
 ) -> InvalidOptionError:
+    text = _shown(key, text)
     if key in _BROKER_KEYS or key.startswith(_BROKER_PREFIXES):
-        reason = "mqlog reads store files, not brokers; give the store path"
+        reason = "a cluster is named by the path rocketmq://HOST:9876/TOPIC or by nameServers"
         return InvalidOptionError(key, text, reason)
     if key in refused:
         name, reason = refused[key]

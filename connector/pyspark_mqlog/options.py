@@ -6,11 +6,13 @@ Reference: org.apache.spark.sql.kafka010.KafkaSourceProvider#validateBatchOption
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
-from mqstore.errors import InvalidOptionError, shown
+from mqstore.errors import InvalidOptionError
 from mqstore.options import grammar, store_paths
 from mqstore.options.option import Option
+from mqstore.origins import LIVE, Places, places
+from mqstore.printable import shown
 from mqstore.stage.settings import WRITE_OPTIONS, WriteSettings
 from pyspark_mqlog.option_map import named_paths, own_options, parse, refusals
 from pyspark_mqlog.read_options import (
@@ -41,11 +43,13 @@ def _names(options: Iterable[Option]) -> list[str]:
     return [option.name for option in options]
 
 
+_IN_READ: Final[dict[str, Option]] = {**READ_OPTIONS, **LIVE}
 _OF_MESSAGES: Final = {f: o for f, o in READ_OPTIONS.items() if o.tables >= MESSAGES}
 _IN_STREAM: Final[dict[str, Option]] = {
     **{f: o for f, o in _OF_MESSAGES.items() if f not in {"table", *_ENDS}},
     "starting_offsets": replace(READ_OPTIONS["starting_offsets"], parse=_stream_start),
     **STREAM_OPTIONS,
+    **LIVE,
 }
 _IN_STREAM_WRITE: Final = {f: o for f, o in WRITE_OPTIONS.items() if f not in _TRANSACTION}
 
@@ -72,7 +76,7 @@ _REFUSED_IN_STREAM: Final = (
 )
 _REFUSED_IN_WRITE: Final = (
     refusals(_names(STREAM_OPTIONS.values()), "is an option of streaming reads")
-    | refusals(_names(READ_OPTIONS.values()), "is an option of reads")
+    | refusals(_names(_IN_READ.values()), "is an option of reads")
     | refusals(["subscribe"], "is an option of reads; in a write use topic")
 )
 _REFUSED_IN_STREAM_WRITE: Final = _REFUSED_IN_WRITE | refusals(
@@ -90,9 +94,10 @@ def parse_read(options: Mapping[str, str]) -> ReadOptions:
         if own.get("table", suffix).strip().lower() != suffix.lower():
             raise InvalidOptionError("table", own["table"], f"the path has #{suffix}")
         own["table"] = suffix
-    values, given = parse(own, READ_OPTIONS, _REFUSED_IN_READ)
-    found = ReadOptions(paths=paths, given=given, **values)
+    values, given = parse(own, _IN_READ, _REFUSED_IN_READ)
+    found = ReadOptions(places=_places(paths, own, given), given=given, **_without_live(values))
     _check_together(found)
+    _check_live(found)
     return found
 
 
@@ -108,7 +113,8 @@ def parse_stream(options: Mapping[str, str]) -> StreamOptions:
     values, given = parse(own, _IN_STREAM, _REFUSED_IN_STREAM)
     limits = {field: values.pop(field) for field in STREAM_OPTIONS if field in values}
     values.setdefault("starting_offsets", QueueRange(grammar.LATEST))
-    found = StreamOptions(read=ReadOptions(paths=paths, given=given, **values), **limits)
+    read = ReadOptions(places=_places(paths, own, given), given=given, **_without_live(values))
+    found = StreamOptions(read=read, **limits)
     _check_together(found.read)
     least, most = found.min_offsets, found.max_offsets
     if least is not None and most is not None and least > most:
@@ -151,6 +157,21 @@ def is_create_table(options: Mapping[str, str]) -> bool:
     return "provider" in options
 
 
+def _places(paths: tuple[str, ...], own: Mapping[str, str], given: Iterable[str]) -> Places:
+    return places(paths, {name: own[name.lower()] for name in given if name.lower() in own})
+
+
+def _without_live(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {field: value for field, value in values.items() if field not in LIVE}
+
+
+def _check_live(options: ReadOptions) -> None:
+    """Refuse tables of clusters."""
+    if options.places.clusters and options.table != "messages":
+        expected = "a cluster is read for its messages; for a table give the path of a store"
+        raise InvalidOptionError("table", options.table, expected)
+
+
 def _check_together(options: ReadOptions) -> None:
     """Refuse options that contradict each other, or are for another table."""
     for option in READ_OPTIONS.values():
@@ -166,6 +187,10 @@ def _check_together(options: ReadOptions) -> None:
                 expected = "needs keys too: an entry has the hash of topic#key, and no topic"
                 raise InvalidOptionError(name, options.given[name], expected)
     _only_one(options, "subscribe", "subscribePattern", "assign")
+    for name in ("subscribe", "subscribePattern", "assign"):
+        if options.places.topics and name in options.given:
+            expected = f"the path names topics: {', '.join(options.places.topics)}"
+            raise InvalidOptionError(name, options.given[name], expected)
     for other in ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp"):
         _only_one(options, "startingGroup", other)
 

@@ -17,6 +17,7 @@ from typing import Final
 from mqstore.errors import DataLossError, InvalidOptionError
 from mqstore.options import grammar
 from mqstore.options.store_paths import expand
+from mqstore.origins import open_all
 from mqstore.read.offsets import (
     At,
     AtTimestamp,
@@ -35,19 +36,20 @@ from pyspark_mqlog.read_options import FROM_EARLIEST, QueueRange, ReadOptions
 _LOG = logging.getLogger(__name__)
 
 _MISSING_PATH: Final = (
-    "a read needs the path of a store: load('/data/broker-a/store'). (Spark 4 loses the OPTIONS "
+    "a read needs the path of a store: load('/data/broker-a/store'), or of a cluster: "
+    "load('rocketmq://HOST:9876/TOPIC'). (Spark 4 loses the OPTIONS "
     "of CREATE TABLE … USING mqlog: use CREATE TEMPORARY VIEW, or SELECT … FROM t WITH "
     "(path='…'))"
 )
 
 
 def open_stores(options: ReadOptions) -> OpenStores:
-    """Open the stores that the options name, with the topics that they choose.
+    """Open the stores and clusters that the options name, with the topics that they choose.
 
-    Raises InvalidOptionError where none is named, and as ``OpenStores``.
+    Raises InvalidOptionError where none is named, and as ``open_all``.
     """
-    roots = expand(options.paths)
-    if not roots:
+    roots = expand(options.places.paths)
+    if not roots and not options.places.clusters:
         raise InvalidOptionError("path", "", _MISSING_PATH)
     # Tables show every topic by default, as the broker's own tools do.
     all_by_default = options.table != "messages" and "includeSystemTopics" not in options.given
@@ -55,12 +57,12 @@ def open_stores(options: ReadOptions) -> OpenStores:
         roots=roots,
         commit_log=options.commit_log or (),
         broker_names=options.broker_names or (),
-        subscribe=options.subscribe or (),
+        subscribe=options.subscribe or options.places.topics,
         subscribe_pattern=options.subscribe_pattern,
         assign=options.assign,
         include_system_topics=options.include_system_topics or all_by_default,
     )
-    return OpenStores(selection, strict=options.on_corrupt == "fail")
+    return open_all(selection, options.places.clusters, strict=options.on_corrupt == "fail")
 
 
 def message_slices(options: ReadOptions, stores: OpenStores) -> list[QueueSlice]:
@@ -120,6 +122,7 @@ def without_start(options: ReadOptions) -> ReadOptions:
 def takes_topics_of_group(options: ReadOptions) -> bool:
     """Tell whether the topics are those of startingGroup, because no option chooses others."""
     chosen = options.subscribe or options.subscribe_pattern or options.assign
+    chosen = chosen or options.places.topics
     return options.starting_group is not None and not chosen
 
 

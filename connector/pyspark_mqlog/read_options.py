@@ -14,6 +14,7 @@ from typing import Final
 from mqstore.errors import InvalidOptionError
 from mqstore.options import grammar, store_paths
 from mqstore.options.option import any_text, one_of, option, options_of
+from mqstore.origins import Places
 from mqstore.read.admission import Admission
 from mqstore.read.tags import parse_tags
 
@@ -143,10 +144,11 @@ _body_bytes = partial(grammar.size, high=MAX_BODY_BYTES)
 class ReadOptions:
     """The options of a batch read.
 
-    ``paths`` are as typed, without ``#table``; ``given`` has those that the user set, as typed.
+    ``places`` are those of the paths, without ``#table``; ``given`` has the options that the user
+    set, as typed, but ``***`` for a secret.
     """
 
-    paths: tuple[str, ...]
+    places: Places
     given: Mapping[str, str]
     broker_names: tuple[str, ...] | None = _of_read("brokerName", grammar.names, tables=ANY_TABLE)
     table: str = _of_read("table", one_of(*TABLES), "messages", tables=ANY_TABLE)

@@ -22,8 +22,8 @@ from pyspark.sql.types import StructType
 
 from mqstore.errors import StoreError
 from mqstore.read.follow import Follower
-from mqstore.read.group_progress import GroupProgress
-from mqstore.read.progress import Progress, from_json, to_json
+from mqstore.read.group_progress import PublishedProgress
+from mqstore.read.progress import Progress, brokers_in, from_json, to_json
 from mqstore.read.selection import OpenStores
 from pyspark_mqlog.batch_reader import message_work, read_work
 from pyspark_mqlog.compat import (
@@ -51,7 +51,7 @@ class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._schema = schema
         self._columns = columns
-        self._group: GroupProgress | None = None
+        self._group: PublishedProgress | None = None
         self._initial: Json | None = None
         self._marks_start = False
         self._known: tuple[Json, Progress] = ({}, {})
@@ -136,6 +136,8 @@ class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for name in ("_follower", "_stores"):
             if name in vars(self):  # It was opened.
                 getattr(self, name).close()
+        if self._group is not None:
+            self._group.close()
 
     @cached_property
     def _stores(self) -> OpenStores:
@@ -150,6 +152,7 @@ class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._options.admission,
             fail_on_data_loss=loss,
             same_topics=takes_topics_of_group(options),
+            find=self._stores.tails_beside,
         )
 
     def _publish(self, done: Json) -> None:
@@ -158,19 +161,21 @@ class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if name is None:
             return
         if self._group is None:
-            self._group = GroupProgress(name, self._follower.origins)
+            self._group = PublishedProgress(name, self._follower.origins)
         self._group.publish(self._progress(done))
 
     def _progress(self, document: Json) -> Progress:
         # An idle query passes the same offsets dozens of times a second.
         if self._known[0] != document:
             places = {topic: queues for topic, queues in document.items() if topic != _START}
+            self._follower.meet(brokers_in(places))
             self._known = document, from_json(places, self._follower.brokers)
         return self._known[1]
 
     def _json(self, progress: Progress) -> Json:
         if self._written[0] is not progress:
-            self._written = progress, to_json(progress, by_broker=len(self._follower.brokers) > 1)
+            many = self._stores.has_many_brokers
+            self._written = progress, to_json(progress, by_broker=many)
         return self._written[1]
 
 

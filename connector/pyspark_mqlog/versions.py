@@ -24,7 +24,11 @@ def refuse_older(version: str) -> None:
     if major_minor(version) < OLDEST:
         from mqstore.errors import SparkTooOldError  # noqa: PLC0415 - keeps imports light
 
-        raise SparkTooOldError(version, ".".join(map(str, OLDEST)))
+        oldest = ".".join(map(str, OLDEST))
+        raise SparkTooOldError(
+            f"this is Spark {version}, mqlog needs {oldest} or newer: pip install "
+            f"'pyspark>={oldest},<5', or a cluster with such a Spark"
+        )
 
 
 INSTALLED: Final[str] = pyspark.__version__

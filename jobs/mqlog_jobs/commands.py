@@ -40,7 +40,8 @@ from mqlog_jobs.render import Row
 from mqlog_jobs.watch import watch
 from mqstore import __version__, tables
 from mqstore.backlog import BacklogRequest, measure, plan
-from mqstore.errors import CorruptStoreError, InvalidOptionError, shown
+from mqstore.errors import CorruptStoreError, InvalidOptionError
+from mqstore.printable import shown
 from mqstore.read.directory import take
 from mqstore.read.source import Snapshot, slices_of
 from mqstore.tables import tags as count_tags

@@ -34,7 +34,7 @@ from mqstore.errors import InvalidOptionError
 from mqstore.read.directory import take
 
 _ORDERS_WRITTEN: Final = 600
-_SAMPLE: Final = 6
+_SHOWN_ROWS: Final = 6
 _RULE_CELLS: Final = 100
 _SETTINGS: Final = QUIET | {
     "spark.master": "local[2]",
@@ -177,8 +177,8 @@ def _show(console: Console, spark: SparkSession, root: Path, tour: Tour) -> None
     reader = spark.read.format("mqlog").option("subscribe", tour.topic).option("tags", tour.tags)
     messages = reader.option("columns", ",".join((*views.MESSAGE_COLUMNS, "physicalOffset")))
     rows = _rows(messages.load(str(root)), "physicalOffset")[::-1]
-    views.messages(console, rows[:_SAMPLE])
-    _note(console, f"the newest {_SAMPLE} of {render.count(len(rows))}")
+    views.messages(console, rows[:_SHOWN_ROWS])
+    _note(console, f"the newest {_SHOWN_ROWS} of {render.count(len(rows))}")
 
     expressions = json.dumps(tour.subscriptions)
     _step(console, "Backlog of two groups", _BACKLOG.format("tags_of_groups"))

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, Final, TextIO
 
 from mqlog_jobs.java import JavaNotFoundError
-from mqstore.errors import StoreError, shown
+from mqstore.errors import StoreError
+from mqstore.printable import shown
 
 FOUND: Final = 1
 FAILED: Final = 2

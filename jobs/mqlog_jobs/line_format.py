@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from mqstore.codec.schema import check_columns, resolve_columns
-from mqstore.errors import printable
+from mqstore.printable import printable
 
 STANDARD: Final = resolve_columns("standard")
 _PLACEHOLDER: Final = re.compile(r"\\(.)|\{(\w+)\}")

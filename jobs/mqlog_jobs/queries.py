@@ -12,8 +12,9 @@ from typing import Final
 from mqlog_jobs.render import Row
 from mqlog_jobs.views import rows_of
 from mqstore.codec.schema import resolve_columns
-from mqstore.errors import CorruptStoreError, InvalidOptionError, UnknownTopicError, shown
+from mqstore.errors import CorruptStoreError, InvalidOptionError, UnknownTopicError
 from mqstore.options import grammar
+from mqstore.printable import shown
 from mqstore.read.offsets import At, AtTimestamp, Earliest, Last, Latest, Position, resolve
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
@@ -21,7 +22,7 @@ from mqstore.read.source import QueueBounds, QueueSlice, Snapshot, slices_of
 
 _PLACE: Final = re.compile(r"([^/]+)(?:/(\d{1,9})(?:@(-?\d{1,18}))?)?")
 _LOG_ORDER: Final = "physicalOffset"
-_NUMBER: Final = "queueOffset"
+_BY_OFFSET: Final = "queueOffset"
 _ERROR: Final = "error"  # Only in a row that stands for a broken record.
 _FEW_ROWS: Final = 256  # A batch of a terminal's size: a queue need not be decoded far ahead.
 
@@ -114,7 +115,7 @@ def select(
     """
     ends = query.ends(time.time_ns() // 1_000_000)
     settings = ScanSettings(
-        columns=tuple(dict.fromkeys((*columns, _LOG_ORDER, _NUMBER))),
+        columns=tuple(dict.fromkeys((*columns, _LOG_ORDER, _BY_OFFSET))),
         tags=query.tags,
         keys=query.keys,
         on_corrupt=query.on_corrupt,
@@ -209,7 +210,7 @@ def _messages(piece: QueueSlice, settings: ScanSettings, read: _Progress) -> Ite
         for batch in scan([piece], settings):
             rows = rows_of(batch)
             if rows:
-                last = rows[-1][_NUMBER]
+                last = rows[-1][_BY_OFFSET]
                 assert isinstance(last, int)
                 read.add(last + 1 - start)
                 start = last + 1

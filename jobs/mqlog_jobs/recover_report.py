@@ -11,7 +11,8 @@ from rich.text import Text
 
 from mqlog_jobs.render import Row, count, size
 from mqstore.check.condition import look
-from mqstore.errors import StoreError, shown
+from mqstore.errors import StoreError
+from mqstore.printable import shown
 from mqstore.write.recover import Recovered
 
 _ARGUMENTS: Final = {

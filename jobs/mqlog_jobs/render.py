@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mqstore.errors import printable, shown
+from mqstore.printable import printable, shown
 
 Row: TypeAlias = Mapping[str, object]
 Kind: TypeAlias = Literal["text", "number", "count", "bytes", "time", "span", "bar", "status"]

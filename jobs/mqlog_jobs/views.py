@@ -22,7 +22,7 @@ from mqstore.backlog.schema import AHEAD, EXPIRED, TOPIC_GONE
 from mqstore.check import Finding
 from mqstore.check.finding import ERROR, WARNING
 from mqstore.copy.copy_store import Copied
-from mqstore.errors import shown
+from mqstore.printable import shown
 
 TOPIC_VIEW: Final = (
     FieldView("topic", "TOPIC", stretch=True, style="bold"),

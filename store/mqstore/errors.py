@@ -4,6 +4,7 @@ StoreError
 ├── StoreNotFoundError        the directory is missing, or is not a directory
 ├── NotAStoreError            a directory that has no RocketMQ store
 ├── UnsupportedStoreError     a store of a flavour that mqlog does not read or does not write
+│   └── UnsupportedTopicError a topic that a broker does not give as records
 ├── UnsafePathError           a symbolic link, device or name that would lead out of the store
 ├── CorruptStoreError         bytes that the format does not allow, where data must be whole
 │   └── CorruptConfigError    a JSON file of config/ that neither mqlog nor a broker can parse
@@ -23,6 +24,13 @@ StoreError
 ├── CorruptStagingError       a staged file differs from the report of its task
 ├── CommitInDoubtError        a commit was decided and not finished: the next writer finishes it
 ├── NoSpaceError              the disk has no room for a commit; nothing was changed
+├── ServerError               what a broker or name server did, at its address
+│   ├── BrokerUnavailableError  it cannot be reached, or the connection broke
+│   │   └── BrokerTimeoutError  the same, because no answer came in time
+│   └── BrokenAnswerError     an answer that RocketMQ's protocol does not allow
+├── RequestRefusedError       a request that a broker or name server answered with an error
+│   └── AccessDeniedError     the same, because of ACL 1.0 or 2.0
+├── NoMasterError             a broker of which no master is registered
 └── SparkTooOldError          Spark is older than the first one with streams of Python sources
 
 A message starts with its condition in brackets, as Spark's do: ``[MQLOG_STORE_NOT_FOUND] …``.
@@ -31,25 +39,9 @@ Fields travel through ``super().__init__`` so that an error pickles from a worke
 
 from typing import ClassVar
 
-_SHOWN_CHARS = 200
+from mqstore.printable import shown
+
 _REASON_CHARS = 600  # A broken rule and advice, with a name or two of the store.
-
-
-def printable(text: str, keep: str = "") -> str:
-    r"""Return ``text`` with an escape for each character that a terminal would not just show.
-
-    Control characters (C0, C1), bidi controls and line ends of all kinds, which Unicode does not
-    call printable (``str.isprintable``), become ``\x1b``, ``\u202e``; those in ``keep`` stay.
-    """
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() or c in keep else ascii(c)[1:-1] for c in text)
-
-
-def shown(value: object, most: int = _SHOWN_CHARS) -> str:
-    """Return ``value`` fit for a message: printable, at most ``most`` characters."""
-    text = printable(str(value))
-    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 class StoreError(Exception):
@@ -110,8 +102,13 @@ class UnsupportedStoreError(StoreError):
 
     def message(self) -> str:
         """Name the path, the file that shows the flavour, and what to do."""
-        path, _, reason = self.args
-        return f"{shown(path)}: {reason}"
+        return f"{shown(self.args[0])}: {self.args[2]}"
+
+
+class UnsupportedTopicError(UnsupportedStoreError):
+    """A topic that a broker does not give as records: STATIC, COMPACTION, BATCH_QUEUE."""
+
+    condition = "MQLOG_UNSUPPORTED_TOPIC"
 
 
 class UnsafePathError(StoreError):
@@ -124,8 +121,7 @@ class UnsafePathError(StoreError):
 
     def message(self) -> str:
         """Name the path and its kind."""
-        path, reason = self.args
-        return f"{shown(path)}: {reason}"
+        return f"{shown(self.args[0])}: {self.args[1]}"
 
 
 class CorruptStoreError(StoreError):
@@ -341,18 +337,64 @@ class NoSpaceError(StoreError):
     condition = "MQLOG_NO_SPACE"
 
 
+class ServerError(StoreError):
+    """What a broker or name server did: its address, and a reason with the option that helps."""
+
+    condition = "MQLOG_SERVER_ERROR"
+
+    def message(self) -> str:
+        """Name the address and what happened there."""
+        address, reason = self.args
+        return f"{shown(address)}: {shown(reason, _REASON_CHARS)}"
+
+
+class BrokerUnavailableError(ServerError):
+    """A server cannot be reached, closed the connection, or is too busy."""
+
+    condition = "MQLOG_BROKER_UNAVAILABLE"
+
+
+class BrokerTimeoutError(BrokerUnavailableError):
+    """A broker or name server did not answer in time: it is frozen, overloaded or cut off."""
+
+    condition = "MQLOG_BROKER_UNAVAILABLE.TIMEOUT"
+
+
+class BrokenAnswerError(ServerError):
+    """A server's answer breaks RocketMQ's protocol, or is larger than a limit."""
+
+    condition = "MQLOG_BROKEN_ANSWER"
+
+
+class RequestRefusedError(StoreError):
+    """A server's refusal: its address, the request's name, a ResponseCode, its own words."""
+
+    condition = "MQLOG_REQUEST_REFUSED"
+
+    def message(self) -> str:
+        """Name the server, the request, the code and what the server says."""
+        address, request, code, remark = self.args
+        return f"{shown(address)} refused {request} with code {code}: {shown(remark)}"
+
+
+class AccessDeniedError(RequestRefusedError):
+    """The server does not know the credentials, or they do not allow the request."""
+
+    condition = "MQLOG_ACCESS_DENIED"
+
+    def message(self) -> str:
+        """Say what was refused, and which options and rights it depends on."""
+        rights = "SUB on the topic and on the group of consumerGroup, with ACL 2.0 Get on the topic"
+        return f"{super().message()}. Check accessKey and secretKey; reading needs {rights}"
+
+
+class NoMasterError(StoreError):
+    """No master of a broker is registered at the name servers."""
+
+    condition = "MQLOG_NO_MASTER"
+
+
 class SparkTooOldError(StoreError):
     """Spark is of a version before the first one with Python data sources that stream."""
 
     condition = "MQLOG_SPARK_TOO_OLD"
-
-    def __init__(self, found: str, oldest: str) -> None:
-        super().__init__(found, oldest)
-
-    def message(self) -> str:
-        """Name the version there is and the versions that do."""
-        found, oldest = self.args
-        return (
-            f"this is Spark {shown(found)}, mqlog needs {oldest} or newer: pip install "
-            f"'pyspark>={oldest},<5', or a cluster with such a Spark"
-        )

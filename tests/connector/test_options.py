@@ -16,7 +16,7 @@ PATH = {"path": "/data/broker-a/store"}
 
 def test_a_read_without_options_takes_every_default() -> None:
     options = parse_read(PATH)
-    assert options.paths == ("/data/broker-a/store",)
+    assert options.places.paths == ("/data/broker-a/store",)
     assert options.given == {}
     assert (options.table, options.columns, options.tags) == ("messages", "standard", "*")
     assert options.starting_offsets == QueueRange(EARLIEST)
@@ -86,9 +86,9 @@ def test_a_read_option_is_parsed(name: str, text: str, field: str, value: object
             "unknown option; did you mean queueNums? queueNums is an option of writes",
         ),
         ("zzz", "A", "unknown option; the options are path, brokerName, table"),
-        ("nameServer", "localhost:9876", "mqlog reads store files, not brokers; give the store p"),
-        ("kafka.bootstrap.servers", "b:9092", "mqlog reads store files, not brokers"),
-        ("service.url", "pulsar://b", "mqlog reads store files, not brokers"),
+        ("nameServer", "localhost:9876", "a cluster is named by the path"),
+        ("kafka.bootstrap.servers", "b:9092", "a cluster is named by the path"),
+        ("service.url", "pulsar://b", "a cluster is named by the path"),
         ("topic", "A", "option topic='A': is an option of writes; in a read use subscribe"),
         ("txnAppId", "a", "option txnAppId='a': is an option of writes"),
         ("maxOffsetsPerTrigger", "5", "option maxOffsetsPerTrigger='5': is for streaming reads"),
@@ -164,14 +164,14 @@ def test_a_write_goes_to_one_store_and_names_those_that_a_glob_matches(tmp_path:
 
 def test_the_keys_that_spark_adds_are_allowed() -> None:
     added = {"checkpointLocation": "/c", "queryName": "q"}
-    assert parse_read({"paths": '["/a","/b c"]'}).paths == ("/a", "/b c")
+    assert parse_read({"paths": '["/a","/b c"]'}).places.paths == ("/a", "/b c")
     for parse in (parse_write, parse_stream_write):
         assert parse({**PATH, **added}).root == "/data/broker-a/store"
 
 
 def test_what_create_table_adds_is_no_option_of_ours() -> None:
     added = {"provider": "mqlog", "owner": "me", "location": "file:/p", "comment": "a table"}
-    assert parse_read(added).paths == ()
+    assert parse_read(added).places.paths == ()
     options = parse_read({**added, "columns": "minimal", "option.columns": "minimal"})
     assert options.columns == "minimal"
     with pytest.raises(InvalidOptionError, match="did you mean columns"):
@@ -180,7 +180,7 @@ def test_what_create_table_adds_is_no_option_of_ours() -> None:
 
 def test_the_table_may_be_named_after_the_path() -> None:
     options = parse_read({"path": "/data/broker-a/store#backlog"})
-    assert (options.paths, options.table) == (("/data/broker-a/store",), "backlog")
+    assert (options.places.paths, options.table) == (("/data/broker-a/store",), "backlog")
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_a_write_option_is_parsed(name: str, text: str, field: str, value: objec
         ("txnVersion", str(2**63), "must be a whole number of at least 0"),
         ("allowNoLease", "yes", "must be true or false"),
         ("interlock", "on", "must be true or false"),
-        ("namesrvAddr", "h:9876", "mqlog reads store files, not brokers"),
+        ("namesrvAddr", "h:9876", "a cluster is named by the path"),
         ("batchMaxBytes", "5m", "from 1 to 4194304 bytes"),
         ("onInvalid", "side:", "must be fail, skip or side:PATH"),
         ("path", "/a#queues", "no table can be written: give the store"),

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_type
 
+from live.loopback import FakeCluster
 from mqstore.codec.schema import COLUMNS, KAFKA_COLUMNS
 from mqstore.options.option import options_of
 from mqstore.stage.settings import WriteSettings
@@ -75,5 +76,9 @@ def test_every_example_runs(spark: SparkSession, golden_550: Path, tmp_path: Pat
     data = tmp_path / "data"
     for root in ("broker-a/store", "brokers/one/store"):
         shutil.copytree(golden_550, data / root)
-    for example in re.findall(r"^```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL):
-        exec(example.replace("/data/", f"{data}/"), {"spark": spark})
+    with FakeCluster().running() as fake:
+        for topic in ("SHOP_ORDERS", "SHOP_RETURNS"):
+            fake.fill(topic, 3)
+        for example in re.findall(r"^```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL):
+            here = re.sub(r"ns1:9876(,ns2:9876)?", fake.address, example)
+            exec(here.replace("/data/", f"{data}/"), {"spark": spark})

@@ -202,7 +202,7 @@ def test_an_option_of_a_stream_is_refused_in_words_that_help(
 
 def test_a_stream_may_say_that_it_reads_messages() -> None:
     both = {"path": "/s#messages", "table": "Messages"}
-    assert parse_stream(both).read.paths == ("/s",)
+    assert parse_stream(both).read.places.paths == ("/s",)
     with pytest.raises(InvalidOptionError, match="table='queues': a stream reads messages"):
         parse_stream(both | {"table": "queues"})
 

@@ -21,14 +21,15 @@ from mqstore.backlog.plan import BacklogItem
 from mqstore.backlog.request import HASH, OFFSET, BacklogRequest
 from mqstore.backlog.standing import Standing
 from mqstore.backlog.tally import NONE, Tally
-from mqstore.errors import InvalidOptionError, shown
+from mqstore.errors import InvalidOptionError
+from mqstore.printable import shown
 from mqstore.read.source import RecordSource
 from mqstore.read.tags import TagFilter, parse_tags
 from mqstore.read.units import CHUNK_UNITS, UnitBatch, join, units_at
 
 MAX_CELLS: Final = 4_000_000  # of queues counted together: starts × tags, 24 bytes each
 MAX_CHARS: Final = 64 << 20  # of their distinct tags
-MAX_QUEUES: Final = 256
+MAX_QUEUES_AT_ONCE: Final = 256
 _COUNTED_UNITS: Final = 131_072  # of all queues counted together, some 100 bytes each, but
 _LEAST_UNITS: Final = 1_024  # no less than this of each.
 

@@ -1,13 +1,14 @@
 """Check what is beside the log and the queues: file names, config/, checkpoint, abort."""
 
 from mqstore.check.finding import FindingPlace, Findings
-from mqstore.errors import CorruptConfigError, StoreError, UnsafePathError, shown
+from mqstore.errors import CorruptConfigError, StoreError, UnsafePathError
 from mqstore.files.config import stream_groups
 from mqstore.files.safe_open import Entry, list_directory, survey
 from mqstore.files.store import Store
 from mqstore.format import names
 from mqstore.format.config import CONSUMER_OFFSET, DELAY_OFFSET, TOPICS
 from mqstore.format.names import INDEX, is_index_file_name
+from mqstore.printable import shown
 from mqstore.txn import intent
 
 _REPORTED = (CorruptConfigError, UnsafePathError)  # by check_config_files

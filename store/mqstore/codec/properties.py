@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from mqstore.arrays import Bytes, Int32s, Int64s, Mask
-from mqstore.codec.schema import KAFKA_HEADERS, PROPERTIES
+from mqstore.codec.schema import KAFKA_HEADERS, PROPERTIES_MAP
 from mqstore.codec.slices import as_text, pairs, slices
 from mqstore.format.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 
@@ -46,7 +46,9 @@ class PropertyBlocks:
 
     def as_map(self) -> pa.MapArray:
         """Return all properties as map<string, string>, names in the order of the record."""
-        return pa.MapArray.from_arrays(self._arrow_edges, self._names, self._texts).cast(PROPERTIES)
+        return pa.MapArray.from_arrays(self._arrow_edges, self._names, self._texts).cast(
+            PROPERTIES_MAP
+        )
 
     def as_headers(self) -> pa.ListArray:
         """Return all properties as Kafka headers: list<struct<key: string, value: binary>>."""

@@ -16,10 +16,11 @@ import os
 import stat
 from typing import Final
 
-from mqstore.errors import InvalidOptionError, shown
+from mqstore.errors import InvalidOptionError
 from mqstore.files import durable
 from mqstore.files.lock.processes import openers
 from mqstore.files.safe_open import list_names, open_file, survey
+from mqstore.printable import shown
 
 MARK: Final = "mqlog-copy-in-progress"
 

@@ -145,9 +145,10 @@ class StoreBounds:
             )
             raise InvalidOptionError(COMMIT_GROUP, group, expected) from error
 
-    def publish_group(self, group: str, queues: Mapping[tuple[str, int], int]) -> None:
+    def publish_group(self, group: str, queues: Mapping[tuple[str, int], int]) -> bool:
         """Write the group's file."""
         stream_groups.publish(self.origin, group, queues)
+        return True
 
     def _first(self, queue: QueueBounds, ms: int) -> int:
         log = self.store.log

@@ -8,6 +8,9 @@ store that is not the one they are of can be told:
 - another broker's name, or another number of stores;
 - while a query runs also a store that is replaced by any other: a record is watched (``tail``).
 
+Brokers of a cluster come and go: new ones are followed from their first message, one that is away
+is waited for. A run that must end (``aim``) does not wait: it fails.
+
 A store that was rebuilt while no query ran, and whose queues are all as long again as the
 checkpoint says, cannot be told from the one it was: offsets are all there is to compare.
 
@@ -16,7 +19,7 @@ Reference: org.apache.spark.sql.kafka010.KafkaMicroBatchStream#latestOffset, #pl
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Final, TypeAlias
@@ -28,7 +31,11 @@ from mqstore.read.source import QueueSlice, Snapshot, Tail
 
 AllBounds: TypeAlias = dict[BrokerQueue, tuple[int, int]]
 
+Find: TypeAlias = Callable[[Set[str], Set[str]], Sequence[Tail]]
+"""Gives tails of brokers beside those it is given first, and of those named second in any case."""
+
 _LOG = logging.getLogger(__name__)
+_FIND_S: Final = 10.0
 _GO_ON: Final = "(failOnDataLoss=false goes on at the end of the queue)"
 
 
@@ -56,14 +63,18 @@ class Follower:
         *,
         fail_on_data_loss: bool = True,
         same_topics: bool = False,
+        find: Find | None = None,
     ) -> None:
         """With ``same_topics``, follow in each store the topics that a start has, and no other.
 
-        ``origins`` has what is read by its broker's name.
+        ``find`` looks for more brokers, every ten seconds. ``origins`` has what is read by its
+        broker's name, later ones too.
         """
         found = [(tail.snapshot, tail) for tail in tails]
         self._tails = {snapshot.broker_name: tail for snapshot, tail in found}
         self.origins = {snapshot.broker_name: snapshot.origin for snapshot, _ in found}
+        self._find = find
+        self._find_at = time.monotonic() + _FIND_S
         self._admission = admission
         self._fail_on_data_loss = fail_on_data_loss
         self._topics: frozenset[tuple[str, str]] | None = frozenset() if same_topics else None
@@ -90,9 +101,16 @@ class Follower:
         for tail in self._tails.values():
             tail.close()
 
+    def meet(self, brokers: Set[str]) -> None:
+        """Follow those brokers too, which a checkpoint names, even if they are away now."""
+        if self._find is not None and not brokers <= self._tails.keys():
+            self._add(self._find(self._tails.keys(), brokers - self._tails.keys()))
+
     def aim(self) -> None:
-        """From now on, let no batch end behind what there is now."""
-        self._target = {queue: high for queue, (_, high) in self._look(at_once=True).items()}
+        """From now on, let no batch end behind what there is now, and wait for no broker."""
+        bounds = self._look(at_once=True)
+        self._check_here()
+        self._target = {queue: high for queue, (_, high) in bounds.items()}
 
     def latest(self) -> Progress:
         """Return the ends of all queues that are followed and have a message."""
@@ -109,6 +127,8 @@ class Follower:
         for positions the store cannot have.
         """
         bounds = self._look()
+        if self._target is not None:
+            self._check_here()
         if self._idle is not None and self._idle[0] is bounds and self._idle[1] is start:
             return start
         self._keep_topics(start)
@@ -144,6 +164,9 @@ class Follower:
         for queue, last in sorted(end.items()):
             held = bounds.get(queue)
             if held is None:
+                away = self._tails[queue[1]].away
+                if away is not None:
+                    raise away  # The batch was planned with its messages.
                 self._check_gone(queue, last)
                 continue
             stop = self._not_behind(queue, last, held)
@@ -156,6 +179,9 @@ class Follower:
 
     def _look(self, *, at_once: bool = False) -> AllBounds:
         """Return the bounds of all queues: the same object if nothing has changed."""
+        if self._find is not None and time.monotonic() >= self._find_at:
+            self._add(self._find(self._tails.keys(), frozenset()))
+            self._find_at = time.monotonic() + _FIND_S
         looks = [tail.look(at_once=at_once) for tail in self._tails.values()]
         if any(a is not b for a, b in zip_longest(looks, self._looks)):
             self._looks = list(looks)
@@ -165,6 +191,18 @@ class Follower:
                 for (topic, queue_id), held in look.items()
             }
         return self._bounds
+
+    def _add(self, tails: Sequence[Tail]) -> None:
+        for tail in tails:
+            snapshot = tail.snapshot
+            self._tails[snapshot.broker_name] = tail
+            self.origins[snapshot.broker_name] = snapshot.origin
+
+    def _check_here(self) -> None:
+        """Raise the error of a broker that is away."""
+        for tail in self._tails.values():
+            if tail.away is not None:
+                raise tail.away
 
     def _waiting(self, start: Progress, bounds: AllBounds) -> list[_Waiting]:
         for queue, position in start.items():
@@ -177,6 +215,8 @@ class Follower:
             known = queue in start
             begin = start.get(queue, held[0])
             end = held[1]
+            if self._tails[queue[1]].away is not None:
+                end = begin  # Waits for its broker.
             if self._target is not None:
                 end = min(end, max(begin, self._target.get(queue, 0)))
             if known:
@@ -220,6 +260,8 @@ class Follower:
         """Raise StoreReplacedError for a chosen queue that was read and is not there."""
         topic, broker, queue_id = queue
         tail = self._tails[broker]
+        if tail.away is not None:
+            return
         if not position or not tail.chosen.passes(topic, queue_id):
             return
         self._lost(

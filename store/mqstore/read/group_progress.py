@@ -10,14 +10,14 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from mqstore.errors import InvalidOptionError
+from mqstore.errors import InvalidOptionError, StoreError
 from mqstore.read.progress import Progress
-from mqstore.read.source import COMMIT_GROUP, Origin
+from mqstore.read.source import COMMIT_GROUP, BoundsSource, Origin
 
 _GROUP: Final = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
 
 
-class GroupProgress:
+class PublishedProgress:
     """Publishes the progress of one stream under a group's name, in each origin it reads."""
 
     def __init__(self, group: str, origins: Mapping[str, Origin]) -> None:
@@ -30,16 +30,38 @@ class GroupProgress:
             expected = "must be a group's name: 1 to 255 of letters, digits, %, |, _ and -"
             raise InvalidOptionError(COMMIT_GROUP, group, expected)
         self._group = group
-        self._sources = {broker: origin.bounds(broker) for broker, origin in origins.items()}
-        for source in self._sources.values():
-            source.claim_group(group)
+        self._origins = origins
+        self._sources: dict[str, BoundsSource] = {}
+        self._claim()
         self._published: Progress | None = None
 
     def publish(self, progress: Progress) -> None:
-        """Publish where the stream goes on, unless it was the last time; raises OSError."""
+        """Publish where the stream goes on, unless it was the last time; raises OSError.
+
+        A broker that is away gets it at a later call. Origins may have been added since.
+        """
         if progress == self._published:
             return
+        self._claim()
+        done = []
         for broker, source in self._sources.items():
             queues = {(t, q): position for (t, b, q), position in progress.items() if b == broker}
-            source.publish_group(self._group, queues)
-        self._published = progress
+            done.append(source.publish_group(self._group, queues))
+        if all(done):
+            self._published = progress
+
+    def close(self) -> None:
+        """Close what is open."""
+        for source in self._sources.values():
+            source.close()
+
+    def _claim(self) -> None:
+        for broker, origin in self._origins.items():
+            if broker not in self._sources:
+                source = origin.bounds(broker)
+                try:
+                    source.claim_group(self._group)
+                except StoreError:
+                    source.close()
+                    raise
+                self._sources[broker] = source

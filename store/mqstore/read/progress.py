@@ -58,6 +58,16 @@ def from_json(document: object, brokers: Sequence[str]) -> Progress:
     return found
 
 
+def brokers_in(document: object) -> set[str]:
+    """Return the names of brokers in the JSON; InvalidOptionError for what is no such JSON."""
+    return {
+        name
+        for _, inner in _items(document)
+        for name, value in _items(inner)
+        if isinstance(value, Mapping)
+    }
+
+
 def _check_broker(name: str, brokers: Sequence[str]) -> None:
     if name not in brokers:
         raise StoreReplacedError(

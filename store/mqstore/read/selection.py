@@ -10,11 +10,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from mqstore.errors import InvalidOptionError, UnknownGroupError, UnknownTopicError, shown
+from mqstore.errors import InvalidOptionError, StoreError, UnknownGroupError, UnknownTopicError
 from mqstore.format.names import is_system_topic
 from mqstore.options.grammar import near
-from mqstore.read.directory import open_origin
-from mqstore.read.source import BoundsSource, QueueBounds, QueueFilter, Snapshot, Tail
+from mqstore.printable import shown
+from mqstore.read.source import (
+    BoundsSource,
+    BrokerFinder,
+    QueueBounds,
+    QueueFilter,
+    Snapshot,
+    Tail,
+)
 
 _LOG = logging.getLogger(__name__)
 _SHOWN_NAMES = 5
@@ -38,25 +45,42 @@ class Selection:
 
 
 class OpenStores:
-    """The stores of one read, each opened once, and what is chosen of them."""
+    """The stores and clusters of one read, each opened once, and what is chosen of them.
 
-    def __init__(self, selection: Selection, *, strict: bool = True) -> None:
-        """Open them; ``strict`` as in ``BoundsSource.snapshot``.
+    A cluster counts as the brokers that it had when it was opened.
+    """
 
-        Raises StoreNotFoundError, NotAStoreError, UnsupportedStoreError, and InvalidOptionError
-        for names of brokers that do not fit and a store that is named twice.
+    def __init__(
+        self,
+        selection: Selection,
+        stores: Sequence[BoundsSource],
+        clusters: Sequence[BrokerFinder] = (),
+        *,
+        strict: bool = True,
+    ) -> None:
+        """Take the ``stores`` at ``selection.roots`` and the brokers that ``clusters`` have now.
+
+        ``strict`` is as in ``BoundsSource.snapshot``. Raises as ``BrokerFinder.brokers``.
         """
         self.selection = selection
-        self.sources: tuple[BoundsSource, ...] = tuple(
-            open_origin(root, selection.commit_log).bounds(name)
-            for root, name in zip(selection.roots, broker_names(selection), strict=True)
+        self._clusters = tuple(clusters)
+        self.sources: tuple[BoundsSource, ...] = (
+            *stores,
+            *(cluster.source(name) for cluster in clusters for name in cluster.brokers()),
         )
         self._strict = strict
 
     def close(self) -> None:
-        """Close the stores."""
+        """Close them."""
         for source in self.sources:
             source.close()
+        for cluster in self._clusters:
+            cluster.close()
+
+    @property
+    def has_many_brokers(self) -> bool:
+        """Tell whether offsets need a broker's name: there are several, or may be."""
+        return bool(self._clusters) or len(self.sources) > 1
 
     @cached_property
     def topics(self) -> frozenset[str]:
@@ -90,18 +114,13 @@ class OpenStores:
         ``snapshots``; but without ``fail_on_data_loss``, a topic or queue that no store knows is
         only warned of: it may have been read and deleted. See ``check_chosen``.
         """
-        assigned = self.selection.assign
-
-        def is_assigned(topic: str, queue_id: int) -> bool:
-            return assigned is None or queue_id in assigned[topic]
-
         try:
             self.check_topics()
         except UnknownTopicError as error:
             if fail_on_data_loss:
                 raise
             _LOG.warning("%s", error)
-        chosen = QueueFilter(_name_test(self.selection), is_assigned)
+        chosen = self._filter()
         tails = tuple(
             source.tail(chosen, strict=self._strict, fail_on_data_loss=fail_on_data_loss)
             for source in self.sources
@@ -111,6 +130,31 @@ class OpenStores:
         if fail_on_data_loss:
             self._check_queues(snapshots)
         return tails
+
+    def tails_beside(self, known: Set[str], named: Set[str]) -> list[Tail]:
+        """Return tails of brokers that clusters have beside the ``known``, and of the ``named``.
+
+        Those may be away; of which cluster they are can be told if there is one only. Raises
+        nothing where no server can be asked for new brokers.
+        """
+        chosen, found = self._filter(), []
+        for cluster in self._clusters:
+            try:
+                there = set(cluster.brokers()) - known
+            except StoreError as error:
+                _LOG.warning("brokers that may be new are not known: %s", error)
+                there = set()
+            there |= set(named) if len(self._clusters) == 1 else set()
+            found += [cluster.source(name).tail_of_away(chosen) for name in sorted(there)]
+        return found
+
+    def _filter(self) -> QueueFilter:
+        assigned = self.selection.assign
+
+        def is_assigned(topic: str, queue_id: int) -> bool:
+            return assigned is None or queue_id in assigned[topic]
+
+        return QueueFilter(_name_test(self.selection), is_assigned)
 
     def check_chosen(self, snapshots: Sequence[Snapshot]) -> None:
         """Raise UnknownTopicError for a named topic or queue that no store knows."""
@@ -238,7 +282,8 @@ def check_names_differ(stores: Iterable[tuple[str, str]]) -> None:
                 "brokerName",
                 name,
                 f"two stores have this name: {first} and {root}; set brokerName to "
-                'a JSON list with a name for each, such as ["broker-a","broker-b"]',
+                'a JSON list with a name for each, such as ["broker-a","broker-b"] (brokers of '
+                "clusters keep theirs: read such clusters apart, and union)",
             )
 
 

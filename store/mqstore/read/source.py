@@ -7,7 +7,8 @@ checked records. All above this module (plan, scan, streams, backlog, tables) kn
 
 The store in a directory is ``directory.StoreOrigin``, ``directory.StoreBounds``,
 ``tail.StoreTail`` and ``store_records.StoreRecords``. Whatever else holds messages needs those
-four.
+four. A broker of a running cluster has them in ``mqstore.live``, and a ``BrokerFinder``, because
+brokers of a cluster come and go.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ import pyarrow as pa
 
 from mqstore.arrays import Int64s
 from mqstore.derive.records import FetchedRecords
-from mqstore.errors import CorruptStoreError
+from mqstore.errors import CorruptStoreError, StoreError
 from mqstore.files.config.broker_config import CommittedOffsets, FilterExpression, TopicConfig
 from mqstore.read.heads import LocatedRecord
 from mqstore.read.settings import ScanSettings
@@ -258,8 +259,31 @@ class BoundsSource(Protocol):
         where this process may not write.
         """
 
-    def publish_group(self, group: str, queues: Mapping[tuple[str, int], int]) -> None:
-        """Publish the next queue offsets of a group by topic and queueId. Raises OSError."""
+    def publish_group(self, group: str, queues: Mapping[tuple[str, int], int]) -> bool:
+        """Publish the next queue offsets of a group by topic and queueId. Raises OSError.
+
+        False: the broker is away, and nothing was published.
+        """
+
+
+class BrokerFinder(Protocol):
+    """A place with several brokers, which come and go: a cluster. ``close`` it."""
+
+    def brokers(self) -> Sequence[str]:
+        """Return the names of the brokers that are there now."""
+
+    def source(self, broker_name: str) -> "FoundBounds":
+        """Return that broker, there or not."""
+
+    def close(self) -> None:
+        """Close what is open."""
+
+
+class FoundBounds(BoundsSource, Protocol):
+    """A broker that was found, and may go away."""
+
+    def tail_of_away(self, chosen: QueueFilter) -> "Tail":
+        """Return the moving bounds of a broker that may be away until later."""
 
 
 class Tail(Protocol):
@@ -268,6 +292,10 @@ class Tail(Protocol):
     @property
     def chosen(self) -> QueueFilter:
         """Which queues are followed."""
+
+    @property
+    def away(self) -> StoreError | None:
+        """Why the broker could not be looked at: bounds are those before. None: it could."""
 
     @property
     def snapshot(self) -> Snapshot:

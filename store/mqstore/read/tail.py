@@ -63,6 +63,7 @@ class StoreTail:
     ) -> None:
         """Take the first look. ``take`` gives a new snapshot; its errors are raised here."""
         self.chosen = chosen
+        self.away = None  # A directory that cannot be read is an error.
         self._place = place
         self._take = take
         self._fail_on_data_loss = fail_on_data_loss

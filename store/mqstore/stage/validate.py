@@ -16,10 +16,11 @@ import pyarrow as pa
 from mqstore.arrays import Int64s, Mask
 from mqstore.codec.encode import binary_lengths
 from mqstore.codec.properties_encode import entries, has_separator
-from mqstore.errors import InvalidMessageError, MessageTooLargeError, shown
+from mqstore.errors import InvalidMessageError, MessageTooLargeError
 from mqstore.format.config import DELAY_LEVELS_MS
 from mqstore.format.message import MAX_PROPERTIES_BYTES, MIN_BLANK_BYTES
 from mqstore.format.names import MAX_QUEUE_ID, MAX_TOPIC_LENGTH, is_system_topic, is_writable_topic
+from mqstore.printable import shown
 from mqstore.stage.job import TopicQueues
 from mqstore.stage.rows import NULL_QUEUE, Rows
 
@@ -33,7 +34,7 @@ _FORBIDDEN: Final = "holds the character U+0001 or U+0002, which RocketMQ uses a
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class RowLimits:
     """What a job allows. ``queue_counts`` are those of the topics the store knows."""
 
     queue_counts: Mapping[str, TopicQueues]
@@ -72,7 +73,7 @@ class BadRow:
     too_large: bool
 
 
-def topic_problem(topic: str, limits: Limits) -> str | None:
+def topic_problem(topic: str, limits: RowLimits) -> str | None:
     """Return why no row may be written to ``topic``, or None."""
     problem = _name_problem(topic)
     if problem:
@@ -87,7 +88,7 @@ def topic_problem(topic: str, limits: Limits) -> str | None:
 
 
 def find_bad_rows(
-    rows: Rows, blocks: pa.Array, record_sizes: Int64s, limits: Limits
+    rows: Rows, blocks: pa.Array, record_sizes: Int64s, limits: RowLimits
 ) -> list[BadRow]:
     """Return the rows that break a rule, in their order, each with the first rule it breaks.
 
@@ -148,7 +149,7 @@ def _name_problem(topic: str) -> str | None:
     return None
 
 
-def _topic_rules(rows: Rows, limits: Limits) -> list[Rule]:
+def _topic_rules(rows: Rows, limits: RowLimits) -> list[Rule]:
     problems = [topic_problem(name, limits) for name in rows.topic_names]
     broken = np.array([p is not None for p in problems] + [True])[rows.topics]
     counts = np.array([limits.queue_ids(name) for name in rows.topic_names] + [0])[rows.topics]
@@ -238,7 +239,9 @@ def _property_rules(rows: Rows) -> list[Rule]:
     ]
 
 
-def _size_rules(rows: Rows, blocks: pa.Array, record_sizes: Int64s, limits: Limits) -> list[Rule]:
+def _size_rules(
+    rows: Rows, blocks: pa.Array, record_sizes: Int64s, limits: RowLimits
+) -> list[Rule]:
     bodies, properties = binary_lengths(rows.bodies), binary_lengths(blocks)
     room = limits.commit_log_file_size - MIN_BLANK_BYTES
     most = limits.max_message_size + limits.record_room

@@ -18,9 +18,10 @@ import pyarrow as pa
 
 from mqstore.arrays import Int64s
 from mqstore.codec.schema import TIMESTAMP
-from mqstore.errors import InvalidOptionError, shown
+from mqstore.errors import InvalidOptionError
 from mqstore.format.hashing import tags_code
 from mqstore.format.names import SCHEDULE_TOPIC
+from mqstore.printable import shown
 from mqstore.read.source import QueueSlice, RecordSource
 from mqstore.read.tags import TagFilter, parse_tags
 from mqstore.read.units import UnitBatch, units_at

@@ -49,7 +49,7 @@ _SEQUENCE: Final = f"{LEDGER_FOLDER}/{INTENT_FILES[1]}"
 _DIGITS: Final = 20
 _SLOTS: Final = 1024  # commits that began or ended, newest kept, whose tails SEQ tells
 _ABORT: Final = "mqlog:"
-_MOST_MESSAGES: Final = 1 << 31
+_MOST_IN_COMMIT: Final = 1 << 31
 _MOST_FILES: Final = 1 << 20
 _JOB: Final = re.compile(r"[0-9a-f]{32}")
 
@@ -277,7 +277,7 @@ def unpack(text: str, count: int) -> Mask:
     size = (count + 7) // 8
     unzip = zlib.decompressobj()
     data = unzip.decompress(base64.b64decode(text, validate=True), size)
-    if len(data) != size or not 0 <= count < _MOST_MESSAGES:
+    if len(data) != size or not 0 <= count < _MOST_IN_COMMIT:
         raise ValueError("a mask of another length")
     return np.unpackbits(np.frombuffer(data, np.uint8), count=count).astype(np.bool_)
 

@@ -23,7 +23,7 @@ from mqstore.files.safe_open import list_names, read_small
 from mqstore.files.store_dir import StoreDir
 from mqstore.format import names
 
-SOURCE: Final = "mqlog"
+OWN_STREAM: Final = "mqlog"
 
 GROUPS_FOLDER: Final = f"{names.OURS}/groups"
 _GROUP_FILE: Final = re.compile(r"[0-9a-f]{32}\.json")

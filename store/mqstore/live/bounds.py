@@ -1,0 +1,154 @@
+"""What queues hold, on brokers: bounds, the first offset at a time, the bytes of a range.
+
+Bounds come from GET_TOPIC_STATS_INFO, one request for all queues of a topic on a broker; the
+request for one queue's offset answers 0 for what does not exist. A time is found by bisection:
+a 4.9 broker's search by timestamp is wrong among equal timestamps and behind the end.
+
+Reference: AdminBrokerProcessor#getTopicStatsInfo, #queryConsumeQueue;
+DefaultMessageStore#getOffsetInQueueByTime; ConsumeQueue#getOffsetInQueueByTime.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mqstore.errors import BrokenAnswerError
+from mqstore.live import requests
+from mqstore.live.answers import header_number, number, rows, table, text, value
+from mqstore.live.cluster import Cluster
+from mqstore.live.frame import Frame
+from mqstore.live.pull import LiveSlice
+from mqstore.live.records import headers_of
+from mqstore.live.requests import GET_TOPIC_STATS_INFO, QUERY_CONSUME_QUEUE, pull
+from mqstore.live.routes import Route
+
+_SAMPLE: Final = 16
+"""Entries of the ConsumeQueue at each end of a range whose sizes stand for all."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveBounds:
+    """One queue of a broker: it holds queue offsets [low, high).
+
+    ``last_update_ms`` is when its last message was stored, epoch ms; 0 if there is none.
+    """
+
+    broker: str
+    topic: str
+    queue_id: int
+    low: int
+    high: int
+    last_update_ms: int = 0
+
+
+def bounds(cluster: Cluster, routes: Iterable[Route]) -> list[LiveBounds]:
+    """Return the bounds of all readable queues of those routes: a pipeline to each broker.
+
+    In the order of topic, broker, queue. Raises as Cluster#ask_all, and BrokenAnswerError where
+    a broker tells nothing of a queue that is in the route.
+    """
+    routes = list(routes)
+    asked = [(broker, route) for route in routes for broker in sorted(route.queues)]
+    pairs = [(broker, GET_TOPIC_STATS_INFO(topic=route.topic)) for broker, route in asked]
+    found: list[LiveBounds] = []
+    answers = cluster.ask_all(pairs)
+    for (broker, route), (_, request), (answer, address) in zip(asked, pairs, answers, strict=True):
+        held = _stats(address, value(address, request, answer))
+        for queue_id in range(route.queues[broker]):
+            edges = held.get((broker, route.topic, queue_id))
+            if edges is None:
+                reason = f"tells nothing of queue {queue_id} of {route.topic} of {broker}"
+                raise BrokenAnswerError(address, reason)
+            found.append(LiveBounds(broker, route.topic, queue_id, *edges))
+    return sorted(found, key=lambda queue: (queue.topic, queue.broker, queue.queue_id))
+
+
+def first_at(cluster: Cluster, queues: Sequence[LiveBounds], times_ms: Sequence[int]) -> list[int]:
+    """Return for each queue its first offset with storeTimestamp >= the time, else its ``high``.
+
+    Bisects all queues side by side, with a pull of one message to each a round; times are epoch
+    ms. Store timestamps do not go back within a queue.
+    """
+    edges = [[queue.low, queue.high] for queue in queues]
+    while open_ := [place for place, (low, high) in enumerate(edges) if low < high]:
+        middles = [sum(edges[place]) // 2 for place in open_]
+        asked = [
+            (queues[place].broker, _pull_one(cluster, queues[place], middle))
+            for place, middle in zip(open_, middles, strict=True)
+        ]
+        answers = cluster.ask_all(asked)
+        for place, middle, (answer, address) in zip(open_, middles, answers, strict=True):
+            if answer.code != requests.SUCCESS:
+                # Retention deleted it meanwhile; or the end went back.
+                low = header_number(address, answer, "minOffset")
+                edges[place] = _narrowed(edges[place], middle, low)
+            elif _stored_ms(address, answer) >= times_ms[place]:
+                edges[place][1] = middle
+            else:
+                edges[place][0] = middle + 1
+    return [low for low, _ in edges]
+
+
+def weigh(cluster: Cluster, slices: Sequence[LiveSlice]) -> list[int]:
+    """Return about how many bytes the records of each slice have.
+
+    By the sizes that the ConsumeQueue tells for the first and the last of them.
+    """
+    asked, owners = [], []
+    for place, piece in enumerate(slices):
+        first = min(_SAMPLE, max(piece.end - piece.start, 0))
+        for index in {piece.start, max(piece.start, piece.end - _SAMPLE)} if first else ():
+            owners.append(place)
+            request = QUERY_CONSUME_QUEUE(
+                topic=piece.topic, queueId=piece.queue_id, index=index, count=first
+            )
+            asked.append((piece.broker, request))
+    totals: dict[int, tuple[int, int]] = {}
+    answers = cluster.ask_all(asked)
+    for place, (_, request), (answer, address) in zip(owners, asked, answers, strict=True):
+        sizes = _sizes(address, value(address, request, answer)) if answer.body else []
+        total, count = totals.get(place, (0, 0))
+        totals[place] = total + sum(sizes), count + len(sizes)
+    return [_scaled(piece, *totals.get(place, (0, 0))) for place, piece in enumerate(slices)]
+
+
+def _scaled(piece: LiveSlice, total: int, count: int) -> int:
+    return (piece.end - piece.start) * total // count if count else 0
+
+
+def _sizes(address: str, found: Any) -> list[int]:
+    sizes = [number(address, entry, "physicSize") for entry in rows(address, found, "queueData")]
+    return [size for size in sizes if 0 < size < 2**31 - 1]  # No filler in front of a queue.
+
+
+def _stats(address: str, found: Any) -> Mapping[tuple[str, str, int], tuple[int, int, int]]:
+    held = {}
+    for key, entry in table(address, found, "offsetTable").items():
+        queue = dict(key) if isinstance(key, tuple) else {}
+        low, high = number(address, entry, "minOffset"), number(address, entry, "maxOffset")
+        last = number(address, entry, "lastUpdateTimestamp")
+        if low < 0:
+            raise BrokenAnswerError(address, f"a queue that holds [{low}, {high})")
+        # An empty queue whose messages are gone has its minOffset behind what it ever held.
+        names = text(address, queue, "brokerName"), text(address, queue, "topic")
+        held[(*names, number(address, queue, "queueId"))] = low, max(low, high), last
+    return held
+
+
+def _pull_one(cluster: Cluster, queue: LiveBounds, queue_offset: int) -> requests.Request:
+    group = cluster.settings.consumer_group
+    return pull(group, (queue.topic, queue.queue_id), queue_offset, 1)
+
+
+def _narrowed(edges: list[int], middle: int, low: int) -> list[int]:
+    start, end = edges
+    if low > middle:
+        return [min(low, end), end]
+    return [start, middle]
+
+
+def _stored_ms(address: str, answer: Frame) -> int:
+    headers = headers_of(address, answer.body)
+    if len(headers) == 0:
+        raise BrokenAnswerError(address, "a message was found, but none is in the answer")
+    return int(headers.field("store_timestamp_ms")[0])

@@ -1,0 +1,73 @@
+"""The readable queues of one broker of a cluster, and what they hold.
+
+A topic is listed by the name servers with the brokers that have registered it; one that is
+compacted, static or has batch queues is refused by name.
+
+Reference: RouteInfoManager#pickupTopicRouteData; PermName; TopicConfigManager.
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+
+from mqstore.errors import NoMasterError, UnsupportedTopicError
+from mqstore.live.bounds import LiveBounds, bounds
+from mqstore.live.cluster import Cluster
+from mqstore.live.routes import Route
+from mqstore.live.topics import check_readable, topic_names
+
+TopicTest = Callable[[str], bool]
+
+
+class BrokerQueues:
+    """The queues of one broker, by a cluster's connections. Raises as Cluster#ask_all."""
+
+    def __init__(self, cluster: Cluster, broker: str, named: Collection[str] = ()) -> None:
+        """``named`` are topics that the user named: not being able to read one is an error."""
+        self.cluster = cluster
+        self.broker = broker
+        self._named = frozenset(named)
+        self._checked: set[str] = set()
+
+    def topics(self) -> set[str]:
+        """Return the topics of the cluster, also those of other brokers."""
+        return set(topic_names(self.cluster, include_system_topics=True))
+
+    def check_registered(self) -> None:
+        """Raise NoMasterError where no name server knows the broker now."""
+        if self.broker not in self.cluster.brokers():
+            servers = ", ".join(self.cluster.settings.name_servers)
+            reason = f"broker {self.broker} is not registered at the name servers ({servers})"
+            raise NoMasterError(reason)
+
+    def routes(self, topics: TopicTest | None = None, *, fresh: bool = False) -> list[Route]:
+        """Return the routes of those topics (all if None), with the queues of this broker alone.
+
+        Raises UnsupportedTopicError for one that cannot be read.
+        """
+        found = []
+        for topic in sorted(self.topics() if topics is None else filter(topics, self.topics())):
+            route = self.cluster.route(topic, fresh=fresh)
+            if route is None:
+                continue
+            if self.broker in route.queues:
+                queues = {self.broker: route.queues[self.broker]}
+                found.append(replace(route, queues=queues))
+            elif self.broker in route.brokers and topic in self._named:
+                raise _unreadable(topic, self.broker)
+        unchecked = [route for route in found if route.topic not in self._checked]
+        if unchecked:
+            check_readable(self.cluster, unchecked)
+            self._checked |= {route.topic for route in unchecked}
+        return found
+
+    def bounds(self, routes: list[Route]) -> list[LiveBounds]:
+        """Return what the queues of those routes hold now, by topic and queueId."""
+        return bounds(self.cluster, routes)
+
+
+def _unreadable(topic: str, broker: str) -> UnsupportedTopicError:
+    reason = (
+        f"{broker} lets nobody read it (perm has no R, as topics of dead letters begin): "
+        "mqadmin updateTopicPerm -p 6 lets it be read"
+    )
+    return UnsupportedTopicError(f"topic {topic}", "NO_READ_PERMISSION", reason)

@@ -1,0 +1,359 @@
+"""A cluster: its name servers, what they tell of brokers, and one connection to each server.
+
+Name servers know nothing of each other. One is asked for as long as it answers; when it does
+not, the next; and all of them when a route lacks a broker that it had before, for a name server
+forgets a broker as soon as their connection breaks.
+
+Reference: org.apache.rocketmq.client.impl.MQClientAPIImpl#getTopicRouteInfoFromNameServer,
+NettyRemotingClient#getAndCreateNameserverChannel, MQClientInstance#findBrokerAddressInSubscribe.
+"""
+
+import ssl
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Final, Self
+
+from mqstore.errors import (
+    BrokerTimeoutError,
+    BrokerUnavailableError,
+    NoMasterError,
+    StoreError,
+    UnknownTopicError,
+)
+from mqstore.live import requests
+from mqstore.live.answers import checked, rows, table, value
+from mqstore.live.connection import Connection, Limits
+from mqstore.live.credentials import Credentials
+from mqstore.live.frame import Frame
+from mqstore.live.requests import Request
+from mqstore.live.retry import Retry
+from mqstore.live.routes import (
+    MASTER_ID,
+    Addresses,
+    Route,
+    parse_brokers,
+    parse_route,
+    refuse_static,
+)
+from mqstore.live.tls import Tls
+from mqstore.options.grammar import near
+from mqstore.printable import shown
+
+TOOLS_CONSUMER: Final = "TOOLS_CONSUMER"
+"""The group that every broker has (MixAll.TOOLS_CONSUMER_GROUP): another name makes a group."""
+READ_FROM: Final = ("master", "slave", "any")
+_IN_A_PIPELINE: Final = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSettings:
+    """Which cluster, who we are and how patient: plain values that travel into tasks.
+
+    ``broker_addresses`` gives a broker's master another address than it registered.
+    ``read_from`` chooses whose messages are pulled: the master's; a slave's, where it has them;
+    or those of ``any``, the master's as long as there is one.
+    """
+
+    name_servers: tuple[str, ...]
+    credentials: Credentials | None = None
+    tls: Tls | None = None
+    limits: Limits = field(default_factory=Limits)
+    retry_timeout_ms: int = 60_000
+    consumer_group: str = TOOLS_CONSUMER
+    read_from: str = "master"
+    broker_addresses: Mapping[str, str] = field(default_factory=dict)
+    pulls_in_flight: int = 8
+    pull_batch_size: int = 1_000
+
+
+class Cluster:
+    """Connections to the servers of a cluster. A context manager; not for several threads.
+
+    Its requests raise BrokerUnavailableError after ``retry_timeout_ms`` of failures,
+    AccessDeniedError, RequestRefusedError, BrokenAnswerError.
+    """
+
+    def __init__(self, settings: ClusterSettings) -> None:
+        """Connect to nothing yet; raises InvalidOptionError for unusable TLS files."""
+        self.settings = settings
+        self._tls: ssl.SSLContext | None = settings.tls.context() if settings.tls else None
+        self._open: dict[str, Connection] = {}
+        self._name_servers = list(settings.name_servers)
+        self._has_contact = False
+        self._brokers: dict[str, Addresses] = {}
+        self._routes: dict[str, Route] = {}
+
+    def close(self) -> None:
+        """Close all connections."""
+        for connection in self._open.values():
+            connection.close()
+        self._open.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def route(self, topic: str, *, fresh: bool = False) -> Route | None:
+        """Return where the topic's queues are; None where no name server knows it.
+
+        That is so for a topic that does not exist, and for one whose brokers are all away. A
+        route once told is kept until a ``fresh`` one is asked for. Raises UnsupportedTopicError
+        for a static topic.
+        """
+        known = self._routes.get(topic)
+        if known is None or fresh:
+            found = self._ask_for_route(topic, known)
+            if found is None:
+                self._routes.pop(topic, None)
+                return None
+            refuse_static(found)
+            self._routes[topic] = found
+            self._brokers |= found.brokers
+        return self._routes[topic]
+
+    def known_route(self, topic: str, option: str = "subscribe") -> Route:
+        """Return the route; raises UnknownTopicError with the nearest names where there is none."""
+        found = self.route(topic)
+        if found is None:
+            raise UnknownTopicError(_no_topic(topic, option, self.topic_names()))
+        return found
+
+    def topic_names(self) -> list[str]:
+        """Return all names that name servers list: topics, and names of brokers and clusters."""
+        answer, address = self.ask_name_server(request := requests.GET_ALL_TOPIC_LIST())
+        names = rows(address, value(address, request, answer), "topicList")
+        return sorted(name for name in names if isinstance(name, str))
+
+    def brokers(self) -> dict[str, Addresses]:
+        """Return the addresses of all brokers registered now."""
+        found, address = self._cluster_info()
+        brokers = parse_brokers(address, found)
+        self._brokers |= brokers
+        return brokers
+
+    def cluster_names(self) -> list[str]:
+        """Return the names of the clusters that the brokers are of: each has a topic's name too."""
+        found, address = self._cluster_info()
+        return sorted(str(name) for name in table(address, found, "clusterAddrTable"))
+
+    def _cluster_info(self) -> tuple[Any, str]:
+        answer, address = self.ask_name_server(request := requests.GET_BROKER_CLUSTER_INFO())
+        return value(address, request, answer), address
+
+    def master(self, broker: str) -> str:
+        """Return the address of a broker's master; raises NoMasterError where none is known."""
+        return self._address(broker, MASTER_ID)
+
+    def reading_address(self, broker: str) -> str:
+        """Return the address to pull a broker's messages from, as ``read_from`` says.
+
+        Raises NoMasterError where only slaves are there and ``read_from`` is not ``any``.
+        """
+        if self.settings.read_from == "master":
+            return self.master(broker)
+        slaves = sorted(id_ for id_ in self._addresses(broker) if id_ != MASTER_ID)
+        if self.settings.read_from == "slave" and slaves:
+            return self._address(broker, slaves[0])
+        if self.has_master(broker) or not slaves or self.settings.read_from == "slave":
+            return self.master(broker)
+        return self._address(broker, slaves[0])
+
+    def has_master(self, broker: str) -> bool:
+        """Tell whether a broker's master is registered, or ``broker_addresses`` names it."""
+        return MASTER_ID in self._addresses(broker) or broker in self.settings.broker_addresses
+
+    def forget(self, broker: str) -> None:
+        """Have the next request to a broker ask the name servers where it is."""
+        self._brokers.pop(broker, None)
+
+    def connection(self, address: str) -> Connection:
+        """Return the open connection to a server, or a new one; raises BrokerUnavailableError."""
+        connection = self._open.get(address)
+        if connection is None or not connection.is_open:
+            settings = self.settings
+            connection = self._open[address] = Connection(
+                address, settings.limits, credentials=settings.credentials, tls=self._tls
+            )
+        return connection
+
+    def abandon(self) -> None:
+        """Want none of the answers that are under way, on any connection."""
+        for connection in self._open.values():
+            connection.abandon()
+
+    def ask(self, broker: str, request: Request) -> tuple[Frame, str]:
+        """Ask a broker's master; returns the answer and the master's address."""
+        return self.ask_all([(broker, request)])[0]
+
+    def value(self, broker: str, request: Request) -> tuple[Any, str]:
+        """Ask a broker's master; returns the value in the answer's body and the address."""
+        answer, address = self.ask(broker, request)
+        return value(address, request, answer), address
+
+    def ask_all(self, asked: Sequence[tuple[str, Request]]) -> list[tuple[Frame, str]]:
+        """Ask many things of many masters at once; returns answers and addresses in that order.
+
+        What a broken connection or a busy broker left open is asked again.
+        """
+        answers: dict[int, tuple[Frame, str]] = {}
+        retry = Retry(self.settings.retry_timeout_ms)
+        while len(answers) < len(asked):
+            before = len(answers)
+            failure = self._ask_open(asked, answers, is_first=not retry.failures)
+            if failure is None:
+                continue
+            if len(answers) > before:
+                retry.succeeded()
+            retry.failed(failure)
+            if retry.wants_new_route:
+                for broker in {broker for i, (broker, _) in enumerate(asked) if i not in answers}:
+                    self.forget(broker)
+        return [answers[place] for place in range(len(asked))]
+
+    def ask_name_server(self, request: Request) -> tuple[Frame, str]:
+        """Ask the name servers in turn until one answers; returns the answer and its address.
+
+        A refusal is an answer. Before the first contact each is tried once, later on for
+        ``retry_timeout_ms``.
+        """
+        retry = Retry(self.settings.retry_timeout_ms if self._has_contact else 0)
+        while True:
+            failures = []
+            for address in list(self._name_servers):
+                try:
+                    answer = self._ask_address(address, request)
+                except BrokerUnavailableError as error:
+                    failures.append(error)
+                    self._name_servers.append(self._name_servers.pop(0))
+                else:
+                    self._has_contact = True
+                    return answer, address
+            retry.failed(_all_failed(failures))
+
+    def _ask_open(
+        self,
+        asked: Sequence[tuple[str, Request]],
+        answers: dict[int, tuple[Frame, str]],
+        *,
+        is_first: bool,
+    ) -> StoreError | None:
+        """Ask what has no answer yet, a pipeline to each broker; return a failure, if any."""
+        by_broker: dict[str, list[int]] = {}
+        for place, (broker, _) in enumerate(asked):
+            if place not in answers:
+                by_broker.setdefault(broker, []).append(place)
+        failure: StoreError | None = None
+        sent: list[tuple[str, Connection, list[tuple[int, int]]]] = []
+        for broker, places in by_broker.items():
+            try:
+                connection = self.connection(self.master(broker))
+                numbers = [(p, connection.send(asked[p][1])) for p in places[:_IN_A_PIPELINE]]
+                sent.append((broker, connection, numbers))
+            except BrokerUnavailableError as error:
+                failure = located(broker, error)
+            except NoMasterError as error:
+                if is_first:
+                    raise
+                failure = error
+        for broker, connection, numbers in sent:
+            try:
+                self._receive(asked, answers, connection, numbers)
+            except BrokerUnavailableError as error:
+                failure = located(broker, error)
+            except StoreError:
+                self.abandon()
+                raise
+        return failure
+
+    def _receive(
+        self,
+        asked: Sequence[tuple[str, Request]],
+        answers: dict[int, tuple[Frame, str]],
+        connection: Connection,
+        numbers: Sequence[tuple[int, int]],
+    ) -> None:
+        for place, opaque in numbers:
+            answer = connection.receive(opaque)
+            address = connection.address
+            answers[place] = checked(address, asked[place][1], answer), address
+
+    def _ask_address(self, address: str, request: Request) -> Frame:
+        # A server closes a connection that was idle for two minutes: what fails on an old one
+        # is tried on a new one.
+        was_open = address in self._open and self._open[address].is_open
+        for is_old in (True, False) if was_open else (False,):
+            try:
+                connection = self.connection(address)
+                return checked(address, request, connection.receive(connection.send(request)))
+            except BrokerUnavailableError as error:
+                if not is_old or isinstance(error, BrokerTimeoutError):
+                    raise
+        raise AssertionError
+
+    def _ask_for_route(self, topic: str, known: Route | None) -> Route | None:
+        found: Route | None = None
+        for _ in self._name_servers:
+            request = requests.GET_ROUTEINFO_BY_TOPIC(topic=topic, acceptStandardJsonOnly=True)
+            answer, address = self.ask_name_server(request)
+            if answer.code == requests.SUCCESS:
+                route = parse_route(address, topic, value(address, request, answer))
+                if found is None or len(route.queues) > len(found.queues):
+                    found = route
+            if known is None or (found is not None and set(known.queues) <= set(found.queues)):
+                break
+            self._name_servers.append(self._name_servers.pop(0))
+        return found
+
+    def _addresses(self, broker: str) -> Addresses:
+        # While a broker registers, name servers show it without any address for a moment.
+        if not self._brokers.get(broker):
+            self.brokers()
+        return self._brokers.get(broker, {})
+
+    def _address(self, broker: str, broker_id: int) -> str:
+        override = self.settings.broker_addresses.get(broker)
+        if override is not None and broker_id == MASTER_ID:
+            return override
+        found = self._addresses(broker)
+        if broker_id not in found:
+            slaves = ", ".join(found[id_] for id_ in sorted(found)) or "no slave either"
+            raise NoMasterError(
+                f"broker {shown(broker)} has no master at the name servers "
+                f"({', '.join(self._name_servers)}); there is {shown(slaves)}. "
+                "readFrom=any reads a slave"
+            )
+        return found[broker_id]
+
+
+def located(broker: str, error: BrokerUnavailableError) -> BrokerUnavailableError:
+    """Return the error with the broker's name and what to do where its address is not ours."""
+    address, reason = error.args
+    if reason.startswith("no connection"):
+        reason = (
+            f"{reason}. The broker registered this address at the name server; where it cannot "
+            f'be reached from here, set brokerAddresses={{"{broker}":"host:port"}}'
+        )
+    return type(error)(f"{broker} at {address}", reason)
+
+
+def _all_failed(failures: Sequence[BrokerUnavailableError]) -> BrokerUnavailableError:
+    if len(failures) == 1:
+        return failures[0]
+    reasons = "; ".join(f"{address}: {reason}" for address, reason in (e.args for e in failures))
+    kinds = {type(failure) for failure in failures}
+    kind = kinds.pop() if len(kinds) == 1 else BrokerUnavailableError
+    return kind("no name server answered", reasons)
+
+
+def _no_topic(topic: str, option: str, names: Sequence[str]) -> str:
+    close = near(topic, names)
+    advice = f"; did you mean {', '.join(map(shown, close))}?" if close else ""
+    return f"option {option}: no broker has a topic {shown(topic)}{advice}"

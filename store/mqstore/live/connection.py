@@ -1,0 +1,298 @@
+"""One connection to a broker or a name server: requests in a pipeline, answers by their number.
+
+The only place with a socket. Everything has a deadline: looking a name up, connecting, the TLS
+handshake, sending, and an answer as a whole, so that a byte now and then does not hold anybody.
+Answers nobody waits for and requests of the server's own (39 CHECK_TRANSACTION_STATE, 40, 220)
+are dropped. A connection that failed is closed; what was asked on it is lost.
+
+Reference: org.apache.rocketmq.remoting.netty.NettyRemotingAbstract (processResponseCommand,
+responseTable), NettyDecoder.
+"""
+
+import ipaddress
+import itertools
+import socket
+import ssl
+import threading
+import time
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Self
+
+from mqstore.errors import BrokenAnswerError, BrokerTimeoutError, BrokerUnavailableError
+from mqstore.format.remoting import JSON, MAX_REQUEST_BYTES
+from mqstore.live.credentials import Credentials
+from mqstore.live.frame import HEAD_BYTES, Frame, FrameError, TooLargeError, decode, encode, sizes
+from mqstore.live.requests import GO_AWAY, Request
+from mqstore.printable import shown
+
+_MAX_OPAQUE: Final = 0x7FFFFFFF
+_NO_TLS: Final = (
+    "closed the connection without an answer: a server that speaks TLS only does so to others "
+    "(set tls=true, or write rocketmqs://), and any server to a frame it does not take"
+)
+_TLS_REFUSED: Final = (
+    "no TLS: {why}. If the server speaks plainly, set tls=false (rocketmq://); else check "
+    "tlsCaFile, tlsCertFile and, for a certificate without this host's name, tlsVerifyHostname"
+)
+
+
+class FrameTooLargeError(BrokenAnswerError):
+    """An answer above ``max_frame_bytes``: asking for less may help."""
+
+
+class NotUnderstoodError(BrokerUnavailableError):
+    """A server that broke off before any answer: most often TLS on one side only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Milliseconds that things may take, and bytes that an answer may have."""
+
+    connect_timeout_ms: int = 3_000
+    request_timeout_ms: int = 10_000
+    max_frame_bytes: int = 17 * 1024 * 1024
+
+
+class Connection:
+    """A connection to ``address`` (host:port), open from the start. Not for several threads.
+
+    Raises BrokerUnavailableError where it cannot be made, BrokerTimeoutError where that takes
+    longer than ``connect_timeout_ms``.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        limits: Limits,
+        *,
+        credentials: Credentials | None = None,
+        tls: ssl.SSLContext | None = None,
+        header_kind: int = JSON,
+    ) -> None:
+        self.address = address
+        self._limits = limits
+        self._credentials = credentials
+        self._tls = tls
+        self._kind = header_kind
+        self._opaques = itertools.count(1)
+        self._awaited: set[int] = set()
+        self._answers: dict[int, Frame] = {}
+        self._has_answered = False
+        self._head = bytearray(HEAD_BYTES)
+        self._socket = self._connect()
+
+    def send(self, request: Request) -> int:
+        """Send a request; returns the number to ``receive`` its answer by."""
+        opaque = next(self._opaques) & _MAX_OPAQUE
+        fields = dict(request.fields)
+        if self._credentials is not None:
+            fields = self._credentials.sign(fields, request.body)
+        data = encode(Frame(request.code, opaque, 0, fields, "", request.body), self._kind)
+        if len(data) > MAX_REQUEST_BYTES:
+            raise FrameError(f"a request of {len(data)} bytes: a server reads {MAX_REQUEST_BYTES}")
+        self._write(data, self._deadline())
+        self._awaited.add(opaque)
+        return opaque
+
+    def receive(self, opaque: int) -> Frame:
+        """Return the answer to a request, whatever its code; others' answers are kept for them.
+
+        Raises BrokerTimeoutError when it is not there in ``request_timeout_ms`` from now,
+        BrokenAnswerError for bytes that are no answer, BrokerUnavailableError for a connection
+        that breaks. The connection is closed then, and by an answer GO_AWAY: the server ends.
+        """
+        deadline = self._deadline()
+        while opaque not in self._answers:
+            frame = self._read(deadline)
+            if frame.is_response and frame.opaque in self._awaited:
+                self._awaited.discard(frame.opaque)
+                self._answers[frame.opaque] = frame
+        answer = self._answers.pop(opaque)
+        if answer.code == GO_AWAY:
+            self.close()
+        return answer
+
+    @property
+    def is_open(self) -> bool:
+        """Tell whether it can be used: False once anything went wrong on it."""
+        return self._socket.fileno() >= 0
+
+    def abandon(self) -> None:
+        """Want none of the answers that are still to come, or here and not received."""
+        self._awaited.clear()
+        self._answers.clear()
+
+    def close(self) -> None:
+        """Close the connection; answers that are under way are lost."""
+        self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _deadline(self) -> float:
+        return time.monotonic() + self._limits.request_timeout_ms / 1000
+
+    def _read(self, deadline: float) -> Frame:
+        self._fill(memoryview(self._head), deadline)
+        try:
+            kind, header_bytes, body_bytes = sizes(self._head, self._limits.max_frame_bytes)
+            header, body = bytearray(header_bytes), bytearray(body_bytes)
+            self._fill(memoryview(header), deadline)
+            self._fill(memoryview(body), deadline)
+            frame = decode(kind, header, body)
+        except TooLargeError as error:
+            self.close()
+            raise FrameTooLargeError(self.address, str(error)) from None
+        except FrameError as error:
+            self.close()
+            raise BrokenAnswerError(self.address, str(error)) from error
+        self._has_answered = True
+        return frame
+
+    def _fill(self, view: memoryview, deadline: float) -> None:
+        at = 0
+        while at < len(view):
+            self._wait_until(deadline)
+            try:
+                count = self._socket.recv_into(view[at:])
+            except OSError as error:
+                raise self._broken(error) from error
+            if count == 0:
+                raise self._closed()
+            at += count
+
+    def _write(self, data: bytes, deadline: float) -> None:
+        view, at = memoryview(data), 0
+        while at < len(view):
+            self._wait_until(deadline)
+            try:
+                at += self._socket.send(view[at:])
+            except OSError as error:
+                raise self._broken(error) from error
+
+    def _wait_until(self, deadline: float) -> None:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise self._broken(TimeoutError())
+        try:
+            self._socket.settimeout(left)
+        except OSError as error:  # closed before
+            raise self._broken(error) from error
+
+    def _broken(self, error: OSError) -> BrokerUnavailableError:
+        self.close()
+        if isinstance(error, TimeoutError):
+            waited = self._limits.request_timeout_ms / 1000
+            reason = f"no answer in {waited:g} s; requestTimeout sets how long to wait"
+            return BrokerTimeoutError(self.address, reason)
+        if not self._has_answered and isinstance(error, ConnectionResetError):
+            return self._closed()
+        if isinstance(error, ssl.SSLError) and not self._has_answered:
+            # With TLS 1.3 a server refuses our certificate after the handshake.
+            return NotUnderstoodError(self.address, _TLS_REFUSED.format(why=_text(error)))
+        return BrokerUnavailableError(self.address, f"the connection broke: {_text(error)}")
+
+    def _closed(self) -> BrokerUnavailableError:
+        self.close()
+        if self._has_answered:
+            return BrokerUnavailableError(self.address, "the server closed the connection")
+        why = _TLS_REFUSED.format(why="the server closed the connection")
+        return NotUnderstoodError(self.address, _NO_TLS if self._tls is None else why)
+
+    def _connect(self) -> socket.socket:
+        deadline = time.monotonic() + self._limits.connect_timeout_ms / 1000
+        host, port = split_host(self.address)
+        try:
+            plain = _connected(host, port, deadline)
+        except TimeoutError:
+            waited = self._limits.connect_timeout_ms / 1000
+            reason = f"no connection in {waited:g} s; connectTimeout sets how long to wait"
+            raise BrokerTimeoutError(self.address, reason) from None
+        except OSError as error:
+            raise BrokerUnavailableError(self.address, f"no connection: {_text(error)}") from error
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._tls is None:
+            return plain
+        try:
+            plain.settimeout(max(0.001, deadline - time.monotonic()))
+            return self._tls.wrap_socket(plain, server_hostname=host)
+        except TimeoutError:
+            plain.close()
+            why = f"no handshake in {self._limits.connect_timeout_ms / 1000:g} s (connectTimeout)"
+            raise BrokerTimeoutError(self.address, _TLS_REFUSED.format(why=why)) from None
+        except (OSError, ValueError) as error:
+            plain.close()
+            why = _TLS_REFUSED.format(why=_text(error))
+            raise NotUnderstoodError(self.address, why) from error
+
+
+def split_host(address: str) -> tuple[str, int]:
+    """Return host and port of ``host:port`` or ``[ipv6]:port``; raises BrokerUnavailableError."""
+    host, _, port = address.rpartition(":")
+    host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not host or not (port.isascii() and port.isdigit() and 0 < int(port[:9]) < 65_536):
+        raise BrokerUnavailableError(address, "is no address: host:port")
+    return host, int(port)
+
+
+def _connected(host: str, port: int, deadline: float) -> socket.socket:
+    """Return a socket connected to the first of the host's addresses that answers."""
+    last: OSError = OSError(f"{shown(host)} has no address")
+    for family, kind, protocol, _, address in _addresses(host, port, deadline):
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        made = socket.socket(family, kind, protocol)
+        try:
+            made.settimeout(left)
+            made.connect(address)
+        except OSError as error:
+            made.close()
+            last = error
+            continue
+        return made
+    raise last
+
+
+def _addresses(host: str, port: int, deadline: float) -> list[Any]:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        pass
+    else:
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    found: list[Any] = []
+
+    # A resolver takes the time it takes and cannot be stopped: it is left behind when that is long.
+    def look_up() -> None:
+        try:
+            found.append(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        except (OSError, UnicodeError) as error:
+            found.append(error if isinstance(error, OSError) else OSError(str(error)))
+
+    looking = threading.Thread(target=look_up, name=f"look up {host}", daemon=True)
+    looking.start()
+    looking.join(max(0.0, deadline - time.monotonic()))
+    if not found:
+        raise TimeoutError
+    if isinstance(found[0], OSError):
+        raise found[0]
+    addresses: list[Any] = found[0]
+    return addresses
+
+
+def _text(error: Exception) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the server's certificate is not trusted: {error.verify_message}"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error) or type(error).__name__

@@ -1,0 +1,161 @@
+"""Requests as declared values: one table of code, header fields and what the answer's body is.
+
+A kind makes requests: ``GET_TOPIC_STATS_INFO(topic="T")``. None of them changes a broker; those
+that do are in group_publish.
+
+Reference: org.apache.rocketmq.remoting.protocol.RequestCode, ResponseCode and the
+...RequestHeader classes (org.apache.rocketmq.common.protocol in 4.9).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+JSON_FORMAT: Final = "json"  # as fastjson writes it
+PROPERTIES: Final = "properties"  # java.util.Properties' text
+RECORDS: Final = "records"  # as in the CommitLog
+
+SUCCESS: Final = 0
+SYSTEM_ERROR: Final = 1
+SYSTEM_BUSY: Final = 2
+SERVICE_NOT_AVAILABLE: Final = 14
+NO_PERMISSION: Final = 16
+TOPIC_NOT_EXIST: Final = 17
+PULL_NOT_FOUND: Final = 19
+PULL_RETRY_IMMEDIATELY: Final = 20
+PULL_OFFSET_MOVED: Final = 21
+QUERY_NOT_FOUND: Final = 22
+CONSUMER_NOT_ONLINE: Final = 206
+FLOW_CONTROL: Final = 215
+GO_AWAY: Final = 1500
+
+BUSY: Final = frozenset({SYSTEM_BUSY, SERVICE_NOT_AVAILABLE, FLOW_CONTROL, GO_AWAY})
+"""Refusals before anything was done: the same request may be sent again, later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request: its code and its header fields, as texts."""
+
+    name: str
+    code: int
+    fields: Mapping[str, str]
+    answer: str = JSON_FORMAT
+    body: bytes = b""
+    accepts: frozenset[int] = frozenset({SUCCESS})
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of request: RequestCode, its header fields (all of them are sent), the answer.
+
+    ``answer`` is what the body holds; codes in ``accepts`` are answers, others are refusals.
+    """
+
+    name: str
+    code: int
+    fields: tuple[str, ...] = ()
+    answer: str = JSON_FORMAT
+    accepts: frozenset[int] = field(default=frozenset({SUCCESS}))
+
+    def __call__(self, **values: str | int | bool) -> Request:
+        """Return a request with those values; raises TypeError unless they are the fields."""
+        if values.keys() != set(self.fields):
+            raise TypeError(f"{self.name} has the fields {self.fields}, not {tuple(values)}")
+        texts = {name: _text(values[name]) for name in self.fields}
+        return Request(self.name, self.code, texts, self.answer, accepts=self.accepts)
+
+
+def _text(value: str | int | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+# To name servers.
+GET_ROUTEINFO_BY_TOPIC: Final = Kind(
+    "GET_ROUTEINFO_BY_TOPIC",
+    105,
+    ("topic", "acceptStandardJsonOnly"),
+    accepts=frozenset({SUCCESS, TOPIC_NOT_EXIST}),
+)
+GET_BROKER_CLUSTER_INFO: Final = Kind("GET_BROKER_CLUSTER_INFO", 106)
+GET_ALL_TOPIC_LIST: Final = Kind("GET_ALL_TOPIC_LIST_FROM_NAMESERVER", 206)
+
+# To brokers.
+PULL_MESSAGE: Final = Kind(
+    "PULL_MESSAGE",
+    11,
+    (
+        "consumerGroup",
+        "topic",
+        "queueId",
+        "queueOffset",
+        "maxMsgNums",
+        "sysFlag",
+        "commitOffset",
+        "suspendTimeoutMillis",
+        "subscription",
+        "subVersion",
+        "expressionType",
+    ),
+    RECORDS,
+    frozenset({SUCCESS, PULL_NOT_FOUND, PULL_RETRY_IMMEDIATELY, PULL_OFFSET_MOVED}),
+)
+# Without _UNIQUE_KEY_QUERY: a 4.9 broker leaves it out of what it signs.
+QUERY_MESSAGE: Final = Kind(
+    "QUERY_MESSAGE",
+    12,
+    ("topic", "key", "maxNum", "beginTimestamp", "endTimestamp"),
+    RECORDS,
+    frozenset({SUCCESS, QUERY_NOT_FOUND}),
+)
+GET_ALL_TOPIC_CONFIG: Final = Kind("GET_ALL_TOPIC_CONFIG", 21)
+GET_BROKER_CONFIG: Final = Kind("GET_BROKER_CONFIG", 26, (), PROPERTIES)
+GET_BROKER_RUNTIME_INFO: Final = Kind("GET_BROKER_RUNTIME_INFO", 28)
+VIEW_MESSAGE_BY_ID: Final = Kind(
+    "VIEW_MESSAGE_BY_ID",
+    33,
+    ("topic", "offset"),
+    RECORDS,
+    frozenset({SUCCESS, SYSTEM_ERROR}),
+)
+GET_ALL_CONSUMER_OFFSET: Final = Kind("GET_ALL_CONSUMER_OFFSET", 43)
+GET_ALL_SUBSCRIPTIONGROUP_CONFIG: Final = Kind("GET_ALL_SUBSCRIPTIONGROUP_CONFIG", 201)
+GET_TOPIC_STATS_INFO: Final = Kind("GET_TOPIC_STATS_INFO", 202, ("topic",))
+GET_CONSUMER_CONNECTION_LIST: Final = Kind(
+    "GET_CONSUMER_CONNECTION_LIST",
+    203,
+    ("consumerGroup",),
+    accepts=frozenset({SUCCESS, CONSUMER_NOT_ONLINE}),
+)
+QUERY_CONSUME_QUEUE: Final = Kind(
+    "QUERY_CONSUME_QUEUE", 321, ("topic", "queueId", "index", "count")
+)
+
+# PullSysFlag.
+SUBSCRIPTION: Final = 4  # The filter comes with the request: else the group must be online.
+
+ALL_TAGS: Final = "*"
+TAG_EXPRESSION: Final = "TAG"
+
+
+def pull(
+    group: str, queue: tuple[str, int], start: int, most: int, tags: str = ALL_TAGS
+) -> Request:
+    """Return a pull of at most ``most`` messages of a (topic, queueId) from ``start`` on.
+
+    Nothing is committed and nothing waited for.
+    """
+    topic, queue_id = queue
+    return PULL_MESSAGE(
+        consumerGroup=group,
+        topic=topic,
+        queueId=queue_id,
+        queueOffset=start,
+        maxMsgNums=most,
+        sysFlag=SUBSCRIPTION,
+        commitOffset=0,
+        suspendTimeoutMillis=0,
+        subscription=tags,
+        subVersion=0,
+        expressionType=TAG_EXPRESSION,
+    )

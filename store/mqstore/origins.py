@@ -1,0 +1,87 @@
+"""Directories or clusters: the one place that tells the paths of a read apart, and opens them.
+
+All that is above knows OpenStores only. Options that are only for one kind are refused by name
+where no path is of that kind; where there are both, each option is for those it is made for.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from mqstore.errors import InvalidOptionError
+from mqstore.live.address import Address, is_address, parse_address
+from mqstore.live.cluster import ClusterSettings
+from mqstore.live.options import LIVE_OPTIONS, cluster_settings, parse_options
+from mqstore.live.origin import ClusterBrokers
+from mqstore.options.option import Option
+from mqstore.read.directory import open_origin
+from mqstore.read.selection import OpenStores, Selection, broker_names
+
+NAME_SERVERS: Final = "nameServers"
+LIVE: Final = {name: Option(one.name, one.parse) for name, one in LIVE_OPTIONS.items()}
+"""The options of clusters, by the field of LiveOptions that each is."""
+SECRETS: Final = frozenset({"accessKey", "secretKey", "securityToken"})
+OF_STORES: Final = ("brokerName", "storePathCommitLog", "readMode")
+"""Options that say how directories are read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The paths of a read: directories as typed, clusters, and the topics that addresses name."""
+
+    paths: tuple[str, ...]
+    clusters: tuple[ClusterSettings, ...] = ()
+    topics: tuple[str, ...] = ()
+
+
+def places(
+    paths: Sequence[str], texts: Mapping[str, str], environment: Mapping[str, str] = os.environ
+) -> Places:
+    """Return what the paths name, with the options as texts; connects to nothing.
+
+    ``texts`` are all that were set, by name; secrets of clusters may be taken from the
+    ``environment``. Raises InvalidOptionError, which never shows a secret.
+    """
+    names = {option.name for option in LIVE.values()}
+    live = {name: text for name, text in texts.items() if name in names}
+    addresses = [parse_address(path) for path in paths if is_address(path)]
+    directories = tuple(path for path in paths if not is_address(path))
+    if directories and NAME_SERVERS in live:
+        expected = "cannot stand with a path: give the cluster as one more path, rocketmq://…"
+        raise InvalidOptionError(NAME_SERVERS, live[NAME_SERVERS], expected)
+    if not addresses and NAME_SERVERS not in live:
+        for name, text in live.items():
+            shown = "***" if name in SECRETS else text
+            expected = "is for clusters: a path rocketmq://HOST:9876/TOPIC, or nameServers"
+            raise InvalidOptionError(name, shown, expected)
+        return Places(directories)
+    for name in OF_STORES if not directories else ():
+        if name in texts:
+            expected = "is for the directories of stores: a cluster's brokers are read by network"
+            raise InvalidOptionError(name, texts[name], expected)
+    options = parse_options(live)
+    named: list[Address | None] = [*addresses] or [None]
+    settings = tuple(cluster_settings(options, one, environment) for one in named)
+    topics = {one.topics for one in addresses} | ({()} if directories else set())
+    if len(topics) > 1:
+        expected = "the paths name different topics: name them in subscribe, or read one by one"
+        raise InvalidOptionError("path", ", ".join(paths), expected)
+    return Places(directories, settings, next(iter(topics), ()))
+
+
+def open_all(
+    selection: Selection, clusters: Sequence[ClusterSettings], *, strict: bool = True
+) -> OpenStores:
+    """Open the stores of ``selection.roots`` and the clusters; ``strict`` as in OpenStores.
+
+    Raises StoreNotFoundError, NotAStoreError, UnsupportedStoreError, InvalidOptionError for names
+    of brokers that do not fit and a store that is named twice, and what Cluster raises.
+    """
+    stores = [
+        open_origin(root, selection.commit_log).bounds(name)
+        for root, name in zip(selection.roots, broker_names(selection), strict=True)
+    ]
+    named = selection.subscribe or selection.assign or ()
+    found = [ClusterBrokers(settings, named) for settings in clusters]
+    return OpenStores(selection, stores, found, strict=strict)

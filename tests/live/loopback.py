@@ -1,0 +1,349 @@
+"""Servers on loopback for tests of the live room: one that plays a script, one that is a broker.
+
+``FakeCluster`` is a name server and brokers in one, written from RocketMQ's own sources with
+``struct`` and ``json``: it shares nothing with what it tests.
+"""
+
+import json
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from support import oracle
+from support.oracle import Message
+
+LOOPBACK = "127.0.0.1"
+JSON, BINARY = 0, 1
+Play = Callable[[socket.socket], None]
+
+
+def frame(header: bytes, body: bytes = b"", kind: int = JSON) -> bytes:
+    """The bytes of a frame, whatever its header is."""
+    return struct.pack(">iI", 4 + len(header) + len(body), kind << 24 | len(header)) + header + body
+
+
+def json_answer(
+    opaque: int, code: int = 0, body: bytes = b"", remark: str | None = None, **fields: object
+) -> bytes:
+    """A whole answer with a JSON header, as brokers write it."""
+    header: dict[str, Any] = {"code": code, "flag": 1, "language": "JAVA", "opaque": opaque}
+    header |= {"serializeTypeCurrentRPC": "JSON", "version": 513}
+    if fields:
+        header["extFields"] = {name: str(value) for name, value in fields.items()}
+    if remark is not None:
+        header["remark"] = remark
+    return frame(json.dumps(header).encode(), body)
+
+
+def read_request(peer: socket.socket) -> dict[str, Any] | None:
+    """The next request's header with its body, or None where the client is gone."""
+    head = _exactly(peer, 8)
+    if head is None:
+        return None
+    length, mark = struct.unpack(">iI", head)
+    assert mark >> 24 == JSON
+    header, body = _exactly(peer, mark & 0xFFFFFF), _exactly(peer, length - 4 - (mark & 0xFFFFFF))
+    if header is None or body is None:
+        return None
+    found: dict[str, Any] = json.loads(header)
+    return found | {"body": body}
+
+
+def _compact(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _exactly(peer: socket.socket, count: int) -> bytes | None:
+    data = b""
+    while len(data) < count:
+        more = peer.recv(count - len(data))
+        if not more:
+            return None
+        data += more
+    return data
+
+
+@contextmanager
+def listening(play: Play) -> Iterator[str]:
+    """The address of a server that plays to every client; all its threads end with the body."""
+    peers: list[socket.socket] = []
+    threads: list[threading.Thread] = []
+
+    def serve(peer: socket.socket) -> None:
+        with peer, suppress(OSError):
+            play(peer)
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                peer, _ = server.accept()
+                peers.append(peer)
+                thread = threading.Thread(target=serve, args=(peer,), daemon=True)
+                threads.append(thread)
+                thread.start()
+
+    with socket.create_server((LOOPBACK, 0)) as server:
+        acceptor = threading.Thread(target=accept, daemon=True)
+        acceptor.start()
+        try:
+            yield f"{LOOPBACK}:{server.getsockname()[1]}"
+        finally:
+            with suppress(OSError):
+                server.shutdown(socket.SHUT_RDWR)
+            acceptor.join(5)
+            for peer in peers:
+                with suppress(OSError):
+                    peer.shutdown(socket.SHUT_RDWR)
+            for thread in threads:
+                thread.join(5)
+
+
+@dataclass
+class FakeQueue:
+    """Messages of a queue: ``messages[i]`` is at queue offset ``low + i``; None: it is gone."""
+
+    messages: list[Message | None] = field(default_factory=list)
+    low: int = 0
+    raw: dict[int, bytes] = field(default_factory=dict)
+    """Bytes to give in place of a message, by queue offset."""
+
+    @property
+    def high(self) -> int:
+        return self.low + len(self.messages)
+
+    def record(self, queue_offset: int) -> bytes | None:
+        message = self.messages[queue_offset - self.low]
+        if queue_offset in self.raw:
+            return self.raw[queue_offset]
+        return None if message is None else oracle.encode(message)
+
+
+class FakeCluster:
+    """Brokers that serve queues by (broker, topic, queueId), and their name server, on one port.
+
+    ``most`` messages and ``most_bytes`` come with a pull. ``faults`` are consumed one by one: a
+    function that gets each request in turn and returns an answer in place of the broker's,
+    b"" to close the connection, or None to let it be.
+    """
+
+    def __init__(self) -> None:
+        self.queues: dict[tuple[str, str, int], FakeQueue] = {}
+        self.most = 32
+        self.most_bytes = 256 * 1024
+        self.fault: Callable[[dict[str, Any]], bytes | None] = lambda _: None
+        self.requests: list[dict[str, Any]] = []
+        self.addresses: dict[str, dict[int, str]] = {}
+        self.route_more: dict[str, Any] = {}
+        self.attributes: dict[str, dict[str, str]] = {}
+        self.address = ""
+        self.groups: dict[str, int] = {}
+        """Groups that the broker knows, and how many consumers each has now."""
+        self.committed: dict[tuple[str, str, int], int] = {}
+        """Next queue offsets by topic, group and queueId."""
+
+    @contextmanager
+    def running(self) -> Iterator["FakeCluster"]:
+        with listening(self._serve) as address:
+            self.address = address
+            yield self
+
+    def fill(self, topic: str, count: int, *, broker: str = "broker-a", **more: Any) -> FakeQueue:
+        """Make queue 0 of a topic with so many messages, stored 10 ms apart."""
+        low = more.pop("low", 0)
+        queue_id = more.pop("queue_id", 0)
+        body = more.pop("body", lambda i: b"%d" % i)
+        tags = more.pop("tags", None)
+        messages: list[Message | None] = [
+            Message(
+                topic=topic,
+                queue_id=queue_id,
+                queue_offset=low + i,
+                physical_offset=1_000 * (low + i),
+                body=body(i),
+                properties=oracle.join_properties({} if tags is None else {"TAGS": tags(i)}),
+                store_timestamp_ms=1_700_000_000_000 + 10 * i,
+            )
+            for i in range(count)
+        ]
+        return self.queues.setdefault((broker, topic, queue_id), FakeQueue(messages, low))
+
+    def pulls(self) -> list[tuple[int, int]]:
+        """(queueOffset, maxMsgNums) of every pull that came."""
+        asked = [request["extFields"] for request in self.requests if request["code"] == 11]
+        return [(int(f["queueOffset"]), int(f["maxMsgNums"])) for f in asked]
+
+    def _serve(self, peer: socket.socket) -> None:
+        while (request := read_request(peer)) is not None:
+            self.requests.append(request)
+            answer = self.fault(request)
+            if answer == b"":
+                return
+            peer.sendall(self._answer(request) if answer is None else answer)
+
+    def _answer(self, request: dict[str, Any]) -> bytes:
+        fields, opaque = request.get("extFields", {}), request["opaque"]
+        by_code: dict[int, Callable[[int, dict[str, str]], bytes]] = {
+            105: lambda opaque, fields: self._route(opaque, fields["topic"]),
+            106: lambda opaque, _: json_answer(opaque, 0, self._brokers().encode()),
+            206: lambda opaque, _: self._names(opaque),
+            202: lambda opaque, fields: self._stats(opaque, fields["topic"]),
+            21: lambda opaque, _: self._topics(opaque),
+            11: self.pulled,
+            12: self._by_key,
+            15: self._committed,
+            43: lambda opaque, _: self._offsets(opaque),
+            200: lambda opaque, _: self._created(opaque, request["body"]),
+            203: lambda opaque, fields: self._online(opaque, fields["consumerGroup"]),
+            321: self._entries,
+        }
+        found = by_code.get(request["code"])
+        if found is None:
+            return json_answer(opaque, 3, remark="request type not supported")
+        return found(opaque, fields)
+
+    def _names(self, opaque: int) -> bytes:
+        names = sorted({topic for _, topic, _ in self.queues})
+        return json_answer(opaque, 0, json.dumps({"topicList": names}).encode())
+
+    def _named(self) -> dict[str, dict[int, str]]:
+        names = {broker for broker, _, _ in self.queues}
+        return {name: {0: self.address} for name in sorted(names)} | self.addresses
+
+    def _route(self, opaque: int, topic: str) -> bytes:
+        queues: dict[str, int] = {}
+        for broker, name, queue_id in self.queues:
+            if name == topic:
+                queues[broker] = max(queues.get(broker, 0), queue_id + 1)
+        if not queues:
+            return json_answer(opaque, 17, remark=f"No topic route info: {topic}\nSee a link")
+        data = {
+            "queueDatas": [
+                {"brokerName": b, "readQueueNums": n, "writeQueueNums": n, "perm": 6}
+                for b, n in queues.items()
+            ],
+            "brokerDatas": [
+                {"brokerName": b, "cluster": "C", "brokerAddrs": self._named()[b]} for b in queues
+            ],
+        }
+        return json_answer(opaque, 0, json.dumps(data | self.route_more).encode())
+
+    def _brokers(self) -> str:
+        # As fastjson writes it: ids stand without quotes.
+        inner = (
+            f'"{name}":{{"brokerName":"{name}","brokerAddrs":{{'
+            + ",".join(f'{id_}:"{host}"' for id_, host in hosts.items())
+            + "}}"
+            for name, hosts in self._named().items()
+        )
+        names = json.dumps(sorted(self._named()))
+        return f'{{"brokerAddrTable":{{{",".join(inner)}}},"clusterAddrTable":{{"C":{names}}}}}'
+
+    def _stats(self, opaque: int, topic: str) -> bytes:
+        entries = [
+            f'{{"brokerName":"{broker}","queueId":{queue_id},"topic":"{name}"}}:'
+            f'{{"lastUpdateTimestamp":7,"maxOffset":{queue.high},"minOffset":{queue.low}}}'
+            for (broker, name, queue_id), queue in self.queues.items()
+            if name == topic
+        ]
+        return json_answer(opaque, 0, f'{{"offsetTable":{{{",".join(entries)}}}}}'.encode())
+
+    def _topics(self, opaque: int) -> bytes:
+        table = {
+            topic: {
+                "topicName": topic,
+                "readQueueNums": 1,
+                "writeQueueNums": 1,
+                "perm": 6,
+                "attributes": self.attributes.get(topic, {}),
+            }
+            for _, topic, _ in self.queues
+        }
+        return json_answer(opaque, 0, json.dumps({"topicConfigTable": table}).encode())
+
+    def queue(self, fields: dict[str, str]) -> FakeQueue:
+        """The queue that a request's fields name, of whatever broker."""
+        wanted = fields["topic"], int(fields["queueId"])
+        return next(q for (_, topic, id_), q in self.queues.items() if (topic, id_) == wanted)
+
+    def pulled(self, opaque: int, fields: dict[str, str]) -> bytes:
+        """DefaultMessageStore#getMessage and PullMessageProcessor, without long polling."""
+        queue, start = self.queue(fields), int(fields["queueOffset"])
+        most = min(int(fields["maxMsgNums"]), self.most)
+        edges = {"minOffset": queue.low, "maxOffset": queue.high}
+        if not queue.low <= start <= queue.high:
+            begin = queue.low if start < queue.low else queue.high
+            return json_answer(opaque, 21, remark="OFFSET", nextBeginOffset=begin, **edges)
+        if start == queue.high:
+            return json_answer(opaque, 19, remark="OVER", nextBeginOffset=start, **edges)
+        tags = fields["subscription"]
+        wanted = None if tags == "*" else {oracle.java_hash(t.strip()) for t in tags.split("||")}
+        looked_at = start + most if wanted is None else start + max(800, int(fields["maxMsgNums"]))
+        found: list[bytes] = []
+        at = start
+        while at < min(looked_at, queue.high):
+            record = queue.record(at)
+            size = sum(map(len, found)) + len(record or b"")
+            if found and (len(found) == most or size > self.most_bytes):
+                break
+            at += 1
+            message = queue.messages[at - 1 - queue.low]
+            if record is not None and (
+                wanted is None or (message and oracle.tags_code(message) in wanted)
+            ):
+                found.append(record)
+        code = 0 if found else 20
+        return json_answer(opaque, code, b"".join(found), nextBeginOffset=at, **edges)
+
+    def _committed(self, opaque: int, fields: dict[str, str]) -> bytes:
+        """As 5.5 does: a group that it does not know is refused."""
+        group = fields["consumerGroup"]
+        if group not in self.groups:
+            return json_answer(opaque, 26, remark=f"Group {group} not exist!")
+        key = fields["topic"], group, int(fields["queueId"])
+        self.committed[key] = int(fields["commitOffset"])
+        return json_answer(opaque)
+
+    def _created(self, opaque: int, body: bytes) -> bytes:
+        self.groups[json.loads(body)["groupName"]] = 0
+        return json_answer(opaque)
+
+    def _offsets(self, opaque: int) -> bytes:
+        table: dict[str, dict[str, int]] = {}
+        for (topic, group, queue_id), at in self.committed.items():
+            table.setdefault(f"{topic}@{group}", {})[str(queue_id)] = at
+        return json_answer(opaque, 0, _compact({"offsetTable": table}))
+
+    def _online(self, opaque: int, group: str) -> bytes:
+        count = self.groups.get(group, 0)
+        if not count:
+            return json_answer(opaque, 206, remark=f"the consumer group[{group}] not online")
+        found = {"connectionSet": [{}] * count, "subscriptionTable": {}}
+        return json_answer(opaque, 0, _compact(found))
+
+    def _by_key(self, opaque: int, fields: dict[str, str]) -> bytes:
+        found = [
+            oracle.encode(message)
+            for (_, topic, _), queue in self.queues.items()
+            for message in queue.messages
+            if message is not None
+            and topic == fields["topic"]
+            and fields["key"] in message.properties_map.get("KEYS", "")
+        ]
+        return json_answer(opaque, 0 if found else 22, b"".join(found))
+
+    def _entries(self, opaque: int, fields: dict[str, str]) -> bytes:
+        queue, index = self.queue(fields), int(fields["index"])
+        end = min(index + int(fields["count"]), queue.high)
+        data = [
+            {
+                "physicOffset": 0,
+                "physicSize": len(queue.record(at) or b""),
+                "tagsCode": oracle.tags_code(queue.messages[at - queue.low] or Message()),
+            }
+            for at in range(index, end)
+        ]
+        return json_answer(opaque, 0, _compact({"queueData": data}) if data else b"")

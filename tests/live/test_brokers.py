@@ -1,0 +1,351 @@
+"""The live room against real brokers of both versions: what it reads is what their disks hold.
+
+Reading changes nothing on a broker, and a broker that is frozen, killed or started again is a
+named error in time, or no error and every message once.
+"""
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from broker import recipe
+from broker.harness import BROKER_NAME, Broker
+from broker.harness import Cluster as Servers
+from broker.reading import by_queue, columns, rows_of
+from broker.toolchain import Toolchain
+from live.secure import ADMIN, FILES, MESSAGES, READER, STRANGER, TOPIC, TRUSTED, Guarded, guarded
+from mqstore.codec.bodies import decompress_bodies
+from mqstore.codec.decode import Records, decode
+from mqstore.codec.schema import PROFILES
+from mqstore.errors import (
+    AccessDeniedError,
+    BrokerTimeoutError,
+    BrokerUnavailableError,
+    NoMasterError,
+    UnknownTopicError,
+)
+from mqstore.format.names import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC
+from mqstore.live.bounds import LiveBounds, bounds, first_at, weigh
+from mqstore.live.cluster import Cluster, ClusterSettings
+from mqstore.live.connection import Limits
+from mqstore.live.credentials import Credentials, Secret
+from mqstore.live.entries import tags_codes
+from mqstore.live.groups import committed, progress
+from mqstore.live.lookup import by_id, by_key
+from mqstore.live.pull import LiveSlice, PullReader
+from mqstore.live.records import PulledRecords, PullSettings, read
+from mqstore.live.requests import Request
+from mqstore.live.routes import Route
+from mqstore.live.tls import Tls
+from mqstore.live.topics import broker_infos, check_readable, reading_settings, topic_names, topics
+
+pytestmark = pytest.mark.broker
+
+NAMES = recipe.Names("V")
+DEAD = "127.0.0.1:1"
+LOG_FILE_BYTES = 262_144
+READING = Limits(connect_timeout_ms=2_000, request_timeout_ms=10_000)
+ALL_TOPICS = PROFILES["full"]
+
+
+@dataclass
+class Live:
+    """A broker with the recipe's messages, the directory it writes, and our client of it."""
+
+    broker: Broker
+    root: Path
+    cluster: Cluster
+    name_servers: tuple[str, ...]
+
+    def routes(self) -> list[Route]:
+        names = topic_names(self.cluster, include_system_topics=True)
+        found = (self.cluster.route(name) for name in names)
+        return [route for route in found if route is not None]
+
+    def bounds(self) -> list[LiveBounds]:
+        return bounds(self.cluster, self.routes())
+
+    def pulled(self, queues: list[LiveBounds], **settings: Any) -> list[PulledRecords]:
+        reader = PullReader(self.cluster, slices(queues), tags=settings.get("tags", "*"))
+        return list(read(reader, PullSettings(**settings)))
+
+
+def slices(queues: list[LiveBounds]) -> list[LiveSlice]:
+    return [LiveSlice(q.broker, q.topic, q.queue_id, q.low, q.high) for q in queues]
+
+
+@pytest.fixture(scope="module")
+def live(cluster: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    root = tmp_path_factory.mktemp(f"live-{cluster.version}-") / "broker" / "store"
+    root.mkdir(parents=True)
+    names = (DEAD, cluster.name_server)  # The first of two name servers is dead, always.
+    settings = ClusterSettings(name_servers=names, limits=READING, retry_timeout_ms=20_000)
+    # No check of transactions and nothing delayed that comes due while tests compare.
+    quiet = {"transactionCheckInterval": "600000"}
+    with cluster.broker(root, quiet) as broker, Cluster(settings) as client:
+        recipe.produce(broker, NAMES)
+        recipe.consume(broker, NAMES)
+        recipe.go_on(broker, NAMES)
+        _settle(client)
+        yield Live(broker, root, client, names)
+
+
+def _settle(client: Cluster) -> None:
+    """Wait until no queue grows any more: delayed messages come due in seconds."""
+    deadline = time.monotonic() + 30
+    ends: list[list[LiveBounds]] = []
+    pause = threading.Event()
+    while len(ends) < 4 or any(end != ends[-1] for end in ends[-4:]):
+        assert time.monotonic() < deadline, "the broker's queues never came to rest"
+        names = topic_names(client, include_system_topics=True)
+        routes = (client.route(name, fresh=True) for name in names)
+        ends.append(bounds(client, [route for route in routes if route is not None]))
+        pause.wait(0.4)
+
+
+def full_rows(pulled: list[PulledRecords]) -> list[dict[str, Any]]:
+    found = []
+    for part in pulled:
+        assert part.broken == ()
+        plain = decompress_bodies(part.headers, 1 << 26, 1 << 26)
+        assert plain.count == len(part.headers)
+        whole = np.zeros(len(part.headers), np.bool_)
+        batch = decode(Records(part.headers, part.positions, plain, whole), ALL_TOPICS)
+        found += rows_of(batch)
+    return found
+
+
+def test_every_field_of_every_message_is_what_the_brokers_directory_gives(live: Live) -> None:
+    pulled = live.pulled(live.bounds(), with_tags_codes=True)
+    ours, theirs = by_queue(full_rows(pulled)), by_queue(columns(live.root, ALL_TOPICS))
+    assert sum(map(len, ours.values())) > 1_000
+    # A broker of 4.9 has no route for half messages before its first check of transactions.
+    assert {topic for topic, _ in theirs.keys() - ours.keys()} <= {HALF_TOPIC, OP_HALF_TOPIC}
+    for queue, mine_all in ours.items():
+        for mine, row in zip(mine_all, theirs[queue], strict=True):
+            # The ConsumeQueue of delayed messages has times of delivery; answers do not tell it.
+            of_disk = mine["tagsCode"] if queue[0] == SCHEDULE_TOPIC else row["tagsCode"]
+            assert mine == row | {"tagsCode": of_disk, "brokerName": BROKER_NAME}
+
+
+def test_the_records_pulled_are_those_of_the_log_byte_for_byte(live: Live) -> None:
+    for part in live.pulled(live.bounds(), batch_bytes=50_000):
+        headers = part.headers
+        places = headers.field("physical_offset").tolist()
+        for place, start, size in zip(places, headers.starts, headers.sizes, strict=True):
+            file = live.root / "commitlog" / f"{place // LOG_FILE_BYTES * LOG_FILE_BYTES:020d}"
+            with file.open("rb") as log:
+                log.seek(place % LOG_FILE_BYTES)
+                assert log.read(size) == headers.buffer[start : start + size].tobytes()
+
+
+def test_bounds_are_those_that_topic_status_tells(live: Live) -> None:
+    told = {
+        (row["queueId"], row["minOffset"], row["maxOffset"])
+        for row in live.broker.topic_status(NAMES.topic)
+    }
+    assert told == {(q.queue_id, q.low, q.high) for q in live.bounds() if q.topic == NAMES.topic}
+
+
+def test_the_first_message_at_a_time_is_what_a_walk_over_all_finds(live: Live) -> None:
+    queues = [queue for queue in live.bounds() if queue.topic in {NAMES.topic, NAMES.batch}]
+    rows = by_queue(full_rows(live.pulled(queues)))
+    asked: list[tuple[LiveBounds, int, int]] = []
+    for queue in queues:
+        stored = [row["storeTimestamp"] // 1000 for row in rows[queue.topic, queue.queue_id]]
+        moments = {*stored[::15], stored[-1], stored[0] - 1, stored[-1] + 1}
+        for moment in sorted(moments | {ms + 1 for ms in stored[::20]}):
+            slow = next((i for i, ms in enumerate(stored) if ms >= moment), len(stored))
+            asked.append((queue, moment, queue.low + slow))
+    assert len(asked) > 80
+    found = first_at(live.cluster, [a[0] for a in asked], [a[1] for a in asked])
+    assert found == [a[2] for a in asked]
+
+
+def test_tags_give_what_the_broker_gives_its_own_consumer(live: Live) -> None:
+    queues = [queue for queue in live.bounds() if queue.topic == NAMES.topic]
+    tag = NAMES.tags[0]
+    every = full_rows(live.pulled(queues, with_tags_codes=True))
+    expected = [(r["queueId"], r["queueOffset"]) for r in every if r["tags"] == tag]
+    chosen = full_rows(live.pulled(queues, tags=f"{tag} || nobody"))
+    assert [(row["queueId"], row["queueOffset"]) for row in chosen] == expected
+    assert 50 < len(expected) < len(every) / 2
+    codes = np.concatenate([part for _, part in tags_codes(live.cluster, slices(queues))])
+    assert codes.tolist() == [row["tagsCode"] for row in every]
+
+
+def test_a_weight_is_near_what_the_records_have(live: Live) -> None:
+    queues = [queue for queue in live.bounds() if queue.topic == NAMES.batch]
+    exact = sum(int(np.sum(part.headers.sizes)) for part in live.pulled(queues))
+    assert 0.7 * exact < sum(weigh(live.cluster, slices(queues))) < 1.4 * exact
+
+
+def test_groups_are_where_consumer_progress_says(live: Live) -> None:
+    committed_by = committed(live.cluster, [BROKER_NAME])
+    queues = live.bounds()
+    for group in (NAMES.push_group, NAMES.pull_group):
+        ours = {
+            (row.queue.topic, row.queue.queue_id): (row.queue.high, row.committed or 0)
+            for row in progress(queues, committed_by, group)
+        }
+        told = {
+            (row["topic"], row["queueId"]): (row["brokerOffset"], row["consumerOffset"])
+            for row in live.broker.consumer_progress(group)
+        }
+        assert ours.items() <= told.items()
+        assert {topic for topic, _ in ours} >= {topic for topic, _ in told if topic[0] != "%"}
+
+
+def test_keys_and_ids_lead_to_the_messages_that_the_client_finds(live: Live) -> None:
+    routes = [live.cluster.known_route(NAMES.topic)]
+    row = next(r for r in full_rows(live.pulled(live.bounds())) if r["keys"] == "key1")
+    asked = [("key", NAMES.topic, "key1"), ("uniqKey", NAMES.topic, row["msgId"])]
+    by_their_key, _ = live.broker.lookup(asked)
+    found = by_key(live.cluster, routes, ["key1"])
+    assert {(piece.queue_id, piece.start) for piece in found} == {
+        (message["queueId"], message["queueOffset"]) for message in by_their_key
+    }
+    place = LiveSlice(BROKER_NAME, row["topic"], row["queueId"], row["queueOffset"], 0)
+    routes = [live.cluster.known_route(row["topic"])]
+    for msg_id in (row["msgId"], row["offsetMsgId"].lower()):
+        (piece,) = by_id(live.cluster, routes, [msg_id])
+        assert (piece.topic, piece.queue_id, piece.start) == (
+            place.topic,
+            place.queue_id,
+            place.start,
+        )
+    assert by_id(live.cluster, routes, [row["offsetMsgId"][:-1] + "3", "nobody"]) == []
+
+
+def test_a_broker_says_what_it_is(live: Live) -> None:
+    (info,) = broker_infos(live.cluster, [BROKER_NAME])
+    assert info.version == live.broker.version
+    assert info.low < info.high
+    assert reading_settings(live.cluster, BROKER_NAME)["maxTransferCountOnMessageInMemory"] == "32"
+    check_readable(live.cluster, live.routes())
+    with pytest.raises(UnknownTopicError, match=NAMES.topic):
+        live.cluster.known_route(NAMES.topic + "x")
+
+
+def test_reading_changes_nothing_on_a_broker(live: Live) -> None:
+    before = _state(live)
+    queues = live.bounds()
+    live.pulled(queues)
+    first_at(live.cluster, queues, [0] * len(queues))
+    by_key(live.cluster, live.routes(), ["key1"])
+    assert _state(live) == before
+
+
+def _state(live: Live) -> tuple[Any, ...]:
+    answer, _ = live.cluster.ask(BROKER_NAME, Request("GET_ALL_SUBSCRIPTIONGROUP_CONFIG", 201, {}))
+    groups = json.loads(bytes(answer.body))["subscriptionGroupTable"]
+    ends = [(q.topic, q.queue_id, q.high) for q in live.bounds()]
+    told = topics(live.cluster, [BROKER_NAME]), committed(live.cluster, [BROKER_NAME])
+    return (sorted(groups), ends, *told)
+
+
+def test_a_frozen_a_killed_and_a_restarted_broker(cluster: Servers, live: Live) -> None:
+    """The last test of a version: it ends the broker."""
+    queues = [queue for queue in live.bounds() if queue.topic == NAMES.topic]
+    expected = [(r["queueId"], r["queueOffset"]) for r in full_rows(live.pulled(queues))]
+    jvm = live.broker._jvm
+    os.kill(jvm.pid, signal.SIGSTOP)
+    try:
+        with _impatient(live) as client, pytest.raises(BrokerTimeoutError, match="requestTimeout"):
+            list(read(PullReader(client, slices(queues)), PullSettings()))
+    finally:
+        os.kill(jvm.pid, signal.SIGCONT)
+    settings = ClusterSettings(name_servers=live.name_servers, retry_timeout_ms=60_000)
+    with ExitStack() as stack:
+        patient = stack.enter_context(Cluster(settings))
+        reader = read(PullReader(patient, slices(queues)), PullSettings(first_rows=20))
+        rows = full_rows([next(reader)])
+        with _impatient(live) as client:
+            client.master(BROKER_NAME)
+            live.broker.kill()
+            before = time.monotonic()
+            # Name servers forget a broker as soon as their connection to it breaks.
+            with pytest.raises((BrokerUnavailableError, NoMasterError), match=BROKER_NAME):
+                list(read(PullReader(client, slices(queues)), PullSettings()))
+            assert time.monotonic() - before < 10
+        stack.enter_context(cluster.broker(live.root, port=live.broker.port))
+        rows += full_rows(list(reader))
+    assert [(row["queueId"], row["queueOffset"]) for row in rows] == expected
+
+
+def _impatient(live: Live) -> Cluster:
+    limits = Limits(connect_timeout_ms=500, request_timeout_ms=500)
+    names = live.name_servers
+    return Cluster(ClusterSettings(name_servers=names, limits=limits, retry_timeout_ms=1_000))
+
+
+@pytest.fixture(scope="module")
+def guard(
+    cluster: Servers, toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Guarded]:
+    folder = tmp_path_factory.mktemp(f"guarded-{cluster.version}-")
+    with guarded(toolchain, cluster.version, folder) as found:
+        yield found
+
+
+def read_guarded(guard: Guarded, credentials: Credentials | None, tls: Tls | None) -> list[bytes]:
+    settings = ClusterSettings(
+        name_servers=(guard.name_server,),
+        credentials=credentials,
+        tls=tls,
+        limits=READING,
+        retry_timeout_ms=500,
+    )
+    with Cluster(settings) as client:
+        queues = bounds(client, [client.known_route(TOPIC)])
+        parts = read(PullReader(client, slices(queues)), PullSettings())
+        rows = [row for part in parts for row in full_rows([part])]
+    return [row["body"] for row in rows]
+
+
+@pytest.mark.parametrize("who", [READER, ADMIN], ids=["reader", "admin"])
+def test_who_may_read_reads(guard: Guarded, who: Credentials) -> None:
+    expected = [b"body %d" % number for number in range(MESSAGES)]
+    assert read_guarded(guard, who, TRUSTED) == expected
+    unnamed = Tls(TRUSTED.ca_file, verify_host_name=False)
+    assert read_guarded(guard, who, unnamed) == expected
+
+
+@pytest.mark.parametrize(
+    "who",
+    [None, STRANGER, Credentials(READER.access_key, Secret("reader-secret-wrong"))],
+    ids=["nobody", "stranger", "wrong secret"],
+)
+def test_nobody_else_does_and_the_error_has_no_secret(
+    guard: Guarded, who: Credentials | None
+) -> None:
+    with pytest.raises(AccessDeniedError, match="accessKey and secretKey") as caught:
+        read_guarded(guard, who, TRUSTED)
+    assert "secret-" not in str(caught.value)
+    assert "secret-" not in repr(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("tls", "words"),
+    [
+        (None, "tls=true"),
+        (Tls(), "not trusted"),
+        (Tls(str(FILES / "stranger.pem"), verify_host_name=False), "not trusted"),
+    ],
+    ids=["plain", "the system's CAs", "another CA"],
+)
+def test_without_tls_or_trust_nothing_is_read_and_the_error_says_what_to_set(
+    guard: Guarded, tls: Tls | None, words: str
+) -> None:
+    with pytest.raises(BrokerUnavailableError, match=words):
+        read_guarded(guard, READER, tls)

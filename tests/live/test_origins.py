@@ -1,0 +1,370 @@
+"""A cluster as an origin: plans, streams and scans of it are those of any other place."""
+
+import logging
+import pickle
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from live.conftest import QUICK
+from live.loopback import FakeCluster
+from mqstore.errors import (
+    BrokerUnavailableError,
+    CorruptStoreError,
+    DataLossError,
+    InvalidOptionError,
+    NoMasterError,
+    StoreReplacedError,
+    UnsupportedStoreError,
+    UnsupportedTopicError,
+)
+from mqstore.live.cluster import ClusterSettings
+from mqstore.live.credentials import Credentials, Secret
+from mqstore.live.origin import ClusterOrigin
+from mqstore.live.tail import ClusterTail
+from mqstore.options.grammar import EARLIEST
+from mqstore.origins import open_all
+from mqstore.read.admission import Admission
+from mqstore.read.follow import Follower
+from mqstore.read.group_progress import GroupProgress
+from mqstore.read.plan import SplitLimits, split, weigh
+from mqstore.read.scan import scan
+from mqstore.read.selection import OpenStores, Selection
+from mqstore.read.settings import ScanSettings
+from mqstore.read.source import QueueFilter, slices_of
+from support import oracle
+
+BROKER = "broker-a"
+T0 = 1_700_000_000_000
+COLUMNS = ("topic", "queueId", "brokerName", "queueOffset", "body", "tags", "tagsCode")
+SETTINGS = ScanSettings(COLUMNS)
+assert EARLIEST == -2
+
+
+def settings_of(fake: FakeCluster, **more: Any) -> ClusterSettings:
+    wanted = {"name_servers": (fake.address,), "limits": QUICK, "retry_timeout_ms": 1_000}
+    return ClusterSettings(**(wanted | more))
+
+
+@pytest.fixture
+def opened(fake: FakeCluster) -> Iterator[Any]:
+    with ExitStack() as stack:
+
+        def make(*subscribe: str, **more: Any) -> OpenStores:
+            selection = Selection(roots=(), subscribe=subscribe)
+            stores = open_all(selection, [settings_of(fake, **more)])
+            return stack.enter_context(closing(stores))
+
+        yield make
+
+
+def rows(stores: OpenStores, **more: Any) -> list[dict[str, Any]]:
+    slices = [piece for snapshot in stores.snapshots for piece in slices_of(snapshot)]
+    wanted = ScanSettings(**({"columns": COLUMNS} | more))
+    shares = split(weigh(slices), SplitLimits(min_partitions=3))
+    pickled = pickle.loads(pickle.dumps(shares))
+    return [row for share in pickled for b in scan(share, wanted) for row in b.to_pylist()]
+
+
+def offsets_of(found: list[dict[str, Any]]) -> list[tuple[str, str, int, int]]:
+    return [(r["topic"], r["brokerName"], r["queueId"], r["queueOffset"]) for r in found]
+
+
+def test_a_plan_that_was_pickled_reads_every_message_of_every_broker_once(
+    fake: FakeCluster, opened: Any
+) -> None:
+    fake.fill("T", 100)
+    fake.fill("T", 50, queue_id=1, low=7)
+    fake.fill("U", 30)
+    fake.fill("V", 20, broker="broker-b")
+    found = offsets_of(rows(opened("T", "V")))
+    expected = [("T", BROKER, 0, n) for n in range(100)]
+    expected += [("T", BROKER, 1, n) for n in range(7, 57)]
+    expected += [("V", "broker-b", 0, n) for n in range(20)]
+    assert sorted(found) == expected
+    assert {row[0] for row in offsets_of(rows(opened()))} == {"T", "U", "V"}
+
+
+def test_batches_have_no_more_rows_than_asked(fake: FakeCluster, opened: Any) -> None:
+    fake.fill("T", 100)
+    (snapshot,) = opened("T").snapshots
+    wanted = ScanSettings(COLUMNS, batch_rows=7, first_rows=3)
+    sizes = [batch.num_rows for batch in scan(slices_of(snapshot), wanted)]
+    assert sum(sizes) == 100
+    assert max(sizes) == 7
+
+
+def test_tags_choose_by_hash_there_and_by_name_here(fake: FakeCluster, opened: Any) -> None:
+    fake.fill("T", 90, tags=lambda i: ("Aa", "BB", "C")[i % 3])
+    stores = opened("T")
+    found = rows(stores, tags="Aa || nobody")
+    assert [row["queueOffset"] for row in found] == list(range(0, 90, 3))
+    assert {row["tags"] for row in found} == {"Aa"}
+    asked = {r["extFields"]["subscription"] for r in fake.requests if r["code"] == 11}
+    assert asked == {"Aa||nobody"}
+
+
+def test_a_time_becomes_an_offset(fake: FakeCluster, opened: Any) -> None:
+    fake.fill("T", 100, low=40)
+    stores = opened("T")
+    (snapshot,) = stores.snapshots
+    (source,) = stores.sources
+    times = [T0, T0 + 251, T0 + 10**6]
+    assert source.first_at(list(snapshot.queues) * 3, times) == [40, 66, 140]
+
+
+def test_a_key_is_looked_up_and_one_of_many_messages_is_scanned_for(
+    fake: FakeCluster, opened: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = fake.fill("T", 200)
+    for at, key in [(3, "one"), *((n, "many") for n in range(100, 170))]:
+        message = queue.messages[at]
+        assert message is not None
+        properties = oracle.join_properties({"KEYS": key})
+        queue.messages[at] = replace(message, properties=properties)
+    stores = opened("T")
+    (snapshot,) = stores.snapshots
+    (source,) = stores.sources
+    pieces = slices_of(snapshot)
+    (piece,) = source.narrow(pieces, ["one"], [])
+    assert (piece.start, piece.end) == (3, 4)
+    assert source.narrow(pieces, ["nobody"], []) == []
+    with caplog.at_level(logging.WARNING):
+        assert source.narrow(pieces, ["many"], []) == pieces
+    assert "are scanned" in caplog.text
+
+
+@pytest.mark.parametrize("on_corrupt", ["fail", "skip", "rescue"])
+def test_a_broken_record_is_what_on_corrupt_says(
+    fake: FakeCluster, opened: Any, on_corrupt: str
+) -> None:
+    queue = fake.fill("T", 10)
+    queue.raw[4] = b"\0\0\0\x08oops"
+    stores = opened("T")
+    if on_corrupt == "fail":
+        with pytest.raises(CorruptStoreError, match="broker-a/T/0 queue offset 4"):
+            rows(stores)
+        return
+    found = rows(stores, on_corrupt=on_corrupt)
+    expected = [n for n in range(10) if n != 4 or on_corrupt == "rescue"]
+    assert sorted(row["queueOffset"] for row in found) == expected
+    if on_corrupt == "rescue":
+        (row,) = (row for row in found if row["queueOffset"] == 4)
+        assert row["body"] == queue.raw[4]
+
+
+def test_a_message_that_expired_since_the_plan_is_a_named_loss(
+    fake: FakeCluster, opened: Any
+) -> None:
+    queue = fake.fill("T", 100)
+    (snapshot,) = opened("T").snapshots
+    queue.messages, queue.low = queue.messages[60:], 60
+    with pytest.raises(DataLossError, match=r"broker-a/T/0.*\[60, 100\)"):
+        list(scan(slices_of(snapshot), SETTINGS))
+    kept = list(scan(slices_of(snapshot), ScanSettings(COLUMNS, fail_on_data_loss=False)))
+    assert sum(batch.num_rows for batch in kept) == 40
+
+
+def test_a_topic_that_nobody_may_read_is_refused_by_name(fake: FakeCluster, opened: Any) -> None:
+    fake.fill("T", 3)
+    fake.route_more = {
+        "queueDatas": [
+            {"brokerName": BROKER, "readQueueNums": 1, "writeQueueNums": 1, "perm": 2},
+        ]
+    }
+    with pytest.raises(UnsupportedTopicError, match="updateTopicPerm"):
+        rows(opened("T"))
+    fake.route_more, fake.attributes = {}, {"T": {"cleanup.policy": "COMPACTION"}}
+    with pytest.raises(UnsupportedTopicError, match="compacted"):
+        rows(opened("T"))
+
+
+def test_no_secret_shows_in_an_origin_or_its_pickle(fake: FakeCluster) -> None:
+    secrets = [f"hush-hush-{n}" for n in range(3)]
+    keys = Credentials(*map(Secret, secrets))
+    origin = ClusterOrigin(settings_of(fake, credentials=keys, broker_addresses={"a": "b:1"}), "a")
+    assert pickle.loads(pickle.dumps(origin)) == origin
+    assert hash(pickle.loads(pickle.dumps(origin))) == hash(origin)
+    shown = repr(origin).encode() + pickle.dumps(origin) + origin.name.encode()
+    assert not any(secret.encode() in shown for secret in secrets)
+
+
+def test_what_only_tables_ask_of_a_store_is_refused_by_name(fake: FakeCluster) -> None:
+    with closing(ClusterOrigin(settings_of(fake), BROKER).records()) as records:
+        for ask in (
+            lambda: records.units(("T", 0), 0, 1),
+            lambda: records.unit_files(("T", 0)),
+            lambda: records.locate([0]),
+            lambda: records.places_of_key("T", "k"),
+        ):
+            with pytest.raises(UnsupportedStoreError, match="give the path of a store"):
+                ask()
+
+
+class Clock:
+    """Seconds that a test moves on."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def tail_of(fake: FakeCluster, clock: Clock, broker: str = BROKER) -> ClusterTail:
+    source = ClusterOrigin(settings_of(fake), broker).bounds()
+    return ClusterTail(source.origin, source._impatient(), QueueFilter(), clock=clock)
+
+
+def stats_asked(fake: FakeCluster) -> int:
+    return sum(request["code"] == 202 for request in fake.requests)
+
+
+def test_a_tail_asks_for_bounds_every_200_ms_and_for_topics_every_10_s(fake: FakeCluster) -> None:
+    queue, clock = fake.fill("T", 5), Clock()
+    with closing(tail_of(fake, clock)) as tail:
+        first = tail.look()
+        assert first == {("T", 0): (0, 5)}
+        before = len(fake.requests)
+        queue.messages.append(queue.messages[0])
+        clock.now = 0.19
+        assert tail.look() is first
+        assert len(fake.requests) == before
+        assert tail.look(at_once=True) == {("T", 0): (0, 6)}
+        clock.now = 0.5
+        same = tail.look()
+        assert tail.look() is same
+        assert len(fake.requests) == before + 2
+        fake.fill("New", 3)
+        clock.now = 1.0
+        assert ("New", 0) not in tail.look()
+        clock.now = 10.1
+        assert tail.look() == {("New", 0): (0, 3), ("T", 0): (0, 6)}
+        assert [q.high for q in tail.snapshot.queues] == [3, 6]
+
+
+def test_a_broker_that_is_away_is_waited_for_with_what_it_had(fake: FakeCluster) -> None:
+    fake.fill("T", 5)
+    clock = Clock()
+    with closing(tail_of(fake, clock)) as tail:
+        here = tail.look()
+        fake.fault = lambda request: b"" if request["code"] == 202 else None
+        clock.now = 1.0
+        waiting = tail.look()
+        assert waiting == here
+        assert waiting is not here  # So that a stream looks again at what waits.
+        assert isinstance(tail.away, BrokerUnavailableError)
+        assert tail.fitting(("T", 0), 0, 5, 10**6)[0] == 5
+        asked = stats_asked(fake)
+        clock.now = 1.9
+        assert tail.look(at_once=True) is waiting
+        assert stats_asked(fake) == asked
+        fake.fault = lambda _: None
+        clock.now = 2.1
+        assert tail.look() == here
+        assert tail.away is None
+
+
+def test_a_tail_of_a_broker_that_is_not_there_is_an_error(fake: FakeCluster) -> None:
+    fake.fill("T", 5)
+    with pytest.raises(NoMasterError, match="broker-z is not registered"):
+        tail_of(fake, Clock(), "broker-z")
+
+
+def test_a_tail_weighs_messages_by_their_mean(fake: FakeCluster) -> None:
+    queue = fake.fill("T", 100, body=lambda _: bytes(500))
+    size = len(queue.record(0) or b"")
+    with closing(tail_of(fake, Clock())) as tail:
+        assert tail.fitting(("T", 0), 0, 100, 10 * size) == (10, 10 * size)
+        assert tail.fitting(("T", 0), 0, 100, 10**9) == (100, 100 * size)
+
+
+def follower_of(stores: OpenStores) -> Follower:
+    return Follower(stores.tails(), Admission(), find=stores.tails_beside)
+
+
+def test_a_stream_goes_on_with_other_brokers_while_one_is_away(
+    fake: FakeCluster, opened: Any
+) -> None:
+    queue = fake.fill("T", 5)
+    fake.fill("T", 4, broker="broker-b")
+    stores = opened("T")
+    with closing(follower_of(stores)) as stream:
+        start = stream.next({})
+        assert start == {("T", BROKER, 0): 5, ("T", "broker-b", 0): 4}
+    # After a restart one broker is gone from the name servers, with its messages.
+    del fake.queues["broker-b", "T", 0]
+    queue.messages.append(queue.messages[0])
+    with closing(follower_of(opened("T"))) as stream:
+        stream.meet({BROKER, "broker-b"})
+        end = stream.next(start)
+        assert end == start | {("T", BROKER, 0): 6}
+        with pytest.raises(NoMasterError, match="broker-b"):
+            stream.aim()
+        (piece,) = stream.slices({("T", BROKER, 0): 5}, {("T", BROKER, 0): 6})
+        assert (piece.start, piece.end) == (5, 6)
+        with pytest.raises(NoMasterError, match="broker-b"):
+            stream.slices({}, {("T", "broker-b", 0): 4})
+
+
+def test_a_stream_finds_a_new_broker(
+    fake: FakeCluster, opened: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mqstore.read.follow._FIND_S", 0.0)
+    fake.fill("T", 5)
+    with closing(follower_of(opened("T"))) as stream:
+        start = stream.next({})
+        fake.fill("T", 4, broker="broker-b")
+        assert stream.next(start) == start | {("T", "broker-b", 0): 4}
+        assert stream.origins["broker-b"].name.startswith("broker-b of rocketmq://")
+
+
+def test_an_end_that_went_back_is_a_named_error(fake: FakeCluster, opened: Any) -> None:
+    queue = fake.fill("T", 5)
+    with closing(follower_of(opened("T"))) as stream:
+        start = stream.next({})
+        del queue.messages[3:]
+        with pytest.raises(StoreReplacedError, match="ends at queue offset 3"):
+            stream.slices(start, start)
+
+
+def test_progress_is_committed_clamped_never_backwards_and_the_group_is_created(
+    fake: FakeCluster,
+) -> None:
+    fake.fill("T", 10, low=5)
+    fake.committed["T", "other", 0] = 1
+    origins = {BROKER: ClusterOrigin(settings_of(fake), BROKER)}
+    with closing(GroupProgress("audit", origins)) as group:
+        key = ("T", BROKER, 0)
+        for position, committed in [(8, 8), (99, 15), (9, 15), (2, 15)]:
+            group.publish({key: position, ("Gone", BROKER, 0): 3})
+            assert fake.committed == {("T", "other", 0): 1, ("T", "audit", 0): committed}
+    assert fake.groups == {"audit": 0}
+    with closing(GroupProgress("audit", origins)) as group:
+        group.publish({key: 7})
+        assert fake.committed["T", "audit", 0] == 15
+
+
+def test_a_group_with_consumers_is_refused(fake: FakeCluster) -> None:
+    fake.fill("T", 1)
+    fake.groups["busy"] = 2
+    origins = {BROKER: ClusterOrigin(settings_of(fake), BROKER)}
+    with pytest.raises(InvalidOptionError, match="2 consumers of broker-a are in this group"):
+        GroupProgress("busy", origins)
+
+
+def test_progress_waits_for_a_broker_that_is_away(
+    fake: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mqstore.live.group_publish._AWAY_S", 0.0)
+    fake.fill("T", 10)
+    fake.fault = lambda request: b"" if request["code"] in {15, 43, 203} else None
+    origins = {BROKER: ClusterOrigin(settings_of(fake), BROKER)}
+    with closing(GroupProgress("audit", origins)) as group:
+        group.publish({("T", BROKER, 0): 4})
+        assert fake.committed == {}
+        fake.fault = lambda _: None
+        group.publish({("T", BROKER, 0): 4})
+        assert fake.committed == {("T", "audit", 0): 4}

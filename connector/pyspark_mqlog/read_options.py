@@ -38,12 +38,12 @@ TABLES: Final = (
 BACKLOG: Final = frozenset({"backlog"})
 GROUPS: Final = frozenset({"backlog", "lagcompare", "retries"})
 SUBSCRIPTIONS: Final = frozenset({"backlog", "lagcompare"})
-KEYS: Final = frozenset({"messages", "index"})
+WITH_KEYS: Final = frozenset({"messages", "index"})
 RANGES: Final = frozenset({"messages", "tags"})
 TIMES: Final = RANGES | {"scheduled", "retries", "index"}
 ANY_TABLE: Final = frozenset(TABLES)
-TOPICS: Final = ANY_TABLE - {"commits", "files", "verify"}
-QUEUES: Final = TOPICS - {"retries", "index"}
+WITH_TOPIC: Final = ANY_TABLE - {"commits", "files", "verify"}
+WITH_QUEUE: Final = WITH_TOPIC - {"retries", "index"}
 MAX_BATCH_ROWS: Final = 1_000_000
 # A column of a batch must stay below 2 GiB: the bodies stored plain, the decompressed ones and
 # one more body.
@@ -152,12 +152,14 @@ class ReadOptions:
     given: Mapping[str, str]
     broker_names: tuple[str, ...] | None = _of_read("brokerName", grammar.names, tables=ANY_TABLE)
     table: str = _of_read("table", one_of(*TABLES), "messages", tables=ANY_TABLE)
-    subscribe: tuple[str, ...] | None = _of_read("subscribe", grammar.names, tables=TOPICS)
-    subscribe_pattern: str | None = _of_read("subscribePattern", _regex, tables=TOPICS)
-    assign: Mapping[str, tuple[int, ...]] | None = _of_read("assign", grammar.queues, tables=QUEUES)
+    subscribe: tuple[str, ...] | None = _of_read("subscribe", grammar.names, tables=WITH_TOPIC)
+    subscribe_pattern: str | None = _of_read("subscribePattern", _regex, tables=WITH_TOPIC)
+    assign: Mapping[str, tuple[int, ...]] | None = _of_read(
+        "assign", grammar.queues, tables=WITH_QUEUE
+    )
     commit_log: tuple[str, ...] | None = _of_read("storePathCommitLog", _folders, tables=ANY_TABLE)
     include_system_topics: bool = _of_read(
-        "includeSystemTopics", grammar.boolean, False, tables=TOPICS
+        "includeSystemTopics", grammar.boolean, False, tables=WITH_TOPIC
     )
     columns: str = _of_read("columns", any_text, "standard", tables=ANY_TABLE)
     starting_offsets: QueueRange = _of_read(  # noqa: RUF009 - a field, and QueueRange is frozen
@@ -179,7 +181,7 @@ class ReadOptions:
     )
     starting_group: str | None = _of_read("startingGroup", any_text, tables=RANGES)
     tags: str = _of_read("tags", _tags, "*", alias="subExpression", tables=RANGES)
-    keys: tuple[str, ...] | None = _of_read("keys", grammar.names, tables=KEYS)
+    keys: tuple[str, ...] | None = _of_read("keys", grammar.names, tables=WITH_KEYS)
     msg_ids: tuple[str, ...] | None = _of_read("msgIds", grammar.names)
     fail_on_data_loss: bool = _of_read("failOnDataLoss", grammar.boolean, True, tables=RANGES)
     on_corrupt: str = _of_read(

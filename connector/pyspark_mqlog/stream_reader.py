@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 
 from mqstore.errors import StoreError
 from mqstore.read.follow import Follower
-from mqstore.read.group_progress import GroupProgress
+from mqstore.read.group_progress import PublishedProgress
 from mqstore.read.progress import Progress, brokers_in, from_json, to_json
 from mqstore.read.selection import OpenStores
 from pyspark_mqlog.batch_reader import message_work, read_work
@@ -51,7 +51,7 @@ class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._schema = schema
         self._columns = columns
-        self._group: GroupProgress | None = None
+        self._group: PublishedProgress | None = None
         self._initial: Json | None = None
         self._marks_start = False
         self._known: tuple[Json, Progress] = ({}, {})
@@ -161,7 +161,7 @@ class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if name is None:
             return
         if self._group is None:
-            self._group = GroupProgress(name, self._follower.origins)
+            self._group = PublishedProgress(name, self._follower.origins)
         self._group.publish(self._progress(done))
 
     def _progress(self, document: Json) -> Progress:

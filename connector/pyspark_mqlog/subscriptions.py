@@ -13,7 +13,7 @@ from mqstore.errors import InvalidOptionError, InvalidSchemaError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-COLUMNS: Final = ("group", "topic", "expression")
+REQUIRED_COLUMNS: Final = ("group", "topic", "expression")
 MAX_ROWS: Final = 1_000_000
 
 
@@ -26,11 +26,12 @@ def from_frame(frame: "DataFrame") -> str:
     one group and topic, and for more than a million rows.
     """
     known = {name.lower(): name for name in frame.columns}
-    for name in COLUMNS:
+    needed = ", ".join(REQUIRED_COLUMNS)
+    for name in REQUIRED_COLUMNS:
         if name not in known:
-            expected = f"the frame has {', '.join(frame.columns)}; it needs {', '.join(COLUMNS)}"
+            expected = f"the frame has {', '.join(frame.columns)}; it needs {needed}"
             raise InvalidSchemaError(name, "missing", expected)
-    chosen = frame.select(*(frame[f"`{known[name]}`"] for name in COLUMNS))
+    chosen = frame.select(*(frame[f"`{known[name]}`"] for name in REQUIRED_COLUMNS))
     rows = chosen.distinct().limit(MAX_ROWS + 1).collect()
     if len(rows) > MAX_ROWS:
         raise InvalidOptionError("subscriptions", "frame", f"more than {MAX_ROWS:,} rows")

@@ -22,7 +22,15 @@ from mqlog_jobs.session import job_session
 from mqstore.errors import InvalidOptionError
 
 PROMETHEUS: Final = "prometheus"
-_SHOWN = ("group", "topic", "queueId", "brokerOffset", "consumerOffset", "lag", "lagMatching")
+_BACKLOG_REPORT = (
+    "group",
+    "topic",
+    "queueId",
+    "brokerOffset",
+    "consumerOffset",
+    "lag",
+    "lagMatching",
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -63,7 +71,7 @@ def _report(stores: list[str], options: dict[str, str], place: Place, mode: str)
 
 
 def _show(rows: DataFrame) -> None:
-    columns = [name for name in (*_SHOWN, "tag", "status") if name in rows.columns]
+    columns = [name for name in (*_BACKLOG_REPORT, "tag", "status") if name in rows.columns]
     ordered = rows.orderBy("brokerName", "group", "topic", "queueId").select("brokerName", *columns)
     ordered.show(2**31 - 1, truncate=False)
 

@@ -17,7 +17,7 @@ from mqlog_jobs.arguments import Place
 from mqlog_jobs.exit_codes import FOUND, run
 from mqlog_jobs.session import job_session
 
-_SHOWN: Final = ("brokerName", "severity", "file", "position", "problem")
+_FINDING_COLUMNS: Final = ("brokerName", "severity", "file", "position", "problem")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -44,7 +44,7 @@ def _check(stores: list[str], options: dict[str, str], place: Place, mode: str) 
 
 def _show(rows: DataFrame) -> None:
     ordered = rows.orderBy("brokerName", "severity", "file", "position")
-    ordered.select(*_SHOWN).show(2**31 - 1, truncate=False)
+    ordered.select(*_FINDING_COLUMNS).show(2**31 - 1, truncate=False)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from mqlog_jobs.parameters import (
     CommitLog,
     OnCorrupt,
     OneTopic,
-    Place,
+    QueueArgument,
     Store,
     System,
     SystemGroups,
@@ -192,7 +192,7 @@ def queues(
 )
 def cat(
     store: Store,
-    place: Place,
+    place: QueueArgument,
     *,
     tag: Annotated[str, typer.Option(help="Tag expression, 'A || B'.")] = "*",
     key: Annotated[list[str] | None, typer.Option(help="A message key; may be repeated.")] = None,
@@ -213,7 +213,7 @@ def cat(
     if line is not None and as_json:
         raise InvalidOptionError("--format", "--json", "choose one of the two")
     form = line_format.parse(line) if line is not None else None
-    columns = form.columns if form else line_format.COLUMNS if as_json else views.MESSAGE_COLUMNS
+    columns = form.columns if form else line_format.STANDARD if as_json else views.MESSAGE_COLUMNS
     query = MessageQuery(place, tag, tuple(key or ()), since, until, on_corrupt)
     # No bar where rows appear on the terminal one by one: they are progress enough.
     on_terminal = sys.stdout.isatty()

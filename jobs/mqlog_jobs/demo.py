@@ -34,7 +34,7 @@ from mqstore.errors import InvalidOptionError
 from mqstore.read.directory import take
 
 _ORDERS_WRITTEN: Final = 600
-_SAMPLE: Final = 6
+_SHOWN_ROWS: Final = 6
 _RULE_CELLS: Final = 100
 _SETTINGS: Final = QUIET | {
     "spark.master": "local[2]",
@@ -50,7 +50,7 @@ _SIZES: Final = {
     "maxIndexNum": "20000",
 }
 # The percentage of each queue that a group has consumed; the list repeats over the queues.
-_CONSUMED: Final = {
+_CONSUMED_OFFSETS: Final = {
     "CG_WAREHOUSE": {ORDERS: (72, 55, 91, 64)},
     "CG_ACCOUNTING": {PAYMENTS: (100, 100, 96, 100), PARCELS: (88, 79, 85, 90)},
 }
@@ -143,7 +143,7 @@ def _write(console: Console, spark: SparkSession, root: Path) -> None:
     _step(console, "A DataFrame becomes messages", _WRITE)
     with _busy(console, "Writing"):
         rows = demo_data.messages(_ORDERS_WRITTEN, datetime.now(UTC))
-        frame = spark.createDataFrame(rows, demo_data.SCHEMA)
+        frame = spark.createDataFrame(rows, demo_data.MESSAGE_DDL)
         writer = frame.write.format("mqlog").mode("append").options(**_SIZES)
         writer = writer.option("createStore", True).option("partitioner", "hash")
         writer.option("timestamps", "preserve").save(str(root))
@@ -158,7 +158,7 @@ def _commit_offsets(root: Path) -> None:
     """
     committed: dict[str, dict[str, int]] = {}
     for queue in take(root).queues:
-        for group, topics in _CONSUMED.items():
+        for group, topics in _CONSUMED_OFFSETS.items():
             if queue.topic in topics:
                 percent = topics[queue.topic][queue.queue_id % 4]
                 offset_table = committed.setdefault(f"{queue.topic}@{group}", {})
@@ -177,8 +177,8 @@ def _show(console: Console, spark: SparkSession, root: Path, tour: Tour) -> None
     reader = spark.read.format("mqlog").option("subscribe", tour.topic).option("tags", tour.tags)
     messages = reader.option("columns", ",".join((*views.MESSAGE_COLUMNS, "physicalOffset")))
     rows = _rows(messages.load(str(root)), "physicalOffset")[::-1]
-    views.messages(console, rows[:_SAMPLE])
-    _note(console, f"the newest {_SAMPLE} of {render.count(len(rows))}")
+    views.messages(console, rows[:_SHOWN_ROWS])
+    _note(console, f"the newest {_SHOWN_ROWS} of {render.count(len(rows))}")
 
     expressions = json.dumps(tour.subscriptions)
     _step(console, "Backlog of two groups", _BACKLOG.format("tags_of_groups"))

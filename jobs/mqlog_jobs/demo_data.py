@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 ORDERS: Final = "SHOP_ORDERS"
 PAYMENTS: Final = "SHOP_PAYMENTS"
 PARCELS: Final = "SHOP_PARCELS"
-SCHEMA: Final = (
+MESSAGE_DDL: Final = (
     "topic string, tags string, keys string, shardingKey string, "
     "properties map<string,string>, body string, bornTimestamp timestamp, "
     "storeTimestamp timestamp"

@@ -24,12 +24,11 @@ from mqlog_jobs.exit_codes import reason
 from mqlog_jobs.java import JavaNotFoundError
 from mqlog_jobs.render import count, size
 from mqstore.check.condition import Condition, look
+from mqstore.check.finding import ERROR, WARNING
 from mqstore.errors import StoreError
 from mqstore.read.directory import take
 
-OK: Final = "OK"
-WARNING: Final = "warning"
-ERROR: Final = "error"
+GOOD: Final = "OK"
 _ANSWER_SECONDS: Final = 60
 _SOURCE: Final = "pyspark_mqlog"  # Not imported here: its import sets PYSPARK_PYTHON.
 _VARIABLES: Final = ("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON")
@@ -62,7 +61,7 @@ def examine(store: Path | None, commit_log: Sequence[str] = ()) -> Iterator[Diag
 
     ``commit_log`` names the store's CommitLog folders when they are others than commitlog.
     """
-    yield Diagnosis(OK, "Python", f"{sys.version.split()[0]}, {sys.executable}")
+    yield Diagnosis(GOOD, "Python", f"{sys.version.split()[0]}, {sys.executable}")
     yield from _packages()
     yield _java()
     yield from _lookup()
@@ -84,7 +83,7 @@ def _packages() -> Iterator[Diagnosis]:
         numbers = tuple(int(part) for part in installed.split(".")[:2] if part.isdigit())
         low, high = accepted
         fits = low <= numbers < high
-        yield Diagnosis(OK if fits else ERROR, package, installed, "" if fits else advice)
+        yield Diagnosis(GOOD if fits else ERROR, package, installed, "" if fits else advice)
 
 
 def _java() -> Diagnosis:
@@ -92,7 +91,7 @@ def _java() -> Diagnosis:
         found = java.find()
     except JavaNotFoundError as error:
         return Diagnosis(ERROR, "Java", "none", str(error))
-    return Diagnosis(OK, "Java", found.source)
+    return Diagnosis(GOOD, "Java", found.source)
 
 
 def _lookup() -> Iterator[Diagnosis]:
@@ -123,7 +122,7 @@ def _lookup() -> Iterator[Diagnosis]:
         found = f"{interpreter}: Python {'.'.join(map(str, python))}"
         yield Diagnosis(ERROR, subject, found, f"a session of this one cannot use it: {advice}")
     elif not broken:
-        yield Diagnosis(OK, subject, f"{interpreter}: finds {_SOURCE}")
+        yield Diagnosis(GOOD, subject, f"{interpreter}: finds {_SOURCE}")
 
 
 def _modules(interpreter: str) -> tuple[list[int], dict[str, str | None]]:
@@ -174,7 +173,7 @@ def _store(store: Path, commit_log: Sequence[str] = ()) -> Iterator[Diagnosis]:
         advice = "abort exists: a broker runs, or crashed. It can be read; a write is refused"
         yield Diagnosis(WARNING, "Store", found, advice)
     else:
-        yield Diagnosis(OK, "Store", found)
+        yield Diagnosis(GOOD, "Store", found)
     yield from _writing(store, condition)
 
 
@@ -183,7 +182,7 @@ def _writing(store: Path, condition: Condition) -> Iterator[Diagnosis]:
     if condition.holders:
         holders = ", ".join(condition.holders)
         if condition.is_being_written:
-            yield Diagnosis(OK, "Lock", f"held by a write of mqlog: {holders}")
+            yield Diagnosis(GOOD, "Lock", f"held by a write of mqlog: {holders}")
         else:
             advice = "a write waits for it as long as lockTimeout says; it can be read"
             yield Diagnosis(WARNING, "Lock", f"held by {holders}", advice)
@@ -194,7 +193,7 @@ def _writing(store: Path, condition: Condition) -> Iterator[Diagnosis]:
         return
     found = f"{condition.pending} is {condition.pending_state}"
     if condition.is_being_written:
-        yield Diagnosis(OK, "Commit", f"{found}, and being finished")
+        yield Diagnosis(GOOD, "Commit", f"{found}, and being finished")
     else:
         advice = f"readers see it once it is finished, by the next write, or: mqlog recover {store}"
         yield Diagnosis(WARNING, "Commit", f"{found}, not finished", advice)

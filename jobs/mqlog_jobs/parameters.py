@@ -61,7 +61,7 @@ OneTopic: TypeAlias = Annotated[
         "-t", "--topic", help="This topic only; default: all topics.", autocompletion=topics_like
     ),
 ]
-Place: TypeAlias = Annotated[
+QueueArgument: TypeAlias = Annotated[
     str,
     typer.Argument(
         metavar="TOPIC[/QUEUE[@OFFSET]]",

@@ -15,12 +15,12 @@ from typing import Final, TypeAlias
 
 from mqstore.backlog.request import is_system_group
 
-Row: TypeAlias = Mapping[str, object]
+BacklogRow: TypeAlias = Mapping[str, object]
 Labels: TypeAlias = tuple[tuple[str, str], ...]
 
-RETRY: Final = "%RETRY%"
-DLQ: Final = "%DLQ%"
-_ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+RETRY_TOPIC_PREFIX: Final = "%RETRY%"
+DLQ_TOPIC_PREFIX: Final = "%DLQ%"
+_LABEL_ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 _READABLE: Final = 0o644  # The exporter that reads the file runs as another user.
 
 
@@ -35,31 +35,33 @@ class Metric:
     largest: bool = False
 
 
-_GROUP: Final = ("group", "topic")
-_BROKER: Final = ("broker", "topic", "group")
+_GROUP_LABELS: Final = ("group", "topic")
+_BROKER_LABELS: Final = ("broker", "topic", "group")
 _NODE: Final = ("node_type", "node_id", "topic", "consumer_group", "is_retry", "is_system")
 _DIFF: Final = "Messages behind, as consumerProgress prints it"
 METRICS: Final = (
-    Metric("rocketmq_group_diff", _DIFF, "diff", _GROUP),
-    Metric("rocketmq_group_retrydiff", f"{_DIFF}, of retry topics", "diff", _GROUP),
-    Metric("rocketmq_group_dlqdiff", f"{_DIFF}, of dead letters", "diff", _GROUP),
-    Metric("rocketmq_consumer_offset", "Offsets committed", "consumerOffset", _BROKER),
+    Metric("rocketmq_group_diff", _DIFF, "diff", _GROUP_LABELS),
+    Metric("rocketmq_group_retrydiff", f"{_DIFF}, of retry topics", "diff", _GROUP_LABELS),
+    Metric("rocketmq_group_dlqdiff", f"{_DIFF}, of dead letters", "diff", _GROUP_LABELS),
+    Metric("rocketmq_consumer_offset", "Offsets committed", "consumerOffset", _BROKER_LABELS),
     Metric("rocketmq_group_get_latency_by_storetime", "Age of the oldest message not consumed, ms",
-           "lagMs", _BROKER, largest=True),
+           "lagMs", _BROKER_LABELS, largest=True),
     Metric("rocketmq_consumer_lag_messages", "Stored messages not consumed that match the "
            "group's tag expression", "lagMatching", _NODE),
     Metric("rocketmq_consumer_lag_latency", "Age of the oldest of them, ms", "lagMs", _NODE,
            largest=True),
     Metric("mqlog_consumer_lag", "Stored messages not consumed, whatever their tags", "lag",
-           _BROKER),
+           _BROKER_LABELS),
     Metric("mqlog_consumer_expired", "Messages deleted before they were consumed", "expired",
-           _BROKER),
+           _BROKER_LABELS),
     Metric("mqlog_consumer_bytes_behind", "Bytes of the messages not consumed", "bytesBehind",
-           _BROKER),
+           _BROKER_LABELS),
 )  # fmt: skip
 
 
-def text(rows: Iterable[Row], is_system: Iterable[str] = (), *, system_groups: bool = False) -> str:
+def text(
+    rows: Iterable[BacklogRow], is_system: Iterable[str] = (), *, system_groups: bool = False
+) -> str:
     """Return rows of ``table=backlog`` as Prometheus text; ``is_system`` are RocketMQ's topics.
 
     Its own groups (``CID_RMQ_SYS_…``) are left out, unless ``system_groups``.
@@ -102,15 +104,15 @@ def _counts(name: str, topic: str) -> bool:
     """Tell whether a metric includes the topic, as RMQMetricsCollector#addGroupDiffMetric does."""
     match name:
         case "rocketmq_group_diff":
-            return not topic.startswith((RETRY, DLQ))
+            return not topic.startswith((RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX))
         case "rocketmq_group_retrydiff":
-            return topic.startswith(RETRY)
+            return topic.startswith(RETRY_TOPIC_PREFIX)
         case "rocketmq_group_dlqdiff":
-            return topic.startswith(DLQ)
+            return topic.startswith(DLQ_TOPIC_PREFIX)
     return True
 
 
-def _labels(metric: Metric, row: Row, system: frozenset[str]) -> Labels:
+def _labels(metric: Metric, row: BacklogRow, system: frozenset[str]) -> Labels:
     topic, broker, group = str(row["topic"]), str(row["brokerName"]), str(row["group"])
     known = {
         "group": group,
@@ -119,11 +121,11 @@ def _labels(metric: Metric, row: Row, system: frozenset[str]) -> Labels:
         "broker": broker,
         "node_id": broker,
         "node_type": "broker",
-        "is_retry": str(topic.startswith(RETRY)).lower(),
+        "is_retry": str(topic.startswith(RETRY_TOPIC_PREFIX)).lower(),
         "is_system": str(topic in system).lower(),
     }
     return tuple((name, known[name]) for name in metric.labels)
 
 
 def _pairs(labels: Labels) -> str:
-    return ",".join(f'{name}="{value.translate(_ESCAPES)}"' for name, value in labels)
+    return ",".join(f'{name}="{value.translate(_LABEL_ESCAPES)}"' for name, value in labels)

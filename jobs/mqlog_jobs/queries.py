@@ -22,8 +22,8 @@ from mqstore.read.source import QueueBounds, QueueSlice, Snapshot, slices_of
 from mqstore.read.tags import check_tags
 
 _PLACE: Final = re.compile(r"([^/]+)(?:/(\d{1,9})(?:@(-?\d{1,18}))?)?")
-_ORDER: Final = "physicalOffset"
-_NUMBER: Final = "queueOffset"
+_LOG_ORDER: Final = "physicalOffset"
+_BY_OFFSET: Final = "queueOffset"
 _ERROR: Final = "error"  # Only in a row that stands for a broken record.
 _FEW_ROWS: Final = 256  # A batch of a terminal's size: a queue need not be decoded far ahead.
 
@@ -117,7 +117,7 @@ def select(
     check_tags(query.tags, option="--tag")
     ends = query.ends(time.time_ns() // 1_000_000)
     settings = ScanSettings(
-        columns=tuple(dict.fromkeys((*columns, _ORDER, _NUMBER))),
+        columns=tuple(dict.fromkeys((*columns, _LOG_ORDER, _BY_OFFSET))),
         tags=query.tags,
         keys=query.keys,
         on_corrupt=query.on_corrupt,
@@ -212,7 +212,7 @@ def _messages(piece: QueueSlice, settings: ScanSettings, read: _Progress) -> Ite
         for batch in scan([piece], settings):
             rows = rows_of(batch)
             if rows:
-                last = rows[-1][_NUMBER]
+                last = rows[-1][_BY_OFFSET]
                 assert isinstance(last, int)
                 read.add(last + 1 - start)
                 start = last + 1
@@ -225,7 +225,7 @@ def _messages(piece: QueueSlice, settings: ScanSettings, read: _Progress) -> Ite
     sound, broken = _divided(replace(piece, start=start), settings)
     for batch in scan([sound], settings):
         yield from rows_of(batch)
-    yield {_ORDER: _place_of(broken, settings), _ERROR: _error_of(broken, settings) or problem}
+    yield {_LOG_ORDER: _place_of(broken, settings), _ERROR: _error_of(broken, settings) or problem}
 
 
 def _divided(piece: QueueSlice, settings: ScanSettings) -> tuple[QueueSlice, QueueSlice]:
@@ -251,7 +251,7 @@ def _error_of(piece: QueueSlice, settings: ScanSettings) -> CorruptStoreError | 
 
 def _place_of(piece: QueueSlice, settings: ScanSettings) -> int:
     """Return the physical offset of a broken record from its ConsumeQueue unit, 0 without one."""
-    rescue = replace(settings, columns=(_ORDER,), on_corrupt="rescue", tags="*", keys=())
+    rescue = replace(settings, columns=(_LOG_ORDER,), on_corrupt="rescue", tags="*", keys=())
     with suppress(CorruptStoreError):
         for batch in scan([piece], rescue):
             return _place(rows_of(batch)[0])
@@ -267,6 +267,6 @@ def _until_broken(rows: Iterable[Row]) -> Iterator[Row]:
 
 
 def _place(row: Row) -> int:
-    place = row[_ORDER]
+    place = row[_LOG_ORDER]
     assert isinstance(place, int)
     return place

@@ -15,13 +15,13 @@ from mqstore.errors import StoreError
 from mqstore.printable import shown
 from mqstore.write.recover import Recovered
 
-_FLAGS: Final = {
+_ARGUMENTS: Final = {
     "recoverUnclean": "--recover-unclean",
     "allowNoLease": "--allow-no-lease",
     "lockTimeout": "--lock-timeout",
     "stagingDir": "--staging-dir",
 }
-_OPTION: Final = re.compile(rf"\b({'|'.join(_FLAGS)})\b(?:=true\b)?")
+_OPTION: Final = re.compile(rf"\b({'|'.join(_ARGUMENTS)})\b(?:=true\b)?")
 
 
 @contextmanager
@@ -31,7 +31,9 @@ def own_flags() -> Iterator[None]:
         yield
     except StoreError as error:
         error.args = tuple(
-            _OPTION.sub(lambda found: _FLAGS[found[1]], value) if isinstance(value, str) else value
+            _OPTION.sub(lambda found: _ARGUMENTS[found[1]], value)
+            if isinstance(value, str)
+            else value
             for value in error.args
         )
         raise

@@ -47,7 +47,7 @@ STYLES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class FieldView:
     """How one field of a row is shown."""
 
     name: str
@@ -73,7 +73,7 @@ def heading(console: Console, title: str, note: str = "") -> None:
     console.print(Text.assemble((shown(title), "bold"), gap, (printable(note), "dim")))
 
 
-def table(console: Console, columns: Sequence[Column], rows: Sequence[Row]) -> None:
+def table(console: Console, columns: Sequence[FieldView], rows: Sequence[Row]) -> None:
     """Print ``rows`` under ``columns``, as many of them as fit."""
     cells = {column.name: _cells(console, column, rows) for column in columns}
     full = {column.name: _width(column, cells[column.name]) for column in columns}
@@ -197,7 +197,7 @@ def fact(value: object) -> str:
 _NUMBERS: Final[Mapping[str, Callable[[int], str]]] = {"count": count, "bytes": size, "span": span}
 
 
-def _cells(console: Console, column: Column, rows: Sequence[Row]) -> list[Text]:
+def _cells(console: Console, column: FieldView, rows: Sequence[Row]) -> list[Text]:
     if column.kind == "bar":
         return _bars(console, [row[column.name] for row in rows])
     cells: list[Text] = []
@@ -210,7 +210,7 @@ def _cells(console: Console, column: Column, rows: Sequence[Row]) -> list[Text]:
     return cells
 
 
-def _cell(column: Column, value: object) -> Text:
+def _cell(column: FieldView, value: object) -> Text:
     if value is None:
         return Text("–", style="dim")
     if column.kind == "status":
@@ -244,7 +244,7 @@ def _print(console: Console, drawn: Table) -> None:
         console.file.write(f"{line.rstrip()}\n")
 
 
-def _width(column: Column, cells: Iterable[Text]) -> int:
+def _width(column: FieldView, cells: Iterable[Text]) -> int:
     """Return the cells that a column takes when nothing of it is cut."""
     return max([cell_len(column.head), *(cell.cell_len for cell in cells)])
 
@@ -262,7 +262,7 @@ def _bars(console: Console, values: Sequence[object]) -> list[Text]:
     return bars
 
 
-def _fitting(columns: Sequence[Column], full: Mapping[str, int], width: int) -> list[Column]:
+def _fitting(columns: Sequence[FieldView], full: Mapping[str, int], width: int) -> list[FieldView]:
     """Return the columns that fit when those with ``stretch`` have their least width."""
     least = {
         column.name: min(full[column.name], _STRETCH_LEAST) if column.stretch else full[column.name]
@@ -277,7 +277,7 @@ def _fitting(columns: Sequence[Column], full: Mapping[str, int], width: int) -> 
     return kept
 
 
-def _stretched(columns: Sequence[Column], full: Mapping[str, int], width: int) -> dict[str, int]:
+def _stretched(columns: Sequence[FieldView], full: Mapping[str, int], width: int) -> dict[str, int]:
     """Return the width of each column: its full width, or with ``stretch`` the rest."""
     over = max(_total(columns, full) - width, 0)
     return {
@@ -288,11 +288,11 @@ def _stretched(columns: Sequence[Column], full: Mapping[str, int], width: int) -
     }
 
 
-def _total(columns: Sequence[Column], widths: Mapping[str, int]) -> int:
+def _total(columns: Sequence[FieldView], widths: Mapping[str, int]) -> int:
     return sum(widths[column.name] + _GAP for column in columns) - _GAP
 
 
-def _first_differs(columns: Sequence[Column], row: Row, following: Row) -> bool:
+def _first_differs(columns: Sequence[FieldView], row: Row, following: Row) -> bool:
     first = columns[0]
     return first.once and row[first.name] != following[first.name]
 

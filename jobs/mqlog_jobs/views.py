@@ -15,75 +15,76 @@ import pyarrow as pa
 from rich.console import Console
 from rich.text import Text
 
-from mqlog_jobs.doctor import ERROR, OK, WARNING, Diagnosis
-from mqlog_jobs.render import Column, Row, count, fact, heading, size, table
+from mqlog_jobs.doctor import GOOD, Diagnosis
+from mqlog_jobs.render import FieldView, Row, count, fact, heading, size, table
 from mqstore import tables
 from mqstore.backlog.schema import AHEAD, EXPIRED, TOPIC_GONE
 from mqstore.check import Finding
+from mqstore.check.finding import ERROR, WARNING
 from mqstore.copy.copy_store import Copied
 from mqstore.printable import shown
 
-TOPICS: Final = (
-    Column("topic", "TOPIC", stretch=True, style="bold"),
-    Column("perm", "PERM", rank=3),
-    Column("readQueueNums", "QUEUES", "number", rank=2),
-    Column("messageCount", "MESSAGES", "count"),
-    Column("share", "", "bar", rank=1),
-    Column("bytes", "SIZE", "bytes"),
+TOPIC_VIEW: Final = (
+    FieldView("topic", "TOPIC", stretch=True, style="bold"),
+    FieldView("perm", "PERM", rank=3),
+    FieldView("readQueueNums", "QUEUES", "number", rank=2),
+    FieldView("messageCount", "MESSAGES", "count"),
+    FieldView("share", "", "bar", rank=1),
+    FieldView("bytes", "SIZE", "bytes"),
 )
-QUEUES: Final = (
-    Column("topic", "TOPIC", stretch=True, once=True, style="bold"),
-    Column("queueId", "QUEUE", "number"),
-    Column("minOffset", "MIN", "count", rank=2),
-    Column("maxOffset", "MAX", "count"),
-    Column("messageCount", "MESSAGES", "count"),
-    Column("share", "", "bar", rank=3),
-    Column("bytes", "SIZE", "bytes", rank=1),
-    Column("minStoreTimestamp", "FIRST STORED (UTC)", "time", rank=5),
-    Column("maxStoreTimestamp", "LAST STORED (UTC)", "time", rank=4),
+QUEUE_VIEW: Final = (
+    FieldView("topic", "TOPIC", stretch=True, once=True, style="bold"),
+    FieldView("queueId", "QUEUE", "number"),
+    FieldView("minOffset", "MIN", "count", rank=2),
+    FieldView("maxOffset", "MAX", "count"),
+    FieldView("messageCount", "MESSAGES", "count"),
+    FieldView("share", "", "bar", rank=3),
+    FieldView("bytes", "SIZE", "bytes", rank=1),
+    FieldView("minStoreTimestamp", "FIRST STORED (UTC)", "time", rank=5),
+    FieldView("maxStoreTimestamp", "LAST STORED (UTC)", "time", rank=4),
 )
-BACKLOG: Final = (
-    Column("topic", "TOPIC", stretch=True, once=True, style="bold"),
-    Column("queueId", "QUEUE", "number"),
-    Column("tag", "TAG", rank=1, style="cyan"),
-    Column("brokerOffset", "BROKER", "count", rank=4),
-    Column("consumerOffset", "CONSUMER", "count", rank=3),
-    Column("lag", "LAG", "count"),
-    Column("lagMatching", "MATCHING", "count"),
-    Column("share", "", "bar", rank=6),
-    Column("bytesBehind", "BEHIND", "bytes", rank=5),
-    Column("lagMs", "WAITS FOR", "span", rank=2),
-    Column("status", "STATUS", "status"),
+BACKLOG_VIEW: Final = (
+    FieldView("topic", "TOPIC", stretch=True, once=True, style="bold"),
+    FieldView("queueId", "QUEUE", "number"),
+    FieldView("tag", "TAG", rank=1, style="cyan"),
+    FieldView("brokerOffset", "BROKER", "count", rank=4),
+    FieldView("consumerOffset", "CONSUMER", "count", rank=3),
+    FieldView("lag", "LAG", "count"),
+    FieldView("lagMatching", "MATCHING", "count"),
+    FieldView("share", "", "bar", rank=6),
+    FieldView("bytesBehind", "BEHIND", "bytes", rank=5),
+    FieldView("lagMs", "WAITS FOR", "span", rank=2),
+    FieldView("status", "STATUS", "status"),
 )
-MESSAGES: Final = (
-    Column("queueId", "QUEUE", "number"),
-    Column("queueOffset", "OFFSET", "count"),
-    Column("storeTimestamp", "STORED (UTC)", "time", rank=2),
-    Column("tags", "TAG", style="cyan"),
-    Column("keys", "KEYS", rank=1),
-    Column("body", "BODY", stretch=True),
+MESSAGE_VIEW: Final = (
+    FieldView("queueId", "QUEUE", "number"),
+    FieldView("queueOffset", "OFFSET", "count"),
+    FieldView("storeTimestamp", "STORED (UTC)", "time", rank=2),
+    FieldView("tags", "TAG", style="cyan"),
+    FieldView("keys", "KEYS", rank=1),
+    FieldView("body", "BODY", stretch=True),
 )
-MESSAGE_COLUMNS: Final = tuple(column.name for column in MESSAGES)
+MESSAGE_COLUMNS: Final = tuple(column.name for column in MESSAGE_VIEW)
 FINDINGS: Final = (
-    Column("severity", "SEVERITY", "status"),
-    Column("place", "PLACE", rank=1),
-    Column("file", "FILE", rank=2),
-    Column("position", "AT BYTE", "count", rank=3),
-    Column("problem", "PROBLEM", stretch=True),
+    FieldView("severity", "SEVERITY", "status"),
+    FieldView("place", "PLACE", rank=1),
+    FieldView("file", "FILE", rank=2),
+    FieldView("position", "AT BYTE", "count", rank=3),
+    FieldView("problem", "PROBLEM", stretch=True),
 )
-TAGS: Final = (
-    Column("topic", "TOPIC", stretch=True, once=True, style="bold"),
-    Column("tag", "TAG", style="cyan"),
-    Column("messageCount", "MESSAGES", "count"),
-    Column("share", "", "bar", rank=3),
-    Column("bytes", "SIZE", "bytes", rank=1),
-    Column("firstStoreTimestamp", "FIRST STORED (UTC)", "time", rank=4),
-    Column("lastStoreTimestamp", "LAST STORED (UTC)", "time", rank=2),
+TAG_VIEW: Final = (
+    FieldView("topic", "TOPIC", stretch=True, once=True, style="bold"),
+    FieldView("tag", "TAG", style="cyan"),
+    FieldView("messageCount", "MESSAGES", "count"),
+    FieldView("share", "", "bar", rank=3),
+    FieldView("bytes", "SIZE", "bytes", rank=1),
+    FieldView("firstStoreTimestamp", "FIRST STORED (UTC)", "time", rank=4),
+    FieldView("lastStoreTimestamp", "LAST STORED (UTC)", "time", rank=2),
 )
 _ODD: Final = {AHEAD, EXPIRED, TOPIC_GONE}  # Without messages waiting, and yet not consumed.
 # Fields that the heading has, or that repeat another one.
 _NOT_ON_A_CARD: Final = {"topic", "queueId", "queueOffset", "properties", "body", "tagsCode"}
-_MARKS: Final = {OK: ("✓", "green"), WARNING: ("!", "bold yellow"), ERROR: ("✗", "bold red")}
+_MARKS: Final = {GOOD: ("✓", "green"), WARNING: ("!", "bold yellow"), ERROR: ("✗", "bold red")}
 _PERMISSIONS: Final = ((4, "R"), (2, "W"), (1, "X"))  # PermName#PERM_READ, _WRITE, _INHERIT
 
 
@@ -104,12 +105,14 @@ def topics(console: Console, rows: Sequence[Row]) -> None:
     shaped = [
         {**row, "perm": _perm(row["perm"]), "share": row["messageCount"]} for row in most_first
     ]
-    table(console, _columns(TOPICS, rows), shaped)
+    table(console, _columns(TOPIC_VIEW, rows), shaped)
 
 
 def queues(console: Console, rows: Sequence[Row]) -> None:
     """Print queues, topic by topic."""
-    table(console, _columns(QUEUES, rows), [{**row, "share": row["messageCount"]} for row in rows])
+    table(
+        console, _columns(QUEUE_VIEW, rows), [{**row, "share": row["messageCount"]} for row in rows]
+    )
 
 
 def backlog(console: Console, rows: Sequence[Row]) -> None:
@@ -130,7 +133,7 @@ def backlog(console: Console, rows: Sequence[Row]) -> None:
 
 def messages(console: Console, rows: Sequence[Row]) -> None:
     """Print messages, one on each line."""
-    table(console, MESSAGES, rows)
+    table(console, MESSAGE_VIEW, rows)
 
 
 def cards(console: Console, rows: Iterable[Row]) -> int:
@@ -163,7 +166,7 @@ def tags(console: Console, rows: Sequence[Row]) -> None:
     most_first = sorted(
         by_tag.values(), key=lambda row: (str(row["topic"]), -_number(row, "messageCount"))
     )
-    table(console, TAGS, [{**row, "share": row["messageCount"]} for row in most_first])
+    table(console, TAG_VIEW, [{**row, "share": row["messageCount"]} for row in most_first])
 
 
 def copied(console: Console, copy: Copied, target: str) -> None:
@@ -220,20 +223,20 @@ def _summary(rows: Sequence[Row]) -> str:
     return summary
 
 
-def _of_backlog(rows: Sequence[Row]) -> list[Column]:
+def _of_backlog(rows: Sequence[Row]) -> list[FieldView]:
     """Return the backlog's columns without those that would be the same in all of these rows."""
     redundant = set()
     if all(row["lagMatching"] == row["lag"] for row in rows):
         redundant.add("lagMatching")
     if all(row["tag"] is None for row in rows):
         redundant.add("tag")
-    return [column for column in _columns(BACKLOG, rows) if column.name not in redundant]
+    return [column for column in _columns(BACKLOG_VIEW, rows) if column.name not in redundant]
 
 
-def _columns(columns: Iterable[Column], rows: Sequence[Row]) -> list[Column]:
+def _columns(columns: Iterable[FieldView], rows: Sequence[Row]) -> list[FieldView]:
     """Return the columns, with the broker's name first if the rows are of several brokers."""
     brokers = {row["brokerName"] for row in rows}
-    several = [Column("brokerName", "BROKER NAME", once=True)] if len(brokers) > 1 else []
+    several = [FieldView("brokerName", "BROKER NAME", once=True)] if len(brokers) > 1 else []
     return [*several, *columns]
 
 

@@ -12,6 +12,7 @@ import pytest
 from mqstore.backlog import COMPARE_SCHEMA, BacklogRequest, Listed, compare, measure, plan
 from mqstore.backlog.estimate import SAMPLE_THRESHOLD
 from mqstore.files.config.stream_groups import publish
+from mqstore.files.store_dir import StoreDir
 from mqstore.read.directory import take
 from support import expectations, goldens
 from support.opened import source_of
@@ -125,7 +126,7 @@ def test_what_the_tools_do_not_list_is_null(store: MakeStore) -> None:
 
 def test_a_stream_of_ours_is_no_group_of_the_tools(store: MakeStore) -> None:
     laid = store([Message(), Message()])
-    publish(str(laid.root), "stream", {("T", 0): 1})
+    publish(StoreDir.at(laid.root), "stream", {("T", 0): 1})
     assert told(compared(laid.root)["stream", "T", 0]) == (None, None, 1, "UNLISTED")
 
 

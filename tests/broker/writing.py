@@ -10,7 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from broker.harness import LOOPBACK, SMALL_FILES, Row
-from mqstore.codec.schema import PROPERTIES, TIMESTAMP
+from mqstore.codec.schema import PROPERTIES_MAP, TIMESTAMP
 from mqstore.stage.job import CommitResult
 from mqstore.stage.settings import WriteSettings
 from mqstore.stage.task import stage
@@ -26,7 +26,7 @@ COLUMNS: Final = pa.schema(
         ("topic", pa.string()),
         ("tags", pa.string()),
         ("keys", pa.list_(pa.string())),
-        ("properties", PROPERTIES),
+        ("properties", PROPERTIES_MAP),
         ("queueId", pa.int32()),
         ("shardingKey", pa.string()),
         ("flag", pa.int32()),

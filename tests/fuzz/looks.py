@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from mqlog_jobs.line_format import COLUMNS
+from mqlog_jobs.line_format import STANDARD
 from mqlog_jobs.queries import KeyQuery, MessageQuery, find, select
 from mqstore import backlog
 from mqstore.backlog import BacklogRequest, Listed
@@ -104,7 +104,7 @@ def _cat(root: Path) -> Rows:
         MessageQuery(topic, since="-1h", tags="A"),
     )
     for each in wanted:
-        list(select(snapshot, each, COLUMNS, 20))
+        list(select(snapshot, each, STANDARD, 20))
     return None
 
 

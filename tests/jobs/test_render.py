@@ -7,14 +7,14 @@ import pytest
 from rich.console import Console
 
 from mqlog_jobs import render
-from mqlog_jobs.render import Column
+from mqlog_jobs.render import FieldView
 
 COLUMNS = (
-    Column("group", "GROUP", once=True),
-    Column("topic", "TOPIC", stretch=True),
-    Column("lag", "LAG", "count"),
-    Column("bytes", "BEHIND", "bytes", rank=1),
-    Column("time", "OLDEST", "time", rank=2),
+    FieldView("group", "GROUP", once=True),
+    FieldView("topic", "TOPIC", stretch=True),
+    FieldView("lag", "LAG", "count"),
+    FieldView("bytes", "BEHIND", "bytes", rank=1),
+    FieldView("time", "OLDEST", "time", rank=2),
 )
 ROW = {
     "group": "G",
@@ -56,10 +56,10 @@ def test_a_table_fits_its_terminal_and_says_what_it_leaves_out(width: int) -> No
 )
 def test_a_bar_that_goes_is_not_missed(width: int, said: list[str]) -> None:
     columns = (
-        Column("topic", "TOPIC"),
-        Column("lag", "LAG", "count"),
-        Column("share", "", "bar", rank=2),
-        Column("bytes", "BEHIND", "bytes", rank=1),
+        FieldView("topic", "TOPIC"),
+        FieldView("lag", "LAG", "count"),
+        FieldView("share", "", "bar", rank=2),
+        FieldView("bytes", "BEHIND", "bytes", rank=1),
     )
     stream = io.StringIO()
     console = Console(file=stream, width=width, force_terminal=True, color_system=None)

@@ -216,6 +216,44 @@ def test_a_shop_window_lists_what_it_shows(path: Path) -> None:
     assert [name for name in module.__all__ if not hasattr(module, name)] == []
 
 
+# A module that has a table declares its columns and its schema under these names.
+OWN_OF_A_TABLE = {"COLUMNS", "SCHEMA", "_MESSAGE_COLUMNS"}
+
+
+def test_no_two_classes_share_a_name() -> None:
+    places: dict[str, list[str]] = {}
+    for path in SOURCES:
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(module_name(path))
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}
+
+
+def constants(path: Path) -> Iterator[tuple[str, str]]:
+    """Name and value, as text, of each constant that a module declares."""
+    for node in parsed(path).body:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names = [target.id for target in targets if isinstance(target, ast.Name)]
+            yield from ((name, ast.unparse(node.value)) for name in names if name != "__all__")
+
+
+def test_no_two_constants_share_a_name() -> None:
+    """A private one may stand in several modules if its value is the same.
+
+    Two modules of format/ may have a HEADER: each describes one file, and is named with it.
+    """
+    places: dict[str, set[str]] = {}
+    for path in SOURCES:
+        module = module_name(path)
+        for name, value in constants(path):
+            if name not in OWN_OF_A_TABLE:
+                room = "mqstore.format" if module.startswith("mqstore.format.") else module
+                same = name.startswith("_") or value.startswith("TypeVar(")
+                places.setdefault(name, set()).add(value if same else room)
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
 ROW = re.compile(r"^ +(\d+) +(\d+)  (\w+)\b", re.MULTILINE)
 FORMATS = [p for p in SOURCES if "/format/" in p.as_posix()]
 

@@ -10,7 +10,7 @@ from mqstore.files.store_writer import StoreWriter
 from mqstore.tables import commits
 from mqstore.tables.choice import open_root
 from mqstore.txn import ledger
-from mqstore.txn.ledger import Entry, Key
+from mqstore.txn.ledger import Key, LedgerEntry
 from mqstore.write.recover import RecoverSettings, recover
 from support import killed_commit, parts
 from support.oracle import Message
@@ -18,8 +18,8 @@ from support.stores import MakeStore
 from support.writing import SMALL, append, held, rows, writer_of
 
 
-def entry(number: int, key: Key | None) -> Entry:
-    return Entry(
+def entry(number: int, key: Key | None) -> LedgerEntry:
+    return LedgerEntry(
         app_id=key.app_id if key else None,
         version=key.version if key else None,
         query_id=key.query_id if key else None,

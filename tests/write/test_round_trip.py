@@ -144,7 +144,7 @@ def test_kept_timestamps_need_no_order(
 def test_too_many_kept_timestamps_out_of_order_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mqstore.write.merge.MAX_MESSAGES", 3)
+    monkeypatch.setattr("mqstore.write.merge.MAX_COMMIT_MESSAGES", 3)
     early, late = (rows(2, storeTimestamp=pa.array([t] * 2, pa.int64())) for t in (5, 6))
     with pytest.raises(InvalidMessageError, match="orderBy"):
         append(tmp_path / "s", late, early, **SMALL, timestamps="preserve")

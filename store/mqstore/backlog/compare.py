@@ -28,8 +28,8 @@ from mqstore.backlog.estimate import Estimate, Matches, estimate
 from mqstore.backlog.measure import measure
 from mqstore.backlog.plan import BacklogItem
 from mqstore.backlog.request import EXACT, BacklogRequest
+from mqstore.backlog.schema import AHEAD, EXPIRED, NEVER_COMMITTED, SQL92, TOPIC_GONE
 from mqstore.backlog.schema import COLUMNS as BACKLOG_COLUMNS
-from mqstore.backlog.schema import NEVER_COMMITTED, SQL92, TOPIC_GONE
 from mqstore.backlog.standing import Standing
 from mqstore.codec.schema import TIMESTAMP
 from mqstore.format.config import PERM_READ, PERM_WRITE
@@ -37,19 +37,18 @@ from mqstore.format.names import RETRY_PREFIX
 from mqstore.read.source import BrokerState, Origin, RecordSource
 
 SAME: Final = "SAME"
-AHEAD: Final = "AHEAD"  # the offset lies behind the queue's end: diff is negative
-EXPIRED: Final = "EXPIRED"  # both count messages that are gone
+# AHEAD: diff is negative. EXPIRED: both count messages that are gone.
 ESTIMATE: Final = "ESTIMATE"  # the metric looked at some and guessed
-HASH: Final = "HASH"  # the metric takes tags of one hash for the same
-TAGS: Final = "TAGS"  # consumerProgress counts messages the group filters out
-RETRY: Final = "RETRY"  # the metric leaves retry topics out
+HASH_COLLISION: Final = "HASH"  # the metric takes tags of one hash for the same
+TAG_FILTER: Final = "TAGS"  # consumerProgress counts messages the group filters out
+RETRY_LEFT_OUT: Final = "RETRY"  # the metric leaves retry topics out
 UNLISTED: Final = "UNLISTED"  # topics.json does not have the queue, or not the topic
 
-_OURS: Final = {name: column for name, *column in BACKLOG_COLUMNS}
+_BACKLOG_COLUMN: Final = {name: column for name, *column in BACKLOG_COLUMNS}
 
 
 def _ours(*names: str) -> tuple[tuple[str, pa.DataType, bool, str], ...]:
-    return tuple((name, *_OURS[name]) for name in names)
+    return tuple((name, *_BACKLOG_COLUMN[name]) for name in names)
 
 
 COLUMNS: Final = (
@@ -272,8 +271,8 @@ def _difference(
         (SQL92, item.expression_type == SQL92),
         (EXPIRED, expired),
         (ESTIMATE, metric is not None and metric.is_sample and count != matching),
-        (HASH, count is not None and count != matching),
-        (TAGS, progress is not None and progress != matching),
-        (RETRY, metric is None and item.topic.startswith(RETRY_PREFIX)),
+        (HASH_COLLISION, count is not None and count != matching),
+        (TAG_FILTER, progress is not None and progress != matching),
+        (RETRY_LEFT_OUT, metric is None and item.topic.startswith(RETRY_PREFIX)),
     )
     return next((word for word, holds in causes if holds), UNLISTED)

@@ -29,8 +29,8 @@ from mqstore.read.units import CHUNK_UNITS, UnitBatch, join, units_at
 
 MAX_CELLS: Final = 4_000_000  # of queues counted together: starts × tags, 24 bytes each
 MAX_CHARS: Final = 64 << 20  # of their distinct tags
-MAX_QUEUES: Final = 256
-_BLOCK_UNITS: Final = 131_072  # of all queues counted together, some 100 bytes each, but
+MAX_QUEUES_AT_ONCE: Final = 256
+_COUNTED_UNITS: Final = 131_072  # of all queues counted together, some 100 bytes each, but
 _LEAST_UNITS: Final = 1_024  # no less than this of each.
 
 
@@ -201,7 +201,7 @@ def count(source: RecordSource, queues: Sequence[QueueCount]) -> None:
     Raises InvalidOptionError if one of them has too many tags, TooManyTagsError if they only
     have together, and FileNotFoundError if a file expired since it was listed.
     """
-    most = min(CHUNK_UNITS, max(_LEAST_UNITS, _BLOCK_UNITS // len(queues)))
+    most = min(CHUNK_UNITS, max(_LEAST_UNITS, _COUNTED_UNITS // len(queues)))
     if len(queues) == 1:
         most = CHUNK_UNITS
     lanes = [(queue, queue.units(source, most)) for queue in queues]

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from mqstore.arrays import Int64s
 from mqstore.backlog.count import (
-    MAX_QUEUES,
+    MAX_QUEUES_AT_ONCE,
     QueueCount,
     TooManyTagsError,
     count,
@@ -91,7 +91,7 @@ def _together(queues: Iterable[QueueCount]) -> Iterator[list[QueueCount]]:
     """Yield queues that memory is for at the same time."""
     some: list[QueueCount] = []
     for queue in queues:
-        if some and (len(some) == MAX_QUEUES or not fits([*some, queue])):
+        if some and (len(some) == MAX_QUEUES_AT_ONCE or not fits([*some, queue])):
             yield some
             some = []
         some.append(queue)

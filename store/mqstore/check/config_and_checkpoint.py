@@ -1,6 +1,6 @@
 """Check what is beside the log and the queues: file names, config/, checkpoint, abort."""
 
-from mqstore.check.finding import Findings, Place
+from mqstore.check.finding import FindingPlace, Findings
 from mqstore.errors import CorruptConfigError, StoreError, UnsafePathError
 from mqstore.files.config import stream_groups
 from mqstore.files.safe_open import Entry, list_directory, survey
@@ -24,7 +24,7 @@ def check_names(store: Store, findings: Findings, *, is_under_way: bool = False)
         if file.size != usual:
             problem = f"the file is {file.size} bytes long, the others {usual}"
             path = file.name.removeprefix(f"{store.root}/")
-            findings.error(Place(path, file.size), problem)
+            findings.error(FindingPlace(path, file.size), problem)
     for topic, queue_id in store.queues:
         folder = f"{names.CONSUME_QUEUE}/{topic}/{queue_id}"
         entries = list_directory(store.root, folder)
@@ -46,7 +46,7 @@ def check_index_names(store: Store, findings: Findings) -> None:
     sizes = [size for _, kind, size in found if kind == "file" and size]
     usual = max(sizes, key=sizes.count, default=0)
     for name, kind, size in found:
-        place = Place(f"{INDEX}/{name}", size if kind == "file" else None)
+        place = FindingPlace(f"{INDEX}/{name}", size if kind == "file" else None)
         if kind != "file":
             findings.error(place, f"a {kind} named like an IndexFile: brokers of 5.x do not start")
         elif not size:
@@ -58,7 +58,7 @@ def check_index_names(store: Store, findings: Findings) -> None:
 
 def check_topics(store: Store, findings: Findings) -> None:
     """Check that consumers can reach every queue that has messages."""
-    place = Place(f"{names.CONFIG}/{TOPICS}")
+    place = FindingPlace(f"{names.CONFIG}/{TOPICS}")
     try:
         known = store.config.topics()
     except _REPORTED:
@@ -75,10 +75,10 @@ def check_topics(store: Store, findings: Findings) -> None:
             continue
         if topic not in known:
             problem = "the topic has queues and no entry: no consumer can pull it"
-            findings.warning(Place(place.file, None, topic), problem)
+            findings.warning(FindingPlace(place.file, None, topic), problem)
         elif known[topic].read_queue_nums < count:
             problem = f"readQueueNums is {known[topic].read_queue_nums}, there are {count} queues"
-            findings.warning(Place(place.file, None, topic), problem)
+            findings.warning(FindingPlace(place.file, None, topic), problem)
 
 
 def check_delays(
@@ -94,20 +94,20 @@ def check_delays(
         queue = (names.SCHEDULE_TOPIC, int(level) - 1 if str(level).isdecimal() else -1)
         if queue in bounds and isinstance(number, int) and not 0 <= number <= bounds[queue][1]:
             problem = f"level {level} goes on at {number}, the queue ends at {bounds[queue][1]}"
-            findings.warning(Place(path, None, *queue, number), problem)
+            findings.warning(FindingPlace(path, None, *queue, number), problem)
 
 
 def check_groups(
     store: Store, bounds: dict[tuple[str, int], tuple[int, int]], findings: Findings
 ) -> None:
     """Check that consumption goes on inside the queues: behind their end messages are skipped."""
-    place = Place(f"{names.CONFIG}/{CONSUMER_OFFSET}")
+    place = FindingPlace(f"{names.CONFIG}/{CONSUMER_OFFSET}")
     try:
         committed = store.config.consumer_offsets()
     except StoreError as error:
         # What our streams publish there is no broker's to read, and is written again.
         if f"/{names.OURS}/" in str(error.args[0]):
-            findings.warning(Place(stream_groups.FOLDER), error.message())
+            findings.warning(FindingPlace(stream_groups.GROUPS_FOLDER), error.message())
         elif not isinstance(error, _REPORTED):
             findings.error(place, error.message())
         return
@@ -116,7 +116,7 @@ def check_groups(
             high = bounds.get((topic, queue_id), (0, number))[1]
             if number > high:
                 problem = f"group {group} goes on at {number}, the queue ends at {high}"
-                findings.warning(Place(place.file, None, topic, queue_id, number), problem)
+                findings.warning(FindingPlace(place.file, None, topic, queue_id, number), problem)
 
 
 def check_checkpoint(store: Store, last_ms: int, last: int, findings: Findings) -> None:
@@ -133,20 +133,20 @@ def check_checkpoint(store: Store, last_ms: int, last: int, findings: Findings) 
                 f"{name} is {int(found[name])}, the last record's store timestamp {last_ms}: "
                 "after a crash a broker would skip messages"
             )
-            findings.error(Place(names.CHECKPOINT), problem)
+            findings.error(FindingPlace(names.CHECKPOINT), problem)
     dispatched = int(found["logics_physical_offset"])
     if dispatched > last >= 0:
         problem = (
             f"logicsPhysicalOffset is {dispatched}, the last record is at {last}: after a crash "
             "a broker would skip messages"
         )
-        findings.error(Place(names.CHECKPOINT), problem)
+        findings.error(FindingPlace(names.CHECKPOINT), problem)
     if int(found["index_msg_timestamp"]) > last_ms > 0:
         problem = (
             f"index_msg_timestamp is {int(found['index_msg_timestamp'])}, the last record's store "
             f"timestamp {last_ms}: after a crash a broker would keep a broken IndexFile"
         )
-        findings.warning(Place(names.CHECKPOINT), problem)
+        findings.warning(FindingPlace(names.CHECKPOINT), problem)
 
 
 def check_abort(store: Store, findings: Findings) -> None:
@@ -155,7 +155,7 @@ def check_abort(store: Store, findings: Findings) -> None:
         broker = "a broker is running on this store, or it was killed"
         ours = "a commit of mqlog is under way, or was killed: the next write finishes it"
         problem = ours if intent.abort_is_ours(store.place) else broker
-        findings.warning(Place(names.ABORT), problem)
+        findings.warning(FindingPlace(names.ABORT), problem)
 
 
 def unfinished(store: Store, findings: Findings) -> int | None:
@@ -163,10 +163,10 @@ def unfinished(store: Store, findings: Findings) -> int | None:
     try:
         pending = intent.load(store.place)
     except CorruptConfigError as error:
-        findings.error(Place(_PENDING), error.message())
+        findings.error(FindingPlace(_PENDING), error.message())
         return None
     except UnsafePathError as error:
-        findings.warning(Place(names.OURS), error.message())
+        findings.warning(FindingPlace(names.OURS), error.message())
         return None
     if pending is None:
         return None
@@ -174,7 +174,7 @@ def unfinished(store: Store, findings: Findings) -> int | None:
         f"commit {shown(str(pending))} is {pending.state}, and not finished: the next write "
         "finishes it, or mqlog recover"
     )
-    findings.warning(Place(_PENDING), problem)
+    findings.warning(FindingPlace(_PENDING), problem)
     return pending.tail
 
 
@@ -186,16 +186,16 @@ def _check_entries(
     for path, entry in found:
         if entry.is_directory:
             problem = "a directory among mapped files: brokers before 5.1 do not start"
-            findings.error(Place(path), problem)
+            findings.error(FindingPlace(path), problem)
         elif entry.name == names.INTERLOCK:
             problem = "a commit of mqlog keeps brokers from starting until mqlog recover"
-            (findings.warning if is_under_way else findings.error)(Place(path), problem)
+            (findings.warning if is_under_way else findings.error)(FindingPlace(path), problem)
         elif names.parse_mapped_file_name(entry.name) is None:
-            findings.error(Place(path), "not a mapped file's name: brokers do not start")
+            findings.error(FindingPlace(path), "not a mapped file's name: brokers do not start")
         elif not entry.size and entry.name == last:
             # MappedFileQueue#doLoad deletes it, since 5.1.3.
             problem = "an empty file, the last one: brokers before 5.1.3 do not start"
-            findings.error(Place(path, 0), problem)
+            findings.error(FindingPlace(path, 0), problem)
         elif not entry.size:
             problem = "an empty file, and not the last one: brokers do not start"
-            findings.error(Place(path, 0), problem)
+            findings.error(FindingPlace(path, 0), problem)

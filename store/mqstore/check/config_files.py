@@ -9,7 +9,7 @@ Reference: ConfigManager#load and #loadBak; BrokerController#initialize; MixAll#
 
 from typing import Final
 
-from mqstore.check.finding import Findings, Place
+from mqstore.check.finding import FindingPlace, Findings
 from mqstore.errors import UnsafePathError
 from mqstore.files.config.broker_config import (
     BEYOND_US,
@@ -44,7 +44,7 @@ _FILES: Final = (
 def check_config_files(store: Store, findings: Findings) -> None:
     """Check that brokers can read each file, and need no .bak to."""
     for name in _FILES:
-        place = Place(f"{names.CONFIG}/{name}")
+        place = FindingPlace(f"{names.CONFIG}/{name}")
         try:
             itself = store.config.look(name)
             backup = store.config.look(name + BACKUP_SUFFIX)

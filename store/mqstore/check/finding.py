@@ -9,7 +9,7 @@ from mqstore.format.names import as_text
 
 ERROR: Final = "error"
 WARNING: Final = "warning"
-_MOST: Final = 1000
+_MOST_FINDINGS: Final = 1000
 SHOWN: Final = 10
 """Findings of one rule and queue; the others are counted."""
 
@@ -31,7 +31,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FindingPlace:
     """Where a rule is broken."""
 
     file: str
@@ -42,7 +42,7 @@ class Place:
 
 
 @dataclass
-class _Cut:
+class _BrokenRule:
     """How often one rule is broken in one queue: how many were added, and where the others are."""
 
     shown: int = 0
@@ -65,29 +65,29 @@ class Findings:
     def __init__(self) -> None:
         self._found: dict[str, list[Finding]] = {ERROR: [], WARNING: []}
         self._more = {ERROR: 0, WARNING: 0}
-        self._cuts: dict[tuple[str, Place, str], _Cut] = {}
+        self._cuts: dict[tuple[str, FindingPlace, str], _BrokenRule] = {}
 
-    def error(self, place: Place, problem: str) -> None:
+    def error(self, place: FindingPlace, problem: str) -> None:
         """Add an error."""
         self._add(ERROR, place, problem)
 
-    def warning(self, place: Place, problem: str) -> None:
+    def warning(self, place: FindingPlace, problem: str) -> None:
         """Add a warning."""
         self._add(WARNING, place, problem)
 
     def several(
         self,
         severity: str,
-        queue: Place,
+        queue: FindingPlace,
         rule: str,
         queue_offsets: Int64s,
-        finding: Callable[[int], tuple[Place, str]],
+        finding: Callable[[int], tuple[FindingPlace, str]],
     ) -> None:
         """Add a finding for each of these queue offsets: ``finding`` makes it, given the index.
 
         Of one rule and queue the first ten are added, and one that counts all the others.
         """
-        cut = self._cuts.setdefault((severity, queue, rule), _Cut())
+        cut = self._cuts.setdefault((severity, queue, rule), _BrokenRule())
         room = SHOWN - cut.shown
         for index in range(min(room, len(queue_offsets))):
             self._add(severity, *finding(index))
@@ -112,16 +112,16 @@ class Findings:
                 listed.append(Finding(severity, "", None, None, None, None, problem))
         return listed
 
-    def _add(self, severity: str, place: Place, problem: str) -> int:
+    def _add(self, severity: str, place: FindingPlace, problem: str) -> int:
         """Add a finding; return which of its severity it is, -1 if there are too many."""
-        if len(self._found[severity]) >= _MOST:
+        if len(self._found[severity]) >= _MOST_FINDINGS:
             self._more[severity] += 1
             return -1
         self._found[severity].append(_finding(severity, place, problem))
         return len(self._found[severity]) - 1
 
 
-def _finding(severity: str, place: Place, problem: str) -> Finding:
+def _finding(severity: str, place: FindingPlace, problem: str) -> Finding:
     return Finding(
         severity,
         _printable(place.file),

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from mqstore.arrays import Int64s, Mask
-from mqstore.check.finding import Findings, Place
+from mqstore.check.finding import SHOWN, FindingPlace, Findings
 from mqstore.codec.dispatch import DispatchRecords, record_keys
 from mqstore.derive.index_chains import ChainedUnits, ChainWalk, IndexUnits
 from mqstore.derive.index_keys import AlignedUnits, IndexUnitStream
@@ -19,7 +19,6 @@ from mqstore.files.store import Store
 from mqstore.format.index_file import FIRST_UNIT
 from mqstore.format.names import INDEX
 
-_SHOWN: Final = 10
 _NOWHERE: Final = 2**63 - 1
 _NO_RECORD: Final = "no record there"
 
@@ -56,7 +55,7 @@ class IndexCheck:
             right = units.has_record & np.isin(joined, known)
             seen.append(joined[right])
             wrong = self._is_live(units.places) & ~right
-            for row in np.flatnonzero(wrong)[:_SHOWN].tolist():
+            for row in np.flatnonzero(wrong)[:SHOWN].tolist():
                 problem = "the record has no such key" if units.has_record[row] else _NO_RECORD
                 self._doubt(part.file, part.first + row, problem)
             self._check_times(units, right)
@@ -69,11 +68,11 @@ class IndexCheck:
         """Report units of no record, and how many keys are in no file."""
         for part in self._units.before(_NOWHERE):
             live = self._is_live(part.units["physical_offset"].astype(np.int64))
-            for row in np.flatnonzero(live)[:_SHOWN].tolist():
+            for row in np.flatnonzero(live)[:SHOWN].tolist():
                 self._doubt(part.file, part.first + row, _NO_RECORD)
         if self._missing:
             problem = f"{self._missing} keys of messages are in no IndexFile"
-            self._findings.warning(Place(INDEX), problem)
+            self._findings.warning(FindingPlace(INDEX), problem)
 
     def _is_live(self, places: Int64s) -> Mask:
         return (places >= self._low) & (places < self._high)
@@ -81,13 +80,13 @@ class IndexCheck:
     def _check_times(self, units: AlignedUnits, right: Mask) -> None:
         """Check the times of units, and that the header has those of its first and last record."""
         file = units.part.file
-        for row in np.flatnonzero(right & units.has_wrong_seconds)[:_SHOWN].tolist():
+        for row in np.flatnonzero(right & units.has_wrong_seconds)[:SHOWN].tolist():
             self._complain(file, units.part.first + row, "time difference is not the record's")
         for edge, row, said_ms in units.wrong_edges():
             if right[row]:
                 record_ms = int(units.store_timestamps_ms[row])
                 problem = f"{edge}Timestamp is {said_ms}, its record's time {record_ms}"
-                self._error(Place(f"{INDEX}/{file.name}", 0), problem)
+                self._error(FindingPlace(f"{INDEX}/{file.name}", 0), problem)
 
     def _read_all(self) -> Iterator[IndexUnits]:
         """Yield the units of all files; check chains and headers on the way."""
@@ -100,19 +99,19 @@ class IndexCheck:
                 self._check_head(file, walk)
             elif file.count > FIRST_UNIT:
                 problem = "no number of slots and units fits the file's content"
-                self._error(Place(f"{INDEX}/{file.name}"), problem)
+                self._error(FindingPlace(f"{INDEX}/{file.name}"), problem)
 
     def _check_chains(self, part: ChainedUnits) -> None:
         for wrong, problem in (
             (part.is_broken, "the chain of its slot is broken here"),
             (part.goes_back, "its record is before the last one's"),
         ):
-            for row in np.flatnonzero(wrong)[:_SHOWN].tolist():
+            for row in np.flatnonzero(wrong)[:SHOWN].tolist():
                 self._complain(part.file, part.first + row, problem)
 
     def _check_head(self, file: IndexFile, walk: ChainWalk) -> None:
         """Check slots and header against what the units say."""
-        place = Place(f"{INDEX}/{file.name}")
+        place = FindingPlace(f"{INDEX}/{file.name}")
         last, used = walk.last_physical_offset, walk.slots_used
         if not walk.are_slots_right():
             self._error(place, "slots do not point to the newest units")
@@ -125,12 +124,12 @@ class IndexCheck:
 
     def _doubt(self, file: IndexFile, number: int, problem: str) -> None:
         # Records that a broker cut off keep their keys, and every look-up checks the record again.
-        self._findings.warning(Place(f"{INDEX}/{file.name}"), f"unit {number}: {problem}")
+        self._findings.warning(FindingPlace(f"{INDEX}/{file.name}"), f"unit {number}: {problem}")
 
     def _complain(self, file: IndexFile, number: int, problem: str) -> None:
-        self._error(Place(f"{INDEX}/{file.name}"), f"unit {number}: {problem}")
+        self._error(FindingPlace(f"{INDEX}/{file.name}"), f"unit {number}: {problem}")
 
-    def _error(self, place: Place, problem: str) -> None:
+    def _error(self, place: FindingPlace, problem: str) -> None:
         # A commit under way may have written half of the last file, and completes it.
         underway = self._high < _NOWHERE and place.file == f"{INDEX}/{self._files[-1].name}"
         report = self._findings.warning if underway else self._findings.error

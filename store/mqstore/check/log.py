@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterator
 
 import numpy as np
 
-from mqstore.check.finding import Findings, Place
+from mqstore.check.finding import FindingPlace, Findings
 from mqstore.codec.dispatch import DispatchRecords
 from mqstore.codec.walk import BLANK_RECORD, ZERO
 from mqstore.derive.log_walk import LogChunk, log_chunks
@@ -132,6 +132,6 @@ class LogCheck:
                 return position + int(used[0])
         return None
 
-    def _at(self, physical_offset: int) -> Place:
+    def _at(self, physical_offset: int) -> FindingPlace:
         path, position = self._log.where(min(physical_offset, max(self._log.high - 1, 0)))
-        return Place(path.removeprefix(f"{self._root}/"), position)
+        return FindingPlace(path.removeprefix(f"{self._root}/"), position)

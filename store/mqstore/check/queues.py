@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from mqstore.arrays import Int64s, Mask, Structs
-from mqstore.check.finding import ERROR, SHOWN, WARNING, Findings, Place
+from mqstore.check.finding import ERROR, SHOWN, WARNING, FindingPlace, Findings
 from mqstore.codec.dispatch import DispatchRecords, Queue
 from mqstore.derive.queue_units import (
     ExpectedUnits,
@@ -33,7 +33,7 @@ _NOWHERE: Final = 2**63 - 1
 
 
 @dataclass
-class _State:
+class _QueueWalk:
     queue: ConsumeQueue
     end: int
     high: int
@@ -55,7 +55,7 @@ class QueueCheck:
         self._log = store.log
         self._findings = findings
         self._unfinished = _NOWHERE if unfinished is None else unfinished
-        self._states: dict[Queue, _State] = {}
+        self._states: dict[Queue, _QueueWalk] = {}
         sizes: dict[int, str] = {}
         for topic, queue_id in store.queues:
             queue = store.queue(topic, queue_id)
@@ -63,12 +63,12 @@ class QueueCheck:
                 sizes.setdefault(file.size, file.path)
             low, end = queue.bounds(store.log.low)
             high = end if unfinished is None else queue.first_behind(low, end, unfinished)
-            state = self._states[topic, queue_id] = _State(queue, end, high)
+            state = self._states[topic, queue_id] = _QueueWalk(queue, end, high)
             self._scan((topic, queue_id), state)
         if len(sizes) > 1:
             for size, path in sorted(sizes.items())[:-1]:
                 problem = f"the file is {size} bytes long, others {max(sizes)}"
-                findings.error(Place(path, size), problem)
+                findings.error(FindingPlace(path, size), problem)
 
     def bounds(self) -> dict[Queue, tuple[int, int]]:
         """Return [low, high) of every queue's files, in queue offsets."""
@@ -115,7 +115,7 @@ class QueueCheck:
         if held.any():
             self._compare(queue, state, expected.take(held))
 
-    def _compare(self, queue: Queue, state: _State, expected: ExpectedUnits) -> None:
+    def _compare(self, queue: Queue, state: _QueueWalk, expected: ExpectedUnits) -> None:
         found, is_read = _units_at(state.queue, expected.queue_offsets)
         differ = compare(found, expected, is_extended=True)
         wrong = differ.misplaced | ~is_read
@@ -145,7 +145,7 @@ class QueueCheck:
             differ = compare(found, expected, is_extended=True)
             state.matched += int((is_read & ~differ.misplaced).sum())
 
-    def _check_dense(self, queue: Queue, state: _State, expected: ExpectedUnits) -> None:
+    def _check_dense(self, queue: Queue, state: _QueueWalk, expected: ExpectedUnits) -> None:
         numbers = expected.queue_offsets
         before = np.append(state.next - 1 if state.next >= 0 else numbers[0] - 1, numbers[:-1])
         rows = np.flatnonzero(numbers != before + 1)
@@ -156,7 +156,7 @@ class QueueCheck:
         self._records(queue, "queueOffset is not the next", expected.take(rows), problems)
         state.next = int(numbers[-1]) + 1
 
-    def _scan(self, queue: Queue, state: _State) -> None:
+    def _scan(self, queue: Queue, state: _QueueWalk) -> None:
         """Check the shape of a queue's files: filler* unit* zero*, ascending, none empty."""
         last_place, started = -1, False
         for first, units in _chunks(state.queue):
@@ -184,26 +184,26 @@ class QueueCheck:
             started = started or bool(real.any())
         self._check_files(queue, state)
 
-    def _check_files(self, queue: Queue, state: _State) -> None:
+    def _check_files(self, queue: Queue, state: _QueueWalk) -> None:
         for before, after in zip(
             state.queue.files.files, state.queue.files.files[1:], strict=False
         ):
             if before.end != after.start:
                 self._findings.error(
-                    Place(after.path, 0, *queue), "the file before this one is missing"
+                    FindingPlace(after.path, 0, *queue), "the file before this one is missing"
                 )
         for file in state.queue.files.files:
             if file.size % UNIT.itemsize:
                 problem = f"{file.size} bytes are not a whole number of units"
-                self._findings.error(Place(file.path, file.size, *queue), problem)
+                self._findings.error(FindingPlace(file.path, file.size, *queue), problem)
             elif file.start % file.size:
                 problem = f"the name is no multiple of the file's {file.size} bytes"
-                self._findings.error(Place(file.path, 0, *queue), problem)
+                self._findings.error(FindingPlace(file.path, 0, *queue), problem)
             elif file.start // UNIT.itemsize >= state.end:
                 problem = "a file without units: brokers take its first zeros for a message"
-                self._findings.error(Place(file.path, 0, *queue), problem)
+                self._findings.error(FindingPlace(file.path, 0, *queue), problem)
 
-    def _orphans(self, queue: Queue, state: _State) -> None:
+    def _orphans(self, queue: Queue, state: _QueueWalk) -> None:
         """Name the first units of a queue whose record is not in the log, and count the others."""
         (topic, queue_id), shown = queue, 0
         # The records of a light queue are another topic's: their headers do not name it.
@@ -224,15 +224,15 @@ class QueueCheck:
                     return
         if not shown:
             problem = f"{state.live} live units, {state.matched} of them have their record"
-            self._report(queue, Place(state.queue.path, None, *queue), problem)
+            self._report(queue, FindingPlace(state.queue.path, None, *queue), problem)
 
-    def _other_orphans(self, queue: Queue, state: _State, number: int) -> None:
+    def _other_orphans(self, queue: Queue, state: _QueueWalk, number: int) -> None:
         """Report how many there are from queue offset ``number`` on; their records are not read."""
         more = state.live - state.matched - SHOWN
         if more > 0:
             span = f"from queue offset {number} to {state.end - 1}"
             problem = f"and {more} more {span}: no record has this unit"
-            self._report(queue, Place(state.queue.path, None, *queue, number), problem)
+            self._report(queue, FindingPlace(state.queue.path, None, *queue, number), problem)
 
     def _records(
         self, queue: Queue, rule: str, expected: ExpectedUnits, problems: Sequence[str] = ()
@@ -240,10 +240,10 @@ class QueueCheck:
         """Report records that break a rule, where they lie in the log."""
         places, numbers = expected.units["physical_offset"], expected.queue_offsets
 
-        def finding(row: int) -> tuple[Place, str]:
+        def finding(row: int) -> tuple[FindingPlace, str]:
             path, position = self._log.where(int(places[row]))
             path = path.removeprefix(f"{self._root}/")
-            place = Place(path, position, *queue, int(numbers[row]))
+            place = FindingPlace(path, position, *queue, int(numbers[row]))
             return place, problems[row] if problems else rule
 
         self._several(queue, rule, numbers, finding)
@@ -259,7 +259,7 @@ class QueueCheck:
     ) -> None:
         """Report units that break a rule."""
 
-        def finding(row: int) -> tuple[Place, str]:
+        def finding(row: int) -> tuple[FindingPlace, str]:
             place = self._unit_place(queue, int(numbers[row]))
             return place, problems[row] if problems else rule
 
@@ -270,29 +270,29 @@ class QueueCheck:
         queue: Queue,
         rule: str,
         numbers: Int64s,
-        finding: Callable[[int], tuple[Place, str]],
+        finding: Callable[[int], tuple[FindingPlace, str]],
         *,
         severity: str = ERROR,
     ) -> None:
         if queue[0].startswith(names.LMQ_PREFIX):
             severity = WARNING
         path = f"{names.CONSUME_QUEUE}/{queue[0]}/{queue[1]}"
-        self._findings.several(severity, Place(path, None, *queue), rule, numbers, finding)
+        self._findings.several(severity, FindingPlace(path, None, *queue), rule, numbers, finding)
 
     def _unit(self, queue: Queue, number: int, problem: str) -> None:
         self._report(queue, self._unit_place(queue, number), problem)
 
-    def _report(self, queue: Queue, place: Place, problem: str) -> None:
+    def _report(self, queue: Queue, place: FindingPlace, problem: str) -> None:
         is_light = queue[0].startswith(names.LMQ_PREFIX)
         report = self._findings.warning if is_light else self._findings.error
         report(place, problem)
 
-    def _unit_place(self, queue: Queue, number: int) -> Place:
+    def _unit_place(self, queue: Queue, number: int) -> FindingPlace:
         state = self._states[queue]
         file = state.queue.files.find(number * UNIT.itemsize)
         path = file.path if file else state.queue.path
         position = number * UNIT.itemsize - (file.start if file else 0)
-        return Place(path, position, *queue, number)
+        return FindingPlace(path, position, *queue, number)
 
 
 def _units_at(queue: ConsumeQueue, numbers: Int64s) -> tuple[Structs, Mask]:

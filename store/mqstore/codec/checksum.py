@@ -12,9 +12,9 @@ from mqstore.format.crc import crc32
 from mqstore.format.message import CRC_MASK
 from mqstore.format.properties import CRC32, NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 
-_DIGITS = 10
-_CRC_PROPERTY_BYTES = len(CRC32) + 1 + _DIGITS + 1
-_NAME = np.dtype(f"S{len(CRC32) + 1}")
+_CRC_DIGITS = 10
+_CRC_PROPERTY_BYTES = len(CRC32) + 1 + _CRC_DIGITS + 1
+_CRC_NAME = np.dtype(f"S{len(CRC32) + 1}")
 _MARK = CRC32.encode() + bytes([NAME_VALUE_SEPARATOR])
 
 
@@ -53,7 +53,7 @@ def _record_crc_broken(headers: RecordHeaders) -> Mask:
     none = np.zeros(len(headers), np.bool_)
     long_enough = headers.properties_lengths >= _CRC_PROPERTY_BYTES
     at = headers.starts + headers.sizes - _CRC_PROPERTY_BYTES
-    marks = sliding(headers.buffer, _NAME)
+    marks = sliding(headers.buffer, _CRC_NAME)
     if not long_enough.any() or not len(marks):
         return none
     rows = np.flatnonzero(long_enough)
@@ -61,7 +61,7 @@ def _record_crc_broken(headers: RecordHeaders) -> Mask:
     for row in rows.tolist():
         start, tail = int(headers.starts[row]), int(at[row])
         text = headers.buffer[tail + len(_MARK) : tail + _CRC_PROPERTY_BYTES].tobytes()
-        digits, end = text[:_DIGITS], text[_DIGITS:]
+        digits, end = text[:_CRC_DIGITS], text[_CRC_DIGITS:]
         expected = crc32(headers.buffer.data[start:tail]) & CRC_MASK
         stated = int(digits[::-1]) if digits.isdigit() else -1
         none[row] = stated != expected or end != bytes([PROPERTY_SEPARATOR])

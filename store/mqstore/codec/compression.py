@@ -39,7 +39,7 @@ _LZ4_END: Final = bytes(4)
 _LZ4: Final = pa.Codec("lz4_raw")
 _ZSTD: Final = pa.Codec("zstd", compression_level=LEVEL)
 _FIRST_READ_BYTES: Final = 64 * 1024
-_USUAL_RATIO: Final = 4
+_EXPECTED_RATIO: Final = 4
 _MAGICS: Final = {"lz4": bytes.fromhex("04224D18"), "zstd": bytes.fromhex("28B52FFD")}
 _LONGEST_MAGIC: Final = 4
 
@@ -164,7 +164,7 @@ def _stream(codec: str, data: bytes, limit: int) -> bytes:
     if not data:
         raise OSError("empty")
     parts: list[bytes] = []
-    held, step = 0, max(_FIRST_READ_BYTES, _USUAL_RATIO * len(data))
+    held, step = 0, max(_FIRST_READ_BYTES, _EXPECTED_RATIO * len(data))
     with pa.CompressedInputStream(pa.py_buffer(data), codec) as stream:
         # A read allocates all that it may return: so it never asks for the whole limit.
         while held <= limit and (part := stream.read(min(step, limit + 1 - held))):

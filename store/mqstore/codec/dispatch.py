@@ -39,7 +39,7 @@ Queue: TypeAlias = tuple[str, int]
 
 _DELAYS_MS: Final = np.array([0, *DELAY_LEVELS_MS], np.int64)
 _COMMA: Final = ","
-_MOST_DIGITS: Final = 18  # More than any queue offset has, and still an int64.
+_LENGTH_DIGITS: Final = 18  # More than any queue offset has, and still an int64.
 # MultiDispatchUtils#isNeedHandleMultiDispatch: records of these topics have no light queues.
 _NEVER_LIGHT: Final = (names.RETRY_PREFIX, "rmq_sys_")
 
@@ -138,7 +138,7 @@ class DispatchRecords:
             if len(named) != len(numbered):
                 continue
             for name, number in zip(named, numbered, strict=True):
-                if number.isascii() and number.isdecimal() and len(number) <= _MOST_DIGITS:
+                if number.isascii() and number.isdecimal() and len(number) <= _LENGTH_DIGITS:
                     light = name.startswith(names.LMQ_PREFIX)
                     yield row, (name, 0 if light else int(self.queue_ids[row])), int(number)
 

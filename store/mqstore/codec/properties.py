@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from mqstore.arrays import Bytes, Int32s, Int64s, Mask
-from mqstore.codec.schema import HEADERS, PROPERTIES
+from mqstore.codec.schema import KAFKA_HEADERS, PROPERTIES_MAP
 from mqstore.codec.slices import as_text, pairs, slices
 from mqstore.format.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 
@@ -46,13 +46,15 @@ class PropertyBlocks:
 
     def as_map(self) -> pa.MapArray:
         """Return all properties as map<string, string>, names in the order of the record."""
-        return pa.MapArray.from_arrays(self._arrow_edges, self._names, self._texts).cast(PROPERTIES)
+        return pa.MapArray.from_arrays(self._arrow_edges, self._names, self._texts).cast(
+            PROPERTIES_MAP
+        )
 
     def as_headers(self) -> pa.ListArray:
         """Return all properties as Kafka headers: list<struct<key: string, value: binary>>."""
-        element = HEADERS.value_type
+        element = KAFKA_HEADERS.value_type
         entries = pa.StructArray.from_arrays([self._names, self._values], fields=list(element))
-        return pa.ListArray.from_arrays(self._arrow_edges, entries).cast(HEADERS)
+        return pa.ListArray.from_arrays(self._arrow_edges, entries).cast(KAFKA_HEADERS)
 
     def _drop(self, entries: Mask) -> None:
         """Of entries with one name in a row keep the last, as the broker's map does."""

@@ -20,8 +20,8 @@ TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 # Years 1 to 9999, in ms: outside, neither Python nor Spark can show a timestamp.
 FIRST_MS: Final = -62_135_596_800_000
 LAST_MS: Final = 253_402_300_799_999
-PROPERTIES: Final = pa.map_(pa.string(), pa.string())
-HEADERS: Final = pa.list_(
+PROPERTIES_MAP: Final = pa.map_(pa.string(), pa.string())
+KAFKA_HEADERS: Final = pa.list_(
     pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 )
 
@@ -45,7 +45,7 @@ COLUMNS: Final = (
     Column("storeTimestamp", TIMESTAMP, False, "minimal", "the broker's clock at the append"),
     Column("tags", pa.string(), True, "standard", "property TAGS"),
     Column("keys", pa.string(), True, "standard", "property KEYS, as stored: space separated"),
-    Column("properties", PROPERTIES, False, "standard", "all properties of the record"),
+    Column("properties", PROPERTIES_MAP, False, "standard", "all properties of the record"),
     Column("bornTimestamp", TIMESTAMP, False, "standard", "the producer's clock at the send"),
     Column("msgId", pa.string(), False, "standard", "property UNIQ_KEY, else offsetMsgId"),
     Column("brokerName", pa.string(), True, "standard", "name of the store's broker"),
@@ -73,7 +73,7 @@ KAFKA_COLUMNS: Final = (
     Column("offset", pa.int64(), True, "kafka", "queueOffset"),
     Column("timestamp", TIMESTAMP, True, "kafka", "storeTimestamp"),
     Column("timestampType", pa.int32(), True, "kafka", "1: log append time"),
-    Column("headers", HEADERS, True, "kafka", "properties, values as bytes"),
+    Column("headers", KAFKA_HEADERS, True, "kafka", "properties, values as bytes"),
 )
 BY_NAME: Final = {column.name: column for column in (*KAFKA_COLUMNS, *COLUMNS)}
 

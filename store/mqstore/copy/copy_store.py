@@ -267,10 +267,10 @@ def _copy_ledger(copy: Copy, place: StoreDir, *, is_hidden: bool) -> None:
         done = ledger.with_entry(place, left.entry(ledger.DONE, now_ms))
         its_data = ledger.without(place, its_path, left.job_id) if is_hidden else done
         copy.put(its_path, its_data)
-    for folder in (ledger.FOLDER, stream_groups.FOLDER):
+    for folder in (ledger.LEDGER_FOLDER, stream_groups.GROUPS_FOLDER):
         for name, kind, _ in survey(place.root, folder):
             path = f"{folder}/{name}"
-            if kind == "file" and name not in intent.NAMES and path != its_path:
+            if kind == "file" and name not in intent.INTENT_FILES and path != its_path:
                 _copy_files(copy, place, path, deep=False)
 
 

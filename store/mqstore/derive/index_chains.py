@@ -21,7 +21,7 @@ from mqstore.files.index.index_file import (
 from mqstore.files.index.index_repair import place_of, units_of
 from mqstore.format.index_file import FIRST_UNIT, UNIT, file_size
 
-CHUNK_UNITS: Final = 50_000
+INDEX_CHUNK_UNITS: Final = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class ChainWalk:
 
     def units(self) -> Iterator[ChainedUnits]:
         """Yield all units, some thousand at a time. Raises CorruptStoreError, OSError."""
-        for first, units in read_units(self._file, self._layout, CHUNK_UNITS):
+        for first, units in read_units(self._file, self._layout, INDEX_CHUNK_UNITS):
             numbers = np.arange(first, first + len(units))
             hashes = units["key_hash"].astype(np.int64)
             previous, newly_used = chain(self._slots, hashes % self._layout.slots, numbers)

@@ -47,7 +47,7 @@ class RecordChecks:
 
 WHOLE: Final = RecordChecks(own_place=False)
 IN_PLACE: Final = RecordChecks()
-SOUND: Final = RecordChecks(checksum=True)
+SOUND_CHECKS: Final = RecordChecks(checksum=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import numpy as np
 
 from mqstore.arrays import Int64s
 from mqstore.codec.dispatch import DispatchRecords, RecordKeys, record_keys
-from mqstore.derive.index_chains import CHUNK_UNITS, IndexUnits, sound_parts
+from mqstore.derive.index_chains import INDEX_CHUNK_UNITS, IndexUnits, sound_parts
 from mqstore.derive.index_keys import AlignedUnits, IndexUnitStream, has_keys
 from mqstore.derive.records import WHOLE, fetch_at
 from mqstore.derive.sound_record import read_record
@@ -36,7 +36,7 @@ from mqstore.files.store_writer import StoreWriter
 from mqstore.format.index_file import FIRST_UNIT
 from mqstore.format.names import INDEX
 
-_SAMPLE_UNITS: Final = 200
+_TRIED_UNITS: Final = 200
 
 
 class IndexRebuild:
@@ -109,8 +109,8 @@ class IndexRebuild:
         """Return the first row whose units are not those of its keys; the row count if none."""
         parts = self._units.before(int(records.physical_offsets[-1]) + 1)
         aligned = [AlignedUnits(part, records) for part in parts]
-        rows = np.concatenate([_NONE, *(units.rows for units in aligned)])
-        hashes = np.concatenate([_NONE, *(units.hashes for units in aligned)])
+        rows = np.concatenate([_NO_OFFSETS, *(units.rows for units in aligned)])
+        hashes = np.concatenate([_NO_OFFSETS, *(units.hashes for units in aligned)])
         wrong = [_first_wrong(units) for units in aligned]
         count = len(records)
         there = np.bincount(rows, minlength=count)[:count]
@@ -201,7 +201,7 @@ class IndexRebuild:
         if not files or files[-1].count <= FIRST_UNIT:
             return True
         count = files[-1].count
-        units = units_of(files[-1], self._layout, max(FIRST_UNIT, count - _SAMPLE_UNITS), count)
+        units = units_of(files[-1], self._layout, max(FIRST_UNIT, count - _TRIED_UNITS), count)
         for place in np.unique(units["physical_offset"].astype(np.int64))[::-1].tolist():
             headers = fetch_at(self._log, place, WHOLE)
             if headers is None:
@@ -217,14 +217,14 @@ class IndexRebuild:
         for part in self._parts:
             file, layout = part.file, self._layout
             first = first_behind(file, layout, part.count, physical_offset)
-            for start in range(first, part.count, CHUNK_UNITS):
-                end = min(part.count, start + CHUNK_UNITS)
+            for start in range(first, part.count, INDEX_CHUNK_UNITS):
+                end = min(part.count, start + INDEX_CHUNK_UNITS)
                 yield IndexUnits(file, start, units_of(file, layout, start, end))
             if not part.is_whole and part.count < file.count:
                 return
 
 
-_NONE: Final = np.zeros(0, np.int64)
+_NO_OFFSETS: Final = np.zeros(0, np.int64)
 
 
 def _first_wrong(aligned: AlignedUnits) -> int:

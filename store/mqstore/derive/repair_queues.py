@@ -26,7 +26,7 @@ from mqstore.derive.queue_units import (
     is_possible,
     units_of,
 )
-from mqstore.derive.records import SOUND, fetch
+from mqstore.derive.records import SOUND_CHECKS, fetch
 from mqstore.derive.sound_record import read_record
 from mqstore.errors import CorruptStoreError
 from mqstore.files import durable
@@ -49,7 +49,7 @@ class EarlierUnitsLostError(Exception):
 
 
 @dataclass(slots=True)
-class _State:
+class _RepairedQueue:
     repair: QueueRepair
     next: int
     """Queue offset behind the last unit that the records imply so far."""
@@ -68,7 +68,7 @@ class QueueRebuild:
         self._file_size = writer.sizes.consume_queue
         self._queue_offsets_end = (_MAX_POSITION - self._file_size) // UNIT.itemsize
         self._is_extended = bool(list_names(self._root, names.CONSUME_QUEUE_EXT))
-        self._states: dict[Queue, _State] = {}
+        self._states: dict[Queue, _RepairedQueue] = {}
         self._pending: list[QueueUnits] = []
         self._pending_count = 0
         self.written = 0
@@ -165,7 +165,7 @@ class QueueRebuild:
         runs = np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1)
         return [(start + int(run[0]), expected.units[run]) for run in runs if len(run)]
 
-    def _before_first(self, state: _State, first: int) -> list[tuple[int, Structs]]:
+    def _before_first(self, state: _RepairedQueue, first: int) -> list[tuple[int, Structs]]:
         """Return filler for the queue offsets before the first unit, where no unit is.
 
         A broker reads a queue up to its first empty unit, and fills what is before a queue's
@@ -183,7 +183,7 @@ class QueueRebuild:
         low += int(staying[-1]) + 1 if len(staying) else 0
         return [(low, fillers(first - low))]
 
-    def _clear_between(self, state: _State, queue: Queue, numbers: Int64s) -> None:
+    def _clear_between(self, state: _RepairedQueue, queue: Queue, numbers: Int64s) -> None:
         """Clear units between those of two records that follow each other in the queue.
 
         A broker reads a queue up to its first empty unit. So a unit stays that leads to a sound
@@ -216,7 +216,7 @@ class QueueRebuild:
             and (record.topic, record.queue_id) != queue
         )
 
-    def _remove_phantoms(self, state: _State) -> None:
+    def _remove_phantoms(self, state: _RepairedQueue) -> None:
         at_end = True
         for file in reversed(state.repair.files.files):
             wrong, left, earlier = self._phantoms_in(state, file)
@@ -230,7 +230,7 @@ class QueueRebuild:
             if earlier:
                 return
 
-    def _phantoms_in(self, state: _State, file: MappedFile) -> tuple[Int64s, int, bool]:
+    def _phantoms_in(self, state: _RepairedQueue, file: MappedFile) -> tuple[Int64s, int, bool]:
         """Return a file's phantoms, the number of its other units, and whether any is older."""
         found, left, earlier = [], 0, False
         for first, units in state.repair.chunks(file):
@@ -256,11 +256,11 @@ class QueueRebuild:
         is_older: Mask = (sizes > 0) & (places >= 0) & (places < self._start)
         return is_older | is_filler(units)
 
-    def _state(self, queue: Queue) -> _State:
+    def _state(self, queue: Queue) -> _RepairedQueue:
         state = self._states.get(queue)
         if state is None:
             repair = self._repairs.get(queue) or self._repair_of(queue)
-            state = self._states[queue] = _State(repair, self._known_end(queue, repair))
+            state = self._states[queue] = _RepairedQueue(repair, self._known_end(queue, repair))
         return state
 
     def _known_end(self, queue: Queue, repair: QueueRepair) -> int:
@@ -284,7 +284,7 @@ class QueueRebuild:
     def _is_implied(self, queue: Queue, number: int, unit: np.void) -> bool:
         """Tell whether a unit's record is there, is sound, and implies that unit."""
         place, size = (np.array([unit[name]], np.int64) for name in ("physical_offset", "size"))
-        found = fetch(self._log, place, size, SOUND)
+        found = fetch(self._log, place, size, SOUND_CHECKS)
         if not len(found):
             return False
         return any(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from mqstore.arrays import Bytes
 from mqstore.codec.gather import RecordHeaders
-from mqstore.derive.records import SOUND, fetch_at
+from mqstore.derive.records import SOUND_CHECKS, fetch_at
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.format.message import HEADER, MAGIC_V1, MAGIC_V2
 from mqstore.format.sys_flag import (
@@ -41,7 +41,7 @@ class SoundRecord:
 
 def read_record(log: CommitLog, physical_offset: int) -> SoundRecord | None:
     """Return the sound record that starts there, or None."""
-    headers = fetch_at(log, physical_offset, SOUND)
+    headers = fetch_at(log, physical_offset, SOUND_CHECKS)
     return None if headers is None else _record(headers, physical_offset)
 
 

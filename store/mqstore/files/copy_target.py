@@ -29,8 +29,8 @@ _UNLINKABLE: Final = frozenset(
 )
 _THERE: Final = frozenset({errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR})
 _NO_LOCKS: Final = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
-_FOLDER: Final = "copy"
-_TEXT: Final = (
+_COPY_FOLDER: Final = "copy"
+_MARK_TEXT: Final = (
     b"A copy of a store is made here by mqlog. If no process does, remove the directory.\n"
 )
 
@@ -157,7 +157,7 @@ class _Workplace:
         self._path = workplace(target)
         self._mark = f"{self._path}/{MARK}"
         self._fd = -1
-        self.root = f"{self._path}/{_FOLDER}"
+        self.root = f"{self._path}/{_COPY_FOLDER}"
 
     def take(self) -> None:
         """Make it anew, also where a copy that was killed left one. Raises InvalidOptionError."""
@@ -167,7 +167,7 @@ class _Workplace:
             self._check_target()  # It may have got its name since we looked.
             durable.fsync(self._fd)
             durable.fsync_directory(self._path)
-            _remove_tree(self._path, _FOLDER)
+            _remove_tree(self._path, _COPY_FOLDER)
             durable.make_directory(self.root)
         except BaseException:
             self.leave()
@@ -187,7 +187,7 @@ class _Workplace:
     def leave(self) -> None:
         """Remove it, with what did not get the target's name."""
         try:
-            _remove_tree(self._path, _FOLDER)
+            _remove_tree(self._path, _COPY_FOLDER)
             durable.unlink(self._mark)
             durable.remove_directory(self._path)
         finally:
@@ -197,7 +197,7 @@ class _Workplace:
         """Make the directory and its mark, and lock it; False if they were removed meanwhile."""
         is_new = self._make()
         try:
-            self._fd = durable.open_lock(self._mark, _TEXT)
+            self._fd = durable.open_lock(self._mark, _MARK_TEXT)
         except FileNotFoundError:
             return False
         try:
@@ -242,7 +242,7 @@ class _Workplace:
         found = set(list_names(self._path))
         if found and MARK not in found:
             return f"has no mark of ours ({MARK}) in it"
-        more = found - {MARK, _FOLDER}
+        more = found - {MARK, _COPY_FOLDER}
         if more:
             return f"has more in it than a copy: {shown(min(more))}"
         return "" if not found or self._is_marked() else f"the file {MARK} in it is not ours"
@@ -254,7 +254,7 @@ class _Workplace:
         except FileNotFoundError:
             return True
         try:
-            return _TEXT.startswith(os.pread(fd, len(_TEXT) + 1, 0).rstrip(b"\0"))
+            return _MARK_TEXT.startswith(os.pread(fd, len(_MARK_TEXT) + 1, 0).rstrip(b"\0"))
         finally:
             os.close(fd)
 

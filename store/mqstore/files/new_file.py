@@ -16,7 +16,7 @@ from mqstore.errors import CorruptStoreError
 from mqstore.files import durable
 from mqstore.files.store_writer import StoreWriter
 
-FOLDER = "tmp"  # below .mqlog
+TEMP_FOLDER = "tmp"  # below .mqlog
 
 
 class NewFile:

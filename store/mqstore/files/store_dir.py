@@ -48,7 +48,7 @@ _NOT_WRITABLE: Final = (
     (f"{names.CONFIG}/metadata/CURRENT", "ROCKSDB_CONFIG", "topics are kept in RocksDB"),
     (f"{names.CONFIG}/rdb/CURRENT", "ROCKSDB_CONFIG", "topics are kept in RocksDB"),
 )
-_ELSEWHERE: Final = (
+_SEVERAL_FOLDERS: Final = (
     "its storePathCommitLog names several; mqlog reads such stores, and does not write to them"
 )
 _MADE_IN: Final = (
@@ -153,7 +153,7 @@ def _refuse_flavours(place: StoreDir) -> None:
         if exists(root, detail) and not _has_file_queues(place):
             raise UnsupportedStoreError(root, "ROCKSDB_CONSUME_QUEUE", _ROCKSDB.format(detail))
     if list_names(root, "batchconsumequeue"):
-        raise UnsupportedStoreError(root, "BATCH_CONSUME_QUEUE", _BATCH)
+        raise UnsupportedStoreError(root, "BATCH_CONSUME_QUEUE", _BATCH_CQ)
     if list_names(root, "compaction/compactionLog"):
         raise UnsupportedStoreError(root, "COMPACTION", _COMPACTION)
 
@@ -190,7 +190,7 @@ def check_writable(store: StoreDir) -> None:
         reason = "consumequeue_ext: unit extensions (enableConsumeQueueExt) are not written"
         raise UnsupportedStoreError(store.root, "CONSUME_QUEUE_EXT", reason)
     if store.commit_log != (f"{store.root}/{names.COMMIT_LOG}",):
-        reason = f"CommitLog in other folders than commitlog ({_ELSEWHERE})"
+        reason = f"CommitLog in other folders than commitlog ({_SEVERAL_FOLDERS})"
         raise UnsupportedStoreError(store.root, "MULTI_PATH", reason)
     _check_gapless(store)
 
@@ -202,7 +202,7 @@ def _check_gapless(store: StoreDir) -> None:
             check_sizes([log])  # A file that was cut short is no file that is elsewhere.
             reason = (
                 f"commitlog has no file, or an empty one, between {before.path} and {after.path}: "
-                f"it was lost, or the broker keeps it in another folder ({_ELSEWHERE})"
+                f"it was lost, or the broker keeps it in another folder ({_SEVERAL_FOLDERS})"
             )
             raise UnsupportedStoreError(store.root, "MULTI_PATH", reason)
 
@@ -211,7 +211,7 @@ _DLEDGER = (
     "{} is a DLedger (Raft) log, whose records are framed differently; mqlog reads plain "
     "CommitLog stores"
 )
-_BATCH = (
+_BATCH_CQ = (
     "batchconsumequeue holds topics of queue.type=BatchCQ, whose units are 46 bytes and whose "
     "records hold many messages; mqlog reads plain ConsumeQueues"
 )

@@ -14,7 +14,14 @@ from mqstore.errors import (
 )
 from mqstore.live.fastjson import InvalidBodyError, loads
 from mqstore.live.frame import Frame
-from mqstore.live.requests import BUSY, JSON, NO_PERMISSION, PROPERTIES, SYSTEM_ERROR, Request
+from mqstore.live.requests import (
+    BUSY,
+    JSON_FORMAT,
+    NO_PERMISSION,
+    PROPERTIES,
+    SYSTEM_ERROR,
+    Request,
+)
 
 _ACL_1: Final = "AclException"
 _INT64: Final = range(-(2**63), 2**63)
@@ -51,7 +58,7 @@ def value(address: str, request: Request, answer: Frame) -> Any:
     try:
         if request.answer == PROPERTIES:
             return dict(_properties(bytes(answer.body)))
-        assert request.answer == JSON, request.name
+        assert request.answer == JSON_FORMAT, request.name
         return loads(answer.body)
     except InvalidBodyError as error:
         raise BrokenAnswerError(address, f"{request.name}: {error}") from error

@@ -33,7 +33,7 @@ from mqstore.live.fastjson import InvalidBodyError, loads
 _LENGTH_BYTES: Final = FRAME["length"].itemsize
 _MARK_BYTES: Final = FRAME["mark"].itemsize
 HEAD_BYTES: Final = FRAME.itemsize
-_INT32: Final = range(-(2**31), 2**31)
+_INT32_RANGE: Final = range(-(2**31), 2**31)
 _MOST_FIELDS: Final = 1_000
 _MOST_HEADER_BYTES: Final = 1 << 20  # A remark with a Java stack and a few fields are kilobytes.
 _LANGUAGE: Final = "PYTHON"
@@ -140,7 +140,7 @@ def _of_json(header: bytes | bytearray, body: bytes | bytearray | memoryview) ->
 
 def _number(found: dict[Any, Any], name: str) -> int:
     value = found.get(name, 0 if name == "flag" else None)
-    if not isinstance(value, int) or isinstance(value, bool) or value not in _INT32:
+    if not isinstance(value, int) or isinstance(value, bool) or value not in _INT32_RANGE:
         raise FrameError(f"a header whose {name} is no 32-bit number")
     return value
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-JSON: Final = "json"  # as fastjson writes it
+JSON_FORMAT: Final = "json"  # as fastjson writes it
 PROPERTIES: Final = "properties"  # java.util.Properties' text
 RECORDS: Final = "records"  # as in the CommitLog
 
@@ -40,7 +40,7 @@ class Request:
     name: str
     code: int
     fields: Mapping[str, str]
-    answer: str = JSON
+    answer: str = JSON_FORMAT
     body: bytes = b""
     accepts: frozenset[int] = frozenset({SUCCESS})
 
@@ -55,7 +55,7 @@ class Kind:
     name: str
     code: int
     fields: tuple[str, ...] = ()
-    answer: str = JSON
+    answer: str = JSON_FORMAT
     accepts: frozenset[int] = field(default=frozenset({SUCCESS}))
 
     def __call__(self, **values: str | int | bool) -> Request:

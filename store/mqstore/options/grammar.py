@@ -37,7 +37,7 @@ _SIZE: Final = re.compile(r"([0-9]+) ?([kmgt]?)b?", re.IGNORECASE)
 _DURATION: Final = re.compile(r"([0-9]+) ?(ms|s|m|h|d)?", re.IGNORECASE)
 _SHIFT: Final = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 _MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
+_OFFSET_WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
 _MAX_LONG: Final = 2**63 - 1
 _MAX_DIGITS: Final = 19
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -177,7 +177,7 @@ def positions(option: str, text: str) -> dict[QueueKey, int]:
     form = '{"TopicA":{"0":23,"1":-2}} (-2 earliest, -1 latest)'
     found: dict[QueueKey, int] = {}
     for key, value in _leaves(option, text, form):
-        number = _WORDS.get(value.lower(), value) if isinstance(value, str) else value
+        number = _OFFSET_WORDS.get(value.lower(), value) if isinstance(value, str) else value
         if not _is_number(number, low=EARLIEST):
             raise InvalidOptionError(
                 option,

@@ -17,13 +17,13 @@ from urllib.parse import unquote, urlsplit
 
 from mqstore.errors import InvalidOptionError, StoreNotFoundError
 
-_TABLE: Final = re.compile(r"(.+)#([A-Za-z_]+)/?")
+_TABLE_SUFFIX: Final = re.compile(r"(.+)#([A-Za-z_]+)/?")
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 
 
 def split_table(path: str) -> tuple[str, str | None]:
     """Return the path and the table that ``path#table`` names, or the path and None."""
-    match = _TABLE.fullmatch(path)
+    match = _TABLE_SUFFIX.fullmatch(path)
     return (match[1], match[2]) if match else (path, None)
 
 

@@ -26,10 +26,10 @@ from typing import Final, TypeAlias
 
 from mqstore.errors import DataLossError, StoreReplacedError
 from mqstore.read.admission import Admission, share_bytes, share_count
-from mqstore.read.progress import Progress, Queue
+from mqstore.read.progress import BrokerQueue, Progress
 from mqstore.read.source import QueueSlice, Snapshot, Tail
 
-Bounds: TypeAlias = dict[Queue, tuple[int, int]]
+AllBounds: TypeAlias = dict[BrokerQueue, tuple[int, int]]
 
 Find: TypeAlias = Callable[[Set[str], Set[str]], Sequence[Tail]]
 """Gives tails of brokers beside those it is given first, and of those named second in any case."""
@@ -43,7 +43,7 @@ _GO_ON: Final = "(failOnDataLoss=false goes on at the end of the queue)"
 class _Waiting:
     """What a queue has for a stream: queue offsets [start, end); ``known`` if it read there."""
 
-    queue: Queue
+    queue: BrokerQueue
     start: int
     end: int
     known: bool
@@ -81,9 +81,9 @@ class Follower:
         self._target: Progress | None = None
         self._turn = 0
         self._looks: list[object] = []
-        self._bounds: Bounds = {}
-        self._latest: tuple[Bounds, Progress] | None = None
-        self._idle: tuple[Bounds, Progress] | None = None
+        self._bounds: AllBounds = {}
+        self._latest: tuple[AllBounds, Progress] | None = None
+        self._idle: tuple[AllBounds, Progress] | None = None
         self._last_batch: float | None = None
 
     @property
@@ -177,7 +177,7 @@ class Follower:
                 found.append(self._slice(queue, begin, stop))
         return found
 
-    def _look(self, *, at_once: bool = False) -> Bounds:
+    def _look(self, *, at_once: bool = False) -> AllBounds:
         """Return the bounds of all queues: the same object if nothing has changed."""
         if self._find is not None and time.monotonic() >= self._find_at:
             self._add(self._find(self._tails.keys(), frozenset()))
@@ -204,7 +204,7 @@ class Follower:
             if tail.away is not None:
                 raise tail.away
 
-    def _waiting(self, start: Progress, bounds: Bounds) -> list[_Waiting]:
+    def _waiting(self, start: Progress, bounds: AllBounds) -> list[_Waiting]:
         for queue, position in start.items():
             if queue not in bounds:
                 self._check_gone(queue, position)
@@ -233,7 +233,7 @@ class Follower:
         if topics != self._topics:
             self._topics, self._latest = topics, None
 
-    def _follows(self, queue: Queue) -> bool:
+    def _follows(self, queue: BrokerQueue) -> bool:
         return self._topics is None or queue[:2] in self._topics
 
     def _admitted(self, found: Sequence[_Waiting]) -> list[int]:
@@ -256,7 +256,7 @@ class Follower:
             return float("inf")
         return (time.monotonic() - self._last_batch) * 1000
 
-    def _check_gone(self, queue: Queue, position: int) -> None:
+    def _check_gone(self, queue: BrokerQueue, position: int) -> None:
         """Raise StoreReplacedError for a chosen queue that was read and is not there."""
         topic, broker, queue_id = queue
         tail = self._tails[broker]
@@ -272,7 +272,7 @@ class Follower:
             )
         )
 
-    def _not_behind(self, queue: Queue, position: int, held: tuple[int, int]) -> int:
+    def _not_behind(self, queue: BrokerQueue, position: int, held: tuple[int, int]) -> int:
         """Return ``position``, or the end of the queue if it lies behind that."""
         if position <= held[1]:
             return position
@@ -288,7 +288,9 @@ class Follower:
         )
         return high
 
-    def _not_expired(self, queue: Queue, position: int, end: int, held: tuple[int, int]) -> int:
+    def _not_expired(
+        self, queue: BrokerQueue, position: int, end: int, held: tuple[int, int]
+    ) -> int:
         low, high = held
         if position >= min(low, end):
             return position
@@ -303,6 +305,6 @@ class Follower:
             raise error
         _LOG.warning("%s", error)
 
-    def _slice(self, queue: Queue, start: int, end: int) -> QueueSlice:
+    def _slice(self, queue: BrokerQueue, start: int, end: int) -> QueueSlice:
         topic, broker, queue_id = queue
         return QueueSlice(self.origins[broker], broker, topic, queue_id, start, end)

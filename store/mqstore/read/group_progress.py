@@ -17,7 +17,7 @@ from mqstore.read.source import COMMIT_GROUP, BoundsSource, Origin
 _GROUP: Final = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
 
 
-class GroupProgress:
+class PublishedProgress:
     """Publishes the progress of one stream under a group's name, in each origin it reads."""
 
     def __init__(self, group: str, origins: Mapping[str, Origin]) -> None:

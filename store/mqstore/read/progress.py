@@ -16,16 +16,16 @@ from typing import Any, Final, TypeAlias
 from mqstore.errors import InvalidOptionError, StoreReplacedError
 from mqstore.format.names import parse_queue_id
 
-Queue: TypeAlias = tuple[str, str, int]
+BrokerQueue: TypeAlias = tuple[str, str, int]
 """A topic, a broker's name and a queue id."""
 
-Progress: TypeAlias = dict[Queue, int]
+Progress: TypeAlias = dict[BrokerQueue, int]
 """The next queue offset to read of each queue."""
 
 _MAX_LONG: Final = 2**63 - 1
 
 
-def to_json(progress: Mapping[Queue, int], *, by_broker: bool) -> dict[str, Any]:
+def to_json(progress: Mapping[BrokerQueue, int], *, by_broker: bool) -> dict[str, Any]:
     """Return the JSON object of ``progress``, its keys in order."""
     found: dict[str, Any] = {}
     for (topic, broker, queue_id), queue_offset in sorted(progress.items()):

@@ -21,8 +21,8 @@ from mqstore.stage.validate import BadRow
 from mqstore.txn.staging import StagedSink
 
 REASON: Final = "reason"
-_HIDDEN: Final = "_mqlog-"
-_SHOWN: Final = "part-"
+_HIDDEN_PREFIX: Final = "_mqlog-"
+_FINAL_PREFIX: Final = "part-"
 
 
 class SideWriter:
@@ -30,7 +30,7 @@ class SideWriter:
 
     def __init__(self, directory: str, job_id: str, segment: str) -> None:
         self._directory = directory
-        self._name = f"{_HIDDEN}{job_id}.{segment}.parquet"
+        self._name = f"{_HIDDEN_PREFIX}{job_id}.{segment}.parquet"
         self._sink: StagedSink | None = None
         self._writer: Any = None
 
@@ -66,7 +66,7 @@ def publish(job: WriteJob, manifests: Iterable[Manifest]) -> None:
         return
     names = [manifest.side for manifest in manifests if manifest.side]
     for name in names:
-        shown = _SHOWN + name.removeprefix(_HIDDEN)
+        shown = _FINAL_PREFIX + name.removeprefix(_HIDDEN_PREFIX)
         durable.replace(f"{directory}/{name}", f"{directory}/{shown}")
     _remove_hidden(directory, job.job_id)
     if names:
@@ -80,11 +80,13 @@ def withdraw(job: WriteJob, manifests: Iterable[Manifest]) -> None:
         return
     for manifest in manifests:
         if manifest.side:
-            durable.unlink(f"{directory}/{_SHOWN}{manifest.side.removeprefix(_HIDDEN)}")
+            durable.unlink(
+                f"{directory}/{_FINAL_PREFIX}{manifest.side.removeprefix(_HIDDEN_PREFIX)}"
+            )
     _remove_hidden(directory, job.job_id)
 
 
 def _remove_hidden(directory: str, job_id: str) -> None:
     for name in list_names(directory):
-        if name.startswith(f"{_HIDDEN}{job_id}."):
+        if name.startswith(f"{_HIDDEN_PREFIX}{job_id}."):
             durable.unlink(f"{directory}/{name}")

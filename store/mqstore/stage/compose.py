@@ -10,7 +10,7 @@ HookUtils#transformDelayLevelMessage, IndexService#buildIndex.
 import hashlib
 import secrets
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -30,8 +30,6 @@ from mqstore.stage.job import WriteJob
 from mqstore.stage.rows import Rows
 from mqstore.stage.settings import COMPRESS_OVER, WriteSettings
 
-Array: TypeAlias = pa.Array
-
 _UNIQ_BYTES: Final = 16
 _ROW_BYTES: Final = 6
 
@@ -41,7 +39,7 @@ class Composed:
     """Messages with what the ConsumeQueue and the IndexFile want to know of each."""
 
     messages: Messages
-    unique_keys: Array | None
+    unique_keys: pa.Array | None
     delayed: Mask
 
 
@@ -117,7 +115,7 @@ def _by_row(parts: list[tuple[Int64s, UInt32s]], order: NDArray[np.intp]) -> tup
     )
 
 
-def _present(strings: Array | None) -> tuple[Int64s, Array]:
+def _present(strings: pa.Array | None) -> tuple[Int64s, pa.Array]:
     """Return the rows that have a string, and these strings."""
     if strings is None:
         return np.zeros(0, np.int64), pa.array([], pa.string())
@@ -127,7 +125,7 @@ def _present(strings: Array | None) -> tuple[Int64s, Array]:
     return rows, strings.drop_null()
 
 
-def _words(keys: Array) -> tuple[Int64s, Array]:
+def _words(keys: pa.Array) -> tuple[Int64s, pa.Array]:
     """Return the row and the text of every key; keys are separated by spaces."""
     rows, present = _present(keys)
     if not pc.any(pc.match_substring(present, p.KEY_SEPARATOR)).as_py():
@@ -139,7 +137,7 @@ def _words(keys: Array) -> tuple[Int64s, Array]:
     return owners[filled.to_numpy(zero_copy_only=False)], words.filter(filled)
 
 
-def _bodies(rows: Rows, settings: WriteSettings) -> tuple[Array, Int32s]:
+def _bodies(rows: Rows, settings: WriteSettings) -> tuple[pa.Array, Int32s]:
     """Return the bodies as they are stored, and their sysFlags; none is compressed twice."""
     done = rows.stored_compression.flags != 0
     over = COMPRESS_OVER if settings.compress_over is None else settings.compress_over
@@ -153,7 +151,7 @@ def _bodies(rows: Rows, settings: WriteSettings) -> tuple[Array, Int32s]:
     )
 
 
-def _made_keys(rows: Rows, job: WriteJob, partition: int) -> Array | None:
+def _made_keys(rows: Rows, job: WriteJob, partition: int) -> pa.Array | None:
     """Return the UNIQ_KEY each row is given: 32 hex digits, as of an IPv4 client's id.
 
     A row that was read keeps its own, or goes without, as it did, unless uniqKey is set.
@@ -171,7 +169,7 @@ def _made_keys(rows: Rows, job: WriteJob, partition: int) -> Array | None:
     return _deterministic_keys(rows, job, partition)
 
 
-def _deterministic_keys(rows: Rows, job: WriteJob, partition: int) -> Array:
+def _deterministic_keys(rows: Rows, job: WriteJob, partition: int) -> pa.Array:
     ids = np.empty((len(rows), _UNIQ_BYTES), np.uint8)
     digest = hashlib.sha256(f"{job.job_id}/{partition}".encode()).digest()
     ids[:, :-_ROW_BYTES] = list(digest[: _UNIQ_BYTES - _ROW_BYTES])
@@ -181,10 +179,10 @@ def _deterministic_keys(rows: Rows, job: WriteJob, partition: int) -> Array:
 
 
 def _blocks(
-    rows: Rows, queue_ids: Int64s, made_keys: Array | None, producer_group: str | None
-) -> Array:
+    rows: Rows, queue_ids: Int64s, made_keys: pa.Array | None, producer_group: str | None
+) -> pa.Array:
     user = None if rows.properties is None else join_map(rows.properties, rows.wanted)
-    typed: list[tuple[str, Array | str]] = [
+    typed: list[tuple[str, pa.Array | str]] = [
         (p.KEYS, rows.keys),
         (p.TAGS, rows.tags),
         (p.WAIT, rows.wait_texts),
@@ -208,11 +206,11 @@ def _blocks(
     return join_blocks(len(rows), user, typed)
 
 
-def _either(first: Array | None, second: Array | None) -> Array | None:
+def _either(first: pa.Array | None, second: pa.Array | None) -> pa.Array | None:
     if first is None or second is None:
         return second if first is None else first
     return pc.coalesce(first, second)
 
 
-def _masked(values: Array, hidden: Array) -> Array:
+def _masked(values: pa.Array, hidden: pa.Array) -> pa.Array:
     return pc.if_else(hidden, pa.scalar(None, pa.string()), values)

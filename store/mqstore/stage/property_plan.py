@@ -18,7 +18,7 @@ Reference: MessageConst.STRING_HASH_SET, CommitLog#doDispatch, LmqDispatch.
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -28,8 +28,6 @@ from mqstore.arrays import Int64s, Mask
 from mqstore.codec.properties_encode import entries
 from mqstore.format import properties as names
 from mqstore.format.properties import RESERVED, TRANSIENT_PREFIX
-
-Array: TypeAlias = pa.Array
 
 _COLUMN_OF: Final = {
     names.TAGS: "tags",
@@ -53,12 +51,12 @@ class PropertyPlan:
     wanted: Mask
     reserved: Mask
     carried: Mask
-    texts: Mapping[str, Array] = field(default_factory=dict)
-    unique_keys: Array | None = None
+    texts: Mapping[str, pa.Array] = field(default_factory=dict)
+    unique_keys: pa.Array | None = None
 
 
 def sort_out(
-    properties: Array | None,
+    properties: pa.Array | None,
     columns: AbstractSet[str],
     *,
     delayed: Mask,
@@ -111,7 +109,7 @@ def _of(of_name: list[bool], codes: NDArray[np.integer]) -> Mask:
     return np.array(of_name, np.bool_)[codes] if of_name else np.zeros(len(codes), np.bool_)
 
 
-def _column(values: Array, chosen: Mask, parents: Int64s, count: int) -> Array:
+def _column(values: pa.Array, chosen: Mask, parents: Int64s, count: int) -> pa.Array:
     """Return one string a row: the value of its chosen entry, null where it has none."""
     places = np.full(count, -1, np.int64)
     places[parents[chosen]] = np.flatnonzero(chosen)

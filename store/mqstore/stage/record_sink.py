@@ -19,7 +19,7 @@ from mqstore.stage.batches import BatchLimits, order_rows, split_batches
 from mqstore.stage.compose import Composed, index_keys, tags_codes_of
 from mqstore.stage.job import WriteJob
 from mqstore.stage.rows import Rows
-from mqstore.txn.segment import Frame, Segment, SegmentWriter
+from mqstore.txn.segment import Segment, SegmentFrame, SegmentWriter
 
 # A batch takes at most this part of a CommitLog file, so that little is lost where a file ends.
 _FILE_PART: Final = 4
@@ -64,7 +64,7 @@ class RecordSink:
         if self._writer:
             self._writer.discard()
 
-    def _frame(self, rows: Rows, queue_ids: Int64s, composed: Composed) -> Frame:
+    def _frame(self, rows: Rows, queue_ids: Int64s, composed: Composed) -> SegmentFrame:
         messages = composed.messages
         placed = _queues(rows, queue_ids, composed)
         order = self._order(rows, placed.codes)
@@ -80,7 +80,7 @@ class RecordSink:
         keys = np.zeros(0, np.int32)
         if self._job.settings.build_index:
             table["key_count"], keys = index_keys(rows, composed, order)
-        return Frame(placed.queues, table, keys, encoded.records)
+        return SegmentFrame(placed.queues, table, keys, encoded.records)
 
     def _order(self, rows: Rows, codes: Int64s) -> NDArray[np.intp]:
         settings = self._job.settings

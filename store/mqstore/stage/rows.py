@@ -26,8 +26,6 @@ from mqstore.format.properties import KEY_SEPARATOR
 from mqstore.stage.job import WriteJob
 from mqstore.stage.property_plan import sort_out
 
-Array: TypeAlias = pa.Array
-
 WRITE_COLUMNS: Final = (
     "body",
     "topic",
@@ -84,11 +82,11 @@ class Rows:
     topics: Int32s
     """Index into ``topic_names``; −1 for null."""
     topic_names: tuple[str, ...]
-    bodies: Array
-    tags: Array
-    keys: Array
-    sharding_keys: Array
-    properties: Array | None
+    bodies: pa.Array
+    tags: pa.Array
+    keys: pa.Array
+    sharding_keys: pa.Array
+    properties: pa.Array | None
     """map<string, string>, or None where there is no such column."""
     wanted: Mask
     """For each entry of ``properties``: whether it is written."""
@@ -102,11 +100,11 @@ class Rows:
     """−1 for null, or where they are not to be preserved."""
     delay_levels: Int64s
     waits: Mask
-    wait_texts: Array
+    wait_texts: pa.Array
     """Property WAIT, null for a row that was read without it."""
     carried: Mask
     """Rows that were read with their properties: what a producer adds is not added to them."""
-    unique_keys: Array | None
+    unique_keys: pa.Array | None
     """Property UNIQ_KEY of rows that keep theirs, null where they had none; None if none does."""
     stored_compression: StoredCompression
     """The compression that bodies have already."""
@@ -170,7 +168,7 @@ def cast_rows(batch: pa.RecordBatch, job: WriteJob, *, numbers: Int64s, now_ms: 
     )
 
 
-def _checked(columns: Mapping[str, Array]) -> tuple[dict[str, Array], dict[str, Mask]]:
+def _checked(columns: Mapping[str, pa.Array]) -> tuple[dict[str, pa.Array], dict[str, Mask]]:
     """Return the columns with null where text is no UTF-8, and where that is, by column."""
     checked, found = dict(columns), {}
     for name in [name for name in columns if name in _TEXTS]:
@@ -181,7 +179,7 @@ def _checked(columns: Mapping[str, Array]) -> tuple[dict[str, Array], dict[str, 
     return checked, found
 
 
-def _not_utf8(column: Array) -> Mask:
+def _not_utf8(column: pa.Array) -> Mask:
     if pa.types.is_null(column.type):
         return np.zeros(len(column), np.bool_)
     if _is_text(column.type):
@@ -274,13 +272,13 @@ _ACCEPTED: Final[Mapping[str, tuple[_Accepts, str]]] = {
 }
 
 
-def _plain(column: Array, kind: pa.DataType) -> Array:
+def _plain(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     return column if column.type == kind else column.cast(kind)
 
 
-def _text(column: Array | None, count: int) -> Array:
+def _text(column: pa.Array | None, count: int) -> pa.Array:
     """Return a string array in which an empty string is null: it would not be read back."""
     if column is None or pa.types.is_null(column.type):
         return pa.nulls(count, pa.string())
@@ -289,19 +287,19 @@ def _text(column: Array | None, count: int) -> Array:
     return pc.if_else(empty, None, text) if pc.any(empty).as_py() else text
 
 
-def _binary(column: Array) -> Array:
+def _binary(column: pa.Array) -> pa.Array:
     if pa.types.is_null(column.type):
         return pa.nulls(len(column), pa.binary())
     return _plain(column, pa.binary())
 
 
-def _map(column: Array | None) -> Array | None:
+def _map(column: pa.Array | None) -> pa.Array | None:
     if column is None or pa.types.is_null(column.type):
         return None
     return column
 
 
-def _keys(column: Array | None, count: int) -> tuple[Array, Mask]:
+def _keys(column: pa.Array | None, count: int) -> tuple[pa.Array, Mask]:
     """Return keys joined by spaces, and which rows' arrays cannot be joined without loss."""
     broken = np.zeros(count, np.bool_)
     if column is None or not hasattr(column.type, "value_type"):
@@ -318,7 +316,7 @@ def _keys(column: Array | None, count: int) -> tuple[Array, Mask]:
     return _text(pc.binary_join(lists, KEY_SEPARATOR), count), broken
 
 
-def _integers(column: Array | None, count: int, missing: int) -> Int64s:
+def _integers(column: pa.Array | None, count: int, missing: int) -> Int64s:
     if column is None or pa.types.is_null(column.type):
         return np.full(count, missing, np.int64)
     filled = column.cast(pa.int64()).fill_null(missing)
@@ -326,7 +324,7 @@ def _integers(column: Array | None, count: int, missing: int) -> Int64s:
     return found
 
 
-def _milliseconds(column: Array | None, count: int, missing: int) -> Int64s:
+def _milliseconds(column: pa.Array | None, count: int, missing: int) -> Int64s:
     if column is None or not pa.types.is_timestamp(column.type):
         return _integers(column, count, missing)
     per_ms = {"s": 0, "ms": 1, "us": 1_000, "ns": 1_000_000}[column.type.unit]
@@ -337,7 +335,7 @@ def _milliseconds(column: Array | None, count: int, missing: int) -> Int64s:
     return np.where(valid, moments, missing)
 
 
-def _waits(column: Array | None, count: int) -> Mask:
+def _waits(column: pa.Array | None, count: int) -> Mask:
     """Return waitStoreMsgOK, true where nothing is said, as in the client."""
     if column is None or pa.types.is_null(column.type):
         return np.ones(count, np.bool_)
@@ -347,7 +345,7 @@ def _waits(column: Array | None, count: int) -> Mask:
     return found
 
 
-def _wait_texts(column: Array | None, carried: Mask) -> Array:
+def _wait_texts(column: pa.Array | None, carried: Mask) -> pa.Array:
     waits = _waits(column, len(carried))
     texts = pa.array(["false", "true"]).take(pa.array(waits.astype(np.int8)))
     if not carried.any():
@@ -358,7 +356,9 @@ def _wait_texts(column: Array | None, carried: Mask) -> Array:
     return pc.if_else(pa.array(said | ~carried), texts, None)
 
 
-def _topics(column: Array | None, topic: str | None, count: int) -> tuple[Int32s, tuple[str, ...]]:
+def _topics(
+    column: pa.Array | None, topic: str | None, count: int
+) -> tuple[Int32s, tuple[str, ...]]:
     if topic is not None or column is None:
         return np.zeros(count, np.int32), (topic or "",)
     if pa.types.is_null(column.type):

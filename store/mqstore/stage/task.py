@@ -20,7 +20,7 @@ from mqstore.stage.compose import Composed, compose
 from mqstore.stage.job import Manifest, WriteJob
 from mqstore.stage.record_sink import RecordSink
 from mqstore.stage.rows import Rows, cast_rows
-from mqstore.stage.validate import Limits, find_bad_rows, refuse
+from mqstore.stage.validate import RowLimits, find_bad_rows, refuse
 from mqstore.txn import staging
 
 CHUNK_BYTES: Final = 8 * 1024 * 1024
@@ -53,10 +53,10 @@ def stage(
         raise
 
 
-def limits_of(job: WriteJob) -> Limits:
+def limits_of(job: WriteJob) -> RowLimits:
     """Return what the job's rows are checked against."""
     settings = job.settings
-    return Limits(
+    return RowLimits(
         queue_counts=job.topics,
         new_topic_queues=settings.new_topic_queues if settings.create_topic else 0,
         extends_new_topics=job.carries_read,

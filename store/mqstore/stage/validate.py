@@ -24,7 +24,6 @@ from mqstore.printable import shown
 from mqstore.stage.job import TopicQueues
 from mqstore.stage.rows import NULL_QUEUE, Rows
 
-Array: TypeAlias = pa.Array
 Rule: TypeAlias = tuple[Mask, Callable[[int], str]]
 """Which rows break it, and what to say about one of them."""
 
@@ -35,7 +34,7 @@ _FORBIDDEN: Final = "holds the character U+0001 or U+0002, which RocketMQ uses a
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class RowLimits:
     """What a job allows. ``queue_counts`` are those of the topics the store knows."""
 
     queue_counts: Mapping[str, TopicQueues]
@@ -74,7 +73,7 @@ class BadRow:
     too_large: bool
 
 
-def topic_problem(topic: str, limits: Limits) -> str | None:
+def topic_problem(topic: str, limits: RowLimits) -> str | None:
     """Return why no row may be written to ``topic``, or None."""
     problem = _name_problem(topic)
     if problem:
@@ -88,7 +87,9 @@ def topic_problem(topic: str, limits: Limits) -> str | None:
     return None
 
 
-def find_bad_rows(rows: Rows, blocks: Array, record_sizes: Int64s, limits: Limits) -> list[BadRow]:
+def find_bad_rows(
+    rows: Rows, blocks: pa.Array, record_sizes: Int64s, limits: RowLimits
+) -> list[BadRow]:
     """Return the rows that break a rule, in their order, each with the first rule it breaks.
 
     ``blocks`` are the property blocks of the rows and ``record_sizes`` the bytes of their
@@ -148,7 +149,7 @@ def _name_problem(topic: str) -> str | None:
     return None
 
 
-def _topic_rules(rows: Rows, limits: Limits) -> list[Rule]:
+def _topic_rules(rows: Rows, limits: RowLimits) -> list[Rule]:
     problems = [topic_problem(name, limits) for name in rows.topic_names]
     broken = np.array([p is not None for p in problems] + [True])[rows.topics]
     counts = np.array([limits.queue_ids(name) for name in rows.topic_names] + [0])[rows.topics]
@@ -238,7 +239,9 @@ def _property_rules(rows: Rows) -> list[Rule]:
     ]
 
 
-def _size_rules(rows: Rows, blocks: Array, record_sizes: Int64s, limits: Limits) -> list[Rule]:
+def _size_rules(
+    rows: Rows, blocks: pa.Array, record_sizes: Int64s, limits: RowLimits
+) -> list[Rule]:
     bodies, properties = binary_lengths(rows.bodies), binary_lengths(blocks)
     room = limits.commit_log_file_size - MIN_BLANK_BYTES
     most = limits.max_message_size + limits.record_room
@@ -273,6 +276,6 @@ def _size_rules(rows: Rows, blocks: Array, record_sizes: Int64s, limits: Limits)
     ]
 
 
-def _nulls(column: Array) -> Mask:
+def _nulls(column: pa.Array) -> Mask:
     found: Mask = column.is_null().to_numpy(zero_copy_only=False)
     return found

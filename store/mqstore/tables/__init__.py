@@ -22,15 +22,24 @@ from mqstore.tables.store import (
     OFFSET_COLUMNS,
     OFFSETS,
     QUEUE_COLUMNS,
-    QUEUES,
+    QUEUE_SCHEMA,
     TOPIC_COLUMNS,
-    TOPICS,
+    TOPIC_SCHEMA,
     queues,
     topics,
 )
 from mqstore.tables.store import committed_offsets as offsets
 
-__all__ = ["COLUMNS", "OFFSETS", "QUEUES", "SCHEMAS", "TOPICS", "offsets", "queues", "topics"]
+__all__ = [
+    "COLUMNS",
+    "OFFSETS",
+    "QUEUE_SCHEMA",
+    "SCHEMAS",
+    "TOPIC_SCHEMA",
+    "offsets",
+    "queues",
+    "topics",
+]
 
 COLUMNS: Final[dict[str, columns.Columns]] = {
     "queues": QUEUE_COLUMNS,

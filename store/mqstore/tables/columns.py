@@ -15,13 +15,14 @@ from mqstore.codec.decode import timestamps
 from mqstore.read.heads import NO_TIMESTAMP
 
 Columns: TypeAlias = tuple[tuple[str, pa.DataType, bool, str], ...]
-Row: TypeAlias = tuple[Any, ...]
+TableRow: TypeAlias = tuple[Any, ...]
 
 T = TypeVar("T")
 
-BATCH_ROWS: Final = 10_000
+TABLE_BATCH_ROWS: Final = 10_000
+PENDING: Final = "PENDING"  # state of a message that is not delivered, not committed yet
 US: Final = 1000  # microseconds in a millisecond
-_MAX_DIGITS: Final = 18
+_SAFE_DIGITS: Final = 18
 BROKER_NAME: Final = ("brokerName", pa.string(), False, "name of the store's broker")
 
 
@@ -30,17 +31,17 @@ def schema(columns: Columns) -> pa.Schema:
     return pa.schema([pa.field(name, kind, nullable=null) for name, kind, null, _ in columns])
 
 
-def batch(rows: Sequence[Row], of: pa.Schema) -> pa.RecordBatch:
+def batch(rows: Sequence[TableRow], of: pa.Schema) -> pa.RecordBatch:
     """Return ``rows``, values in the order of the schema, as one batch."""
     columns = list(zip(*rows, strict=True)) or [()] * len(of)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, of, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=of)
 
 
-def batches(rows: Iterable[Row], of: pa.Schema) -> Iterator[pa.RecordBatch]:
+def batches(rows: Iterable[TableRow], of: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield ``rows``, ten thousand at a time."""
     rest = iter(rows)
-    while part := list(islice(rest, BATCH_ROWS)):
+    while part := list(islice(rest, TABLE_BATCH_ROWS)):
         yield batch(part, of)
 
 
@@ -93,7 +94,7 @@ def integers(found: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
 
 def parse(value: str | None, low: int, high: int) -> int | None:
     """Return the number in [low, high] that the text is, or None."""
-    if value is None or len(value) > _MAX_DIGITS or not value.isascii():
+    if value is None or len(value) > _SAFE_DIGITS or not value.isascii():
         return None
     digits = value.removeprefix("-")
     number = int(value) if digits.isdecimal() else high + 1

@@ -18,9 +18,9 @@ from mqstore.codec.schema import FIRST_MS, LAST_MS, TIMESTAMP
 from mqstore.errors import CorruptConfigError
 from mqstore.files.store_dir import StoreDir
 from mqstore.tables.choice import StoreRoot
-from mqstore.tables.columns import BROKER_NAME, US, Columns, Row, batches, schema
+from mqstore.tables.columns import BROKER_NAME, US, Columns, TableRow, batches, schema
 from mqstore.txn import intent, ledger
-from mqstore.txn.ledger import DONE, Entry
+from mqstore.txn.ledger import DONE, LedgerEntry
 
 _LOG = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ COLUMNS: Final[Columns] = (
     BROKER_NAME,
 )  # fmt: skip
 SCHEMA: Final = schema(COLUMNS)
-_MOST: Final = 2**63 - 1
+_MAX_LONG: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def plan(store: StoreRoot, *, on_corrupt: str = "fail") -> list[CommitsPart]:
     return [CommitsPart(store, on_corrupt)]
 
 
-def _known(place: StoreDir) -> list[Entry]:
+def _known(place: StoreDir) -> list[LedgerEntry]:
     pending = intent.load(place)
     done = ledger.entries(place)
     if pending is None or any(entry.job_id == pending.job_id for entry in done):
@@ -76,13 +76,13 @@ def _known(place: StoreDir) -> list[Entry]:
     return [*done, pending.entry(pending.state, 0)]
 
 
-def _row(entry: Entry, broker_name: str) -> Row:
+def _row(entry: LedgerEntry, broker_name: str) -> TableRow:
     return (
         entry.app_id,
         entry.version,
         entry.query_id,
         entry.batch_id,
-        min(entry.rows, _MOST),
+        min(entry.rows, _MAX_LONG),
         entry.bytes,
         entry.first_physical_offset if entry.rows else None,
         entry.last_physical_offset if entry.rows else None,

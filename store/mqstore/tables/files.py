@@ -45,7 +45,7 @@ _Found: TypeAlias = tuple[str, str, int | None, int, int | None, str | None]
 _TASK_TOPICS: Final = 1000
 _DEPTH: Final = 4
 _RUNNING: Final = "the store was not closed: a broker is running, or crashed"
-_OURS: Final = "a commit of mqlog is under way, or was killed: the next write finishes it"
+_UNDER_WAY: Final = "a commit of mqlog is under way, or was killed: the next write finishes it"
 _REFUSED: Final = "a broker does not start"
 _NOT_FILES: Final = {
     "directory": "a directory",
@@ -212,7 +212,7 @@ def _top(place: StoreDir) -> Iterator[_Found]:
             continue
         problem = _NOT_FILES.get(kind)
         if name == names.ABORT:
-            problem = _OURS if intent.abort_is_ours(place) else _RUNNING
+            problem = _UNDER_WAY if intent.abort_is_ours(place) else _RUNNING
         elif name == names.CHECKPOINT and size < checkpoint.CHECKPOINT.itemsize:
             problem = f"shorter than its {checkpoint.CHECKPOINT.itemsize} bytes"
         yield _TOP_KINDS.get(name, "other"), name, None, size, size, problem

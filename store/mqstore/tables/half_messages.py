@@ -36,6 +36,7 @@ from mqstore.read.source import BoundsSource, QueueBounds, QueueSlice, Snapshot
 from mqstore.tables.choice import RowChoice, chosen_rows
 from mqstore.tables.columns import (
     BROKER_NAME,
+    PENDING,
     Columns,
     completed,
     integers,
@@ -45,7 +46,6 @@ from mqstore.tables.columns import (
     text,
 )
 
-PENDING: Final = "PENDING"
 GIVEN_UP: Final = "GIVEN_UP"
 
 COLUMNS: Final[Columns] = (
@@ -67,11 +67,11 @@ COLUMNS: Final[Columns] = (
 )
 SCHEMA: Final = schema(COLUMNS)
 
-_TOPICS: Final = frozenset({HALF_TOPIC, OP_HALF_TOPIC, CHECK_MAX_TIME_TOPIC})
+_HALF_TOPICS: Final = frozenset({HALF_TOPIC, OP_HALF_TOPIC, CHECK_MAX_TIME_TOPIC})
 _MAX_HALVES: Final = 100_000_000  # a byte each
 _MAX_COPIES: Final = 1_000_000  # about 200 bytes each
 _REMOVE_TAG: Final = "d"  # TransactionalMessageUtil.REMOVETAG
-_SEPARATOR: Final = b","
+_OFFSETS_SEPARATOR: Final = b","
 _MESSAGE_COLUMNS: Final = tuple(message_schema(tuple(SCHEMA.names[7:])).names)
 _MAX_LONG: Final = 2**63 - 1
 
@@ -125,7 +125,7 @@ class HalfPart:
 
 def is_source(topic: str) -> bool:
     """Tell whether the table is made of the messages of that topic."""
-    return topic in _TOPICS
+    return topic in _HALF_TOPICS
 
 
 def plan(
@@ -210,7 +210,7 @@ class _Check:
         settings = ScanSettings(columns=("tags", "body"), on_corrupt=on_corrupt)
         for found in scan(ops, settings):
             for tag, body in zip(found["tags"].to_pylist(), found["body"].to_pylist(), strict=True):
-                for piece in body.split(_SEPARATOR) if tag == _REMOVE_TAG else ():
+                for piece in body.split(_OFFSETS_SEPARATOR) if tag == _REMOVE_TAG else ():
                     half = parse(piece.strip().decode(errors="replace"), 0, _MAX_LONG)
                     if half is not None and 0 <= half - self._start < len(self._done):
                         self._done[half - self._start] = True

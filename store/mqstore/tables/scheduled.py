@@ -29,6 +29,7 @@ from mqstore.read.source import BoundsSource, QueueSlice, Snapshot
 from mqstore.tables.choice import RowChoice, Window, chosen_rows, slices
 from mqstore.tables.columns import (
     BROKER_NAME,
+    PENDING,
     Columns,
     integers,
     repeat,
@@ -38,7 +39,6 @@ from mqstore.tables.columns import (
 )
 
 DELIVERED: Final = "DELIVERED"
-PENDING: Final = "PENDING"
 CANCEL: Final = "CANCEL"  # a request to drop another timer, not a message
 
 COLUMNS: Final[Columns] = (
@@ -63,7 +63,7 @@ COLUMNS: Final[Columns] = (
 )
 SCHEMA: Final = schema(COLUMNS)
 
-_TOPICS: Final = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC})
+_DELAY_TOPICS: Final = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC})
 _MESSAGE_COLUMNS: Final = frozenset(message_schema(tuple(SCHEMA.names[8:])).names) - {"topic"}
 _FROM_PROPERTIES: Final = frozenset({"realTopic", "realQueueId", "rollTimes"})
 
@@ -129,7 +129,7 @@ class ScheduledPart:
 
 def is_source(topic: str) -> bool:
     """Tell whether the table is made of the messages of that topic."""
-    return topic in _TOPICS
+    return topic in _DELAY_TOPICS
 
 
 def plan(

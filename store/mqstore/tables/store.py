@@ -52,8 +52,8 @@ OFFSET_COLUMNS: Final[Columns] = (
     ("consumerOffset", pa.int64(), False, "next queue offset to consume, as written"),
     ("source", pa.string(), False, "file of config/ or its .bak; mqlog: a stream's commitGroup"),
 )
-QUEUES: Final = schema(QUEUE_COLUMNS)
-TOPICS: Final = schema(TOPIC_COLUMNS)
+QUEUE_SCHEMA: Final = schema(QUEUE_COLUMNS)
+TOPIC_SCHEMA: Final = schema(TOPIC_COLUMNS)
 OFFSETS: Final = schema(OFFSET_COLUMNS)
 
 _BATCH_QUEUES: Final = 1000
@@ -63,7 +63,7 @@ _SHORT_UNITS: Final = 1_000  # read at once, not one by one from both ends
 _REPLY_SUFFIX: Final = "_REPLY_TOPIC"  # MixAll.REPLY_TOPIC_POSTFIX
 
 
-def queues(snapshot: Snapshot, columns: Sequence[str] = QUEUES.names) -> pa.RecordBatch:
+def queues(snapshot: Snapshot, columns: Sequence[str] = QUEUE_SCHEMA.names) -> pa.RecordBatch:
     """Return a row for each queue that has a ConsumeQueue, in the order of topic and queueId.
 
     Times are null for an empty queue, or where the record cannot be read.
@@ -78,10 +78,10 @@ def queues(snapshot: Snapshot, columns: Sequence[str] = QUEUES.names) -> pa.Reco
             rows.append((*name, *held))
             edges.append(_edges(source, queue) if timed else None)
         times = _edge_times(source, edges)
-    return batch([(*row, *of_row) for row, of_row in zip(rows, times, strict=True)], QUEUES)
+    return batch([(*row, *of_row) for row, of_row in zip(rows, times, strict=True)], QUEUE_SCHEMA)
 
 
-def topics(snapshot: Snapshot, columns: Sequence[str] = TOPICS.names) -> pa.RecordBatch:
+def topics(snapshot: Snapshot, columns: Sequence[str] = TOPIC_SCHEMA.names) -> pa.RecordBatch:
     """Return a row for each topic of topics.json or with a ConsumeQueue, sorted by name.
 
     perm is PermName's bits (4 read, 2 write, 1 inherit). What topics.json alone knows is null
@@ -108,7 +108,7 @@ def topics(snapshot: Snapshot, columns: Sequence[str] = TOPICS.names) -> pa.Reco
         amount = counts.get(topic, 0), sizes.get(topic, 0)
         system = is_system_topic(topic) or topic in own
         rows.append((snapshot.broker_name, topic, *known, *amount, system))
-    return batch(rows, TOPICS)
+    return batch(rows, TOPIC_SCHEMA)
 
 
 def committed_offsets(

@@ -26,10 +26,10 @@ from mqstore.read.source import QueueSlice, RecordSource
 from mqstore.read.tags import TagFilter, parse_tags
 from mqstore.read.units import UnitBatch, units_at
 from mqstore.tables.columns import (
-    BATCH_ROWS,
     BROKER_NAME,
+    TABLE_BATCH_ROWS,
     Columns,
-    Row,
+    TableRow,
     batch,
     known_us,
     packed,
@@ -169,11 +169,11 @@ class _Counts:
     def batches(self, piece: QueueSlice, *, timed: bool) -> Iterator[pa.RecordBatch]:
         """Yield a row for each tag; without times unless ``timed``."""
         keys = list(self._numbers)
-        for start in range(0, len(keys), BATCH_ROWS):
-            part = keys[start : start + BATCH_ROWS]
+        for start in range(0, len(keys), TABLE_BATCH_ROWS):
+            part = keys[start : start + TABLE_BATCH_ROWS]
             table = self._table[:, start : start + len(part)]
             first, last = (_times(piece, table[at : at + 3], timed=timed) for at in (2, 5))
-            rows: list[Row] = [
+            rows: list[TableRow] = [
                 (piece.topic, piece.queue_id, *key, *amounts, piece.broker_name)
                 for key, amounts in zip(
                     part,

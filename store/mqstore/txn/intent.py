@@ -36,20 +36,20 @@ from mqstore.format.message import HEADERS
 from mqstore.format.names import MAX_QUEUE_ID
 from mqstore.format.staged import SUFFIX
 from mqstore.txn import small_json
-from mqstore.txn.ledger import FOLDER, Entry, Key
+from mqstore.txn.ledger import LEDGER_FOLDER, Key, LedgerEntry
 from mqstore.txn.segment import Segment
 
 DECIDED: Final = "decided"
 PUBLISHED: Final = "published"
 
-NAMES: Final = ("pending.json", "SEQ")
+INTENT_FILES: Final = ("pending.json", "SEQ")
 
-_PATH: Final = f"{FOLDER}/{NAMES[0]}"
-_SEQUENCE: Final = f"{FOLDER}/{NAMES[1]}"
+_PATH: Final = f"{LEDGER_FOLDER}/{INTENT_FILES[0]}"
+_SEQUENCE: Final = f"{LEDGER_FOLDER}/{INTENT_FILES[1]}"
 _DIGITS: Final = 20
 _SLOTS: Final = 1024  # commits that began or ended, newest kept, whose tails SEQ tells
 _ABORT: Final = "mqlog:"
-_MOST_MESSAGES: Final = 1 << 31
+_MOST_IN_COMMIT: Final = 1 << 31
 _MOST_FILES: Final = 1 << 20
 _JOB: Final = re.compile(r"[0-9a-f]{32}")
 
@@ -106,10 +106,10 @@ class Intent:
         """Tell of each staged message whether it is in the log already; None: none is."""
         return unpack(self.present, count) if self.present else None
 
-    def entry(self, state: str, now_ms: int) -> Entry:
+    def entry(self, state: str, now_ms: int) -> LedgerEntry:
         """Return the ledger's line of this commit."""
         key = self.key
-        return Entry(
+        return LedgerEntry(
             app_id=key.app_id if key else None,
             version=key.version if key else None,
             query_id=key.query_id if key else None,
@@ -150,7 +150,7 @@ def check_size(intent: Intent) -> None:
 def remove(writer: StoreWriter) -> None:
     """Remove the intent, durably: its commit is finished."""
     durable.unlink(writer.path(_PATH))
-    durable.fsync_directory(writer.path(FOLDER))
+    durable.fsync_directory(writer.path(LEDGER_FOLDER))
 
 
 def cap(place: StoreDir) -> int | None:
@@ -277,7 +277,7 @@ def unpack(text: str, count: int) -> Mask:
     size = (count + 7) // 8
     unzip = zlib.decompressobj()
     data = unzip.decompress(base64.b64decode(text, validate=True), size)
-    if len(data) != size or not 0 <= count < _MOST_MESSAGES:
+    if len(data) != size or not 0 <= count < _MOST_IN_COMMIT:
         raise ValueError("a mask of another length")
     return np.unpackbits(np.frombuffer(data, np.uint8), count=count).astype(np.bool_)
 

@@ -21,14 +21,14 @@ from mqstore.files.store_writer import StoreWriter
 from mqstore.format.names import OURS
 from mqstore.txn import small_json
 
-FOLDER: Final = f"{OURS}/txn"
+LEDGER_FOLDER: Final = f"{OURS}/txn"
 
 DONE: Final = "done"
 STREAM_PREFIX: Final = "s:"
 
 _KEPT: Final = 100
 _UNKEYED: Final = "jobs.json"
-_NAME: Final = re.compile(r"app-[0-9a-f]{32}\.json|jobs\.json")
+_LEDGER_FILE: Final = re.compile(r"app-[0-9a-f]{32}\.json|jobs\.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class LedgerEntry:
     """One commit: whose it is, what it appended, and when. Fields of a key are None without one.
 
     ``committed_ms`` is epoch ms; physical offsets are of the first and the last record.
@@ -86,7 +86,7 @@ def last_version(place: StoreDir, app_id: str | None) -> int | None:
     return max((e.version for e in entries if e.version is not None), default=None)
 
 
-def find(place: StoreDir, key: Key) -> Entry | None:
+def find(place: StoreDir, key: Key) -> LedgerEntry | None:
     """Return the commit of that version, if it is among the newest. Raises CorruptConfigError."""
     path = path_of(key.app_id)
     body = small_json.load(place, path)
@@ -94,12 +94,12 @@ def find(place: StoreDir, key: Key) -> Entry | None:
     return next((entry for entry in known if entry.version == key.version), None)
 
 
-def entries(place: StoreDir) -> list[Entry]:
+def entries(place: StoreDir) -> list[LedgerEntry]:
     """Return the commits that are known, oldest first. Raises CorruptConfigError."""
     found = []
-    for name in filter(_NAME.fullmatch, list_names(place.root, FOLDER)):
-        body = small_json.load(place, f"{FOLDER}/{name}")
-        found += _parse(place, f"{FOLDER}/{name}", body) if body is not None else []
+    for name in filter(_LEDGER_FILE.fullmatch, list_names(place.root, LEDGER_FOLDER)):
+        body = small_json.load(place, f"{LEDGER_FOLDER}/{name}")
+        found += _parse(place, f"{LEDGER_FOLDER}/{name}", body) if body is not None else []
     return sorted(found, key=lambda entry: (entry.committed_ms, entry.first_physical_offset))
 
 
@@ -110,17 +110,17 @@ def has(place: StoreDir, app_id: str | None, job_id: str) -> bool:
     return body is not None and any(e.job_id == job_id for e in _parse(place, path, body))
 
 
-def record(writer: StoreWriter, entry: Entry) -> None:
+def record(writer: StoreWriter, entry: LedgerEntry) -> None:
     """Add a commit to the ledger, durably. The same commit twice is there once."""
     small_json.replace(writer, path_of(entry.app_id), _with(writer.place, entry))
 
 
-def with_entry(place: StoreDir, entry: Entry) -> bytes:
+def with_entry(place: StoreDir, entry: LedgerEntry) -> bytes:
     """Return what the ledger's file of the entry's application would hold with it."""
     return small_json.document(_with(place, entry))
 
 
-def _with(place: StoreDir, entry: Entry) -> small_json.Body:
+def _with(place: StoreDir, entry: LedgerEntry) -> small_json.Body:
     path = path_of(entry.app_id)
     body = small_json.load(place, path)
     known = _parse(place, path, body) if body is not None else []
@@ -138,8 +138,8 @@ def without(place: StoreDir, path: str, job_id: str) -> bytes:
 def path_of(app_id: str | None) -> str:
     """Return the file of an application's commits; None: of those without one."""
     if app_id is None:
-        return f"{FOLDER}/{_UNKEYED}"
-    return f"{FOLDER}/app-{hashlib.sha256(app_id.encode()).hexdigest()[:32]}.json"
+        return f"{LEDGER_FOLDER}/{_UNKEYED}"
+    return f"{LEDGER_FOLDER}/app-{hashlib.sha256(app_id.encode()).hexdigest()[:32]}.json"
 
 
 _NAMES: Final = {
@@ -157,14 +157,14 @@ _NAMES: Final = {
 }
 
 
-def _as_json(entry: Entry) -> dict[str, Any]:
+def _as_json(entry: LedgerEntry) -> dict[str, Any]:
     return {name: getattr(entry, field) for field, name in _NAMES.items()}
 
 
-def _parse(place: StoreDir, path: str, body: Mapping[str, Any]) -> list[Entry]:
+def _parse(place: StoreDir, path: str, body: Mapping[str, Any]) -> list[LedgerEntry]:
     try:
         return [
-            small_json.build(Entry, {field: found[name] for field, name in _NAMES.items()})
+            small_json.build(LedgerEntry, {field: found[name] for field, name in _NAMES.items()})
             for found in body["commits"][-_KEPT:]
         ]
     except small_json.BAD as error:

@@ -47,7 +47,7 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class SegmentFrame:
     """One frame: (topic, queueId) of each queue, the tables, and the records if wanted."""
 
     queues: tuple[tuple[str, int], ...]
@@ -68,7 +68,7 @@ class SegmentWriter:
         self._digest = hashlib.sha256()
         self._frames = self._messages = self._records_bytes = 0
 
-    def append(self, frame: Frame, host_variant: int) -> None:
+    def append(self, frame: SegmentFrame, host_variant: int) -> None:
         """Write one frame. All frames of a file have one ``host_variant``."""
         if not self._file.size:
             self._file.append(_header(self._job_id, self._partition, host_variant))
@@ -115,7 +115,7 @@ class SegmentWriter:
         self._file.discard()
 
 
-def read_frames(directory: str, segment: Segment, *, with_records: bool) -> Iterator[Frame]:
+def read_frames(directory: str, segment: Segment, *, with_records: bool) -> Iterator[SegmentFrame]:
     """Yield the frames of a staged file, in order.
 
     With records, every byte is checked against its checksum; without, only the tables are read
@@ -133,7 +133,9 @@ def read_frames(directory: str, segment: Segment, *, with_records: bool) -> Iter
             position += int(head["payload_bytes"])
 
 
-def verify(directory: str, segment: Segment, *, job_id: str, host_variant: int) -> Iterator[Frame]:
+def verify(
+    directory: str, segment: Segment, *, job_id: str, host_variant: int
+) -> Iterator[SegmentFrame]:
     """Yield the frames with records, and check that the file is the one its task reported.
 
     Raises CorruptStagingError at the latest when the last frame was taken.
@@ -200,7 +202,9 @@ def _payload_bytes(head: np.void) -> int:
     )
 
 
-def _read_payload(file: StagedReader, position: int, head: np.void, *, with_records: bool) -> Frame:
+def _read_payload(
+    file: StagedReader, position: int, head: np.void, *, with_records: bool
+) -> SegmentFrame:
     size = int(head["payload_bytes"])
     if not 0 <= size <= file.size - position:
         raise CorruptStagingError(f"{file.path} at byte {position}: a frame of {size} bytes")
@@ -221,4 +225,4 @@ def _read_payload(file: StagedReader, position: int, head: np.void, *, with_reco
     queues, messages, keys = tables
     named = tuple((topics[q["topic"]].decode(), int(q["queue_id"])) for q in queues)
     records = np.frombuffer(data, np.uint8)[at:]
-    return Frame(named, messages, keys, records, position + at)
+    return SegmentFrame(named, messages, keys, records, position + at)

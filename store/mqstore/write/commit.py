@@ -94,7 +94,7 @@ def abort(job: WriteJob, manifests: Sequence[Manifest | None]) -> None:
 def _is_decided(job: WriteJob) -> bool:
     place = job.target.place
     try:
-        decided = intent.load(place) if exists(place.root, ledger.FOLDER) else None
+        decided = intent.load(place) if exists(place.root, ledger.LEDGER_FOLDER) else None
     except (OSError, StoreError):
         return True  # Not known: the staged files may be the only copy of the messages.
     return decided is not None and decided.job_id == job.job_id

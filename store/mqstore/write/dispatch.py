@@ -20,7 +20,7 @@ from mqstore.codec.patch import patch
 from mqstore.derive.queue_units import group_by_queue, join_units, make_units
 from mqstore.files.index.index_append import IndexKeys
 from mqstore.files.queue.queue_append import QueueAppender
-from mqstore.txn.segment import Frame
+from mqstore.txn.segment import SegmentFrame
 from mqstore.write.plan import Placed, Placement, sizes_of, starts_of
 
 _HELD_UNITS: Final = 1 << 18  # 5 MiB of units
@@ -30,7 +30,7 @@ _HELD_UNITS: Final = 1 << 18  # 5 MiB of units
 class AssignedFrame:
     """One frame's messages with all that the commit decides about them."""
 
-    frame: Frame
+    frame: SegmentFrame
     placed: Placed
     queue_offsets: Int64s
     store_timestamps_ms: Int64s
@@ -82,7 +82,7 @@ class OffsetAssigner:
         self._next = dict(queue_offsets)
         self._store_timestamp_ms = store_timestamp_ms
 
-    def assign(self, frame: Frame) -> AssignedFrame:
+    def assign(self, frame: SegmentFrame) -> AssignedFrame:
         """Return the frame with its places; frames must come in the same order each time."""
         table = frame.messages
         placed = self._placement.place(sizes_of(frame), starts_of(frame))
@@ -91,7 +91,7 @@ class OffsetAssigner:
         moments = np.maximum(moments, self._least_ms)
         return AssignedFrame(frame, placed, self._number(frame), moments)
 
-    def _number(self, frame: Frame) -> Int64s:
+    def _number(self, frame: SegmentFrame) -> Int64s:
         """Return each message's queue offset: the queue's next, counted up in log order."""
         codes = frame.messages["queue"]
         order = np.argsort(codes, kind="stable")

@@ -13,7 +13,7 @@ from dataclasses import replace
 from mqstore.files import durable
 from mqstore.files.file_sizes import FileSizes
 from mqstore.files.lock.store_lock import StoreHold
-from mqstore.files.new_file import FOLDER
+from mqstore.files.new_file import TEMP_FOLDER
 from mqstore.files.safe_open import list_names
 from mqstore.files.store import Store
 from mqstore.files.store_dir import StoreDir
@@ -23,7 +23,7 @@ from mqstore.format import names
 from mqstore.stage.settings import WriteSettings
 from mqstore.txn import ledger, staging
 
-_TEMPORARY = f"{names.OURS}/{FOLDER}"
+_TEMPORARY = f"{names.OURS}/{TEMP_FOLDER}"
 
 
 class LockedStore:
@@ -51,7 +51,7 @@ class LockedStore:
     def __exit__(self, *error: object) -> None:
         try:
             staging_dir = f"{names.OURS}/{names.STAGING}"
-            empty = (ledger.FOLDER, staging_dir, _TEMPORARY, self._temp_dir)
+            empty = (ledger.LEDGER_FOLDER, staging_dir, _TEMPORARY, self._temp_dir)
             staging.remove_directories(f"{self.root}/{folder}" for folder in empty)
         finally:
             self._lock.__exit__(*error)
@@ -82,9 +82,13 @@ class LockedStore:
         writer = StoreWriter(self.place, temp_dir, sizes, check=self._lock.check)
         with durable.synced(wanted=False):  # What is lost with it had no other name yet.
             writer.make_directories(self._temp_dir)
-        writer.make_directories(ledger.FOLDER)
+        writer.make_directories(ledger.LEDGER_FOLDER)
         # Directories that were found may be in memory only, if the process that made them was
         # killed. So may an intent be, and nothing may be published on it before it is durable.
-        for holding in (self.root, f"{self.root}/{names.OURS}", f"{self.root}/{ledger.FOLDER}"):
+        for holding in (
+            self.root,
+            f"{self.root}/{names.OURS}",
+            f"{self.root}/{ledger.LEDGER_FOLDER}",
+        ):
             durable.fsync_directory(holding)
         return replace(writer, undo=undo) if undo else writer

@@ -17,14 +17,14 @@ from mqstore.arrays import Int32s, Int64s
 from mqstore.errors import InvalidMessageError
 from mqstore.format.staged import MESSAGE
 from mqstore.stage.job import WriteJob
-from mqstore.txn.segment import Frame, Segment, SegmentWriter
+from mqstore.txn.segment import Segment, SegmentFrame, SegmentWriter
 from mqstore.txn.staging import StagedReader
 from mqstore.write.staged_messages import StagedMessages
 
-MAX_MESSAGES: Final = 1_500_000
+MAX_COMMIT_MESSAGES: Final = 1_500_000
 _FRAME_ROWS: Final = 16_384
 _FRAME_BYTES: Final = 8 * 1024 * 1024
-_NONE: Final = np.zeros(0, np.uint8)
+_NO_BYTES: Final = np.zeros(0, np.uint8)
 _LAST: Final = np.iinfo(np.int64).max
 
 
@@ -40,10 +40,10 @@ def in_order(job: WriteJob, segments: list[Segment]) -> list[Segment]:
     source = _Tables(job, segments)
     if (source.moments[1:] >= source.moments[:-1]).all():
         return segments
-    if len(source.moments) > MAX_MESSAGES:
+    if len(source.moments) > MAX_COMMIT_MESSAGES:
         raise InvalidMessageError(
             f"{len(source.moments)} messages keep a storeTimestamp and are not in its order; more "
-            f'than {MAX_MESSAGES} are not sorted here: write df.orderBy("storeTimestamp")'
+            f'than {MAX_COMMIT_MESSAGES} are not sorted here: write df.orderBy("storeTimestamp")'
         )
     writer = SegmentWriter(job.target.staging, job.job_id, partition=0, attempt=0)
     try:
@@ -64,14 +64,16 @@ class _Tables:
         self._segments = segments
         self._stack = ExitStack()
         self._files: list[StagedReader] = []
-        self._frames: list[Frame] = []
+        self._frames: list[SegmentFrame] = []
         self._file_of: list[int] = []
         staged = StagedMessages.of(job, segments)
         for number, segment in enumerate(segments):
             for frame in staged.check(segment):
                 # Copies: views would keep the records they were read with in memory.
                 tables = frame.messages.copy(), frame.keys.copy()
-                self._frames.append(Frame(frame.queues, *tables, _NONE, frame.records_at))
+                self._frames.append(
+                    SegmentFrame(frame.queues, *tables, _NO_BYTES, frame.records_at)
+                )
                 self._file_of.append(number)
         counts = [len(frame.messages) for frame in self._frames]
         self._edges = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
@@ -88,7 +90,7 @@ class _Tables:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def merged(self) -> Iterator[Frame]:
+    def merged(self) -> Iterator[SegmentFrame]:
         """Yield all messages in the order of their times."""
         order = np.argsort(self.moments, kind="stable")
         sizes = np.concatenate([frame.messages["size"] for frame in self._frames])[order]
@@ -101,7 +103,7 @@ class _Tables:
         for start, end in pairwise(edges):
             yield self._gather(order[start:end])
 
-    def _gather(self, numbers: Int64s) -> Frame:
+    def _gather(self, numbers: Int64s) -> SegmentFrame:
         """Return those messages as one frame, each a batch of its own."""
         frame_of = np.searchsorted(self._edges, numbers, side="right") - 1
         table = np.zeros(len(numbers), MESSAGE)
@@ -121,7 +123,9 @@ class _Tables:
         owners = np.concatenate([owner for owner, _ in keys])
         hashes = np.concatenate([found for _, found in keys])
         records = np.asarray(memoryview(bytearray().join(parts)))
-        return Frame(tuple(queues), table, hashes[np.argsort(owners, kind="stable")], records)
+        return SegmentFrame(
+            tuple(queues), table, hashes[np.argsort(owners, kind="stable")], records
+        )
 
     def _read(self, index: int, rows: Int64s, places: Int64s, parts: list[memoryview]) -> None:
         frame, file = self._frames[index], self._files[self._file_of[index]]
@@ -134,7 +138,7 @@ class _Tables:
             parts[place] = file.read(start, size)
 
 
-def _keys_of(frame: Frame, rows: Int64s, places: Int64s) -> tuple[Int64s, Int32s]:
+def _keys_of(frame: SegmentFrame, rows: Int64s, places: Int64s) -> tuple[Int64s, Int32s]:
     """Return the index keys of those rows and the new place of each one's message."""
     counts = frame.messages["key_count"].astype(np.int64)
     firsts = (np.cumsum(counts) - counts)[rows]

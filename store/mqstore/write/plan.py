@@ -26,7 +26,7 @@ from mqstore.format import names
 from mqstore.format.message import MIN_BLANK_BYTES
 from mqstore.format.staged import SUFFIX
 from mqstore.stage.job import Manifest
-from mqstore.txn.segment import Frame, Segment
+from mqstore.txn.segment import Segment, SegmentFrame
 from mqstore.write.staged_messages import StagedMessages
 
 _MOST_AHEAD_MS: Final = 3_600_000
@@ -173,18 +173,18 @@ def segments_of(manifests: Sequence[Manifest]) -> list[Segment]:
     return staged
 
 
-def sizes_of(frame: Frame) -> Int64s:
+def sizes_of(frame: SegmentFrame) -> Int64s:
     """Return the bytes of each record."""
     return frame.messages["size"].astype(np.int64)
 
 
-def starts_of(frame: Frame) -> Mask:
+def starts_of(frame: SegmentFrame) -> Mask:
     """Tell which messages start a batch."""
     starts: Mask = frame.messages["starts_batch"] != 0
     return starts
 
 
-def _check_frame(frame: Frame, segment: Segment) -> None:
+def _check_frame(frame: SegmentFrame, segment: Segment) -> None:
     table = frame.messages
     sound = (
         len(table) > 0
@@ -199,7 +199,7 @@ def _check_frame(frame: Frame, segment: Segment) -> None:
         raise CorruptStagingError(f"{segment.name}: the tables of a frame contradict each other")
 
 
-def _check_moments(frame: Frame, newest_ms: int, now_ms: int, least_ms: int) -> int:
+def _check_moments(frame: SegmentFrame, newest_ms: int, now_ms: int, least_ms: int) -> int:
     """Return the newest store timestamp so far, if those to be preserved never go back."""
     moments = frame.messages["store_timestamp_ms"]
     kept = np.maximum(moments[moments > 0], least_ms)

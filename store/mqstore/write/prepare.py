@@ -41,8 +41,8 @@ from mqstore.write.resume import resume
 _BROKER_PORT: Final = 10911
 _PORT_DIGITS: Final = 5
 # Below .mqlog: files of commits, which nobody else's may stand among.
-_TAKEN: Final = {ledger.FOLDER.rpartition("/")[2], new_file.FOLDER}
-_ELSEWHERE: Final = ("192.0.2.1", 9)  # TEST-NET-1: routed like any address, never reached
+_TAKEN: Final = {ledger.LEDGER_FOLDER.rpartition("/")[2], new_file.TEMP_FOLDER}
+_PROBE_ADDRESS: Final = ("192.0.2.1", 9)  # TEST-NET-1: routed like any address, never reached
 
 
 def prepare(settings: WriteSettings, columns: pa.Schema) -> WriteJob:
@@ -292,7 +292,7 @@ def _local_ip() -> bytes:
     """Return the address this machine is reached by, as its routes tell; no packet is sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(_ELSEWHERE)
+            probe.connect(_PROBE_ADDRESS)
             return ip_address(probe.getsockname()[0]).packed
         except OSError:  # No route: a machine without a network.
             return ip_address("127.0.0.1").packed

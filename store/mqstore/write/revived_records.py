@@ -36,7 +36,7 @@ from mqstore.txn.intent import Intent
 from mqstore.write.apply import assigned_frames
 from mqstore.write.staged_messages import StagedMessages
 
-_NOWHERE = -1
+_NO_PLACE = -1
 _QUEUE_OFFSET = HEADER.fields["queue_offset"][1] if HEADER.fields else 0
 _QUEUE_OFFSET_END = _QUEUE_OFFSET + HEADER["queue_offset"].itemsize
 
@@ -73,7 +73,7 @@ def settle(writer: StoreWriter, left: Intent, source: StagedMessages) -> tuple[M
         for record in found:
             if record.physical_offset >= cut:
                 continue
-            if record.slot == _NOWHERE or record.queue in spoilt:
+            if record.slot == _NO_PLACE or record.queue in spoilt:
                 _roll_back(log, record.physical_offset)
                 continue
             if record.planned is not None:
@@ -108,7 +108,7 @@ def _revived(store: Store, left: Intent, source: StagedMessages, chain: Int64s) 
             if there == planned or _is_torn(there, planned, record):
                 queue = one.frame.queues[int(one.frame.messages["queue"][row])]
                 head = log.header(place)
-                says = int(head["queue_offset"]) if head is not None else _NOWHERE
+                says = int(head["queue_offset"]) if head is not None else _NO_PLACE
                 slot, torn = (
                     _slot(store.queue(*queue), place),
                     None if there == planned else planned,
@@ -142,19 +142,19 @@ def _slot(units: ConsumeQueue, place: int) -> int:
     slot = units.first_behind(low, high, place)
     if slot < high and int(units.read(slot, slot + 1)[0]["physical_offset"]) == place:
         return slot
-    return _NOWHERE
+    return _NO_PLACE
 
 
 def _cut(store: Store, found: list[Revived], chain: Int64s) -> int:
     """Return the place from which on the log holds nothing but records that no queue has."""
-    newest = _NOWHERE
+    newest = _NO_PLACE
     for queue in (store.queue(*name) for name in store.queues):
         low, high = queue.bounds(0)
         if low < high:
             newest = max(newest, int(queue.read(high - 1, high)[0]["physical_offset"]))
     places = np.array([r.physical_offset for r in found], np.int64)
     theirs = np.setdiff1d(chain, places)
-    newest = max(newest, int(theirs[-1]) if len(theirs) else _NOWHERE)
+    newest = max(newest, int(theirs[-1]) if len(theirs) else _NO_PLACE)
     behind = places[places > newest]
     return int(behind[0]) if len(behind) else 2**63 - 1
 

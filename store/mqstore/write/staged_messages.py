@@ -23,7 +23,7 @@ from mqstore.format.message import HARD_RECORD_BYTES, MIN_RECORD_BYTES
 from mqstore.format.names import MAX_QUEUE_ID, is_topic
 from mqstore.format.sys_flag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from mqstore.stage.job import WriteJob
-from mqstore.txn.segment import Frame, Segment, read_frames, verify
+from mqstore.txn.segment import Segment, SegmentFrame, read_frames, verify
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class StagedMessages:
         """Return the source without messages that are in the log."""
         return replace(self, present=present)
 
-    def verified(self, *, bodies: bool = False) -> Iterator[tuple[Segment, Frame]]:
+    def verified(self, *, bodies: bool = False) -> Iterator[tuple[Segment, SegmentFrame]]:
         """Yield all frames with records, every staged byte checked. Raises CorruptStagingError.
 
         What our own task reported the digest of is what it wrote. Where the digest comes from the
@@ -68,7 +68,7 @@ class StagedMessages:
                 yield from ((segment, kept) for kept in self._left(frame, done))
                 done += len(frame.messages)
 
-    def frames(self, *, with_records: bool) -> Iterator[Frame]:
+    def frames(self, *, with_records: bool) -> Iterator[SegmentFrame]:
         """Yield all frames of a source that was verified. Raises CorruptStagingError."""
         done = 0
         for segment in self.segments:
@@ -76,12 +76,12 @@ class StagedMessages:
                 yield from self._left(frame, done)
                 done += len(frame.messages)
 
-    def check(self, segment: Segment) -> Iterator[Frame]:
+    def check(self, segment: Segment) -> Iterator[SegmentFrame]:
         """Yield the frames of one segment with their records, every byte of it verified."""
         variant = self.host_variant
         return verify(self.directory, segment, job_id=self.job_id, host_variant=variant)
 
-    def _left(self, frame: Frame, done: int) -> Iterator[Frame]:
+    def _left(self, frame: SegmentFrame, done: int) -> Iterator[SegmentFrame]:
         if self.present is None:
             yield frame
             return
@@ -92,13 +92,13 @@ class StagedMessages:
             yield _only(frame, keep)
 
 
-def _check_records(frame: Frame, segment: Segment, *, bodies: bool) -> None:
+def _check_records(frame: SegmentFrame, segment: Segment, *, bodies: bool) -> None:
     wrong = _problem(frame, bodies=bodies)
     if wrong is not None:
         raise CorruptStagingError(f"{segment.name}: {wrong}")
 
 
-def _only(frame: Frame, keep: Mask) -> Frame:
+def _only(frame: SegmentFrame, keep: Mask) -> SegmentFrame:
     """Return the frame with those messages alone, each a batch of its own."""
     table = frame.messages[keep].copy()
     table["starts_batch"] = 1
@@ -106,10 +106,10 @@ def _only(frame: Frame, keep: Mask) -> Frame:
     records = frame.records
     if len(records):
         records = records[np.repeat(keep, frame.messages["size"])]
-    return Frame(frame.queues, table, keys, records)
+    return SegmentFrame(frame.queues, table, keys, records)
 
 
-def _problem(frame: Frame, *, bodies: bool) -> str | None:
+def _problem(frame: SegmentFrame, *, bodies: bool) -> str | None:
     """Return what is wrong with a frame's records, or None. With ``bodies`` checksums count too."""
     queues, records = frame.queues, frame.records
     of = frame.messages["queue"].astype(np.int64)

@@ -26,7 +26,7 @@ from mqstore.txn.ledger import Key
 
 _OWNER = "OWNER"
 _JOB = re.compile(r"[0-9a-f]{32}")
-_DIGITS = 64
+_HEX_DIGITS = 64
 
 
 def of_batch(job: WriteJob, query_id: str, batch_id: int) -> WriteJob:
@@ -81,7 +81,7 @@ def _is_of(directory: str, stream: str, before_ns: int) -> bool:
         return False
     try:
         made_ns = os.fstat(fd).st_mtime_ns
-        return made_ns < before_ns and os.pread(fd, _DIGITS, 0) == _hash(stream)
+        return made_ns < before_ns and os.pread(fd, _HEX_DIGITS, 0) == _hash(stream)
     finally:
         os.close(fd)
 

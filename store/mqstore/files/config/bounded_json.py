@@ -11,10 +11,10 @@ from typing import Any, Final
 from mqstore.format.config import MAX_CONFIG_DEPTH
 
 _DIGITS: Final = 20  # of a 64-bit integer, with its sign
-_MOST_VALUES: Final = 1_000_000  # of 100,000 topics
+_MOST_CONFIG_VALUES: Final = 1_000_000  # of 100,000 topics
 _VALUES_A_BRACKET: Final = 4
 _QUOTES_A_VALUE: Final = 4  # a name and a text
-_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[{]|[\]}]')
+_CONFIG_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[{]|[\]}]')
 
 
 class LimitError(ValueError):
@@ -26,13 +26,13 @@ class LimitError(ValueError):
         self.position = position
 
 
-def loads(text: str, most_values: int = _MOST_VALUES) -> Any:
+def loads(text: str, most_values: int = _MOST_CONFIG_VALUES) -> Any:
     """Return the value of a JSON text. Raises ValueError."""
     check(text, most_values)
     return parse(text)
 
 
-def check(text: str, most_values: int = _MOST_VALUES) -> None:
+def check(text: str, most_values: int = _MOST_CONFIG_VALUES) -> None:
     """Raise LimitError for a text of too many values, quotes, brackets, or nested too deep."""
     if text.count(",") > most_values:
         raise LimitError(f"more than {most_values} values")
@@ -44,7 +44,7 @@ def check(text: str, most_values: int = _MOST_VALUES) -> None:
     if text.count("{") + text.count("[") > most_brackets:
         raise LimitError(f"more than {most_brackets} brackets")
     depth = 0
-    for match in _TOKEN.finditer(text):
+    for match in _CONFIG_TOKEN.finditer(text):
         token = match.group()
         depth += (token in "[{") - (token in "]}")
         if depth > MAX_CONFIG_DEPTH:

@@ -48,7 +48,7 @@ class CommittedOffsets:
     @property
     def is_brokers(self) -> bool:
         """Tell whether the broker keeps it, and no stream of ours."""
-        return self.source != stream_groups.SOURCE
+        return self.source != stream_groups.OWN_STREAM
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class BrokerConfig:
             }
         ours = stream_groups.published(self.place)
         return {
-            key: CommittedOffsets(queues, stream_groups.SOURCE) for key, queues in ours.items()
+            key: CommittedOffsets(queues, stream_groups.OWN_STREAM) for key, queues in ours.items()
         } | found
 
     def pull_offsets(self) -> dict[tuple[str, str], dict[int, int]]:

@@ -23,11 +23,11 @@ from mqstore.files.safe_open import list_names, read_small
 from mqstore.files.store_dir import StoreDir
 from mqstore.format import names
 
-SOURCE: Final = "mqlog"
+OWN_STREAM: Final = "mqlog"
 
-FOLDER: Final = f"{names.OURS}/groups"
-_NAME: Final = re.compile(r"[0-9a-f]{32}\.json")
-_TRIES: Final = 3
+GROUPS_FOLDER: Final = f"{names.OURS}/groups"
+_GROUP_FILE: Final = re.compile(r"[0-9a-f]{32}\.json")
+_FOLDER_TRIES: Final = 3
 
 
 def published(place: StoreDir) -> dict[tuple[str, str], dict[int, int]]:
@@ -36,8 +36,8 @@ def published(place: StoreDir) -> dict[tuple[str, str], dict[int, int]]:
     Raises CorruptConfigError for a file that is not what ``publish`` writes.
     """
     found: dict[tuple[str, str], dict[int, int]] = {}
-    for name in filter(_NAME.fullmatch, list_names(place.root, FOLDER)):
-        path = f"{FOLDER}/{name}"
+    for name in filter(_GROUP_FILE.fullmatch, list_names(place.root, GROUPS_FOLDER)):
+        path = f"{GROUPS_FOLDER}/{name}"
         data = read_small(place.root, path)
         if data is not None:
             group, topics = _parse(data, f"{place.root}/{path}")
@@ -52,7 +52,7 @@ def publish(place: StoreDir, group: str, queues: Mapping[tuple[str, int], int]) 
         topics.setdefault(topic, {})[str(queue_id)] = queue_offset
     data = json.dumps({"group": group, "offsetTable": topics}).encode()
     name = hashlib.sha256(group.encode()).hexdigest()[:32]
-    folder = f"{place.root}/{FOLDER}"
+    folder = f"{place.root}/{GROUPS_FOLDER}"
     make_folder(place)
     temp_dir = f"{folder}/{name}.{secrets.token_hex(8)}"
     fd = durable.create(temp_dir)
@@ -71,15 +71,15 @@ def publish(place: StoreDir, group: str, queues: Mapping[tuple[str, int], int]) 
 def make_folder(place: StoreDir) -> None:
     """Make the folder if it is not there; raises OSError where it cannot be written to."""
     root = place.root
-    for _ in range(_TRIES):  # A write that ends now removes .mqlog if it is empty.
+    for _ in range(_FOLDER_TRIES):  # A write that ends now removes .mqlog if it is empty.
         with suppress(FileNotFoundError):
-            for path, parent in ((names.OURS, root), (FOLDER, f"{root}/{names.OURS}")):
+            for path, parent in ((names.OURS, root), (GROUPS_FOLDER, f"{root}/{names.OURS}")):
                 with suppress(FileExistsError):
                     durable.make_directory(f"{root}/{path}")
                     durable.fsync_directory(parent)
             break
-    if not os.access(f"{root}/{FOLDER}", os.W_OK):
-        raise PermissionError(f"{root}/{FOLDER}: not ours to write to")
+    if not os.access(f"{root}/{GROUPS_FOLDER}", os.W_OK):
+        raise PermissionError(f"{root}/{GROUPS_FOLDER}: not ours to write to")
 
 
 def _parse(data: bytes, path: str) -> tuple[str, dict[str, dict[int, int]]]:

@@ -20,17 +20,17 @@ from mqstore.files.store_writer import StoreWriter
 from mqstore.format.message import HEADER
 from mqstore.format.names import OURS
 
-_FOLDER = f"{OURS}/quarantine"
+_QUARANTINE = f"{OURS}/quarantine"
 _CHUNK_BYTES = 1 << 20
 
 
 def quarantine(writer: StoreWriter, low: int, high: int) -> None:
     """Zero physical offsets [low, high); a copy is left as ``.mqlog/quarantine/<low>``."""
-    writer.make_directories(_FOLDER)
+    writer.make_directories(_QUARANTINE)
     for file in _log_files(writer).files:
         begin, end = max(low, file.start), min(high, file.end)
         if begin < end:
-            copy = writer.path(f"{_FOLDER}/{begin:020d}")
+            copy = writer.path(f"{_QUARANTINE}/{begin:020d}")
             _move(writer, file.name, begin - file.start, end - begin, copy)
 
 

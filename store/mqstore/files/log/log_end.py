@@ -12,7 +12,7 @@ from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.mapped_file_queue import MappedFile
 from mqstore.format.message import BLANK, BLANK_MAGIC, MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES
 
-_CHUNK_BYTES: Final = 1024 * 1024
+_CHUNK_BYTES: Final = 1 << 20
 # A chunk starts this much before the last one's end: a magic code may lie across the two.
 _OVERLAP_BYTES: Final = BLANK.itemsize
 

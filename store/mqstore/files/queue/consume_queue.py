@@ -21,7 +21,7 @@ from mqstore.format.message import HARD_RECORD_BYTES
 
 Test: TypeAlias = Callable[[Structs], Mask]
 
-_BLOCK_UNITS: Final = 204  # of 4 KiB
+_PROBED_UNITS: Final = 204  # of 4 KiB
 
 MOST_TOPICS = 100_000
 MOST_QUEUES = 1_000_000
@@ -182,10 +182,10 @@ class _Blocks:
         ``count`` if none does. Blocks are tried in strides that double, then bisected: most of
         many queues are short, and zero from the first block on.
         """
-        last = (count - 1) // _BLOCK_UNITS
+        last = (count - 1) // _PROBED_UNITS
 
         def ends(block: int) -> bool:
-            return self.tests(min((block + 1) * _BLOCK_UNITS, count) - 1, holds)
+            return self.tests(min((block + 1) * _PROBED_UNITS, count) - 1, holds)
 
         stride = 1
         while stride <= last and not ends(stride - 1):
@@ -194,23 +194,23 @@ class _Blocks:
         if block > last:
             return count
         held = np.flatnonzero(holds(self._block(block)))
-        return min(block * _BLOCK_UNITS + int(held[0]), count) if len(held) else count
+        return min(block * _PROBED_UNITS + int(held[0]), count) if len(held) else count
 
     def tests(self, index: int, holds: Test) -> bool:
         """Tell whether unit ``index`` ``holds``."""
-        block, row = divmod(index, _BLOCK_UNITS)
+        block, row = divmod(index, _PROBED_UNITS)
         return bool(holds(self._block(block)[row : row + 1])[0])
 
     def units(self, first: int, end: int) -> Structs:
         """Return units [first, end) of one block."""
-        block, row = divmod(first, _BLOCK_UNITS)
+        block, row = divmod(first, _PROBED_UNITS)
         return self._block(block)[row : row + end - first]
 
     def _block(self, number: int) -> Structs:
         if number not in self._read:
             if self._fd < 0:
                 self._fd = self._file.open()
-            size = _BLOCK_UNITS * UNIT.itemsize
+            size = _PROBED_UNITS * UNIT.itemsize
             data = os.pread(self._fd, size, number * size)
             # Zeros behind the file's end: it may have shrunk since it was listed.
             self._read[number] = np.frombuffer(data.ljust(size, b"\0"), UNIT)
@@ -220,7 +220,7 @@ class _Blocks:
 def _look(blocks: _Blocks, first: int, end: int) -> QueueExtent:
     """Return the look at a queue that is units [first, end) of one file."""
     low, high = blocks.start + first, blocks.start + end
-    if first // _BLOCK_UNITS != (end - 1) // _BLOCK_UNITS:
+    if first // _PROBED_UNITS != (end - 1) // _PROBED_UNITS:
         return QueueExtent(low, high, _record_end(blocks.units(end - 1, end)))
     units = blocks.units(first, end)
     sizes, places = units["size"].astype(np.int64), units["physical_offset"].astype(np.int64)

@@ -16,7 +16,7 @@ from mqstore.format import names
 from mqstore.format.consume_queue import EXT_ADDRESS_MAX
 from mqstore.format.consume_queue_ext import ADDRESS_BASE, EXT_UNIT
 
-_WINDOW_BYTES: Final = 256 * 1024
+_EXT_WINDOW_BYTES: Final = 256 * 1024
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class ConsumeQueueExt:
         begin = 0
         while begin < len(order):
             first = int(positions[order[begin]])
-            stop = int(np.searchsorted(positions, first + _WINDOW_BYTES, sorter=order))
+            stop = int(np.searchsorted(positions, first + _EXT_WINDOW_BYTES, sorter=order))
             rows = order[begin : max(stop, begin + 1)]
             units = self._units(first, int(positions[rows[-1]]) - first + 1)
             places = positions[rows] - first

@@ -18,7 +18,7 @@ unexport SPARK_HOME SPARK_CONF_DIR PYTHONPATH PYTHONHOME PYSPARK_PYTHON PYSPARK_
 	PYSPARK_SUBMIT_ARGS VIRTUAL_ENV
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test soak bench golden picture clean
+.PHONY: help demo check test soak matrix bench golden picture clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ test: $(READY)  ## all tests: style, types, Spark, brokers (ARGS='-k backlog' to
 
 soak: $(READY)  ## whole what the others sample, and in large sizes: hours (tests/README.md)
 	@MQLOG_SOAK=1 $(BIN)/python -m pytest -m soak -s $(ARGS)
+
+matrix: $(READY)  ## every line of Spark 4: 400 MB each from the package index, once
+	@MQLOG_MATRIX=1 $(BIN)/python -m pytest -rP tests/matrix $(ARGS)
 
 bench: $(READY)  ## measure, beside the peers (ARGS='--size 10 decode': a tenth, one benchmark)
 	@PYTHONPATH=tests $(BIN)/python -m bench $(ARGS)

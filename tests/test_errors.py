@@ -29,6 +29,7 @@ EXAMPLES = [
     errors.DataLossError("T/0", start=0, end=9, low=5, high=9),
     errors.StoreReplacedError("T/0: offset 9 of 5"),
     errors.UnknownTopicError("topic x"),
+    errors.UnknownGroupError("group x"),
     errors.InvalidOptionError("subscribe", 3, "a list of topics"),
     errors.InvalidSchemaError("bod", "unknown", "did you mean body?"),
     errors.OverwriteUnsupportedError(),
@@ -41,6 +42,7 @@ EXAMPLES = [
     errors.CorruptStagingError("segment"),
     errors.CommitInDoubtError("/s", "loader 7", "decided", "disk full"),
     errors.NoSpaceError("full"),
+    errors.SparkTooOldError("3.5.9", "4.0"),
 ]
 
 

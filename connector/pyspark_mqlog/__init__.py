@@ -3,11 +3,18 @@
 Spark imports this package in every session to look for data sources (``DefaultSource``), and
 drops all sources if one such import fails. So this module imports Spark only; the rest is imported
 when the source is used.
+
+Import it before the session starts, and Spark looks with the interpreter that runs the program.
+Raises SparkTooOldError where Spark is older than 4.0.
 """
 
 from typing import TYPE_CHECKING
 
-from pyspark_mqlog.datasource import MqlogDataSource
+from pyspark_mqlog import interpreter, versions
+
+versions.refuse_older(versions.INSTALLED)
+
+from pyspark_mqlog.datasource import MqlogDataSource  # noqa: E402 - not there in Spark 3
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -15,12 +22,19 @@ if TYPE_CHECKING:
 __all__ = ["DefaultSource", "register"]
 
 DefaultSource = MqlogDataSource
+interpreter.name_this()
 
 
 def register(spark: "SparkSession") -> None:
     """Make ``format("mqlog")`` known to ``spark``.
 
-    Needed only where Spark cannot find an installed package: with ``spark-submit --py-files``, and
-    on clusters that only use registered sources.
+    Needed only where Spark cannot find an installed package: with ``spark-submit --py-files``, on
+    clusters that only use registered sources, and in a session that was started before this
+    package was imported.
+
+    Raises SparkTooOldError for a session, also of a Spark Connect server, older than 4.0.
     """
-    spark.dataSource.register(DefaultSource)
+    versions.refuse_older(spark.version)
+    interpreter.use_this(spark)
+    if not interpreter.is_found(spark, DefaultSource.name()):  # Spark warns of a second one.
+        spark.dataSource.register(DefaultSource)

@@ -1,10 +1,11 @@
-"""The batch reader: work planned on the driver, done in tasks, a batch at a time.
+"""The batch reader: the driver plans the work of tasks, and a task yields Arrow batches.
 
-A partition carries all that its task needs; the reader itself carries the schema only, for
-Spark sends it to every task of every stage.
+A partition has all that its task needs; the reader itself has the schema only, because Spark
+sends it to every task of every stage.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -13,26 +14,27 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from mqstore.errors import DataLossError, StoreError, UnknownTopicError
-from mqstore.read.plan import QueueSlice
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from pyspark_mqlog.pruning import in_partitions, message_slices, without_start
+from mqstore.read.source import QueueSlice
+from pyspark_mqlog.compat import to_arrow
+from pyspark_mqlog.pruning import in_partitions, message_slices, open_stores, without_start
 from pyspark_mqlog.read_options import ReadOptions
-from pyspark_mqlog.schema import conform, to_arrow
+from pyspark_mqlog.schema import conform
 from pyspark_mqlog.tables import plan_table
 from pyspark_mqlog.worker import freeze_once, named_errors
 
 
 class Work(Protocol):
-    """What one task does. Pickles."""
+    """The work of one task. Pickles."""
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows, in the columns the plan was made for."""
+        """Yield the rows, with the columns of the plan."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessageWork:
-    """Slices of queues to read, and how."""
+    """Slices of queues to read, and the settings of the scan."""
 
     slices: tuple[QueueSlice, ...]
     settings: ScanSettings
@@ -44,38 +46,34 @@ class MessageWork:
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """A read, planned: its columns, and what of the stores it is."""
+    """A planned read: its columns, and the slices of messages or the parts of a table."""
 
     columns: tuple[str, ...]
     options: ReadOptions
     slices: tuple[QueueSlice, ...] = ()
-    """Of messages. Not weighed and cut yet: Spark may have asked for a stream's schema only."""
+    """Of messages, not weighed and cut yet: a stream needs only the schema of this plan."""
     parts: tuple[Work, ...] = ()
     """Of a table."""
 
-    def work(self) -> list[Work]:
-        """Return the work of each task. Of messages it reads sizes from the ConsumeQueues."""
-        if self.parts:
-            return list(self.parts)
-        settings = scan_settings(self.options, self.columns)
-        shares = in_partitions(self.options, self.slices)
-        return [MessageWork(share, settings) for share in shares]
+    def work(self) -> Sequence[Work]:
+        """Return the work of each task; for messages it reads sizes from the ConsumeQueues."""
+        return self.parts or message_work(self.options, self.slices, self.columns)
 
 
 def plan_read(options: ReadOptions, columns: Sequence[str]) -> ReadPlan:
     """Return the plan of a read of ``columns``. Opens the stores; reads no message."""
     names = tuple(columns)
-    if options.table == "messages":
-        return ReadPlan(names, options, slices=tuple(message_slices(options)))
-    return ReadPlan(names, options, parts=tuple(plan_table(options, columns)))
+    with closing(open_stores(options)) as stores:
+        if options.table == "messages":
+            return ReadPlan(names, options, slices=tuple(message_slices(options, stores)))
+        return ReadPlan(names, options, parts=tuple(plan_table(options, stores, columns)))
 
 
 def is_of_start(options: ReadOptions, error: StoreError) -> bool:
-    """Tell whether an error of ``plan_read`` is about where the read starts, and nothing else.
+    """Tell whether an error of ``plan_read`` is only about the start of the read.
 
-    A stream that goes on from its checkpoint does not ask what its start would be now: its
-    group, its topic or a message after its time may be gone. Nor, if it accepts losses, does it
-    mind that a topic it has read is gone.
+    It is none for a stream that continues from its checkpoint: the group, the topic or the
+    messages of its start may be deleted. If the stream accepts losses, nor is a missing topic.
     """
     if options.table != "messages":
         return False
@@ -84,21 +82,23 @@ def is_of_start(options: ReadOptions, error: StoreError) -> bool:
     if isinstance(error, UnknownTopicError) and not options.fail_on_data_loss:
         return True
     try:
-        message_slices(without_start(options))
+        start = without_start(options)
+        with closing(open_stores(start)) as stores:
+            message_slices(start, stores)
     except StoreError:
         return False
     return True
 
 
 class MqlogReader(DataSourceReader):
-    """Reads what was planned, with the columns of ``schema``."""
+    """Reads the planned work, with the columns of ``schema``."""
 
     def __init__(self, schema: StructType, plan: ReadPlan) -> None:
         self._schema = schema
         self._work: Sequence[Work] = plan.work()
 
     def __getstate__(self) -> dict[str, object]:
-        # Spark pickles the reader for the tasks, and asks this one for the partitions.
+        # Spark pickles the reader for tasks; only this object gives the partitions.
         return {"_schema": self._schema, "_work": ()}
 
     def partitions(self) -> list[InputPartition]:
@@ -110,7 +110,7 @@ class MqlogReader(DataSourceReader):
 
 def read_work(partition: InputPartition, schema: StructType) -> Iterator[pa.RecordBatch]:
     """Do the work of a partition, in a task: yield its batches as Spark expects them."""
-    if partition.value is None:  # What Spark makes of an empty list of partitions.
+    if partition.value is None:  # Spark's partition for an empty list of partitions.
         return
     work: Work = partition.value
     expected = to_arrow(schema)
@@ -120,9 +120,11 @@ def read_work(partition: InputPartition, schema: StructType) -> Iterator[pa.Reco
     freeze_once()
 
 
-def scan_settings(options: ReadOptions, columns: tuple[str, ...]) -> ScanSettings:
-    """Return how tasks read the columns."""
-    return ScanSettings(
+def message_work(
+    options: ReadOptions, slices: Sequence[QueueSlice], columns: tuple[str, ...]
+) -> list[MessageWork]:
+    """Return the work of reading slices, one for each task."""
+    settings = ScanSettings(
         columns=columns,
         tags=options.tags,
         keys=options.keys or (),
@@ -137,3 +139,4 @@ def scan_settings(options: ReadOptions, columns: tuple[str, ...]) -> ScanSetting
         batch_bytes=options.batch_bytes,
         merged=True,
     )
+    return [MessageWork(share, settings) for share in in_partitions(options, slices)]

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from mqstore.errors import OverwriteUnsupportedError
-from mqstore.stage.job import Manifest
+from mqstore.stage.job import Manifest, WriteJob
 from mqstore.stage.settings import WriteSettings
 from mqstore.stage.task import stage
 from mqstore.write.commit import abort, commit
@@ -43,16 +43,7 @@ class MqlogWriter(DataSourceArrowWriter):
         self._job = prepare(settings, write_schema(schema))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        context: Any = TaskContext.get()
-        with named_errors():
-            manifest = stage(
-                self._job,
-                iterator,
-                partition=context.partitionId(),
-                attempt=context.taskAttemptId(),
-            )
-        freeze_once()
-        return Staged(manifest)
+        return Staged(stage_task(self._job, iterator))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         with named_errors():
@@ -66,6 +57,16 @@ class MqlogWriter(DataSourceArrowWriter):
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         with named_errors():
             abort(self._job, _manifests(messages))
+
+
+def stage_task(job: WriteJob, rows: Iterator[pa.RecordBatch]) -> Manifest:
+    """Stage the rows of this Spark task; raises what ``stage`` raises."""
+    context: Any = TaskContext.get()
+    partition, attempt = context.partitionId(), context.taskAttemptId()
+    with named_errors():
+        manifest = stage(job, rows, partition=partition, attempt=attempt)
+    freeze_once()
+    return manifest
 
 
 def _manifests(messages: Sequence[WriterCommitMessage | None]) -> list[Manifest]:

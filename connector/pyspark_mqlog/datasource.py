@@ -92,6 +92,7 @@ class MqlogDataSource(DataSource):
 
     def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":  # noqa: N802
         from mqstore.errors import StoreError
+        from pyspark_mqlog.compat import stream_reader
         from pyspark_mqlog.options import parse_stream
         from pyspark_mqlog.schema import check_projection
         from pyspark_mqlog.stream_reader import MqlogStreamReader, RefusingStreamReader
@@ -99,9 +100,10 @@ class MqlogDataSource(DataSource):
         self._plan = None
         try:
             options = parse_stream(self.options)
-            return MqlogStreamReader(options, schema, check_projection(schema, options.read))
+            columns = check_projection(schema, options.read)
         except StoreError as error:
             return RefusingStreamReader(error)
+        return stream_reader(MqlogStreamReader(options, schema, columns))
 
     def streamWriter(  # noqa: N802
         self, schema: "StructType", overwrite: bool

@@ -105,6 +105,11 @@ def _not_accepted(
         name, reason = refused[key]
         return InvalidOptionError(name, text, reason)
     names = ["path", *(option.name for option in declarations.values())]
-    close = grammar.nearest(key, names)
-    advice = f"did you mean {close}?" if close else f"the options are {', '.join(names)}"
+    others = {name: reason for name, reason in refused.values() if name not in names}
+    close = grammar.nearest(key, [*names, *others])
+    if close is None:
+        advice = f"the options are {', '.join(names)}"
+    else:
+        why = f" {close} {others[close]}" if close in others else ""
+        advice = f"did you mean {close}?{why}"
     return InvalidOptionError(key, text, f"unknown option; {advice}")

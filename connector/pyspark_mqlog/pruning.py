@@ -1,7 +1,7 @@
-"""Options to queue ranges: which stores and queues, from where to where, in which partitions.
+"""The stores, queues and ranges that options choose, and their partitions.
 
-All pruning is by options. The API's ``pushFilters`` is left alone on purpose: on Spark 4.x a
-DataFrame that is used twice, once under a filter, then returns wrong rows (SPARK-58551).
+Reads are pruned by options only. The API's ``pushFilters`` is not used: on Spark 4.x a DataFrame
+that is used twice, once under a filter, then returns wrong rows (SPARK-58551).
 
 Precedence of starts, as in Kafka: startingTimestamp, then startingOffsetsByTimestamp, then
 startingOffsets; ends likewise.
@@ -9,15 +9,14 @@ startingOffsets; ends likewise.
 
 import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final
 
 from mqstore.errors import DataLossError, InvalidOptionError
 from mqstore.options import grammar
 from mqstore.options.store_paths import expand
-from mqstore.read.lookup import narrow
 from mqstore.read.offsets import (
     At,
     AtTimestamp,
@@ -27,32 +26,105 @@ from mqstore.read.offsets import (
     Position,
     resolve,
 )
-from mqstore.read.plan import QueueSlice, SplitLimits, slices_of, split, weigh
+from mqstore.read.plan import SplitLimits, split, weigh
 from mqstore.read.progress import Progress
-from mqstore.read.selection import (
-    Selection,
-    check_queue,
-    check_topic,
-    committed,
-    select,
-    topic_test,
-)
-from mqstore.read.snapshot import QueueBounds, Snapshot, configured
-from pyspark_mqlog.read_options import QueueRange, ReadOptions
+from mqstore.read.selection import OpenStores, Selection, check_topic
+from mqstore.read.source import BoundsSource, QueueBounds, QueueSlice, Snapshot, slices_of
+from pyspark_mqlog.read_options import FROM_EARLIEST, QueueRange, ReadOptions
 
 _LOG = logging.getLogger(__name__)
 
-Committed: TypeAlias = Mapping[tuple[str, int], int]
-
 _MISSING_PATH: Final = (
-    "a read needs the path of a store: load('/data/broker-a/store'). (Spark 4 forgets the OPTIONS "
+    "a read needs the path of a store: load('/data/broker-a/store'). (Spark 4 loses the OPTIONS "
     "of CREATE TABLE … USING mqlog: use CREATE TEMPORARY VIEW, or SELECT … FROM t WITH "
     "(path='…'))"
 )
 
 
+def open_stores(options: ReadOptions) -> OpenStores:
+    """Open the stores that the options name, with the topics that they choose.
+
+    Raises InvalidOptionError where none is named, and as ``OpenStores``.
+    """
+    roots = expand(options.paths)
+    if not roots:
+        raise InvalidOptionError("path", "", _MISSING_PATH)
+    # Tables show every topic by default, as the broker's own tools do.
+    all_by_default = options.table != "messages" and "includeSystemTopics" not in options.given
+    selection = Selection(
+        roots=roots,
+        commit_log=options.commit_log or (),
+        broker_names=options.broker_names or (),
+        subscribe=options.subscribe or (),
+        subscribe_pattern=options.subscribe_pattern,
+        assign=options.assign,
+        include_system_topics=options.include_system_topics or all_by_default,
+    )
+    return OpenStores(selection, strict=options.on_corrupt == "fail")
+
+
+def message_slices(options: ReadOptions, stores: OpenStores) -> list[QueueSlice]:
+    """Return the slices of queues that the options choose of the stores."""
+    found: list[QueueSlice] = []
+    for store in _chosen(options, stores, stores.snapshots):
+        slices = slices_of(store.snapshot, store.ranges(options))
+        if options.keys is not None or options.msg_ids is not None:
+            slices = store.source.narrow(slices, options.keys or (), options.msg_ids or ())
+        found += slices
+    return found
+
+
+def starting_progress(
+    options: ReadOptions, stores: OpenStores, snapshots: Sequence[Snapshot]
+) -> Progress:
+    """Return where a stream of these stores starts: a position in each of their queues.
+
+    Raises what ``resolve`` raises, DataLossError for a position in a queue that does not exist
+    (yet: its messages will be read from the first), and InvalidOptionError for a group that has
+    committed in no topic, if the topics are those of the group.
+    """
+    chosen = _chosen(options, stores, snapshots)
+    starts = {
+        (queue.topic, store.broker_name, queue.queue_id): start
+        for store in chosen
+        for queue, start, _ in store.ranges(options)
+    }
+    if not takes_topics_of_group(options):
+        return starts
+    # A stream reads the topics of its start, so a topic of the group without a queue is added.
+    is_chosen = stores.topic_test()
+    has_start = {(topic, broker) for topic, broker, _ in starts}
+    starts |= {
+        (topic, store.broker_name, queue_id): 0
+        for store in chosen
+        for topic, queue_id in store.group or ()
+        if is_chosen(topic) and (topic, store.broker_name) not in has_start
+    }
+    if not starts:
+        expected = "the group has committed in no topic: name the topics in subscribe"
+        raise InvalidOptionError("startingGroup", options.starting_group, expected)
+    return starts
+
+
+def without_start(options: ReadOptions) -> ReadOptions:
+    """Return the options of a read of the same queues from the first message that is held."""
+    return replace(
+        options,
+        starting_offsets=FROM_EARLIEST,
+        starting_timestamp=None,
+        starting_by_timestamp=None,
+        starting_group=None,
+    )
+
+
+def takes_topics_of_group(options: ReadOptions) -> bool:
+    """Tell whether the topics are those of startingGroup, because no option chooses others."""
+    chosen = options.subscribe or options.subscribe_pattern or options.assign
+    return options.starting_group is not None and not chosen
+
+
 def in_partitions(
-    options: ReadOptions, slices: Iterable[QueueSlice]
+    options: ReadOptions, slices: Sequence[QueueSlice]
 ) -> list[tuple[QueueSlice, ...]]:
     """Return slices in partitions, as the options bound them."""
     limits = SplitLimits(
@@ -62,152 +134,80 @@ def in_partitions(
         parallelism=cores(),
     )
     strict = options.on_corrupt == "fail"
-    return split([weigh(piece, strict=strict) for piece in slices], limits)
+    return split(weigh(slices, strict=strict), limits)
 
 
-def message_slices(options: ReadOptions) -> list[QueueSlice]:
-    """Return the slices of queues that the options choose."""
-    return [
-        piece
-        for snapshot, group in _with_groups(options, open_stores(options))
-        for piece in _narrowed(options, _slices(options, snapshot, group))
-    ]
+def cores() -> int:
+    """Return the assumed number of parallel tasks; the API does not give Spark's own."""
+    return os.cpu_count() or 1
 
 
-def starting_progress(options: ReadOptions, snapshots: Sequence[Snapshot]) -> Progress:
-    """Return where a stream of these stores starts: their queues, and the position in each.
+@dataclass(frozen=True, slots=True)
+class _ChosenQueues:
+    """The chosen queues of one store, and the committed offsets of startingGroup, if it is set."""
 
-    Raises what ``resolve`` raises, DataLossError for a position in a queue that is not there
-    yet (its messages will be read from the first), and InvalidOptionError for a group without
-    a topic, if those of the group were to be read.
-    """
-    groups = _with_groups(options, snapshots)
-    starts = {
-        (queue.topic, snapshot.broker_name, queue.queue_id): start
-        for snapshot, group in groups
-        for queue, start, _ in _ranges(options, snapshot, group)
-    }
-    if not takes_topics_of_group(options):
-        return starts
-    # The start tells which topics are read: those without a queue (yet), too, from the first.
-    is_chosen = topic_test(selection(options))
-    there = {(topic, broker) for topic, broker, _ in starts}
-    starts |= {
-        (topic, snapshot.broker_name, queue_id): 0
-        for snapshot, group in groups
-        for topic, queue_id in group or ()
-        if is_chosen(topic) and (topic, snapshot.broker_name) not in there
-    }
-    if not starts:
-        expected = "the group has committed in no topic: name those to read in subscribe"
-        raise InvalidOptionError("startingGroup", options.starting_group, expected)
-    return starts
+    source: BoundsSource
+    snapshot: Snapshot
+    group: Mapping[tuple[str, int], int] | None
 
+    @property
+    def broker_name(self) -> str:
+        return self.snapshot.broker_name
 
-def without_start(options: ReadOptions) -> ReadOptions:
-    """Return the options of a read of the same queues from the first message that is held."""
-    return replace(
-        options,
-        starting_offsets=QueueRange(grammar.EARLIEST),
-        starting_timestamp=None,
-        starting_by_timestamp=None,
-        starting_group=None,
-    )
+    def ranges(self, options: ReadOptions) -> list[tuple[QueueBounds, int, int]]:
+        """Return the range of each queue. Raises what ``resolve`` raises."""
+        ask = partial(self._positions, options)
+        loss = options.fail_on_data_loss
+        return resolve(self.source, self.snapshot, ask, fail_on_data_loss=loss)
 
-
-def takes_topics_of_group(options: ReadOptions) -> bool:
-    """Tell whether the topics are those of the group to start from: no other choice is made."""
-    chosen = options.subscribe or options.subscribe_pattern or options.assign
-    return options.starting_group is not None and not chosen
-
-
-def open_stores(options: ReadOptions) -> Sequence[Snapshot]:
-    """Return a snapshot of the chosen queues of each store."""
-    return select(selection(options), strict=options.on_corrupt == "fail")
-
-
-def selection(options: ReadOptions) -> Selection:
-    """Return the stores and topics that the options choose."""
-    roots = expand(options.paths)
-    if not roots:
-        raise InvalidOptionError("path", "", _MISSING_PATH)
-    # Tables show every topic, as the broker's own tools do, unless the user says otherwise.
-    all_by_default = options.table != "messages" and "includeSystemTopics" not in options.given
-    return Selection(
-        roots=roots,
-        commit_log=options.commit_log or (),
-        broker_names=options.broker_names or (),
-        subscribe=options.subscribe or (),
-        subscribe_pattern=options.subscribe_pattern,
-        assign=options.assign,
-        include_system_topics=options.include_system_topics or all_by_default,
-    )
-
-
-def _with_groups(
-    options: ReadOptions, snapshots: Sequence[Snapshot]
-) -> list[tuple[Snapshot, Committed | None]]:
-    """Return the stores, and what the group to start from has committed in each."""
-    _check_named_queues(options, snapshots)
-    _check_positions(options, snapshots)
-    if options.starting_group is None:
-        return [(snapshot, None) for snapshot in snapshots]
-    groups = committed(snapshots, options.starting_group)
-    if takes_topics_of_group(options):
-        snapshots = [_topics_of_group(s, g) for s, g in zip(snapshots, groups, strict=True)]
-    return list(zip(snapshots, groups, strict=True))
-
-
-def _ranges(
-    options: ReadOptions, snapshot: Snapshot, group: Committed | None
-) -> list[tuple[QueueBounds, int, int]]:
-    ask = partial(_ask, options, snapshot.broker_name, group)
-    return resolve(snapshot, ask, fail_on_data_loss=options.fail_on_data_loss)
-
-
-def _slices(options: ReadOptions, snapshot: Snapshot, group: Committed | None) -> list[QueueSlice]:
-    return slices_of(snapshot, _ranges(options, snapshot, group))
-
-
-def _narrowed(options: ReadOptions, slices: list[QueueSlice]) -> list[QueueSlice]:
-    """Return what the IndexFiles leave of the slices of one store, if keys or ids are asked for."""
-    if options.keys is None and options.msg_ids is None:
-        return slices
-    return narrow(slices, options.keys or (), options.msg_ids or ())
-
-
-def _ask(
-    options: ReadOptions, broker: str, group: Committed | None, queue: QueueBounds
-) -> tuple[Position, Position]:
-    """Return where the user wants the queue to start and to end."""
-    key = queue.topic, broker, queue.queue_id
-    end = _place(options.ending_offsets, key)
-    ending_ms = _at_time(options.ending_timestamp, options.ending_by_timestamp, key)
-    if ending_ms is not None:
-        end = AtTimestamp(ending_ms)
-    if group is not None:
-        return _from_group(group, queue), end
-    start = _place(options.starting_offsets, key)
-    starting_ms = _at_time(options.starting_timestamp, options.starting_by_timestamp, key)
-    if starting_ms is not None:
-        # One time for all queues: a queue without later messages just has none. A time for one
-        # queue: Kafka's default, an error. Whoever sets the strategy gets it for both.
-        one_for_all = options.starting_timestamp is not None
-        strict = not one_for_all or "startingOffsetsByTimestampStrategy" in options.given
+    def _positions(self, options: ReadOptions, queue: QueueBounds) -> tuple[Position, Position]:
+        key = queue.topic, self.broker_name, queue.queue_id
+        end = _place(options.ending_offsets, key)
+        ending_ms = _at_time(options.ending_timestamp, options.ending_by_timestamp, key)
+        if ending_ms is not None:
+            end = AtTimestamp(ending_ms)
+        if self.group is not None:
+            return self._after_group(queue), end
+        starting_ms = _at_time(options.starting_timestamp, options.starting_by_timestamp, key)
+        if starting_ms is None:
+            return _place(options.starting_offsets, key), end
+        # With one time for all queues, a queue without later messages has no rows. With a time
+        # for each, it is an error, as in Kafka. The strategy, if it is set, is for both.
+        for_all = options.starting_timestamp is not None
+        strict = not for_all or "startingOffsetsByTimestampStrategy" in options.given
         start = AtTimestamp(
             starting_ms,
             must_exist=strict and options.strategy == "error",
-            option="startingTimestamp" if one_for_all else "startingOffsetsByTimestamp",
+            option="startingTimestamp" if for_all else "startingOffsetsByTimestamp",
         )
-    return start, end
+        return start, end
+
+    def _after_group(self, queue: QueueBounds) -> Position:
+        """Return the group's offset; messages that expired after it are no loss."""
+        queue_offset = (self.group or {}).get((queue.topic, queue.queue_id))
+        if queue_offset is None:
+            return Earliest()
+        return At(min(max(queue_offset, queue.low), queue.high))
 
 
-def _from_group(group: Committed, queue: QueueBounds) -> Position:
-    """Return where the group goes on: what expired since is no loss, but its ``expired``."""
-    queue_offset = group.get((queue.topic, queue.queue_id))
-    if queue_offset is None:
-        return Earliest()
-    return At(min(max(queue_offset, queue.low), queue.high))
+def _chosen(
+    options: ReadOptions, stores: OpenStores, snapshots: Sequence[Snapshot]
+) -> list[_ChosenQueues]:
+    """Return the chosen queues of each store. Raises as ``OpenStores.committed``."""
+    _check_named_queues(options, stores, snapshots)
+    _check_positions(options, snapshots)
+    sources = zip(stores.sources, snapshots, strict=True)
+    if options.starting_group is None:
+        return [_ChosenQueues(source, snapshot, None) for source, snapshot in sources]
+    found = []
+    groups = stores.committed(options.starting_group)
+    for (source, snapshot), group in zip(sources, groups, strict=True):
+        queues = snapshot.queues
+        if takes_topics_of_group(options):
+            topics = {topic for topic, _ in group}
+            queues = tuple(queue for queue in queues if queue.topic in topics)
+        found.append(_ChosenQueues(source, replace(snapshot, queues=queues), group))
+    return found
 
 
 def _place(wanted: QueueRange, key: tuple[str, str, int]) -> Position:
@@ -234,8 +234,10 @@ def _of_queue(each: Mapping[grammar.QueueKey, int] | None, key: tuple[str, str, 
     return each.get((topic, broker, queue_id), each.get((topic, None, queue_id)))
 
 
-def _check_named_queues(options: ReadOptions, snapshots: Sequence[Snapshot]) -> None:
-    """Refuse positions for queues that the read does not have: they would be ignored."""
+def _check_named_queues(
+    options: ReadOptions, stores: OpenStores, snapshots: Sequence[Snapshot]
+) -> None:
+    """Raise an error for a position in a queue that the read does not have."""
     brokers = [snapshot.broker_name for snapshot in snapshots]
     named: tuple[tuple[str, Mapping[grammar.QueueKey, int] | None], ...] = (
         ("startingOffsets", options.starting_offsets.each),
@@ -245,9 +247,9 @@ def _check_named_queues(options: ReadOptions, snapshots: Sequence[Snapshot]) -> 
     )
     if not any(each for _, each in named):
         return
-    is_chosen = topic_test(selection(options))
     topics = {queue.topic for snapshot in snapshots for queue in snapshot.queues}
-    topics |= {t for s in snapshots for t in configured(s.store) if is_chosen(t)}
+    configured = {topic for source in stores.sources for topic in source.topic_configs()}
+    topics |= set(filter(stores.topic_test(), configured))
     for option, each in named:
         for topic, broker, queue_id in each or ():
             if broker is not None and broker not in brokers:
@@ -258,12 +260,11 @@ def _check_named_queues(options: ReadOptions, snapshots: Sequence[Snapshot]) -> 
                     f"{', '.join(brokers)}",
                 )
             check_topic(option, topic, topics)
-            chosen = [s for s in snapshots if broker in (None, s.broker_name)]
-            check_queue(option, chosen, topic, queue_id)
+            stores.check_queue(option, snapshots, (broker, topic, queue_id))
 
 
 def _check_positions(options: ReadOptions, snapshots: Sequence[Snapshot]) -> None:
-    """Refuse a position in a queue that is not there yet, or not any more, as one that is lost."""
+    """Raise DataLossError for a position in a queue that does not exist; a warning if accepted."""
     held = {
         (queue.topic, name, queue.queue_id)
         for snapshot in snapshots
@@ -280,13 +281,3 @@ def _check_positions(options: ReadOptions, snapshots: Sequence[Snapshot]) -> Non
                 if options.fail_on_data_loss:
                     raise error
                 _LOG.warning("%s", error)
-
-
-def _topics_of_group(snapshot: Snapshot, group: Committed | None) -> Snapshot:
-    topics = {topic for topic, _ in group or ()}
-    return replace(snapshot, queues=tuple(q for q in snapshot.queues if q.topic in topics))
-
-
-def cores() -> int:
-    """Return how many tasks are taken to run at the same time: the API does not tell."""
-    return os.cpu_count() or 1

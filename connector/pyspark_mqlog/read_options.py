@@ -7,13 +7,13 @@ those of StreamOptions.
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Final
+from typing import Final
 
 from mqstore.errors import InvalidOptionError
 from mqstore.options import grammar, store_paths
-from mqstore.options.option import Option, any_text, declared, one_of
+from mqstore.options.option import any_text, one_of, option, options_of
 from mqstore.read.admission import Admission
 from mqstore.read.tags import parse_tags
 
@@ -81,13 +81,6 @@ def _timestamps(name: str, text: str) -> dict[grammar.QueueKey, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadOption(Option):
-    """An option of reads, and the tables that it is for."""
-
-    tables: frozenset[str] = MESSAGES
-
-
-@dataclass(frozen=True, slots=True)
 class QueueRange:
     """Where queues start or end: a word, the last ``last_count``, or a position for each.
 
@@ -139,6 +132,9 @@ def queue_range(name: str, text: str, otherwise: int) -> QueueRange:
     return QueueRange(otherwise, each=grammar.positions(name, text))
 
 
+FROM_EARLIEST: Final = QueueRange(grammar.EARLIEST)
+TO_LATEST: Final = QueueRange(grammar.LATEST)
+_of_read = partial(option, tables=MESSAGES)
 _batch_bytes = partial(grammar.size, high=MAX_BATCH_BYTES)
 _body_bytes = partial(grammar.size, high=MAX_BODY_BYTES)
 
@@ -152,90 +148,58 @@ class ReadOptions:
 
     paths: tuple[str, ...]
     given: Mapping[str, str]
-    broker_names: Annotated[
-        tuple[str, ...] | None, ReadOption("brokerName", grammar.names, tables=ANY_TABLE)
-    ] = None
-    table: Annotated[str, ReadOption("table", one_of(*TABLES), tables=ANY_TABLE)] = "messages"
-    subscribe: Annotated[
-        tuple[str, ...] | None, ReadOption("subscribe", grammar.names, tables=TOPICS)
-    ] = None
-    subscribe_pattern: Annotated[
-        str | None, ReadOption("subscribePattern", _regex, tables=TOPICS)
-    ] = None
-    assign: Annotated[
-        Mapping[str, tuple[int, ...]] | None, ReadOption("assign", grammar.queues, tables=QUEUES)
-    ] = None
-    commit_log: Annotated[
-        tuple[str, ...] | None, ReadOption("storePathCommitLog", _folders, tables=ANY_TABLE)
-    ] = None
-    include_system_topics: Annotated[
-        bool, ReadOption("includeSystemTopics", grammar.boolean, tables=TOPICS)
-    ] = False
-    columns: Annotated[str, ReadOption("columns", any_text, tables=ANY_TABLE)] = "standard"
-    starting_offsets: Annotated[
-        QueueRange, ReadOption("startingOffsets", _starting_offsets, tables=RANGES)
-    ] = QueueRange(grammar.EARLIEST)
-    ending_offsets: Annotated[
-        QueueRange, ReadOption("endingOffsets", _ending_offsets, tables=RANGES)
-    ] = QueueRange(grammar.LATEST)
-    starting_timestamp: Annotated[
-        int | None, ReadOption("startingTimestamp", _timestamp, tables=TIMES)
-    ] = None
-    ending_timestamp: Annotated[
-        int | None, ReadOption("endingTimestamp", _timestamp, tables=TIMES)
-    ] = None
-    starting_by_timestamp: Annotated[
-        Mapping[grammar.QueueKey, int] | None,
-        ReadOption("startingOffsetsByTimestamp", _timestamps, tables=RANGES),
-    ] = None
-    ending_by_timestamp: Annotated[
-        Mapping[grammar.QueueKey, int] | None,
-        ReadOption("endingOffsetsByTimestamp", _timestamps, tables=RANGES),
-    ] = None
-    strategy: Annotated[
-        str,
-        ReadOption("startingOffsetsByTimestampStrategy", one_of("error", "latest"), tables=RANGES),
-    ] = "error"
-    starting_group: Annotated[str | None, ReadOption("startingGroup", any_text, tables=RANGES)] = (
-        None
+    broker_names: tuple[str, ...] | None = _of_read("brokerName", grammar.names, tables=ANY_TABLE)
+    table: str = _of_read("table", one_of(*TABLES), "messages", tables=ANY_TABLE)
+    subscribe: tuple[str, ...] | None = _of_read("subscribe", grammar.names, tables=TOPICS)
+    subscribe_pattern: str | None = _of_read("subscribePattern", _regex, tables=TOPICS)
+    assign: Mapping[str, tuple[int, ...]] | None = _of_read("assign", grammar.queues, tables=QUEUES)
+    commit_log: tuple[str, ...] | None = _of_read("storePathCommitLog", _folders, tables=ANY_TABLE)
+    include_system_topics: bool = _of_read(
+        "includeSystemTopics", grammar.boolean, False, tables=TOPICS
     )
-    tags: Annotated[str, ReadOption("tags", _tags, alias="subExpression", tables=RANGES)] = "*"
-    keys: Annotated[tuple[str, ...] | None, ReadOption("keys", grammar.names, tables=KEYS)] = None
-    msg_ids: Annotated[tuple[str, ...] | None, ReadOption("msgIds", grammar.names)] = None
-    fail_on_data_loss: Annotated[
-        bool, ReadOption("failOnDataLoss", grammar.boolean, tables=RANGES)
-    ] = True
-    on_corrupt: Annotated[
-        str, ReadOption("onCorrupt", one_of("fail", "skip", "rescue"), tables=ANY_TABLE)
-    ] = "fail"
-    verify_crc: Annotated[bool, ReadOption("verifyCrc", grammar.boolean)] = True
-    decompress: Annotated[bool, ReadOption("decompress", grammar.boolean)] = True
-    max_decompressed_bytes: Annotated[int, ReadOption("maxDecompressedBytes", _body_bytes)] = (
-        64 << 20
+    columns: str = _of_read("columns", any_text, "standard", tables=ANY_TABLE)
+    starting_offsets: QueueRange = _of_read(  # noqa: RUF009 - a field, and QueueRange is frozen
+        "startingOffsets", _starting_offsets, FROM_EARLIEST, tables=RANGES
     )
-    read_mode: Annotated[str, ReadOption("readMode", one_of("mmap", "pread"))] = "pread"
-    min_partitions: Annotated[
-        int | None, ReadOption("minPartitions", partial(grammar.count, high=MAX_PARTITIONS))
-    ] = None
-    max_records_per_partition: Annotated[
-        int | None, ReadOption("maxRecordsPerPartition", grammar.count)
-    ] = None
-    max_bytes_per_partition: Annotated[int, ReadOption("maxBytesPerPartition", grammar.size)] = (
-        128 << 20
+    ending_offsets: QueueRange = _of_read(  # noqa: RUF009 - a field, and QueueRange is frozen
+        "endingOffsets", _ending_offsets, TO_LATEST, tables=RANGES
     )
-    batch_rows: Annotated[
-        int, ReadOption("batchRows", partial(grammar.count, high=MAX_BATCH_ROWS))
-    ] = 50_000
-    batch_bytes: Annotated[int, ReadOption("batchBytes", _batch_bytes)] = 8 << 20
-    groups: Annotated[str | None, ReadOption("groups", any_text, tables=GROUPS)] = None
-    subscriptions: Annotated[
-        Mapping[str, Mapping[str, str]],
-        ReadOption("subscriptions", grammar.expressions, tables=SUBSCRIPTIONS),
-    ] = field(default_factory=dict)
-    lag_mode: Annotated[
-        str, ReadOption("lagMode", one_of("exact", "hash", "offset"), tables=BACKLOG)
-    ] = "exact"
-    by_tag: Annotated[bool, ReadOption("byTag", grammar.boolean, tables=BACKLOG)] = False
+    starting_timestamp: int | None = _of_read("startingTimestamp", _timestamp, tables=TIMES)
+    ending_timestamp: int | None = _of_read("endingTimestamp", _timestamp, tables=TIMES)
+    starting_by_timestamp: Mapping[grammar.QueueKey, int] | None = _of_read(
+        "startingOffsetsByTimestamp", _timestamps, tables=RANGES
+    )
+    ending_by_timestamp: Mapping[grammar.QueueKey, int] | None = _of_read(
+        "endingOffsetsByTimestamp", _timestamps, tables=RANGES
+    )
+    strategy: str = _of_read(
+        "startingOffsetsByTimestampStrategy", one_of("error", "latest"), "error", tables=RANGES
+    )
+    starting_group: str | None = _of_read("startingGroup", any_text, tables=RANGES)
+    tags: str = _of_read("tags", _tags, "*", alias="subExpression", tables=RANGES)
+    keys: tuple[str, ...] | None = _of_read("keys", grammar.names, tables=KEYS)
+    msg_ids: tuple[str, ...] | None = _of_read("msgIds", grammar.names)
+    fail_on_data_loss: bool = _of_read("failOnDataLoss", grammar.boolean, True, tables=RANGES)
+    on_corrupt: str = _of_read(
+        "onCorrupt", one_of("fail", "skip", "rescue"), "fail", tables=ANY_TABLE
+    )
+    verify_crc: bool = _of_read("verifyCrc", grammar.boolean, True)
+    decompress: bool = _of_read("decompress", grammar.boolean, True)
+    max_decompressed_bytes: int = _of_read("maxDecompressedBytes", _body_bytes, 64 << 20)
+    read_mode: str = _of_read("readMode", one_of("mmap", "pread"), "pread")
+    min_partitions: int | None = _of_read(
+        "minPartitions", partial(grammar.count, high=MAX_PARTITIONS)
+    )
+    max_records_per_partition: int | None = _of_read("maxRecordsPerPartition", grammar.count)
+    max_bytes_per_partition: int = _of_read("maxBytesPerPartition", grammar.size, 128 << 20)
+    batch_rows: int = _of_read("batchRows", partial(grammar.count, high=MAX_BATCH_ROWS), 50_000)
+    batch_bytes: int = _of_read("batchBytes", _batch_bytes, 8 << 20)
+    groups: str | None = _of_read("groups", any_text, tables=GROUPS)
+    subscriptions: Mapping[str, Mapping[str, str]] | None = _of_read(
+        "subscriptions", grammar.expressions, tables=SUBSCRIPTIONS
+    )
+    lag_mode: str = _of_read("lagMode", one_of("exact", "hash", "offset"), "exact", tables=BACKLOG)
+    by_tag: bool = _of_read("byTag", grammar.boolean, False, tables=BACKLOG)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,11 +207,11 @@ class StreamOptions:
     """The options of a streaming read; ``read`` has those that a batch read has too."""
 
     read: ReadOptions
-    max_offsets: Annotated[int | None, Option("maxOffsetsPerTrigger", grammar.count)] = None
-    min_offsets: Annotated[int | None, Option("minOffsetsPerTrigger", grammar.count)] = None
-    max_bytes: Annotated[int | None, Option("maxBytesPerTrigger", grammar.size)] = None
-    max_delay_ms: Annotated[int, Option("maxTriggerDelay", grammar.duration)] = 15 * 60_000
-    commit_group: Annotated[str | None, Option("commitGroup", any_text)] = None
+    max_offsets: int | None = option("maxOffsetsPerTrigger", grammar.count)
+    min_offsets: int | None = option("minOffsetsPerTrigger", grammar.count)
+    max_bytes: int | None = option("maxBytesPerTrigger", grammar.size)
+    max_delay_ms: int = option("maxTriggerDelay", grammar.duration, 15 * 60_000)
+    commit_group: str | None = option("commitGroup", any_text)
 
     @property
     def admission(self) -> Admission:
@@ -263,7 +227,5 @@ class StreamOptions:
         return start.last_count is None and start.word == grammar.EARLIEST
 
 
-READ_OPTIONS: Final = {
-    name: option for name, option in declared(ReadOptions).items() if isinstance(option, ReadOption)
-}
-STREAM_OPTIONS: Final = declared(StreamOptions)
+READ_OPTIONS: Final = options_of(ReadOptions)
+STREAM_OPTIONS: Final = options_of(StreamOptions)

@@ -10,13 +10,14 @@ from typing import Final
 
 import pyarrow as pa
 from pyspark.errors import PySparkTypeError
-from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import DataType, StructField, StructType
 
 from mqstore import backlog, tables
 from mqstore.codec.schema import check_columns, message_schema, resolve_columns
 from mqstore.errors import InvalidSchemaError
 from mqstore.options.grammar import did_you_mean
+from pyspark_mqlog.compat import to_arrow
 from pyspark_mqlog.read_options import ReadOptions
 
 TABLE_SCHEMAS: Final = {
@@ -24,7 +25,6 @@ TABLE_SCHEMAS: Final = {
     "lagcompare": backlog.COMPARE_SCHEMA,
     **tables.SCHEMAS,
 }
-_TIMEZONE: Final = "UTC"
 
 
 def read_schema(options: ReadOptions) -> pa.Schema:
@@ -70,11 +70,6 @@ def check_projection(schema: StructType, options: ReadOptions) -> tuple[str, ...
 def to_struct(schema: pa.Schema) -> StructType:
     """Return the Spark schema of an Arrow schema."""
     return StructType([StructField(f.name, from_arrow_type(f.type), f.nullable) for f in schema])
-
-
-def to_arrow(schema: StructType) -> pa.Schema:
-    """Return the Arrow schema that Spark expects of batches of ``schema``."""
-    return to_arrow_schema(schema, timezone=_TIMEZONE)
 
 
 def write_schema(schema: StructType) -> pa.Schema:

@@ -1,22 +1,33 @@
-"""The stream reader: asked for offsets in one process beside the driver, read in tasks.
+"""The stream reader: it gives offsets in one process beside the driver, and reads in tasks.
 
-Spark builds one for the driver's questions and another, of which only ``read`` is used, for the
-tasks; so stores are opened at the first question. What Spark's checkpoint says is the truth:
-``partitions`` of a restarted query gets offsets that another process gave, and nothing else.
+Spark makes one reader for offsets, and another for the tasks, of which only ``read`` is used; so
+stores are opened when an offset is needed. The checkpoint's offsets are authoritative:
+``partitions`` of a restarted query gets offsets that another process computed.
 
-Spark asks for the initial offset again when a query is restarted before its first batch is
-done, but keeps where that batch ended. A start that moves (``latest``, a time, a group) would
-then lose what lay between. So the first batch of such a query is empty: it only makes Spark
-write down where the query started. Reference: MicroBatchExecution#constructNextBatch; Spark's
-Kafka source keeps a file of its own for this (KafkaSourceInitialOffsetWriter).
+If a query is restarted before its first batch is done, Spark requests the initial offset again,
+and keeps the end of that batch. With a start that depends on the moment (``latest``, a time, a
+group), messages between the two starts would be lost. So the first batch of such a query is
+empty: it makes Spark record where the query started. Reference:
+MicroBatchExecution#constructNextBatch; Spark's Kafka source has a file of its own for this
+(KafkaSourceInitialOffsetWriter).
 """
 
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from functools import cached_property
+from typing import Final, NoReturn
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
+from pyspark.sql.types import StructType
+
+from mqstore.errors import StoreError
+from mqstore.read.follow import Follower
+from mqstore.read.group_progress import GroupProgress
+from mqstore.read.progress import Progress, from_json, to_json
+from mqstore.read.selection import OpenStores
+from pyspark_mqlog.batch_reader import message_work, read_work
+from pyspark_mqlog.compat import (
+    Json,
     ReadAllAvailable,
     ReadLimit,
     ReadMaxBytes,
@@ -24,24 +35,11 @@ from pyspark.sql.streaming.datasource import (
     ReadMinRows,
     SupportsTriggerAvailableNow,
 )
-from pyspark.sql.types import StructType
-
-from mqstore.errors import StoreError
-from mqstore.read.follow import Follower
-from mqstore.read.group_progress import GroupProgress
-from mqstore.read.progress import Progress, from_json, to_json
-from mqstore.read.selection import check_chosen, follow
-from pyspark_mqlog.batch_reader import MessageWork, read_work, scan_settings
-from pyspark_mqlog.pruning import (
-    in_partitions,
-    selection,
-    starting_progress,
-    takes_topics_of_group,
-)
+from pyspark_mqlog.pruning import open_stores, starting_progress, takes_topics_of_group
 from pyspark_mqlog.read_options import StreamOptions
 from pyspark_mqlog.worker import named_errors
 
-Json = dict[str, Any]
+_START: Final = "/start"  # In the end of a first batch, see first_end. No topic has a slash.
 
 
 class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -53,18 +51,17 @@ class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._schema = schema
         self._columns = columns
-        self._follower: Follower | None = None
         self._group: GroupProgress | None = None
         self._initial: Json | None = None
         self._marks_start = False
         self._known: tuple[Json, Progress] = ({}, {})
-        self._told: tuple[Progress, Json] = ({}, {})
+        self._written: tuple[Progress, Json] = ({}, {})
 
     def __getstate__(self) -> dict[str, object]:
         return {"_schema": self._schema}  # All that a task needs.
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        # Spark has no limit of two kinds; it gives this one back, and we know them all.
+        # Spark has no limit of two kinds, and passes this one back; the options have them all.
         admission = self._options.admission
         if admission.max_offsets is not None:
             return ReadMaxRows(admission.max_offsets)
@@ -76,40 +73,57 @@ class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         with named_errors():
-            self._follow().aim()
+            self._follower.aim()
 
     def initialOffset(self) -> Json:  # noqa: N802
         with named_errors():
             if self._initial is None:
-                options, snapshots = self._options.read, self._follow().snapshots
-                check_chosen(selection(options), snapshots)  # Nothing was read that is gone now.
-                self._initial = self._json(starting_progress(options, snapshots))
+                options, snapshots = self._options.read, self._follower.snapshots
+                stores = self._stores
+                stores.check_chosen(snapshots)  # A new query: none of them was read before.
+                self._initial = self._json(starting_progress(options, stores, snapshots))
                 self._marks_start = not self._options.has_fixed_start
             return self._initial
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
         with named_errors():
-            self._publish(start)  # A batch that ends an AvailableNow is not committed otherwise.
+            self._publish(start)  # Spark does not commit the last batch of AvailableNow.
             marks, self._marks_start = self._marks_start, False
             if marks and start == self._initial:
                 return start
             progress = self._progress(start)
-            end = self._follow().next(progress, limited=not isinstance(limit, ReadAllAvailable))
+            end = self._follower.next(progress, limited=not isinstance(limit, ReadAllAvailable))
             if end == progress:
-                return start  # Spark compares text, and would run an empty batch.
+                return start  # Spark compares JSON text, and would run an empty batch.
             return self._json(end)
+
+    def first_end(self, limit: ReadLimit) -> Json:
+        """Return the end of a query's first batch; a start that moves is part of it.
+
+        For Spark before 4.2, whose AvailableNow is one batch, which therefore may not be empty.
+        """
+        start = self.initialOffset()
+        self._marks_start = False
+        end = self.latestOffset(start, limit)
+        return end if self._options.has_fixed_start else {**end, _START: start}
+
+    def leaves_some(self, end: Json) -> bool:
+        """Tell whether messages wait behind a batch that ends there."""
+        with named_errors():
+            at = self._progress(end)
+            return any(high > at.get(queue, 0) for queue, high in self._follower.latest().items())
 
     def reportLatestOffset(self) -> Json:  # noqa: N802
         with named_errors():
-            return self._json(self._follow().latest())
+            return self._json(self._follower.latest())
 
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
         with named_errors():
             self._marks_start = False
-            slices = self._follow().slices(self._progress(start), self._progress(end))
-            settings = scan_settings(self._options.read, self._columns)
-            shares = in_partitions(self._options.read, slices)
-            return [InputPartition(MessageWork(share, settings)) for share in shares]
+            begin = self._progress(end.get(_START, start))
+            slices = self._follower.slices(begin, self._progress(end))
+            work = message_work(self._options.read, slices, self._columns)
+            return [InputPartition(of_task) for of_task in work]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_work(partition, self._schema)
@@ -119,49 +133,52 @@ class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._publish(end)
 
     def stop(self) -> None:
-        if self._follower is not None:
-            self._follower.close()
+        for name in ("_follower", "_stores"):
+            if name in vars(self):  # It was opened.
+                getattr(self, name).close()
 
-    def _follow(self) -> Follower:
-        if self._follower is None:
-            options = self._options.read
-            loss = options.fail_on_data_loss
-            strict = options.on_corrupt == "fail"
-            tails = follow(selection(options), strict=strict, fail_on_data_loss=loss)
-            self._follower = Follower(
-                tails,
-                self._options.admission,
-                fail_on_data_loss=loss,
-                same_topics=takes_topics_of_group(options),
-            )
-        return self._follower
+    @cached_property
+    def _stores(self) -> OpenStores:
+        return open_stores(self._options.read)
+
+    @cached_property
+    def _follower(self) -> Follower:
+        options = self._options.read
+        loss = options.fail_on_data_loss
+        return Follower(
+            self._stores.tails(fail_on_data_loss=loss),
+            self._options.admission,
+            fail_on_data_loss=loss,
+            same_topics=takes_topics_of_group(options),
+        )
 
     def _publish(self, done: Json) -> None:
-        """Tell the group's progress; the checkpoint is the stream's own."""
-        name, follower = self._options.commit_group, self._follow()
+        """Publish the progress as commitGroup's, if it is set."""
+        name = self._options.commit_group
         if name is None:
             return
         if self._group is None:
-            self._group = GroupProgress(name, follower.roots)
+            self._group = GroupProgress(name, self._follower.origins)
         self._group.publish(self._progress(done))
 
     def _progress(self, document: Json) -> Progress:
-        # Idle, Spark gives the same offsets dozens of times a second.
+        # An idle query passes the same offsets dozens of times a second.
         if self._known[0] != document:
-            self._known = document, from_json(document, self._follow().brokers)
+            places = {topic: queues for topic, queues in document.items() if topic != _START}
+            self._known = document, from_json(places, self._follower.brokers)
         return self._known[1]
 
     def _json(self, progress: Progress) -> Json:
-        if self._told[0] is not progress:
-            self._told = progress, to_json(progress, by_broker=len(self._follow().brokers) > 1)
-        return self._told[1]
+        if self._written[0] is not progress:
+            self._written = progress, to_json(progress, by_broker=len(self._follower.brokers) > 1)
+        return self._written[1]
 
 
 class RefusingStreamReader(DataSourceStreamReader):
-    """Raises an error at what Spark asks first, of a new query or a restarted one.
+    """Raises an error at Spark's first call, for a new query or a restarted one.
 
-    Spark 4.3 stops the reader it did not get if ``streamReader`` itself raises, and shows that
-    failure instead of ours (python_streaming_source_runner).
+    If ``streamReader`` itself raises, Spark 4.3 tries to stop the missing reader and shows that
+    failure instead (python_streaming_source_runner).
     """
 
     def __init__(self, error: StoreError) -> None:
@@ -170,7 +187,7 @@ class RefusingStreamReader(DataSourceStreamReader):
     def initialOffset(self) -> NoReturn:  # noqa: N802
         self._refuse()
 
-    def latestOffset(self, start: Json, limit: ReadLimit) -> NoReturn:  # noqa: N802
+    def latestOffset(self, *_asked: object) -> NoReturn:  # noqa: N802
         self._refuse()
 
     def partitions(self, start: Json, end: Json) -> NoReturn:

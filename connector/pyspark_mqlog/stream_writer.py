@@ -17,18 +17,19 @@ from typing import Any, Final
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from mqstore.errors import InvalidOptionError, StoreError
 from mqstore.stage.job import Manifest, WriteJob
 from mqstore.stage.settings import WriteSettings
-from mqstore.stage.task import stage
 from mqstore.write import streams
 from mqstore.write.commit import abort, commit
 from mqstore.write.prepare import prepare
+from pyspark_mqlog.batch_writer import stage_task
+from pyspark_mqlog.compat import StreamArrowWriter
 from pyspark_mqlog.schema import write_schema
-from pyspark_mqlog.worker import freeze_once, named_errors
+from pyspark_mqlog.worker import named_errors
 
 _LOG = logging.getLogger(__name__)
 _QUERY: Final = "sql.streaming.queryId"
@@ -51,7 +52,7 @@ class StreamSettings:
     name: str | None
 
 
-class MqlogStreamWriter(DataSourceStreamArrowWriter):
+class MqlogStreamWriter(StreamArrowWriter):
     """Appends a micro-batch to one store: all of its rows, or none, and once."""
 
     def __init__(self, settings: StreamSettings, job: WriteJob | None) -> None:
@@ -60,14 +61,12 @@ class MqlogStreamWriter(DataSourceStreamArrowWriter):
         self._made_ns = time.time_ns()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        context: Any = TaskContext.get()
         with named_errors():
-            job = streams.of_batch(self._planned(), *_batch(context))
-            partition = context.partitionId()
-            manifest = stage(job, iterator, partition=partition, attempt=context.taskAttemptId())
-        freeze_once()
+            job = streams.of_batch(self._planned(), *_batch())
+        manifest = stage_task(job, iterator)
         # A store may have many topics; one message with them is enough.
-        return StagedBatch(replace(job, topics=job.topics if partition == 0 else {}), manifest)
+        topics = job.topics if manifest.partition == 0 else {}
+        return StagedBatch(replace(job, topics=topics), manifest)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         with named_errors():
@@ -139,7 +138,9 @@ def _gathered(
     return job, [message.manifest for message in staged]
 
 
-def _batch(context: Any) -> tuple[str, int]:
+def _batch() -> tuple[str, int]:
+    """Return the query's id and the number of the micro-batch of this Spark task."""
+    context: Any = TaskContext.get()
     query_id, batch_id = context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH)
     if query_id is None or batch_id is None or not batch_id.isdecimal():
         raise StoreError(

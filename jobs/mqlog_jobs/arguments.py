@@ -71,12 +71,21 @@ def source(text: str) -> Place:
     """Return the place of ``FORMAT:PLACE`` to read rows from."""
     kind, colon, where = text.partition(":")
     if not colon or not where or kind not in (*FILE_FORMATS, TABLE):
-        raise argparse.ArgumentTypeError(
-            f"{text!r}: write {', '.join(f'{name}:PATH' for name in FILE_FORMATS)} or table:NAME"
-        )
+        raise not_a_place(text)
     return Place(kind, where)
 
 
 def target(text: str) -> Place:
     """Return the place of ``FORMAT:PLACE`` or ``console`` to write a report to."""
-    return Place(CONSOLE, "") if text == CONSOLE else source(text)
+    if text == CONSOLE:
+        return Place(CONSOLE, "")
+    try:
+        return source(text)
+    except argparse.ArgumentTypeError:
+        raise not_a_place(text, CONSOLE) from None
+
+
+def not_a_place(text: str, *more: str) -> argparse.ArgumentTypeError:
+    """Return the error for a text that is no place: it names all forms, first those of ``more``."""
+    forms = ", ".join((*more, *(f"{name}:PATH" for name in FILE_FORMATS)))
+    return argparse.ArgumentTypeError(f"{text!r}: write {forms} or table:NAME")

@@ -8,6 +8,7 @@ are given with ``--option``. Prometheus text has the exporters' metrics (mqlog_j
 in a file for node_exporter's textfile collector.
 """
 
+import argparse
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -15,7 +16,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 
 from mqlog_jobs import arguments, prometheus, report
-from mqlog_jobs.arguments import Place
+from mqlog_jobs.arguments import CONSOLE, Place
 from mqlog_jobs.exit_codes import run
 from mqlog_jobs.session import job_session
 from mqstore.errors import InvalidOptionError
@@ -37,7 +38,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _target(text: str) -> Place:
     kind, _, where = text.partition(":")
-    return Place(kind, where) if kind == PROMETHEUS and where else arguments.target(text)
+    if kind == PROMETHEUS and where:
+        return Place(kind, where)
+    try:
+        return arguments.target(text)
+    except argparse.ArgumentTypeError:
+        raise arguments.not_a_place(text, CONSOLE, f"{PROMETHEUS}:FILE") from None
 
 
 def _report(stores: list[str], options: dict[str, str], place: Place, mode: str) -> None:

@@ -41,8 +41,8 @@ from mqlog_jobs.watch import watch
 from mqstore import __version__, tables
 from mqstore.backlog import BacklogRequest, measure, plan
 from mqstore.errors import CorruptStoreError, InvalidOptionError, shown
-from mqstore.read.plan import slices_of
-from mqstore.read.snapshot import Snapshot, take
+from mqstore.read.directory import take
+from mqstore.read.source import Snapshot, slices_of
 from mqstore.tables import tags as count_tags
 
 app = typer.Typer(

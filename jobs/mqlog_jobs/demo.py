@@ -31,7 +31,7 @@ from mqlog_jobs.demo_data import ORDERS, PARCELS, PAYMENTS
 from mqlog_jobs.session import QUIET, job_session, stderr_to
 from mqstore import __version__
 from mqstore.errors import InvalidOptionError
-from mqstore.read.snapshot import take
+from mqstore.read.directory import take
 
 _ORDERS_WRITTEN: Final = 600
 _SAMPLE: Final = 6

@@ -1,8 +1,8 @@
 """Diagnoses of an installation and a store: versions, Java, Spark's Python, the store's state.
 
-Spark looks for data sources with the interpreter that PYSPARK_PYTHON names, else with PATH's
-``python3``. If that one has no mqlog, or any of its ``pyspark_*`` modules fails to import, the
-format is unknown, and Spark logs one WARN at most.
+Spark looks for data sources with the interpreter that PYSPARK_DRIVER_PYTHON or PYSPARK_PYTHON
+names, else with PATH's ``python3``. If that one has no mqlog, or any of its ``pyspark_*`` modules
+fails to import, the format is unknown, and Spark logs one WARN at most.
 
 Reference: Spark's DataSourceManager, pyspark.sql.worker.lookup_data_sources.
 """
@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -24,25 +25,25 @@ from mqlog_jobs.java import JavaNotFoundError
 from mqlog_jobs.render import count, size
 from mqstore.check.condition import Condition, look
 from mqstore.errors import StoreError
-from mqstore.read.snapshot import take
+from mqstore.read.directory import take
 
 OK: Final = "OK"
 WARNING: Final = "warning"
 ERROR: Final = "error"
 _ANSWER_SECONDS: Final = 60
-_SOURCE: Final = "pyspark_mqlog"
-# Spark's look-up of data sources, with the error of each module.
+_SOURCE: Final = "pyspark_mqlog"  # Not imported here: its import sets PYSPARK_PYTHON.
+_VARIABLES: Final = ("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON")
+# Spark's look-up of data sources, and what the source imports, with the error of each module.
 _PROBE: Final = """\
 import importlib, json, pkgutil, sys
-found = {}
-for module in pkgutil.iter_modules():
-    if module.name.startswith("pyspark_"):
-        try:
-            importlib.import_module(module.name)
-            found[module.name] = None
-        except BaseException as error:
-            found[module.name] = f"{type(error).__name__}: {error}"
-json.dump(found, sys.stdout)
+def problem(name):
+    try:
+        importlib.import_module(name)
+    except BaseException as error:
+        return f"{type(error).__name__}: {error}"
+names = [m.name for m in pkgutil.iter_modules() if m.name.startswith("pyspark_")]
+found = {name: problem(name) for name in [*names, "numpy", "pyarrow"]}
+json.dump({"python": sys.version_info[:2], "modules": found}, sys.stdout)
 """
 
 
@@ -71,7 +72,7 @@ def examine(store: Path | None, commit_log: Sequence[str] = ()) -> Iterator[Diag
 
 def _packages() -> Iterator[Diagnosis]:
     for package, accepted, advice in (
-        ("pyspark", ((4, 3), (5,)), "pip install 'pyspark>=4.3,<5'"),
+        ("pyspark", ((4, 0), (5,)), "pip install 'pyspark>=4.0,<5'"),
         ("pandas", ((2, 2), (3,)), "pip install 'pandas>=2.2,<3'"),
         ("pyarrow", ((18,), (1000,)), "pip install 'pyarrow>=18'"),
     ):
@@ -95,40 +96,63 @@ def _java() -> Diagnosis:
 
 
 def _lookup() -> Iterator[Diagnosis]:
-    named = os.environ.get("PYSPARK_PYTHON")
-    on_path = shutil.which(named or "python3")
-    subject = "PYSPARK_PYTHON" if named else "python3 on PATH"
-    advice = f"Spark looks for the source with it: export PYSPARK_PYTHON={sys.executable}"
+    variable = next((name for name in _VARIABLES if os.environ.get(name)), None)
+    named = os.environ[variable] if variable else "python3"
+    subject = variable or "python3 on PATH"
+    advice = (
+        f"Spark looks for the source with it: export {variable or 'PYSPARK_PYTHON'}="
+        f"{sys.executable}"
+    )
+    if variable is None:
+        advice += ", or import pyspark_mqlog before the session starts"
+    on_path = shutil.which(named)
     if on_path is None:
         yield Diagnosis(ERROR, subject, "not there", advice)
         return
     interpreter = str(Path(on_path).absolute())
-    modules = _modules(interpreter)
+    python, modules = _modules(interpreter)
     if _SOURCE not in modules:
         yield Diagnosis(ERROR, subject, f"{interpreter}: has no {_SOURCE}", advice)
         return
     broken = {name: problem for name, problem in modules.items() if problem}
     for name, problem in broken.items():
         hidden = "one module that cannot be imported hides all sources: repair or remove it"
-        yield Diagnosis(ERROR, subject, f"{interpreter}: {name}: {problem}", hidden)
-    if not broken:
+        repair = hidden if name.startswith("pyspark_") else advice
+        yield Diagnosis(ERROR, subject, f"{interpreter}: {name}: {problem}", repair)
+    if python != list(sys.version_info[:2]):
+        found = f"{interpreter}: Python {'.'.join(map(str, python))}"
+        yield Diagnosis(ERROR, subject, found, f"a session of this one cannot use it: {advice}")
+    elif not broken:
         yield Diagnosis(OK, subject, f"{interpreter}: finds {_SOURCE}")
 
 
-def _modules(interpreter: str) -> dict[str, str | None]:
-    """Return the modules in which Spark would look, with the error of the import, or None."""
+def _modules(interpreter: str) -> tuple[list[int], dict[str, str | None]]:
+    """Return the interpreter's version, and its modules with the error of the import, or None.
+
+    The modules are those in which Spark would look, and those that the source needs.
+    """
     try:
         done = subprocess.run(
             [interpreter, "-c", _PROBE],
             capture_output=True,
             check=False,
             cwd=Path(sys.executable).parent,  # The current folder's modules would be found first.
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(_spark_path())},
             timeout=_ANSWER_SECONDS,
         )
-        found: dict[str, str | None] = json.loads(done.stdout)
-    except (OSError, ValueError, subprocess.TimeoutExpired):
-        return {}
-    return found
+        found = json.loads(done.stdout)
+        return found["python"], found["modules"]
+    except (OSError, ValueError, LookupError, TypeError, subprocess.TimeoutExpired):
+        return [], {}
+
+
+def _spark_path() -> Iterator[str]:
+    """Yield what Spark's workers have on their path: pyspark comes with Spark, not with Python."""
+    spec = find_spec("pyspark")
+    if spec is not None and spec.origin is not None:
+        yield from map(str, Path(spec.origin).parent.glob("python/lib/*.zip"))
+    if "PYTHONPATH" in os.environ:
+        yield os.environ["PYTHONPATH"]
 
 
 def _store(store: Path, commit_log: Sequence[str] = ()) -> Iterator[Diagnosis]:

@@ -24,11 +24,13 @@ from mqlog_jobs.arguments import Place
 from mqlog_jobs.exit_codes import run
 from mqlog_jobs.session import job_session
 from mqstore.errors import InvalidOptionError
+from pyspark_mqlog.versions import LIMITS_SINCE, SPARK
 
 CHECKPOINT: Final = "_checkpoint"  # In the target; readers skip names with an underscore.
 _NEEDED: Final = ("topic", "storeTimestamp")
 # Independent of the session's time zone.
 _DATE: Final = "date_add(DATE'1970-01-01', int(floor(unix_seconds(storeTimestamp) / 86400)))"
+_LIMITS: Final = ("maxoffsetspertrigger", "maxbytespertrigger")
 _ALL_PROGRESS: Final = ("spark.sql.streaming.numRecentProgressUpdates", 1_000_000)
 
 
@@ -92,6 +94,13 @@ def _rows(spark: SparkSession, store: str, options: dict[str, str]) -> DataFrame
 
 def _check(options: dict[str, str]) -> None:
     for name, value in options.items():
+        if name.lower() in _LIMITS and SPARK < LIMITS_SINCE:
+            raise InvalidOptionError(
+                name,
+                value,
+                f"Spark {'.'.join(map(str, SPARK))} ends an export after one batch, which would "
+                "be behind silently with a limit: leave it out, or use Spark 4.2 or newer",
+            )
         if name.lower() == "failondataloss" and value.strip().lower() != "true":
             raise InvalidOptionError(
                 name, value, "must be true: an export reports lost messages as an error"

@@ -114,7 +114,8 @@ def recover(
         staging_dir=str(staging_dir) if staging_dir else None,
         assume=assume,
     )
-    recovered = recover_store(store, settings)
+    with recover_report.own_flags():
+        recovered = recover_store(store, settings)
     if as_json:
         render.json_lines([recover_report.row(recovered)])
     else:

@@ -9,7 +9,7 @@ import typer
 
 from mqstore.errors import InvalidOptionError, StoreError
 from mqstore.read.corrupt import ON_CORRUPT
-from mqstore.read.snapshot import topics_of
+from mqstore.read.directory import topics_of
 
 
 def topics_like(context: typer.Context, incomplete: str) -> list[str]:

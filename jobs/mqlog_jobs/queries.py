@@ -3,7 +3,7 @@
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from heapq import merge
 from itertools import islice
@@ -14,12 +14,10 @@ from mqlog_jobs.views import rows_of
 from mqstore.codec.schema import resolve_columns
 from mqstore.errors import CorruptStoreError, InvalidOptionError, UnknownTopicError, shown
 from mqstore.options import grammar
-from mqstore.read.lookup import narrow
 from mqstore.read.offsets import At, AtTimestamp, Earliest, Last, Latest, Position, resolve
-from mqstore.read.plan import QueueSlice, slices_of
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.read.snapshot import QueueBounds, Snapshot, topics_of
+from mqstore.read.source import QueueBounds, QueueSlice, Snapshot, slices_of
 
 _PLACE: Final = re.compile(r"([^/]+)(?:/(\d{1,9})(?:@(-?\d{1,18}))?)?")
 _ORDER: Final = "physicalOffset"
@@ -125,7 +123,8 @@ def select(
     )
     chosen = replace(snapshot, queues=_queues(snapshot, query))
     _check_offset(chosen.queues, ends[0])
-    slices = slices_of(chosen, resolve(chosen, lambda _: ends))
+    with closing(snapshot.origin.bounds()) as source:
+        slices = slices_of(chosen, resolve(source, chosen, lambda _: ends))
     # A queue's messages lie in the CommitLog in their order, so merging the queues sorts them.
     read = _Progress(sum(piece.end - piece.start for piece in slices), progress)
     each = [_messages(piece, settings, read) for piece in slices]
@@ -143,7 +142,9 @@ def find(snapshot: Snapshot, query: KeyQuery, on_corrupt: str = "rescue") -> Ite
     settings = ScanSettings(
         columns=resolve_columns("full"), keys=query.keys, msg_ids=query.ids, on_corrupt=on_corrupt
     )
-    for batch in scan(narrow(slices_of(snapshot), query.keys, query.ids), settings):
+    with closing(snapshot.origin.bounds()) as source:
+        slices = source.narrow(slices_of(snapshot), query.keys, query.ids)
+    for batch in scan(slices, settings):
         yield from rows_of(batch)
 
 
@@ -151,7 +152,8 @@ def check_known(snapshot: Snapshot, topic: str) -> None:
     """Raise UnknownTopicError, with the nearest names, for a topic the store does not know."""
     if any(queue.topic == topic for queue in snapshot.queues):
         return
-    known = topics_of(snapshot.store.root, snapshot.store.commit_log)
+    with closing(snapshot.origin.bounds()) as source:
+        known = source.topics()
     if topic in known:
         return  # The broker knows it, and nothing was ever sent to it.
     near = grammar.near(topic, known) or sorted(known)[:3]

@@ -1,14 +1,39 @@
 """The result of ``mqlog recover``, as a few lines of text or as one row."""
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
+from typing import Final
 
 from rich.console import Console
 from rich.text import Text
 
 from mqlog_jobs.render import Row, count, size
 from mqstore.check.condition import look
-from mqstore.errors import shown
+from mqstore.errors import StoreError, shown
 from mqstore.write.recover import Recovered
+
+_FLAGS: Final = {
+    "recoverUnclean": "--recover-unclean",
+    "allowNoLease": "--allow-no-lease",
+    "lockTimeout": "--lock-timeout",
+    "stagingDir": "--staging-dir",
+}
+_OPTION: Final = re.compile(rf"\b({'|'.join(_FLAGS)})\b(?:=true\b)?")
+
+
+@contextmanager
+def own_flags() -> Iterator[None]:
+    """Let an error that advises an option of writes advise the command's own flag instead."""
+    try:
+        yield
+    except StoreError as error:
+        error.args = tuple(
+            _OPTION.sub(lambda found: _FLAGS[found[1]], value) if isinstance(value, str) else value
+            for value in error.args
+        )
+        raise
 
 
 def show(console: Console, store: str, recovered: Recovered) -> None:

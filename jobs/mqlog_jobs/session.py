@@ -1,7 +1,7 @@
 """A SparkSession with the source ``mqlog`` registered, installed or sent with ``--py-files``.
 
 Spark finds the source by itself where mqlog is installed, and does not find a package sent with
-``--py-files``; so every job registers it.
+``--py-files``; so every job registers it where it was not found.
 """
 
 import os
@@ -30,7 +30,7 @@ _LOG4J: Final = Path(__file__).with_name("log4j2.properties")
 
 
 def session(app: str, settings: dict[str, str] | None = None) -> SparkSession:
-    """Return the session that runs, or start one; the source ``mqlog`` is registered with it.
+    """Return the session that runs, or start one; it knows the source ``mqlog``.
 
     Under spark-submit its settings win; a session started here takes ``SETTINGS``, then
     ``settings``, and writes only errors to standard error. Raises JavaNotFoundError when there
@@ -77,8 +77,6 @@ def stderr_to(log: Path) -> Iterator[None]:
 
 
 def _start(app: str, settings: dict[str, str]) -> SparkSession:
-    # The default is PATH's python3, which may be one without mqlog.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app)
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # Under spark-submit the JVM is there already.
         notice = java.prepare()

@@ -6,6 +6,7 @@ that compares the rows of one table.
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import astuple
 from datetime import datetime
 from itertools import groupby
 from typing import Final
@@ -16,6 +17,7 @@ from rich.text import Text
 
 from mqlog_jobs.doctor import ERROR, OK, WARNING, Diagnosis
 from mqlog_jobs.render import Column, Row, count, fact, heading, size, table
+from mqstore import tables
 from mqstore.backlog.schema import AHEAD, EXPIRED, TOPIC_GONE
 from mqstore.check import Finding
 from mqstore.copy.copy_store import Copied
@@ -92,16 +94,8 @@ def rows_of(batch: pa.RecordBatch | pa.Table) -> list[dict[str, object]]:
 
 
 def row_of(finding: Finding) -> dict[str, object]:
-    """Return a finding of a check as a row of ``table=verify``."""
-    return {
-        "severity": finding.severity,
-        "file": finding.file,
-        "position": finding.position,
-        "topic": finding.topic,
-        "queueId": finding.queue_id,
-        "queueOffset": finding.queue_offset,
-        "problem": finding.problem,
-    }
+    """Return a finding of a check as a row of ``table=verify``, without the broker's name."""
+    return dict(zip(tables.SCHEMAS["verify"].names, astuple(finding), strict=False))
 
 
 def topics(console: Console, rows: Sequence[Row]) -> None:

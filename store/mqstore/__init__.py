@@ -1,14 +1,15 @@
-"""Read and write Apache RocketMQ store directories, without a broker and without Spark.
+"""Read and write the store directories of Apache RocketMQ, without a broker and without Spark.
 
-The way of a read: ``take`` a Snapshot of a store, choose QueueSlices of it, ``scan`` them to
-record batches. The other doors are modules: ``mqstore.check``, ``mqstore.backlog``,
-``mqstore.tables``, ``mqstore.write.prepare``, ``mqstore.stage.task``, ``mqstore.write.commit``.
+A read takes a ``Snapshot`` of a store with ``take``, chooses ``QueueSlice``s of it, and ``scan``s
+them to record batches. A write calls ``mqstore.write.prepare``, ``mqstore.stage.task`` and
+``mqstore.write.commit`` in turn. ``mqstore.backlog``, ``mqstore.tables``, ``mqstore.check`` and
+``mqstore.copy`` are the other entry points.
 """
 
-from mqstore.read.plan import QueueSlice, slices_of
+from mqstore.read.directory import take
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.read.snapshot import QueueBounds, Snapshot, take
+from mqstore.read.source import QueueBounds, QueueSlice, Snapshot, slices_of
 
 __version__ = "0.1.0"
 

@@ -9,7 +9,8 @@ StoreError
 │   └── CorruptConfigError    a JSON file of config/ that neither mqlog nor a broker can parse
 ├── DataLossError             a queue offset that the store no longer, or does not yet, hold
 │   └── StoreReplacedError    a checkpoint whose offsets are not of this store
-├── UnknownTopicError         a topic, queue or group that the store does not have
+├── UnknownTopicError         a topic or queue that the store does not have
+├── UnknownGroupError         a consumer group that the store does not know
 ├── InvalidOptionError        an option or a value that is not accepted
 │   ├── InvalidSchemaError    a column or a type that a read or a write does not have
 │   └── OverwriteUnsupportedError  any save mode but append
@@ -21,7 +22,8 @@ StoreError
 ├── StagingNotSharedError     a task cannot see the driver's staging directory
 ├── CorruptStagingError       a staged file differs from the report of its task
 ├── CommitInDoubtError        a commit was decided and not finished: the next writer finishes it
-└── NoSpaceError              the disk has no room for a commit; nothing was changed
+├── NoSpaceError              the disk has no room for a commit; nothing was changed
+└── SparkTooOldError          Spark is older than the first one with streams of Python sources
 
 A message starts with its condition in brackets, as Spark's do: ``[MQLOG_STORE_NOT_FOUND] …``.
 Fields travel through ``super().__init__`` so that an error pickles from a worker to the driver.
@@ -68,13 +70,13 @@ class StoreNotFoundError(StoreError):
 
     condition = "MQLOG_STORE_NOT_FOUND"
 
-    def __init__(self, root: str, reason: str = "no such directory") -> None:
-        super().__init__(root, reason)
+    def __init__(self, path: str, reason: str = "no such directory") -> None:
+        super().__init__(path, reason)
 
     def message(self) -> str:
         """Name the path and what is wrong with it."""
-        root, reason = self.args
-        return f"{shown(root)}: {reason}"
+        path, reason = self.args
+        return f"{shown(path)}: {reason}"
 
 
 class NotAStoreError(StoreError):
@@ -82,13 +84,13 @@ class NotAStoreError(StoreError):
 
     condition = "MQLOG_NOT_A_STORE"
 
-    def __init__(self, root: str, reason: str) -> None:
-        super().__init__(root, reason)
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(path, reason)
 
     def message(self) -> str:
         """Name the path and the reason."""
-        root, reason = self.args
-        return f"{shown(root)}: {reason}"
+        path, reason = self.args
+        return f"{shown(path)}: {reason}"
 
 
 class UnsupportedStoreError(StoreError):
@@ -100,16 +102,16 @@ class UnsupportedStoreError(StoreError):
 
     condition = "MQLOG_UNSUPPORTED_STORE"
 
-    def __init__(self, root: str, flavour: str, reason: str) -> None:
-        super().__init__(root, flavour, reason)
+    def __init__(self, path: str, flavour: str, reason: str) -> None:
+        super().__init__(path, flavour, reason)
 
     def __str__(self) -> str:
         return f"[{self.condition}.{self.args[1]}] {self.message()}"
 
     def message(self) -> str:
         """Name the path, the file that shows the flavour, and what to do."""
-        root, _, reason = self.args
-        return f"{shown(root)}: {reason}"
+        path, _, reason = self.args
+        return f"{shown(path)}: {reason}"
 
 
 class UnsafePathError(StoreError):
@@ -167,10 +169,14 @@ class DataLossError(StoreError):
     def message(self) -> str:
         """Name the queue, the requested and the held range, and the option that accepts losses."""
         queue, start, end, low, high = self.args
+        why = (
+            "Messages may have expired, or the store was replaced"
+            if self.is_expired
+            else f"The queue ends at {high}: they are not stored yet, or the store was replaced"
+        )
         return (
             f"{shown(queue)}: queue offsets [{start}, {end}) were requested, the store holds "
-            f"[{low}, {high}). Messages may have expired, or the store was replaced. Set "
-            "failOnDataLoss=false to read the messages that it holds"
+            f"[{low}, {high}). {why}. Set failOnDataLoss=false to read the messages that it holds"
         )
 
 
@@ -202,9 +208,15 @@ class StoreReplacedError(DataLossError):
 
 
 class UnknownTopicError(StoreError):
-    """The store does not have a topic, queue or group that was named."""
+    """The store does not have a topic or queue that was named."""
 
     condition = "MQLOG_UNKNOWN_TOPIC"
+
+
+class UnknownGroupError(StoreError):
+    """No store knows a consumer group of that name."""
+
+    condition = "MQLOG_UNKNOWN_GROUP"
 
 
 class InvalidOptionError(StoreError):
@@ -274,13 +286,13 @@ class HoldLostError(StoreLockedError):
 
     condition = "MQLOG_STORE_LOCKED.LEASE_BROKEN"
 
-    def __init__(self, root: str, reason: str) -> None:
-        super().__init__(root, reason)
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(path, reason)
 
     def message(self) -> str:
         """Name the store and the reason."""
-        root, reason = self.args
-        return f"{shown(root)}: the hold on the store was lost: {reason}"
+        path, reason = self.args
+        return f"{shown(path)}: the hold on the store was lost: {reason}"
 
 
 class UncleanStoreError(StoreError):
@@ -310,15 +322,15 @@ class CommitInDoubtError(StoreError):
 
     condition = "MQLOG_COMMIT_IN_DOUBT"
 
-    def __init__(self, root: str, key: str, state: str, reason: str) -> None:
-        super().__init__(root, key, state, reason)
+    def __init__(self, path: str, key: str, state: str, reason: str) -> None:
+        super().__init__(path, key, state, reason)
 
     def message(self) -> str:
         """Name the commit, its state, and what finishes it."""
-        root, key, state, reason = self.args
+        path, key, state, reason = self.args
         return (
-            f"{shown(root)}: commit {shown(key)} is {state}, but not finished ({shown(reason)}). "
-            f"The next write to this store finishes it, or: mqlog recover {shown(root)}. Do not "
+            f"{shown(path)}: commit {shown(key)} is {state}, but not finished ({shown(reason)}). "
+            f"The next write to this store finishes it, or: mqlog recover {shown(path)}. Do not "
             "write its rows again, unless with the same txnAppId and txnVersion"
         )
 
@@ -327,3 +339,20 @@ class NoSpaceError(StoreError):
     """The disk or quota has no room for the commit. Nothing was changed."""
 
     condition = "MQLOG_NO_SPACE"
+
+
+class SparkTooOldError(StoreError):
+    """Spark is of a version before the first one with Python data sources that stream."""
+
+    condition = "MQLOG_SPARK_TOO_OLD"
+
+    def __init__(self, found: str, oldest: str) -> None:
+        super().__init__(found, oldest)
+
+    def message(self) -> str:
+        """Name the version there is and the versions that do."""
+        found, oldest = self.args
+        return (
+            f"this is Spark {shown(found)}, mqlog needs {oldest} or newer: pip install "
+            f"'pyspark>={oldest},<5', or a cluster with such a Spark"
+        )

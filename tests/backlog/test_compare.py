@@ -12,8 +12,9 @@ import pytest
 from mqstore.backlog import COMPARE_SCHEMA, BacklogRequest, Listed, compare, measure, plan
 from mqstore.backlog.estimate import SAMPLE_THRESHOLD
 from mqstore.files.config.stream_groups import publish
-from mqstore.read.snapshot import take
+from mqstore.read.directory import take
 from support import expectations, goldens
+from support.opened import source_of
 from support.oracle import Message, join_properties
 from support.stores import Laid, Layout, MakeStore, lay_out, write_json
 
@@ -27,7 +28,7 @@ def compared(
     request = BacklogRequest(None, subscriptions or {}, "hash")
     snapshot = take(root, broker_name="b")
     items = plan(snapshot, request)
-    listed = pickle.loads(pickle.dumps({str(root): Listed.of(str(root))}))
+    listed = pickle.loads(pickle.dumps({snapshot.origin: Listed.of(source_of(snapshot).config)}))
     batches = list(compare(items, request, listed, AS_OF_MS))
     for batch in batches:
         batch.validate(full=True)

@@ -10,7 +10,10 @@ from hypothesis import strategies as st
 
 from mqstore.backlog.estimate import MAX_SCAN, SAMPLE_THRESHOLD, Matches, estimate
 from mqstore.files.queue.consume_queue import ConsumeQueue
-from mqstore.read.tags import parse_tags
+from mqstore.files.store import Store
+from mqstore.files.store_dir import StoreDir
+from mqstore.read.store_records import StoreRecords
+from mqstore.read.tags import TagFilter, parse_tags
 from support.oracle import java_hash
 
 
@@ -30,7 +33,7 @@ def write(root: Path, queue: Queue) -> ConsumeQueue:
     for start in range(queue.first_file * queue.per_file, len(units), queue.per_file):
         data = b"".join(units[start : start + queue.per_file])
         (folder / f"{start * 20:020d}").write_bytes(data.ljust(queue.per_file * 20, b"\0"))
-    return ConsumeQueue(str(root), "T", 0)
+    return ConsumeQueue(StoreDir.at(root), "T", 0)
 
 
 def store_estimate(queue: Queue, tag: str, low: int, start: int, end: int) -> int:
@@ -76,6 +79,11 @@ def queue_estimate(queue: Queue, tag: str, start: int, end: int) -> int:
     return int(match * (end - start) * 1.0 / raw) if sample else match
 
 
+def matches(units: ConsumeQueue, wanted: TagFilter) -> Matches:
+    store = Store(StoreDir(units.root, ()))
+    return Matches(StoreRecords(store), (units.topic, units.queue_id), wanted)
+
+
 @st.composite
 def _queues(draw: st.DrawFn) -> Queue:
     per_file = draw(st.integers(1, 7))
@@ -96,7 +104,7 @@ def test_a_small_range_is_counted_as_the_broker_counts_it(
 def check(units: ConsumeQueue, queue: Queue, low: int, start: int) -> None:
     wanted = parse_tags("A")
     assert wanted is not None
-    found = estimate(Matches(units, wanted), (low, len(queue.tags)), start)
+    found = estimate(matches(units, wanted), (low, len(queue.tags)), start)
     assert found.count == store_estimate(queue, "A", low, start, len(queue.tags))
 
 
@@ -126,5 +134,5 @@ def test_only_a_range_beyond_the_limits_is_a_sample(
     wanted = parse_tags("A")
     assert wanted is not None
     queue = Queue(["A"] * 5_001 + ["B"] * 20_000, 300_000)
-    told = estimate(Matches(write(tmp_path, queue), wanted), (0, 25_001), start)
+    told = estimate(matches(write(tmp_path, queue), wanted), (0, 25_001), start)
     assert (told.count, told.is_sample) == (count, is_sample)

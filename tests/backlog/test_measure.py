@@ -16,7 +16,7 @@ from mqstore.backlog import (
 )
 from mqstore.errors import InvalidOptionError
 from mqstore.format.hashing import java_hash
-from mqstore.read.snapshot import take
+from mqstore.read.directory import take
 from support import goldens, oracle, strategies
 from support.expectations import rows
 from support.oracle import Message

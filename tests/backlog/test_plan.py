@@ -19,8 +19,14 @@ from mqstore.backlog import (
     plan_all,
     split,
 )
-from mqstore.errors import InvalidOptionError, StoreNotFoundError, UnknownTopicError
-from mqstore.read.snapshot import take
+from mqstore.errors import (
+    InvalidOptionError,
+    StoreNotFoundError,
+    UnknownGroupError,
+    UnknownTopicError,
+)
+from mqstore.read.directory import StoreOrigin, take
+from support.opened import source_of
 from support.stores import Layout, MakeStore
 
 
@@ -48,7 +54,7 @@ def test_groups_are_named_or_matched_whole(
 
 
 def test_an_unknown_group_is_an_error_that_names_the_nearest(store: MakeStore) -> None:
-    with pytest.raises(UnknownTopicError, match=r"groups: .* no group oder-a; .* order-a"):
+    with pytest.raises(UnknownGroupError, match=r"groups: no group oder-a; .* order-a"):
         measured(_several(store), BacklogRequest("oder-a"))
 
 
@@ -66,7 +72,7 @@ def test_a_group_or_topic_needs_to_be_known_to_one_of_several_stores(store: Make
     ]
     snapshots = [take(one.root, broker_name=f"broker-{n}") for n, one in enumerate(laid)]
     request = BacklogRequest("g,h", {"g": {"U": "A"}})
-    items = plan_all(snapshots, request)
+    items = plan_all([source_of(one) for one in snapshots], snapshots, request)
     assert [(i.broker_name, i.group, i.topic) for i in items] == [
         ("broker-0", "g", "T"),
         ("broker-1", "g", "U"),
@@ -91,7 +97,7 @@ def test_a_subscription_of_an_unknown_group_that_names_no_topic_is_an_error(
 ) -> None:
     root = _several(store)
     subscriptions = {"oder-a": {"*": "A"}, "pay": {"*": "A"}}
-    with pytest.raises(UnknownTopicError, match=r"subscriptions: .* no group oder-a; .* order-a"):
+    with pytest.raises(UnknownGroupError, match=r"subscriptions: no group oder-a; .* order-a"):
         measured(root, BacklogRequest(groups, subscriptions))
     table = json.dumps({"subscriptionGroupTable": {"oder-a": {"groupName": "oder-a"}}})
     (root / "config/subscriptionGroup.json").write_text(table)
@@ -116,7 +122,7 @@ def test_a_request_that_means_nothing_is_refused(fields: dict[str, Any], said: s
 
 
 def _items(counts: dict[int, int], groups: int) -> list[BacklogItem]:
-    item = BacklogItem("/r", ("/r/commitlog",), "b", "g", "T", 0, 0, 0, 0)
+    item = BacklogItem(StoreOrigin("/r", ("/r/commitlog",)), "b", "g", "T", 0, 0, 0, 0)
     return [
         replace(item, group=f"g{group}", queue_id=queue_id, high=high)
         for group in range(groups)
@@ -152,7 +158,8 @@ _WORDS = st.sampled_from(["a", "b", "标签"])
     items=st.lists(
         st.builds(
             BacklogItem,
-            *(_WORDS, st.tuples(_WORDS), _WORDS, _WORDS, _WORDS, st.integers(0, 65_535)),
+            st.builds(StoreOrigin, _WORDS, st.tuples(_WORDS)),
+            *(_WORDS, _WORDS, _WORDS, st.integers(0, 65_535)),
             *(_OFFSETS, _OFFSETS, st.none() | _OFFSETS, st.none() | _WORDS),
             *(st.booleans(), st.none() | _WORDS),
         )
@@ -168,6 +175,6 @@ def test_a_thousand_groups_of_a_queue_travel_in_thirty_bytes_each() -> None:
 
 
 def test_a_store_that_a_task_cannot_see_is_a_named_error(tmp_path: Path) -> None:
-    item = replace(_items({0: 1}, groups=1)[0], root=str(tmp_path / "not-mounted"))
+    item = replace(_items({0: 1}, groups=1)[0], origin=StoreOrigin(str(tmp_path / "none"), ()))
     with pytest.raises(StoreNotFoundError, match="no such directory"):
         measure([item], BacklogRequest(), AS_OF_MS)

@@ -5,12 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqstore.backlog.tally import NONE, Tally
-from mqstore.read.units import Chunk
+from mqstore.read.units import units_at
 
 
 @given(data=st.data())
 def test_a_tally_counts_as_a_loop_does(data: st.DataObject) -> None:
-    lengths = data.draw(st.lists(st.integers(0, 12), max_size=6))
+    lengths = data.draw(st.lists(st.integers(1, 12), max_size=6))
     begin, total = data.draw(st.integers(0, 5)), sum(lengths)
     starts = sorted(data.draw(st.sets(st.integers(0, begin + total + 3), max_size=6)))
     tally = Tally(np.array(starts, np.int64))
@@ -20,8 +20,8 @@ def test_a_tally_counts_as_a_loop_does(data: st.DataObject) -> None:
         key_count += data.draw(st.sampled_from([0, 0, 1, 90]))
         keys = data.draw(st.lists(st.integers(0, key_count - 1), min_size=length, max_size=length))
         sizes = np.arange(position, position + length, dtype=np.int64) + 7
-        chunk = Chunk(position, sizes * 10, sizes, sizes)
-        tally.add(chunk, np.array(keys, np.intp), key_count)
+        batch = units_at(("T", 0, "b"), np.arange(position, position + length), sizes * 10, sizes)
+        tally.add(batch, np.array(keys, np.intp), key_count)
         units += zip(range(position, position + length), keys, sizes.tolist(), strict=True)
         position += length
     tally.accumulate()

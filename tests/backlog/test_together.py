@@ -20,7 +20,7 @@ from mqstore.backlog import (
 )
 from mqstore.format.consume_queue import UNIT
 from mqstore.format.hashing import java_hash
-from mqstore.read.snapshot import take
+from mqstore.read.directory import open_origin, take
 from support.expectations import rows
 from support.stores import Laid, Layout, lay_out
 
@@ -112,7 +112,7 @@ def test_a_queue_of_many_chunks_is_counted_for_all_groups_in_it(tmp_path: Path) 
     (tmp_path / "commitlog").mkdir()
     (queue / f"{0:020d}").write_bytes(units.tobytes())
     starts = [0, 1, 52_427, 52_428, 52_429, 100_000, count - 1, count]
-    item = BacklogItem(str(tmp_path), (str(tmp_path / "commitlog"),), "b", "g", "T", 0, 0, count)
+    item = BacklogItem(open_origin(tmp_path), "b", "g", "T", 0, 0, count)
     items = [
         replace(item, consumer_offset=start, subscription=expression)
         for start in starts

@@ -23,6 +23,7 @@ from mqstore.format.consume_queue import UNIT, UNITS_PER_FILE
 from mqstore.format.hashing import java_hash
 from mqstore.format.message import HEADER, MAGIC_V1
 from mqstore.format.names import mapped_file_name
+from mqstore.read.directory import open_origin
 
 TAGS = ("paid", "sent", "late", "lost")
 EXPRESSION = "paid || lost"
@@ -44,17 +45,13 @@ def main(units: int) -> None:
         few = max(100, units // 100)
         few_tags = random.integers(0, len(TAGS), few)
         _write_records(root, few_tags)
-        item = BacklogItem(
-            str(root), (str(root / "commitlog"),), "b", "g", "T", 0, 0, units, 0, EXPRESSION
-        )
+        origin = open_origin(root)
+        item = BacklogItem(origin, "b", "g", "T", 0, 0, units, 0, EXPRESSION)
         many = [
-            BacklogItem(
-                item.root, item.commit_log, "b", f"g{n}", "T", 0, 0, units,
-                units * n // GROUPS, EXPRESSION,
-            )
+            BacklogItem(origin, "b", f"g{n}", "T", 0, 0, units, units * n // GROUPS, EXPRESSION)
             for n in range(GROUPS)
-        ]  # fmt: skip
-        exact = BacklogItem(item.root, item.commit_log, "b", "g", "T", 1, 0, few, 0, EXPRESSION)
+        ]
+        exact = BacklogItem(origin, "b", "g", "T", 1, 0, few, 0, EXPRESSION)
         matching, few_matching = _matching(tags), _matching(few_tags)
         sides = [
             Side("hash", partial(_measure, [item], "hash", matching, units), units),

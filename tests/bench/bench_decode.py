@@ -28,9 +28,10 @@ from bench.peers import StorePeer, store_peer
 from bench.rounds import Side, Timed, compare
 from mqstore.codec.schema import PROFILES
 from mqstore.format.names import mapped_file_name
-from mqstore.read.plan import QueueSlice
+from mqstore.read.directory import StoreOrigin
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
+from mqstore.read.source import QueueSlice
 
 TOPIC = topic_name(0)
 BODIES = {100: 1, 1024: 1, 10_240: 4}  # bytes: by what the number of messages is divided
@@ -105,7 +106,7 @@ def _of_all(side: Side, rows: int) -> Side:
 def _slices(root: Path, shape: Shape) -> list[QueueSlice]:
     log = (str(root / "commitlog"),)
     return [
-        QueueSlice(str(root), log, "b", TOPIC, queue, 0, shape.each)
+        QueueSlice(StoreOrigin(str(root), log), "b", TOPIC, queue, 0, shape.each)
         for queue in range(shape.queues)
     ]
 
@@ -145,7 +146,11 @@ def _check(root: Path, shape: Shape, few: int) -> None:
         "properties",
         "msgId",
     )
-    slices = [QueueSlice(str(root), (str(root / "commitlog"),), "b", TOPIC, 0, 0, min(few, 500))]
+    slices = [
+        QueueSlice(
+            StoreOrigin(str(root), (str(root / "commitlog"),)), "b", TOPIC, 0, 0, min(few, 500)
+        )
+    ]
     ours = pa.Table.from_batches(scan(slices, ScanSettings(columns=columns))).to_pylist()
     theirs = naive.messages(root, TOPIC, 0, min(few, 500))
     for row, other in zip(ours, theirs, strict=True):

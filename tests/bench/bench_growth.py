@@ -23,10 +23,11 @@ from bench.rounds import Side, compare
 from bench.rows import batches
 from mqstore import backlog
 from mqstore.codec.schema import PROFILES
-from mqstore.read.plan import QueueSlice, SplitLimits, slices_of, split, weigh
+from mqstore.read.directory import take
+from mqstore.read.plan import SplitLimits, split, weigh
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.read.snapshot import take
+from mqstore.read.source import QueueSlice, slices_of
 from mqstore.stage.settings import WriteSettings
 from mqstore.stage.task import stage
 from mqstore.write.commit import commit
@@ -97,7 +98,7 @@ def _slices(root: Path) -> list[QueueSlice]:
 
 
 def _plan(root: Path, shape: Shape) -> int:
-    partitions = split([weigh(piece) for piece in _slices(root)], LIMITS)
+    partitions = split(weigh(_slices(root)), LIMITS)
     return sum(piece.end - piece.start for pieces in partitions for piece in pieces)
 
 

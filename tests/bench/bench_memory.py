@@ -21,9 +21,10 @@ from bench.facts import facts, load
 from bench.laid_out import Shape, lay_out, topic_name
 from bench.rows import batches
 from mqstore.codec.schema import PROFILES
-from mqstore.read.plan import QueueSlice
+from mqstore.read.directory import StoreOrigin
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
+from mqstore.read.source import QueueSlice
 from mqstore.stage.job import Manifest, WriteJob
 from mqstore.stage.settings import WriteSettings
 from mqstore.stage.task import stage
@@ -56,7 +57,7 @@ def main(count: int) -> None:
 
 def _read(root: Path, rows: int) -> None:
     log = (str(root / "commitlog"),)
-    slices = [QueueSlice(str(root), log, "b", topic_name(0), 0, 0, rows)]
+    slices = [QueueSlice(StoreOrigin(str(root), log), "b", topic_name(0), 0, 0, rows)]
     found = scan(slices, ScanSettings(columns=PROFILES["full"]))
     assert sum(batch.num_rows for batch in found) == rows
 

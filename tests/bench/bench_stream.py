@@ -27,11 +27,12 @@ from bench.facts import facts, load
 from bench.spark import spark_session
 from mqstore.read.admission import Admission
 from mqstore.read.follow import Follower
-from mqstore.read.tail import StoreFilter, Tail
+from mqstore.read.source import Tail
 from mqstore.stage.settings import WriteSettings
 from mqstore.stage.task import stage
 from mqstore.write.commit import commit
 from mqstore.write.prepare import prepare
+from support.opened import tail_of
 
 ROWS = 1_000
 BATCHES = 12
@@ -89,14 +90,14 @@ def main(queues: int) -> None:
 
 
 def _looks(root: Path) -> float:
-    tail = Tail(StoreFilter(root=str(root)))
+    tail = tail_of(root)
     _settle(tail)
     return _median(lambda: tail.look(at_once=True))
 
 
 def _nexts(root: Path) -> float:
     """All of latestOffset but the JSON."""
-    tail = Tail(StoreFilter(root=str(root)))
+    tail = tail_of(root)
     stream = Follower([tail], Admission(max_offsets=ROWS * ROWS))
     end = stream.next({})
     _settle(tail)

@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from broker.harness import Row
 from mqstore.codec.schema import PROFILES
-from mqstore.read.plan import QueueSlice
+from mqstore.read.directory import take
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.read.snapshot import Snapshot, take
+from mqstore.read.source import Snapshot, slices_of
 
 COMPRESSED = 0x1
 
@@ -30,10 +30,7 @@ def read(root: Path, snapshot: Snapshot | None = None) -> list[Row]:
 def columns(root: Path, names: tuple[str, ...], snapshot: Snapshot | None = None) -> list[Row]:
     """Those columns of every message of a store."""
     snapshot = snapshot or take(root)
-    slices = [
-        QueueSlice(str(root), snapshot.store.commit_log, "", q.topic, q.queue_id, q.low, q.high)
-        for q in snapshot.queues
-    ]
+    slices = slices_of(snapshot)
     settings = ScanSettings(columns=names)
     return [row for batch in scan(slices, settings) for row in rows_of(batch)]
 

@@ -17,7 +17,7 @@ from broker.reading import by_queue
 from broker.toolchain import VERSIONS
 from mqstore.copy.copy_store import copy_store
 from mqstore.format.names import is_system_topic
-from mqstore.read.snapshot import take
+from mqstore.read.directory import take
 from support import soak
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.soak]

@@ -24,7 +24,7 @@ from mqstore.read.follow import Follower
 from mqstore.read.progress import Progress, from_json, to_json
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.read.tail import StoreFilter, Tail
+from support.opened import tail_of
 
 pytestmark = pytest.mark.broker
 
@@ -63,10 +63,8 @@ class Stream:
         self._follower.close()
 
     def _start(self) -> Follower:
-        source = StoreFilter(
-            root=str(self._root), topics=lambda topic: topic.startswith(self._prefix)
-        )
-        return Follower([Tail(source)], self._admission)
+        tail = tail_of(self._root, lambda topic: topic.startswith(self._prefix))
+        return Follower([tail], self._admission)
 
     def _read(self, start: Progress, end: Progress) -> None:
         settings = ScanSettings(columns=("topic", "queueId", "queueOffset", "msgId", "body"))

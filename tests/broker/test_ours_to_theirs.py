@@ -33,7 +33,7 @@ from mqstore.backlog.measure import measure
 from mqstore.backlog.plan import plan
 from mqstore.backlog.request import BacklogRequest
 from mqstore.check import Finding, check
-from mqstore.read.snapshot import take
+from mqstore.read.directory import take
 from mqstore.tables import queues
 
 pytestmark = pytest.mark.broker

@@ -14,9 +14,10 @@ from mqstore.backlog.measure import measure
 from mqstore.backlog.plan import plan
 from mqstore.backlog.request import BacklogRequest
 from mqstore.errors import UncleanStoreError
-from mqstore.read.snapshot import take
+from mqstore.read.directory import take
 from mqstore.tables import half_messages, retries, scheduled
 from mqstore.tables.choice import Window
+from support.opened import opened
 from support.parts import Part
 from support.writing import held
 
@@ -127,7 +128,7 @@ def test_the_transactions_that_nobody_resolved_are_told(left: dict[str, Left]) -
     """
     root = left["stopped"].root
     sent = [row["msgId"] for row in left["stopped"].acknowledged if row["kind"] == "Tx"]
-    parts = half_messages.plan(take(root), None, "fail")
+    parts = half_messages.plan(*opened(root), None, "fail")
     found = table(parts, half_messages.SCHEMA.names)
     told, left_open = {row["msgId"] for row in found}, set(sent[2::3])
     assert len(told) == len(found)
@@ -143,7 +144,7 @@ def test_the_transactions_that_nobody_resolved_are_told(left: dict[str, Left]) -
 def test_the_delayed_messages_that_are_not_due_are_told(left: dict[str, Left]) -> None:
     """Of three delayed messages the last is due in two hours."""
     sent = [row["msgId"] for row in left["stopped"].acknowledged if row["kind"] == "Delay"]
-    parts = scheduled.plan(take(left["stopped"].root), Window(), None, "fail")
+    parts = scheduled.plan(*opened(left["stopped"].root), Window(), None, "fail")
     found = table(parts, scheduled.SCHEMA.names)
     pending = [row for row in found if row["state"] == "PENDING"]
     assert sorted(row["msgId"] for row in pending) == sorted(sent[2::3])
@@ -156,7 +157,7 @@ def test_the_delayed_messages_that_are_not_due_are_told(left: dict[str, Left]) -
 
 def test_a_retry_knows_the_message_it_was(left: dict[str, Left]) -> None:
     pulled = {(r["topic"], r["queueId"], r["queueOffset"]): r for r in left["stopped"].dump.rows}
-    parts = retries.plan(take(left["stopped"].root), Window(), None, bool, "fail")
+    parts = retries.plan(*opened(left["stopped"].root), Window(), None, bool, "fail")
     found = table(parts, retries.SCHEMA.names)
     assert len(found) > 5
     for row in found:

@@ -81,6 +81,7 @@ def made_once(
     inputs: Sequence[Path],
     make: Callable[[Path], None],
     is_good: Callable[[Path], bool] = Path.is_dir,
+    room: str = "mqlog-broker",
 ) -> Path:
     """Return the folder that ``make`` filled from ``inputs``, now or in an earlier run.
 
@@ -88,7 +89,7 @@ def made_once(
     a time. A folder that is no longer good is made again, under another name.
     """
     digest = hashlib.sha256(b"\0".join(path.read_bytes() for path in inputs)).hexdigest()[:16]
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mqlog-broker"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / room
     cache.mkdir(parents=True, exist_ok=True)
     with locked(cache / f"{name}-{digest}.lock", WAIT_SECONDS):
         found = [path for path in cache.glob(f"{name}-{digest}-*") if is_good(path)]

@@ -114,3 +114,11 @@ def test_light_queues_are_matched_with_the_records_that_name_them(tmp_path: Path
     path.rename(laid.root / "elsewhere")
     assert {f.topic for f in check(laid.root)} == {"%LMQ%a"}
     assert errors(laid.root) == []
+
+
+def test_a_light_queue_offset_beyond_any_queue_is_passed_over(tmp_path: Path) -> None:
+    """19 digits need not fit into a long; the broker does not parse what does not."""
+    texts = {**LIGHT, "INNER_MULTI_QUEUE_OFFSET": f"0,{'9' * 19}"}
+    laid = lay_out(tmp_path / "store", [Message(properties=oracle.join_properties(texts))])
+    found = check(laid.root)
+    assert [f.topic for f in found] == ["%LMQ%a"]

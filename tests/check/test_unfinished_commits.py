@@ -6,6 +6,7 @@ import pytest
 
 from check.damages import errors, write
 from mqstore.check import check
+from mqstore.files.store_dir import StoreDir
 from mqstore.txn import intent
 from mqstore.write.recover import RecoverSettings, recover
 from support import killed_commit
@@ -46,7 +47,7 @@ def test_hidden_bytes_of_a_commit_are_no_damage(tmp_path: Path, interlock: bool)
     root = tmp_path / "store"
     append(root, rows(5), **SMALL)
     killed_commit.leave(root, "decided")
-    pending = intent.load(str(root))
+    pending = intent.load(StoreDir.at(root))
     assert pending is not None
     (path,) = (root / "commitlog").iterdir()
     write(path, pending.tail, b"\0\0\0\xc8\0\xa3\x20\xa7" + bytes(range(192)))

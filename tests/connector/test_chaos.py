@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 
 from connector import chaotic
 from mqstore.check import check
+from mqstore.files.store_dir import StoreDir
 from mqstore.txn import intent, ledger
 from support import soak
 from support.contract import assert_contract
@@ -125,7 +126,7 @@ def _kill_both(writer: Query, tail: Query, store: Path) -> Counter[str]:
         victim.pause(moments.uniform(0, 2))
         victim.kill()
         if victim is writer:
-            found = intent.load(str(store))
+            found = intent.load(StoreDir.at(store))
             met[found.state if found else "no commit"] += 1
         victim.start()
     for query in (writer, tail):
@@ -142,7 +143,7 @@ def _judge(store: Path, batches: int) -> int:
         assert found == list(range(queue_id, count, 2)), f"queue {queue_id}; MQLOG_SEED={SEED}"
     assert len(held(store)) == count
     assert [finding for finding in check(store) if finding.severity == "error"] == []
-    versions = [entry.version for entry in ledger.entries(str(store))]
+    versions = [entry.version for entry in ledger.entries(StoreDir.at(store))]
     assert versions == list(range(batches))[-len(versions) :]
     # One that is killed before it says whose its folder is leaves it for a day.
     assert list((store / ".mqlog" / "staging").glob("*/OWNER")) == []

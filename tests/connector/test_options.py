@@ -75,6 +75,16 @@ def test_a_read_option_is_parsed(name: str, text: str, field: str, value: object
     ("name", "text", "told"),
     [
         ("subscibe", "A", "unknown option; did you mean subscribe?"),
+        (
+            "maxOfsetsPerTriger",
+            "5",
+            "did you mean maxOffsetsPerTrigger? maxOffsetsPerTrigger is for",
+        ),
+        (
+            "queueNum",
+            "5",
+            "unknown option; did you mean queueNums? queueNums is an option of writes",
+        ),
         ("zzz", "A", "unknown option; the options are path, brokerName, table"),
         ("nameServer", "localhost:9876", "mqlog reads store files, not brokers; give the store p"),
         ("kafka.bootstrap.servers", "b:9092", "mqlog reads store files, not brokers"),

@@ -2,7 +2,7 @@
 
 import re
 import shutil
-from dataclasses import MISSING, Field, fields
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -10,17 +10,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_type
 
 from mqstore.codec.schema import COLUMNS, KAFKA_COLUMNS
-from mqstore.options.option import declared
+from mqstore.options.option import options_of
 from mqstore.stage.settings import WriteSettings
 from pyspark_mqlog.read_options import ReadOptions, StreamOptions
 from pyspark_mqlog.schema import TABLE_SCHEMAS
 
 README = Path(__file__).parents[2] / "connector" / "README.md"
 TEXT = README.read_text(encoding="utf-8")
-
-
-def default_of(field: Field[object]) -> object:
-    return field.default if field.default_factory is MISSING else field.default_factory()
 
 
 def table(heading: str) -> list[tuple[str, ...]]:
@@ -40,14 +36,14 @@ def table(heading: str) -> list[tuple[str, ...]]:
 )
 def test_the_options_and_their_defaults_are_those_of_the_code(heading: str, kind: type) -> None:
     shown = {name: default for name, default, _ in table(heading) if name != "path"}
-    options = declared(kind)
+    options = options_of(kind)
     assert list(shown) == [option.name for option in options.values()]
     for field in fields(kind):
         if field.name in options:
             option = options[field.name]
             text = shown[option.name]
             value = None if text == "–" else option.value(text)
-            assert value == default_of(field), option.name
+            assert value == field.default, option.name
 
 
 def test_the_columns_are_those_of_the_code() -> None:

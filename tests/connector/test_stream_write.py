@@ -18,7 +18,7 @@ from mqstore.files import durable
 from mqstore.stage.settings import WriteSettings
 from mqstore.stage.task import stage
 from mqstore.tables import commits
-from mqstore.tables.roots import open_root
+from mqstore.tables.choice import open_root
 from mqstore.write import streams
 from mqstore.write.prepare import prepare
 from pyspark_mqlog.batch_writer import MqlogWriter
@@ -350,7 +350,7 @@ def test_a_task_that_is_told_its_query_and_batch_says_them(
     settings: StreamSettings, root: Path, task: dict[str, str]
 ) -> None:
     job = prepare(settings.write, SCHEMA)
-    with pytest.raises(StoreError, match=r"neither sql\.streaming\.queryId nor"):
+    with pytest.raises(StoreError, match=r"did not give the task sql\.streaming\.queryId"):
         MqlogStreamWriter(settings, job).write(iter([rows(3)]))
     with pytest.raises(StoreError, match="the writer of the commit"):
         MqlogStreamWriter(settings, None).write(iter([rows(3)]))

@@ -14,7 +14,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
 from mqstore.errors import DataLossError, InvalidOptionError, UnknownTopicError
-from mqstore.files.config.broker_config import consumer_offsets
+from mqstore.files.config.broker_config import BrokerConfig
+from mqstore.files.store_dir import StoreDir
 from pyspark_mqlog.datasource import MqlogDataSource
 from pyspark_mqlog.options import parse_stream
 from pyspark_mqlog.stream_reader import MqlogStreamReader
@@ -219,9 +220,13 @@ def test_progress_is_published_as_a_group_once_it_is_done(store: MakeStore) -> N
     reader = MqlogStreamReader(options, StructType(), ("queueOffset",))
     start = reader.initialOffset()
     end = reader.latestOffset(start, reader.getDefaultReadLimit())
-    assert consumer_offsets(str(laid.root)) == {("T", "audit"): {0: 0, 1: 0, 2: 0}}
+    assert BrokerConfig(StoreDir.at(laid.root)).consumer_offsets() == {
+        ("T", "audit"): {0: 0, 1: 0, 2: 0}
+    }
     reader.commit(end)
-    assert consumer_offsets(str(laid.root)) == {("T", "audit"): {0: 3, 1: 3, 2: 3}}
+    assert BrokerConfig(StoreDir.at(laid.root)).consumer_offsets() == {
+        ("T", "audit"): {0: 3, 1: 3, 2: 3}
+    }
     assert reader.latestOffset(end, reader.getDefaultReadLimit()) is end
     reader.stop()
 

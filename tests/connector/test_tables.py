@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_type
 
 from mqstore import backlog, tables
-from mqstore.errors import InvalidOptionError, UnknownTopicError
+from mqstore.errors import InvalidOptionError, UnknownGroupError, UnknownTopicError
 from pyspark_mqlog.batch_reader import ReadPlan, plan_read
 from pyspark_mqlog.options import parse_read
 from pyspark_mqlog.read_options import TABLES
@@ -188,7 +188,7 @@ def test_groups_choose_retries_and_an_unknown_one_is_an_error(golden_550: Path) 
     assert len(rows(golden_550, table="retries", groups="CG_G")) == 16
     assert rows(golden_550, table="retries", groups="LP_G") == []
     assert len(rows(golden_550, table="retries", groups="/CG_.*/")) == 16
-    with pytest.raises(UnknownTopicError, match="no group CG_; did you mean CG_G"):
+    with pytest.raises(UnknownGroupError, match="no group CG_; did you mean CG_G"):
         rows(golden_550, table="retries", groups="CG_")
 
 

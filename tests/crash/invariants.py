@@ -18,10 +18,11 @@ from pathlib import Path
 from crash.broker_model import serve
 from mqstore.check import check
 from mqstore.errors import NotAStoreError, StoreNotFoundError
-from mqstore.read.plan import QueueSlice
+from mqstore.files.store_dir import StoreDir
+from mqstore.read.directory import take
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.read.snapshot import take
+from mqstore.read.source import slices_of
 from mqstore.txn import intent, ledger
 from mqstore.write.recover import RecoverSettings, recover
 from support import oracle
@@ -74,11 +75,11 @@ def payloads(messages: Iterator[Message] | list[Message] | tuple[Message, ...]) 
 
 def is_decided(root: Path, expected: Expected) -> bool:
     """Tell whether the commit will happen, or has: by the intent and the ledger."""
-    pending = intent.load(str(root))
+    pending = intent.load(StoreDir.at(root))
     if pending is not None:
         assert pending.key == ledger.Key(expected.app_id, expected.version)
         return True
-    last = ledger.last_version(str(root), expected.app_id)
+    last = ledger.last_version(StoreDir.at(root), expected.app_id)
     return last is not None and last >= expected.version
 
 
@@ -152,7 +153,7 @@ def holds(root: Path, expected: Expected, *, decided: bool, with_id: bool = True
 
 def at_rest(root: Path, expected: Expected, *, decided: bool) -> None:
     """Nothing is under way, and it is known whether the commit was made."""
-    assert intent.load(str(root)) is None, "an intent is left"
+    assert intent.load(StoreDir.at(root)) is None, "an intent is left"
     assert is_decided(root, expected) == decided, "the ledger does not tell it"
     assert not (root / "abort").exists(), "abort is left"
     interlock = [path.name for path in (root / "commitlog").iterdir() if "mqlog" in path.name]
@@ -226,10 +227,7 @@ def bodies_read(root: Path) -> list[bytes]:
         snapshot = take(root)
     except (StoreNotFoundError, NotAStoreError):
         return []
-    slices = [
-        QueueSlice(str(root), snapshot.store.commit_log, "b", q.topic, q.queue_id, q.low, q.high)
-        for q in snapshot.queues
-    ]
+    slices = slices_of(snapshot)
     batches = scan(slices, ScanSettings(columns=("body",)))
     return [body for batch in batches for body in batch.column(0).to_pylist()]
 

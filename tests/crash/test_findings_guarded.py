@@ -24,6 +24,7 @@ from mqstore.errors import CommitInDoubtError
 from mqstore.files import durable
 from mqstore.files.config import config_write
 from mqstore.files.new_file import NewFile, opened
+from mqstore.files.store_dir import StoreDir
 from mqstore.files.store_writer import StoreWriter
 from mqstore.format.names import INTERLOCK
 from mqstore.txn import intent
@@ -344,7 +345,7 @@ def test_f11_an_abort_after_the_decision_destroys_nothing(tmp_path: Path, believ
             recover(root, RecoverSettings())
         return
     abort(job, manifests)
-    assert intent.load(str(root)) is not None
+    assert intent.load(StoreDir.at(root)) is not None
     recover(root, RecoverSettings())
     assert len(hand.records(root)) == before + what.shape.rows
     assert commit(job, manifests).is_repeated

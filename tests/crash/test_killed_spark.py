@@ -25,6 +25,7 @@ import pytest
 from crash import saves
 from crash.invariants import assert_clocks, assert_index, assert_log
 from mqstore.check import check
+from mqstore.files.store_dir import StoreDir
 from mqstore.txn import intent, ledger
 from mqstore.write.recover import RecoverSettings, recover
 from support import soak
@@ -210,13 +211,13 @@ def _pending(store: Path) -> Path:
 
 
 def _state(store: Path) -> str:
-    found = intent.load(str(store))
+    found = intent.load(StoreDir.at(store))
     return found.state if found else "not decided, or done"
 
 
 def _judge(store: Path) -> int:
     """Check the store, and that it has the rows of batches 0, 1, … once; return how many."""
-    assert intent.load(str(store)) is None
+    assert intent.load(StoreDir.at(store)) is None
     assert not (store / "abort").exists()
     messages = assert_log(store)
     count = len(messages) // saves.ROWS
@@ -229,7 +230,7 @@ def _judge(store: Path) -> int:
     assert_clocks(store, messages)
     assert_index(store, messages, int(saves.OPTIONS["maxHashSlotNum"]))
     assert [finding for finding in check(store) if finding.severity == "error"] == []
-    known = [entry.version for entry in ledger.entries(str(store))]
+    known = [entry.version for entry in ledger.entries(StoreDir.at(store))]
     assert known == list(range(count))[-len(known) :]
     return count
 

@@ -22,6 +22,7 @@ from crash import play
 from crash.forks import Forks, Laid
 from crash.invariants import is_decided
 from crash.scenarios import BY_NAME, work
+from mqstore.files.store_dir import StoreDir
 from mqstore.txn import intent
 from support import soak
 
@@ -176,7 +177,7 @@ class Sweep:
     def _of_a_write(self, killed: Killed, call: Call) -> bool:
         root = self._laid_out(f"{call.name}-{call.k}")
         killed.kill(call, *self._words, root)
-        pending = root.exists() and intent.load(str(root)) is not None
+        pending = root.exists() and intent.load(StoreDir.at(root)) is not None
         self._judge(root, f"write killed at {call}")
         return pending
 

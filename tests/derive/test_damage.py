@@ -10,7 +10,8 @@ from derive.rebuilds import rebuilt, sizes_of
 from mqstore.check import check
 from mqstore.errors import CorruptStoreError
 from mqstore.files.config import checkpoint
-from mqstore.read.snapshot import take
+from mqstore.files.store_dir import StoreDir
+from mqstore.read.directory import take
 from mqstore.write.recover import RecoverSettings, recover
 from support import oracle
 from support.oracle import Message
@@ -130,7 +131,7 @@ def test_a_log_that_was_torn_ends_there(laid: Laid) -> None:
     """As power is cut, pages of later records may be on the disk and those before not."""
     damage(laid)
     THEIRS(laid)
-    noted = checkpoint.load(str(laid.root))
+    noted = checkpoint.load(StoreDir.at(laid.root))
     assert noted is not None
     before_ms = laid.messages[BAD - 1].store_timestamp_ms
     page = bytearray((laid.root / "checkpoint").read_bytes())

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from mqstore.check import check
-from mqstore.derive.log_end import find_log_end
+from mqstore.derive.log_end import LogEnd, find_log_end
 from mqstore.errors import CorruptStoreError, UncleanStoreError, UnsupportedStoreError
 from mqstore.files import durable
-from mqstore.files.store_dir import open_dir
+from mqstore.files.store import Store
 from support import oracle
 from support.oracle import Message
 from support.stores import Laid, Layout, lay_out
@@ -23,6 +23,11 @@ def laid(tmp_path: Path, count: int = 20, **layout: object) -> Laid:
         Message(queue_id=n % 2, body=bytes(200), properties=b"KEYS\x01k\x02") for n in range(count)
     ]
     return lay_out(tmp_path / "store", messages, replace(LAYOUT, **layout))  # type: ignore[arg-type]
+
+
+def log_end(root: Path) -> LogEnd:
+    with Store.open(root) as store:
+        return find_log_end(store)
 
 
 def put(path: Path, position: int, data: bytes) -> None:
@@ -43,7 +48,7 @@ def test_the_tail_is_where_the_last_record_ends(
     tmp_path: Path, count: int, preallocated: bool
 ) -> None:
     made = laid(tmp_path, count, preallocated=preallocated and count > 0)
-    assert find_log_end(open_dir(made.root)).tail == made.high
+    assert log_end(made.root).tail == made.high
 
 
 def test_a_log_that_ends_with_a_blank_record_goes_on_in_the_next_file(tmp_path: Path) -> None:
@@ -51,7 +56,7 @@ def test_a_log_that_ends_with_a_blank_record_goes_on_in_the_next_file(tmp_path: 
     path, position = made.file_of(made.messages[-1])
     end = position + made.messages[-1].size
     put(path, end, oracle.blank(4096 - end))
-    assert find_log_end(open_dir(made.root)).tail == 4096
+    assert log_end(made.root).tail == 4096
     append(made.root, rows(1))
     assert held(made.root)[-1].physical_offset == 4096
     assert check(made.root) == []
@@ -60,7 +65,7 @@ def test_a_log_that_ends_with_a_blank_record_goes_on_in_the_next_file(tmp_path: 
 def test_records_that_no_queue_needs_to_know_are_passed(tmp_path: Path) -> None:
     kinds = [0, oracle.PREPARED, oracle.ROLLBACK]
     made = lay_out(tmp_path / "store", [Message(sys_flag=k) for k in kinds], LAYOUT)
-    assert find_log_end(open_dir(made.root)).tail == made.high
+    assert log_end(made.root).tail == made.high
     append(made.root, rows(1))
     assert len(held(made.root)) == 4
 

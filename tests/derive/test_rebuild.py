@@ -13,7 +13,7 @@ from derive.rebuilds import derived, rebuilt, sizes_of
 from mqstore.check import check
 from mqstore.derive.rebuild import recovery_start
 from mqstore.files import durable
-from mqstore.files.store_dir import open_dir
+from mqstore.files.store import Store
 from support import oracle
 from support.faults import killed
 from support.oracle import Message
@@ -42,9 +42,14 @@ def first_of(laid: Laid, file: int) -> Message:
     return next(m for m in laid.messages if m.physical_offset == start)
 
 
+def start_of(laid: Laid, *, with_index: bool = True) -> int:
+    with Store.open(laid.root) as store:
+        return recovery_start(store, with_index=with_index)
+
+
 def test_recovery_begins_in_the_newest_file_the_checkpoint_has_seen(tmp_path: Path) -> None:
     laid = over_files(tmp_path / "s")
-    store, third = open_dir(laid.root), first_of(laid, 2)
+    third = first_of(laid, 2)
     seen = third.store_timestamp_ms + 3000
     for physic, logics, start in (
         (seen, seen, third.physical_offset),
@@ -56,28 +61,27 @@ def test_recovery_begins_in_the_newest_file_the_checkpoint_has_seen(tmp_path: Pa
         (0, 0, 0),
     ):
         note(laid.root, physic, logics, 0)
-        assert recovery_start(store, with_index=False) == start
-        assert recovery_start(store) == 0
+        assert start_of(laid, with_index=False) == start
+        assert start_of(laid) == 0
         note(laid.root, physic, logics, NOW_MS + 10**7)
-        assert recovery_start(store) == start
+        assert start_of(laid) == start
     note(laid.root, seen, seen, first_of(laid, 1).store_timestamp_ms)
-    assert recovery_start(store) == 4096
+    assert start_of(laid) == 4096
 
 
 def test_recovery_begins_at_the_log_s_start_when_in_doubt(tmp_path: Path) -> None:
     laid = over_files(tmp_path / "s")
-    store = open_dir(laid.root)
     (laid.root / "checkpoint").unlink()
-    assert recovery_start(store) == 0
+    assert start_of(laid) == 0
     note(laid.root, 2**60, 2**60, 2**60)
-    assert recovery_start(store) == 0
+    assert start_of(laid) == 0
     third = first_of(laid, 2)
     note(laid.root, third.store_timestamp_ms + 3000, third.store_timestamp_ms + 3000, 2**60)
     path, position = laid.file_of(third)
     with path.open("r+b") as file:
         file.seek(position + 28)
         file.write(struct.pack(">q", 77))  # It says that it lies elsewhere.
-    assert recovery_start(store) == 4096
+    assert start_of(laid) == 4096
 
 
 def test_a_preallocated_file_is_passed_over(tmp_path: Path) -> None:
@@ -85,7 +89,7 @@ def test_a_preallocated_file_is_passed_over(tmp_path: Path) -> None:
     last = max(int(p.name) for p in (laid.root / "commitlog").iterdir())
     (laid.root / "commitlog" / f"{last + 4096:020d}").write_bytes(bytes(4096))
     note(laid.root, NOW_MS + 10**8, NOW_MS + 10**8, NOW_MS + 10**8)
-    assert recovery_start(open_dir(laid.root)) == last
+    assert start_of(laid) == last
 
 
 def test_nothing_but_queues_and_index_is_touched(tmp_path: Path) -> None:

@@ -267,6 +267,20 @@ def test_of_two_records_with_one_queue_offset_the_first_keeps_it(tmp_path: Path)
     }
 
 
+@pytest.mark.parametrize("queue_offset", [2**63 - 1, 2**63 // UNIT_BYTES])
+def test_a_queue_offset_that_no_file_can_have_gets_no_unit(
+    tmp_path: Path, queue_offset: int
+) -> None:
+    """No checksum covers it; a file of that name would keep every broker from starting."""
+    laid = lay_out(tmp_path / "store", [Message(), Message()], Layout(index=False))
+    path, position = laid.file_of(laid.messages[1])
+    with path.open("r+b") as file:
+        file.seek(position + 20)
+        file.write(queue_offset.to_bytes(8, "big"))
+    rebuilt(laid.root, sizes_of(laid.layout))
+    assert [p.name for p in (laid.root / QUEUES / "T" / "0").iterdir()] == [f"{0:020d}"]
+
+
 LIGHT = {
     "INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b/c,%LMQ%d",
     "INNER_MULTI_QUEUE_OFFSET": "0,0,0",

@@ -12,6 +12,7 @@ from mqstore.files.file_sizes import FileSizes
 from mqstore.files.index import index_append
 from mqstore.files.index.index_append import IndexAppender, IndexKeys
 from mqstore.files.index.index_file import Layout, list_index_files
+from mqstore.files.store_dir import StoreDir
 from mqstore.files.undo import Undo
 from support import oracle
 from support.oracle import Message
@@ -106,7 +107,7 @@ def test_what_was_put_is_taken_back_to_the_byte(tmp_path: Path) -> None:
 
 def test_a_file_of_another_layout_is_not_appended_to(tmp_path: Path) -> None:
     put(tmp_path, [Message(properties=b"KEYS\x01a b\x02")])
-    assert list_index_files(str(tmp_path))[0].layout == LAYOUT
+    assert list_index_files(StoreDir.at(tmp_path))[0].layout == LAYOUT
     for layout in (Layout(7, 13), Layout(12, 11)):
         with pytest.raises(CorruptStoreError, match="maxHashSlotNum"):
             appender(tmp_path, Undo(), layout)

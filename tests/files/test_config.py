@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqstore.errors import CorruptConfigError, UnsupportedStoreError
-from mqstore.files.config import broker_config
-from mqstore.files.config.broker_config import CommittedOffsets, TopicConfig
+from mqstore.files.config.broker_config import BrokerConfig, CommittedOffsets, TopicConfig
+from mqstore.files.store_dir import StoreDir
 from support.stores import fastjson, topics_json, write_json
 
 OFFSETS = {"offsetTable": {"T@G": {0: 5, 1: 7}, "%RETRY%G@G": {0: 0}}}
@@ -22,7 +22,7 @@ def folder(root: Path) -> Path:
 
 def test_offsets_as_a_broker_writes_them(tmp_path: Path) -> None:
     write_json(folder(tmp_path) / "consumerOffset.json", OFFSETS)
-    assert broker_config.consumer_offsets(str(tmp_path)) == {
+    assert BrokerConfig(StoreDir.at(tmp_path)).consumer_offsets() == {
         ("T", "G"): {0: 5, 1: 7},
         ("%RETRY%G", "G"): {0: 0},
     }
@@ -42,14 +42,14 @@ def test_offsets_as_a_broker_writes_them(tmp_path: Path) -> None:
 )
 def test_every_spelling_a_broker_reads_is_read(tmp_path: Path, text: str) -> None:
     (folder(tmp_path) / "consumerOffset.json").write_text(text)
-    assert broker_config.consumer_offsets(str(tmp_path)) == {("T", "G"): {0: 5, 1: 7}}
+    assert BrokerConfig(StoreDir.at(tmp_path)).consumer_offsets() == {("T", "G"): {0: 5, 1: 7}}
 
 
 def test_digits_and_colons_inside_a_name_are_left_alone(tmp_path: Path) -> None:
     write_json(folder(tmp_path) / "subscriptionGroup.json", {"subscriptionGroupTable": {
         "g{0:5": {}, 'quote"{1:2': {}, "back\\": {}, ",7:": {},
     }})  # fmt: skip
-    assert broker_config.groups(str(tmp_path)) == {"g{0:5", 'quote"{1:2', "back\\", ",7:"}
+    assert BrokerConfig(StoreDir.at(tmp_path)).groups() == {"g{0:5", 'quote"{1:2', "back\\", ",7:"}
 
 
 @given(
@@ -71,7 +71,7 @@ def test_strict_json_reads_as_what_it_is(
         text.encode()
     except UnicodeEncodeError:
         return  # a lone surrogate is no text on disk
-    assert broker_config.load(str(root), "any.json") == {"x": table}
+    assert BrokerConfig(StoreDir.at(root)).load("any.json") == {"x": table}
 
 
 @given(
@@ -88,7 +88,7 @@ def test_integer_keys_of_any_table_are_read_without_quotes(
 ) -> None:
     root = tmp_path_factory.mktemp("json")
     (folder(root) / "any.json").write_text(fastjson({"t": table}))
-    assert broker_config.load(str(root), "any.json") == {
+    assert BrokerConfig(StoreDir.at(root)).load("any.json") == {
         "t": {name: {str(k): v for k, v in inner.items()} for name, inner in table.items()}
     }
 
@@ -97,16 +97,16 @@ def test_topics_take_the_brokers_defaults(tmp_path: Path) -> None:
     document = topics_json({"Four": 4})
     document["topicConfigTable"] |= {"Bare": {"topicName": "Bare"}, "../evil": {}, "Odd": 3}
     write_json(folder(tmp_path) / "topics.json", document)
-    assert broker_config.topics(str(tmp_path)) == {
+    assert BrokerConfig(StoreDir.at(tmp_path)).topics() == {
         "Four": TopicConfig(4, 4, 6, False),
         "Bare": TopicConfig(16, 16, 6, False),
     }
 
 
 def test_nothing_there_is_nothing_known(tmp_path: Path) -> None:
-    assert broker_config.topics(str(tmp_path)) == {}
-    assert broker_config.consumer_offsets(str(tmp_path)) == {}
-    assert broker_config.groups(str(tmp_path)) == set()
+    assert BrokerConfig(StoreDir.at(tmp_path)).topics() == {}
+    assert BrokerConfig(StoreDir.at(tmp_path)).consumer_offsets() == {}
+    assert BrokerConfig(StoreDir.at(tmp_path)).groups() == set()
 
 
 @pytest.mark.parametrize("main", [None, "", "  \n", "{", "[1]", "nul", "\xff"])
@@ -116,7 +116,7 @@ def test_a_bad_main_file_gives_way_to_its_backup(tmp_path: Path, main: str | Non
         (tmp_path / "config/consumerOffset.json").unlink()
     else:
         (tmp_path / "config/consumerOffset.json").write_text(main)
-    assert broker_config.consumer_offsets(str(tmp_path))["T", "G"] == {0: 5, 1: 7}
+    assert BrokerConfig(StoreDir.at(tmp_path)).consumer_offsets()["T", "G"] == {0: 5, 1: 7}
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_a_bad_main_file_gives_way_to_its_backup(tmp_path: Path, main: str | Non
 def test_hostile_json_is_one_named_error_and_quick(tmp_path: Path, text: str) -> None:
     (folder(tmp_path) / "consumerOffset.json").write_text(text)
     with pytest.raises(CorruptConfigError, match=r"\[MQLOG_CORRUPT_CONFIG\] .*consumerOffset"):
-        broker_config.consumer_offsets(str(tmp_path))
+        BrokerConfig(StoreDir.at(tmp_path)).consumer_offsets()
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_where_a_text_is_no_json_is_told(tmp_path: Path, text: str, told: str) -
     """Of the file as it is, also where integer keys have no quotes."""
     (folder(tmp_path) / "consumerOffset.json").write_text(text)
     with pytest.raises(CorruptConfigError) as raised:
-        broker_config.consumer_offsets(str(tmp_path))
+        BrokerConfig(StoreDir.at(tmp_path)).consumer_offsets()
     assert raised.value.message().endswith(told)
 
 
@@ -168,33 +168,33 @@ def test_rocksdb_configuration_is_refused_by_name(tmp_path: Path) -> None:
     (folder(tmp_path) / "consumerOffsets").mkdir()
     (tmp_path / "config/consumerOffsets/CURRENT").write_text("MANIFEST-000001\n")
     with pytest.raises(UnsupportedStoreError, match="ROCKSDB_CONFIG"):
-        broker_config.consumer_offsets(str(tmp_path))
+        BrokerConfig(StoreDir.at(tmp_path)).consumer_offsets()
 
 
 def test_the_golden_stores_know_their_groups_and_topics(golden_550: Path, golden_497: Path) -> None:
-    assert broker_config.consumer_offsets(str(golden_550))["GTopic", "CG_G"] == {
+    assert BrokerConfig(StoreDir.at(golden_550)).consumer_offsets()["GTopic", "CG_G"] == {
         0: 97,
         1: 100,
         2: 98,
         3: 100,
     }
-    assert broker_config.consumer_offsets(str(golden_497))["HBatch", "LP_H"] == {
+    assert BrokerConfig(StoreDir.at(golden_497)).consumer_offsets()["HBatch", "LP_H"] == {
         0: 40,
         1: 20,
         2: 40,
         3: 40,
     }
-    assert broker_config.topics(str(golden_550))["GTopic"].read_queue_nums == 4
-    assert {"CG_G", "LP_G"} <= broker_config.groups(str(golden_550))
+    assert BrokerConfig(StoreDir.at(golden_550)).topics()["GTopic"].read_queue_nums == 4
+    assert {"CG_G", "LP_G"} <= BrokerConfig(StoreDir.at(golden_550)).groups()
 
 
 def test_offsets_tell_the_file_they_are_from(tmp_path: Path) -> None:
     write_json(folder(tmp_path) / "consumerOffset.json", OFFSETS)
-    assert {found.source for found in broker_config.committed(str(tmp_path)).values()} == {
+    assert {found.source for found in BrokerConfig(StoreDir.at(tmp_path)).committed().values()} == {
         "consumerOffset.json"
     }
     (folder(tmp_path) / "consumerOffset.json").write_text('{"offsetTable":{"T@G"')
-    found = broker_config.committed(str(tmp_path))
+    found = BrokerConfig(StoreDir.at(tmp_path)).committed()
     assert found["T", "G"] == CommittedOffsets({0: 5, 1: 7}, "consumerOffset.json.bak")
 
 
@@ -206,31 +206,31 @@ def test_light_queues_have_offsets_of_their_own_file(tmp_path: Path) -> None:
     }
     write_json(folder(tmp_path) / "lmqConsumerOffset.json", light)
     source = "lmqConsumerOffset.json"
-    assert broker_config.committed(str(tmp_path)) == {
+    assert BrokerConfig(StoreDir.at(tmp_path)).committed() == {
         ("T", "G"): CommittedOffsets({0: 9}, source),
         ("U", "G"): CommittedOffsets({2: 1}, source),
         ("%LMQ%x", "%LMQ%g"): CommittedOffsets({0: 5}, source),
         ("%LMQ%y", "%LMQ%g"): CommittedOffsets({}, source),
         ("%RETRY%G", "G"): CommittedOffsets({0: 0}, "consumerOffset.json"),
     }
-    assert broker_config.consumer_offsets(str(tmp_path))["%LMQ%x", "%LMQ%g"] == {0: 5}
+    assert BrokerConfig(StoreDir.at(tmp_path)).consumer_offsets()["%LMQ%x", "%LMQ%g"] == {0: 5}
 
 
 def test_the_golden_stores_tell_what_was_pulled_and_delivered(
     golden_550: Path, golden_497: Path
 ) -> None:
-    pulled = broker_config.pull_offsets(str(golden_550))
+    pulled = BrokerConfig(StoreDir.at(golden_550)).pull_offsets()
     assert pulled["GTopic", "CG_G"] == {0: 100, 1: 101, 2: 100, 3: 100}
-    assert broker_config.pull_offsets(str(golden_497)) == {}
-    assert broker_config.delay_offsets(str(golden_550)) == {1: 14, 2: 13, 3: 16, 18: 0}
-    assert broker_config.filter_expressions(str(golden_550)) == {}
+    assert BrokerConfig(StoreDir.at(golden_497)).pull_offsets() == {}
+    assert BrokerConfig(StoreDir.at(golden_550)).delay_offsets() == {1: 14, 2: 13, 3: 16, 18: 0}
+    assert BrokerConfig(StoreDir.at(golden_550)).filter_expressions() == {}
 
 
 def test_half_a_surrogate_pair_in_a_name_is_what_java_writes_for_it(tmp_path: Path) -> None:
     path = tmp_path / "config" / "consumerOffset.json"
     path.parent.mkdir()
     path.write_text(r'{"offsetTable":{"T@\ud800g":{0:3},"T@\ud83d\ude00":{0:4},"T@\\ud800":{0:5}}}')
-    assert broker_config.consumer_offsets(str(tmp_path)) == {
+    assert BrokerConfig(StoreDir.at(tmp_path)).consumer_offsets() == {
         ("T", "?g"): {0: 3},
         ("T", "\N{GRINNING FACE}"): {0: 4},
         ("T", r"\ud800"): {0: 5},

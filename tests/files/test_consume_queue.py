@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from mqstore.errors import CorruptStoreError
 from mqstore.files.queue.consume_queue import ConsumeQueue, list_queues
+from mqstore.files.store_dir import StoreDir
 from mqstore.format.consume_queue import FILLER_SIZE, UNIT
 from mqstore.format.names import mapped_file_name
 from support import oracle, strategies
@@ -40,9 +41,9 @@ def test_any_queue_of_any_store_has_the_brokers_bounds_and_reads_back(
 ) -> None:
     root = tmp_path_factory.mktemp("store") / "store"
     laid = lay_out(root, batch, replace(layout, expired_files=expired))
-    assert list_queues(str(root)) == sorted(laid.bounds)
+    assert list_queues(StoreDir.at(root)) == sorted(laid.bounds)
     for queue, (low, high) in laid.bounds.items():
-        found = ConsumeQueue(str(root), *queue)
+        found = ConsumeQueue(StoreDir.at(root), *queue)
         if laid.low > laid.high:
             continue  # the whole log expired: no broker does that, the last file stays
         assert found.bounds(laid.low) == (low, high)
@@ -62,7 +63,7 @@ def test_a_look_at_a_short_queue_tells_what_its_records_weigh(
     tmp_path: Path, held: int, *, told: bool
 ) -> None:
     laid = lay_out(tmp_path, [Message()] * held, Layout(queue_units=1000))
-    look = ConsumeQueue(str(tmp_path), "T", 0).look(laid.low)
+    look = ConsumeQueue(StoreDir.at(tmp_path), "T", 0).look(laid.low)
     assert look.bytes == (sum(m.size for m in laid.messages) if told else None)
 
 
@@ -73,7 +74,7 @@ def _damaged(root: Path, row: int, field: str, value: int) -> ConsumeQueue:
     units = np.fromfile(path, UNIT)
     units[row][field] = value
     path.write_bytes(units.tobytes())
-    return ConsumeQueue(str(root), "T", 0)
+    return ConsumeQueue(StoreDir.at(root), "T", 0)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +118,7 @@ def test_the_bounds_of_a_long_queue_are_found_whatever_block_they_are_in(
         name = mapped_file_name(start * UNIT.itemsize)
         (folder / name).write_bytes(units[start : start + per_file].tobytes())
     expected = (first, count) if live else (count, count)
-    assert ConsumeQueue(str(root), "T", 0).bounds(low) == expected
+    assert ConsumeQueue(StoreDir.at(root), "T", 0).bounds(low) == expected
 
 
 @pytest.mark.parametrize("first", [1, 15, 16, 17, 150])
@@ -126,7 +127,7 @@ def test_a_queue_that_did_not_start_at_zero_starts_behind_its_filler(
 ) -> None:
     layout = Layout(first_queue_offsets={("T", 0): first}, start=4096)
     laid = store([Message() for _ in range(20)], layout)
-    assert ConsumeQueue(str(laid.root), "T", 0).bounds(4096) == (first, first + 20)
+    assert ConsumeQueue(StoreDir.at(laid.root), "T", 0).bounds(4096) == (first, first + 20)
 
 
 @pytest.mark.parametrize("first", [1, 15])
@@ -134,28 +135,28 @@ def test_filler_is_no_message_even_where_the_log_starts_at_zero(tmp_path: Path, 
     """Differs from the broker, which counts filler as live there and loses real messages."""
     layout = Layout(first_queue_offsets={("T", 0): first})
     laid = lay_out(tmp_path / "store", [Message() for _ in range(20)], layout)
-    assert ConsumeQueue(str(laid.root), "T", 0).bounds(0) == (first, first + 20)
+    assert ConsumeQueue(StoreDir.at(laid.root), "T", 0).bounds(0) == (first, first + 20)
 
 
 def test_an_all_expired_queue_keeps_its_place(store: MakeStore) -> None:
     old = [Message(topic="Old") for _ in range(3)]
     new = [Message(topic="New", body=bytes(3000)) for _ in range(3)]
     laid = store([*old, *new], Layout(expired_files=2))
-    assert ConsumeQueue(str(laid.root), "Old", 0).bounds(laid.low) == (3, 3)
-    assert ConsumeQueue(str(laid.root), "New", 0).bounds(laid.low) == (2, 3)
+    assert ConsumeQueue(StoreDir.at(laid.root), "Old", 0).bounds(laid.low) == (3, 3)
+    assert ConsumeQueue(StoreDir.at(laid.root), "New", 0).bounds(laid.low) == (2, 3)
 
 
 def test_a_queue_that_is_not_there_is_empty(store: MakeStore) -> None:
     laid = store([Message()])
-    assert ConsumeQueue(str(laid.root), "T", 7).bounds(0) == (0, 0)
-    assert ConsumeQueue(str(laid.root), "Nobody", 0).bounds(0) == (0, 0)
+    assert ConsumeQueue(StoreDir.at(laid.root), "T", 7).bounds(0) == (0, 0)
+    assert ConsumeQueue(StoreDir.at(laid.root), "Nobody", 0).bounds(0) == (0, 0)
 
 
 def test_a_missing_file_is_corruption_not_silence(tmp_path: Path) -> None:
     laid = lay_out(tmp_path / "store", [Message() for _ in range(40)])
     path, _ = laid.unit_of(("T", 0), 16)
     path.unlink()
-    queue = ConsumeQueue(str(laid.root), "T", 0)
+    queue = ConsumeQueue(StoreDir.at(laid.root), "T", 0)
     with pytest.raises(CorruptStoreError, match=r"at byte 320: .*missing"):
         queue.read(0, 40)
 
@@ -166,7 +167,7 @@ def test_a_file_that_shrank_is_corruption_not_silence(tmp_path: Path) -> None:
     with path.open("r+b") as file:
         file.truncate(105)
     with pytest.raises(CorruptStoreError, match=r"at byte 100: .*cut short"):
-        ConsumeQueue(str(laid.root), "T", 0).read(0, 16)
+        ConsumeQueue(StoreDir.at(laid.root), "T", 0).read(0, 16)
 
 
 def test_directories_that_are_no_topic_or_queue_are_the_brokers_to_ignore(
@@ -175,4 +176,4 @@ def test_directories_that_are_no_topic_or_queue_are_the_brokers_to_ignore(
     laid = store([Message()])
     for name in ("T/x", "T/01", "T/-1", "..x/0", "a b/0", "T/70000"):
         (laid.root / "consumequeue" / name).mkdir(parents=True)
-    assert list_queues(str(laid.root)) == [("T", 0)]
+    assert list_queues(StoreDir.at(laid.root)) == [("T", 0)]

@@ -9,10 +9,11 @@ import pytest
 from mqstore.codec.hashing import tags_codes
 from mqstore.files.queue.consume_queue import ConsumeQueue
 from mqstore.files.queue.extension import ConsumeQueueExt
-from mqstore.read.plan import QueueSlice
+from mqstore.files.store_dir import StoreDir
+from mqstore.read.directory import take
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.read.snapshot import take
+from mqstore.read.source import slices_of
 from support import oracle
 from support.oracle import LEVELS_S, SCHEDULE_TOPIC, Message
 from support.stores import Laid, Layout, lay_out
@@ -68,7 +69,7 @@ def laid(tmp_path: Path) -> Laid:
 
 def test_units_have_the_tags_code_of_the_extension(laid: Laid) -> None:
     for (topic, queue_id), messages in laid.queues.items():
-        units = ConsumeQueue(str(laid.root), topic, queue_id).read(0, len(messages))
+        units = ConsumeQueue(StoreDir.at(laid.root), topic, queue_id).read(0, len(messages))
         assert units["tags_code"].tolist() == [oracle.tags_code(m) for m in messages]
         assert units["physical_offset"].tolist() == [m.physical_offset for m in messages]
 
@@ -76,16 +77,13 @@ def test_units_have_the_tags_code_of_the_extension(laid: Laid) -> None:
 @pytest.mark.parametrize("start", [0, 1, 31, 59])
 def test_units_are_found_from_anywhere(laid: Laid, start: int) -> None:
     messages = laid.queues["T", 0][start:]
-    units = ConsumeQueue(str(laid.root), "T", 0).read(start, 60)
+    units = ConsumeQueue(StoreDir.at(laid.root), "T", 0).read(start, 60)
     assert units["tags_code"].tolist() == [oracle.tags_code(m) for m in messages]
 
 
 def test_rows_of_such_a_store_are_those_of_a_plain_one(laid: Laid) -> None:
     snapshot = take(laid.root)
-    pieces = [
-        QueueSlice(str(laid.root), snapshot.store.commit_log, "", q.topic, q.queue_id, 0, q.high)
-        for q in snapshot.queues
-    ]
+    pieces = slices_of(snapshot)
     (batch,) = scan(pieces, ScanSettings(columns=("tags", "tagsCode")))
     assert batch.num_rows == 67
     assert batch["tagsCode"].to_pylist() == tags_codes(batch["tags"]).tolist()
@@ -96,13 +94,13 @@ def test_a_delayed_message_has_its_delivery_time(tmp_path: Path) -> None:
     waiting = Message(topic=SCHEDULE_TOPIC, queue_id=2, properties=properties)
     made = lay_out(tmp_path / "store", [waiting])
     extend(made)
-    unit = ConsumeQueue(str(made.root), SCHEDULE_TOPIC, 2).read(0, 1)[0]
+    unit = ConsumeQueue(StoreDir.at(made.root), SCHEDULE_TOPIC, 2).read(0, 1)[0]
     (stored,) = made.messages
     assert int(unit["tags_code"]) == stored.store_timestamp_ms + 1000 * LEVELS_S[2]
 
 
 def test_an_address_without_a_unit_stays_an_address(laid: Laid) -> None:
-    extension = ConsumeQueueExt(str(laid.root), "T", 0)
+    extension = ConsumeQueueExt(StoreDir.at(laid.root), "T", 0)
     first = oracle.tags_code(laid.queues["T", 0][0])
     asked = [ADDRESS + 2**40, ADDRESS, ADDRESS + FILE_BYTES - 3, -(2**31) - 1, ADDRESS + 10_000]
     told = extension.tags_codes(np.array(asked, np.int64)).tolist()
@@ -117,7 +115,7 @@ def test_what_is_lost_of_an_extension_leaves_addresses(laid: Laid, lost: str) ->
     if lost == "the folder":
         folder.rmdir()
     messages = laid.queues["T", 0]
-    codes = ConsumeQueue(str(laid.root), "T", 0).read(0, 60)["tags_code"].tolist()
+    codes = ConsumeQueue(StoreDir.at(laid.root), "T", 0).read(0, 60)["tags_code"].tolist()
     found = [code for code in codes if code > ADDRESS + 2**40]
     assert found == [oracle.tags_code(m) for m in messages[len(messages) - len(found) :]]
     assert bool(found) == (lost == "a file")
@@ -125,5 +123,5 @@ def test_what_is_lost_of_an_extension_leaves_addresses(laid: Laid, lost: str) ->
 
 def test_a_store_without_an_extension_is_not_asked_for_one(tmp_path: Path) -> None:
     made = lay_out(tmp_path / "store", tagged(), Layout())
-    codes = ConsumeQueue(str(made.root), "T", 0).read(0, 60)["tags_code"].tolist()
+    codes = ConsumeQueue(StoreDir.at(made.root), "T", 0).read(0, 60)["tags_code"].tolist()
     assert codes == [oracle.tags_code(m) for m in made.messages]

@@ -17,6 +17,7 @@ import pyarrow as pa
 from fuzz.decided import JOB, made_up, with_sum
 from fuzz.looks import whole_rows
 from mqstore.files.config import stream_groups
+from mqstore.files.store_dir import StoreDir
 from support import expectations, goldens, oracle, writing
 from support.oracle import Message, join_properties
 from support.stores import Layout, Queue, is_consumable, lay_out, write_json
@@ -148,7 +149,7 @@ def _ours(root: Path) -> Path:
         writing.append(root, rows, **settings)
         settings = {}
     writing.append(root, writing.rows(2), txn_app_id="app", txn_version=3)
-    stream_groups.publish(str(root), "stream", {("T", 0): 1, ("U", 0): 2})
+    stream_groups.publish(StoreDir.at(root), "stream", {("T", 0): 1, ("U", 0): 2})
     return root
 
 

@@ -17,14 +17,15 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 from mqstore.errors import NotAStoreError, StoreError, StoreLockedError, StoreNotFoundError
-from mqstore.read.plan import slices_of
+from mqstore.files.store_dir import StoreDir
+from mqstore.read.directory import take
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.read.snapshot import take
-from mqstore.read.tail import StoreFilter, Tail
+from mqstore.read.source import Tail, slices_of
 from mqstore.txn import ledger
 from mqstore.write.recover import RecoverSettings, recover
 from support import writing
+from support.opened import tail_of
 
 COMMITS = 80
 APP = "writer"
@@ -46,7 +47,7 @@ def write(folder: Path) -> None:
         root = there[-1] if there else folder / "store-00000"
         if (root / "commitlog").exists():
             recover(root, RecoverSettings(lock_timeout_ms=10_000))
-        last = ledger.last_version(str(root), APP) or 0
+        last = ledger.last_version(StoreDir.at(root), APP) or 0
         if last >= COMMITS:
             root, last = folder / f"store-{len(there):05d}", 0
         while last < COMMITS:
@@ -116,7 +117,7 @@ def _follow(
     root: Path, tails: dict[Path, Tail], seen: dict[Queue, int], counts: Counter[str]
 ) -> None:
     if root not in tails:
-        tails[root] = Tail(StoreFilter(root=str(root)))
+        tails[root] = tail_of(root)
     bounds = tails[root].look(at_once=True)
     highs = {queue: high for queue, (_, high) in bounds.items()}
     _grown(seen, highs)

@@ -10,15 +10,18 @@ import pyarrow as pa
 from fuzz.in_time import begin
 from mqstore.codec.schema import PROFILES
 from mqstore.errors import StoreError
-from mqstore.files.config import broker_config
+from mqstore.files.config.broker_config import BrokerConfig
 from mqstore.files.index.index_file import list_index_files
-from mqstore.read.lookup import narrow
+from mqstore.files.store_dir import StoreDir
+from mqstore.read import source
+from mqstore.read.directory import take, topics_of
 from mqstore.read.offsets import AtTimestamp, Latest, resolve
-from mqstore.read.plan import QueueSlice, SplitLimits, split, weigh
+from mqstore.read.plan import SplitLimits, split, weigh
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.read.snapshot import take, topics_of
+from mqstore.read.source import QueueSlice
 from support import expectations
+from support.opened import narrowed, source_of
 from support.oracle import Message
 from support.stores import Laid, Layout, lay_out
 
@@ -29,8 +32,7 @@ SECRET = b"secret of another directory"
 
 def slices_of(root: Path, *, strict: bool = True) -> list[QueueSlice]:
     snapshot = take(root, broker_name="b", strict=strict)
-    of = (snapshot.store.root, snapshot.store.commit_log, "b")
-    return [QueueSlice(*of, q.topic, q.queue_id, q.low, q.high) for q in snapshot.queues]
+    return source.slices_of(snapshot)
 
 
 def read(
@@ -39,7 +41,7 @@ def read(
     """The whole way a batch read goes."""
     parts = [
         piece
-        for part in split([weigh(s) for s in slices_of(root, strict=strict)], SplitLimits())
+        for part in split(weigh(slices_of(root, strict=strict)), SplitLimits())
         for piece in part
     ]
     settings = ScanSettings(
@@ -56,11 +58,11 @@ def everything(root: Path) -> None:
     """Whatever looks at a store."""
     topics_of(root)
     snapshot = take(root)
-    resolve(snapshot, lambda _: (AtTimestamp(1_600_000_000_000), Latest()))
-    broker_config.consumer_offsets(str(root))
-    broker_config.groups(str(root))
-    list_index_files(str(root))
-    narrow(slices_of(root), ["k1"], ["0" * 32])
+    resolve(source_of(snapshot), snapshot, lambda _: (AtTimestamp(1_600_000_000_000), Latest()))
+    BrokerConfig(StoreDir.at(root)).consumer_offsets()
+    BrokerConfig(StoreDir.at(root)).groups()
+    list_index_files(StoreDir.at(root))
+    narrowed(slices_of(root), ["k1"], ["0" * 32])
     read(root)
 
 

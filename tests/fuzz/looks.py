@@ -18,16 +18,15 @@ from mqstore.backlog import BacklogRequest, Listed
 from mqstore.check import check, condition
 from mqstore.codec.schema import PROFILES, message_schema
 from mqstore.copy.copy_store import copy_store
-from mqstore.files.config import broker_config
+from mqstore.files.config.broker_config import BrokerConfig
 from mqstore.files.store import Store
-from mqstore.files.store_dir import open_dir
-from mqstore.read.lookup import narrow
+from mqstore.files.store_dir import StoreDir, open_dir
+from mqstore.read.directory import take, topics_of
 from mqstore.read.offsets import AtTimestamp, Latest, resolve
-from mqstore.read.plan import SplitLimits, slices_of, split, weigh
+from mqstore.read.plan import SplitLimits, split, weigh
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.read.snapshot import take, topics_of
-from mqstore.read.tail import StoreFilter, Tail
+from mqstore.read.source import slices_of
 from mqstore.tables import (
     SCHEMAS,
     commits,
@@ -40,9 +39,9 @@ from mqstore.tables import (
     tags,
 )
 from mqstore.tables import verify as verify_table
-from mqstore.tables.choice import Window, slices
-from mqstore.tables.roots import open_root
+from mqstore.tables.choice import Window, open_root, slices
 from mqstore.txn import intent, ledger
+from support.opened import narrowed, opened, tail_of
 
 Rows = pa.Table | None
 Look = Callable[[Path], Rows]
@@ -58,7 +57,7 @@ def whole_rows(root: Path) -> pa.Table:
 def _scanned(root: Path, on_corrupt: str, mode: str) -> pa.Table:
     strict = on_corrupt == "fail"
     snapshot = take(root, strict=strict)
-    weighed = [weigh(piece) for piece in slices_of(snapshot)]
+    weighed = weigh(slices_of(snapshot))
     pieces = [piece for part in split(weighed, SplitLimits()) for piece in part]
     settings = ScanSettings(
         columns=FULL,
@@ -88,7 +87,7 @@ def _lookup(root: Path) -> Rows:
     settings = ScanSettings(
         columns=FULL, keys=keys, msg_ids=ids, on_corrupt="skip", fail_on_data_loss=False
     )
-    return _table_of(scan(narrow(pieces, keys, ids), settings))
+    return _table_of(scan(narrowed(pieces, keys, ids), settings))
 
 
 def _find(root: Path) -> Rows:
@@ -122,31 +121,32 @@ def _table(name: str, on_corrupt: str) -> Look:
 def _parts(name: str, root: Path, on_corrupt: str) -> list[Any]:
     if name in _OF_ROOTS:
         return list(_OF_ROOTS[name](open_root(str(root)), on_corrupt))
-    taken = take(root, strict=on_corrupt == "fail")
+    taken = opened(root, strict=on_corrupt == "fail")
     if name in _OF_SNAPSHOTS:
         return list(_OF_SNAPSHOTS[name](taken, on_corrupt))
-    return list(store.plan(name, taken, None))
+    return list(store.plan(name, taken[1], None))
 
 
 _OF_ROOTS: dict[str, Callable[[Any, str], Sequence[Any]]] = {
-    "commits": lambda opened, how: commits.plan(opened, on_corrupt=how),
-    "files": lambda opened, _: files.plan(opened),
-    "verify": lambda opened, _: verify_table.plan(opened),
-    "index": lambda opened, how: index.plan(opened, WINDOW, on_corrupt=how),
+    "commits": lambda place, how: commits.plan(place, on_corrupt=how),
+    "files": lambda place, _: files.plan(place),
+    "verify": lambda place, _: verify_table.plan(place),
+    "index": lambda place, how: index.plan(place, WINDOW, on_corrupt=how),
 }
 _OF_SNAPSHOTS: dict[str, Callable[[Any, str], Sequence[Any]]] = {
-    "tags": lambda taken, _: tags.plan(slices(taken, lambda _: True), "*"),
-    "scheduled": lambda taken, how: scheduled.plan(taken, WINDOW, None, how),
-    "halfmessages": lambda taken, how: half_messages.plan(taken, None, how),
-    "retries": lambda taken, how: retries.plan(taken, WINDOW, None, lambda _: True, how),
+    "tags": lambda taken, _: tags.plan(slices(*taken, lambda _: True), "*"),
+    "scheduled": lambda taken, how: scheduled.plan(*taken, WINDOW, None, how),
+    "halfmessages": lambda taken, how: half_messages.plan(*taken, None, how),
+    "retries": lambda taken, how: retries.plan(*taken, WINDOW, None, lambda _: True, how),
 }
 
 
 def _backlog(root: Path) -> Rows:
     request = BacklogRequest(None, {"g": {"T": "A"}}, by_tag=True)
-    items = backlog.plan(take(root, strict=False), request)
+    source, snapshot = opened(root, strict=False)
+    items = backlog.plan(snapshot, request)
     backlog.measure(items, request, 0).validate(full=True)
-    for batch in backlog.compare(items, request, {str(root): Listed.of(str(root))}, 0):
+    for batch in backlog.compare(items, request, {source.origin: Listed.of(source.config)}, 0):
         batch.validate(full=True)
     return None
 
@@ -168,21 +168,21 @@ def _copy(root: Path) -> Rows:
 
 def _settings_of(root: Path) -> Rows:
     topics_of(root)
-    resolve(take(root), lambda _: (AtTimestamp(1_600_000_000_000), Latest()))
-    broker_config.groups(str(root))
-    broker_config.pull_offsets(str(root))
-    broker_config.committed(str(root))
-    broker_config.delay_offsets(str(root))
-    broker_config.filter_expressions(str(root))
+    resolve(*opened(root), lambda _: (AtTimestamp(1_600_000_000_000), Latest()))
+    BrokerConfig(StoreDir.at(root)).groups()
+    BrokerConfig(StoreDir.at(root)).pull_offsets()
+    BrokerConfig(StoreDir.at(root)).committed()
+    BrokerConfig(StoreDir.at(root)).delay_offsets()
+    BrokerConfig(StoreDir.at(root)).filter_expressions()
     _ = Store(open_dir(root)).sizes
     return None
 
 
 def _ours(root: Path) -> Rows:
-    intent.load(str(root))
-    intent.cap(str(root))
-    intent.sequence(str(root))
-    ledger.entries(str(root))
+    intent.load(StoreDir.at(root))
+    intent.cap(StoreDir.at(root))
+    intent.sequence(StoreDir.at(root))
+    ledger.entries(StoreDir.at(root))
     return None
 
 
@@ -194,7 +194,7 @@ def _condition(root: Path) -> Rows:
 
 
 def _tail(root: Path) -> Rows:
-    tail = Tail(StoreFilter(root=str(root), strict=False))
+    tail = tail_of(root, strict=False)
     try:
         tail.look(at_once=True)
         tail.look(at_once=True)

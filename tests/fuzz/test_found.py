@@ -10,13 +10,14 @@ import pytest
 
 from mqstore.codec.schema import PROFILES
 from mqstore.errors import CorruptStoreError, StoreError, UnsafePathError
-from mqstore.files.config import broker_config
+from mqstore.files.config.broker_config import BrokerConfig
 from mqstore.files.index.index_file import IndexFile, list_index_files
 from mqstore.files.index.index_file import Layout as IndexLayout
-from mqstore.read.plan import slices_of
+from mqstore.files.store_dir import StoreDir
+from mqstore.read.directory import take
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.read.snapshot import take
+from mqstore.read.source import slices_of
 from support import expectations, goldens
 from support.oracle import Message
 from support.stores import Laid, Layout, lay_out
@@ -53,11 +54,11 @@ def test_a_folder_that_is_none_is_no_error_of_the_system(tmp_path: Path, place: 
     os.mkfifo(laid.root / place)
     try:
         list(scan(slices_of(take(laid.root)), RESCUE))
-        broker_config.groups(str(laid.root))
+        BrokerConfig(StoreDir.at(laid.root)).groups()
     except StoreError as error:
         assert isinstance(error, UnsafePathError)  # noqa: PT017 - or none at all
     with pytest.raises(UnsafePathError):
-        broker_config.topics(str(laid_out(tmp_path / "2").root / "config" / "topics.json"))
+        BrokerConfig(StoreDir.at(laid_out(tmp_path / "2").root / "config" / "topics.json")).topics()
 
 
 def test_a_store_whose_commit_log_is_gone_is_named(tmp_path: Path) -> None:
@@ -116,7 +117,7 @@ def test_an_index_file_that_fits_any_layout_is_not_tried_with_all(
         return agrees(self, layout, data)
 
     monkeypatch.setattr(IndexFile, "_agrees", counted)
-    (file,) = list_index_files(str(root))
+    (file,) = list_index_files(StoreDir.at(root))
     assert file.layout is None
     assert 0 < len(tried) <= 20
 

@@ -17,8 +17,9 @@ from fuzz.hostile import (
 )
 from fuzz.in_time import in_time  # noqa: F401 - a fixture
 from mqstore.errors import CorruptStoreError, StoreError, UnsafePathError
-from mqstore.files.config import broker_config
-from mqstore.read.snapshot import topics_of
+from mqstore.files.config.broker_config import BrokerConfig
+from mqstore.files.store_dir import StoreDir
+from mqstore.read.directory import topics_of
 from support import oracle
 from support.oracle import Message
 from support.stores import lay_out, write_json
@@ -81,7 +82,7 @@ def test_names_of_topics_never_become_paths(tmp_path: Path, name: str) -> None:
     write_json(laid.root / "config/consumerOffset.json", offsets)
     everything(laid.root)
     assert topics_of(laid.root) == {"T"}
-    assert broker_config.consumer_offsets(str(laid.root)) == {}
+    assert BrokerConfig(StoreDir.at(laid.root)).consumer_offsets() == {}
 
 
 def test_a_record_of_another_topic_is_not_served_as_this_one(tmp_path: Path) -> None:

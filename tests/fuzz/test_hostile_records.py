@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from fuzz.hostile import FULL, outcome, read, slices_of, whole, write
 from fuzz.in_time import in_time  # noqa: F401 - a fixture
 from mqstore.errors import CorruptStoreError, StoreError
-from mqstore.read.lookup import narrow
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from support import expectations, oracle
+from support.opened import narrowed
 from support.oracle import Message
 from support.stores import Layout, lay_out
 
@@ -120,7 +120,7 @@ def test_an_index_of_any_content_ends(
             at = data.draw(st.integers(0, len(raw) // 4 - 1)) * 4
             struct.pack_into(">i", raw, at, data.draw(st.integers(-3, 40)))
         path.write_bytes(raw)
-    outcome(lambda: narrow(slices_of(laid.root), [f"k{i}" for i in range(5)], []))
+    outcome(lambda: narrowed(slices_of(laid.root), [f"k{i}" for i in range(5)], []))
 
 
 def test_a_chain_that_points_at_itself_ends(tmp_path: Path) -> None:
@@ -130,4 +130,4 @@ def test_a_chain_that_points_at_itself_ends(tmp_path: Path) -> None:
     for number in range(1, 41):
         struct.pack_into(">i", raw, 44 + 20 * number + 16, number)
     path.write_bytes(raw)
-    outcome(lambda: narrow(slices_of(laid.root), ["k1"], []))
+    outcome(lambda: narrowed(slices_of(laid.root), ["k1"], []))

@@ -31,10 +31,11 @@ from mqstore.check import check
 from mqstore.codec.schema import PROFILES
 from mqstore.errors import StoreLockedError
 from mqstore.files.lock.store_lock import StoreHold
-from mqstore.read.plan import slices_of
+from mqstore.files.store_dir import StoreDir
+from mqstore.read.directory import take
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.read.snapshot import take
+from mqstore.read.source import slices_of
 from mqstore.txn import intent, ledger
 from mqstore.write.commit import abort
 from mqstore.write.recover import RecoverSettings, recover
@@ -157,9 +158,9 @@ class Store(RuleBasedStateMachine):
             self._settle(decided=True)
             self._add(bodies)
             return
-        pending = intent.load(str(self.root))
+        pending = intent.load(StoreDir.at(self.root))
         mine = pending is not None and pending.key == ledger.Key(APP, self.version)
-        last = ledger.last_version(str(self.root), APP)
+        last = ledger.last_version(StoreDir.at(self.root), APP)
         done = last is not None and last >= self.version
         if before and (mine or done or pending is None):
             self._settle(decided=True)
@@ -180,13 +181,13 @@ class Store(RuleBasedStateMachine):
     def put_in_order(self, at: int | None) -> None:
         """Recover, or be killed while doing so."""
         if at is not None and self._in_child(at, self._recover):
-            if intent.load(str(self.root)) is None:
+            if intent.load(StoreDir.at(self.root)) is None:
                 self._settle(decided=True)
             return
         self._recover()
         self._settle(decided=True)
         assert not (self.root / "abort").exists()
-        assert intent.load(str(self.root)) is None
+        assert intent.load(StoreDir.at(self.root)) is None
 
     @rule()
     def two_writers(self) -> None:
@@ -265,7 +266,7 @@ class Store(RuleBasedStateMachine):
         return sorted((self.root / "commitlog").iterdir()) if self.root.exists() else []
 
     def _last_version(self) -> int:
-        return ledger.last_version(str(self.root), APP) or 0
+        return ledger.last_version(StoreDir.at(self.root), APP) or 0
 
     def _key(self) -> dict[str, Any]:
         return {"txn_app_id": APP, "txn_version": self.version}

@@ -4,7 +4,7 @@ import errno
 import pytest
 from pyspark.errors import AnalysisException
 
-from mqlog_jobs import arguments, exit_codes
+from mqlog_jobs import arguments, backlog, exit_codes
 from mqlog_jobs.arguments import Place
 from mqstore.errors import StoreNotFoundError
 
@@ -26,6 +26,14 @@ def test_a_place_is_a_format_and_a_place(text: str, place: Place) -> None:
 def test_what_is_no_place_to_read_from_is_told_what_is(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="parquet:PATH, csv:PATH, json:PATH"):
         arguments.source(text)
+
+
+def test_a_report_that_is_no_place_is_told_every_place(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="'consol': write console, parquet:PATH"):
+        arguments.target("consol")
+    with pytest.raises(SystemExit):
+        backlog.main(["--from", "/s", "--to", "consol"])
+    assert "'consol': write console, prometheus:FILE, parquet:PATH" in capsys.readouterr().err
 
 
 def test_an_option_may_hold_equals_signs() -> None:

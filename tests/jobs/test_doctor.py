@@ -1,5 +1,6 @@
 """What the doctor says of this machine, and of machines with something missing."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 from mqlog_jobs import doctor
 from mqlog_jobs.doctor import ERROR, OK, WARNING, Diagnosis
+from pyspark_mqlog.interpreter import NAMES
 
 
 def found(store: Path | None = None) -> dict[str, Diagnosis]:
@@ -35,13 +37,47 @@ def test_the_python3_of_path_is_asked_when_no_other_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     interpreter(tmp_path, "print('{}')")
-    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    for name in NAMES:
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     diagnosis = found()["python3 on PATH"]
 
     assert diagnosis.severity == ERROR
     assert "has no pyspark_mqlog" in diagnosis.found
     assert f"PYSPARK_PYTHON={sys.executable}" in diagnosis.advice
+
+
+def test_the_variable_that_spark_prefers_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = NAMES
+    monkeypatch.setenv(first, "no-such-python")
+    monkeypatch.setenv(second, sys.executable)
+    diagnosis = found()[first]
+
+    assert (diagnosis.severity, diagnosis.found) == (ERROR, "not there")
+    assert f"export {first}={sys.executable}" in diagnosis.advice
+
+
+def test_an_interpreter_of_another_version_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = {"python": [3, 99], "modules": {"pyspark_mqlog": None}}
+    other = interpreter(tmp_path, f"print({json.dumps(json.dumps(told))})")
+    monkeypatch.setenv(NAMES[0], str(other))
+    diagnosis = found()[NAMES[0]]
+
+    assert (diagnosis.severity, diagnosis.found) == (ERROR, f"{other}: Python 3.99")
+
+
+def test_an_interpreter_without_what_the_source_needs_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = {"python": list(sys.version_info[:2]), "modules": {"pyspark_mqlog": None, "numpy": "no"}}
+    monkeypatch.setenv(
+        NAMES[0], str(interpreter(tmp_path, f"print({json.dumps(json.dumps(told))})"))
+    )
+    diagnosis = found()[NAMES[0]]
+
+    assert (diagnosis.severity, diagnosis.found[-9:]) == (ERROR, "numpy: no")
 
 
 def test_a_neighbour_that_cannot_be_imported_is_named(

@@ -81,6 +81,7 @@ def test_a_store_of_a_broker_that_was_killed_needs_to_be_asked_for(
     done = run("recover", root)
     assert done.code == 2
     assert "[MQLOG_STORE_UNCLEAN]" in done.err
+    assert "set --recover-unclean to enter its last messages" in done.err
     done = run("recover", root, "--recover-unclean")
     assert (done.code, done.err) == (0, "")
     assert "the broker's file abort stays" in done.out
@@ -98,6 +99,7 @@ def test_a_store_that_is_open_in_a_broker_is_left_alone_and_its_holder_told(
         assert done.code == 2
         assert done.err.startswith("mqlog: [MQLOG_STORE_LOCKED]")
         assert str(user.pid) in done.err
+        assert "or set --lock-timeout (for example 30s)" in done.err
     assert "Lock" not in diagnoses(root)
 
 

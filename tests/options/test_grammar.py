@@ -1,5 +1,6 @@
 """What a person types, and what becomes of it."""
 
+import re
 from contextlib import suppress
 
 import pytest
@@ -70,8 +71,11 @@ def test_a_timestamp_is_epoch_ms_iso_with_zone_or_before_now(text: str, expected
 
 @pytest.mark.parametrize("text", ["2023-11-14T22:13:20", "2023-11-14", "2023-11-14 22:13"])
 def test_a_time_without_zone_is_never_the_zone_of_the_machine(text: str) -> None:
-    with pytest.raises(InvalidOptionError, match="has no time zone: write"):
+    with pytest.raises(InvalidOptionError, match="has no time zone: write") as caught:
         grammar.timestamp("startingTimestamp", text, now_ms=NOW_MS)
+    advised = re.findall(r"write (\S+) or (\S+)$", str(caught.value))[0]
+    first, second = (grammar.timestamp("startingTimestamp", t, now_ms=NOW_MS) for t in advised)
+    assert first - second == 8 * 3_600_000
 
 
 @pytest.mark.parametrize("text", ["yesterday", "-10", "-10w", "", "9" * 19 + "0", "10m"])

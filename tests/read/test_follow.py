@@ -17,13 +17,13 @@ from mqstore.errors import CommitInDoubtError, DataLossError, StoreReplacedError
 from mqstore.files import durable
 from mqstore.read.admission import Admission
 from mqstore.read.follow import Follower
-from mqstore.read.plan import QueueSlice
 from mqstore.read.progress import Progress
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.read.tail import StoreFilter, Tail
+from mqstore.read.source import QueueSlice, Tail
 from mqstore.write.recover import RecoverSettings, recover
 from support.growing import grow
+from support.opened import tail_of
 from support.oracle import Message
 from support.stores import Laid, Layout, MakeStore, lay_out
 from support.writing import append, held, rows
@@ -36,7 +36,7 @@ def follower(
     *roots: Path, admission: Admission = ALL, fail_on_data_loss: bool = True, **chosen: object
 ) -> Follower:
     tails = [
-        Tail(StoreFilter(root=str(root), **chosen), fail_on_data_loss=fail_on_data_loss)  # type: ignore[arg-type]
+        tail_of(root, fail_on_data_loss=fail_on_data_loss, **chosen)  # type: ignore[arg-type]
         for root in roots
     ]
     return Follower(tails, admission, fail_on_data_loss=fail_on_data_loss)
@@ -204,7 +204,7 @@ def test_the_topics_of_the_start_are_followed_with_their_new_queues_and_no_other
     store: MakeStore,
 ) -> None:
     laid = store(messages(12))
-    stream = Follower([Tail(StoreFilter(root=str(laid.root)))], ALL, same_topics=True)
+    stream = Follower([tail_of(laid.root)], ALL, same_topics=True)
     start = {("A", "broker-1", 0): 1, ("Later", "broker-1", 0): 0}
     found, end = read_all(stream, start)
     assert {topic for topic, _, _ in found} == {"A"}
@@ -299,7 +299,7 @@ def test_an_idle_look_reads_a_unit_a_queue_and_nothing_else(tmp_path: Path) -> N
     laid = lay_out(
         tmp_path / "store", [Message(queue_id=i) for i in range(200)], Layout(abort=True)
     )
-    tail = Tail(StoreFilter(root=str(laid.root)))
+    tail = tail_of(laid.root)
     bounds = settled(tail)
     for folder in ("commitlog", "config"):
         for path in (laid.root / folder).iterdir():

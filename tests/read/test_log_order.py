@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from mqstore.codec.decode import QueuePositions
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.format.names import mapped_file_name
-from mqstore.read.log_order import UnitBatch, in_log_order, join
+from mqstore.read.units import UnitBatch, in_log_order, join
 
 LOG_BYTES = 100_000
 SIZE = 100
+QUEUES = [("T", n, "b") for n in range(9)]
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +31,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommitLog]:
 def units(queue: int, start: int, places: Sequence[int]) -> UnitBatch:
     count = len(places)
     source = QueuePositions(
-        [("T", n, "b") for n in range(9)],
+        QUEUES,
         np.full(count, queue),
         np.arange(start, start + count),
         np.zeros(count, np.int64),
@@ -51,8 +52,8 @@ def merged(
     queues: Sequence[Sequence[int]], sizes: Sequence[int], few: int, log: CommitLog
 ) -> list[tuple[int, int, int]]:
     lanes = [blocks(number, places, sizes) for number, places in enumerate(queues)]
-    whole = join([units(0, 0, []), *in_log_order(lanes, log, few)])
-    source = whole.source
+    whole = join([units(0, 0, []), *in_log_order(lanes, log.holds, few)])
+    source = whole.positions
     return list(
         zip(
             source.queue.tolist(),

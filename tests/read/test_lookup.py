@@ -9,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqstore.codec.schema import PROFILES
-from mqstore.read.lookup import narrow
-from mqstore.read.plan import QueueSlice
+from mqstore.read import source
+from mqstore.read.directory import take
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.read.snapshot import take
+from mqstore.read.source import QueueSlice
 from support import expectations, oracle, strategies
+from support.opened import narrowed
 from support.oracle import Message
 from support.stores import Layout, lay_out, stored
 
@@ -23,15 +24,14 @@ FULL = PROFILES["full"]
 
 def slices_of(root: Path) -> list[QueueSlice]:
     snapshot = take(root, broker_name="b")
-    of = (snapshot.store.root, snapshot.store.commit_log, "b")
-    return [QueueSlice(*of, q.topic, q.queue_id, q.low, q.high) for q in snapshot.queues]
+    return source.slices_of(snapshot)
 
 
 def found(
     root: Path, *, keys: tuple[str, ...] = (), ids: tuple[str, ...] = (), index: bool = True
 ) -> list[tuple[str, int, int]]:
     slices = slices_of(root)
-    parts = narrow(slices, keys, ids) if index else slices
+    parts = narrowed(slices, keys, ids) if index else slices
     settings = ScanSettings(columns=FULL, keys=keys, msg_ids=ids)
     rows: list[dict[str, Any]] = []
     for batch in scan(parts, settings):
@@ -92,7 +92,7 @@ def test_an_index_of_any_shape_is_used(tmp_path: Path, slots: int, units: int) -
     layout = Layout(index_slots=slots, index_units=units)
     laid = lay_out(tmp_path / "store", keyed(60), layout)
     slices = slices_of(laid.root)
-    parts = narrow(slices, ["k3"], [])
+    parts = narrowed(slices, ["k3"], [])
     messages = sum(part.end - part.start for part in parts)
     assert messages < 20, "of 60, the index should have left nine and a few to look at"
     assert found(laid.root, keys=("k3",)) == found(laid.root, keys=("k3",), index=False)

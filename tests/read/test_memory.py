@@ -9,9 +9,10 @@ import pyarrow as pa
 import pytest
 
 from mqstore.codec.schema import PROFILES
-from mqstore.read.plan import QueueSlice
+from mqstore.read.directory import StoreOrigin
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
+from mqstore.read.source import QueueSlice
 from support import oracle
 from support.oracle import Message
 from support.stores import Layout, lay_out
@@ -54,7 +55,7 @@ def peaks() -> Iterator[list[int]]:
 def test_a_scan_holds_a_few_batches_at_most(
     large: Path, profile: str, mode: str, batch_bytes: int
 ) -> None:
-    slices = [QueueSlice(str(large), (f"{large}/commitlog",), "b", "T", 0, 0, COUNT)]
+    slices = [QueueSlice(StoreOrigin(str(large), (f"{large}/commitlog",)), "b", "T", 0, 0, COUNT)]
     settings = ScanSettings(columns=PROFILES[profile], read_mode=mode, batch_bytes=batch_bytes)
     next(scan(slices, settings))  # what is imported and cached at first use is no batch's
     with peaks() as found:

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from mqstore.errors import DataLossError, InvalidOptionError
 from mqstore.read.offsets import At, AtTimestamp, Earliest, Last, Latest, Position, resolve
-from mqstore.read.snapshot import take
 from support import strategies
+from support.opened import opened
 from support.oracle import Message
 from support.stores import Laid, Layout, MakeStore, lay_out
 
@@ -17,7 +17,7 @@ from support.stores import Laid, Layout, MakeStore, lay_out
 def ranges(
     root: Path, start: Position, end: Position, *, fail: bool = True
 ) -> dict[tuple[str, int], tuple[int, int]]:
-    resolved = resolve(take(root), lambda _: (start, end), fail_on_data_loss=fail)
+    resolved = resolve(*opened(root), lambda _: (start, end), fail_on_data_loss=fail)
     return {(q.topic, q.queue_id): (a, b) for q, a, b in resolved}
 
 

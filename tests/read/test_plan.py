@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqstore.errors import CorruptStoreError
-from mqstore.read.plan import QueueSlice, SplitLimits, Weighed, slices_of, split, weigh
-from mqstore.read.snapshot import take
+from mqstore.read.directory import StoreOrigin, take
+from mqstore.read.plan import SplitLimits, split, weigh
+from mqstore.read.source import QueueSlice, Weighed, slices_of
 from support.oracle import Message
 from support.stores import Layout, MakeStore, lay_out
 
@@ -19,7 +20,9 @@ MIB = 1 << 20
 
 
 def piece(queue_id: int, start: int, sizes: list[int]) -> Weighed:
-    of = QueueSlice("/s", ("/s/commitlog",), "b", "T", queue_id, start, start + len(sizes))
+    of = QueueSlice(
+        StoreOrigin("/s", ("/s/commitlog",)), "b", "T", queue_id, start, start + len(sizes)
+    )
     grown = np.concatenate(([0], np.cumsum(np.array(sizes, np.int64)))).astype(np.int64)
     return Weighed(of, np.arange(start, of.end + 1), grown, 1000 * queue_id + grown)
 
@@ -131,7 +134,7 @@ def test_small_queues_beside_large_ones_stay_whole() -> None:
 
 def test_a_slice_weighs_what_its_records_do(store: MakeStore) -> None:
     laid = store([Message(body=bytes(i)) for i in range(50)])
-    weighed = weigh(QueueSlice(str(laid.root), (), "b", "T", 0, 10, 45))
+    (weighed,) = weigh([QueueSlice(StoreOrigin(str(laid.root), ()), "b", "T", 0, 10, 45)])
     assert weighed.total == sum(m.size for m in laid.messages[10:45])
     assert list(weighed.edges[[0, -1]]) == [10, 45]
     assert all(b > a for a, b in itertools.pairwise(weighed.bytes))
@@ -148,17 +151,17 @@ def test_what_the_look_at_short_queues_told_changes_no_partition(
     slices = slices_of(take(laid.root))
     assert all(piece.weight for piece in slices)
     plain = [replace(piece, weight=None) for piece in slices]
-    found = split([weigh(piece) for piece in slices], asked)
-    assert found == split([weigh(piece) for piece in plain], asked)
+    found = split(weigh(slices), asked)
+    assert found == split(weigh(plain), asked)
     assert not any(piece.weight for part in found for piece in part)
 
 
 def test_a_part_of_a_short_queue_is_weighed_by_its_units(store: MakeStore) -> None:
     laid = store([Message(body=bytes(i)) for i in range(16)])
     (whole,) = slices_of(take(laid.root))
-    assert weigh(whole).total == sum(m.size for m in laid.messages)
+    assert weigh([whole])[0].total == sum(m.size for m in laid.messages)
     part = replace(whole, start=3, end=9)
-    assert weigh(part).total == sum(m.size for m in laid.messages[3:9])
+    assert weigh([part])[0].total == sum(m.size for m in laid.messages[3:9])
 
 
 def test_nothing_to_split_is_no_partition() -> None:
@@ -171,8 +174,10 @@ def test_weighing_does_not_read_the_commit_log(
     store: MakeStore, tmp_path: Path, missing: int
 ) -> None:
     laid = store([Message() for _ in range(20)])
-    of = QueueSlice(str(laid.root), (str(tmp_path / "gone"),), "b", "T", 0, missing, 20)
-    assert weigh(of).total == sum(m.size for m in laid.messages[missing:])
+    of = QueueSlice(
+        StoreOrigin(str(laid.root), (str(tmp_path / "gone"),)), "b", "T", 0, missing, 20
+    )
+    assert weigh([of])[0].total == sum(m.size for m in laid.messages[missing:])
 
 
 def test_a_lost_consume_queue_file_weighs_nothing_where_damage_is_passed_over(
@@ -180,7 +185,9 @@ def test_a_lost_consume_queue_file_weighs_nothing_where_damage_is_passed_over(
 ) -> None:
     laid = lay_out(tmp_path / "store", [Message() for _ in range(80)])
     laid.unit_of(("T", 0), 40)[0].unlink()
-    of = QueueSlice(str(laid.root), (str(laid.root / "commitlog"),), "b", "T", 0, 0, 80)
+    of = QueueSlice(
+        StoreOrigin(str(laid.root), (str(laid.root / "commitlog"),)), "b", "T", 0, 0, 80
+    )
     with pytest.raises(CorruptStoreError, match="missing or cut short"):
-        weigh(of)
-    assert weigh(of, strict=False).total == sum(m.size for m in laid.messages) * 64 // 80
+        weigh([of])
+    assert weigh([of], strict=False)[0].total == sum(m.size for m in laid.messages) * 64 // 80

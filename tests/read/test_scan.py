@@ -13,31 +13,16 @@ from hypothesis import strategies as st
 
 from mqstore.codec.schema import PROFILES, message_schema
 from mqstore.errors import CorruptStoreError
-from mqstore.read.plan import QueueSlice
+from mqstore.read.directory import take
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.read.snapshot import Snapshot, take
+from mqstore.read.source import QueueSlice, slices_of
 from support import expectations, goldens, oracle, strategies
 from support.oracle import Message
 from support.stores import Laid, Layout, MakeStore, lay_out
 
 FULL = PROFILES["full"]
 SETTINGS = ScanSettings(columns=FULL)
-
-
-def slices_of(snapshot: Snapshot) -> list[QueueSlice]:
-    return [
-        QueueSlice(
-            snapshot.store.root,
-            snapshot.store.commit_log,
-            snapshot.broker_name,
-            queue.topic,
-            queue.queue_id,
-            queue.low,
-            queue.high,
-        )
-        for queue in snapshot.queues
-    ]
 
 
 def rows_of(batches: Iterator[pa.RecordBatch], columns: Sequence[str]) -> list[dict[str, Any]]:

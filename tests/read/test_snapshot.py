@@ -15,7 +15,8 @@ from mqstore.errors import (
     StoreNotFoundError,
     UnsupportedStoreError,
 )
-from mqstore.read.snapshot import Snapshot, take, topics_of
+from mqstore.read.directory import take, topics_of
+from mqstore.read.source import Snapshot
 from support import goldens, oracle, strategies
 from support.oracle import Message
 from support.stores import Layout, MakeStore, lay_out
@@ -299,7 +300,7 @@ def test_the_files_of_several_folders_are_one_log(tmp_path: Path) -> None:
         path.rename(folders[number % 2] / path.name)
     snapshot = take(laid.root, commit_log=[str(folder) for folder in folders])
     assert bounds(snapshot) == {("T", 0): (0, 12)}
-    assert snapshot.store.commit_log == tuple(map(str, folders))
+    assert snapshot.origin.commit_log == tuple(map(str, folders))
 
 
 def test_a_commit_log_folder_that_is_not_there_is_told(store: MakeStore) -> None:

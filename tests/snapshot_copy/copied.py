@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 
 from mqstore.check import check
-from mqstore.read.plan import QueueSlice
+from mqstore.read.directory import take
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.read.snapshot import take
+from mqstore.read.source import slices_of
 from support.oracle import Message, join_properties
 from support.stores import Layout
 
@@ -31,12 +31,10 @@ def messages(count: int) -> list[Message]:
 
 def rows(root: Path) -> Rows:
     snapshot = take(root)
-    store = snapshot.store
     settings = ScanSettings(columns=("queueOffset", "physicalOffset", "body"))
     found: Rows = {}
-    for q in snapshot.queues:
-        piece = QueueSlice(store.root, store.commit_log, "b", q.topic, q.queue_id, q.low, q.high)
-        found[q.topic, q.queue_id] = [
+    for piece in slices_of(snapshot):
+        found[piece.topic, piece.queue_id] = [
             (row["queueOffset"], row["physicalOffset"], row["body"])
             for batch in scan([piece], settings)
             for row in batch.to_pylist()

@@ -13,6 +13,7 @@ from mqstore.errors import (
     StoreLockedError,
 )
 from mqstore.files import durable
+from mqstore.files.store_dir import StoreDir
 from mqstore.txn import intent, ledger
 from snapshot_copy.copied import rows
 from support import writing
@@ -37,7 +38,7 @@ def test_a_commit_that_is_not_finished_is_not_copied(
     copy_store(tmp_path / "s", tmp_path / "copy")
     assert rows(tmp_path / "copy") == before
     assert check(tmp_path / "copy") == []
-    assert len(ledger.entries(str(tmp_path / "copy"))) == 1
+    assert len(ledger.entries(StoreDir.at(tmp_path / "copy"))) == 1
 
 
 def test_a_commit_that_is_hidden_is_not_told_as_done(
@@ -50,13 +51,13 @@ def test_a_commit_that_is_hidden_is_not_told_as_done(
         patch.setattr(intent, "remove", _fail)
         with pytest.raises(CommitInDoubtError):
             append(tmp_path / "s", writing.rows(4), **key)
-    assert ledger.last_version(str(tmp_path / "s"), "loader") == 2
+    assert ledger.last_version(StoreDir.at(tmp_path / "s"), "loader") == 2
     copy_store(tmp_path / "s", tmp_path / "copy")
-    assert ledger.last_version(str(tmp_path / "copy"), "loader") == 1
+    assert ledger.last_version(StoreDir.at(tmp_path / "copy"), "loader") == 1
     assert append(tmp_path / "copy", writing.rows(4), **key).messages == 4
     append(tmp_path / "s", writing.rows(1))
     copy_store(tmp_path / "s", tmp_path / "whole")
-    assert ledger.last_version(str(tmp_path / "whole"), "loader") == 2
+    assert ledger.last_version(StoreDir.at(tmp_path / "whole"), "loader") == 2
 
 
 def test_a_commit_that_a_broker_has_entered_is_told_as_done(

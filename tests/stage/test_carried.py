@@ -10,10 +10,10 @@ import pytest
 from mqstore.check import check
 from mqstore.codec.schema import PROFILES
 from mqstore.errors import InvalidMessageError, InvalidSchemaError
-from mqstore.read.plan import QueueSlice
+from mqstore.read.directory import take
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.read.snapshot import take
+from mqstore.read.source import slices_of
 from support.oracle import Message, split_properties
 from support.writing import SMALL, append, held, rows
 
@@ -84,9 +84,9 @@ def copied(source: Path, target: Path, **settings: Any) -> list[Message]:
     """Copy all of T to a new store, with every column; return the messages."""
     columns = settings.pop("columns", PROFILES["full"])
     decompress = settings.pop("decompress", True)
-    (queue,) = take(source).queues
-    piece = QueueSlice(str(source), (f"{source}/commitlog",), "b", "T", 0, queue.low, queue.high)
-    batches = list(scan([piece], ScanSettings(columns=columns, decompress=decompress)))
+    batches = list(
+        scan(slices_of(take(source)), ScanSettings(columns=columns, decompress=decompress))
+    )
     append(target, *batches, **SMALL, queue_nums=1, **settings)
     return held(target)
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqstore.check import check
-from mqstore.errors import CorruptStagingError
+from mqstore.errors import CorruptStagingError, InvalidMessageError
 from mqstore.format.hashing import java_hash
 from mqstore.stage.batches import BatchLimits, order_rows, split_batches
 from mqstore.txn.segment import read_frames
@@ -59,6 +59,23 @@ def test_rows_without_a_sharding_key_go_round_and_single_is_one_queue(tmp_path: 
     assert {m.queue_id for m in held(tmp_path / "s")} == {0}
     append(tmp_path / "q", rows(2, queueId=[3, None]), **SMALL, partitioner="single")
     assert [m.queue_id for m in held(tmp_path / "q")] == [0, 3]
+
+
+def test_partitioners_choose_write_queues_and_a_queue_id_may_name_a_read_queue(
+    tmp_path: Path,
+) -> None:
+    """TopicPublishInfo has the write queues alone; msgCheck takes ids of read queues too."""
+    root = tmp_path / "s"
+    append(root, rows(1), **SMALL)
+    entry = '{"attributes":{},"perm":6,"readQueueNums":8,"writeQueueNums":2}'
+    (root / "config/topics.json").write_text(f'{{"topicConfigTable":{{"T":{entry}}}}}')
+    keys = [f"k{n}" for n in range(20)]
+    append(root, rows(20, shardingKey=keys), partitioner="hash")
+    append(root, rows(9), partitioner="roundrobin")
+    assert {m.queue_id for m in held(root)} == {0, 1}
+    append(root, rows(1, queueId=7))
+    with pytest.raises(InvalidMessageError, match="queueId 8 is not one of the topic's 8 queues"):
+        append(root, rows(1, queueId=8))
 
 
 # --- batches ----------------------------------------------------------------------------------

@@ -113,17 +113,47 @@ def test_a_body_over_the_limit_is_too_large(tmp_path: Path) -> None:
     assert "[MQLOG_MESSAGE_TOO_LARGE] partition 0, row 0, topic 'T'" in str(caught.value)
 
 
+OF_4_9 = (
+    '{"dataVersion":{"counter":1,"timestamp":1},"topicConfigTable":{"T":{"perm":6,'
+    '"readQueueNums":1,"writeQueueNums":1},"Ours":{"attributes":{},"perm":6}}}'
+)
+OF_5 = (
+    '{"dataVersion":{"counter":1,"stateVersion":0,"timestamp":1},"topicConfigTable":{"T":'
+    '{"perm":6,"readQueueNums":1,"writeQueueNums":1}}}'
+)
+
+
+def test_a_broker_of_4_9_bounds_the_record_and_one_of_5_the_body(tmp_path: Path) -> None:
+    root = tmp_path / "s"
+    append(root, rows(1, body=b"x"), **BIG)
+    head = held(root)[0].size - 1
+    for topics, most in ((OF_4_9, 2000 - head), (OF_5, 2000)):
+        (root / "config/topics.json").write_text(topics)
+        append(root, rows(1, body=bytes(most)), max_message_size=2000)
+        with pytest.raises(MessageTooLargeError, match=r"maxMessageSize (is|\()"):
+            append(root, rows(1, body=bytes(most + 1)), max_message_size=2000)
+
+
 def test_a_record_that_no_file_can_hold_is_too_large(tmp_path: Path) -> None:
     with pytest.raises(MessageTooLargeError, match="mappedFileSizeCommitLog"):
         append(tmp_path / "s", rows(1, body=bytes(8192)), **SMALL)
 
 
-def test_the_first_ten_bad_rows_are_told(tmp_path: Path) -> None:
+def test_each_reason_is_told_once_with_its_first_row_and_a_count(tmp_path: Path) -> None:
+    bodies = [b"\x00order %d of a long list of orders" % n for n in range(30)]
+    batch = rows(30, queueId=[9, 0] * 15, keys=[f"k{n}" for n in range(30)], body=bodies)
     with pytest.raises(InvalidMessageError) as caught:
-        append(tmp_path / "s", rows(30, queueId=[9, 0] * 15), **SMALL)
-    told = re.findall(r"row (\d+),", str(caught.value))
-    assert told == [str(n) for n in range(0, 20, 2)]
-    assert "and 5 more" in str(caught.value)
+        append(tmp_path / "s", batch, **SMALL)
+    assert (
+        "row 0, topic 'T', keys 'k0', body b'\\x00order 0 of a long list '…: queueId 9 is not one "
+        "of the topic's 4 queues (and 14 more). Nothing was written"
+    ) in str(caught.value)
+
+
+def test_the_first_ten_reasons_are_told(tmp_path: Path) -> None:
+    with pytest.raises(InvalidMessageError, match=r"\(and 5 more reasons\)") as caught:
+        append(tmp_path / "s", rows(15, queueId=list(range(4, 19))), **SMALL)
+    assert re.findall(r"row (\d+),", str(caught.value)) == [str(n) for n in range(10)]
 
 
 def test_bad_rows_may_be_skipped_and_are_counted(tmp_path: Path) -> None:
@@ -375,7 +405,7 @@ def test_a_size_that_contradicts_the_store_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_store_is_made_only_where_there_is_nothing(tmp_path: Path) -> None:
-    with pytest.raises(StoreNotFoundError):
+    with pytest.raises(StoreNotFoundError, match="s: no such directory: set createStore=true"):
         prepared(tmp_path / "s", rows(1).schema)
     full = tmp_path / "full"
     full.mkdir()
@@ -384,6 +414,8 @@ def test_a_store_is_made_only_where_there_is_nothing(tmp_path: Path) -> None:
         prepared(full, rows(1).schema, **SMALL)
     empty = tmp_path / "empty"
     empty.mkdir()
+    with pytest.raises(StoreNotFoundError, match="an empty directory: set createStore=true"):
+        prepared(empty, rows(1).schema)
     append(empty, rows(1), **SMALL)
     assert check(empty) == []
 

@@ -11,8 +11,9 @@ import mqstore
 
 # Values that travel between driver and tasks, by where they are declared.
 CROSSING = {
-    "mqstore.read.plan": {"QueueSlice", "SplitLimits"},
-    "mqstore.read.snapshot": {"Snapshot", "QueueBounds"},
+    "mqstore.read.plan": {"SplitLimits"},
+    "mqstore.read.source": {"QueueBounds", "QueueSlice", "Snapshot"},
+    "mqstore.read.directory": {"StoreOrigin"},
     "mqstore.read.settings": {"ScanSettings"},
     "mqstore.files.store_dir": {"StoreDir"},
     "mqstore.files.file_sizes": {"FileSizes"},

@@ -8,7 +8,7 @@ import pytest
 from mqstore.errors import CorruptConfigError
 from mqstore.files.store_writer import StoreWriter
 from mqstore.tables import commits
-from mqstore.tables.roots import open_root
+from mqstore.tables.choice import open_root
 from mqstore.txn import ledger
 from mqstore.txn.ledger import Entry, Key
 from mqstore.write.recover import RecoverSettings, recover

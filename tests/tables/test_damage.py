@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mqstore import backlog
 from mqstore.backlog import BacklogRequest, Listed
 from mqstore.errors import CorruptStoreError, StoreError
-from mqstore.read.snapshot import take
+from mqstore.read.directory import take
 from mqstore.tables import (
     SCHEMAS,
     files,
@@ -23,9 +23,9 @@ from mqstore.tables import (
     tags,
     verify,
 )
-from mqstore.tables.choice import Window, slices
-from mqstore.tables.roots import open_root
+from mqstore.tables.choice import Window, open_root, slices
 from support import oracle, parts
+from support.opened import opened, source_of
 from support.oracle import Message, join_properties
 from support.stores import Layout, lay_out, write_json
 
@@ -57,15 +57,15 @@ def read_all(root: Path, on_corrupt: str) -> int:
         "files": lambda _: files.plan(open_root(str(root))),
         "verify": lambda _: verify.plan(open_root(str(root))),
         "index": lambda _: index.plan(open_root(str(root)), window, on_corrupt=on_corrupt),
-        "tags": lambda s: tags.plan(slices(s, lambda _: True), "*"),
-        "scheduled": lambda s: scheduled.plan(s, window, None, on_corrupt),
-        "halfmessages": lambda s: half_messages.plan(s, None, on_corrupt),
-        "retries": lambda s: retries.plan(s, window, None, lambda _: True, on_corrupt),
-        **{t: lambda s, t=t: store.plan(t, s, None) for t in ("queues", "topics", "offsets")},
+        "tags": lambda s: tags.plan(slices(*s, lambda _: True), "*"),
+        "scheduled": lambda s: scheduled.plan(*s, window, None, on_corrupt),
+        "halfmessages": lambda s: half_messages.plan(*s, None, on_corrupt),
+        "retries": lambda s: retries.plan(*s, window, None, lambda _: True, on_corrupt),
+        **{t: lambda s, t=t: store.plan(t, s[1], None) for t in ("queues", "topics", "offsets")},
     }
     for table, plan in plans.items():
         try:
-            for part in plan(take(root, strict=on_corrupt == "fail")):
+            for part in plan(opened(root, strict=on_corrupt == "fail")):
                 for batch in part.batches(SCHEMAS[table].names):
                     batch.validate(full=True)
         except StoreError:
@@ -74,7 +74,9 @@ def read_all(root: Path, on_corrupt: str) -> int:
         snapshot = take(root, strict=on_corrupt == "fail")
         items = backlog.plan(snapshot, request)
         backlog.measure(items, request, 0).validate(full=True)
-        for batch in backlog.compare(items, request, {str(root): Listed.of(str(root))}, 0):
+        for batch in backlog.compare(
+            items, request, {snapshot.origin: Listed.of(source_of(snapshot).config)}, 0
+        ):
             batch.validate(full=True)
     except StoreError:
         errors += 1
@@ -124,10 +126,10 @@ def test_a_lost_file_of_a_queue_costs_tables_its_own_rows_only(tmp_path: Path) -
     laid = lay_out(tmp_path / "store", [delayed, failed] * 60)
     for topic in (oracle.SCHEDULE_TOPIC, "%RETRY%g"):
         laid.unit_of((topic, 0), 20)[0].unlink()
-    snapshot, window = take(laid.root, strict=False), Window()
-    late = parts.rows("scheduled", scheduled.plan(snapshot, window, None, "skip"))
-    again = parts.rows("retries", retries.plan(snapshot, window, None, lambda _: True, "skip"))
+    store_, window = opened(laid.root, strict=False), Window()
+    late = parts.rows("scheduled", scheduled.plan(*store_, window, None, "skip"))
+    again = parts.rows("retries", retries.plan(*store_, window, None, lambda _: True, "skip"))
     for rows in (late, again):
         assert [row["queueOffset"] for row in rows] == [*range(16), *range(32, 60)]
     with pytest.raises(CorruptStoreError, match="missing or cut short"):
-        scheduled.plan(snapshot, window, None, "fail")
+        scheduled.plan(*store_, window, None, "fail")

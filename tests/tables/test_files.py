@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 
 from mqstore.tables import files
-from mqstore.tables.roots import open_root
+from mqstore.tables.choice import open_root
 from mqstore.write.recover import RecoverSettings, recover
 from support import killed_commit, parts, strategies
 from support.oracle import Message

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqstore.errors import CorruptStoreError
-from mqstore.read.snapshot import take
 from mqstore.tables import half_messages
 from mqstore.tables.choice import RowChoice
 from support import goldens, parts
+from support.opened import opened
 from support.oracle import Message, join_properties
 from support.stores import Laid, Layout, MakeStore, lay_out
 
@@ -21,7 +21,7 @@ GROUP = "CID_RMQ_SYS_TRANS"
 
 
 def read(root: Path, choice: RowChoice | None = None) -> list[dict[str, Any]]:
-    planned = half_messages.plan(take(root, broker_name="b"), choice, "fail")
+    planned = half_messages.plan(*opened(root, "b"), choice, "fail")
     return parts.rows("halfmessages", planned)
 
 
@@ -158,5 +158,5 @@ def test_a_broken_half_message_is_an_error_or_passed_by(tmp_path: Path) -> None:
     path.write_bytes(data)
     with pytest.raises(CorruptStoreError):
         read(laid.root)
-    planned = half_messages.plan(take(laid.root), None, "skip")
+    planned = half_messages.plan(*opened(laid.root), None, "skip")
     assert [row["msgId"] for row in parts.rows("halfmessages", planned)] == ["b"]

@@ -9,8 +9,7 @@ from hypothesis import given
 from mqstore.errors import CorruptStoreError
 from mqstore.read.lookup import hashes_of
 from mqstore.tables import index
-from mqstore.tables.choice import Window
-from mqstore.tables.roots import open_root
+from mqstore.tables.choice import Window, open_root
 from support import oracle, parts, strategies
 from support.oracle import Message
 from support.stores import Laid, Layout, MakeStore, lay_out

@@ -14,8 +14,8 @@ from mqstore import tables
 from mqstore.files import mapped_file_queue
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.safe_open import Entry
-from mqstore.read.snapshot import take
-from mqstore.tables import store as store_table
+from mqstore.read import heads
+from mqstore.read.directory import take
 from support import goldens, oracle, strategies
 from support.expectations import rows
 from support.oracle import Message
@@ -198,13 +198,13 @@ def test_a_log_file_that_expires_meanwhile_takes_only_its_own_times(
 ) -> None:
     laid = store([Message(topic=t, body=bytes(900)) for t in "AB" for _ in range(8)])
     snapshot, first = take(laid.root), laid.file_of(laid.messages[0])[0]
-    act = store_table.store_timestamps
+    act = heads.store_timestamps
 
     def expire(log: CommitLog, *of: NDArray[np.int64]) -> NDArray[np.int64]:
         first.unlink(missing_ok=True)
         return act(log, *of)
 
-    monkeypatch.setattr(store_table, "store_timestamps", expire)
+    monkeypatch.setattr(heads, "store_timestamps", expire)
     of_a, of_b = rows(tables.queues(snapshot))
     assert (of_a["minStoreTimestamp"], of_a["maxStoreTimestamp"]) == (None, None)
     time = Message().store_timestamp_ms * 1000

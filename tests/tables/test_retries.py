@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from mqstore.read.snapshot import take
+from mqstore.read.directory import take
 from mqstore.tables import retries
 from mqstore.tables.choice import RowChoice, Window
 from support import goldens, parts
+from support.opened import opened, source_of
 from support.oracle import Message, join_properties
 from support.stores import Layout, MakeStore, place
 
@@ -19,7 +20,9 @@ def read(root: Path, choice: RowChoice | None = None, group: str | None = None) 
     def wanted(name: str) -> bool:
         return group in (None, name)
 
-    return parts.rows("retries", retries.plan(snapshot, Window(), choice, wanted, "fail"))
+    return parts.rows(
+        "retries", retries.plan(source_of(snapshot), snapshot, Window(), choice, wanted, "fail")
+    )
 
 
 def first(key: str, **more: Any) -> Message:
@@ -112,6 +115,6 @@ def test_dead_letters_and_pop_retries_tell_their_group(store: MakeStore) -> None
 
 def test_origins_are_not_looked_for_unless_asked_for(store: MakeStore) -> None:
     laid = store([first("a"), again("a")])
-    (part,) = retries.plan(take(laid.root), Window(), None, bool, "fail")
+    (part,) = retries.plan(*opened(laid.root), Window(), None, bool, "fail")
     (batch,) = part.batches(["msgId"])
     assert batch["originQueueId"].null_count == 1

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from mqstore.read.snapshot import take
+from mqstore.read.directory import take
 from mqstore.tables import scheduled
 from mqstore.tables.choice import RowChoice, Window
 from support import goldens, oracle, parts
+from support.opened import opened, source_of
 from support.oracle import Message
 from support.stores import Laid, MakeStore, write_json
 
@@ -21,7 +22,7 @@ def read(
     root: Path, choice: RowChoice | None = None, window: Window | None = None
 ) -> list[dict[str, Any]]:
     snapshot = take(root, broker_name="b")
-    planned = scheduled.plan(snapshot, window or Window(), choice, "fail")
+    planned = scheduled.plan(source_of(snapshot), snapshot, window or Window(), choice, "fail")
     return parts.rows("scheduled", planned)
 
 
@@ -121,7 +122,7 @@ def test_a_timer_is_due_when_it_says_and_delivered_before_the_wheels_time(
 
 def test_what_is_not_asked_for_is_not_read(store: MakeStore) -> None:
     laid = store([delayed(1, 0)])
-    (part,) = scheduled.plan(take(laid.root), Window(), None, "fail")
+    (part,) = scheduled.plan(*opened(laid.root), Window(), None, "fail")
     (batch,) = part.batches(["state", "deliverTimestamp"])
     assert batch["state"].to_pylist() == ["PENDING"]
     assert batch["realTopic"].null_count == batch["msgId"].null_count == 1

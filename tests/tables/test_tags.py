@@ -9,18 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqstore.errors import InvalidOptionError
-from mqstore.read.plan import QueueSlice
-from mqstore.read.snapshot import take
+from mqstore.read.source import QueueSlice
 from mqstore.tables import tags
 from mqstore.tables.choice import slices
 from mqstore.tables.tags import TagsPart
 from support import goldens, oracle, parts, strategies
+from support.opened import opened
 from support.oracle import Message, java_hash
 from support.stores import Laid, Layout, MakeStore, lay_out
 
 
 def every(root: Path) -> list[QueueSlice]:
-    return slices(take(root, broker_name="b"), lambda _: True)
+    return slices(*opened(root, "b"), lambda _: True)
 
 
 def read(root: Path, expression: str = "*") -> list[dict[str, Any]]:

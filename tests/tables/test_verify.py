@@ -5,7 +5,7 @@ from pathlib import Path
 
 from mqstore.check import check
 from mqstore.tables import verify
-from mqstore.tables.roots import open_root
+from mqstore.tables.choice import open_root
 from support import parts
 from support.oracle import Message
 from support.stores import lay_out

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from mqstore.check import check
 from mqstore.errors import InvalidMessageError, InvalidOptionError, StoreError
 from mqstore.format.properties import RESERVED
-from mqstore.read.lookup import narrow
-from mqstore.read.plan import QueueSlice
+from mqstore.read.directory import take
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.read.snapshot import take
+from mqstore.read.source import slices_of
 from mqstore.write.commit import commit
 from support import strategies
+from support.opened import narrowed
 from support.oracle import Message, decode, decompress, split_properties
 from support.stores import Layout, MakeStore, lay_out
 from support.writing import SMALL, append, files, held, of_queue, prepared, rows, staged
@@ -439,11 +439,10 @@ def test_keys_written_without_an_index_are_still_found_when_later_ones_have_one(
     root = tmp_path / "store"
     for keys, build_index in ((["a", "b"], True), (["c", "d"], False), (["e", "f"], True)):
         append(root, rows(2, keys=keys), **SMALL, queue_nums=1, build_index=build_index)
-    (queue,) = take(root).queues
-    piece = QueueSlice(str(root), (str(root / "commitlog"),), "b", "T", 0, queue.low, queue.high)
+    (piece,) = slices_of(take(root))
     for number, key in enumerate("abcdef"):
         settings = ScanSettings(columns=("queueOffset",), keys=(key,))
-        (batch,) = scan(narrow([piece], (key,), ()), settings)
+        (batch,) = scan(narrowed([piece], (key,), ()), settings)
         assert batch.column(0).to_pylist() == [number]
     assert len(list((root / "index").iterdir())) == 2
     append(root, rows(1, keys=["g"]), **SMALL)

@@ -13,6 +13,7 @@ from mqstore.errors import CommitInDoubtError, NoSpaceError
 from mqstore.files import durable
 from mqstore.files.log.log_append import CommitLogAppender
 from mqstore.files.queue.consume_queue import ConsumeQueue, list_queues
+from mqstore.files.store_dir import StoreDir
 from mqstore.txn import intent
 from mqstore.txn.intent import CommitFence
 from mqstore.write.recover import RecoverSettings, recover
@@ -25,19 +26,19 @@ _STEPS = ("write_at", "replace", "link", "unlink", "fsync", "fsync_directory")
 def test_no_look_that_hides_nothing_sees_part_of_a_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root = str(tmp_path / "s")
+    place = StoreDir.at(tmp_path / "s")
     append(tmp_path / "s", rows(8), **SMALL)
     moments: list[CommitFence] = []
     parts: list[int] = []
 
     def units() -> int:
-        bounds = [ConsumeQueue(root, *queue).bounds(0) for queue in list_queues(root)]
+        bounds = [ConsumeQueue(place, *queue).bounds(0) for queue in list_queues(place)]
         return sum(high - low for low, high in bounds)
 
     def watched(call: Callable[..., Any]) -> Callable[..., Any]:
         def step(*args: Any) -> Any:
             done = call(*args)
-            moments.append(CommitFence(root))
+            moments.append(CommitFence(place))
             found = units()
             if found not in {8, 16}:
                 parts.append(sum(moment.cap() is None for moment in moments))
@@ -67,7 +68,7 @@ def test_preserved_timestamps_wait_for_no_broker(
     later_ms = now_ms + 2 * 3_600_000
     put(root, b"a broker's", later_ms)
     recover(root, RecoverSettings())
-    assert intent.load(str(root)) is None
+    assert intent.load(StoreDir.at(root)) is None
     found = held(root)
     assert [m.body for m in found[:2]] == [b"body 0", b"a broker's"]
     assert sorted(m.body for m in found[2:]) == [b"body 0", b"body 1"]

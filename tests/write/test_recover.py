@@ -11,7 +11,8 @@ from mqstore.check import check
 from mqstore.errors import CommitInDoubtError, UncleanStoreError
 from mqstore.files import durable
 from mqstore.files.config import checkpoint, config_write
-from mqstore.read.snapshot import take
+from mqstore.files.store_dir import StoreDir
+from mqstore.read.directory import take
 from mqstore.txn import intent, ledger
 from mqstore.write.commit import commit
 from mqstore.write.recover import RecoverSettings, recover
@@ -72,7 +73,7 @@ def test_a_broker_that_wrote_in_between_keeps_its_place(laid: Laid) -> None:
     assert bodies(laid.root)[:9] == [m.body.decode() for m in old(9)]
     assert sorted(bodies(laid.root)[9:]) == ["body 0", "body 1", "body 2"]
     assert seen(laid.root) == 12
-    assert [entry.rows for entry in ledger.entries(str(laid.root))] == [3]
+    assert [entry.rows for entry in ledger.entries(StoreDir.at(laid.root))] == [3]
     assert check(laid.root) == []
 
 
@@ -97,7 +98,7 @@ def test_what_is_staged_nowhere_any_more_is_settled_by_who_knows(laid: Laid) -> 
     told = recover(laid.root, RecoverSettings(assume="lost"))
     assert told.state == "decided"
     assert bodies(laid.root) == before
-    assert ledger.entries(str(laid.root)) == []
+    assert ledger.entries(StoreDir.at(laid.root)) == []
     assert check(laid.root) == []
     append(laid.root, rows(1))
 
@@ -163,7 +164,7 @@ def test_a_store_of_our_own_takes_what_its_first_commit_left(tmp_path: Path) -> 
 
 
 def _index_clock(root: Path) -> int:
-    noted = checkpoint.load(str(root))
+    noted = checkpoint.load(StoreDir.at(root))
     assert noted is not None
     return int(noted["index_msg_timestamp"])
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from mqstore.check import check
 from mqstore.codec.schema import PROFILES
 from mqstore.errors import InvalidMessageError
-from mqstore.read.plan import QueueSlice
+from mqstore.read.directory import take
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.read.snapshot import take
+from mqstore.read.source import slices_of
 from support import strategies
 from support.oracle import Message
 from support.stores import MakeStore, lay_out
@@ -27,11 +27,7 @@ SAME = ("topic", "queueId", "body", "tags", "keys", "bornTimestamp", "properties
 
 def read(root: Path, columns: Iterable[str], topics: set[str]) -> list[pa.RecordBatch]:
     snapshot = take(root)
-    slices = [
-        QueueSlice(str(root), snapshot.store.commit_log, "b", q.topic, q.queue_id, q.low, q.high)
-        for q in snapshot.queues
-        if q.topic in topics
-    ]
+    slices = [piece for piece in slices_of(snapshot) if piece.topic in topics]
     return list(scan(slices, ScanSettings(columns=tuple(columns))))
 
 

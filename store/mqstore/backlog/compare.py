@@ -16,7 +16,7 @@ ConsumerLagCalculator#processAllGroup, #getConsumerLagStats, #calculateMessageCo
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
@@ -30,14 +30,11 @@ from mqstore.backlog.plan import BacklogItem
 from mqstore.backlog.request import EXACT, BacklogRequest
 from mqstore.backlog.schema import COLUMNS as BACKLOG_COLUMNS
 from mqstore.backlog.schema import NEVER_COMMITTED, SQL92, TOPIC_GONE
+from mqstore.backlog.standing import Standing
 from mqstore.codec.schema import TIMESTAMP
-from mqstore.files.config import broker_config
-from mqstore.files.log.commit_log import CommitLog
-from mqstore.files.queue.consume_queue import ConsumeQueue
 from mqstore.format.config import PERM_READ, PERM_WRITE
 from mqstore.format.names import RETRY_PREFIX
-from mqstore.read.heads import store_timestamps
-from mqstore.read.units import chunks
+from mqstore.read.source import BrokerState, Origin, RecordSource
 
 SAME: Final = "SAME"
 AHEAD: Final = "AHEAD"  # the offset lies behind the queue's end: diff is negative
@@ -61,13 +58,13 @@ COLUMNS: Final = (
     ("progressDiff", pa.int64(), True, "Diff of consumerProgress; null: it has no such line"),
     ("progressInflight", pa.int64(), True, "Inflight of consumerProgress 5.x; null as above"),
     ("metricLag", pa.int64(), True,
-     "what the queue adds to rocketmq_consumer_lag_messages; null: it is left out"),
-    ("metricIsEstimate", pa.bool_(), True, "the metric did not look at all messages"),
+     "the queue's part of rocketmq_consumer_lag_messages; null: the metric excludes it"),
+    ("metricIsEstimate", pa.bool_(), True, "the metric extrapolates from some of the messages"),
     ("metricLatencyMs", pa.int64(), True,
-     "what the queue tells rocketmq_consumer_lag_latency, the oldest of which is shown"),
+     "the queue's latency; rocketmq_consumer_lag_latency is the largest"),
     *_ours("lag", "lagMatching", "expired", "lagMs"),
     ("difference", pa.string(), False,
-     "why the three differ: SAME if they do not, else one word"),
+     "one word for the reason of a difference; SAME without one"),
     ("asOf", TIMESTAMP, False, "when the offsets were read"),
 )  # fmt: skip
 SCHEMA: Final = pa.schema([pa.field(name, kind, nullable=null) for name, kind, null, _ in COLUMNS])
@@ -88,19 +85,19 @@ class Listed:
     groups: frozenset[str]
     committed: frozenset[tuple[str, str]]
     ours: frozenset[tuple[str, str]]
-    pulled: dict[tuple[str, str], dict[int, int]]
+    pulled: Mapping[tuple[str, str], Mapping[int, int]]
 
     @classmethod
-    def of(cls, root: str) -> "Listed":
-        """Read the configuration of the store at ``root``. Raises CorruptConfigError."""
-        entries, committed = broker_config.topics(root), broker_config.committed(root)
+    def of(cls, config: BrokerState) -> "Listed":
+        """Ask a broker's configuration. Raises CorruptConfigError."""
+        entries, committed = config.topics(), config.committed()
         brokers = {key for key, found in committed.items() if found.is_brokers}
         return cls(
             {t: (e.read_queue_nums, e.write_queue_nums, e.perm) for t, e in entries.items()},
-            frozenset(broker_config.groups(root)),
+            frozenset(config.groups()),
             frozenset(brokers),
             frozenset(committed.keys() - brokers),
-            broker_config.pull_offsets(root),
+            config.pull_offsets(),
         )
 
     def in_progress(self, item: BacklogItem) -> bool:
@@ -126,29 +123,32 @@ class Listed:
 def compare(
     items: Sequence[BacklogItem],
     request: BacklogRequest,
-    listed: Mapping[str, Listed],
+    listed: Mapping[Origin, Listed],
     as_of_ms: int,
 ) -> Iterator[pa.RecordBatch]:
     """Yield a row for each item, some ten thousand at a time, queue by queue, as SCHEMA.
 
-    ``listed`` has what each root's configuration tells. Our own numbers are exact whatever the
+    ``listed`` has what each origin's configuration says. Our own numbers are exact whatever the
     request's lag_mode. Raises what ``measure`` raises.
     """
     asked = BacklogRequest(request.groups, request.subscriptions, EXACT)
     for share in _shares(items):
         ours = measure(share, asked, as_of_ms)
-        yield _batch(share, ours, _Tools(share, listed[share[0].root], as_of_ms))
+        origin = share[0].origin
+        with closing(origin.records()) as source:
+            tools = _Tools(source, share, listed[origin], as_of_ms)
+        yield _batch(share, ours, tools)
 
 
 def _shares(items: Sequence[BacklogItem]) -> Iterator[list[BacklogItem]]:
     """Yield the items of some queues of one store: all of a queue, for it is read once."""
 
     def queue(item: BacklogItem) -> tuple[str, str, int]:
-        return item.root, item.topic, item.queue_id
+        return item.broker_name, item.topic, item.queue_id
 
     share: list[BacklogItem] = []
-    for (root, _, _), of_queue in groupby(sorted(items, key=queue), queue):
-        if share and (len(share) >= _SHARE or share[0].root != root):
+    for (broker, _, _), of_queue in groupby(sorted(items, key=queue), queue):
+        if share and (len(share) >= _SHARE or share[0].broker_name != broker):
             yield share
             share = []
         share += of_queue
@@ -159,18 +159,19 @@ def _shares(items: Sequence[BacklogItem]) -> Iterator[list[BacklogItem]]:
 class _Tools:
     """What the tools would print of some items of one store."""
 
-    def __init__(self, items: Sequence[BacklogItem], listed: Listed, as_of_ms: int) -> None:
+    def __init__(
+        self, source: RecordSource, items: Sequence[BacklogItem], listed: Listed, as_of_ms: int
+    ) -> None:
         self.listed = listed
+        self._source = source
         self._as_of_ms = as_of_ms
         self._estimates: dict[tuple[str, int, int, str | None], Estimate] = {}
         self._times: dict[tuple[str, int, int], int] = {}
-        with CommitLog(items[0].commit_log) as log:
-            for (topic, queue_id), its in groupby(items, lambda i: (i.topic, i.queue_id)):
-                of_queue = list(its)
-                queue = ConsumeQueue(items[0].root, topic, queue_id)
-                self._estimate(queue, of_queue)
-                with suppress(FileNotFoundError):  # They expired meanwhile: no message, no age.
-                    self._time(log, queue, of_queue)
+        for queue, its in groupby(items, lambda i: (i.topic, i.queue_id)):
+            of_queue = list(its)
+            self._estimate(queue, of_queue)
+            with suppress(FileNotFoundError):  # They expired meanwhile: no message, no age.
+                self._time(queue, of_queue)
 
     def metric(self, item: BacklogItem) -> Estimate | None:
         """Return what the queue adds to the metric, or None if it is left out."""
@@ -190,7 +191,7 @@ class _Tools:
         time = self._times.get((item.topic, item.queue_id, item.consumer_offset))
         return None if time is None else self._as_of_ms - time
 
-    def _estimate(self, queue: ConsumeQueue, items: Sequence[BacklogItem]) -> None:
+    def _estimate(self, queue: tuple[str, int], items: Sequence[BacklogItem]) -> None:
         """Note the estimates of those that take a queue by tag."""
         units: dict[str | None, Matches] = {}
         for item in sorted(items, key=lambda item: item.consumed):
@@ -198,13 +199,13 @@ class _Tools:
             if committed is None or wanted is None or not 0 <= committed < item.high:
                 continue
             if item.subscription not in units:
-                units[item.subscription] = Matches(queue, wanted)
+                units[item.subscription] = Matches(self._source, queue, wanted)
             matches, bounds = units[item.subscription], (item.low, item.high)
             key = _key(item, committed)
             if key not in self._estimates and self.listed.in_metric(item):
                 self._estimates[key] = estimate(matches, bounds, committed)
 
-    def _time(self, log: CommitLog, queue: ConsumeQueue, items: Sequence[BacklogItem]) -> None:
+    def _time(self, queue: tuple[str, int], items: Sequence[BacklogItem]) -> None:
         """Note when the messages at the committed offsets were stored."""
         held = {i.consumer_offset for i in items if i.low <= (i.consumer_offset or 0) < i.high}
         rest = sorted(place for place in held if place is not None)
@@ -212,14 +213,13 @@ class _Tools:
             # One read for those that are close to each other.
             upto = bisect_left(rest, rest[0] + _NEAR_UNITS)
             near, rest = np.array(rest[:upto], np.int64), rest[upto:]
-            for chunk in chunks(queue, int(near[0]), int(near[-1]) + 1):
-                inside = near[(near >= chunk.start) & (near < chunk.end)]
-                rows = inside - chunk.start
-                times = store_timestamps(log, chunk.physical_offsets[rows], chunk.sizes[rows])
+            for units in self._source.units(queue, int(near[0]), int(near[-1]) + 1):
+                inside = near[(near >= units.start) & (near < units.end)]
+                times = self._source.store_timestamps(units.take(inside - units.start))
                 for queue_offset, time in zip(inside.tolist(), times.tolist(), strict=True):
                     # A time of 0 or less is taken for none, and NO_TIMESTAMP is below.
                     if time > 0:
-                        self._times[queue.topic, queue.queue_id, queue_offset] = time
+                        self._times[(*queue, queue_offset)] = time
 
 
 def _key(item: BacklogItem, committed: int) -> tuple[str, int, int, str | None]:
@@ -229,20 +229,23 @@ def _key(item: BacklogItem, committed: int) -> tuple[str, int, int, str | None]:
 def _batch(items: Sequence[BacklogItem], ours: pa.RecordBatch, tools: _Tools) -> pa.RecordBatch:
     metrics = [tools.metric(item) for item in items]
     shown = [tools.listed.in_progress(item) for item in items]
-    progress = [item.diff if line else None for item, line in zip(items, shown, strict=True)]
+    standing = Standing.of(items)
+    diffs = standing.diff.tolist()
+    progress = [diff if line else None for diff, line in zip(diffs, shown, strict=True)]
     inflight = [
         tools.listed.inflight(item) if line else None
         for item, line in zip(items, shown, strict=True)
     ]
     matching = ours["lagMatching"].to_pylist()
-    told = zip(items, progress, metrics, matching, strict=True)
+    expired = (standing.expired > 0).tolist()
+    numbers = zip(items, progress, metrics, matching, expired, strict=True)
     theirs = {
         "progressDiff": progress,
         "progressInflight": inflight,
         "metricLag": [None if m is None else m.count for m in metrics],
         "metricIsEstimate": [None if m is None else m.is_sample for m in metrics],
         "metricLatencyMs": [tools.latency_ms(item) for item in items],
-        "difference": [_difference(*row) for row in told],
+        "difference": [_difference(*row) for row in numbers],
     }
     arrays = [
         pa.array(theirs[field.name], field.type) if field.name in theirs else ours[field.name]
@@ -252,7 +255,11 @@ def _batch(items: Sequence[BacklogItem], ours: pa.RecordBatch, tools: _Tools) ->
 
 
 def _difference(
-    item: BacklogItem, progress: int | None, metric: Estimate | None, matching: int
+    item: BacklogItem,
+    progress: int | None,
+    metric: Estimate | None,
+    matching: int,
+    expired: bool,
 ) -> str:
     """Return the first cause that is there and explains a number that is not ours."""
     count = None if metric is None else metric.count
@@ -263,7 +270,7 @@ def _difference(
         (AHEAD, item.consumed > item.high),
         (NEVER_COMMITTED, item.consumer_offset is None),
         (SQL92, item.expression_type == SQL92),
-        (EXPIRED, item.expired > 0),
+        (EXPIRED, expired),
         (ESTIMATE, metric is not None and metric.is_sample and count != matching),
         (HASH, count is not None and count != matching),
         (TAGS, progress is not None and progress != matching),

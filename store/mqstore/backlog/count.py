@@ -19,13 +19,12 @@ from mqstore.arrays import Int64s, Mask
 from mqstore.backlog.keys import Classifier, EveryMessage, TagHashes, TagStrings, classify
 from mqstore.backlog.plan import BacklogItem
 from mqstore.backlog.request import HASH, OFFSET, BacklogRequest
+from mqstore.backlog.standing import Standing
 from mqstore.backlog.tally import NONE, Tally
 from mqstore.errors import InvalidOptionError, shown
-from mqstore.files.log.commit_log import CommitLog
-from mqstore.files.queue.consume_queue import ConsumeQueue
-from mqstore.read.heads import store_timestamps
+from mqstore.read.source import RecordSource
 from mqstore.read.tags import TagFilter, parse_tags
-from mqstore.read.units import CHUNK_UNITS, Chunk, chunks
+from mqstore.read.units import CHUNK_UNITS, UnitBatch, join, units_at
 
 MAX_CELLS: Final = 4_000_000  # of queues counted together: starts × tags, 24 bytes each
 MAX_CHARS: Final = 64 << 20  # of their distinct tags
@@ -36,41 +35,6 @@ _LEAST_UNITS: Final = 1_024  # no less than this of each.
 
 class TooManyTagsError(Exception):
     """Queues counted together have more tags than memory is for; one by one they may do."""
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """Where n groups stand in the queues they read: int64[n] each. [low, high) is held.
-
-    The formulas are those of ``BacklogItem``. ``consumed`` is at least 0.
-    """
-
-    low: Int64s
-    high: Int64s
-    consumed: Int64s
-
-    @classmethod
-    def of(cls, items: Sequence[BacklogItem]) -> "Standing":
-        """Return where the groups of ``items`` stand."""
-        columns = [(item.low, item.high, item.consumer_offset or 0) for item in items]
-        low, high, committed = np.array(columns, np.int64).reshape(-1, 3).T
-        return cls(low, high, np.maximum(committed, 0))
-
-    @property
-    def start(self) -> Int64s:
-        """The first unconsumed queue offset that is held; ``high`` if there is none."""
-        return np.minimum(np.maximum(self.consumed, self.low), self.high)
-
-    @property
-    def lag(self) -> Int64s:
-        """Messages held and not consumed."""
-        return self.high - self.start
-
-    @property
-    def last_consumed(self) -> Int64s:
-        """The queue offset before the committed one, if it is held; else -1."""
-        held = (self.low < self.consumed) & (self.consumed <= self.high)
-        return np.where(held, self.consumed - 1, -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,19 +85,18 @@ class QueueCount:
         """What messages are counted under."""
         return self._classifier
 
-    def chunks(self, most: int) -> Iterator[Chunk]:
+    def units(self, source: RecordSource, most: int) -> Iterator[UnitBatch]:
         """Yield the units from the first start, or the first consumed last, to the end."""
         begins = [*self._tally.starts[:1].tolist(), *self._consumed[:1].tolist()]
         if begins:
             item = self.items[0]
-            queue = ConsumeQueue(item.root, item.topic, item.queue_id)
-            yield from chunks(queue, min(begins), item.high, most)
+            yield from source.units((item.topic, item.queue_id), min(begins), item.high, most)
 
-    def add(self, chunk: Chunk, keys: NDArray[np.intp]) -> None:
-        """Count the units of ``chunk``, and note those that groups consumed last."""
-        self._tally.add(chunk, keys, self._classifier.count)
-        low, high = np.searchsorted(self._consumed, [chunk.start, chunk.end])
-        self._tally.note(chunk, self._consumed[low:high])
+    def add(self, units: UnitBatch, keys: NDArray[np.intp]) -> None:
+        """Count ``units``, and note those that groups consumed last."""
+        self._tally.add(units, keys, self._classifier.count)
+        low, high = np.searchsorted(self._consumed, [units.start, units.end])
+        self._tally.note(units, self._consumed[low:high])
         if self._tally.counts.size > MAX_CELLS or self.chars > MAX_CHARS:
             item = self.items[0]
             raise InvalidOptionError(
@@ -143,14 +106,13 @@ class QueueCount:
                 f"{self._classifier.count:,} different tags: name fewer groups, or count without",
             )
 
-    def edges(self) -> tuple[Int64s, Int64s, Int64s]:
-        """Return queue offset, physical offset and size of the units whose times rows tell.
-
-        All is counted now: what it comes to is made up.
-        """
+    def edges(self) -> UnitBatch:
+        """Return the units whose times the rows have, once all is counted."""
         self._tally.accumulate()
         first = self._tally.first.ravel() if self.request.by_tag else self._by_item.first
-        return self._tally.noted(np.concatenate((first, self._consumed)))
+        item = self.items[0]
+        name = item.topic, item.queue_id, item.broker_name
+        return units_at(name, *self._tally.noted(np.concatenate((first, self._consumed))))
 
     def amounts(self) -> Amounts:
         """Return what is behind each item's start, after ``edges``."""
@@ -166,7 +128,8 @@ class QueueCount:
         wanted = reduce(lambda a, b: TagFilter(a.tags | b.tags, a.codes | b.codes), filters)
         if self.request.lag_mode == HASH:
             return TagHashes(topic, wanted)
-        since = min(item.start for item in self.items if self._filters[item.tag_expression])
+        filtered = [self._filters[item.tag_expression] is not None for item in self.items]
+        since = int(self.standing.start[filtered].min())
         return TagStrings(topic, wanted, since=since)
 
     def _passes(self, expression: str | None) -> Mask:
@@ -231,8 +194,8 @@ def _none_last(tag: str | None) -> tuple[bool, str]:
     return tag is None, tag or ""
 
 
-def count(log: CommitLog, queues: Sequence[QueueCount]) -> None:
-    """Count the units of queues of one store, together.
+def count(source: RecordSource, queues: Sequence[QueueCount]) -> None:
+    """Count the units of queues of one origin, together.
 
     Raises InvalidOptionError if one of them has too many tags, TooManyTagsError if they only
     have together, and FileNotFoundError if a file expired since it was listed.
@@ -240,16 +203,16 @@ def count(log: CommitLog, queues: Sequence[QueueCount]) -> None:
     most = min(CHUNK_UNITS, max(_LEAST_UNITS, _BLOCK_UNITS // len(queues)))
     if len(queues) == 1:
         most = CHUNK_UNITS
-    lanes = [(queue, queue.chunks(most)) for queue in queues]
+    lanes = [(queue, queue.units(source, most)) for queue in queues]
     while lanes:
-        read = [(queue, units, next(units, None)) for queue, units in lanes]
-        held = [(queue, units, chunk) for queue, units, chunk in read if chunk is not None]
-        keys = classify(log, [(queue.classifier, chunk) for queue, _, chunk in held])
-        for (queue, _, chunk), found in zip(held, keys, strict=True):
-            queue.add(chunk, found)
+        read = [(queue, lane, next(lane, None)) for queue, lane in lanes]
+        held = [(queue, lane, units) for queue, lane, units in read if units is not None]
+        keys = classify(source, [(queue.classifier, units) for queue, _, units in held])
+        for (queue, _, units), found in zip(held, keys, strict=True):
+            queue.add(units, found)
         if len(queues) > 1 and not fits(queues):
             raise TooManyTagsError
-        lanes = [(queue, units) for queue, units, _ in held]
+        lanes = [(queue, lane) for queue, lane, _ in held]
 
 
 def fits(queues: Sequence[QueueCount]) -> bool:
@@ -258,15 +221,12 @@ def fits(queues: Sequence[QueueCount]) -> bool:
     return cells <= MAX_CELLS and chars <= MAX_CHARS
 
 
-def edge_times(
-    log: CommitLog, edges: Sequence[tuple[Int64s, Int64s, Int64s]]
-) -> Iterator[tuple[Int64s, Int64s]]:
-    """Yield queue offsets and storeTimestamps in ms of the units that ``edges`` tell of.
+def edge_times(source: RecordSource, edges: Sequence[UnitBatch]) -> Iterator[tuple[Int64s, Int64s]]:
+    """Yield the queue offsets of each queue's ``edges`` and their storeTimestamps in ms.
 
     All are read together, in the order of the log; NO_TIMESTAMP stands where none can be read.
     """
-    places = np.concatenate([places for _, places, _ in edges])
-    times = store_timestamps(log, places, np.concatenate([sizes for *_, sizes in edges]))
-    ends = np.cumsum([len(found) for found, *_ in edges])
-    for (queue_offsets, *_), of_queue in zip(edges, np.split(times, ends[:-1]), strict=True):
-        yield queue_offsets, of_queue
+    times = source.store_timestamps(join(edges))
+    ends = np.cumsum([len(units) for units in edges])
+    for units, of_queue in zip(edges, np.split(times, ends[:-1]), strict=True):
+        yield units.positions.queue_offsets, of_queue

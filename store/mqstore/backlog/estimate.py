@@ -13,17 +13,15 @@ MappedFileQueue#range, DefaultMappedFile#selectMappedBuffer, DefaultMessageFilte
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from mqstore.arrays import Mask
-from mqstore.files.queue.consume_queue import ConsumeQueue
-from mqstore.format.consume_queue import UNIT
+from mqstore.read.source import RecordSource
 from mqstore.read.tags import TagFilter
-from mqstore.read.units import chunks
 
 MAX_SCAN: Final = 20_000
 SAMPLE_THRESHOLD: Final = 5_000
@@ -45,8 +43,9 @@ class Matches:
     Many groups take one queue with one expression from offsets that lie close together.
     """
 
-    def __init__(self, queue: ConsumeQueue, wanted: TagFilter) -> None:
-        self.queue = queue
+    def __init__(self, source: RecordSource, queue: tuple[str, int], wanted: TagFilter) -> None:
+        self._source = source
+        self._queue = queue
         self._codes = np.fromiter(wanted.codes, np.int32, len(wanted.codes))
         self._blocks: OrderedDict[int, Mask] = OrderedDict()
 
@@ -56,22 +55,27 @@ class Matches:
             block = self._block(base)
             yield block[max(start - base, 0) : end - base]
 
+    @property
+    def files(self) -> list[tuple[int, int]]:
+        """The queue offsets [start, end) of each of the queue's files."""
+        return self._source.unit_files(self._queue)
+
     def _block(self, base: int) -> Mask:
         block = self._blocks.pop(base, None)
         if block is None:
             if len(self._blocks) >= _BLOCKS:
                 self._blocks.popitem(last=False)
             block = np.zeros(_BLOCK_UNITS, np.bool_)
-            for chunk in chunks(self.queue, base, base + _BLOCK_UNITS):
+            for units in self._source.units(self._queue, base, base + _BLOCK_UNITS):
                 # As Long#intValue: the lower half of a code, whatever the upper one is.
-                found = np.isin(chunk.tags_codes.astype(np.int32), self._codes)
-                block[chunk.start - base : chunk.end - base] = found
+                found = np.isin(units.tags_codes.astype(np.int32), self._codes)
+                block[units.start - base : units.end - base] = found
         self._blocks[base] = block
         return block
 
 
 def estimate(matches: Matches, bounds: tuple[int, int], committed: int) -> Estimate:
-    """Return what a broker would tell of the messages of a queue from ``committed`` to its end.
+    """Return a broker's guess at the messages of a queue from ``committed`` to its end.
 
     ``bounds`` are the queue's low and high; ``committed`` lies before high.
     """
@@ -79,7 +83,7 @@ def estimate(matches: Matches, bounds: tuple[int, int], committed: int) -> Estim
     start, end = max(committed, 0), high
     if start < low:
         start, end = low, end + low - start
-    ranges = list(_ranges(matches.queue, high, start, end))
+    ranges = list(_ranges(matches.files, high, start, end))
     if not ranges:
         return Estimate(end - start, is_sample=False)
     scanned = matched = 0
@@ -94,21 +98,21 @@ def estimate(matches: Matches, bounds: tuple[int, int], committed: int) -> Estim
     return Estimate(matched, is_sample=False)
 
 
-def _ranges(queue: ConsumeQueue, high: int, start: int, end: int) -> Iterator[tuple[int, int]]:
+def _ranges(
+    files: Sequence[tuple[int, int]], high: int, start: int, end: int
+) -> Iterator[tuple[int, int]]:
     """Yield the part of [start, end) in each file that has one; empty where it is not written."""
-    begin, stop = start * UNIT.itemsize, end * UNIT.itemsize
-    for file in queue.files.files:
-        if file.end <= begin or stop <= file.start:
+    for file_start, file_end in files:
+        if file_end <= start or end <= file_start:
             continue
-        first, size = 0, file.size
-        if file.start <= begin:
-            first = begin - file.start
-            size = stop - begin if file.end >= stop else file.size - first
-        if first == 0 and file.end > stop:
-            size = stop - file.start
-        wrote = min(max(high * UNIT.itemsize - file.start, 0), file.size)
-        last = first + size if first + size <= wrote else first
-        yield tuple((file.start + at) // UNIT.itemsize for at in (first, last))  # type: ignore[misc]
+        first, count = file_start, file_end - file_start
+        if file_start <= start:
+            first = start
+            count = end - start if file_end >= end else file_end - first
+        if first == file_start and file_end > end:
+            count = end - file_start
+        wrote = min(max(high, file_start), file_end)
+        yield first, first + count if first + count <= wrote else first
 
 
 def _stop(matches: Mask, scanned: int, matched: int) -> int:

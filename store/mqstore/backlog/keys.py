@@ -1,7 +1,7 @@
 """What a message is counted under: nothing, its tag's hash, or its tag.
 
-A classifier gives every unit of a chunk a small number, its key, and tells which keys pass a
-subscription. Key 0 is what nobody asked about or, by tag, a message without one.
+A classifier gives every unit of a batch a small number, its key, and says which keys pass a
+subscription. Key 0 is of messages that no subscription names or, by tag, that have none.
 """
 
 from collections.abc import Sequence
@@ -11,11 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mqstore.arrays import Int64s, Mask
-from mqstore.files.log.commit_log import CommitLog
 from mqstore.format.hashing import tags_code
-from mqstore.read.heads import tags
+from mqstore.read.source import RecordSource
 from mqstore.read.tags import TagFilter
-from mqstore.read.units import Chunk
+from mqstore.read.units import UnitBatch, join
 
 Keys: TypeAlias = NDArray[np.intp]
 
@@ -31,43 +30,41 @@ class Classifier(Protocol):
     def chars(self) -> int:
         """Characters of the tags that were met and remembered."""
 
-    def keys(self, chunk: Chunk) -> Keys:
-        """Return the key of each unit, as far as the unit tells."""
+    def keys(self, units: UnitBatch) -> Keys:
+        """Return the key of each unit, as far as the unit alone decides it."""
 
     def passes(self, wanted: TagFilter | None) -> Mask:
         """Tell for each key whether its messages pass; all do without a filter."""
 
 
-def classify(log: CommitLog, asked: Sequence[tuple[Classifier, Chunk]]) -> list[Keys]:
-    """Return the key of each unit of each chunk.
+def classify(source: RecordSource, asked: Sequence[tuple[Classifier, UnitBatch]]) -> list[Keys]:
+    """Return the key of each unit of each batch.
 
-    Records of all chunks are read together, in the order of the log: those of a topic's queues
-    lie side by side there. Raises what ``tags`` raises.
+    Records of all batches are read together, in the order of the log: those of a topic's queues
+    lie side by side there. Raises what ``RecordSource.tags`` raises.
     """
-    keys = [classifier.keys(chunk) for classifier, chunk in asked]
-    told = [
-        (found, classifier, chunk, classifier.unread(chunk))
-        for found, (classifier, chunk) in zip(keys, asked, strict=True)
+    keys = [classifier.keys(units) for classifier, units in asked]
+    open_ = [
+        (found, classifier, units, classifier.unread(units))
+        for found, (classifier, units) in zip(keys, asked, strict=True)
         if isinstance(classifier, TagStrings)
     ]
-    if not told:
+    if not open_:
         return keys
-    classifiers = [classifier for _, classifier, _, _ in told]
-    edges = np.concatenate(([0], np.cumsum([len(rows) for *_, rows in told])))
-    places = np.concatenate([chunk.physical_offsets[rows] for *_, chunk, rows in told])
-    sizes = np.concatenate([chunk.sizes[rows] for *_, chunk, rows in told])
-    numbers = np.zeros(len(sizes), np.intp)
-    for part, tag in tags(log, places, sizes):
+    classifiers = [classifier for _, classifier, _, _ in open_]
+    edges = np.concatenate(([0], np.cumsum([len(rows) for *_, rows in open_])))
+    numbers = np.zeros(int(edges[-1]), np.intp)
+    for part, tag in source.tags(join([units.take(rows) for *_, units, rows in open_])):
         if not len(part):
             continue  # No record of this stretch of the log can be read.
         encoded = tag.dictionary_encode(null_encoding="encode")
         names = encoded.dictionary.to_pylist()
-        # Each classifier has its own numbers: it is asked for the tags that its chunk has.
+        # Each classifier has numbers of its own for the tags that its units have.
         owners = np.searchsorted(edges, part, side="right") - 1
         cells = owners * len(names) + encoded.indices.to_numpy()
         used, inverse = np.unique(cells, return_inverse=True)
         numbers[part] = _numbers(classifiers, names, used)[inverse]
-    for (found, _, _, rows), begin, end in zip(told, edges[:-1], edges[1:], strict=True):
+    for (found, _, _, rows), begin, end in zip(open_, edges[:-1], edges[1:], strict=True):
         found[rows] = numbers[begin:end]
     return keys
 
@@ -90,9 +87,9 @@ class EveryMessage:
     count = 1
     chars = 0
 
-    def keys(self, chunk: Chunk) -> Keys:
+    def keys(self, units: UnitBatch) -> Keys:
         """Return zeros."""
-        return np.zeros(len(chunk), np.intp)
+        return np.zeros(len(units), np.intp)
 
     def passes(self, wanted: TagFilter | None) -> Mask:
         """Return that the one key passes; ``wanted`` is None where this is used."""
@@ -110,12 +107,12 @@ class TagHashes:
         self._codes = np.array(sorted(wanted.codes), np.int64)
         self.count = len(self._codes) + 2
 
-    def keys(self, chunk: Chunk) -> Keys:
+    def keys(self, units: UnitBatch) -> Keys:
         """Return the key of each unit by its tagsCode."""
-        keys = np.zeros(len(chunk), np.intp)
-        may = self._wanted.may_match(self._topic, chunk.tags_codes)
+        keys = np.zeros(len(units), np.intp)
+        may = self._wanted.may_match(self._topic, units.tags_codes)
         rows = np.flatnonzero(may)
-        codes = chunk.tags_codes[rows]
+        codes = units.tags_codes[rows]
         nearest = np.minimum(np.searchsorted(self._codes, codes), len(self._codes) - 1)
         keys[rows] = np.where(self._codes[nearest] == codes, nearest + 1, self.count - 1)
         return keys
@@ -153,16 +150,16 @@ class TagStrings:
         """Keys in use so far."""
         return len(self.names)
 
-    def keys(self, chunk: Chunk) -> Keys:
-        """Return zeros: a unit tells no tag."""
-        return np.zeros(len(chunk), np.intp)
+    def keys(self, units: UnitBatch) -> Keys:
+        """Return zeros: a unit does not have the tag."""
+        return np.zeros(len(units), np.intp)
 
-    def unread(self, chunk: Chunk) -> Int64s:
+    def unread(self, units: UnitBatch) -> Int64s:
         """Return the rows whose hash may be one of ``wanted``; all without."""
-        readable = chunk.sizes > 0
+        readable = units.sizes > 0
         if self._wanted is not None:
-            readable[: max(0, self._since - chunk.start)] = False
-            readable &= self._wanted.may_match(self._topic, chunk.tags_codes)
+            readable[: max(0, self._since - units.start)] = False
+            readable &= self._wanted.may_match(self._topic, units.tags_codes)
         return np.flatnonzero(readable)
 
     def numbers(self, names: Sequence[str | None]) -> list[int]:

@@ -5,7 +5,7 @@ Some hundred queues of a store are counted together, for their records lie side 
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+from contextlib import closing
 from typing import Final
 
 import numpy as np
@@ -24,8 +24,7 @@ from mqstore.backlog.plan import BacklogItem
 from mqstore.backlog.request import BacklogRequest
 from mqstore.backlog.rows import rows
 from mqstore.backlog.schema import SCHEMA
-from mqstore.files.log.commit_log import CommitLog
-from mqstore.files.store_dir import open_dir
+from mqstore.read.source import Origin, RecordSource
 
 _BATCH_ROWS: Final = 10_000
 
@@ -61,33 +60,24 @@ def measure_in_batches(
 
 
 def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    empty = pa.RecordBatch.from_pylist([], SCHEMA)
-    return pa.concat_batches([empty, *batches])
+    columns = pa.Table.from_batches(batches, SCHEMA).columns
+    return pa.RecordBatch.from_arrays([one.combine_chunks() for one in columns], schema=SCHEMA)
 
 
 def _measured(
     items: Sequence[BacklogItem], request: BacklogRequest, as_of_ms: int
 ) -> Iterator[tuple[Int64s, pa.RecordBatch]]:
     """Yield the rows of each queue, and the number of each row's item."""
-    for (root, commit_log), numbers in _grouped(items):
-        with CommitLog(open_dir(root, commit_log).commit_log) as log:
+    stores: defaultdict[Origin, list[int]] = defaultdict(list)
+    for number, one in enumerate(items):
+        stores[one.origin].append(number)
+    for origin, numbers in stores.items():
+        with closing(origin.records()) as source:
             queues = _queues(items, numbers)
             counts = (QueueCount([items[n] for n in queue], request) for queue in queues)
-            found = (one for some in _together(counts) for one in _counted(log, some, as_of_ms))
+            found = (one for some in _together(counts) for one in _counted(source, some, as_of_ms))
             for queue, (item, batch) in zip(queues, found, strict=True):
                 yield np.array(queue)[item], batch
-
-
-def _grouped(
-    items: Sequence[BacklogItem],
-) -> Iterator[tuple[tuple[str, tuple[str, ...]], list[int]]]:
-    """Yield the items' numbers by store, one store after the other."""
-
-    def store(number: int) -> tuple[str, tuple[str, ...]]:
-        return items[number].root, items[number].commit_log
-
-    for key, numbers in groupby(sorted(range(len(items)), key=store), store):
-        yield key, list(numbers)
 
 
 def _queues(items: Sequence[BacklogItem], numbers: Iterable[int]) -> list[list[int]]:
@@ -110,16 +100,16 @@ def _together(queues: Iterable[QueueCount]) -> Iterator[list[QueueCount]]:
 
 
 def _counted(
-    log: CommitLog, queues: Sequence[QueueCount], as_of_ms: int
+    source: RecordSource, queues: Sequence[QueueCount], as_of_ms: int
 ) -> Iterator[tuple[Int64s, pa.RecordBatch]]:
     """Yield the rows of queues counted together, or one by one if that cannot be."""
     try:
-        times = _count(log, queues)
+        times = _count(source, queues)
     except (FileNotFoundError, TooManyTagsError):
         for queue in queues:
             # A running broker deleted expired files: what is left is listed anew.
             again = QueueCount(queue.items, queue.request)
-            with CommitLog(queue.items[0].commit_log) as fresh:
+            with closing(queue.items[0].origin.records()) as fresh:
                 (its,) = _count(fresh, [again])
             yield _rows(again, its, as_of_ms)
         return
@@ -127,10 +117,10 @@ def _counted(
         yield _rows(queue, its, as_of_ms)
 
 
-def _count(log: CommitLog, queues: Sequence[QueueCount]) -> list[tuple[Int64s, Int64s]]:
-    """Count the queues together; return the times their rows tell, as ``edge_times`` does."""
-    count(log, queues)
-    return list(edge_times(log, [queue.edges() for queue in queues]))
+def _count(source: RecordSource, queues: Sequence[QueueCount]) -> list[tuple[Int64s, Int64s]]:
+    """Count the queues together; return the times their rows have, as ``edge_times`` does."""
+    count(source, queues)
+    return list(edge_times(source, [queue.edges() for queue in queues]))
 
 
 def _rows(

@@ -11,9 +11,10 @@ Reference: AdminBrokerProcessor#getConsumeStats, ConsumerOffsetManager#whichTopi
 
 import heapq
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -26,12 +27,12 @@ from mqstore.backlog.request import (
     group_pattern,
     group_test,
 )
-from mqstore.backlog.schema import AHEAD, EXPIRED, NEVER_COMMITTED, OK, SQL92, TAG, TOPIC_GONE
-from mqstore.errors import InvalidOptionError, UnknownTopicError, shown
-from mqstore.files.config import broker_config
+from mqstore.backlog.schema import SQL92, TAG
+from mqstore.backlog.standing import Standing
+from mqstore.errors import InvalidOptionError, UnknownGroupError, UnknownTopicError
 from mqstore.files.config.broker_config import FilterExpression, TopicConfig
-from mqstore.options.grammar import near
-from mqstore.read.snapshot import Snapshot
+from mqstore.read.selection import unknown
+from mqstore.read.source import BoundsSource, BrokerState, Origin, Snapshot
 from mqstore.read.tags import TagFilter, parse_tags
 
 MAX_ITEMS: Final = 5_000_000
@@ -43,8 +44,7 @@ _ITEM_UNITS: Final = 100  # what a row costs beside its units, in units
 class BacklogItem:
     """One queue of one group: what a task needs to measure it. [low, high) is held."""
 
-    root: str
-    commit_log: tuple[str, ...]
+    origin: Origin
     broker_name: str
     group: str
     topic: str
@@ -62,42 +62,6 @@ class BacklogItem:
         return max(self.consumer_offset or 0, 0)
 
     @property
-    def start(self) -> int:
-        """The first unconsumed queue offset that is held; ``high`` if there is none."""
-        return min(max(self.consumed, self.low), self.high)
-
-    @property
-    def diff(self) -> int:
-        """The number consumerProgress prints: never clamped, negative if the group is ahead."""
-        return self.high - self.consumed
-
-    @property
-    def lag(self) -> int:
-        """Messages held and not consumed."""
-        return self.high - self.start
-
-    @property
-    def expired(self) -> int:
-        """Messages that retention took before they were consumed: diff = lag + expired."""
-        return max(0, self.low - self.consumed)
-
-    @property
-    def last_consumed(self) -> int | None:
-        """The queue offset before the committed one, if it is held."""
-        return self.consumed - 1 if self.low < self.consumed <= self.high else None
-
-    @property
-    def status(self) -> str:
-        """One word, the most telling that is true."""
-        if self.topic_gone:
-            return TOPIC_GONE
-        if self.consumer_offset is None:
-            return NEVER_COMMITTED
-        if self.consumed > self.high:
-            return AHEAD
-        return EXPIRED if self.expired else OK
-
-    @property
     def tag_expression(self) -> str | None:
         """The subscription if it is by tag; of others nothing is evaluated: all pass."""
         return None if self.expression_type == SQL92 else self.subscription
@@ -110,16 +74,21 @@ class BacklogItem:
 def plan(snapshot: Snapshot, request: BacklogRequest) -> list[BacklogItem]:
     """Return the items of one store, in the order of broker, group, topic, queue.
 
-    The snapshot must be of all topics. Raises UnknownTopicError for a group, or a topic of a
-    subscription, that the store does not know, and what reading config/ raises. Subscriptions
-    may name a group that never committed, if they name topics.
+    The snapshot must be of all topics; its origin is opened. Raises UnknownGroupError for a group,
+    and UnknownTopicError for a topic of a subscription, that the store does not know, and what
+    reading config/ raises.
+    Subscriptions may name a group that never committed, if they name topics.
     """
-    return plan_all([snapshot], request)
+    with closing(snapshot.origin.bounds(snapshot.broker_name)) as source:
+        return plan_all([source], [snapshot], request)
 
 
-def plan_all(snapshots: Sequence[Snapshot], request: BacklogRequest) -> list[BacklogItem]:
-    """As ``plan``, of several stores: a name must be known to one of them."""
-    brokers = [_Broker.of(snapshot) for snapshot in snapshots]
+def plan_all(
+    sources: Sequence[BoundsSource], snapshots: Sequence[Snapshot], request: BacklogRequest
+) -> list[BacklogItem]:
+    """As ``plan``, of several stores, open and as they are: one must know each name."""
+    pairs = zip(sources, snapshots, strict=True)
+    brokers = [_Broker.of(source.config, snapshot) for source, snapshot in pairs]
     _check_groups(brokers, request)
     _check_topics(brokers, request)
     items: list[BacklogItem] = []
@@ -140,9 +109,10 @@ def split(items: Sequence[BacklogItem], parallelism: int) -> list[tuple[BacklogI
     """
     queues: defaultdict[tuple[str, str, int], list[int]] = defaultdict(list)
     for number, item in enumerate(items):
-        queues[item.root, item.topic, item.queue_id].append(number)
+        queues[item.broker_name, item.topic, item.queue_id].append(number)
+    lag = Standing.of(items).lag.tolist()
     weights = {
-        key: max(items[number].lag for number in numbers) + _ITEM_UNITS * len(numbers)
+        key: max(lag[number] for number in numbers) + _ITEM_UNITS * len(numbers)
         for key, numbers in queues.items()
     }
     count = min(parallelism, len(queues), -(-sum(weights.values()) // _UNITS_PER_TASK))
@@ -155,6 +125,9 @@ def split(items: Sequence[BacklogItem], parallelism: int) -> list[tuple[BacklogI
     return [tuple(items[number] for number in sorted(share)) for share in shares if share]
 
 
+_Queue: TypeAlias = tuple[Origin, str, str, int, int, int, bool]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PackedItems:
     """Items as they travel: what many of them have in common is there once.
@@ -163,7 +136,7 @@ class PackedItems:
     ``committed[i]`` unless ``never[i]``.
     """
 
-    queues: tuple[tuple[str, tuple[str, ...], str, str, int, int, int, bool], ...]
+    queues: tuple[_Queue, ...]
     groups: tuple[tuple[str, str | None, str | None], ...]
     queue: Int32s
     group: Int32s
@@ -173,14 +146,11 @@ class PackedItems:
     @classmethod
     def of(cls, items: Iterable[BacklogItem]) -> "PackedItems":
         """Pack items."""
-        queues: dict[tuple[str, tuple[str, ...], str, str, int, int, int, bool], int] = {}
+        queues: dict[_Queue, int] = {}
         groups: dict[tuple[str, str | None, str | None], int] = {}
         rows = []
         for i in items:
-            queue = (
-                i.root, i.commit_log, i.broker_name, i.topic, i.queue_id, i.low, i.high,
-                i.topic_gone,
-            )  # fmt: skip
+            queue = i.origin, i.broker_name, i.topic, i.queue_id, i.low, i.high, i.topic_gone
             group = i.group, i.subscription, i.expression_type
             number = queues.setdefault(queue, len(queues))
             committed = i.consumer_offset
@@ -202,11 +172,11 @@ class PackedItems:
         columns = (self.queue, self.group, self.committed, self.never)
         found = []
         for queue, group, committed, never in zip(*(c.tolist() for c in columns), strict=True):
-            root, commit_log, broker, topic, queue_id, low, high, gone = self.queues[queue]
+            origin, broker, topic, queue_id, low, high, gone = self.queues[queue]
             name, subscription, kind = self.groups[group]
             found.append(
                 BacklogItem(
-                    root, commit_log, broker, name, topic, queue_id, low, high,
+                    origin, broker, name, topic, queue_id, low, high,
                     None if never else committed, subscription, gone, kind,
                 )
             )  # fmt: skip
@@ -222,25 +192,20 @@ class _Subscription(NamedTuple):
 class _Broker:
     """What one store knows of topics, groups and offsets, read once."""
 
+    config: BrokerState
     snapshot: Snapshot
-    topics: dict[str, TopicConfig]
-    committed: dict[tuple[str, str], dict[int, int]]
-    filters: dict[tuple[str, str], FilterExpression]
+    topics: Mapping[str, TopicConfig]
+    committed: Mapping[tuple[str, str], Mapping[int, int]]
+    filters: Mapping[tuple[str, str], FilterExpression]
     bounds: dict[str, dict[int, tuple[int, int]]]
 
     @classmethod
-    def of(cls, snapshot: Snapshot) -> "_Broker":
+    def of(cls, config: BrokerState, snapshot: Snapshot) -> "_Broker":
         bounds: defaultdict[str, dict[int, tuple[int, int]]] = defaultdict(dict)
         for queue in snapshot.queues:
             bounds[queue.topic][queue.queue_id] = queue.low, queue.high
-        root = snapshot.store.root
-        return cls(
-            snapshot,
-            broker_config.topics(root),
-            broker_config.consumer_offsets(root),
-            broker_config.filter_expressions(root),
-            dict(bounds),
-        )
+        topics, committed = config.topics(), config.consumer_offsets()
+        return cls(config, snapshot, topics, committed, config.filter_expressions(), dict(bounds))
 
     @property
     def groups(self) -> set[str]:
@@ -251,7 +216,7 @@ class _Broker:
 
     def items(self, request: BacklogRequest) -> Iterator[BacklogItem]:
         chosen = group_test(request.groups)
-        store, name = self.snapshot.store, self.snapshot.broker_name
+        origin, name = self.snapshot.origin, self.snapshot.broker_name
         for group, topic in self._pairs(request):
             if not chosen(group):
                 continue
@@ -262,14 +227,14 @@ class _Broker:
             for queue_id in self._queue_ids(topic, committed):
                 low, high = held.get(queue_id, (0, 0))
                 yield BacklogItem(
-                    store.root, store.commit_log, name, group, topic, queue_id, low, high,
+                    origin, name, group, topic, queue_id, low, high,
                     committed.get(queue_id), subscription.expression, gone, subscription.kind,
                 )  # fmt: skip
 
     def _subscription(self, request: BacklogRequest, group: str, topic: str) -> _Subscription:
-        told = request.subscription(group, topic)
-        if told is not None:
-            return _Subscription(told, TAG)
+        given = request.subscription(group, topic)
+        if given is not None:
+            return _Subscription(given, TAG)
         found = self.filters.get((topic, group))
         if found is None or found.kind.upper() != SQL92:
             return _Subscription(None, None)
@@ -287,27 +252,27 @@ class _Broker:
 
 
 def check_groups(groups: str | None, known: Callable[[], set[str]]) -> None:
-    """Raise UnknownTopicError if the option names a group that is not ``known``."""
+    """Raise UnknownGroupError if the option names a group that is not ``known``."""
     if groups is None or group_pattern(groups):
         return
     for group in sorted(group_names(groups) - (there := known())):
-        raise UnknownTopicError(_unknown("groups", "group", group, there))
+        raise UnknownGroupError(unknown("groups", "group", group, there))
 
 
 def _check_groups(brokers: Sequence[_Broker], request: BacklogRequest) -> None:
     committed: set[str] = set().union(*(broker.groups for broker in brokers))
-    told = request.subscriptions
+    given = request.subscriptions
 
     def known() -> set[str]:
         # A group that is configured but never committed has no rows; it is no mistake.
-        return committed.union(*(broker_config.groups(b.snapshot.store.root) for b in brokers))
+        return committed.union(*(broker.config.groups() for broker in brokers))
 
-    check_groups(request.groups, lambda: known() | set(told))
+    check_groups(request.groups, lambda: known() | set(given))
     # A group that never committed has rows of the topics that its subscription names only.
-    idle = {group for group in told if not set(told[group]) - {ANY_TOPIC}} - committed
+    idle = {group for group in given if not set(given[group]) - {ANY_TOPIC}} - committed
     if idle:
         for group in sorted(idle - known()):
-            raise UnknownTopicError(_unknown("subscriptions", "group", group, known()))
+            raise UnknownGroupError(unknown("subscriptions", "group", group, known()))
 
 
 def _check_topics(brokers: Sequence[_Broker], request: BacklogRequest) -> None:
@@ -316,10 +281,4 @@ def _check_topics(brokers: Sequence[_Broker], request: BacklogRequest) -> None:
             committed = any((topic, group) in broker.committed for broker in brokers)
             if not committed and not any(broker.knows(topic) for broker in brokers):
                 known = {name for b in brokers for name in (*b.topics, *b.bounds)}
-                raise UnknownTopicError(_unknown("subscriptions", "topic", topic, known))
-
-
-def _unknown(option: str, kind: str, name: str, known: set[str]) -> str:
-    close = near(name, known) or sorted(known)[:3]
-    hint = f"did you mean {', '.join(map(shown, close))}?" if close else f"there is no {kind}"
-    return f"option {option}: the store knows no {kind} {shown(name)}; {hint}"
+                raise UnknownTopicError(unknown("subscriptions", "topic", topic, known))

@@ -7,13 +7,13 @@ import numpy as np
 import pyarrow as pa
 
 from mqstore.arrays import Int64s, Mask
-from mqstore.backlog.count import Amounts, Standing
+from mqstore.backlog.count import Amounts
 from mqstore.backlog.plan import BacklogItem
-from mqstore.backlog.schema import AHEAD, EXPIRED, NEVER_COMMITTED, OK, SCHEMA, TOPIC_GONE
+from mqstore.backlog.schema import SCHEMA
+from mqstore.backlog.standing import Standing
 from mqstore.read.heads import NO_TIMESTAMP
 
 _US: Final = 1000
-_STATUS: Final = (TOPIC_GONE, NEVER_COMMITTED, AHEAD, EXPIRED, OK)
 
 
 def rows(
@@ -38,11 +38,11 @@ def rows(
         "brokerOffset": pa.array(standing.high),
         "consumerOffset": pa.array([item.consumer_offset for item in items], pa.int64()),
         "minOffset": pa.array(standing.low),
-        "diff": pa.array(standing.high - standing.consumed),
-        "expired": pa.array(np.maximum(standing.low - standing.consumed, 0)),
+        "diff": pa.array(standing.diff),
+        "expired": pa.array(standing.expired),
         "subscription": pa.array([item.subscription for item in items], pa.string()),
         "lastConsumedStoreTimestamp": _array(last * _US, has_last),
-        "status": _status(items, standing),
+        "status": standing.status,
         "expressionType": pa.array([item.expression_type for item in items], pa.string()),
     }
     if len(amounts.item) != len(items) or amounts.item[-1] != len(items) - 1:
@@ -75,15 +75,3 @@ def _times(times: tuple[Int64s, Int64s], queue_offsets: Int64s) -> tuple[Int64s,
 
 def _array(values: Int64s, there: Mask) -> pa.Array:
     return pa.array(values, mask=~there)
-
-
-def _status(items: Sequence[BacklogItem], standing: Standing) -> pa.StringArray:
-    """Return one word for each item, the most telling that is true."""
-    holds = [
-        np.array([item.topic_gone for item in items]),
-        np.array([item.consumer_offset is None for item in items]),
-        standing.consumed > standing.high,
-        standing.low > standing.consumed,
-    ]
-    # Made here: the first array that Arrow makes of Python's values imports pandas.
-    return pa.array(_STATUS).take(pa.array(np.select(holds, [0, 1, 2, 3], 4)))

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mqstore.arrays import Int64s, Mask
-from mqstore.read.units import Chunk
+from mqstore.read.units import UnitBatch
 
 NONE: Final = np.iinfo(np.int64).max
 
@@ -19,7 +19,7 @@ NONE: Final = np.iinfo(np.int64).max
 class Tally:
     """Counts, bytes and the first unit of each (segment, key): int64[segments, keys].
 
-    ``starts`` ascend and are distinct. Chunks are added in the order of the queue.
+    ``starts`` ascend and are distinct. Batches are added in the order of the queue.
     """
 
     def __init__(self, starts: Int64s) -> None:
@@ -30,18 +30,18 @@ class Tally:
         self.first = np.full((rows, 0), NONE, np.int64)
         self._noted: list[tuple[Int64s, Int64s, Int64s]] = []
 
-    def add(self, chunk: Chunk, keys: NDArray[np.intp], key_count: int) -> None:
-        """Count the units of ``chunk``; ``keys[i]`` in [0, key_count) is that of unit i."""
+    def add(self, units: UnitBatch, keys: NDArray[np.intp], key_count: int) -> None:
+        """Count ``units``; ``keys[i]`` in [0, key_count) is that of unit i."""
         self._widen(key_count)
-        low = max(int(self.starts[0]), chunk.start) if len(self.starts) else chunk.end
-        if low >= chunk.end:
+        low = max(int(self.starts[0]), units.start) if len(self.starts) else units.end
+        if low >= units.end:
             return
-        keys, sizes = keys[low - chunk.start :], chunk.sizes[low - chunk.start :]
+        keys, sizes = keys[low - units.start :], units.sizes[low - units.start :]
         segment = int(np.searchsorted(self.starts, low, side="right")) - 1
-        until = int(np.searchsorted(self.starts, chunk.end - 1, side="right"))
+        until = int(np.searchsorted(self.starts, units.end - 1, side="right"))
         cells = keys
         if until - segment > 1:
-            edges = np.concatenate(([low], self.starts[segment + 1 : until], [chunk.end]))
+            edges = np.concatenate(([low], self.starts[segment + 1 : until], [units.end]))
             cells = np.repeat(np.arange(until - segment) * key_count, np.diff(edges)) + keys
         # Only the cells that occur: with a tag a message, a dense table would be all zeros.
         if (until - segment) * key_count > 4 * len(keys):
@@ -54,11 +54,11 @@ class Tally:
         # Sums of floats are exact here: a chunk's bytes are far below 2**53.
         weights = np.bincount(cells, weights=sizes, minlength=len(used))
         self.bytes[rows, columns] += weights.astype(np.int64)
-        self._note_first(chunk, low, cells, (rows, columns), counts > 0)
+        self._note_first(units, low, cells, (rows, columns), counts > 0)
 
     def _note_first(
         self,
-        chunk: Chunk,
+        units: UnitBatch,
         low: int,
         cells: NDArray[np.intp],
         where: tuple[NDArray[np.intp], NDArray[np.intp]],
@@ -72,12 +72,12 @@ class Tally:
         index[cells[::-1]] = np.arange(len(cells) - 1, -1, -1)
         found = index[new] + low
         self.first[where[0][new], where[1][new]] = found
-        self.note(chunk, found)
+        self.note(units, found)
 
-    def note(self, chunk: Chunk, queue_offsets: Int64s) -> None:
-        """Remember where the records of these queue offsets of ``chunk`` lie."""
-        rows = queue_offsets - chunk.start
-        self._noted.append((queue_offsets, chunk.physical_offsets[rows], chunk.sizes[rows]))
+    def note(self, units: UnitBatch, queue_offsets: Int64s) -> None:
+        """Remember where the records of these queue offsets of ``units`` lie."""
+        rows = queue_offsets - units.start
+        self._noted.append((queue_offsets, units.physical_offsets[rows], units.sizes[rows]))
 
     def noted(self, wanted: Int64s) -> tuple[Int64s, Int64s, Int64s]:
         """Return queue offset, physical offset and size of the first and noted units ``wanted``.

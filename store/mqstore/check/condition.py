@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from mqstore.errors import shown
 from mqstore.files.lock.processes import holders, is_locked
 from mqstore.files.safe_open import exists
+from mqstore.files.store_dir import StoreDir
 from mqstore.format import names
 from mqstore.txn import intent
 
@@ -32,12 +33,13 @@ class Condition:
 def look(root: str | os.PathLike[str]) -> Condition:
     """Return the condition of the store at ``root``. Raises CorruptConfigError, OSError."""
     at = os.fspath(root)
-    found = intent.load(at)
+    place = StoreDir.at(at)
+    found = intent.load(place)
     left = exists(at, names.ABORT)
     return Condition(
         holders=tuple(str(holder) for holder in holders(f"{at}/{names.LOCK}")),
         is_being_written=is_locked(f"{at}/{names.OURS}/{names.LOCK}"),
         pending=shown(found) if found else None,
         pending_state=found.state if found else None,
-        abort=("mqlog" if intent.abort_is_ours(at) else "broker") if left else None,
+        abort=("mqlog" if intent.abort_is_ours(place) else "broker") if left else None,
     )

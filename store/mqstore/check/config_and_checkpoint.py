@@ -153,14 +153,14 @@ def check_abort(store: Store, findings: Findings) -> None:
     if store.is_unclean:
         broker = "a broker is running on this store, or it was killed"
         ours = "a commit of mqlog is under way, or was killed: the next write finishes it"
-        problem = ours if intent.abort_is_ours(store.root) else broker
+        problem = ours if intent.abort_is_ours(store.place) else broker
         findings.warning(Place(names.ABORT), problem)
 
 
 def unfinished(store: Store, findings: Findings) -> int | None:
     """Report a commit that is not finished; return the physical offset where it begins."""
     try:
-        pending = intent.load(store.root)
+        pending = intent.load(store.place)
     except CorruptConfigError as error:
         findings.error(Place(_PENDING), error.message())
         return None

@@ -66,7 +66,7 @@ class IndexCheck:
         self._missing += int((covered & ~np.isin(known, found)).sum())
 
     def finish(self) -> None:
-        """Report what the records did not ask for, and keys that are in no file."""
+        """Report units of no record, and how many keys are in no file."""
         for part in self._units.before(_NOWHERE):
             live = self._is_live(part.units["physical_offset"].astype(np.int64))
             for row in np.flatnonzero(live)[:_SHOWN].tolist():
@@ -124,14 +124,14 @@ class IndexCheck:
             self._findings.warning(place, f"{used} slots are in use, the header says {said}")
 
     def _doubt(self, file: IndexFile, number: int, problem: str) -> None:
-        # Records that a broker cut off keep their keys, and every look-up asks the record again.
+        # Records that a broker cut off keep their keys, and every look-up checks the record again.
         self._findings.warning(Place(f"{INDEX}/{file.name}"), f"unit {number}: {problem}")
 
     def _complain(self, file: IndexFile, number: int, problem: str) -> None:
         self._error(Place(f"{INDEX}/{file.name}"), f"unit {number}: {problem}")
 
     def _error(self, place: Place, problem: str) -> None:
-        # While a commit is under way the last file may be half-written: it is mended with it.
+        # A commit under way may have written half of the last file, and completes it.
         underway = self._high < _NOWHERE and place.file == f"{INDEX}/{self._files[-1].name}"
         report = self._findings.warning if underway else self._findings.error
         report(place, problem)

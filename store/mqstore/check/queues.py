@@ -1,7 +1,7 @@
 """Check ConsumeQueues: their files, their units, and each unit against its record.
 
 The walk over the CommitLog brings the records; a queue's units are read where they come. What
-is kept of a queue is a few numbers.
+stays in memory of a queue is a few numbers.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -126,10 +126,10 @@ class QueueCheck:
         # Delivery times depend on the broker's own delay levels.
         for severity, is_of in ((ERROR, ~is_delayed), (WARNING, is_delayed)):
             rows = np.flatnonzero(is_of & is_read & (differ.tags_code | differ.delivery_time))
-            told, said = found["tags_code"][rows], expected.units["tags_code"][rows]
+            has, implied = found["tags_code"][rows], expected.units["tags_code"][rows]
             problems = [
                 f"tagsCode is {unit}, the record says {record}"
-                for unit, record in zip(told[:SHOWN].tolist(), said[:SHOWN].tolist(), strict=True)
+                for unit, record in zip(has[:SHOWN].tolist(), implied[:SHOWN].tolist(), strict=True)
             ]
             rule = "tagsCode is not the record's"
             self._units(queue, rule, expected.queue_offsets[rows], problems, severity=severity)
@@ -206,15 +206,14 @@ class QueueCheck:
     def _orphans(self, queue: Queue, state: _State) -> None:
         """Name the first units of a queue whose record is not in the log, and count the others."""
         (topic, queue_id), shown = queue, 0
-        # A light queue's records are another topic's: their headers do not tell.
+        # The records of a light queue are another topic's: their headers do not name it.
         is_light = topic.startswith(names.LMQ_PREFIX)
         for first, units in () if is_light else _chunks(state.queue):
             places = units["physical_offset"].astype(np.int64)
             live = (units["size"] > 0) & (places >= self._log.low) & (places < self._unfinished)
             for row in np.flatnonzero(live).tolist():
                 header = self._log.header(int(places[row]))
-                told = int(header["queue_offset"]) if header is not None else -1
-                if told != first + row or header is None:
+                if header is None or int(header["queue_offset"]) != first + row:
                     self._unit(queue, first + row, "the unit's record is not there")
                     shown += 1
                 elif int(header["queue_id"]) != queue_id:
@@ -228,7 +227,7 @@ class QueueCheck:
             self._report(queue, Place(state.queue.path, None, *queue), problem)
 
     def _other_orphans(self, queue: Queue, state: _State, number: int) -> None:
-        """Tell how many there are from queue offset ``number`` on; their records are not read."""
+        """Report how many there are from queue offset ``number`` on; their records are not read."""
         more = state.live - state.matched - SHOWN
         if more > 0:
             span = f"from queue offset {number} to {state.end - 1}"

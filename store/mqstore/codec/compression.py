@@ -101,7 +101,7 @@ def stored_compression(bodies: pa.Array, sys_flags: Int64s, crcs: Int64s) -> Sto
     """Return which bodies of a read are still compressed (UNKNOWN_CRC where there is no bodyCRC).
 
     ``sysFlag`` says how a body was stored, whether the read decompressed it (as reads do) or not
-    (``decompress=false``); ``bodyCRC``, the checksum of the stored bytes, tells the two apart. A
+    (``decompress=false``); ``bodyCRC``, the checksum of the stored bytes, distinguishes the two. A
     body that is plain now goes without its compression bits; no other bit is taken from a column.
     """
     count = len(bodies)
@@ -166,7 +166,7 @@ def _stream(codec: str, data: bytes, limit: int) -> bytes:
     parts: list[bytes] = []
     held, step = 0, max(_FIRST_READ_BYTES, _USUAL_RATIO * len(data))
     with pa.CompressedInputStream(pa.py_buffer(data), codec) as stream:
-        # A read takes the memory it asks for, whatever comes: so it never asks for the limit.
+        # A read allocates all that it may return: so it never asks for the whole limit.
         while held <= limit and (part := stream.read(min(step, limit + 1 - held))):
             parts.append(part)
             held += len(part)

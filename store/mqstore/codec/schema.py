@@ -58,7 +58,7 @@ COLUMNS: Final = (
     Column("sysFlag", pa.int32(), False, "full", "bits as on disk"),
     Column("compression", pa.string(), True, "full", "zlib, lz4 or zstd; null if stored plain"),
     Column("transactionState", pa.string(), True, "full", "PREPARED, COMMIT or ROLLBACK"),
-    Column("reconsumeTimes", pa.int32(), False, "full", "deliveries that failed before"),
+    Column("reconsumeTimes", pa.int32(), False, "full", "failed deliveries before this one"),
     Column("preparedTransactionOffset", pa.int64(), False, "full", "byte of the half message"),
     Column("bodyCRC", pa.int32(), False, "full", "CRC-32 of the stored body, as on disk"),
     Column("tagsCode", pa.int64(), False, "full", "hash of tags in the ConsumeQueue"),

@@ -28,19 +28,18 @@ from mqstore.files.config import checkpoint, stream_groups
 from mqstore.files.copy_target import Copy, workplace
 from mqstore.files.file_sizes import NOTE
 from mqstore.files.index import index_cut
-from mqstore.files.index.index_file import list_index_files
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.log.log_end import after_blank
 from mqstore.files.mapped_file_queue import MappedFile
-from mqstore.files.queue.consume_queue import ConsumeQueue, list_queues
-from mqstore.files.safe_open import open_file, survey
+from mqstore.files.safe_open import read_small, survey
+from mqstore.files.store import Store
 from mqstore.files.store_dir import StoreDir, open_dir
 from mqstore.format import names
-from mqstore.format.config import MAX_CONFIG_BYTES
 from mqstore.format.consume_queue import UNIT
 from mqstore.format.message import MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES
 from mqstore.format.sys_flag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
-from mqstore.read.snapshot import Snapshot, take
+from mqstore.read.directory import take
+from mqstore.read.source import Snapshot
 from mqstore.txn import intent, ledger
 
 # Kept beside the queues by brokers that are set up so; a broker recovers them at its start.
@@ -68,30 +67,30 @@ def copy_store(
     Several CommitLog folders become one. What a copy to ``target`` that was killed has left is
     removed first. Raises InvalidOptionError for a target that is there, lies in the store, or is
     being made by another process, StoreLockedError if a write began or ended meanwhile, what
-    ``mqstore.read.snapshot.take`` raises, NoSpaceError, OSError; ``target`` is then not there.
+    ``mqstore.read.directory.take`` raises, NoSpaceError, OSError; ``target`` is then not there.
     """
-    open_dir(root, commit_log)  # Whatever is no store is told so before a copy is begun.
+    place = open_dir(root, commit_log)  # Before a copy is begun: it may be no store.
     _check_apart(os.fspath(target), [os.fspath(root), *commit_log])
-    moment = intent.CommitFence(os.fspath(root))
+    fence = intent.CommitFence(place)
     with Copy(os.fspath(target)) as copy:
-        progress = _progress(os.fspath(root))
+        progress = _progress(place)
         found = take(root, commit_log=commit_log)
-        _refuse(found.store)
-        with CommitLog(found.store.commit_log) as log:
-            end = _end(found, log)
-            _copy_queues(copy, found.store, end)
-            _copy_log(copy, log, end)
-            left_out = _copy_index(copy, found.store, log, end)
-            _copy_config(copy, found.store, progress)
-            _copy_checkpoint(copy, progress.get(names.CHECKPOINT), log, end)
+        _refuse(place)
+        with Store(place) as store:
+            end = _end(found, store)
+            _copy_queues(copy, store, end)
+            _copy_log(copy, store.log, end)
+            left_out = _copy_index(copy, store, end)
+            _copy_config(copy, place, progress)
+            _copy_checkpoint(copy, progress.get(names.CHECKPOINT), store.log, end)
         for name in (*_BESIDE, NOTE):
-            _copy_files(copy, found.store.root, name, deep=True)
-        _copy_ledger(copy, found.store.root, is_hidden=moment.cap() is not None)
-        ended = moment.cap() is not None and intent.load(found.store.root) is None
-        if moment.is_over() or ended:
+            _copy_files(copy, place, name, deep=True)
+        _copy_ledger(copy, place, is_hidden=fence.cap() is not None)
+        ended = fence.cap() is not None and intent.load(place) is None
+        if fence.is_over() or ended:
             reason = "a write to the store began or ended meanwhile; copy it again"
             raise StoreLockedError(f"{os.fspath(root)}: {reason}")
-        take(copy.root)  # Whoever cannot be read here is no copy.
+        take(copy.root)  # Raises if the copy cannot be read.
     return Copied(take(target), copy.linked_bytes, copy.copied_bytes, left_out)
 
 
@@ -119,11 +118,12 @@ class _End:
     last_record: np.void | None
 
 
-def _end(found: Snapshot, log: CommitLog) -> _End:
+def _end(found: Snapshot, store: Store) -> _End:
+    log = store.log
     end, last = log.low, -1
     for bounds in found.queues:
         if bounds.low < bounds.high:
-            queue = ConsumeQueue(found.store.root, bounds.topic, bounds.queue_id)
+            queue = store.queue(bounds.topic, bounds.queue_id)
             unit = queue.read(bounds.high - 1, bounds.high)[0]
             if int(unit["physical_offset"]) > last:
                 last = int(unit["physical_offset"])
@@ -150,11 +150,10 @@ def _is_without_unit(head: np.void, physical_offset: int) -> bool:
     )
 
 
-def _copy_queues(copy: Copy, store: StoreDir, end: _End) -> None:
+def _copy_queues(copy: Copy, store: Store, end: _End) -> None:
     copy.make_directory(names.CONSUME_QUEUE)
     # Listed again: a queue may have been made between the first look and the last.
-    for topic, queue_id in list_queues(store.root):
-        queue = ConsumeQueue(store.root, topic, queue_id)
+    for queue in (store.queue(*name) for name in store.queues):
         files = queue.files.files
         low, high = queue.files.low // UNIT.itemsize, queue.bounds(0)[1]
         cut = queue.first_behind(low, high, end.physical_offset) * UNIT.itemsize
@@ -188,45 +187,43 @@ def _copy_mapped(copy: Copy, file: MappedFile, path: str, cut: int) -> None:
         copy.take(file.folder, file.path, path, end=max(cut - file.start, 0))
 
 
-def _copy_index(copy: Copy, store: StoreDir, log: CommitLog, end: _End) -> tuple[str, ...]:
+def _copy_index(copy: Copy, store: Store, end: _End) -> tuple[str, ...]:
     copy.make_directory(names.INDEX)
     left_out = []
-    files = list_index_files(store.root)
+    files = store.index_files
     for file in files:
         with suppress(FileNotFoundError):  # Expired meanwhile.
             path = f"{names.INDEX}/{file.name}"
             if file is not files[-1] and file.end_physical_offset < end.physical_offset:
                 copy.link(store.root, path, path)
-            elif not index_cut.copy_before(copy, file, log, end.physical_offset):
+            elif not index_cut.copy_before(copy, file, store.log, end.physical_offset):
                 left_out.append(path)
     return tuple(left_out)
 
 
-def _progress(root: str) -> dict[str, bytes]:
-    """Return the files that tell how far somebody is, by path: consumers, timers, flushes."""
+def _progress(place: StoreDir) -> dict[str, bytes]:
+    """Return the files with the progress of consumers, timers and flushes, by path."""
     paths = [names.CHECKPOINT] + [
         f"{names.CONFIG}/{name}"
-        for name, kind, _ in survey(root, names.CONFIG)
+        for name, kind, _ in survey(place.root, names.CONFIG)
         if kind == "file" and ("offset" in name.lower() or name.startswith("timercheck"))
     ]
-    found = {}
-    for path in paths:
-        with suppress(FileNotFoundError):
-            found[path] = _read(root, path)
-    return found
+    found = {path: read_small(place.root, path) for path in paths}
+    return {path: data for path, data in found.items() if data is not None}
 
 
-def _copy_config(copy: Copy, store: StoreDir, progress: dict[str, bytes]) -> None:
+def _copy_config(copy: Copy, place: StoreDir, progress: dict[str, bytes]) -> None:
     copy.make_directory(names.CONFIG)
     for path, data in progress.items():
         if path != names.CHECKPOINT:
             copy.put(path, data)
-    for name, kind, _ in survey(store.root, names.CONFIG):
+    for name, kind, _ in survey(place.root, names.CONFIG):
         path = f"{names.CONFIG}/{name}"
-        # A broker replaces these files; one that is there no more is about to be there again.
+        # A broker replaces these files; one that is missing now is about to be there again.
         if kind == "file" and path not in progress:
-            with suppress(FileNotFoundError):
-                copy.put(path, _read(store.root, path))
+            found = read_small(place.root, path)
+            if found is not None:
+                copy.put(path, found)
 
 
 def _copy_checkpoint(copy: Copy, data: bytes | None, log: CommitLog, end: _End) -> None:
@@ -236,12 +233,13 @@ def _copy_checkpoint(copy: Copy, data: bytes | None, log: CommitLog, end: _End) 
     record = end.last_record
     last_ms = int(record["store_timestamp_ms"]) if record is not None else 0
     last = int(record["physical_offset"]) if record is not None else log.low
-    told = checkpoint.not_ahead(data, last_ms=last_ms, last=last, end=end.physical_offset)
-    copy.put(names.CHECKPOINT, told)
+    limited = checkpoint.not_ahead(data, last_ms=last_ms, last=last, end=end.physical_offset)
+    copy.put(names.CHECKPOINT, limited)
 
 
-def _copy_files(copy: Copy, root: str, path: str, *, deep: bool) -> None:
+def _copy_files(copy: Copy, place: StoreDir, path: str, *, deep: bool) -> None:
     """Copy a file, or a directory's files and, if ``deep``, those below."""
+    root = place.root
     parent, _, name = path.rpartition("/")
     kind = next((k for n, k, _ in survey(root, parent) if n == name), None)
     if kind == "file":
@@ -251,28 +249,29 @@ def _copy_files(copy: Copy, root: str, path: str, *, deep: bool) -> None:
         copy.make_directory(path)
         for child, its_kind, _ in survey(root, path):
             if deep or its_kind == "file":
-                _copy_files(copy, root, f"{path}/{child}", deep=deep)
+                _copy_files(copy, place, f"{path}/{child}", deep=deep)
 
 
-def _copy_ledger(copy: Copy, root: str, *, is_hidden: bool) -> None:
-    """Copy what says which writes were committed, and how far streams have read.
+def _copy_ledger(copy: Copy, place: StoreDir, *, is_hidden: bool) -> None:
+    """Copy the ledger of commits, and the progress of streams.
 
-    An intent is left out. So are the messages of its commit if it ``is_hidden``, and then it must
-    not be told as done; if it is published and a broker entered its messages, it must be.
+    An intent is left out. If it ``is_hidden``, the messages of its commit are left out as well, and
+    the ledger must not have it as done; if it is published and a broker entered its messages, the
+    ledger must have it.
     """
-    left = intent.load(root)
+    left = intent.load(place)
     its_path, its_data = "", b""
     if left is not None and (is_hidden or left.state == intent.PUBLISHED):
         its_path = ledger.path_of(left.key.app_id if left.key else None)
         now_ms = time.time_ns() // 1_000_000
-        done = ledger.with_entry(root, left.entry(ledger.DONE, now_ms))
-        its_data = ledger.without(root, its_path, left.job_id) if is_hidden else done
+        done = ledger.with_entry(place, left.entry(ledger.DONE, now_ms))
+        its_data = ledger.without(place, its_path, left.job_id) if is_hidden else done
         copy.put(its_path, its_data)
     for folder in (ledger.FOLDER, stream_groups.FOLDER):
-        for name, kind, _ in survey(root, folder):
+        for name, kind, _ in survey(place.root, folder):
             path = f"{folder}/{name}"
             if kind == "file" and name not in intent.NAMES and path != its_path:
-                _copy_files(copy, root, path, deep=False)
+                _copy_files(copy, place, path, deep=False)
 
 
 def _refuse(store: StoreDir) -> None:
@@ -281,12 +280,3 @@ def _refuse(store: StoreDir) -> None:
         if kind == "directory" and any(n == "CURRENT" for n, _, _ in survey(store.root, path)):
             reason = f"{path} is a RocksDB, which cannot be copied while it is open"
             raise UnsupportedStoreError(store.root, "ROCKSDB_CONFIG", reason)
-
-
-def _read(root: str, path: str) -> bytes:
-    fd = open_file(root, path)
-    try:
-        with os.fdopen(fd, "rb", closefd=False) as file:
-            return file.read(MAX_CONFIG_BYTES)
-    finally:
-        os.close(fd)

@@ -1,4 +1,4 @@
-"""Damage in the middle of a CommitLog, told from its end before anything is made to agree with it.
+"""Damage in the middle of a CommitLog, distinguished from its end before anything is changed.
 
 A log ends at the first record that is not whole. Where one byte of it went bad, all messages
 behind that byte would be taken for what lies behind an end: their units and keys would go.
@@ -11,10 +11,8 @@ from typing import Final
 
 from mqstore.derive.log_walk import LogWalk
 from mqstore.derive.sound_record import SoundRecord, sound_records_in
-from mqstore.files.config import checkpoint
-from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.log.log_end import data_behind
-from mqstore.files.queue.consume_queue import ConsumeQueue
+from mqstore.files.store import Store
 from mqstore.format.names import is_topic
 
 
@@ -29,14 +27,15 @@ class BeyondLogEnd(Enum):
     """Whatever there is: the user gives it up."""
 
 
-def refuse_damage(root: str, log: CommitLog, start: int, behind: BeyondLogEnd) -> None:
+def refuse_damage(store: Store, start: int, behind: BeyondLogEnd) -> None:
     """Raise CorruptStoreError if a log, walked from ``start``, ends before messages of its own."""
     if behind is BeyondLogEnd.ANY:
         return
+    log = store.log
     tail = LogWalk(log, start).to_end().tail
     for position, chunk in data_behind(log, tail):
         for record in sound_records_in(log, position, chunk):
-            is_lost = _is_dispatched(root, record)
+            is_lost = _is_dispatched(store, record)
             if behind is BeyondLogEnd.NONE or is_lost:
                 found = f"the first at {record.physical_offset} of {record.topic}/{record.queue_id}"
                 raise log.corrupt(tail, _REASON.format(found, _DAMAGE if is_lost else _TORN))
@@ -55,14 +54,14 @@ _TORN: Final = (
 )
 
 
-def _is_dispatched(root: str, record: SoundRecord) -> bool:
-    """Tell whether a record was flushed, as the checkpoint says, and its queue has its unit."""
-    noted = checkpoint.load(root)
-    if noted is None or record.store_timestamp_ms > int(noted["physic_msg_timestamp"]):
+def _is_dispatched(store: Store, record: SoundRecord) -> bool:
+    """Tell whether a record was flushed, by the checkpoint, and its queue has its unit."""
+    checkpoint = store.checkpoint()
+    if checkpoint is None or record.store_timestamp_ms > int(checkpoint["physic_msg_timestamp"]):
         return False
     if not is_topic(record.topic) or record.queue_offset < 0:
         return False
-    queue = ConsumeQueue(root, record.topic, record.queue_id)
+    queue = store.queue(record.topic, record.queue_id)
     if record.queue_offset >= queue.bounds(0)[1]:
         return False
     unit = queue.read(record.queue_offset, record.queue_offset + 1)[0]

@@ -10,18 +10,16 @@ from typing import Final
 import numpy as np
 
 from mqstore.arrays import Mask, Structs
-from mqstore.errors import CorruptStoreError
 from mqstore.files.index.index_file import (
     IndexFile,
     Layout,
     chain,
-    list_index_files,
+    other_layout,
     read_slots,
     read_units,
 )
 from mqstore.files.index.index_repair import place_of, units_of
 from mqstore.format.index_file import FIRST_UNIT, UNIT, file_size
-from mqstore.format.names import INDEX
 
 CHUNK_UNITS: Final = 50_000
 
@@ -89,19 +87,14 @@ class SoundPart:
         return cls(file, FIRST_UNIT, is_whole=False)
 
 
-def sound_parts(root: str, layout: Layout, start: int) -> list[SoundPart]:
-    """Examine the files that have units of records from ``start`` on, and the one before them.
+def sound_parts(files: list[IndexFile], layout: Layout, start: int) -> list[SoundPart]:
+    """Examine, of all files, those with units of records from ``start`` on, and the one before.
 
     Behind a unit that is wrong no unit can be believed. Raises CorruptStoreError where no file is
     of that layout.
     """
-    files = list_index_files(root)
     if files and not any(_has_size(file, layout) for file in files):
-        reason = (
-            f"not an IndexFile of {layout.slots} slots and {layout.units} units: give "
-            "maxHashSlotNum and maxIndexNum as in broker.conf, or set buildIndex=false"
-        )
-        raise CorruptStoreError(f"{root}/{INDEX}/{files[-1].name}", 0, reason)
+        raise other_layout(files[-1], layout)
     found: list[SoundPart] = []
     for file in reversed(files):
         part = sound_part(file, layout)

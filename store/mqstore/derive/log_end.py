@@ -14,11 +14,9 @@ import numpy as np
 from mqstore.derive.log_walk import LogWalk
 from mqstore.derive.sound_record import SoundRecord, read_record, sound_records_in
 from mqstore.errors import CorruptStoreError, UncleanStoreError
-from mqstore.files.config import checkpoint
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.log.log_end import after_blank, data_behind
-from mqstore.files.queue.consume_queue import ConsumeQueue, list_queues
-from mqstore.files.store_dir import StoreDir
+from mqstore.files.store import Store
 from mqstore.format.names import LMQ_PREFIX, is_topic
 
 
@@ -36,83 +34,85 @@ class LogEnd:
     """Physical offsets [low, high) behind the tail that hold bytes which are no records."""
 
 
-def find_log_end(store: StoreDir, *, known_to: int = 0) -> LogEnd:
+def find_log_end(store: Store, *, known_to: int = 0) -> LogEnd:
     """Find the end of the log. Raises UncleanStoreError, CorruptStoreError.
 
     A sound record behind the end is an error, unless it lies before ``known_to``: there it is one
     of a commit that was never published.
     """
-    with CommitLog(store.commit_log) as log:
-        last = _noted_last(store.root, log) or _last_dispatched(store.root, log)
-        tail = last.physical_offset + last.size if last else log.low
-        moment = last.store_timestamp_ms if last else 0
-        behind = LogWalk(log, tail)
-        lost = sum(int(records.in_queue.sum()) for records in behind.records())
-        if behind.count:
-            moment = behind.last_store_timestamp_ms
-        if lost:
-            raise UncleanStoreError(
-                f"{store.root}: {lost} messages at the end of the CommitLog are in no "
-                "ConsumeQueue yet; start and stop the broker once, so that it enters them"
-            )
-        tail = after_blank(log, behind.tail)
-        garbage, log_start = _remains(log, tail, known_to), log.low
-    found = checkpoint.load(store.root)
-    noted = int(found["physic_msg_timestamp"]) if found is not None else 0
-    return LogEnd(log_start, tail, max(moment, noted), garbage)
+    log, last = store.log, _last_in_queue(store)
+    walk = LogWalk(log, last.physical_offset + last.size if last else log.low)
+    lost = sum(int(records.in_queue.sum()) for records in walk.records())
+    if lost:
+        raise UncleanStoreError(
+            f"{store.root}: {lost} messages at the end of the CommitLog are in no "
+            "ConsumeQueue yet; start and stop the broker once, so that it enters them"
+        )
+    tail = after_blank(log, walk.tail)
+    checkpoint = store.checkpoint()
+    last_ms = walk.last_store_timestamp_ms
+    if last and not walk.count:
+        last_ms = last.store_timestamp_ms
+    if checkpoint is not None:
+        last_ms = max(last_ms, int(checkpoint["physic_msg_timestamp"]))
+    return LogEnd(log.low, tail, last_ms, _remains(log, tail, known_to))
 
 
-def next_queue_offset(log: CommitLog, root: str, topic: str, queue_id: int, tail: int) -> int:
+def next_queue_offset(store: Store, topic: str, queue_id: int, tail: int) -> int:
     """Return the queue offset of the next message of a queue.
 
     Raises CorruptStoreError if the queue's last unit is not of a record of that queue.
     """
-    queue = ConsumeQueue(root, topic, queue_id)
-    low, high = queue.bounds(log.low)
+    queue = store.queue(topic, queue_id)
+    low, high = queue.bounds(store.log.low)
     if low < high:
         unit = queue.read(high - 1, high)[0]
         place, size = int(unit["physical_offset"]), int(unit["size"])
-        record = read_record(log, place)
-        told = (topic, queue_id, high - 1, size)
-        if record is None or place + size > tail or told != _place_of(record):
+        record = read_record(store.log, place)
+        expected = (topic, queue_id, high - 1, size)
+        if record is None or place + size > tail or expected != (*record.position, record.size):
             raise CorruptStoreError(
-                f"{root}/{queue.path}",
+                f"{store.root}/{queue.path}",
                 (high - 1) * unit.dtype.itemsize,
                 f"the unit of queue offset {high - 1} is not of a record of this queue",
             )
     return high
 
 
-def last_store_host(store: StoreDir) -> tuple[bytes, int] | None:
+def last_store_host(store: Store) -> tuple[bytes, int] | None:
     """Return address and port that the broker put into the last record, if there is one."""
-    with CommitLog(store.commit_log) as log:
-        last = _noted_last(store.root, log) or _last_dispatched(store.root, log)
-        return (last.store_ip, last.store_port) if last else None
+    last = _last_in_queue(store)
+    return (last.store_ip, last.store_port) if last else None
 
 
-def _noted_last(root: str, log: CommitLog) -> SoundRecord | None:
-    """Return the record that our last commit noted as the log's last, if it is that still.
+def _last_in_queue(store: Store) -> SoundRecord | None:
+    """Return the last record that a ConsumeQueue has; None if no queue has any."""
+    return _record_of_checkpoint(store) or _record_of_newest_unit(store)
+
+
+def _record_of_checkpoint(store: Store) -> SoundRecord | None:
+    """Return the record that the last commit of mqlog noted as the log's last, if it still is.
 
     Then no other queue has to be looked at, however many there are.
     """
-    noted = checkpoint.load(root)
-    place = int(noted["logics_physical_offset"]) if noted is not None else 0
+    log, checkpoint = store.log, store.checkpoint()
+    place = int(checkpoint["logics_physical_offset"]) if checkpoint is not None else 0
     record = read_record(log, place) if place > 0 else None
     if record is None or not record.in_queue or not is_topic(record.topic):
         return None
     behind = after_blank(log, place + record.size)
-    queue = ConsumeQueue(root, record.topic, record.queue_id)
+    queue = store.queue(record.topic, record.queue_id)
     low, high = queue.bounds(log.low)
     is_last = low < high == record.queue_offset + 1 and read_record(log, behind) is None
     unit = queue.read(high - 1, high)[0] if is_last else None
     return record if unit is not None and int(unit["physical_offset"]) == place else None
 
 
-def _last_dispatched(root: str, log: CommitLog) -> SoundRecord | None:
+def _record_of_newest_unit(store: Store) -> SoundRecord | None:
     """Return the record of the newest ConsumeQueue unit; None if no queue has any."""
-    newest, where = -1, ("", 0, 0)
-    for topic, queue_id in list_queues(root):
-        queue = ConsumeQueue(root, topic, queue_id)
+    log, newest, where = store.log, -1, ("", 0, 0)
+    for topic, queue_id in store.queues:
+        queue = store.queue(topic, queue_id)
         # A light queue's units are second ones, of records that are another topic's.
         low, high = (0, 0) if topic.startswith(LMQ_PREFIX) else queue.bounds(log.low)
         if low < high:
@@ -122,7 +122,7 @@ def _last_dispatched(root: str, log: CommitLog) -> SoundRecord | None:
     if newest < 0:
         return None
     record = read_record(log, newest)
-    if record is None or (record.topic, record.queue_id, record.queue_offset) != where:
+    if record is None or record.position != where:
         topic, queue_id, queue_offset = where
         reason = (
             f"no sound record here, but {topic}/{queue_id} has it as queue offset {queue_offset}; "
@@ -130,10 +130,6 @@ def _last_dispatched(root: str, log: CommitLog) -> SoundRecord | None:
         )
         raise log.corrupt(newest, reason)
     return record
-
-
-def _place_of(record: SoundRecord) -> tuple[str, int, int, int]:
-    return record.topic, record.queue_id, record.queue_offset, record.size
 
 
 def _remains(log: CommitLog, tail: int, known_to: int) -> tuple[int, int] | None:

@@ -7,6 +7,7 @@ Reference: CommitLog#recoverAbnormally (which doDispatch everything from one fil
 """
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,9 +16,7 @@ from mqstore.derive.log_walk import LogWalk
 from mqstore.derive.repair_index import IndexRebuild
 from mqstore.derive.repair_queues import EarlierUnitsLostError, QueueRebuild
 from mqstore.derive.sound_record import read_record
-from mqstore.files.config import checkpoint
-from mqstore.files.log.commit_log import CommitLog
-from mqstore.files.store_dir import StoreDir
+from mqstore.files.store import Store
 from mqstore.files.store_writer import StoreWriter
 
 _BEFORE_CHECKPOINT_MS: Final = 3000  # StoreCheckpoint#getMinTimestamp
@@ -54,17 +53,17 @@ def rebuild(
     CorruptStoreError for sound records that lie behind the end and may not (``behind``), with
     nothing changed; NoSpaceError, OSError: run it again then.
     """
-    with CommitLog(writer.place.commit_log) as log:
-        if not log.files.files:
-            return Rebuilt(0, 0, 0, 0, 0, 0, log.low, 0, -1)
-        run = _Run(writer, log, behind=behind, with_index=with_index)
-        try:
-            return run.from_place(max(start, log.low))
-        except EarlierUnitsLostError:
-            return run.from_place(log.low)
+    with Store(writer.place) as store:
+        low = store.log.low
+        if not store.log.files.files:
+            return Rebuilt(0, 0, 0, 0, 0, 0, low, 0, -1)
+        with suppress(EarlierUnitsLostError):
+            return _rebuild_from(writer, store, max(start, low), behind, with_index=with_index)
+    with Store(writer.place) as store:
+        return _rebuild_from(writer, store, low, behind, with_index=with_index)
 
 
-def recovery_start(store: StoreDir, *, with_index: bool = True) -> int:
+def recovery_start(store: Store, *, with_index: bool = True) -> int:
     """Return where a broker would begin to dispatch again after a crash: where a file starts.
 
     That is the newest file whose first record is not newer than the checkpoint, which is what
@@ -72,62 +71,47 @@ def recovery_start(store: StoreDir, *, with_index: bool = True) -> int:
     log starts if there is no such file, no checkpoint, or one that runs ahead of the clock.
     Reference: CommitLog#isMmapFileMatchedRecover, StoreCheckpoint#getMinTimestampIndex.
     """
-    with CommitLog(store.commit_log) as log:
-        found = checkpoint.load(store.root)
-        if found is None:
-            return log.low
-        dispatched = [int(found["physic_msg_timestamp"]), int(found["logics_msg_timestamp"])]
-        safe = min(dispatched) - _BEFORE_CHECKPOINT_MS
-        if with_index:
-            safe = min(safe, int(found["index_msg_timestamp"]))
-        if max(dispatched) > time.time_ns() // 1_000_000:
-            return log.low
-        for file in reversed(log.files.files):
-            record = read_record(log, file.start)
-            if record is not None and 0 < record.store_timestamp_ms <= safe:
-                return file.start
+    log, checkpoint = store.log, store.checkpoint()
+    if checkpoint is None:
         return log.low
+    dispatched = [int(checkpoint[f"{name}_msg_timestamp"]) for name in ("physic", "logics")]
+    safe = min(dispatched) - _BEFORE_CHECKPOINT_MS
+    if with_index:
+        safe = min(safe, int(checkpoint["index_msg_timestamp"]))
+    if max(dispatched) > time.time_ns() // 1_000_000:
+        return log.low
+    for file in reversed(log.files.files):
+        record = read_record(log, file.start)
+        if record is not None and 0 < record.store_timestamp_ms <= safe:
+            return file.start
+    return log.low
 
 
-class _Run:
-    """One walk, or a second one from further back."""
-
-    def __init__(
-        self,
-        writer: StoreWriter,
-        log: CommitLog,
-        *,
-        behind: BeyondLogEnd,
-        with_index: bool,
-    ) -> None:
-        self._writer = writer
-        self._log = log
-        self._behind = behind
-        self._with_index = with_index
-
-    def from_place(self, start: int) -> Rebuilt:
-        """Walk from ``start``. Raises EarlierUnitsLostError."""
-        index = IndexRebuild(self._writer, self._log, start) if self._with_index else None
+def _rebuild_from(
+    writer: StoreWriter, store: Store, start: int, behind: BeyondLogEnd, *, with_index: bool
+) -> Rebuilt:
+    """Walk from ``start`` once. Raises EarlierUnitsLostError."""
+    index = IndexRebuild(writer, store.log, start) if with_index else None
+    if index:
+        start = index.start
+    refuse_damage(store, start, behind)
+    walk = LogWalk(store.log, start)
+    queues = QueueRebuild(writer, store.log, start)
+    for records in walk.records():
+        queues.feed(records)
         if index:
-            start = index.start
-        refuse_damage(self._writer.root, self._log, start, self._behind)
-        walk = LogWalk(self._log, start)
-        queues = QueueRebuild(self._writer, self._log, start)
-        for records in walk.records():
-            queues.feed(records)
-            if index:
-                index.feed(records)
-        queues.finish()
-        if index:
-            index.finish(walk.tail)
-        return Rebuilt(
-            records=walk.count,
-            units_written=queues.written,
-            units_zeroed=queues.zeroed,
-            units_left=queues.left,
-            files_removed=queues.removed,
-            keys_put=index.keys_put if index else 0,
-            tail=walk.tail,
-            last_store_timestamp_ms=walk.last_store_timestamp_ms,
-            last_physical_offset=walk.last_physical_offset,
-        )
+            index.feed(records)
+    queues.finish()
+    if index:
+        index.finish(walk.tail)
+    return Rebuilt(
+        records=walk.count,
+        units_written=queues.written,
+        units_zeroed=queues.zeroed,
+        units_left=queues.left,
+        files_removed=queues.removed,
+        keys_put=index.keys_put if index else 0,
+        tail=walk.tail,
+        last_store_timestamp_ms=walk.last_store_timestamp_ms,
+        last_physical_offset=walk.last_physical_offset,
+    )

@@ -1,4 +1,4 @@
-"""IndexFiles that have the keys of every record, once, in log order.
+"""Repair of IndexFiles: they get the keys of every record, once, in log order.
 
 While the records come, the units that are there already are followed along with them. At the
 first record that they do not agree about, all from it on is cut off and put again; so an index
@@ -36,11 +36,11 @@ from mqstore.files.store_writer import StoreWriter
 from mqstore.format.index_file import FIRST_UNIT
 from mqstore.format.names import INDEX
 
-_ASKED: Final = 200
+_SAMPLE_UNITS: Final = 200
 
 
 class IndexRebuild:
-    """Feed it all records from ``start`` on, then ``finish``."""
+    """Repairs the index: ``feed`` it all records from ``start`` on, then ``finish``."""
 
     def __init__(self, writer: StoreWriter, log: CommitLog, start: int) -> None:
         """``start`` may turn out to lie further back: where units can still be believed."""
@@ -48,8 +48,8 @@ class IndexRebuild:
         self._root = writer.root
         self._log = log
         self._layout = writer.sizes.index
-        remove_empty(self._root)
-        self._found = sound_parts(self._root, self._layout, start)
+        remove_empty(writer.place)
+        self._parts = sound_parts(list_index_files(self._writer.place), self._layout, start)
         self.start = self._start_of(start)
         self.keys_put = 0
         self._has_tags: bool | None = None
@@ -66,8 +66,8 @@ class IndexRebuild:
                 return
             self._appender = self._begin(int(records.physical_offsets[row]))
             keys = _from_row(keys, row)
-        kept = ~keys.is_tag | bool(self._has_tags)
-        self._put(self._appender, _index_keys(records, keys.take(kept)))
+        indexed = ~keys.is_tag | bool(self._has_tags)
+        self._put(self._appender, _index_keys(records, keys.take(indexed)))
 
     def finish(self, tail: int) -> None:
         """Cut off keys of no record, and make all durable; the log ends at ``tail``."""
@@ -76,28 +76,28 @@ class IndexRebuild:
             appender = self._begin(tail)
         if appender is not None:
             appender.close()
-        elif next(self._units.before(2**63 - 1), None) or not all(f.is_whole for f in self._found):
+        elif next(self._units.before(2**63 - 1), None) or not all(f.is_whole for f in self._parts):
             self._cut(tail)
-        if self._found:
+        if self._parts:
             self._sync()
 
     def _sync(self) -> None:
-        """Make all that was followed durable: whoever wrote it may have been killed before."""
-        names = {found.file.name for found in self._found}
-        for file in list_index_files(self._root):
+        """Make all units that were followed durable: their writer may have been killed before."""
+        names = {found.file.name for found in self._parts}
+        for file in list_index_files(self._writer.place):
             if file.name in names:
                 sync(file)
         durable.fsync_directory(f"{self._root}/{INDEX}")
 
     def _start_of(self, start: int) -> int:
         """Return where to begin: ``start``, or the last record before a unit that is wrong."""
-        for number, found in enumerate(self._found):
-            if found.is_whole:
+        for number, part in enumerate(self._parts):
+            if part.is_whole:
                 continue
-            if found.count > FIRST_UNIT:
-                last = place_of(found.file, self._layout, found.count - 1)
+            if part.count > FIRST_UNIT:
+                last = place_of(part.file, self._layout, part.count - 1)
             elif number:
-                before = self._found[number - 1]
+                before = self._parts[number - 1]
                 last = place_of(before.file, self._layout, before.count - 1)
             else:
                 last = self._log.low
@@ -164,18 +164,18 @@ class IndexRebuild:
         """Leave the units of records before that place only."""
         ends = [
             first_behind(part.file, self._layout, part.count, physical_offset)
-            for part in self._found
+            for part in self._parts
         ]
         cut = [
-            end < found.file.count or not found.is_whole
-            for found, end in zip(self._found, ends, strict=True)
+            end < part.file.count or not part.is_whole
+            for part, end in zip(self._parts, ends, strict=True)
         ]
         for number in reversed(range(len(ends))):
-            found, end = self._found[number], ends[number]
+            part, end = self._parts[number], ends[number]
             if end == FIRST_UNIT and any(cut[: number + 1]):
-                remove(found.file)
+                remove(part.file)
             elif cut[number]:
-                cut_back(found.file, self._layout, end, self._log)
+                cut_back(part.file, self._layout, end, self._log)
 
     def _open(self) -> IndexAppender:
         if self._has_tags is None:
@@ -195,13 +195,13 @@ class IndexRebuild:
     def _had_tags(self) -> bool:
         """Tell whether the newest units left have keys of tags, as brokers of 5.5.0 put them.
 
-        Where nothing tells they are put: other brokers never look for them.
+        True where no unit shows it: other brokers never look for keys of tags.
         """
-        files = list_index_files(self._root)
+        files = list_index_files(self._writer.place)
         if not files or files[-1].count <= FIRST_UNIT:
             return True
         count = files[-1].count
-        units = units_of(files[-1], self._layout, max(FIRST_UNIT, count - _ASKED), count)
+        units = units_of(files[-1], self._layout, max(FIRST_UNIT, count - _SAMPLE_UNITS), count)
         for place in np.unique(units["physical_offset"].astype(np.int64))[::-1].tolist():
             headers = fetch_at(self._log, place, WHOLE)
             if headers is None:
@@ -214,7 +214,7 @@ class IndexRebuild:
 
     def _read_from(self, physical_offset: int) -> Iterator[IndexUnits]:
         """Yield the units of records from there on, up to the first that cannot be believed."""
-        for part in self._found:
+        for part in self._parts:
             file, layout = part.file, self._layout
             first = first_behind(file, layout, part.count, physical_offset)
             for start in range(first, part.count, CHUNK_UNITS):

@@ -1,4 +1,4 @@
-"""ConsumeQueues that say what the CommitLog says: every record its unit, no unit without one.
+"""Repair of ConsumeQueues: every record gets its unit, and units without a record go.
 
 The records come in log order. What each queue must hold because of them waits in memory until
 there is much of it; then units that are missing or differ are written. When the log has ended,
@@ -39,25 +39,26 @@ from mqstore.files.store_writer import StoreWriter
 from mqstore.format import names
 from mqstore.format.consume_queue import FILLER_SIZE, UNIT
 
-_HELD_UNITS: Final = 1 << 18  # 5 MiB of units
+_PENDING_UNITS: Final = 1 << 18  # 5 MiB of units
 _CHUNK_UNITS: Final = 50_000
+_MAX_POSITION: Final = 2**63 - 1
 
 
 class EarlierUnitsLostError(Exception):
-    """Units before the first one that the walk brought are lost too: walk from further back."""
+    """Units of records before the walk are lost too: walk again from further back."""
 
 
 @dataclass(slots=True)
 class _State:
-    mender: QueueRepair
+    repair: QueueRepair
     next: int
-    """No unit before this one is any record's of the walk but those that were claimed."""
+    """Queue offset behind the last unit that the records imply so far."""
     first: int = -1
-    """First queue offset claimed; -1 for none yet."""
+    """First queue offset that a record of the walk implies; -1 for none yet."""
 
 
 class QueueRebuild:
-    """Feed it all records from ``start`` on, then ``finish``."""
+    """Repairs all queues: ``feed`` it all records from ``start`` on, then ``finish``."""
 
     def __init__(self, writer: StoreWriter, log: CommitLog, start: int) -> None:
         self._writer = writer
@@ -65,21 +66,22 @@ class QueueRebuild:
         self._log = log
         self._start = start
         self._file_size = writer.sizes.consume_queue
+        self._queue_offsets_end = (_MAX_POSITION - self._file_size) // UNIT.itemsize
         self._is_extended = bool(list_names(self._root, names.CONSUME_QUEUE_EXT))
         self._states: dict[Queue, _State] = {}
-        self._held: list[QueueUnits] = []
-        self._held_count = 0
+        self._pending: list[QueueUnits] = []
+        self._pending_count = 0
         self.written = 0
         self.zeroed = 0
         self.left = 0
         self.removed = 0
-        self._menders = {queue: self._mender(queue) for queue in list_queues(self._root)}
+        self._repairs = {queue: self._repair_of(queue) for queue in list_queues(writer.place)}
         self._check_size()
-        self.removed += sum(mender.repair_files() for mender in self._menders.values())
+        self.removed += sum(repair.repair_files() for repair in self._repairs.values())
 
     def _check_size(self) -> None:
-        """Raise CorruptStoreError if files agree on another size than the one that was given."""
-        sizes = Counter(size for mender in self._menders.values() for size in mender.sizes())
+        """Raise CorruptStoreError if the files agree on another size than the writer's."""
+        sizes = Counter(size for repair in self._repairs.values() for size in repair.sizes())
         usual, count = max(sizes.items(), key=lambda item: item[1], default=(self._file_size, 0))
         if usual != self._file_size and count > 1:
             reason = f"ConsumeQueue files are {usual} bytes long, not {self._file_size}"
@@ -88,30 +90,31 @@ class QueueRebuild:
     def feed(self, records: DispatchRecords) -> None:
         """Take the next records. Raises EarlierUnitsLostError, NoSpaceError, OSError."""
         units = units_of(records)
-        self._held.append(units)
-        self._held_count += len(units.expected)
-        if self._held_count >= _HELD_UNITS:
+        self._pending.append(units)
+        self._pending_count += len(units.expected)
+        if self._pending_count >= _PENDING_UNITS:
             self._flush()
 
     def finish(self) -> None:
         """Write what is left, and remove units that are no record's."""
         self._flush()
-        for queue in [*self._menders, *(q for q in self._states if q not in self._menders)]:
+        for queue in [*self._repairs, *(q for q in self._states if q not in self._repairs)]:
             self._remove_phantoms(self._state(queue))
         self._sync()
 
     def _sync(self) -> None:
-        """Make all units of the walk durable: one found right may be in memory only.
+        """Make all units of the walk durable.
 
-        Whoever wrote it was killed before it was synced, perhaps.
+        A unit that was found right may be in memory only: its writer may have been killed before
+        it was synced.
         """
         folder = f"{self._root}/{names.CONSUME_QUEUE}"
         topics = set()
         for (topic, _), state in self._states.items():
             if state.first < 0:
-                state.mender.sync_last()
+                state.repair.sync_last()
             else:
-                state.mender.sync(state.first, state.next)
+                state.repair.sync(state.first, state.next)
                 topics.add(topic)
         for topic in sorted(topics):
             durable.fsync_directory(f"{folder}/{topic}")
@@ -120,14 +123,16 @@ class QueueRebuild:
             durable.fsync_directory(self._root)
 
     def _flush(self) -> None:
-        held, self._held, self._held_count = self._held, [], 0
-        for queue, expected in by_queue(held) if held else ():
+        pending, self._pending, self._pending_count = self._pending, [], 0
+        for queue, expected in by_queue(pending) if pending else ():
             if is_possible(queue):
                 self._put(queue, expected)
 
     def _put(self, queue: Queue, expected: ExpectedUnits) -> None:
         """Give a queue the units that records imply."""
         state = self._state(queue)
+        # No file can hold a unit whose position is no int64: its name would stop every broker.
+        expected = expected.take(expected.queue_offsets < self._queue_offsets_end)
         # Of two records with one queue offset the first in the log keeps it, and a queue offset
         # below one given already is never given: as the broker does.
         numbers = expected.queue_offsets
@@ -146,40 +151,40 @@ class QueueRebuild:
         for low, high in pairwise([0, *edges.tolist(), len(numbers)]):
             for begin in range(low, high, _CHUNK_UNITS):
                 part = slice(begin, min(high, begin + _CHUNK_UNITS))
-                runs += self._differing(state.mender, expected.take(part))
+                runs += self._differing(state.repair, expected.take(part))
         if runs:
-            state.mender.write(runs)
+            state.repair.write(runs)
             self.written += sum(len(run) for _, run in runs)
 
-    def _differing(self, mender: QueueRepair, expected: ExpectedUnits) -> list[tuple[int, Structs]]:
+    def _differing(self, repair: QueueRepair, expected: ExpectedUnits) -> list[tuple[int, Structs]]:
         """Return the runs of consecutive ``expected`` units that the queue does not have yet."""
         start = int(expected.queue_offsets[0])
-        found = mender.read(start, start + len(expected))
+        found = repair.read(start, start + len(expected))
         differ = compare(found, expected, is_extended=self._is_extended)
         rows = np.flatnonzero(differ.misplaced | differ.tags_code)
         runs = np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1)
         return [(start + int(run[0]), expected.units[run]) for run in runs if len(run)]
 
     def _before_first(self, state: _State, first: int) -> list[tuple[int, Structs]]:
-        """Return what must stand before the first unit of a queue, where nothing does.
+        """Return filler for the queue offsets before the first unit, where no unit is.
 
         A broker reads a queue up to its first empty unit, and fills what is before a queue's
         first message with units of its own.
         """
-        mender = state.mender
-        if first <= state.next or self._are_kept(mender.read(first - 1, first))[0]:
+        repair = state.repair
+        if first <= state.next or self._may_stay(repair.read(first - 1, first))[0]:
             return []
         if self._start > self._log.low:
             raise EarlierUnitsLostError
-        low = max(mender.file_start(first), state.next)
+        low = max(repair.file_start(first), state.next)
         if low >= first:
             return []
-        kept = np.flatnonzero(self._are_kept(mender.read(low, first)))
-        low += int(kept[-1]) + 1 if len(kept) else 0
+        staying = np.flatnonzero(self._may_stay(repair.read(low, first)))
+        low += int(staying[-1]) + 1 if len(staying) else 0
         return [(low, fillers(first - low))]
 
     def _clear_between(self, state: _State, queue: Queue, numbers: Int64s) -> None:
-        """Clear what stands between units whose records follow each other in the queue.
+        """Clear units between those of two records that follow each other in the queue.
 
         A broker reads a queue up to its first empty unit. So a unit stays that leads to a sound
         record of another queue: a byte of its name has changed, perhaps, and more than that one
@@ -188,10 +193,10 @@ class QueueRebuild:
         low, high = state.next, int(numbers[-1]) + 1
         if high - low == len(numbers):
             return
-        for file in state.mender.files.files:
+        for file in state.repair.files.files:
             if file.end <= low * UNIT.itemsize or file.start >= high * UNIT.itemsize:
                 continue
-            for first, units in state.mender.chunks(file):
+            for first, units in state.repair.chunks(file):
                 there = np.arange(first, first + len(units))
                 wrong = (there >= low) & (there < high) & ~are_empty(units)
                 wrong &= ~np.isin(there, numbers)
@@ -199,11 +204,11 @@ class QueueRebuild:
                     wrong[row] = not self._is_of_another(queue, units[row])
                     self.left += int(not wrong[row])
                 if wrong.any():
-                    state.mender.zero(file, there[wrong])
+                    state.repair.zero(file, there[wrong])
                     self.zeroed += int(wrong.sum())
 
     def _is_of_another(self, queue: Queue, unit: np.void) -> bool:
-        """Tell whether a sound record lies where a unit says, and says that it is another's."""
+        """Tell whether a sound record of another queue lies where a unit points."""
         record = read_record(self._log, int(unit["physical_offset"]))
         return (
             record is not None
@@ -213,67 +218,66 @@ class QueueRebuild:
 
     def _remove_phantoms(self, state: _State) -> None:
         at_end = True
-        for file in reversed(state.mender.files.files):
-            wrong, left, earlier = self._judge(state, file)
+        for file in reversed(state.repair.files.files):
+            wrong, left, earlier = self._phantoms_in(state, file)
             self.zeroed += len(wrong)
             if at_end and not left:
-                state.mender.remove(file)
+                state.repair.remove(file)
                 self.removed += 1
             elif len(wrong):
-                state.mender.zero(file, wrong)
+                state.repair.zero(file, wrong)
             at_end = at_end and not left
             if earlier:
                 return
 
-    def _judge(self, state: _State, file: MappedFile) -> tuple[Int64s, int, bool]:
-        """Return a file's phantoms, how many units are none, and whether all before are older."""
+    def _phantoms_in(self, state: _State, file: MappedFile) -> tuple[Int64s, int, bool]:
+        """Return a file's phantoms, the number of its other units, and whether any is older."""
         found, left, earlier = [], 0, False
-        for first, units in state.mender.chunks(file):
+        for first, units in state.repair.chunks(file):
             numbers = np.arange(first, first + len(units))
-            used, kept = ~are_empty(units), self._are_kept(units)
+            used, may_stay = ~are_empty(units), self._may_stay(units)
             if state.first < 0 and not state.next and not self._log.low:
                 # Filler stands for records that have expired; here none ever were, and a broker
                 # would take it for a queue's first message.
-                kept &= units["size"] != FILLER_SIZE
-            claimed = (state.first >= 0) & (numbers >= state.first) & (numbers < state.next)
+                may_stay &= units["size"] != FILLER_SIZE
+            implied = (state.first >= 0) & (numbers >= state.first) & (numbers < state.next)
             behind = (state.first >= 0) & (numbers >= state.next)
-            wrong = used & ~claimed & (behind | ~kept)
+            wrong = used & ~implied & (behind | ~may_stay)
             found.append(numbers[wrong])
             left += int((used & ~wrong).sum())
-            older = kept & ~wrong & ~claimed & (units["size"] != FILLER_SIZE)
+            older = may_stay & ~wrong & ~implied & (units["size"] != FILLER_SIZE)
             earlier = earlier or bool(older.any())
         return np.concatenate([*found, np.zeros(0, np.int64)]), left, earlier
 
-    def _are_kept(self, units: Structs) -> Mask:
-        """Tell which units that no record of the walk asked for may stay: older ones, filler."""
+    def _may_stay(self, units: Structs) -> Mask:
+        """Tell which units that no record of the walk implies may stay: older ones, filler."""
         places = units["physical_offset"].astype(np.int64)
         sizes = units["size"].astype(np.int64)
-        filler = is_filler(units)
-        kept: Mask = filler | ((sizes > 0) & (places >= 0) & (places < self._start))
-        return kept
+        is_older: Mask = (sizes > 0) & (places >= 0) & (places < self._start)
+        return is_older | is_filler(units)
 
     def _state(self, queue: Queue) -> _State:
         state = self._states.get(queue)
         if state is None:
-            mender = self._menders.get(queue) or self._mender(queue)
-            state = self._states[queue] = _State(mender, self._known_end(queue, mender))
+            repair = self._repairs.get(queue) or self._repair_of(queue)
+            state = self._states[queue] = _State(repair, self._known_end(queue, repair))
         return state
 
-    def _known_end(self, queue: Queue, mender: QueueRepair) -> int:
+    def _known_end(self, queue: Queue, repair: QueueRepair) -> int:
         """Return the queue offset behind the last unit of a record before the walk.
 
         0 if there is none: a unit whose record has expired proves nothing.
         """
         if self._start <= self._log.low:
             return 0
-        for file in reversed(mender.files.files):
+        for file in reversed(repair.files.files):
             candidates: list[Int64s] = []
-            for first, units in mender.chunks(file):
+            for first, units in repair.chunks(file):
                 places = units["physical_offset"].astype(np.int64)
                 older = (units["size"] > 0) & (places >= self._log.low) & (places < self._start)
                 candidates.append(first + np.flatnonzero(older))
             for number in np.concatenate([*candidates, np.zeros(0, np.int64)])[::-1].tolist():
-                if self._is_implied(queue, number, mender.read(number, number + 1)[0]):
+                if self._is_implied(queue, number, repair.read(number, number + 1)[0]):
                     return int(number) + 1
         return 0
 
@@ -288,5 +292,5 @@ class QueueRebuild:
             for other, units in by_queue([units_of(DispatchRecords(found.headers, place))])
         )
 
-    def _mender(self, queue: Queue) -> QueueRepair:
+    def _repair_of(self, queue: Queue) -> QueueRepair:
         return QueueRepair(self._writer, *queue)

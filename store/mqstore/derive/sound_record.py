@@ -33,6 +33,11 @@ class SoundRecord:
     store_ip: bytes
     store_port: int
 
+    @property
+    def position(self) -> tuple[str, int, int]:
+        """Topic, queue id and queue offset."""
+        return self.topic, self.queue_id, self.queue_offset
+
 
 def read_record(log: CommitLog, physical_offset: int) -> SoundRecord | None:
     """Return the sound record that starts there, or None."""

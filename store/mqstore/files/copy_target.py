@@ -7,8 +7,8 @@ beside the target, and gets the target's name when all is done: half a copy neve
     TARGET.partial/mqlog-copy-in-progress    the mark, made first and removed last
     TARGET.partial/copy/                     the copy, which is renamed to TARGET
 
-Whoever makes the copy has the mark locked. So of a copy that was killed the directory is known
-for what it is, and the next copy to the same target removes it and begins anew.
+The process that makes the copy has the mark locked. So the directory of a copy that was killed can
+be recognized, and the next copy to the same target removes it and begins anew.
 """
 
 import errno
@@ -63,11 +63,11 @@ class Copy:
         finally:
             self._place.leave()
 
-    def link(self, root: str, path: str, as_path: str) -> None:
-        """Take the file ``root/path`` as it is. Raises FileNotFoundError if it is gone."""
+    def link(self, folder: str, path: str, as_path: str) -> None:
+        """Take the file ``folder/path`` as it is. Raises FileNotFoundError if it is gone."""
         target = self._make_room(as_path)
         try:
-            durable.link(f"{root}/{path}", target)
+            durable.link(f"{folder}/{path}", target)
         except OSError as error:
             if error.errno not in _UNLINKABLE:
                 raise
@@ -75,14 +75,14 @@ class Copy:
             self._files.append(as_path)
             self.linked_bytes += os.stat(target).st_size  # noqa: PTH116
             return
-        self.take(root, path, as_path)
+        self.take(folder, path, as_path)
 
-    def take(self, root: str, path: str, as_path: str, *, end: int | None = None) -> None:
-        """Copy the bytes of ``root/path`` before ``end`` (all if None); the rest reads as zeros.
+    def take(self, folder: str, path: str, as_path: str, *, end: int | None = None) -> None:
+        """Copy the bytes of ``folder/path`` before ``end`` (all if None); the rest reads as zeros.
 
         The length stays, holes stay holes. Raises FileNotFoundError if it is gone.
         """
-        source = open_file(root, path)
+        source = open_file(folder, path)
         try:
             size = os.fstat(source).st_size
             fd = self.create(as_path)
@@ -161,7 +161,7 @@ class _Workplace:
     def take(self) -> None:
         """Make it anew, also where a copy that was killed left one. Raises InvalidOptionError."""
         while not self._lock():
-            pass  # Whoever was at work there has just removed it.
+            pass  # The process that made a copy there has just removed it.
         try:
             self._check_target()  # It may have got its name since we looked.
             durable.fsync(self._fd)
@@ -219,8 +219,8 @@ class _Workplace:
         except FileExistsError:
             problem = self._foreign()
             if problem:
-                told = f"{self._path}, where the copy would be made, is there and {problem}"
-                raise self._refusal(f"{told}. Remove it, or name another directory") from None
+                text = f"{self._path}, where the copy would be made, is there and {problem}"
+                raise self._refusal(f"{text}. Remove it, or name another directory") from None
             return False
         return True
 
@@ -267,8 +267,8 @@ class _Workplace:
                 raise
             if is_new:
                 return
-            told = f"{self._path} is there: of a copy that was killed, or that is made now"
-            reason = f"{told} (its file system has no locks to tell). If none is, remove it"
+            text = f"{self._path} is there: of a copy that was killed, or that is made now"
+            reason = f"{text} (its file system has no locks to tell). If none is, remove it"
             raise self._refusal(reason) from error
         who = ", ".join(map(str, openers(self._mark))) or "another process"
         reason = f"{who} makes a copy there now; let it finish, or name another directory"
@@ -278,19 +278,19 @@ class _Workplace:
         return InvalidOptionError("DEST", self._target, reason)
 
 
-def _remove_tree(root: str, path: str) -> None:
-    """Remove ``root/path``, if it is there, and all that is in it; links are not followed."""
-    if not durable.is_directory(f"{root}/{path}"):
+def _remove_tree(parent: str, path: str) -> None:
+    """Remove ``parent/path``, if it is there, and all that is in it; links are not followed."""
+    if not durable.is_directory(f"{parent}/{path}"):
         return
     folders = [path]
     for folder in folders:
-        for name, kind, _ in survey(root, folder):
+        for name, kind, _ in survey(parent, folder):
             if kind == "directory":
                 folders.append(f"{folder}/{name}")
             else:
-                durable.unlink(f"{root}/{folder}/{name}")
+                durable.unlink(f"{parent}/{folder}/{name}")
     for folder in reversed(folders):
-        durable.remove_directory(f"{root}/{folder}")
+        durable.remove_directory(f"{parent}/{folder}")
 
 
 def _data(fd: int, end: int) -> list[tuple[int, int]]:

@@ -132,7 +132,7 @@ class WriteBack:
     """
 
     STEP: Final = 16 << 20
-    """Bytes that are told at once: the last sync has no more than these left to write."""
+    """Bytes handed to the kernel at once; the last sync has no more than these left to write."""
 
     def __init__(self) -> None:
         self._start = self._end = 0
@@ -268,11 +268,11 @@ def unlock_byte(fd: int) -> None:
 
 
 def take_lease(fd: int) -> bool:
-    """Take a write lease: until it is dropped, whoever opens the file waits in open(2).
+    """Take a write lease: until it is dropped, a process that opens the file blocks in open(2).
 
-    Returns False if somebody else has it open. Raises OSError where there are no leases, or not
-    for us: only the file's owner may take one. No signal tells of a break, as its default action
-    would end the process; until the lease has lost its owner, one that does nothing is set.
+    Returns False if another process has it open. Raises OSError where there are no leases, or not
+    for us: only the file's owner may take one. A break sends no signal, as its default action
+    would end the process; until the lease has lost its owner, a signal that does nothing is set.
     """
     if not hasattr(fcntl, "F_SETLEASE"):
         raise OSError(errno.EOPNOTSUPP, "this system has no leases")
@@ -288,12 +288,12 @@ def take_lease(fd: int) -> bool:
 
 
 def has_lease(fd: int) -> bool:
-    """Tell whether the write lease is whole: nobody waits for its end, or got past it."""
+    """Tell whether the write lease is whole: no process is blocked by it, or got past it."""
     return bool(fcntl.fcntl(fd, fcntl.F_GETLEASE) == fcntl.F_WRLCK)
 
 
 def drop_lease(fd: int) -> None:
-    """Give up the lease, if it is not lost already: who waits in open(2) goes on."""
+    """Give up the lease, if it is not lost already: a process blocked in open(2) goes on."""
     with suppress(BlockingIOError):  # There is none any more.
         fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
 

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Final
 
 from mqstore.files.config import bounded_json
-from mqstore.files.index.index_file import IndexFile, Layout, list_index_files
+from mqstore.files.index.index_file import IndexFile, Layout
 from mqstore.files.mapped_file_queue import MappedFileQueue, check_sizes
 from mqstore.files.queue.consume_queue import ConsumeQueue, each_queue
 from mqstore.files.safe_open import read_small
@@ -59,25 +59,19 @@ class FileSizes:
         return Layout(self.max_hash_slot_num, self.max_index_num)
 
 
-def find_sizes(store: StoreDir) -> KnownFileSizes:
-    """Return the sizes that the store has. Raises CorruptStoreError where its files differ."""
-    log = MappedFileQueue.list([(folder, "") for folder in store.commit_log])
-    return known_sizes(store.root, log, list_index_files(store.root))
-
-
 def known_sizes(
-    root: str, log: MappedFileQueue, index_files: Sequence[IndexFile]
+    place: StoreDir, log: MappedFileQueue, index_files: Sequence[IndexFile]
 ) -> KnownFileSizes:
     """Return the sizes of the store with that CommitLog and those IndexFiles.
 
     Raises CorruptStoreError if the CommitLog's files are not all of one size.
     """
     check_sizes([log])
-    noted = _noted(root)
+    noted = _noted(place)
     layout = _index_layout(index_files, noted)
     return KnownFileSizes(
         commit_log=log.files[0].size if log.files else noted.commit_log,
-        consume_queue=_consume_queue(root) or noted.consume_queue,
+        consume_queue=_consume_queue(place) or noted.consume_queue,
         max_hash_slot_num=layout.slots if layout else noted.max_hash_slot_num,
         max_index_num=layout.units if layout else noted.max_index_num,
     )
@@ -88,9 +82,9 @@ def note(sizes: FileSizes) -> bytes:
     return json.dumps(asdict(sizes), indent=2).encode()
 
 
-def _consume_queue(root: str) -> int | None:
-    for topic, queue_id in each_queue(root):
-        files = ConsumeQueue(root, topic, queue_id).files.files
+def _consume_queue(place: StoreDir) -> int | None:
+    for topic, queue_id in each_queue(place):
+        files = ConsumeQueue(place, topic, queue_id).files.files
         if files:
             return files[0].size
     return None
@@ -106,8 +100,8 @@ def _index_layout(files: Sequence[IndexFile], noted: KnownFileSizes) -> Layout |
     return None
 
 
-def _noted(root: str) -> KnownFileSizes:
-    data = read_small(root, NOTE)
+def _noted(place: StoreDir) -> KnownFileSizes:
+    data = read_small(place.root, NOTE)
     try:
         found = bounded_json.loads(data.decode()) if data else {}
     except ValueError:

@@ -1,6 +1,6 @@
-"""Open files and list directories of a store without ever leaving it.
+"""Open files and list directories of a store, or of another folder, without ever leaving it.
 
-Every component below the root is opened relative to its parent with O_NOFOLLOW, so a symbolic
+Every component below the folder is opened relative to its parent with O_NOFOLLOW, so a symbolic
 link anywhere in a store, wherever it points, is an UnsafePathError; so is anything that is not
 a plain file where a file is expected (a FIFO or a device could block or answer for ever).
 """
@@ -28,28 +28,28 @@ class Entry:
     size: int
 
 
-def open_file(root: str, path: str) -> int:
-    """Return a descriptor, open for reading, of the plain file ``root/path``.
+def open_file(folder: str, path: str) -> int:
+    """Return a descriptor, open for reading, of the plain file ``folder/path``.
 
     Raises FileNotFoundError if it is not there, UnsafePathError if it is not a plain file or a
     component is no directory, a symbolic link or ``..``.
     """
     directory, _, name = path.rpartition("/")
     try:
-        with _directory(root, directory) as parent:
-            fd = _open(name, _FILE, parent, f"{root}/{path}")
+        with _directory(folder, directory) as parent:
+            fd = _open(name, _FILE, parent, f"{folder}/{path}")
     except NotADirectoryError as error:
-        raise UnsafePathError(f"{root}/{path}", "a part of the path is no directory") from error
+        raise UnsafePathError(f"{folder}/{path}", "a part of the path is no directory") from error
     if stat.S_ISREG(os.fstat(fd).st_mode):
         return fd
     os.close(fd)
-    raise UnsafePathError(f"{root}/{path}", "not a plain file")
+    raise UnsafePathError(f"{folder}/{path}", "not a plain file")
 
 
-def read_small(root: str, path: str, most: int = MAX_CONFIG_BYTES) -> bytes | None:
-    """Return the first ``most`` bytes of the file ``root/path``, or None if it is not there."""
+def read_small(folder: str, path: str, most: int = MAX_CONFIG_BYTES) -> bytes | None:
+    """Return the first ``most`` bytes of the file ``folder/path``, or None if it is not there."""
     try:
-        fd = open_file(root, path)
+        fd = open_file(folder, path)
     except FileNotFoundError:
         return None
     try:
@@ -69,28 +69,28 @@ def read_into(fd: int, into: memoryview, position: int) -> int:
     return done
 
 
-def list_directory(root: str, path: str = "") -> list[Entry]:
-    """Return the entries of the directory ``root/path``, sorted by name.
+def list_directory(folder: str, path: str = "") -> list[Entry]:
+    """Return the entries of the directory ``folder/path``, sorted by name.
 
     What a running broker deletes meanwhile is left out. Raises FileNotFoundError or
     NotADirectoryError; UnsafePathError for a symbolic link or a special file among the entries.
     """
     found = []
-    with _directory(root, path) as fd, os.scandir(fd) as entries:
+    with _directory(folder, path) as fd, os.scandir(fd) as entries:
         for entry in entries:
             with suppress(FileNotFoundError):
-                found.append(_entry(entry, f"{root}/{path}"))
+                found.append(_entry(entry, f"{folder}/{path}"))
     return sorted(found, key=lambda e: e.name)
 
 
-def survey(root: str, path: str = "") -> list[tuple[str, str, int]]:
-    """Return (name, kind, bytes) of all there is in ``root/path``, sorted; none if it is not there.
+def survey(folder: str, path: str = "") -> list[tuple[str, str, int]]:
+    """Return (name, kind, bytes) of all in ``folder/path``, sorted; none if it is not there.
 
     ``kind`` is ``file``, ``directory``, ``link`` or ``special``; links are not followed.
     """
     found = []
     try:
-        with _directory(root, path) as fd, os.scandir(fd) as entries:
+        with _directory(folder, path) as fd, os.scandir(fd) as entries:
             for entry in entries:
                 with suppress(FileNotFoundError):  # Deleted meanwhile.
                     found.append(_surveyed(entry))
@@ -99,36 +99,36 @@ def survey(root: str, path: str = "") -> list[tuple[str, str, int]]:
     return sorted(found)
 
 
-def list_names(root: str, path: str = "") -> list[str]:
-    """Return the sorted names in ``root/path``, whatever they are; none if it is not there."""
+def list_names(folder: str, path: str = "") -> list[str]:
+    """Return the sorted names in ``folder/path``, whatever they are; none if it is not there."""
     try:
-        with _directory(root, path) as fd:
+        with _directory(folder, path) as fd:
             return sorted(os.listdir(fd))  # noqa: PTH208 - a descriptor has no Path
     except (FileNotFoundError, NotADirectoryError):
         return []
 
 
-def exists(root: str, path: str) -> bool:
-    """Tell whether ``root/path`` is there, as anything."""
-    return os.path.lexists(f"{root}/{path}")
+def exists(folder: str, path: str) -> bool:
+    """Tell whether ``folder/path`` is there, as anything."""
+    return os.path.lexists(f"{folder}/{path}")
 
 
-def is_directory(root: str, path: str) -> bool:
-    """Tell whether ``root/path`` is there as a real directory."""
+def is_directory(folder: str, path: str) -> bool:
+    """Tell whether ``folder/path`` is there as a real directory."""
     try:
-        with _directory(root, path):
+        with _directory(folder, path):
             return True
     except (FileNotFoundError, NotADirectoryError):
         return False
 
 
-def is_taken(root: str, path: str) -> bool:
-    """Tell whether something that is no directory has the name ``root/path``.
+def is_taken(folder: str, path: str) -> bool:
+    """Tell whether something that is no directory has the name ``folder/path``.
 
     One look at the name: a directory that another process removes or makes meanwhile is none.
     """
     try:
-        return not stat.S_ISDIR(os.lstat(f"{root}/{path}").st_mode)
+        return not stat.S_ISDIR(os.lstat(f"{folder}/{path}").st_mode)
     except (FileNotFoundError, NotADirectoryError):
         return False
 
@@ -150,12 +150,12 @@ def _entry(entry: "os.DirEntry[str]", where: str) -> Entry:
 
 
 @contextmanager
-def _directory(root: str, path: str) -> Iterator[int]:
-    # The root itself may be a link (people mount stores that way); nothing below it may.
-    fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def _directory(folder: str, path: str) -> Iterator[int]:
+    # The folder itself may be a link (people mount stores that way); nothing below it may.
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for part in path.split("/") if path else ():
-            child = _open(part, _DIRECTORY, fd, f"{root}/{path}")
+            child = _open(part, _DIRECTORY, fd, f"{folder}/{path}")
             os.close(fd)
             fd = child
         yield fd

@@ -41,7 +41,7 @@ class Store:
     def __init__(self, place: StoreDir, read_mode: str = "pread") -> None:
         """Open the store at ``place``, which ``open_dir`` checked; no file is touched yet."""
         self.place = place
-        self.config = BrokerConfig(place.root)
+        self.config = BrokerConfig(place)
         self._read_mode = read_mode
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
 
@@ -81,13 +81,13 @@ class Store:
 
         Raises UnsupportedStoreError for more than 100,000 topics or a million queues.
         """
-        return list_queues(self.root)
+        return list_queues(self.place)
 
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
         """Return one ConsumeQueue, the same object each time; one without files has no units."""
         found = self._queues.get((topic, queue_id))
         if found is None:
-            found = ConsumeQueue(self.root, topic, queue_id)
+            found = ConsumeQueue(self.place, topic, queue_id)
             if len(self._queues) < _MOST_QUEUES_KEPT:
                 self._queues[topic, queue_id] = found
         return found
@@ -95,20 +95,20 @@ class Store:
     @cached_property
     def index_files(self) -> list[IndexFile]:
         """The IndexFiles, oldest first."""
-        return list_index_files(self.root)
+        return list_index_files(self.place)
 
     @cached_property
     def sizes(self) -> KnownFileSizes:
         """The sizes that the store's files have. Raises CorruptStoreError where they differ."""
-        return known_sizes(self.root, self.log.files, self.index_files)
+        return known_sizes(self.place, self.log.files, self.index_files)
 
     def checkpoint(self) -> np.void | None:
         """Return the checkpoint's fields; None if the file is absent or too short."""
-        return checkpoint.load(self.root)
+        return checkpoint.load(self.place)
 
     def timer_checkpoint(self) -> np.void | None:
         """Return the fields of config/timercheck; None if the file is absent or too short."""
-        return checkpoint.load_timer(self.root)
+        return checkpoint.load_timer(self.place)
 
     @property
     def is_unclean(self) -> bool:

@@ -67,6 +67,12 @@ class StoreDir:
     root: str
     commit_log: tuple[str, ...]
 
+    @classmethod
+    def at(cls, root: str | os.PathLike[str]) -> "StoreDir":
+        """Return ``root`` with its CommitLog in ``root/commitlog``; nothing is checked."""
+        path = os.path.abspath(root)  # noqa: PTH100 - keeps a linked root as the user named it
+        return cls(path, (f"{path}/{names.COMMIT_LOG}",))
+
     def path(self, *parts: str) -> Path:
         """Return ``root/parts…`` for a message or for the write side."""
         return Path(self.root, *parts)
@@ -90,21 +96,20 @@ def open_dir(root: str | os.PathLike[str], commit_log: Sequence[str] = ()) -> St
     for folder in folders:
         if not os.path.isdir(folder):  # noqa: PTH112
             raise StoreNotFoundError(folder, "no such CommitLog directory")
-    _refuse_flavours(path)
-    if not folders:
-        if not is_directory(path, names.COMMIT_LOG):
-            raise NotAStoreError(path, _not_a_store(path))
-        folders = (f"{path}/{names.COMMIT_LOG}",)
-    return StoreDir(path, folders)
+    place = StoreDir(path, folders) if folders else StoreDir.at(path)
+    _refuse_flavours(place)
+    if not folders and not is_directory(path, names.COMMIT_LOG):
+        raise NotAStoreError(path, _not_a_store(path))
+    return place
 
 
-def _not_a_store(root: str) -> str:
-    if exists(root, MARK):
+def _not_a_store(folder: str) -> str:
+    if exists(folder, MARK):
         return "a copy of a store is made in it, or was not finished"
-    meant = _meant(root)
+    meant = _meant(folder)
     if meant:
         return f"no folder commitlog in it; did you mean {shown(meant)}?"
-    if is_directory(root, names.CONSUME_QUEUE):
+    if is_directory(folder, names.CONSUME_QUEUE):
         return (
             "consumequeue is in it, but no folder commitlog; name the broker's CommitLog folders "
             "in storePathCommitLog (with the command mqlog: --commit-log, once for each)"
@@ -112,20 +117,20 @@ def _not_a_store(root: str) -> str:
     return "no folder commitlog in it; give the broker's storePathRootDir"
 
 
-def _meant(root: str) -> str:
-    """Return the store that somebody who named ``root`` had in mind, or nothing.
+def _meant(folder: str) -> str:
+    """Return the store that somebody who named ``folder`` had in mind, or nothing.
 
     Looks one level up, at the usual places, and at the names in it, if they are few.
     """
-    parent, name = os.path.split(root)
+    parent, name = os.path.split(folder)
     if name in _PARTS and _is_store(parent):
         return parent
-    usual = [f"{root}/{name}" for name in ("store", "rocketmq/store")]
+    usual = [f"{folder}/{name}" for name in ("store", "rocketmq/store")]
     found = [path for path in usual if _is_store(path)]
     if found:
         return found[0]
-    with suppress(OSError), os.scandir(root) as entries:
-        few = [f"{root}/{entry.name}" for entry in islice(entries, _MOST_NAMES + 1)]
+    with suppress(OSError), os.scandir(folder) as entries:
+        few = [f"{folder}/{entry.name}" for entry in islice(entries, _MOST_NAMES + 1)]
         found = [path for path in few if _is_store(path)]
         return found[0] if len(found) == 1 and len(few) <= _MOST_NAMES else ""
     return ""
@@ -137,14 +142,15 @@ def _is_store(path: str) -> bool:
     return False
 
 
-def _refuse_flavours(root: str) -> None:
+def _refuse_flavours(place: StoreDir) -> None:
     """Refuse by name the stores whose messages or queues we would read wrongly."""
+    root = place.root
     for name in list_names(root):
         if name.startswith("dledger-") and is_directory(root, name):
             raise UnsupportedStoreError(root, "DLEDGER", _DLEDGER.format(name))
     for detail in ("consumequeue/CURRENT", "consumequeue_rocksdb/CURRENT"):
         # With rocksdbCQDoubleWriteEnable a broker keeps both; then the files are as good.
-        if exists(root, detail) and not _has_file_queues(root):
+        if exists(root, detail) and not _has_file_queues(place):
             raise UnsupportedStoreError(root, "ROCKSDB_CONSUME_QUEUE", _ROCKSDB.format(detail))
     if list_names(root, "batchconsumequeue"):
         raise UnsupportedStoreError(root, "BATCH_CONSUME_QUEUE", _BATCH)
@@ -152,12 +158,12 @@ def _refuse_flavours(root: str) -> None:
         raise UnsupportedStoreError(root, "COMPACTION", _COMPACTION)
 
 
-def _has_file_queues(root: str) -> bool:
-    topics = (name for name in list_names(root, names.CONSUME_QUEUE) if names.is_topic(name))
+def _has_file_queues(place: StoreDir) -> bool:
+    topics = (name for name in list_names(place.root, names.CONSUME_QUEUE) if names.is_topic(name))
     return any(
         names.parse_queue_id(queue) is not None
         for topic in topics
-        for queue in list_names(root, f"{names.CONSUME_QUEUE}/{topic}")
+        for queue in list_names(place.root, f"{names.CONSUME_QUEUE}/{topic}")
     )
 
 

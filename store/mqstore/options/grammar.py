@@ -137,9 +137,8 @@ def timestamp(option: str, text: str, *, now_ms: int) -> int:
             "before now (-10m)",
         ) from None
     if naive:
-        raise InvalidOptionError(
-            option, text, f"has no time zone: write {stripped}Z or {stripped}+08:00"
-        )
+        whole = moment.isoformat()  # With hours and minutes: a date alone takes no zone.
+        raise InvalidOptionError(option, text, f"has no time zone: write {whole}Z or {whole}+08:00")
     return max(0, -((_EPOCH - moment) // _MS_STEP))
 
 

@@ -1,33 +1,36 @@
 """An option: its name and how its text becomes a value, declared at the field that holds it.
 
-    @dataclass(frozen=True, kw_only=True)
-    class Settings:
-        partitioner: Annotated[str, Option("partitioner", one_of("hash", "single"))] = "hash"
-
-A field's default is the option's default.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+partitioner: str = option("partitioner", one_of("hash", "single"), "hash")
+queue_nums: int | None = option("queueNums", grammar.count)
 """
 
+import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, Final, TypeVar
 
 from mqstore.errors import InvalidOptionError
 from mqstore.options import grammar
 
 T = TypeVar("T")
+_METADATA: Final = "option"
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
     """One option: its name as the user's guide spells it, the parser of its text, another name.
 
-    ``parse`` takes the name and the text, and raises InvalidOptionError.
+    ``parse`` takes the name and the text, and raises InvalidOptionError. ``tables`` are the
+    tables of a read that take the option.
     """
 
     name: str
     parse: Callable[[str, str], Any]
     alias: str | None = None
+    tables: frozenset[str] = frozenset()
 
     def value(self, text: str, name: str | None = None) -> Any:
         """Return the value of ``text``; ``name`` is the one that the user wrote, for errors."""
@@ -35,6 +38,28 @@ class Option:
             expected = "is no text: it has half of a surrogate pair"
             raise InvalidOptionError(name or self.name, text, expected)
         return self.parse(name or self.name, text)
+
+
+def option(
+    name: str,
+    parse: Callable[[str, str], Any],
+    default: object = None,
+    *,
+    alias: str | None = None,
+    tables: frozenset[str] = frozenset(),
+) -> Any:
+    """Return a dataclass field that holds an option; its default is the option's."""
+    declared = Option(name, parse, alias, tables)
+    return dataclasses.field(default=default, metadata={_METADATA: declared})
+
+
+def options_of(kind: Any) -> dict[str, Option]:
+    """Return the options that the fields of a dataclass, or an instance of one, declare."""
+    return {
+        field.name: field.metadata[_METADATA]
+        for field in dataclasses.fields(kind)
+        if _METADATA in field.metadata
+    }
 
 
 def any_text(_name: str, text: str) -> str:
@@ -47,23 +72,16 @@ def one_of(*words: str) -> Callable[[str, str], str]:
     return partial(grammar.choice, words=words)
 
 
-def declared(kind: type) -> dict[str, Option]:
-    """Return the options among the fields of a dataclass, by field name."""
-    hints = get_type_hints(kind, include_extras=True)
-    found = {name: getattr(hint, "__metadata__", (None,))[0] for name, hint in hints.items()}
-    return {name: option for name, option in found.items() if isinstance(option, Option)}
-
-
 def checked(settings: T) -> T:
-    """Return a dataclass with each declared field as its option would parse it.
+    """Return a dataclass with the value of each option as its parser would return it.
 
-    None stays None. Values set by a program are so bound by the same rules as text that a user
+    None stays None. Values set by a program thus follow the same rules as text that a user
     typed: raises InvalidOptionError with the option's name.
     """
     found: dict[str, Any] = {}
-    for field, option in declared(type(settings)).items():
+    for field, declared in options_of(settings).items():
         value = getattr(settings, field)
         if value is not None:
             text = str(value).lower() if isinstance(value, bool) else str(value)
-            found[field] = option.value(text)
-    return replace(settings, **found)  # type: ignore[type-var]
+            found[field] = declared.value(text)
+    return dataclasses.replace(settings, **found)  # type: ignore[type-var]

@@ -7,12 +7,10 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from mqstore.arrays import Int64s
-from mqstore.codec.decode import QueuePositions, timestamps
-from mqstore.codec.gather import RecordHeaders
+from mqstore.codec.decode import timestamps
 from mqstore.codec.schema import BY_NAME, message_schema
 from mqstore.errors import CorruptStoreError, InvalidOptionError
-from mqstore.files.log.commit_log import CommitLog
+from mqstore.read.units import UnitBatch
 
 _LOG = logging.getLogger(__name__)
 ON_CORRUPT: Final = ("fail", "skip", "rescue")
@@ -21,25 +19,16 @@ ON_CORRUPT: Final = ("fail", "skip", "rescue")
 class Damage:
     """Counts broken records, or raises at the first, as ``onCorrupt`` says."""
 
-    def __init__(self, log: CommitLog, on_corrupt: str) -> None:
+    def __init__(self, on_corrupt: str) -> None:
         if on_corrupt not in ON_CORRUPT:
             expected = f"accepted: {', '.join(ON_CORRUPT)}"
             raise InvalidOptionError("onCorrupt", on_corrupt, expected)
-        self._log = log
         self._on_corrupt = on_corrupt
         self._count = 0
         self._first: CorruptStoreError | None = None
 
-    def add(self, physical_offset: int, reason: str) -> None:
-        """Take note of a broken record. Raises CorruptStoreError if ``onCorrupt`` is ``fail``."""
-        self.add_error(self._log.corrupt(physical_offset, reason))
-
-    def add_at(self, headers: RecordHeaders, row: int, reason: str) -> None:
-        """Take note of a record whose header can be trusted."""
-        self.add(int(headers.take(np.array([row])).field("physical_offset")[0]), reason)
-
-    def add_error(self, error: CorruptStoreError) -> None:
-        """Take note of damage that is not in a record."""
+    def add(self, error: CorruptStoreError) -> None:
+        """Count what is broken; raise it if ``onCorrupt`` is ``fail``."""
         if self._on_corrupt == "fail":
             raise error
         self._count += 1
@@ -51,43 +40,33 @@ class Damage:
             did = "skipped" if self._on_corrupt == "skip" else "rescued"
             _LOG.warning("%s %d broken records; the first: %s", did, self._count, self._first)
 
-    def rescue(
-        self,
-        source: QueuePositions,
-        physical_offsets: Int64s,
-        sizes: Int64s,
-        shown: Int64s,
-        columns: Sequence[str],
-    ) -> pa.RecordBatch:
-        """Return rows for units whose record cannot be parsed.
 
-        What the ConsumeQueue knows is told; ``body`` holds the raw bytes found there, at most
-        ``shown`` of them, fewer where the log ends; ``crcOk`` is false; the rest is null, empty
-        or zero.
-        """
-        places = physical_offsets.tolist()
-        names = [source.queues[int(queue)] for queue in source.queue]
-        raw = [self._log.read(at, size) for at, size in zip(places, shown.tolist(), strict=True)]
-        known: Mapping[str, list[Any]] = {
-            "topic": [topic for topic, _, _ in names],
-            "queueId": [queue_id for _, queue_id, _ in names],
-            "partition": [queue_id for _, queue_id, _ in names],
-            "brokerName": [broker for _, _, broker in names],
-            "queueOffset": source.queue_offsets.tolist(),
-            "offset": source.queue_offsets.tolist(),
-            "tagsCode": source.tags_codes.tolist(),
-            "physicalOffset": places,
-            "storeSize": sizes.tolist(),
-            "body": raw,
-            "value": raw,
-        }
-        arrays = [
-            pa.array(known[name], BY_NAME[name].type)
-            if name in known
-            else _unknown(name, len(names))
-            for name in columns
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=message_schema(columns))
+def rescued(units: UnitBatch, raw: Sequence[bytes], columns: Sequence[str]) -> pa.RecordBatch:
+    """Return rows for units whose record cannot be parsed.
+
+    They have what the ConsumeQueue knows; ``body`` holds ``raw``, the bytes found there;
+    ``crcOk`` is false; the rest is null, empty or zero.
+    """
+    positions = units.positions
+    names = [positions.queues[int(queue)] for queue in positions.queue]
+    known: Mapping[str, Sequence[Any]] = {
+        "topic": [topic for topic, _, _ in names],
+        "queueId": [queue_id for _, queue_id, _ in names],
+        "partition": [queue_id for _, queue_id, _ in names],
+        "brokerName": [broker for _, _, broker in names],
+        "queueOffset": positions.queue_offsets.tolist(),
+        "offset": positions.queue_offsets.tolist(),
+        "tagsCode": positions.tags_codes.tolist(),
+        "physicalOffset": units.physical_offsets.tolist(),
+        "storeSize": units.sizes.tolist(),
+        "body": raw,
+        "value": raw,
+    }
+    arrays = [
+        pa.array(known[name], BY_NAME[name].type) if name in known else _unknown(name, len(names))
+        for name in columns
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=message_schema(columns))
 
 
 def _unknown(name: str, count: int) -> pa.Array:

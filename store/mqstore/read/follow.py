@@ -21,16 +21,10 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Final, TypeAlias
 
-import numpy as np
-
 from mqstore.errors import DataLossError, StoreReplacedError
-from mqstore.files.queue.consume_queue import ConsumeQueue
 from mqstore.read.admission import Admission, share_bytes, share_count
-from mqstore.read.plan import QueueSlice
 from mqstore.read.progress import Progress, Queue
-from mqstore.read.snapshot import Snapshot
-from mqstore.read.tail import Tail
-from mqstore.read.units import chunks
+from mqstore.read.source import QueueSlice, Snapshot, Tail
 
 Bounds: TypeAlias = dict[Queue, tuple[int, int]]
 
@@ -63,8 +57,13 @@ class Follower:
         fail_on_data_loss: bool = True,
         same_topics: bool = False,
     ) -> None:
-        """With ``same_topics``, follow in each store the topics that a start has, and no other."""
-        self._tails = {tail.broker_name: tail for tail in tails}
+        """With ``same_topics``, follow in each store the topics that a start has, and no other.
+
+        ``origins`` has what is read by its broker's name.
+        """
+        found = [(tail.snapshot, tail) for tail in tails]
+        self._tails = {snapshot.broker_name: tail for snapshot, tail in found}
+        self.origins = {snapshot.broker_name: snapshot.origin for snapshot, _ in found}
         self._admission = admission
         self._fail_on_data_loss = fail_on_data_loss
         self._topics: frozenset[tuple[str, str]] | None = frozenset() if same_topics else None
@@ -80,11 +79,6 @@ class Follower:
     def brokers(self) -> tuple[str, ...]:
         """The brokers' names."""
         return tuple(self._tails)
-
-    @property
-    def roots(self) -> dict[str, str]:
-        """The stores' roots by their broker's name."""
-        return {broker: tail.store.root for broker, tail in self._tails.items()}
 
     @property
     def snapshots(self) -> list[Snapshot]:
@@ -207,11 +201,11 @@ class Follower:
         if admission.max_offsets is not None:
             counts = share_count(counts, admission.max_offsets, self._turn)
         if admission.max_bytes is not None:
-            queues = [self._queue(one.queue) for one in found]
 
-            def fitting(queue: int, skip: int, most: int, room: int) -> tuple[int, int]:
-                start = found[queue].start + skip
-                return _fitting(queues[queue], start, start + most, room)
+            def fitting(number: int, skip: int, most: int, room: int) -> tuple[int, int]:
+                topic, broker, queue_id = found[number].queue
+                start = found[number].start + skip
+                return self._tails[broker].fitting((topic, queue_id), start, start + most, room)
 
             counts, _ = share_bytes(counts, admission.max_bytes, fitting, self._turn)
         self._turn += 1
@@ -226,11 +220,11 @@ class Follower:
         """Raise StoreReplacedError for a chosen queue that was read and is not there."""
         topic, broker, queue_id = queue
         tail = self._tails[broker]
-        if not position or not tail.source.chooses(topic, queue_id):
+        if not position or not tail.chosen.passes(topic, queue_id):
             return
         self._lost(
             StoreReplacedError(
-                f"{tail.store.root} has no queue {queue_id} of topic {topic}, which was "
+                f"{self.origins[broker].name} has no queue {queue_id} of topic {topic}, which was "
                 f"read up to queue offset {position} (if the topic was deleted on purpose, "
                 "failOnDataLoss=false goes on without it)"
             )
@@ -246,7 +240,7 @@ class Follower:
             return position
         self._lost(
             StoreReplacedError(
-                f"{topic}/{queue_id} of {self._tails[broker].store.root} ends at queue "
+                f"{topic}/{queue_id} of {self.origins[broker].name} ends at queue "
                 f"offset {high}, but was read up to {position} {_GO_ON}"
             )
         )
@@ -267,23 +261,6 @@ class Follower:
             raise error
         _LOG.warning("%s", error)
 
-    def _queue(self, queue: Queue) -> ConsumeQueue:
-        topic, broker, queue_id = queue
-        return ConsumeQueue(self._tails[broker].store.root, topic, queue_id)
-
     def _slice(self, queue: Queue, start: int, end: int) -> QueueSlice:
         topic, broker, queue_id = queue
-        store = self._tails[broker].store
-        return QueueSlice(store.root, store.commit_log, broker, topic, queue_id, start, end)
-
-
-def _fitting(queue: ConsumeQueue, start: int, end: int, room: int) -> tuple[int, int]:
-    """Return how many messages of [start, end) have at most ``room`` bytes, and their bytes."""
-    used = 0
-    for chunk in chunks(queue, start, end):
-        grown = used + np.cumsum(chunk.sizes)
-        count = int(np.searchsorted(grown, room, side="right"))
-        if count < len(chunk):
-            return chunk.start + count - start, int(grown[count - 1]) if count else used
-        used = int(grown[-1])
-    return end - start, used
+        return QueueSlice(self.origins[broker], broker, topic, queue_id, start, end)

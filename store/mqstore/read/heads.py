@@ -31,6 +31,7 @@ from mqstore.format.message import (
     TOPIC_LENGTH_V2,
 )
 from mqstore.format.properties import TAGS, UNIQ_KEY
+from mqstore.read.units import cut
 
 NO_TIMESTAMP: Final = np.iinfo(np.int64).min
 _HEAD_BYTES: Final = HEADERS[-1].itemsize
@@ -40,7 +41,7 @@ _BATCH_BYTES: Final = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class LocatedRecord:
     """A record: its queue, its place there, its id if it has one, its storeTimestamp in ms."""
 
     topic: str
@@ -82,9 +83,9 @@ def tags(
             yield rows[part], column
 
 
-def look_up(
+def locate(
     log: CommitLog, physical_offsets: Iterable[int], checks: RecordChecks = IN_PLACE
-) -> dict[int, Origin]:
+) -> dict[int, LocatedRecord]:
     """Return the records that start at those places and pass ``checks``, by place, in log order.
 
     About 8 MiB are read at a time, or one record that is larger. Raises FileNotFoundError if a
@@ -93,7 +94,7 @@ def look_up(
     inside = sorted({place for place in physical_offsets if 0 <= place < log.high})
     places = np.array(inside, np.int64)
     sizes = record_sizes(log, places)
-    found: dict[int, Origin] = {}
+    found: dict[int, LocatedRecord] = {}
     for rows in _batches(log, places, sizes, lambda size: size):
         records = fetch(log, places[rows], sizes[rows], checks)
         headers = records.headers
@@ -106,7 +107,7 @@ def look_up(
             headers.field("store_timestamp_ms").tolist(),
             strict=True,
         )
-        found |= {place: Origin(*rest) for place, *rest in columns}
+        found |= {place: LocatedRecord(*rest) for place, *rest in columns}
     return found
 
 
@@ -130,7 +131,7 @@ def _tags_of_ends(
     valid &= (lengths > 0) & (lengths <= _MAX_TAIL_BYTES)
     wide = heads.magics == MAGIC_V2
     chosen = np.flatnonzero(valid)
-    for batch in _cut(lengths[chosen]):
+    for batch in cut(lengths[chosen], _BATCH_BYTES):
         rows = chosen[batch]
         gathered = log.gather(places[rows] + skipped[rows], lengths[rows])
         starts, block_lengths, sound = _blocks(
@@ -182,17 +183,5 @@ def _batches(
     """Yield the rows of records that are held, in the order of the log, 8 MiB at a time."""
     held = np.flatnonzero(log.holds(places, sizes))
     ordered = held[np.argsort(places[held], kind="stable")]
-    for batch in _cut(cost(sizes[ordered])):
+    for batch in cut(cost(sizes[ordered]), _BATCH_BYTES):
         yield ordered[batch]
-
-
-def _cut(sizes: Int64s) -> Iterator["slice"]:
-    """Yield consecutive slices of at most 8 MiB, or of one item that is larger."""
-    ends = np.cumsum(sizes)
-    begin = 0
-    while begin < len(sizes):
-        done = int(ends[begin - 1]) if begin else 0
-        stop = int(np.searchsorted(ends, done + _BATCH_BYTES, side="right"))
-        stop = max(stop, begin + 1)
-        yield slice(begin, stop)
-        begin = stop

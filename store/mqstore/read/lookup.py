@@ -14,15 +14,15 @@ from dataclasses import replace
 from typing import Final
 
 from mqstore.derive.records import WHOLE
-from mqstore.files.index.index_file import IndexFile, list_index_files
+from mqstore.files.index.index_file import IndexFile
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.log.log_end import next_record
-from mqstore.files.queue.consume_queue import ConsumeQueue
+from mqstore.files.store import Store
 from mqstore.format.hashing import key_hash
 from mqstore.format.index_file import TOPIC_KEY_SEPARATOR
 from mqstore.format.names import LMQ_PREFIX
-from mqstore.read.heads import look_up
-from mqstore.read.plan import QueueSlice
+from mqstore.read.heads import locate
+from mqstore.read.source import QueueSlice
 
 _LOG = logging.getLogger(__name__)
 # ip, port and physical offset of an IPv4 or IPv6 store host, in hex.
@@ -30,31 +30,32 @@ _OFFSET_MSG_ID: Final = re.compile(r"(?:[0-9A-Fa-f]{16}|[0-9A-Fa-f]{40})([0-9A-F
 
 
 def narrow(
-    slices: Sequence[QueueSlice], keys: Sequence[str], msg_ids: Sequence[str]
+    store: Store, slices: Sequence[QueueSlice], keys: Sequence[str], msg_ids: Sequence[str]
 ) -> list[QueueSlice]:
     """Return the parts of ``slices`` that can hold a message with one of the keys or ids.
 
-    ``slices`` are of one store. Logs a warning with the number of messages left to scan where
+    ``slices`` are of ``store``. Logs a warning with the number of messages left to scan where
     the index does not cover them all.
     """
     if not slices:
         return []
-    files = [file for file in list_index_files(slices[0].root) if file.layout is not None]
-    with CommitLog(slices[0].commit_log) as log:
-        covered = _coverage(log, files)
-        inside, scanned = [], []
-        for piece in slices:
-            # The index knows what a light queue (LMQ) shows by the topic it was sent to only.
-            is_light = piece.topic.startswith(LMQ_PREFIX)
-            ours, rest = _divide(piece, () if is_light else covered)
-            inside += ours
-            scanned += rest
-        found = list(_found(log, files, inside, keys, msg_ids))
+    files = [file for file in store.index_files if file.layout is not None]
+    covered = _coverage(store.log, files)
+    inside: list[QueueSlice] = []
+    scanned: list[QueueSlice] = []
+    for piece in slices:
+        # The index knows what a light queue (LMQ) shows by the topic it was sent to only.
+        is_light = piece.topic.startswith(LMQ_PREFIX)
+        ours, rest = _divide(store, piece, () if is_light else covered)
+        inside += ours
+        scanned += rest
+    candidates = _candidates(files, sorted({piece.topic for piece in inside}), keys, msg_ids)
+    found = list(_found(store, inside, candidates))
     count = sum(part.end - part.start for part in scanned)
     if count > 1:  # The one record at the index's end is looked at again as a matter of course.
         _LOG.warning(
             "the IndexFiles of %s do not cover %d messages of what is read; they are scanned",
-            slices[0].root,
+            store.root,
             count,
         )
     return sorted((*found, *scanned), key=lambda part: (part.topic, part.queue_id, part.start))
@@ -67,7 +68,7 @@ def hashes_of(topics: Iterable[str], keys: Iterable[str]) -> list[int]:
 
 
 def offset_of(msg_id: str) -> int | None:
-    """Return the physical offset that an offsetMsgId tells; None for any other text.
+    """Return the physical offset in an offsetMsgId; None for any other text.
 
     Reference: MessageDecoder#decodeMessageId.
     """
@@ -93,10 +94,10 @@ def _coverage(log: CommitLog, files: Sequence[IndexFile]) -> list[tuple[int, int
 
 
 def _divide(
-    piece: QueueSlice, covered: Sequence[tuple[int, int]]
+    store: Store, piece: QueueSlice, covered: Sequence[tuple[int, int]]
 ) -> tuple[list[QueueSlice], list[QueueSlice]]:
     """Cut a slice into the parts that the index covers and those that it does not."""
-    queue = ConsumeQueue(piece.root, piece.topic, piece.queue_id)
+    queue = store.queue(piece.topic, piece.queue_id)
     inside, outside = [], []
     start = piece.start
     for low, high in covered:
@@ -110,23 +111,17 @@ def _divide(
 
 
 def _found(
-    log: CommitLog,
-    files: Sequence[IndexFile],
-    slices: Sequence[QueueSlice],
-    keys: Sequence[str],
-    msg_ids: Sequence[str],
+    store: Store, slices: Sequence[QueueSlice], candidates: Iterable[int]
 ) -> Iterator[QueueSlice]:
     by_queue: dict[tuple[str, int], list[QueueSlice]] = {}
     for piece in slices:
         by_queue.setdefault((piece.topic, piece.queue_id), []).append(piece)
-    topics = sorted({topic for topic, _ in by_queue})
     # Several slices of one queue, several keys of one message: each message once.
-    records = look_up(log, _candidates(files, topics, keys, msg_ids), WHOLE)
-    for physical_offset, record in records.items():
+    for physical_offset, record in locate(store.log, candidates, WHOLE).items():
         queue_offset = record.queue_offset
         for piece in by_queue.get((record.topic, record.queue_id), []):
-            if piece.start <= queue_offset < piece.end and _is_at(
-                piece, queue_offset, physical_offset
+            if piece.start <= queue_offset < piece.end and (
+                _place_of(store, piece, queue_offset) == physical_offset
             ):
                 yield replace(piece, start=queue_offset, end=queue_offset + 1)
                 break
@@ -146,7 +141,6 @@ def _candidates(
             yield physical_offset
 
 
-def _is_at(piece: QueueSlice, queue_offset: int, physical_offset: int) -> bool:
-    queue = ConsumeQueue(piece.root, piece.topic, piece.queue_id)
-    unit = queue.read(queue_offset, queue_offset + 1)[0]
-    return int(unit["physical_offset"]) == physical_offset
+def _place_of(store: Store, piece: QueueSlice, queue_offset: int) -> int:
+    queue = store.queue(piece.topic, piece.queue_id)
+    return int(queue.read(queue_offset, queue_offset + 1)[0]["physical_offset"])

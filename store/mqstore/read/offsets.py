@@ -1,18 +1,15 @@
 """Where a read starts and ends: what was asked for, and what that is in one queue.
 
-Reference: Spark's KafkaOffsetRangeLimit (intent as a value, resolved later), KafkaOffsetReader;
-ConsumeQueue#getOffsetInQueueByTime.
+Reference: Spark's KafkaOffsetRangeLimit (intent as a value, resolved later), KafkaOffsetReader.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from mqstore.errors import DataLossError, InvalidOptionError
-from mqstore.files.log.commit_log import CommitLog
-from mqstore.files.queue.consume_queue import ConsumeQueue
-from mqstore.read.snapshot import QueueBounds, Snapshot
+from mqstore.read.source import BoundsSource, QueueBounds, Snapshot
 
 _LOG = logging.getLogger(__name__)
 
@@ -58,6 +55,7 @@ Position: TypeAlias = Earliest | Latest | Last | At | AtTimestamp
 
 
 def resolve(
+    source: BoundsSource,
     snapshot: Snapshot,
     ask: Callable[[QueueBounds], tuple[Position, Position]],
     *,
@@ -65,41 +63,26 @@ def resolve(
 ) -> list[tuple[QueueBounds, int, int]]:
     """Return (queue, start, end) for every queue of the snapshot: the offsets to read, half-open.
 
-    ``ask`` gives the start and the end wanted of a queue. Raises DataLossError for a queue
-    offset the store does not hold (or warns and takes what is left), InvalidOptionError where a
-    start lies behind its end or a timestamp that must be found is not.
+    ``ask`` gives the start and the end wanted of a queue; ``source`` is open at the snapshot's
+    origin. Raises DataLossError for a queue offset that is not held (or warns and takes what is
+    left), InvalidOptionError where a start lies behind its end or a timestamp that must be found
+    is not.
     """
+    asked = [(queue, ask(queue)) for queue in snapshot.queues]
+    timed = [(q, p.ms) for q, wanted in asked for p in wanted if isinstance(p, AtTimestamp)]
+    found = iter(source.first_at([q for q, _ in timed], [ms for _, ms in timed]))
     resolved = []
-    with CommitLog(snapshot.store.commit_log) as log:
-        for queue in snapshot.queues:
-            wanted_start, wanted_end = ask(queue)
-            start = _place(snapshot, log, queue, wanted_start)
-            end = _place(snapshot, log, queue, wanted_end)
-            _check_order(queue, wanted_start, wanted_end, start=start, end=end)
-            start, end = _held(queue, start, end, fail_on_data_loss=fail_on_data_loss)
-            resolved.append((queue, start, end))
+    for queue, (wanted_start, wanted_end) in asked:
+        start = _place(queue, wanted_start, found)
+        end = _place(queue, wanted_end, found)
+        _check_order(queue, wanted_start, wanted_end, start=start, end=end)
+        start, end = _held(queue, start, end, fail_on_data_loss=fail_on_data_loss)
+        resolved.append((queue, start, end))
     return resolved
 
 
-def timestamp_of(log: CommitLog, physical_offset: int) -> int:
-    """Return the storeTimestamp (epoch ms) of the record there; CorruptStoreError if none is."""
-    header = log.header(physical_offset)
-    if header is None:
-        raise log.corrupt(physical_offset, "the ConsumeQueue points outside the CommitLog")
-    return int(header["store_timestamp_ms"])
-
-
-def find_timestamp(queue: ConsumeQueue, log: CommitLog, ms: int, *, low: int, high: int) -> int:
-    """Return the first queue offset in [low, high) with storeTimestamp >= ``ms``; else ``high``.
-
-    Bisects: store timestamps do not go back within a queue (format rule §5.8.3).
-    """
-    return queue.first(
-        low, high, lambda unit: timestamp_of(log, int(unit["physical_offset"])) >= ms
-    )
-
-
-def _place(snapshot: Snapshot, log: CommitLog, queue: QueueBounds, position: Position) -> int:
+def _place(queue: QueueBounds, position: Position, found: Iterator[int]) -> int:
+    """Return the queue offset; ``found`` has those of the timestamps, in the order asked."""
     match position:
         case Earliest():
             return queue.low
@@ -110,15 +93,14 @@ def _place(snapshot: Snapshot, log: CommitLog, queue: QueueBounds, position: Pos
         case At(queue_offset):
             return queue_offset
         case AtTimestamp(ms, must_exist, option):
-            units = ConsumeQueue(snapshot.store.root, queue.topic, queue.queue_id)
-            found = find_timestamp(units, log, ms, low=queue.low, high=queue.high)
-            if must_exist and found == queue.high:
+            first = next(found)
+            if must_exist and first == queue.high:
                 advice = (
                     f"queue {queue.topic}/{queue.queue_id} has no message at or after it; set "
                     "startingOffsetsByTimestampStrategy=latest to start at its end"
                 )
                 raise InvalidOptionError(option, ms, advice)
-            return found
+            return first
 
 
 def _check_order(

@@ -1,6 +1,6 @@
 """Ranges of queues to partitions: large ones split, small ones packed together.
 
-Pure but for ``weigh``, which reads ConsumeQueue sizes. A partition costs Spark tens of
+Pure but for ``weigh``, which opens the slices' origins. A partition costs Spark tens of
 milliseconds whatever is in it, so their number follows the bytes to read and the cores there
 are to read them, never the number of queues. Large queues whose messages lie side by side in
 the CommitLog are cut at the same places of it: a task then reads its stretch of the log once.
@@ -9,91 +9,22 @@ Reference: Spark's FilePartition#maxSplitBytes (the default size of a partition)
 KafkaOffsetRangeCalculator (minPartitions, maxRecordsPerPartition).
 """
 
-import itertools
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Final
 
 import numpy as np
 
-from mqstore.arrays import Int64s
-from mqstore.files.queue.consume_queue import ConsumeQueue
-from mqstore.read.snapshot import QueueBounds, Snapshot, Weight
-from mqstore.read.units import chunks
+from mqstore.read.source import QueueSlice, Weighed
 
 MAX_PARTITION_BYTES: Final = 128 * 1024 * 1024
 _MIN_TARGET_BYTES: Final = 32 * 1024 * 1024  # Less takes less time than a partition costs.
 _SLICE_BYTES: Final = 64 * 1024  # What opening one more queue costs, in bytes read meanwhile.
-_EXACT_UNITS: Final = 1 << 20
-_EDGES: Final = 4096
-_SAMPLES: Final = 256
-_SAMPLE_UNITS: Final = 1024
 _HALVINGS: Final = 40
 _SHARED_BYTES: Final = 512 * 1024  # Of a queue with as much for each partition, each has some,
 _GRAINS: Final = 8  # cut with that precision.
-
-
-@dataclass(frozen=True, slots=True)
-class QueueSlice:
-    """Queue offsets [start, end) of one queue of one store. Plain values: it pickles."""
-
-    root: str
-    commit_log: tuple[str, ...]
-    broker_name: str
-    topic: str
-    queue_id: int
-    start: int
-    end: int
-    weight: Weight | None = field(default=None, compare=False, repr=False)
-    """What is known of its bytes before it is weighed; does not travel."""
-
-
-def slices_of(
-    snapshot: Snapshot, ranges: Iterable[tuple[QueueBounds, int, int]] | None = None
-) -> list[QueueSlice]:
-    """Return the slices of (queue, start, end) ranges, half-open; of all that is held if None.
-
-    Empty ranges are left out.
-    """
-    if ranges is None:
-        ranges = ((queue, queue.low, queue.high) for queue in snapshot.queues)
-    store, broker_name = snapshot.store, snapshot.broker_name
-    return [
-        QueueSlice(
-            store.root,
-            store.commit_log,
-            broker_name,
-            queue.topic,
-            queue.queue_id,
-            start,
-            end,
-            queue.weight,
-        )
-        for queue, start, end in ranges
-        if start < end
-    ]
-
-
-@dataclass(frozen=True, slots=True)
-class Weighed:
-    """A slice and how its bytes grow: ``bytes[i]`` CommitLog bytes before ``edges[i]``.
-
-    ``edges`` ascend from the slice's start to its end; about there, records of the slice lie at
-    the physical offsets ``places``, which never go back.
-    """
-
-    slice: QueueSlice
-    edges: Int64s
-    bytes: Int64s
-    places: Int64s
-    again: "Callable[[], Weighed] | None" = None
-    """Weighs it exactly: not done yet for a few bytes, which most often are in one partition."""
-
-    @property
-    def total(self) -> int:
-        """Bytes of the whole slice."""
-        return int(self.bytes[-1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,35 +37,13 @@ class SplitLimits:
     parallelism: int = 1
 
 
-def weigh(piece: QueueSlice, *, strict: bool = True) -> Weighed:
-    """Return the slice with its bytes, from the sizes in its ConsumeQueue.
-
-    Exact up to a million messages; of more, 256 evenly spread stretches stand for the rest.
-    With ``strict``, a ConsumeQueue file that is missing or short is a CorruptStoreError; without
-    it such messages weigh nothing, and the scan tells of them.
-    """
-    known = piece.weight
-    whole = known is not None and (known.start, known.end) == (piece.start, piece.end)
-    if known is not None and whole and known.bytes <= _SLICE_BYTES:
-        edges, places = np.array([piece.start, piece.end]), np.array([known.place, known.place])
-        again = partial(weigh, replace(piece, weight=None), strict=strict)
-        return Weighed(piece, edges, np.array([0, known.bytes]), places, again)
-    queue = ConsumeQueue(piece.root, piece.topic, piece.queue_id)
-    count = piece.end - piece.start
-    if count <= _EXACT_UNITS:
-        sizes, places = _units(queue, piece.start, piece.end, strict)
-        grown = np.concatenate(([0], np.cumsum(sizes)))
-        marks = np.arange(count + 1)
-        if count > _EDGES:
-            marks = np.linspace(0, count, _EDGES + 1).astype(np.int64)
-        at = places[np.minimum(marks, count - 1)] if count else marks
-        return Weighed(piece, piece.start + marks, grown[marks], np.maximum.accumulate(at))
-    marks = np.linspace(piece.start, piece.end, _SAMPLES + 1).astype(np.int64)
-    looks = [_sample(queue, int(a), int(b), strict) for a, b in itertools.pairwise(marks)]
-    means, at = np.array(looks).T
-    grown = np.concatenate(([0], np.cumsum(means * np.diff(marks)))).astype(np.int64)
-    at = np.maximum.accumulate(np.append(at, at[-1])).astype(np.int64)
-    return Weighed(piece, marks, grown, at)
+def weigh(slices: Sequence[QueueSlice], *, strict: bool = True) -> list[Weighed]:
+    """Return the slices with their bytes, in their order: see ``BoundsSource.weigh``."""
+    found: list[Weighed] = []
+    for origin, group in groupby(slices, key=lambda piece: piece.origin):
+        with closing(origin.bounds()) as source:
+            found += source.weigh(list(group), strict=strict)
+    return found
 
 
 def split(weighed: Sequence[Weighed], limits: SplitLimits) -> list[tuple[QueueSlice, ...]]:
@@ -157,27 +66,6 @@ def split(weighed: Sequence[Weighed], limits: SplitLimits) -> list[tuple[QueueSl
         target = max(1, min(target // 2, -(-total // wanted)))
         partitions = _pack(_cuts(filled, target, limits.max_records), target, limits.max_records)
     return partitions
-
-
-def _units(queue: ConsumeQueue, start: int, end: int, strict: bool) -> tuple[Int64s, Int64s]:
-    """Return the record bytes of each unit of [start, end), and where the records lie."""
-    if strict:
-        units = queue.read(start, end)
-        sizes = np.maximum(units["size"].astype(np.int64), 0)
-        return sizes, units["physical_offset"].astype(np.int64)
-    sizes, places = np.zeros((2, end - start), np.int64)
-    for chunk in chunks(queue, start, end):
-        rows = slice(chunk.start - start, chunk.end - start)
-        sizes[rows] = chunk.sizes
-        places[rows] = np.where(chunk.sizes, chunk.physical_offsets, 0)
-    return sizes, places
-
-
-def _sample(queue: ConsumeQueue, start: int, end: int, strict: bool) -> tuple[float, int]:
-    """Return the mean record bytes of units amid [start, end), and where the first of them lies."""
-    first = start + max(0, (end - start - _SAMPLE_UNITS) // 2)
-    sizes, places = _units(queue, first, min(end, first + _SAMPLE_UNITS), strict)
-    return float(sizes.mean()), int(places[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +124,7 @@ def _cuts(weighed: Sequence[Weighed], target: int, max_records: int | None) -> l
     for number, (one, is_shared) in enumerate(zip(weighed, shared, strict=True)):
         most = -(-one.total // (parts * _GRAINS)) if is_shared else target
         cuts += _cut(number, one, most, max_records)
-    return sorted(cuts, key=lambda cut: (cut.slice.commit_log, cut.place, cut.number))
+    return sorted(cuts, key=lambda cut: (cut.slice.origin.name, cut.place, cut.number))
 
 
 def _cut(number: int, weighed: Weighed, target: int, max_records: int | None) -> list[_Cut]:

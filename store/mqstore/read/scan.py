@@ -1,12 +1,11 @@
 """Slices of queues to record batches: the hot path of every read.
 
-Units are read block by block, those that the tag hash excludes are dropped before any record
-is touched, and records are gathered and decoded chunk by chunk. A chunk ends at ``batch_rows``
-rows or ``batch_bytes`` record bytes, whichever comes first, so memory does not depend on the
-size of a queue; only a single message may be larger than the bound.
+A source gives checked records; here rows are chosen, bodies are checked and decompressed, and
+columns are made.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from itertools import groupby
 from typing import Final
@@ -18,15 +17,11 @@ from mqstore.codec.bodies import Plain, decompress_bodies
 from mqstore.codec.checksum import broken
 from mqstore.codec.decode import QueuePositions, Records, decode
 from mqstore.codec.gather import RecordHeaders
-from mqstore.derive.records import LARGE_BYTES, RecordChecks, fetch
-from mqstore.files.log.commit_log import CommitLog, Scratch
-from mqstore.format.message import HARD_RECORD_BYTES
-from mqstore.read.chunks import Units, fits
-from mqstore.read.corrupt import Damage
-from mqstore.read.log_order import UnitBatch
-from mqstore.read.matching import RowFilter
-from mqstore.read.plan import QueueSlice
+from mqstore.read.corrupt import Damage, rescued
 from mqstore.read.settings import ScanSettings
+from mqstore.read.source import QueueSlice, RecordSource
+from mqstore.read.tags import RowFilter
+from mqstore.read.units import UnitBatch
 
 _NEEDS_BODY: Final = frozenset({"body", "value", "crcOk"})
 
@@ -40,55 +35,42 @@ def scan(slices: Sequence[QueueSlice], settings: ScanSettings) -> Iterator[pa.Re
     DataLossError at messages that expired since the slices were planned.
     """
     settings = replace(settings, first_rows=min(settings.first_rows, settings.batch_rows))
-    for log_folders, group in groupby(slices, key=lambda piece: piece.commit_log):
-        with CommitLog(log_folders, settings.read_mode) as log:
-            yield from _Scan(log, settings).run(list(group))
+    for origin, group in groupby(slices, key=lambda piece: piece.origin):
+        with closing(origin.records(settings.read_mode)) as source:
+            yield from _Scan(source, settings).run(list(group))
         settings = replace(settings, first_rows=settings.batch_rows)
 
 
 class _Scan:
-    """One pass over slices of one store."""
+    """One pass over slices of one origin."""
 
-    def __init__(self, log: CommitLog, settings: ScanSettings) -> None:
-        self._log = log
+    def __init__(self, source: RecordSource, settings: ScanSettings) -> None:
+        self._source = source
         self._settings = settings
         self._filter = RowFilter.of(settings.tags, settings.keys, settings.msg_ids)
-        self._scratch = Scratch()
-        self._damage = Damage(log, settings.on_corrupt)
+        self._damage = Damage(settings.on_corrupt)
         needs_body = not _NEEDS_BODY.isdisjoint(settings.columns)
         self._checks_crc = "crcOk" in settings.columns or (settings.verify_crc and needs_body)
         self._plains = settings.decompress and needs_body
 
     def run(self, slices: Sequence[QueueSlice]) -> Iterator[pa.RecordBatch]:
-        units = Units(slices, self._log, self._filter.tags, self._damage, self._settings)
-        for chunk in units.chunks():
-            for batch in self._batches(chunk):
+        for units, records in self._source.read(slices, self._settings, self._damage.add):
+            for row, reason in sorted(records.problems.items()):
+                self._lose(int(units.physical_offsets[row]), reason)
+            if records.problems and self._settings.on_corrupt == "rescue":
+                yield from self._rescue(units.take(np.array(sorted(records.problems))))
+            for batch in self._decode(records.headers, units.positions.take(records.rows)):
                 if batch.num_rows:
                     yield batch
         self._damage.report()
 
-    def _batches(self, chunk: UnitBatch) -> Iterator[pa.RecordBatch]:
-        checks = RecordChecks(positions=chunk.source)
-        places, sizes = chunk.physical_offsets, chunk.sizes
-        found = fetch(self._log, places, sizes, checks, self._scratch)
-        for row, reason in sorted(found.problems.items()):
-            self._damage.add(int(places[row]), reason)
-        if found.problems and self._settings.on_corrupt == "rescue":
-            yield from self._rescue(chunk.take(np.array(sorted(found.problems))))
-        yield from self._decode(found.headers, chunk.source.take(found.rows))
+    def _lose(self, physical_offset: int, reason: str) -> None:
+        self._damage.add(self._source.corrupt(physical_offset, reason))
 
     def _rescue(self, lost: UnitBatch) -> Iterator[pa.RecordBatch]:
         """Yield rows for records that are lost, of about ``batch_bytes`` each."""
-        # A size that the log cannot hold says nothing: the first bytes there are enough.
-        held = self._log.holds(lost.physical_offsets, lost.sizes)
-        shown = np.clip(lost.sizes, 0, np.where(held, HARD_RECORD_BYTES, LARGE_BYTES))
-        start = 0
-        while start < len(shown):
-            count = fits(shown[start:], self._settings.batch_bytes, first=True)
-            rows = np.arange(start, start + count)
-            told = (lost.physical_offsets[rows], lost.sizes[rows], shown[rows])
-            yield self._damage.rescue(lost.source.take(rows), *told, self._settings.columns)
-            start += count
+        for units, raw in self._source.raw(lost, self._settings.batch_bytes):
+            yield rescued(units, raw, self._settings.columns)
 
     def _decode(self, headers: RecordHeaders, source: QueuePositions) -> Iterator[pa.RecordBatch]:
         kept = self._filter.matches(Records(headers, source))
@@ -119,8 +101,9 @@ class _Scan:
             reasons = dict(plain.broken)
         elif not self._settings.verify_crc:
             reasons = {}
+        places = headers.field("physical_offset") if reasons else ()
         for row, reason in sorted(reasons.items()):
-            self._damage.add_at(headers, row, reason)
+            self._lose(int(places[row]), reason)
         if reasons and self._settings.on_corrupt == "skip":
             return _without(Records(headers, source, plain, bad), reasons), count
         return Records(headers, source, plain, bad), count

@@ -6,15 +6,15 @@ Reference: Spark's ConsumerStrategy (subscribe, subscribePattern, assign).
 import logging
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import cached_property
 
-from mqstore.errors import InvalidOptionError, UnknownTopicError, shown
-from mqstore.files.config import broker_config
+from mqstore.errors import InvalidOptionError, UnknownGroupError, UnknownTopicError, shown
 from mqstore.format.names import is_system_topic
 from mqstore.options.grammar import near
-from mqstore.read.snapshot import QueueBounds, Snapshot, configured, take, topics_of
-from mqstore.read.tail import StoreFilter, Tail
+from mqstore.read.directory import open_origin
+from mqstore.read.source import BoundsSource, QueueBounds, QueueFilter, Snapshot, Tail
 
 _LOG = logging.getLogger(__name__)
 _SHOWN_NAMES = 5
@@ -37,90 +37,155 @@ class Selection:
     include_system_topics: bool = False
 
 
-def select(selection: Selection, *, strict: bool = True) -> tuple[Snapshot, ...]:
-    """Return a snapshot of the chosen queues of each store, in the order of the roots.
+class OpenStores:
+    """The stores of one read, each opened once, and what is chosen of them."""
 
-    Raises UnknownTopicError for a topic or queue that no store knows, InvalidOptionError for
-    names of brokers that do not fit, and what ``take`` raises (which see for ``strict``).
-    """
-    names = broker_names(selection)
-    chosen = topic_test(selection)
-    snapshots = [
-        take(root, commit_log=selection.commit_log, broker_name=name, topics=chosen, strict=strict)
-        for root, name in zip(selection.roots, names, strict=True)
-    ]
-    check_names_differ((snapshot.broker_name, snapshot.store.root) for snapshot in snapshots)
-    if selection.assign is not None:
-        _check_queues(snapshots, selection.assign)
-        snapshots = [_assigned(snapshot, selection.assign) for snapshot in snapshots]
-    return tuple(snapshots)
+    def __init__(self, selection: Selection, *, strict: bool = True) -> None:
+        """Open them; ``strict`` as in ``BoundsSource.snapshot``.
 
-
-def follow(
-    selection: Selection, *, strict: bool = True, fail_on_data_loss: bool = True
-) -> tuple[Tail, ...]:
-    """Return the tail of the chosen queues of each store, in the order of the roots.
-
-    Topics and queues that appear later are followed if they are chosen. Raises as ``select``;
-    but without ``fail_on_data_loss``, a topic or queue that no store knows is only warned of:
-    it may have been read and deleted. See ``check_chosen``.
-    """
-    chosen, assigned = _name_test(selection), selection.assign
-
-    def is_assigned(topic: str, queue_id: int) -> bool:
-        return assigned is None or queue_id in assigned[topic]
-
-    names = broker_names(selection)
-    try:
-        check_topics(selection)
-    except UnknownTopicError as error:
-        if fail_on_data_loss:
-            raise
-        _LOG.warning("%s", error)
-    tails = []
-    for root, name in zip(selection.roots, names, strict=True):
-        source = StoreFilter(
-            root=root,
-            commit_log=selection.commit_log,
-            broker_name=name,
-            topics=chosen,
-            queues=is_assigned,
-            strict=strict,
+        Raises StoreNotFoundError, NotAStoreError, UnsupportedStoreError, and InvalidOptionError
+        for names of brokers that do not fit and a store that is named twice.
+        """
+        self.selection = selection
+        self.sources: tuple[BoundsSource, ...] = tuple(
+            open_origin(root, selection.commit_log).bounds(name)
+            for root, name in zip(selection.roots, broker_names(selection), strict=True)
         )
-        tails.append(Tail(source, fail_on_data_loss=fail_on_data_loss))
-    snapshots = [tail.snapshot for tail in tails]
-    check_names_differ((snapshot.broker_name, snapshot.store.root) for snapshot in snapshots)
-    if fail_on_data_loss:
-        _check_queues(snapshots, assigned or {})
-    return tuple(tails)
+        self._strict = strict
 
+    def close(self) -> None:
+        """Close the stores."""
+        for source in self.sources:
+            source.close()
 
-def check_chosen(selection: Selection, snapshots: Sequence[Snapshot]) -> None:
-    """Raise UnknownTopicError for a named topic or queue that no store knows."""
-    check_topics(selection)
-    _check_queues(snapshots, selection.assign or {})
+    @cached_property
+    def topics(self) -> frozenset[str]:
+        """The topics that the stores know."""
+        return frozenset().union(*(source.topics() for source in self.sources))
 
+    @cached_property
+    def snapshots(self) -> tuple[Snapshot, ...]:
+        """A snapshot of the chosen queues of each store, in the order of ``sources``.
 
-def topic_test(selection: Selection) -> Callable[[str], bool]:
-    """Return the test of a topic's name; raises UnknownTopicError for one that no store knows."""
-    check_topics(selection)
-    return _name_test(selection)
+        Raises UnknownTopicError for a topic or queue that no store knows, InvalidOptionError for
+        two stores of one broker's name, and what ``BoundsSource.snapshot`` raises.
+        """
+        snapshots = self.snapshots_of(self.topic_test())
+        assigned = self.selection.assign
+        if assigned is not None:
+            self._check_queues(snapshots)
+            snapshots = tuple(_assigned(snapshot, assigned) for snapshot in snapshots)
+        return snapshots
 
+    def snapshots_of(self, topics: Callable[[str], bool]) -> tuple[Snapshot, ...]:
+        """Return a snapshot of the queues of those topics of each store, whatever is chosen."""
+        found = tuple(source.snapshot(topics, strict=self._strict) for source in self.sources)
+        check_names_differ((one.broker_name, one.origin.name) for one in found)
+        return found
 
-def check_topics(selection: Selection, *, consumed: bool = False) -> None:
-    """Raise UnknownTopicError for a named topic that no store knows.
+    def tails(self, *, fail_on_data_loss: bool = True) -> tuple[Tail, ...]:
+        """Return the tail of the chosen queues of each store, in the order of ``sources``.
 
-    Where it is about what groups ``consumed``, a topic that one has committed in is known too.
-    """
-    wanted = selection.subscribe or selection.assign or ()
-    if not wanted:
-        return
-    option = "subscribe" if selection.subscribe else "assign"
-    known = {t for r in selection.roots for t in topics_of(r, selection.commit_log)}
-    if consumed and not known.issuperset(wanted):
-        known |= {t for r in selection.roots for t, _ in broker_config.consumer_offsets(r)}
-    for topic in sorted(wanted):
-        check_topic(option, topic, known)
+        Topics and queues that appear later are followed if they are chosen. Raises as
+        ``snapshots``; but without ``fail_on_data_loss``, a topic or queue that no store knows is
+        only warned of: it may have been read and deleted. See ``check_chosen``.
+        """
+        assigned = self.selection.assign
+
+        def is_assigned(topic: str, queue_id: int) -> bool:
+            return assigned is None or queue_id in assigned[topic]
+
+        try:
+            self.check_topics()
+        except UnknownTopicError as error:
+            if fail_on_data_loss:
+                raise
+            _LOG.warning("%s", error)
+        chosen = QueueFilter(_name_test(self.selection), is_assigned)
+        tails = tuple(
+            source.tail(chosen, strict=self._strict, fail_on_data_loss=fail_on_data_loss)
+            for source in self.sources
+        )
+        snapshots = [tail.snapshot for tail in tails]
+        check_names_differ((one.broker_name, one.origin.name) for one in snapshots)
+        if fail_on_data_loss:
+            self._check_queues(snapshots)
+        return tails
+
+    def check_chosen(self, snapshots: Sequence[Snapshot]) -> None:
+        """Raise UnknownTopicError for a named topic or queue that no store knows."""
+        self.check_topics()
+        self._check_queues(snapshots)
+
+    def topic_test(self) -> Callable[[str], bool]:
+        """Return the test of a topic's name; raises UnknownTopicError as ``check_topics``."""
+        self.check_topics()
+        return _name_test(self.selection)
+
+    def check_topics(self, *, consumed: bool = False) -> None:
+        """Raise UnknownTopicError for a named topic that no store knows.
+
+        Where it is about what groups ``consumed``, a topic that one has committed in is known too.
+        """
+        wanted = self.selection.subscribe or self.selection.assign or ()
+        if not wanted:
+            return
+        option = "subscribe" if self.selection.subscribe else "assign"
+        known = self.topics
+        if consumed and not known.issuperset(wanted):
+            known |= {t for s in self.sources for t, _ in s.config.consumer_offsets()}
+        for topic in sorted(wanted):
+            check_topic(option, topic, known)
+
+    def check_queue(
+        self, option: str, snapshots: Sequence[Snapshot], queue: tuple[str | None, str, int]
+    ) -> None:
+        """Raise UnknownTopicError unless a store holds that queue, or is configured to have it.
+
+        ``queue`` is a broker's name (None: of any), a topic and a queueId.
+        """
+        broker, topic, queue_id = queue
+        held: set[int] = set()
+        for source, snapshot in zip(self.sources, snapshots, strict=True):
+            if broker in (None, snapshot.broker_name):
+                held |= {q.queue_id for q in snapshot.queues if q.topic == topic}
+                known = source.topic_configs().get(topic)
+                if known is not None:
+                    held |= set(range(max(known.read_queue_nums, known.write_queue_nums)))
+        if queue_id not in held:
+            there = ", ".join(map(str, sorted(held)[:_SHOWN_NAMES])) + (
+                ", …" if len(held) > _SHOWN_NAMES else ""
+            )
+            raise UnknownTopicError(
+                f"option {option}: topic {shown(topic)} has no queue {queue_id}; "
+                f"its queues are {there}"
+            )
+
+    def committed(self, group: str) -> list[dict[tuple[str, int], int]]:
+        """Return for each store the group's next queue offset by topic and queue.
+
+        Raises UnknownGroupError for a group that no store knows.
+        """
+        tables = [source.config.consumer_offsets() for source in self.sources]
+        known = {name for table in tables for _, name in table}
+        for source in self.sources if group not in known else ():
+            known |= source.config.groups()
+        if group not in known:
+            raise UnknownGroupError(unknown("startingGroup", "group", group, known))
+        return [
+            {
+                (topic, queue_id): queue_offset
+                for (topic, name), queues in table.items()
+                if name == group
+                for queue_id, queue_offset in queues.items()
+            }
+            for table in tables
+        ]
+
+    def _check_queues(self, snapshots: Sequence[Snapshot]) -> None:
+        for topic, queue_ids in (self.selection.assign or {}).items():
+            for queue_id in queue_ids:
+                self.check_queue("assign", snapshots, (None, topic, queue_id))
 
 
 def _name_test(selection: Selection) -> Callable[[str], bool]:
@@ -135,50 +200,11 @@ def _name_test(selection: Selection) -> Callable[[str], bool]:
     return chosen
 
 
-def check_queue(option: str, snapshots: Iterable[Snapshot], topic: str, queue_id: int) -> None:
-    """Raise UnknownTopicError unless a store holds that queue or topics.json has room for it."""
-    held: set[int] = set()
-    for snapshot in snapshots:
-        held |= {queue.queue_id for queue in snapshot.queues if queue.topic == topic}
-        known = configured(snapshot.store).get(topic)
-        if known is not None:
-            held |= set(range(max(known.read_queue_nums, known.write_queue_nums)))
-    if queue_id not in held:
-        there = ", ".join(map(str, sorted(held)[:_SHOWN_NAMES])) + (
-            ", …" if len(held) > _SHOWN_NAMES else ""
-        )
-        raise UnknownTopicError(
-            f"option {option}: topic {shown(topic)} has no queue {queue_id}; its queues are {there}"
-        )
-
-
 def check_topic(option: str, topic: str, known: Iterable[str]) -> None:
     """Raise UnknownTopicError unless ``topic`` is one of ``known``."""
     known = set(known)
     if topic not in known:
-        raise UnknownTopicError(_unknown(option, "topic", topic, known))
-
-
-def committed(snapshots: Sequence[Snapshot], group: str) -> list[dict[tuple[str, int], int]]:
-    """Return for each store the group's next queue offset by topic and queue.
-
-    Raises UnknownTopicError for a group that no store knows.
-    """
-    tables = [broker_config.consumer_offsets(snapshot.store.root) for snapshot in snapshots]
-    known = {name for table in tables for _, name in table}
-    for snapshot in snapshots if group not in known else ():
-        known |= broker_config.groups(snapshot.store.root)
-    if group not in known:
-        raise UnknownTopicError(_unknown("startingGroup", "group", group, known))
-    return [
-        {
-            (topic, queue_id): queue_offset
-            for (topic, name), queues in table.items()
-            if name == group
-            for queue_id, queue_offset in queues.items()
-        }
-        for table in tables
-    ]
+        raise UnknownTopicError(unknown(option, "topic", topic, known))
 
 
 def broker_names(selection: Selection) -> tuple[str | None, ...]:
@@ -221,15 +247,9 @@ def _check_roots_differ(roots: Sequence[str]) -> None:
     for root in roots:
         place = os.path.realpath(root)
         if place in seen:
-            told = f"is a store that {seen[place]} names already: its messages would come twice"
-            raise InvalidOptionError("path", root, told)
+            expected = f"is a store that {seen[place]} names already: its messages would come twice"
+            raise InvalidOptionError("path", root, expected)
         seen[place] = root
-
-
-def _check_queues(snapshots: Sequence[Snapshot], assigned: Mapping[str, tuple[int, ...]]) -> None:
-    for topic, queue_ids in assigned.items():
-        for queue_id in queue_ids:
-            check_queue("assign", snapshots, topic, queue_id)
 
 
 def _assigned(snapshot: Snapshot, assigned: Mapping[str, tuple[int, ...]]) -> Snapshot:
@@ -239,7 +259,8 @@ def _assigned(snapshot: Snapshot, assigned: Mapping[str, tuple[int, ...]]) -> Sn
     return replace(snapshot, queues=tuple(filter(wanted, snapshot.queues)))
 
 
-def _unknown(option: str, kind: str, name: str, known: set[str]) -> str:
+def unknown(option: str, kind: str, name: str, known: Set[str]) -> str:
+    """Return the text of an error: no topic or group of that name, but these."""
     close = near(name, known)
     if close:
         return f"option {option}: no {kind} {shown(name)}; did you mean {_listed(close)}?"

@@ -11,152 +11,86 @@ Reference: DefaultMessageStore#getMinOffsetInQueue, #getMaxOffsetInQueue; Consum
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 
 from mqstore.derive.records import is_of_unit
 from mqstore.errors import CorruptStoreError, UnsupportedStoreError
-from mqstore.files.config import broker_config
+from mqstore.files.config.broker_config import TopicConfig
+from mqstore.files.config.broker_config import broker_name as broker_name_in
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.mapped_file_queue import check_sizes
-from mqstore.files.queue.consume_queue import ConsumeQueue, QueueExtent, list_queues
-from mqstore.files.store_dir import StoreDir, open_dir
+from mqstore.files.queue.consume_queue import ConsumeQueue, QueueExtent
+from mqstore.files.store import Store
 from mqstore.format.names import as_text
+from mqstore.read.source import Origin, QueueBounds, Snapshot, Weight
 from mqstore.txn.intent import CommitFence
 
 _STORE_FOLDER = "store"  # The usual name of a root says nothing about its broker.
 _MOST_UNITS: Final = 32_768
 
 
-@dataclass(frozen=True, slots=True)
-class Weight:
-    """What all messages of queue offsets [start, end) weigh together, as one look told.
-
-    ``bytes`` are those of their records; the first lies at physical offset ``place``.
-    """
-
-    start: int
-    end: int
-    bytes: int
-    place: int
-
-
-@dataclass(frozen=True, slots=True)
-class QueueBounds:
-    """One queue: the store holds queue offsets [low, high)."""
-
-    topic: str
-    queue_id: int
-    low: int
-    high: int
-    weight: Weight | None = field(default=None, compare=False, repr=False)
-    """Of a short queue; only a hint that saves a second look."""
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """One store at one moment. Plain values: it pickles into tasks.
-
-    ``low`` and ``high`` are the physical offsets of the CommitLog's first byte and of the end
-    of its last file; ``taken_ms`` is epoch ms; ``is_unclean`` tells that ``abort`` was there.
-    """
-
-    store: StoreDir
-    broker_name: str
-    low: int
-    high: int
-    queues: tuple[QueueBounds, ...]
-    taken_ms: int
-    is_unclean: bool
-
-    def queue(self, topic: str, queue_id: int) -> QueueBounds | None:
-        """Return the bounds of one queue, or None if it has no ConsumeQueue."""
-        wanted = (topic, queue_id)
-        return next((q for q in self.queues if (q.topic, q.queue_id) == wanted), None)
-
-
-def take(
-    root: str | os.PathLike[str],
-    *,
-    commit_log: Sequence[str] = (),
+def take_snapshot(
+    store: Store,
+    origin: Origin,
     broker_name: str | None = None,
     topics: Callable[[str], bool] | None = None,
+    *,
     strict: bool = True,
 ) -> Snapshot:
-    """Return the bounds of the store at ``root``, of those topics (all if None).
+    """Return the bounds of a store, nothing of which was listed yet, as ``origin``'s snapshot.
 
-    ``commit_log`` names the CommitLog folders of a multi-path broker. With ``strict``, files of
-    uneven length, holes in the CommitLog and units that point behind its end are a
-    CorruptStoreError here; without it they come up, record by record, in the scan. Also raises
-    StoreNotFoundError, NotAStoreError, UnsupportedStoreError, UnsafePathError.
+    With ``strict``, files of uneven length, holes in the CommitLog and units that point behind
+    its end are a CorruptStoreError here; without it they come up, record by record, in the scan.
+    Also raises UnsupportedStoreError, UnsafePathError, and CorruptConfigError if no name is given.
     """
-    store = open_dir(root, commit_log)
-    moment = CommitFence(store.root)
+    fence = CommitFence(store.place)
     is_unclean = store.is_unclean
     taken_ms = time.time_ns() // 1_000_000
-    wanted = [
-        ConsumeQueue(store.root, topic, queue_id)
-        for topic, queue_id in list_queues(store.root)
-        if topics is None or topics(topic)
-    ]
+    wanted = [store.queue(*name) for name in store.queues if topics is None or topics(name[0])]
     # Queues are listed before the log: what a running broker adds to both in between is in the
     # log for sure. The log's low end is taken first: what expires in between is found expired.
-    with CommitLog(store.commit_log) as log:
-        low = log.low
-        looks = [queue.look(low) for queue in wanted]
+    low = CommitLog(store.place.commit_log).low
+    looks = [queue.look(low) for queue in wanted]
     bounds = [(q, look.low, look.high) for q, look in zip(wanted, looks, strict=True)]
-    with CommitLog(store.commit_log) as log:
-        if strict:
-            _check_files(log, wanted)
-        if is_unclean:
-            bounds = [(q, first, written(q, log, first, last)) for q, first, last in bounds]
-        elif strict:
-            for queue, look in zip(wanted, looks, strict=True):
-                _check_last(queue, log, look)
-        high = log.high
-    cap = moment.cap()
+    log = store.log
+    if strict:
+        _check_files(log, wanted)
+    if is_unclean:
+        bounds = [(q, first, written(q, log, first, last)) for q, first, last in bounds]
+    elif strict:
+        for queue, look in zip(wanted, looks, strict=True):
+            _check_last(queue, log, look)
+    cap = fence.cap()
     if cap is not None:
         bounds = [(q, first, before(q, first, last, cap)) for q, first, last in bounds]
-    return Snapshot(
-        store,
-        broker_name or name_of(store),
-        low,
-        high,
-        tuple(
-            QueueBounds(q.topic, q.queue_id, first, last, _weight(look))
-            for (q, first, last), look in zip(bounds, looks, strict=True)
-        ),
-        taken_ms,
-        is_unclean,
+    queues = tuple(
+        QueueBounds(q.topic, q.queue_id, first, last, _weight(look))
+        for (q, first, last), look in zip(bounds, looks, strict=True)
     )
+    name = broker_name or name_of(store)
+    return Snapshot(origin, name, low, log.high, queues, taken_ms, is_unclean)
 
 
-def topics_of(root: str | os.PathLike[str], commit_log: Sequence[str] = ()) -> set[str]:
-    """Return the topics the store knows: those with a ConsumeQueue and those in topics.json."""
-    store = open_dir(root, commit_log)
-    return {topic for topic, _ in list_queues(store.root)} | set(configured(store))
-
-
-def configured(store: StoreDir) -> dict[str, broker_config.TopicConfig]:
+def configured(store: Store) -> dict[str, TopicConfig]:
     """Return topics.json; empty where the broker keeps it in RocksDB: messages do without.
 
     Brokers from 5.1.4 on may keep their configuration there and their ConsumeQueues in files
     (RocksDBTopicConfigManager). Raises CorruptConfigError.
     """
     try:
-        return broker_config.topics(store.root)
+        return store.config.topics()
     except UnsupportedStoreError:
         return {}
 
 
-def name_of(store: StoreDir) -> str:
+def name_of(store: Store) -> str:
     """Return the broker's name: what topics.json tells, else the folder's."""
-    return broker_config.broker_name(configured(store)) or folder_name(store)
+    return broker_name_in(configured(store)) or folder_name(store)
 
 
-def folder_name(store: StoreDir) -> str:
+def folder_name(store: Store) -> str:
     """Return the name of the store's folder; of its parent, if it is just called store."""
     folder, parent = os.path.basename(store.root), os.path.dirname(store.root)  # noqa: PTH119, PTH120
     named = os.path.basename(parent) or folder if folder == _STORE_FOLDER else folder  # noqa: PTH119

@@ -1,4 +1,4 @@
-"""Tag expressions: what a consumer subscribes to, ``A || B`` or ``*``.
+"""Which messages pass: by tag expression (``A || B`` or ``*``), by key, by message id.
 
 A message passes in two steps, as on its way from a broker to a consumer: the broker compares
 the hash in the ConsumeQueue unit, the client the tag itself, because hashes collide (``Aa``
@@ -17,9 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mqstore.arrays import Int64s, Mask
+from mqstore.codec.decode import Records
+from mqstore.codec.hosts import offset_msg_id
 from mqstore.errors import InvalidOptionError
 from mqstore.format.hashing import java_hash
 from mqstore.format.names import SCHEDULE_TOPIC
+from mqstore.format.properties import KEY_SEPARATOR, KEYS, TAGS, UNIQ_KEY
 
 SUB_ALL: Final = "*"
 SEPARATOR: Final = "||"
@@ -79,3 +82,52 @@ def parse_tags(expression: str | None, *, option: str = "tags") -> TagFilter | N
         accepted = "an expression with at least one tag, such as A || B, or * for all messages"
         raise InvalidOptionError(option, expression, accepted)
     return TagFilter(tags, frozenset(map(java_hash, tags)))
+
+
+@dataclass(frozen=True, slots=True)
+class RowFilter:
+    """A message passes if its tag does, and it has any of the keys, and any of the ids.
+
+    Ids are upper-case hex and may be given in lower case; keys and tags are taken as they are.
+    Reference: MQAdminImpl#queryMessage (keys), #viewMessage (ids).
+    """
+
+    tags: TagFilter | None
+    keys: frozenset[str]
+    msg_ids: frozenset[str]
+
+    @classmethod
+    def of(cls, tags: str, keys: tuple[str, ...], msg_ids: tuple[str, ...]) -> "RowFilter":
+        """Parse a tag expression; raises InvalidOptionError."""
+        ids = frozenset((*msg_ids, *(text.upper() for text in msg_ids)))
+        return cls(parse_tags(tags), frozenset(keys), ids)
+
+    def matches(self, records: Records) -> Mask | None:
+        """Return which of n checked records pass, or None if all do."""
+        masks = []
+        if self.tags is not None:
+            masks.append(self.tags.matches(records.properties.column(TAGS)))
+        if self.keys:
+            masks.append(self._has_key(records.properties.column(KEYS)))
+        if self.msg_ids:
+            masks.append(self._has_id(records))
+        if not masks:
+            return None
+        passed: Mask = np.logical_and.reduce(masks)
+        return None if passed.all() else passed
+
+    def _has_key(self, keys: pa.StringArray) -> Mask:
+        # Substrings first, which is vectorised and leaves few; then the words of those.
+        may = np.zeros(len(keys), np.bool_)
+        for key in self.keys:
+            may |= pc.match_substring(keys, key).fill_null(False).to_numpy(zero_copy_only=False)
+        for row in np.flatnonzero(may).tolist():
+            may[row] = not self.keys.isdisjoint(keys[row].as_py().split(KEY_SEPARATOR))
+        return may
+
+    def _has_id(self, records: Records) -> Mask:
+        wanted = pa.array(sorted(self.msg_ids), pa.string())
+        found = np.zeros(len(records.headers), np.bool_)
+        for ids in (records.properties.column(UNIQ_KEY), offset_msg_id(records.headers)):
+            found |= pc.is_in(ids, value_set=wanted).to_numpy(zero_copy_only=False)
+        return found

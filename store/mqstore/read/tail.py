@@ -1,14 +1,14 @@
-"""The bounds of a store's queues, asked for again and again while a broker appends.
+"""The bounds of a store's queues, looked at again and again while a broker appends.
 
-Looking at what has not changed costs one read of four bytes a queue, through a descriptor kept
-open: the unit behind the last one, zero until the broker writes it. A broker maps its files, so
-their times and lengths tell nothing; but new topics, queues and CommitLog files, and expired
-ones, change the time of a directory, and then a new snapshot is taken. It also is every ten
-seconds or more, for file systems whose times are coarse.
+Looking at what has not changed costs one read of four bytes a queue, through a descriptor that
+stays open: the unit behind the last one, zero until the broker writes it. A broker maps its
+files, so their times and lengths do not show a change; but new topics, queues and CommitLog
+files, and expired ones, change the time of a directory, and then a new snapshot is taken. It is
+also taken every ten seconds or more, for file systems whose times are coarse.
 
 A unit counts once the record it points at is there and says the same, as after a crash (see
-``snapshot``), and is not of a commit of ours that is not finished. Who asks faster than looking
-takes gets what was found before, for a second at most.
+``snapshot``), and is not of a commit of ours that is not finished. Calls that come faster than a
+look takes get what was found before, for a second at most.
 
 Reference: DefaultMessageStore.ReputMessageService (a unit is written after its record);
 ConsumeQueue#putMessagePositionInfo.
@@ -28,13 +28,15 @@ from mqstore.errors import CorruptStoreError, StoreReplacedError
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.queue.consume_queue import ConsumeQueue
 from mqstore.files.queue.queue_end import QueueEnd
+from mqstore.files.store import Store
 from mqstore.files.store_dir import StoreDir
 from mqstore.format import names
-from mqstore.read.snapshot import QueueBounds, Snapshot, take, written
+from mqstore.read.snapshot import written
+from mqstore.read.source import Bounds, QueueBounds, QueueFilter, Snapshot
+from mqstore.read.units import fitting, read_units
 from mqstore.txn import intent
 
 QueueId: TypeAlias = tuple[str, int]
-Bounds: TypeAlias = dict[QueueId, tuple[int, int]]
 Stamp: TypeAlias = tuple[int, int] | None
 
 _LOG = logging.getLogger(__name__)
@@ -48,29 +50,21 @@ _LONGEST_PAUSE_S: Final = 1.0  # but no more than this
 _TICK_NS: Final = 100_000_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreFilter:
-    """Which store to follow, and which of its queues; as ``snapshot.take`` takes them."""
-
-    root: str
-    commit_log: tuple[str, ...] = ()
-    broker_name: str | None = None
-    topics: Callable[[str], bool] | None = None
-    queues: Callable[[str, int], bool] | None = None
-    strict: bool = True
-
-    def chooses(self, topic: str, queue_id: int) -> bool:
-        """Tell whether that queue, there or not, is one to follow."""
-        chosen = self.topics is None or self.topics(topic)
-        return chosen and (self.queues is None or self.queues(topic, queue_id))
-
-
-class Tail:
+class StoreTail:
     """The moving bounds of one store. Keeps descriptors open: ``close`` it."""
 
-    def __init__(self, source: StoreFilter, *, fail_on_data_loss: bool = True) -> None:
-        """Take the first look. Raises as ``snapshot.take``."""
-        self.source = source
+    def __init__(
+        self,
+        place: StoreDir,
+        take: Callable[[], Snapshot],
+        chosen: QueueFilter,
+        *,
+        fail_on_data_loss: bool = True,
+    ) -> None:
+        """Take the first look. ``take`` gives a new snapshot; its errors are raised here."""
+        self.chosen = chosen
+        self._place = place
+        self._take = take
         self._fail_on_data_loss = fail_on_data_loss
         self._queues: dict[QueueId, _QueueTail] = {}
         self._bounds: Bounds | None = None
@@ -81,21 +75,16 @@ class Tail:
         self._publish()
 
     @property
-    def broker_name(self) -> str:
-        """The store's broker's name."""
-        return self._found.broker_name
-
-    @property
-    def store(self) -> StoreDir:
-        """Where the store is."""
-        return self._found.store
-
-    @property
     def snapshot(self) -> Snapshot:
         """The chosen queues as they were at the last look."""
         bounds = sorted((self._bounds or {}).items())
         queues = tuple(QueueBounds(*name, low, high) for name, (low, high) in bounds)
         return replace(self._found, queues=queues)
+
+    def fitting(self, queue: QueueId, start: int, end: int, room: int) -> tuple[int, int]:
+        """Return how many messages of [start, end) have at most ``room`` bytes, and their bytes."""
+        units = read_units(self._store.queue(*queue), (start, end))
+        return fitting((batch.believable() for batch in units), start, end, room)
 
     def close(self) -> None:
         """Close what is open; the next look opens it again."""
@@ -119,7 +108,7 @@ class Tail:
 
     def _look(self) -> None:
         """Look at the store. Of a commit that begins or ends meanwhile nothing is seen."""
-        moment = intent.CommitFence(self.source.root)
+        moment = intent.CommitFence(self._place)
         fresh = time.monotonic() < self._retake_at and self._bounds is not None
         whole = moment.cap() is None
         if fresh and whole and self._stamps is not None and self._stamps == self._stamped():
@@ -134,29 +123,40 @@ class Tail:
         self._publish()
 
     def _publish(self) -> None:
+        self._store = Store(self._place)  # Its lists of files are those of this look.
         self._bounds = {name: (queue.low, queue.high) for name, queue in self._queues.items()}
         if self._anchor is None or self._anchor.physical_offset < self._found.low:
-            self._anchor = _Anchor.of(self._found)
+            self._anchor = _Anchor.of(self._place, self._found)
 
     def _retake(self) -> Snapshot:
         stamps, begin = self._stamped(), time.monotonic()
-        found = _take(self.source)
+        found = self._taken()
         self._check_anchor(found)
         self.close()
         self._queues = {
-            (q.topic, q.queue_id): _QueueTail(found.store.root, q.topic, q.queue_id, q.low, q.high)
+            (q.topic, q.queue_id): _QueueTail(self._place, q)
             for q in found.queues
-            if self.source.chooses(q.topic, q.queue_id)
+            if self.chosen.passes(q.topic, q.queue_id)
         }
         now = time.monotonic()
         self._stamps = stamps
         self._retake_at = now + max(_RETAKE_S, _RETAKE_SHARE * (now - begin))
         return found
 
+    def _taken(self) -> Snapshot:
+        """Return a new snapshot; taken again if the broker deleted files meanwhile."""
+        for last_try in (False, False, True):
+            try:
+                return self._take()
+            except (FileNotFoundError, CorruptStoreError):
+                if last_try:
+                    raise
+        raise AssertionError
+
     def _advance(self) -> bool:
         grown = [queue for queue in self._queues.values() if queue.has_more()]
         if grown:
-            with CommitLog(self.store.commit_log) as log:
+            with CommitLog(self._place.commit_log) as log:
                 for queue in grown:
                     queue.advance(log)
         for queue in islice(self._queues.values(), _open_queues(), None):
@@ -165,18 +165,17 @@ class Tail:
 
     def _stamped(self) -> dict[str, Stamp] | None:
         """Return the times of the directories that tell of new files; None if one is too new."""
-        root = self.source.root
+        root, logs = self._place.root, self._place.commit_log
         queues = f"{root}/{names.CONSUME_QUEUE}"
-        logs = self.source.commit_log or (f"{root}/{names.COMMIT_LOG}",)
         topics = {f"{queues}/{topic}" for topic, _ in self._queues}
         stamps = {path: _stamp(path) for path in (root, queues, *logs, *topics)}
         newest = max((stamp[1] for stamp in stamps.values() if stamp), default=0)
         return stamps if time.time_ns() - newest > _TICK_NS else None
 
     def _check_anchor(self, found: Snapshot) -> None:
-        if self._anchor is None or self._anchor.holds(found):
+        if self._anchor is None or self._anchor.is_in(self._place, found):
             return
-        error = StoreReplacedError(f"{found.store.root} was replaced while the query read it")
+        error = StoreReplacedError(f"{self._place.root} was replaced while the query read it")
         if self._fail_on_data_loss:
             raise error
         _LOG.warning("%s", error)
@@ -188,31 +187,14 @@ def _open_queues() -> int:
     return _MAX_OPEN_QUEUES if allowed < 0 else min(_MAX_OPEN_QUEUES, allowed // 2)
 
 
-def _take(source: StoreFilter) -> Snapshot:
-    """Return a snapshot; taken again if the broker deleted files meanwhile."""
-    for last_try in (False, False, True):
-        try:
-            return take(
-                source.root,
-                commit_log=source.commit_log,
-                broker_name=source.broker_name,
-                topics=source.topics,
-                strict=source.strict,
-            )
-        except (FileNotFoundError, CorruptStoreError):
-            if last_try:
-                raise
-    raise AssertionError
-
-
 class _QueueTail:
     """The bounds of one queue."""
 
-    def __init__(self, root: str, topic: str, queue_id: int, low: int, high: int) -> None:
-        self._name = (root, topic, queue_id)
-        self._end = QueueEnd(root, topic, queue_id)
-        self.low = low
-        self.high = high
+    def __init__(self, place: StoreDir, queue: QueueBounds) -> None:
+        self._queue = ConsumeQueue(place, queue.topic, queue.queue_id)
+        self._end = QueueEnd(self._queue)
+        self.low = queue.low
+        self.high = queue.high
 
     def close(self) -> None:
         self._end.close()
@@ -226,7 +208,7 @@ class _QueueTail:
         high = self.high
         while count := self._end.count_from(high, _AHEAD_UNITS):
             high += count
-        self.high = written(ConsumeQueue(*self._name), log, self.high, high)
+        self.high = written(replace(self._queue), log, self.high, high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,24 +222,24 @@ class _Anchor:
     header: bytes
 
     @classmethod
-    def of(cls, snapshot: Snapshot) -> "_Anchor | None":
+    def of(cls, place: StoreDir, snapshot: Snapshot) -> "_Anchor | None":
         """Return the last record of the first queue that has one."""
-        with CommitLog(snapshot.store.commit_log) as log:
+        with Store(place) as store:
             for topic, queue_id, last in _lasts(snapshot):
-                queue = ConsumeQueue(snapshot.store.root, topic, queue_id)
                 with suppress(CorruptStoreError, FileNotFoundError):
-                    place = int(queue.read(last, last + 1)[0]["physical_offset"])
-                    header = log.header(place)
+                    unit = store.queue(topic, queue_id).read(last, last + 1)[0]
+                    where = int(unit["physical_offset"])
+                    header = store.log.header(where)
                     if header is not None:
-                        return cls(topic, queue_id, last, place, header.tobytes())
+                        return cls(topic, queue_id, last, where, header.tobytes())
         return None
 
-    def holds(self, snapshot: Snapshot) -> bool:
+    def is_in(self, place: StoreDir, snapshot: Snapshot) -> bool:
         """Tell whether the store still has this record, or has deleted it as it expired."""
         if self.physical_offset < snapshot.low:
             return True
-        with CommitLog(snapshot.store.commit_log) as log:
-            header = log.header(self.physical_offset)
+        with Store(place) as store:
+            header = store.log.header(self.physical_offset)
         return header is not None and header.tobytes() == self.header
 
 

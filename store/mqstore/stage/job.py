@@ -7,27 +7,47 @@ from dataclasses import dataclass, field
 
 from mqstore.codec.encode import Hosts
 from mqstore.files.file_sizes import FileSizes
+from mqstore.files.store_dir import StoreDir
+from mqstore.format.message import RECORD_ROOM_BYTES
 from mqstore.stage.settings import WriteSettings
 from mqstore.txn.ledger import Key
 from mqstore.txn.segment import Segment
+
+
+@dataclass(frozen=True, slots=True)
+class TopicQueues:
+    """The queues of a topic: how many a producer chooses from, and how many a queueId may name.
+
+    Both are 0 for a topic that takes no messages. Reference: TopicPublishInfo has the write queues
+    alone; AbstractSendMessageProcessor#msgCheck takes ids below the larger of the two numbers.
+    """
+
+    write: int
+    named: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreTarget:
     """The store directory that a job writes to, and the folder in which its tasks stage records."""
 
-    root: str
-    """The store's root, as an absolute path."""
+    place: StoreDir
     staging: str
     """The job's own directory for staged files."""
     nonce: str
     """Content of the file NONCE in it."""
     hosts: Hosts
     sizes: FileSizes
+    record_room: int = RECORD_ROOM_BYTES
+    """Bytes by which a record may exceed maxMessageSize."""
     makes_store: bool = False
     """There is no store yet: the commit makes one."""
     made: tuple[str, ...] = ()
     """Directories that ``prepare`` made, outermost first; removed again if the job fails."""
+
+    @property
+    def root(self) -> str:
+        """The store's root, as an absolute path."""
+        return self.place.root
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +58,7 @@ class WriteJob:
     job_id: str
     """32 hex digits, new for each write."""
     target: StoreTarget
-    topics: dict[str, int] = field(default_factory=dict)
+    topics: dict[str, TopicQueues] = field(default_factory=dict)
     """Queues a producer may send to, for each topic the target knows."""
     carries_read: bool = False
     """The DataFrame has columns that only a read produces: its rows were messages before."""

@@ -104,7 +104,7 @@ class RecordSink:
             sharding = _sharding_codes(rows)
             kinds = kinds * (int(sharding.max(initial=0)) + 2) + sharding + 1
         limits = BatchLimits(
-            max_bytes=settings.batch_max_bytes,
+            max_bytes=min(settings.batch_max_bytes, settings.max_message_size),
             max_record_bytes=(self._target.sizes.commit_log - MIN_BLANK_BYTES) // _FILE_PART,
             max_messages=settings.batch_max_messages,
         )

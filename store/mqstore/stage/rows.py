@@ -3,8 +3,8 @@
 Which columns there are is decided once, on the driver (``check_columns``); a task then casts
 each batch the same way (``Rows``). Nothing here refuses a row: that is validate.py.
 
-A frame that a read produced is told by the columns only a read has; what becomes of its
-properties is told in carried.py.
+A frame that a read produced has columns that only a read has; property_plan.py says what becomes
+of its properties.
 """
 
 from collections.abc import Callable, Mapping

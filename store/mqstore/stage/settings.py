@@ -5,13 +5,13 @@ Reference: Delta Lake's txnAppId and txnVersion (DeltaOptions, idempotent writes
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Final
+from typing import Final
 
 from mqstore.errors import InvalidOptionError
 from mqstore.format.message import HARD_RECORD_BYTES, MAX_MESSAGE_SIZE, RECORD_ROOM_BYTES
 from mqstore.format.names import MAX_QUEUE_ID
 from mqstore.options import grammar, store_paths
-from mqstore.options.option import Option, any_text, declared, one_of
+from mqstore.options.option import any_text, one_of, option, options_of
 from mqstore.txn.ledger import STREAM_PREFIX
 
 COMPRESS_OVER: Final = 4096  # DefaultMQProducer#compressMsgBodyOverHowmuch
@@ -61,47 +61,37 @@ class WriteSettings:
     """
 
     root: str
-    topic: Annotated[str | None, Option("topic", any_text)] = None
-    create_store: Annotated[bool, Option("createStore", grammar.boolean)] = False
-    mapped_file_size_commit_log: Annotated[
-        int | None, Option("mappedFileSizeCommitLog", grammar.size)
-    ] = None
-    mapped_file_size_consume_queue: Annotated[
-        int | None, Option("mappedFileSizeConsumeQueue", grammar.size)
-    ] = None
-    max_hash_slot_num: Annotated[int | None, Option("maxHashSlotNum", _count)] = None
-    max_index_num: Annotated[int | None, Option("maxIndexNum", _count)] = None
-    create_topic: Annotated[bool, Option("createTopic", grammar.boolean)] = True
-    queue_nums: Annotated[int, Option("queueNums", _queue_count)] = 4
-    partitioner: Annotated[str, Option("partitioner", one_of("roundrobin", "hash", "single"))] = (
-        "roundrobin"
-    )
-    batch_max_bytes: Annotated[int, Option("batchMaxBytes", _batch_bytes)] = 1_000_000
-    batch_max_messages: Annotated[int | None, Option("batchMaxMessages", _count)] = None
-    batch_builder: Annotated[str, Option("batchBuilder", one_of("default", "keyBased"))] = "default"
-    max_message_size: Annotated[int, Option("maxMessageSize", _message_bytes)] = MAX_MESSAGE_SIZE
-    on_invalid: Annotated[str, Option("onInvalid", _on_invalid)] = "fail"
-    compression: Annotated[str, Option("compression", one_of("none", "zlib", "lz4", "zstd"))] = (
-        "none"
-    )
-    compress_over: Annotated[int | None, Option("compressOver", _body_bytes)] = None
-    timestamps: Annotated[str, Option("timestamps", one_of("now", "preserve"))] = "now"
-    uniq_key: Annotated[
-        str | None, Option("uniqKey", one_of("deterministic", "random", "none"))
-    ] = None
-    born_host: Annotated[str | None, Option("bornHost", any_text)] = None
-    store_host: Annotated[str | None, Option("storeHost", any_text)] = None
-    producer_group: Annotated[str | None, Option("producerGroup", _producer_group)] = None
-    build_index: Annotated[bool, Option("buildIndex", grammar.boolean)] = True
-    fsync: Annotated[str, Option("fsync", one_of("commit", "none"))] = "commit"
-    lock_timeout_ms: Annotated[int, Option("lockTimeout", grammar.duration)] = 0
-    allow_system_topics: Annotated[bool, Option("allowSystemTopics", grammar.boolean)] = False
-    txn_app_id: Annotated[str | None, Option("txnAppId", _app_id)] = None
-    txn_version: Annotated[int | None, Option("txnVersion", _version)] = None
-    allow_no_lease: Annotated[bool, Option("allowNoLease", grammar.boolean)] = False
-    recover_unclean: Annotated[bool, Option("recoverUnclean", grammar.boolean)] = False
-    interlock: Annotated[bool, Option("interlock", grammar.boolean)] = False
-    staging_dir: Annotated[str | None, Option("stagingDir", store_paths.absolute)] = None
+    topic: str | None = option("topic", any_text)
+    create_store: bool = option("createStore", grammar.boolean, False)
+    mapped_file_size_commit_log: int | None = option("mappedFileSizeCommitLog", grammar.size)
+    mapped_file_size_consume_queue: int | None = option("mappedFileSizeConsumeQueue", grammar.size)
+    max_hash_slot_num: int | None = option("maxHashSlotNum", _count)
+    max_index_num: int | None = option("maxIndexNum", _count)
+    create_topic: bool = option("createTopic", grammar.boolean, True)
+    queue_nums: int = option("queueNums", _queue_count, 4)
+    partitioner: str = option("partitioner", one_of("roundrobin", "hash", "single"), "roundrobin")
+    batch_max_bytes: int = option("batchMaxBytes", _batch_bytes, 1_000_000)
+    batch_max_messages: int | None = option("batchMaxMessages", _count)
+    batch_builder: str = option("batchBuilder", one_of("default", "keyBased"), "default")
+    max_message_size: int = option("maxMessageSize", _message_bytes, MAX_MESSAGE_SIZE)
+    on_invalid: str = option("onInvalid", _on_invalid, "fail")
+    compression: str = option("compression", one_of("none", "zlib", "lz4", "zstd"), "none")
+    compress_over: int | None = option("compressOver", _body_bytes)
+    timestamps: str = option("timestamps", one_of("now", "preserve"), "now")
+    uniq_key: str | None = option("uniqKey", one_of("deterministic", "random", "none"))
+    born_host: str | None = option("bornHost", any_text)
+    store_host: str | None = option("storeHost", any_text)
+    producer_group: str | None = option("producerGroup", _producer_group)
+    build_index: bool = option("buildIndex", grammar.boolean, True)
+    fsync: str = option("fsync", one_of("commit", "none"), "commit")
+    lock_timeout_ms: int = option("lockTimeout", grammar.duration, 0)
+    allow_system_topics: bool = option("allowSystemTopics", grammar.boolean, False)
+    txn_app_id: str | None = option("txnAppId", _app_id)
+    txn_version: int | None = option("txnVersion", _version)
+    allow_no_lease: bool = option("allowNoLease", grammar.boolean, False)
+    recover_unclean: bool = option("recoverUnclean", grammar.boolean, False)
+    interlock: bool = option("interlock", grammar.boolean, False)
+    staging_dir: str | None = option("stagingDir", store_paths.absolute)
 
     @property
     def side_path(self) -> str | None:
@@ -111,4 +101,4 @@ class WriteSettings:
         return None
 
 
-WRITE_OPTIONS: Final = declared(WriteSettings)
+WRITE_OPTIONS: Final = options_of(WriteSettings)

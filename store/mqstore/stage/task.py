@@ -33,7 +33,7 @@ def stage(
     """Stage the rows of ``batches`` and return what the commit needs to find them.
 
     Of a job that was committed before, rows are only counted. Raises InvalidMessageError (the
-    first ten bad rows of the first chunk that has any), StagingNotSharedError, NoSpaceError.
+    first ten reasons of the first chunk that has bad rows), StagingNotSharedError, NoSpaceError.
     Whatever is raised, no staged file is left.
     """
     if job.is_repeated:
@@ -61,6 +61,7 @@ def limits_of(job: WriteJob) -> Limits:
         new_topic_queues=settings.queue_nums if settings.create_topic else 0,
         extends_new_topics=job.carries_read,
         max_message_size=settings.max_message_size,
+        record_room=job.target.record_room,
         commit_log_file_size=job.target.sizes.commit_log,
         allow_system_topics=settings.allow_system_topics,
     )
@@ -85,7 +86,7 @@ class _Task:
         bad = find_bad_rows(rows, composed.messages.properties, sizes, self._limits)
         if bad:
             if self._job.settings.on_invalid == "fail":
-                raise refuse(bad, self._partition)
+                raise refuse(bad, rows, self._partition)
             if self._side:
                 self._side.append(chunk, bad)
             self._skipped += len(bad)

@@ -7,6 +7,7 @@ AbstractSendMessageProcessor#msgCheck (queue id); Message#putUserProperty (reser
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -19,13 +20,16 @@ from mqstore.errors import InvalidMessageError, MessageTooLargeError, shown
 from mqstore.format.config import DELAY_LEVELS_MS
 from mqstore.format.message import MAX_PROPERTIES_BYTES, MIN_BLANK_BYTES
 from mqstore.format.names import MAX_QUEUE_ID, MAX_TOPIC_LENGTH, is_system_topic, is_writable_topic
+from mqstore.stage.job import TopicQueues
 from mqstore.stage.rows import NULL_QUEUE, Rows
 
 Array: TypeAlias = pa.Array
 Rule: TypeAlias = tuple[Mask, Callable[[int], str]]
 """Which rows break it, and what to say about one of them."""
 
-SHOWN_ROWS: Final = 10
+SHOWN_REASONS: Final = 10
+_KEYS_CHARS: Final = 60
+_BODY_BYTES: Final = 24
 _FORBIDDEN: Final = "holds the character U+0001 or U+0002, which RocketMQ uses as separators"
 
 
@@ -33,23 +37,29 @@ _FORBIDDEN: Final = "holds the character U+0001 or U+0002, which RocketMQ uses a
 class Limits:
     """What a job allows. ``queue_counts`` are those of the topics the store knows."""
 
-    queue_counts: Mapping[str, int]
+    queue_counts: Mapping[str, TopicQueues]
     new_topic_queues: int
     """Queues of a topic the store does not know; 0 if it may not be made."""
     extends_new_topics: bool
     """A topic the store does not know gets as many queues as the rows' queueIds need."""
     max_message_size: int
+    record_room: int
+    """Bytes by which a record may exceed max_message_size."""
     commit_log_file_size: int
     allow_system_topics: bool
 
     def queues(self, topic: str) -> int:
-        """Return how many queues a row may choose from; 0 if the topic takes no messages."""
-        return self.queue_counts.get(topic, self.new_topic_queues)
+        """Return how many queues a partitioner chooses from; 0 if the topic takes no messages."""
+        return self._of(topic).write
 
     def queue_ids(self, topic: str) -> int:
         """Return the first queueId that a row may not name."""
         extends = self.extends_new_topics and topic not in self.queue_counts
-        return MAX_QUEUE_ID + 1 if extends else min(self.queues(topic), MAX_QUEUE_ID + 1)
+        return MAX_QUEUE_ID + 1 if extends else min(self._of(topic).named, MAX_QUEUE_ID + 1)
+
+    def _of(self, topic: str) -> TopicQueues:
+        new = TopicQueues(self.new_topic_queues, self.new_topic_queues)
+        return self.queue_counts.get(topic, new)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,16 +108,32 @@ def find_bad_rows(rows: Rows, blocks: Array, record_sizes: Int64s, limits: Limit
     return [found[row] for row in sorted(found)]
 
 
-def refuse(bad: list[BadRow], partition: int) -> InvalidMessageError:
-    """Return the error that names the first ten bad rows."""
+def refuse(bad: list[BadRow], rows: Rows, partition: int) -> InvalidMessageError:
+    """Return the error that names the first ten reasons, each with its first row and a count."""
     kind = MessageTooLargeError if bad[0].too_large else InvalidMessageError
+    by_reason: dict[str, list[BadRow]] = {}
+    for row in bad:
+        by_reason.setdefault(row.reason, []).append(row)
     lines = [
-        f"partition {partition}, row {b.number}, topic {shown(repr(b.topic))}: {b.reason}"
-        for b in bad[:SHOWN_ROWS]
+        f"partition {partition}, row {same[0].number}, {_shown_row(same[0], rows)}: {reason}"
+        f"{f' (and {len(same) - 1} more)' if len(same) > 1 else ''}"
+        for reason, same in islice(by_reason.items(), SHOWN_REASONS)
     ]
-    more = f" (and {len(bad) - SHOWN_ROWS} more)" if len(bad) > SHOWN_ROWS else ""
+    others = len(by_reason) - SHOWN_REASONS
+    more = f" (and {others} more reasons)" if others > 0 else ""
     advice = "set onInvalid=skip or onInvalid=side:PATH to write the other rows"
     return kind(f"{'; '.join(lines)}{more}. Nothing was written; {advice}")
+
+
+def _shown_row(bad: BadRow, rows: Rows) -> str:
+    """Return the topic of a row, its keys and the first bytes of its body."""
+    keys, body = (column[bad.row].as_py() for column in (rows.keys, rows.bodies))
+    text = f"topic {shown(repr(bad.topic))}"
+    if keys is not None:
+        text += f", keys {shown(repr(keys), _KEYS_CHARS)}"
+    if body is not None:
+        text += f", body {body[:_BODY_BYTES]!r}{'…' if len(body) > _BODY_BYTES else ''}"
+    return text
 
 
 def _name_problem(topic: str) -> str | None:
@@ -214,6 +240,7 @@ def _property_rules(rows: Rows) -> list[Rule]:
 def _size_rules(rows: Rows, blocks: Array, record_sizes: Int64s, limits: Limits) -> list[Rule]:
     bodies, properties = binary_lengths(rows.bodies), binary_lengths(blocks)
     room = limits.commit_log_file_size - MIN_BLANK_BYTES
+    most = limits.max_message_size + limits.record_room
     return [
         (
             bodies > limits.max_message_size,
@@ -225,6 +252,14 @@ def _size_rules(rows: Rows, blocks: Array, record_sizes: Int64s, limits: Limits)
             properties > MAX_PROPERTIES_BYTES,
             lambda row: (
                 f"properties take {properties[row]} bytes, more than {MAX_PROPERTIES_BYTES}"
+            ),
+        ),
+        (
+            record_sizes > most,
+            lambda row: (
+                f"record has {record_sizes[row]} bytes, more than {most}: brokers of this store's "
+                f"version bound a record by maxMessageSize ({limits.max_message_size})"
+                f"{f' and {limits.record_room} bytes' if limits.record_room else ''}"
             ),
         ),
         (

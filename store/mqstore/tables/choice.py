@@ -1,13 +1,19 @@
-"""Which rows of a table are wanted: by topic and queue, by time."""
+"""Which stores and which rows of them a table is about: by root, by topic and queue, by time."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import pyarrow as pa
+
+from mqstore.errors import CorruptConfigError
+from mqstore.files.store import Store
+from mqstore.files.store_dir import StoreDir
 from mqstore.format.names import is_system_topic
 from mqstore.read.offsets import AtTimestamp, Earliest, Latest, Position, resolve
-from mqstore.read.plan import QueueSlice, slices_of
-from mqstore.read.snapshot import QueueBounds, Snapshot
+from mqstore.read.selection import Selection, broker_names, check_names_differ
+from mqstore.read.snapshot import folder_name, name_of
+from mqstore.read.source import BoundsSource, QueueBounds, QueueSlice, Snapshot, slices_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +30,7 @@ class RowChoice:
     with_system: bool = True
 
     def passes(self, topic: str | None, queue_id: int | None) -> bool:
-        """Tell whether a row of that topic and queue (None: not told by the table) is wanted."""
+        """Tell whether a row of that topic and queue (None: the table does not know) is wanted."""
         if topic is None or not self._has(topic):
             return False
         return self.assign is None or queue_id is None or queue_id in self.assign[topic]
@@ -45,8 +51,63 @@ class Window:
     end_ms: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class StoreRoot:
+    """A store by its place alone, for tables that show a store in whatever state it is. Pickles."""
+
+    place: StoreDir
+    broker_name: str
+
+    @property
+    def root(self) -> str:
+        """The store's root directory."""
+        return self.place.root
+
+
+def open_root(
+    root: str, commit_log: Sequence[str] = (), broker_name: str | None = None
+) -> StoreRoot:
+    """Return the store at ``root``; a topics.json that cannot be read is no obstacle.
+
+    Raises StoreNotFoundError, NotAStoreError, UnsupportedStoreError.
+    """
+    store = Store.open(root, commit_log)
+    if broker_name is None:
+        try:
+            broker_name = name_of(store)
+        except CorruptConfigError:
+            broker_name = folder_name(store)
+    return StoreRoot(store.place, broker_name)
+
+
+def store_roots(selection: Selection) -> list[StoreRoot]:
+    """Return the stores in directories that are chosen.
+
+    Raises as ``open_root``, and InvalidOptionError for two of one name.
+    """
+    named = zip(selection.roots, broker_names(selection), strict=True)
+    roots = [open_root(root, selection.commit_log, name) for root, name in named]
+    check_names_differ((one.broker_name, one.root) for one in roots)
+    return roots
+
+
+def chosen_rows(
+    choice: RowChoice | None, rows: pa.RecordBatch, topic: str, queue_id: str | None = None
+) -> pa.RecordBatch:
+    """Return the rows that are wanted by their columns of a topic and of a queue, if it has one."""
+    if choice is None:
+        return rows
+    topics = rows[topic].to_pylist()
+    queue_ids = [None] * len(topics) if queue_id is None else rows[queue_id].to_pylist()
+    passes = [choice.passes(*place) for place in zip(topics, queue_ids, strict=True)]
+    return rows.filter(pa.array(passes, pa.bool_()))
+
+
 def slices(
-    snapshot: Snapshot, topics: Callable[[str], bool], window: Window | None = None
+    source: BoundsSource,
+    snapshot: Snapshot,
+    topics: Callable[[str], bool],
+    window: Window | None = None,
 ) -> list[QueueSlice]:
     """Return what the window leaves of the queues of those topics, none empty.
 
@@ -59,4 +120,4 @@ def slices(
     def ask(queue: QueueBounds) -> tuple[Position, Position]:
         return (start, end) if topics(queue.topic) else (Latest(), Latest())
 
-    return slices_of(snapshot, resolve(snapshot, ask))
+    return slices_of(snapshot, resolve(source, snapshot, ask))

@@ -16,8 +16,9 @@ import pyarrow as pa
 
 from mqstore.codec.schema import FIRST_MS, LAST_MS, TIMESTAMP
 from mqstore.errors import CorruptConfigError
+from mqstore.files.store_dir import StoreDir
+from mqstore.tables.choice import StoreRoot
 from mqstore.tables.columns import BROKER_NAME, US, Columns, Row, batches, schema
-from mqstore.tables.roots import StoreRoot
 from mqstore.txn import intent, ledger
 from mqstore.txn.ledger import DONE, Entry
 
@@ -33,9 +34,9 @@ COLUMNS: Final[Columns] = (
     ("firstPhysicalOffset", pa.int64(), True,
      "byte of the CommitLog of the first record; null: there were no rows"),
     ("lastPhysicalOffset", pa.int64(), True, "byte of the CommitLog of the last record"),
-    ("committedAt", TIMESTAMP, True, "when it was done; null: it is not"),
+    ("committedAt", TIMESTAMP, True, "when the commit was finished; null: it is not finished"),
     ("state", pa.string(), False,
-     "done; decided: it will happen; published: a broker serves it. The next write finishes both"),
+     "done; decided: not visible yet; published: a broker serves it. The next write finishes both"),
     BROKER_NAME,
 )  # fmt: skip
 SCHEMA: Final = schema(COLUMNS)
@@ -53,7 +54,7 @@ class CommitsPart:
         """Yield the commits, oldest first; one that is not finished last."""
         root = self.store.root
         try:
-            known = _known(root)
+            known = _known(StoreDir.at(root))
         except CorruptConfigError as error:
             if self.on_corrupt == "fail":
                 raise
@@ -67,9 +68,9 @@ def plan(store: StoreRoot, *, on_corrupt: str = "fail") -> list[CommitsPart]:
     return [CommitsPart(store, on_corrupt)]
 
 
-def _known(root: str) -> list[Entry]:
-    pending = intent.load(root)
-    done = ledger.entries(root)
+def _known(place: StoreDir) -> list[Entry]:
+    pending = intent.load(place)
+    done = ledger.entries(place)
     if pending is None or any(entry.job_id == pending.job_id for entry in done):
         return done
     return [*done, pending.entry(pending.state, 0)]

@@ -14,17 +14,18 @@ from typing import Final, TypeAlias
 import pyarrow as pa
 
 from mqstore.errors import CorruptConfigError, StoreError, UnsafePathError
-from mqstore.files.config import broker_config
+from mqstore.files.config.broker_config import BrokerConfig
 from mqstore.files.index.index_file import IndexFile
 from mqstore.files.log.log_end import records_end
 from mqstore.files.mapped_file_queue import MappedFile
 from mqstore.files.queue.consume_queue import ConsumeQueue
 from mqstore.files.safe_open import survey
+from mqstore.files.store_dir import StoreDir
 from mqstore.format import checkpoint, names
 from mqstore.format import index_file as index_format
 from mqstore.format.consume_queue import UNIT
+from mqstore.tables.choice import StoreRoot
 from mqstore.tables.columns import BROKER_NAME, Columns, batches, schema
-from mqstore.tables.roots import StoreRoot
 from mqstore.txn import intent
 
 COLUMNS: Final[Columns] = (
@@ -34,8 +35,8 @@ COLUMNS: Final[Columns] = (
     ("startOffset", pa.int64(), True,
      "position of its first byte in the sequence; of an IndexFile, its first physicalOffset"),
     ("sizeBytes", pa.int64(), False, "its length"),
-    ("wrotePosition", pa.int64(), True, "bytes in use; null where that cannot be told"),
-    ("problem", pa.string(), True, "what is wrong at first sight"),
+    ("wrotePosition", pa.int64(), True, "bytes in use; null: not known"),
+    ("problem", pa.string(), True, "a problem that the name or the size shows"),
     BROKER_NAME,
 )  # fmt: skip
 SCHEMA: Final = schema(COLUMNS)
@@ -71,20 +72,20 @@ class FilesPart:
         yield from batches(rows, SCHEMA)
 
     def _found(self, *, measured: bool) -> Iterator[_Found]:
-        root = self.store.root
+        place = self.store.place
         if self.topics is not None:
             for topic in self.topics:
-                yield from _queues_of(root, topic)
+                yield from _queues_of(place, topic)
             return
-        for folder in self.store.commit_log:
-            yield from _commit_log(root, folder, measured=measured)
-        for name, kind, size in _listed(root, names.CONSUME_QUEUE):
+        for folder in place.commit_log:
+            yield from _commit_log(place, folder, measured=measured)
+        for name, kind, size in _listed(place.root, names.CONSUME_QUEUE):
             if kind != "directory":
                 path = f"{names.CONSUME_QUEUE}/{name}"
                 yield "other", path, None, size, None, _NOT_FILES.get(kind)
-        yield from _config(root)
-        yield from _index(root)
-        yield from _top(root, self.store.commit_log)
+        yield from _config(place)
+        yield from _index(place)
+        yield from _top(place)
 
 
 def plan(store: StoreRoot) -> list[FilesPart]:
@@ -95,8 +96,8 @@ def plan(store: StoreRoot) -> list[FilesPart]:
     return [FilesPart(store, share) for share in (None, *shares)]
 
 
-def _commit_log(root: str, folder: str, *, measured: bool) -> Iterator[_Found]:
-    shown = folder.removeprefix(f"{root}/")
+def _commit_log(place: StoreDir, folder: str, *, measured: bool) -> Iterator[_Found]:
+    shown = folder.removeprefix(f"{place.root}/")
     files, problems = _mapped(folder, "")
     ends = _ends(files) if measured else {}
     for file in files:
@@ -115,20 +116,19 @@ def _ends(files: Sequence[MappedFile]) -> dict[str, int]:
     return ends
 
 
-def _queues_of(root: str, topic: str) -> Iterator[_Found]:
+def _queues_of(place: StoreDir, topic: str) -> Iterator[_Found]:
     path = f"{names.CONSUME_QUEUE}/{topic}"
-    for name, kind, size in _listed(root, path):
+    for name, kind, size in _listed(place.root, path):
         queue_id = names.parse_queue_id(name)
         if kind != "directory" or queue_id is None or not names.is_topic(topic):
             problem = "no queue of a topic: a broker passes it by"
             yield "other", f"{path}/{name}", None, size, None, problem
         else:
-            yield from _queue(root, topic, queue_id)
+            yield from _queue(ConsumeQueue(place, topic, queue_id))
 
 
-def _queue(root: str, topic: str, queue_id: int) -> Iterator[_Found]:
-    queue = ConsumeQueue(root, topic, queue_id)
-    files, problems = _mapped(root, queue.path)
+def _queue(queue: ConsumeQueue) -> Iterator[_Found]:
+    files, problems = _mapped(queue.place.root, queue.path)
     try:
         high = queue.bounds(0)[1] * UNIT.itemsize if files else 0
     except StoreError:  # Something is there that we do not follow: it is in ``problems``.
@@ -143,10 +143,10 @@ def _queue(root: str, topic: str, queue_id: int) -> Iterator[_Found]:
         yield "consumequeue", path, None, 0, None, reason
 
 
-def _mapped(root: str, path: str) -> tuple[list[MappedFile], dict[str, str]]:
+def _mapped(folder: str, path: str) -> tuple[list[MappedFile], dict[str, str]]:
     """Return the mapped files of a directory, and what is wrong by path: with them or others."""
     files, problems = [], {}
-    for name, kind, size in _listed(root, path):
+    for name, kind, size in _listed(folder, path):
         place = f"{path}/{name}" if path else name
         start = names.parse_mapped_file_name(name)
         if kind != "file":
@@ -156,7 +156,7 @@ def _mapped(root: str, path: str) -> tuple[list[MappedFile], dict[str, str]]:
         elif not size:
             problems[place] = f"empty: {_REFUSED}; since 5.1.3 it deletes the file if it is last"
         else:
-            files.append(MappedFile(root, place, start, size))
+            files.append(MappedFile(folder, place, start, size))
     usual = Counter(file.size for file in files).most_common(1)
     for before, file in zip([None, *files], files, strict=False):
         if file.size != usual[0][0]:
@@ -166,20 +166,20 @@ def _mapped(root: str, path: str) -> tuple[list[MappedFile], dict[str, str]]:
     return files, problems
 
 
-def _config(root: str) -> Iterator[_Found]:
-    for name, kind, size in _listed(root, names.CONFIG):
+def _config(place: StoreDir) -> Iterator[_Found]:
+    for name, kind, size in _listed(place.root, names.CONFIG):
         if kind == "directory":
-            yield from _other(root, f"{names.CONFIG}/{name}", _DEPTH)
+            yield from _other(place.root, f"{names.CONFIG}/{name}", _DEPTH)
             continue
         problem = _NOT_FILES.get(kind)
         if kind == "file" and name.removesuffix(".bak").endswith(".json"):
-            problem = _config_problem(root, name)
+            problem = _config_problem(place, name)
         yield "config", f"{names.CONFIG}/{name}", None, size, size, problem
 
 
-def _config_problem(root: str, name: str) -> str | None:
+def _config_problem(place: StoreDir, name: str) -> str | None:
     try:
-        source = broker_config.load_from(root, name)[1]
+        source = BrokerConfig(place).load_from(name)[1]
     except CorruptConfigError as error:
         return error.message()
     except StoreError:
@@ -187,14 +187,14 @@ def _config_problem(root: str, name: str) -> str | None:
     return None if source == name else f"a broker cannot use it and reads {source}"
 
 
-def _index(root: str) -> Iterator[_Found]:
-    for name, kind, size in _listed(root, names.INDEX):
+def _index(place: StoreDir) -> Iterator[_Found]:
+    for name, kind, size in _listed(place.root, names.INDEX):
         path = f"{names.INDEX}/{name}"
         if kind != "file" or not names.is_index_file_name(name):
             reason = _NOT_FILES.get(kind, "not named after a time: a broker passes it by")
             yield "index", path, None, size, None, reason
             continue
-        file = IndexFile(root, name, size)
+        file = IndexFile(place, name, size)
         layout = file.layout
         wrote = None if layout is None else index_format.file_size(layout.slots, file.count)
         broken = layout is None and file.count > index_format.FIRST_UNIT
@@ -203,34 +203,34 @@ def _index(root: str) -> Iterator[_Found]:
         yield "index", path, start, size, wrote, problem
 
 
-def _top(root: str, commit_log: Sequence[str]) -> Iterator[_Found]:
+def _top(place: StoreDir) -> Iterator[_Found]:
     told = {names.COMMIT_LOG, names.CONSUME_QUEUE, names.INDEX, names.CONFIG}
-    for name, kind, size in _listed(root):
+    for name, kind, size in _listed(place.root):
         if kind == "directory":
-            if name not in told and f"{root}/{name}" not in commit_log:
-                yield from _other(root, name, _DEPTH)
+            if name not in told and f"{place.root}/{name}" not in place.commit_log:
+                yield from _other(place.root, name, _DEPTH)
             continue
         problem = _NOT_FILES.get(kind)
         if name == names.ABORT:
-            problem = _OURS if intent.abort_is_ours(root) else _RUNNING
+            problem = _OURS if intent.abort_is_ours(place) else _RUNNING
         elif name == names.CHECKPOINT and size < checkpoint.CHECKPOINT.itemsize:
             problem = f"shorter than its {checkpoint.CHECKPOINT.itemsize} bytes"
         yield _TOP_KINDS.get(name, "other"), name, None, size, size, problem
 
 
-def _other(root: str, path: str, depth: int) -> Iterator[_Found]:
+def _other(folder: str, path: str, depth: int) -> Iterator[_Found]:
     """Yield the files below a directory that holds no messages, not deeper than ``depth``."""
-    for name, kind, size in _listed(root, path):
+    for name, kind, size in _listed(folder, path):
         if kind == "directory":
             if depth:
-                yield from _other(root, f"{path}/{name}", depth - 1)
+                yield from _other(folder, f"{path}/{name}", depth - 1)
         else:
             yield "other", f"{path}/{name}", None, size, size, _NOT_FILES.get(kind)
 
 
-def _listed(root: str, path: str = "") -> list[tuple[str, str, int]]:
+def _listed(folder: str, path: str = "") -> list[tuple[str, str, int]]:
     """Return what is in a directory; nothing of a link, which has a row where it is listed."""
     try:
-        return survey(root, path)
+        return survey(folder, path)
     except UnsafePathError:
         return []

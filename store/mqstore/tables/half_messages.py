@@ -1,4 +1,4 @@
-"""Transactions whose outcome nobody told: half messages that are neither committed nor rolled back.
+"""Half messages of transactions that were neither committed nor rolled back.
 
 A half message is unresolved if it lies at or behind the half queue's consumer offset, no op
 message at or behind the op queue's offset names it, and no newer copy of it is there. An op
@@ -23,7 +23,6 @@ import pyarrow.compute as pc
 from mqstore.arrays import Mask
 from mqstore.codec.schema import TIMESTAMP, message_schema
 from mqstore.errors import InvalidOptionError
-from mqstore.files.config import broker_config
 from mqstore.format import properties
 from mqstore.format.names import (
     CHECK_MAX_TIME_TOPIC,
@@ -31,38 +30,44 @@ from mqstore.format.names import (
     OP_HALF_TOPIC,
     TRANSACTION_GROUP,
 )
-from mqstore.read.plan import QueueSlice
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.read.snapshot import QueueBounds, Snapshot
-from mqstore.tables.choice import RowChoice
-from mqstore.tables.columns import BROKER_NAME, Columns, schema
-from mqstore.tables.properties import integers, parse, text
+from mqstore.read.source import BoundsSource, QueueBounds, QueueSlice, Snapshot
+from mqstore.tables.choice import RowChoice, chosen_rows
+from mqstore.tables.columns import (
+    BROKER_NAME,
+    Columns,
+    completed,
+    integers,
+    parse,
+    repeat,
+    schema,
+    text,
+)
 
 PENDING: Final = "PENDING"
 GIVEN_UP: Final = "GIVEN_UP"
 
 COLUMNS: Final[Columns] = (
     BROKER_NAME,
-    ("state", pa.string(), False, "PENDING, or GIVEN_UP: asked for too often"),
-    ("realTopic", pa.string(), True, "topic that a commit would bring it to"),
-    ("realQueueId", pa.int32(), True, "queue that a commit would bring it to"),
-    ("producerGroup", pa.string(), True, "group that is asked for the outcome"),
+    ("state", pa.string(), False, "PENDING, or GIVEN_UP: checked too often"),
+    ("realTopic", pa.string(), True, "topic of the message after a commit"),
+    ("realQueueId", pa.int32(), True, "queue of the message after a commit"),
+    ("producerGroup", pa.string(), True, "producer group that the broker asks for the outcome"),
     ("transactionId", pa.string(), True, "property __transactionId__ (5.1 on), else msgId"),
-    ("checkTimes", pa.int32(), False, "how often the broker asked"),
+    ("checkTimes", pa.int32(), False, "how often the broker checked the transaction"),
     ("tags", pa.string(), True, "property TAGS"),
     ("keys", pa.string(), True, "property KEYS"),
     ("msgId", pa.string(), False, "the message's id; copies have the same"),
     ("bornTimestamp", TIMESTAMP, False, "the producer's clock at the send"),
     ("storeTimestamp", TIMESTAMP, False, "the broker's clock at the append of the newest copy"),
-    ("queueOffset", pa.int64(), False, "place of the newest copy in the topic of half messages"),
+    ("queueOffset", pa.int64(), False, "queue offset of the newest copy"),
     ("physicalOffset", pa.int64(), False, "byte of the CommitLog of the newest copy"),
     ("storeSize", pa.int32(), False, "bytes of its record"),
 )
 SCHEMA: Final = schema(COLUMNS)
 
 _TOPICS: Final = frozenset({HALF_TOPIC, OP_HALF_TOPIC, CHECK_MAX_TIME_TOPIC})
-PATTERN: Final = "|".join(sorted(_TOPICS))
 _MAX_HALVES: Final = 100_000_000  # a byte each
 _MAX_COPIES: Final = 1_000_000  # about 200 bytes each
 _REMOVE_TAG: Final = "d"  # TransactionalMessageUtil.REMOVETAG
@@ -95,28 +100,42 @@ class HalfPart:
             check = _Check(halves, ops, self.on_corrupt)
             for found in self._scan([halves]):
                 open_ = found.filter(pa.array(check.unresolved(found)))
-                yield self._chosen(_batch(halves.broker_name, open_, PENDING))
+                yield self._rows(halves.broker_name, open_, PENDING)
         for piece in self.given_up:
             for found in self._scan([piece]):
-                yield self._chosen(_batch(piece.broker_name, found, GIVEN_UP))
+                yield self._rows(piece.broker_name, found, GIVEN_UP)
 
     def _scan(self, pieces: Sequence[QueueSlice]) -> Iterator[pa.RecordBatch]:
         columns = (*_MESSAGE_COLUMNS, "properties")
         return scan(pieces, ScanSettings(columns=columns, on_corrupt=self.on_corrupt))
 
-    def _chosen(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        if self.choice is None:
-            return rows
-        real = zip(rows["realTopic"].to_pylist(), rows["realQueueId"].to_pylist(), strict=True)
-        return rows.filter(pa.array([self.choice.passes(*place) for place in real], pa.bool_()))
+    def _rows(self, broker_name: str, found: pa.RecordBatch, state: str) -> pa.RecordBatch:
+        checks = integers(found, properties.TRANSACTION_CHECK_TIMES, pa.int32())
+        own = {
+            "brokerName": repeat(broker_name, found),
+            "state": repeat(state, found),
+            "realTopic": text(found, properties.REAL_TOPIC),
+            "realQueueId": integers(found, properties.REAL_QID, pa.int32()),
+            "producerGroup": text(found, properties.PRODUCER_GROUP),
+            "transactionId": pc.coalesce(text(found, properties.TRANSACTION_ID), found["msgId"]),
+            "checkTimes": checks.fill_null(0),
+        }
+        return chosen_rows(self.choice, completed(SCHEMA, own, found), "realTopic", "realQueueId")
 
 
-def plan(snapshot: Snapshot, choice: RowChoice | None, on_corrupt: str) -> list[HalfPart]:
+def is_source(topic: str) -> bool:
+    """Tell whether the table is made of the messages of that topic."""
+    return topic in _TOPICS
+
+
+def plan(
+    source: BoundsSource, snapshot: Snapshot, choice: RowChoice | None, on_corrupt: str
+) -> list[HalfPart]:
     """Return the part of one store, or none if it has no such queue.
 
     ``choice`` is on the real topic and queue. Raises CorruptConfigError.
     """
-    committed = broker_config.consumer_offsets(snapshot.store.root)
+    committed = source.config.consumer_offsets()
 
     def pieces(topic: str, *, checked: bool) -> tuple[QueueSlice, ...]:
         done = committed.get((topic, TRANSACTION_GROUP), {}) if checked else {}
@@ -134,16 +153,9 @@ def plan(snapshot: Snapshot, choice: RowChoice | None, on_corrupt: str) -> list[
 
 
 def _from(snapshot: Snapshot, queue: QueueBounds, done: int) -> QueueSlice:
-    store, start = snapshot.store, min(max(done, queue.low), queue.high)
-    return QueueSlice(
-        store.root,
-        store.commit_log,
-        snapshot.broker_name,
-        queue.topic,
-        queue.queue_id,
-        start,
-        queue.high,
-    )
+    start = min(max(done, queue.low), queue.high)
+    place = queue.topic, queue.queue_id, start, queue.high
+    return QueueSlice(snapshot.origin, snapshot.broker_name, *place)
 
 
 class _Check:
@@ -213,18 +225,3 @@ def _too_many(count: int) -> InvalidOptionError:
         f"the broker left {count:,} half messages unchecked, more than fit into memory: read "
         f"{HALF_TOPIC} as messages",
     )
-
-
-def _batch(broker_name: str, found: pa.RecordBatch, state: str) -> pa.RecordBatch:
-    checks = integers(found, properties.TRANSACTION_CHECK_TIMES, pa.int32())
-    own = {
-        "brokerName": pa.repeat(pa.scalar(broker_name), found.num_rows),
-        "state": pa.repeat(pa.scalar(state), found.num_rows),
-        "realTopic": text(found, properties.REAL_TOPIC),
-        "realQueueId": integers(found, properties.REAL_QID, pa.int32()),
-        "producerGroup": text(found, properties.PRODUCER_GROUP),
-        "transactionId": pc.coalesce(text(found, properties.TRANSACTION_ID), found["msgId"]),
-        "checkTimes": checks.fill_null(0),
-    }
-    arrays = [own[name] if name in own else found[name] for name in SCHEMA.names]
-    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)

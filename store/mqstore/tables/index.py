@@ -16,11 +16,11 @@ import pyarrow as pa
 from mqstore.codec.decode import timestamps
 from mqstore.codec.schema import TIMESTAMP
 from mqstore.errors import CorruptStoreError
-from mqstore.files.index.index_file import IndexFile, Layout, list_index_files
+from mqstore.files.index.index_file import IndexFile, Layout
+from mqstore.files.store import Store
 from mqstore.format.index_file import FIRST_UNIT
-from mqstore.tables.choice import Window
+from mqstore.tables.choice import StoreRoot, Window
 from mqstore.tables.columns import BROKER_NAME, Columns, schema
-from mqstore.tables.roots import StoreRoot
 
 COLUMNS: Final[Columns] = (
     BROKER_NAME,
@@ -29,7 +29,7 @@ COLUMNS: Final[Columns] = (
     ("slot", pa.int32(), False, "slot of the hash"),
     ("keyHash", pa.int32(), False, "hash of topic#key"),
     ("physicalOffset", pa.int64(), False, "byte of the CommitLog where the record starts"),
-    ("storeTimestamp", TIMESTAMP, False, "as the entry tells it: whole seconds after the first"),
+    ("storeTimestamp", TIMESTAMP, False, "whole seconds after the first entry"),
     ("previousUnit", pa.int32(), False, "next older entry of the slot; 0 ends the chain"),
 )
 SCHEMA: Final = schema(COLUMNS)
@@ -107,7 +107,7 @@ def plan(
     """
     parts = []
     wanted = None if hashes is None else tuple(hashes)
-    for file in list_index_files(store.root):
+    for file in Store(store.place).index_files:
         if file.count <= FIRST_UNIT or _is_outside(file, window):
             continue
         if file.layout is None:
@@ -119,7 +119,7 @@ def plan(
         parts += [
             IndexPart(
                 store.broker_name,
-                IndexFile(file.root, file.name, file.size),
+                IndexFile(file.place, file.name, file.size),
                 start,
                 min(start + step, end),
                 window,
@@ -139,5 +139,4 @@ def _is_outside(file: IndexFile, window: Window) -> bool:
 
 
 def _unreadable(file: IndexFile) -> CorruptStoreError:
-    name = f"{file.root}/index/{file.name}"
-    return CorruptStoreError(name, 0, "no number of slots fits what the file holds")
+    return CorruptStoreError(file.path, 0, "no number of slots fits what the file holds")

@@ -10,29 +10,31 @@ Reference: AbstractSendMessageProcessor#consumerSendMsgBack; KeyBuilder#parseGro
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 import pyarrow as pa
 
-from mqstore.codec.decode import timestamps
 from mqstore.codec.schema import TIMESTAMP, message_schema
-from mqstore.files.config import broker_config
-from mqstore.files.index.index_file import IndexFile, list_index_files
-from mqstore.files.log.commit_log import CommitLog
 from mqstore.format import properties
-from mqstore.format.hashing import key_hash
-from mqstore.format.index_file import TOPIC_KEY_SEPARATOR
 from mqstore.format.names import DLQ_PREFIX, RETRY_PREFIX
-from mqstore.read.heads import Origin, look_up
+from mqstore.read.heads import LocatedRecord
 from mqstore.read.lookup import offset_of
-from mqstore.read.plan import QueueSlice, SplitLimits, split, weigh
+from mqstore.read.plan import SplitLimits, split
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.read.snapshot import Snapshot
-from mqstore.tables.choice import RowChoice, Window, slices
-from mqstore.tables.columns import BROKER_NAME, Columns, schema
-from mqstore.tables.properties import text
+from mqstore.read.source import BoundsSource, BrokerState, QueueSlice, RecordSource, Snapshot
+from mqstore.tables.choice import RowChoice, Window, chosen_rows, slices
+from mqstore.tables.columns import (
+    BROKER_NAME,
+    Columns,
+    completed,
+    repeat,
+    schema,
+    text,
+    times,
+)
 
 RETRY: Final = "RETRY"
 DLQ: Final = "DLQ"
@@ -41,26 +43,26 @@ COLUMNS: Final[Columns] = (
     BROKER_NAME,
     ("group", pa.string(), False, "consumer group that failed"),
     ("kind", pa.string(), False, "RETRY, or DLQ: given up"),
-    ("consumed", pa.bool_(), True, "the group went past it; null: it never committed its queue"),
-    ("reconsumeTimes", pa.int32(), False, "deliveries that failed before"),
+    ("consumed", pa.bool_(), True, "the offset is beyond it; null: never committed in the queue"),
+    ("reconsumeTimes", pa.int32(), False, "failed deliveries before this one"),
     ("msgId", pa.string(), False, "the message's id; the origin has the same"),
     ("tags", pa.string(), True, "property TAGS"),
     ("keys", pa.string(), True, "property KEYS"),
     ("topic", pa.string(), False, "%RETRY%… or %DLQ%…"),
     ("queueId", pa.int32(), False, "queue of that topic"),
-    ("queueOffset", pa.int64(), False, "its place in that queue"),
+    ("queueOffset", pa.int64(), False, "its queue offset there"),
     ("physicalOffset", pa.int64(), False, "byte of the CommitLog"),
     ("storeTimestamp", TIMESTAMP, False, "the broker's clock at the append"),
     ("originTopic", pa.string(), True, "topic that it was first consumed from"),
     ("originMessageId", pa.string(), True, "property ORIGIN_MESSAGE_ID"),
     ("originQueueId", pa.int32(), True, "queue of the origin; null: not held or not found"),
-    ("originQueueOffset", pa.int64(), True, "place of the origin in its queue"),
+    ("originQueueOffset", pa.int64(), True, "queue offset of the origin"),
     ("originPhysicalOffset", pa.int64(), True, "byte of the CommitLog of the origin"),
     ("originStoreTimestamp", TIMESTAMP, True, "the broker's clock when the origin was appended"),
 )
 SCHEMA: Final = schema(COLUMNS)
-PATTERN: Final = f"(?:{RETRY_PREFIX}|{DLQ_PREFIX}).*"
 
+_Place: TypeAlias = tuple[int, LocatedRecord]
 _MESSAGE_COLUMNS: Final = tuple(message_schema(tuple(SCHEMA.names[4:13])).names)
 _ORIGIN_PLACE: Final = frozenset(SCHEMA.names[15:])
 
@@ -69,7 +71,7 @@ _ORIGIN_PLACE: Final = frozenset(SCHEMA.names[15:])
 class RetriesPart:
     """Slices of retry and dead-letter queues. Pickles into a task.
 
-    ``group_of`` tells the group of each topic, ``consumed`` how far it is by topic and queue.
+    ``group_of`` has the group of each topic, ``consumed`` how far it is by topic and queue.
     """
 
     slices: tuple[QueueSlice, ...]
@@ -85,41 +87,40 @@ class RetriesPart:
             columns=(*_MESSAGE_COLUMNS, "properties"), on_corrupt=self.on_corrupt
         )
         for piece in self.slices:
-            index = list_index_files(piece.root) if finds else []
             for found in scan([piece], settings):
-                rows = found
-                if self.choice is not None:
-                    topics = text(found, properties.RETRY_TOPIC).to_pylist()
-                    wanted = [self.choice.passes(topic, None) for topic in topics]
-                    rows = found.filter(pa.array(wanted, pa.bool_()))
-                yield self._batch(piece, rows, index if finds else None)
+                rows = found.append_column("originTopic", text(found, properties.RETRY_TOPIC))
+                rows = chosen_rows(self.choice, rows, "originTopic")
+                yield self._batch(piece, rows, _origins(piece, rows) if finds else None)
 
     def _batch(
-        self, piece: QueueSlice, found: pa.RecordBatch, index: Sequence[IndexFile] | None
+        self, piece: QueueSlice, found: pa.RecordBatch, origins: Sequence[_Place | None] | None
     ) -> pa.RecordBatch:
-        origins = [None] * found.num_rows if index is None else _origins(piece, found, index)
+        origins = [None] * found.num_rows if origins is None else origins
         done = self.consumed.get((piece.topic, piece.queue_id))
         queue_offsets = found["queueOffset"].to_pylist()
-        times = [None if o is None else o[1].store_timestamp_ms for o in origins]
-        count = found.num_rows
+        stored = pa.array([o and o[1].store_timestamp_ms for o in origins], pa.int64())
         own = {
-            "brokerName": pa.repeat(pa.scalar(piece.broker_name), count),
-            "group": pa.repeat(pa.scalar(self.group_of[piece.topic]), count),
-            "kind": pa.repeat(pa.scalar(_kind(piece.topic)), count),
+            "brokerName": repeat(piece.broker_name, found),
+            "group": repeat(self.group_of[piece.topic], found),
+            "kind": repeat(_kind(piece.topic), found),
             "consumed": pa.array([None if done is None else q < done for q in queue_offsets],
                                  pa.bool_()),
-            "originTopic": text(found, properties.RETRY_TOPIC),
             "originMessageId": text(found, properties.ORIGIN_MESSAGE_ID),
             "originQueueId": pa.array([o and o[1].queue_id for o in origins], pa.int32()),
             "originQueueOffset": pa.array([o and o[1].queue_offset for o in origins], pa.int64()),
             "originPhysicalOffset": pa.array([o and o[0] for o in origins], pa.int64()),
-            "originStoreTimestamp": _times(times),
+            "originStoreTimestamp": times(stored),
         }  # fmt: skip
-        arrays = [own[name] if name in own else found[name] for name in SCHEMA.names]
-        return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+        return completed(SCHEMA, own, found)
+
+
+def is_source(topic: str) -> bool:
+    """Tell whether the table is made of the messages of that topic."""
+    return topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
 
 
 def plan(
+    source: BoundsSource,
     snapshot: Snapshot,
     window: Window,
     choice: RowChoice | None,
@@ -130,34 +131,34 @@ def plan(
 
     ``window`` is on storeTimestamp, ``choice`` on the origin's topic, ``groups`` on the group.
     """
-    committed = broker_config.consumer_offsets(snapshot.store.root)
-    group_of = _groups_by_topic(snapshot)
+    committed = source.config.consumer_offsets()
+    group_of = _groups_by_topic(source.config, snapshot)
     chosen = {topic for topic, group in group_of.items() if groups(group)}
     consumed = {
         (topic, queue_id): queue_offset
         for topic in chosen
         for queue_id, queue_offset in committed.get((topic, group_of[topic]), {}).items()
     }
-    pieces = slices(snapshot, chosen.__contains__, window)
-    strict = on_corrupt == "fail"
+    pieces = slices(source, snapshot, chosen.__contains__, window)
+    weighed = source.weigh(pieces, strict=on_corrupt == "fail")
     return [
         RetriesPart(part, group_of, consumed, choice, on_corrupt)
-        for part in split([weigh(p, strict=strict) for p in pieces], SplitLimits())
+        for part in split(weighed, SplitLimits())
     ]
 
 
-def known_groups(snapshot: Snapshot) -> set[str]:
+def known_groups(config: BrokerState, snapshot: Snapshot) -> set[str]:
     """Return the groups of a store: with an offset, configured, or with a retry topic."""
-    return _told_groups(snapshot.store.root) | set(_groups_by_topic(snapshot).values())
+    return _named_groups(config) | set(_groups_by_topic(config, snapshot).values())
 
 
-def _told_groups(root: str) -> set[str]:
-    return {group for _, group in broker_config.consumer_offsets(root)} | broker_config.groups(root)
+def _named_groups(config: BrokerState) -> set[str]:
+    return {group for _, group in config.consumer_offsets()} | config.groups()
 
 
-def _groups_by_topic(snapshot: Snapshot) -> dict[str, str]:
-    known = _told_groups(snapshot.store.root)
-    topics = {q.topic for q in snapshot.queues if q.topic.startswith((RETRY_PREFIX, DLQ_PREFIX))}
+def _groups_by_topic(config: BrokerState, snapshot: Snapshot) -> dict[str, str]:
+    known = _named_groups(config)
+    topics = {q.topic for q in snapshot.queues if is_source(q.topic)}
     return {topic: _group(topic, known) for topic in topics}
 
 
@@ -179,49 +180,35 @@ def _group(topic: str, known: set[str]) -> str:
     return next((name[:at] for at in ends if name[:at] in known), name)
 
 
-def _origins(
-    piece: QueueSlice, found: pa.RecordBatch, index: Sequence[IndexFile]
-) -> list[tuple[int, Origin] | None]:
+def _origins(piece: QueueSlice, found: pa.RecordBatch) -> list[_Place | None]:
     """Return for each row the place and the record of its origin, or None."""
     try:
-        return _find_origins(piece, found, index)
+        return _find_origins(piece, found)
     except FileNotFoundError:
         # A running broker deleted expired files: what is left is listed anew.
-        return _find_origins(piece, found, index=list_index_files(piece.root))
+        return _find_origins(piece, found)
 
 
-def _find_origins(
-    piece: QueueSlice, found: pa.RecordBatch, index: Sequence[IndexFile]
-) -> list[tuple[int, Origin] | None]:
+def _find_origins(piece: QueueSlice, found: pa.RecordBatch) -> list[_Place | None]:
     ids = text(found, properties.ORIGIN_MESSAGE_ID).to_pylist()
-    topics = text(found, properties.RETRY_TOPIC).to_pylist()
+    topics = found["originTopic"].to_pylist()
     keys = found["msgId"].to_pylist()
-    places = [None if text_ is None else offset_of(text_) for text_ in ids]
-    with CommitLog(piece.commit_log) as log:
-        held = look_up(log, [place for place in places if place is not None])
-        origins: list[tuple[int, Origin] | None] = []
+    places = [None if id_ is None else offset_of(id_) for id_ in ids]
+    with closing(piece.origin.records()) as source:
+        held = source.locate(place for place in places if place is not None)
+        origins: list[_Place | None] = []
         for place, topic, key in zip(places, topics, keys, strict=True):
             record = None if place is None else held.get(place)
             if place is not None and record is not None and record.uniq_key in (key, None):
                 origins.append((place, record))
             else:
-                origins.append(_by_key(log, index, topic, key))
+                origins.append(_by_key(source, topic, key))
     return origins
 
 
-def _by_key(
-    log: CommitLog, index: Sequence[IndexFile], topic: str | None, key: str
-) -> tuple[int, Origin] | None:
+def _by_key(source: RecordSource, topic: str | None, key: str) -> _Place | None:
     """Return the oldest record of that topic and key in the index."""
     if topic is None:
         return None
-    wanted = key_hash(f"{topic}{TOPIC_KEY_SEPARATOR}{key}")
-    places = sorted({place for file in index for place in file.find(wanted)})
-    records = look_up(log, places)
+    records = source.locate(source.places_of_key(topic, key))
     return next(((p, r) for p, r in records.items() if (r.topic, r.uniq_key) == (topic, key)), None)
-
-
-def _times(ms: Sequence[int | None]) -> pa.Array:
-    column = pa.array(ms, pa.int64())
-    times = timestamps(column.fill_null(0).to_numpy())
-    return pa.compute.if_else(column.is_valid(), times, None)

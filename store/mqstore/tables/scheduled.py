@@ -20,16 +20,22 @@ import pyarrow as pa
 
 from mqstore.codec.decode import timestamps
 from mqstore.codec.schema import TIMESTAMP, message_schema
-from mqstore.files.config import broker_config, checkpoint
 from mqstore.format import properties
 from mqstore.format.names import SCHEDULE_TOPIC, TIMER_TOPIC
-from mqstore.read.plan import QueueSlice, SplitLimits, split, weigh
+from mqstore.read.plan import SplitLimits, split
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.read.snapshot import Snapshot
-from mqstore.tables.choice import RowChoice, Window, slices
-from mqstore.tables.columns import BROKER_NAME, Columns, schema
-from mqstore.tables.properties import integers, text
+from mqstore.read.source import BoundsSource, QueueSlice, Snapshot
+from mqstore.tables.choice import RowChoice, Window, chosen_rows, slices
+from mqstore.tables.columns import (
+    BROKER_NAME,
+    Columns,
+    integers,
+    repeat,
+    schema,
+    text,
+    times,
+)
 
 DELIVERED: Final = "DELIVERED"
 PENDING: Final = "PENDING"
@@ -38,12 +44,12 @@ CANCEL: Final = "CANCEL"  # a request to drop another timer, not a message
 COLUMNS: Final[Columns] = (
     BROKER_NAME,
     ("kind", pa.string(), False, "delay: by level; timer: 5.x, by time"),
-    ("state", pa.string(), False, "PENDING, DELIVERED; CANCEL: drops the timer of that msgId"),
+    ("state", pa.string(), False, "PENDING, DELIVERED; CANCEL: deletes the timer with that msgId"),
     ("deliverTimestamp", TIMESTAMP, True, "when it is due"),
     ("realTopic", pa.string(), True, "topic that it is delivered to"),
     ("realQueueId", pa.int32(), True, "queue that it is delivered to"),
     ("level", pa.int32(), True, "delay level 1 to 18; null for a timer"),
-    ("rollTimes", pa.int32(), True, "how often a timer was put back; null for a delay"),
+    ("rollTimes", pa.int32(), True, "how often a timer was stored again; null for a delay"),
     ("tags", pa.string(), True, "property TAGS"),
     ("keys", pa.string(), True, "property KEYS"),
     ("msgId", pa.string(), False, "the message's id; the delivered message has it too"),
@@ -51,20 +57,19 @@ COLUMNS: Final[Columns] = (
     ("storeTimestamp", TIMESTAMP, False, "the broker's clock at the append"),
     ("topic", pa.string(), False, "topic that it waits in"),
     ("queueId", pa.int32(), False, "queue that it waits in"),
-    ("queueOffset", pa.int64(), False, "its place in that queue"),
+    ("queueOffset", pa.int64(), False, "its queue offset there"),
     ("physicalOffset", pa.int64(), False, "byte of the CommitLog"),
     ("storeSize", pa.int32(), False, "bytes of the record"),
 )
 SCHEMA: Final = schema(COLUMNS)
 
 _TOPICS: Final = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC})
-PATTERN: Final = "|".join(sorted(_TOPICS))
 _MESSAGE_COLUMNS: Final = frozenset(message_schema(tuple(SCHEMA.names[8:])).names) - {"topic"}
 _FROM_PROPERTIES: Final = frozenset({"realTopic", "realQueueId", "rollTimes"})
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class DeliveryProgress:
     """How far one store had delivered: by delay level a queue offset, of timers a time in ms."""
 
     delays: tuple[tuple[int, int], ...]
@@ -76,7 +81,7 @@ class ScheduledPart:
     """Slices of schedule queues of one store. Pickles into a task."""
 
     slices: tuple[QueueSlice, ...]
-    progress: Progress
+    progress: DeliveryProgress
     choice: RowChoice | None
     on_corrupt: str
 
@@ -90,13 +95,7 @@ class ScheduledPart:
             settings = ScanSettings(columns=tuple(sorted(wanted)), on_corrupt=self.on_corrupt)
             for found in scan([piece], settings):
                 rows = self._timers(piece, found) if timer else self._delays(piece, found)
-                yield self._chosen(rows)
-
-    def _chosen(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        if self.choice is None:
-            return rows
-        real = zip(rows["realTopic"].to_pylist(), rows["realQueueId"].to_pylist(), strict=True)
-        return rows.filter(pa.array([self.choice.passes(*place) for place in real], pa.bool_()))
+                yield chosen_rows(self.choice, rows, "realTopic", "realQueueId")
 
     def _delays(self, piece: QueueSlice, found: pa.RecordBatch) -> pa.RecordBatch:
         level = piece.queue_id + 1
@@ -104,10 +103,10 @@ class ScheduledPart:
         delivered = dict(self.progress.delays).get(level, 0)
         state = np.where(found["queueOffset"].to_numpy() < delivered, DELIVERED, PENDING)
         own = {
-            "kind": _repeat("delay", found),
+            "kind": repeat("delay", found),
             "state": pa.array(state.tolist(), pa.string()),
             "deliverTimestamp": timestamps(found["tagsCode"].to_numpy()),
-            "level": _repeat(level, found),
+            "level": repeat(level, found),
         }
         return _batch(piece, found, own)
 
@@ -119,47 +118,47 @@ class ScheduledPart:
             else DELIVERED
             for ms, cancel in zip(due.to_pylist(), cancels, strict=True)
         ]  # fmt: skip
-        times = timestamps(due.fill_null(0).to_numpy())
         own = {
-            "kind": _repeat("timer", found),
+            "kind": repeat("timer", found),
             "state": pa.array(state, pa.string()),
-            "deliverTimestamp": pa.compute.if_else(due.is_valid(), times, None),
+            "deliverTimestamp": times(due),
             "rollTimes": integers(found, properties.TIMER_ROLL_TIMES, pa.int32()).fill_null(0),
         }
         return _batch(piece, found, own)
 
 
+def is_source(topic: str) -> bool:
+    """Tell whether the table is made of the messages of that topic."""
+    return topic in _TOPICS
+
+
 def plan(
-    snapshot: Snapshot, window: Window, choice: RowChoice | None, on_corrupt: str
+    source: BoundsSource,
+    snapshot: Snapshot,
+    window: Window,
+    choice: RowChoice | None,
+    on_corrupt: str,
 ) -> list[ScheduledPart]:
     """Return the parts of one store, balanced by bytes.
 
     ``window`` is on storeTimestamp, ``choice`` on the real topic and queue. Raises
     CorruptConfigError.
     """
-    check = checkpoint.load_timer(snapshot.store.root)
-    delays = broker_config.delay_offsets(snapshot.store.root)
-    timers_ms = 0 if check is None else int(check["last_read_time_ms"])
-    progress = Progress(tuple(sorted(delays.items())), timers_ms)
-    pieces = slices(snapshot, _TOPICS.__contains__, window)
-    strict = on_corrupt == "fail"
+    delays = sorted(source.config.delay_offsets().items())
+    progress = DeliveryProgress(tuple(delays), source.timers_delivered_ms())
+    pieces = slices(source, snapshot, is_source, window)
+    weighed = source.weigh(pieces, strict=on_corrupt == "fail")
     return [
-        ScheduledPart(part, progress, choice, on_corrupt)
-        for part in split([weigh(p, strict=strict) for p in pieces], SplitLimits())
+        ScheduledPart(part, progress, choice, on_corrupt) for part in split(weighed, SplitLimits())
     ]
-
-
-def _repeat(value: str | int, of: pa.RecordBatch) -> pa.Array:
-    kind = pa.string() if isinstance(value, str) else pa.int32()
-    return pa.repeat(pa.scalar(value, kind), of.num_rows)
 
 
 def _batch(piece: QueueSlice, found: pa.RecordBatch, own: dict[str, Any]) -> pa.RecordBatch:
     """Return the rows of SCHEMA; null, or empty, what was not read."""
     arrays = own | {
-        "brokerName": _repeat(piece.broker_name, found),
-        "topic": _repeat(piece.topic, found),
-        "queueId": _repeat(piece.queue_id, found),
+        "brokerName": repeat(piece.broker_name, found),
+        "topic": repeat(piece.topic, found),
+        "queueId": repeat(piece.queue_id, found),
     }
     if "properties" in found.schema.names:
         arrays["realTopic"] = text(found, properties.REAL_TOPIC)

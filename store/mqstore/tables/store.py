@@ -5,28 +5,22 @@ none of the CommitLog. Times are those of the first and the last message held. W
 among the ``columns`` asked for is neither read nor right.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
-from mqstore.arrays import Int64s
 from mqstore.codec.schema import TIMESTAMP
-from mqstore.files.config import broker_config
 from mqstore.files.config.broker_config import TopicConfig
-from mqstore.files.log.commit_log import CommitLog
-from mqstore.files.queue.consume_queue import ConsumeQueue
 from mqstore.format.config import PERM_INHERIT
 from mqstore.format.names import is_system_topic
-from mqstore.read.heads import NO_TIMESTAMP, store_timestamps
-from mqstore.read.snapshot import QueueBounds, Snapshot
-from mqstore.read.units import Chunk, chunks
+from mqstore.read.source import QueueBounds, RecordSource, Snapshot
+from mqstore.read.units import UnitBatch, join
 from mqstore.tables.choice import RowChoice
-from mqstore.tables.columns import BROKER_NAME, US, Columns, batch, schema
-
-Edges: TypeAlias = tuple[Int64s, Int64s]
+from mqstore.tables.columns import BROKER_NAME, Columns, batch, known_us, packed, schema
 
 QUEUE_COLUMNS: Final[Columns] = (
     BROKER_NAME,
@@ -66,7 +60,6 @@ _BATCH_QUEUES: Final = 1000
 _TASK_UNITS: Final = 5_000_000  # of ConsumeQueue: 100 MB, about 0.1 s
 _QUEUE_UNITS: Final = 5_000  # what opening a queue costs, in units
 _SHORT_UNITS: Final = 1_000  # read at once, not one by one from both ends
-_NONE: Final[Edges] = (np.zeros(0, np.int64), np.zeros(0, np.int64))
 _REPLY_SUFFIX: Final = "_REPLY_TOPIC"  # MixAll.REPLY_TOPIC_POSTFIX
 
 
@@ -77,15 +70,14 @@ def queues(snapshot: Snapshot, columns: Sequence[str] = QUEUES.names) -> pa.Reco
     """
     rows, edges = [], []
     timed = not {"minStoreTimestamp", "maxStoreTimestamp"}.isdisjoint(columns)
-    with CommitLog(snapshot.store.commit_log) as log:
+    with closing(snapshot.origin.records()) as source:
         for queue in snapshot.queues:
-            units = _units(snapshot, queue)
-            size = _bytes(units, queue) if "bytes" in columns else 0
+            size = _bytes(source, queue) if "bytes" in columns else 0
             held = (queue.low, queue.high, queue.high - queue.low, size)
             name = (snapshot.broker_name, queue.topic, queue.queue_id)
             rows.append((*name, *held))
-            edges.append(_edges(units, queue) if timed else _NONE)
-        times = _edge_times(log, edges)
+            edges.append(_edges(source, queue) if timed else None)
+        times = _edge_times(source, edges)
     return batch([(*row, *of_row) for row, of_row in zip(rows, times, strict=True)], QUEUES)
 
 
@@ -97,11 +89,13 @@ def topics(snapshot: Snapshot, columns: Sequence[str] = TOPICS.names) -> pa.Reco
     """
     counts: dict[str, int] = {}
     sizes: dict[str, int] = {}
-    for queue in snapshot.queues:
-        counts[queue.topic] = counts.get(queue.topic, 0) + queue.high - queue.low
-        size = _bytes(_units(snapshot, queue), queue) if "bytes" in columns else 0
-        sizes[queue.topic] = sizes.get(queue.topic, 0) + size
-    configured = broker_config.topics(snapshot.store.root)
+    with closing(snapshot.origin.records()) as source:
+        for queue in snapshot.queues:
+            counts[queue.topic] = counts.get(queue.topic, 0) + queue.high - queue.low
+            size = _bytes(source, queue) if "bytes" in columns else 0
+            sizes[queue.topic] = sizes.get(queue.topic, 0) + size
+    with closing(snapshot.origin.bounds()) as bounds:
+        configured = bounds.config.topics()
     own = _own_topics(configured)
     rows = []
     for topic in sorted({*counts, *configured}):
@@ -124,7 +118,8 @@ def committed_offsets(
 
     consumerOffset is what is written there, believable or not; source is the file it is from.
     """
-    committed = broker_config.committed(snapshot.store.root)
+    with closing(snapshot.origin.bounds()) as bounds:
+        committed = bounds.config.committed()
     rows = [
         (snapshot.broker_name, group, topic, queue_id, consumer_offset, found.source)
         for (topic, group), found in committed.items()
@@ -170,20 +165,11 @@ def plan(table: str, snapshot: Snapshot, choice: RowChoice | None) -> list[Store
     """Return the parts of queues, topics or offsets of one store; many queues are many parts."""
     if table != "queues":
         return [StorePart(table, snapshot, choice)]
-    parts: list[list[QueueBounds]] = [[]]
-    cost = 0
-    for queue in snapshot.queues:
-        cost += queue.high - queue.low + _QUEUE_UNITS
-        parts[-1].append(queue)
-        if cost >= _TASK_UNITS:
-            parts.append([])
-            cost = 0
-    return [
-        StorePart(table, replace(snapshot, queues=tuple(part)), choice) for part in parts if part
-    ]
+    shares = packed(snapshot.queues, lambda q: q.high - q.low + _QUEUE_UNITS, _TASK_UNITS)
+    return [StorePart(table, replace(snapshot, queues=share), choice) for share in shares]
 
 
-def _own_topics(configured: dict[str, TopicConfig]) -> set[str]:
+def _own_topics(configured: Mapping[str, TopicConfig]) -> set[str]:
     """Return the topics a broker makes for itself under its own and its cluster's name.
 
     They alone pass their permissions on, and a cluster has a reply topic beside its own.
@@ -193,50 +179,41 @@ def _own_topics(configured: dict[str, TopicConfig]) -> set[str]:
     return own | {topic + _REPLY_SUFFIX for topic in own}
 
 
-def _units(snapshot: Snapshot, queue: QueueBounds) -> ConsumeQueue:
-    """Return the queue's units; its files are listed when they are first needed."""
-    return ConsumeQueue(snapshot.store.root, queue.topic, queue.queue_id)
-
-
-def _bytes(units: ConsumeQueue, queue: QueueBounds) -> int:
+def _bytes(source: RecordSource, queue: QueueBounds) -> int:
     weight = queue.weight
     if weight is not None and (weight.start, weight.end) == (queue.low, queue.high):
         return weight.bytes
-    return sum(int(chunk.sizes.sum()) for chunk in chunks(units, queue.low, queue.high))
+    units = source.units((queue.topic, queue.queue_id), queue.low, queue.high)
+    return sum(int(batch.sizes.sum()) for batch in units)
 
 
-def _edges(units: ConsumeQueue, queue: QueueBounds) -> Edges:
-    """Return physical offsets and sizes of the first and the last record held; none if unknown."""
-    low, high = queue.low, queue.high
+def _edges(source: RecordSource, queue: QueueBounds) -> UnitBatch | None:
+    """Return the units of the first and the last record held; None if they are not known."""
+    low, high, name = queue.low, queue.high, (queue.topic, queue.queue_id)
     if low == high:
-        return _NONE
+        return None
     if high - low <= _SHORT_UNITS:
-        parts = list(chunks(units, low, high))
+        parts = list(source.units(name, low, high))
         if sum(map(len, parts)) == high - low:
-            return _joined(parts, [0, -1])
-    parts = [*chunks(units, low, low + 1), *chunks(units, high - 1, high)]
-    return _joined(parts, [0, 1]) if len(parts) == 2 else _NONE
+            return join(parts).take(np.array([0, -1]))
+    parts = [*source.units(name, low, low + 1), *source.units(name, high - 1, high)]
+    return join(parts) if len(parts) == 2 else None
 
 
-def _joined(parts: Sequence[Chunk], rows: list[int]) -> Edges:
-    places = np.concatenate([part.physical_offsets for part in parts])
-    return places[rows], np.concatenate([part.sizes for part in parts])[rows]
-
-
-def _edge_times(log: CommitLog, edges: Sequence[Edges]) -> list[tuple[int | None, int | None]]:
+def _edge_times(
+    source: RecordSource, edges: Sequence[UnitBatch | None]
+) -> list[tuple[int | None, int | None]]:
     """Return the storeTimestamp in µs of each first and last record, all in one reading."""
-    known = [row for row, (places, _) in enumerate(edges) if len(places)]
+    known = [(row, units) for row, units in enumerate(edges) if units is not None]
     times: list[tuple[int | None, int | None]] = [(None, None)] * len(edges)
     if not known:
         return times
-    places, sizes = (np.concatenate([edges[row][part] for row in known]) for part in (0, 1))
     try:
-        found = store_timestamps(log, places, sizes).tolist()
+        found = known_us(source.store_timestamps(join([units for _, units in known])).tolist())
     except FileNotFoundError:  # A running broker deleted expired files.
         if len(edges) == 1:
             return times
-        return [time for edge in edges for time in _edge_times(log, [edge])]
-    told = [None if time == NO_TIMESTAMP else time * US for time in found]
-    for row, first, last in zip(known, told[::2], told[1::2], strict=True):
+        return [time for edge in edges for time in _edge_times(source, [edge])]
+    for (row, _), first, last in zip(known, found[::2], found[1::2], strict=True):
         times[row] = first, last
     return times

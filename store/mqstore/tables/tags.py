@@ -9,6 +9,7 @@ Reference: ExpressionMessageFilter (hash, then tag); MessageExtBrokerInner#tagsS
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,15 +19,21 @@ import pyarrow as pa
 from mqstore.arrays import Int64s
 from mqstore.codec.schema import TIMESTAMP
 from mqstore.errors import InvalidOptionError, shown
-from mqstore.files.log.commit_log import CommitLog
-from mqstore.files.queue.consume_queue import ConsumeQueue
 from mqstore.format.hashing import tags_code
 from mqstore.format.names import SCHEDULE_TOPIC
-from mqstore.read.heads import NO_TIMESTAMP, store_timestamps, tags
-from mqstore.read.plan import QueueSlice
+from mqstore.read.source import QueueSlice, RecordSource
 from mqstore.read.tags import TagFilter, parse_tags
-from mqstore.read.units import Chunk, chunks
-from mqstore.tables.columns import BATCH_ROWS, BROKER_NAME, US, Columns, Row, batch, schema
+from mqstore.read.units import UnitBatch, units_at
+from mqstore.tables.columns import (
+    BATCH_ROWS,
+    BROKER_NAME,
+    Columns,
+    Row,
+    batch,
+    known_us,
+    packed,
+    schema,
+)
 
 COLUMNS: Final[Columns] = (
     ("topic", pa.string(), False, "topic"),
@@ -67,15 +74,8 @@ class TagsPart:
 
 def plan(slices: Sequence[QueueSlice], expression: str) -> list[TagsPart]:
     """Return the parts: a queue is in one of them, small queues share one."""
-    parts: list[list[QueueSlice]] = [[]]
-    cost = 0
-    for piece in slices:
-        cost += piece.end - piece.start + _QUEUE_MESSAGES
-        parts[-1].append(piece)
-        if cost >= _TASK_MESSAGES:
-            parts.append([])
-            cost = 0
-    return [TagsPart(tuple(part), expression) for part in parts if part]
+    shares = packed(slices, lambda p: p.end - p.start + _QUEUE_MESSAGES, _TASK_MESSAGES)
+    return [TagsPart(share, expression) for share in shares]
 
 
 def _passes(piece: QueueSlice, wanted: TagFilter | None, max_keys: int) -> Iterator["_Counts"]:
@@ -105,17 +105,16 @@ def _count(
     piece: QueueSlice, wanted: TagFilter | None, share: tuple[int, int], max_keys: int
 ) -> "_Counts":
     """Return the counts of one share of the tags; not all of them if there are too many."""
-    queue = ConsumeQueue(piece.root, piece.topic, piece.queue_id)
     counts = _Counts(piece.topic)
-    with CommitLog(piece.commit_log) as log:
-        for chunk in chunks(queue, piece.start, piece.end):
+    with closing(piece.origin.records()) as source:
+        for units in source.units((piece.topic, piece.queue_id), piece.start, piece.end):
             # What expired since this was planned is not there any more.
-            rows = np.flatnonzero((chunk.sizes > 0) & (chunk.physical_offsets >= log.low))
+            rows = np.flatnonzero((units.sizes > 0) & (units.physical_offsets >= source.low))
             if wanted is not None:
-                rows = rows[wanted.may_match(piece.topic, chunk.tags_codes[rows])]
-            rows = rows[chunk.tags_codes[rows] % share[0] == share[1]]
+                rows = rows[wanted.may_match(piece.topic, units.tags_codes[rows])]
+            rows = rows[units.tags_codes[rows] % share[0] == share[1]]
             if len(rows):
-                counts.add(log, chunk, rows)
+                counts.add(source, units.take(rows))
             if counts.is_over(max_keys):
                 break
     if wanted is not None:
@@ -129,8 +128,8 @@ class _Counts:
     def __init__(self, topic: str) -> None:
         self._has_hashes = topic != SCHEDULE_TOPIC  # There, units hold times of delivery.
         self._numbers: dict[tuple[str | None, int], int] = {}
-        # count, bytes, place and size of the first, place and size of the last
-        self._table = np.zeros((6, 0), np.int64)
+        # count, bytes; queue offset, place and size of the first and of the last
+        self._table = np.zeros((8, 0), np.int64)
         self._chars = 0
         self.is_divisible = self._has_hashes
 
@@ -138,11 +137,10 @@ class _Counts:
         """Tell whether these are more tags than are kept in one pass."""
         return len(self._numbers) > max_keys or self._chars > _MAX_CHARS
 
-    def add(self, log: CommitLog, chunk: Chunk, rows: Int64s) -> None:
-        """Count those rows of the chunk, at least one."""
-        places, sizes = chunk.physical_offsets[rows], chunk.sizes[rows]
-        names, number = _names(log, places, sizes)
-        codes = self._codes(chunk.tags_codes[rows], names, number)
+    def add(self, source: RecordSource, units: UnitBatch) -> None:
+        """Count the messages of units, at least one."""
+        names, number = _names(source, units)
+        codes = self._codes(units.tags_codes, names, number)
         distinct, code_number = np.unique(codes, return_inverse=True)
         pairs = code_number * len(names) + number
         used, first, which = np.unique(pairs, return_index=True, return_inverse=True)
@@ -156,9 +154,10 @@ class _Counts:
         self._widen()
         self._table[0, keys] += np.bincount(which)
         # Sums of floats are exact here: a chunk's bytes are far below 2**53.
-        self._table[1, keys] += np.bincount(which, weights=sizes).astype(np.int64)
-        self._table[2:4, keys[new]] = places[first[new]], sizes[first[new]]
-        self._table[4:6, keys] = places[last], sizes[last]
+        self._table[1, keys] += np.bincount(which, weights=units.sizes).astype(np.int64)
+        where = np.array([units.positions.queue_offsets, units.physical_offsets, units.sizes])
+        self._table[2:5, keys[new]] = where[:, first[new]]
+        self._table[5:8, keys] = where[:, last]
 
     def keep(self, names: frozenset[str]) -> None:
         """Forget all tags but these."""
@@ -172,10 +171,10 @@ class _Counts:
         for start in range(0, len(keys), BATCH_ROWS):
             part = keys[start : start + BATCH_ROWS]
             table = self._table[:, start : start + len(part)]
-            first, last = (_times(piece, *table[at : at + 2], timed=timed) for at in (2, 4))
+            first, last = (_times(piece, table[at : at + 3], timed=timed) for at in (2, 5))
             rows: list[Row] = [
-                (piece.topic, piece.queue_id, *key, *told, piece.broker_name)
-                for key, told in zip(
+                (piece.topic, piece.queue_id, *key, *amounts, piece.broker_name)
+                for key, amounts in zip(
                     part,
                     zip(table[0].tolist(), table[1].tolist(), first, last, strict=True),
                     strict=True,
@@ -202,23 +201,24 @@ class _Counts:
         self._table = np.pad(self._table, ((0, 0), (0, more)))
 
 
-def _names(log: CommitLog, places: Int64s, sizes: Int64s) -> tuple[list[str | None], Int64s]:
+def _names(source: RecordSource, units: UnitBatch) -> tuple[list[str | None], Int64s]:
     """Return the tags of those records and which one each has."""
     numbers: dict[str | None, int] = {None: 0}
-    number = np.zeros(len(places), np.int64)
-    for part, found in tags(log, places, sizes):
+    number = np.zeros(len(units), np.int64)
+    for part, found in source.tags(units):
         encoded = found.dictionary_encode(null_encoding="encode")
         of = [numbers.setdefault(name, len(numbers)) for name in encoded.dictionary.to_pylist()]
         number[part] = np.array(of, np.int64)[encoded.indices.to_numpy()]
     return list(numbers), number
 
 
-def _times(piece: QueueSlice, places: Int64s, sizes: Int64s, *, timed: bool) -> list[int | None]:
+def _times(piece: QueueSlice, where: Int64s, *, timed: bool) -> list[int | None]:
+    """Return the storeTimestamps in µs at those queue offsets, places and sizes: int64[3, n]."""
     if not timed:
-        return [None] * len(places)
-    with CommitLog(piece.commit_log) as log:
+        return [None] * where.shape[1]
+    units = units_at((piece.topic, piece.queue_id, piece.broker_name), *where)
+    with closing(piece.origin.records()) as source:
         try:
-            found = store_timestamps(log, places, sizes).tolist()
+            return known_us(source.store_timestamps(units).tolist())
         except FileNotFoundError:  # They expired meanwhile.
-            return [None] * len(places)
-    return [None if ms == NO_TIMESTAMP else ms * US for ms in found]
+            return [None] * len(units)

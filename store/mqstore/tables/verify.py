@@ -10,17 +10,17 @@ from typing import Final
 import pyarrow as pa
 
 from mqstore.check import check
+from mqstore.tables.choice import StoreRoot
 from mqstore.tables.columns import BROKER_NAME, Columns, batches, schema
-from mqstore.tables.roots import StoreRoot
 
 COLUMNS: Final[Columns] = (
     ("severity", pa.string(), False, "error: a broker would lose or misread something; warning"),
     ("file", pa.string(), False, "path below the store's root"),
     ("position", pa.int64(), True, "byte in the file"),
-    ("topic", pa.string(), True, "topic, where it is about one"),
-    ("queueId", pa.int32(), True, "queue, where it is about one"),
-    ("queueOffset", pa.int64(), True, "message, where it is about one"),
-    ("problem", pa.string(), False, "the rule that is broken, and what was found"),
+    ("topic", pa.string(), True, "topic, if the finding is about one"),
+    ("queueId", pa.int32(), True, "queue, if the finding is about one"),
+    ("queueOffset", pa.int64(), True, "queue offset of the message, if the finding is about one"),
+    ("problem", pa.string(), False, "the broken rule, and the values found"),
     BROKER_NAME,
 )
 SCHEMA: Final = schema(COLUMNS)
@@ -35,7 +35,7 @@ class VerifyPart:
     def batches(self, _columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the findings, errors first; at most a thousand of each severity."""
         store = self.store
-        findings = check(store.root, store.commit_log)
+        findings = check(store.root, store.place.commit_log)
         yield from batches(((*astuple(found), store.broker_name) for found in findings), SCHEMA)
 
 

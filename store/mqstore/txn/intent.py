@@ -1,11 +1,11 @@
 """What a commit decided to append: .mqlog/txn/pending.json, at most one in a store.
 
-From the moment it is durable the commit will happen, whoever finishes it; until it is removed
-our readers see nothing of it. Together with the staged files it tells every byte to be written.
+Once it is durable the commit will happen, in this process or a later one; until it is removed our
+readers see nothing of the commit. The intent and the staged files determine every byte to write.
 
-Readers look at three things: the number in .mqlog/txn/SEQ, the intent, and the number again. It
-is raised after an intent appears and after it is gone, and SEQ also keeps where those commits
-began to write: what lies before all of them was whole all the time.
+Readers look at three things: the number in .mqlog/txn/SEQ, the intent, and the number again. The
+number is raised after an intent appears and after it is gone. SEQ also holds where those commits
+began to write: what lies before all of these places was whole all the time.
 
     SEQ ::= number tail{1024}       20 digits each; the tail of event n stands in place n % 1024
 
@@ -29,6 +29,7 @@ from mqstore.files.file_sizes import FileSizes
 from mqstore.files.lock.processes import is_locked
 from mqstore.files.new_file import opened
 from mqstore.files.safe_open import read_small
+from mqstore.files.store_dir import StoreDir
 from mqstore.files.store_writer import StoreWriter
 from mqstore.format import names
 from mqstore.format.message import HEADERS
@@ -97,9 +98,9 @@ class Intent:
     def __str__(self) -> str:
         return str(self.key or f"of job {self.job_id}")
 
-    def directory(self, root: str) -> str:
+    def directory(self, place: StoreDir) -> str:
         """Return the directory of the staged files."""
-        return self.staging or f"{root}/{names.OURS}/{names.STAGING}/{self.job_id}"
+        return self.staging or f"{place.root}/{names.OURS}/{names.STAGING}/{self.job_id}"
 
     def present_mask(self, count: int) -> Mask | None:
         """Tell of each staged message whether it is in the log already; None: none is."""
@@ -123,15 +124,15 @@ class Intent:
         )
 
 
-def load(root: str) -> Intent | None:
+def load(place: StoreDir) -> Intent | None:
     """Return the intent of a commit that is not finished. Raises CorruptConfigError."""
-    body = small_json.load(root, _PATH)
+    body = small_json.load(place, _PATH)
     if body is None:
         return None
     try:
         return _parse(body)
     except small_json.BAD as error:
-        raise small_json.corrupt(root, _PATH, error) from error
+        raise small_json.corrupt(place, _PATH, error) from error
 
 
 def store(writer: StoreWriter, intent: Intent) -> None:
@@ -152,14 +153,14 @@ def remove(writer: StoreWriter) -> None:
     durable.fsync_directory(writer.path(FOLDER))
 
 
-def cap(root: str) -> int | None:
+def cap(place: StoreDir) -> int | None:
     """Return the physical offset from which readers see nothing, or None: they see all.
 
     Nothing is hidden of what a broker serves: one that started since has entered all of the
     commit into its queues, or has seen none of it.
     """
-    intent = load(root)
-    if intent is None or _broker_came(root, intent):
+    intent = load(place)
+    if intent is None or _broker_came(place, intent):
         return None
     return intent.tail
 
@@ -169,19 +170,20 @@ def abort_text(intent: Intent) -> bytes:
     return f"{_ABORT}{intent.job_id}".encode()
 
 
-def abort_is_ours(root: str) -> bool:
+def abort_is_ours(place: StoreDir) -> bool:
     """Tell whether a commit of ours left ``abort``, or has it there now.
 
     A 4.9 broker that is started on it keeps its text; a 5.x broker writes its process id.
     """
-    return (read_small(root, names.ABORT) or b"").startswith(_ABORT.encode())
+    return (read_small(place.root, names.ABORT) or b"").startswith(_ABORT.encode())
 
 
-def _broker_came(root: str, intent: Intent) -> bool:
+def _broker_came(place: StoreDir, intent: Intent) -> bool:
     # Before our abort is made there is nothing to hide; a broker removes it as it stops.
-    ended = not intent.abort_was_there and not abort_is_ours(root)
+    ended = not intent.abort_was_there and not abort_is_ours(place)
     return ended or (
-        is_locked(f"{root}/{names.LOCK}") and not is_locked(f"{root}/{names.OURS}/{names.LOCK}")
+        is_locked(f"{place.root}/{names.LOCK}")
+        and not is_locked(f"{place.root}/{names.OURS}/{names.LOCK}")
     )
 
 
@@ -192,7 +194,7 @@ def raise_sequence(writer: StoreWriter, tail: int) -> None:
     """
     path = writer.path(_SEQUENCE)
     try:
-        number = sequence(writer.root) + 1
+        number = sequence(writer.place) + 1
     except CorruptConfigError:  # A reader that read it before got the same error and stopped.
         number = 1
     if not os.path.lexists(path):
@@ -210,10 +212,10 @@ def check_sequence(writer: StoreWriter) -> None:
             pass
 
 
-def sequence(root: str) -> int:
+def sequence(place: StoreDir) -> int:
     """Return how often a commit began or ended in this store; 0 if none ever did."""
-    found = read_small(root, _SEQUENCE, _DIGITS) or b"0"
-    return _number(root, found)
+    found = read_small(place.root, _SEQUENCE, _DIGITS) or b"0"
+    return _number(place, found)
 
 
 class CommitFence:
@@ -222,31 +224,31 @@ class CommitFence:
     Take it before the first byte is looked at, and ask for its ``cap`` after the last.
     """
 
-    def __init__(self, root: str) -> None:
-        self._root = root
-        self._number = sequence(root)
-        self._cap = cap(root)
+    def __init__(self, place: StoreDir) -> None:
+        self._place = place
+        self._number = sequence(place)
+        self._cap = cap(place)
 
     def cap(self) -> int | None:
         """Return the physical offset from which nothing was whole all the time; None: all was.
 
         Raises StoreLockedError if more commits began and ended meanwhile than SEQ tells of.
         """
-        passed = sequence(self._root) - self._number
+        passed = sequence(self._place) - self._number
         if not 0 <= passed < _SLOTS:
             reason = f"{passed} commits began or ended while it was listed; try again"
-            raise StoreLockedError(f"{self._root}: {reason}")
+            raise StoreLockedError(f"{self._place.root}: {reason}")
         tails = [] if self._cap is None else [self._cap]
         if passed:
-            found = read_small(self._root, _SEQUENCE) or b""
+            found = read_small(self._place.root, _SEQUENCE) or b""
             for number in range(self._number + 1, self._number + passed + 1):
                 at = _slot(number)
-                tails.append(_number(self._root, found[at : at + _DIGITS]))
+                tails.append(_number(self._place, found[at : at + _DIGITS]))
         return min(tails, default=None)
 
     def is_over(self) -> bool:
         """Tell whether a commit began or ended since."""
-        return sequence(self._root) != self._number
+        return sequence(self._place) != self._number
 
 
 def _slot(number: int) -> int:
@@ -257,11 +259,11 @@ def _digits(number: int) -> bytes:
     return b"%0*d" % (_DIGITS, number)
 
 
-def _number(root: str, text: bytes) -> int:
+def _number(place: StoreDir, text: bytes) -> int:
     if not text.strip(b"\0"):
         return 0  # A power cut took what was never made durable.
     if not (text.isascii() and text.isdigit()):
-        raise small_json.corrupt(root, _SEQUENCE, ValueError(f"not a number: {text!r}"))
+        raise small_json.corrupt(place, _SEQUENCE, ValueError(f"not a number: {text!r}"))
     return int(text)
 
 

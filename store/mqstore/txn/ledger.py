@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from mqstore.files.safe_open import list_names
+from mqstore.files.store_dir import StoreDir
 from mqstore.files.store_writer import StoreWriter
 from mqstore.format.names import OURS
 from mqstore.txn import small_json
@@ -71,66 +72,66 @@ class Entry:
     state: str
 
 
-def last_version(root: str, app_id: str | None) -> int | None:
+def last_version(place: StoreDir, app_id: str | None) -> int | None:
     """Return the newest version committed for an application; None if there is none.
 
     Raises CorruptConfigError.
     """
-    body = small_json.load(root, path_of(app_id))
+    body = small_json.load(place, path_of(app_id))
     if body is None:
         return None
-    entries = _parse(root, path_of(app_id), body)
+    entries = _parse(place, path_of(app_id), body)
     if body.get("appId") != app_id:
-        raise small_json.corrupt(root, path_of(app_id), ValueError("of another application"))
+        raise small_json.corrupt(place, path_of(app_id), ValueError("of another application"))
     return max((e.version for e in entries if e.version is not None), default=None)
 
 
-def find(root: str, key: Key) -> Entry | None:
+def find(place: StoreDir, key: Key) -> Entry | None:
     """Return the commit of that version, if it is among the newest. Raises CorruptConfigError."""
     path = path_of(key.app_id)
-    body = small_json.load(root, path)
-    known = _parse(root, path, body) if body is not None else []
+    body = small_json.load(place, path)
+    known = _parse(place, path, body) if body is not None else []
     return next((entry for entry in known if entry.version == key.version), None)
 
 
-def entries(root: str) -> list[Entry]:
+def entries(place: StoreDir) -> list[Entry]:
     """Return the commits that are known, oldest first. Raises CorruptConfigError."""
     found = []
-    for name in filter(_NAME.fullmatch, list_names(root, FOLDER)):
-        body = small_json.load(root, f"{FOLDER}/{name}")
-        found += _parse(root, f"{FOLDER}/{name}", body) if body is not None else []
+    for name in filter(_NAME.fullmatch, list_names(place.root, FOLDER)):
+        body = small_json.load(place, f"{FOLDER}/{name}")
+        found += _parse(place, f"{FOLDER}/{name}", body) if body is not None else []
     return sorted(found, key=lambda entry: (entry.committed_ms, entry.first_physical_offset))
 
 
-def has(root: str, app_id: str | None, job_id: str) -> bool:
+def has(place: StoreDir, app_id: str | None, job_id: str) -> bool:
     """Tell whether that commit of an application is known. Raises CorruptConfigError."""
     path = path_of(app_id)
-    body = small_json.load(root, path)
-    return body is not None and any(e.job_id == job_id for e in _parse(root, path, body))
+    body = small_json.load(place, path)
+    return body is not None and any(e.job_id == job_id for e in _parse(place, path, body))
 
 
 def record(writer: StoreWriter, entry: Entry) -> None:
     """Add a commit to the ledger, durably. The same commit twice is there once."""
-    small_json.replace(writer, path_of(entry.app_id), _with(writer.root, entry))
+    small_json.replace(writer, path_of(entry.app_id), _with(writer.place, entry))
 
 
-def with_entry(root: str, entry: Entry) -> bytes:
+def with_entry(place: StoreDir, entry: Entry) -> bytes:
     """Return what the ledger's file of the entry's application would hold with it."""
-    return small_json.document(_with(root, entry))
+    return small_json.document(_with(place, entry))
 
 
-def _with(root: str, entry: Entry) -> small_json.Body:
+def _with(place: StoreDir, entry: Entry) -> small_json.Body:
     path = path_of(entry.app_id)
-    body = small_json.load(root, path)
-    known = _parse(root, path, body) if body is not None else []
+    body = small_json.load(place, path)
+    known = _parse(place, path, body) if body is not None else []
     known = [e for e in known if e.job_id != entry.job_id]
     return {"appId": entry.app_id, "commits": [_as_json(e) for e in [*known, entry][-_KEPT:]]}
 
 
-def without(root: str, path: str, job_id: str) -> bytes:
+def without(place: StoreDir, path: str, job_id: str) -> bytes:
     """Return what the ledger's file ``path`` holds, but for that commit. Raises as ``entries``."""
-    body = small_json.load(root, path) or {"appId": None, "commits": []}
-    kept = [_as_json(e) for e in _parse(root, path, body) if e.job_id != job_id]
+    body = small_json.load(place, path) or {"appId": None, "commits": []}
+    kept = [_as_json(e) for e in _parse(place, path, body) if e.job_id != job_id]
     return small_json.document({"appId": body.get("appId"), "commits": kept})
 
 
@@ -160,11 +161,11 @@ def _as_json(entry: Entry) -> dict[str, Any]:
     return {name: getattr(entry, field) for field, name in _NAMES.items()}
 
 
-def _parse(root: str, path: str, body: Mapping[str, Any]) -> list[Entry]:
+def _parse(place: StoreDir, path: str, body: Mapping[str, Any]) -> list[Entry]:
     try:
         return [
             small_json.build(Entry, {field: found[name] for field, name in _NAMES.items()})
             for found in body["commits"][-_KEPT:]
         ]
     except small_json.BAD as error:
-        raise small_json.corrupt(root, path, error) from error
+        raise small_json.corrupt(place, path, error) from error

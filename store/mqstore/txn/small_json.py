@@ -17,6 +17,7 @@ from mqstore.errors import CorruptConfigError
 from mqstore.files.config import bounded_json
 from mqstore.files.config.config_write import replace_for_good
 from mqstore.files.safe_open import read_small
+from mqstore.files.store_dir import StoreDir
 from mqstore.files.store_writer import StoreWriter
 from mqstore.format.config import MAX_CONFIG_BYTES
 from mqstore.format.crc import crc32
@@ -30,9 +31,12 @@ _MOST_VALUES: Final = 5_000_000  # an intent has four for each of a million queu
 _LEAST, _BEYOND = -1, 1 << 63  # of an integer
 
 
-def load(root: str, path: str) -> Body | None:
-    """Return what ``root/path`` holds, or None if it is not there. Raises CorruptConfigError."""
-    data = read_small(root, path)
+def load(place: StoreDir, path: str) -> Body | None:
+    """Return what the file ``path`` holds, or None if it is not there.
+
+    Raises CorruptConfigError.
+    """
+    data = read_small(place.root, path)
     if data is None:
         return None
     try:
@@ -41,7 +45,7 @@ def load(root: str, path: str) -> Body | None:
         if not isinstance(body, dict) or found["crc"] != crc32(_text(body)):
             raise ValueError("its checksum differs")
     except BAD as error:
-        raise corrupt(root, path, error) from error
+        raise corrupt(place, path, error) from error
     return body
 
 
@@ -93,9 +97,9 @@ def is_readable(body: Body) -> bool:
     return len(text) <= MAX_CONFIG_BYTES // 2
 
 
-def corrupt(root: str, path: str, error: Exception) -> CorruptConfigError:
+def corrupt(place: StoreDir, path: str, error: Exception) -> CorruptConfigError:
     """Return the error that says why the file cannot be used."""
-    return CorruptConfigError(f"{root}/{path}", 0, f"not what mqlog writes there ({error})")
+    return CorruptConfigError(f"{place.root}/{path}", 0, f"not what mqlog writes there ({error})")
 
 
 def replace(writer: StoreWriter, path: str, body: Body) -> None:

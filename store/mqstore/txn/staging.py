@@ -68,8 +68,8 @@ def _make_missing(path: str, made: list[str]) -> None:
     while not os.path.isdir(path):  # noqa: PTH112 - paths are strings at the seam
         missing.append(path)
         path = os.path.dirname(path)  # noqa: PTH120
-    # What is there may be in memory only: whoever made it was killed, perhaps. Who may not read
-    # the directory above made nothing in it.
+    # A directory that is there may be in memory only, if the process that made it was killed. A
+    # process that may not read the directory above made nothing in it.
     with suppress(PermissionError):
         durable.fsync_directory(os.path.dirname(path))  # noqa: PTH120
     for path in reversed(missing):

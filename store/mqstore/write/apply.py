@@ -78,12 +78,12 @@ class Application:
         says, and enters again only what the last CommitLog files hold. A checkpoint that is
         ahead does no harm: it counts with the two other times, whichever is least.
         """
-        files = list_index_files(self._writer.root)
+        files = list_index_files(self._writer.place)
         until = self._planned.last_store_timestamp_ms if self._planned.key_count else 0
         if files:
             until = max(until, int(files[-1].header["end_timestamp_ms"]))
             sync(files[-1])
-        found = checkpoint.load(self._writer.root)
+        found = checkpoint.load(self._writer.place)
         if until > (int(found["index_msg_timestamp"]) if found is not None else 0):
             config_write.replace_checkpoint(self._writer, {"index_msg_timestamp": until})
 
@@ -273,6 +273,6 @@ def finish(writer: StoreWriter, planned: Intent) -> None:
 
 def remove_abort(writer: StoreWriter) -> None:
     """Remove ``abort`` if it is ours: the store is closed cleanly."""
-    if intent.abort_is_ours(writer.root):
+    if intent.abort_is_ours(writer.place):
         durable.unlink(writer.path(names.ABORT))
         durable.fsync_directory(writer.root)

@@ -57,7 +57,7 @@ def commit(job: WriteJob, manifests: Sequence[Manifest]) -> CommitResult:
     try:
         with (
             durable.synced(wanted=settings.fsync == "commit"),
-            LockedStore(job.target.root, settings, job.job_id) as locked,
+            LockedStore(job.target.place, settings, job.job_id) as locked,
         ):
             committed = _Commit(job, manifests, locked).run()
             staging.remove(job.target.staging)
@@ -92,9 +92,9 @@ def abort(job: WriteJob, manifests: Sequence[Manifest | None]) -> None:
 
 
 def _is_decided(job: WriteJob) -> bool:
-    root = job.target.root
+    place = job.target.place
     try:
-        decided = intent.load(root) if exists(root, ledger.FOLDER) else None
+        decided = intent.load(place) if exists(place.root, ledger.FOLDER) else None
     except (OSError, StoreError):
         return True  # Not known: the staged files may be the only copy of the messages.
     return decided is not None and decided.job_id == job.job_id
@@ -121,11 +121,11 @@ class _Commit:
 
     def _run(self) -> CommitResult:
         job = self._job
-        if job.target.makes_store and is_empty(job.target.root):
+        if job.target.makes_store and is_empty(self._place):
             create(self._locked.writer(job.target.sizes, self._undo))
-        check_writable(open_dir(job.target.root))
+        check_writable(open_dir(self._place.root))
         resume(self._locked)
-        if is_committed(job.target.root, job.key):
+        if is_committed(self._place, job.key):
             return self._repeated()
         if job.is_repeated:
             raise StoreError(
@@ -145,7 +145,7 @@ class _Commit:
         job = self._job
         now = sum(segment.message_count for segment in segments_of(self._manifests))
         now += sum(manifest.passed_over for manifest in self._manifests)
-        known = ledger.find(job.target.root, job.key) if job.key else None
+        known = ledger.find(self._place, job.key) if job.key else None
         # Rows that were counted and not checked may include bad rows, which were not committed.
         may_be_more = job.is_repeated and job.settings.on_invalid != "fail"
         if known is None or known.rows == now or (may_be_more and known.rows < now):
@@ -158,7 +158,8 @@ class _Commit:
 
     def _append(self, writer: StoreWriter) -> CommitResult:
         self._check_sizes()
-        found = find_log_end(self._place)
+        with Store(self._place) as store:
+            found = find_log_end(store)
         source = StagedMessages.of(self._job, in_order(self._job, segments_of(self._manifests)))
         what = plan(source, writer.sizes.commit_log, found, time.time_ns() // 1_000_000)
         planned = self._intent(what, source)
@@ -236,13 +237,14 @@ class _Commit:
     def _queue_nums(self, what: Plan) -> dict[str, int]:
         """Return how many queues each topic of the job must have in topics.json."""
         needed: dict[str, int] = {}
-        listed = BrokerConfig(self._place.root).topics()
+        listed = BrokerConfig(self._place).topics()
         for topic, queue_id in what.queue_counts:
             least = 0
             if topic == names.SCHEDULE_TOPIC:
                 least = _SCHEDULE_QUEUES
             elif topic not in listed:
                 # It may have queues all the same, which its entry must then reach.
-                least = self._job.topics.get(topic, self._job.settings.queue_nums)
+                known = self._job.topics.get(topic)
+                least = known.named if known else self._job.settings.queue_nums
             needed[topic] = max(needed.get(topic, least), queue_id + 1)
         return needed

@@ -1,6 +1,6 @@
 """The store as one process has it while it writes: locked, with a folder for new files.
 
-    with LockedStore(root, settings) as locked:
+    with LockedStore(place, settings) as locked:
         resume(locked)
         writer = locked.writer(sizes)
 
@@ -27,17 +27,17 @@ _TEMPORARY = f"{names.OURS}/{FOLDER}"
 
 
 class LockedStore:
-    """The store at ``root``, locked while this context manager is entered.
+    """The store at ``place``, locked while this context manager is entered.
 
-    ``root`` may be a directory in which the commit makes a store. Raises StoreLockedError,
+    There may be no store yet, and the commit makes one. Raises StoreLockedError,
     UnsupportedStoreError.
     """
 
-    def __init__(self, root: str, settings: WriteSettings, job_id: str = "") -> None:
-        self.place = StoreDir(root, (f"{root}/{names.COMMIT_LOG}",))
+    def __init__(self, place: StoreDir, settings: WriteSettings, job_id: str = "") -> None:
+        self.place = place
         self.settings = settings
         self._lock = StoreHold(
-            root,
+            place.root,
             timeout_ms=settings.lock_timeout_ms,
             allow_no_lease=settings.allow_no_lease,
             job=job_id,

@@ -20,7 +20,7 @@ import numpy as np
 from mqstore.arrays import Int64s, Mask
 from mqstore.derive.log_end import LogEnd, next_queue_offset
 from mqstore.errors import CorruptStagingError, InvalidMessageError
-from mqstore.files.log.commit_log import CommitLog
+from mqstore.files.store import Store
 from mqstore.files.store_dir import StoreDir
 from mqstore.format import names
 from mqstore.format.message import MIN_BLANK_BYTES
@@ -52,14 +52,14 @@ class Plan:
     last_store_timestamp_ms: int
     """Of the last message."""
 
-    def intent_fields(self, store: StoreDir) -> dict[str, Any]:
+    def intent_fields(self, place: StoreDir) -> dict[str, Any]:
         """Return the fields of an intent that say where its messages go.
 
         Raises CorruptStoreError if a queue does not end with a record of its own.
         """
-        with CommitLog(store.commit_log) as log:
+        with Store(place) as store:
             queues = tuple(
-                (*queue, next_queue_offset(log, store.root, *queue, self.tail), count)
+                (*queue, next_queue_offset(store, *queue, self.tail), count)
                 for queue, count in self.queue_counts.items()
                 if count
             )

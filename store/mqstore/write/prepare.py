@@ -6,7 +6,7 @@ Nothing of the store is changed but for the job's staging directory.
 import os
 import secrets
 import socket
-from dataclasses import replace
+from dataclasses import asdict, replace
 from ipaddress import ip_address
 from typing import Final
 
@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from mqstore.codec.encode import Hosts
 from mqstore.derive.log_end import last_store_host
-from mqstore.errors import InvalidOptionError
+from mqstore.errors import InvalidOptionError, StoreNotFoundError
 from mqstore.files import durable, new_file
-from mqstore.files.config import broker_config
+from mqstore.files.config.broker_config import BrokerConfig
 from mqstore.files.file_sizes import FileSizes
 from mqstore.files.queue.consume_queue import list_queues
 from mqstore.files.safe_open import exists, list_names
@@ -24,8 +24,9 @@ from mqstore.files.store import Store
 from mqstore.files.store_dir import StoreDir, check_writable, open_dir
 from mqstore.format import names
 from mqstore.format.config import PERM_WRITE
+from mqstore.format.message import RECORD_ROOM_BYTES
 from mqstore.options.option import checked
-from mqstore.stage.job import StoreTarget, WriteJob
+from mqstore.stage.job import StoreTarget, TopicQueues, WriteJob
 from mqstore.stage.rows import check_columns
 from mqstore.stage.settings import WriteSettings
 from mqstore.stage.task import limits_of
@@ -51,26 +52,28 @@ def prepare(settings: WriteSettings, columns: pa.Schema) -> WriteJob:
     """
     settings = checked(settings)
     carries_read = check_columns(columns, topic_given=settings.topic is not None)
-    root = os.path.abspath(settings.root)  # noqa: PTH100 - keeps a linked root as it was named
+    place = StoreDir.at(settings.root)
     _check_effect(settings, columns, carries_read=carries_read)
-    _check_locations(settings, root)
+    _check_locations(settings, place)
     key = _key(settings)
-    makes_store = settings.create_store and is_empty(root)
-    store = None if makes_store else open_for_write(settings, root)
+    makes_store = settings.create_store and is_empty(place)
+    store = None if makes_store else open_for_write(settings, place)
     if store is None:
         sizes, topics, store_host = sizes_of_new(settings), {}, None
     else:
         sizes = _sizes_of(store, settings)
         topics = _topics(store, settings.queue_nums)
-        store_host = last_store_host(store)
+        with Store(store) as opened:
+            store_host = last_store_host(opened)
     check_sizes(sizes)
     job_id = secrets.token_hex(16)
     target = StoreTarget(
-        root=root,
-        staging=_staging(root, settings, job_id),
+        place=place,
+        staging=_staging(place, settings, job_id),
         nonce=secrets.token_hex(16),
         hosts=_hosts(settings, store_host),
         sizes=sizes,
+        record_room=_record_room(store),
         makes_store=store is None,
     )
     job = WriteJob(
@@ -80,36 +83,40 @@ def prepare(settings: WriteSettings, columns: pa.Schema) -> WriteJob:
         topics=topics,
         carries_read=carries_read,
         key=key,
-        is_repeated=store is not None and key is not None and is_committed(root, key),
+        is_repeated=store is not None and key is not None and is_committed(place, key),
     )
     _check_topic(job)
     with durable.synced(wanted=settings.fsync == "commit"):
-        new_root = root if target.makes_store else None
+        new_root = place.root if target.makes_store else None
         made = staging.make(target.staging, target.nonce, settings.side_path, new_root)
         return replace(job, target=replace(target, made=tuple(made)))
 
 
-def is_empty(root: str) -> bool:
-    """Tell whether ``root`` is missing, or holds nothing but what a write of ours left."""
+def is_empty(place: StoreDir) -> bool:
+    """Tell whether the root is missing, or holds nothing but what a write of ours left."""
+    root = place.root
     if not exists(root, ""):
         return True
     return os.path.isdir(root) and set(list_names(root)) <= {names.OURS, names.LOCK}  # noqa: PTH112
 
 
-def is_committed(root: str, key: Key | None) -> bool:
+def is_committed(place: StoreDir, key: Key | None) -> bool:
     """Tell whether a commit of that key, or of a later version, is known.
 
     Raises CorruptConfigError for a ledger that cannot be added to, without a key as well.
     """
-    known = ledger.last_version(root, key.app_id if key else None)
+    known = ledger.last_version(place, key.app_id if key else None)
     return key is not None and known is not None and key.version <= known
 
 
-def open_for_write(settings: WriteSettings, root: str) -> StoreDir:
+def open_for_write(settings: WriteSettings, place: StoreDir) -> StoreDir:
     """Return the store if it may be written to now; finish first what an earlier commit left."""
-    store = open_dir(root)
+    if not settings.create_store and is_empty(place):
+        there = "an empty directory" if exists(place.root, "") else "no such directory"
+        raise StoreNotFoundError(place.root, f"{there}: set createStore=true to make a store there")
+    store = open_dir(place.root)
     check_writable(store)
-    with LockedStore(root, settings) as locked:
+    with LockedStore(place, settings) as locked:
         resume(locked)
     return store
 
@@ -172,7 +179,7 @@ def _check_topic(job: WriteJob) -> None:
 
 def _sizes_of(store: StoreDir, settings: WriteSettings) -> FileSizes:
     found, new = Store(store).sizes, sizes_of_new(settings)
-    for option, asked, told in (
+    for option, given, known in (
         (
             "mappedFileSizeCommitLog",
             settings.mapped_file_size_commit_log,
@@ -186,39 +193,43 @@ def _sizes_of(store: StoreDir, settings: WriteSettings) -> FileSizes:
         ("maxHashSlotNum", settings.max_hash_slot_num, found.max_hash_slot_num),
         ("maxIndexNum", settings.max_index_num, found.max_index_num),
     ):
-        if asked is not None and told is not None and asked != told:
-            expected = f"the store's own is {told}; leave the option out"
-            raise InvalidOptionError(option, asked, expected)
-    return FileSizes(
-        commit_log=found.commit_log or new.commit_log,
-        consume_queue=found.consume_queue or new.consume_queue,
-        max_hash_slot_num=found.max_hash_slot_num or new.max_hash_slot_num,
-        max_index_num=found.max_index_num or new.max_index_num,
-    )
+        if given is not None and known is not None and given != known:
+            expected = f"the store's own is {known}; leave the option out"
+            raise InvalidOptionError(option, given, expected)
+    own = {name: value for name, value in asdict(found).items() if value is not None}
+    return replace(new, **own)
 
 
-def _topics(store: StoreDir, queue_nums: int) -> dict[str, int]:
-    """Return how many queues a producer may choose from, by topic; 0 if it may send to none.
-
-    As the broker does, a queue id is in range up to the larger of read and write queues.
-    """
+def _topics(store: StoreDir, queue_nums: int) -> dict[str, TopicQueues]:
+    """Return the queues a producer may send to, by topic; 0 if it may send to none."""
     listed = {
-        topic: max(entry.read_queue_nums, entry.write_queue_nums)
+        topic: TopicQueues(
+            entry.write_queue_nums, max(entry.read_queue_nums, entry.write_queue_nums)
+        )
         if entry.perm & PERM_WRITE and entry.write_queue_nums
-        else 0
-        for topic, entry in broker_config.topics(store.root).items()
+        else TopicQueues(0, 0)
+        for topic, entry in BrokerConfig(store).topics().items()
     }
     # A topic may have queues and no entry: then the commit makes one that reaches them all.
     unlisted: dict[str, int] = {}
-    for topic, queue_id in list_queues(store.root):
+    for topic, queue_id in list_queues(store):
         if topic not in listed:
             unlisted[topic] = max(unlisted.get(topic, queue_nums), queue_id + 1)
-    return {**unlisted, **listed}
+    return {**{topic: TopicQueues(n, n) for topic, n in unlisted.items()}, **listed}
 
 
-def _check_locations(settings: WriteSettings, root: str) -> None:
+def _record_room(store: StoreDir | None) -> int:
+    """Return by how much a record may exceed maxMessageSize: brokers of 4.9 bound the whole record.
+
+    Reference: CommitLog.MessageExtBatchEncoder and MessageExtEncoder of 4.9.3 and 5.x.
+    """
+    is_older = store is not None and BrokerConfig(store).is_before_5()
+    return 0 if is_older else RECORD_ROOM_BYTES
+
+
+def _check_locations(settings: WriteSettings, place: StoreDir) -> None:
     """Raise InvalidOptionError for a directory where brokers or our own commits have files."""
-    store = os.path.realpath(root)
+    store = os.path.realpath(place.root)
     for option, directory in (
         ("stagingDir", settings.staging_dir),
         ("onInvalid", settings.side_path),
@@ -230,13 +241,13 @@ def _check_locations(settings: WriteSettings, root: str) -> None:
         if ours != names.OURS or folder.partition("/")[0] in {"", *_TAKEN}:
             expected = (
                 f"lies in the store, where brokers would find files they do not know: name a "
-                f"directory outside {root}, or one below its {names.OURS}"
+                f"directory outside {place.root}, or one below its {names.OURS}"
             )
             raise InvalidOptionError(option, directory, expected)
 
 
-def _staging(root: str, settings: WriteSettings, job_id: str) -> str:
-    folder = settings.staging_dir or f"{root}/{names.OURS}/{names.STAGING}"
+def _staging(place: StoreDir, settings: WriteSettings, job_id: str) -> str:
+    folder = settings.staging_dir or f"{place.root}/{names.OURS}/{names.STAGING}"
     return f"{folder}/{job_id}"
 
 

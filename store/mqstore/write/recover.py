@@ -12,8 +12,8 @@ from mqstore.derive.log_end import find_log_end
 from mqstore.derive.rebuild import Rebuilt, recovery_start
 from mqstore.errors import UncleanStoreError
 from mqstore.files.config import checkpoint, config_write
-from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.log.log_clear import remove_files_behind
+from mqstore.files.store import Store
 from mqstore.files.store_dir import check_writable, open_dir
 from mqstore.files.store_writer import StoreWriter
 from mqstore.format import names
@@ -84,7 +84,7 @@ def recover(root: str | os.PathLike[str], settings: RecoverSettings) -> Recovere
         recover_unclean=settings.recover_unclean,
         staging_dir=settings.staging_dir,
     )
-    with LockedStore(place.root, writing) as locked:
+    with LockedStore(place, writing) as locked:
         was_unclean = place.is_unclean
         lost = _assumed(locked, settings.assume)
         behind = _behind(settings)
@@ -95,14 +95,16 @@ def recover(root: str | os.PathLike[str], settings: RecoverSettings) -> Recovere
         rebuilt: Rebuilt | None = None
         writer = locked.writer(locked.known_sizes())
         if settings.rebuild or gives_up:
-            with CommitLog(place.commit_log) as log:
-                low = log.low
+            with Store(place) as store:
+                low = store.log.low
             rebuilt = repair(writer, low, behind=behind)
         elif settings.recover_unclean:
-            rebuilt = repair(writer, recovery_start(place), behind=behind)
-        found = find_log_end(
-            place, known_to=known_to if behind is BeyondLogEnd.NONE else _EVERYWHERE
-        )
+            with Store(place) as store:
+                start = recovery_start(store)
+            rebuilt = repair(writer, start, behind=behind)
+        with Store(place) as store:
+            known_to = known_to if behind is BeyondLogEnd.NONE else _EVERYWHERE
+            found = find_log_end(store, known_to=known_to)
         clear_tail(writer, found)
         remove_files_behind(writer, found.tail)
         _limit_index_time(writer, found.last_store_timestamp_ms)
@@ -131,14 +133,14 @@ def _limit_index_time(writer: StoreWriter, last_ms: int) -> None:
 
     A commit that was killed before it was decided may have raised it.
     """
-    noted = checkpoint.load(writer.root)
+    noted = checkpoint.load(writer.place)
     if noted is not None and int(noted["index_msg_timestamp"]) > last_ms:
         config_write.replace_checkpoint(writer, {"index_msg_timestamp": last_ms})
 
 
 def _assumed(locked: LockedStore, assume: str | None) -> Intent | None:
     """Settle an intent as the user says; return it, or None if nothing was to be settled."""
-    left = intent.load(locked.root) if assume else None
+    left = intent.load(locked.place) if assume else None
     if left is None:
         return None
     writer = locked.writer(left.sizes)

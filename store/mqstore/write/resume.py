@@ -33,6 +33,7 @@ from mqstore.files.config import checkpoint, config_write
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.log.log_end import after_blank
 from mqstore.files.safe_open import open_file
+from mqstore.files.store import Store
 from mqstore.files.store_dir import StoreDir
 from mqstore.files.store_writer import StoreWriter
 from mqstore.format import names
@@ -53,8 +54,8 @@ def resume(locked: LockedStore, behind: BeyondLogEnd | None = None) -> Intent | 
     the log is damaged: then nothing was changed, unless ``behind`` says what may be given up.
     """
     place, settings = locked.place, locked.settings
-    left = intent.load(place.root)
-    ours = intent.abort_is_ours(place.root)
+    left = intent.load(place)
+    ours = intent.abort_is_ours(place)
     before = left is not None and left.abort_was_there
     if place.is_unclean and not ours and not settings.recover_unclean and not before:
         raise UncleanStoreError(_UNCLEAN.format(f"{place.root}/{names.ABORT}"))
@@ -64,7 +65,9 @@ def resume(locked: LockedStore, behind: BeyondLogEnd | None = None) -> Intent | 
         elif place.is_unclean:
             given_up = BeyondLogEnd.TORN if settings.recover_unclean else BeyondLogEnd.NONE
             writer = locked.writer(locked.known_sizes())
-            repair(writer, recovery_start(place), behind=behind or given_up)
+            with Store(place) as store:
+                start = recovery_start(store)
+            repair(writer, start, behind=behind or given_up)
             if ours:
                 remove_abort(writer)
     return left
@@ -89,7 +92,7 @@ def repair(
     moment = done.last_store_timestamp_ms
     if moment > 0:
         fields = {"physic_msg_timestamp": moment, "logics_msg_timestamp": moment}
-        noted = checkpoint.load(writer.root)
+        noted = checkpoint.load(writer.place)
         if noted is not None and int(noted["logics_physical_offset"]) > done.last_physical_offset:
             fields["logics_physical_offset"] = done.last_physical_offset
         if with_index:
@@ -111,7 +114,7 @@ class _Resumption:
     def run(self) -> None:
         writer, left = self._writer, self._left
         intent.raise_sequence(writer, left.tail)
-        if ledger.has(writer.root, left.key.app_id if left.key else None, left.job_id):
+        if ledger.has(writer.place, left.key.app_id if left.key else None, left.job_id):
             self._finish(left)
         elif left.state == intent.PUBLISHED:
             self._complete()
@@ -155,7 +158,7 @@ class _Resumption:
 
     def _with_abort_as_found(self, left: Intent) -> Intent:
         """Store in the intent whether there is an ``abort`` of a broker's now, and return it."""
-        theirs = self._writer.place.is_unclean and not intent.abort_is_ours(self._writer.root)
+        theirs = self._writer.place.is_unclean and not intent.abort_is_ours(self._writer.place)
         if theirs != left.abort_was_there:
             left = replace(left, abort_was_there=theirs)
             intent.store(self._writer, left)
@@ -182,7 +185,8 @@ class _Resumption:
             self._complete()
             return
         rest = source.without(total)
-        found = find_log_end(writer.place, known_to=left.end)
+        with Store(writer.place) as store:
+            found = find_log_end(store, known_to=left.end)
         least_ms = found.last_store_timestamp_ms
         what = plan(rest, left.sizes.commit_log, found, left.store_timestamp_ms, least_ms)
         clear_tail(writer, found, known_to=left.end)
@@ -199,7 +203,8 @@ class _Resumption:
         self._apply(self._with_abort_as_found(changed), rest)
 
     def _apply(self, planned: Intent, source: StagedMessages) -> None:
-        found = find_log_end(self._writer.place, known_to=planned.end)
+        with Store(self._writer.place) as store:
+            found = find_log_end(store, known_to=planned.end)
         if found.tail != planned.tail:
             raise self._in_doubt(f"the log ends at {found.tail}, not at {planned.tail}")
         try:
@@ -218,7 +223,7 @@ class _Resumption:
 
     def _remove_staged(self) -> None:
         if self._may_touch():
-            staging.remove(self._left.directory(self._writer.root))
+            staging.remove(self._left.directory(self._writer.place))
 
     def _may_touch(self) -> bool:
         """Tell whether the staged files are in the store, or in the option's staging folder."""
@@ -233,7 +238,7 @@ class _Resumption:
                 f"{left.staging}"
             )
         source = StagedMessages(
-            directory=left.directory(self._writer.root),
+            directory=left.directory(self._writer.place),
             job_id=left.job_id,
             host_variant=left.host_variant,
             segments=left.segments,

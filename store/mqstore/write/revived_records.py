@@ -128,7 +128,7 @@ def _renumbered(log: CommitLog, place: int, record: Bytes) -> bytes:
 def _is_torn(there: bytes, planned: bytes, record: Bytes) -> bool:
     """Tell whether a sound record is the planned one up to its topic, and zeros follow somewhere.
 
-    Whoever wrote another one there wrote another time, another host or another body.
+    Another record there would have another time, another host or another body.
     """
     header = RecordHeaders(record, np.zeros(1, np.int64), np.array([len(record)], np.int64))
     topic = int(header.topic_starts[0])

@@ -17,6 +17,7 @@ from mqstore.errors import StoreLockedError
 from mqstore.files import durable
 from mqstore.files.lock.store_lock import StoreHold
 from mqstore.files.safe_open import list_names, open_file
+from mqstore.files.store_dir import StoreDir
 from mqstore.format.names import OURS, STAGING
 from mqstore.stage.job import WriteJob
 from mqstore.stage.settings import WriteSettings
@@ -51,11 +52,11 @@ def sweep(settings: WriteSettings, stream: str, *, before_ns: int) -> int:
     folder = os.path.abspath(settings.staging_dir or f"{settings.root}/{OURS}/{STAGING}")  # noqa: PTH100
     if not _left(folder, stream, before_ns):
         return 0
-    root = os.path.abspath(settings.root)  # noqa: PTH100 - as prepare names it
-    hold = StoreHold(root, timeout_ms=0, allow_no_lease=settings.allow_no_lease)
+    place = StoreDir.at(settings.root)
+    hold = StoreHold(place.root, timeout_ms=0, allow_no_lease=settings.allow_no_lease)
     with suppress(StoreLockedError), hold:
-        decided = intent.load(root)
-        needed = decided.directory(root) if decided else None
+        decided = intent.load(place)
+        needed = decided.directory(place) if decided else None
         left = [path for path in _left(folder, stream, before_ns) if path != needed]
         for path in left:
             staging.remove(path)

@@ -21,6 +21,7 @@ from crash.rocketmq_jvm.store_jvm import Queue, RefusedError, Served, Sizes, Sto
 from crash.scenarios import APP, BY_NAME, Scenario, Shape, Work, work, write
 from mqstore.check import check
 from mqstore.errors import UncleanStoreError
+from mqstore.files.store_dir import StoreDir
 from mqstore.format.names import INTERLOCK
 from mqstore.txn import intent, ledger
 from mqstore.write.recover import RecoverSettings, recover
@@ -185,7 +186,7 @@ class Trial:
         except RefusedError:
             interlock = self._root / "commitlog" / INTERLOCK
             assert interlock.exists(), "a broker does not start"
-            assert intent.load(str(self._root)) is not None, "nothing is pending"
+            assert intent.load(StoreDir.at(self._root)) is not None, "nothing is pending"
             tally.refused += 1
             self._root = Path(shutil.copytree(self._root, self._next_root()))
 
@@ -237,7 +238,7 @@ class Trial:
         """Recover: by `mqlog recover`, or by the write that failed, again."""
         root, again = self._root, self._rng.random() < 0.5
         if self._rng.random() < 0.5:
-            was = (root / "abort").exists() and not intent.abort_is_ours(str(root))
+            was = (root / "abort").exists() and not intent.abort_is_ours(StoreDir.at(root))
             try:
                 recover(str(root), RecoverSettings())
             except UncleanStoreError:
@@ -272,9 +273,9 @@ class Trial:
 
 def is_decided(root: Path, what: Work) -> bool:
     """Tell whether the commit will happen, or has: by the intent and the ledger."""
-    if intent.load(str(root)) is not None:
+    if intent.load(StoreDir.at(root)) is not None:
         return True
-    last = ledger.last_version(str(root), APP)
+    last = ledger.last_version(StoreDir.at(root), APP)
     return last is not None and last >= what.shape.version
 
 

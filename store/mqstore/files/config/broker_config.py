@@ -1,4 +1,4 @@
-"""The JSON of config/, read as a broker reads it, whoever wrote it.
+"""The JSON files of config/, read as a broker reads them.
 
 Reference: org.apache.rocketmq.common.ConfigManager#load (main file, then .bak), fastjson's
 dialect (unquoted integer keys, trailing commas are not accepted).
@@ -15,6 +15,7 @@ from typing import Any, Final
 from mqstore.errors import CorruptConfigError, UnsupportedStoreError
 from mqstore.files.config import bounded_json, stream_groups
 from mqstore.files.safe_open import exists, open_file
+from mqstore.files.store_dir import StoreDir
 from mqstore.format import config, names
 
 # Strings are matched first so that what looks like a key inside one is left alone.
@@ -76,11 +77,11 @@ BEYOND_US: Final = "beyond us"
 class BrokerConfig:
     """The files of one store's config/. Each call reads its file as it is now."""
 
-    root: str
+    place: StoreDir
 
     def topics(self) -> dict[str, TopicConfig]:
         """Return topics.json; empty if there is none. Raises CorruptConfigError."""
-        _refuse_rocksdb(self.root, "topics", config.TOPICS)
+        self._refuse_rocksdb("topics", config.TOPICS)
         table = _table(self.load(config.TOPICS), "topicConfigTable")
         return {
             topic: TopicConfig(
@@ -106,7 +107,7 @@ class BrokerConfig:
         that publish their progress are groups too, unless the broker knows a group of that name.
         Raises CorruptConfigError. Reference: LmqConsumerOffsetManager#configFilePath.
         """
-        _refuse_rocksdb(self.root, "consumerOffsets", config.CONSUMER_OFFSET)
+        self._refuse_rocksdb("consumerOffsets", config.CONSUMER_OFFSET)
         found: dict[tuple[str, str], CommittedOffsets] = {}
         for name in (config.CONSUMER_OFFSET, config.LMQ_CONSUMER_OFFSET):
             document, source = self.load_from(name)
@@ -118,7 +119,7 @@ class BrokerConfig:
             found |= {
                 key: CommittedOffsets(queues, source) for key, queues in _by_group(light).items()
             }
-        ours = stream_groups.published(self.root)
+        ours = stream_groups.published(self.place)
         return {
             key: CommittedOffsets(queues, stream_groups.SOURCE) for key, queues in ours.items()
         } | found
@@ -129,6 +130,18 @@ class BrokerConfig:
         Written by accident (a getter is serialised), never read back by a broker.
         """
         return _by_group(_table(self.load(config.CONSUMER_OFFSET), "pullOffsetTable"))
+
+    def is_before_5(self) -> bool:
+        """Tell whether a broker of 4.x wrote topics.json.
+
+        Those of 5.x give its dataVersion a stateVersion, and every topic attributes; mqlog adds
+        topics with attributes and leaves the dataVersion's fields as they were. Without topics no
+        version shows. Raises CorruptConfigError. Reference: DataVersion, TopicConfig of 5.0.0.
+        """
+        document = self.load(config.TOPICS)
+        entries = _table(document, "topicConfigTable").values()
+        named = "stateVersion" in _table(document, "dataVersion")
+        return not named and any("attributes" not in e for e in entries if isinstance(e, dict))
 
     def delay_offsets(self) -> dict[int, int]:
         """Return delayOffset.json: delay level → next queue offset to deliver of its queue.
@@ -156,7 +169,7 @@ class BrokerConfig:
 
     def groups(self) -> set[str]:
         """Return the names in subscriptionGroup.json."""
-        _refuse_rocksdb(self.root, "subscriptionGroups", config.SUBSCRIPTION_GROUP)
+        self._refuse_rocksdb("subscriptionGroups", config.SUBSCRIPTION_GROUP)
         return set(_table(self.load(config.SUBSCRIPTION_GROUP), "subscriptionGroupTable"))
 
     def load(self, name: str) -> dict[str, Any]:
@@ -173,9 +186,9 @@ class BrokerConfig:
         for candidate in (name, name + config.BACKUP_SUFFIX):
             path = f"{names.CONFIG}/{candidate}"
             try:
-                text = _text(self.root, path)
+                text = self._text(path)
                 if text.strip():
-                    return _parse(text, f"{self.root}/{path}"), candidate
+                    return _parse(text, f"{self.place.root}/{path}"), candidate
             except FileNotFoundError:
                 continue
             except CorruptConfigError as error:
@@ -188,7 +201,7 @@ class BrokerConfig:
         """Return what ``config/name`` is, and nothing of its .bak. Raises UnsafePathError."""
         path, text = f"{names.CONFIG}/{name}", ""
         try:
-            text = _text(self.root, path)
+            text = self._text(path)
             if not text.strip():
                 return ConfigFileState(EMPTY)
             _parse(text, path)
@@ -199,55 +212,29 @@ class BrokerConfig:
             return ConfigFileState(BEYOND_US if ours else BROKEN, str(error.args[2]))
         return ConfigFileState(SOUND)
 
+    def _text(self, path: str) -> str:
+        fd = open_file(self.place.root, path)
+        try:
+            size = os.fstat(fd).st_size
+            if size > config.MAX_CONFIG_BYTES:
+                reason = f"{size} bytes, more than {config.MAX_CONFIG_BYTES}"
+                limit = bounded_json.LimitError(reason)
+                raise CorruptConfigError(f"{self.place.root}/{path}", 0, reason) from limit
+            return os.pread(fd, size, 0).decode(errors="replace")
+        finally:
+            os.close(fd)
 
-def topics(root: str) -> dict[str, TopicConfig]:
-    """Return ``BrokerConfig.topics`` of the store at ``root``."""
-    return BrokerConfig(root).topics()
-
-
-def consumer_offsets(root: str) -> dict[tuple[str, str], dict[int, int]]:
-    """Return ``BrokerConfig.consumer_offsets`` of the store at ``root``."""
-    return BrokerConfig(root).consumer_offsets()
-
-
-def committed(root: str) -> dict[tuple[str, str], CommittedOffsets]:
-    """Return ``BrokerConfig.committed`` of the store at ``root``."""
-    return BrokerConfig(root).committed()
-
-
-def pull_offsets(root: str) -> dict[tuple[str, str], dict[int, int]]:
-    """Return ``BrokerConfig.pull_offsets`` of the store at ``root``."""
-    return BrokerConfig(root).pull_offsets()
-
-
-def delay_offsets(root: str) -> dict[int, int]:
-    """Return ``BrokerConfig.delay_offsets`` of the store at ``root``."""
-    return BrokerConfig(root).delay_offsets()
-
-
-def filter_expressions(root: str) -> dict[tuple[str, str], FilterExpression]:
-    """Return ``BrokerConfig.filter_expressions`` of the store at ``root``."""
-    return BrokerConfig(root).filter_expressions()
-
-
-def groups(root: str) -> set[str]:
-    """Return ``BrokerConfig.groups`` of the store at ``root``."""
-    return BrokerConfig(root).groups()
-
-
-def load(root: str, name: str) -> dict[str, Any]:
-    """Return ``BrokerConfig.load`` of the store at ``root``."""
-    return BrokerConfig(root).load(name)
-
-
-def load_from(root: str, name: str) -> tuple[dict[str, Any], str]:
-    """Return ``BrokerConfig.load_from`` of the store at ``root``."""
-    return BrokerConfig(root).load_from(name)
-
-
-def look(root: str, name: str) -> ConfigFileState:
-    """Return ``BrokerConfig.look`` of the store at ``root``."""
-    return BrokerConfig(root).look(name)
+    def _refuse_rocksdb(self, column_family: str, json_name: str) -> None:
+        if exists(self.place.root, f"{names.CONFIG}/{json_name}"):
+            return
+        for directory in (column_family, "metadata", "rdb"):
+            if exists(self.place.root, f"{names.CONFIG}/{directory}/CURRENT"):
+                reason = (
+                    f"config/{directory} is RocksDB and there is no config/{json_name}; mqlog "
+                    "reads the JSON files of config/ (a broker exports them with mqadmin "
+                    "rocksDBConfigToJson)"
+                )
+                raise UnsupportedStoreError(self.place.root, "ROCKSDB_CONFIG", reason)
 
 
 def broker_name(topic_table: Mapping[str, TopicConfig]) -> str | None:
@@ -269,19 +256,6 @@ def broker_name(topic_table: Mapping[str, TopicConfig]) -> str | None:
         and not names.is_system_topic(topic)
     ]
     return own[0] if len(own) == 1 else None
-
-
-def _text(root: str, path: str) -> str:
-    fd = open_file(root, path)
-    try:
-        size = os.fstat(fd).st_size
-        if size > config.MAX_CONFIG_BYTES:
-            reason = f"{size} bytes, more than {config.MAX_CONFIG_BYTES}"
-            limit = bounded_json.LimitError(reason)
-            raise CorruptConfigError(f"{root}/{path}", 0, reason) from limit
-        return os.pread(fd, size, 0).decode(errors="replace")
-    finally:
-        os.close(fd)
 
 
 def _parse(text: str, path: str) -> dict[str, Any]:
@@ -357,15 +331,3 @@ def _queue_nums(value: object) -> int:
 
 def _integer(value: object, default: int) -> int:
     return value if type(value) is int and abs(value) < 2**31 else default
-
-
-def _refuse_rocksdb(root: str, column_family: str, json_name: str) -> None:
-    if exists(root, f"{names.CONFIG}/{json_name}"):
-        return
-    for directory in (column_family, "metadata", "rdb"):
-        if exists(root, f"{names.CONFIG}/{directory}/CURRENT"):
-            reason = (
-                f"config/{directory} is RocksDB and there is no config/{json_name}; mqlog reads "
-                "the JSON files of config/ (a broker exports them with mqadmin rocksDBConfigToJson)"
-            )
-            raise UnsupportedStoreError(root, "ROCKSDB_CONFIG", reason)

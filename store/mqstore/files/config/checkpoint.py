@@ -1,35 +1,28 @@
 """The checkpoint files, read: of the store, and of 5.x timers."""
 
-import os
-
 import numpy as np
 
-from mqstore.files.safe_open import open_file
+from mqstore.files.safe_open import read_small
+from mqstore.files.store_dir import StoreDir
 from mqstore.format import config, names
 from mqstore.format.checkpoint import CHECKPOINT
 from mqstore.format.timer_check import TIMER_CHECK
 
 
-def load(root: str) -> np.void | None:
+def load(place: StoreDir) -> np.void | None:
     """Return the checkpoint's fields, or None if the file is absent or too short."""
-    return _first(root, names.CHECKPOINT, CHECKPOINT)
+    return _first(place, names.CHECKPOINT, CHECKPOINT)
 
 
-def load_timer(root: str) -> np.void | None:
+def load_timer(place: StoreDir) -> np.void | None:
     """Return the fields of config/timercheck, or None if the file is absent or too short."""
-    return _first(root, f"{names.CONFIG}/{config.TIMER_CHECK}", TIMER_CHECK)
+    return _first(place, f"{names.CONFIG}/{config.TIMER_CHECK}", TIMER_CHECK)
 
 
-def _first(root: str, path: str, layout: "np.dtype[np.void]") -> np.void | None:
-    try:
-        fd = open_file(root, path)
-    except FileNotFoundError:
-        return None
-    try:
-        data = os.pread(fd, layout.itemsize, 0)
-    finally:
-        os.close(fd)
-    return np.frombuffer(data, layout)[0] if len(data) == layout.itemsize else None
+def _first(place: StoreDir, path: str, layout: "np.dtype[np.void]") -> np.void | None:
+    data = read_small(place.root, path, layout.itemsize)
+    whole = data is not None and len(data) == layout.itemsize
+    return np.frombuffer(data or b"", layout)[0] if whole else None
 
 
 def not_ahead(data: bytes, *, last_ms: int, last: int, end: int) -> bytes:

@@ -38,7 +38,7 @@ def add_topics(writer: StoreWriter, queue_nums: Mapping[str, int]) -> bool:
     A new topic gets as many queues to write to as to read from. Of one that is there only
     readQueueNums is raised, and never lowered: a broker refuses to read queues beyond it.
     """
-    config = BrokerConfig(writer.root)
+    config = BrokerConfig(writer.place)
     known = config.topics()
     missing = {
         topic: count
@@ -46,7 +46,7 @@ def add_topics(writer: StoreWriter, queue_nums: Mapping[str, int]) -> bool:
         if topic not in known or known[topic].read_queue_nums < count
     }
     if not missing:
-        # Whoever put it there was killed before its name was durable, perhaps.
+        # The process that put it there may have been killed before its name was durable.
         durable.fsync_directory(writer.path(names.CONFIG))
         return False
     document = config.load(TOPICS)
@@ -67,7 +67,7 @@ def replace_json(writer: StoreWriter, name: str, document: Mapping[str, Any]) ->
     path = f"{names.CONFIG}/{name}"
     text = json.dumps(document, ensure_ascii=False, indent="\t").encode()
     before = read_small(writer.root, path)
-    is_lost = BrokerConfig(writer.root).look(name).state in (EMPTY, BROKEN)
+    is_lost = BrokerConfig(writer.place).look(name).state in (EMPTY, BROKEN)
     if before is not None and not is_lost:
         replace_file(writer, f"{path}{BACKUP_SUFFIX}", before)
     replace_file(writer, path, text)
@@ -75,7 +75,7 @@ def replace_json(writer: StoreWriter, name: str, document: Mapping[str, Any]) ->
 
 def replace_checkpoint(writer: StoreWriter, fields: Mapping[str, int]) -> None:
     """Set these fields of the checkpoint and leave the others as they are."""
-    found = checkpoint_file.load(writer.root)
+    found = checkpoint_file.load(writer.place)
     page = np.zeros((), CHECKPOINT)
     if found is not None:
         page[...] = found

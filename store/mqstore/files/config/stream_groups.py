@@ -19,9 +19,9 @@ from typing import Any, Final
 from mqstore.errors import CorruptConfigError
 from mqstore.files import durable
 from mqstore.files.config import bounded_json
-from mqstore.files.safe_open import list_names, open_file
+from mqstore.files.safe_open import list_names, read_small
+from mqstore.files.store_dir import StoreDir
 from mqstore.format import names
-from mqstore.format.config import MAX_CONFIG_BYTES
 
 SOURCE: Final = "mqlog"
 
@@ -30,29 +30,30 @@ _NAME: Final = re.compile(r"[0-9a-f]{32}\.json")
 _TRIES: Final = 3
 
 
-def published(root: str) -> dict[tuple[str, str], dict[int, int]]:
+def published(place: StoreDir) -> dict[tuple[str, str], dict[int, int]]:
     """Return what streams published: (topic, group) → {queueId: next queue offset to read}.
 
     Raises CorruptConfigError for a file that is not what ``publish`` writes.
     """
     found: dict[tuple[str, str], dict[int, int]] = {}
-    for name in filter(_NAME.fullmatch, list_names(root, FOLDER)):
+    for name in filter(_NAME.fullmatch, list_names(place.root, FOLDER)):
         path = f"{FOLDER}/{name}"
-        with suppress(FileNotFoundError):
-            group, topics = _parse(_read(root, path), f"{root}/{path}")
+        data = read_small(place.root, path)
+        if data is not None:
+            group, topics = _parse(data, f"{place.root}/{path}")
             found |= {(topic, group): queues for topic, queues in topics.items()}
     return found
 
 
-def publish(root: str, group: str, queues: Mapping[tuple[str, int], int]) -> None:
+def publish(place: StoreDir, group: str, queues: Mapping[tuple[str, int], int]) -> None:
     """Replace what was published as ``group``; raises OSError, NoSpaceError."""
     topics: dict[str, dict[str, int]] = {}
     for (topic, queue_id), queue_offset in sorted(queues.items()):
         topics.setdefault(topic, {})[str(queue_id)] = queue_offset
     data = json.dumps({"group": group, "offsetTable": topics}).encode()
     name = hashlib.sha256(group.encode()).hexdigest()[:32]
-    folder = f"{root}/{FOLDER}"
-    make_folder(root)
+    folder = f"{place.root}/{FOLDER}"
+    make_folder(place)
     temp_dir = f"{folder}/{name}.{secrets.token_hex(8)}"
     fd = durable.create(temp_dir)
     try:
@@ -67,8 +68,9 @@ def publish(root: str, group: str, queues: Mapping[tuple[str, int], int]) -> Non
     durable.fsync_directory(folder)
 
 
-def make_folder(root: str) -> None:
+def make_folder(place: StoreDir) -> None:
     """Make the folder if it is not there; raises OSError where it cannot be written to."""
+    root = place.root
     for _ in range(_TRIES):  # A write that ends now removes .mqlog if it is empty.
         with suppress(FileNotFoundError):
             for path, parent in ((names.OURS, root), (FOLDER, f"{root}/{names.OURS}")):
@@ -78,14 +80,6 @@ def make_folder(root: str) -> None:
             break
     if not os.access(f"{root}/{FOLDER}", os.W_OK):
         raise PermissionError(f"{root}/{FOLDER}: not ours to write to")
-
-
-def _read(root: str, path: str) -> bytes:
-    fd = open_file(root, path)
-    try:
-        return os.pread(fd, MAX_CONFIG_BYTES, 0)
-    finally:
-        os.close(fd)
 
 
 def _parse(data: bytes, path: str) -> tuple[str, dict[str, dict[int, int]]]:

@@ -15,12 +15,12 @@ from typing import TypeAlias
 import numpy as np
 
 from mqstore.arrays import Int32s, Int64s, Mask, Structs
-from mqstore.errors import CorruptStoreError
 from mqstore.files import durable
 from mqstore.files.index.index_file import (
     IndexFile,
     Layout,
     list_index_files,
+    other_layout,
     read_slot_pages,
     time_differences_s,
 )
@@ -65,7 +65,7 @@ class IndexAppender:
         self._writer = writer
         self._layout = layout = writer.sizes.index
         self._new: list[NewFile] = []
-        files = list_index_files(writer.root)
+        files = list_index_files(writer.place)
         self._last = _open_file(files[-1], layout) if files else None
 
     @property
@@ -129,7 +129,7 @@ class IndexAppender:
             self.close()
         self._writer.make_directories(INDEX)
         made, new = _new_file(name, self._layout, before), self._new.pop(0)
-        # Whoever goes on with the file must find how it began, as in a file that a broker rolled.
+        # A later appender of the file needs how it began, as in a file that a broker rolled.
         new.write(made.header.tobytes(), 0)
         new.put(self._path(made))
         self._last = made
@@ -176,7 +176,7 @@ class IndexAppender:
 
 
 class _OpenFile:
-    """The last IndexFile: its header and the slots asked for in memory, its units on disk."""
+    """The last IndexFile: its header and the slots read so far in memory, its units on disk."""
 
     def __init__(
         self, name: str, header: Structs, slot_count: int, source: IndexFile | None
@@ -300,11 +300,7 @@ def _open_file(file: IndexFile, layout: Layout) -> _OpenFile:
     if file.size != file_size(layout.slots, layout.units) or (
         file.count > FIRST_UNIT and not file.fits(layout)
     ):
-        reason = (
-            f"not an IndexFile of {layout.slots} slots and {layout.units} units: give "
-            "maxHashSlotNum and maxIndexNum as in broker.conf, or set buildIndex=false"
-        )
-        raise CorruptStoreError(f"{file.root}/{INDEX}/{file.name}", 0, reason)
+        raise other_layout(file, layout)
     header = np.array(file.header, HEADER)
     header["index_count"] = max(FIRST_UNIT, file.count)  # A broker notes none before the first.
     opened_file = _OpenFile(file.name, header, layout.slots, file)

@@ -18,7 +18,6 @@ from mqstore.files import durable
 from mqstore.files.copy_target import Copy
 from mqstore.files.index.index_file import IndexFile, Layout, read_slots
 from mqstore.files.log.commit_log import CommitLog
-from mqstore.files.safe_open import open_file
 from mqstore.format.index_file import FIRST_UNIT, HEADER, SLOT, file_size
 from mqstore.format.names import INDEX
 
@@ -69,9 +68,8 @@ def _slots_before(file: IndexFile, layout: Layout, count: int) -> Int32s:
 
 def _write(copy: Copy, file: IndexFile, layout: Layout, parts: tuple[np.void, Int32s, int]) -> None:
     header, slots, count = parts
-    path = f"{INDEX}/{file.name}"
-    fd = copy.create(path)
-    source = open_file(file.root, path)
+    fd = copy.create(f"{INDEX}/{file.name}")
+    source = file.open()
     try:
         durable.write_at(fd, header.tobytes(), 0)
         durable.write_at(fd, slots.astype(SLOT).tobytes(), HEADER.itemsize)

@@ -17,6 +17,7 @@ import numpy as np
 from mqstore.arrays import Bytes, Int32s, Int64s, Structs
 from mqstore.errors import CorruptStoreError
 from mqstore.files.safe_open import list_directory, open_file, read_into
+from mqstore.files.store_dir import StoreDir
 from mqstore.format import names
 from mqstore.format.index_file import (
     FIRST_UNIT,
@@ -46,9 +47,18 @@ class Layout:
 class IndexFile:
     """One file of index/. Nothing is held open between calls."""
 
-    root: str
+    place: StoreDir
     name: str
     size: int
+
+    @property
+    def path(self) -> str:
+        """The file's path with the store's root."""
+        return f"{self.place.root}/{names.INDEX}/{self.name}"
+
+    def open(self) -> int:
+        """Return a descriptor, open for reading. Raises FileNotFoundError, UnsafePathError."""
+        return open_file(self.place.root, f"{names.INDEX}/{self.name}")
 
     @cached_property
     def header(self) -> np.void:
@@ -81,7 +91,7 @@ class IndexFile:
     def find(self, key_hash: int) -> Iterator[int]:
         """Yield the physical offsets put under ``key_hash``, newest first.
 
-        Hashes collide: each record must be asked whether it has the key. A chain that does not
+        Hashes collide: look into each record whether it has the key. A chain that does not
         go strictly back ends, as a broken one would never.
         """
         for _, unit in self._chain(key_hash):
@@ -105,7 +115,7 @@ class IndexFile:
         layout = self.layout
         if layout is None:
             return
-        fd = open_file(self.root, f"{names.INDEX}/{self.name}")
+        fd = self.open()
         try:
             number = self._slot(fd, key_hash % layout.slots)
             last = min(self.count, layout.units)
@@ -124,7 +134,7 @@ class IndexFile:
             return False
         if file_size(layout.slots, layout.units) != self.size:
             return False
-        fd = open_file(self.root, f"{names.INDEX}/{self.name}")
+        fd = self.open()
         try:
             unit = self._unit(fd, layout, newest)
             key_hash = int(unit["key_hash"])
@@ -191,24 +201,33 @@ class IndexFile:
         return unit
 
     def _read(self, position: int, size: int) -> bytes:
-        fd = open_file(self.root, f"{names.INDEX}/{self.name}")
+        fd = self.open()
         try:
             return os.pread(fd, size, position)
         finally:
             os.close(fd)
 
 
-def list_index_files(root: str) -> list[IndexFile]:
+def list_index_files(place: StoreDir) -> list[IndexFile]:
     """Return the files of index/, oldest first; empty ones and other names are left out."""
     try:
-        entries = list_directory(root, names.INDEX)
+        entries = list_directory(place.root, names.INDEX)
     except (FileNotFoundError, NotADirectoryError):
         return []
     return [
-        IndexFile(root, entry.name, entry.size)
+        IndexFile(place, entry.name, entry.size)
         for entry in entries
         if not entry.is_directory and entry.size and names.is_index_file_name(entry.name)
     ]
+
+
+def other_layout(file: IndexFile, layout: Layout) -> CorruptStoreError:
+    """Return the error for a file that does not have ``layout``, the one of the store's."""
+    reason = (
+        f"not an IndexFile of {layout.slots} slots and {layout.units} units: give "
+        "maxHashSlotNum and maxIndexNum as in broker.conf, or set buildIndex=false"
+    )
+    return CorruptStoreError(file.path, 0, reason)
 
 
 def read_slots(file: IndexFile, layout: Layout) -> Int32s:
@@ -224,8 +243,7 @@ def read_slot_pages(file: IndexFile, slots: Int32s, pages: Int64s, page_slots: i
     Raises CorruptStoreError if the file ends before they do.
     """
     runs = np.split(pages, np.flatnonzero(np.diff(pages) != 1) + 1)
-    path = f"{names.INDEX}/{file.name}"
-    fd = open_file(file.root, path)
+    fd = file.open()
     try:
         for run in runs:
             begin, end = int(run[0]) * page_slots, (int(run[-1]) + 1) * page_slots
@@ -233,7 +251,7 @@ def read_slot_pages(file: IndexFile, slots: Int32s, pages: Int64s, page_slots: i
             position = HEADER.itemsize + begin * SLOT.itemsize
             data = os.pread(fd, size * SLOT.itemsize, position)
             if len(data) < size * SLOT.itemsize:
-                raise CorruptStoreError(f"{file.root}/{path}", position, "the file ends here")
+                raise CorruptStoreError(file.path, position, "the file ends here")
             slots[begin:end] = np.frombuffer(data, SLOT)
     finally:
         os.close(fd)
@@ -279,11 +297,10 @@ def time_differences_s(store_timestamps_ms: Int64s, begin_timestamp_ms: int) -> 
 
 
 def _read_into(file: IndexFile, into: Bytes, position: int) -> None:
-    path = f"{names.INDEX}/{file.name}"
-    fd = open_file(file.root, path)
+    fd = file.open()
     try:
         done = read_into(fd, into.data, position)
     finally:
         os.close(fd)
     if done < len(into):
-        raise CorruptStoreError(f"{file.root}/{path}", position + done, "the file ends here")
+        raise CorruptStoreError(file.path, position + done, "the file ends here")

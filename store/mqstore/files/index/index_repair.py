@@ -16,7 +16,8 @@ from mqstore.files import durable
 from mqstore.files.index.index_file import IndexFile, Layout, chain, read_slots
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.new_file import opened
-from mqstore.files.safe_open import open_file, read_into, survey
+from mqstore.files.safe_open import read_into, survey
+from mqstore.files.store_dir import StoreDir
 from mqstore.format.index_file import FIRST_UNIT, HEADER, SLOT, UNIT, file_size
 from mqstore.format.names import INDEX, is_index_file_name
 
@@ -45,7 +46,7 @@ def place_of(file: IndexFile, layout: Layout, number: int) -> int:
 def units_of(file: IndexFile, layout: Layout, start: int, end: int) -> Structs:
     """Return the units numbered [start, end), which the file must have."""
     units = np.zeros(end - start, UNIT)
-    fd = open_file(file.root, f"{INDEX}/{file.name}")
+    fd = file.open()
     try:
         read_into(fd, units.view(np.uint8).data, file_size(layout.slots, start))
     finally:
@@ -72,7 +73,7 @@ def cut_back(file: IndexFile, layout: Layout, count: int, log: CommitLog) -> Non
     header["hash_slot_count"] = np.count_nonzero(slots)
     header["index_count"] = count
     pages = _pages_that_differ(slots, read_slots(file, layout))
-    with opened(f"{file.root}/{INDEX}/{file.name}") as fd:
+    with opened(file.path) as fd:
         for page in pages:
             part = slots[page * _PAGE_SLOTS : (page + 1) * _PAGE_SLOTS]
             position = HEADER.itemsize + page * _PAGE_SLOTS * SLOT.itemsize
@@ -86,10 +87,10 @@ def cut_back(file: IndexFile, layout: Layout, count: int, log: CommitLog) -> Non
         durable.fsync(fd)
 
 
-def remove_empty(root: str) -> None:
+def remove_empty(place: StoreDir) -> None:
     """Remove files without a byte, which a broker that was killed while it made them leaves."""
-    folder = f"{root}/{INDEX}"
-    empty = [name for name, kind, size in survey(root, INDEX) if kind == "file" and not size]
+    folder = f"{place.root}/{INDEX}"
+    empty = [name for name, kind, size in survey(place.root, INDEX) if kind == "file" and not size]
     for name in filter(is_index_file_name, empty):
         durable.unlink(f"{folder}/{name}")
     if empty:
@@ -97,15 +98,15 @@ def remove_empty(root: str) -> None:
 
 
 def sync(file: IndexFile) -> None:
-    """Make what a file holds durable, whoever wrote it."""
-    with opened(f"{file.root}/{INDEX}/{file.name}") as fd:
+    """Make the content of a file durable."""
+    with opened(file.path) as fd:
         durable.fsync(fd)
 
 
 def remove(file: IndexFile) -> None:
     """Remove a whole file, durably."""
-    durable.unlink(f"{file.root}/{INDEX}/{file.name}")
-    durable.fsync_directory(f"{file.root}/{INDEX}")
+    durable.unlink(file.path)
+    durable.fsync_directory(f"{file.place.root}/{INDEX}")
 
 
 def _pages_that_differ(wanted: Int32s, found: Int32s) -> list[int]:

@@ -1,16 +1,17 @@
-"""Hold a store for writing: the one way, for every writer of ours.
+"""The lock of a store: every writer of ours takes it, and it keeps brokers out.
 
-Two locks and a lease, in this order, so that nobody waits for one while holding another:
+It is two locks and a lease, taken in this order, so that no process waits for one while it holds
+another:
 
-    .mqlog/lock     our own writers wait here for each other, and read who it is they wait for
-    lock, lease     a broker that starts now waits in open(2), and loads what we have finished
-    lock, byte 0    the broker's own lock: one that got past the lease cannot start
+    .mqlog/lock     our own writers wait here for each other; the file names its holder
+    lock, lease     a broker that starts now blocks in open(2), and loads the store when we are done
+    lock, byte 0    the broker's own lock: a broker that got past the lease cannot start
 
-The lease is what makes it safe: a broker loads the store before it locks it, so a lock alone
-lets it go on with what it read before our commit. A lease is refused while anybody has ``lock``
-open, and the kernel breaks it after a time (/proc/sys/fs/lease-break-time); ``check`` tells. It
-comes before the lock of byte 0: a lock that is taken only to be given up when the lease is
-refused could meet the one attempt of a starting broker, which would then not start.
+The lease is necessary: a broker loads the store before it locks it, so with a lock alone it
+would go on with what it read before our commit. A lease is refused while any process has ``lock``
+open, and the kernel breaks it after a time (/proc/sys/fs/lease-break-time), which ``check``
+detects. It is taken before the lock of byte 0: a lock that is taken only to be given up when the
+lease is refused could meet the single attempt of a starting broker, which would then not start.
 
 Readers never open ``lock``: every open breaks the lease.
 
@@ -88,12 +89,12 @@ os.register_at_fork(
 
 
 class StoreHold:
-    """The store is ours alone while this object is entered.
+    """The lock of the store at ``root``, held while this context manager is entered.
 
     Waits ``timeout_ms`` for a broker or another writer to let go, and then raises
     StoreLockedError. Raises UnsupportedStoreError, FILE_SYSTEM or NO_LEASE, where nothing would
-    keep a starting broker out, unless ``allow_no_lease``: then it is for the caller to see that
-    none starts, and only one that has the store open now is noticed. Raises StoreNotFoundError,
+    keep a starting broker out, unless ``allow_no_lease``: then the caller must ensure that none
+    starts, and only a broker that has the store open now is noticed. Raises StoreNotFoundError,
     UnsafePathError, OSError.
     """
 
@@ -129,9 +130,9 @@ class StoreHold:
     def check(self) -> None:
         """Raise HoldLostError if somebody may have the store open now, or will have it shortly.
 
-        To be called before every step that changes the store; it takes about a microsecond. Who
-        waits in open(2) for our lease is let in when the kernel's patience ends; how long he has
-        waited is not told, but it is less than since the lease was last seen whole.
+        Call it before every step that changes the store; it takes about a microsecond. A process
+        blocked in open(2) by the lease is admitted when lease-break-time elapses. How long it has
+        been blocked is not known, but it is less than the time since the lease was last whole.
         """
         if self._lock is None or self._lock.fd < 0:
             raise HoldLostError(self._root, "it is not held, or by the parent of this process")
@@ -168,11 +169,11 @@ class StoreHold:
     def _take_ours(self) -> bool:
         """Take the lock that our own writers take first."""
         path = f"{self._root}/{names.OURS}/{names.LOCK}"
-        while True:  # Its last holder removes the file, and then nobody has locked it.
+        while True:  # Its last holder removes the file, and then the new one is not locked.
             try:
                 self._make_folder()
                 file = _LockFile(path)
-            except FileNotFoundError:  # He has removed the folder, too.
+            except FileNotFoundError:  # It has removed the folder as well.
                 self._check_root()
                 continue
             try:
@@ -230,7 +231,7 @@ class StoreHold:
         return self._has_lease
 
     def _outstay(self) -> None:
-        """Keep the lock until whoever got past the lease has failed to take it, and is gone."""
+        """Keep the lock until a process that got past the lease has failed to take it and ended."""
         if self._lock is None or self._lock.fd < 0:
             return
         try:
@@ -245,7 +246,7 @@ class StoreHold:
         return durable.take_lease(self._lock.fd)
 
     def _let_go(self) -> None:
-        """Let others in, the broker's lock first: who waits for the lease finds it free."""
+        """Release all, the broker's lock first: a broker blocked by the lease finds it free."""
         lock, self._lock = self._lock, None
         if lock is not None and lock.fd >= 0:
             durable.unlock_byte(lock.fd)
@@ -255,7 +256,7 @@ class StoreHold:
         self._has_lease = False
         ours, self._ours = self._ours, None
         if ours is None or ours.fd >= 0:
-            with suppress(OSError):  # Who comes next can go on with what is left.
+            with suppress(OSError):  # The next writer can go on with what is left.
                 self._remove(ours)
         if ours is not None:
             ours.close()
@@ -270,17 +271,17 @@ class StoreHold:
 
     def _text(self) -> bytes:
         since = datetime.now(UTC).isoformat(timespec="seconds")
-        told = {"pid": os.getpid(), "host": socket.gethostname(), "job": self._job, "since": since}
-        return json.dumps(told).encode()
+        text = {"pid": os.getpid(), "host": socket.gethostname(), "job": self._job, "since": since}
+        return json.dumps(text).encode()
 
     def _writer(self) -> str:
-        """Tell which of our writers has the store."""
+        """Return a text that names the writer of ours that holds the store."""
         try:
             with Path(f"{self._root}/{names.OURS}/{names.LOCK}").open("rb") as file:
-                told = json.loads(file.read(_MOST_TEXT_BYTES))
-            job = f", job {shown(told['job'])}" if told["job"] else ""
-            who = f"process {int(told['pid'])} on {shown(told['host'])}{job}"
-            return f"a write by {who}, since {shown(told['since'])},"
+                text = json.loads(file.read(_MOST_TEXT_BYTES))
+            job = f", job {shown(text['job'])}" if text["job"] else ""
+            who = f"process {int(text['pid'])} on {shown(text['host'])}{job}"
+            return f"a write by {who}, since {shown(text['since'])},"
         except (OSError, ValueError, LookupError, TypeError):
             return "another write"
 
@@ -297,9 +298,9 @@ class StoreHold:
 
 @contextmanager
 def writers_only(root: str, *, timeout_ms: int = 0) -> Iterator[bool]:
-    """Keep our own writers out, not brokers; the value tells whether they are.
+    """Keep our own writers out, not brokers; the value is whether that worked.
 
-    They are not if another has the store, if ``root`` is gone, or if it cannot be written to.
+    It did not if another writer has the store, if ``root`` is gone or cannot be written to.
     """
     held = StoreHold(root, timeout_ms=timeout_ms)
     try:

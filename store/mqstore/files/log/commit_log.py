@@ -2,7 +2,7 @@
 
 Records of one queue lie scattered among those of others. ``gather`` fetches many with few
 reads: neighbours whose gap is small come in one read, and what it returns is one buffer with
-the place of each record in it. Nothing is mapped unless asked for, and nothing on a network's
+the place of each record in it. Nothing is mapped unless readMode=mmap, and nothing on a network's
 file system, so that a file that shrinks or a disk that fails is a short read or an OSError,
 never a signal.
 """
@@ -32,7 +32,7 @@ from mqstore.format.message import (
 READ_MODES = ("pread", "mmap")
 _OPEN_FILES = 32
 _SCRATCH_BYTES = 48 * 1024 * 1024
-# One more read costs what copying 8 KiB does; of small records, no more than 4 for each asked.
+# One more read costs what copying 8 KiB does; of small records, no more than 4 for each wanted.
 _MIN_GAP_BYTES, _MAX_GAP_BYTES = 512, 8192
 _GAP_RECORDS = 4
 

@@ -14,6 +14,7 @@ from mqstore.errors import CorruptStoreError, UnsupportedStoreError
 from mqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from mqstore.files.queue.extension import ConsumeQueueExt, is_address
 from mqstore.files.safe_open import list_directory
+from mqstore.files.store_dir import StoreDir
 from mqstore.format import names
 from mqstore.format.consume_queue import FILLER_SIZE, UNIT
 from mqstore.format.message import HARD_RECORD_BYTES
@@ -48,7 +49,7 @@ class ConsumeQueue:
     Files are listed once, when first needed; what a broker adds later is not seen.
     """
 
-    root: str
+    place: StoreDir
     topic: str
     queue_id: int
 
@@ -61,7 +62,7 @@ class ConsumeQueue:
     def files(self) -> MappedFileQueue:
         """The queue's files; none if there is no such directory."""
         try:
-            return MappedFileQueue.list([(self.root, self.path)])
+            return MappedFileQueue.list([(self.place.root, self.path)])
         except (FileNotFoundError, NotADirectoryError):
             return MappedFileQueue(())
 
@@ -105,7 +106,7 @@ class ConsumeQueue:
             data = data[: len(data) // UNIT.itemsize * UNIT.itemsize]
             if not data:
                 file = self.files.find(position)
-                name = file.name if file else f"{self.root}/{self.path}"
+                name = file.name if file else f"{self.place.root}/{self.path}"
                 raise CorruptStoreError(name, position, "ConsumeQueue file missing or cut short")
             parts.append(data)
             position += len(data)
@@ -143,7 +144,7 @@ class ConsumeQueue:
 
     @cached_property
     def _extension(self) -> ConsumeQueueExt:
-        return ConsumeQueueExt(self.root, self.topic, self.queue_id)
+        return ConsumeQueueExt(self.place, self.topic, self.queue_id)
 
     def _high(self, files: "Sequence[_Blocks]") -> int:
         # Sizes run filler* unit* zero*: the first zero of the last file that has a unit.
@@ -240,32 +241,32 @@ def _is_live(units: Structs, commit_log_low: int) -> Mask:
     return live
 
 
-def list_queues(root: str) -> list[tuple[str, int]]:
+def list_queues(place: StoreDir) -> list[tuple[str, int]]:
     """Return every (topic, queueId) that has a directory in consumequeue/, sorted.
 
     Directories whose name is no topic's or no queue id's are the broker's to ignore, and ours.
     Raises UnsupportedStoreError for more than 100,000 topics or a million queues.
     """
     found = []
-    for queue in each_queue(root):
+    for queue in each_queue(place):
         found.append(queue)
         if len(found) > MOST_QUEUES:
-            raise UnsupportedStoreError(root, "TOO_LARGE", f"more than {MOST_QUEUES} queues")
+            raise UnsupportedStoreError(place.root, "TOO_LARGE", f"more than {MOST_QUEUES} queues")
     return sorted(found)
 
 
-def each_queue(root: str) -> Iterator[tuple[str, int]]:
+def each_queue(place: StoreDir) -> Iterator[tuple[str, int]]:
     """Yield what ``list_queues`` returns, topic by topic: for who needs only some of it."""
-    topics = [name for name in _directories(root, names.CONSUME_QUEUE) if names.is_topic(name)]
+    topics = [name for name in _directories(place, names.CONSUME_QUEUE) if names.is_topic(name)]
     if len(topics) > MOST_TOPICS:
-        raise UnsupportedStoreError(root, "TOO_LARGE", f"more than {MOST_TOPICS} topics")
+        raise UnsupportedStoreError(place.root, "TOO_LARGE", f"more than {MOST_TOPICS} topics")
     for topic in topics:
-        ids = map(names.parse_queue_id, _directories(root, f"{names.CONSUME_QUEUE}/{topic}"))
+        ids = map(names.parse_queue_id, _directories(place, f"{names.CONSUME_QUEUE}/{topic}"))
         yield from ((topic, queue_id) for queue_id in ids if queue_id is not None)
 
 
-def _directories(root: str, path: str) -> list[str]:
+def _directories(place: StoreDir, path: str) -> list[str]:
     try:
-        return [entry.name for entry in list_directory(root, path) if entry.is_directory]
+        return [entry.name for entry in list_directory(place.root, path) if entry.is_directory]
     except (FileNotFoundError, NotADirectoryError):
         return []

@@ -11,6 +11,7 @@ import numpy as np
 
 from mqstore.arrays import Int64s, Mask, Structs
 from mqstore.files.mapped_file_queue import MappedFileQueue
+from mqstore.files.store_dir import StoreDir
 from mqstore.format import names
 from mqstore.format.consume_queue import EXT_ADDRESS_MAX
 from mqstore.format.consume_queue_ext import ADDRESS_BASE, EXT_UNIT
@@ -22,7 +23,7 @@ _WINDOW_BYTES: Final = 256 * 1024
 class ConsumeQueueExt:
     """Reads the extension of one queue. Files are listed once, when first needed."""
 
-    root: str
+    place: StoreDir
     topic: str
     queue_id: int
 
@@ -31,7 +32,7 @@ class ConsumeQueueExt:
         """The extension's files; none if there is no such directory."""
         path = f"{names.CONSUME_QUEUE_EXT}/{self.topic}/{self.queue_id}"
         try:
-            return MappedFileQueue.list([(self.root, path)])
+            return MappedFileQueue.list([(self.place.root, path)])
         except (FileNotFoundError, NotADirectoryError):
             return MappedFileQueue(())
 

@@ -2,6 +2,7 @@
 
 import os
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -14,11 +15,10 @@ _SIZE_AT: Final = int(UNIT.fields["size"][1]) if UNIT.fields else 0
 
 
 class QueueEnd:
-    """Tells how many units stand behind a queue offset. Keeps a descriptor: ``close`` it."""
+    """Counts the units from a queue offset on. Keeps a descriptor: ``close`` it."""
 
-    def __init__(self, root: str, topic: str, queue_id: int) -> None:
-        self._name = (root, topic, queue_id)
-        self._queue = ConsumeQueue(root, topic, queue_id)
+    def __init__(self, queue: ConsumeQueue) -> None:
+        self._queue = queue
         self._fd = -1
         self._first = self._past = 0  # queue offsets of the open file
 
@@ -29,7 +29,7 @@ class QueueEnd:
             self._fd = -1
 
     def has_unit(self, queue_offset: int) -> bool:
-        """Tell whether that unit is there: asked all the time, so a read of 4 bytes."""
+        """Tell whether that unit is there. Called very often, it reads 4 bytes."""
         if not self._open(queue_offset):
             return False
         position = (queue_offset - self._first) * UNIT.itemsize + _SIZE_AT
@@ -38,7 +38,7 @@ class QueueEnd:
     def count_from(self, queue_offset: int, most: int) -> int:
         """Return how many units there are from ``queue_offset`` on: at most ``most``.
 
-        Also ends with the file: ask again from behind it. The broker writes units in order
+        Also ends with the file: call again from there. The broker writes units in order
         into a file of zeros, so the first without a size ends the queue.
         """
         if not self._open(queue_offset):
@@ -57,7 +57,7 @@ class QueueEnd:
         position = queue_offset * UNIT.itemsize
         file = self._queue.files.find(position)
         if file is None:
-            self._queue = ConsumeQueue(*self._name)  # Perhaps a new file, behind a full one.
+            self._queue = replace(self._queue)  # Perhaps a new file, behind a full one.
             file = self._queue.files.find(position)
         if file is None:
             return False

@@ -1,4 +1,4 @@
-"""One ConsumeQueue, made to say what the CommitLog says: units read as they lie, and replaced.
+"""Repair of one ConsumeQueue: units are read as they lie, and replaced.
 
 A file that would be left without a unit at a queue's end is removed, never emptied: a broker
 takes the first zeros of a file for a message. New files come into view with their first units.
@@ -129,7 +129,7 @@ class QueueRepair:
             durable.fsync(fd)
 
     def sync(self, low: int, high: int) -> None:
-        """Make units [low, high) durable, whoever wrote them, and the names of their files."""
+        """Make units [low, high) and the names of their files durable."""
         for file in self.files.files:
             if file.start < high * UNIT.itemsize and file.end > low * UNIT.itemsize:
                 with opened(file.name) as fd:

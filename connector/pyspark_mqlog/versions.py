@@ -1,0 +1,32 @@
+"""The version of Spark, and the refusal of one that is too old. Imports nothing of Spark SQL."""
+
+import re
+from typing import Final
+
+import pyspark
+
+OLDEST: Final = (4, 0)
+"""The first Spark with Python data sources that read and write streams."""
+
+LIMITS_SINCE: Final = (4, 2)
+"""The first Spark that gives a Python source the limit of a trigger, and that runs AvailableNow in
+several micro-batches."""
+
+
+def major_minor(version: str) -> tuple[int, int]:
+    """Return the first two numbers of a version such as ``4.1.4`` or ``4.0.0.dev1``."""
+    found = re.match(r"(\d+)\.(\d+)", version)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def refuse_older(version: str) -> None:
+    """Raise SparkTooOldError if ``version`` of Spark is older than ``OLDEST``."""
+    if major_minor(version) < OLDEST:
+        from mqstore.errors import SparkTooOldError  # noqa: PLC0415 - keeps imports light
+
+        raise SparkTooOldError(version, ".".join(map(str, OLDEST)))
+
+
+INSTALLED: Final[str] = pyspark.__version__
+"""The version of the pyspark that is imported: the driver's, or that of a worker."""
+SPARK: Final = major_minor(INSTALLED)

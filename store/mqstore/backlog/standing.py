@@ -1,0 +1,87 @@
+"""Where groups stand in the queues they read: the formulas of the backlog, for many at once."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from mqstore.arrays import Int64s, Mask
+from mqstore.backlog.schema import AHEAD, EXPIRED, NEVER_COMMITTED, OK, TOPIC_GONE
+
+_STATUS: Final = (TOPIC_GONE, NEVER_COMMITTED, AHEAD, EXPIRED, OK)
+
+
+class _Item(Protocol):
+    @property
+    def low(self) -> int: ...
+    @property
+    def high(self) -> int: ...
+    @property
+    def consumer_offset(self) -> int | None: ...
+    @property
+    def topic_gone(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """n groups, each in a queue: int64[n] each, and bool[n]. [low, high) is held.
+
+    ``consumed`` is the committed offset as consumerProgress shows it: at least 0.
+    """
+
+    low: Int64s
+    high: Int64s
+    consumed: Int64s
+    never_committed: Mask
+    topic_gone: Mask
+
+    @classmethod
+    def of(cls, items: Sequence[_Item]) -> "Standing":
+        """Return where the groups of ``items`` stand."""
+        rows = [
+            (i.low, i.high, i.consumer_offset or 0, i.consumer_offset is None, i.topic_gone)
+            for i in items
+        ]
+        low, high, committed, never, gone = np.array(rows, np.int64).reshape(-1, 5).T
+        return cls(low, high, np.maximum(committed, 0), never.astype(bool), gone.astype(bool))
+
+    @property
+    def start(self) -> Int64s:
+        """The first unconsumed queue offset that is held; ``high`` if there is none."""
+        return np.minimum(np.maximum(self.consumed, self.low), self.high)
+
+    @property
+    def lag(self) -> Int64s:
+        """Messages held and not consumed."""
+        return self.high - self.start
+
+    @property
+    def diff(self) -> Int64s:
+        """The number consumerProgress prints: never clamped, negative if the group is ahead."""
+        return self.high - self.consumed
+
+    @property
+    def expired(self) -> Int64s:
+        """Messages that retention took before they were consumed: diff = lag + expired."""
+        expired: Int64s = np.maximum(self.low - self.consumed, 0)
+        return expired
+
+    @property
+    def last_consumed(self) -> Int64s:
+        """The queue offset before the committed one, if it is held; else -1."""
+        held = (self.low < self.consumed) & (self.consumed <= self.high)
+        return np.where(held, self.consumed - 1, -1)
+
+    @property
+    def status(self) -> pa.StringArray:
+        """One word for each, the most telling that is true."""
+        holds = [
+            self.topic_gone,
+            self.never_committed,
+            self.consumed > self.high,
+            self.low > self.consumed,
+        ]
+        # Made here: the first array that Arrow makes of Python's values imports pandas.
+        return pa.array(_STATUS).take(pa.array(np.select(holds, [0, 1, 2, 3], 4)))

@@ -1,0 +1,355 @@
+"""Where messages come from: the seam between what reads them and the place that holds them.
+
+An ``Origin`` is a small value that pickles into tasks. On the driver it opens as a
+``BoundsSource``: which queues there are, what they hold, where a time begins, how many bytes a
+range has, how far groups are. In a task it opens as a ``RecordSource``: ranges of queues to
+checked records. All above this module (plan, scan, streams, backlog, tables) knows these only.
+
+The store in a directory is ``directory.StoreOrigin``, ``directory.StoreBounds``,
+``tail.StoreTail`` and ``store_records.StoreRecords``. Whatever else holds messages needs those
+four.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol, TypeAlias
+
+import pyarrow as pa
+
+from mqstore.arrays import Int64s
+from mqstore.derive.records import FetchedRecords
+from mqstore.errors import CorruptStoreError
+from mqstore.files.config.broker_config import CommittedOffsets, FilterExpression, TopicConfig
+from mqstore.read.heads import LocatedRecord
+from mqstore.read.settings import ScanSettings
+from mqstore.read.units import CHUNK_UNITS, UnitBatch
+
+COMMIT_GROUP: Final = "commitGroup"
+
+Bounds: TypeAlias = dict[tuple[str, int], tuple[int, int]]
+"""(topic, queueId) → [low, high)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """The bytes of all records of queue offsets [start, end), as one look at the queue found.
+
+    ``place`` is the physical offset of the first record.
+    """
+
+    start: int
+    end: int
+    bytes: int
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueBounds:
+    """One queue: its broker holds queue offsets [low, high)."""
+
+    topic: str
+    queue_id: int
+    low: int
+    high: int
+    weight: Weight | None = field(default=None, compare=False, repr=False)
+    """Of a short queue; only a hint that saves a second look."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The queues of one broker at one moment. Plain values: it pickles into tasks.
+
+    ``low`` and ``high`` are the physical offsets of the CommitLog's first byte and of the end
+    of its last file; ``taken_ms`` is epoch ms; ``is_unclean`` says that ``abort`` was there.
+    """
+
+    origin: "Origin"
+    broker_name: str
+    low: int
+    high: int
+    queues: tuple[QueueBounds, ...]
+    taken_ms: int
+    is_unclean: bool
+
+    def queue(self, topic: str, queue_id: int) -> QueueBounds | None:
+        """Return the bounds of one queue, or None if it has no ConsumeQueue."""
+        wanted = (topic, queue_id)
+        return next((q for q in self.queues if (q.topic, q.queue_id) == wanted), None)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSlice:
+    """Queue offsets [start, end) of one queue of one broker. Plain values: it pickles."""
+
+    origin: "Origin"
+    broker_name: str
+    topic: str
+    queue_id: int
+    start: int
+    end: int
+    weight: Weight | None = field(default=None, compare=False, repr=False)
+    """What is known of its bytes before it is weighed; does not travel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """A slice and how its bytes grow: ``bytes[i]`` CommitLog bytes before ``edges[i]``.
+
+    ``edges`` ascend from the slice's start to its end; about there, records of the slice lie at
+    the physical offsets ``places``, which never go back.
+    """
+
+    slice: QueueSlice
+    edges: Int64s
+    bytes: Int64s
+    places: Int64s
+    again: "Callable[[], Weighed] | None" = None
+    """Weighs it exactly: not done yet for a few bytes, which most often are in one partition."""
+
+    @property
+    def total(self) -> int:
+        """Bytes of the whole slice."""
+        return int(self.bytes[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFilter:
+    """Which queues to look at: those of topics that pass ``topics`` and that ``queues`` passes."""
+
+    topics: Callable[[str], bool] | None = None
+    queues: Callable[[str, int], bool] | None = None
+
+    def passes(self, topic: str, queue_id: int) -> bool:
+        """Tell whether that queue, there or not, is one of them."""
+        chosen = self.topics is None or self.topics(topic)
+        return chosen and (self.queues is None or self.queues(topic, queue_id))
+
+
+def slices_of(
+    snapshot: Snapshot, ranges: Iterable[tuple[QueueBounds, int, int]] | None = None
+) -> list[QueueSlice]:
+    """Return the slices of (queue, start, end) ranges, half-open; of all that is held if None.
+
+    Empty ranges are left out.
+    """
+    if ranges is None:
+        ranges = ((queue, queue.low, queue.high) for queue in snapshot.queues)
+    origin, broker_name = snapshot.origin, snapshot.broker_name
+    return [
+        QueueSlice(origin, broker_name, queue.topic, queue.queue_id, start, end, queue.weight)
+        for queue, start, end in ranges
+        if start < end
+    ]
+
+
+class Origin(Protocol):
+    """What holds messages. A small value: it pickles, has a hash and compares by what it says."""
+
+    @property
+    def name(self) -> str:
+        """What errors and warnings call it: the root of a store."""
+
+    def bounds(self, broker_name: str | None = None) -> "BoundsSource":
+        """Open it to plan a read; ``broker_name`` replaces the name that it has itself.
+
+        Raises StoreNotFoundError, NotAStoreError, UnsupportedStoreError.
+        """
+
+    def records(self, read_mode: str = "pread") -> "RecordSource":
+        """Open it to read records. Raises as ``bounds``, InvalidOptionError for a read mode."""
+
+
+class BrokerState(Protocol):
+    """What a broker knows beside messages. Each call asks it anew; CorruptConfigError is raised.
+
+    (topic, group) is the key of what is by group.
+    """
+
+    def topics(self) -> Mapping[str, TopicConfig]:
+        """Return the configured topics by name."""
+
+    def groups(self) -> set[str]:
+        """Return the configured consumer groups."""
+
+    def committed(self) -> Mapping[tuple[str, str], CommittedOffsets]:
+        """Return the next queue offsets that groups committed, and where that is written."""
+
+    def consumer_offsets(self) -> Mapping[tuple[str, str], Mapping[int, int]]:
+        """Return the same by queueId, without where it is written."""
+
+    def pull_offsets(self) -> Mapping[tuple[str, str], Mapping[int, int]]:
+        """Return the next queue offsets that groups pulled, by queueId."""
+
+    def delay_offsets(self) -> Mapping[int, int]:
+        """Return by delay level the next queue offset to deliver of its queue."""
+
+    def filter_expressions(self) -> Mapping[tuple[str, str], FilterExpression]:
+        """Return what groups subscribe to when not by tag."""
+
+
+class BoundsSource(Protocol):
+    """The queues of one broker, open to plan a read. Nothing of it travels; ``close`` it."""
+
+    @property
+    def origin(self) -> Origin:
+        """What it was opened from."""
+
+    @property
+    def broker_name(self) -> str:
+        """The broker's name. Raises CorruptConfigError."""
+
+    @property
+    def config(self) -> BrokerState:
+        """What the broker knows beside messages."""
+
+    def close(self) -> None:
+        """Close what is open."""
+
+    def topics(self) -> set[str]:
+        """Return the topics that are configured or have a queue."""
+
+    def topic_configs(self) -> Mapping[str, TopicConfig]:
+        """Return ``config.topics()``; empty where it cannot be known, which is no error."""
+
+    def timers_delivered_ms(self) -> int:
+        """Return the time (epoch ms) up to which timers were delivered; 0 if that is not known."""
+
+    def snapshot(
+        self, topics: Callable[[str], bool] | None = None, *, strict: bool = True
+    ) -> Snapshot:
+        """Return what the queues of those topics (of all if None) hold now.
+
+        With ``strict``, damage that shows at this is a CorruptStoreError; without it, it comes up
+        record by record in the scan.
+        """
+
+    def first_at(self, queues: Sequence[QueueBounds], times_ms: Sequence[int]) -> list[int]:
+        """Return for each queue the first offset held that was stored at or after its time.
+
+        Times are epoch ms, compared with storeTimestamp; ``high`` where there is no such message.
+        Raises CorruptStoreError where a record on the way to it cannot be read.
+        """
+
+    def weigh(self, slices: Sequence[QueueSlice], *, strict: bool = True) -> list[Weighed]:
+        """Return slices of this origin with about how many bytes they have.
+
+        With ``strict``, units that are missing are a CorruptStoreError; without it such messages
+        weigh nothing, and the scan tells of them.
+        """
+
+    def narrow(
+        self, slices: Sequence[QueueSlice], keys: Sequence[str], msg_ids: Sequence[str]
+    ) -> list[QueueSlice]:
+        """Return the parts of slices of this origin that can hold a message with a key or id.
+
+        Logs a warning with the number of messages that no index covers; they stay. In the order
+        of topic, queue, start.
+        """
+
+    def tail(
+        self, chosen: QueueFilter, *, strict: bool = True, fail_on_data_loss: bool = True
+    ) -> "Tail":
+        """Return the moving bounds of the chosen queues. Raises as ``snapshot``."""
+
+    def claim_group(self, group: str) -> None:
+        """Make ready to publish a stream's progress as that consumer group's.
+
+        Raises InvalidOptionError (option ``commitGroup``) for a group that the broker knows, and
+        where this process may not write.
+        """
+
+    def publish_group(self, group: str, queues: Mapping[tuple[str, int], int]) -> None:
+        """Publish the next queue offsets of a group by topic and queueId. Raises OSError."""
+
+
+class Tail(Protocol):
+    """The moving bounds of one broker's queues, for a stream. Keeps things open: ``close`` it."""
+
+    @property
+    def chosen(self) -> QueueFilter:
+        """Which queues are followed."""
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The chosen queues as they were at the last look."""
+
+    def look(self, *, at_once: bool = False) -> Bounds:
+        """Return what each queue holds: now if ``at_once``, else as of a moment ago.
+
+        The same object as before if nothing was found to have changed. Raises StoreReplacedError
+        if the place is not the one it was, and what ``BoundsSource.snapshot`` raises.
+        """
+
+    def fitting(self, queue: tuple[str, int], start: int, end: int, room: int) -> tuple[int, int]:
+        """Return how many messages of [start, end) have at most ``room`` bytes, and their bytes."""
+
+    def close(self) -> None:
+        """Close what is open; the next look opens it again."""
+
+
+class RecordSource(Protocol):
+    """The records of one origin, open in a task. Nothing of it travels; ``close`` it."""
+
+    @property
+    def low(self) -> int:
+        """The physical offset of the first byte held: what lies before it has expired."""
+
+    def close(self) -> None:
+        """Close what is open."""
+
+    def read(
+        self,
+        slices: Sequence[QueueSlice],
+        settings: ScanSettings,
+        report: Callable[[CorruptStoreError], None],
+    ) -> Iterator[tuple[UnitBatch, FetchedRecords]]:
+        """Yield the records of ``slices``, checked, in batches bounded by ``settings``.
+
+        Rows are those of the batch of units: each has a record or a problem, and problems are
+        left to the caller. Units that ``settings.tags`` excludes by hash are left out. Headers
+        stand until the next batch. What is damaged beside records goes to ``report``. Raises
+        DataLossError at messages that expired since the slices were planned, if
+        ``settings.fail_on_data_loss``, else logs it.
+        """
+
+    def raw(self, units: UnitBatch, most: int) -> Iterator[tuple[UnitBatch, list[bytes]]]:
+        """Yield units of the last batch whose records are lost, with the bytes found there.
+
+        At most the size that the unit says, fewer where less is there; about ``most`` bytes, or
+        those of one unit, at a time.
+        """
+
+    def corrupt(self, physical_offset: int, reason: str) -> CorruptStoreError:
+        """Return the error that says ``reason`` about the record there."""
+
+    def units(
+        self, queue: tuple[str, int], start: int, end: int, most: int = CHUNK_UNITS
+    ) -> Iterator[UnitBatch]:
+        """Yield the units of queue offsets [start, end), at most ``most`` at a time, in order.
+
+        What is missing is left out; of a unit that no broker would follow the size is 0.
+        """
+
+    def unit_files(self, queue: tuple[str, int]) -> list[tuple[int, int]]:
+        """Return the queue offsets [start, end) that each ConsumeQueue file has room for."""
+
+    def store_timestamps(self, units: UnitBatch) -> Int64s:
+        """Return the storeTimestamp in ms of each record; NO_TIMESTAMP if it cannot be read.
+
+        Raises FileNotFoundError if records expire meanwhile.
+        """
+
+    def tags(self, units: UnitBatch) -> Iterator[tuple[Int64s, pa.StringArray]]:
+        """Yield rows of ``units`` and the TAGS of their records, null if they have none.
+
+        Rows of records that cannot be read never come. Raises as ``store_timestamps``.
+        """
+
+    def locate(self, physical_offsets: Iterable[int]) -> Mapping[int, LocatedRecord]:
+        """Return the records that start at those places, by place, in ascending order.
+
+        Raises as ``store_timestamps``.
+        """
+
+    def places_of_key(self, topic: str, key: str) -> list[int]:
+        """Return the places, ascending, of records that may be of that topic and have that key."""

@@ -1,0 +1,191 @@
+"""The records of a store in a directory: units of its ConsumeQueues, then what they point at.
+
+Units are read block by block, those that the tag hash excludes are dropped before any record
+is touched, and records are gathered and checked batch by batch. A batch ends at ``batch_rows``
+rows or ``batch_bytes`` record bytes, whichever comes first, so memory does not depend on the
+size of a queue; only a single message may be larger than the bound.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from mqstore.arrays import Int64s
+from mqstore.derive.records import LARGE_BYTES, FetchedRecords, RecordChecks, fetch
+from mqstore.errors import CorruptStoreError, DataLossError
+from mqstore.files.log.commit_log import Scratch
+from mqstore.files.store import Store
+from mqstore.format.consume_queue import UNIT
+from mqstore.format.hashing import key_hash
+from mqstore.format.index_file import TOPIC_KEY_SEPARATOR
+from mqstore.format.message import HARD_RECORD_BYTES
+from mqstore.read import heads
+from mqstore.read.settings import ScanSettings
+from mqstore.read.source import QueueSlice
+from mqstore.read.tags import parse_tags
+from mqstore.read.units import (
+    CHUNK_UNITS,
+    UnitBatch,
+    cut,
+    in_batches,
+    in_log_order,
+    read_units,
+)
+
+_Report: TypeAlias = Callable[[CorruptStoreError], None]
+
+_LOG = logging.getLogger(__name__)
+_LANES: Final = 256  # So many queues are merged at a time.
+_BLOCK_UNITS: Final = 32_768  # 640 KiB of ConsumeQueue at a time, but
+_LEAST_UNITS: Final = 1_024  # no less than this of each queue that is merged.
+
+
+class StoreRecords:
+    """A RecordSource over an opened store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._log = store.log
+        self._scratch = Scratch()
+
+    def __enter__(self) -> "StoreRecords":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the store."""
+        self._store.close()
+
+    @property
+    def low(self) -> int:
+        """Physical offset of the CommitLog's first byte."""
+        return self._log.low
+
+    def read(
+        self,
+        slices: Sequence[QueueSlice],
+        settings: ScanSettings,
+        report: _Report,
+    ) -> Iterator[tuple[UnitBatch, FetchedRecords]]:
+        """Yield the records of ``slices``; with ``settings.merged`` in the order of the log."""
+        limits = settings.batch_rows, settings.batch_bytes
+        parts = _SliceUnits(self._store, slices, settings, report).parts()
+        for units in in_batches(parts, self._weigh, limits, settings.first_rows):
+            checks = RecordChecks(positions=units.positions)
+            places, sizes = units.physical_offsets, units.sizes
+            yield units, fetch(self._log, places, sizes, checks, self._scratch)
+
+    def raw(self, units: UnitBatch, most: int) -> Iterator[tuple[UnitBatch, list[bytes]]]:
+        """Yield units and the bytes that lie where they point."""
+        # A size that the log cannot hold says nothing: the first bytes there are enough.
+        held = self._log.holds(units.physical_offsets, units.sizes)
+        shown = np.clip(units.sizes, 0, np.where(held, HARD_RECORD_BYTES, LARGE_BYTES))
+        for rows in cut(shown, most):
+            places = zip(units.physical_offsets[rows].tolist(), shown[rows].tolist(), strict=True)
+            yield units.take(rows), [self._log.read(place, size) for place, size in places]
+
+    def corrupt(self, physical_offset: int, reason: str) -> CorruptStoreError:
+        """Return the error that names the CommitLog file and the position in it."""
+        return self._log.corrupt(physical_offset, reason)
+
+    def units(
+        self, queue: tuple[str, int], start: int, end: int, most: int = CHUNK_UNITS
+    ) -> Iterator[UnitBatch]:
+        """Yield the units of a ConsumeQueue."""
+        for batch in read_units(self._store.queue(*queue), (start, end), most):
+            yield batch.believable()
+
+    def unit_files(self, queue: tuple[str, int]) -> list[tuple[int, int]]:
+        """Return the room of the ConsumeQueue's files."""
+        files = self._store.queue(*queue).files.files
+        return [(file.start // UNIT.itemsize, file.end // UNIT.itemsize) for file in files]
+
+    def store_timestamps(self, units: UnitBatch) -> Int64s:
+        """Return storeTimestamps, read without the bodies."""
+        return heads.store_timestamps(self._log, units.physical_offsets, units.sizes)
+
+    def tags(self, units: UnitBatch) -> Iterator[tuple[Int64s, pa.StringArray]]:
+        """Yield TAGS; of a record larger than a page the body is not read."""
+        return heads.tags(self._log, units.physical_offsets, units.sizes)
+
+    def locate(self, physical_offsets: Iterable[int]) -> dict[int, heads.LocatedRecord]:
+        """Return the records that start at those places and say so themselves."""
+        return heads.locate(self._log, physical_offsets)
+
+    def places_of_key(self, topic: str, key: str) -> list[int]:
+        """Return what the IndexFiles have under the hash of the key."""
+        wanted = key_hash(f"{topic}{TOPIC_KEY_SEPARATOR}{key}")
+        return sorted({place for file in self._store.index_files for place in file.find(wanted)})
+
+    def _weigh(self, units: UnitBatch) -> Int64s:
+        """Return the bytes of each record; 0 where the log cannot hold such a one."""
+        return np.where(self._log.holds(units.physical_offsets, units.sizes), units.sizes, 0)
+
+
+class _SliceUnits:
+    """The units of slices whose records are held and whose tag hash may match."""
+
+    def __init__(
+        self, store: Store, slices: Sequence[QueueSlice], settings: ScanSettings, report: _Report
+    ) -> None:
+        self._store = store
+        self._slices = slices
+        self._names = [(piece.topic, piece.queue_id, piece.broker_name) for piece in slices]
+        self._settings = settings
+        self._tags = parse_tags(settings.tags)
+        self._report = report
+
+    def parts(self) -> Iterator[UnitBatch]:
+        """Yield them slice by slice, or merged where the settings say so."""
+        together = _LANES if self._settings.merged else 1
+        for first in range(0, len(self._slices), together):
+            numbers = range(first, min(first + together, len(self._slices)))
+            block = max(_LEAST_UNITS, _BLOCK_UNITS // len(numbers))
+            lanes = [self._of_slice(number, block) for number in numbers]
+            yield from in_log_order(lanes, self._store.log.holds, block // 2)
+
+    def _of_slice(self, number: int, block: int) -> Iterator[UnitBatch]:
+        piece, low = self._slices[number], self._store.log.low
+        queue = self._store.queue(piece.topic, piece.queue_id)
+        lost = partial(self._lost, piece)
+        for units in read_units(
+            queue, (piece.start, piece.end), block, names=self._names, number=number, report=lost
+        ):
+            kept = units.physical_offsets >= low
+            if not kept.all():
+                expired = units.positions.queue_offsets[~kept]
+                self._expired(piece, (int(expired[0]), int(expired[-1]) + 1), low)
+            if self._tags is not None:
+                kept &= self._tags.may_match(piece.topic, units.tags_codes)
+            if kept.all():
+                yield units
+            elif kept.any():
+                yield units.take(kept)
+
+    def _lost(
+        self, piece: QueueSlice, start: int, end: int, error: CorruptStoreError | FileNotFoundError
+    ) -> None:
+        """Account for queue offsets whose ConsumeQueue file is not there."""
+        if isinstance(error, CorruptStoreError):
+            self._report(error)
+        else:
+            self._expired(piece, (start, min(end, piece.end)), 0)
+
+    def _expired(self, piece: QueueSlice, lost: tuple[int, int], low: int) -> None:
+        start, end = lost
+        error = DataLossError(
+            f"{piece.topic}/{piece.queue_id} (CommitLog now starts at byte {low})",
+            start=start,
+            end=end,
+            low=end,
+            high=piece.end,
+        )
+        if self._settings.fail_on_data_loss:
+            raise error
+        _LOG.warning("%s", error)

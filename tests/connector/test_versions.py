@@ -1,0 +1,56 @@
+"""A Spark that is too old is refused by name; what differs between the others has one place."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+import pyspark_mqlog
+from mqstore.errors import SparkTooOldError
+from pyspark_mqlog import versions
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_a_session_of_an_older_spark_is_refused() -> None:
+    old = SimpleNamespace(version="3.5.9")
+    with pytest.raises(SparkTooOldError, match=r"^\[MQLOG_SPARK_TOO_OLD\] this is Spark 3.5.9"):
+        pyspark_mqlog.register(old)  # type: ignore[arg-type]
+
+
+def test_an_older_pyspark_is_refused_when_the_package_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "pyspark").mkdir()
+    (tmp_path / "pyspark" / "__init__.py").write_text("__version__ = '3.5.9'")
+    done = subprocess.run(
+        [sys.executable, "-c", "import pyspark_mqlog"],
+        env={"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("mqstore.errors.SparkTooOldError: [MQLOG_SPARK_TOO_OLD] this is Spark 3")
+    assert "pip install 'pyspark>=4.0,<5'" in last
+
+
+@pytest.mark.parametrize(
+    ("version", "numbers"),
+    [("4.0.0", (4, 0)), ("4.1.4.dev0", (4, 1)), ("10.11", (10, 11)), ("none", (0, 0))],
+)
+def test_a_version_is_its_first_two_numbers(version: str, numbers: tuple[int, int]) -> None:
+    assert versions.major_minor(version) == numbers
+
+
+def sources() -> Iterator[Path]:
+    for top in ("connector", "jobs"):
+        yield from (ROOT / top).rglob("*.py")
+
+
+def test_no_other_module_asks_for_a_version_of_spark() -> None:
+    rooms = {"compat.py", "versions.py"}
+    asking = {path.name for path in sources() if "SPARK <" in path.read_text(encoding="utf-8")}
+    assert asking - rooms == {"export.py"}

@@ -1,0 +1,57 @@
+"""An environment for each line of Spark: the newest of the line, from the package index, once."""
+
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from broker.toolchain import ToolchainError, made_once
+
+HERE: Final = Path(__file__).parent
+LINES: Final = ("4.0", "4.1", "4.2", "4.3")
+PIP_SECONDS: Final = 1500
+
+
+class IndexUnreachableError(Exception):
+    """There is no package index; carries what pip said last."""
+
+
+def python(line: str) -> Path:
+    """Return the interpreter of the environment of a line, made now or in an earlier run.
+
+    Raises IndexUnreachableError, or ToolchainError when pip fails otherwise.
+    """
+    wanted = HERE / f"requirements-{line}.txt"
+    name = "spark-{}-python-{}.{}".format(line, *sys.version_info)
+    fill = partial(_make, wanted)
+    made = made_once(name, [wanted], fill, _has_python, "mqlog-spark")
+    return made / "bin" / "python"
+
+
+def _make(wanted: Path, folder: Path) -> None:
+    # Only bin/python is run: what pip writes beside it names the folder as it is called now.
+    _run(sys.executable, "-m", "venv", str(folder))
+    pip = ("-m", "pip", "--disable-pip-version-check", "--retries", "1", "install", "--quiet")
+    _run(str(folder / "bin" / "python"), *pip, "--requirement", str(wanted))
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=PIP_SECONDS,
+        check=False,
+    )
+    if done.returncode == 0:
+        return
+    if "connection broken" in done.stdout or "(from versions: none)" in done.stdout:
+        raise IndexUnreachableError(done.stdout.strip().splitlines()[-1])
+    raise ToolchainError(f"{' '.join(command)} exited with {done.returncode}:\n{done.stdout}")
+
+
+def _has_python(made: Path) -> bool:
+    return (made / "bin" / "python").exists()  # A link: its target may be gone.

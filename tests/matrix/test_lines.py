@@ -1,0 +1,97 @@
+"""Every line of Spark 4 does every step; MQLOG_MATRIX=1, as `make matrix` sets it, tries them all.
+
+Otherwise the oldest and the newest do: what lies between differs from the one or the other in
+nothing that compat.py has not from both.
+"""
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from matrix import environments
+from matrix.environments import HERE, LINES, IndexUnreachableError
+from matrix.steps import Steps
+
+ROOT = HERE.parents[1]
+SECONDS = 1500
+STEPS = [name for name in vars(Steps) if not name.startswith("_")]
+OTHERS = pytest.mark.skipif(not os.environ.get("MQLOG_MATRIX"), reason="for `make matrix`")
+every_line = pytest.mark.parametrize(
+    "line", [LINES[0], *(pytest.param(line, marks=OTHERS) for line in LINES[1:-1]), LINES[-1]]
+)
+
+
+def interpreter(line: str) -> str:
+    """The interpreter of a line: this one, if its Spark is of it."""
+    if pyspark.__version__.startswith(f"{line}."):
+        return sys.executable
+    try:
+        return str(environments.python(line))
+    except IndexUnreachableError as error:
+        pytest.skip(f"no package index to take Spark {line} from: {error}")
+
+
+def done(python: str, master: str, folder: Path, *names: str) -> list[str]:
+    """Run the steps in an environment; return those that are done."""
+    environment = {name: value for name, value in os.environ.items() if "SPARK" not in name}
+    environment |= {
+        "PYTHONPATH": os.pathsep.join(str(ROOT / top) for top in ("store", "connector", "jobs")),
+        "SPARK_SUBMIT_OPTS": os.environ.get("SPARK_SUBMIT_OPTS", ""),
+    }
+    ran = subprocess.run(
+        [python, str(HERE / "steps.py"), master, str(folder), *names],
+        env=environment,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    sys.stdout.write(ran.stdout)
+    assert ran.returncode == 0, ran.stderr[-6000:]
+    return [step.split()[1] for step in ran.stdout.splitlines()]
+
+
+@pytest.mark.spark
+@every_line
+def test_every_step_works_on_the_line(line: str, tmp_path: Path) -> None:
+    assert done(interpreter(line), "local[2]", tmp_path) == STEPS
+
+
+@pytest.mark.spark
+def test_a_client_of_spark_connect_reads_and_writes(tmp_path: Path) -> None:
+    steps = ["write", "read_with_tags", "schema_read", "sql_view"]
+    assert done(interpreter(LINES[0]), "connect", tmp_path, *steps) == steps
+
+
+@pytest.mark.spark
+def test_executors_of_their_own_read_and_write(tmp_path: Path) -> None:
+    steps = ["write", "read_with_tags", "stream_to_store", "bad_row", "whole"]
+    assert done(sys.executable, "local-cluster[2,1,1024]", tmp_path, *steps) == steps
+
+
+def pinned(line: str) -> dict[str, str]:
+    lines = (HERE / f"requirements-{line}.txt").read_text(encoding="utf-8").splitlines()
+    wanted = (text.partition(";")[0].strip() for text in lines if not text.startswith("#"))
+    pairs = (text.replace("[connect]", "").partition("==") for text in wanted)
+    return {name: version for name, equal, version in reversed(list(pairs)) if equal}
+
+
+def test_the_oldest_line_is_tried_with_the_oldest_of_everything() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    oldest = pinned(LINES[0])
+    for wanted in project["dependencies"]:
+        name, _, bounds = wanted.partition(">=")
+        lowest = bounds.partition(",")[0]
+        assert f"{oldest[name]}.".startswith(f"{lowest}."), wanted
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_line_is_tried_with_one_spark_of_its_own(line: str) -> None:
+    assert pinned(line)["pyspark"].startswith(f"{line}.")

@@ -60,6 +60,8 @@ def sweep(settings: WriteSettings, stream: str, *, before_ns: int) -> int:
         left = [path for path in _left(folder, stream, before_ns) if path != needed]
         for path in left:
             staging.remove(path)
+        if settings.staging_dir is None:
+            staging.remove_directories([folder])  # Unless other jobs stage there.
         return len(left)
     return 0
 

@@ -24,7 +24,7 @@ BLANK_RECORD: Final = "blank"
 ZERO: Final = "zero"  # no record was ever written here
 NO_RECORD: Final = "no record"
 
-_MAGICS: Final = (MAGIC_V1, MAGIC_V2)
+_RECORD_MAGICS: Final = (MAGIC_V1, MAGIC_V2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def _why(data: bytes, at: int) -> str:
     if at + BLANK.itemsize > len(data):
         return CUT
     size, magic = _size_and_magic(data, at)
-    if magic in _MAGICS and MIN_RECORD_BYTES <= size <= HARD_RECORD_BYTES:
+    if magic in _RECORD_MAGICS and MIN_RECORD_BYTES <= size <= HARD_RECORD_BYTES:
         return CUT
     if magic == BLANK_MAGIC:
         return BLANK_RECORD

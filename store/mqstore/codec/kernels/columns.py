@@ -14,7 +14,7 @@ from mqstore.codec.kernels.abi import Decoding, Text
 from mqstore.codec.kernels.arena import Lease
 from mqstore.codec.kernels.slots import Slots, TextSlot
 from mqstore.codec.kernels.wanted import FIXED, PICKS, TEXTS
-from mqstore.codec.schema import BY_NAME, HEADERS, PROPERTIES
+from mqstore.codec.schema import BY_NAME, KAFKA_HEADERS, PROPERTIES_MAP
 from mqstore.format.sys_flag import COMPRESSED, TRANSACTION_MASK
 
 _EDGE: Final = 4
@@ -116,12 +116,14 @@ class Decoded:
 
     def _properties(self) -> pa.Array:
         values = self._checked(self._call.entries, self._call.values, self._slots.values)
-        return self._entries(PROPERTIES, values, [PROPERTIES.key_field, PROPERTIES.item_field])
+        return self._entries(
+            PROPERTIES_MAP, values, [PROPERTIES_MAP.key_field, PROPERTIES_MAP.item_field]
+        )
 
     def _headers(self) -> pa.Array:
         count, values = self._call.entries, self._call.values
         column = self._text(pa.binary(), count, values, self._slots.values)
-        return self._entries(HEADERS, column, list(HEADERS.value_type))
+        return self._entries(KAFKA_HEADERS, column, list(KAFKA_HEADERS.value_type))
 
     def _sys_flags(self) -> NDArray[np.int32]:
         start = self._slots.fixed["sys_flag"]

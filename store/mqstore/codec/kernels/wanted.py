@@ -40,7 +40,7 @@ PICKS: Final[dict[str, tuple[str, bool]]] = {
     "msgId": (UNIQ_KEY, True),
 }
 """Properties with a column: the name, and whether the broker's id stands in for a missing one."""
-ENTRIES: Final = frozenset({"properties", "headers"})
+ENTRY_COLUMNS: Final = frozenset({"properties", "headers"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,5 +62,5 @@ class Wanted:
             dict(FIXED[name] for name in names if name in FIXED),
             tuple(dict.fromkeys(TEXTS[name] for name in names if name in TEXTS)),
             picks,
-            not ENTRIES.isdisjoint(names),
+            not ENTRY_COLUMNS.isdisjoint(names),
         )

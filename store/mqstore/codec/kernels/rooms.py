@@ -11,7 +11,7 @@ from typing import Final
 ENTRIES: Final = "entries"
 """Not bytes, but properties of all records together."""
 
-_SPARE: Final = 1.25
+_SPARE_SHARE: Final = 1.25
 _SLACK: Final = 4096
 _LONGEST_HOST: Final = 56  # Text of an IPv6 host, or the id a broker gives, in hex.
 _HOSTS: Final = frozenset({"born_host", "store_host", "msg_id"})
@@ -37,7 +37,7 @@ class Rooms:
         """Return the bytes that usually suffice for ``rows`` records of ``record_bytes``."""
         most = self.most(rows, record_bytes)
         return {
-            name: min(int(rows * each * _SPARE) + _SLACK, most[name])
+            name: min(int(rows * each * _SPARE_SHARE) + _SLACK, most[name])
             for name, each in self._each.items()
         }
 

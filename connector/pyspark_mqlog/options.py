@@ -187,6 +187,7 @@ def _check_together(options: ReadOptions) -> None:
                 expected = "needs keys too: an entry has the hash of topic#key, and no topic"
                 raise InvalidOptionError(name, options.given[name], expected)
     _only_one(options, "subscribe", "subscribePattern", "assign")
+    _only_one(options, "startingOffsets", "startingTimestamp")
     for name in ("subscribe", "subscribePattern", "assign"):
         if options.places.topics and name in options.given:
             expected = f"the path names topics: {', '.join(options.places.topics)}"

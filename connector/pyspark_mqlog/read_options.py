@@ -16,7 +16,7 @@ from mqstore.options import grammar, store_paths
 from mqstore.options.option import any_text, one_of, option, options_of
 from mqstore.origins import Places
 from mqstore.read.admission import Admission
-from mqstore.read.tags import parse_tags
+from mqstore.read.tags import check_tags
 
 MESSAGES: Final = frozenset({"messages"})
 TABLES: Final = (
@@ -69,7 +69,7 @@ def _now_ms() -> int:
 
 
 def _tags(name: str, text: str) -> str:
-    parse_tags(text, option=name)
+    check_tags(text, option=name)
     return text
 
 

@@ -66,7 +66,8 @@ def _report(stores: list[str], options: dict[str, str], place: Place, mode: str)
         system = [row["topic"] for row in topics.select("topic").collect()]
         measured = [row.asDict() for row in rows.collect()]
         # The file has the newest values only, so it is replaced whatever the mode.
-        prometheus.write(place.where, prometheus.text(measured, system))
+        named = any(name.lower() == "groups" for name in options)
+        prometheus.write(place.where, prometheus.text(measured, system, system_groups=named))
 
 
 def _show(rows: DataFrame) -> None:

@@ -31,6 +31,7 @@ from mqlog_jobs.parameters import (
     QueueArgument,
     Store,
     System,
+    SystemGroups,
     Topic,
     paths_of,
 )
@@ -40,6 +41,7 @@ from mqlog_jobs.render import Row
 from mqlog_jobs.watch import watch
 from mqstore import __version__, tables
 from mqstore.backlog import BacklogRequest, measure, plan
+from mqstore.backlog.request import is_system_group
 from mqstore.errors import CorruptStoreError, InvalidOptionError
 from mqstore.printable import shown
 from mqstore.read.directory import take
@@ -116,6 +118,7 @@ def backlog(
         int | None,
         typer.Option("--count", min=0, help="Stop after so many; 0: never."),
     ] = None,
+    system: SystemGroups = False,
     commit_log: CommitLog = None,
     as_json: AsJson = False,
     as_csv: AsCsv = False,
@@ -132,7 +135,10 @@ def backlog(
     def show(console: Console | None) -> None:
         snapshot = _take(store, commit_log)
         now_ms = time.time_ns() // 1_000_000
-        batch = measure(plan(snapshot, request), request, now_ms)
+        items = plan(snapshot, request)
+        if group is None and not system:
+            items = [item for item in items if not is_system_group(item.group)]
+        batch = measure(items, request, now_ms)
         if not _written(batch, as_json=as_json, as_csv=as_csv) and console is not None:
             views.backlog(console, views.rows_of(batch))
 

@@ -79,5 +79,8 @@ OnCorrupt: TypeAlias = Annotated[
     ),
 ]
 System: TypeAlias = Annotated[bool, typer.Option("--system", help="Include RocketMQ's own topics.")]
+SystemGroups: TypeAlias = Annotated[
+    bool, typer.Option("--system", help="Include RocketMQ's own groups; or name them by --group.")
+]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Write one JSON object a line.")]
 AsCsv: TypeAlias = Annotated[bool, typer.Option("--csv", help="Write CSV with a header line.")]

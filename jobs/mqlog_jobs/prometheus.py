@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from mqstore.backlog.request import is_system_group
+
 BacklogRow: TypeAlias = Mapping[str, object]
 Labels: TypeAlias = tuple[tuple[str, str], ...]
 
@@ -57,10 +59,15 @@ METRICS: Final = (
 )  # fmt: skip
 
 
-def text(rows: Iterable[BacklogRow], is_system: Iterable[str] = ()) -> str:
-    """Return rows of ``table=backlog`` as Prometheus text; ``is_system`` are RocketMQ's topics."""
+def text(
+    rows: Iterable[BacklogRow], is_system: Iterable[str] = (), *, system_groups: bool = False
+) -> str:
+    """Return rows of ``table=backlog`` as Prometheus text; ``is_system`` are RocketMQ's topics.
+
+    Its own groups (``CID_RMQ_SYS_…``) are left out, unless ``system_groups``.
+    """
     system = frozenset(is_system)
-    measured = list(rows)
+    measured = [row for row in rows if system_groups or not is_system_group(str(row["group"]))]
     lines = []
     for metric in METRICS:
         samples: dict[Labels, int] = {}

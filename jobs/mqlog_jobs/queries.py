@@ -19,6 +19,7 @@ from mqstore.read.offsets import At, AtTimestamp, Earliest, Last, Latest, Positi
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import QueueBounds, QueueSlice, Snapshot, slices_of
+from mqstore.read.tags import check_tags
 
 _PLACE: Final = re.compile(r"([^/]+)(?:/(\d{1,9})(?:@(-?\d{1,18}))?)?")
 _LOG_ORDER: Final = "physicalOffset"
@@ -113,6 +114,7 @@ def select(
     UnknownTopicError, and what a scan raises; CorruptStoreError only after all messages that were
     stored before the broken one.
     """
+    check_tags(query.tags, option="--tag")
     ends = query.ends(time.time_ns() // 1_000_000)
     settings = ScanSettings(
         columns=tuple(dict.fromkeys((*columns, _LOG_ORDER, _BY_OFFSET))),

@@ -1,5 +1,6 @@
 """Every option: what is accepted, what is refused, and in which words. No Spark session."""
 
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 
@@ -8,7 +9,13 @@ import pytest
 from mqstore.errors import InvalidOptionError, StoreNotFoundError
 from mqstore.options.grammar import EARLIEST, LATEST
 from mqstore.stage.settings import WRITE_OPTIONS, WriteSettings
-from pyspark_mqlog.options import parse_read, parse_stream_write, parse_write, stream_name
+from pyspark_mqlog.options import (
+    parse_read,
+    parse_stream,
+    parse_stream_write,
+    parse_write,
+    stream_name,
+)
 from pyspark_mqlog.read_options import READ_OPTIONS, QueueRange
 
 PATH = {"path": "/data/broker-a/store"}
@@ -262,3 +269,12 @@ def test_no_two_options_of_an_operation_share_a_name() -> None:
     for declared in (READ_OPTIONS, WRITE_OPTIONS):
         names = [name.lower() for o in declared.values() for name in (o.name, o.alias) if name]
         assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("parse", [parse_read, parse_stream])
+def test_a_start_is_given_by_offsets_or_by_a_time_and_never_by_both(
+    parse: Callable[[dict[str, str]], object],
+) -> None:
+    both = {**PATH, "startingOffsets": "earliest", "startingTimestamp": "-10m"}
+    with pytest.raises(InvalidOptionError, match="'earliest': excludes startingTimestamp"):
+        parse(both)

@@ -140,8 +140,6 @@ def test_a_timestamp_selects_exactly_what_was_stored_since_and_before(golden_550
     assert places(golden_550, startingTimestamp=str(first)) == since
     options = {"startingTimestamp": str(first), "endingTimestamp": str(last)}
     assert places(golden_550, **options) == between
-    # A timestamp beats the offsets.
-    assert places(golden_550, startingOffsets="-1", startingTimestamp=str(first)) == since
     by_queue = json.dumps({"GTopic": {"0": first}})
     found = places(golden_550, subscribe="GTopic", startingOffsetsByTimestamp=by_queue)
     wanted = expected_places("GTopic", queueId={0}, store=range(first, 10**15))

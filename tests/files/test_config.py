@@ -235,3 +235,22 @@ def test_half_a_surrogate_pair_in_a_name_is_what_java_writes_for_it(tmp_path: Pa
         ("T", "\N{GRINNING FACE}"): {0: 4},
         ("T", r"\ud800"): {0: 5},
     }
+
+
+@pytest.mark.parametrize(
+    ("main", "why"), [(None, "is missing"), ("", "is empty"), ("{", "cannot be parsed")]
+)
+def test_one_warning_names_the_backup_that_is_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, main: str | None, why: str
+) -> None:
+    path = folder(tmp_path) / "consumerOffset.json"
+    write_json(path, OFFSETS)
+    BrokerConfig(StoreDir.at(tmp_path)).consumer_offsets()
+    assert caplog.messages == []
+    path.unlink()
+    if main is not None:
+        path.write_text(main)
+    for _ in range(3):
+        BrokerConfig(StoreDir.at(tmp_path)).consumer_offsets()
+    (warned,) = caplog.messages
+    assert warned == (f"{path}.bak was read instead, and may be older: consumerOffset.json {why}")

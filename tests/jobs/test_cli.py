@@ -2,7 +2,9 @@
 
 import csv
 import io
+import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -31,6 +33,20 @@ def test_the_backlog_is_what_the_broker_printed(run: Run, golden: tuple[str, Pat
     assert {key: ours[key] for key in theirs} == {
         key: (line.broker_offset, line.consumer_offset, line.diff) for key, line in theirs.items()
     }
+
+
+def test_system_groups_are_shown_when_asked_for(run: Run, golden_550: Path, tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    shutil.copytree(golden_550, root)
+    table = {"offsetTable": {"GTopic@CG": {"0": 1}, "GTopic@CID_RMQ_SYS_TRANS": {"0": 1}}}
+    (root / "config/consumerOffset.json").write_text(json.dumps(table))
+
+    def groups(*options: str) -> set[object]:
+        return {row["group"] for row in run("backlog", root, "--json", *options).rows}
+
+    assert groups() == {"CG"}
+    assert groups("--system") == {"CG", "CID_RMQ_SYS_TRANS"}
+    assert groups("-g", "CID_RMQ_SYS_TRANS") == {"CID_RMQ_SYS_TRANS"}
 
 
 def test_a_subscription_is_counted_beside_the_lag(run: Run, golden_550: Path) -> None:

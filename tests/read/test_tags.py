@@ -12,7 +12,7 @@ from mqstore.errors import InvalidOptionError
 from mqstore.format.consume_queue import EXT_ADDRESS_MAX
 from mqstore.format.hashing import java_hash, tags_code
 from mqstore.format.names import SCHEDULE_TOPIC
-from mqstore.read.tags import TagFilter, parse_tags
+from mqstore.read.tags import TagFilter, check_tags, parse_tags
 
 TAGS = st.text(st.characters(codec="utf-8"), max_size=8) | st.sampled_from(["Aa", "BB", "AaAa"])
 # String#trim takes off all that is not above the space.
@@ -48,6 +48,25 @@ def test_a_list_is_split_and_trimmed_as_java_does(expression: str, tags: set[str
 def test_an_expression_without_a_tag_is_refused_by_its_option(expression: str) -> None:
     with pytest.raises(InvalidOptionError, match=r"MQLOG_INVALID_OPTION\] option subscriptions="):
         parse_tags(expression, option="subscriptions")
+
+
+@pytest.mark.parametrize("expression", ["A | B", "A |", "|A", "A|||B", "A || B | C"])
+def test_a_single_bar_is_refused_with_what_to_write(expression: str) -> None:
+    with pytest.raises(InvalidOptionError, match=r"a single \| is no separator: write A \|\| B"):
+        check_tags(expression)
+
+
+@pytest.mark.parametrize(
+    "expression", ["a > 5", "a = 'x'", "a>=5", "A AND B", "a is not null", "a between 1 and 2"]
+)
+def test_an_sql92_expression_is_refused_with_what_to_write(expression: str) -> None:
+    with pytest.raises(InvalidOptionError, match=r"looks like SQL92, .* write A \|\| B"):
+        check_tags(expression, option="subscriptions")
+
+
+@pytest.mark.parametrize("expression", ["*", "", "A", "A||B", "A || B||C", "Tag A", "band", "or"])
+def test_tags_are_accepted(expression: str) -> None:
+    check_tags(expression)
 
 
 def test_a_collision_passes_the_hash_and_not_the_string() -> None:

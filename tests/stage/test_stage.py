@@ -127,6 +127,12 @@ def test_rows_of_a_key_are_gathered_in_the_order_of_their_first() -> None:
     assert order_rows(queues, None, moments).tolist() == [5, 2, 4, 3, 0, 1]
 
 
+def test_a_batch_as_a_whole_is_at_most_max_message_size(tmp_path: Path) -> None:
+    batch = rows(4, queueId=0, body=bytes(400))
+    assert starts_of(tmp_path, batch, max_message_size=1500) == [1, 0, 0, 1]
+    assert starts_of(tmp_path / "b", batch, max_message_size=1000) == [1, 0, 1, 0]
+
+
 def starts_of(tmp_path: Path, batch: pa.RecordBatch, **settings: Any) -> list[bool]:
     job = prepared(tmp_path / "s", batch.schema, **{**SMALL, **settings})
     (manifest,) = staged(job, [batch])
@@ -153,6 +159,19 @@ def test_a_batch_ends_where_the_next_message_differs(
 ) -> None:
     batch = rows(4, **{"queueId": 0, **columns})
     assert starts_of(tmp_path, batch, **settings) == [bool(e) for e in expected]
+
+
+def test_messages_that_fill_a_bound_exactly_are_one_batch() -> None:
+    same, alone, sizes = np.zeros(4, np.int64), np.zeros(4, np.bool_), np.full(4, 10)
+    for bound in (limits(max_bytes=20), limits(max_record_bytes=20), limits(max_messages=2)):
+        assert split_batches(same, alone, sizes, sizes, bound).tolist() == [1, 0, 1, 0]
+    for bound in (limits(max_bytes=19), limits(max_record_bytes=19), limits(max_messages=1)):
+        assert split_batches(same, alone, sizes, sizes, bound).tolist() == [1, 1, 1, 1]
+
+
+def test_messages_of_a_retry_topic_are_sent_alone(tmp_path: Path) -> None:
+    batch = rows(4, queueId=0, topic=["%RETRY%g", "%RETRY%g", "T", "T"])
+    assert starts_of(tmp_path, batch, allow_system_topics=True) == [True, True, True, False]
 
 
 def test_a_message_over_the_bound_is_a_batch_of_its_own(tmp_path: Path) -> None:

@@ -420,6 +420,17 @@ def test_a_store_is_made_only_where_there_is_nothing(tmp_path: Path) -> None:
     assert check(empty) == []
 
 
+def test_queue_nums_of_a_topic_that_is_there_must_be_its_own(tmp_path: Path) -> None:
+    root = tmp_path / "s"
+    append(root, rows(1), **SMALL, queue_nums=2)
+    append(root, rows(1), topic="T", queue_nums=2)
+    append(root, rows(1), topic="T")
+    with pytest.raises(InvalidOptionError, match="queueNums='9': is for new topics, and T has 2"):
+        append(root, rows(1), topic="T", queue_nums=9)
+    # Beside a column topic the option is for those of its topics that are new.
+    append(root, rows(2, topic=["T", "New"]), queue_nums=9)
+
+
 def test_a_topic_is_made_only_if_it_may_be(tmp_path: Path) -> None:
     root = tmp_path / "s"
     append(root, rows(1), **SMALL, queue_nums=2)

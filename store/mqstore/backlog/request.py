@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from mqstore.errors import InvalidOptionError
-from mqstore.format.names import RETRY_PREFIX
-from mqstore.read.tags import SUB_ALL, parse_tags
+from mqstore.format.names import RETRY_PREFIX, SYSTEM_GROUP_PREFIX
+from mqstore.read.tags import SUB_ALL, check_tags
 
 EXACT: Final = "exact"
 HASH: Final = "hash"
@@ -39,7 +39,7 @@ class BacklogRequest:
             raise InvalidOptionError("lagMode", self.lag_mode, f"accepted: {', '.join(LAG_MODES)}")
         for expressions in self.subscriptions.values():
             for expression in expressions.values():
-                parse_tags(expression, option="subscriptions")
+                check_tags(expression, option="subscriptions")
         group_test(self.groups)
 
     def subscription(self, group: str, topic: str) -> str | None:
@@ -54,6 +54,11 @@ class BacklogRequest:
         if found is None:
             found = SUB_ALL if retry else expressions.get(ANY_TOPIC)
         return found if found != "" else SUB_ALL
+
+
+def is_system_group(name: str) -> bool:
+    """Tell whether ``name`` is one of the broker's own groups: MixAll#isSysConsumerGroup."""
+    return name.startswith(SYSTEM_GROUP_PREFIX)
 
 
 def group_test(groups: str | None) -> Callable[[str], object]:

@@ -9,6 +9,7 @@ Reference: org.apache.rocketmq.common.filter.FilterAPI#buildSubscriptionData,
 DefaultMessageFilter#isMatchedByConsumeQueue, PullAPIWrapper#processPullResult.
 """
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,6 +31,8 @@ SEPARATOR: Final = "||"
 _TRIMMED: Final = "".join(map(chr, range(0x21)))
 _INT32: Final = np.iinfo(np.int32)
 _FEW_CODES: Final = 16
+_SINGLE_BAR: Final = re.compile(r"(?<!\|)\|(?:\|\|)*(?!\|)")
+_SQL92: Final = re.compile(r"[<>=]|\s(?:and|or|between|in|is|not)\s", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,23 @@ def parse_tags(expression: str | None, *, option: str = "tags") -> TagFilter | N
         accepted = "an expression with at least one tag, such as A || B, or * for all messages"
         raise InvalidOptionError(option, expression, accepted)
     return TagFilter(tags, frozenset(map(java_hash, tags)))
+
+
+def check_tags(expression: str, *, option: str = "tags") -> None:
+    """Raise InvalidOptionError for what a user cannot mean as tags, or ``parse_tags`` refuses.
+
+    A broker takes any text between ``||`` for a tag, and nothing matches then: an SQL92 expression
+    or a single ``|`` is told instead. Reference: FilterAPI#buildSubscriptionData.
+    """
+    parse_tags(expression, option=option)
+    if _SINGLE_BAR.search(expression):
+        raise InvalidOptionError(option, expression, "a single | is no separator: write A || B")
+    if _SQL92.search(expression):
+        advice = (
+            "looks like SQL92, and tags are names: write A || B here, and filter by properties "
+            "on the DataFrame: .where(\"properties['a'] > 5\")"
+        )
+        raise InvalidOptionError(option, expression, advice)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from mqstore.options import grammar, store_paths
 from mqstore.options.option import any_text, one_of, option, options_of
 from mqstore.txn.ledger import STREAM_PREFIX
 
+QUEUE_NUMS: Final = 4  # DefaultMQProducer#defaultTopicQueueNums
 COMPRESS_OVER: Final = 4096  # DefaultMQProducer#compressMsgBodyOverHowmuch
 _SIDE_PREFIX: Final = "side:"
 _MAX_APP_ID: Final = 1024
@@ -68,7 +69,7 @@ class WriteSettings:
     max_hash_slot_num: int | None = option("maxHashSlotNum", _count)
     max_index_num: int | None = option("maxIndexNum", _count)
     create_topic: bool = option("createTopic", grammar.boolean, True)
-    queue_nums: int = option("queueNums", _queue_count, 4)
+    queue_nums: int | None = option("queueNums", _queue_count)
     partitioner: str = option("partitioner", one_of("roundrobin", "hash", "single"), "roundrobin")
     batch_max_bytes: int = option("batchMaxBytes", _client_batch, 1_000_000)
     batch_max_messages: int | None = option("batchMaxMessages", _count)
@@ -92,6 +93,11 @@ class WriteSettings:
     recover_unclean: bool = option("recoverUnclean", grammar.boolean, False)
     interlock: bool = option("interlock", grammar.boolean, False)
     staging_dir: str | None = option("stagingDir", store_paths.absolute)
+
+    @property
+    def new_topic_queues(self) -> int:
+        """Return how many queues a topic gets that the store does not have."""
+        return QUEUE_NUMS if self.queue_nums is None else self.queue_nums
 
     @property
     def side_path(self) -> str | None:

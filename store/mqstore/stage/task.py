@@ -58,7 +58,7 @@ def limits_of(job: WriteJob) -> RowLimits:
     settings = job.settings
     return RowLimits(
         queue_counts=job.topics,
-        new_topic_queues=settings.queue_nums if settings.create_topic else 0,
+        new_topic_queues=settings.new_topic_queues if settings.create_topic else 0,
         extends_new_topics=job.carries_read,
         max_message_size=settings.max_message_size,
         record_room=job.target.record_room,

@@ -245,6 +245,6 @@ class _Commit:
             elif topic not in listed:
                 # It may have queues all the same, which its entry must then reach.
                 known = self._job.topics.get(topic)
-                least = known.named if known else self._job.settings.queue_nums
+                least = known.named if known else self._job.settings.new_topic_queues
             needed[topic] = max(needed.get(topic, least), queue_id + 1)
         return needed

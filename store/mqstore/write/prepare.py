@@ -26,6 +26,7 @@ from mqstore.format import names
 from mqstore.format.config import PERM_WRITE
 from mqstore.format.message import RECORD_ROOM_BYTES
 from mqstore.options.option import checked
+from mqstore.printable import shown
 from mqstore.stage.job import StoreTarget, TopicQueues, WriteJob
 from mqstore.stage.rows import check_columns
 from mqstore.stage.settings import WriteSettings
@@ -62,7 +63,7 @@ def prepare(settings: WriteSettings, columns: pa.Schema) -> WriteJob:
         sizes, topics, store_host = sizes_of_new(settings), {}, None
     else:
         sizes = _sizes_of(store, settings)
-        topics = _topics(store, settings.queue_nums)
+        topics = _topics(store, settings.new_topic_queues)
         with Store(store) as opened:
             store_host = last_store_host(opened)
     check_sizes(sizes)
@@ -175,6 +176,13 @@ def _check_topic(job: WriteJob) -> None:
     problem = None if topic is None else topic_problem(topic, limits_of(job))
     if problem:
         raise InvalidOptionError("topic", topic, problem)
+    known, wanted = job.topics.get(topic or ""), job.settings.queue_nums
+    if known is not None and wanted is not None and wanted != known.write:
+        expected = (
+            f"is for new topics, and {shown(topic)} has {known.write} write queues: leave it "
+            "out, or let a broker change them (mqadmin updateTopic)"
+        )
+        raise InvalidOptionError("queueNums", wanted, expected)
 
 
 def _sizes_of(store: StoreDir, settings: WriteSettings) -> FileSizes:

@@ -5,11 +5,12 @@ dialect (unquoted integer keys, trailing commas are not accepted).
 """
 
 import json
+import logging
 import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final
 
 from mqstore.errors import CorruptConfigError, UnsupportedStoreError
@@ -17,7 +18,9 @@ from mqstore.files.config import bounded_json, stream_groups
 from mqstore.files.safe_open import exists, open_file
 from mqstore.files.store_dir import StoreDir
 from mqstore.format import config, names
+from mqstore.printable import shown
 
+_LOG = logging.getLogger(__name__)
 # Strings are matched first so that what looks like a key inside one is left alone.
 _STRING_OR_KEY = re.compile(r'"(?:[^"\\]|\\.)*+"|([{,]\s*+)(-?\d{1,19})(\s*+:)')
 
@@ -183,16 +186,21 @@ class BrokerConfig:
     def load_from(self, name: str) -> tuple[dict[str, Any], str]:
         """As ``load``, with the name of the file that was read: ``name``, or its .bak."""
         problem: CorruptConfigError | None = None
+        why = "is missing"
         for candidate in (name, name + config.BACKUP_SUFFIX):
             path = f"{names.CONFIG}/{candidate}"
             try:
                 text = self._text(path)
                 if text.strip():
-                    return _parse(text, f"{self.place.root}/{path}"), candidate
+                    found = _parse(text, f"{self.place.root}/{path}")
+                    if candidate != name:
+                        _warn_of_backup(f"{self.place.root}/{path}", f"{name} {why}")
+                    return found, candidate
+                why = "is empty"
             except FileNotFoundError:
                 continue
             except CorruptConfigError as error:
-                problem = problem or error
+                problem, why = problem or error, "cannot be parsed"
         if problem:
             raise problem
         return {}, name
@@ -235,6 +243,12 @@ class BrokerConfig:
                     "rocksDBConfigToJson)"
                 )
                 raise UnsupportedStoreError(self.place.root, "ROCKSDB_CONFIG", reason)
+
+
+@lru_cache(maxsize=1024)
+def _warn_of_backup(path: str, why: str) -> None:
+    """Warn once in a process and for a file: what its readers find may be older."""
+    _LOG.warning("%s was read instead, and may be older: %s", shown(path), why)
 
 
 def broker_name(topic_table: Mapping[str, TopicConfig]) -> str | None:

@@ -1,0 +1,41 @@
+"""The ledger: how many commits of an application it keeps, and which it forgets."""
+
+from pathlib import Path
+
+from mqstore.files.store_dir import StoreDir
+from mqstore.txn import ledger
+from mqstore.txn.ledger import DONE, Entry, Key
+from support.writing import writer_of
+
+KEPT = 100
+
+
+def entry(app_id: str, version: int) -> Entry:
+    return Entry(
+        app_id=app_id,
+        version=version,
+        query_id=None,
+        batch_id=None,
+        job_id=f"{app_id}-{version}",
+        rows=1,
+        bytes=100,
+        first_physical_offset=version,
+        last_physical_offset=version,
+        committed_ms=1_700_000_000_000 + version,
+        state=DONE,
+    )
+
+
+def test_the_oldest_commit_of_an_application_is_forgotten_first(tmp_path: Path) -> None:
+    writer, place = writer_of(tmp_path), StoreDir.at(tmp_path)
+    (tmp_path / ledger.FOLDER).mkdir(parents=True)
+    ledger.record(writer, entry("other", 0))
+    for version in range(KEPT + 2):
+        ledger.record(writer, entry("loader", version))
+    of_loader = [e.version for e in ledger.entries(place) if e.app_id == "loader"]
+    assert of_loader == list(range(2, KEPT + 2))
+    assert ledger.find(place, Key("loader", 1)) is None
+    assert ledger.find(place, Key("loader", 2)) == entry("loader", 2)
+    # A version that is forgotten was committed all the same: the newest one tells.
+    assert ledger.last_version(place, "loader") == KEPT + 1
+    assert ledger.find(place, Key("other", 0)) == entry("other", 0)

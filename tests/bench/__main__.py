@@ -14,6 +14,7 @@ from bench.facts import load
 HERE = Path(__file__).parent
 SIZES = {
     "decode": 400_000,
+    "kernels": 400_000,
     "encode": 400_000,
     "backlog": 10_000_000,
     "growth": 10_000_000,

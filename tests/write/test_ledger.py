@@ -4,14 +4,14 @@ from pathlib import Path
 
 from mqstore.files.store_dir import StoreDir
 from mqstore.txn import ledger
-from mqstore.txn.ledger import DONE, Entry, Key
+from mqstore.txn.ledger import DONE, Key, LedgerEntry
 from support.writing import writer_of
 
 KEPT = 100
 
 
-def entry(app_id: str, version: int) -> Entry:
-    return Entry(
+def entry(app_id: str, version: int) -> LedgerEntry:
+    return LedgerEntry(
         app_id=app_id,
         version=version,
         query_id=None,

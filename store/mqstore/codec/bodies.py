@@ -1,10 +1,12 @@
 """Body columns: the stored bytes of many records, decompressed where SYSFLAG says so."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from mqstore.codec.compression import decompress
 from mqstore.codec.gather import RecordHeaders
@@ -31,13 +33,25 @@ def decompress_bodies(headers: RecordHeaders, limit: int, budget: int) -> Plain:
 
     A body may hold ``limit`` bytes; so no more than ``budget + limit`` bytes are ever held.
     """
-    plain = Plain([], [], {}, len(headers))
+
+    def stored(row: int) -> bytes:
+        start = int(headers.body_starts[row])
+        return headers.buffer[start : start + int(headers.body_lengths[row])].tobytes()
+
+    return decompress_stored(headers.sys_flags, stored, limit, budget)
+
+
+def decompress_stored(
+    sys_flags: NDArray[np.int32], stored: Callable[[int], bytes], limit: int, budget: int
+) -> Plain:
+    """Do the same for records of those SYSFLAGs, given the stored body of a row."""
+    plain = Plain([], [], {}, len(sys_flags))
     spent = 0
-    for row in np.flatnonzero(headers.sys_flags & COMPRESSED).tolist():
+    for row in np.flatnonzero(sys_flags & COMPRESSED).tolist():
         if spent >= budget:
             return Plain(plain.rows, plain.bodies, plain.broken, row)
         try:
-            body = _decompress(headers, row, limit)
+            body = _decompress(int(sys_flags[row]), stored(row), limit)
         except ValueError as error:
             plain.broken[row] = str(error)
             continue
@@ -49,27 +63,27 @@ def decompress_bodies(headers: RecordHeaders, limit: int, budget: int) -> Plain:
 
 def body_column(headers: RecordHeaders, plain: Plain | None) -> pa.BinaryArray:
     """Return the bodies: decompressed where ``plain`` has them, as stored elsewhere."""
-    stored = slices(headers.buffer, headers.body_starts, headers.body_lengths)
+    return with_plain(slices(headers.buffer, headers.body_starts, headers.body_lengths), plain)
+
+
+def with_plain(stored: pa.BinaryArray, plain: Plain | None) -> pa.BinaryArray:
+    """Return stored bodies, those that ``plain`` has replaced by what it has."""
     if plain is None or not plain.rows:
         return stored
-    mask = np.zeros(len(headers), np.bool_)
+    mask = np.zeros(len(stored), np.bool_)
     mask[plain.rows] = True
     return pc.replace_with_mask(stored, pa.array(mask), pa.array(plain.bodies, pa.binary()))
 
 
-def compression_column(headers: RecordHeaders) -> pa.StringArray:
-    """Return the codec's name where the body is stored compressed, null elsewhere."""
-    flags = headers.sys_flags
+def compression_names(flags: NDArray[np.int32]) -> pa.StringArray:
+    """Return the codec's name where SYSFLAG says that a body is compressed, null elsewhere."""
     bits = (flags & COMPRESSION_MASK) >> COMPRESSION_SHIFT
     names = pa.array([CODECS.get(code, f"unknown ({code})") for code in range(8)], pa.string())
     return names.take(pa.array(bits, mask=(flags & COMPRESSED) == 0))
 
 
-def _decompress(headers: RecordHeaders, row: int, limit: int) -> bytes:
-    flag = int(headers.sys_flags[row])
+def _decompress(flag: int, stored: bytes, limit: int) -> bytes:
     codec = CODECS.get((flag & COMPRESSION_MASK) >> COMPRESSION_SHIFT)
     if codec is None:
         raise ValueError(f"unknown compression type in sysFlag {flag:#x}")
-    start = int(headers.body_starts[row])
-    stored = headers.buffer[start : start + int(headers.body_lengths[row])].tobytes()
     return decompress(codec, stored, limit) if stored else b""

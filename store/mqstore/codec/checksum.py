@@ -7,6 +7,7 @@ import numpy as np
 
 from mqstore.arrays import Bytes, Int64s, Mask
 from mqstore.codec.gather import RecordHeaders, sliding
+from mqstore.codec.kernels import frames
 from mqstore.format.crc import crc32
 from mqstore.format.message import CRC_MASK
 from mqstore.format.properties import CRC32, NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
@@ -20,8 +21,11 @@ _MARK = CRC32.encode() + bytes([NAME_VALUE_SEPARATOR])
 def crc_of(buffer: Bytes, starts: Int64s, lengths: Int64s) -> Int64s:
     """Return ``CRC-32 & 0x7FFFFFFF`` of each slice.
 
-    A Python call per slice: 0.12 µs for 1 KiB, most of it the call.
+    Without a compiled kernel a Python call per slice: 0.12 µs for 1 KiB, most of it the call.
     """
+    found = frames.checksums(buffer, starts, lengths)
+    if found is not None:
+        return found
     view = buffer.data
     ends = (starts + lengths).tolist()
     sums = [crc32(view[a:b]) for a, b in zip(starts.tolist(), ends, strict=True)]
@@ -33,6 +37,9 @@ def broken(headers: RecordHeaders) -> Mask:
 
     As the broker does: a body of length 0 has none to check.
     """
+    found = frames.broken(headers.buffer, headers.starts, headers.sizes)
+    if found is not None:
+        return found
     computed = crc_of(headers.buffer, headers.body_starts, headers.body_lengths)
     wrong: Mask = (computed != headers.field("body_crc")) & (headers.body_lengths > 0)
     return wrong | _record_crc_broken(headers)

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqstore.arrays import Int64s, Mask
-from mqstore.codec.bodies import Plain, body_column, compression_column
+from mqstore.codec.bodies import Plain, body_column, compression_names
 from mqstore.codec.gather import RecordHeaders
 from mqstore.codec.hosts import host_text, offset_msg_id
 from mqstore.codec.properties import PropertyBlocks
@@ -20,7 +20,8 @@ from mqstore.codec.slices import as_text, slices
 from mqstore.format.properties import KEYS, SHARDING_KEY, TAGS, UNIQ_KEY
 from mqstore.format.sys_flag import TRANSACTION_MASK, TRANSACTION_STATES
 
-_LOG_APPEND_TIME: Final = 1
+LOG_APPEND_TIME: Final = 1
+"""Kafka's timestampType of every message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,12 @@ def decode(records: Records, columns: Sequence[str]) -> pa.RecordBatch:
 def timestamps(milliseconds: Int64s) -> pa.Array:
     """Return ms as timestamp[us, UTC]; what lies outside the years 1-9999 stands at their edge."""
     return pa.array(np.clip(milliseconds, FIRST_MS, LAST_MS) * 1000).cast(TIMESTAMP)
+
+
+def transaction_states(sys_flags: NDArray[np.int32]) -> pa.StringArray:
+    """Return the state that the bits of each SYSFLAG name; null for none."""
+    names = pa.array([TRANSACTION_STATES.get(bits) for bits in range(TRANSACTION_MASK + 1)])
+    return names.take(pa.array(sys_flags & TRANSACTION_MASK))
 
 
 def topics_on_disk(headers: RecordHeaders) -> pa.StringArray:
@@ -134,13 +141,11 @@ def _offset_msg_id(records: Records) -> pa.Array:
 
 
 def _compression(records: Records) -> pa.Array:
-    return compression_column(records.headers)
+    return compression_names(records.headers.sys_flags)
 
 
 def _transaction_state(records: Records) -> pa.Array:
-    state = records.headers.sys_flags & TRANSACTION_MASK
-    names = pa.array([TRANSACTION_STATES.get(bits) for bits in range(TRANSACTION_MASK + 1)])
-    return names.take(pa.array(state))
+    return transaction_states(records.headers.sys_flags)
 
 
 def _tags_code(records: Records) -> pa.Array:
@@ -156,7 +161,7 @@ def _key(records: Records) -> pa.Array:
 
 
 def _timestamp_type(records: Records) -> pa.Array:
-    return pa.array(np.full(len(records.headers), _LOG_APPEND_TIME, np.int32))
+    return pa.array(np.full(len(records.headers), LOG_APPEND_TIME, np.int32))
 
 
 COLUMN_OF: Final[dict[str, Callable[[Records], pa.Array]]] = {

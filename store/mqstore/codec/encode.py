@@ -1,8 +1,8 @@
 """Columns to CommitLog records: one buffer of whole records and where each one starts.
 
-Offsets and store timestamps are left zero: see patch.py. The header of all records is one
-numpy structure; headers, bodies, topics and properties are then joined, record by record, in
-one pass over memory.
+Offsets and store timestamps are left zero: see patch.py. A compiled kernel writes record after
+record. Without one the header of all records is one numpy structure; headers, bodies, topics and
+properties are then joined, record by record, in one pass over memory.
 
 Reference: org.apache.rocketmq.store.MessageExtEncoder#encode.
 """
@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqstore.arrays import Bytes, Int32s, Int64s
+from mqstore.arrays import Bytes, Int32s, Int64s, Structs
 from mqstore.codec.checksum import crc_of
+from mqstore.codec.kernels import records
 from mqstore.format.message import (
     HEADERS,
     HOST_VARIANT_SHIFT,
@@ -110,22 +111,56 @@ class Encoded:
     sizes: Int64s
 
 
-def encode(messages: Messages, hosts: Hosts) -> Encoded:
-    """Return the records of ``messages``. Together they must stay under 2 GiB."""
-    count = len(messages.topics)
+def encode(messages: Messages, hosts: Hosts, order: NDArray[np.intp] | None = None) -> Encoded:
+    """Return the records of ``messages``, those of the rows ``order``, in that order.
+
+    Together they must stay under 2 GiB.
+    """
     sizes = messages.sizes(hosts)
+    if order is not None:
+        sizes = sizes[order]
+    starts = np.cumsum(sizes) - sizes
+    made = _in_one_pass(messages, hosts, order, sizes)
+    if made is None:
+        made = _column_by_column(messages if order is None else messages.take(order), hosts, sizes)
+    return Encoded(made, starts, sizes)
+
+
+def _in_one_pass(
+    messages: Messages, hosts: Hosts, order: NDArray[np.intp] | None, sizes: Int64s
+) -> Bytes | None:
+    """Return the records as the compiled kernel makes them; None if numpy must."""
+    fields = records.Fields(
+        messages.topics,
+        messages.queue_ids,
+        messages.flags,
+        messages.sys_flags | hosts.sys_flag,
+        messages.born_timestamps_ms,
+    )
+    tails = messages.bodies, messages.properties
+    header = _shared_header(1, hosts).tobytes()
+    return records.encode(header, _topic_tails(messages), fields, tails, order, sizes)
+
+
+def _shared_header(count: int, hosts: Hosts) -> Structs:
+    """Return headers with what is the same in all records; the rest is zero."""
     header = np.zeros(count, HEADERS[hosts.variant])
-    header["total_size"] = sizes
     header["magic"] = MAGIC_V1
+    header["born_ip"] = np.void(hosts.born_ip)
+    header["born_port"] = hosts.born_port
+    header["store_ip"] = np.void(hosts.store_ip)
+    header["store_port"] = hosts.store_port
+    return header
+
+
+def _column_by_column(messages: Messages, hosts: Hosts, sizes: Int64s) -> Bytes:
+    header = _shared_header(len(messages.topics), hosts)
+    header["total_size"] = sizes
     header["body_crc"] = body_crcs(messages.bodies)
     header["queue_id"] = messages.queue_ids
     header["flag"] = messages.flags
     header["sys_flag"] = messages.sys_flags | hosts.sys_flag
     header["born_timestamp_ms"] = messages.born_timestamps_ms
-    header["born_ip"] = np.void(hosts.born_ip)
-    header["born_port"] = hosts.born_port
-    header["store_ip"] = np.void(hosts.store_ip)
-    header["store_port"] = hosts.store_port
     header["body_length"] = binary_lengths(messages.bodies)
     property_lengths = binary_lengths(messages.properties).astype(PROPERTIES_LENGTH)
     joined = pc.binary_join_element_wise(
@@ -137,9 +172,8 @@ def encode(messages: Messages, hosts: Hosts) -> Encoded:
         pa.scalar(b""),
     )
     data = joined.buffers()[2]
-    records = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
-    starts = np.cumsum(sizes) - sizes
-    return Encoded(records[: int(sizes.sum())], starts, sizes)
+    made = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
+    return made[: int(sizes.sum())]
 
 
 def body_crcs(bodies: pa.Array) -> Int64s:
@@ -161,10 +195,14 @@ def binary_lengths(values: pa.Array) -> Int64s:
     return found
 
 
+def _topic_tails(messages: Messages) -> list[bytes]:
+    encoded = [name.encode() for name in messages.topic_names]
+    return [len(name).to_bytes(TOPIC_LENGTH_V1.itemsize, "big") + name for name in encoded]
+
+
 def _topics(messages: Messages) -> Any:
     """Return each record's topic with its length byte before it."""
-    encoded = [name.encode() for name in messages.topic_names]
-    tails = [len(name).to_bytes(TOPIC_LENGTH_V1.itemsize, "big") + name for name in encoded]
+    tails = _topic_tails(messages)
     if len(tails) == 1:
         return pa.scalar(tails[0], pa.binary())
     return pa.array(tails, pa.binary()).take(pa.array(messages.topics))

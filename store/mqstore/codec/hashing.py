@@ -17,6 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mqstore.arrays import Int32s, Int64s, UInt32s
+from mqstore.codec.kernels import records
 from mqstore.format.hashing import java_hash
 
 _ASCII_MAX: Final = 0x7F
@@ -40,6 +41,9 @@ class Hashes:
 
 def hash_strings(strings: pa.Array) -> Hashes:
     """Return the hashes of a string array; a null hashes as the empty string, to 0."""
+    found = records.java_hashes(strings)
+    if found is not None:
+        return Hashes(*found)
     data, starts = _characters(strings)
     lengths = np.diff(starts)
     if not len(data):

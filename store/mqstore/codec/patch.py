@@ -8,6 +8,7 @@ that the encoder left.
 
 from mqstore.arrays import Bytes, Int64s
 from mqstore.codec.gather import sliding
+from mqstore.codec.kernels import frames
 from mqstore.format.message import HEADER, HEADERS
 
 
@@ -27,13 +28,13 @@ def patch(
     """
     fields = HEADERS[host_variant].fields
     assert fields is not None
-    for name, values in (
-        ("queue_offset", queue_offsets),
-        ("physical_offset", physical_offsets),
-        ("store_timestamp_ms", store_timestamps_ms),
-    ):
+    names = ("queue_offset", "physical_offset", "store_timestamp_ms")
+    values = (queue_offsets, physical_offsets, store_timestamps_ms)
+    if frames.patch(records, starts, values, fields["store_timestamp_ms"][1]):
+        return
+    for name, each in zip(names, values, strict=True):
         dtype, position = fields[name][:2]
-        sliding(records, dtype)[starts + position] = values
+        sliding(records, dtype)[starts + position] = each
 
 
 assert HEADER.fields is not None

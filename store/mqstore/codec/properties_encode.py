@@ -6,7 +6,7 @@ written, as brokers since 5.2.0 do and all of them read.
 Reference: org.apache.rocketmq.common.message.MessageDecoder#messageProperties2String.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mqstore.arrays import Int64s, Mask
+from mqstore.codec.kernels import records
+from mqstore.codec.kernels.records import BlockPiece
 from mqstore.format.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 
 _IS: str = chr(NAME_VALUE_SEPARATOR)
@@ -28,6 +30,9 @@ def join_blocks(
     ``user`` holds ready blocks (see ``join_map``). A typed property is a name with a string
     column, in which null means that the message has none, or with one value for all messages.
     """
+    made = records.join_blocks(count, list(_block_pieces(count, user, typed)))
+    if made is not None:
+        return made
     pieces: list[Any] = [] if user is None else [user]
     for name, values in typed:
         if isinstance(values, str):
@@ -37,6 +42,19 @@ def join_blocks(
         elif values.null_count < count:
             pieces.append(_optional(name, values))
     return _concatenate(count, pieces).cast(pa.binary())
+
+
+def _block_pieces(
+    count: int, user: pa.Array | None, typed: Sequence[tuple[str, pa.Array | str]]
+) -> Iterator[BlockPiece]:
+    if user is not None:
+        yield BlockPiece(b"", user)
+    for name, values in typed:
+        prefix = f"{name}{_IS}"
+        if isinstance(values, str):
+            yield BlockPiece(f"{prefix}{values}{_END}".encode())
+        elif values.null_count < count:
+            yield BlockPiece(prefix.encode(), values, PROPERTY_SEPARATOR)
 
 
 def join_map(properties: pa.Array, wanted: Mask) -> pa.Array:

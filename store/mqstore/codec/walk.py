@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 
 from mqstore.arrays import Bytes, Int64s
+from mqstore.codec.kernels import frames
 from mqstore.format.message import (
     BLANK,
     BLANK_MAGIC,
@@ -40,32 +41,42 @@ class Walked:
 def follow(data: bytes) -> Walked:
     """Walk from the start of ``data`` for as long as there are whole records.
 
-    Only sizes and magics are looked at; ``RecordHeaders.problems`` checks the rest. A loop over
-    records: each one's place follows from the one before.
+    Only sizes and magics are looked at; ``RecordHeaders.problems`` checks the rest.
+    """
+    buffer = np.frombuffer(data, np.uint8)
+    starts, sizes, end = frames.follow(buffer) or _follow(data)
+    return Walked(buffer, starts, sizes, end, _why(data, end))
+
+
+def _follow(data: bytes) -> tuple[Int64s, Int64s, int]:
+    """Return starts and sizes of the records, and where the last one ends.
+
+    A loop over records: each one's place follows from the one before.
     """
     starts, sizes = [], []
-    at, why = 0, CUT
-    while at + BLANK.itemsize <= len(data):
-        size = int.from_bytes(data[at : at + 4], "big", signed=True)
-        magic = int.from_bytes(data[at + 4 : at + 8], "big", signed=True)
-        if magic not in _RECORD_MAGICS or not MIN_RECORD_BYTES <= size <= HARD_RECORD_BYTES:
-            why = _why(size, magic)
-            break
+    at = 0
+    while _why(data, at) == CUT and at + BLANK.itemsize <= len(data):
+        size, _ = _size_and_magic(data, at)
         if at + size > len(data):
             break
         starts.append(at)
         sizes.append(size)
         at += size
-    return Walked(
-        np.frombuffer(data, np.uint8),
-        np.array(starts, np.int64),
-        np.array(sizes, np.int64),
-        at,
-        why,
-    )
+    return np.array(starts, np.int64), np.array(sizes, np.int64), at
 
 
-def _why(size: int, magic: int) -> str:
+def _size_and_magic(data: bytes, at: int) -> tuple[int, int]:
+    size = int.from_bytes(data[at : at + 4], "big", signed=True)
+    return size, int.from_bytes(data[at + 4 : at + 8], "big", signed=True)
+
+
+def _why(data: bytes, at: int) -> str:
+    """Return what is at ``at``, where a record ends or all does; CUT also for a whole record."""
+    if at + BLANK.itemsize > len(data):
+        return CUT
+    size, magic = _size_and_magic(data, at)
+    if magic in _RECORD_MAGICS and MIN_RECORD_BYTES <= size <= HARD_RECORD_BYTES:
+        return CUT
     if magic == BLANK_MAGIC:
         return BLANK_RECORD
     return ZERO if size == 0 and magic == 0 else NO_RECORD

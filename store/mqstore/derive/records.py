@@ -79,14 +79,8 @@ def fetch(
     CorruptStoreError if a file ends before its size said, FileNotFoundError if the broker
     deleted one meanwhile, OSError.
     """
-    held = log.holds(physical_offsets, sizes)
-    outside = "the ConsumeQueue unit points outside the CommitLog"
-    problems = dict.fromkeys(np.flatnonzero(~held).tolist(), outside)
-    # A size is only a claim: before much is read for it, the record must say the same.
-    for row in np.flatnonzero(held & (sizes > LARGE_BYTES)).tolist():
-        where = int(physical_offsets[row])
-        if not has_header(log, where, int(sizes[row]), checks, row):
-            problems[row] = "no record of that size and queue offset starts here"
+    problems = out_of_reach(log, physical_offsets, sizes, checks)
+    held = np.ones(len(sizes), np.bool_)
     held[list(problems)] = False
     rows = np.flatnonzero(held)
     gathered = log.gather(physical_offsets[rows], sizes[rows], scratch)
@@ -96,6 +90,23 @@ def fetch(
         return found
     problems |= {int(rows[row]): reason for row, reason in found.problems.items()}
     return FetchedRecords(found.headers, rows[found.rows], problems)
+
+
+def out_of_reach(
+    log: CommitLog, physical_offsets: Int64s, sizes: Int64s, checks: RecordChecks
+) -> dict[int, str]:
+    """Return the rows whose record is not read, and why: the log cannot hold it, or has another.
+
+    A size is only a claim: before much is read for it, the record must say the same.
+    """
+    held = log.holds(physical_offsets, sizes)
+    outside = "the ConsumeQueue unit points outside the CommitLog"
+    problems = dict.fromkeys(np.flatnonzero(~held).tolist(), outside)
+    for row in np.flatnonzero(held & (sizes > LARGE_BYTES)).tolist():
+        where = int(physical_offsets[row])
+        if not has_header(log, where, int(sizes[row]), checks, row):
+            problems[row] = "no record of that size and queue offset starts here"
+    return problems
 
 
 def fetch_at(

@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from mqstore.arrays import Int64s
-from mqstore.derive.records import LARGE_BYTES, FetchedRecords, RecordChecks, fetch
+from mqstore.derive.records import LARGE_BYTES, FetchedRecords, RecordChecks, fetch, out_of_reach
 from mqstore.errors import CorruptStoreError, DataLossError
-from mqstore.files.log.commit_log import Scratch
+from mqstore.files.log.commit_log import Block, Scratch
 from mqstore.files.store import Store
 from mqstore.format.consume_queue import UNIT
 from mqstore.format.hashing import key_hash
@@ -74,12 +74,29 @@ class StoreRecords:
         report: _Report,
     ) -> Iterator[tuple[UnitBatch, FetchedRecords]]:
         """Yield the records of ``slices``; with ``settings.merged`` in the order of the log."""
+        for units in self.unit_batches(slices, settings, report):
+            yield units, self.fetch(units)
+
+    def unit_batches(
+        self, slices: Sequence[QueueSlice], settings: ScanSettings, report: _Report
+    ) -> Iterator[UnitBatch]:
+        """Yield the units of ``slices``, bounded by ``settings``."""
         limits = settings.batch_rows, settings.batch_bytes
         parts = _SliceUnits(self._store, slices, settings, report).parts()
-        for units in in_batches(parts, self._weigh, limits, settings.first_rows):
-            checks = RecordChecks(positions=units.positions)
-            places, sizes = units.physical_offsets, units.sizes
-            yield units, fetch(self._log, places, sizes, checks, self._scratch)
+        return in_batches(parts, self._weigh, limits, settings.first_rows)
+
+    def blocks(self, units: UnitBatch) -> Callable[[], Iterator[Block]] | None:
+        """Return what reads the records of ``units``, about half a MiB at a time."""
+        places, sizes = units.physical_offsets, units.sizes
+        if out_of_reach(self._log, places, sizes, RecordChecks(positions=units.positions)):
+            return None
+        return partial(self._log.blocks, places, sizes, self._scratch)
+
+    def fetch(self, units: UnitBatch) -> FetchedRecords:
+        """Return the records of ``units``; headers stand until the next call of it."""
+        checks = RecordChecks(positions=units.positions)
+        places, sizes = units.physical_offsets, units.sizes
+        return fetch(self._log, places, sizes, checks, self._scratch)
 
     def raw(self, units: UnitBatch, most: int) -> Iterator[tuple[UnitBatch, list[bytes]]]:
         """Yield units and the bytes that lie where they point."""

@@ -10,6 +10,7 @@ DefaultMessageFilter#isMatchedByConsumeQueue, PullAPIWrapper#processPullResult.
 """
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,12 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mqstore.arrays import Int64s, Mask
-from mqstore.codec.decode import Records
-from mqstore.codec.hosts import offset_msg_id
 from mqstore.errors import InvalidOptionError
 from mqstore.format.hashing import java_hash
 from mqstore.format.names import SCHEDULE_TOPIC
-from mqstore.format.properties import KEY_SEPARATOR, KEYS, TAGS, UNIQ_KEY
+from mqstore.format.properties import KEY_SEPARATOR
 
 SUB_ALL: Final = "*"
 SEPARATOR: Final = "||"
@@ -33,6 +32,7 @@ _INT32: Final = np.iinfo(np.int32)
 _FEW_CODES: Final = 16
 _SINGLE_BAR: Final = re.compile(r"(?<!\|)\|(?:\|\|)*(?!\|)")
 _SQL92: Final = re.compile(r"[<>=]|\s(?:and|or|between|in|is|not)\s", re.IGNORECASE)
+_IDS: Final = ("msgId", "offsetMsgId")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,15 +122,22 @@ class RowFilter:
         ids = frozenset((*msg_ids, *(text.upper() for text in msg_ids)))
         return cls(parse_tags(tags), frozenset(keys), ids)
 
-    def matches(self, records: Records) -> Mask | None:
-        """Return which of n checked records pass, or None if all do."""
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that ``matches`` looks at."""
+        looked_at = {"tags": self.tags is not None, "keys": bool(self.keys)}
+        looked_at |= dict.fromkeys(_IDS, bool(self.msg_ids))
+        return tuple(name for name, used in looked_at.items() if used)
+
+    def matches(self, column: Callable[[str], pa.Array]) -> Mask | None:
+        """Return which of n messages pass, given their columns by name; None if all do."""
         masks = []
         if self.tags is not None:
-            masks.append(self.tags.matches(records.properties.column(TAGS)))
+            masks.append(self.tags.matches(column("tags")))
         if self.keys:
-            masks.append(self._has_key(records.properties.column(KEYS)))
+            masks.append(self._has_key(column("keys")))
         if self.msg_ids:
-            masks.append(self._has_id(records))
+            masks.append(self._has_id([column(name) for name in _IDS]))
         if not masks:
             return None
         passed: Mask = np.logical_and.reduce(masks)
@@ -145,9 +152,9 @@ class RowFilter:
             may[row] = not self.keys.isdisjoint(keys[row].as_py().split(KEY_SEPARATOR))
         return may
 
-    def _has_id(self, records: Records) -> Mask:
+    def _has_id(self, ids: Sequence[pa.StringArray]) -> Mask:
         wanted = pa.array(sorted(self.msg_ids), pa.string())
-        found = np.zeros(len(records.headers), np.bool_)
-        for ids in (records.properties.column(UNIQ_KEY), offset_msg_id(records.headers)):
-            found |= pc.is_in(ids, value_set=wanted).to_numpy(zero_copy_only=False)
+        found = np.zeros(len(ids[0]), np.bool_)
+        for column in ids:
+            found |= pc.is_in(column, value_set=wanted).to_numpy(zero_copy_only=False)
         return found

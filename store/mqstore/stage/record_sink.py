@@ -70,7 +70,7 @@ class RecordSink:
         order = self._order(rows, placed.codes)
         count = len(order)
         table = np.zeros(count, MESSAGE)
-        encoded = encode(messages.take(order), self._target.hosts)
+        encoded = encode(messages, self._target.hosts, order)
         table["queue"] = placed.codes[order]
         table["size"] = encoded.sizes
         table["tags_code"] = tags_codes_of(rows, composed.delayed)[order]

@@ -1,0 +1,157 @@
+"""Batches of units decoded by the compiled kernel in one pass, where there is one.
+
+A batch with a record that is not good is left to numpy, which finds out what is wrong with it.
+"""
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import partial
+from typing import Final, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+import pyarrow as pa
+
+from mqstore.arrays import Int64s
+from mqstore.codec.bodies import Plain, decompress_stored, with_plain
+from mqstore.codec.kernels.columns import Decoded
+from mqstore.codec.kernels.decode import Decoder
+from mqstore.codec.kernels.library import library
+from mqstore.codec.schema import message_schema
+from mqstore.derive.records import FetchedRecords
+from mqstore.errors import CorruptStoreError, StoreError
+from mqstore.files.log.commit_log import Block
+from mqstore.read.settings import ScanSettings
+from mqstore.read.source import QueueSlice, RecordSource
+from mqstore.read.tags import RowFilter
+from mqstore.read.units import UnitBatch
+
+Batches: TypeAlias = Generator[pa.RecordBatch, None, UnitBatch]
+
+_BODIES: Final = ("body", "value")
+_PACKED: Final = ("sysFlag", "body")  # What decompression needs.
+
+
+@runtime_checkable
+class BlockSource(RecordSource, Protocol):
+    """A RecordSource whose records lie in memory as they lie in a CommitLog.
+
+    A compiled kernel decodes from there; what it leaves is fetched and checked as by ``read``.
+    """
+
+    def unit_batches(
+        self,
+        slices: Sequence[QueueSlice],
+        settings: ScanSettings,
+        report: Callable[[CorruptStoreError], None],
+    ) -> Iterator[UnitBatch]:
+        """Yield the batches of units that ``read`` would, without their records."""
+
+    def blocks(self, units: UnitBatch) -> Callable[[], Iterator[Block]] | None:
+        """Return what gives the records of ``units``, unchecked, a block at a time.
+
+        A block stands until the next. None if a record cannot be read from where its unit says,
+        or is larger than LARGE_BYTES and does not say so itself. The blocks raise
+        CorruptStoreError if a file ends before its size said, and OSError.
+        """
+
+    def fetch(self, units: UnitBatch) -> FetchedRecords:
+        """Return the records of one batch, checked, and the problems of the others."""
+
+
+class FusedDecode:
+    """Decodes the batches of one scan; ``batches`` returns what it leaves to numpy."""
+
+    def __init__(
+        self, decoder: Decoder, source: BlockSource, settings: ScanSettings, *, plain: bool
+    ) -> None:
+        self._decoder = decoder
+        self.source = source
+        self._settings = settings
+        self._plain = plain
+
+    @classmethod
+    def of(
+        cls,
+        source: RecordSource,
+        settings: ScanSettings,
+        row_filter: RowFilter,
+        *,
+        check_crc: bool,
+        plain: bool,
+    ) -> "FusedDecode | None":
+        """Return one for ``settings``, None without a compiled kernel or without blocks.
+
+        Raises InvalidOptionError where MQSTORE_KERNELS asks for a kernel that is not there.
+        """
+        found = library()
+        if found is None or not isinstance(source, BlockSource):
+            return None
+        columns = {*settings.columns, *row_filter.columns, *(_PACKED if plain else ())}
+        decoder = Decoder(found, columns, check_crc=check_crc)
+        return cls(decoder, source, settings, plain=plain)
+
+    def batches(self, units: UnitBatch, row_filter: RowFilter) -> Batches:
+        """Yield the messages of ``units`` that pass the filter; return the rows that are left.
+
+        Those are all of them, or the ones from the first batch on that has a body which does not
+        decompress, or none.
+        """
+        try:
+            decoded = self._decode(units)
+            if decoded is None:
+                return units
+            batch = self._as_batch(decoded)
+            mask = row_filter.matches(decoded.column)
+        except (StoreError, OSError, pa.ArrowInvalid):
+            return units
+        rows = np.arange(len(units))
+        packed = decoded if self._plain and decoded.any_compressed else None
+        if mask is not None:
+            rows, batch = rows[mask], batch.filter(pa.array(mask))
+        if packed is None:
+            yield batch
+            return units.take(slice(0, 0))
+        return (yield from self._decompressed(batch, packed, units, rows))
+
+    def _decompressed(
+        self, batch: pa.RecordBatch, decoded: Decoded, units: UnitBatch, rows: Int64s
+    ) -> Batches:
+        """Yield ``batch``, which has those rows of the units, with its bodies decompressed."""
+        settings, start = self._settings, 0
+        flags, bodies = decoded.column("sysFlag").to_numpy(), decoded.column("body")
+        while start < len(rows):
+            part = rows[start:]
+            plain = decompress_stored(
+                flags[part],
+                partial(_body, bodies, part),
+                settings.max_decompressed_bytes,
+                settings.batch_bytes,
+            )
+            if plain.broken:
+                return units.take(part)
+            yield _with_bodies(batch.slice(start, plain.count), plain)
+            start += plain.count
+        return units.take(slice(0, 0))
+
+    def _decode(self, units: UnitBatch) -> Decoded | None:
+        blocks = self.source.blocks(units)
+        if blocks is None:
+            return None
+        return self._decoder.decode(units.physical_offsets, units.sizes, units.positions, blocks)
+
+    def _as_batch(self, decoded: Decoded) -> pa.RecordBatch:
+        columns = self._settings.columns
+        arrays = [decoded.column(name) for name in columns]
+        return pa.RecordBatch.from_arrays(arrays, schema=message_schema(columns))
+
+
+def _body(bodies: pa.BinaryArray, rows: Int64s, place: int) -> bytes:
+    body: bytes = bodies[int(rows[place])].as_py()
+    return body
+
+
+def _with_bodies(batch: pa.RecordBatch, plain: Plain) -> pa.RecordBatch:
+    for place, name in enumerate(batch.schema.names):
+        if name in _BODIES:
+            field = batch.schema.field(place)
+            batch = batch.set_column(place, field, with_plain(batch.column(place), plain))
+    return batch

@@ -1,0 +1,266 @@
+/* Hostile frames through every kernel that reads a store, for a build with sanitizers.
+ *
+ *     hostile CORPUS FRAMES SEED
+ *
+ * CORPUS holds records, each behind its length (int32, little-endian). Some of them are put end
+ * to end into memory of exactly their size, bytes and claims are changed, and the kernels run
+ * with as much room as they need or less. The sanitizer ends the program at the first access
+ * outside; what the kernels say is checked against what they were given.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "kernels.c"
+
+enum { MOST_RECORDS = 4096, MOST_ROWS = 4, PICKS = 3 };
+
+static uint8_t *records[MOST_RECORDS];
+static int64_t lengths[MOST_RECORDS], record_count;
+static uint64_t state;
+static int64_t results[3];
+
+static uint64_t draw(uint64_t below)
+{
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return state % below;
+}
+
+static void *room(int64_t size)
+{
+    void *memory = malloc((size_t)size);
+    if (!memory && size)
+        abort();
+    return memory;
+}
+
+static void require(int holds, const char *what)
+{
+    if (!holds) {
+        fprintf(stderr, "not so: %s\n", what);
+        abort();
+    }
+}
+
+static void load(const char *path)
+{
+    FILE *file = fopen(path, "rb");
+    uint8_t head[4];
+    require(file != 0, "the corpus can be opened");
+    while (record_count < MOST_RECORDS && fread(head, 1, 4, file) == 4) {
+        int64_t size = head[0] | head[1] << 8 | head[2] << 16 | (int64_t)head[3] << 24;
+        records[record_count] = room(size);
+        require(fread(records[record_count], 1, (size_t)size, file) == (size_t)size, "it is whole");
+        lengths[record_count++] = size;
+    }
+    fclose(file);
+    require(record_count > 0, "it holds records");
+}
+
+static int64_t odd_number(int64_t length)
+{
+    static const int64_t odd[] = {0, 1, -1, 2, 90, 91, 127, 128, 255, 32767, 32768, 65536,
+                                  2147483647, -2147483647 - 1, -626843481, -626843477, 0x301};
+    int64_t near = length - 4 + (int64_t)draw(9);
+    return draw(3) ? odd[draw(sizeof odd / sizeof *odd)] : near;
+}
+
+static void damage(uint8_t *bytes, int64_t length)
+{
+    for (int times = (int)draw(4); times > 0; times--) {
+        int64_t at = (int64_t)draw((uint64_t)length);
+        switch (draw(4)) {
+        case 0:
+            bytes[at] ^= (uint8_t)(1u << draw(8));
+            break;
+        case 1:
+            bytes[at] = (uint8_t)draw(4);
+            break;
+        case 2:
+            if (length - at >= 4)
+                store_i32(bytes + at, (uint32_t)odd_number(length));
+            break;
+        default: /* a field of the header */
+            at = (int64_t)draw(23) * 4;
+            if (at + 4 <= length)
+                store_i32(bytes + at, (uint32_t)odd_number(length));
+        }
+    }
+}
+
+/* Room for a text column of n values: all there can be, or little. */
+static Text text_room(int64_t n, int64_t most)
+{
+    Text text = {0, 0, 0, draw(4) ? most : (int64_t)draw((uint64_t)most + 1)};
+    text.edges = room((n + 1) * 4);
+    text.data = room(text.room);
+    return text;
+}
+
+static void check_text(const Text *text, int64_t n)
+{
+    require(text->used <= text->room, "no more is used than there is room");
+    for (int64_t i = 0; i < n; i++)
+        require(text->edges[i] <= text->edges[i + 1], "edges ascend");
+    require(text->edges[n] == text->used, "the last edge is what is used");
+}
+
+static void free_text(Text *text)
+{
+    free(text->edges);
+    free(text->data);
+}
+
+typedef struct {
+    uint8_t *buffer;
+    int64_t length, rows;
+    int64_t starts[MOST_ROWS], sizes[MOST_ROWS], places[MOST_ROWS], queue_offsets[MOST_ROWS];
+    int64_t queue[MOST_ROWS], queue_ids[1];
+    uint8_t light[1];
+    int32_t topic_edges[2];
+    uint8_t topic[127 + STEP];
+} Frames;
+
+static void make_frames(Frames *f)
+{
+    const uint8_t *chosen[MOST_ROWS];
+    f->length = 0;
+    f->rows = 1 + (int64_t)draw(MOST_ROWS);
+    for (int64_t i = 0; i < f->rows; i++) {
+        uint64_t which = draw((uint64_t)record_count);
+        chosen[i] = records[which];
+        f->starts[i] = f->length;
+        f->sizes[i] = lengths[which];
+        f->length += lengths[which];
+    }
+    f->buffer = room(f->length);
+    f->light[0] = draw(4) != 0;
+    f->topic_edges[0] = f->topic_edges[1] = 0;
+    memset(f->topic, 0, sizeof f->topic);
+    for (int64_t i = 0; i < f->rows; i++) {
+        uint8_t *at = f->buffer + f->starts[i];
+        memcpy(at, chosen[i], (size_t)f->sizes[i]);
+        damage(at, f->sizes[i]);
+        f->places[i] = load_i64(at + AT_PHYSICAL_OFFSET);
+        f->queue_offsets[i] = load_i64(at + AT_QUEUE_OFFSET);
+        f->queue_ids[0] = load_i32(at + AT_QUEUE_ID);
+        f->queue[i] = draw(200) ? 0 : (int64_t)draw(5) - 2;
+        Record r;
+        if (read_record(&r, at, f->sizes[i]) && r.topic_length <= 127) {
+            memcpy(f->topic, r.topic, (size_t)r.topic_length);
+            f->topic_edges[1] = (int32_t)r.topic_length;
+        }
+    }
+    if (!draw(20)) { /* a claim about another place or size */
+        int64_t i = (int64_t)draw((uint64_t)f->rows);
+        f->starts[i] = (int64_t)draw(2) ? odd_number(f->length) : (int64_t)(state >> draw(64));
+    }
+    if (!draw(20))
+        f->sizes[draw((uint64_t)f->rows)] = odd_number(f->length);
+}
+
+static void run_decode(const Frames *f)
+{
+    static const char *names[PICKS] = {"TAGS", "KEYS", "UNIQ_KEY"};
+    int64_t n = f->rows, most = f->length + 128 * n + 64;
+    int32_t *numbers = room(6 * n * 4);
+    int64_t *times = room(3 * n * 8);
+    Decoding d;
+    memset(&d, 0, sizeof d);
+    d.sizes = f->sizes;
+    d.physical_offsets = f->places;
+    d.queue_offsets = f->queue_offsets;
+    d.queue = f->queue;
+    d.queues = 1;
+    d.queue_ids = f->queue_ids;
+    d.light = f->light;
+    d.topics = d.brokers = (Names){f->topic_edges, f->topic};
+    d.queue_id = numbers;
+    d.total_size = numbers + n;
+    d.body_crc = numbers + 2 * n;
+    d.flag = numbers + 3 * n;
+    d.sys_flag = numbers + 4 * n;
+    d.reconsume_times = numbers + 5 * n;
+    d.born_us = times;
+    d.store_us = times + n;
+    d.prepared_transaction_offset = times + 2 * n;
+    d.entry_room = draw(4) ? most / 3 : (int64_t)draw(40);
+    d.entry_edges = room((n + 1) * 4);
+    d.check_crc = draw(4) == 0; /* what is damaged seldom has the right sum */
+    d.picks = PICKS;
+    Text *texts[] = {&d.topic, &d.broker, &d.body, &d.born_host, &d.store_host, &d.msg_id};
+    for (int k = 0; k < 6; k++)
+        *texts[k] = text_room(n, most);
+    d.names = text_room(d.entry_room, most);
+    d.values = text_room(d.entry_room, most);
+    for (int k = 0; k < PICKS; k++) {
+        d.pick[k].name = (const uint8_t *)names[k];
+        d.pick[k].name_length = (int64_t)strlen(names[k]);
+        d.pick[k].or_msg_id = k == 2;
+        d.pick[k].text = text_room(n, most);
+        d.pick[k].valid = room((n + 7) / 8);
+    }
+    int64_t result = mq_decode(&d, f->buffer, f->length, f->starts, 0, 0, n);
+    require(result >= DONE && result <= FULL, "a kernel is done, or not mine, or full");
+    results[result]++;
+    if (result == DONE) {
+        for (int k = 0; k < 6; k++)
+            check_text(texts[k], n);
+        check_text(&d.names, d.entries);
+        check_text(&d.values, d.entries);
+        require(d.entry_edges[n] == d.entries && d.entries <= d.entry_room, "entries add up");
+    }
+    for (int k = 0; k < PICKS; k++) {
+        free_text(&d.pick[k].text);
+        free(d.pick[k].valid);
+    }
+    for (int k = 0; k < 6; k++)
+        free_text(texts[k]);
+    free_text(&d.names);
+    free_text(&d.values);
+    free(d.entry_edges);
+    free(numbers);
+    free(times);
+}
+
+static void run_frames(const Frames *f)
+{
+    Slices slices = {f->buffer, f->length, f->starts, f->sizes, f->rows};
+    uint8_t *wrong = room(f->rows);
+    int64_t *sums = room(f->rows * 8);
+    int64_t most = (int64_t)draw(8), end;
+    int64_t *starts = room(most * 8), *sizes = room(most * 8);
+    int whole = mq_all_whole(&slices) == DONE;
+    require(whole == (mq_broken(&slices, wrong) == DONE), "sums are told of whole records only");
+    mq_checksums(&slices, sums);
+    int64_t count = mq_follow(f->buffer, f->length, starts, sizes, most, &end);
+    require(count <= most && end >= 0 && end <= f->length, "a walk ends in its buffer");
+    Places places = {f->places, f->queue_offsets, f->places,
+                     draw(2) ? AT_STORE_TIMESTAMP : odd_number(100)};
+    mq_patch(f->buffer, f->length, f->starts, f->rows, &places);
+    free(wrong);
+    free(sums);
+    free(starts);
+    free(sizes);
+}
+
+int main(int count, char **arguments)
+{
+    require(count == 4, "there are three arguments");
+    load(arguments[1]);
+    state = strtoull(arguments[3], 0, 10) * 2654435769u + 1;
+    for (int64_t frame = 0, frames = atoll(arguments[2]); frame < frames;) {
+        Frames f;
+        make_frames(&f);
+        frame += f.rows;
+        run_decode(&f);
+        run_frames(&f);
+        free(f.buffer);
+    }
+    printf("%lld %lld %lld\n", (long long)results[DONE], (long long)results[NOT_MINE],
+           (long long)results[FULL]);
+    for (int64_t i = 0; i < record_count; i++)
+        free(records[i]);
+    return 0;
+}

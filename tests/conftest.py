@@ -32,7 +32,14 @@ settings.register_profile("check", _ANY, max_examples=8, derandomize=True)
 settings.register_profile("test", _ANY, max_examples=30, derandomize=True)
 settings.register_profile("long", _ANY, max_examples=500)
 # Groups that take long, longest first.
-_LONGEST = ["spark", "broker", "test_simulated_disk.py", "test_mutated_stores.py", "test_faults.py"]
+_LONGEST = [
+    "spark",
+    "broker",
+    "matrix",
+    "test_simulated_disk.py",
+    "test_mutated_stores.py",
+    "test_faults.py",
+]
 _LONGEST += ["test_model.py", "test_killed_syscalls.py", "test_tools.py", "test_tidy.py"]
 _FIRST = {name: number for number, name in enumerate(_LONGEST)}
 settings.load_profile(
@@ -54,6 +61,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _group(item: pytest.Item) -> str:
     """Return the name of the tests that run in one process, one after the other."""
+    if item.path.parent.name == "matrix":
+        return "matrix"  # Each of its tests starts a Spark of its own.
     if item.get_closest_marker("spark"):
         return "spark"  # Also those with brokers: a session takes longer to start than they do.
     if item.get_closest_marker("broker") or item.path.parent.name == "bench":

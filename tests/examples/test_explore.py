@@ -1,11 +1,13 @@
 """The notebook runs from its first cell to its last, and is kept without its outputs."""
 
 import sys
+import tempfile
 from pathlib import Path
 
 import nbformat
 import pytest
 from nbclient import NotebookClient
+from traitlets.config import Config
 
 FOLDER = Path(__file__).parents[2] / "examples"
 NOTEBOOK = FOLDER / "explore.ipynb"
@@ -24,7 +26,6 @@ def test_the_notebook_is_kept_without_outputs() -> None:
 
 
 @pytest.mark.spark
-# Of the notebook's kernel: a loopback port, as a user's Jupyter has one.
 @pytest.mark.filterwarnings("ignore:.*:DeprecationWarning:(zmq|jupyter_client|nbclient)")
 def test_the_notebook_runs_and_draws_its_picture(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -37,10 +38,16 @@ def test_the_notebook_runs_and_draws_its_picture(
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    client = NotebookClient(
-        notebook(), timeout=300, kernel_name="python3", resources={"metadata": {"path": FOLDER}}
-    )
-    done = client.execute()
+    # Sockets in a folder of its own: Jupyter's ports may be taken before its kernel binds them.
+    with tempfile.TemporaryDirectory() as sockets:
+        client = NotebookClient(
+            notebook(),
+            timeout=300,
+            kernel_name="python3",
+            resources={"metadata": {"path": FOLDER}},
+            config=Config(KernelManager={"transport": "ipc", "ip": f"{sockets}/kernel"}),
+        )
+        done = client.execute()
 
     told = "".join(
         output.get("text", "") for cell in done.cells for output in cell.get("outputs", [])

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from mqstore.arrays import Int64s
 
-DONE: Final = 0
+KERNEL_DONE: Final = 0
 NOT_MINE: Final = 1
 FULL: Final = 2
 STEP: Final = 16
@@ -95,7 +95,7 @@ class Slices(ctypes.Structure):
     _fields_ = (("buffer", _P), ("length", _I), ("starts", _P), ("sizes", _P), ("count", _I))
 
 
-class Places(ctypes.Structure):
+class PlaceFields(ctypes.Structure):
     """``Places`` of frames.h."""
 
     _fields_ = (
@@ -106,7 +106,7 @@ class Places(ctypes.Structure):
     )
 
 
-class Column(ctypes.Structure):
+class ColumnPointers(ctypes.Structure):
     """``Column`` of encode.h."""
 
     _fields_ = (("edges", _P), ("data", _P), ("valid", _P), ("valid_from", _I))
@@ -115,7 +115,7 @@ class Column(ctypes.Structure):
 class Piece(ctypes.Structure):
     """``Piece`` of encode.h."""
 
-    _fields_ = (("prefix", _P), ("prefix_length", _I), ("suffix", _I), ("values", Column))
+    _fields_ = (("prefix", _P), ("prefix_length", _I), ("suffix", _I), ("values", ColumnPointers))
 
 
 class Encoding(ctypes.Structure):
@@ -134,12 +134,12 @@ class Encoding(ctypes.Structure):
         ("flags", _P),
         ("sys_flags", _P),
         ("born_timestamps_ms", _P),
-        ("bodies", Column),
-        ("properties", Column),
+        ("bodies", ColumnPointers),
+        ("properties", ColumnPointers),
     )
 
 
-_STRUCTURES: Final = (Decoding, Slices, Places, Piece, Encoding)
+_STRUCTURES: Final = (Decoding, Slices, PlaceFields, Piece, Encoding)
 _FUNCTIONS: Final = {
     "mq_sources": (ctypes.c_char_p, ()),
     "mq_crc_kind": (_I, ()),

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from mqstore.codec.kernels.abi import address
 
-_KEPT: Final = 2  # One batch is on its way to the reader while the next is made.
+_REUSED_ARENAS: Final = 2  # One batch is on its way to the reader while the next is made.
 _SPARE: Final = 4  # A quarter more than was asked for, so that the next chunk fits as well.
 _MOST_SPARE: Final = 4  # Memory this many times too large is let go.
 
@@ -49,5 +49,5 @@ class Arena:
 
     def _hold(self, memory: NDArray[np.uint8]) -> Lease:
         lease = Lease(memory)
-        self._held = [*self._held[1 - _KEPT :], (memory, lease.alive)]
+        self._held = [*self._held[1 - _REUSED_ARENAS :], (memory, lease.alive)]
         return lease

@@ -19,7 +19,7 @@ LIBRARY_NAME: Final = "kernels.native"  # No suffix that Python takes for a modu
 _MAIN: Final = "kernels.c"
 _SECONDS: Final = 300
 # No flag for one processor: the library asks the processor it runs on what it can do.
-_FLAGS: Final = ("-std=gnu11", "-O3", "-fPIC", "-shared", "-g0")
+_COMPILER_FLAGS: Final = ("-std=gnu11", "-O3", "-fPIC", "-shared", "-g0")
 # zig adds checks for undefined behaviour of its own, which need a runtime that is not there.
 _ZIG: Final = ("-m", "ziglang", "cc", "-fno-sanitize=all")
 
@@ -53,7 +53,7 @@ def zig_compiler() -> list[str]:
 
 
 def compile_library(
-    compiler: Sequence[str], output: Path, *, flags: Sequence[str] = _FLAGS
+    compiler: Sequence[str], output: Path, *, flags: Sequence[str] = _COMPILER_FLAGS
 ) -> None:
     """Write the library to ``output``, at once. Raises CompileError."""
     sources = f'-DMQ_SOURCES="{digest()}"'
@@ -71,7 +71,7 @@ def _works(compiler: Sequence[str]) -> bool:
         source = Path(folder) / "empty.c"
         source.write_text("#include <stdint.h>\n#include <string.h>\nint32_t one(void) {return 1;}")
         try:
-            _run([*compiler, *_FLAGS, str(source), "-o", str(source.with_suffix(".so"))])
+            _run([*compiler, *_COMPILER_FLAGS, str(source), "-o", str(source.with_suffix(".so"))])
         except CompileError:
             return False
     return True

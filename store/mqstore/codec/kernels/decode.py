@@ -69,7 +69,7 @@ class Decoder:
             call = self._call(tables, inputs)
             slots.place(call, lease.start)
             result = self._over(call, blocks())
-            if result == abi.DONE:
+            if result == abi.KERNEL_DONE:
                 self._learn(call, rows)
                 return Decoded(call, slots, lease, units, inputs[1])
             if result == abi.NOT_MINE:
@@ -77,12 +77,12 @@ class Decoder:
         return None
 
     def _over(self, call: Decoding, blocks: Iterable[Block]) -> int:
-        structure, result = ctypes.byref(call), abi.DONE
+        structure, result = ctypes.byref(call), abi.KERNEL_DONE
         for first, last, buffer, places, base in blocks:
             positions = int64s(places)
             where = (address(buffer), len(buffer), address(positions), base)
             result = self._run(structure, *where, first, last)
-            if result != abi.DONE:
+            if result != abi.KERNEL_DONE:
                 break
         return result
 

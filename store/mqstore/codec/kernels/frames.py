@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 
 from mqstore.arrays import Bytes, Int64s, Mask
-from mqstore.codec.kernels.abi import DONE, Places, Slices, address, int64s
+from mqstore.codec.kernels.abi import KERNEL_DONE, PlaceFields, Slices, address, int64s
 from mqstore.codec.kernels.library import library
 from mqstore.format.message import CRC_MASK, HEADER, MIN_RECORD_BYTES
 
@@ -23,7 +23,7 @@ def all_whole(buffer: Bytes, starts: Int64s, sizes: Int64s) -> bool:
     if found is None or len(starts) < _FEW:
         return False
     slices = _Sliced(buffer, starts, sizes)
-    return bool(found.mq_all_whole(slices.reference) == DONE)
+    return bool(found.mq_all_whole(slices.reference) == KERNEL_DONE)
 
 
 def broken(buffer: Bytes, starts: Int64s, sizes: Int64s) -> Mask | None:
@@ -33,7 +33,7 @@ def broken(buffer: Bytes, starts: Int64s, sizes: Int64s) -> Mask | None:
         return None
     slices = _Sliced(buffer, starts, sizes)
     mask = np.empty(len(starts), np.bool_)
-    return mask if found.mq_broken(slices.reference, address(mask)) == DONE else None
+    return mask if found.mq_broken(slices.reference, address(mask)) == KERNEL_DONE else None
 
 
 def checksums(buffer: Bytes, starts: Int64s, sizes: Int64s) -> Int64s | None:
@@ -43,7 +43,7 @@ def checksums(buffer: Bytes, starts: Int64s, sizes: Int64s) -> Int64s | None:
         return None
     slices = _Sliced(buffer, starts, sizes)
     sums = np.empty(len(starts), np.int64)
-    return sums if found.mq_checksums(slices.reference, address(sums)) == DONE else None
+    return sums if found.mq_checksums(slices.reference, address(sums)) == KERNEL_DONE else None
 
 
 def follow(buffer: Bytes) -> tuple[Int64s, Int64s, int] | None:
@@ -75,9 +75,9 @@ def patch(
     count, arrays = len(starts), [int64s(a) for a in (starts, *values)]
     if any(len(array) != count for array in arrays):
         return False
-    places = Places(*map(address, arrays[1:]), store_timestamp_at)
+    places = PlaceFields(*map(address, arrays[1:]), store_timestamp_at)
     inputs = (address(records), len(records), address(arrays[0]), count)
-    return bool(found.mq_patch(*inputs, ctypes.byref(places)) == DONE)
+    return bool(found.mq_patch(*inputs, ctypes.byref(places)) == KERNEL_DONE)
 
 
 class _Sliced:

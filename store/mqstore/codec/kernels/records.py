@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from mqstore.arrays import Bytes, Int32s, Int64s, UInt32s
-from mqstore.codec.kernels.abi import DONE, Column, Encoding, Piece, address, int64s
+from mqstore.codec.kernels.abi import KERNEL_DONE, ColumnPointers, Encoding, Piece, address, int64s
 from mqstore.codec.kernels.library import library
 
 _MOST_BYTES: Final = 2**31 - 1  # What the int32 edges of an Arrow array can span.
@@ -60,7 +60,7 @@ def join_blocks(count: int, pieces: Sequence[BlockPiece]) -> pa.Array | None:
             _place(entry.values, piece.values)
     edges, data = np.empty(count + 1, np.int32), np.empty(room, np.uint8)
     outputs = (address(edges), address(data), room)
-    if found.mq_join_blocks(ctypes.byref(table), len(pieces), count, *outputs) != DONE:
+    if found.mq_join_blocks(ctypes.byref(table), len(pieces), count, *outputs) != KERNEL_DONE:
         return None
     buffers = [None, pa.py_buffer(edges), pa.py_buffer(data[: int(edges[-1])])]
     return pa.Array.from_buffers(pa.binary(), count, buffers)
@@ -103,7 +103,7 @@ def encode(
     _place(call.properties, tails[1])
     made = np.empty(int(sizes.sum()), np.uint8)
     inputs = (ctypes.byref(call), len(sizes), address(sizes), address(made), len(made))
-    return made if found.mq_encode(*inputs) == DONE else None
+    return made if found.mq_encode(*inputs) == KERNEL_DONE else None
 
 
 def java_hashes(strings: pa.Array) -> tuple[UInt32s, Int64s] | None:
@@ -116,7 +116,7 @@ def java_hashes(strings: pa.Array) -> tuple[UInt32s, Int64s] | None:
     hashes = np.empty(len(strings), np.uint32)
     data = strings.buffers()[2]
     where = data.address if data is not None else 0
-    if found.mq_java_hashes(address(edges), where, len(strings), address(hashes)) != DONE:
+    if found.mq_java_hashes(address(edges), where, len(strings), address(hashes)) != KERNEL_DONE:
         return None
     return hashes, np.diff(edges).astype(np.int64)
 
@@ -142,7 +142,7 @@ def _data_bytes(column: pa.Array) -> int:
     return int(edges[-1]) - int(edges[0])
 
 
-def _place(entry: Column, column: pa.Array) -> None:
+def _place(entry: ColumnPointers, column: pa.Array) -> None:
     """Put the addresses of ``column`` into ``entry``; the column must outlive the call."""
     valid, _, data = column.buffers()
     entry.edges = address(_edges(column))

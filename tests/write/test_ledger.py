@@ -28,7 +28,7 @@ def entry(app_id: str, version: int) -> LedgerEntry:
 
 def test_the_oldest_commit_of_an_application_is_forgotten_first(tmp_path: Path) -> None:
     writer, place = writer_of(tmp_path), StoreDir.at(tmp_path)
-    (tmp_path / ledger.FOLDER).mkdir(parents=True)
+    (tmp_path / ledger.LEDGER_FOLDER).mkdir(parents=True)
     ledger.record(writer, entry("other", 0))
     for version in range(KEPT + 2):
         ledger.record(writer, entry("loader", version))

@@ -9,7 +9,7 @@ from mqstore.codec.decode import QueuePositions
 from mqstore.derive.records import (
     IN_PLACE,
     LARGE_BYTES,
-    SOUND,
+    SOUND_CHECKS,
     WHOLE,
     RecordChecks,
     fetch,
@@ -114,8 +114,8 @@ def test_a_body_that_went_bad_is_seen_by_its_checksum_only(laid: Laid) -> None:
     overwrite(laid, int(offsets[3]) + 90, b"x")
     with opened(laid) as log:
         assert not fetch(log, offsets, sizes, IN_PLACE).problems
-        found = fetch(log, offsets, sizes, SOUND)
-        assert fetch_at(log, int(offsets[3]), SOUND) is None
+        found = fetch(log, offsets, sizes, SOUND_CHECKS)
+        assert fetch_at(log, int(offsets[3]), SOUND_CHECKS) is None
         assert fetch_at(log, int(offsets[3])) is not None
     assert found.problems == {3: "the checksum does not hold"}
 

@@ -26,7 +26,7 @@ from mqstore.errors import (
 )
 from mqstore.stage.job import Manifest, WriteJob
 from mqstore.stage.task import stage
-from mqstore.txn.segment import Frame, Segment, SegmentWriter, read_frames
+from mqstore.txn.segment import Segment, SegmentFrame, SegmentWriter, read_frames
 from mqstore.txn.staging import check_shared
 from mqstore.write.commit import commit
 from mqstore.write.staged_messages import StagedMessages
@@ -63,7 +63,9 @@ def refused(root: Path, job: WriteJob, manifest: Manifest) -> StoreError:
     return caught.value
 
 
-def staged_again(job: WriteJob, manifest: Manifest, change: Callable[[Frame], Frame]) -> Manifest:
+def staged_again(
+    job: WriteJob, manifest: Manifest, change: Callable[[SegmentFrame], SegmentFrame]
+) -> Manifest:
     """Stage the frames changed, with sums and digests that are right for what they are then."""
     assert manifest.segment
     frames = list(read_frames(job.target.staging, manifest.segment, with_records=True))
@@ -73,8 +75,8 @@ def staged_again(job: WriteJob, manifest: Manifest, change: Callable[[Frame], Fr
     return replace(manifest, segment=writer.finish())
 
 
-def column(name: str, row: int, value: int) -> Callable[[Frame], Frame]:
-    def change(frame: Frame) -> Frame:
+def column(name: str, row: int, value: int) -> Callable[[SegmentFrame], SegmentFrame]:
+    def change(frame: SegmentFrame) -> SegmentFrame:
         table = frame.messages.copy()
         table[name][row] = value
         return replace(frame, messages=table)
@@ -82,12 +84,12 @@ def column(name: str, row: int, value: int) -> Callable[[Frame], Frame]:
     return change
 
 
-def queue(*queues: tuple[str, int]) -> Callable[[Frame], Frame]:
+def queue(*queues: tuple[str, int]) -> Callable[[SegmentFrame], SegmentFrame]:
     return lambda frame: replace(frame, queues=(*queues, *frame.queues[len(queues) :]))
 
 
-def record(position: int, data: bytes) -> Callable[[Frame], Frame]:
-    def change(frame: Frame) -> Frame:
+def record(position: int, data: bytes) -> Callable[[SegmentFrame], SegmentFrame]:
+    def change(frame: SegmentFrame) -> SegmentFrame:
         records = frame.records.copy()
         records[position : position + len(data)] = np.frombuffer(data, np.uint8)
         return replace(frame, records=records)
@@ -95,8 +97,10 @@ def record(position: int, data: bytes) -> Callable[[Frame], Frame]:
     return change
 
 
-def both(*changes: Callable[[Frame], Frame]) -> Callable[[Frame], Frame]:
-    def change(frame: Frame) -> Frame:
+def both(
+    *changes: Callable[[SegmentFrame], SegmentFrame],
+) -> Callable[[SegmentFrame], SegmentFrame]:
+    def change(frame: SegmentFrame) -> SegmentFrame:
         for each in changes:
             frame = each(frame)
         return frame
@@ -109,7 +113,7 @@ def u4(number: int) -> bytes:
 
 
 HEAD = 84  # bytes of a record before BODYLENGTH, with IPv4 hosts
-CONTRADICTIONS: dict[str, Callable[[Frame], Frame]] = {
+CONTRADICTIONS: dict[str, Callable[[SegmentFrame], SegmentFrame]] = {
     "no message": lambda f: replace(f, messages=f.messages[:0], keys=f.keys[:0]),
     "a queue that is none": column("queue", 0, 7),
     "a queue below zero": column("queue", 0, -1),
@@ -161,7 +165,7 @@ def test_tables_and_records_that_contradict_each_other_are_not_appended(
     assert isinstance(refused(root, job, changed), CorruptStagingError)
 
 
-BODIES: dict[str, Callable[[Frame], Frame]] = {
+BODIES: dict[str, Callable[[SegmentFrame], SegmentFrame]] = {
     "a record with another body": record(HEAD + 4, b"XXXX"),
     "a record of another checksum": record(8, u4(1)),
 }

@@ -50,7 +50,7 @@ def test_a_directory_that_holds_something_is_left_alone(tmp_path: Path) -> None:
 
 def test_a_picture_has_colours_and_a_file_beside_it_has_none() -> None:
     stream = io.StringIO()
-    console = demo._camera(stream)
+    console = demo._recorder(stream)
     console.print(Text("red", style="bold red"))
 
     assert stream.getvalue() == "red\n"

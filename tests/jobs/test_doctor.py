@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mqlog_jobs import doctor
-from mqlog_jobs.doctor import ERROR, OK, WARNING, Diagnosis
+from mqlog_jobs.doctor import ERROR, GOOD, WARNING, Diagnosis
 from pyspark_mqlog.interpreter import NAMES
 
 
@@ -28,9 +28,9 @@ def test_an_interpreter_with_the_package_is_well(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     diagnoses = found()
 
-    assert diagnoses["PYSPARK_PYTHON"].severity == OK
+    assert diagnoses["PYSPARK_PYTHON"].severity == GOOD
     assert "finds pyspark_mqlog" in diagnoses["PYSPARK_PYTHON"].found
-    assert {diagnoses[name].severity for name in ("pyspark", "pandas", "pyarrow")} == {OK}
+    assert {diagnoses[name].severity for name in ("pyspark", "pandas", "pyarrow")} == {GOOD}
 
 
 def test_the_python3_of_path_is_asked_when_no_other_is_named(
@@ -111,6 +111,6 @@ def test_a_store_is_told_and_an_unclean_one_is_a_warning(golden_550: Path, tmp_p
     (tmp_path / "abort").touch()
     unclean = found(tmp_path)["Store"]
 
-    assert (well.severity, well.found.split(":")[0]) == (OK, "broker-a")
+    assert (well.severity, well.found.split(":")[0]) == (GOOD, "broker-a")
     assert (nowhere.severity, "[MQLOG_STORE_NOT_FOUND]" in nowhere.found) == (ERROR, True)
     assert (unclean.severity, "abort exists" in unclean.advice) == (WARNING, True)

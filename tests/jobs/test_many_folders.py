@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from jobs.command import Run
-from mqlog_jobs.doctor import ERROR, OK, Diagnosis, examine
+from mqlog_jobs.doctor import ERROR, GOOD, Diagnosis, examine
 from support import goldens
 
 Scattered = tuple[Path, tuple[str, ...]]
@@ -40,7 +40,7 @@ def test_doctor_finds_nothing_to_mend(scattered: Scattered) -> None:
     def store(*folders: str) -> Diagnosis:
         return {told.subject: told for told in examine(root, folders)}["Store"]
 
-    assert store(*options[1::2]).severity == OK
+    assert store(*options[1::2]).severity == GOOD
     assert "1,365 messages" in store(*options[1::2]).found
     assert store().severity == ERROR
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from jobs.command import Run
-from mqlog_jobs.doctor import OK, WARNING, Diagnosis, examine
+from mqlog_jobs.doctor import GOOD, WARNING, Diagnosis, examine
 from mqstore.check import check
 from support import goldens, killed_commit
 from support.processes import held_by_another
@@ -39,7 +39,7 @@ def test_a_commit_that_was_killed_is_told_and_finished(
     assert told["Commit"].severity == WARNING
     assert told["Commit"].found == f"killed version 7 is {state}, not finished"
     assert f"mqlog recover {root}" in told["Commit"].advice
-    assert told["Store"].severity == OK
+    assert told["Store"].severity == GOOD
     assert "5 messages" in told["Store"].found
 
     done = run("recover", root)

@@ -29,7 +29,7 @@ from mqstore.options.grammar import EARLIEST
 from mqstore.origins import open_all
 from mqstore.read.admission import Admission
 from mqstore.read.follow import Follower
-from mqstore.read.group_progress import GroupProgress
+from mqstore.read.group_progress import PublishedProgress
 from mqstore.read.plan import SplitLimits, split, weigh
 from mqstore.read.scan import scan
 from mqstore.read.selection import OpenStores, Selection
@@ -336,13 +336,13 @@ def test_progress_is_committed_clamped_never_backwards_and_the_group_is_created(
     fake.fill("T", 10, low=5)
     fake.committed["T", "other", 0] = 1
     origins = {BROKER: ClusterOrigin(settings_of(fake), BROKER)}
-    with closing(GroupProgress("audit", origins)) as group:
+    with closing(PublishedProgress("audit", origins)) as group:
         key = ("T", BROKER, 0)
         for position, committed in [(8, 8), (99, 15), (9, 15), (2, 15)]:
             group.publish({key: position, ("Gone", BROKER, 0): 3})
             assert fake.committed == {("T", "other", 0): 1, ("T", "audit", 0): committed}
     assert fake.groups == {"audit": 0}
-    with closing(GroupProgress("audit", origins)) as group:
+    with closing(PublishedProgress("audit", origins)) as group:
         group.publish({key: 7})
         assert fake.committed["T", "audit", 0] == 15
 
@@ -352,7 +352,7 @@ def test_a_group_with_consumers_is_refused(fake: FakeCluster) -> None:
     fake.groups["busy"] = 2
     origins = {BROKER: ClusterOrigin(settings_of(fake), BROKER)}
     with pytest.raises(InvalidOptionError, match="2 consumers of broker-a are in this group"):
-        GroupProgress("busy", origins)
+        PublishedProgress("busy", origins)
 
 
 def test_progress_waits_for_a_broker_that_is_away(
@@ -362,7 +362,7 @@ def test_progress_waits_for_a_broker_that_is_away(
     fake.fill("T", 10)
     fake.fault = lambda request: b"" if request["code"] in {15, 43, 203} else None
     origins = {BROKER: ClusterOrigin(settings_of(fake), BROKER)}
-    with closing(GroupProgress("audit", origins)) as group:
+    with closing(PublishedProgress("audit", origins)) as group:
         group.publish({("T", BROKER, 0): 4})
         assert fake.committed == {}
         fake.fault = lambda _: None

@@ -7,20 +7,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqstore.errors import InvalidOptionError, StoreReplacedError
-from mqstore.read.progress import Queue, from_json, to_json
+from mqstore.read.progress import BrokerQueue, from_json, to_json
 
 topics = st.sampled_from(["T", "a-b", "%RETRY%G", "Z|1"])
 places = st.integers(0, 2**63 - 1)
 
 
-def queues(*brokers: str) -> st.SearchStrategy[dict[Queue, int]]:
+def queues(*brokers: str) -> st.SearchStrategy[dict[BrokerQueue, int]]:
     key = st.tuples(topics, st.sampled_from(brokers), st.integers(0, 65535))
     return st.dictionaries(key, places, max_size=12)
 
 
 @given(queues("b"), queues("b", "c"))
 def test_progress_goes_through_json_and_back(
-    one: dict[Queue, int], several: dict[Queue, int]
+    one: dict[BrokerQueue, int], several: dict[BrokerQueue, int]
 ) -> None:
     text = json.dumps(to_json(one, by_broker=False))
     assert from_json(json.loads(text), ["b"]) == one
@@ -29,7 +29,9 @@ def test_progress_goes_through_json_and_back(
 
 
 @given(queues("b", "c"), st.randoms())
-def test_the_same_progress_is_the_same_text(progress: dict[Queue, int], random: object) -> None:
+def test_the_same_progress_is_the_same_text(
+    progress: dict[BrokerQueue, int], random: object
+) -> None:
     shuffled = list(progress.items())
     random.shuffle(shuffled)  # type: ignore[attr-defined]
     texts = [json.dumps(to_json(p, by_broker=True)) for p in (progress, dict(shuffled))]

@@ -218,13 +218,15 @@ def test_a_shop_window_lists_what_it_shows(path: Path) -> None:
 
 # A module that has a table declares its columns and its schema under these names.
 OWN_OF_A_TABLE = {"COLUMNS", "SCHEMA", "_MESSAGE_COLUMNS"}
+# C's structures and codes, which have the names that they have in C.
+NAMES_OF_C = "mqstore.codec.kernels.abi"
 
 
 def test_no_two_classes_share_a_name() -> None:
     places: dict[str, list[str]] = {}
     for path in SOURCES:
         for node in ast.walk(parsed(path)):
-            if isinstance(node, ast.ClassDef):
+            if isinstance(node, ast.ClassDef) and module_name(path) != NAMES_OF_C:
                 places.setdefault(node.name, []).append(module_name(path))
     assert {name: where for name, where in places.items() if len(where) > 1} == {}
 
@@ -247,7 +249,7 @@ def test_no_two_constants_share_a_name() -> None:
     for path in SOURCES:
         module = module_name(path)
         for name, value in constants(path):
-            if name not in OWN_OF_A_TABLE:
+            if name not in OWN_OF_A_TABLE and module != NAMES_OF_C:
                 room = "mqstore.format" if module.startswith("mqstore.format.") else module
                 same = name.startswith("_") or value.startswith("TypeVar(")
                 places.setdefault(name, set()).add(value if same else room)

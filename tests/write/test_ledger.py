@@ -4,14 +4,14 @@ from pathlib import Path
 
 from mqstore.files.store_dir import StoreDir
 from mqstore.txn import ledger
-from mqstore.txn.ledger import DONE, Entry, Key
+from mqstore.txn.ledger import DONE, Key, LedgerEntry
 from support.writing import writer_of
 
 KEPT = 100
 
 
-def entry(app_id: str, version: int) -> Entry:
-    return Entry(
+def entry(app_id: str, version: int) -> LedgerEntry:
+    return LedgerEntry(
         app_id=app_id,
         version=version,
         query_id=None,
@@ -28,7 +28,7 @@ def entry(app_id: str, version: int) -> Entry:
 
 def test_the_oldest_commit_of_an_application_is_forgotten_first(tmp_path: Path) -> None:
     writer, place = writer_of(tmp_path), StoreDir.at(tmp_path)
-    (tmp_path / ledger.FOLDER).mkdir(parents=True)
+    (tmp_path / ledger.LEDGER_FOLDER).mkdir(parents=True)
     ledger.record(writer, entry("other", 0))
     for version in range(KEPT + 2):
         ledger.record(writer, entry("loader", version))

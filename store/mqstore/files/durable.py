@@ -25,7 +25,7 @@ from mqstore.errors import NoSpaceError, UnsafePathError
 
 FILE_MODE: Final = 0o640
 DIRECTORY_MODE: Final = 0o750
-_FLAGS: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_OPEN_FLAGS: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _SYNCED: Final = ContextVar("synced", default=True)
 _NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _ZEROS: Final = bytes(1 << 20)
@@ -42,7 +42,7 @@ def create(path: str) -> int:
 
     It belongs to whom its directory belongs to: a broker must be able to open what root wrote.
     """
-    fd = os.open(path, _FLAGS | os.O_CREAT | os.O_EXCL, FILE_MODE)
+    fd = os.open(path, _OPEN_FLAGS | os.O_CREAT | os.O_EXCL, FILE_MODE)
     try:
         _hand_over(path, fd)
     except BaseException:
@@ -312,7 +312,7 @@ def _set_lock(fd: int, kind: int) -> None:
 def _open_plain(path: str, links: set[int]) -> int:
     """Open a plain file that has so many names."""
     try:
-        fd = os.open(path, _FLAGS)
+        fd = os.open(path, _OPEN_FLAGS)
     except OSError as error:
         if error.errno in {errno.ELOOP, errno.ENXIO, errno.EISDIR}:
             raise UnsafePathError(path, "not a plain file") from error

@@ -26,7 +26,7 @@ LEDGER_FOLDER: Final = f"{OURS}/txn"
 DONE: Final = "done"
 STREAM_PREFIX: Final = "s:"
 
-_KEPT: Final = 100
+_KEPT_COMMITS: Final = 100
 _UNKEYED: Final = "jobs.json"
 _LEDGER_FILE: Final = re.compile(r"app-[0-9a-f]{32}\.json|jobs\.json")
 
@@ -125,7 +125,10 @@ def _with(place: StoreDir, entry: LedgerEntry) -> small_json.Body:
     body = small_json.load(place, path)
     known = _parse(place, path, body) if body is not None else []
     known = [e for e in known if e.job_id != entry.job_id]
-    return {"appId": entry.app_id, "commits": [_as_json(e) for e in [*known, entry][-_KEPT:]]}
+    return {
+        "appId": entry.app_id,
+        "commits": [_as_json(e) for e in [*known, entry][-_KEPT_COMMITS:]],
+    }
 
 
 def without(place: StoreDir, path: str, job_id: str) -> bytes:
@@ -165,7 +168,7 @@ def _parse(place: StoreDir, path: str, body: Mapping[str, Any]) -> list[LedgerEn
     try:
         return [
             small_json.build(LedgerEntry, {field: found[name] for field, name in _NAMES.items()})
-            for found in body["commits"][-_KEPT:]
+            for found in body["commits"][-_KEPT_COMMITS:]
         ]
     except small_json.BAD as error:
         raise small_json.corrupt(place, path, error) from error

@@ -51,6 +51,7 @@ def pytest_report_header() -> str:
     return soak.header()
 
 
+@pytest.hookimpl(tryfirst=True)  # Before xdist's own, which reads the groups.
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Where processes share the work: one Spark, one set of brokers, the long groups first."""
     if config.pluginmanager.hasplugin("xdist"):

@@ -8,9 +8,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 ARGS   ?=
-# What is chosen by ARGS runs in one process and can print. All of it shares two cores: among
-# three processes where one waits for Spark and one for brokers most of the time.
-SHARED  = $(if $(ARGS),,-n $(1) --dist loadgroup --no-loadscope-reorder)
+# What is chosen by ARGS runs in one process and can print. Tests without a JVM share two
+# processes, each file in one of them; those with Spark or brokers run in one, after them.
+SHARED := $(if $(ARGS),,-n 2 --dist loadfile)
 NO_JVM := not spark and not broker
 
 # Spark would follow these to another interpreter or another Spark than the ones of .venv.
@@ -27,10 +27,11 @@ demo: $(READY)  ## write a store, read it back, show its backlog, then the same 
 	@$(BIN)/mqlog demo $(ARGS)
 
 check: $(READY)  ## style, types and the tests without a JVM, in small samples: a minute
-	@MQLOG_CHECK=1 $(BIN)/python -m pytest $(call SHARED,2) -m '$(NO_JVM)' $(ARGS)
+	@MQLOG_CHECK=1 $(BIN)/python -m pytest $(SHARED) -m '$(NO_JVM)' $(ARGS)
 
 test: $(READY)  ## all tests: style, types, Spark, brokers (ARGS='-k backlog' to choose)
-	@$(BIN)/python -m pytest $(call SHARED,3) $(ARGS)
+	@$(if $(ARGS),$(BIN)/python -m pytest $(ARGS),$(BIN)/python -m pytest $(SHARED) -m '$(NO_JVM)' \
+		&& $(BIN)/python -m pytest -m 'spark or broker')
 
 soak: $(READY)  ## whole what the others sample, and in large sizes: hours (tests/README.md)
 	@MQLOG_SOAK=1 $(BIN)/python -m pytest -m soak -s $(ARGS)

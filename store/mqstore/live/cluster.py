@@ -11,7 +11,6 @@ NettyRemotingClient#getAndCreateNameserverChannel, MQClientInstance#findBrokerAd
 import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any, Final, Self
 
 from mqstore.errors import (
@@ -93,12 +92,7 @@ class Cluster:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def route(self, topic: str, *, fresh: bool = False) -> Route | None:

@@ -16,7 +16,6 @@ import ssl
 import threading
 import time
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Final, Self
 
 from mqstore.errors import BrokenAnswerError, BrokerTimeoutError, BrokerUnavailableError
@@ -130,12 +129,7 @@ class Connection:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _deadline(self) -> float:

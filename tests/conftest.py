@@ -51,17 +51,13 @@ def pytest_report_header() -> str:
     return soak.header()
 
 
-@pytest.hookimpl(tryfirst=True)  # Before xdist's own, which reads the groups.
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where processes share the work: one Spark, one set of brokers, the long groups first."""
-    if config.pluginmanager.hasplugin("xdist"):
-        for item in items:
-            item.add_marker(pytest.mark.xdist_group(_group(item)))
-        items.sort(key=_turn)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long groups come first; tests with one Spark, or one version of brokers, stand together."""
+    items.sort(key=_turn)
 
 
 def _group(item: pytest.Item) -> str:
-    """Return the name of the tests that run in one process, one after the other."""
+    """Return the name of the tests that share a session or brokers, else of their file."""
     if item.path.parent.name == "matrix":
         return "matrix"  # Each of its tests starts a Spark of its own.
     if item.get_closest_marker("spark"):

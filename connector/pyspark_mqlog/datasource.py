@@ -92,9 +92,9 @@ class MqlogDataSource(DataSource):
 
     def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":  # noqa: N802
         from mqstore.errors import StoreError
-        from pyspark_mqlog.compat import stream_reader
         from pyspark_mqlog.options import parse_stream
         from pyspark_mqlog.schema import check_projection
+        from pyspark_mqlog.start_keeping import stream_reader
         from pyspark_mqlog.stream_reader import MqlogStreamReader, RefusingStreamReader
 
         self._plan = None

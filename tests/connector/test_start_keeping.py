@@ -8,10 +8,10 @@ import pytest
 from pyspark.sql.types import StructType
 
 from mqstore.errors import StoreError
-from pyspark_mqlog.compat import StartKeepingReader
 from pyspark_mqlog.datasource import MqlogDataSource
 from pyspark_mqlog.options import parse_stream
 from pyspark_mqlog.schema import check_projection
+from pyspark_mqlog.start_keeping import StartKeepingReader
 from pyspark_mqlog.stream_reader import MqlogStreamReader
 from support.growing import grow
 from support.oracle import Message

@@ -5,8 +5,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from heapq import merge
 from itertools import islice
+from operator import itemgetter
 from typing import Final
 
 from mqlog_jobs.render import Row
@@ -23,6 +25,7 @@ from mqstore.read.tags import check_tags
 
 _PLACE: Final = re.compile(r"([^/]+)(?:/(\d{1,9})(?:@(-?\d{1,18}))?)?")
 _LOG_ORDER: Final = "physicalOffset"
+_TIME: Final = "storeTimestamp"
 _BY_OFFSET: Final = "queueOffset"
 _ERROR: Final = "error"  # Only in a row that stands for a broken record.
 _FEW_ROWS: Final = 256  # A batch of a terminal's size: a queue need not be decoded far ahead.
@@ -102,7 +105,7 @@ class KeyQuery:
 
 
 def select(
-    snapshot: Snapshot,
+    snapshots: Sequence[Snapshot],
     query: MessageQuery,
     columns: Sequence[str],
     number: int,
@@ -110,34 +113,44 @@ def select(
 ) -> Iterator[Row]:
     """Yield the messages of a query, in the order they were stored; at most ``number`` if not 0.
 
-    ``progress`` is called with the number of messages read and their total. Raises
-    UnknownTopicError, and what a scan raises; CorruptStoreError only after all messages that were
-    stored before the broken one.
+    Messages of several stores are merged by storeTimestamp. ``progress`` is called with the number
+    of messages read and their total. Raises UnknownTopicError, and what a scan raises;
+    CorruptStoreError only after all messages that were stored before the broken one.
     """
     check_tags(query.tags, option="--tag")
     ends = query.ends(time.time_ns() // 1_000_000)
     settings = ScanSettings(
-        columns=tuple(dict.fromkeys((*columns, _LOG_ORDER, _BY_OFFSET))),
+        columns=tuple(dict.fromkeys((*columns, _LOG_ORDER, _BY_OFFSET, _TIME))),
         tags=query.tags,
         keys=query.keys,
         on_corrupt=query.on_corrupt,
         # A batch has its rescued rows first: one by one they are in the order of the queue.
         batch_rows=1 if query.on_corrupt == "rescue" else _FEW_ROWS,
     )
-    chosen = replace(snapshot, queues=_queues(snapshot, query))
-    _check_offset(chosen.queues, ends[0])
-    with closing(snapshot.origin.bounds()) as source:
-        slices = slices_of(chosen, resolve(source, chosen, lambda _: ends))
+    chosen = [replace(one, queues=_queues(one, query)) for one in snapshots]
+    _check_queue(snapshots, chosen, query)
+    _check_offset([queue for one in chosen for queue in one.queues], ends[0])
+    stores = [_slices(one, ends) for one in chosen]
+    total = sum(piece.end - piece.start for slices in stores for piece in slices)
+    read = _Progress(total, progress)
     # A queue's messages lie in the CommitLog in their order, so merging the queues sorts them.
-    read = _Progress(sum(piece.end - piece.start for piece in slices), progress)
-    each = [_messages(piece, settings, read) for piece in slices]
-    return islice(_until_broken(merge(*each, key=_place)), number or None)
+    each = [
+        merge(*(_messages(piece, settings, read) for piece in slices), key=_place)
+        for slices in stores
+    ]
+    return islice(_until_broken(_by_time(each)), number or None)
 
 
-def find(snapshot: Snapshot, query: KeyQuery, on_corrupt: str = "rescue") -> Iterator[Row]:
-    """Yield every message of a query, all columns, by topic and queue; their number has no limit.
+def find(
+    snapshots: Sequence[Snapshot],
+    query: KeyQuery,
+    on_corrupt: str = "rescue",
+    since: str | None = None,
+) -> Iterator[Row]:
+    """Yield every message of a query, all columns, by store, topic and queue; without a limit.
 
-    ``on_corrupt`` is fail, skip or rescue, as in ScanSettings; raises what a scan raises.
+    ``on_corrupt`` is fail, skip or rescue, as in ScanSettings; ``since`` is the least
+    storeTimestamp, in the grammar of mqstore.options.grammar; raises what a scan raises.
     Where no IndexFile covers a range it is scanned, and a warning says how much of it.
     Differs from the broker: DefaultMessageStore#queryMessage stops at maxMsgsNumBatch (64), and
     mqadmin queryMsgByKey at its own limit and a span of time.
@@ -145,39 +158,44 @@ def find(snapshot: Snapshot, query: KeyQuery, on_corrupt: str = "rescue") -> Ite
     settings = ScanSettings(
         columns=resolve_columns("full"), keys=query.keys, msg_ids=query.ids, on_corrupt=on_corrupt
     )
-    with closing(snapshot.origin.bounds()) as source:
-        slices = source.narrow(slices_of(snapshot), query.keys, query.ids)
-    for batch in scan(slices, settings):
-        yield from rows_of(batch)
+    start: Position = Earliest()
+    if since is not None:
+        now_ms = time.time_ns() // 1_000_000
+        start = AtTimestamp(grammar.timestamp("--since", since, now_ms=now_ms))
+    for snapshot in snapshots:
+        with closing(snapshot.origin.bounds()) as source:
+            ranges = resolve(source, snapshot, lambda _: (start, Latest()))
+            slices = source.narrow(slices_of(snapshot, ranges), query.keys, query.ids)
+        for batch in scan(slices, settings):
+            yield from rows_of(batch)
 
 
-def check_known(snapshot: Snapshot, topic: str) -> None:
-    """Raise UnknownTopicError, with the nearest names, for a topic the store does not know."""
-    if any(queue.topic == topic for queue in snapshot.queues):
-        return
+def _slices(snapshot: Snapshot, ends: tuple[Position, Position]) -> list[QueueSlice]:
     with closing(snapshot.origin.bounds()) as source:
-        known = source.topics()
-    if topic in known:
-        return  # The broker knows it, and nothing was ever sent to it.
-    near = grammar.near(topic, known) or sorted(known)[:3]
-    raise UnknownTopicError(
-        f"{shown(topic)}: no such topic in this store; there are {len(known)}"
-        + (f", among them {', '.join(map(shown, near))}" if near else "")
-    )
+        return slices_of(snapshot, resolve(source, snapshot, lambda _: ends))
 
 
 def _queues(snapshot: Snapshot, query: MessageQuery) -> tuple[QueueBounds, ...]:
-    check_known(snapshot, query.topic)
-    found = tuple(queue for queue in snapshot.queues if queue.topic == query.topic)
-    if not found or query.queue_id is None:
-        return found
-    chosen = tuple(queue for queue in found if queue.queue_id == query.queue_id)
-    if not chosen:
-        ids = ", ".join(str(queue.queue_id) for queue in found)
+    wanted = query.queue_id
+    return tuple(
+        queue
+        for queue in snapshot.queues
+        if queue.topic == query.topic and wanted in (None, queue.queue_id)
+    )
+
+
+def _check_queue(
+    snapshots: Sequence[Snapshot], chosen: Sequence[Snapshot], query: MessageQuery
+) -> None:
+    """Raise UnknownTopicError if there are queues of the topic, and none is the one named."""
+    if any(one.queues for one in chosen):
+        return
+    there = {q.queue_id for one in snapshots for q in one.queues if q.topic == query.topic}
+    if there:
+        ids = ", ".join(map(str, sorted(there)))
         raise UnknownTopicError(
             f"{shown(query.place)}: the topic has no queue {query.queue_id}; it has {ids}"
         )
-    return chosen
 
 
 def _check_offset(queues: Sequence[QueueBounds], start: Position) -> None:
@@ -264,6 +282,22 @@ def _until_broken(rows: Iterable[Row]) -> Iterator[Row]:
         if isinstance(error, CorruptStoreError):
             raise error
         yield row
+
+
+def _by_time(stores: Sequence[Iterator[Row]]) -> Iterator[Row]:
+    """Merge the messages of stores by storeTimestamp; those of one stay in their order."""
+    if len(stores) == 1:
+        return stores[0]
+    return map(itemgetter(1), merge(*map(_timed, stores), key=itemgetter(0)))
+
+
+def _timed(rows: Iterable[Row]) -> Iterator[tuple[datetime, Row]]:
+    """Yield each row after its storeTimestamp; one without, after that of the row before."""
+    last = datetime.min.replace(tzinfo=UTC)
+    for row in rows:
+        found = row.get(_TIME)
+        last = found if isinstance(found, datetime) else last
+        yield last, row
 
 
 def _place(row: Row) -> int:

@@ -19,7 +19,7 @@ from mqstore import __version__
 app = typer.Typer(
     name="mqlog",
     help="Show, check and repair message stores of Apache RocketMQ: a broker's directory, without "
-    "a broker.",
+    "a broker. Show running clusters as well: rocketmq://HOST:9876.",
     epilog="Exit codes: 0 done; 1 verify or doctor found errors, or find found nothing; "
     "2 an argument is wrong, a store cannot be read or output cannot be written; "
     "130 interrupted; 141 the reader of the pipe is gone.",

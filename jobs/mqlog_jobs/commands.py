@@ -1,4 +1,6 @@
-"""The commands of ``mqlog`` that show a store: backlog, topics, queues, cat, find, tags.
+"""The commands of ``mqlog`` that show messages: backlog, topics, queues, cat, find, tags.
+
+Each takes directories of stores and addresses of clusters: see mqlog_jobs.places.
 
 A command's parameters are its arguments and options; what does the work is imported when it runs.
 mqlog_jobs.maintenance has the commands that copy, check and repair a store.
@@ -17,19 +19,19 @@ from mqlog_jobs.parameters import (
     CommitLog,
     OnCorrupt,
     OneTopic,
+    Options,
     QueueArgument,
     Stores,
     StoresOfTopics,
     System,
     SystemGroups,
     Topic,
-    paths_of,
 )
 
 
 @command(
     epilog="Examples: mqlog backlog /data/store -g CG_SHOP --subscription 'paid || sent' · "
-    "mqlog backlog /data/store --watch --interval 5"
+    "mqlog backlog rocketmq://ns1:9876 --watch --interval 5"
 )
 def backlog(
     stores: Stores,
@@ -54,6 +56,7 @@ def backlog(
     ] = None,
     system: SystemGroups = False,
     commit_log: CommitLog = None,
+    options: Options = None,
     as_json: AsJson = False,
     as_csv: AsCsv = False,
 ) -> None:
@@ -68,7 +71,7 @@ def backlog(
     expressions = () if subscription is None else (subscription,)
     subscriptions = show_backlog.subscriptions_of(group, expressions)
     show_backlog.backlog(
-        Named(tuple(stores), paths_of(commit_log)),
+        Named.of(stores, commit_log, options),
         BacklogRequest(groups=group, subscriptions=subscriptions, by_tag=by_tag),
         Form(as_json, as_csv),
         show_backlog.Watching.of(interval, number) if repeat else None,
@@ -76,12 +79,13 @@ def backlog(
     )
 
 
-@command(epilog="Example: mqlog topics /data/store --json")
+@command(epilog="Examples: mqlog topics /data/store --json · mqlog topics rocketmq://ns1:9876")
 def topics(
     stores: Stores,
     *,
     system: System = False,
     commit_log: CommitLog = None,
+    options: Options = None,
     as_json: AsJson = False,
     as_csv: AsCsv = False,
 ) -> None:
@@ -89,7 +93,7 @@ def topics(
     from mqlog_jobs import show
     from mqlog_jobs.places import Named
 
-    named = Named(tuple(stores), paths_of(commit_log))
+    named = Named.of(stores, commit_log, options)
     show.topics(named, show.Form(as_json, as_csv), system=system)
 
 
@@ -100,6 +104,7 @@ def queues(
     topic: Topic = None,
     system: System = False,
     commit_log: CommitLog = None,
+    options: Options = None,
     as_json: AsJson = False,
     as_csv: AsCsv = False,
 ) -> None:
@@ -107,7 +112,7 @@ def queues(
     from mqlog_jobs import show
     from mqlog_jobs.places import Named
 
-    named = Named(tuple(stores), paths_of(commit_log))
+    named = Named.of(stores, commit_log, options)
     show.queues(named, show.Form(as_json, as_csv), topic, system=system)
 
 
@@ -132,6 +137,7 @@ def cat(
     ] = None,
     on_corrupt: OnCorrupt = "fail",
     commit_log: CommitLog = None,
+    options: Options = None,
     as_json: AsJson = False,
 ) -> None:
     """Print messages, in the order the broker stored them."""
@@ -141,7 +147,7 @@ def cat(
 
     form = messages.MessageForm.of(as_json=as_json, line=line)
     query = MessageQuery(place, tag, tuple(key or ()), since, until, on_corrupt)
-    messages.cat(Named(tuple(stores), paths_of(commit_log)), query, form, number)
+    messages.cat(Named.of(stores, commit_log, options), query, form, number)
 
 
 @command(
@@ -158,6 +164,7 @@ def find(
     topic: OneTopic = None,
     on_corrupt: OnCorrupt = "rescue",
     commit_log: CommitLog = None,
+    options: Options = None,
     as_json: AsJson = False,
 ) -> None:
     """Find all messages with a key or an id, through the index."""
@@ -166,7 +173,7 @@ def find(
     from mqlog_jobs.queries import KeyQuery
 
     query = KeyQuery(tuple(key or ()), tuple(message_id or ()))
-    named = Named(tuple(stores), paths_of(commit_log))
+    named = Named.of(stores, commit_log, options)
     messages.find(named, query, topic, on_corrupt, as_json=as_json)
 
 
@@ -176,6 +183,7 @@ def tags(
     *,
     topic: Topic = None,
     commit_log: CommitLog = None,
+    options: Options = None,
     as_json: AsJson = False,
     as_csv: AsCsv = False,
 ) -> None:
@@ -183,5 +191,5 @@ def tags(
     from mqlog_jobs import show
     from mqlog_jobs.places import Named
 
-    named = Named(tuple(stores), paths_of(commit_log))
+    named = Named.of(stores, commit_log, options)
     show.tags(named, show.Form(as_json, as_csv), topic)

@@ -56,12 +56,9 @@ def cat(named: Named, query: MessageQuery, form: MessageForm, number: int) -> No
     """Print the messages of a query, at most ``number`` if that is not 0."""
     # No bar where rows appear on the terminal one by one: they are progress enough.
     has_bar = not (sys.stdout.isatty() and form.is_by_line)
-    snapshots = named.snapshots(query.topic)
-    several = ("brokerName",) if len(snapshots) > 1 else ()
     problem: CorruptStoreError | None = None
-    with Bar("Reading") as bar:
-        columns = (*several, *form.columns)
-        rows = queries.select(snapshots, query, columns, number, bar if has_bar else None)
+    with named.opened(query.topic) as stores, Bar("Reading") as bar:
+        rows = queries.select(stores, query, form.columns, number, bar if has_bar else None)
         if form.is_by_line:
             form.write(rows)
             return
@@ -76,8 +73,9 @@ def find(
     named: Named, query: KeyQuery, topic: str | None, on_corrupt: str, *, as_json: bool
 ) -> None:
     """Print all messages with a key or an id; exit code 1 if there is none."""
-    rows = queries.find(named.snapshots(topic), query, on_corrupt)
-    number = render.json_lines(rows) if as_json else views.cards(render.terminal(), rows)
+    with named.opened(topic) as stores:
+        rows = queries.find(stores, topic, query, on_corrupt)
+        number = render.json_lines(rows) if as_json else views.cards(render.terminal(), rows)
     if not number:
         sys.stderr.write(f"no message has {' or '.join(map(shown, (*query.keys, *query.ids)))}\n")
         raise typer.Exit(FOUND)

@@ -19,7 +19,7 @@ def topics_like(context: typer.Context, incomplete: str) -> list[str]:
     from mqlog_jobs.places import Named  # noqa: PLC0415 - a completion starts fast
 
     stores = context.params.get("stores") or context.args[:1]
-    named = Named(tuple(stores), paths_of(context.params.get("commit_log")))
+    named = Named.of(stores, context.params.get("commit_log"), context.params.get("options"))
     with suppress(StoreError, OSError), named.opened() as opened:
         return sorted(name for name in opened.topics if name.startswith(incomplete))
     return []
@@ -39,14 +39,27 @@ def _known(value: str) -> str:
 Store: TypeAlias = Annotated[
     Path, typer.Argument(metavar="STORE", help="A broker's storePathRootDir.", show_default=False)
 ]
-_STORES_HELP: Final = "A broker's storePathRootDir, or several; a glob in quotes."
+_STORES_HELP: Final = (
+    "Broker's storePathRootDir, a glob of several in quotes, or addresses of running clusters: "
+    "rocketmq://HOST:9876, with TLS rocketmqs://HOST:9876."
+)
 Stores: TypeAlias = Annotated[
-    list[str], typer.Argument(metavar="STORE...", help=_STORES_HELP, show_default=False)
+    list[str], typer.Argument(metavar="PLACE...", help=_STORES_HELP, show_default=False)
 ]
 StoresOfTopics: TypeAlias = Annotated[
     list[str],
     typer.Argument(
-        metavar="STORE...", help=_STORES_HELP, show_default=False, autocompletion=topics_like
+        metavar="PLACE...", help=_STORES_HELP, show_default=False, autocompletion=topics_like
+    ),
+]
+Options: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-o",
+        "--option",
+        metavar="NAME=VALUE",
+        help="Of a running cluster, such as credentialsFile=FILE, tlsCaFile=FILE or "
+        "requestTimeout=3s; may be repeated.",
     ),
 ]
 CommitLog: TypeAlias = Annotated[

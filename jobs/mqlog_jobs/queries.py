@@ -3,7 +3,7 @@
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from heapq import merge
@@ -11,6 +11,7 @@ from itertools import islice
 from operator import itemgetter
 from typing import Final
 
+from mqlog_jobs.places import snapshots as place_snapshots
 from mqlog_jobs.render import Row
 from mqlog_jobs.views import rows_of
 from mqstore.codec.schema import resolve_columns
@@ -19,14 +20,15 @@ from mqstore.options import grammar
 from mqstore.printable import shown
 from mqstore.read.offsets import At, AtTimestamp, Earliest, Last, Latest, Position, resolve
 from mqstore.read.scan import scan
+from mqstore.read.selection import OpenStores
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import QueueBounds, QueueSlice, Snapshot, slices_of
 from mqstore.read.tags import check_tags
 
 _PLACE: Final = re.compile(r"([^/]+)(?:/(\d{1,9})(?:@(-?\d{1,18}))?)?")
 _LOG_ORDER: Final = "physicalOffset"
-_TIME: Final = "storeTimestamp"
 _BY_OFFSET: Final = "queueOffset"
+_TIME: Final = "storeTimestamp"
 _ERROR: Final = "error"  # Only in a row that stands for a broken record.
 _FEW_ROWS: Final = 256  # A batch of a terminal's size: a queue need not be decoded far ahead.
 
@@ -105,7 +107,7 @@ class KeyQuery:
 
 
 def select(
-    snapshots: Sequence[Snapshot],
+    stores: OpenStores,
     query: MessageQuery,
     columns: Sequence[str],
     number: int,
@@ -113,9 +115,9 @@ def select(
 ) -> Iterator[Row]:
     """Yield the messages of a query, in the order they were stored; at most ``number`` if not 0.
 
-    Messages of several stores are merged by storeTimestamp. ``progress`` is called with the number
-    of messages read and their total. Raises UnknownTopicError, and what a scan raises;
-    CorruptStoreError only after all messages that were stored before the broken one.
+    ``progress`` is called with the number of messages read and their total. Raises
+    UnknownTopicError, and what a scan raises; CorruptStoreError only after all messages that were
+    stored before the broken one.
     """
     check_tags(query.tags, option="--tag")
     ends = query.ends(time.time_ns() // 1_000_000)
@@ -127,85 +129,67 @@ def select(
         # A batch has its rescued rows first: one by one they are in the order of the queue.
         batch_rows=1 if query.on_corrupt == "rescue" else _FEW_ROWS,
     )
-    chosen = [replace(one, queues=_queues(one, query)) for one in snapshots]
-    _check_queue(snapshots, chosen, query)
-    _check_offset([queue for one in chosen for queue in one.queues], ends[0])
-    stores = [_slices(one, ends) for one in chosen]
-    total = sum(piece.end - piece.start for slices in stores for piece in slices)
-    read = _Progress(total, progress)
-    # A queue's messages lie in the CommitLog in their order, so merging the queues sorts them.
-    each = [
-        merge(*(_messages(piece, settings, read) for piece in slices), key=_place)
-        for slices in stores
+    snapshots = _chosen(place_snapshots(stores, query.topic), query, ends[0])
+    brokers = [
+        slices_of(snapshot, resolve(source, snapshot, lambda _: ends))
+        for source, snapshot in zip(stores.sources, snapshots, strict=True)
     ]
-    return islice(_until_broken(_by_time(each)), number or None)
+    read = _Progress(sum(piece.end - piece.start for of in brokers for piece in of), progress)
+    # A queue's messages lie in the CommitLog in their order, so merging the queues sorts them.
+    logs = [
+        merge(*(_messages(piece, settings, read) for piece in pieces), key=_place)
+        for pieces in brokers
+    ]
+    rows = logs[0] if len(logs) == 1 else _by_time(logs)
+    return islice(_until_broken(rows), number or None)
 
 
 def find(
-    snapshots: Sequence[Snapshot],
-    query: KeyQuery,
-    on_corrupt: str = "rescue",
-    since: str | None = None,
+    stores: OpenStores, topic: str | None, query: KeyQuery, on_corrupt: str = "rescue"
 ) -> Iterator[Row]:
-    """Yield every message of a query, all columns, by store, topic and queue; without a limit.
+    """Yield every message of a query, all columns, by topic and queue; their number has no limit.
 
-    ``on_corrupt`` is fail, skip or rescue, as in ScanSettings; ``since`` is the least
-    storeTimestamp, in the grammar of mqstore.options.grammar; raises what a scan raises.
-    Where no IndexFile covers a range it is scanned, and a warning says how much of it.
+    ``topic`` None means all topics.
+
+    ``on_corrupt`` is fail, skip or rescue, as in ScanSettings; raises what a scan raises.
+    Where no IndexFile of a store covers a range it is scanned, and a warning says how much of it.
     Differs from the broker: DefaultMessageStore#queryMessage stops at maxMsgsNumBatch (64), and
     mqadmin queryMsgByKey at its own limit and a span of time.
     """
     settings = ScanSettings(
         columns=resolve_columns("full"), keys=query.keys, msg_ids=query.ids, on_corrupt=on_corrupt
     )
-    start: Position = Earliest()
-    if since is not None:
-        now_ms = time.time_ns() // 1_000_000
-        start = AtTimestamp(grammar.timestamp("--since", since, now_ms=now_ms))
-    for snapshot in snapshots:
-        with closing(snapshot.origin.bounds()) as source:
-            ranges = resolve(source, snapshot, lambda _: (start, Latest()))
-            slices = source.narrow(slices_of(snapshot, ranges), query.keys, query.ids)
+    found = zip(stores.sources, place_snapshots(stores, topic), strict=True)
+    for source, snapshot in found:
+        slices = source.narrow(slices_of(snapshot), query.keys, query.ids)
         for batch in scan(slices, settings):
             yield from rows_of(batch)
 
 
-def _slices(snapshot: Snapshot, ends: tuple[Position, Position]) -> list[QueueSlice]:
-    with closing(snapshot.origin.bounds()) as source:
-        return slices_of(snapshot, resolve(source, snapshot, lambda _: ends))
+def _chosen(snapshots: Sequence[Snapshot], query: MessageQuery, start: Position) -> list[Snapshot]:
+    """Return the snapshots with those queues of the query that hold the offset of its start.
 
-
-def _queues(snapshot: Snapshot, query: MessageQuery) -> tuple[QueueBounds, ...]:
-    wanted = query.queue_id
-    return tuple(
-        queue
-        for queue in snapshot.queues
-        if queue.topic == query.topic and wanted in (None, queue.queue_id)
-    )
-
-
-def _check_queue(
-    snapshots: Sequence[Snapshot], chosen: Sequence[Snapshot], query: MessageQuery
-) -> None:
-    """Raise UnknownTopicError if there are queues of the topic, and none is the one named."""
-    if any(one.queues for one in chosen):
-        return
-    there = {q.queue_id for one in snapshots for q in one.queues if q.topic == query.topic}
-    if there:
-        ids = ", ".join(map(str, sorted(there)))
+    Raises UnknownTopicError for a queue that no broker has, InvalidOptionError for an offset that
+    none holds.
+    """
+    named = [q for one in snapshots for q in one.queues if query.queue_id in (None, q.queue_id)]
+    if not named and any(snapshot.queues for snapshot in snapshots):
+        ids = ", ".join(map(str, sorted({q.queue_id for one in snapshots for q in one.queues})))
         raise UnknownTopicError(
             f"{shown(query.place)}: the topic has no queue {query.queue_id}; it has {ids}"
         )
+    wanted = {id(queue) for queue in named if not isinstance(start, At) or _holds(queue, start)}
+    if named and not wanted and isinstance(start, At):
+        held = "; ".join(f"queue {q.topic}/{q.queue_id} holds [{q.low}, {q.high})" for q in named)
+        raise InvalidOptionError("@OFFSET", start.queue_offset, held)
+    return [
+        replace(one, queues=tuple(queue for queue in one.queues if id(queue) in wanted))
+        for one in snapshots
+    ]
 
 
-def _check_offset(queues: Sequence[QueueBounds], start: Position) -> None:
-    for queue in queues:
-        if isinstance(start, At) and not queue.low <= start.queue_offset <= queue.high:
-            raise InvalidOptionError(
-                "@OFFSET",
-                start.queue_offset,
-                f"queue {queue.topic}/{queue.queue_id} holds [{queue.low}, {queue.high})",
-            )
+def _holds(queue: QueueBounds, start: At) -> bool:
+    return queue.low <= start.queue_offset <= queue.high
 
 
 @dataclass(slots=True)
@@ -224,16 +208,16 @@ class _Progress:
 
 def _messages(piece: QueueSlice, settings: ScanSettings, read: _Progress) -> Iterator[Row]:
     """Yield a queue's messages, and at a broken one a last row that stands for it."""
-    start = piece.start
+    start, last = piece.start, 0
     problem: CorruptStoreError | None = None
     try:
         for batch in scan([piece], settings):
             rows = rows_of(batch)
             if rows:
-                last = rows[-1][_BY_OFFSET]
-                assert isinstance(last, int)
-                read.add(last + 1 - start)
-                start = last + 1
+                last, end = _place(rows[-1]), rows[-1][_BY_OFFSET]
+                assert isinstance(end, int)
+                read.add(end + 1 - start)
+                start = end + 1
             yield from rows
     except CorruptStoreError as error:
         problem = error
@@ -242,8 +226,12 @@ def _messages(piece: QueueSlice, settings: ScanSettings, read: _Progress) -> Ite
     # A scan raises before it yields any row of the broken record's batch: those before it follow.
     sound, broken = _divided(replace(piece, start=start), settings)
     for batch in scan([sound], settings):
-        yield from rows_of(batch)
-    yield {_LOG_ORDER: _place_of(broken, settings), _ERROR: _error_of(broken, settings) or problem}
+        for row in rows_of(batch):
+            last = _place(row)
+            yield row
+    # A cluster does not tell the place of a record that cannot be parsed: it is behind the others.
+    place = max(_place_of(broken, settings), last)
+    yield {_LOG_ORDER: place, _ERROR: _error_of(broken, settings) or problem}
 
 
 def _divided(piece: QueueSlice, settings: ScanSettings) -> tuple[QueueSlice, QueueSlice]:
@@ -276,28 +264,27 @@ def _place_of(piece: QueueSlice, settings: ScanSettings) -> int:
     return 0
 
 
+def _by_time(logs: Sequence[Iterable[Row]]) -> Iterator[Row]:
+    """Merge the messages of several brokers by storeTimestamp, each broker's in their order."""
+    for _, row in merge(*map(_timed, logs), key=itemgetter(0)):
+        yield row
+
+
+def _timed(rows: Iterable[Row]) -> Iterator[tuple[datetime, Row]]:
+    """Yield each row with its time; one that has none has that of the row before."""
+    time = datetime.min.replace(tzinfo=UTC)
+    for row in rows:
+        stored = row.get(_TIME)
+        time = stored if isinstance(stored, datetime) else time
+        yield time, row
+
+
 def _until_broken(rows: Iterable[Row]) -> Iterator[Row]:
     for row in rows:
         error = row.get(_ERROR)
         if isinstance(error, CorruptStoreError):
             raise error
         yield row
-
-
-def _by_time(stores: Sequence[Iterator[Row]]) -> Iterator[Row]:
-    """Merge the messages of stores by storeTimestamp; those of one stay in their order."""
-    if len(stores) == 1:
-        return stores[0]
-    return map(itemgetter(1), merge(*map(_timed, stores), key=itemgetter(0)))
-
-
-def _timed(rows: Iterable[Row]) -> Iterator[tuple[datetime, Row]]:
-    """Yield each row after its storeTimestamp; one without, after that of the row before."""
-    last = datetime.min.replace(tzinfo=UTC)
-    for row in rows:
-        found = row.get(_TIME)
-        last = found if isinstance(found, datetime) else last
-        yield last, row
 
 
 def _place(row: Row) -> int:

@@ -1,16 +1,17 @@
 """What the commands ``topics``, ``queues`` and ``tags`` print, of one or more stores."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from mqlog_jobs import render, views
-from mqlog_jobs.places import Named
+from mqlog_jobs.places import Named, snapshots, without_system
 from mqlog_jobs.progress import Bar
 from mqstore import tables
 from mqstore.errors import InvalidOptionError
-from mqstore.read.source import slices_of
+from mqstore.read.source import Snapshot, slices_of
 from mqstore.tables import tags as count_tags
 
 
@@ -36,7 +37,8 @@ class Form:
 
 def topics(named: Named, form: Form, *, system: bool) -> None:
     """Print the topics."""
-    found = pa.Table.from_batches([tables.topics(one) for one in named.snapshots()])
+    with named.opened() as stores:
+        found = joined(map(tables.topics, snapshots(stores)), "topics")
     if not system:
         found = found.filter(pc.invert(found["isSystem"]))
     if not form.written(found):
@@ -45,23 +47,32 @@ def topics(named: Named, form: Form, *, system: bool) -> None:
 
 def queues(named: Named, form: Form, topic: str | None, *, system: bool) -> None:
     """Print the queues, of a topic or of all users' topics, or of RocketMQ's own too."""
-    all_topics = topic is not None or system
-    snapshots = named.snapshots(topic) if all_topics else named.snapshots_of_users()
-    found = pa.Table.from_batches(list(map(tables.queues, snapshots)))
+    chosen = _snapshots(named, topic, system=system)
+    found = joined(map(tables.queues, chosen), "queues")
     if not form.written(found):
         views.queues(render.terminal(), views.rows_of(found))
 
 
 def tags(named: Named, form: Form, topic: str | None) -> None:
     """Print the number of messages of each tag, of a topic or of all users' topics."""
-    snapshots = named.snapshots_of_users() if topic is None else named.snapshots(topic)
-    parts = count_tags.plan([piece for one in snapshots for piece in slices_of(one)], "*")
-    schema = tables.SCHEMAS["tags"]
+    chosen = _snapshots(named, topic, system=False)
+    parts = count_tags.plan([piece for one in chosen for piece in slices_of(one)], "*")
     batches: list[pa.RecordBatch] = []
     with Bar("Reading") as bar:
         for number, part in enumerate(parts):
             bar(number, len(parts))
-            batches += part.batches(schema.names)
-    found = pa.Table.from_batches(batches, schema)
+            batches += part.batches(tables.SCHEMAS["tags"].names)
+    found = joined(batches, "tags")
     if not form.written(found):
         views.tags(render.terminal(), views.rows_of(found))
+
+
+def joined(batches: Iterable[pa.RecordBatch], table: str) -> pa.Table:
+    """Return the rows of all brokers."""
+    return pa.Table.from_batches(batches, tables.SCHEMAS[table])
+
+
+def _snapshots(named: Named, topic: str | None, *, system: bool) -> tuple[Snapshot, ...]:
+    with named.opened(topic) as stores:
+        found = snapshots(stores, topic)
+        return found if topic is not None or system else tuple(map(without_system, found))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rich.console import Console
 
 from mqlog_jobs import render, views
-from mqlog_jobs.places import Named
+from mqlog_jobs.places import Named, snapshots
 from mqlog_jobs.show import Form
 from mqlog_jobs.watch import watch
 from mqstore.backlog import BacklogRequest, measure, plan_all
@@ -54,9 +54,9 @@ def backlog(
 
     def show(console: Console | None) -> None:
         with named.opened() as stores:
-            snapshots = stores.snapshots_of(lambda _: True)
+            found = snapshots(stores)
             now_ms = time.time_ns() // 1_000_000
-            items = plan_all(stores.sources, snapshots, request)
+            items = plan_all(stores.sources, found, request)
         if request.groups is None and not system:
             items = [item for item in items if not is_system_group(item.group)]
         items.sort(key=lambda item: (item.group, item.broker_name, item.topic, item.queue_id))

@@ -64,7 +64,7 @@ MESSAGE_VIEW: Final = (
     FieldView("keys", "KEYS", rank=1),
     FieldView("body", "BODY", stretch=True),
 )
-MESSAGE_COLUMNS: Final = tuple(column.name for column in MESSAGE_VIEW)
+MESSAGE_COLUMNS: Final = ("brokerName", *(column.name for column in MESSAGE_VIEW))
 FINDINGS: Final = (
     FieldView("severity", "SEVERITY", "status"),
     FieldView("place", "PLACE", rank=1),
@@ -133,7 +133,7 @@ def backlog(console: Console, rows: Sequence[Row]) -> None:
 
 def messages(console: Console, rows: Sequence[Row]) -> None:
     """Print messages, one on each line."""
-    table(console, MESSAGE_VIEW, rows)
+    table(console, _columns(MESSAGE_VIEW, rows), rows)
 
 
 def cards(console: Console, rows: Iterable[Row]) -> int:

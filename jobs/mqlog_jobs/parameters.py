@@ -15,10 +15,12 @@ def topics_like(context: typer.Context, incomplete: str) -> list[str]:
     """Return the topics with that prefix, of the stores on the line so far; none on any problem.
 
     Behind an option without its value yet, click has not parsed the arguments: they are in args.
+    Where a topic follows the places, the last word so far stands in its parameter: it is a place.
     """
     from mqlog_jobs.places import Named  # noqa: PLC0415 - a completion starts fast
 
-    stores = context.params.get("stores") or context.args[:1]
+    parsed = [*(context.params.get("stores") or ()), context.params.get("place")]
+    stores = [place for place in parsed if place] or context.args[:1]
     named = Named.of(stores, context.params.get("commit_log"), context.params.get("options"))
     with suppress(StoreError, OSError), named.opened() as opened:
         return sorted(name for name in opened.topics if name.startswith(incomplete))

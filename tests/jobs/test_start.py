@@ -62,9 +62,11 @@ def test_a_completion_imports_neither_numpy_nor_a_terminal_library(
     assert imported.isdisjoint((*HEAVY, *LOOKS))
 
 
-def test_a_topic_is_completed_from_the_stores_on_the_line(golden_550: Path) -> None:
-    line = f"mqlog cat {golden_550} GTo"
-    printed, _ = modules(_MQLOG_COMPLETE="complete_bash", COMP_WORDS=line, COMP_CWORD="3")
+@pytest.mark.parametrize("line", ["cat {} GTo", "tags {} --topic GTo"])
+def test_a_topic_is_completed_from_the_stores_on_the_line(golden_550: Path, line: str) -> None:
+    words = f"mqlog {line.format(golden_550)}"
+    count = str(words.count(" "))
+    printed, _ = modules(_MQLOG_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=count)
 
     assert printed.split() == ["GTopic"]
 

@@ -104,14 +104,13 @@ def recover(
     """Finish a commit that was interrupted. Each write does the same before it starts."""
     from mqlog_jobs import recover_report, render
     from mqstore.options import grammar
-    from mqstore.write.recover import RecoverSettings
-    from mqstore.write.recover import recover as recover_store
+    from mqstore.write import recover as recovery
 
     if assume is not None and assume not in STATES:
         raise InvalidOptionError("--assume", assume, f"must be {' or '.join(STATES)}")
     if any(folder.absolute() != (store / "commitlog").absolute() for folder in commit_log or ()):
         raise UnsupportedStoreError(str(store), "MULTI_PATH", _ELSEWHERE)
-    settings = RecoverSettings(
+    settings = recovery.RecoverSettings(
         lock_timeout_ms=grammar.duration("--lock-timeout", lock_timeout),
         allow_no_lease=allow_no_lease,
         recover_unclean=recover_unclean,
@@ -121,7 +120,7 @@ def recover(
         assume=assume,
     )
     with recover_report.own_flags():
-        recovered = recover_store(store, settings)
+        recovered = recovery.recover(store, settings)
     if as_json:
         render.json_lines([recover_report.row(recovered)])
     else:

@@ -28,7 +28,7 @@ from support.contract import assert_contract
 from support.writing import held
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
-KILLS = soak.size("STREAM_KILLS", check=0, test=1, full=40)
+KILLS = soak.size("STREAM_KILLS", check=0, test=2, full=40)
 SEED = int(os.environ.get("MQLOG_SEED", "7"))
 START_S = 240.0
 LAST_S = 300

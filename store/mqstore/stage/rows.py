@@ -116,6 +116,12 @@ class Rows:
     def __len__(self) -> int:
         return len(self.topics)
 
+    def sharding_codes(self) -> Int64s:
+        """Return a number for each shardingKey, −1 where there is none."""
+        codes = self.sharding_keys.dictionary_encode().indices.fill_null(-1)
+        found: Int64s = codes.to_numpy(zero_copy_only=False).astype(np.int64)
+        return found
+
 
 def cast_rows(batch: pa.RecordBatch, job: RowJob, *, numbers: Int64s, now_ms: int) -> Rows:
     """Return the rows of ``batch``. ``now_ms`` is the bornTimestamp of those that have none."""

@@ -31,6 +31,9 @@ CHUNK_ROWS: Final = 16_384
 class Sink(Protocol):
     """Where the messages of a task go."""
 
+    written: str
+    """What has become of rows before a bad one that fails the job, as a sentence."""
+
     def record_sizes(self, messages: Messages) -> Int64s:
         """Return the bytes of each message as the limits count them: int64[n]."""
 
@@ -122,7 +125,7 @@ class RowTask:
         bad = find_bad_rows(rows, composed.messages.properties, sizes, self._limits)
         if bad:
             if self._job.settings.on_invalid == "fail":
-                raise refuse(bad, rows, self._partition)
+                raise refuse(bad, rows, self._partition, self._sink.written)
             if self._side:
                 self._side.append(chunk, bad)
             self.skipped += len(bad)

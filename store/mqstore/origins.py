@@ -87,9 +87,11 @@ def write_target(paths: Sequence[str], texts: Mapping[str, str]) -> tuple[Cluste
 
     Takes and raises what ``places`` does; a write goes to one cluster and one topic.
     """
+    expected = "a write goes to one cluster, and a path names one topic of it at most"
+    if len(paths) > 1:
+        raise InvalidOptionError("path", ", ".join(paths), expected)
     found = places(paths, texts)
-    if len(found.clusters) != 1 or found.paths or len(found.topics) > 1:
-        expected = "a write goes to one cluster, and a path names one topic of it at most"
+    if len(found.topics) > 1:
         raise InvalidOptionError("path", ", ".join(paths), expected)
     return found.clusters[0], next(iter(found.topics), "")
 

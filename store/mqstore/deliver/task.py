@@ -115,7 +115,7 @@ def limits_of(job: SendJob, topics: Mapping[str, TopicQueues]) -> RowLimits:
 class SendSink:
     """Sends the messages of a task."""
 
-    written = "Rows before it may be sent"
+    written = "Rows before it may have been sent"
 
     def __init__(self, job: SendJob, topics: TaskTopics, sender: Sender) -> None:
         self._settings = job.settings

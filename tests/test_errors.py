@@ -50,8 +50,6 @@ EXAMPLES = [
     errors.ServerError("127.0.0.1:9876", "odd"),
     errors.UnsupportedTopicError("topic T", "STATIC", "a static topic"),
     errors.NoMasterError("broker-a has no master"),
-    errors.SendFailedError("T/broker-a/0", 3, "no answer in 10 s", may_be_stored=True),
-    errors.NotReplicatedError("T/broker-a/0", 3, 11),
     errors.SparkTooOldError("this is Spark 3.5.9"),
 ]
 

@@ -31,8 +31,6 @@ StoreError
 ├── RequestRefusedError       a request that a broker or name server answered with an error
 │   └── AccessDeniedError     the same, because of ACL 1.0 or 2.0
 ├── NoMasterError             a broker of which no master is registered
-├── SendFailedError           messages that no broker stored in the time there was
-├── NotReplicatedError        messages that a broker stored and did not flush or copy in time
 └── SparkTooOldError          Spark is older than the first one with streams of Python sources
 
 A message starts with its condition in brackets, as Spark's do: ``[MQLOG_STORE_NOT_FOUND] …``.
@@ -386,70 +384,14 @@ class AccessDeniedError(RequestRefusedError):
 
     def message(self) -> str:
         """Say what was refused, and which options and rights it depends on."""
-        request = str(self.args[1])
-        rights = "reading needs SUB on the topic and on the group of consumerGroup, with ACL 2.0 "
-        rights += "Get on the topic"
-        if request.startswith("SEND"):
-            rights = "sending needs PUB on the topic, and a topic whose perm has a W"
-        elif request == "UPDATE_AND_CREATE_TOPIC":
-            rights = "createTopic needs an administrator of the cluster"
-        return f"{super().message()}. Check accessKey and secretKey; {rights}"
+        rights = "SUB on the topic and on the group of consumerGroup, with ACL 2.0 Get on the topic"
+        return f"{super().message()}. Check accessKey and secretKey; reading needs {rights}"
 
 
 class NoMasterError(StoreError):
     """No master of a broker is registered at the name servers."""
 
     condition = "MQLOG_NO_MASTER"
-
-
-class SendFailedError(StoreError):
-    """Messages of a queue were not sent in ``sendTimeout``; ``may_be_stored`` tells what is known.
-
-    ``queue`` names topic, broker and queue, ``reason`` is the last failure.
-    """
-
-    condition = "MQLOG_SEND_FAILED"
-
-    def __init__(self, queue: str, count: int, reason: str, *, may_be_stored: bool) -> None:
-        super().__init__(queue, count, reason, may_be_stored)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return (_send_failed, self.args)
-
-    def message(self) -> str:
-        """Name the queue, what is known of the messages, and the option that waits longer."""
-        queue, count, reason, may_be_stored = self.args
-        known = (
-            "it is not known whether the broker stored them"
-            if may_be_stored
-            else "the broker did not store them"
-        )
-        return (
-            f"{shown(queue)}: {count} messages were not acknowledged in sendTimeout, {known}. "
-            f"The last failure: {shown(reason, _REASON_CHARS)}"
-        )
-
-
-def _send_failed(queue: str, count: int, reason: str, may_be_stored: bool) -> SendFailedError:
-    return SendFailedError(queue, count, reason, may_be_stored=may_be_stored)
-
-
-class NotReplicatedError(StoreError):
-    """A broker stored messages, but did not flush them, or no slave had them, in its time."""
-
-    condition = "MQLOG_NOT_REPLICATED"
-
-    def __init__(self, queue: str, count: int, code: int) -> None:
-        super().__init__(queue, count, code)
-
-    def message(self) -> str:
-        """Name the queue, the answer, and the option that accepts it."""
-        queue, count, code = self.args
-        return (
-            f"{shown(queue)}: {count} messages are stored, but the broker answered {code} "
-            "(10: not flushed in time, 11: no slave, 12: no slave in time). requireReplica=false "
-            "accepts that"
-        )
 
 
 class SparkTooOldError(StoreError):

@@ -18,8 +18,6 @@ from mqstore.errors import (
     BrokenAnswerError,
     BrokerUnavailableError,
     NoMasterError,
-    NotReplicatedError,
-    SendFailedError,
     StoreError,
 )
 from mqstore.live.answers import first_line, header_number, refusal
@@ -28,6 +26,7 @@ from mqstore.live.connection import Connection, NotUnderstoodError
 from mqstore.live.frame import Frame
 from mqstore.live.retry import NEW_ROUTE_AFTER
 from mqstore.live.send.brokers import BrokerStates
+from mqstore.live.send.errors import NotReplicatedError, SendFailedError
 from mqstore.live.send.outcome import Outcome, outcome
 from mqstore.live.send.requests import Parcel, Queue, send_request
 

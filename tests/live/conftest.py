@@ -1,4 +1,4 @@
-"""Fixtures of the live room: clusters on loopback, fake ones and (see test_brokers) real ones."""
+"""Fixtures of the live room: clusters on loopback, fake ones and real ones."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from broker.conftest import cluster, toolchain
+from broker.harness import Cluster as Servers
+from broker.toolchain import Toolchain
 from live.loopback import FakeCluster
+from live.real import Live, recorded
+from live.secure import Guarded, guarded
 from mqstore.live.cluster import Cluster, ClusterSettings
 from mqstore.live.connection import Limits
-
-__all__ = ["cluster", "toolchain"]
 
 QUICK = Limits(connect_timeout_ms=1_000, request_timeout_ms=500, max_frame_bytes=1 << 20)
 Connect = Callable[..., Cluster]
@@ -34,3 +35,20 @@ def connect(fake: FakeCluster) -> Iterator[Connect]:
             return stack.enter_context(Cluster(ClusterSettings(**(defaults | more))))
 
         yield make
+
+
+@pytest.fixture(scope="session")
+def live(cluster: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    """A real broker of each version in turn, with messages of every kind."""
+    with recorded(cluster, tmp_path_factory.mktemp(f"live-{cluster.version}-")) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def guard(
+    cluster: Servers, toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Guarded]:
+    """A real broker of each version in turn that speaks TLS only, with ACL."""
+    folder = tmp_path_factory.mktemp(f"guarded-{cluster.version}-")
+    with guarded(toolchain, cluster.version, folder) as found:
+        yield found

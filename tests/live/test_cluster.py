@@ -287,6 +287,7 @@ def test_a_refusal_is_an_error_by_name_and_not_asked_again(
         connect().ask("broker-a", GET_TOPIC_STATS_INFO(topic="T"))
     assert "java.Stack" not in str(caught.value)
     assert type(caught.value) is error
+    assert ("the right Topic:Get on T" in str(caught.value)) is (error is AccessDeniedError)
     assert sum(request["code"] == 202 for request in fake.requests) == 1
 
 

@@ -384,9 +384,8 @@ class AccessDeniedError(RequestRefusedError):
 
     def message(self) -> str:
         """Say what was refused, and which options and rights it depends on."""
-        *refused, rights = self.args
-        told = RequestRefusedError(*refused).message()
-        return f"{told}. Check accessKey and secretKey; their user needs {shown(rights)}"
+        told = RequestRefusedError(*self.args[:4]).message()
+        return f"{told}. Check accessKey and secretKey; their user needs {shown(self.args[4])}"
 
 
 class NoMasterError(StoreError):

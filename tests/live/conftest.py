@@ -14,7 +14,9 @@ from live.secure import Guarded, guarded
 from mqstore.live.cluster import Cluster, ClusterSettings
 from mqstore.live.connection import Limits
 
-QUICK = Limits(connect_timeout_ms=1_000, request_timeout_ms=500, max_frame_bytes=1 << 20)
+PATIENT = Limits(connect_timeout_ms=30_000, request_timeout_ms=30_000, max_frame_bytes=1 << 20)
+QUICK = Limits(connect_timeout_ms=30_000, request_timeout_ms=500, max_frame_bytes=1 << 20)
+"""For servers that never answer; a busy machine may take longer than this for the others."""
 Connect = Callable[..., Cluster]
 
 
@@ -31,7 +33,11 @@ def connect(fake: FakeCluster) -> Iterator[Connect]:
     with ExitStack() as stack:
 
         def make(**more: Any) -> Cluster:
-            defaults = {"name_servers": (fake.address,), "limits": QUICK, "retry_timeout_ms": 2_000}
+            defaults = {
+                "name_servers": (fake.address,),
+                "limits": PATIENT,
+                "retry_timeout_ms": 2_000,
+            }
             return stack.enter_context(Cluster(ClusterSettings(**(defaults | more))))
 
         yield make

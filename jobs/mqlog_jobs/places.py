@@ -1,0 +1,143 @@
+"""Where a view looks: broker's store directories, and running clusters by their addresses.
+
+Both open as OpenStores: the queues of each broker, and what the broker knows beside messages.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from mqstore import tables
+from mqstore.errors import InvalidOptionError, UnknownTopicError
+from mqstore.options import grammar, store_paths
+from mqstore.origins import LIVE, SECRETS, Places, is_cluster, open_all, places
+from mqstore.printable import shown
+from mqstore.read.selection import OpenStores, Selection
+from mqstore.read.source import Snapshot
+
+_FLAG: Final = "--option"
+_COMMIT_LOG: Final = "--commit-log"
+_LISTED: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """Places as typed: directories of stores, globs of them, addresses of clusters.
+
+    ``commit_log`` are the CommitLog folders of a directory; ``options`` those of the live reader,
+    each ``NAME=VALUE``.
+    """
+
+    paths: tuple[str, ...]
+    commit_log: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        paths: Iterable[str],
+        commit_log: Iterable[Path] | None = None,
+        options: Iterable[str] | None = None,
+    ) -> "Named":
+        """Return the places of a command's arguments."""
+        return cls(tuple(paths), tuple(map(str, commit_log or ())), tuple(options or ()))
+
+    @contextmanager
+    def opened(self, topic: str | None = None) -> Iterator[OpenStores]:
+        """Open them all, and close them afterwards; ``topic`` is one that must be readable.
+
+        Raises InvalidOptionError, StoreNotFoundError, and what ``origins.open_all`` raises.
+        """
+        with _own_advice():
+            found = self.places()
+            selection = Selection(
+                roots=store_paths.expand(found.paths),
+                commit_log=self.commit_log,
+                subscribe=() if topic is None else (topic,),
+            )
+            with closing(open_all(selection, found.clusters)) as stores:
+                yield stores
+
+    def places(self) -> Places:
+        """Return the directories and the clusters that are named; connects to nothing.
+
+        Secrets are taken from a file or from the environment: see ``mqstore.live.credentials``.
+        """
+        clusters = [path for path in self.paths if is_cluster(path)]
+        if self.commit_log and len(clusters) == len(self.paths):
+            folders = ", ".join(self.commit_log)
+            raise InvalidOptionError(_COMMIT_LOG, folders, "is for the directory of a store")
+        found = places(self.paths, _texts(self.options))
+        if found.topics:
+            expected = "ends with the name servers here: give a topic as an argument, or by --topic"
+            raise InvalidOptionError("the address", clusters[0], expected)
+        return found
+
+
+def snapshots(stores: OpenStores, topic: str | None = None) -> tuple[Snapshot, ...]:
+    """Return what the queues of each broker hold: of all topics, or of one that must be known.
+
+    Raises UnknownTopicError with the nearest names.
+    """
+    if topic is None:
+        return stores.snapshots_of(lambda _: True)
+    found = stores.snapshots_of(lambda name: name == topic)
+    # A topic that the broker knows, and to which nothing was ever sent, has no queue.
+    if not any(snapshot.queues for snapshot in found) and topic not in stores.topics:
+        raise _unknown(topic, stores.topics)
+    return found
+
+
+def without_system(snapshot: Snapshot) -> Snapshot:
+    """Return the snapshot without the queues of RocketMQ's own topics."""
+    known = tables.topics(replace(snapshot, queues=()), ["topic"]).to_pylist()
+    system = {row["topic"] for row in known if row["isSystem"]}
+    queues = tuple(queue for queue in snapshot.queues if queue.topic not in system)
+    return replace(snapshot, queues=queues)
+
+
+def _unknown(topic: str, known: Iterable[str]) -> UnknownTopicError:
+    names = sorted(known)
+    near = grammar.near(topic, names) or names[:_LISTED]
+    among = f", among them {', '.join(map(shown, near))}" if near else ""
+    return UnknownTopicError(f"{shown(topic)}: no such topic; there are {len(names)}{among}")
+
+
+def _texts(options: Iterable[str]) -> Mapping[str, str]:
+    """Return the options by name; raises InvalidOptionError for one that is none, and secrets."""
+    names = {option.name.lower(): option.name for option in LIVE.values()}
+    texts: dict[str, str] = {}
+    for option in options:
+        name, equals, text = option.partition("=")
+        known = names.get(name.strip().lower())
+        if not equals or known is None:
+            advice = grammar.did_you_mean(name, names.values()) if equals else ""
+            expected = f"{advice}write NAME=VALUE, of {', '.join(sorted(names.values()))}"
+            raise InvalidOptionError(_FLAG, name, expected)
+        if known in SECRETS:
+            expected = (
+                "would show in the list of processes: set MQLOG_ACCESS_KEY and MQLOG_SECRET_KEY, "
+                f"or name a file: {_FLAG} credentialsFile=FILE"
+            )
+            raise InvalidOptionError(f"{_FLAG} {known}", "***", expected)
+        if known in texts:
+            raise InvalidOptionError(_FLAG, known, "is given twice")
+        texts[known] = text
+    return texts
+
+
+@contextmanager
+def _own_advice() -> Iterator[None]:
+    """Let errors that advise options of a read advise what the command has instead."""
+    try:
+        yield
+    except InvalidOptionError as error:
+        name, value, expected = error.args
+        if name == "brokerName":
+            stores = str(expected).partition("; set brokerName")[0]
+            error.args = ("STORE", value, f"{stores}; show them one by one")
+        elif name == "storePathCommitLog":
+            error.args = (_COMMIT_LOG, value, "is for one directory: show stores one by one")
+        raise

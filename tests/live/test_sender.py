@@ -148,7 +148,7 @@ def test_a_refusal_of_rights_says_which_are_needed(
 ) -> None:
     taking.topic("T")
     taking.take = lambda _: Take(stores=0, code=code, remark=remark)
-    with pytest.raises(AccessDeniedError, match="sending needs PUB on the topic"):
+    with pytest.raises(AccessDeniedError, match="needs PUB on the topic T, whose perm"):
         send(sender(), single(b"a"))
     assert len(taking.sends()) == 1
 

@@ -54,8 +54,10 @@ def denies(answer: Frame) -> bool:
 
 def refusal(address: str, request: Request, answer: Frame) -> RequestRefusedError:
     """Return the error for a request that was refused, with the first line of the remark."""
-    kind = AccessDeniedError if denies(answer) else RequestRefusedError
-    return kind(address, request.name, answer.code, first_line(answer))
+    if denies(answer):
+        rights = request.rights or "to be known to the server"
+        return AccessDeniedError(address, request.name, answer.code, first_line(answer), rights)
+    return RequestRefusedError(address, request.name, answer.code, first_line(answer))
 
 
 def first_line(answer: Frame) -> str:

@@ -16,8 +16,9 @@ from mqstore.live.requests import Kind, Request
 from mqstore.live.routes import READABLE, WRITABLE
 
 _FIELDS: Final = ("a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "m", "n")
-SEND_MESSAGE_V2: Final = Kind("SEND_MESSAGE_V2", 310, _FIELDS)
-SEND_BATCH_MESSAGE: Final = Kind("SEND_BATCH_MESSAGE", 320, _FIELDS)
+_RIGHTS: Final = "PUB on the topic {b}, whose perm must have a W"
+SEND_MESSAGE_V2: Final = Kind("SEND_MESSAGE_V2", 310, _FIELDS, rights=_RIGHTS)
+SEND_BATCH_MESSAGE: Final = Kind("SEND_BATCH_MESSAGE", 320, _FIELDS, rights=_RIGHTS)
 UPDATE_AND_CREATE_TOPIC: Final = Kind(
     "UPDATE_AND_CREATE_TOPIC",
     17,
@@ -31,6 +32,7 @@ UPDATE_AND_CREATE_TOPIC: Final = Kind(
         "topicSysFlag",
         "order",
     ),
+    rights="to be an administrator, for createTopic",
 )
 _NO_WAIT: Final = f"{WAIT}{chr(NAME_VALUE_SEPARATOR)}false{chr(PROPERTY_SEPARATOR)}"
 

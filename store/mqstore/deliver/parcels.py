@@ -28,7 +28,7 @@ from mqstore.stage.rows import NULL_QUEUE, Rows
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedMessages:
     """Messages and where each goes: ``queues[places[i]]``."""
 
     rows: Rows
@@ -37,7 +37,9 @@ class Placed:
     places: Int64s
 
 
-def parcels(placed: Placed, settings: SendSettings, max_batch_bytes: int) -> Iterator[Parcel]:
+def parcels(
+    placed: PlacedMessages, settings: SendSettings, max_batch_bytes: int
+) -> Iterator[Parcel]:
     """Yield the requests for messages, those of each queue in the order of the rows."""
     rows, messages = placed.rows, placed.composed.messages
     sizes = messages.client_sizes()

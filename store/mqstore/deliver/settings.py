@@ -13,7 +13,7 @@ from mqstore.stage.settings import MessageSettings
 
 AT_LEAST_ONCE: Final = "atLeastOnce"
 EXACTLY_ONCE: Final = "exactlyOnce"
-PRODUCER_GROUP: Final = "mqlog"
+_DEFAULT_GROUP: Final = "mqlog"
 _messages = partial(grammar.count, high=MAX_BATCH_MESSAGES)
 
 
@@ -24,7 +24,7 @@ class SendSettings(MessageSettings):
     cluster: ClusterSettings
     create_topic: bool = option("createTopic", grammar.boolean, False)
     batch_max_messages: int = option("batchMaxMessages", _messages, 1_000)
-    producer_group: str = option("producerGroup", group, PRODUCER_GROUP)
+    producer_group: str = option("producerGroup", group, _DEFAULT_GROUP)
     delivery: str = option("delivery", one_of(AT_LEAST_ONCE, EXACTLY_ONCE), AT_LEAST_ONCE)
     send_timeout_ms: int = option("sendTimeout", milliseconds, 60_000)
     latency_fault_tolerance: bool = option("latencyFaultTolerance", grammar.boolean, False)

@@ -8,7 +8,7 @@ import pyarrow as pa
 from mqstore.arrays import Int64s
 from mqstore.codec.encode import Messages
 from mqstore.deliver.job import SendJob, SendReport
-from mqstore.deliver.parcels import Placed, parcels, place
+from mqstore.deliver.parcels import PlacedMessages, parcels, place
 from mqstore.deliver.prepare import new_queues
 from mqstore.format.client_message import MAX_PROPERTIES_SENT
 from mqstore.format.message import RECORD_ROOM_BYTES
@@ -134,10 +134,12 @@ class SendSink:
             self._sender.send(parcel)
 
 
-def placed_in(rows: Rows, queue_ids: Int64s, composed: Composed, topics: TaskTopics) -> Placed:
+def placed_in(
+    rows: Rows, queue_ids: Int64s, composed: Composed, topics: TaskTopics
+) -> PlacedMessages:
     """Return the messages with the queue of each; ``queue_ids`` as ``assign_queues`` gives."""
     queues_of = [topics.queues(name) for name in rows.topic_names]
     places = place(rows, queue_ids, queues_of)
     bases = np.cumsum([0, *map(len, queues_of)])
     queues = [queue for of_topic in queues_of for queue in of_topic]
-    return Placed(rows, composed, queues, bases[rows.topics] + places)
+    return PlacedMessages(rows, composed, queues, bases[rows.topics] + places)

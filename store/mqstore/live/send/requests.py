@@ -15,10 +15,10 @@ from mqstore.format.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, 
 from mqstore.live.requests import Kind, Request
 from mqstore.live.routes import READABLE, WRITABLE
 
-_FIELDS: Final = ("a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "m", "n")
+_HEADER_NAMES: Final = ("a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "m", "n")
 _RIGHTS: Final = "PUB on the topic {b}, whose perm must have a W"
-SEND_MESSAGE_V2: Final = Kind("SEND_MESSAGE_V2", 310, _FIELDS, rights=_RIGHTS)
-SEND_BATCH_MESSAGE: Final = Kind("SEND_BATCH_MESSAGE", 320, _FIELDS, rights=_RIGHTS)
+SEND_MESSAGE_V2: Final = Kind("SEND_MESSAGE_V2", 310, _HEADER_NAMES, rights=_RIGHTS)
+SEND_BATCH_MESSAGE: Final = Kind("SEND_BATCH_MESSAGE", 320, _HEADER_NAMES, rights=_RIGHTS)
 UPDATE_AND_CREATE_TOPIC: Final = Kind(
     "UPDATE_AND_CREATE_TOPIC",
     17,

@@ -31,7 +31,7 @@ from mqstore.live.send.outcome import Outcome, outcome
 from mqstore.live.send.requests import Parcel, Queue, send_request
 
 _MOST_PENDING_BYTES: Final = 16 * 1024 * 1024
-_FAILURES_NOT_UNDERSTOOD: Final = 3
+_FAILURES_NOT_UNDERSTOOD: Final = 2  # A server killed before its first answer looks the same.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ class SendCounts:
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _Held:
     parcel: Parcel
     deadline: float | None = None
     """None before it was tried."""
@@ -90,7 +90,7 @@ class _Flight:
 class _Line:
     """The parcels of one queue, in order; the first one may be under way."""
 
-    waiting: deque[_Waiting] = field(default_factory=deque)
+    waiting: deque[_Held] = field(default_factory=deque)
     is_under_way: bool = False
 
 
@@ -124,7 +124,7 @@ class Sender:
         Raises SendFailedError, NotReplicatedError, RequestRefusedError, AccessDeniedError,
         BrokenAnswerError: then nothing more can be said of the parcels that are pending.
         """
-        self._lines.setdefault(parcel.queue, _Line()).waiting.append(_Waiting(parcel))
+        self._lines.setdefault(parcel.queue, _Line()).waiting.append(_Held(parcel))
         self._pending_bytes += len(parcel.body)
         self._start()
         while self._pending_bytes > _MOST_PENDING_BYTES:
@@ -196,7 +196,7 @@ class Sender:
         line = self._lines.get(queue)
         return len(line.waiting) if line else 0
 
-    def _take_first(self, queue: Queue) -> _Waiting:
+    def _take_first(self, queue: Queue) -> _Held:
         line = self._lines[queue]
         line.is_under_way = False
         first = line.waiting.popleft()

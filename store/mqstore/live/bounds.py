@@ -79,7 +79,8 @@ def held(cluster: Cluster, broker: str, topics: Iterable[str]) -> list[LiveBound
     for request, (answer, address) in zip(asked, answers, strict=True):
         if answer.code == requests.SUCCESS:
             queues = _stats(address, value(address, request, answer)).items()
-            found += [LiveBounds(broker, *key[1:], *edges) for key, edges in queues]
+            of_it = (broker, request.fields["topic"])
+            found += [LiveBounds(*key, *edges) for key, edges in queues if key[:2] == of_it]
     return sorted(found, key=lambda queue: (queue.topic, queue.queue_id))
 
 

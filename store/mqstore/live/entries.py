@@ -20,7 +20,7 @@ from mqstore.live.pull import LiveSlice
 from mqstore.live.requests import GET_MIN_OFFSET, QUERY_CONSUME_QUEUE, Request
 
 IN_A_REQUEST: Final = 10_000
-_FIELDS: Final = tuple(
+_ENTRY_FIELDS: Final = tuple(
     re.compile(rb'"%b":(-?[0-9]{1,20})[,}]' % name)
     for name in (b"physicOffset", b"physicSize", b"tagsCode")
 )
@@ -73,7 +73,7 @@ def _low(cluster: Cluster, part: LiveSlice) -> int:
 
 
 def _columns(address: str, part: LiveSlice, body: bytes) -> Int64s:
-    found = [field.findall(body) for field in _FIELDS]
+    found = [field.findall(body) for field in _ENTRY_FIELDS]
     counts = {len(column) for column in found}
     if len(counts) > 1 or max(counts) > part.end - part.start:
         reason = f"entries [{part.start}, {part.end}) of {part} were asked for, and others given"

@@ -25,7 +25,7 @@ from mqstore.read.source import QueueSlice
 from mqstore.read.tags import parse_tags
 from mqstore.read.units import UnitBatch, cut, join
 
-_EDGES: Final = (GET_MIN_OFFSET, GET_MAX_OFFSET)
+_EDGE_REQUESTS: Final = (GET_MIN_OFFSET, GET_MAX_OFFSET)
 _DEFAULT_FILE_BYTES: Final = 300_000 * UNIT.itemsize
 
 
@@ -99,7 +99,7 @@ class ClusterRecords(BrokerUnits):
         low, high = (
             header_number(address, answer, "offset")
             for answer, address in self._cluster.ask_all(
-                [(self._broker, kind(topic=queue[0], queueId=queue[1])) for kind in _EDGES]
+                [(self._broker, kind(topic=queue[0], queueId=queue[1])) for kind in _EDGE_REQUESTS]
             )
         )
         return [(start, start + room) for start in range(low - low % room, high, room)]

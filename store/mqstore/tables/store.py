@@ -50,7 +50,12 @@ OFFSET_COLUMNS: Final[Columns] = (
     ("topic", pa.string(), False, "topic"),
     ("queueId", pa.int32(), False, "queue of the topic"),
     ("consumerOffset", pa.int64(), False, "next queue offset to consume, as written"),
-    ("source", pa.string(), False, "file of config/ or its .bak; mqlog: a stream's commitGroup"),
+    (
+        "source",
+        pa.string(),
+        False,
+        "file of config/ or its .bak; mqlog: a stream's commitGroup; broker: told by one",
+    ),
 )
 QUEUE_SCHEMA: Final = schema(QUEUE_COLUMNS)
 TOPIC_SCHEMA: Final = schema(TOPIC_COLUMNS)

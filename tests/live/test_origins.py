@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from live.conftest import QUICK
+from live.conftest import PATIENT
 from live.loopback import FakeCluster
 from mqstore.errors import (
     BrokerUnavailableError,
@@ -45,7 +45,7 @@ assert EARLIEST == -2
 
 
 def settings_of(fake: FakeCluster, **more: Any) -> ClusterSettings:
-    wanted = {"name_servers": (fake.address,), "limits": QUICK, "retry_timeout_ms": 1_000}
+    wanted = {"name_servers": (fake.address,), "limits": PATIENT, "retry_timeout_ms": 1_000}
     return ClusterSettings(**(wanted | more))
 
 

@@ -17,6 +17,7 @@ from mqlog_jobs.parameters import (
     AsCsv,
     AsJson,
     CommitLog,
+    FromLog,
     OnCorrupt,
     OneTopic,
     Options,
@@ -56,6 +57,7 @@ def backlog(
     ] = None,
     system: SystemGroups = False,
     commit_log: CommitLog = None,
+    from_log: FromLog = False,
     options: Options = None,
     as_json: AsJson = False,
     as_csv: AsCsv = False,
@@ -71,7 +73,7 @@ def backlog(
     expressions = () if subscription is None else (subscription,)
     subscriptions = show_backlog.subscriptions_of(group, expressions)
     show_backlog.backlog(
-        Named.of(stores, commit_log, options),
+        Named.of(stores, commit_log, options, from_log=from_log),
         BacklogRequest(groups=group, subscriptions=subscriptions, by_tag=by_tag),
         Form(as_json, as_csv),
         show_backlog.Watching.of(interval, number) if repeat else None,
@@ -85,6 +87,7 @@ def topics(
     *,
     system: System = False,
     commit_log: CommitLog = None,
+    from_log: FromLog = False,
     options: Options = None,
     as_json: AsJson = False,
     as_csv: AsCsv = False,
@@ -93,7 +96,7 @@ def topics(
     from mqlog_jobs import show
     from mqlog_jobs.places import Named
 
-    named = Named.of(stores, commit_log, options)
+    named = Named.of(stores, commit_log, options, from_log=from_log)
     show.topics(named, show.Form(as_json, as_csv), system=system)
 
 
@@ -104,6 +107,7 @@ def queues(
     topic: Topic = None,
     system: System = False,
     commit_log: CommitLog = None,
+    from_log: FromLog = False,
     options: Options = None,
     as_json: AsJson = False,
     as_csv: AsCsv = False,
@@ -112,7 +116,7 @@ def queues(
     from mqlog_jobs import show
     from mqlog_jobs.places import Named
 
-    named = Named.of(stores, commit_log, options)
+    named = Named.of(stores, commit_log, options, from_log=from_log)
     show.queues(named, show.Form(as_json, as_csv), topic, system=system)
 
 
@@ -137,6 +141,7 @@ def cat(
     ] = None,
     on_corrupt: OnCorrupt = "fail",
     commit_log: CommitLog = None,
+    from_log: FromLog = False,
     options: Options = None,
     as_json: AsJson = False,
 ) -> None:
@@ -147,7 +152,7 @@ def cat(
 
     form = messages.MessageForm.of(as_json=as_json, line=line)
     query = MessageQuery(place, tag, tuple(key or ()), since, until, on_corrupt)
-    messages.cat(Named.of(stores, commit_log, options), query, form, number)
+    messages.cat(Named.of(stores, commit_log, options, from_log=from_log), query, form, number)
 
 
 @command(
@@ -164,6 +169,7 @@ def find(
     topic: OneTopic = None,
     on_corrupt: OnCorrupt = "rescue",
     commit_log: CommitLog = None,
+    from_log: FromLog = False,
     options: Options = None,
     as_json: AsJson = False,
 ) -> None:
@@ -173,7 +179,7 @@ def find(
     from mqlog_jobs.queries import KeyQuery
 
     query = KeyQuery(tuple(key or ()), tuple(message_id or ()))
-    named = Named.of(stores, commit_log, options)
+    named = Named.of(stores, commit_log, options, from_log=from_log)
     messages.find(named, query, topic, on_corrupt, as_json=as_json)
 
 
@@ -183,6 +189,7 @@ def tags(
     *,
     topic: Topic = None,
     commit_log: CommitLog = None,
+    from_log: FromLog = False,
     options: Options = None,
     as_json: AsJson = False,
     as_csv: AsCsv = False,
@@ -191,5 +198,5 @@ def tags(
     from mqlog_jobs import show
     from mqlog_jobs.places import Named
 
-    named = Named.of(stores, commit_log, options)
+    named = Named.of(stores, commit_log, options, from_log=from_log)
     show.tags(named, show.Form(as_json, as_csv), topic)

@@ -54,7 +54,9 @@ _QUEUES: Final = pa.schema(
 )
 _DAMAGES: Final = pa.schema([("start", pa.int64()), ("end", pa.int64()), ("reason", pa.string())])
 _SUMS: Final = pa.schema([("sum", pa.int64())])
+_UNREADABLE: Final = (pa.ArrowException, CorruptStoreError, OSError)  # Arrow raises OSError too
 _PARTS: Final = {b"head": _HEAD, b"queues": _QUEUES, b"damages": _DAMAGES, b"sums": _SUMS}
+_CHECKSUM: Final = b"checksum"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +116,13 @@ def write_section(
     """Write a section, the last one with the ``end`` of its log file. Raises OSError."""
     units = section.units
     batches = [units.take(slice(at, at + BATCH_ROWS)) for at in range(0, len(units), BATCH_ROWS)]
-    schema = _UNITS.with_metadata(
-        {
-            b"head": _packed(_head(key, number, len(units), end), _HEAD),
-            b"queues": _packed(_totals(section), _QUEUES),
-            b"damages": _packed(_damages(end), _DAMAGES),
-            b"sums": _packed([(_sum(batch),) for batch in batches], _SUMS),
-        }
-    )
+    metadata = {
+        b"head": _packed(_head(key, number, len(units), end), _HEAD),
+        b"queues": _packed(_totals(section), _QUEUES),
+        b"damages": _packed(_damages(end), _DAMAGES),
+        b"sums": _packed([(_sum(batch),) for batch in batches], _SUMS),
+    }
+    schema = _UNITS.with_metadata({**metadata, _CHECKSUM: _sum_of(metadata)})
     target = f"{folder}/{section_name(key, number)}"
     temporary = f"{folder}/{secrets.token_hex(16)}.tmp"
     try:
@@ -146,6 +147,12 @@ class SectionFile:
         """Open the file. Raises CorruptStoreError if it is not that section; OSError."""
         self.path = f"{folder}/{name}"
         self._reader: pa.ipc.RecordBatchFileReader | None = None
+        try:
+            self._load(key, number)
+        finally:
+            self.close()
+
+    def _load(self, key: str, number: int) -> None:
         parts = _parts(self._opened().schema.metadata or {}, self.path)
         head = parts[b"head"].to_pylist()[0] if len(parts[b"head"]) == 1 else {}
         is_meant = (head.get("version"), head.get("key"), head.get("number")) == (
@@ -165,7 +172,6 @@ class SectionFile:
             raise self._wrong()
         self.end = _end(head, parts[b"damages"]) if head["isLast"] else None
         self.queues = self._queues(parts[b"queues"])
-        self.close()
 
     def close(self) -> None:
         """Close the file."""
@@ -189,7 +195,7 @@ class SectionFile:
             units = LogUnits.of(columns, several)
             if _sum(units) != self._sums[number]:
                 raise self._wrong()
-        except (pa.ArrowException, CorruptStoreError) as error:
+        except _UNREADABLE as error:
             self.close()
             with suppress(OSError):
                 os.unlink(self.path)  # noqa: PTH108
@@ -208,7 +214,7 @@ class SectionFile:
                 reader = pa.ipc.open_file(self._file)
                 if not reader.schema.equals(_UNITS):
                     raise self._wrong()
-            except (pa.ArrowException, CorruptStoreError) as error:
+            except _UNREADABLE as error:
                 self._file.close()
                 raise self._wrong() from error
             self._reader = reader
@@ -291,6 +297,10 @@ def _sum(units: LogUnits) -> int:
     return crc32(units.holds_several.tobytes(), found)
 
 
+def _sum_of(metadata: dict[bytes, bytes]) -> bytes:
+    return b"%d" % crc32(b"".join(metadata[name] for name in _PARTS))
+
+
 def _packed(rows: Sequence[tuple[object, ...]], schema: pa.Schema) -> bytes:
     columns = list(zip(*rows, strict=True)) or [()] * len(schema)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
@@ -305,6 +315,8 @@ def _parts(metadata: dict[bytes, bytes], path: str) -> dict[bytes, pa.Table]:
     """Return the small tables of the metadata. Raises CorruptStoreError."""
     found = {}
     try:
+        if _sum_of(metadata) != metadata[_CHECKSUM]:
+            raise CorruptStoreError(path, 0, "another checksum")
         for name, schema in _PARTS.items():
             with pa.ipc.open_stream(metadata[name]) as stream:
                 table = stream.read_all()
@@ -312,7 +324,7 @@ def _parts(metadata: dict[bytes, bytes], path: str) -> dict[bytes, pa.Table]:
             if not table.schema.equals(schema) or any(c.null_count for c in table.columns):
                 raise CorruptStoreError(path, 0, "another form")
             found[name] = table
-    except (KeyError, pa.ArrowException) as error:
+    except (KeyError, *_UNREADABLE) as error:
         raise CorruptStoreError(path, 0, "no section of a log's queues") from error
     return found
 

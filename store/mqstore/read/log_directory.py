@@ -18,7 +18,7 @@ from typing import Final, NoReturn
 import numpy as np
 
 from mqstore.derive.log_queues import LogQueues, gaps_and_doubles, open_log_queues
-from mqstore.derive.log_sections import LogDamage
+from mqstore.derive.log_sections import LogDamage, LogUnits
 from mqstore.derive.section_files import QueueTotals, edges_of
 from mqstore.errors import InvalidOptionError, StoreError, UnsupportedTopicError
 from mqstore.files.store import Store
@@ -43,7 +43,7 @@ BY_LOG_WORD: Final = "log"
 _LOG = logging.getLogger(__name__)
 _SHOWN: Final = 10
 _EXACT_UNITS: Final = 1 << 20
-_EDGE_UNITS: Final = 1024
+_MOST_EDGES: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,26 +261,30 @@ class LogBounds(StoreBounds):
         rows = sum(one.rows for one in totals if _reaches(one, piece))
         if rows > _EXACT_UNITS:
             return _of_totals(piece, totals)
-        edges, grown, places = [piece.start], [0], [0]
-        for units in self.queues.units(queue, piece.start, piece.end, _EDGE_UNITS):
-            after = int(units.queue_offsets[-1]) + 1
-            place = max(places[-1], int(units.physical_offsets[0]))
-            if after == edges[-1]:  # Doubles of the last one.
-                grown[-1] += int(units.sizes.sum())
-                continue
-            places[-1] = places[-1] or place
-            edges.append(after)
-            grown.append(grown[-1] + int(units.sizes.sum()))
-            places.append(max(place, int(units.physical_offsets[-1])))
-        if edges[-1] < piece.end:  # A gap: nothing more.
-            edges, grown = [*edges, piece.end], [*grown, grown[-1]]
-            places.append(places[-1])
-        at = np.array(places, np.int64)
-        return Weighed(piece, np.array(edges, np.int64), np.array(grown, np.int64), at)
+        parts = list(self.queues.units(queue, piece.start, piece.end))
+        return _of_units(piece, LogUnits.joined(parts))
 
 
 def _reaches(totals: QueueTotals, piece: QueueSlice) -> bool:
     return totals.low < piece.end and totals.high >= piece.start
+
+
+def _of_units(piece: QueueSlice, units: LogUnits) -> Weighed:
+    """Return a slice's bytes behind each of its messages, or of 4,096 of them."""
+    if not len(units):
+        edges, nothing = np.array([piece.start, piece.end], np.int64), np.zeros(2, np.int64)
+        return Weighed(piece, edges, nothing, nothing)
+    numbers, last = units.queue_offsets, np.arange(1, len(units) + 1)
+    # Of messages with one queue offset the last has the bytes of all of them.
+    rows = last[np.append(np.diff(numbers) > 0, True)] - 1
+    if len(rows) > _MOST_EDGES:
+        rows = rows[np.linspace(0, len(rows) - 1, _MOST_EDGES).astype(np.int64)]
+    grown = np.concatenate(([0], np.cumsum(units.sizes)[rows]))
+    edges = np.concatenate(([piece.start], numbers[rows] + 1))
+    edges[-1] = piece.end
+    following = np.minimum(np.append(0, rows + 1), len(units) - 1)
+    places = np.maximum.accumulate(units.physical_offsets[following])
+    return Weighed(piece, edges, grown, places)
 
 
 def _of_totals(piece: QueueSlice, totals: Sequence[QueueTotals]) -> Weighed:

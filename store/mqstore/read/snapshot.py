@@ -59,7 +59,7 @@ def take_snapshot(
     log = store.log
     if strict:
         _check_files(log, wanted)
-        if not store.queues:
+        if not (store.queues or is_unclean):
             _check_empty(store)
     if is_unclean:
         bounds = [(q, first, written(q, log, first, last)) for q, first, last in bounds]

@@ -15,7 +15,8 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.derive.records import fetch_at, is_of_unit
+from mqstore.derive.log_walk import LogWalk
+from mqstore.derive.records import is_of_unit
 from mqstore.errors import CorruptStoreError, UnsupportedStoreError
 from mqstore.files.config.broker_config import TopicConfig
 from mqstore.files.config.broker_config import broker_name as broker_name_in
@@ -107,9 +108,9 @@ def _check_files(log: CommitLog, queues: Sequence[ConsumeQueue]) -> None:
 
 
 def _check_empty(store: Store) -> None:
-    """Raise CorruptStoreError where the log has records, and no ConsumeQueue names any."""
-    log = store.log
-    if fetch_at(log, log.low) is not None:
+    """Raise CorruptStoreError where the log begins with messages; no ConsumeQueue names any."""
+    first = next(LogWalk(store.log, store.log.low).records(), None)
+    if first is not None and first.in_queue.any():
         reason = f"the store has messages and no ConsumeQueue at all. {BY_LOG}"
         raise CorruptStoreError(f"{store.root}/{names.CONSUME_QUEUE}", 0, reason)
 

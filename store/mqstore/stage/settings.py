@@ -8,6 +8,7 @@ from functools import partial
 from typing import Final
 
 from mqstore.errors import InvalidOptionError
+from mqstore.files.store_writer import MMAP, PWRITE
 from mqstore.format.message import HARD_RECORD_BYTES, MAX_MESSAGE_SIZE, RECORD_ROOM_BYTES
 from mqstore.format.names import MAX_QUEUE_ID
 from mqstore.options import grammar, store_paths
@@ -84,6 +85,7 @@ class WriteSettings:
     store_host: str | None = option("storeHost", any_text)
     producer_group: str | None = option("producerGroup", _producer_group)
     build_index: bool = option("buildIndex", grammar.boolean, True)
+    write_mode: str = option("writeMode", one_of(PWRITE, MMAP), PWRITE)
     fsync: str = option("fsync", one_of("commit", "none"), "commit")
     lock_timeout_ms: int = option("lockTimeout", grammar.duration, 0)
     allow_system_topics: bool = option("allowSystemTopics", grammar.boolean, False)

@@ -18,11 +18,12 @@ from mqstore.errors import InvalidOptionError, StoreNotFoundError
 from mqstore.files import durable, new_file
 from mqstore.files.config.broker_config import BrokerConfig
 from mqstore.files.file_sizes import FileSizes
-from mqstore.files.lock.file_system import is_in_memory
+from mqstore.files.lock.file_system import file_system, is_in_memory, keeps_reservations
 from mqstore.files.queue.consume_queue import list_queues
 from mqstore.files.safe_open import exists, list_names
 from mqstore.files.store import Store
 from mqstore.files.store_dir import StoreDir, check_writable, open_dir
+from mqstore.files.store_writer import MMAP, PWRITE
 from mqstore.format import names
 from mqstore.format.config import PERM_WRITE
 from mqstore.format.message import RECORD_ROOM_BYTES
@@ -254,6 +255,7 @@ def _check_locations(settings: WriteSettings, place: StoreDir) -> None:
             )
             raise InvalidOptionError(option, directory, expected)
     _check_staging_lasts(settings, place)
+    _check_write_mode(settings, place)
 
 
 def _check_staging_lasts(settings: WriteSettings, place: StoreDir) -> None:
@@ -270,6 +272,18 @@ def _check_staging_lasts(settings: WriteSettings, place: StoreDir) -> None:
             "there: name a directory on a disk, or set fsync=none"
         )
         raise InvalidOptionError("stagingDir", folder, expected)
+
+
+def _check_write_mode(settings: WriteSettings, place: StoreDir) -> None:
+    """Raise InvalidOptionError where a mapped write could find no block for what was reserved."""
+    for folder in (place.root, *place.commit_log) if settings.write_mode == MMAP else ():
+        kind = file_system(_existing(folder))
+        if not keeps_reservations(kind):
+            expected = (
+                "needs a file system whose reserved blocks are sure to be there (ext4, tmpfs), and "
+                f"{shown(folder)} is on {kind or 'an unknown one'}: use {PWRITE}"
+            )
+            raise InvalidOptionError("writeMode", MMAP, expected)
 
 
 def _existing(path: str) -> str:

@@ -61,7 +61,7 @@ class BacklogQuery:
 
     def items(self, stores: OpenStores) -> list[BacklogItem]:
         """Return the queues to measure, by group, broker, topic, queue."""
-        found = snapshots(stores)
+        found = snapshots(stores, held=True)
         items = plan_all(stores.sources, found, self.request)
         if self.topic is not None:
             check_topic(stores, self.topic, consumed=True)

@@ -31,9 +31,9 @@ from mqstore.errors import InvalidOptionError
 from mqstore.printable import shown
 from mqstore.read.selection import OpenStores
 
-BY_NAME: Final = "name"
-BY_LAG: Final = "lag"
-SORTS: Final = (BY_NAME, BY_LAG)
+_BY_NAME: Final = "name"
+_BY_LAG: Final = "lag"
+_SORTS: Final = (_BY_NAME, _BY_LAG)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +97,13 @@ class BacklogReport:
     """How a backlog is shown: its order, a line a group, an alarm above so many messages."""
 
     form: Form = field(default_factory=Form)
-    sort: str = BY_NAME
+    sort: str = _BY_NAME
     summary: bool = False
     above: int | None = None
 
     def __post_init__(self) -> None:
-        if self.sort not in SORTS:
-            raise InvalidOptionError("--sort", self.sort, f"must be {' or '.join(SORTS)}")
+        if self.sort not in _SORTS:
+            raise InvalidOptionError("--sort", self.sort, f"must be {' or '.join(_SORTS)}")
 
     def check(self, query: BacklogQuery, watching: Watching | None) -> None:
         """Raise InvalidOptionError for what contradicts the query or its repetition."""
@@ -121,7 +121,7 @@ class BacklogReport:
         if self.summary:
             rows = group_lines(rows)
             names = list(rows[0]) if rows else []
-        if self.sort == BY_LAG:
+        if self.sort == _BY_LAG:
             rows = by_lag(rows)
         if self.form.as_json:
             render.json_lines(rows)

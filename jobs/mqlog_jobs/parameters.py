@@ -48,6 +48,14 @@ _STORES_HELP: Final = (
 Stores: TypeAlias = Annotated[
     list[str], typer.Argument(metavar="PLACE...", help=_STORES_HELP, show_default=False)
 ]
+Directories: TypeAlias = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="STORE...",
+        help="Broker's storePathRootDir; or several, or a glob of them in quotes.",
+        show_default=False,
+    ),
+]
 StoresOfTopics: TypeAlias = Annotated[
     list[str],
     typer.Argument(

@@ -76,14 +76,18 @@ class Named:
         return found
 
 
-def snapshots(stores: OpenStores, topic: str | None = None) -> tuple[Snapshot, ...]:
+def snapshots(
+    stores: OpenStores, topic: str | None = None, *, held: bool = False
+) -> tuple[Snapshot, ...]:
     """Return what the queues of each broker hold: of all topics, or of one that must be known.
 
-    Raises UnknownTopicError with the nearest names.
+    With ``held`` also queues whose messages cannot be read from here. Raises UnknownTopicError
+    with the nearest names.
     """
+    take = stores.held_of if held else stores.snapshots_of
     if topic is None:
-        return stores.snapshots_of(lambda _: True)
-    found = stores.snapshots_of(lambda name: name == topic)
+        return take(lambda _: True)
+    found = take(lambda name: name == topic)
     # A topic that the broker knows, and to which nothing was ever sent, has no queue.
     if not any(snapshot.queues for snapshot in found) and topic not in stores.topics:
         raise _unknown(topic, stores.topics)

@@ -54,7 +54,7 @@ def backlog(
 
     def show(console: Console | None) -> None:
         with named.opened() as stores:
-            found = snapshots(stores)
+            found = snapshots(stores, held=True)
             now_ms = time.time_ns() // 1_000_000
             items = plan_all(stores.sources, found, request)
         if request.groups is None and not system:

@@ -27,7 +27,7 @@ from mqstore.live.bounds import LiveBounds, bounds, first_at, weigh
 from mqstore.live.cluster import Cluster, ClusterSettings
 from mqstore.live.connection import Limits
 from mqstore.live.credentials import Credentials, Secret
-from mqstore.live.entries import tags_codes
+from mqstore.live.entries import entries
 from mqstore.live.groups import committed, progress
 from mqstore.live.lookup import by_id, by_key
 from mqstore.live.pull import LiveSlice, PullReader
@@ -95,7 +95,7 @@ def test_tags_give_what_the_broker_gives_its_own_consumer(live: Live) -> None:
     chosen = full_rows(live.pulled(queues, tags=f"{tag} || nobody"))
     assert [(row["queueId"], row["queueOffset"]) for row in chosen] == expected
     assert 50 < len(expected) < len(every) / 2
-    codes = np.concatenate([part for _, part in tags_codes(live.cluster, slices(queues))])
+    codes = np.concatenate([part[2] for _, part in entries(live.cluster, slices(queues))])
     assert codes.tolist() == [row["tagsCode"] for row in every]
 
 

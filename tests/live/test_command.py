@@ -96,3 +96,30 @@ def test_credentials_come_from_a_file_or_the_environment(
     keys = {request["extFields"]["AccessKey"] for request in fake.requests}
     assert keys == {"reader-1", "reader-2"}
     assert "hush" not in json.dumps([request["extFields"] for request in fake.requests])
+
+
+def test_the_views_of_a_cluster(fake: FakeCluster, look: Any) -> None:
+    fake.fill("T", 30, tags=lambda i: "AB"[i % 2])
+    fake.fill("U", 10, broker="broker-b")
+    fake.fill("RMQ_SYS_TRACE_TOPIC", 3)
+    fake.committed["T", "g", 0] = 20
+    fake.committed["T", "CID_RMQ_SYS_TRANS", 0] = 0
+    fake.groups["g"] = 1
+    fake.subscriptions["g"] = {"T": ("A", "TAG")}
+    topics = {
+        (row["brokerName"], row["topic"], row["messageCount"])
+        for row in look("topics", "--json").rows
+        if row["messageCount"]
+    }
+    assert topics == {("broker-a", "T", 30), ("broker-b", "U", 10)}
+    queues = [
+        (row["queueId"], row["maxOffset"]) for row in look("queues", "-t", "U", "--json").rows
+    ]
+    assert queues == [(0, 10)]
+    tags = {(row["tag"], row["messageCount"]) for row in look("tags", "--json").rows}
+    assert tags == {("A", 15), ("B", 15), (None, 10)}
+    backlog = look("backlog", "-g", "g", "--json").rows
+    lag = {(row["brokerName"], row["lag"], row["lagMatching"]) for row in backlog}
+    assert ("broker-a", 10, 5) in lag
+    assert "5 match A" in look("backlog").out
+    assert "CID_RMQ_SYS" not in look("backlog").out

@@ -142,7 +142,7 @@ def cards(console: Console, rows: Iterable[Row]) -> int:
     for number, row in enumerate(rows, 1):
         if number > 1:
             console.print()
-        heading(console, str(_place(row)))
+        heading(console, str(place_of(row)))
         for name, value in row.items():
             if name not in _NOT_ON_A_CARD and value is not None:
                 _fact(console, name, value)
@@ -183,7 +183,7 @@ def copied(console: Console, copy: Copied, target: str) -> None:
 def findings(console: Console, store: str, rows: Sequence[Row]) -> None:
     """Print the findings of a check, or that there are none."""
     if rows:
-        placed = [{**row, "place": _place(row)} for row in rows]
+        placed = [{**row, "place": place_of(row)} for row in rows]
         has_place = any(row["place"] is not None for row in placed)
         columns = [column for column in FINDINGS if has_place or column.name != "place"]
         table(console, columns, placed)
@@ -240,7 +240,7 @@ def _columns(columns: Iterable[FieldView], rows: Sequence[Row]) -> list[FieldVie
     return [*several, *columns]
 
 
-def _place(row: Row) -> str | None:
+def place_of(row: Row) -> str | None:
     """Return TOPIC/QUEUE@OFFSET, as ``mqlog cat`` takes it, without the parts that are null."""
     if row["topic"] is None:
         return None

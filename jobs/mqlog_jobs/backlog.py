@@ -19,6 +19,7 @@ from mqlog_jobs import arguments, job_output, prometheus
 from mqlog_jobs.arguments import CONSOLE, Place
 from mqlog_jobs.exit_codes import run
 from mqlog_jobs.session import job_session
+from mqlog_jobs.whole_file import replace_file
 from mqstore.errors import InvalidOptionError
 
 PROMETHEUS: Final = "prometheus"
@@ -67,7 +68,8 @@ def _report(stores: list[str], options: dict[str, str], place: Place, mode: str)
         measured = [row.asDict() for row in rows.collect()]
         # The file has the newest values only, so it is replaced whatever the mode.
         named = any(name.lower() == "groups" for name in options)
-        prometheus.write(place.where, prometheus.text(measured, system, system_groups=named))
+        text = prometheus.text(measured, system, system_groups=named)
+        replace_file(place.where, text)
 
 
 def _show(rows: DataFrame) -> None:

@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from typing import Final
 
 from pyspark.sql import DataFrame
+from pyspark.sql.functions import desc
 
 from mqlog_jobs import arguments, job_output
 from mqlog_jobs.arguments import Place
 from mqlog_jobs.exit_codes import FOUND, run
 from mqlog_jobs.session import job_session
 
-_FINDING_COLUMNS: Final = ("brokerName", "severity", "file", "position", "problem")
+_FINDING_COLUMNS: Final = ("brokerName", "severity", "file", "position", "problem", "consequences")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -43,7 +44,7 @@ def _check(stores: list[str], options: dict[str, str], place: Place, mode: str) 
 
 
 def _show(rows: DataFrame) -> None:
-    ordered = rows.orderBy("brokerName", "severity", "file", "position")
+    ordered = rows.orderBy("brokerName", "severity", desc("consequences"), "file", "position")
     ordered.select(*_FINDING_COLUMNS).show(2**31 - 1, truncate=False)
 
 

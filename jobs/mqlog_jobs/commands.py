@@ -1,4 +1,6 @@
-"""The commands of ``mqlog`` that show a store: backlog, topics, queues, cat, find, tags.
+"""The commands of ``mqlog`` that show messages: backlog, topics, queues, cat, find, tags.
+
+Each takes a store's directory or a cluster's address: see mqlog_jobs.places.
 
 A command's parameters are its arguments and options. mqlog_jobs.maintenance has the commands that
 copy, check and repair a store.
@@ -11,7 +13,6 @@ import time
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any
 
 import pyarrow as pa
@@ -28,30 +29,30 @@ from mqlog_jobs.parameters import (
     CommitLog,
     OnCorrupt,
     OneTopic,
+    Options,
+    Place,
     QueueArgument,
-    Store,
     System,
     SystemGroups,
     Topic,
-    paths_of,
 )
+from mqlog_jobs.places import opened, snapshots
 from mqlog_jobs.progress import Bar
 from mqlog_jobs.queries import KeyQuery, MessageQuery
 from mqlog_jobs.render import Row
 from mqlog_jobs.watch import watch
 from mqstore import __version__, tables
-from mqstore.backlog import BacklogRequest, measure, plan
+from mqstore.backlog import BacklogRequest, measure, plan_all
 from mqstore.backlog.request import is_system_group
 from mqstore.errors import CorruptStoreError, InvalidOptionError
 from mqstore.printable import shown
-from mqstore.read.directory import take
 from mqstore.read.source import Snapshot, slices_of
 from mqstore.tables import tags as count_tags
 
 app = typer.Typer(
     name="mqlog",
     help="Show, check and repair message stores of Apache RocketMQ: a broker's directory, without "
-    "a broker.",
+    "a broker. Show running clusters as well: rocketmq://HOST:9876.",
     epilog="Exit codes: 0 done; 1 verify or doctor found errors, or find found nothing; "
     "2 an argument is wrong, a store cannot be read or output cannot be written; "
     "130 interrupted; 141 the reader of the pipe is gone.",
@@ -95,10 +96,10 @@ def _options(
 
 @command(
     epilog="Examples: mqlog backlog /data/store -g CG_SHOP --subscription 'paid || sent' · "
-    "mqlog backlog /data/store --watch --interval 5"
+    "mqlog backlog rocketmq://ns1:9876 --watch --interval 5"
 )
 def backlog(
-    store: Store,
+    store: Place,
     *,
     group: Annotated[
         str | None, typer.Option("-g", "--group", help="Groups: a comma list, or /regex/.")
@@ -120,6 +121,7 @@ def backlog(
     ] = None,
     system: SystemGroups = False,
     commit_log: CommitLog = None,
+    options: Options = None,
     as_json: AsJson = False,
     as_csv: AsCsv = False,
 ) -> None:
@@ -133,9 +135,10 @@ def backlog(
     request = BacklogRequest(groups=group, subscriptions=subscriptions, by_tag=by_tag)
 
     def show(console: Console | None) -> None:
-        snapshot = _take(store, commit_log)
-        now_ms = time.time_ns() // 1_000_000
-        items = plan(snapshot, request)
+        with opened(store, commit_log, options) as stores:
+            found = snapshots(stores)
+            now_ms = time.time_ns() // 1_000_000
+            items = plan_all(stores.sources, found, request)
         if group is None and not system:
             items = [item for item in items if not is_system_group(item.group)]
         batch = measure(items, request, now_ms)
@@ -150,17 +153,19 @@ def backlog(
         show(render.terminal())
 
 
-@command(epilog="Example: mqlog topics /data/store --json")
+@command(epilog="Examples: mqlog topics /data/store --json · mqlog topics rocketmq://ns1:9876")
 def topics(
-    store: Store,
+    store: Place,
     *,
     system: System = False,
     commit_log: CommitLog = None,
+    options: Options = None,
     as_json: AsJson = False,
     as_csv: AsCsv = False,
 ) -> None:
     """List the topics: permissions, queues, messages, bytes."""
-    batch = tables.topics(_take(store, commit_log))
+    with opened(store, commit_log, options) as stores:
+        batch = _joined(map(tables.topics, snapshots(stores)), "topics")
     if not system:
         batch = batch.filter(pc.invert(batch["isSystem"]))
     if not _written(batch, as_json=as_json, as_csv=as_csv):
@@ -169,19 +174,21 @@ def topics(
 
 @command(epilog="Example: mqlog queues /data/store --topic ORDERS")
 def queues(
-    store: Store,
+    store: Place,
     *,
     topic: Topic = None,
     system: System = False,
     commit_log: CommitLog = None,
+    options: Options = None,
     as_json: AsJson = False,
     as_csv: AsCsv = False,
 ) -> None:
     """List the queues: offsets, messages, bytes, times of the first and the last message."""
-    snapshot = _take(store, commit_log, topic)
+    with opened(store, commit_log, options, topic) as stores:
+        found = snapshots(stores, topic)
     if topic is None and not system:
-        snapshot = _without_system(snapshot)
-    batch = tables.queues(snapshot)
+        found = tuple(map(_without_system, found))
+    batch = _joined(map(tables.queues, found), "queues")
     if not _written(batch, as_json=as_json, as_csv=as_csv):
         views.queues(render.terminal(), views.rows_of(batch))
 
@@ -191,7 +198,7 @@ def queues(
     "mqlog cat /data/store ORDERS --tag paid --since -1h -n 0 -f '{keys} {body}'"
 )
 def cat(
-    store: Store,
+    store: Place,
     place: QueueArgument,
     *,
     tag: Annotated[str, typer.Option(help="Tag expression, 'A || B'.")] = "*",
@@ -207,6 +214,7 @@ def cat(
     ] = None,
     on_corrupt: OnCorrupt = "fail",
     commit_log: CommitLog = None,
+    options: Options = None,
     as_json: AsJson = False,
 ) -> None:
     """Print messages, in the order the broker stored them."""
@@ -218,9 +226,8 @@ def cat(
     # No bar where rows appear on the terminal one by one: they are progress enough.
     on_terminal = sys.stdout.isatty()
     has_bar = not (on_terminal and (as_json or form))
-    snapshot = _take(store, commit_log, query.topic)
-    with Bar("Reading") as bar:
-        rows = queries.select(snapshot, query, columns, number, bar if has_bar else None)
+    with opened(store, commit_log, options, query.topic) as stores, Bar("Reading") as bar:
+        rows = queries.select(stores, query, columns, number, bar if has_bar else None)
         if as_json:
             render.json_lines(rows)
         elif form:
@@ -239,7 +246,7 @@ def cat(
     "mqlog find /data/store --id 7F0000010BB818B4AAC28B4D5FBE0000 --json"
 )
 def find(
-    store: Store,
+    store: Place,
     *,
     key: Annotated[list[str] | None, typer.Option(help="A message key; may be repeated.")] = None,
     message_id: Annotated[
@@ -248,12 +255,14 @@ def find(
     topic: OneTopic = None,
     on_corrupt: OnCorrupt = "rescue",
     commit_log: CommitLog = None,
+    options: Options = None,
     as_json: AsJson = False,
 ) -> None:
     """Find all messages with a key or an id, through the index."""
     query = KeyQuery(tuple(key or ()), tuple(message_id or ()))
-    rows = queries.find(_take(store, commit_log, topic), query, on_corrupt)
-    number = render.json_lines(rows) if as_json else views.cards(render.terminal(), rows)
+    with opened(store, commit_log, options, topic) as stores:
+        rows = queries.find(stores, topic, query, on_corrupt)
+        number = render.json_lines(rows) if as_json else views.cards(render.terminal(), rows)
     if not number:
         sys.stderr.write(f"no message has {' or '.join(map(shown, (*query.keys, *query.ids)))}\n")
         raise typer.Exit(FOUND)
@@ -261,34 +270,33 @@ def find(
 
 @command(epilog="Example: mqlog tags /data/store --topic ORDERS")
 def tags(
-    store: Store,
+    store: Place,
     *,
     topic: Topic = None,
     commit_log: CommitLog = None,
+    options: Options = None,
     as_json: AsJson = False,
     as_csv: AsCsv = False,
 ) -> None:
     """Count the messages of each tag; --json and --csv have a row for each queue."""
-    snapshot = _take(store, commit_log, topic)
-    slices = slices_of(snapshot if topic is not None else _without_system(snapshot))
-    parts = count_tags.plan(slices, "*")
-    schema = tables.SCHEMAS["tags"]
+    with opened(store, commit_log, options, topic) as stores:
+        found = snapshots(stores, topic)
+    if topic is None:
+        found = tuple(map(_without_system, found))
+    parts = count_tags.plan([piece for one in found for piece in slices_of(one)], "*")
     batches: list[pa.RecordBatch] = []
     with Bar("Reading") as bar:
         for number, part in enumerate(parts):
             bar(number, len(parts))
-            batches += part.batches(schema.names)
-    table = pa.Table.from_batches(batches, schema)
+            batches += part.batches(tables.SCHEMAS["tags"].names)
+    table = _joined(batches, "tags")
     if not _written(table, as_json=as_json, as_csv=as_csv):
         views.tags(render.terminal(), views.rows_of(table))
 
 
-def _take(store: Path, commit_log: list[Path] | None, topic: str | None = None) -> Snapshot:
-    chosen = None if topic is None else (lambda name: name == topic)
-    snapshot = take(store, commit_log=paths_of(commit_log), topics=chosen)
-    if topic is not None:
-        queries.check_known(snapshot, topic)
-    return snapshot
+def _joined(batches: Iterable[pa.RecordBatch], table: str) -> pa.Table:
+    """Return the rows of all brokers."""
+    return pa.Table.from_batches(batches, tables.SCHEMAS[table])
 
 
 def _within(store: str, name: object) -> str:

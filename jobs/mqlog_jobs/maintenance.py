@@ -10,7 +10,7 @@ from typing import Annotated, Final
 
 import typer
 
-from mqlog_jobs import recover_report, render, views
+from mqlog_jobs import overview, recover_report, render, views
 from mqlog_jobs.commands import app, command
 from mqlog_jobs.doctor import examine
 from mqlog_jobs.exit_codes import FOUND
@@ -24,7 +24,7 @@ from mqstore.options import grammar
 from mqstore.write.recover import RecoverSettings
 from mqstore.write.recover import recover as recover_store
 
-__all__ = ["app"]  # With all its commands.
+__all__ = ["app", "overview"]  # With all its commands.
 
 STATES: Final = ("published", "lost")
 _ELSEWHERE: Final = (

@@ -7,20 +7,20 @@ from typing import Annotated, TypeAlias
 
 import typer
 
+from mqlog_jobs.places import opened
 from mqstore.errors import InvalidOptionError, StoreError
 from mqstore.read.corrupt import ON_CORRUPT
-from mqstore.read.directory import topics_of
 
 
 def topics_like(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the topics with that prefix, of the store on the line so far; none on any problem.
+    """Return the topics with that prefix, of the place on the line so far; none on any problem.
 
     Behind an option without its value yet, click has not parsed the arguments: they are in args.
     """
     store = context.params.get("store") or next(iter(context.args), "")
-    with suppress(StoreError, OSError):
-        names = topics_of(str(store), paths_of(context.params.get("commit_log")))
-        return sorted(name for name in names if name.startswith(incomplete))
+    given = context.params.get("commit_log"), context.params.get("options")
+    with suppress(StoreError, OSError), opened(str(store), *given) as stores:
+        return sorted(name for name in stores.topics if name.startswith(incomplete))
     return []
 
 
@@ -37,6 +37,25 @@ def _known(value: str) -> str:
 
 Store: TypeAlias = Annotated[
     Path, typer.Argument(metavar="STORE", help="A broker's storePathRootDir.", show_default=False)
+]
+Place: TypeAlias = Annotated[
+    str,
+    typer.Argument(
+        metavar="PLACE",
+        help="A broker's storePathRootDir, or the address of a running cluster: "
+        "rocketmq://HOST:9876, with TLS rocketmqs://HOST:9876.",
+        show_default=False,
+    ),
+]
+Options: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-o",
+        "--option",
+        metavar="NAME=VALUE",
+        help="Of a running cluster, such as credentialsFile=FILE, tlsCaFile=FILE or "
+        "requestTimeout=3s; may be repeated.",
+    ),
 ]
 CommitLog: TypeAlias = Annotated[
     list[Path] | None,

@@ -3,12 +3,15 @@
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from heapq import merge
 from itertools import islice
+from operator import itemgetter
 from typing import Final
 
+from mqlog_jobs.places import snapshots as place_snapshots
 from mqlog_jobs.render import Row
 from mqlog_jobs.views import rows_of
 from mqstore.codec.schema import resolve_columns
@@ -17,6 +20,7 @@ from mqstore.options import grammar
 from mqstore.printable import shown
 from mqstore.read.offsets import At, AtTimestamp, Earliest, Last, Latest, Position, resolve
 from mqstore.read.scan import scan
+from mqstore.read.selection import OpenStores
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import QueueBounds, QueueSlice, Snapshot, slices_of
 from mqstore.read.tags import check_tags
@@ -24,6 +28,7 @@ from mqstore.read.tags import check_tags
 _PLACE: Final = re.compile(r"([^/]+)(?:/(\d{1,9})(?:@(-?\d{1,18}))?)?")
 _LOG_ORDER: Final = "physicalOffset"
 _BY_OFFSET: Final = "queueOffset"
+_TIME: Final = "storeTimestamp"
 _ERROR: Final = "error"  # Only in a row that stands for a broken record.
 _FEW_ROWS: Final = 256  # A batch of a terminal's size: a queue need not be decoded far ahead.
 
@@ -102,7 +107,7 @@ class KeyQuery:
 
 
 def select(
-    snapshot: Snapshot,
+    stores: OpenStores,
     query: MessageQuery,
     columns: Sequence[str],
     number: int,
@@ -117,77 +122,74 @@ def select(
     check_tags(query.tags, option="--tag")
     ends = query.ends(time.time_ns() // 1_000_000)
     settings = ScanSettings(
-        columns=tuple(dict.fromkeys((*columns, _LOG_ORDER, _BY_OFFSET))),
+        columns=tuple(dict.fromkeys((*columns, _LOG_ORDER, _BY_OFFSET, _TIME))),
         tags=query.tags,
         keys=query.keys,
         on_corrupt=query.on_corrupt,
         # A batch has its rescued rows first: one by one they are in the order of the queue.
         batch_rows=1 if query.on_corrupt == "rescue" else _FEW_ROWS,
     )
-    chosen = replace(snapshot, queues=_queues(snapshot, query))
-    _check_offset(chosen.queues, ends[0])
-    with closing(snapshot.origin.bounds()) as source:
-        slices = slices_of(chosen, resolve(source, chosen, lambda _: ends))
+    snapshots = _chosen(place_snapshots(stores, query.topic), query, ends[0])
+    brokers = [
+        slices_of(snapshot, resolve(source, snapshot, lambda _: ends))
+        for source, snapshot in zip(stores.sources, snapshots, strict=True)
+    ]
+    read = _Progress(sum(piece.end - piece.start for of in brokers for piece in of), progress)
     # A queue's messages lie in the CommitLog in their order, so merging the queues sorts them.
-    read = _Progress(sum(piece.end - piece.start for piece in slices), progress)
-    each = [_messages(piece, settings, read) for piece in slices]
-    return islice(_until_broken(merge(*each, key=_place)), number or None)
+    logs = [
+        merge(*(_messages(piece, settings, read) for piece in pieces), key=_place)
+        for pieces in brokers
+    ]
+    rows = logs[0] if len(logs) == 1 else _by_time(logs)
+    return islice(_until_broken(rows), number or None)
 
 
-def find(snapshot: Snapshot, query: KeyQuery, on_corrupt: str = "rescue") -> Iterator[Row]:
+def find(
+    stores: OpenStores, topic: str | None, query: KeyQuery, on_corrupt: str = "rescue"
+) -> Iterator[Row]:
     """Yield every message of a query, all columns, by topic and queue; their number has no limit.
 
+    ``topic`` None means all topics.
+
     ``on_corrupt`` is fail, skip or rescue, as in ScanSettings; raises what a scan raises.
-    Where no IndexFile covers a range it is scanned, and a warning says how much of it.
+    Where no IndexFile of a store covers a range it is scanned, and a warning says how much of it.
     Differs from the broker: DefaultMessageStore#queryMessage stops at maxMsgsNumBatch (64), and
     mqadmin queryMsgByKey at its own limit and a span of time.
     """
     settings = ScanSettings(
         columns=resolve_columns("full"), keys=query.keys, msg_ids=query.ids, on_corrupt=on_corrupt
     )
-    with closing(snapshot.origin.bounds()) as source:
+    found = zip(stores.sources, place_snapshots(stores, topic), strict=True)
+    for source, snapshot in found:
         slices = source.narrow(slices_of(snapshot), query.keys, query.ids)
-    for batch in scan(slices, settings):
-        yield from rows_of(batch)
+        for batch in scan(slices, settings):
+            yield from rows_of(batch)
 
 
-def check_known(snapshot: Snapshot, topic: str) -> None:
-    """Raise UnknownTopicError, with the nearest names, for a topic the store does not know."""
-    if any(queue.topic == topic for queue in snapshot.queues):
-        return
-    with closing(snapshot.origin.bounds()) as source:
-        known = source.topics()
-    if topic in known:
-        return  # The broker knows it, and nothing was ever sent to it.
-    near = grammar.near(topic, known) or sorted(known)[:3]
-    raise UnknownTopicError(
-        f"{shown(topic)}: no such topic in this store; there are {len(known)}"
-        + (f", among them {', '.join(map(shown, near))}" if near else "")
-    )
+def _chosen(snapshots: Sequence[Snapshot], query: MessageQuery, start: Position) -> list[Snapshot]:
+    """Return the snapshots with those queues of the query that hold the offset of its start.
 
-
-def _queues(snapshot: Snapshot, query: MessageQuery) -> tuple[QueueBounds, ...]:
-    check_known(snapshot, query.topic)
-    found = tuple(queue for queue in snapshot.queues if queue.topic == query.topic)
-    if not found or query.queue_id is None:
-        return found
-    chosen = tuple(queue for queue in found if queue.queue_id == query.queue_id)
-    if not chosen:
-        ids = ", ".join(str(queue.queue_id) for queue in found)
+    Raises UnknownTopicError for a queue that no broker has, InvalidOptionError for an offset that
+    none holds.
+    """
+    named = [q for one in snapshots for q in one.queues if query.queue_id in (None, q.queue_id)]
+    if not named and any(snapshot.queues for snapshot in snapshots):
+        ids = ", ".join(map(str, sorted({q.queue_id for one in snapshots for q in one.queues})))
         raise UnknownTopicError(
             f"{shown(query.place)}: the topic has no queue {query.queue_id}; it has {ids}"
         )
-    return chosen
+    wanted = {id(queue) for queue in named if not isinstance(start, At) or _holds(queue, start)}
+    if named and not wanted and isinstance(start, At):
+        held = "; ".join(f"queue {q.topic}/{q.queue_id} holds [{q.low}, {q.high})" for q in named)
+        raise InvalidOptionError("@OFFSET", start.queue_offset, held)
+    return [
+        replace(one, queues=tuple(queue for queue in one.queues if id(queue) in wanted))
+        for one in snapshots
+    ]
 
 
-def _check_offset(queues: Sequence[QueueBounds], start: Position) -> None:
-    for queue in queues:
-        if isinstance(start, At) and not queue.low <= start.queue_offset <= queue.high:
-            raise InvalidOptionError(
-                "@OFFSET",
-                start.queue_offset,
-                f"queue {queue.topic}/{queue.queue_id} holds [{queue.low}, {queue.high})",
-            )
+def _holds(queue: QueueBounds, start: At) -> bool:
+    return queue.low <= start.queue_offset <= queue.high
 
 
 @dataclass(slots=True)
@@ -206,16 +208,16 @@ class _Progress:
 
 def _messages(piece: QueueSlice, settings: ScanSettings, read: _Progress) -> Iterator[Row]:
     """Yield a queue's messages, and at a broken one a last row that stands for it."""
-    start = piece.start
+    start, last = piece.start, 0
     problem: CorruptStoreError | None = None
     try:
         for batch in scan([piece], settings):
             rows = rows_of(batch)
             if rows:
-                last = rows[-1][_BY_OFFSET]
-                assert isinstance(last, int)
-                read.add(last + 1 - start)
-                start = last + 1
+                last, end = _place(rows[-1]), rows[-1][_BY_OFFSET]
+                assert isinstance(end, int)
+                read.add(end + 1 - start)
+                start = end + 1
             yield from rows
     except CorruptStoreError as error:
         problem = error
@@ -224,8 +226,12 @@ def _messages(piece: QueueSlice, settings: ScanSettings, read: _Progress) -> Ite
     # A scan raises before it yields any row of the broken record's batch: those before it follow.
     sound, broken = _divided(replace(piece, start=start), settings)
     for batch in scan([sound], settings):
-        yield from rows_of(batch)
-    yield {_LOG_ORDER: _place_of(broken, settings), _ERROR: _error_of(broken, settings) or problem}
+        for row in rows_of(batch):
+            last = _place(row)
+            yield row
+    # A cluster does not tell the place of a record that cannot be parsed: it is behind the others.
+    place = max(_place_of(broken, settings), last)
+    yield {_LOG_ORDER: place, _ERROR: _error_of(broken, settings) or problem}
 
 
 def _divided(piece: QueueSlice, settings: ScanSettings) -> tuple[QueueSlice, QueueSlice]:
@@ -256,6 +262,21 @@ def _place_of(piece: QueueSlice, settings: ScanSettings) -> int:
         for batch in scan([piece], rescue):
             return _place(rows_of(batch)[0])
     return 0
+
+
+def _by_time(logs: Sequence[Iterable[Row]]) -> Iterator[Row]:
+    """Merge the messages of several brokers by storeTimestamp, each broker's in their order."""
+    for _, row in merge(*map(_timed, logs), key=itemgetter(0)):
+        yield row
+
+
+def _timed(rows: Iterable[Row]) -> Iterator[tuple[datetime, Row]]:
+    """Yield each row with its time; one that has none has that of the row before."""
+    time = datetime.min.replace(tzinfo=UTC)
+    for row in rows:
+        stored = row.get(_TIME)
+        time = stored if isinstance(stored, datetime) else time
+        yield time, row
 
 
 def _until_broken(rows: Iterable[Row]) -> Iterator[Row]:

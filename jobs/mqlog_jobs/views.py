@@ -64,7 +64,7 @@ MESSAGE_VIEW: Final = (
     FieldView("keys", "KEYS", rank=1),
     FieldView("body", "BODY", stretch=True),
 )
-MESSAGE_COLUMNS: Final = tuple(column.name for column in MESSAGE_VIEW)
+MESSAGE_COLUMNS: Final = ("brokerName", *(column.name for column in MESSAGE_VIEW))
 FINDINGS: Final = (
     FieldView("severity", "SEVERITY", "status"),
     FieldView("place", "PLACE", rank=1),
@@ -133,7 +133,7 @@ def backlog(console: Console, rows: Sequence[Row]) -> None:
 
 def messages(console: Console, rows: Sequence[Row]) -> None:
     """Print messages, one on each line."""
-    table(console, MESSAGE_VIEW, rows)
+    table(console, _columns(MESSAGE_VIEW, rows), rows)
 
 
 def cards(console: Console, rows: Iterable[Row]) -> int:
@@ -183,12 +183,19 @@ def copied(console: Console, copy: Copied, target: str) -> None:
 def findings(console: Console, store: str, rows: Sequence[Row]) -> None:
     """Print the findings of a check, or that there are none."""
     if rows:
-        placed = [{**row, "place": place_of(row)} for row in rows]
+        placed = [{**row, "place": place_of(row), "problem": _problem(row)} for row in rows]
         has_place = any(row["place"] is not None for row in placed)
         columns = [column for column in FINDINGS if has_place or column.name != "place"]
         table(console, columns, placed)
     else:
         console.print(f"{shown(store)}: whole, every rule holds", markup=False)
+
+
+def _problem(row: Row) -> str:
+    """Return the broken rule of a finding, and how many others are broken only because of it."""
+    number = _number(row, "consequences")
+    behind = f", and {count(number)} consequence{'s' * (number > 1)}" if number else ""
+    return f"{row['problem']}{behind}"
 
 
 def diagnoses(console: Console, found: Iterable[Diagnosis]) -> None:

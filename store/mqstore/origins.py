@@ -35,6 +35,11 @@ class Places:
     topics: tuple[str, ...] = ()
 
 
+def is_cluster(path: str) -> bool:
+    """Tell whether a path is the address of a cluster, and no directory."""
+    return is_address(path)
+
+
 def places(
     paths: Sequence[str], texts: Mapping[str, str], environment: Mapping[str, str] = os.environ
 ) -> Places:

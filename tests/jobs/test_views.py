@@ -9,6 +9,8 @@ import pytest
 from jobs.command import Run
 from mqlog_jobs import render, views
 from support import goldens
+from support.oracle import Message
+from support.stores import lay_out
 
 
 @pytest.mark.parametrize("status", ["AHEAD", "TOPIC_GONE", "EXPIRED"])
@@ -61,6 +63,22 @@ def test_a_finding_names_its_topic_queue_and_queue_offset_where_it_has_them(
     ]
 
 
+def test_a_finding_is_printed_with_the_number_of_its_consequences(
+    run: Run,
+    tmp_path: Path,
+) -> None:
+    messages = [Message(body=b"b" * 240, properties=b"TAGS\x01A\x02KEYS\x01k")] * 40
+    laid = lay_out(tmp_path / "store", messages)
+    path, position = laid.file_of(laid.messages[5])
+    with path.open("r+b") as file:
+        file.seek(position)
+        file.write(b"\x7f")
+    _, _, line = run("verify", laid.root).out.splitlines()
+    (row,) = run("verify", laid.root, "--json").rows
+    assert row["consequences"] > 100
+    assert line.endswith(f"either, and {row['consequences']} consequences")
+
+
 def test_findings_without_a_place_have_no_column_for_it() -> None:
     row = {
         "severity": "error",
@@ -70,6 +88,7 @@ def test_findings_without_a_place_have_no_column_for_it() -> None:
         "queueId": None,
         "queueOffset": None,
         "problem": "p",
+        "consequences": 0,
     }
     rows = (row, row | {"topic": "T"}, row | {"topic": "T", "queueId": 3})
     for more, told in zip(rows, (None, "T", "T/3"), strict=True):

@@ -29,7 +29,7 @@ from mqstore.backlog.request import is_system_group
 from mqstore.errors import StoreError
 from mqstore.read.selection import OpenStores
 from mqstore.read.source import BoundsSource, QueueBounds, QueueSlice, Snapshot, slices_of
-from mqstore.tables.choice import StoreRoot
+from mqstore.tables.choice import store_roots
 
 T = TypeVar("T")
 
@@ -64,16 +64,16 @@ class _HeldQueue:
 
 def gather(
     opened: OpenStores,
-    stores: Sequence[StoreRoot],
     request: ReportRequest,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Facts:
-    """Return the facts of those stores; ``stores`` are those that are directories.
+    """Return the facts of those stores; the directories among them are opened leniently.
 
     A part that cannot be read is Unread, with its reason. Raises what taking snapshots raises.
     """
     now_ms = time.time_ns() // 1_000_000
-    sources, snapshots = opened.sources, opened.snapshots
+    sources, snapshots = opened.sources, opened.snapshots_of(lambda _: True)
+    stores = store_roots(opened.selection)
     queues = _queues(snapshots)
     system = _system_topics(snapshots)
     timed = [

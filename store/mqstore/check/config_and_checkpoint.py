@@ -1,6 +1,7 @@
 """Check what is beside the log and the queues: file names, config/, checkpoint, abort."""
 
-from mqstore.check.finding import FindingPlace, Findings
+from mqstore.check.causes import Causes
+from mqstore.check.finding import WARNING, FindingPlace, Findings
 from mqstore.errors import CorruptConfigError, StoreError, UnsafePathError
 from mqstore.files.config import stream_groups
 from mqstore.files.safe_open import Entry, list_directory, survey
@@ -119,29 +120,34 @@ def check_groups(
                 findings.warning(FindingPlace(place.file, None, topic, queue_id, number), problem)
 
 
-def check_checkpoint(store: Store, last_ms: int, last: int, findings: Findings) -> None:
+def check_checkpoint(
+    store: Store, last_record: tuple[int, int], findings: Findings, causes: Causes
+) -> None:
     """Check that the checkpoint does not claim what the log does not hold.
 
-    ``last`` is where the log's last record starts, ``last_ms`` its store timestamp.
+    ``last_record`` of the log: its store timestamp and its physical offset. If damage lies behind
+    it, what the checkpoint claims is a consequence.
     """
+    last_ms, last = last_record
     found = store.checkpoint()
     if found is None:
         return
     for name in ("physic_msg_timestamp", "logics_msg_timestamp"):
-        if int(found[name]) > last_ms > 0:
+        if int(found[name]) > last_ms > 0 and not causes.explain_end(last):
             problem = (
                 f"{name} is {int(found[name])}, the last record's store timestamp {last_ms}: "
                 "after a crash a broker would skip messages"
             )
             findings.error(FindingPlace(names.CHECKPOINT), problem)
     dispatched = int(found["logics_physical_offset"])
-    if dispatched > last >= 0:
+    if dispatched > last >= 0 and not causes.explain_end(last):
         problem = (
             f"logicsPhysicalOffset is {dispatched}, the last record is at {last}: after a crash "
             "a broker would skip messages"
         )
         findings.error(FindingPlace(names.CHECKPOINT), problem)
-    if int(found["index_msg_timestamp"]) > last_ms > 0:
+    is_ahead = int(found["index_msg_timestamp"]) > last_ms > 0
+    if is_ahead and not causes.explain_end(last, WARNING):
         problem = (
             f"index_msg_timestamp is {int(found['index_msg_timestamp'])}, the last record's store "
             f"timestamp {last_ms}: after a crash a broker would keep a broken IndexFile"

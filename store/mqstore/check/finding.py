@@ -28,6 +28,8 @@ class Finding:
     queue_id: int | None
     queue_offset: int | None
     problem: str
+    consequences: int = 0
+    """Broken rules, not listed, that are broken only because of this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +61,20 @@ class _BrokenRule:
         self.more += len(queue_offsets)
 
 
+@dataclass
+class _CauseFound:
+    """A finding that explains others: how many, and the worst severity of all."""
+
+    finding: Finding
+    count: int = 0
+    severity: str = WARNING
+
+
 class Findings:
     """Collects findings: of each severity the first thousand, and the number of the others."""
 
     def __init__(self) -> None:
+        self._causes: list[_CauseFound] = []
         self._found: dict[str, list[Finding]] = {ERROR: [], WARNING: []}
         self._more = {ERROR: 0, WARNING: 0}
         self._cuts: dict[tuple[str, FindingPlace, str], _BrokenRule] = {}
@@ -74,6 +86,21 @@ class Findings:
     def warning(self, place: FindingPlace, problem: str) -> None:
         """Add a warning."""
         self._add(WARNING, place, problem)
+
+    def cause(self, severity: str, place: FindingPlace, problem: str) -> int | None:
+        """Add a finding that may explain others; return its number, None if there are too many."""
+        if len(self._causes) >= _MOST_FINDINGS:
+            self._more[severity] += 1
+            return None
+        self._causes.append(_CauseFound(_finding(severity, place, problem), severity=severity))
+        return len(self._causes) - 1
+
+    def consequence(self, cause: int, count: int, severity: str) -> None:
+        """Count broken rules as consequences of the cause with that number."""
+        found = self._causes[cause]
+        found.count += count
+        if severity == ERROR:
+            found.severity = ERROR
 
     def several(
         self,
@@ -104,13 +131,22 @@ class Findings:
             self._found[severity][cut.index] = _finding(severity, place, problem)
 
     def all(self) -> list[Finding]:
-        """Return errors, then warnings, each in the order they were found."""
-        listed = [*self._found[ERROR], *self._found[WARNING]]
-        for severity, count in self._more.items():
+        """Return errors, then warnings, each in the order they were found, causes first."""
+        listed: list[Finding] = []
+        more: list[Finding] = []
+        for severity in (ERROR, WARNING):
+            causes = [
+                replace(cause.finding, severity=severity, consequences=cause.count)
+                for cause in self._causes
+                if cause.severity == severity
+            ]
+            found = [*causes, *self._found[severity]]
+            listed += found[:_MOST_FINDINGS]
+            count = self._more[severity] + max(len(found) - _MOST_FINDINGS, 0)
             if count:
                 problem = f"and {count} more of this severity"
-                listed.append(Finding(severity, "", None, None, None, None, problem))
-        return listed
+                more.append(Finding(severity, "", None, None, None, None, problem))
+        return [*listed, *more]
 
     def _add(self, severity: str, place: FindingPlace, problem: str) -> int:
         """Add a finding; return which of its severity it is, -1 if there are too many."""

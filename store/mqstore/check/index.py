@@ -10,7 +10,8 @@ from typing import Final
 import numpy as np
 
 from mqstore.arrays import Int64s, Mask
-from mqstore.check.finding import SHOWN, FindingPlace, Findings
+from mqstore.check.causes import Causes
+from mqstore.check.finding import SHOWN, WARNING, FindingPlace, Findings
 from mqstore.codec.dispatch import DispatchRecords, record_keys
 from mqstore.derive.index_chains import ChainedUnits, ChainWalk, IndexUnits
 from mqstore.derive.index_keys import AlignedUnits, IndexUnitStream
@@ -29,10 +30,13 @@ class IndexCheck:
     From physical offset ``unfinished`` on, where a commit is under way, no key need be there yet.
     """
 
-    def __init__(self, store: Store, findings: Findings, *, unfinished: int | None = None) -> None:
+    def __init__(
+        self, store: Store, findings: Findings, causes: Causes, *, unfinished: int | None = None
+    ) -> None:
         self._low = store.log.low
         self._high = _NOWHERE if unfinished is None else unfinished
         self._findings = findings
+        self._causes = causes
         self._files = store.index_files
         self._ends = {file.name: file.end_physical_offset for file in self._files}
         self._units = IndexUnitStream(self._read_all())
@@ -54,7 +58,7 @@ class IndexCheck:
             joined = units.rows << 32 | units.hashes
             right = units.has_record & np.isin(joined, known)
             seen.append(joined[right])
-            wrong = self._is_live(units.places) & ~right
+            wrong = self._unexplained(units.places, self._is_live(units.places) & ~right)
             for row in np.flatnonzero(wrong)[:SHOWN].tolist():
                 problem = "the record has no such key" if units.has_record[row] else _NO_RECORD
                 self._doubt(part.file, part.first + row, problem)
@@ -67,7 +71,8 @@ class IndexCheck:
     def finish(self) -> None:
         """Report units of no record, and how many keys are in no file."""
         for part in self._units.before(_NOWHERE):
-            live = self._is_live(part.units["physical_offset"].astype(np.int64))
+            places = part.units["physical_offset"].astype(np.int64)
+            live = self._unexplained(places, self._is_live(places))
             for row in np.flatnonzero(live)[:SHOWN].tolist():
                 self._doubt(part.file, part.first + row, _NO_RECORD)
         if self._missing:
@@ -76,6 +81,11 @@ class IndexCheck:
 
     def _is_live(self, places: Int64s) -> Mask:
         return (places >= self._low) & (places < self._high)
+
+    def _unexplained(self, places: Int64s, wrong: Mask) -> Mask:
+        """Count the units of damaged records at their causes; return which others are wrong."""
+        self._causes.explain(places[wrong], WARNING)
+        return wrong & ~self._causes.covers(places)
 
     def _check_times(self, units: AlignedUnits, right: Mask) -> None:
         """Check the times of units, and that the header has those of its first and last record."""

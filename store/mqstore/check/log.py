@@ -7,7 +7,8 @@ from collections.abc import Generator, Iterator
 
 import numpy as np
 
-from mqstore.check.finding import FindingPlace, Findings
+from mqstore.check.causes import TO_THE_END, Causes
+from mqstore.check.finding import ERROR, WARNING, FindingPlace, Findings
 from mqstore.codec.dispatch import DispatchRecords
 from mqstore.codec.walk import BLANK_RECORD, ZERO
 from mqstore.derive.log_walk import LogChunk, log_chunks
@@ -22,11 +23,14 @@ class LogCheck:
     From physical offset ``unfinished`` on, where a commit is under way, anything may lie.
     """
 
-    def __init__(self, store: Store, findings: Findings, *, unfinished: int | None = None) -> None:
+    def __init__(
+        self, store: Store, findings: Findings, causes: Causes, *, unfinished: int | None = None
+    ) -> None:
         self._unfinished = unfinished
         self._root = store.root
         self._log = store.log
         self._findings = findings
+        self._causes = causes
         self.end = store.log.low
         """Behind the last record."""
         self.last_physical_offset = -1
@@ -40,7 +44,7 @@ class LogCheck:
         for number, file in enumerate(files):
             follows = number > 0 and files[number - 1].end == file.start
             if number and not follows:
-                self._findings.error(self._at(file.start), "the file before this one is missing")
+                self._report_gap(files[number - 1].end, file.start)
             if ended_in is None and not follows:
                 ended_in = yield from self._walk(file.start)
                 if self.end == self._unfinished:
@@ -67,8 +71,15 @@ class LogCheck:
                     return None
         if not is_closed and chunk.why != ZERO and self.end != self._unfinished:
             problem = "no record starts here, and the log does not end here either"
-            self._findings.error(self._at(self.end), problem)
+            self._causes.add(self._at(self.end), problem, (self.end, TO_THE_END))
         return None if is_closed else chunk.file
+
+    def _report_gap(self, start: int, end: int) -> None:
+        place, problem = self._at(end), "the file before this one is missing"
+        if self._is_explained(start):
+            self._findings.error(place, problem)
+        else:
+            self._causes.add(place, problem, (start, end))
 
     def _check_blank(self, chunk: LogChunk) -> None:
         size = int.from_bytes(self._log.read(chunk.end, 4), "big", signed=True)
@@ -79,7 +90,7 @@ class LogCheck:
 
     def _report_problems(self, chunk: LogChunk) -> None:
         for place, problem in chunk.problems.items():
-            self._findings.error(self._at(place), problem)
+            self._causes.add(self._at(place), problem, (place, place + 1))
         places = chunk.records.physical_offsets
         for wrong, problem in (
             (chunk.broken_checksums, "CRC-32 of body or record differs"),
@@ -106,22 +117,29 @@ class LogCheck:
 
     def _check_behind(self, file: MappedFile) -> None:
         """Check that nothing lies behind the log's end, in the file it ends in."""
-        used = self._first_used(self.end, file)
-        if used is not None:
-            problem = "bytes behind the end of the log: records cut off may come back to life"
-            self._findings.warning(self._at(used), problem)
         following = [f for f in self._log.files.files if f.start >= file.end]
-        if any(self._first_used(f.start, f) is not None for f in following):
+        behind = next((u for f in following if (u := self._first_used(f.start, f)) is not None), -1)
+        if behind >= 0 and not self._explain(behind):
             problem = (
                 "the log ends here without a blank record, but later files have records: a "
                 "broker would delete them"
             )
-            self._findings.error(self._at(self.end), problem)
+            self._causes.add(self._at(self.end), problem, (self.end, TO_THE_END))
+        used = self._first_used(self.end, file)
+        if used is not None and not self._explain(used, WARNING):
+            problem = "bytes behind the end of the log: records cut off may come back to life"
+            self._causes.add(self._at(used), problem, (self.end, TO_THE_END), WARNING)
 
     def _check_unused(self, file: MappedFile) -> None:
         used = self._first_used(file.start, file)
-        if used is not None:
+        if used is not None and not self._explain(used):
             self._findings.error(self._at(used), "records behind the end of the log")
+
+    def _is_explained(self, physical_offset: int) -> bool:
+        return bool(self._causes.covers(np.array([physical_offset]))[0])
+
+    def _explain(self, physical_offset: int, severity: str = ERROR) -> bool:
+        return self._causes.explain(np.array([physical_offset]), severity) > 0
 
     def _first_used(self, start: int, file: MappedFile) -> int | None:
         for position, chunk in data_behind(self._log, start):

@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 
 from mqstore.arrays import Int64s, Mask, Structs
+from mqstore.check.causes import Causes
 from mqstore.check.finding import ERROR, SHOWN, WARNING, FindingPlace, Findings
 from mqstore.codec.dispatch import DispatchRecords, Queue
 from mqstore.derive.queue_units import (
@@ -40,6 +41,8 @@ class _QueueWalk:
     """Before ``end`` where a commit is under way: its units need not be right yet."""
     live: int = 0
     matched: int = 0
+    damaged: int = 0
+    """Live units whose record is damaged."""
     next: int = -1
 
 
@@ -50,10 +53,13 @@ class QueueCheck:
     What is wrong with a light queue is a warning: brokers drop such queues and make them anew.
     """
 
-    def __init__(self, store: Store, findings: Findings, *, unfinished: int | None = None) -> None:
+    def __init__(
+        self, store: Store, findings: Findings, causes: Causes, *, unfinished: int | None = None
+    ) -> None:
         self._root = store.root
         self._log = store.log
         self._findings = findings
+        self._causes = causes
         self._unfinished = _NOWHERE if unfinished is None else unfinished
         self._states: dict[Queue, _QueueWalk] = {}
         sizes: dict[int, str] = {}
@@ -100,7 +106,7 @@ class QueueCheck:
     def finish(self) -> None:
         """Report units that no record implies."""
         for queue, state in self._states.items():
-            if state.live != state.matched:
+            if state.live != state.matched and not self._are_explained(queue, state):
                 self._orphans(queue, state)
 
     def _match(self, queue: Queue, expected: ExpectedUnits) -> None:
@@ -149,12 +155,45 @@ class QueueCheck:
         numbers = expected.queue_offsets
         before = np.append(state.next - 1 if state.next >= 0 else numbers[0] - 1, numbers[:-1])
         rows = np.flatnonzero(numbers != before + 1)
+        if len(rows) <= len(self._causes):
+            rows = np.array(
+                [r for r in rows.tolist() if not self._skips(queue, state, before[r], numbers[r])],
+                np.int64,
+            )
         problems = [
             f"queueOffset {int(numbers[row])} comes after {int(before[row])}"
             for row in rows[:SHOWN].tolist()
         ]
         self._records(queue, "queueOffset is not the next", expected.take(rows), problems)
         state.next = int(numbers[-1]) + 1
+
+    def _skips(self, queue: Queue, state: _QueueWalk, before: int, number: int) -> bool:
+        """Tell whether the queue offsets between these two are of damaged records, and count it."""
+        if not state.queue.files.low <= (before + 1) * UNIT.itemsize < number * UNIT.itemsize:
+            return False
+        first = np.zeros(0, np.int64)
+        for start in range(int(before) + 1, min(int(number), state.end), _CHUNK_UNITS):
+            try:
+                units = state.queue.read(start, min(int(number), start + _CHUNK_UNITS))
+            except CorruptStoreError:
+                return False
+            places = units["physical_offset"].astype(np.int64)
+            if not self._causes.covers(places).all():
+                return False
+            first = first if len(first) else places[:1]
+        return self._causes.explain(first, self._severity(queue)) > 0
+
+    def _are_explained(self, queue: Queue, state: _QueueWalk) -> bool:
+        """Count units of damaged records at their causes; tell whether these are all orphans."""
+        for _, units in _chunks(state.queue):
+            places = units["physical_offset"].astype(np.int64)
+            live = self._is_live(units, places)
+            state.damaged += self._causes.explain(places[live], self._severity(queue))
+        return state.live == state.matched + state.damaged
+
+    def _is_live(self, units: Structs, places: Int64s) -> Mask:
+        is_real = (units["size"] > 0) & ~is_filler(units)
+        return np.asarray(is_real & (places >= self._log.low) & (places < self._unfinished))
 
     def _scan(self, queue: Queue, state: _QueueWalk) -> None:
         """Check the shape of a queue's files: filler* unit* zero*, ascending, none empty."""
@@ -165,7 +204,7 @@ class QueueCheck:
             filler = is_filler(units)
             real = (sizes > 0) & ~filler
             settled = places < self._unfinished
-            state.live += int((real & settled & (places >= self._log.low)).sum())
+            state.live += int(self._is_live(units, places).sum())
             numbers = np.arange(first, first + len(units))
             if (filler & started).any() or (filler & (numbers >= state.high)).any():
                 self._unit(queue, first, "filler behind units")
@@ -210,7 +249,7 @@ class QueueCheck:
         is_light = topic.startswith(names.LMQ_PREFIX)
         for first, units in () if is_light else _chunks(state.queue):
             places = units["physical_offset"].astype(np.int64)
-            live = (units["size"] > 0) & (places >= self._log.low) & (places < self._unfinished)
+            live = self._is_live(units, places) & ~self._causes.covers(places)
             for row in np.flatnonzero(live).tolist():
                 header = self._log.header(int(places[row]))
                 if header is None or int(header["queue_offset"]) != first + row:
@@ -223,12 +262,13 @@ class QueueCheck:
                     self._other_orphans(queue, state, first + row + 1)
                     return
         if not shown:
-            problem = f"{state.live} live units, {state.matched} of them have their record"
+            expected = state.live - state.damaged
+            problem = f"{expected} live units, {state.matched} of them have their record"
             self._report(queue, FindingPlace(state.queue.path, None, *queue), problem)
 
     def _other_orphans(self, queue: Queue, state: _QueueWalk, number: int) -> None:
         """Report how many there are from queue offset ``number`` on; their records are not read."""
-        more = state.live - state.matched - SHOWN
+        more = state.live - state.damaged - state.matched - SHOWN
         if more > 0:
             span = f"from queue offset {number} to {state.end - 1}"
             problem = f"and {more} more {span}: no record has this unit"
@@ -274,8 +314,7 @@ class QueueCheck:
         *,
         severity: str = ERROR,
     ) -> None:
-        if queue[0].startswith(names.LMQ_PREFIX):
-            severity = WARNING
+        severity = self._severity(queue) if severity == ERROR else severity
         path = f"{names.CONSUME_QUEUE}/{queue[0]}/{queue[1]}"
         self._findings.several(severity, FindingPlace(path, None, *queue), rule, numbers, finding)
 
@@ -283,9 +322,12 @@ class QueueCheck:
         self._report(queue, self._unit_place(queue, number), problem)
 
     def _report(self, queue: Queue, place: FindingPlace, problem: str) -> None:
-        is_light = queue[0].startswith(names.LMQ_PREFIX)
-        report = self._findings.warning if is_light else self._findings.error
-        report(place, problem)
+        is_error = self._severity(queue) == ERROR
+        (self._findings.error if is_error else self._findings.warning)(place, problem)
+
+    @staticmethod
+    def _severity(queue: Queue) -> str:
+        return WARNING if queue[0].startswith(names.LMQ_PREFIX) else ERROR
 
     def _unit_place(self, queue: Queue, number: int) -> FindingPlace:
         state = self._states[queue]

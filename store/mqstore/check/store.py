@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 
+from mqstore.check.causes import Causes
 from mqstore.check.config_and_checkpoint import (
     check_abort,
     check_checkpoint,
@@ -28,6 +29,7 @@ def check(
 ) -> list[Finding]:
     """Return every rule of a store's format that is broken at ``root``; none if it is whole.
 
+    What is broken only because a record of the CommitLog is damaged is counted there.
     Nothing is written and no lock is taken: of a store that a broker is writing to, the last
     messages may look unfinished. Memory is bounded by a few chunks and by the number of queues,
     time by the size of the store, which is read once. ``progress`` is called now and then with
@@ -36,11 +38,12 @@ def check(
     Raises StoreNotFoundError, NotAStoreError, UnsupportedStoreError, UnsafePathError.
     """
     findings = Findings()
+    causes = Causes(findings)
     with Store.open(root, commit_log) as store:
         begun = unfinished(store, findings)
-        walk = LogCheck(store, findings, unfinished=begun)
-        queues = QueueCheck(store, findings, unfinished=begun)
-        index = IndexCheck(store, findings, unfinished=begun)
+        walk = LogCheck(store, findings, causes, unfinished=begun)
+        queues = QueueCheck(store, findings, causes, unfinished=begun)
+        index = IndexCheck(store, findings, causes, unfinished=begun)
         check_names(store, findings, is_under_way=begun is not None)
         check_index_names(store, findings)
         low, total = store.log.low, queues.log_end() - store.log.low if progress else 0
@@ -57,6 +60,7 @@ def check(
         check_topics(store, findings)
         check_delays(store, queues.bounds(), findings)
         check_groups(store, queues.bounds(), findings)
-        check_checkpoint(store, walk.last_store_timestamp_ms, walk.last_physical_offset, findings)
+        last = (walk.last_store_timestamp_ms, walk.last_physical_offset)
+        check_checkpoint(store, last, findings, causes)
         check_abort(store, findings)
     return findings.all()

@@ -21,6 +21,7 @@ COLUMNS: Final[Columns] = (
     ("queueId", pa.int32(), True, "queue, if the finding is about one"),
     ("queueOffset", pa.int64(), True, "queue offset of the message, if the finding is about one"),
     ("problem", pa.string(), False, "the broken rule, and the values found"),
+    ("consequences", pa.int64(), False, "broken rules without a row, broken only because of it"),
     BROKER_NAME,
 )
 SCHEMA: Final = schema(COLUMNS)

@@ -1,0 +1,66 @@
+"""The commands of ``mqlog`` that show whole stores at a glance: report.
+
+What does the work is imported when a command runs.
+"""
+
+# ruff: noqa: PLC0415
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mqlog_jobs import render
+from mqlog_jobs.commands import command
+from mqlog_jobs.parameters import CommitLog, SystemGroups
+from mqlog_jobs.progress import Bar
+from mqstore.printable import shown
+
+
+@command(
+    epilog="Examples: mqlog report /data/store · "
+    "mqlog report '/data/brokers/*/store' -o brokers.html --verify"
+)
+def report(
+    stores: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="STORE...",
+            help="Brokers' storePathRootDir, or a glob of several.",
+            show_default=False,
+        ),
+    ],
+    *,
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FILE", help="The page to write.")
+    ] = Path("report.html"),
+    group: Annotated[
+        str | None, typer.Option("-g", "--group", help="Groups: a comma list, or /regex/.")
+    ] = None,
+    verify: Annotated[
+        bool | None,
+        typer.Option(
+            "--verify/--no-verify",
+            help="Check every rule that a broker relies on; default: up to 1 GiB of CommitLog.",
+            show_default=False,
+        ),
+    ] = None,
+    system: SystemGroups = False,
+    commit_log: CommitLog = None,
+) -> None:
+    """Write a page for a browser: backlog, rates, topics, tags, files, findings of verify.
+
+    Its time is bounded: where a store is large it looks at a sample, and the page says so.
+    """
+    from mqlog_jobs.report.gather import ReportRequest
+    from mqlog_jobs.report.write import opened, write_report
+
+    request = ReportRequest(groups=group, system=system, verify=verify)
+    with opened(stores, commit_log) as found, Bar("Checking") as bar:
+        written = write_report(found, request, output, bar)
+    render.terminal().print(
+        f"{shown(output)}: {render.size(written.bytes)}; "
+        f"{render.count(written.waiting)} messages wait for {written.groups} groups",
+        markup=False,
+        soft_wrap=True,
+    )

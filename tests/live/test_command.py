@@ -1,0 +1,98 @@
+"""The command on a cluster on loopback: every view that takes a store takes an address."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.command import Done, Run
+from jobs.conftest import run
+from live.loopback import FakeCluster
+from support import oracle
+
+__all__ = ["run"]
+
+
+@pytest.fixture
+def look(run: Run, fake: FakeCluster) -> Any:
+    """Run a view of the fake cluster."""
+
+    def looked(view: str, *arguments: str) -> Done:
+        return run(view, f"rocketmq://{fake.address}", *arguments, "-o", "retryTimeout=1s")
+
+    return looked
+
+
+def test_cat_merges_the_messages_of_all_brokers_by_time(fake: FakeCluster, look: Any) -> None:
+    fake.fill("T", 3, body=lambda i: b"a%d" % i)
+    fake.fill("T", 3, queue_id=1, body=lambda i: b"c%d" % i)
+    fake.fill("T", 3, broker="broker-b", body=lambda i: b"b%d" % i)
+    done = look("cat", "T", "-f", "{brokerName} {body}")
+    assert [line[-1] for line in done.out.splitlines()] == list("000111222")
+    assert {line.split()[0] for line in done.out.splitlines()} == {"broker-a", "broker-b"}
+    head = look("cat", "T").out.splitlines()[0]
+    assert "BROKER NAME" in head
+    assert look("cat", "T/1@2", "-f", "{body}").out == "c2\n"
+
+
+def test_find_looks_on_all_brokers(fake: FakeCluster, look: Any) -> None:
+    for broker in ("broker-a", "broker-b"):
+        queue = fake.fill("T", 2, broker=broker)
+        assert queue.messages[1] is not None
+        keyed = oracle.join_properties({"KEYS": "k-7"})
+        queue.messages[1] = replace(queue.messages[1], properties=keyed)
+    rows = look("find", "--key", "k-7", "--json").rows
+    assert [(row["brokerName"], row["queueOffset"]) for row in rows] == [
+        ("broker-a", 1),
+        ("broker-b", 1),
+    ]
+    assert look("find", "--key", "nobody").code == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("cat", "Tee"), "no such topic; there are 1, among them T"),
+        (("cat", "T/9"), "the topic has no queue 9; it has 0"),
+        (("cat", "T/0@9"), "queue T/0 holds [0, 3)"),
+        (("cat", "T", "-o", "requestTimeot=1s"), "did you mean requestTimeout?"),
+        (("cat", "T", "-o", "requestTimeout=soon"), "option requestTimeout='soon'"),
+        (("cat", "T", "-o", "secretKey=hush-hush"), "credentialsFile=FILE"),
+        (("cat", "T", "--commit-log", "/data/log"), "is for the directory of a store"),
+    ],
+)
+def test_what_cannot_be_is_one_line(
+    fake: FakeCluster, look: Any, words: tuple[str, ...], expected: str
+) -> None:
+    fake.fill("T", 3)
+    done = look(*words)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("mqlog: [MQLOG_")
+    assert expected in done.err
+    assert "hush" not in done.err
+
+
+def test_an_address_names_no_topic_and_options_are_for_addresses(
+    fake: FakeCluster, run: Run, golden_550: Path
+) -> None:
+    done = run("cat", f"rocketmq://{fake.address}/T", "T")
+    assert "give a topic as an argument" in done.err
+    done = run("cat", golden_550, "GTopic", "-o", "readFrom=any")
+    assert "is for clusters" in done.err
+
+
+def test_credentials_come_from_a_file_or_the_environment(
+    fake: FakeCluster, look: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.fill("T", 1)
+    file = tmp_path / "tools.yml"
+    file.write_text("accessKey: reader-1\nsecretKey: hush-hush\n")
+    assert look("cat", "T", "-o", f"credentialsFile={file}").code == 0
+    monkeypatch.setenv("MQLOG_ACCESS_KEY", "reader-2")
+    monkeypatch.setenv("MQLOG_SECRET_KEY", "hush-hush")
+    assert look("cat", "T").code == 0
+    keys = {request["extFields"]["AccessKey"] for request in fake.requests}
+    assert keys == {"reader-1", "reader-2"}
+    assert "hush" not in json.dumps([request["extFields"] for request in fake.requests])

@@ -10,10 +10,10 @@ from typing import Annotated
 
 import typer
 
-from mqlog_jobs import render
 from mqlog_jobs.commands import command
 from mqlog_jobs.parameters import CommitLog, SystemGroups
 from mqlog_jobs.progress import Bar
+from mqlog_jobs.render import several, size, terminal
 from mqstore.printable import shown
 
 
@@ -58,9 +58,8 @@ def report(
     request = ReportRequest(groups=group, system=system, verify=verify)
     with opened(stores, commit_log) as found, Bar("Checking") as bar:
         written = write_report(found, request, output, bar)
-    render.terminal().print(
-        f"{shown(output)}: {render.size(written.bytes)}; "
-        f"{render.count(written.waiting)} messages wait for {written.groups} groups",
-        markup=False,
-        soft_wrap=True,
+    waiting = (
+        f"{several(written.waiting, 'message')} waiting for {several(written.groups, 'group')}"
     )
+    line = f"{shown(output)}: {size(written.bytes)}; {waiting}"
+    terminal().print(line, markup=False, soft_wrap=True)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mqlog_jobs import prometheus
+from mqlog_jobs import whole_file
 from mqlog_jobs.prometheus import text
 from mqlog_jobs.whole_file import replace_file
 
@@ -91,7 +91,7 @@ def test_the_file_is_replaced_at_once_or_not_at_all(
     def full(fd: int, mode: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(prometheus.os, "fchmod", full)
+    monkeypatch.setattr(whole_file.os, "fchmod", full)
     with pytest.raises(OSError, match="No space"):
         replace_file(str(target), "newer\n")
     assert [path.name for path in tmp_path.iterdir()] == ["backlog.prom"]

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from typing import Final
 
-from mqlog_jobs.render import count
+from mqlog_jobs.render import count, several
 from mqlog_jobs.report.backlog_section import MEANINGS
 from mqlog_jobs.report.facts import Facts, Unread
 from mqlog_jobs.report.markup import Element, element
-from mqstore.backlog.schema import NEVER_COMMITTED
+from mqstore.backlog.schema import EXPIRED, NEVER_COMMITTED
 
 _MOST: Final = 8  # that are listed
 _DEAD_LETTERS: Final = "%DLQ%"
@@ -47,7 +47,7 @@ def _broken(facts: Facts) -> Iterator[Element]:
             yield _item(name, name.capitalize(), "could not be read")
     verified = facts.verified
     if verified.errors:
-        told = f"found {count(verified.errors)} errors and {count(verified.warnings)} warnings"
+        told = f"found {several(verified.errors, 'error')}, {several(verified.warnings, 'warning')}"
         yield _item("verify", "Verify", told)
 
 
@@ -56,17 +56,16 @@ def _groups(facts: Facts) -> Iterator[Element]:
         return
     for one in facts.behind:
         for status in one.statuses:
-            if status == NEVER_COMMITTED:
-                continue
-            lost = f"{count(one.expired)} " if one.expired else ""
-            yield _item("backlog", one.group, f"in {one.topic}: {lost}{MEANINGS[status]}")
+            if status != NEVER_COMMITTED:
+                lost = f"{count(one.expired)} " if status == EXPIRED else ""
+                yield _item("backlog", one.group, f"in {one.topic}: {lost}{MEANINGS[status]}")
 
 
 def _dead_letters(facts: Facts) -> Iterator[Element]:
     for topic in () if isinstance(facts.topics, Unread) else facts.topics:
         if topic.name.startswith(_DEAD_LETTERS) and topic.messages:
             group = topic.name.removeprefix(_DEAD_LETTERS)
-            yield _item("topics", group, f"has {count(topic.messages)} dead letters")
+            yield _item("topics", group, f"has {several(topic.messages, 'dead letter')}")
 
 
 def _files(facts: Facts) -> Iterator[Element]:

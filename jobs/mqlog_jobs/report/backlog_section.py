@@ -11,7 +11,9 @@ from mqlog_jobs.report.cells import (
     bytes_cell,
     cell,
     counted,
+    group_row,
     more,
+    name,
     note,
     row,
     section,
@@ -58,13 +60,13 @@ def backlog_section(behind: Found[tuple[Behind, ...]], now_ms: int, colours: Tag
     ordered = sorted(behind, key=lambda b: (-lags[b.group], b.group, -b.lag, b.topic))
     shown = ordered[:MOST_ROWS]
     most = max(one.lag for one in behind) or 1
-    groups = [(name, list(rows)) for name, rows in groupby(shown, key=lambda one: one.group)]
+    groups = [(group, list(rows)) for group, rows in groupby(shown, key=lambda one: one.group)]
     bodies = [
         [
-            _group(name, [one for one in behind if one.group == name], now_ms),
+            _group(group, [one for one in behind if one.group == group], now_ms),
             *(_row(one, most, now_ms, colours) for one in rows),
         ]
-        for name, rows in groups
+        for group, rows in groups
     ]
     statuses = sorted({status for one in shown for status in one.statuses})
     estimated = any(b.is_weighed or (b.tags and b.tags.looked.is_sample) for b in shown)
@@ -79,7 +81,7 @@ def backlog_section(behind: Found[tuple[Behind, ...]], now_ms: int, colours: Tag
     )
 
 
-def _group(name: str, rows: Sequence[Behind], now_ms: int) -> Element:
+def _group(group: str, rows: Sequence[Behind], now_ms: int) -> Element:
     lag, behind = sum(one.lag for one in rows), sum(one.bytes for one in rows)
     oldest = [one.oldest_ms for one in rows if one.oldest_ms is not None]
     told = "has consumed everything"
@@ -87,8 +89,7 @@ def _group(name: str, rows: Sequence[Behind], now_ms: int) -> Element:
         about = ABOUT if any(one.is_weighed for one in rows) else ""
         told = f"{count(lag)} waiting, {about}{size(behind)}"
         told += f", the oldest for {waits(now_ms, min(oldest))}" if oldest else ""
-    head = element("th", name, element("span", told), scope="rowgroup", colspan=len(_HEADS))
-    return element("tr", head, class_="group")
+    return group_row(group, told, len(_HEADS))
 
 
 def _row(one: Behind, most: int, now_ms: int, colours: TagColours) -> Element:
@@ -96,12 +97,14 @@ def _row(one: Behind, most: int, now_ms: int, colours: TagColours) -> Element:
         element("span", status, class_="chip mild" if status in _MILD else "chip bad")
         for status in one.statuses
     ]
+    if one.expired:
+        states.append(element("span", f"{count(one.expired)} expired", class_="under"))
     return row(
-        one.topic,
+        name(one.topic),
         counted(one.lag, most),
         bytes_cell(one.bytes, about=one.is_weighed),
         cell(waits(now_ms, one.oldest_ms if one.lag else None), number=True),
         when(one.consumed_ms),
         cell(*tag_bar(one.tags, colours, _TAGS_SHOWN)) if one.tags else cell("–"),
-        cell(*(states or [element("span", "OK", class_="chip good")])),
+        cell(*(states or [element("span", "OK", class_="chip good")]), class_="states"),
     )

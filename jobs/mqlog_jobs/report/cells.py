@@ -1,5 +1,6 @@
 """Parts that the sections of a report share: tables, numbers, times, and what is left out."""
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,6 +13,7 @@ from mqlog_jobs.report.markup import Element, Node, element
 
 ABOUT: Final = "≈ "
 _DASH: Final = "–"
+_WORDS: Final = re.compile(r"[^_.%-]*[_.%-]+|[^_.%-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +44,24 @@ def table(caption: str, heads: Sequence[Head], bodies: Iterable[Iterable[Element
     return element("div", whole, class_="scroll", tabindex="0", role="region", aria_label=caption)
 
 
-def row(name: Node, *cells: Element) -> Element:
-    """Return a row that begins with its name."""
-    return element("tr", element("th", name, scope="row"), *cells)
+def row(head: Node | tuple[Node, ...], *cells: Element) -> Element:
+    """Return a row that begins with its head."""
+    heads = head if isinstance(head, tuple) else (head,)
+    return element("tr", element("th", *heads, scope="row"), *cells)
+
+
+def group_row(head: str, text: str, columns: int) -> Element:
+    """Return a row that is the head of those below it, with a text beside it."""
+    both = element("div", *name(head), element("span", text))
+    return element("tr", element("th", both, scope="rowgroup", colspan=columns), class_="group")
+
+
+def name(text: str) -> tuple[Node, ...]:
+    """Return a name that may be broken where its words end: ``_``, ``-``, ``.`` and ``%``."""
+    parts: list[Node] = []
+    for part in _WORDS.findall(text):
+        parts += [part, element("wbr")]
+    return tuple(parts[:-1])
 
 
 def cell(*parts: Node, number: bool = False, class_: str | None = None) -> Element:

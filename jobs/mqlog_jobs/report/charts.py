@@ -24,6 +24,7 @@ _SPARK: Final = (120, 22)
 _LABELS: Final = 7
 _MINUTE_MS: Final = 60_000
 _DAY_MS: Final = 86_400_000
+_YEAR_MS: Final = 300 * _DAY_MS
 _GAP: Final = 0.14  # of a column's width
 _EDGE: Final = 0.06
 
@@ -104,7 +105,7 @@ def scale(most: float) -> tuple[float, list[float]]:
     if most <= 0:
         return 1.0, [0.0]
     power = 10 ** math.floor(math.log10(most))
-    step = next(step for n in (0.25, 0.5, 1, 2.5) if most / (step := n * power) <= 4)
+    step = next(step for n in (0.25, 0.5, 1, 2, 2.5) if most / (step := n * power) <= 4)
     count = math.ceil(most / step - 1e-9)
     return count * step, [n * step for n in range(count + 1)]
 
@@ -150,7 +151,7 @@ def _dates(time: Timeline) -> list[Element]:
     for number, at in enumerate(range(first, end, step)):
         share = (at - time.start_ms) / span
         when = datetime.fromtimestamp(at / 1000, UTC)
-        day = when.strftime("%d %b %Y")
+        day = when.strftime("%b %Y" if span > _YEAR_MS else "%d %b").removeprefix("0")
         clock = when.strftime("%H:%M" if step >= _MINUTE_MS else "%H:%M:%S")
         lines = (day,) if step >= _DAY_MS else (clock, day if day != before else "")
         before = day

@@ -20,6 +20,8 @@ from mqlog_jobs.report.facts import Files, Found, Place, StoreFile, Unread, Veri
 from mqlog_jobs.report.markup import Element, element
 from mqstore.check.finding import ERROR
 
+_OPEN = "not closed: its broker runs, or crashed"
+
 
 def stores_section(places: Sequence[Place]) -> Element:
     """Return what was looked at."""
@@ -31,13 +33,13 @@ def stores_section(places: Sequence[Place]) -> Element:
     rows = [
         row(
             place.broker,
-            cell(element("code", place.name), class_="long"),
+            cell(element("code", place.name), class_="place"),
             cell(count(place.messages), number=True),
             cell(count(place.queues), number=True),
             bytes_cell(place.log_bytes),
             when(place.first_ms),
             when(place.last_ms),
-            cell("open: its broker runs, or crashed" if place.is_unclean else "closed cleanly"),
+            cell(_OPEN if place.is_unclean else "closed cleanly", class_="state"),
         )
         for place in places
     ]

@@ -26,7 +26,7 @@ from mqlog_jobs.views import rows_of
 from mqstore import __version__, tables
 from mqstore.backlog import BacklogRequest, plan_all
 from mqstore.backlog.request import is_system_group
-from mqstore.errors import StoreError
+from mqstore.errors import InvalidOptionError, StoreError, UnknownGroupError
 from mqstore.read.selection import OpenStores
 from mqstore.read.source import BoundsSource, QueueBounds, QueueSlice, Snapshot, slices_of
 from mqstore.tables.choice import store_roots
@@ -102,6 +102,8 @@ def gather(
 def _read(part: Callable[[], T]) -> Found[T]:
     try:
         return part()
+    except (InvalidOptionError, UnknownGroupError):
+        raise  # Of the request, and not of a store.
     except (StoreError, OSError) as error:
         return Unread(str(error))
 

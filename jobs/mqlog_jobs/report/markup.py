@@ -11,9 +11,7 @@ from typing import Final, TypeAlias
 
 from mqstore.printable import printable
 
-Node: TypeAlias = "Element | str | int | None"
-
-_VOID: Final = {"meta", "br", "hr"}
+_VOID: Final = {"meta", "wbr"}
 _NAMES: Final = {"view_box": "viewBox", "preserve_aspect_ratio": "preserveAspectRatio"}
 
 
@@ -23,7 +21,7 @@ class Element:
 
     tag: str
     attributes: tuple[tuple[str, str], ...]
-    children: tuple[Node, ...]
+    children: "tuple[Node, ...]"
 
     def parts(self) -> Iterator[str]:
         """Yield the text of the element, piece by piece."""
@@ -39,6 +37,9 @@ class Element:
             elif child is not None:
                 yield escape(printable(str(child), keep="\n"), quote=False)
         yield f"</{self.tag}>"
+
+
+Node: TypeAlias = Element | str | int | None
 
 
 def element(tag: str, *children: Node, **attributes: str | float | bool | None) -> Element:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from mqlog_jobs.render import count, span
+from mqlog_jobs.render import count, several, span
 from mqlog_jobs.report.cells import (
     ABOUT,
     Head,
@@ -10,8 +10,10 @@ from mqlog_jobs.report.cells import (
     bytes_cell,
     cell,
     counted,
+    group_row,
     looked_at,
     more,
+    name,
     note,
     row,
     section,
@@ -26,7 +28,7 @@ from mqlog_jobs.report.tag_bars import TagColours, percent, tag_bar, tag_name
 
 MOST_TOPICS: Final = 100
 _OTHERS: Final = "all other topics"
-_SECOND_MS: Final = 1000
+_UNITS_MS: Final = {"second": 1_000, "minute": 60_000, "hour": 3_600_000}
 
 
 def rates_section(rates: Found[Rates]) -> Element:
@@ -37,32 +39,33 @@ def rates_section(rates: Found[Rates]) -> Element:
     if not rates.counts:
         return section("rates", title, note("No message is held."))
     series = _series(rates)
-    seconds = rates.step_ms / _SECOND_MS
     totals = [sum(values) for values in zip(*series.values(), strict=True)]
     peak = max(range(rates.steps), key=totals.__getitem__)
+    unit, unit_ms = _unit(totals[peak] / rates.step_ms)
+    per_step = rates.step_ms / unit_ms
     each = span(rates.step_ms)
     facts = (
-        f"{amount(sum(totals) / (rates.steps * seconds))} a second on average, "
-        f"{amount(totals[peak] / seconds)} at most, at "
+        f"{amount(sum(totals) / (rates.steps * per_step))} a {unit} on average, "
+        f"{amount(totals[peak] / per_step)} at most, at "
         f"{moment(rates.start_ms + peak * rates.step_ms)}, over {each}."
     )
-    shares = {name: [value / seconds for value in values] for name, values in series.items()}
+    shares = {topic: [value / per_step for value in values] for topic, values in series.items()}
     time = Timeline(rates.start_ms, rates.step_ms, rates.steps)
-    text = f"Columns of messages a second by topic, one each {each}: {facts}"
+    text = f"Columns of messages a {unit} by topic, one each {each}: {facts}"
     keys = [
         element(
             "li",
             element("i", class_=f"key {colour(n)}"),
-            name,
+            topic,
             " ",
             element("b", count(sum(values))),
         )
-        for n, (name, values) in enumerate(series.items())
+        for n, (topic, values) in enumerate(series.items())
     ]
     return section(
         "rates",
         title,
-        note(f"Messages a second, by the time the broker stored them (UTC). {facts}"),
+        note(f"Messages a {unit}, by the time the broker stored them (UTC). {facts}"),
         element(
             "figure",
             columns(shares, time, text),
@@ -112,7 +115,7 @@ def tags_section(tags: Found[dict[str, Tags]], colours: TagColours) -> Element:
     if not tags:
         return section("tags", "Tags", note("No message is held."))
     heads = Head("Topic"), Head("Tags")
-    rows = [row(topic, cell(*tag_bar(found, colours))) for topic, found in tags.items()]
+    rows = [row(name(topic), cell(*tag_bar(found, colours))) for topic, found in tags.items()]
     samples = [found.looked for found in tags.values() if found.looked.is_sample]
     sampled = sum(one.messages for one in samples), sum(one.of for one in samples)
     remark = (
@@ -126,6 +129,12 @@ def tags_section(tags: Found[dict[str, Tags]], colours: TagColours) -> Element:
         note(remark) if samples else None,
         element("details", element("summary", "The numbers of each tag"), _tag_table(tags)),
     )
+
+
+def _unit(most: float) -> tuple[str, int]:
+    """Return the unit in which ``most`` messages a millisecond are one or more, and its ms."""
+    found = (unit for unit in _UNITS_MS.items() if most * unit[1] >= 1)
+    return next(found, ("hour", _UNITS_MS["hour"]))
 
 
 def _series(rates: Rates) -> dict[str, list[int]]:
@@ -142,18 +151,18 @@ def _series(rates: Rates) -> dict[str, list[int]]:
 def _estimates(rates: Rates) -> list[Element]:
     remarks = []
     if rates.queues_looked < rates.queues:
-        looked = f"{count(rates.queues_looked)} of {count(rates.queues)} queues"
+        looked = f"{count(rates.queues_looked)} of {several(rates.queues, 'queue')}"
         remarks.append(note(f"Estimated: {looked} were looked at, the longest of each topic."))
     if rates.left_out:
-        messages = count(rates.messages_left_out)
+        messages = several(rates.messages_left_out, "message")
         remarks.append(
-            note(f"Not in the chart: {count(rates.left_out)} topics with {messages} messages.")
+            note(f"Not in the chart: {several(rates.left_out, 'topic')} with {messages}.")
         )
     return remarks
 
 
 def _numbers(rates: Rates, series: dict[str, list[int]]) -> Element:
-    heads = [Head("From (UTC)"), *(Head(name, number=True) for name in series)]
+    heads = [Head("From (UTC)"), *(Head(topic, number=True) for topic in series)]
     rows = [
         row(
             moment(rates.start_ms + step * rates.step_ms),
@@ -167,7 +176,7 @@ def _numbers(rates: Rates, series: dict[str, list[int]]) -> Element:
 def _topic(topic: TopicHeld, most: int, counts: list[int] | None) -> Element:
     line = sparkline(counts, f"{count(max(counts))} at most in a step of time") if counts else "–"
     return row(
-        topic.name,
+        name(topic.name),
         counted(topic.messages, most),
         bytes_cell(topic.bytes, about=topic.is_weighed),
         cell(line),
@@ -185,8 +194,7 @@ def _tag_table(tags: dict[str, Tags]) -> Element:
     bodies = []
     for topic, found in tags.items():
         about, total = found.looked.is_sample, max(found.looked.of, 1)
-        remark = f"{looked_at(found.looked)}" if about else f"{count(total)} messages"
-        head = element("th", topic, element("span", remark), scope="rowgroup", colspan=len(heads))
+        remark = looked_at(found.looked) if about else several(total, "message")
         rows = [
             row(
                 tag_name(tag),
@@ -197,6 +205,6 @@ def _tag_table(tags: dict[str, Tags]) -> Element:
             for tag in found.tags
         ]
         if found.others:
-            rows.append(row(f"{count(found.others)} other tags", *(cell("–", number=True),) * 3))
-        bodies.append([element("tr", head, class_="group"), *rows])
+            rows.append(row(several(found.others, "other tag"), *(cell("–", number=True),) * 3))
+        bodies.append([group_row(topic, remark, len(heads)), *rows])
     return table("Messages of each tag", heads, bodies)

@@ -13,6 +13,7 @@ from mqstore.tables.choice import StoreRoot
 
 VERIFIED_BYTES: Final = 1 << 30  # of a CommitLog that is checked unasked: some seconds
 COMMIT_LOG: Final = "commitlog"
+_ABORT: Final = "abort"  # The state of its store says it: a broker runs, or crashed.
 _LISTED: Final = 24  # newest files of the CommitLogs, and files with a problem
 _MOST_FINDINGS: Final = 100  # that are listed; all are counted
 
@@ -34,7 +35,7 @@ def files_of(stores: Sequence[StoreRoot]) -> Files:
             if kind == COMMIT_LOG:
                 log_files += 1
                 of_store = [*of_store, file][-newest:]
-            if file.problem:
+            if file.problem and kind != _ABORT:
                 wrong_files += 1
                 wrong += [file] if len(wrong) < _LISTED else []
         log += of_store[::-1]

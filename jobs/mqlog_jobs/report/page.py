@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from importlib.resources import files
 from typing import Final
 
-from mqlog_jobs.render import count, size
+from mqlog_jobs.render import count, several, size
 from mqlog_jobs.report.attention import attention
 from mqlog_jobs.report.backlog_section import backlog_section
 from mqlog_jobs.report.cells import note, waits
@@ -115,12 +115,12 @@ def _tiles(facts: Facts) -> Element:
 def _held(facts: Facts) -> list[tuple[str, str, str, str]]:
     messages = sum(place.messages for place in facts.places)
     queues = sum(place.queues for place in facts.places)
-    tiles = [("Messages held", count(messages), f"in {count(queues)} queues", "")]
+    tiles = [("Messages held", count(messages), f"in {several(queues, 'queue')}", "")]
     if not isinstance(facts.topics, Unread):
         records = sum(topic.bytes for topic in facts.topics)
         about = "≈ " if any(topic.is_weighed for topic in facts.topics) else ""
         topics = sum(not topic.is_system for topic in facts.topics)
-        under = f"{count(topics)} topics of users"
+        under = f"in {several(topics, 'topic')}"
         if not isinstance(facts.files, Unread) and facts.files.kinds:
             under = f"files of {size(sum(kind.size for kind in facts.files.kinds))}"
         tiles.append(("Records", about + size(records), under, ""))
@@ -134,7 +134,7 @@ def _behind(facts: Facts) -> list[tuple[str, str, str, str]]:
     groups = {one.group for one in facts.behind if one.lag}
     oldest = [one for one in facts.behind if one.lag and one.oldest_ms is not None]
     known = len({one.group for one in facts.behind})
-    tiles = [("Waiting", count(lag), f"for {len(groups)} of {known} groups", "")]
+    tiles = [("Waiting", count(lag), f"for {len(groups)} of {several(known, 'group')}", "")]
     if oldest:
         worst = min(oldest, key=lambda one: one.oldest_ms or 0)
         since = waits(facts.made_ms, worst.oldest_ms)
@@ -146,10 +146,9 @@ def _checked(facts: Facts) -> tuple[str, str, str, str]:
     verified = facts.verified
     if not verified.checked:
         return "Verify", "not done", next(iter(verified.skipped.values()), "no directory"), ""
-    if verified.errors or verified.warnings:
-        look, warnings = (
-            "bad" if verified.errors else "mild",
-            f"{count(verified.warnings)} warnings",
-        )
-        return "Verify", f"{count(verified.errors)} errors", warnings, look
+    warnings = several(verified.warnings, "warning")
+    if verified.errors:
+        return "Verify", several(verified.errors, "error"), warnings, "bad"
+    if verified.warnings:
+        return "Verify", warnings, "no errors", "mild"
     return "Verify", "whole", "every rule holds", "good"

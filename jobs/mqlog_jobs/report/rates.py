@@ -46,12 +46,14 @@ class TimedQueue:
         return self.bounds.high - self.bounds.low
 
 
-def rates(sources: Sequence[BoundsSource], queues: Sequence[TimedQueue]) -> Rates:
+def rates(
+    sources: Sequence[BoundsSource], queues: Sequence[TimedQueue], most_queues: int = _MOST_QUEUES
+) -> Rates:
     """Return how many messages of each topic were stored in each step of time.
 
     Queues with a damaged record are left out, as if their broker had them not.
     """
-    chosen = _chosen(queues)
+    chosen = _chosen(queues)[:most_queues]
     if not chosen:
         return Rates(0, _SECOND, {}, 0, 0)
     first, last = min(q.first_ms for q in queues), max(q.last_ms for q in queues)
@@ -79,7 +81,7 @@ def _chosen(queues: Iterable[TimedQueue]) -> list[TimedQueue]:
     for queue in sorted(queues, key=lambda q: -q.messages):
         topics[queue.bounds.topic].append(queue)
     rounds = zip_longest(*topics.values())
-    return [queue for one in rounds for queue in one if queue is not None][:_MOST_QUEUES]
+    return [queue for one in rounds for queue in one if queue is not None]
 
 
 def _counted(

@@ -17,6 +17,7 @@ from mqstore.stage.settings import WRITE_OPTIONS, WriteSettings
 from pyspark_mqlog.option_map import named_paths, own_options, parse, refusals
 from pyspark_mqlog.read_options import (
     MESSAGES,
+    OF_FILES,
     READ_OPTIONS,
     STREAM_OPTIONS,
     QueueRange,
@@ -166,9 +167,10 @@ def _without_live(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_live(options: ReadOptions) -> None:
-    """Refuse tables of clusters."""
-    if options.places.clusters and options.table != "messages":
-        expected = "a cluster is read for its messages; for a table give the path of a store"
+    """Refuse the tables that no cluster has."""
+    reason = OF_FILES.get(options.table)
+    if options.places.clusters and reason is not None:
+        expected = f"{reason}: for this table give the path of a store"
         raise InvalidOptionError("table", options.table, expected)
 
 

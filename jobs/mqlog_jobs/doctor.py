@@ -25,7 +25,8 @@ from mqlog_jobs.java import JavaNotFoundError
 from mqlog_jobs.render import count, size
 from mqstore.check.condition import Condition, look
 from mqstore.check.finding import ERROR, WARNING
-from mqstore.errors import StoreError
+from mqstore.errors import InvalidOptionError, StoreError
+from mqstore.kernels import COMPILED, kernels_in_use
 from mqstore.read.directory import take
 
 GOOD: Final = "OK"
@@ -63,6 +64,7 @@ def examine(store: Path | None, commit_log: Sequence[str] = ()) -> Iterator[Diag
     """
     yield Diagnosis(GOOD, "Python", f"{sys.version.split()[0]}, {sys.executable}")
     yield from _packages()
+    yield _kernels()
     yield _java()
     yield from _lookup()
     if store is not None:
@@ -84,6 +86,17 @@ def _packages() -> Iterator[Diagnosis]:
         low, high = accepted
         fits = low <= numbers < high
         yield Diagnosis(GOOD if fits else ERROR, package, installed, "" if fits else advice)
+
+
+def _kernels() -> Diagnosis:
+    try:
+        used = kernels_in_use()
+    except InvalidOptionError as error:
+        return Diagnosis(ERROR, "Kernels", str(error))
+    if used.kind == COMPILED:
+        return Diagnosis(GOOD, "Kernels", str(used))
+    advice = "the same results, more slowly: install mqlog again where a C compiler is"
+    return Diagnosis(WARNING, "Kernels", str(used), advice)
 
 
 def _java() -> Diagnosis:

@@ -13,7 +13,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TextIO
 
-from mqlog_jobs.java import JavaNotFoundError
 from mqstore.errors import StoreError
 from mqstore.printable import shown
 
@@ -56,6 +55,8 @@ def problem_of(error: Exception) -> str | None:
     Spark wraps an error of this project in many lines; the line that begins with its condition
     has its whole message.
     """
+    from mqlog_jobs.java import JavaNotFoundError  # noqa: PLC0415 - a command starts without it
+
     if isinstance(error, StoreError | JavaNotFoundError):
         return str(error)
     if isinstance(error, OSError):

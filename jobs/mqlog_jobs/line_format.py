@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from mqstore.codec.schema import check_columns, resolve_columns
+from mqstore.errors import InvalidOptionError
 from mqstore.printable import printable
 
 STANDARD: Final = resolve_columns("standard")
@@ -40,7 +41,11 @@ class LineFormat:
 
 
 def parse(text: str) -> LineFormat:
-    """Return the format; raises InvalidSchemaError for a column that a read does not have."""
+    """Return the format.
+
+    Raises InvalidSchemaError for a column that a read does not have, InvalidOptionError for a text
+    without any: each message would print the same line.
+    """
     pieces = [""]
     end = 0
     for token in _PLACEHOLDER.finditer(text):
@@ -51,6 +56,9 @@ def parse(text: str) -> LineFormat:
         else:
             pieces += [*check_columns([token[2]]), ""]
     pieces[-1] += text[end:]
+    if len(pieces) == 1:
+        expected = "names no column: write columns in braces, such as '{keys} {body}'"
+        raise InvalidOptionError("--format", text, expected)
     return LineFormat(tuple(pieces))
 
 

@@ -1,6 +1,6 @@
 """The commands of ``mqlog`` that copy, check and repair a store; doctor and demo.
 
-Only ``demo`` needs Spark, and imports it when it runs: a command starts in a fraction of a second.
+What does the work is imported when a command runs; only ``demo`` needs Spark.
 """
 
 # ruff: noqa: PLC0415, PLR0913
@@ -10,21 +10,13 @@ from typing import Annotated, Final
 
 import typer
 
-from mqlog_jobs import overview, recover_report, render, views
-from mqlog_jobs.commands import app, command
-from mqlog_jobs.doctor import examine
+from mqlog_jobs import commands, overview
+from mqlog_jobs.app import app, command
 from mqlog_jobs.exit_codes import FOUND
 from mqlog_jobs.parameters import AsJson, CommitLog, Store, paths_of
-from mqlog_jobs.progress import Bar
-from mqstore.check import check
-from mqstore.check.finding import ERROR
-from mqstore.copy.copy_store import copy_store
 from mqstore.errors import InvalidOptionError, UnsupportedStoreError
-from mqstore.options import grammar
-from mqstore.write.recover import RecoverSettings
-from mqstore.write.recover import recover as recover_store
 
-__all__ = ["app", "overview"]  # With all its commands.
+__all__ = ["app", "commands", "overview"]  # With all its commands.
 
 STATES: Final = ("published", "lost")
 _ELSEWHERE: Final = (
@@ -43,6 +35,9 @@ def snapshot(
     commit_log: CommitLog = None,
 ) -> None:
     """Copy a store, also of a running broker: hard links to full files, bytes of the rest."""
+    from mqlog_jobs import render, views
+    from mqstore.copy.copy_store import copy_store
+
     copied = copy_store(store, target, commit_log=paths_of(commit_log))
     views.copied(render.terminal(), copied, str(target))
 
@@ -50,6 +45,11 @@ def snapshot(
 @command(epilog="Example: mqlog verify /data/store && echo whole")
 def verify(store: Store, *, commit_log: CommitLog = None, as_json: AsJson = False) -> None:
     """Check every rule that a broker relies on; exit code 1 if one is broken."""
+    from mqlog_jobs import render, views
+    from mqlog_jobs.progress import Bar
+    from mqstore.check import check
+    from mqstore.check.finding import ERROR
+
     with Bar("Checking") as bar:
         findings = check(store, paths_of(commit_log), bar)
     rows = [views.row_of(finding) for finding in findings]
@@ -102,11 +102,15 @@ def recover(
     as_json: AsJson = False,
 ) -> None:
     """Finish a commit that was interrupted. Each write does the same before it starts."""
+    from mqlog_jobs import recover_report, render
+    from mqstore.options import grammar
+    from mqstore.write import recover as recovery
+
     if assume is not None and assume not in STATES:
         raise InvalidOptionError("--assume", assume, f"must be {' or '.join(STATES)}")
     if any(folder.absolute() != (store / "commitlog").absolute() for folder in commit_log or ()):
         raise UnsupportedStoreError(str(store), "MULTI_PATH", _ELSEWHERE)
-    settings = RecoverSettings(
+    settings = recovery.RecoverSettings(
         lock_timeout_ms=grammar.duration("--lock-timeout", lock_timeout),
         allow_no_lease=allow_no_lease,
         recover_unclean=recover_unclean,
@@ -116,7 +120,7 @@ def recover(
         assume=assume,
     )
     with recover_report.own_flags():
-        recovered = recover_store(store, settings)
+        recovered = recovery.recover(store, settings)
     if as_json:
         render.json_lines([recover_report.row(recovered)])
     else:
@@ -132,6 +136,10 @@ def doctor(
     commit_log: CommitLog = None,
 ) -> None:
     """Examine why Spark does not find the format mqlog, or cannot read a store."""
+    from mqlog_jobs import render, views
+    from mqlog_jobs.doctor import examine
+    from mqstore.check.finding import ERROR
+
     diagnoses = list(examine(store, paths_of(commit_log)))
     views.diagnoses(render.terminal(), diagnoses)
     if any(diagnosis.severity == ERROR for diagnosis in diagnoses):

@@ -3,17 +3,15 @@
 What does the work is imported when a command runs.
 """
 
-# ruff: noqa: PLC0415
+# ruff: noqa: PLC0415, PLR0913
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from mqlog_jobs.commands import command
-from mqlog_jobs.parameters import CommitLog, SystemGroups
-from mqlog_jobs.progress import Bar
-from mqlog_jobs.render import several, size, terminal
+from mqlog_jobs.app import command
+from mqlog_jobs.parameters import OF_A_CLUSTER, CommitLog, Stores, SystemGroups
 from mqstore.printable import shown
 
 
@@ -22,14 +20,7 @@ from mqstore.printable import shown
     "mqlog report '/data/brokers/*/store' -o brokers.html --verify"
 )
 def report(
-    stores: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="STORE...",
-            help="Brokers' storePathRootDir, or a glob of several.",
-            show_default=False,
-        ),
-    ],
+    stores: Stores,
     *,
     output: Annotated[
         Path, typer.Option("-o", "--output", metavar="FILE", help="The page to write.")
@@ -47,16 +38,23 @@ def report(
     ] = None,
     system: SystemGroups = False,
     commit_log: CommitLog = None,
+    options: Annotated[
+        list[str] | None, typer.Option("--option", metavar="NAME=VALUE", help=OF_A_CLUSTER)
+    ] = None,
 ) -> None:
     """Write a page for a browser: backlog, rates, topics, tags, files, findings of verify.
 
     Its time is bounded: where a store is large it looks at a sample, and the page says so.
     """
+    from mqlog_jobs.places import Named
+    from mqlog_jobs.progress import Bar
+    from mqlog_jobs.render import several, size, terminal
     from mqlog_jobs.report.gather import ReportRequest
-    from mqlog_jobs.report.write import opened, write_report
+    from mqlog_jobs.report.write import write_report
 
     request = ReportRequest(groups=group, system=system, verify=verify)
-    with opened(stores, commit_log) as found, Bar("Checking") as bar:
+    named = Named.of(stores, commit_log, options)
+    with named.opened(damaged=True) as found, Bar("Checking") as bar:
         written = write_report(found, request, output, bar)
     waiting = (
         f"{several(written.waiting, 'message')} waiting for {several(written.groups, 'group')}"

@@ -3,24 +3,27 @@
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 import typer
 
-from mqlog_jobs.places import opened
 from mqstore.errors import InvalidOptionError, StoreError
-from mqstore.read.corrupt import ON_CORRUPT
+from mqstore.options.words import ON_CORRUPT
 
 
 def topics_like(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the topics with that prefix, of the place on the line so far; none on any problem.
+    """Return the topics with that prefix, of the stores on the line so far; none on any problem.
 
     Behind an option without its value yet, click has not parsed the arguments: they are in args.
+    Where a topic follows the places, the last word so far stands in its parameter: it is a place.
     """
-    store = context.params.get("store") or next(iter(context.args), "")
-    given = context.params.get("commit_log"), context.params.get("options")
-    with suppress(StoreError, OSError), opened(str(store), *given) as stores:
-        return sorted(name for name in stores.topics if name.startswith(incomplete))
+    from mqlog_jobs.places import Named  # noqa: PLC0415 - a completion starts fast
+
+    parsed = [*(context.params.get("stores") or ()), context.params.get("place")]
+    stores = [place for place in parsed if place] or context.args[:1]
+    named = Named.of(stores, context.params.get("commit_log"), context.params.get("options"))
+    with suppress(StoreError, OSError), named.opened() as opened:
+        return sorted(name for name in opened.topics if name.startswith(incomplete))
     return []
 
 
@@ -38,23 +41,30 @@ def _known(value: str) -> str:
 Store: TypeAlias = Annotated[
     Path, typer.Argument(metavar="STORE", help="A broker's storePathRootDir.", show_default=False)
 ]
-Place: TypeAlias = Annotated[
-    str,
+_STORES_HELP: Final = (
+    "Broker's storePathRootDir, a glob of several in quotes, or addresses of running clusters: "
+    "rocketmq://HOST:9876, with TLS rocketmqs://HOST:9876."
+)
+Stores: TypeAlias = Annotated[
+    list[str], typer.Argument(metavar="PLACE...", help=_STORES_HELP, show_default=False)
+]
+StoresOfTopics: TypeAlias = Annotated[
+    list[str],
     typer.Argument(
-        metavar="PLACE",
-        help="A broker's storePathRootDir, or the address of a running cluster: "
-        "rocketmq://HOST:9876, with TLS rocketmqs://HOST:9876.",
-        show_default=False,
+        metavar="PLACE...", help=_STORES_HELP, show_default=False, autocompletion=topics_like
     ),
 ]
+OF_A_CLUSTER: Final = (
+    "Of a running cluster, such as credentialsFile=FILE, tlsCaFile=FILE or requestTimeout=3s; "
+    "may be repeated."
+)
 Options: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
         "-o",
         "--option",
         metavar="NAME=VALUE",
-        help="Of a running cluster, such as credentialsFile=FILE, tlsCaFile=FILE or "
-        "requestTimeout=3s; may be repeated.",
+        help=OF_A_CLUSTER,
     ),
 ]
 CommitLog: TypeAlias = Annotated[

@@ -1,79 +1,114 @@
-"""Where a view looks: a broker's store directory, or a running cluster by its address.
+"""Where a view looks: broker's store directories, and running clusters by their addresses.
 
 Both open as OpenStores: the queues of each broker, and what the broker knows beside messages.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from mqstore import tables
 from mqstore.errors import InvalidOptionError, UnknownTopicError
-from mqstore.options import grammar
+from mqstore.options import grammar, store_paths
 from mqstore.origins import LIVE, SECRETS, Places, is_cluster, open_all, places
 from mqstore.printable import shown
-from mqstore.read.selection import OpenStores, Selection
+from mqstore.read.selection import OpenStores, Selection, broker_names
 from mqstore.read.source import Snapshot
+from mqstore.tables.choice import open_root
 
 _FLAG: Final = "--option"
 _COMMIT_LOG: Final = "--commit-log"
 _LISTED: Final = 3
 
 
-@contextmanager
-def opened(
-    place: str,
-    commit_log: Iterable[Path] | None = None,
-    options: Iterable[str] | None = None,
-    topic: str | None = None,
-) -> Iterator[OpenStores]:
-    """Open what a view is about, and close it afterwards.
+@dataclass(frozen=True, slots=True)
+class Named:
+    """Places as typed: directories of stores, globs of them, addresses of clusters.
 
-    ``options`` are those of the live reader, each ``NAME=VALUE``; ``topic`` is a topic that must
-    be readable. Raises InvalidOptionError, and what ``origins.open_all`` raises.
+    ``commit_log`` are the CommitLog folders of a directory; ``options`` those of the live reader,
+    each ``NAME=VALUE``.
     """
-    found = place_of(place, commit_log, options)
-    selection = Selection(
-        roots=found.paths,
-        commit_log=tuple(map(str, commit_log or ())),
-        subscribe=() if topic is None else (topic,),
-    )
-    with closing(open_all(selection, found.clusters)) as stores:
-        yield stores
+
+    paths: tuple[str, ...]
+    commit_log: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        paths: Iterable[str],
+        commit_log: Iterable[Path] | None = None,
+        options: Iterable[str] | None = None,
+    ) -> "Named":
+        """Return the places of a command's arguments."""
+        return cls(tuple(paths), tuple(map(str, commit_log or ())), tuple(options or ()))
+
+    @contextmanager
+    def opened(self, topic: str | None = None, *, damaged: bool = False) -> Iterator[OpenStores]:
+        """Open them all, and close them afterwards; ``topic`` is one that must be readable.
+
+        ``damaged``: open stores with what can be read of them, whatever is wrong with the rest.
+        Raises InvalidOptionError, StoreNotFoundError, and what ``origins.open_all`` raises.
+        """
+        with _own_advice():
+            found = self.places()
+            selection = Selection(
+                roots=store_paths.expand(found.paths),
+                commit_log=self.commit_log,
+                subscribe=() if topic is None else (topic,),
+            )
+            if damaged:  # A name in a topics.json that cannot be read is that of the folder.
+                selection = replace(selection, broker_names=_names(selection))
+            with closing(open_all(selection, found.clusters, strict=not damaged)) as stores:
+                yield stores
+
+    def places(self) -> Places:
+        """Return the directories and the clusters that are named; connects to nothing.
+
+        Secrets are taken from a file or from the environment: see ``mqstore.live.credentials``.
+        """
+        clusters = [path for path in self.paths if is_cluster(path)]
+        if self.commit_log and len(clusters) == len(self.paths):
+            folders = ", ".join(self.commit_log)
+            raise InvalidOptionError(_COMMIT_LOG, folders, "is for the directory of a store")
+        found = places(self.paths, _texts(self.options))
+        if found.topics:
+            expected = "ends with the name servers here: give a topic as an argument, or by --topic"
+            raise InvalidOptionError("the address", clusters[0], expected)
+        return found
 
 
-def place_of(
-    place: str, commit_log: Iterable[Path] | None = None, options: Iterable[str] | None = None
-) -> Places:
-    """Return the directory or the cluster that is named; connects to nothing.
-
-    Secrets are taken from a file or from the environment: see ``mqstore.live.credentials``.
-    """
-    texts = _texts(options or ())
-    if not is_cluster(place):
-        return places([str(Path(place))], texts)
-    if commit_log:
-        folders = ", ".join(map(str, commit_log))
-        raise InvalidOptionError(_COMMIT_LOG, folders, "is for the directory of a store")
-    found = places([place], texts)
-    if found.topics:
-        expected = "ends with the name servers here: give a topic as an argument, or by --topic"
-        raise InvalidOptionError("the address", place, expected)
-    return found
-
-
-def snapshots(stores: OpenStores, topic: str | None = None) -> tuple[Snapshot, ...]:
+def snapshots(
+    stores: OpenStores, topic: str | None = None, *, held: bool = False
+) -> tuple[Snapshot, ...]:
     """Return what the queues of each broker hold: of all topics, or of one that must be known.
 
-    Raises UnknownTopicError with the nearest names.
+    With ``held`` also queues whose messages cannot be read from here. Raises UnknownTopicError
+    with the nearest names.
     """
+    take = stores.held_of if held else stores.snapshots_of
     if topic is None:
-        return stores.snapshots_of(lambda _: True)
-    found = stores.snapshots_of(lambda name: name == topic)
+        return take(lambda _: True)
+    found = take(lambda name: name == topic)
     # A topic that the broker knows, and to which nothing was ever sent, has no queue.
     if not any(snapshot.queues for snapshot in found) and topic not in stores.topics:
         raise _unknown(topic, stores.topics)
     return found
+
+
+def without_system(snapshot: Snapshot) -> Snapshot:
+    """Return the snapshot without the queues of RocketMQ's own topics."""
+    known = tables.topics(replace(snapshot, queues=()), ["topic"]).to_pylist()
+    system = {row["topic"] for row in known if row["isSystem"]}
+    queues = tuple(queue for queue in snapshot.queues if queue.topic not in system)
+    return replace(snapshot, queues=queues)
+
+
+def _names(selection: Selection) -> tuple[str, ...]:
+    broker_names(selection)  # Refuses a directory that is named twice.
+    return tuple(open_root(root, selection.commit_log).broker_name for root in selection.roots)
 
 
 def _unknown(topic: str, known: Iterable[str]) -> UnknownTopicError:
@@ -104,3 +139,18 @@ def _texts(options: Iterable[str]) -> Mapping[str, str]:
             raise InvalidOptionError(_FLAG, known, "is given twice")
         texts[known] = text
     return texts
+
+
+@contextmanager
+def _own_advice() -> Iterator[None]:
+    """Let errors that advise options of a read advise what the command has instead."""
+    try:
+        yield
+    except InvalidOptionError as error:
+        name, value, expected = error.args
+        if name == "brokerName":
+            stores = str(expected).partition("; set brokerName")[0]
+            error.args = ("STORE", value, f"{stores}; show them one by one")
+        elif name == "storePathCommitLog":
+            error.args = (_COMMIT_LOG, value, "is for one directory: show stores one by one")
+        raise

@@ -105,7 +105,7 @@ def topics(console: Console, rows: Sequence[Row]) -> None:
     shaped = [
         {**row, "perm": _perm(row["perm"]), "share": row["messageCount"]} for row in most_first
     ]
-    table(console, _columns(TOPIC_VIEW, rows), shaped)
+    table(console, _columns(TOPIC_VIEW, rows, once=False), shaped)
 
 
 def queues(console: Console, rows: Sequence[Row]) -> None:
@@ -124,7 +124,7 @@ def backlog(console: Console, rows: Sequence[Row]) -> None:
         heading(console, str(group), _summary(members))
         table(
             console,
-            _of_backlog(members),
+            _of_backlog(members, rows),
             [{**row, "share": row["lagMatching"]} for row in members],
         )
     if not rows:
@@ -133,7 +133,7 @@ def backlog(console: Console, rows: Sequence[Row]) -> None:
 
 def messages(console: Console, rows: Sequence[Row]) -> None:
     """Print messages, one on each line."""
-    table(console, _columns(MESSAGE_VIEW, rows), rows)
+    table(console, _columns(MESSAGE_VIEW, rows, once=False), rows)
 
 
 def cards(console: Console, rows: Iterable[Row]) -> int:
@@ -230,20 +230,25 @@ def _summary(rows: Sequence[Row]) -> str:
     return summary
 
 
-def _of_backlog(rows: Sequence[Row]) -> list[FieldView]:
-    """Return the backlog's columns without those that would be the same in all of these rows."""
+def _of_backlog(rows: Sequence[Row], all_rows: Sequence[Row]) -> list[FieldView]:
+    """Return the backlog's columns without those that would be the same in all of these rows.
+
+    The broker's name stays if ``all_rows``, those of all groups, have several.
+    """
     redundant = set()
     if all(row["lagMatching"] == row["lag"] for row in rows):
         redundant.add("lagMatching")
     if all(row["tag"] is None for row in rows):
         redundant.add("tag")
-    return [column for column in _columns(BACKLOG_VIEW, rows) if column.name not in redundant]
+    return [column for column in _columns(BACKLOG_VIEW, all_rows) if column.name not in redundant]
 
 
-def _columns(columns: Iterable[FieldView], rows: Sequence[Row]) -> list[FieldView]:
+def _columns(
+    columns: Iterable[FieldView], rows: Sequence[Row], *, once: bool = True
+) -> list[FieldView]:
     """Return the columns, with the broker's name first if the rows are of several brokers."""
     brokers = {row["brokerName"] for row in rows}
-    several = [FieldView("brokerName", "BROKER NAME", once=True)] if len(brokers) > 1 else []
+    several = [FieldView("brokerName", "BROKER NAME", once=once)] if len(brokers) > 1 else []
     return [*several, *columns]
 
 

@@ -375,7 +375,7 @@ class Disk:
         self.ops = recorder.ops
         self.since = recorder.since
         """The first place of interest: before it, another process was at work."""
-        self._start = recorder.start
+        self.start = recorder.start
         self._folders = recorder.folders
         self._count = recorder.count
         self._piece_bytes = piece_bytes
@@ -387,7 +387,7 @@ class Disk:
         image, pending, _ = self._play(prefix)
         seen = _with(image, pending, -1)
         State(prefix, -1, len(pending), _tree(seen), frozenset()).write(base)
-        return Recorder(base, Earlier(self._start, self.ops[:prefix], seen, self._count))
+        return Recorder(base, Earlier(self.start, self.ops[:prefix], seen, self._count))
 
     def states(self, rng: random.Random, samples: int) -> Iterator[State]:
         """Yield states, prefix by prefix; of one with many pieces, about that many."""
@@ -426,8 +426,8 @@ class Disk:
 
     def _play(self, prefix: int) -> tuple[Image, list[Unit], frozenset[str]]:
         """Return what is durable, the pieces that are not, and the marks passed."""
-        files = dict(self._start.files)
-        folders = {n: dict(self._start.folders.get(n, {})) for n in self._folders}
+        files = dict(self.start.files)
+        folders = {n: dict(self.start.folders.get(n, {})) for n in self._folders}
         image = Image(files, folders)
         pending: list[Unit] = []
         marks = set()

@@ -9,21 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from crash import mutations
+from crash import mutations, play, settled
+from crash.disk import forgetting
+from crash.scenarios import BY_NAME, work
 from support import soak
 
 STATES = soak.size("MUTATION_STATES", check=150, test=150, full=400)
 _AGAIN = "a recovery that is cut off is run again: the intent, or abort, is still there"
 _EARLIER = "with an older checkpoint a recovery only begins earlier"
-_F8 = "keeps a broker from deleting an IndexFile: test_findings_guarded.py, f8"
 _HEAD = "the index is put again by whoever recovers; the last sync covers it"
 _GROUP = "one of several that sync the same: all of a group are noticed, see mutations.TOGETHER"
 JUSTIFIED = {
-    "the sync of the IndexFile before abort": _F8,
-    "*settle_index*": _F8,
     "the number that readers look at twice": "needs a reader while a commit runs",
     "the second look at the files": "needs a broker that starts without our leave",
     "the lease": "needs a broker that starts: test_findings.py, test_locking.py",
+    "*Application.settle_index* < resume*": _GROUP,
     "*_write_head*": _HEAD,
     "*index_repair.cut_back*": _AGAIN,
     "fsync_directory index_repair.remove*": "IndexRebuild._sync syncs that folder in the end",
@@ -72,6 +72,16 @@ JUSTIFIED = {
 
 
 NOTICED = [step for step in mutations.STEPS if step not in JUSTIFIED]
+
+
+def test_the_index_is_durable_before_abort_in_a_commit_and_in_its_recovery(tmp_path: Path) -> None:
+    assert settled.unsettled(tmp_path / "whole") == ""
+    recording = play.record(work(BY_NAME["everything"], 0), tmp_path / "places")
+    passed = [p for p in recording.places if fnmatch(p, "*Application.settle_index* < commit*")]
+    assert len(passed) == 2, "of the IndexFile and of the checkpoint"
+    for number, place in enumerate(passed):
+        with forgetting(place):
+            assert settled.unsettled(tmp_path / f"{number}"), place
 
 
 @pytest.mark.soak

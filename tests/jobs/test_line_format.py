@@ -3,7 +3,7 @@ from datetime import UTC, datetime
 import pytest
 
 from mqlog_jobs import line_format
-from mqstore.errors import InvalidSchemaError
+from mqstore.errors import InvalidOptionError, InvalidSchemaError
 
 ROW = {
     "topic": "T",
@@ -22,7 +22,7 @@ ROW = {
         (r"{topic}\t{keys}\t{body}", "T\t\ta {topic} \ufffd"),
         (r"\{topic} \\ {QUEUEID}", r"{topic} \ 3"),
         ("{storeTimestamp} {properties}", "2026-11-21T09:00:00.005Z a=1 b=2"),
-        ("{} 100%", "{} 100%"),
+        ("{} 100% {queueId}", "{} 100% 3"),
     ],
 )
 def test_columns_in_braces_are_replaced_and_nothing_in_a_message_is(text: str, filled: str) -> None:
@@ -36,6 +36,12 @@ def test_each_column_is_read_once() -> None:
 def test_an_unknown_column_is_refused_with_the_nearest() -> None:
     with pytest.raises(InvalidSchemaError, match="did you mean body"):
         line_format.parse("{bodyy}")
+
+
+@pytest.mark.parametrize("text", ["%t %o", r"\{topic}", ""])
+def test_a_format_without_a_column_is_refused_with_one_that_has_some(text: str) -> None:
+    with pytest.raises(InvalidOptionError, match=r"names no column: .* '\{keys\} \{body\}'"):
+        line_format.parse(text)
 
 
 def test_on_a_terminal_a_message_is_one_line_and_gives_no_commands() -> None:

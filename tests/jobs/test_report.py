@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from jobs.command import Run
+from mqlog_jobs.places import Named
 from mqlog_jobs.report.behind import waiting
 from mqlog_jobs.report.facts import Facts, Rates, Unread
 from mqlog_jobs.report.gather import ReportRequest, gather
@@ -15,7 +16,6 @@ from mqlog_jobs.report.messages_section import rates_section
 from mqlog_jobs.report.page import page
 from mqlog_jobs.report.rates import TimedQueue, rates, step_ms
 from mqlog_jobs.report.tag_counts import tags_of
-from mqlog_jobs.report.write import opened
 from mqstore.backlog import BacklogRequest, plan
 from mqstore.read.directory import open_origin, take
 from mqstore.read.source import slices_of
@@ -29,7 +29,7 @@ OWN = re.compile("[GH](Topic|Batch|Order|Delay|Tx)")
 
 
 def facts_of(*paths: Path, verify: bool | None = None) -> Facts:
-    with opened(map(str, paths)) as stores:
+    with Named.of(map(str, paths)).opened(damaged=True) as stores:
         return gather(stores, ReportRequest(verify=verify))
 
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from mqlog_jobs.places import Named
 from mqlog_jobs.report.gather import ReportRequest
-from mqlog_jobs.report.write import opened, write_report
+from mqlog_jobs.report.write import write_report
 from support import browser, goldens
 
 pytestmark = pytest.mark.skipif(
@@ -63,7 +64,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
     folder = tmp_path_factory.mktemp("browser")
     path = folder / "report.html"
     root = goldens.unpack("5.5.0", folder)
-    with opened([str(root)]) as stores:
+    with Named.of([str(root)]).opened(damaged=True) as stores:
         write_report(stores, ReportRequest(), path, lambda _done, _total: None)
     with browser.browser(folder / "profile") as page:
         yield Shown(page, path)

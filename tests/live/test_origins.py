@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from live.conftest import QUICK
+from live.conftest import PATIENT
 from live.loopback import FakeCluster
 from mqstore.errors import (
     BrokerUnavailableError,
@@ -45,7 +45,7 @@ assert EARLIEST == -2
 
 
 def settings_of(fake: FakeCluster, **more: Any) -> ClusterSettings:
-    wanted = {"name_servers": (fake.address,), "limits": QUICK, "retry_timeout_ms": 1_000}
+    wanted = {"name_servers": (fake.address,), "limits": PATIENT, "retry_timeout_ms": 1_000}
     return ClusterSettings(**(wanted | more))
 
 
@@ -192,14 +192,9 @@ def test_no_secret_shows_in_an_origin_or_its_pickle(fake: FakeCluster) -> None:
     assert not any(secret.encode() in shown for secret in secrets)
 
 
-def test_what_only_tables_ask_of_a_store_is_refused_by_name(fake: FakeCluster) -> None:
+def test_records_are_not_found_by_their_place_alone(fake: FakeCluster) -> None:
     with closing(ClusterOrigin(settings_of(fake), BROKER).records()) as records:
-        for ask in (
-            lambda: records.units(("T", 0), 0, 1),
-            lambda: records.unit_files(("T", 0)),
-            lambda: records.locate([0]),
-            lambda: records.places_of_key("T", "k"),
-        ):
+        for ask in (lambda: records.locate([0]), lambda: records.places_of_key("T", "k")):
             with pytest.raises(UnsupportedStoreError, match="give the path of a store"):
                 ask()
 

@@ -16,12 +16,15 @@ from mqstore.check import check
 from mqstore.errors import CorruptStagingError, InvalidMessageError
 from mqstore.format.hashing import java_hash
 from mqstore.stage.batches import BatchLimits, order_rows, split_batches
+from mqstore.stage.task import CHUNK_BYTES, CHUNK_ROWS
 from mqstore.txn.segment import read_frames
 from mqstore.write.commit import commit
 from mqstore.write.plan import Placement
 from mqstore.write.staged_messages import StagedMessages
 from support.oracle import split_properties
 from support.writing import SMALL, append, held, of_queue, prepared, rows, staged
+
+LARGE: dict[str, Any] = {"mapped_file_size_commit_log": 1 << 25}
 
 # --- queues -----------------------------------------------------------------------------------
 
@@ -159,6 +162,17 @@ def test_a_batch_ends_where_the_next_message_differs(
 ) -> None:
     batch = rows(4, **{"queueId": 0, **columns})
     assert starts_of(tmp_path, batch, **settings) == [bool(e) for e in expected]
+
+
+def test_keys_are_gathered_among_the_rows_that_a_task_takes_at_a_time(tmp_path: Path) -> None:
+    """The guide gives the bound: two rows of a key that are further apart are two batches."""
+    guide = (Path(__file__).parents[2] / "connector" / "README.md").read_text(encoding="utf-8")
+    assert f"(about {CHUNK_ROWS:,} rows or {CHUNK_BYTES >> 20} MiB)" in guide
+    for count, is_gathered in ((CHUNK_ROWS, True), (3 * CHUNK_ROWS, False)):
+        batch = rows(count, queueId=0, shardingKey=["a", *["b"] * (count - 2), "a"])
+        settings = {**LARGE, "batch_builder": "keyBased", "batch_max_bytes": 4 << 20}
+        batches = sum(starts_of(tmp_path / f"{count}", batch, **settings))
+        assert (batches == 2) is is_gathered
 
 
 def test_messages_that_fill_a_bound_exactly_are_one_batch() -> None:

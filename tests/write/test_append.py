@@ -3,8 +3,10 @@
 import json
 import shutil
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 
 from mqstore.check import check
 from mqstore.errors import InvalidMessageError, InvalidOptionError, StoreError
+from mqstore.files.lock.file_system import is_in_memory
 from mqstore.format.properties import RESERVED
 from mqstore.read.directory import take
 from mqstore.read.scan import scan
@@ -26,6 +29,7 @@ from support.oracle import Message, decode, decompress, split_properties
 from support.stores import Layout, MakeStore, lay_out
 from support.writing import SMALL, append, files, held, of_queue, prepared, rows, staged
 
+MEMORY = "/dev/shm"
 NAMES = strategies.names.filter(lambda name: name not in RESERVED)
 MAP = pa.map_(pa.string(), pa.string())
 
@@ -303,6 +307,34 @@ def test_what_is_put_below_our_own_folder_or_beside_the_store_is_in_nobodys_way(
         assert append(root, bad, **{**SMALL, **given}).skipped == 1
         assert [path.name[:5] for path in place.iterdir() if path.is_file()] == ["part-"]
     assert check(root) == []
+
+
+@pytest.fixture
+def in_memory(tmp_path: Path) -> Iterator[Path]:
+    """A directory on a file system in memory, while tmp_path is on a disk."""
+    if not is_in_memory(MEMORY) or is_in_memory(str(tmp_path)):
+        pytest.skip("needs /dev/shm in memory and temporary files on a disk")
+    folder = Path(mkdtemp(dir=MEMORY))
+    yield folder
+    shutil.rmtree(folder)
+
+
+def test_rows_of_a_durable_commit_are_not_staged_in_memory(tmp_path: Path, in_memory: Path) -> None:
+    """A power cut takes them, and with them what finishes the commit."""
+    given = {**SMALL, "fsync": "commit", "staging_dir": str(in_memory / "not" / "made")}
+    with pytest.raises(InvalidOptionError, match=r"stagingDir=.* lies in memory"):
+        prepared(tmp_path / "s", rows(1).schema, **given)
+    assert list(in_memory.iterdir()) == []
+    given["fsync"] = "none"
+    assert append(tmp_path / "s", rows(3), **given).messages == 3
+    assert append(in_memory / "s", rows(3), **{**given, "fsync": "commit"}).messages == 3
+
+
+def test_rows_may_be_staged_on_another_file_system(tmp_path: Path, in_memory: Path) -> None:
+    """A commit copies them: no file is linked or renamed from there."""
+    given = {**SMALL, "fsync": "commit", "staging_dir": str(tmp_path / "staged")}
+    assert append(in_memory / "s", rows(3), **given).messages == 3
+    assert check(in_memory / "s") == []
 
 
 def test_tasks_that_run_elsewhere_put_files_where_the_driver_said(

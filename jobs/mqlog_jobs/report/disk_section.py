@@ -36,7 +36,7 @@ def stores_section(places: Sequence[Place]) -> Element:
             cell(element("code", place.name), class_="place"),
             cell(count(place.messages), number=True),
             cell(count(place.queues), number=True),
-            bytes_cell(place.log_bytes),
+            bytes_cell(place.log_bytes) if place.log_bytes else cell("–", number=True),
             when(place.first_ms),
             when(place.last_ms),
             cell(_OPEN if place.is_unclean else "closed cleanly", class_="state"),
@@ -50,6 +50,8 @@ def files_section(files: Found[Files]) -> Element:
     """Return how large and how full the files are."""
     if isinstance(files, Unread):
         return section("files", "Files", unread(files))
+    if not files.kinds:
+        return section("files", "Files", note("A running cluster tells nothing of its files."))
     heads = (
         Head("Broker"), Head("Kind"), Head("Files", number=True), Head("Length", number=True),
         Head("In use", number=True), Head("Full"),
@@ -87,6 +89,8 @@ def verify_section(verified: Verified) -> Element:
         for broker, reason in verified.skipped.items()
     ]
     parts: list[Element | None] = [*skipped]
+    if not verified.checked and not skipped:
+        parts.append(note("Only a directory can be checked."))
     if verified.findings:
         heads = (Head("Severity"), Head("Broker"), Head("Place"), Head("Problem"))
         rows = [

@@ -7,6 +7,8 @@ What each part costs, beside listing the store:
 - rates: see ``rates``; tags: see ``tag_counts``; backlog: see ``behind``;
 - files: their names, sizes and ends;
 - verify: stores with a small CommitLog are checked, others if it is asked for.
+
+Of a running cluster each look is a request and each tag a message pulled, so there are fewer.
 """
 
 import time
@@ -20,8 +22,8 @@ from typing import Final, TypeVar
 from mqlog_jobs.report.behind import Waiting, waiting
 from mqlog_jobs.report.facts import Behind, Facts, Found, Place, Tags, TopicHeld, Unread
 from mqlog_jobs.report.on_disk import files_of, verified
-from mqlog_jobs.report.rates import TimedQueue, rates
-from mqlog_jobs.report.tag_counts import tags_of
+from mqlog_jobs.report.rates import MOST_LOOKS, MOST_QUEUES, TimedQueue, rates
+from mqlog_jobs.report.tag_counts import MOST_MESSAGES, tags_of
 from mqlog_jobs.views import rows_of
 from mqstore import __version__, tables
 from mqstore.backlog import BacklogRequest, plan_all
@@ -62,6 +64,19 @@ class _HeldQueue:
     last_ms: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Budget:
+    """How many messages are looked at for their tags, queues for rates, and how often."""
+
+    messages: int
+    queues: int
+    looks: int
+
+
+_OF_STORES: Final = _Budget(MOST_MESSAGES, MOST_QUEUES, MOST_LOOKS)
+_OF_CLUSTERS: Final = _Budget(50_000, 64, 1_500)
+
+
 def gather(
     opened: OpenStores,
     request: ReportRequest,
@@ -72,8 +87,9 @@ def gather(
     A part that cannot be read is Unread, with its reason. Raises what taking snapshots raises.
     """
     now_ms = time.time_ns() // 1_000_000
-    sources, snapshots = opened.sources, opened.snapshots_of(lambda _: True)
+    sources, snapshots = opened.sources, opened.held_of(lambda _: True)
     stores = store_roots(opened.selection)
+    budget = _OF_STORES if len(stores) == len(sources) else _OF_CLUSTERS
     queues = _queues(snapshots)
     system = _system_topics(snapshots)
     timed = [
@@ -81,7 +97,7 @@ def gather(
         for q in queues
         if q.bounds.topic not in system and q.first_ms is not None and q.last_ms is not None
     ]
-    topics = _read(lambda: _topics(sources, snapshots, queues, system))
+    topics = _read(lambda: _topics(sources, snapshots, queues, system, len(stores)))
     behind = _read(lambda: _waiting(sources, snapshots, request, now_ms))
     log_bytes = [snapshot.high - snapshot.low for snapshot in snapshots]
     return Facts(
@@ -89,9 +105,9 @@ def gather(
         version=__version__,
         places=tuple(_place(n, snapshot, queues) for n, snapshot in enumerate(snapshots)),
         topics=topics,
-        tags=_read(lambda: _topic_tags(snapshots, system)),
-        behind=behind if isinstance(behind, Unread) else _with_tags(behind),
-        rates=_read(lambda: rates(sources, timed)),
+        tags=_read(lambda: _topic_tags(opened, system, budget)),
+        behind=behind if isinstance(behind, Unread) else _with_tags(behind, budget),
+        rates=_read(lambda: rates(sources, timed, budget.queues, budget.looks)),
         files=_read(lambda: files_of(stores)),
         verified=verified(
             stores, log_bytes[: len(stores)], wanted=request.verify, progress=progress
@@ -147,8 +163,12 @@ def _topics(
     snapshots: Sequence[Snapshot],
     queues: Iterable[_HeldQueue],
     system: set[str],
+    stores: int,
 ) -> tuple[TopicHeld, ...]:
-    """Return the topics that have a queue, those with the most messages first."""
+    """Return the topics that have a queue, those with the most messages first.
+
+    The first ``stores`` of the sources are directories; bytes of the others are estimated.
+    """
     by_topic: defaultdict[str, list[_HeldQueue]] = defaultdict(list)
     for queue in queues:
         by_topic[queue.bounds.topic].append(queue)
@@ -162,7 +182,9 @@ def _topics(
             queues=len(own),
             messages=sum(q.bounds.high - q.bounds.low for q in own),
             bytes=sizes[name],
-            is_weighed=any(q.bounds.high - q.bounds.low > EXACT_UNITS for q in own),
+            is_weighed=any(
+                q.source >= stores or q.bounds.high - q.bounds.low > EXACT_UNITS for q in own
+            ),
             is_system=name in system,
             first_ms=min((q.first_ms for q in own if q.first_ms is not None), default=None),
             last_ms=max((q.last_ms for q in own if q.last_ms is not None), default=None),
@@ -172,14 +194,14 @@ def _topics(
     return tuple(sorted(held, key=lambda topic: (-topic.messages, topic.name)))
 
 
-def _topic_tags(snapshots: Iterable[Snapshot], system: set[str]) -> dict[str, Tags]:
+def _topic_tags(opened: OpenStores, system: set[str], budget: _Budget) -> dict[str, Tags]:
     ranges: defaultdict[str, list[QueueSlice]] = defaultdict(list)
-    for snapshot in snapshots:
+    for snapshot in opened.snapshots_of(lambda topic: topic not in system):
         for piece in slices_of(snapshot):
-            if piece.topic not in system:
-                ranges[piece.topic].append(piece)
+            ranges[piece.topic].append(piece)
     longest = sorted(ranges, key=lambda topic: -sum(p.end - p.start for p in ranges[topic]))
-    return tags_of({topic: ranges[topic] for topic in longest[:MOST_TOPICS]})
+    chosen = {topic: ranges[topic] for topic in longest[:MOST_TOPICS]}
+    return tags_of(chosen, budget.messages)
 
 
 def _waiting(
@@ -194,10 +216,11 @@ def _waiting(
     return waiting(items, now_ms)
 
 
-def _with_tags(found: Waiting) -> Found[tuple[Behind, ...]]:
+def _with_tags(found: Waiting, budget: _Budget) -> Found[tuple[Behind, ...]]:
     """Return the rows of groups, the longest with their tags."""
     longest = [(one.group, one.topic) for one in found.behind if one.lag][:MOST_PAIRS]
-    tags = _read(lambda: tags_of({pair: found.ranges[pair] for pair in longest}))
+    chosen = {pair: found.ranges[pair] for pair in longest}
+    tags = _read(lambda: tags_of(chosen, budget.messages))
     if isinstance(tags, Unread):
         return found.behind
     return tuple(replace(one, tags=tags.get((one.group, one.topic))) for one in found.behind)

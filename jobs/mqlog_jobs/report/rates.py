@@ -1,8 +1,8 @@
 """How many messages were stored when: by bisection in queues, whose store timestamps ascend.
 
-The work is bounded: at most ``_MOST_QUEUES`` queues are bisected, for so many steps of time that
-there are about ``_LOOKS`` bisections. Where a store has more queues, some of each topic stand for
-all of it.
+The work is bounded: at most ``MOST_QUEUES`` queues are bisected, for so many steps of time that
+there are about ``MOST_LOOKS`` bisections. Where there are more queues, some of each topic stand
+for all of it.
 """
 
 from collections import defaultdict
@@ -15,8 +15,8 @@ from mqlog_jobs.report.facts import Rates
 from mqstore.errors import CorruptStoreError
 from mqstore.read.source import BoundsSource, QueueBounds
 
-_LOOKS: Final = 12_000
-_MOST_QUEUES: Final = 500
+MOST_LOOKS: Final = 12_000
+MOST_QUEUES: Final = 500
 _FEWEST_STEPS: Final = 24
 _MOST_STEPS: Final = 72
 _SECOND: Final = 1000
@@ -47,7 +47,10 @@ class TimedQueue:
 
 
 def rates(
-    sources: Sequence[BoundsSource], queues: Sequence[TimedQueue], most_queues: int = _MOST_QUEUES
+    sources: Sequence[BoundsSource],
+    queues: Sequence[TimedQueue],
+    most_queues: int = MOST_QUEUES,
+    looks: int = MOST_LOOKS,
 ) -> Rates:
     """Return how many messages of each topic were stored in each step of time.
 
@@ -57,7 +60,7 @@ def rates(
     if not chosen:
         return Rates(0, _SECOND, {}, 0, 0)
     first, last = min(q.first_ms for q in queues), max(q.last_ms for q in queues)
-    step = step_ms(first, last, _LOOKS // len(chosen))
+    step = step_ms(first, last, looks // len(chosen))
     start = first - first % step
     edges = list(range(start, last + 1 + step, step))
     found = [

@@ -1,7 +1,6 @@
 """Writes the report of stores into a file, which is replaced when the new one is whole."""
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,10 +8,7 @@ from mqlog_jobs.report.facts import Unread
 from mqlog_jobs.report.gather import ReportRequest, gather
 from mqlog_jobs.report.page import page
 from mqlog_jobs.whole_file import replace_file
-from mqstore.options.store_paths import expand
-from mqstore.origins import open_all
-from mqstore.read.selection import OpenStores, Selection
-from mqstore.tables.choice import open_root
+from mqstore.read.selection import OpenStores
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +41,3 @@ def write_report(
         sum(one.lag for one in behind),
         facts.verified.errors,
     )
-
-
-@contextmanager
-def opened(paths: Iterable[str], commit_log: Iterable[Path] | None = None) -> Iterator[OpenStores]:
-    """Open directories of stores and globs of them, damaged or not, and close them afterwards.
-
-    Raises InvalidOptionError and what opening a store raises.
-    """
-    folders = tuple(map(str, commit_log or ()))
-    roots = expand(paths)
-    # A name that cannot be read in a damaged topics.json is that of the folder.
-    names = tuple(open_root(root, folders).broker_name for root in roots)
-    selection = Selection(roots=roots, commit_log=folders, broker_names=names)
-    with closing(open_all(selection, (), strict=False)) as stores:
-        yield stores

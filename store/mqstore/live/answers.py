@@ -41,7 +41,8 @@ def checked(address: str, request: Request, answer: Frame) -> Frame:
     remark = lines[0] if lines else ""
     denied = answer.code == NO_PERMISSION or (answer.code == SYSTEM_ERROR and _ACL_1 in remark)
     if denied:
-        raise AccessDeniedError(address, request.name, answer.code, remark)
+        rights = request.rights or "to be known to the server"
+        raise AccessDeniedError(address, request.name, answer.code, remark, rights)
     if answer.code in request.accepts:
         return answer
     if answer.code in BUSY:

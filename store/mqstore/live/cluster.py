@@ -321,8 +321,9 @@ class Cluster:
             slaves = ", ".join(found[id_] for id_ in sorted(found)) or "no slave either"
             raise NoMasterError(
                 f"broker {shown(broker)} has no master at the name servers "
-                f"({', '.join(self._name_servers)}); there is {shown(slaves)}. "
-                "readFrom=any reads a slave"
+                f"({', '.join(self._name_servers)}); there is {shown(slaves)}. A master tells "
+                "where queues begin and end, whatever readFrom says: start it, or let a slave "
+                "take its place"
             )
         return found[broker_id]
 

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -10,10 +10,10 @@ import pyarrow as pa
 from mqstore.codec.decode import timestamps
 from mqstore.codec.schema import BY_NAME, message_schema
 from mqstore.errors import CorruptStoreError, InvalidOptionError
+from mqstore.options.words import ON_CORRUPT
 from mqstore.read.units import UnitBatch
 
 _LOG = logging.getLogger(__name__)
-ON_CORRUPT: Final = ("fail", "skip", "rescue")
 
 
 class Damage:

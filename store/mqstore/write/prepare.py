@@ -18,6 +18,7 @@ from mqstore.errors import InvalidOptionError, StoreNotFoundError
 from mqstore.files import durable, new_file
 from mqstore.files.config.broker_config import BrokerConfig
 from mqstore.files.file_sizes import FileSizes
+from mqstore.files.lock.file_system import is_in_memory
 from mqstore.files.queue.consume_queue import list_queues
 from mqstore.files.safe_open import exists, list_names
 from mqstore.files.store import Store
@@ -252,6 +253,30 @@ def _check_locations(settings: WriteSettings, place: StoreDir) -> None:
                 f"directory outside {place.root}, or one below its {names.OURS}"
             )
             raise InvalidOptionError(option, directory, expected)
+    _check_staging_lasts(settings, place)
+
+
+def _check_staging_lasts(settings: WriteSettings, place: StoreDir) -> None:
+    """Raise InvalidOptionError for rows staged in memory, of a commit that is to be durable.
+
+    Once a commit is decided, a power cut may leave the staged rows as its only copy.
+    """
+    folder = settings.staging_dir
+    if folder is None or settings.fsync != "commit" or is_in_memory(_existing(place.root)):
+        return
+    if is_in_memory(_existing(folder)):
+        expected = (
+            "lies in memory, and a commit that a power cut interrupts is finished from the rows "
+            "there: name a directory on a disk, or set fsync=none"
+        )
+        raise InvalidOptionError("stagingDir", folder, expected)
+
+
+def _existing(path: str) -> str:
+    """Return the path, or the nearest directory above it that is there."""
+    while not os.path.exists(path):  # noqa: PTH110 - paths are strings at the seam
+        path = os.path.dirname(path)  # noqa: PTH120
+    return path
 
 
 def _staging(place: StoreDir, settings: WriteSettings, job_id: str) -> str:

@@ -5,12 +5,7 @@ says how large its own are, and one that differs is not used.
 """
 
 import ctypes
-from typing import Any, Final
-
-import numpy as np
-from numpy.typing import NDArray
-
-from mqstore.arrays import Int64s
+from typing import Final
 
 KERNEL_DONE: Final = 0
 NOT_MINE: Final = 1
@@ -166,14 +161,3 @@ def declare(library: ctypes.CDLL) -> bool:
         function.restype, function.argtypes = result, arguments
     sizes = [library.mq_structure_bytes(number) for number in range(len(_STRUCTURES))]
     return sizes == [ctypes.sizeof(structure) for structure in _STRUCTURES]
-
-
-def address(array: NDArray[Any]) -> int:
-    """Return where the items of a contiguous array are; the array must outlive the use of it."""
-    assert array.flags.c_contiguous
-    return int(array.__array_interface__["data"][0])
-
-
-def int64s(array: NDArray[Any]) -> Int64s:
-    """Return the array as a kernel takes it: contiguous int64; itself where it is so already."""
-    return np.ascontiguousarray(array, np.int64)

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mqstore.codec.kernels.abi import address
+from mqstore.codec.kernels.pointers import address
 
 _REUSED_ARENAS: Final = 2  # One batch is on its way to the reader while the next is made.
 _SPARE: Final = 4  # A quarter more than was asked for, so that the next chunk fits as well.

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from mqstore.arrays import Bytes, Int64s
 from mqstore.codec.decode import QueuePositions
 from mqstore.codec.kernels import abi
-from mqstore.codec.kernels.abi import Decoding, address, int64s
+from mqstore.codec.kernels.abi import Decoding
 from mqstore.codec.kernels.arena import Arena
 from mqstore.codec.kernels.columns import Decoded
+from mqstore.codec.kernels.pointers import address, int64s
 from mqstore.codec.kernels.rooms import ENTRIES, Rooms
 from mqstore.codec.kernels.slots import Slots
 from mqstore.codec.kernels.wanted import Wanted

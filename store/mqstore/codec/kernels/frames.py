@@ -6,8 +6,9 @@ from typing import Final
 import numpy as np
 
 from mqstore.arrays import Bytes, Int64s, Mask
-from mqstore.codec.kernels.abi import KERNEL_DONE, PlaceFields, Slices, address, int64s
+from mqstore.codec.kernels.abi import KERNEL_DONE, PlaceFields, Slices
 from mqstore.codec.kernels.library import library
+from mqstore.codec.kernels.pointers import address, int64s
 from mqstore.format.message import CRC_MASK, HEADER, MIN_RECORD_BYTES
 
 assert CRC_MASK == 0x7FFFFFFF

@@ -21,6 +21,7 @@ _REMOTE: Final = frozenset(
 _USER_SPACE: Final = ("fuse", "virtiofs")
 # Tried: locks that keep a broker out, leases, files linked in whole, directories made durable.
 _FOR_WRITING: Final = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "tmpfs", "overlay"})
+_IN_MEMORY: Final = frozenset({"tmpfs", "ramfs"})
 
 
 def is_remote(path: str) -> bool:
@@ -30,6 +31,11 @@ def is_remote(path: str) -> bool:
     """
     kind = file_system(path)
     return kind in _REMOTE or kind.startswith(_USER_SPACE)
+
+
+def is_in_memory(path: str) -> bool:
+    """Tell whether files at ``path`` are gone after a power cut, whatever was synced."""
+    return file_system(path) in _IN_MEMORY
 
 
 def is_for_writing(kind: str) -> bool:

@@ -1,0 +1,92 @@
+"""What the commands ``cat`` and ``find`` print."""
+
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import typer
+
+from mqlog_jobs import line_format, queries, render, views
+from mqlog_jobs.exit_codes import FOUND
+from mqlog_jobs.line_format import LineFormat
+from mqlog_jobs.places import Named
+from mqlog_jobs.progress import Bar
+from mqlog_jobs.queries import KeyQuery, MessageQuery
+from mqlog_jobs.render import Row
+from mqstore.errors import CorruptStoreError, InvalidOptionError
+from mqstore.printable import shown
+
+
+@dataclass(frozen=True, slots=True)
+class MessageForm:
+    """How messages are written: a table, JSON lines, or lines in the user's format."""
+
+    as_json: bool = False
+    line: LineFormat | None = None
+
+    @classmethod
+    def of(cls, *, as_json: bool, line: str | None) -> "MessageForm":
+        """Return the form; raises InvalidOptionError for two at once."""
+        if line is not None and as_json:
+            raise InvalidOptionError("--format", "--json", "choose one of the two")
+        return cls(as_json, None if line is None else line_format.parse(line))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that are needed."""
+        if self.line:
+            return self.line.columns
+        return line_format.STANDARD if self.as_json else views.MESSAGE_COLUMNS
+
+    @property
+    def is_by_line(self) -> bool:
+        """Tell whether a message is written as soon as it is read."""
+        return self.as_json or self.line is not None
+
+    def write(self, rows: Iterable[Row]) -> None:
+        """Write messages one by one."""
+        if self.line is None:
+            render.json_lines(rows)
+        else:
+            escaped, fill = sys.stdout.isatty(), self.line.fill
+            sys.stdout.writelines(fill(row, escaped=escaped) for row in rows)
+
+
+def cat(named: Named, query: MessageQuery, form: MessageForm, number: int) -> None:
+    """Print the messages of a query, at most ``number`` if that is not 0."""
+    # No bar where rows appear on the terminal one by one: they are progress enough.
+    has_bar = not (sys.stdout.isatty() and form.is_by_line)
+    problem: CorruptStoreError | None = None
+    with named.opened(query.topic) as stores, Bar("Reading") as bar:
+        rows = queries.select(stores, query, form.columns, number, bar if has_bar else None)
+        if form.is_by_line:
+            form.write(rows)
+            return
+        before, problem = _until_error(rows)
+    if before or problem is None:
+        views.messages(render.terminal(), before)
+    if problem is not None:
+        raise problem
+
+
+def find(
+    named: Named, query: KeyQuery, topic: str | None, on_corrupt: str, *, as_json: bool
+) -> None:
+    """Print all messages with a key or an id; exit code 1 if there is none."""
+    with named.opened(topic) as stores:
+        rows = queries.find(stores, topic, query, on_corrupt)
+        number = render.json_lines(rows) if as_json else views.cards(render.terminal(), rows)
+    if not number:
+        sys.stderr.write(f"no message has {' or '.join(map(shown, (*query.keys, *query.ids)))}\n")
+        raise typer.Exit(FOUND)
+
+
+def _until_error(rows: Iterable[Row]) -> tuple[list[Row], CorruptStoreError | None]:
+    """Return the rows before a broken one, and its error: a table of them is drawn first."""
+    before: list[Row] = []
+    try:
+        for row in rows:
+            before.append(row)  # noqa: PERF402 - extend() would lose the rows before an error
+    except CorruptStoreError as error:
+        return before, error
+    return before, None

@@ -1,0 +1,80 @@
+"""What a start of the command imports: help, version and completion need no numpy."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HEAVY = ("numpy", "pyarrow", "pandas", "pyspark")
+LOOKS = ("rich.console", "typer.rich_utils")
+PROGRAM = """
+import json, sys
+from mqlog_jobs.cli import main
+sys.argv = ["mqlog", *json.loads(sys.argv[1])]
+try:
+    main()
+except SystemExit as ended:
+    assert not ended.code, ended.code
+print(json.dumps(sorted(sys.modules)), file=sys.stderr)
+"""
+
+
+def modules(*words: str, **environment: str) -> tuple[str, set[str]]:
+    """Return what the command prints, and the modules that it imported, in a new process."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, json.dumps(words)],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout, set(json.loads(done.stderr.splitlines()[-1]))
+
+
+@pytest.mark.parametrize("words", [("--help",), ("backlog", "--help"), ("--version",)])
+def test_help_and_version_import_neither_numpy_nor_pyarrow(words: tuple[str, ...]) -> None:
+    printed, imported = modules(*words)
+
+    assert "mqlog" in printed
+    assert imported.isdisjoint(HEAVY)
+
+
+def test_the_version_imports_no_terminal_library_and_names_the_kernels() -> None:
+    printed, imported = modules("--version", MQSTORE_KERNELS="numpy")
+
+    assert printed == "mqlog 0.1.0, kernels: numpy (MQSTORE_KERNELS=numpy)\n"
+    assert imported.isdisjoint(LOOKS)
+
+
+@pytest.mark.parametrize(
+    ("line", "completed"), [("mqlog sna", "snapshot"), ("mqlog cat --fo", "--format")]
+)
+def test_a_completion_imports_neither_numpy_nor_a_terminal_library(
+    line: str, completed: str
+) -> None:
+    words = {"COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
+    printed, imported = modules(_MQLOG_COMPLETE="complete_bash", **words)
+
+    assert completed in printed.split()
+    assert imported.isdisjoint((*HEAVY, *LOOKS))
+
+
+@pytest.mark.parametrize("line", ["cat {} GTo", "tags {} --topic GTo"])
+def test_a_topic_is_completed_from_the_stores_on_the_line(golden_550: Path, line: str) -> None:
+    words = f"mqlog {line.format(golden_550)}"
+    count = str(words.count(" "))
+    printed, _ = modules(_MQLOG_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=count)
+
+    assert printed.split() == ["GTopic"]
+
+
+def test_the_package_finds_its_names_when_they_are_used() -> None:
+    program = (
+        "import sys, mqstore; assert 'numpy' not in sys.modules; "
+        "assert all(callable(getattr(mqstore, name)) for name in mqstore.__all__); "
+        "assert 'numpy' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

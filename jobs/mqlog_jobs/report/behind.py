@@ -1,6 +1,6 @@
 """How far groups are behind, by group and topic, over all brokers and queues.
 
-Lag is exact, whatever its length. Bytes are those of at most ``_MOST_MESSAGES`` messages, the
+Lag is exact, whatever its length. Bytes are those of at most ``_MEASURED_MESSAGES`` messages, the
 first that each group has before it; where there are more, these stand for the others.
 """
 
@@ -19,8 +19,8 @@ from mqstore.backlog.schema import OK
 from mqstore.backlog.standing import Standing
 from mqstore.read.source import QueueSlice
 
-_MOST_MESSAGES: Final = 20_000_000
-_MS: Final = 1000
+_MEASURED_MESSAGES: Final = 20_000_000
+_MS_OF_A_SECOND: Final = 1000
 
 Pair = tuple[str, str]
 """A group and a topic."""
@@ -35,7 +35,7 @@ class Waiting:
 
 
 def waiting(
-    items: Sequence[BacklogItem], as_of_ms: int, most_messages: int = _MOST_MESSAGES
+    items: Sequence[BacklogItem], as_of_ms: int, most_messages: int = _MEASURED_MESSAGES
 ) -> Waiting:
     """Return the rows of those items by group and topic, the longest lag first.
 
@@ -80,7 +80,7 @@ class _Row:
 
     def ms(self, name: str) -> int | None:
         value = self.row[name]
-        return round(value.timestamp() * _MS) if isinstance(value, datetime) else None
+        return round(value.timestamp() * _MS_OF_A_SECOND) if isinstance(value, datetime) else None
 
     @property
     def bytes(self) -> int:

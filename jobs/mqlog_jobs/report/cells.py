@@ -13,7 +13,7 @@ from mqlog_jobs.report.markup import Element, Node, element
 
 ABOUT: Final = "≈ "
 _DASH: Final = "–"
-_WORDS: Final = re.compile(r"[^_.%-]*[_.%-]+|[^_.%-]+")
+_PARTS_OF_A_NAME: Final = re.compile(r"[^_.%-]*[_.%-]+|[^_.%-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def group_row(head: str, text: str, columns: int) -> Element:
 def name(text: str) -> tuple[Node, ...]:
     """Return a name that may be broken where its words end: ``_``, ``-``, ``.`` and ``%``."""
     parts: list[Node] = []
-    for part in _WORDS.findall(text):
+    for part in _PARTS_OF_A_NAME.findall(text):
         parts += [part, element("wbr")]
     return tuple(parts[:-1])
 

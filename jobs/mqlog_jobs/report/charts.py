@@ -25,8 +25,8 @@ _LABELS: Final = 7
 _MINUTE_MS: Final = 60_000
 _DAY_MS: Final = 86_400_000
 _YEAR_MS: Final = 300 * _DAY_MS
-_GAP: Final = 0.14  # of a column's width
-_EDGE: Final = 0.06
+_BETWEEN_COLUMNS: Final = 0.14  # of a column's width
+_NEAR_AN_END: Final = 0.06
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,9 @@ def columns(series: Mapping[str, Sequence[float]], time: Timeline, text: str) ->
         for number, value in enumerate(values):
             if value:
                 y, end = _y(under + value, top, plot), _y(under, top, plot)
-                parts.append(_bar(step * width, width * (1 - _GAP), y, end - y, colour(number)))
+                parts.append(
+                    _bar(step * width, width * (1 - _BETWEEN_COLUMNS), y, end - y, colour(number))
+                )
                 under += value
         if parts:
             bars.append(element("g", element("title", label), *parts))
@@ -162,7 +164,7 @@ def _dates(time: Timeline) -> list[Element]:
 def _label(share: float, lines: Sequence[str], *, minor: bool) -> list[Element]:
     """Return a tick and the lines below it; on a narrow page a minor one has no clock time."""
     x, y = f"{share * 100:.3f}%", _HEIGHT - _FOOT
-    anchor = "start" if share < _EDGE else "end" if share > 1 - _EDGE else "middle"
+    anchor = "start" if share < _NEAR_AN_END else "end" if share > 1 - _NEAR_AN_END else "middle"
     texts = [
         element("text", line, class_="minor" if minor and not n else None, x=x, y=y + 18 + 14 * n,
                 text_anchor=anchor)

@@ -16,14 +16,14 @@ from mqlog_jobs.report.cells import (
     when,
 )
 from mqlog_jobs.report.charts import bar
-from mqlog_jobs.report.facts import Files, Found, Place, StoreFile, Unread, Verified
+from mqlog_jobs.report.facts import BrokerHeld, Files, Found, StoreFile, Unread, Verified
 from mqlog_jobs.report.markup import Element, element
 from mqstore.check.finding import ERROR
 
-_OPEN = "not closed: its broker runs, or crashed"
+_NOT_CLOSED = "not closed: its broker runs, or crashed"
 
 
-def stores_section(places: Sequence[Place]) -> Element:
+def stores_section(places: Sequence[BrokerHeld]) -> Element:
     """Return what was looked at."""
     heads = (
         Head("Broker"), Head("Place"), Head("Messages", number=True), Head("Queues", number=True),
@@ -39,7 +39,7 @@ def stores_section(places: Sequence[Place]) -> Element:
             bytes_cell(place.log_bytes) if place.log_bytes else cell("–", number=True),
             when(place.first_ms),
             when(place.last_ms),
-            cell(_OPEN if place.is_unclean else "closed cleanly", class_="state"),
+            cell(_NOT_CLOSED if place.is_unclean else "closed cleanly", class_="state"),
         )
         for place in places
     ]

@@ -4,10 +4,9 @@ A part that could not be read is an ``Unread``, with the reason in place of the 
 """
 
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 Part = TypeVar("Part")
-NO_TAG: Final = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +33,7 @@ class Looked:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BrokerHeld:
     """One broker: its queues' messages, and the times of the first and the last one."""
 
     name: str
@@ -186,7 +185,7 @@ class Facts:
 
     made_ms: int
     version: str
-    places: tuple[Place, ...]
+    places: tuple[BrokerHeld, ...]
     topics: Found[tuple[TopicHeld, ...]]
     tags: Found[dict[str, Tags]]
     behind: Found[tuple[Behind, ...]]

@@ -20,9 +20,9 @@ from functools import partial
 from typing import Final, TypeVar
 
 from mqlog_jobs.report.behind import Waiting, waiting
-from mqlog_jobs.report.facts import Behind, Facts, Found, Place, Tags, TopicHeld, Unread
+from mqlog_jobs.report.facts import Behind, BrokerHeld, Facts, Found, Tags, TopicHeld, Unread
 from mqlog_jobs.report.on_disk import files_of, verified
-from mqlog_jobs.report.rates import MOST_LOOKS, MOST_QUEUES, TimedQueue, rates
+from mqlog_jobs.report.rates import MOST_LOOKS, BISECTED_QUEUES, TimedQueue, rates
 from mqlog_jobs.report.tag_counts import MOST_MESSAGES, tags_of
 from mqlog_jobs.views import rows_of
 from mqstore import __version__, tables
@@ -35,9 +35,9 @@ from mqstore.tables.choice import store_roots
 
 T = TypeVar("T")
 
-MOST_TOPICS: Final = 40  # whose tags are counted
-MOST_PAIRS: Final = 40  # of a group and a topic, whose tags are counted
-_MS: Final = 1000
+_TAGGED_TOPICS: Final = 40  # whose tags are counted
+_TAGGED_PAIRS: Final = 40  # of a group and a topic, whose tags are counted
+_MS_OF_A_SECOND: Final = 1000
 EXACT_UNITS: Final = 1 << 20  # of a queue, whose sizes are all read: BoundsSource.weigh
 _TIMES: Final = ("topic", "queueId", "messageCount", "minStoreTimestamp", "maxStoreTimestamp")
 
@@ -73,7 +73,7 @@ class _Budget:
     looks: int
 
 
-_OF_STORES: Final = _Budget(MOST_MESSAGES, MOST_QUEUES, MOST_LOOKS)
+_OF_STORES: Final = _Budget(MOST_MESSAGES, BISECTED_QUEUES, MOST_LOOKS)
 _OF_CLUSTERS: Final = _Budget(50_000, 64, 1_500)
 
 
@@ -144,9 +144,9 @@ def _system_topics(snapshots: Iterable[Snapshot]) -> set[str]:
     return found
 
 
-def _place(number: int, snapshot: Snapshot, queues: Iterable[_HeldQueue]) -> Place:
+def _place(number: int, snapshot: Snapshot, queues: Iterable[_HeldQueue]) -> BrokerHeld:
     own = [queue for queue in queues if queue.source == number]
-    return Place(
+    return BrokerHeld(
         snapshot.origin.name,
         snapshot.broker_name,
         messages=sum(q.bounds.high - q.bounds.low for q in own),
@@ -200,7 +200,7 @@ def _topic_tags(opened: OpenStores, system: set[str], budget: _Budget) -> dict[s
         for piece in slices_of(snapshot):
             ranges[piece.topic].append(piece)
     longest = sorted(ranges, key=lambda topic: -sum(p.end - p.start for p in ranges[topic]))
-    chosen = {topic: ranges[topic] for topic in longest[:MOST_TOPICS]}
+    chosen = {topic: ranges[topic] for topic in longest[:_TAGGED_TOPICS]}
     return tags_of(chosen, budget.messages)
 
 
@@ -218,7 +218,7 @@ def _waiting(
 
 def _with_tags(found: Waiting, budget: _Budget) -> Found[tuple[Behind, ...]]:
     """Return the rows of groups, the longest with their tags."""
-    longest = [(one.group, one.topic) for one in found.behind if one.lag][:MOST_PAIRS]
+    longest = [(one.group, one.topic) for one in found.behind if one.lag][:_TAGGED_PAIRS]
     chosen = {pair: found.ranges[pair] for pair in longest}
     tags = _read(lambda: tags_of(chosen, budget.messages))
     if isinstance(tags, Unread):
@@ -227,4 +227,4 @@ def _with_tags(found: Waiting, budget: _Budget) -> Found[tuple[Behind, ...]]:
 
 
 def _ms(value: object) -> int | None:
-    return round(value.timestamp() * _MS) if isinstance(value, datetime) else None
+    return round(value.timestamp() * _MS_OF_A_SECOND) if isinstance(value, datetime) else None

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 from mqstore.printable import printable
 
 _VOID: Final = {"meta", "wbr"}
-_NAMES: Final = {"view_box": "viewBox", "preserve_aspect_ratio": "preserveAspectRatio"}
+_CAMEL_CASE: Final = {"view_box": "viewBox", "preserve_aspect_ratio": "preserveAspectRatio"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def stylesheet(css: str) -> Stylesheet:
 
 
 def _name(name: str) -> str:
-    return _NAMES.get(name) or name.rstrip("_").replace("_", "-")
+    return _CAMEL_CASE.get(name) or name.rstrip("_").replace("_", "-")
 
 
 def _text(value: str | float) -> str:

@@ -26,7 +26,7 @@ from mqlog_jobs.report.facts import Found, Rates, Tags, TopicHeld, Unread
 from mqlog_jobs.report.markup import Element, element
 from mqlog_jobs.report.tag_bars import TagColours, percent, tag_bar, tag_name
 
-MOST_TOPICS: Final = 100
+LISTED_TOPICS: Final = 100
 _OTHERS: Final = "all other topics"
 _UNITS_MS: Final = {"second": 1_000, "minute": 60_000, "hour": 3_600_000}
 
@@ -90,7 +90,7 @@ def topics_section(topics: Found[tuple[TopicHeld, ...]], rates: Found[Rates]) ->
         Head("Queues", number=True), Head("First stored (UTC)"), Head("Last stored (UTC)"),
     )  # fmt: skip
     counts = {} if isinstance(rates, Unread) else rates.counts
-    rows = [_topic(topic, most, counts.get(topic.name)) for topic in own[:MOST_TOPICS]]
+    rows = [_topic(topic, most, counts.get(topic.name)) for topic in own[:LISTED_TOPICS]]
     caption = "Topics, those with the most messages first"
     return section(
         "topics",
@@ -101,7 +101,7 @@ def topics_section(topics: Found[tuple[TopicHeld, ...]], rates: Found[Rates]) ->
             "details",
             element("summary", f"RocketMQ’s own topics ({count(len(system))})"),
             table("RocketMQ’s own topics", heads,
-                  [[_topic(topic, most, None) for topic in system[:MOST_TOPICS]]]),
+                  [[_topic(topic, most, None) for topic in system[:LISTED_TOPICS]]]),
         )
         if system
         else None,

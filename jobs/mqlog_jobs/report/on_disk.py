@@ -12,10 +12,10 @@ from mqstore.tables import files as list_files
 from mqstore.tables.choice import StoreRoot
 
 VERIFIED_BYTES: Final = 1 << 30  # of a CommitLog that is checked unasked: some seconds
-COMMIT_LOG: Final = "commitlog"
-_ABORT: Final = "abort"  # The state of its store says it: a broker runs, or crashed.
-_LISTED: Final = 24  # newest files of the CommitLogs, and files with a problem
-_MOST_FINDINGS: Final = 100  # that are listed; all are counted
+_LOG_KIND: Final = "commitlog"
+_ABORT_KIND: Final = "abort"  # The state of its store says it: a broker runs, or crashed.
+_LISTED_FILES: Final = 24  # newest files of the CommitLogs, and files with a problem
+_LISTED_FINDINGS: Final = 100  # that are listed; all are counted
 
 
 def files_of(stores: Sequence[StoreRoot]) -> Files:
@@ -24,7 +24,7 @@ def files_of(stores: Sequence[StoreRoot]) -> Files:
     log: list[StoreFile] = []
     wrong: list[StoreFile] = []
     log_files = wrong_files = 0
-    newest = max(_LISTED // max(len(stores), 1), 1)
+    newest = max(_LISTED_FILES // max(len(stores), 1), 1)
     for store in stores:
         of_store: list[StoreFile] = []
         for kind, file in _listed(store):
@@ -32,12 +32,12 @@ def files_of(stores: Sequence[StoreRoot]) -> Files:
             before = kinds.get(name, FileKind(*name, 0, 0, 0))
             used = before.used + (file.used or 0)
             kinds[name] = FileKind(*name, before.files + 1, before.size + file.size, used)
-            if kind == COMMIT_LOG:
+            if kind == _LOG_KIND:
                 log_files += 1
                 of_store = [*of_store, file][-newest:]
-            if file.problem and kind != _ABORT:
+            if file.problem and kind != _ABORT_KIND:
                 wrong_files += 1
-                wrong += [file] if len(wrong) < _LISTED else []
+                wrong += [file] if len(wrong) < _LISTED_FILES else []
         log += of_store[::-1]
     return Files(tuple(kinds.values()), tuple(log), log_files, tuple(wrong), wrong_files)
 
@@ -68,7 +68,7 @@ def verified(
         for one in found:
             errors += one.severity == ERROR
             warnings += one.severity != ERROR
-        for one in found[: _MOST_FINDINGS - len(findings)]:
+        for one in found[: _LISTED_FINDINGS - len(findings)]:
             place = place_of(row_of(one)) or one.file
             findings.append(Broken(name, one.severity, place, one.problem))
     return Verified(tuple(findings), errors, warnings, tuple(checked), skipped)

@@ -21,7 +21,7 @@ from mqlog_jobs.report.markup import Element, element, stylesheet
 from mqlog_jobs.report.messages_section import rates_section, tags_section, topics_section
 from mqlog_jobs.report.tag_bars import TagColours
 
-_UNITS: Final = "Times are UTC. Sizes are those of records; 1 KiB has 1024 bytes."
+_FOOT_NOTE: Final = "Times are UTC. Sizes are those of records; 1 KiB has 1024 bytes."
 _LINKS: Final = {
     "backlog": "Backlog",
     "rates": "Over time",
@@ -96,7 +96,7 @@ def _body(facts: Facts) -> Element:
             verify_section(facts.verified),
             id="report",
         ),
-        element("footer", note(f"Made by mqlog {facts.version}. {_UNITS}")),
+        element("footer", note(f"Made by mqlog {facts.version}. {_FOOT_NOTE}")),
     )
 
 

@@ -1,6 +1,6 @@
 """How many messages were stored when: by bisection in queues, whose store timestamps ascend.
 
-The work is bounded: at most ``MOST_QUEUES`` queues are bisected, for so many steps of time that
+The work is bounded: at most ``BISECTED_QUEUES`` queues are bisected, for so many steps of time that
 there are about ``MOST_LOOKS`` bisections. Where there are more queues, some of each topic stand
 for all of it.
 """
@@ -16,7 +16,7 @@ from mqstore.errors import CorruptStoreError
 from mqstore.read.source import BoundsSource, QueueBounds
 
 MOST_LOOKS: Final = 12_000
-MOST_QUEUES: Final = 500
+BISECTED_QUEUES: Final = 500
 _FEWEST_STEPS: Final = 24
 _MOST_STEPS: Final = 72
 _SECOND: Final = 1000
@@ -49,7 +49,7 @@ class TimedQueue:
 def rates(
     sources: Sequence[BoundsSource],
     queues: Sequence[TimedQueue],
-    most_queues: int = MOST_QUEUES,
+    most_queues: int = BISECTED_QUEUES,
     looks: int = MOST_LOOKS,
 ) -> Rates:
     """Return how many messages of each topic were stored in each step of time.

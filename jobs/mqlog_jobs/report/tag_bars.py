@@ -10,7 +10,7 @@ from mqlog_jobs.report.markup import Element, element
 
 NO_TAG = "no tag"
 _NONE = "none"
-_REST = "rest"
+_OTHER_TAGS = "rest"
 
 
 class TagColours:
@@ -49,8 +49,10 @@ def tag_bar(tags: Tags, colours: TagColours, most: int = SERIES) -> list[Element
     left = len(tags.tags) + tags.others - len(shown)
     if left:
         rest = max(1 - sum(share for share, _ in parts), 0.0)
-        parts.append((rest, _REST))
-        named.append(_key(_REST, f"{count(left)} other{'s' * (left > 1)}", about + percent(rest)))
+        parts.append((rest, _OTHER_TAGS))
+        named.append(
+            _key(_OTHER_TAGS, f"{count(left)} other{'s' * (left > 1)}", about + percent(rest))
+        )
     text = ", ".join(f"{tag_name(tag)} {percent(tag.messages / total)}" for tag in shown)
     return [bar(parts, f"Shares of tags: {about}{text}"), element("ul", *named, class_="keys")]
 

@@ -17,7 +17,7 @@ from mqstore.tables import tags as count_tags
 Key = TypeVar("Key", bound=Hashable)
 
 MOST_MESSAGES: Final = 500_000  # that are looked at: some seconds
-_MOST_QUEUES: Final = 64  # of a topic that are looked into
+_COUNTED_QUEUES: Final = 64  # of a topic that are looked into
 _STRETCH: Final = 1_000
 _SHORTEST: Final = 16
 _MOST_TAGS: Final = 12  # of a topic that are told one by one
@@ -49,7 +49,7 @@ def stretches(piece: QueueSlice, share: float) -> list[QueueSlice]:
 
 
 def _counted(pieces: Sequence[QueueSlice], share: float) -> Tags:
-    longest = sorted(pieces, key=_length, reverse=True)[:_MOST_QUEUES]
+    longest = sorted(pieces, key=_length, reverse=True)[:_COUNTED_QUEUES]
     total = sum(map(_length, pieces))
     scale = total / max(sum(map(_length, longest)), 1)
     messages: defaultdict[str | None, float] = defaultdict(float)

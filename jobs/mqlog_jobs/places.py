@@ -93,9 +93,21 @@ def snapshots(
         return take(lambda _: True)
     found = take(lambda name: name == topic)
     # A topic that the broker knows, and to which nothing was ever sent, has no queue.
-    if not any(snapshot.queues for snapshot in found) and topic not in stores.topics:
-        raise _unknown(topic, stores.topics)
+    if not any(snapshot.queues for snapshot in found):
+        check_topic(stores, topic)
     return found
+
+
+def check_topic(stores: OpenStores, topic: str, *, consumed: bool = False) -> None:
+    """Raise UnknownTopicError, with the nearest names, for a topic that no broker knows.
+
+    With ``consumed`` a topic is known too if a group has committed an offset in it.
+    """
+    known = stores.topics
+    if consumed and topic not in known:
+        known |= {name for source in stores.sources for name, _ in source.config.consumer_offsets()}
+    if topic not in known:
+        raise _unknown(topic, known)
 
 
 def without_system(snapshot: Snapshot) -> Snapshot:

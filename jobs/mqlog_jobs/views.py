@@ -105,13 +105,15 @@ def topics(console: Console, rows: Sequence[Row]) -> None:
     shaped = [
         {**row, "perm": _perm(row["perm"]), "share": row["messageCount"]} for row in most_first
     ]
-    table(console, _columns(TOPIC_VIEW, rows, once=False), shaped)
+    table(console, with_broker(TOPIC_VIEW, rows, once=False), shaped)
 
 
 def queues(console: Console, rows: Sequence[Row]) -> None:
     """Print queues, topic by topic."""
     table(
-        console, _columns(QUEUE_VIEW, rows), [{**row, "share": row["messageCount"]} for row in rows]
+        console,
+        with_broker(QUEUE_VIEW, rows),
+        [{**row, "share": row["messageCount"]} for row in rows],
     )
 
 
@@ -133,7 +135,7 @@ def backlog(console: Console, rows: Sequence[Row]) -> None:
 
 def messages(console: Console, rows: Sequence[Row]) -> None:
     """Print messages, one on each line."""
-    table(console, _columns(MESSAGE_VIEW, rows, once=False), rows)
+    table(console, with_broker(MESSAGE_VIEW, rows, once=False), rows)
 
 
 def cards(console: Console, rows: Iterable[Row]) -> int:
@@ -240,10 +242,12 @@ def _of_backlog(rows: Sequence[Row], all_rows: Sequence[Row]) -> list[FieldView]
         redundant.add("lagMatching")
     if all(row["tag"] is None for row in rows):
         redundant.add("tag")
-    return [column for column in _columns(BACKLOG_VIEW, all_rows) if column.name not in redundant]
+    return [
+        column for column in with_broker(BACKLOG_VIEW, all_rows) if column.name not in redundant
+    ]
 
 
-def _columns(
+def with_broker(
     columns: Iterable[FieldView], rows: Sequence[Row], *, once: bool = True
 ) -> list[FieldView]:
     """Return the columns, with the broker's name first if the rows are of several brokers."""

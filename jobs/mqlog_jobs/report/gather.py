@@ -22,7 +22,7 @@ from typing import Final, TypeVar
 from mqlog_jobs.report.behind import Waiting, waiting
 from mqlog_jobs.report.facts import Behind, BrokerHeld, Facts, Found, Tags, TopicHeld, Unread
 from mqlog_jobs.report.on_disk import files_of, verified
-from mqlog_jobs.report.rates import MOST_LOOKS, BISECTED_QUEUES, TimedQueue, rates
+from mqlog_jobs.report.rates import BISECTED_QUEUES, MOST_LOOKS, TimedQueue, rates
 from mqlog_jobs.report.tag_counts import MOST_MESSAGES, tags_of
 from mqlog_jobs.views import rows_of
 from mqstore import __version__, tables

@@ -69,12 +69,10 @@ def cat(named: Named, query: MessageQuery, form: MessageForm, number: int) -> No
         raise problem
 
 
-def find(
-    named: Named, query: KeyQuery, topic: str | None, on_corrupt: str, *, as_json: bool
-) -> None:
+def find(named: Named, query: KeyQuery, on_corrupt: str, *, as_json: bool) -> None:
     """Print all messages with a key or an id; exit code 1 if there is none."""
-    with named.opened(topic) as stores:
-        rows = queries.find(stores, topic, query, on_corrupt)
+    with named.opened(query.topic) as stores:
+        rows = queries.find(stores, query, on_corrupt)
         number = render.json_lines(rows) if as_json else views.cards(render.terminal(), rows)
     if not number:
         sys.stderr.write(f"no message has {' or '.join(map(shown, (*query.keys, *query.ids)))}\n")

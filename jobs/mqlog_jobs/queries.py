@@ -94,11 +94,14 @@ class MessageQuery:
 class KeyQuery:
     """Messages with any of some keys, or of some ids (UNIQ_KEY or offsetMsgId).
 
-    Raises InvalidOptionError for both or neither.
+    topic: None for all. since: the least storeTimestamp, in the grammar of
+    mqstore.options.grammar. Raises InvalidOptionError for both keys and ids, or neither.
     """
 
     keys: tuple[str, ...] = ()
     ids: tuple[str, ...] = ()
+    topic: str | None = None
+    since: str | None = None
 
     def __post_init__(self) -> None:
         if bool(self.keys) == bool(self.ids):
@@ -144,12 +147,8 @@ def select(
     return islice(_until_broken(rows), number or None)
 
 
-def find(
-    stores: OpenStores, topic: str | None, query: KeyQuery, on_corrupt: str = "rescue"
-) -> Iterator[Row]:
+def find(stores: OpenStores, query: KeyQuery, on_corrupt: str = "rescue") -> Iterator[Row]:
     """Yield every message of a query, all columns, by topic and queue; their number has no limit.
-
-    ``topic`` None means all topics.
 
     ``on_corrupt`` is fail, skip or rescue, as in ScanSettings; raises what a scan raises.
     Where no IndexFile of a store covers a range it is scanned, and a warning says how much of it.
@@ -159,11 +158,18 @@ def find(
     settings = ScanSettings(
         columns=resolve_columns("full"), keys=query.keys, msg_ids=query.ids, on_corrupt=on_corrupt
     )
-    found = zip(stores.sources, place_snapshots(stores, topic), strict=True)
+    ends = _start(query.since), Latest()
+    found = zip(stores.sources, place_snapshots(stores, query.topic), strict=True)
     for source, snapshot in found:
-        slices = source.narrow(slices_of(snapshot), query.keys, query.ids)
-        for batch in scan(slices, settings):
+        held = slices_of(snapshot, resolve(source, snapshot, lambda _: ends))
+        for batch in scan(source.narrow(held, query.keys, query.ids), settings):
             yield from rows_of(batch)
+
+
+def _start(since: str | None) -> Position:
+    if since is None:
+        return Earliest()
+    return AtTimestamp(grammar.timestamp("--since", since, now_ms=time.time_ns() // 1_000_000))
 
 
 def _chosen(snapshots: Sequence[Snapshot], query: MessageQuery, start: Position) -> list[Snapshot]:

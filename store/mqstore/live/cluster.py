@@ -331,9 +331,8 @@ class Cluster:
             slaves = ", ".join(found[id_] for id_ in sorted(found)) or "no slave either"
             raise NoMasterError(
                 f"broker {shown(broker)} has no master at the name servers "
-                f"({', '.join(self._name_servers)}); there is {shown(slaves)}. A master tells "
-                "where queues begin and end, whatever readFrom says: start it, or let a slave "
-                "take its place"
+                f"({', '.join(self._name_servers)}); there is {shown(slaves)}. Start it; or "
+                "set readFrom=any, which reads a slave where no master is"
             )
         return found[broker_id]
 

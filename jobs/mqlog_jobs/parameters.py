@@ -62,14 +62,17 @@ StoresOfTopics: TypeAlias = Annotated[
         metavar="PLACE...", help=_STORES_HELP, show_default=False, autocompletion=topics_like
     ),
 ]
+OF_A_CLUSTER: Final = (
+    "Of a running cluster, such as credentialsFile=FILE, tlsCaFile=FILE or requestTimeout=3s; "
+    "may be repeated."
+)
 Options: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
         "-o",
         "--option",
         metavar="NAME=VALUE",
-        help="Of a running cluster, such as credentialsFile=FILE, tlsCaFile=FILE or "
-        "requestTimeout=3s; may be repeated.",
+        help=OF_A_CLUSTER,
     ),
 ]
 CommitLog: TypeAlias = Annotated[
@@ -125,9 +128,9 @@ Subscriptions: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
         "--subscription",
-        metavar="[GROUP[/TOPIC]=]EXPRESSION",
-        help="Tag expression of a group, 'A || B': count its matches. Without GROUP it is for "
-        "all groups of --group; may be repeated.",
+        metavar="[GROUP=]TAGS",
+        help="Tag expression of a group, 'A || B', or GROUP/TOPIC='A || B': count its matches. "
+        "Without GROUP it is for those of --group; may be repeated.",
     ),
 ]
 Since: TypeAlias = Annotated[

@@ -14,8 +14,9 @@ from mqstore.errors import InvalidOptionError, UnknownTopicError
 from mqstore.options import grammar, store_paths
 from mqstore.origins import LIVE, SECRETS, Places, is_cluster, open_all, places
 from mqstore.printable import shown
-from mqstore.read.selection import OpenStores, Selection
+from mqstore.read.selection import OpenStores, Selection, broker_names
 from mqstore.read.source import Snapshot
+from mqstore.tables.choice import open_root
 
 _FLAG: Final = "--option"
 _COMMIT_LOG: Final = "--commit-log"
@@ -45,9 +46,10 @@ class Named:
         return cls(tuple(paths), tuple(map(str, commit_log or ())), tuple(options or ()))
 
     @contextmanager
-    def opened(self, topic: str | None = None) -> Iterator[OpenStores]:
+    def opened(self, topic: str | None = None, *, damaged: bool = False) -> Iterator[OpenStores]:
         """Open them all, and close them afterwards; ``topic`` is one that must be readable.
 
+        ``damaged``: open stores with what can be read of them, whatever is wrong with the rest.
         Raises InvalidOptionError, StoreNotFoundError, and what ``origins.open_all`` raises.
         """
         with _own_advice():
@@ -57,7 +59,9 @@ class Named:
                 commit_log=self.commit_log,
                 subscribe=() if topic is None else (topic,),
             )
-            with closing(open_all(selection, found.clusters)) as stores:
+            if damaged:  # A name in a topics.json that cannot be read is that of the folder.
+                selection = replace(selection, broker_names=_names(selection))
+            with closing(open_all(selection, found.clusters, strict=not damaged)) as stores:
                 yield stores
 
     def directories(self, why: str) -> tuple[str, ...]:
@@ -121,6 +125,11 @@ def without_system(snapshot: Snapshot) -> Snapshot:
     system = {row["topic"] for row in known if row["isSystem"]}
     queues = tuple(queue for queue in snapshot.queues if queue.topic not in system)
     return replace(snapshot, queues=queues)
+
+
+def _names(selection: Selection) -> tuple[str, ...]:
+    broker_names(selection)  # Refuses a directory that is named twice.
+    return tuple(open_root(root, selection.commit_log).broker_name for root in selection.roots)
 
 
 def _unknown(topic: str, known: Iterable[str]) -> UnknownTopicError:

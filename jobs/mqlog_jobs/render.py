@@ -161,6 +161,11 @@ def count(value: int) -> str:
     return f"{value:,}"
 
 
+def several(value: int, noun: str) -> str:
+    """Return 1 as 1 topic, 12345 as 12,345 topics."""
+    return f"{value:,} {noun}{'' if value == 1 else 's'}"
+
+
 def size(value: int) -> str:
     """Return bytes with a binary unit and three digits at most: 820 B, 1.4 KiB, 512 MiB."""
     if abs(value) < 1024:

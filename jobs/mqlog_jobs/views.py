@@ -144,7 +144,7 @@ def cards(console: Console, rows: Iterable[Row]) -> int:
     for number, row in enumerate(rows, 1):
         if number > 1:
             console.print()
-        heading(console, str(_place(row)))
+        heading(console, str(place_of(row)))
         for name, value in row.items():
             if name not in _NOT_ON_A_CARD and value is not None:
                 _fact(console, name, value)
@@ -201,7 +201,7 @@ def findings(console: Console, store: str, rows: Sequence[Row], *, named: bool =
     if rows:
         if named:
             heading(console, store)
-        placed = [{**row, "place": _place(row), "problem": _problem(row)} for row in rows]
+        placed = [{**row, "place": place_of(row), "problem": _problem(row)} for row in rows]
         has_place = any(row["place"] is not None for row in placed)
         columns = [column for column in FINDINGS if has_place or column.name != "place"]
         table(console, columns, placed)
@@ -272,7 +272,7 @@ def with_broker(
     return [*several, *columns]
 
 
-def _place(row: Row) -> str | None:
+def place_of(row: Row) -> str | None:
     """Return TOPIC/QUEUE@OFFSET, as ``mqlog cat`` takes it, without the parts that are null."""
     if row["topic"] is None:
         return None

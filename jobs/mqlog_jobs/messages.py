@@ -21,7 +21,7 @@ from mqstore.errors import CorruptStoreError, InvalidOptionError
 from mqstore.printable import shown
 
 _LOOK_S: Final = 0.5  # Between two looks that find nothing.
-_BODIES: Final[Mapping[str, Callable[[bytes], str]]] = {
+_WRITTEN_BODIES: Final[Mapping[str, Callable[[bytes], str]]] = {
     "Hex": bytes.hex,
     "Base64": lambda body: b64encode(body).decode(),
 }
@@ -81,7 +81,7 @@ class MessageForm:
         body = row.get("body")
         if self.body is None or not isinstance(body, bytes):
             return row
-        text = _BODIES[self.body](body)
+        text = _WRITTEN_BODIES[self.body](body)
         if not self.as_json:
             return {**row, "body": text}
         name = f"body{self.body}"

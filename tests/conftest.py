@@ -19,7 +19,7 @@ from support import goldens, soak
 from support.oracle import Message
 from support.stores import Laid, Layout, MakeStore, lay_out
 
-pytest_plugins = ["support.cpu_time"]
+pytest_plugins = ["support.cpu_time", "broker.fixtures"]
 CONF = Path(__file__).parents[1] / "conf"
 
 # Of every Spark that a test starts: no second compiler for a minute's work. Half the CPU time.
@@ -60,10 +60,10 @@ def _group(item: pytest.Item) -> str:
     """Return the name of the tests that share a session or brokers, else of their file."""
     if item.path.parent.name == "matrix":
         return "matrix"  # Each of its tests starts a Spark of its own.
-    if item.get_closest_marker("spark"):
-        return "spark"  # Also those with brokers: a session takes longer to start than they do.
     if item.get_closest_marker("broker") or item.path.parent.name == "bench":
         return "broker"  # Also the benchmarks: their peers come from Maven.
+    if item.get_closest_marker("spark"):
+        return "spark"
     return str(item.path)
 
 

@@ -46,7 +46,7 @@ EXAMPLES = [
     errors.BrokerTimeoutError("127.0.0.1:9876", "no answer in 10 s"),
     errors.BrokenAnswerError("127.0.0.1:9876", "a frame of -5 bytes"),
     errors.RequestRefusedError("127.0.0.1:9876", "PULL_MESSAGE", 17, "no such topic"),
-    errors.AccessDeniedError("127.0.0.1:9876", "PULL_MESSAGE", 16, "no permission"),
+    errors.AccessDeniedError("127.0.0.1:9876", "PULL_MESSAGE", 16, "no permission", "SUB"),
     errors.ServerError("127.0.0.1:9876", "odd"),
     errors.UnsupportedTopicError("topic T", "STATIC", "a static topic"),
     errors.NoMasterError("broker-a has no master"),

@@ -113,7 +113,7 @@ def _items(
         options.groups, options.subscriptions or {}, options.lag_mode, options.by_tag
     )
     # A topic is deleted if a snapshot of all topics does not have it.
-    snapshots = stores.snapshots_of(lambda _: True)
+    snapshots = stores.held_of(lambda _: True)
     choice = _choice(options, stores)
     items = backlog.plan_all(stores.sources, snapshots, request)
     if choice is not None:
@@ -123,10 +123,8 @@ def _items(
 
 def _of_store(options: ReadOptions, stores: OpenStores) -> Sequence[Part]:
     choice = _choice(options, stores)
-    if options.table in _CONSUMED:
-        snapshots = stores.snapshots_of(lambda _: False)
-    else:
-        snapshots = stores.snapshots
+    of_groups = options.table in _CONSUMED
+    snapshots = stores.snapshots_of(lambda _: False) if of_groups else stores.held
     return [part for s in snapshots for part in store.plan(options.table, s, choice)]
 
 

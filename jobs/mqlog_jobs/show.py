@@ -38,7 +38,7 @@ class Form:
 def topics(named: Named, form: Form, *, system: bool) -> None:
     """Print the topics."""
     with named.opened() as stores:
-        found = joined(map(tables.topics, snapshots(stores)), "topics")
+        found = joined(map(tables.topics, snapshots(stores, held=True)), "topics")
     if not system:
         found = found.filter(pc.invert(found["isSystem"]))
     if not form.written(found):
@@ -47,7 +47,7 @@ def topics(named: Named, form: Form, *, system: bool) -> None:
 
 def queues(named: Named, form: Form, topic: str | None, *, system: bool) -> None:
     """Print the queues, of a topic or of all users' topics, or of RocketMQ's own too."""
-    chosen = _snapshots(named, topic, system=system)
+    chosen = _snapshots(named, topic, system=system, held=True)
     found = joined(map(tables.queues, chosen), "queues")
     if not form.written(found):
         views.queues(render.terminal(), views.rows_of(found))
@@ -55,7 +55,7 @@ def queues(named: Named, form: Form, topic: str | None, *, system: bool) -> None
 
 def tags(named: Named, form: Form, topic: str | None) -> None:
     """Print the number of messages of each tag, of a topic or of all users' topics."""
-    chosen = _snapshots(named, topic, system=False)
+    chosen = _snapshots(named, topic, system=False, held=False)
     parts = count_tags.plan([piece for one in chosen for piece in slices_of(one)], "*")
     batches: list[pa.RecordBatch] = []
     with Bar("Reading") as bar:
@@ -72,7 +72,9 @@ def joined(batches: Iterable[pa.RecordBatch], table: str) -> pa.Table:
     return pa.Table.from_batches(batches, tables.SCHEMAS[table])
 
 
-def _snapshots(named: Named, topic: str | None, *, system: bool) -> tuple[Snapshot, ...]:
+def _snapshots(
+    named: Named, topic: str | None, *, system: bool, held: bool
+) -> tuple[Snapshot, ...]:
     with named.opened(topic) as stores:
-        found = snapshots(stores, topic)
+        found = snapshots(stores, topic, held=held)
         return found if topic is not None or system else tuple(map(without_system, found))

@@ -378,14 +378,14 @@ class RequestRefusedError(StoreError):
 
 
 class AccessDeniedError(RequestRefusedError):
-    """The server does not know the credentials, or they do not allow the request."""
+    """The credentials are unknown there, or lack a right; the last argument names those needed."""
 
     condition = "MQLOG_ACCESS_DENIED"
 
     def message(self) -> str:
         """Say what was refused, and which options and rights it depends on."""
-        rights = "SUB on the topic and on the group of consumerGroup, with ACL 2.0 Get on the topic"
-        return f"{super().message()}. Check accessKey and secretKey; reading needs {rights}"
+        told = RequestRefusedError(*self.args[:4]).message()
+        return f"{told}. Check accessKey and secretKey; their user needs {shown(self.args[4])}"
 
 
 class NoMasterError(StoreError):

@@ -136,8 +136,8 @@ class Cluster:
     ) -> Iterator["Broker"]:
         """Run a broker on a store directory; it is killed if the body left it running.
 
-        ``settings`` are added to SETTINGS and SMALL_FILES (broker.conf's own keys). A JvmError
-        carries the broker's log when it does not boot.
+        ``settings`` are added to SETTINGS and SMALL_FILES (broker.conf's own keys). The clients
+        turn to it, see Broker.connect. A JvmError carries its log when it does not boot.
         """
         self._brokers += 1
         home = self._make_home(f"broker-{self._brokers}")
@@ -154,9 +154,9 @@ class Cluster:
         main = "org.apache.rocketmq.broker.BrokerStartup"
         with self._java(home, "broker", memory, main, "-c", str(path)) as jvm:
             jvm.wait_for("boot success", BOOT_SECONDS)
-            address = f"{LOOPBACK}:{port}"
-            self.ask("connect", self.name_server, BROKER_NAME, address)
-            yield Broker(self, jvm, address, conf)
+            broker = Broker(self, jvm, f"{LOOPBACK}:{port}", conf)
+            broker.connect()
+            yield broker
 
     def ask(self, command: str, *fields: object) -> Any:
         """Have the client program run one command (see Harness.java) and return its result."""
@@ -210,6 +210,16 @@ class Broker:
     def port(self) -> int:
         """The port it listens on; offsetMsgIds of what it stores name it."""
         return int(self.address.rpartition(":")[2])
+
+    def connect(self) -> None:
+        """Have the official clients work with this broker, when it is registered."""
+        name = self.settings["brokerName"]
+        self._cluster.ask("connect", self._cluster.name_server, name, self.address)
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._jvm.pid
 
     def stop(self) -> None:
         """Stop it cleanly, as ``mqshutdown broker`` does."""

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-# Skipped in one line without Maven or a JDK, never skipped in CI: as the tests with brokers.
-from broker.conftest import pytest_runtest_makereport, toolchain  # noqa: F401
 from broker.toolchain import Toolchain
 from crash.rocketmq_jvm.store_jvm import VERSIONS, MakeRoot, StoreJvm
 from support.memory import folder_in_memory
@@ -16,7 +14,7 @@ from support.memory import folder_in_memory
 @pytest.fixture(scope="session", params=VERSIONS)
 def jvm(
     request: pytest.FixtureRequest,
-    toolchain: Toolchain,  # noqa: F811
+    toolchain: Toolchain,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[StoreJvm]:
     """The store classes of one version; pytest runs one version at a time."""

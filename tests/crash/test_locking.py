@@ -18,7 +18,6 @@ from typing import Any
 
 import pytest
 
-from broker.conftest import cluster  # noqa: F401 - a fixture
 from broker.harness import SMALL_FILES, Cluster
 from crash import play
 from crash.disk import Passing, standing_in
@@ -171,7 +170,7 @@ def broker_starts(recording: Recording, root: Path, at: int) -> str:
 
 @pytest.mark.broker
 def test_a_real_broker_that_boots_during_a_commit_waits_and_serves_all_of_it(
-    cluster: Cluster,  # noqa: F811
+    cluster: Cluster,
     tmp_path: Path,
 ) -> None:
     root = tmp_path / "store"

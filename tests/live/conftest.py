@@ -1,4 +1,4 @@
-"""Fixtures of the live room: clusters on loopback, fake ones and (see test_brokers) real ones."""
+"""Fixtures of the live room: clusters on loopback, fake ones and real ones."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -6,14 +6,17 @@ from typing import Any
 
 import pytest
 
-from broker.conftest import cluster, toolchain
+from broker.harness import Cluster as Servers
+from broker.toolchain import Toolchain
 from live.loopback import FakeCluster
+from live.real import Live, recorded
+from live.secure import Guarded, guarded
 from mqstore.live.cluster import Cluster, ClusterSettings
 from mqstore.live.connection import Limits
 
-__all__ = ["cluster", "toolchain"]
-
-QUICK = Limits(connect_timeout_ms=1_000, request_timeout_ms=500, max_frame_bytes=1 << 20)
+PATIENT = Limits(connect_timeout_ms=30_000, request_timeout_ms=30_000, max_frame_bytes=1 << 20)
+QUICK = Limits(connect_timeout_ms=30_000, request_timeout_ms=500, max_frame_bytes=1 << 20)
+"""For servers that never answer; a busy machine may take longer than this for the others."""
 Connect = Callable[..., Cluster]
 
 
@@ -30,7 +33,28 @@ def connect(fake: FakeCluster) -> Iterator[Connect]:
     with ExitStack() as stack:
 
         def make(**more: Any) -> Cluster:
-            defaults = {"name_servers": (fake.address,), "limits": QUICK, "retry_timeout_ms": 2_000}
+            defaults = {
+                "name_servers": (fake.address,),
+                "limits": PATIENT,
+                "retry_timeout_ms": 2_000,
+            }
             return stack.enter_context(Cluster(ClusterSettings(**(defaults | more))))
 
         yield make
+
+
+@pytest.fixture(scope="session")
+def live(cluster: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    """A real broker of each version in turn, with messages of every kind."""
+    with recorded(cluster, tmp_path_factory.mktemp(f"live-{cluster.version}-")) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def guard(
+    cluster: Servers, toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Guarded]:
+    """A real broker of each version in turn that speaks TLS only, with ACL."""
+    folder = tmp_path_factory.mktemp(f"guarded-{cluster.version}-")
+    with guarded(toolchain, cluster.version, folder) as found:
+        yield found

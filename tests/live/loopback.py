@@ -144,6 +144,16 @@ class FakeCluster:
         """Groups that the broker knows, and how many consumers each has now."""
         self.committed: dict[tuple[str, str, int], int] = {}
         """Next queue offsets by topic, group and queueId."""
+        self.subscriptions: dict[str, dict[str, tuple[str, str]]] = {}
+        """Of groups that are online: by topic the expression and its type."""
+        self.topics: dict[str, dict[str, Any]] = {}
+        """What the configuration of a topic says, where it is not the usual."""
+        self.pulled_offsets: dict[tuple[str, str, int], int] = {}
+        """As ``committed``, what was pulled: 5.1 and later."""
+        self.refusals: dict[int, tuple[int, str]] = {}
+        """By request's code the code and the remark of what is refused."""
+        self.delays: dict[int, int] = {}
+        """Next queue offset to deliver by delay level."""
 
     @contextmanager
     def running(self) -> Iterator["FakeCluster"]:
@@ -186,12 +196,20 @@ class FakeCluster:
 
     def _answer(self, request: dict[str, Any]) -> bytes:
         fields, opaque = request.get("extFields", {}), request["opaque"]
+        if request["code"] in self.refusals:
+            code, remark = self.refusals[request["code"]]
+            return json_answer(opaque, code, remark=remark)
         by_code: dict[int, Callable[[int, dict[str, str]], bytes]] = {
             105: lambda opaque, fields: self._route(opaque, fields["topic"]),
             106: lambda opaque, _: json_answer(opaque, 0, self._brokers().encode()),
             206: lambda opaque, _: self._names(opaque),
             202: lambda opaque, fields: self._stats(opaque, fields["topic"]),
             21: lambda opaque, _: self._topics(opaque),
+            26: lambda opaque, _: json_answer(opaque, 0, b"mappedFileSizeConsumeQueue=200\n"),
+            30: lambda opaque, f: json_answer(opaque, 0, offset=self.queue(f).high),
+            31: lambda opaque, f: json_answer(opaque, 0, offset=self.queue(f).low),
+            45: lambda opaque, _: self._delays(opaque),
+            201: lambda opaque, _: self._configured(opaque),
             11: self.pulled,
             12: self._by_key,
             15: self._committed,
@@ -215,8 +233,9 @@ class FakeCluster:
 
     def _route(self, opaque: int, topic: str) -> bytes:
         queues: dict[str, int] = {}
+        readable = self.topics.get(topic, {}).get("perm", 6) & 4
         for broker, name, queue_id in self.queues:
-            if name == topic:
+            if name == topic and readable:
                 queues[broker] = max(queues.get(broker, 0), queue_id + 1)
         if not queues:
             return json_answer(opaque, 17, remark=f"No topic route info: {topic}\nSee a link")
@@ -255,12 +274,15 @@ class FakeCluster:
         table = {
             topic: {
                 "topicName": topic,
-                "readQueueNums": 1,
+                "readQueueNums": 1
+                + max((n for _, name, n in self.queues if name == topic), default=-1),
                 "writeQueueNums": 1,
                 "perm": 6,
+                "order": False,
                 "attributes": self.attributes.get(topic, {}),
             }
-            for _, topic, _ in self.queues
+            | self.topics.get(topic, {})
+            for topic in {*self.topics, *(name for _, name, _ in self.queues)}
         }
         return json_answer(opaque, 0, json.dumps({"topicConfigTable": table}).encode())
 
@@ -312,17 +334,35 @@ class FakeCluster:
         return json_answer(opaque)
 
     def _offsets(self, opaque: int) -> bytes:
-        table: dict[str, dict[str, int]] = {}
-        for (topic, group, queue_id), at in self.committed.items():
-            table.setdefault(f"{topic}@{group}", {})[str(queue_id)] = at
-        return json_answer(opaque, 0, _compact({"offsetTable": table}))
+        found: dict[str, dict[str, dict[str, int]]] = {}
+        for name, told in (
+            ("offsetTable", self.committed),
+            ("pullOffsetTable", self.pulled_offsets),
+        ):
+            table = found.setdefault(name, {})
+            for (topic, group, queue_id), at in told.items():
+                table.setdefault(f"{topic}@{group}", {})[str(queue_id)] = at
+        return json_answer(opaque, 0, _compact(found))
 
     def _online(self, opaque: int, group: str) -> bytes:
         count = self.groups.get(group, 0)
         if not count:
             return json_answer(opaque, 206, remark=f"the consumer group[{group}] not online")
-        found = {"connectionSet": [{}] * count, "subscriptionTable": {}}
+        table = {
+            topic: {"topic": topic, "subString": expression, "expressionType": kind}
+            for topic, (expression, kind) in self.subscriptions.get(group, {}).items()
+        }
+        found = {"connectionSet": [{}] * count, "subscriptionTable": table}
         return json_answer(opaque, 0, _compact(found))
+
+    def _configured(self, opaque: int) -> bytes:
+        table = {group: {"groupName": group} for group in self.groups}
+        return json_answer(opaque, 0, _compact({"subscriptionGroupTable": table}))
+
+    def _delays(self, opaque: int) -> bytes:
+        # As fastjson writes it: levels stand without quotes.
+        inner = ",".join(f"{level}:{at}" for level, at in self.delays.items())
+        return json_answer(opaque, 0, f'{{"offsetTable":{{{inner}}}}}'.encode())
 
     def _by_key(self, opaque: int, fields: dict[str, str]) -> bytes:
         found = [
@@ -337,10 +377,10 @@ class FakeCluster:
 
     def _entries(self, opaque: int, fields: dict[str, str]) -> bytes:
         queue, index = self.queue(fields), int(fields["index"])
-        end = min(index + int(fields["count"]), queue.high)
+        end = min(index + int(fields["count"]), queue.high) if index >= queue.low else index
         data = [
             {
-                "physicOffset": 0,
+                "physicOffset": (queue.messages[at - queue.low] or Message()).physical_offset,
                 "physicSize": len(queue.record(at) or b""),
                 "tagsCode": oracle.tags_code(queue.messages[at - queue.low] or Message()),
             }

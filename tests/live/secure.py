@@ -1,7 +1,8 @@
 """A broker and a name server that speak TLS only and want every request signed.
 
 4.9 has ACL 1.0 (plain_acl.yml), 5.x ACL 2.0 (users and policies). The users are ADMIN, and
-READER, who may read one topic as TOOLS_CONSUMER.
+READER, who may read one topic as TOOLS_CONSUMER. With ACL 2.0 there is WITHOUT_GET too, who
+lacks one of the rights that reading needs.
 """
 
 import json
@@ -23,6 +24,7 @@ from broker.harness import (
 )
 from broker.jvm import OPEN_MODULES, SMALL, Jvm
 from broker.toolchain import Toolchain
+from live.sending import create_topic, send
 from mqstore.live.cluster import Cluster, ClusterSettings
 from mqstore.live.credentials import Credentials, Secret
 from mqstore.live.requests import Request
@@ -34,6 +36,7 @@ TOPIC = "Guarded"
 MESSAGES = 5
 ADMIN = Credentials(Secret("mqlogadmin"), Secret("admin-secret-1"))
 READER = Credentials(Secret("mqlogreader"), Secret("reader-secret-2"))
+WITHOUT_GET = Credentials(Secret("mqlogwithoutget"), Secret("without-get-secret-4"))
 STRANGER = Credentials(Secret("mqlogstranger"), Secret("stranger-secret-3"))
 
 _ACL_1 = f"""globalWhiteRemoteAddresses: []
@@ -180,22 +183,24 @@ def _wait_for_broker(cluster: Cluster) -> None:
 
 
 def _fill(cluster: Cluster, version: str) -> None:
-    _ask(cluster, "UPDATE_AND_CREATE_TOPIC", 17, _topic())
-    for number in range(MESSAGES):
-        _ask(cluster, "SEND_MESSAGE_V2", 310, _message(number), b"body %d" % number)
+    create_topic(cluster, BROKER_NAME, TOPIC)
+    send(cluster, BROKER_NAME, (TOPIC, 0), [b"body %d" % number for number in range(MESSAGES)])
     if version.startswith("4"):
         return
-    user = {
-        "username": READER.access_key.reveal(),
-        "password": READER.secret_key.reveal(),
-        "userType": "Normal",
-    }
-    _ask(cluster, "AUTH_CREATE_USER", 3001, {"username": user["username"]}, _json(user))
-    subject = f"User:{user['username']}"
+    for who, rights in ((READER, ["Sub", "Get"]), (WITHOUT_GET, ["Sub"])):
+        _allow(cluster, who, rights)
+
+
+def _allow(cluster: Cluster, who: Credentials, rights: list[str]) -> None:
+    """Make a user of ACL 2.0 with those rights on TOPIC, who may read as TOOLS_CONSUMER."""
+    name = who.access_key.reveal()
+    user = {"username": name, "password": who.secret_key.reveal(), "userType": "Normal"}
+    _ask(cluster, "AUTH_CREATE_USER", 3001, {"username": name}, _json(user))
     entries = [
-        {"resource": f"Topic:{TOPIC}", "actions": ["Sub", "Get"], "decision": "Allow"},
+        {"resource": f"Topic:{TOPIC}", "actions": rights, "decision": "Allow"},
         {"resource": "Group:TOOLS_CONSUMER", "actions": ["Sub"], "decision": "Allow"},
     ]
+    subject = f"User:{name}"
     acl = {"subject": subject, "policies": [{"policyType": "Custom", "entries": entries}]}
     _ask(cluster, "AUTH_CREATE_ACL", 3006, {"subject": subject}, _json(acl))
 
@@ -206,23 +211,3 @@ def _ask(cluster: Cluster, name: str, code: int, fields: dict[str, str], body: b
 
 def _json(value: object) -> bytes:
     return json.dumps(value).encode()
-
-
-def _topic() -> dict[str, str]:
-    return {
-        "topic": TOPIC,
-        "defaultTopic": "TBW102",
-        "readQueueNums": "1",
-        "writeQueueNums": "1",
-        "perm": "6",
-        "topicFilterType": "SINGLE_TAG",
-        "topicSysFlag": "0",
-        "order": "false",
-    }
-
-
-def _message(number: int) -> dict[str, str]:
-    """SendMessageRequestHeaderV2: group, topic, default topic, its queues, queueId, sysFlag, …"""
-    values = {"a": "P", "b": TOPIC, "c": "TBW102", "d": 1, "e": 0, "f": 0, "h": 0, "j": 0}
-    values |= {"g": int(time.time() * 1000), "i": f"UNIQ_KEY\x01{number:032X}\x02", "k": "false"}
-    return {name: str(value) for name, value in values.items()}

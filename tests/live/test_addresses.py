@@ -74,10 +74,10 @@ def test_what_does_not_fit_is_refused_by_name_and_without_a_secret(
     assert SECRET not in str(caught.value) + repr(caught.value)
 
 
-@pytest.mark.parametrize("table", ["backlog", "queues", "files", "verify"])
+@pytest.mark.parametrize("table", ["commits", "files", "index", "verify"])
 def test_a_table_of_a_cluster_is_refused_by_name(table: str) -> None:
     for options in ({"path": f"rocketmq://a:1#{table}"}, {"nameServers": "a:1", "table": table}):
-        with pytest.raises(InvalidOptionError, match="a cluster is read for its messages"):
+        with pytest.raises(InvalidOptionError, match="for this table give the path of a store"):
             parse_read(options)
 
 
@@ -107,7 +107,7 @@ def test_no_secret_is_in_what_options_become(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_guide_has_every_option_with_its_default() -> None:
-    guide = (Path(__file__).parents[2] / "connector/README.md").read_text()
-    section = guide.split("### Live options\n", 1)[1].split("\n#", 1)[0]
+    guide = (Path(__file__).parents[2] / "connector/LIVE.md").read_text()
+    section = guide.split("## Live options\n", 1)[1].split("\n#", 1)[0]
     shown = re.findall(r"^\| `(\w+)` \| (?:`([^`]*)`|–) \|", section, re.MULTILINE)
     assert shown == [(option.name, option.default or "") for option in LIVE_OPTIONS.values()]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from live.conftest import QUICK, Connect
+from live.conftest import PATIENT, Connect
 from live.loopback import FakeCluster, json_answer, listening, read_request
 from mqstore.errors import BrokenAnswerError, RequestRefusedError
 from mqstore.live.bounds import LiveBounds, bounds, first_at, weigh
@@ -64,7 +64,7 @@ def test_the_first_offset_at_a_time_is_what_a_walk_over_all_finds(
             Message(topic="T", queue_offset=low + i, store_timestamp_ms=ms)
             for i, ms in enumerate(times)
         ]
-        settings = ClusterSettings(name_servers=(fake.address,), limits=QUICK)
+        settings = ClusterSettings(name_servers=(fake.address,), limits=PATIENT)
         with Cluster(settings) as cluster:
             held = LiveBounds("broker-a", "T", 0, low, queue.high)
             found = first_at(cluster, [held, held], [1_000 + moment, 0])

@@ -4,29 +4,17 @@ Reading changes nothing on a broker, and a broker that is frozen, killed or star
 named error in time, or no error and every message once.
 """
 
-import json
 import os
 import signal
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from broker import recipe
-from broker.harness import BROKER_NAME, Broker
-from broker.harness import Cluster as Servers
-from broker.reading import by_queue, columns, rows_of
-from broker.toolchain import Toolchain
-from live.secure import ADMIN, FILES, MESSAGES, READER, STRANGER, TOPIC, TRUSTED, Guarded, guarded
-from mqstore.codec.bodies import decompress_bodies
-from mqstore.codec.decode import Records, decode
-from mqstore.codec.schema import PROFILES
+from broker.harness import BROKER_NAME
+from broker.reading import by_queue, columns
+from live.real import ALL_COLUMNS, NAMES, READING, Live, full_rows, slices
+from live.secure import ADMIN, FILES, MESSAGES, READER, STRANGER, TOPIC, TRUSTED, Guarded
 from mqstore.errors import (
     AccessDeniedError,
     BrokerTimeoutError,
@@ -39,95 +27,22 @@ from mqstore.live.bounds import LiveBounds, bounds, first_at, weigh
 from mqstore.live.cluster import Cluster, ClusterSettings
 from mqstore.live.connection import Limits
 from mqstore.live.credentials import Credentials, Secret
-from mqstore.live.entries import tags_codes
+from mqstore.live.entries import entries
 from mqstore.live.groups import committed, progress
 from mqstore.live.lookup import by_id, by_key
 from mqstore.live.pull import LiveSlice, PullReader
-from mqstore.live.records import PulledRecords, PullSettings, read
-from mqstore.live.requests import Request
-from mqstore.live.routes import Route
+from mqstore.live.records import PullSettings, read
 from mqstore.live.tls import Tls
-from mqstore.live.topics import broker_infos, check_readable, reading_settings, topic_names, topics
+from mqstore.live.topics import broker_infos, check_readable, reading_settings
 
 pytestmark = pytest.mark.broker
 
-NAMES = recipe.Names("V")
-DEAD = "127.0.0.1:1"
 LOG_FILE_BYTES = 262_144
-READING = Limits(connect_timeout_ms=2_000, request_timeout_ms=10_000)
-ALL_TOPICS = PROFILES["full"]
-
-
-@dataclass
-class Live:
-    """A broker with the recipe's messages, the directory it writes, and our client of it."""
-
-    broker: Broker
-    root: Path
-    cluster: Cluster
-    name_servers: tuple[str, ...]
-
-    def routes(self) -> list[Route]:
-        names = topic_names(self.cluster, include_system_topics=True)
-        found = (self.cluster.route(name) for name in names)
-        return [route for route in found if route is not None]
-
-    def bounds(self) -> list[LiveBounds]:
-        return bounds(self.cluster, self.routes())
-
-    def pulled(self, queues: list[LiveBounds], **settings: Any) -> list[PulledRecords]:
-        reader = PullReader(self.cluster, slices(queues), tags=settings.get("tags", "*"))
-        return list(read(reader, PullSettings(**settings)))
-
-
-def slices(queues: list[LiveBounds]) -> list[LiveSlice]:
-    return [LiveSlice(q.broker, q.topic, q.queue_id, q.low, q.high) for q in queues]
-
-
-@pytest.fixture(scope="module")
-def live(cluster: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    root = tmp_path_factory.mktemp(f"live-{cluster.version}-") / "broker" / "store"
-    root.mkdir(parents=True)
-    names = (DEAD, cluster.name_server)  # The first of two name servers is dead, always.
-    settings = ClusterSettings(name_servers=names, limits=READING, retry_timeout_ms=20_000)
-    # No check of transactions and nothing delayed that comes due while tests compare.
-    quiet = {"transactionCheckInterval": "600000"}
-    with cluster.broker(root, quiet) as broker, Cluster(settings) as client:
-        recipe.produce(broker, NAMES)
-        recipe.consume(broker, NAMES)
-        recipe.go_on(broker, NAMES)
-        _settle(client)
-        yield Live(broker, root, client, names)
-
-
-def _settle(client: Cluster) -> None:
-    """Wait until no queue grows any more: delayed messages come due in seconds."""
-    deadline = time.monotonic() + 30
-    ends: list[list[LiveBounds]] = []
-    pause = threading.Event()
-    while len(ends) < 4 or any(end != ends[-1] for end in ends[-4:]):
-        assert time.monotonic() < deadline, "the broker's queues never came to rest"
-        names = topic_names(client, include_system_topics=True)
-        routes = (client.route(name, fresh=True) for name in names)
-        ends.append(bounds(client, [route for route in routes if route is not None]))
-        pause.wait(0.4)
-
-
-def full_rows(pulled: list[PulledRecords]) -> list[dict[str, Any]]:
-    found = []
-    for part in pulled:
-        assert part.broken == ()
-        plain = decompress_bodies(part.headers, 1 << 26, 1 << 26)
-        assert plain.count == len(part.headers)
-        whole = np.zeros(len(part.headers), np.bool_)
-        batch = decode(Records(part.headers, part.positions, plain, whole), ALL_TOPICS)
-        found += rows_of(batch)
-    return found
 
 
 def test_every_field_of_every_message_is_what_the_brokers_directory_gives(live: Live) -> None:
     pulled = live.pulled(live.bounds(), with_tags_codes=True)
-    ours, theirs = by_queue(full_rows(pulled)), by_queue(columns(live.root, ALL_TOPICS))
+    ours, theirs = by_queue(full_rows(pulled)), by_queue(columns(live.root, ALL_COLUMNS))
     assert sum(map(len, ours.values())) > 1_000
     # A broker of 4.9 has no route for half messages before its first check of transactions.
     assert {topic for topic, _ in theirs.keys() - ours.keys()} <= {HALF_TOPIC, OP_HALF_TOPIC}
@@ -180,7 +95,7 @@ def test_tags_give_what_the_broker_gives_its_own_consumer(live: Live) -> None:
     chosen = full_rows(live.pulled(queues, tags=f"{tag} || nobody"))
     assert [(row["queueId"], row["queueOffset"]) for row in chosen] == expected
     assert 50 < len(expected) < len(every) / 2
-    codes = np.concatenate([part for _, part in tags_codes(live.cluster, slices(queues))])
+    codes = np.concatenate([part[2] for _, part in entries(live.cluster, slices(queues))])
     assert codes.tolist() == [row["tagsCode"] for row in every]
 
 
@@ -238,47 +153,36 @@ def test_a_broker_says_what_it_is(live: Live) -> None:
 
 
 def test_reading_changes_nothing_on_a_broker(live: Live) -> None:
-    before = _state(live)
+    before = live.state()
     queues = live.bounds()
     live.pulled(queues)
     first_at(live.cluster, queues, [0] * len(queues))
     by_key(live.cluster, live.routes(), ["key1"])
-    assert _state(live) == before
+    assert live.state() == before
 
 
-def _state(live: Live) -> tuple[Any, ...]:
-    answer, _ = live.cluster.ask(BROKER_NAME, Request("GET_ALL_SUBSCRIPTIONGROUP_CONFIG", 201, {}))
-    groups = json.loads(bytes(answer.body))["subscriptionGroupTable"]
-    ends = [(q.topic, q.queue_id, q.high) for q in live.bounds()]
-    told = topics(live.cluster, [BROKER_NAME]), committed(live.cluster, [BROKER_NAME])
-    return (sorted(groups), ends, *told)
-
-
-def test_a_frozen_a_killed_and_a_restarted_broker(cluster: Servers, live: Live) -> None:
-    """The last test of a version: it ends the broker."""
+def test_a_frozen_a_killed_and_a_restarted_broker(live: Live) -> None:
     queues = [queue for queue in live.bounds() if queue.topic == NAMES.topic]
     expected = [(r["queueId"], r["queueOffset"]) for r in full_rows(live.pulled(queues))]
-    jvm = live.broker._jvm
-    os.kill(jvm.pid, signal.SIGSTOP)
+    os.kill(live.broker.pid, signal.SIGSTOP)
     try:
         with _impatient(live) as client, pytest.raises(BrokerTimeoutError, match="requestTimeout"):
             list(read(PullReader(client, slices(queues)), PullSettings()))
     finally:
-        os.kill(jvm.pid, signal.SIGCONT)
+        os.kill(live.broker.pid, signal.SIGCONT)
     settings = ClusterSettings(name_servers=live.name_servers, retry_timeout_ms=60_000)
-    with ExitStack() as stack:
-        patient = stack.enter_context(Cluster(settings))
+    with Cluster(settings) as patient:
         reader = read(PullReader(patient, slices(queues)), PullSettings(first_rows=20))
         rows = full_rows([next(reader)])
         with _impatient(live) as client:
             client.master(BROKER_NAME)
-            live.broker.kill()
+            live.kill()
             before = time.monotonic()
             # Name servers forget a broker as soon as their connection to it breaks.
             with pytest.raises((BrokerUnavailableError, NoMasterError), match=BROKER_NAME):
                 list(read(PullReader(client, slices(queues)), PullSettings()))
             assert time.monotonic() - before < 10
-        stack.enter_context(cluster.broker(live.root, port=live.broker.port))
+        live.start()
         rows += full_rows(list(reader))
     assert [(row["queueId"], row["queueOffset"]) for row in rows] == expected
 
@@ -287,15 +191,6 @@ def _impatient(live: Live) -> Cluster:
     limits = Limits(connect_timeout_ms=500, request_timeout_ms=500)
     names = live.name_servers
     return Cluster(ClusterSettings(name_servers=names, limits=limits, retry_timeout_ms=1_000))
-
-
-@pytest.fixture(scope="module")
-def guard(
-    cluster: Servers, toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Guarded]:
-    folder = tmp_path_factory.mktemp(f"guarded-{cluster.version}-")
-    with guarded(toolchain, cluster.version, folder) as found:
-        yield found
 
 
 def read_guarded(guard: Guarded, credentials: Credentials | None, tls: Tls | None) -> list[bytes]:

@@ -20,7 +20,7 @@ def look(run: Run, fake: FakeCluster) -> Any:
     """Run a view of the fake cluster."""
 
     def looked(view: str, *arguments: str) -> Done:
-        return run(view, f"rocketmq://{fake.address}", *arguments, "-o", "retryTimeout=1s")
+        return run(view, f"rocketmq://{fake.address}", *arguments, "--option", "retryTimeout=1s")
 
     return looked
 
@@ -96,3 +96,44 @@ def test_credentials_come_from_a_file_or_the_environment(
     keys = {request["extFields"]["AccessKey"] for request in fake.requests}
     assert keys == {"reader-1", "reader-2"}
     assert "hush" not in json.dumps([request["extFields"] for request in fake.requests])
+
+
+def test_a_report_of_a_cluster(fake: FakeCluster, look: Any, tmp_path: Path) -> None:
+    fake.fill("T", 30, tags=lambda i: "AB"[i % 2])
+    fake.fill("U", 10, broker="broker-b")
+    fake.committed["T", "g", 0] = 20
+    done = look("report", "--output", str(tmp_path / "report.html"))
+    assert (done.code, done.err) == (0, "")
+    assert done.out.endswith("; 10 messages waiting for 1 group\n")
+    text = (tmp_path / "report.html").read_text()
+    assert "2 brokers" in text
+    assert "could not be read" not in text
+    assert "A running cluster tells nothing of its files." in text
+    assert "Shares of tags: A 50%, B 50%" in text
+
+
+def test_the_views_of_a_cluster(fake: FakeCluster, look: Any) -> None:
+    fake.fill("T", 30, tags=lambda i: "AB"[i % 2])
+    fake.fill("U", 10, broker="broker-b")
+    fake.fill("RMQ_SYS_TRACE_TOPIC", 3)
+    fake.committed["T", "g", 0] = 20
+    fake.committed["T", "CID_RMQ_SYS_TRANS", 0] = 0
+    fake.groups["g"] = 1
+    fake.subscriptions["g"] = {"T": ("A", "TAG")}
+    topics = {
+        (row["brokerName"], row["topic"], row["messageCount"])
+        for row in look("topics", "--json").rows
+        if row["messageCount"]
+    }
+    assert topics == {("broker-a", "T", 30), ("broker-b", "U", 10)}
+    queues = [
+        (row["queueId"], row["maxOffset"]) for row in look("queues", "-t", "U", "--json").rows
+    ]
+    assert queues == [(0, 10)]
+    tags = {(row["tag"], row["messageCount"]) for row in look("tags", "--json").rows}
+    assert tags == {("A", 15), ("B", 15), (None, 10)}
+    backlog = look("backlog", "-g", "g", "--json").rows
+    lag = {(row["brokerName"], row["lag"], row["lagMatching"]) for row in backlog}
+    assert ("broker-a", 10, 5) in lag
+    assert "5 match A" in look("backlog").out
+    assert "CID_RMQ_SYS" not in look("backlog").out

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from live.conftest import QUICK
+from live.conftest import PATIENT
 from live.loopback import FakeCluster
 from mqstore.errors import (
     BrokerUnavailableError,
@@ -45,7 +45,7 @@ assert EARLIEST == -2
 
 
 def settings_of(fake: FakeCluster, **more: Any) -> ClusterSettings:
-    wanted = {"name_servers": (fake.address,), "limits": QUICK, "retry_timeout_ms": 1_000}
+    wanted = {"name_servers": (fake.address,), "limits": PATIENT, "retry_timeout_ms": 1_000}
     return ClusterSettings(**(wanted | more))
 
 
@@ -192,14 +192,9 @@ def test_no_secret_shows_in_an_origin_or_its_pickle(fake: FakeCluster) -> None:
     assert not any(secret.encode() in shown for secret in secrets)
 
 
-def test_what_only_tables_ask_of_a_store_is_refused_by_name(fake: FakeCluster) -> None:
+def test_records_are_not_found_by_their_place_alone(fake: FakeCluster) -> None:
     with closing(ClusterOrigin(settings_of(fake), BROKER).records()) as records:
-        for ask in (
-            lambda: records.units(("T", 0), 0, 1),
-            lambda: records.unit_files(("T", 0)),
-            lambda: records.locate([0]),
-            lambda: records.places_of_key("T", "k"),
-        ):
+        for ask in (lambda: records.locate([0]), lambda: records.places_of_key("T", "k")):
             with pytest.raises(UnsupportedStoreError, match="give the path of a store"):
                 ask()
 
@@ -368,3 +363,18 @@ def test_progress_waits_for_a_broker_that_is_away(
         fake.fault = lambda _: None
         group.publish({("T", BROKER, 0): 4})
         assert fake.committed == {("T", "audit", 0): 4}
+
+
+def test_without_a_master_any_reads_a_slave_and_commits_nothing_to_it(fake: FakeCluster) -> None:
+    fake.fill("T", 10)
+    fake.addresses[BROKER] = {1: fake.address}
+    origin = ClusterOrigin(replace(settings_of(fake), read_from="any"), BROKER)
+    with closing(origin.bounds()) as source:
+        (queue,) = source.snapshot().queues
+        assert (queue.low, queue.high) == (0, 10)
+    with closing(PublishedProgress("audit", {BROKER: origin})) as group:
+        group.publish({("T", BROKER, 0): 4})
+    assert fake.committed == {}
+    waiting = ClusterOrigin(settings_of(fake), BROKER)
+    with closing(waiting.bounds()) as source, pytest.raises(NoMasterError, match="readFrom=any"):
+        source.snapshot()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from live.conftest import QUICK, Connect
+from live.conftest import PATIENT, Connect
 from live.loopback import FakeCluster, json_answer
 from mqstore.codec.decode import Records, decode
 from mqstore.errors import (
@@ -70,7 +70,7 @@ def test_every_message_comes_once_and_in_order(
             fake.fill("T", count, queue_id=queue_id, low=low, body=lambda i: b"x" * (i * 37 % 500))
         settings = ClusterSettings(
             name_servers=(fake.address,),
-            limits=QUICK,
+            limits=PATIENT,
             pulls_in_flight=in_flight,
             pull_batch_size=batch,
         )
@@ -148,7 +148,7 @@ def test_tags_give_those_that_match_by_hash_once_each(
         fake.most = most
         fake.fill("T", count, tags=lambda i: "Aa" if i % tag_every == 0 else "other")
         settings = ClusterSettings(
-            name_servers=(fake.address,), limits=QUICK, pull_batch_size=batch
+            name_servers=(fake.address,), limits=PATIENT, pull_batch_size=batch
         )
         piece = LiveSlice("broker-a", "T", 0, min(start, count), count)
         with Cluster(settings) as cluster:
@@ -386,10 +386,10 @@ def test_an_answer_above_the_limit_is_asked_for_in_halves(
     fake.fill("T", 200, body=lambda _: b"x" * 10_000)
     fake.most = 1_000
     fake.most_bytes = 1 << 30
-    limits = Limits(request_timeout_ms=2_000, max_frame_bytes=100_000)
+    limits = Limits(request_timeout_ms=30_000, max_frame_bytes=100_000)
     found = pull_all(connect(limits=limits, retry_timeout_ms=10_000), whole(fake))
     assert places(found) == list(range(200))
-    small = Limits(request_timeout_ms=2_000, max_frame_bytes=9_000)
+    small = Limits(request_timeout_ms=30_000, max_frame_bytes=9_000)
     with pytest.raises(BrokenAnswerError, match="raise maxFrameBytes"):
         pull_all(connect(limits=small), whole(fake))
 

@@ -48,6 +48,18 @@ def test_a_batch_of_two_brokers(spark: SparkSession, fake: FakeCluster) -> None:
     assert reader.option("subscribe", "T").load().count() == len(expected)
 
 
+def test_tables_of_two_brokers(spark: SparkSession, fake: FakeCluster) -> None:
+    fake.fill("T", 30, tags=lambda i: "AB"[i % 2])
+    fake.fill("U", 10, broker="broker-b")
+    fake.committed["T", "g", 0] = 20
+    fake.groups["g"] = 1
+    fake.subscriptions["g"] = {"T": ("A", "TAG")}
+    backlog = load(spark, fake, "#backlog").where("lag > 0 and brokerName = 'broker-a'")
+    assert backlog.select("group", "topic", "lag", "lagMatching").collect() == [("g", "T", 10, 5)]
+    held = load(spark, fake, "#queues").where("messageCount > 0").select("brokerName", "maxOffset")
+    assert sorted(held.collect()) == [("broker-a", 30), ("broker-b", 10)]
+
+
 def test_a_wrong_topic_names_the_nearest(spark: SparkSession, fake: FakeCluster) -> None:
     fake.fill("TopicA", 1)
     with pytest.raises(PySparkException, match="no topic TopicB; did you mean TopicA"):

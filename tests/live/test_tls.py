@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from live.conftest import QUICK
+from live.conftest import PATIENT
 from live.loopback import Play, json_answer, listening, read_request
 from mqstore.errors import BrokerUnavailableError, InvalidOptionError
 from mqstore.live.connection import Connection
@@ -36,7 +36,7 @@ def serving(name: str, *, wants_certificate: bool = False) -> Play:
 
 def ask(address: str, tls: Tls | None) -> int:
     context = None if tls is None else tls.context()
-    with Connection(address, QUICK, tls=context) as connection:
+    with Connection(address, PATIENT, tls=context) as connection:
         return connection.receive(connection.send(GET_BROKER_RUNTIME_INFO())).code
 
 

@@ -34,7 +34,8 @@ from mqstore.backlog.standing import Standing
 from mqstore.codec.schema import TIMESTAMP
 from mqstore.format.config import PERM_READ, PERM_WRITE
 from mqstore.format.names import RETRY_PREFIX
-from mqstore.read.source import BrokerState, Origin, RecordSource
+from mqstore.read.broker_state import BrokerState
+from mqstore.read.source import Origin, RecordSource
 
 SAME: Final = "SAME"
 # AHEAD: diff is negative. EXPIRED: both count messages that are gone.

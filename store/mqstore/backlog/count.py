@@ -13,6 +13,7 @@ from functools import cached_property, reduce
 from typing import Final
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from mqstore.arrays import Int64s, Mask
@@ -23,7 +24,7 @@ from mqstore.backlog.standing import Standing
 from mqstore.backlog.tally import NONE, Tally
 from mqstore.errors import InvalidOptionError
 from mqstore.printable import shown
-from mqstore.read.source import RecordSource
+from mqstore.read.source import QueueRange, RecordSource
 from mqstore.read.tags import TagFilter, parse_tags
 from mqstore.read.units import CHUNK_UNITS, UnitBatch, join, units_at
 
@@ -93,11 +94,35 @@ class QueueCount:
             item = self.items[0]
             yield from source.units((item.topic, item.queue_id), min(begins), item.high, most)
 
+    @property
+    def span(self) -> QueueRange | None:
+        """What some group has not consumed; None if there is nothing."""
+        starts, item = self._tally.starts, self.items[0]
+        return ((item.topic, item.queue_id), int(starts[0]), item.high) if len(starts) else None
+
     def add(self, units: UnitBatch, keys: NDArray[np.intp]) -> None:
         """Count ``units``, and note those that groups consumed last."""
         self._tally.add(units, keys, self._classifier.count)
         low, high = np.searchsorted(self._consumed, [units.start, units.end])
         self._tally.note(units, self._consumed[low:high])
+        self._check_room()
+
+    def add_some(self, units: UnitBatch, tags: pa.StringArray) -> None:
+        """Count the messages that were asked for by their tags."""
+        assert isinstance(self._classifier, TagStrings)
+        keys = self._classifier.keys_of(tags)
+        self._tally.add_some(units, keys, self._classifier.count)
+        self._check_room()
+
+    def fill(self, size: int) -> None:
+        """Count the messages of ``span`` that were not added; all of it has about that size."""
+        self._tally.fill(self.items[0].high, size)
+
+    def note_consumed(self) -> None:
+        """Note the messages that groups consumed last."""
+        self._tally.note_places(self._consumed)
+
+    def _check_room(self) -> None:
         if self._tally.counts.size > MAX_CELLS or self.chars > MAX_CHARS:
             item = self.items[0]
             raise InvalidOptionError(
@@ -201,7 +226,7 @@ def count(source: RecordSource, queues: Sequence[QueueCount]) -> None:
     Raises InvalidOptionError if one of them has too many tags, TooManyTagsError if they only
     have together, and FileNotFoundError if a file expired since it was listed.
     """
-    most = min(CHUNK_UNITS, max(_LEAST_UNITS, _COUNTED_UNITS // len(queues)))
+    most = min(CHUNK_UNITS, max(_LEAST_UNITS, _COUNTED_UNITS // max(len(queues), 1)))
     if len(queues) == 1:
         most = CHUNK_UNITS
     lanes = [(queue, queue.units(source, most)) for queue in queues]

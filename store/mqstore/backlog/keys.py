@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Protocol, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from mqstore.arrays import Int64s, Mask
@@ -136,8 +137,8 @@ class TagStrings:
         self, topic: str, wanted: TagFilter | None, *, since: int = 0, by_hash: bool = False
     ) -> None:
         self._topic = topic
-        self._wanted = wanted
-        self._since = since
+        self.wanted = wanted
+        self.since = since
         self._by_hash = by_hash
         self.names: list[str | None] = [None]
         self.chars = 0
@@ -157,20 +158,27 @@ class TagStrings:
     def unread(self, units: UnitBatch) -> Int64s:
         """Return the rows whose hash may be one of ``wanted``; all without."""
         readable = units.sizes > 0
-        if self._wanted is not None:
-            readable[: max(0, self._since - units.start)] = False
-            readable &= self._wanted.may_match(self._topic, units.tags_codes)
+        if self.wanted is not None:
+            readable[: max(0, self.since - units.start)] = False
+            readable &= self.wanted.may_match(self._topic, units.tags_codes)
         return np.flatnonzero(readable)
 
     def numbers(self, names: Sequence[str | None]) -> list[int]:
         """Return the keys of ``names``: new ones without ``wanted``, else 0 for all others."""
-        if self._wanted is None:
+        if self.wanted is None:
             for name in names:
                 if name not in self._keys:
                     self._keys[name] = len(self.names)
                     self.names.append(name)
                     self.chars += len(name or "")
         return [self._keys.get(name, 0) for name in names]
+
+    def keys_of(self, tags: pa.StringArray) -> Keys:
+        """Return the key of each message by its tag."""
+        encoded = tags.dictionary_encode(null_encoding="encode")
+        numbers = np.array(self.numbers(encoded.dictionary.to_pylist()), np.intp)
+        keys: Keys = numbers[encoded.indices.to_numpy()]
+        return keys
 
     def passes(self, wanted: TagFilter | None) -> Mask:
         """Tell by the tag, or by its hash if asked to."""

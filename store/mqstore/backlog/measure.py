@@ -6,6 +6,8 @@ Some hundred queues of a store are counted together, for their records lie side 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
+from itertools import compress
+from operator import not_
 from typing import Final
 
 import numpy as np
@@ -20,6 +22,8 @@ from mqstore.backlog.count import (
     edge_times,
     fits,
 )
+from mqstore.backlog.keys import TagHashes
+from mqstore.backlog.matches import count_matches
 from mqstore.backlog.plan import BacklogItem
 from mqstore.backlog.request import BacklogRequest
 from mqstore.backlog.rows import rows
@@ -119,7 +123,9 @@ def _counted(
 
 def _count(source: RecordSource, queues: Sequence[QueueCount]) -> list[tuple[Int64s, Int64s]]:
     """Count the queues together; return the times their rows have, as ``edge_times`` does."""
-    count(source, queues)
+    by_hash = [source.has_cheap_units or isinstance(q.classifier, TagHashes) for q in queues]
+    count(source, list(compress(queues, by_hash)))
+    count_matches(source, list(compress(queues, map(not_, by_hash))))
     return list(edge_times(source, [queue.edges() for queue in queues]))
 
 

@@ -3,8 +3,9 @@
 The groups are those of consumerOffset.json, online or not, and those that ``subscriptions``
 names; a group's topics likewise. A topic's queues are 0..readQueueNums−1 of topics.json,
 those on disk and those the group has an offset for, so that a queue nobody ever committed
-has a row too. What a group subscribes to is what ``subscriptions`` says, else its expression in
-consumerFilter.json, where brokers keep those that are SQL92.
+has a row too. What a group subscribes to is what ``subscriptions`` says, else what the broker
+knows: a store has its expression in consumerFilter.json if it is SQL92, the broker of a cluster
+tells those of groups that are online.
 
 Reference: AdminBrokerProcessor#getConsumeStats, ConsumerOffsetManager#whichTopicByConsumer.
 """
@@ -31,8 +32,9 @@ from mqstore.backlog.schema import SQL92, TAG
 from mqstore.backlog.standing import Standing
 from mqstore.errors import InvalidOptionError, UnknownGroupError, UnknownTopicError
 from mqstore.files.config.broker_config import FilterExpression, TopicConfig
+from mqstore.read.broker_state import BrokerState
 from mqstore.read.selection import unknown
-from mqstore.read.source import BoundsSource, BrokerState, Origin, Snapshot
+from mqstore.read.source import BoundsSource, Origin, Snapshot
 from mqstore.read.tags import TagFilter, parse_tags
 
 MAX_ITEMS: Final = 5_000_000
@@ -88,7 +90,8 @@ def plan_all(
 ) -> list[BacklogItem]:
     """As ``plan``, of several stores, open and as they are: one must know each name."""
     pairs = zip(sources, snapshots, strict=True)
-    brokers = [_Broker.of(source.config, snapshot) for source, snapshot in pairs]
+    chosen = group_test(request.groups)
+    brokers = [_Broker.of(source.config, snapshot, chosen) for source, snapshot in pairs]
     _check_groups(brokers, request)
     _check_topics(brokers, request)
     items: list[BacklogItem] = []
@@ -200,12 +203,16 @@ class _Broker:
     bounds: dict[str, dict[int, tuple[int, int]]]
 
     @classmethod
-    def of(cls, config: BrokerState, snapshot: Snapshot) -> "_Broker":
+    def of(
+        cls, config: BrokerState, snapshot: Snapshot, chosen: Callable[[str], object]
+    ) -> "_Broker":
         bounds: defaultdict[str, dict[int, tuple[int, int]]] = defaultdict(dict)
         for queue in snapshot.queues:
             bounds[queue.topic][queue.queue_id] = queue.low, queue.high
         topics, committed = config.topics(), config.consumer_offsets()
-        return cls(config, snapshot, topics, committed, config.filter_expressions(), dict(bounds))
+        groups = sorted({group for _, group in committed if chosen(group)})
+        filters = config.filter_expressions(groups)
+        return cls(config, snapshot, topics, committed, filters, dict(bounds))
 
     @property
     def groups(self) -> set[str]:
@@ -236,9 +243,9 @@ class _Broker:
         if given is not None:
             return _Subscription(given, TAG)
         found = self.filters.get((topic, group))
-        if found is None or found.kind.upper() != SQL92:
+        if found is None or found.kind.upper() not in (SQL92, TAG):
             return _Subscription(None, None)
-        return _Subscription(found.expression, SQL92)
+        return _Subscription(found.expression, found.kind.upper())
 
     def _pairs(self, request: BacklogRequest) -> list[tuple[str, str]]:
         pairs = {(group, topic) for topic, group in self.committed}

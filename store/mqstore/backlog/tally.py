@@ -92,6 +92,42 @@ class Tally:
         rows = rows[chosen]
         return queue_offsets[chosen], places[rows], sizes[rows]
 
+    def note_places(self, queue_offsets: Int64s) -> None:
+        """As ``note``, where no more is known than that a message is there."""
+        nowhere = np.full(len(queue_offsets), -1)
+        self._noted.append((queue_offsets, nowhere, np.zeros_like(nowhere)))
+
+    def add_some(self, units: UnitBatch, keys: NDArray[np.intp], key_count: int) -> None:
+        """Count units that are not all of their range; they ascend."""
+        self._widen(key_count)
+        places = units.positions.queue_offsets
+        inside = places >= self.starts[0] if len(self.starts) else np.zeros(len(places), np.bool_)
+        places, sizes = places[inside], units.sizes[inside]
+        cells = np.searchsorted(self.starts, places, side="right") - 1, keys[inside]
+        np.add.at(self.counts, cells, 1)
+        np.add.at(self.bytes, cells, sizes)
+        np.minimum.at(self.first, cells, places)
+        self.note_places(np.unique(places[self.first[cells] == places]))
+
+    def fill(self, end: int, total: int, key: int = 0) -> None:
+        """Count under ``key`` what was not added, up to ``end``.
+
+        From the first start on there are about ``total`` bytes: they are spread evenly.
+        """
+        self._widen(key + 1)
+        spans = np.diff(np.append(self.starts, end))
+        if not len(spans):
+            return
+        missing = spans - self.counts.sum(axis=1)
+        spread = (spans * (total / int(spans.sum()))).astype(np.int64)
+        rest = np.maximum(spread - self.bytes.sum(axis=1), 0)
+        self.bytes[:, key] += np.where(missing > 0, rest, 0)
+        # What is missing begins a segment if nothing that was added does.
+        begins = np.flatnonzero((missing > 0) & (self.first.min(axis=1) != self.starts))
+        self.counts[:, key] += missing
+        self.first[begins, key] = self.starts[begins]
+        self.note_places(self.starts[begins])
+
     def accumulate(self) -> None:
         """Turn each segment's row into what lies behind its start, up to the queue's end."""
         for table, ufunc in (

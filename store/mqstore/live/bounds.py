@@ -9,7 +9,7 @@ DefaultMessageStore#getOffsetInQueueByTime; ConsumeQueue#getOffsetInQueueByTime.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from mqstore.errors import BrokenAnswerError
@@ -22,6 +22,7 @@ from mqstore.live.records import headers_of
 from mqstore.live.requests import GET_TOPIC_STATS_INFO, QUERY_CONSUME_QUEUE, pull
 from mqstore.live.routes import Route
 
+_THERE_OR_NOT: Final = frozenset({requests.SUCCESS, requests.TOPIC_NOT_EXIST})
 _SAMPLE: Final = 16
 """Entries of the ConsumeQueue at each end of a range whose sizes stand for all."""
 
@@ -61,6 +62,26 @@ def bounds(cluster: Cluster, routes: Iterable[Route]) -> list[LiveBounds]:
                 raise BrokenAnswerError(address, reason)
             found.append(LiveBounds(broker, route.topic, queue_id, *edges))
     return sorted(found, key=lambda queue: (queue.topic, queue.broker, queue.queue_id))
+
+
+def held(cluster: Cluster, broker: str, topics: Iterable[str]) -> list[LiveBounds]:
+    """Return the bounds of all queues of those topics of one broker, readable or not.
+
+    In the order of topic and queue; nothing of a topic that the broker does not have. Raises as
+    Cluster#ask_all.
+    """
+    asked = [
+        replace(GET_TOPIC_STATS_INFO(topic=topic), accepts=_THERE_OR_NOT)
+        for topic in sorted(topics)
+    ]
+    found = []
+    answers = cluster.ask_all([(broker, request) for request in asked])
+    for request, (answer, address) in zip(asked, answers, strict=True):
+        if answer.code == requests.SUCCESS:
+            queues = _stats(address, value(address, request, answer)).items()
+            of_it = (broker, request.fields["topic"])
+            found += [LiveBounds(*key, *edges) for key, edges in queues if key[:2] == of_it]
+    return sorted(found, key=lambda queue: (queue.topic, queue.queue_id))
 
 
 def first_at(cluster: Cluster, queues: Sequence[LiveBounds], times_ms: Sequence[int]) -> list[int]:

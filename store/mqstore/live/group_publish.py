@@ -24,7 +24,7 @@ from mqstore.errors import (
 )
 from mqstore.live import groups
 from mqstore.live.broker_queues import BrokerQueues
-from mqstore.live.requests import Kind
+from mqstore.live.requests import SUB_RIGHTS, Kind
 from mqstore.read.source import COMMIT_GROUP
 
 _LOG = logging.getLogger(__name__)
@@ -32,9 +32,16 @@ _AWAY_S: Final = 1.0
 GROUP_NOT_EXIST: Final = 26  # ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
 UPDATE_CONSUMER_OFFSET: Final = Kind(
-    "UPDATE_CONSUMER_OFFSET", 15, ("consumerGroup", "topic", "queueId", "commitOffset")
+    "UPDATE_CONSUMER_OFFSET",
+    15,
+    ("consumerGroup", "topic", "queueId", "commitOffset"),
+    rights=SUB_RIGHTS,
 )
-UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: Final = Kind("UPDATE_AND_CREATE_SUBSCRIPTIONGROUP", 200)
+UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: Final = Kind(
+    "UPDATE_AND_CREATE_SUBSCRIPTIONGROUP",
+    200,
+    rights="to be an administrator, unless the group of commitGroup is created before",
+)
 
 Positions = Mapping[tuple[str, int], int]
 """Next queue offsets by (topic, queueId)."""

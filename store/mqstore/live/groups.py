@@ -61,10 +61,19 @@ class GroupProgress:
 
 def committed(cluster: Cluster, brokers: Sequence[str]) -> dict[str, Committed]:
     """Return what all groups committed, by broker. Raises as Cluster#ask_all."""
+    return _offsets(cluster, brokers, "offsetTable")
+
+
+def pulled(cluster: Cluster, brokers: Sequence[str]) -> dict[str, Committed]:
+    """As ``committed``, what groups pulled; nothing before 5.1, whose brokers do not tell."""
+    return _offsets(cluster, brokers, "pullOffsetTable")
+
+
+def _offsets(cluster: Cluster, brokers: Sequence[str], name: str) -> dict[str, Committed]:
     request = requests.GET_ALL_CONSUMER_OFFSET()
     answers = cluster.ask_all([(broker, request) for broker in brokers])
     return {
-        broker: _committed(address, value(address, request, answer))
+        broker: _committed(address, value(address, request, answer), name)
         for broker, (answer, address) in zip(brokers, answers, strict=True)
     }
 
@@ -109,19 +118,19 @@ def progress(
     return sorted(found, key=lambda row: (row.group, row.queue.topic))
 
 
-def _committed(address: str, found: Any) -> Committed:
+def _committed(address: str, found: Any, name: str) -> Committed:
     read: dict[tuple[str, str], dict[int, int]] = {}
     count = 0
-    for key, queues in table(address, found, "offsetTable").items():
+    for key, queues in table(address, found, name).items():
         topic, mark, group = key.partition(_SEPARATOR) if isinstance(key, str) else ("", "", "")
         if not mark or not isinstance(queues, dict):
-            raise BrokenAnswerError(address, "offsetTable is not by topic@group")
+            raise BrokenAnswerError(address, f"{name} is not by topic@group")
         positions = {}
         for queue_id in queues:
             positions[_queue_id(address, queue_id)] = number(address, queues, queue_id)
         count += len(positions)
         if count > _MOST_QUEUES:
-            raise BrokenAnswerError(address, f"offsetTable has more than {_MOST_QUEUES} queues")
+            raise BrokenAnswerError(address, f"{name} has more than {_MOST_QUEUES} queues")
         read[topic, group] = positions
     return read
 

@@ -12,24 +12,19 @@ from functools import cached_property
 
 import numpy as np
 
-from mqstore.files.config.broker_config import CommittedOffsets, FilterExpression, TopicConfig
+from mqstore.files.config.broker_config import TopicConfig
 from mqstore.live import lookup
-from mqstore.live.answers import table, value
-from mqstore.live.bounds import LiveBounds, first_at, weigh
+from mqstore.live.bounds import LiveBounds, first_at, held, weigh
 from mqstore.live.broker_queues import BrokerQueues
 from mqstore.live.cluster import Cluster, ClusterSettings
 from mqstore.live.group_publish import GroupPublisher
-from mqstore.live.groups import committed
 from mqstore.live.pull import LiveSlice
-from mqstore.live.record_source import ClusterRecords, refused
-from mqstore.live.requests import GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+from mqstore.live.record_source import ClusterRecords
+from mqstore.live.state import ClusterState
 from mqstore.live.tail import ClusterTail
-from mqstore.live.topics import topics as configured_topics
 from mqstore.read.source import QueueBounds, QueueFilter, QueueSlice, Snapshot, Weighed
 
 _LOG = logging.getLogger(__name__)
-SOURCE = "broker"
-"""Where CommittedOffsets of a cluster are written: in the broker's memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +51,7 @@ class ClusterOrigin:
 
     def records(self, read_mode: str = "pread") -> ClusterRecords:
         """Return the broker's records; connects when first asked."""
-        return ClusterRecords(self.name, Cluster(self.settings))
+        return ClusterRecords(self.name, self.broker, Cluster(self.settings))
 
 
 class ClusterBrokers:
@@ -93,9 +88,9 @@ class ClusterBounds:
         self._group: GroupPublisher | None = None
 
     @cached_property
-    def config(self) -> "ClusterState":
+    def config(self) -> ClusterState:
         """What the broker tells beside messages."""
-        return ClusterState(self.origin, self._cluster)
+        return ClusterState(self.broker_name, self._cluster)
 
     def close(self) -> None:
         """Close the connections."""
@@ -126,6 +121,17 @@ class ClusterBounds:
         taken_ms = time.time_ns() // 1_000_000
         held = self._queues.bounds(self._queues.routes(topics))
         queues = tuple(QueueBounds(q.topic, q.queue_id, q.low, q.high) for q in held)
+        return Snapshot(self.origin, self.broker_name, 0, 0, queues, taken_ms, is_unclean=False)
+
+    def held(self, topics: Callable[[str], bool] | None = None, *, strict: bool = True) -> Snapshot:
+        """Return what the queues of all topics hold that the broker is configured to have.
+
+        Also of those without the permission to read, and of topics that give no plain records.
+        """
+        del strict
+        taken_ms = time.time_ns() // 1_000_000
+        found = held(self._cluster, self.broker_name, filter(topics, self.config.topics()))
+        queues = tuple(QueueBounds(q.topic, q.queue_id, q.low, q.high) for q in found)
         return Snapshot(self.origin, self.broker_name, 0, 0, queues, taken_ms, is_unclean=False)
 
     def first_at(self, queues: Sequence[QueueBounds], times_ms: Sequence[int]) -> list[int]:
@@ -195,57 +201,15 @@ class ClusterBounds:
 
     def _publisher(self) -> GroupPublisher:
         if self._group is None:
-            self._group = GroupPublisher(self._impatient())
+            # A slave takes a commit, and loses it.
+            self._group = GroupPublisher(self._impatient(read_from="master"))
         return self._group
 
-    def _impatient(self) -> BrokerQueues:
+    def _impatient(self, read_from: str | None = None) -> BrokerQueues:
         """Return the queues by connections of their own that do not wait for a server."""
-        settings = replace(self.origin.settings, retry_timeout_ms=0)
+        wanted = read_from or self.origin.settings.read_from
+        settings = replace(self.origin.settings, retry_timeout_ms=0, read_from=wanted)
         return BrokerQueues(Cluster(settings), self.broker_name, self.origin.named)
 
     def _live(self, piece: QueueSlice) -> LiveSlice:
         return LiveSlice(self.broker_name, piece.topic, piece.queue_id, piece.start, piece.end)
-
-
-class ClusterState:
-    """A BrokerState: what one broker tells of topics and groups."""
-
-    def __init__(self, origin: ClusterOrigin, cluster: Cluster) -> None:
-        self._origin = origin
-        self._cluster = cluster
-
-    def topics(self) -> dict[str, TopicConfig]:
-        """Return the configured topics."""
-        found = configured_topics(self._cluster, [self._origin.broker])[self._origin.broker]
-        return {
-            name: TopicConfig(topic.read_queues, topic.write_queues, topic.perm)
-            for name, topic in found.items()
-        }
-
-    def groups(self) -> set[str]:
-        """Return the configured consumer groups."""
-        request = GET_ALL_SUBSCRIPTIONGROUP_CONFIG()
-        answer, address = self._cluster.ask(self._origin.broker, request)
-        found = value(address, request, answer)
-        return {str(name) for name in table(address, found, "subscriptionGroupTable")}
-
-    def committed(self) -> dict[tuple[str, str], CommittedOffsets]:
-        """Return what groups committed."""
-        offsets_by = self.consumer_offsets()
-        return {pair: CommittedOffsets(dict(at), SOURCE) for pair, at in offsets_by.items()}
-
-    def consumer_offsets(self) -> Mapping[tuple[str, str], Mapping[int, int]]:
-        """Return the same by queueId."""
-        return committed(self._cluster, [self._origin.broker])[self._origin.broker]
-
-    def pull_offsets(self) -> Mapping[tuple[str, str], Mapping[int, int]]:
-        """Raise UnsupportedStoreError: only some brokers tell."""
-        raise refused(self._origin.name)
-
-    def delay_offsets(self) -> Mapping[int, int]:
-        """Raise UnsupportedStoreError: only administrators are told."""
-        raise refused(self._origin.name)
-
-    def filter_expressions(self) -> Mapping[tuple[str, str], FilterExpression]:
-        """Raise UnsupportedStoreError: only groups that are online have them."""
-        raise refused(self._origin.name)

@@ -4,36 +4,38 @@ A broker's answer tells the queue and the queue offset of a record; where it lie
 only the record itself tells. So a record that cannot be parsed has no place: -1.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NoReturn
 
 import numpy as np
-import pyarrow as pa
 
-from mqstore.arrays import Int64s
 from mqstore.derive.records import FetchedRecords
 from mqstore.errors import CorruptStoreError, UnsupportedStoreError
-from mqstore.format.names import LMQ_PREFIX, SCHEDULE_TOPIC
+from mqstore.format.consume_queue import UNIT
+from mqstore.live.answers import header_number
 from mqstore.live.cluster import Cluster
 from mqstore.live.pull import LiveSlice, PullReader
 from mqstore.live.records import BrokenRecord, PulledRecords, PullSettings, read
-from mqstore.live.requests import ALL_TAGS
+from mqstore.live.requests import ALL_TAGS, GET_MAX_OFFSET, GET_MIN_OFFSET
+from mqstore.live.topics import reading_settings
+from mqstore.live.units import NO_PLACE, BrokerUnits, is_unhashed, tag_expression, unit_of
 from mqstore.read.heads import LocatedRecord
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import QueueSlice
-from mqstore.read.tags import SEPARATOR, parse_tags
-from mqstore.read.units import CHUNK_UNITS, UnitBatch, cut, join, units_at
+from mqstore.read.tags import parse_tags
+from mqstore.read.units import UnitBatch, cut, join
 
-NO_PLACE: Final = -1
+_EDGE_REQUESTS: Final = (GET_MIN_OFFSET, GET_MAX_OFFSET)
+_DEFAULT_FILE_BYTES: Final = 300_000 * UNIT.itemsize
 
 
-class ClusterRecords:
-    """A RecordSource over one broker. What only tables ask of a store is refused by name."""
+class ClusterRecords(BrokerUnits):
+    """A RecordSource over one broker."""
 
-    def __init__(self, name: str, cluster: Cluster) -> None:
+    def __init__(self, name: str, broker: str, cluster: Cluster) -> None:
         """``name`` is what errors call the broker."""
+        super().__init__(broker, cluster)
         self._name = name
-        self._cluster = cluster
         self._broken: dict[tuple[str, int, int], BrokenRecord] = {}
 
     @property
@@ -52,8 +54,7 @@ class ClusterRecords:
         report: Callable[[CorruptStoreError], None],
     ) -> Iterator[tuple[UnitBatch, FetchedRecords]]:
         """Yield the records of ``slices``, in their order; the broker leaves out other tags."""
-        expression = parse_tags(settings.tags)
-        tags = ALL_TAGS if expression is None else SEPARATOR.join(sorted(expression.tags))
+        wanted_tags = parse_tags(settings.tags)
         wanted = PullSettings(
             fail_on_data_loss=settings.fail_on_data_loss,
             with_tags_codes="tagsCode" in settings.columns,
@@ -62,11 +63,12 @@ class ClusterRecords:
             first_rows=settings.first_rows,
         )
         for whole in (False, True):
-            chosen = [_live(piece) for piece in slices if _is_unhashed(piece.topic) is whole]
+            chosen = [_live(piece) for piece in slices if is_unhashed(piece.topic) is whole]
+            tags = tag_expression(chosen[0].topic, wanted_tags) if chosen else ALL_TAGS
             reader = PullReader(
                 self._cluster,
                 chosen,
-                tags=ALL_TAGS if whole else tags,
+                tags=tags,
                 fail_on_data_loss=settings.fail_on_data_loss,
             )
             for pulled in read(reader, wanted):
@@ -91,27 +93,16 @@ class ClusterRecords:
             return _UnplacedError(self._name, physical_offset, reason)
         return CorruptStoreError(f"{self._name}, CommitLog", physical_offset, reason)
 
-    def units(
-        self, queue: tuple[str, int], start: int, end: int, most: int = CHUNK_UNITS
-    ) -> Iterator[UnitBatch]:
-        """Raise UnsupportedStoreError: messages are read without their units."""
-        del queue, start, end, most
-        self._refuse()
-
     def unit_files(self, queue: tuple[str, int]) -> list[tuple[int, int]]:
-        """Raise UnsupportedStoreError: a cluster tells nothing of files."""
-        del queue
-        self._refuse()
-
-    def store_timestamps(self, units: UnitBatch) -> Int64s:
-        """Raise UnsupportedStoreError: units of a cluster have no place to look at."""
-        del units
-        self._refuse()
-
-    def tags(self, units: UnitBatch) -> Iterator[tuple[Int64s, pa.StringArray]]:
-        """Raise UnsupportedStoreError: units of a cluster have no place to look at."""
-        del units
-        self._refuse()
+        """Return the room of the files that a broker of these settings has for what it holds."""
+        room = _file_units(reading_settings(self._cluster, self._broker))
+        low, high = (
+            header_number(address, answer, "offset")
+            for answer, address in self._cluster.ask_all(
+                [(self._broker, kind(topic=queue[0], queueId=queue[1])) for kind in _EDGE_REQUESTS]
+            )
+        )
+        return [(start, start + room) for start in range(low - low % room, high, room)]
 
     def locate(self, physical_offsets: Iterable[int]) -> dict[int, LocatedRecord]:
         """Raise UnsupportedStoreError: records are not found by their place alone."""
@@ -141,7 +132,7 @@ class ClusterRecords:
                 for number, one in enumerate(broken)
             }
             yield (
-                join([units, *map(_unit, broken)]),
+                join([units, *map(unit_of, broken)]),
                 FetchedRecords(headers, np.arange(len(rows)), problems),
             )
             broken = []
@@ -165,18 +156,12 @@ class _UnplacedError(CorruptStoreError):
         return f"{name}: {reason}"
 
 
-def _is_unhashed(topic: str) -> bool:
-    """Tell whether a broker's tags do not choose there: times, or offsets of another queue."""
-    return topic == SCHEDULE_TOPIC or topic.startswith(LMQ_PREFIX)
-
-
 def _live(piece: QueueSlice) -> LiveSlice:
     return LiveSlice(piece.broker_name, piece.topic, piece.queue_id, piece.start, piece.end)
 
 
-def _unit(broken: BrokenRecord) -> UnitBatch:
-    piece = broken.piece
-    at, place, size = (
-        np.array([n], np.int64) for n in (broken.queue_offset, NO_PLACE, broken.size)
-    )
-    return units_at((piece.topic, piece.queue_id, piece.broker), at, place, size)
+def _file_units(settings: Mapping[str, str]) -> int:
+    """Return how many units a ConsumeQueue file has: MessageStoreConfig#getMappedFileSizeCons…."""
+    digits = settings.get("mappedFileSizeConsumeQueue", "")
+    size = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 10 else 0
+    return max(1, -(-(size or _DEFAULT_FILE_BYTES) // UNIT.itemsize))

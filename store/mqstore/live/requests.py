@@ -35,7 +35,7 @@ BUSY: Final = frozenset({SYSTEM_BUSY, SERVICE_NOT_AVAILABLE, FLOW_CONTROL, GO_AW
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request: its code and its header fields, as texts."""
+    """One request: its code and its header fields, as texts; and the rights that it takes."""
 
     name: str
     code: int
@@ -43,6 +43,7 @@ class Request:
     answer: str = JSON_FORMAT
     body: bytes = b""
     accepts: frozenset[int] = frozenset({SUCCESS})
+    rights: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,7 @@ class Kind:
     """A kind of request: RequestCode, its header fields (all of them are sent), the answer.
 
     ``answer`` is what the body holds; codes in ``accepts`` are answers, others are refusals.
+    ``rights`` are what a user needs, with the names of header fields in braces.
     """
 
     name: str
@@ -57,18 +59,29 @@ class Kind:
     fields: tuple[str, ...] = ()
     answer: str = JSON_FORMAT
     accepts: frozenset[int] = field(default=frozenset({SUCCESS}))
+    rights: str = ""
 
     def __call__(self, **values: str | int | bool) -> Request:
         """Return a request with those values; raises TypeError unless they are the fields."""
         if values.keys() != set(self.fields):
             raise TypeError(f"{self.name} has the fields {self.fields}, not {tuple(values)}")
         texts = {name: _text(values[name]) for name in self.fields}
-        return Request(self.name, self.code, texts, self.answer, accepts=self.accepts)
+        rights = self.rights.format_map(texts)
+        return Request(
+            self.name, self.code, texts, self.answer, accepts=self.accepts, rights=rights
+        )
 
 
 def _text(value: str | int | bool) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
+
+# What DefaultAuthorizationContextBuilder (ACL 2.0) and PlainAccessResource#parse (ACL 1.0) want.
+SUB_RIGHTS: Final = (
+    "SUB on topic {topic} and on group {consumerGroup} (with ACL 2.0 Topic:Sub and Group:Sub)"
+)
+_GET: Final = "with ACL 2.0 the right Topic:Get on {topic}"
+_GET_GROUP: Final = "with ACL 2.0 the right Group:Get on {consumerGroup}"
 
 # To name servers.
 GET_ROUTEINFO_BY_TOPIC: Final = Kind(
@@ -99,6 +112,7 @@ PULL_MESSAGE: Final = Kind(
     ),
     RECORDS,
     frozenset({SUCCESS, PULL_NOT_FOUND, PULL_RETRY_IMMEDIATELY, PULL_OFFSET_MOVED}),
+    SUB_RIGHTS,
 )
 # Without _UNIQUE_KEY_QUERY: a 4.9 broker leaves it out of what it signs.
 QUERY_MESSAGE: Final = Kind(
@@ -107,7 +121,10 @@ QUERY_MESSAGE: Final = Kind(
     ("topic", "key", "maxNum", "beginTimestamp", "endTimestamp"),
     RECORDS,
     frozenset({SUCCESS, QUERY_NOT_FOUND}),
+    _GET,
 )
+GET_MAX_OFFSET: Final = Kind("GET_MAX_OFFSET", 30, ("topic", "queueId"))
+GET_MIN_OFFSET: Final = Kind("GET_MIN_OFFSET", 31, ("topic", "queueId"))
 GET_ALL_TOPIC_CONFIG: Final = Kind("GET_ALL_TOPIC_CONFIG", 21)
 GET_BROKER_CONFIG: Final = Kind("GET_BROKER_CONFIG", 26, (), PROPERTIES)
 GET_BROKER_RUNTIME_INFO: Final = Kind("GET_BROKER_RUNTIME_INFO", 28)
@@ -117,18 +134,21 @@ VIEW_MESSAGE_BY_ID: Final = Kind(
     ("topic", "offset"),
     RECORDS,
     frozenset({SUCCESS, SYSTEM_ERROR}),
+    _GET,
 )
 GET_ALL_CONSUMER_OFFSET: Final = Kind("GET_ALL_CONSUMER_OFFSET", 43)
+GET_ALL_DELAY_OFFSET: Final = Kind("GET_ALL_DELAY_OFFSET", 45)
 GET_ALL_SUBSCRIPTIONGROUP_CONFIG: Final = Kind("GET_ALL_SUBSCRIPTIONGROUP_CONFIG", 201)
-GET_TOPIC_STATS_INFO: Final = Kind("GET_TOPIC_STATS_INFO", 202, ("topic",))
+GET_TOPIC_STATS_INFO: Final = Kind("GET_TOPIC_STATS_INFO", 202, ("topic",), rights=_GET)
 GET_CONSUMER_CONNECTION_LIST: Final = Kind(
     "GET_CONSUMER_CONNECTION_LIST",
     203,
     ("consumerGroup",),
     accepts=frozenset({SUCCESS, CONSUMER_NOT_ONLINE}),
+    rights=_GET_GROUP,
 )
 QUERY_CONSUME_QUEUE: Final = Kind(
-    "QUERY_CONSUME_QUEUE", 321, ("topic", "queueId", "index", "count")
+    "QUERY_CONSUME_QUEUE", 321, ("topic", "queueId", "index", "count"), rights=_GET
 )
 
 # PullSysFlag.

@@ -24,6 +24,7 @@ READING_SETTINGS: Final = (
     "slaveReadEnable",
     "autoCreateSubscriptionGroup",
     "enablePropertyFilter",
+    "mappedFileSizeConsumeQueue",
 )
 """Settings of a broker that say how it may be read. Others can hold passwords and stay there."""
 
@@ -39,6 +40,7 @@ class LiveTopic:
     write_queues: int
     perm: int
     attributes: Mapping[str, str]
+    order: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,5 +124,6 @@ def _topics(address: str, found: Any) -> dict[str, LiveTopic]:
             number(address, entry, "writeQueueNums"),
             number(address, entry, "perm"),
             {str(key): str(inner) for key, inner in attributes.items()},
+            entry.get("order") is True,
         )
     return read

@@ -101,6 +101,10 @@ class StoreBounds:
         self.store = Store(self.origin)
         return take_snapshot(self.store, self.origin, self._given_name, topics, strict=strict)
 
+    def held(self, topics: Callable[[str], bool] | None = None, *, strict: bool = True) -> Snapshot:
+        """Return the snapshot: what is in a directory can be read."""
+        return self.snapshot(topics, strict=strict)
+
     def first_at(self, queues: Sequence[QueueBounds], times_ms: Sequence[int]) -> list[int]:
         """Bisect: store timestamps do not go back within a queue (format rule §5.8.3)."""
         return [self._first(queue, ms) for queue, ms in zip(queues, times_ms, strict=True)]

@@ -94,18 +94,31 @@ class OpenStores:
         Raises UnknownTopicError for a topic or queue that no store knows, InvalidOptionError for
         two stores of one broker's name, and what ``BoundsSource.snapshot`` raises.
         """
-        snapshots = self.snapshots_of(self.topic_test())
-        assigned = self.selection.assign
-        if assigned is not None:
-            self._check_queues(snapshots)
-            snapshots = tuple(_assigned(snapshot, assigned) for snapshot in snapshots)
-        return snapshots
+        return self._chosen(self.snapshots_of(self.topic_test()))
+
+    @cached_property
+    def held(self) -> tuple[Snapshot, ...]:
+        """As ``snapshots``, of all that the stores hold, readable from here or not."""
+        return self._chosen(self.held_of(self.topic_test()))
 
     def snapshots_of(self, topics: Callable[[str], bool]) -> tuple[Snapshot, ...]:
         """Return a snapshot of the queues of those topics of each store, whatever is chosen."""
         found = tuple(source.snapshot(topics, strict=self._strict) for source in self.sources)
         check_names_differ((one.broker_name, one.origin.name) for one in found)
         return found
+
+    def held_of(self, topics: Callable[[str], bool]) -> tuple[Snapshot, ...]:
+        """As ``snapshots_of``, also of what cannot be read from here: for tables of queues."""
+        found = tuple(source.held(topics, strict=self._strict) for source in self.sources)
+        check_names_differ((one.broker_name, one.origin.name) for one in found)
+        return found
+
+    def _chosen(self, snapshots: tuple[Snapshot, ...]) -> tuple[Snapshot, ...]:
+        assigned = self.selection.assign
+        if assigned is None:
+            return snapshots
+        self._check_queues(snapshots)
+        return tuple(_assigned(snapshot, assigned) for snapshot in snapshots)
 
     def tails(self, *, fail_on_data_loss: bool = True) -> tuple[Tail, ...]:
         """Return the tail of the chosen queues of each store, in the order of ``sources``.

@@ -17,15 +17,20 @@ from typing import Final, Protocol, TypeAlias
 
 import pyarrow as pa
 
-from mqstore.arrays import Int64s
+from mqstore.arrays import Int64s, Mask
 from mqstore.derive.records import FetchedRecords
 from mqstore.errors import CorruptStoreError, StoreError
-from mqstore.files.config.broker_config import CommittedOffsets, FilterExpression, TopicConfig
+from mqstore.files.config.broker_config import TopicConfig
+from mqstore.read.broker_state import BrokerState
 from mqstore.read.heads import LocatedRecord
 from mqstore.read.settings import ScanSettings
+from mqstore.read.tags import TagFilter
 from mqstore.read.units import CHUNK_UNITS, UnitBatch
 
 COMMIT_GROUP: Final = "commitGroup"
+
+QueueRange: TypeAlias = tuple[tuple[str, int], int, int]
+"""(topic, queueId), and queue offsets [start, end) of it."""
 
 Bounds: TypeAlias = dict[tuple[str, int], tuple[int, int]]
 """(topic, queueId) → [low, high)."""
@@ -160,34 +165,6 @@ class Origin(Protocol):
         """Open it to read records. Raises as ``bounds``, InvalidOptionError for a read mode."""
 
 
-class BrokerState(Protocol):
-    """What a broker knows beside messages. Each call asks it anew; CorruptConfigError is raised.
-
-    (topic, group) is the key of what is by group.
-    """
-
-    def topics(self) -> Mapping[str, TopicConfig]:
-        """Return the configured topics by name."""
-
-    def groups(self) -> set[str]:
-        """Return the configured consumer groups."""
-
-    def committed(self) -> Mapping[tuple[str, str], CommittedOffsets]:
-        """Return the next queue offsets that groups committed, and where that is written."""
-
-    def consumer_offsets(self) -> Mapping[tuple[str, str], Mapping[int, int]]:
-        """Return the same by queueId, without where it is written."""
-
-    def pull_offsets(self) -> Mapping[tuple[str, str], Mapping[int, int]]:
-        """Return the next queue offsets that groups pulled, by queueId."""
-
-    def delay_offsets(self) -> Mapping[int, int]:
-        """Return by delay level the next queue offset to deliver of its queue."""
-
-    def filter_expressions(self) -> Mapping[tuple[str, str], FilterExpression]:
-        """Return what groups subscribe to when not by tag."""
-
-
 class BoundsSource(Protocol):
     """The queues of one broker, open to plan a read. Nothing of it travels; ``close`` it."""
 
@@ -223,6 +200,9 @@ class BoundsSource(Protocol):
         With ``strict``, damage that shows at this is a CorruptStoreError; without it, it comes up
         record by record in the scan.
         """
+
+    def held(self, topics: Callable[[str], bool] | None = None, *, strict: bool = True) -> Snapshot:
+        """As ``snapshot``, also of queues and topics whose messages cannot be read from here."""
 
     def first_at(self, queues: Sequence[QueueBounds], times_ms: Sequence[int]) -> list[int]:
         """Return for each queue the first offset held that was stored at or after its time.
@@ -349,6 +329,34 @@ class RecordSource(Protocol):
 
     def corrupt(self, physical_offset: int, reason: str) -> CorruptStoreError:
         """Return the error that says ``reason`` about the record there."""
+
+    @property
+    def has_cheap_units(self) -> bool:
+        """Whether a unit costs much less than its record: then messages are counted by units."""
+
+    def sizes(self, ranges: Sequence[QueueRange]) -> list[int]:
+        """Return the bytes of the records of each range; about, where ``has_cheap_units`` is false.
+
+        What is missing weighs nothing.
+        """
+
+    def at(self, queue: tuple[str, int], queue_offsets: Sequence[int]) -> UnitBatch | None:
+        """Return what ``store_timestamps`` takes for those queue offsets, which ascend.
+
+        None if one of them is known to be missing.
+        """
+
+    def tagged(
+        self,
+        queue: QueueRange,
+        wanted: TagFilter | None,
+        keep: Callable[[Int64s], Mask] | None = None,
+    ) -> Iterator[tuple[UnitBatch, pa.StringArray]]:
+        """Yield the messages of a range that pass ``wanted`` by hash, and the TAGS of each.
+
+        Null where a message has none or cannot be read; of those that can be told apart by their
+        tagsCodes, only what ``keep`` passes. Raises as ``store_timestamps``.
+        """
 
     def units(
         self, queue: tuple[str, int], start: int, end: int, most: int = CHUNK_UNITS

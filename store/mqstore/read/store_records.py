@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from mqstore.arrays import Int64s
+from mqstore.arrays import Int64s, Mask
 from mqstore.derive.records import LARGE_BYTES, FetchedRecords, RecordChecks, fetch, out_of_reach
 from mqstore.errors import CorruptStoreError, DataLossError
 from mqstore.files.log.commit_log import Block, Scratch
@@ -25,14 +25,15 @@ from mqstore.format.index_file import TOPIC_KEY_SEPARATOR
 from mqstore.format.message import HARD_RECORD_BYTES
 from mqstore.read import heads
 from mqstore.read.settings import ScanSettings
-from mqstore.read.source import QueueSlice
-from mqstore.read.tags import parse_tags
+from mqstore.read.source import QueueRange, QueueSlice
+from mqstore.read.tags import TagFilter, parse_tags
 from mqstore.read.units import (
     CHUNK_UNITS,
     UnitBatch,
     cut,
     in_batches,
     in_log_order,
+    join,
     read_units,
 )
 
@@ -40,6 +41,7 @@ _Report: TypeAlias = Callable[[CorruptStoreError], None]
 
 _LOG = logging.getLogger(__name__)
 _LANES: Final = 256  # So many queues are merged at a time.
+_SHORT_UNITS: Final = 1_000  # read at once, not one by one
 _BLOCK_UNITS: Final = 32_768  # 640 KiB of ConsumeQueue at a time, but
 _LEAST_UNITS: Final = 1_024  # no less than this of each queue that is merged.
 
@@ -111,6 +113,43 @@ class StoreRecords:
         """Return the error that names the CommitLog file and the position in it."""
         return self._log.corrupt(physical_offset, reason)
 
+    @property
+    def has_cheap_units(self) -> bool:
+        """True: a unit has 20 bytes."""
+        return True
+
+    def sizes(self, ranges: Sequence[QueueRange]) -> list[int]:
+        """Return the sums of the sizes of units."""
+        return [sum(int(units.sizes.sum()) for units in self.units(*one)) for one in ranges]
+
+    def at(self, queue: tuple[str, int], queue_offsets: Sequence[int]) -> UnitBatch | None:
+        """Return the units of those queue offsets."""
+        first, last = queue_offsets[0], queue_offsets[-1]
+        if last - first <= _SHORT_UNITS:
+            parts = list(self.units(queue, first, last + 1))
+            if sum(map(len, parts)) == last + 1 - first:
+                return join(parts).take(np.array(queue_offsets) - first)
+        parts = [part for place in queue_offsets for part in self.units(queue, place, place + 1)]
+        return join(parts) if len(parts) == len(queue_offsets) else None
+
+    def tagged(
+        self,
+        queue: QueueRange,
+        wanted: TagFilter | None,
+        keep: Callable[[Int64s], Mask] | None = None,
+    ) -> Iterator[tuple[UnitBatch, pa.StringArray]]:
+        """Yield what units tell, with the tags of the records that are left."""
+        for units in self.units(*queue):
+            # What expired since this was planned is not there any more.
+            kept = (units.sizes > 0) & (units.physical_offsets >= self.low)
+            if wanted is not None:
+                kept &= wanted.may_match(queue[0][0], units.tags_codes)
+            if keep is not None:
+                kept &= keep(units.tags_codes)
+            if kept.any():
+                chosen = units.take(kept)
+                yield chosen, self._every_tag(chosen)
+
     def units(
         self, queue: tuple[str, int], start: int, end: int, most: int = CHUNK_UNITS
     ) -> Iterator[UnitBatch]:
@@ -139,6 +178,16 @@ class StoreRecords:
         """Return what the IndexFiles have under the hash of the key."""
         wanted = key_hash(f"{topic}{TOPIC_KEY_SEPARATOR}{key}")
         return sorted({place for file in self._store.index_files for place in file.find(wanted)})
+
+    def _every_tag(self, units: UnitBatch) -> pa.StringArray:
+        parts = list(self.tags(units))
+        if not parts:
+            return pa.nulls(len(units), pa.string())
+        places = np.full(len(units), -1)
+        rows = np.concatenate([rows for rows, _ in parts])
+        places[rows] = np.arange(len(rows))
+        found = pa.chunked_array([column for _, column in parts], pa.string()).combine_chunks()
+        return found.take(pa.array(places, mask=places < 0))
 
     def _weigh(self, units: UnitBatch) -> Int64s:
         """Return the bytes of each record; 0 where the log cannot hold such a one."""

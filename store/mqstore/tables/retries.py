@@ -19,12 +19,13 @@ import pyarrow as pa
 from mqstore.codec.schema import TIMESTAMP, message_schema
 from mqstore.format import properties
 from mqstore.format.names import DLQ_PREFIX, RETRY_PREFIX
+from mqstore.read.broker_state import BrokerState
 from mqstore.read.heads import LocatedRecord
 from mqstore.read.lookup import offset_of
 from mqstore.read.plan import SplitLimits, split
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.read.source import BoundsSource, BrokerState, QueueSlice, RecordSource, Snapshot
+from mqstore.read.source import BoundsSource, QueueSlice, RecordSource, Snapshot
 from mqstore.tables.choice import RowChoice, Window, chosen_rows, slices
 from mqstore.tables.columns import (
     BROKER_NAME,

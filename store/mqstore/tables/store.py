@@ -1,8 +1,9 @@
 """What a store holds, as Arrow batches: its queues, its topics, its groups' offsets.
 
-``bytes`` are exact: the sizes in the ConsumeQueue units added up, 20 bytes read a message and
-none of the CommitLog. Times are those of the first and the last message held. What is not
-among the ``columns`` asked for is neither read nor right.
+``bytes`` of a store are exact: the sizes in the ConsumeQueue units added up, 20 bytes read a
+message and none of the CommitLog. Of a cluster they are the count of messages times the mean size
+of some at both ends. Times are those of the first and the last message held. What is not among the
+``columns`` asked for is neither read nor right.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +11,6 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
 
 from mqstore.codec.schema import TIMESTAMP
@@ -29,7 +29,7 @@ QUEUE_COLUMNS: Final[Columns] = (
     ("minOffset", pa.int64(), False, "queue offset of the first message held"),
     ("maxOffset", pa.int64(), False, "queue offset of the next message to come"),
     ("messageCount", pa.int64(), False, "messages held"),
-    ("bytes", pa.int64(), False, "bytes of their records"),
+    ("bytes", pa.int64(), False, "bytes of their records; of a cluster an estimate"),
     ("minStoreTimestamp", TIMESTAMP, True, "of the first message held"),
     ("maxStoreTimestamp", TIMESTAMP, True, "of the last message held"),
 )
@@ -41,7 +41,7 @@ TOPIC_COLUMNS: Final[Columns] = (
     ("writeQueueNums", pa.int32(), True, "queues that producers send to"),
     ("order", pa.bool_(), True, "ordered topic"),
     ("messageCount", pa.int64(), False, "messages held in all queues"),
-    ("bytes", pa.int64(), False, "bytes of their records"),
+    ("bytes", pa.int64(), False, "bytes of their records; of a cluster an estimate"),
     ("isSystem", pa.bool_(), False, "one of RocketMQ's own topics"),
 )
 OFFSET_COLUMNS: Final[Columns] = (
@@ -50,7 +50,12 @@ OFFSET_COLUMNS: Final[Columns] = (
     ("topic", pa.string(), False, "topic"),
     ("queueId", pa.int32(), False, "queue of the topic"),
     ("consumerOffset", pa.int64(), False, "next queue offset to consume, as written"),
-    ("source", pa.string(), False, "file of config/ or its .bak; mqlog: a stream's commitGroup"),
+    (
+        "source",
+        pa.string(),
+        False,
+        "file of config/ or its .bak; mqlog: a stream's commitGroup; broker: told by one",
+    ),
 )
 QUEUE_SCHEMA: Final = schema(QUEUE_COLUMNS)
 TOPIC_SCHEMA: Final = schema(TOPIC_COLUMNS)
@@ -59,7 +64,6 @@ OFFSETS: Final = schema(OFFSET_COLUMNS)
 _BATCH_QUEUES: Final = 1000
 _TASK_UNITS: Final = 5_000_000  # of ConsumeQueue: 100 MB, about 0.1 s
 _QUEUE_UNITS: Final = 5_000  # what opening a queue costs, in units
-_SHORT_UNITS: Final = 1_000  # read at once, not one by one from both ends
 _REPLY_SUFFIX: Final = "_REPLY_TOPIC"  # MixAll.REPLY_TOPIC_POSTFIX
 
 
@@ -68,15 +72,15 @@ def queues(snapshot: Snapshot, columns: Sequence[str] = QUEUE_SCHEMA.names) -> p
 
     Times are null for an empty queue, or where the record cannot be read.
     """
-    rows, edges = [], []
+    rows = []
     timed = not {"minStoreTimestamp", "maxStoreTimestamp"}.isdisjoint(columns)
     with closing(snapshot.origin.records()) as source:
-        for queue in snapshot.queues:
-            size = _bytes(source, queue) if "bytes" in columns else 0
+        sizes = _sizes(source, snapshot.queues, columns)
+        for queue, size in zip(snapshot.queues, sizes, strict=True):
             held = (queue.low, queue.high, queue.high - queue.low, size)
             name = (snapshot.broker_name, queue.topic, queue.queue_id)
             rows.append((*name, *held))
-            edges.append(_edges(source, queue) if timed else None)
+        edges = [_edges(source, queue) if timed else None for queue in snapshot.queues]
         times = _edge_times(source, edges)
     return batch([(*row, *of_row) for row, of_row in zip(rows, times, strict=True)], QUEUE_SCHEMA)
 
@@ -90,9 +94,9 @@ def topics(snapshot: Snapshot, columns: Sequence[str] = TOPIC_SCHEMA.names) -> p
     counts: dict[str, int] = {}
     sizes: dict[str, int] = {}
     with closing(snapshot.origin.records()) as source:
-        for queue in snapshot.queues:
+        found = _sizes(source, snapshot.queues, columns)
+        for queue, size in zip(snapshot.queues, found, strict=True):
             counts[queue.topic] = counts.get(queue.topic, 0) + queue.high - queue.low
-            size = _bytes(source, queue) if "bytes" in columns else 0
             sizes[queue.topic] = sizes.get(queue.topic, 0) + size
     with closing(snapshot.origin.bounds()) as bounds:
         configured = bounds.config.topics()
@@ -179,25 +183,31 @@ def _own_topics(configured: Mapping[str, TopicConfig]) -> set[str]:
     return own | {topic + _REPLY_SUFFIX for topic in own}
 
 
-def _bytes(source: RecordSource, queue: QueueBounds) -> int:
-    weight = queue.weight
-    if weight is not None and (weight.start, weight.end) == (queue.low, queue.high):
-        return weight.bytes
-    units = source.units((queue.topic, queue.queue_id), queue.low, queue.high)
-    return sum(int(batch.sizes.sum()) for batch in units)
+def _sizes(
+    source: RecordSource, queues: Sequence[QueueBounds], columns: Sequence[str]
+) -> list[int]:
+    """Return the bytes of each queue; zeros where nobody asks for them."""
+    sizes = [0] * len(queues)
+    if "bytes" not in columns:
+        return sizes
+    open_ = []
+    for place, queue in enumerate(queues):
+        weight = queue.weight
+        if weight is not None and (weight.start, weight.end) == (queue.low, queue.high):
+            sizes[place] = weight.bytes
+        else:
+            open_.append(place)
+    ranges = [((queues[p].topic, queues[p].queue_id), queues[p].low, queues[p].high) for p in open_]
+    for place, size in zip(open_, source.sizes(ranges), strict=True):
+        sizes[place] = size
+    return sizes
 
 
 def _edges(source: RecordSource, queue: QueueBounds) -> UnitBatch | None:
-    """Return the units of the first and the last record held; None if they are not known."""
-    low, high, name = queue.low, queue.high, (queue.topic, queue.queue_id)
-    if low == high:
+    """Return the first and the last record held; None if they are not known."""
+    if queue.low == queue.high:
         return None
-    if high - low <= _SHORT_UNITS:
-        parts = list(source.units(name, low, high))
-        if sum(map(len, parts)) == high - low:
-            return join(parts).take(np.array([0, -1]))
-    parts = [*source.units(name, low, low + 1), *source.units(name, high - 1, high)]
-    return join(parts) if len(parts) == 2 else None
+    return source.at((queue.topic, queue.queue_id), (queue.low, queue.high - 1))
 
 
 def _edge_times(

@@ -22,7 +22,7 @@ from mqstore.errors import InvalidOptionError
 from mqstore.format.hashing import tags_code
 from mqstore.format.names import SCHEDULE_TOPIC
 from mqstore.printable import shown
-from mqstore.read.source import QueueSlice, RecordSource
+from mqstore.read.source import QueueSlice
 from mqstore.read.tags import TagFilter, parse_tags
 from mqstore.read.units import UnitBatch, units_at
 from mqstore.tables.columns import (
@@ -107,15 +107,12 @@ def _count(
 ) -> "_Counts":
     """Return the counts of one share of the tags; not all of them if there are too many."""
     counts = _Counts(piece.topic)
+    queue = (piece.topic, piece.queue_id), piece.start, piece.end
     with closing(piece.origin.records()) as source:
-        for units in source.units((piece.topic, piece.queue_id), piece.start, piece.end):
-            # What expired since this was planned is not there any more.
-            rows = np.flatnonzero((units.sizes > 0) & (units.physical_offsets >= source.low))
-            if wanted is not None:
-                rows = rows[wanted.may_match(piece.topic, units.tags_codes[rows])]
-            rows = rows[units.tags_codes[rows] % share[0] == share[1]]
-            if len(rows):
-                counts.add(source, units.take(rows))
+        for units, found in source.tagged(
+            queue, wanted, lambda codes: codes % share[0] == share[1]
+        ):
+            counts.add(units, found)
             if counts.is_over(max_keys):
                 break
     if wanted is not None:
@@ -138,9 +135,9 @@ class _Counts:
         """Tell whether these are more tags than are kept in one pass."""
         return len(self._numbers) > max_keys or self._chars > _MAX_CHARS
 
-    def add(self, source: RecordSource, units: UnitBatch) -> None:
-        """Count the messages of units, at least one."""
-        names, number = _names(source, units)
+    def add(self, units: UnitBatch, tags: pa.StringArray) -> None:
+        """Count the messages of units, at least one, with those tags."""
+        names, number = _names(tags)
         codes = self._codes(units.tags_codes, names, number)
         distinct, code_number = np.unique(codes, return_inverse=True)
         pairs = code_number * len(names) + number
@@ -202,15 +199,10 @@ class _Counts:
         self._table = np.pad(self._table, ((0, 0), (0, more)))
 
 
-def _names(source: RecordSource, units: UnitBatch) -> tuple[list[str | None], Int64s]:
-    """Return the tags of those records and which one each has."""
-    numbers: dict[str | None, int] = {None: 0}
-    number = np.zeros(len(units), np.int64)
-    for part, found in source.tags(units):
-        encoded = found.dictionary_encode(null_encoding="encode")
-        of = [numbers.setdefault(name, len(numbers)) for name in encoded.dictionary.to_pylist()]
-        number[part] = np.array(of, np.int64)[encoded.indices.to_numpy()]
-    return list(numbers), number
+def _names(tags: pa.StringArray) -> tuple[list[str | None], Int64s]:
+    """Return the different tags and which one each message has."""
+    encoded = tags.dictionary_encode(null_encoding="encode")
+    return encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64)
 
 
 def _times(piece: QueueSlice, where: Int64s, *, timed: bool) -> list[int | None]:

@@ -29,6 +29,7 @@ from mqstore.format.config import PERM_WRITE
 from mqstore.format.message import RECORD_ROOM_BYTES
 from mqstore.options.option import checked
 from mqstore.printable import shown
+from mqstore.stage.effect import check_effect, key_of
 from mqstore.stage.job import StoreTarget, TopicQueues, WriteJob
 from mqstore.stage.rows import check_columns
 from mqstore.stage.settings import WriteSettings
@@ -56,9 +57,9 @@ def prepare(settings: WriteSettings, columns: pa.Schema) -> WriteJob:
     settings = checked(settings)
     carries_read = check_columns(columns, topic_given=settings.topic is not None)
     place = StoreDir.at(settings.root)
-    _check_effect(settings, columns, carries_read=carries_read)
+    check_effect(settings, columns, carries_read=carries_read)
     _check_locations(settings, place)
-    key = _key(settings)
+    key = key_of(settings)
     makes_store = settings.create_store and is_empty(place)
     store = None if makes_store else open_for_write(settings, place)
     if store is None:
@@ -87,6 +88,7 @@ def prepare(settings: WriteSettings, columns: pa.Schema) -> WriteJob:
         carries_read=carries_read,
         key=key,
         is_repeated=store is not None and key is not None and is_committed(place, key),
+        group_property=settings.producer_group,
     )
     _check_topic(job)
     with durable.synced(wanted=settings.fsync == "commit"):
@@ -122,55 +124,6 @@ def open_for_write(settings: WriteSettings, place: StoreDir) -> StoreDir:
     with LockedStore(place, settings) as locked:
         resume(locked)
     return store
-
-
-def _check_effect(settings: WriteSettings, columns: pa.Schema, *, carries_read: bool) -> None:
-    """Raise InvalidOptionError for an option that could change nothing in any row."""
-    there = set(columns.names)
-    keyed = "shardingKey" in there or (carries_read and "properties" in there)
-    timed = not there.isdisjoint({"bornTimestamp", "storeTimestamp"})
-    no_key = "needs the column shardingKey, which the rows do not have"
-    for option, value, takes_effect, expected in (
-        ("partitioner", settings.partitioner, keyed or settings.partitioner != "hash", no_key),
-        (
-            "batchBuilder",
-            settings.batch_builder,
-            keyed or settings.batch_builder != "keyBased",
-            no_key,
-        ),
-        (
-            "timestamps",
-            settings.timestamps,
-            timed or settings.timestamps != "preserve",
-            "needs the column bornTimestamp or storeTimestamp, and the rows have neither",
-        ),
-        (
-            "compressOver",
-            settings.compress_over,
-            settings.compression != "none" or settings.compress_over is None,
-            "needs the option compression too: nothing is compressed without it",
-        ),
-    ):
-        if not takes_effect:
-            raise InvalidOptionError(option, value, expected)
-
-
-def _key(settings: WriteSettings) -> Key | None:
-    """Return the key of the commit, None if the options give none.
-
-    Raises InvalidOptionError where one of the two options is given without the other.
-    """
-    app_id, version = settings.txn_app_id, settings.txn_version
-    if app_id is not None and version is not None:
-        return Key(app_id, version)
-    for option, value, other in (
-        ("txnAppId", app_id, "txnVersion"),
-        ("txnVersion", version, "txnAppId"),
-    ):
-        if value is not None:
-            expected = f"needs {other} too: the two together make a write happen once"
-            raise InvalidOptionError(option, value, expected)
-    return None
 
 
 def _check_topic(job: WriteJob) -> None:

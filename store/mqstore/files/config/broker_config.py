@@ -8,7 +8,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any, Final
@@ -21,6 +21,7 @@ from mqstore.format import config, names
 from mqstore.printable import shown
 
 _LOG = logging.getLogger(__name__)
+_BY_SQL: Final = "SQL92"  # ExpressionType.SQL92
 # Strings are matched first so that what looks like a key inside one is left alone.
 _STRING_OR_KEY = re.compile(r'"(?:[^"\\]|\\.)*+"|([{,]\s*+)(-?\d{1,19})(\s*+:)')
 
@@ -53,7 +54,7 @@ class CommittedOffsets:
 
 @dataclass(frozen=True, slots=True)
 class FilterExpression:
-    """How a group filters a topic when not by tag; ``kind`` is SQL92, whatever its case."""
+    """How a group filters a topic; ``kind`` is SQL92 or TAG, whatever its case."""
 
     kind: str
     expression: str
@@ -153,20 +154,28 @@ class BrokerConfig:
         """
         return _queue_offsets(_table(self.load(config.DELAY_OFFSET), "offsetTable"))
 
-    def filter_expressions(self) -> dict[tuple[str, str], FilterExpression]:
+    def filter_expressions(
+        self, groups: Iterable[str] | None = None
+    ) -> dict[tuple[str, str], FilterExpression]:
         """Return consumerFilter.json: (topic, group) → its expression; only SQL92 groups have one.
+
+        ``groups`` None means all.
 
         Of groups that went offline too: ``deadTime`` tells when, not that they will not come back.
         Raises CorruptConfigError. Reference: ConsumerFilterManager#register.
         """
         found = {}
+        chosen = None if groups is None else frozenset(groups)
         topics_ = _table(self.load(config.CONSUMER_FILTER), "filterDataByTopic")
         for topic, of_topic in topics_.items():
             groups_ = _table(of_topic, "groupFilterData") if isinstance(of_topic, dict) else {}
             for group, data in groups_.items():
                 fields = data if isinstance(data, dict) else {}
                 kind, expression = fields.get("expressionType"), fields.get("expression")
-                if names.is_topic(topic) and isinstance(kind, str) and isinstance(expression, str):
+                if not (isinstance(kind, str) and isinstance(expression, str)):
+                    continue
+                is_chosen = chosen is None or group in chosen
+                if is_chosen and names.is_topic(topic) and kind.upper() == _BY_SQL:
                     found[topic, group] = FilterExpression(kind, expression)
         return found
 

@@ -1,0 +1,36 @@
+"""What a broker knows beside messages: topics, groups, how far groups are."""
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from mqstore.files.config.broker_config import CommittedOffsets, FilterExpression, TopicConfig
+
+
+class BrokerState(Protocol):
+    """What a broker knows beside messages. Each call asks it anew; CorruptConfigError is raised.
+
+    (topic, group) is the key of what is by group.
+    """
+
+    def topics(self) -> Mapping[str, TopicConfig]:
+        """Return the configured topics by name."""
+
+    def groups(self) -> set[str]:
+        """Return the configured consumer groups."""
+
+    def committed(self) -> Mapping[tuple[str, str], CommittedOffsets]:
+        """Return the next queue offsets that groups committed, and where that is written."""
+
+    def consumer_offsets(self) -> Mapping[tuple[str, str], Mapping[int, int]]:
+        """Return the same by queueId, without where it is written."""
+
+    def pull_offsets(self) -> Mapping[tuple[str, str], Mapping[int, int]]:
+        """Return the next queue offsets that groups pulled, by queueId."""
+
+    def delay_offsets(self) -> Mapping[int, int]:
+        """Return by delay level the next queue offset to deliver of its queue."""
+
+    def filter_expressions(
+        self, groups: Iterable[str]
+    ) -> Mapping[tuple[str, str], FilterExpression]:
+        """Return what those groups subscribe to, as far as it is known."""

@@ -9,7 +9,8 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 ARGS   ?=
 # What is chosen by ARGS runs in one process and can print. Tests without a JVM share two
-# processes, each file in one of them; those with Spark or brokers run in one, after them.
+# processes, each file in one of them; then those with Spark run beside those with brokers.
+PYTEST := $(BIN)/python -m pytest
 SHARED := $(if $(ARGS),,-n 2 --dist loadfile)
 NO_JVM := not spark and not broker
 
@@ -18,7 +19,7 @@ unexport SPARK_HOME SPARK_CONF_DIR PYTHONPATH PYTHONHOME PYSPARK_PYTHON PYSPARK_
 	PYSPARK_SUBMIT_ARGS VIRTUAL_ENV
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test soak matrix bench golden picture clean
+.PHONY: help demo check test soak matrix bench golden picture clean with-spark with-brokers
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,17 +28,24 @@ demo: $(READY)  ## write a store, read it back, show its backlog, then the same 
 	@$(BIN)/mqlog demo $(ARGS)
 
 check: $(READY)  ## style, types and the tests without a JVM, in small samples: a minute
-	@MQLOG_CHECK=1 $(BIN)/python -m pytest $(SHARED) -m '$(NO_JVM)' $(ARGS)
+	@MQLOG_CHECK=1 $(PYTEST) $(SHARED) -m '$(NO_JVM)' $(ARGS)
 
 test: $(READY)  ## all tests: style, types, Spark, brokers (ARGS='-k backlog' to choose)
-	@$(if $(ARGS),$(BIN)/python -m pytest $(ARGS),$(BIN)/python -m pytest $(SHARED) -m '$(NO_JVM)' \
-		&& $(BIN)/python -m pytest -m 'spark or broker')
+	@$(if $(ARGS),$(PYTEST) $(ARGS),$(PYTEST) $(SHARED) -m '$(NO_JVM)' \
+		&& $(MAKE) --no-print-directory --jobs=2 --output-sync=target with-spark with-brokers)
+
+with-spark:
+	@echo 'Tests with Spark:' && $(PYTEST) -m spark --ignore tests/matrix
+
+with-brokers:
+	@echo 'Tests with brokers, and every line of Spark:' && $(PYTEST) -m 'broker and not spark' \
+		&& $(PYTEST) -m spark tests/matrix
 
 soak: $(READY)  ## whole what the others sample, and in large sizes: hours (tests/README.md)
-	@MQLOG_SOAK=1 $(BIN)/python -m pytest -m soak -s $(ARGS)
+	@MQLOG_SOAK=1 $(PYTEST) -m soak -s $(ARGS)
 
 matrix: $(READY)  ## every line of Spark 4: 400 MB each from the package index, once
-	@MQLOG_MATRIX=1 $(BIN)/python -m pytest -rP tests/matrix $(ARGS)
+	@MQLOG_MATRIX=1 $(PYTEST) -rP tests/matrix $(ARGS)
 
 bench: $(READY)  ## measure, beside the peers (ARGS='--size 10 decode': a tenth, one benchmark)
 	@PYTHONPATH=tests $(BIN)/python -m bench $(ARGS)

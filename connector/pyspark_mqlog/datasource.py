@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class MqlogDataSource(DataSource):
-    """Reads and writes RocketMQ store directories.
+    """Reads and writes RocketMQ store directories and running clusters.
 
     ``spark.read.format("mqlog").option("subscribe", "orders").load("/data/broker-a/store")``
     ``df.write.format("mqlog").mode("append").option("topic", "orders").save("/data/store")``
@@ -83,12 +83,17 @@ class MqlogDataSource(DataSource):
             return MqlogReader(schema, plan)
 
     def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceArrowWriter":
+        from mqstore.stage.settings import WriteSettings
         from pyspark_mqlog.batch_writer import MqlogWriter
+        from pyspark_mqlog.cluster_writer import ClusterWriter
         from pyspark_mqlog.options import parse_write
         from pyspark_mqlog.worker import named_errors
 
         with named_errors():
-            return MqlogWriter(parse_write(self.options), schema, overwrite=overwrite)
+            settings = parse_write(self.options)
+            if isinstance(settings, WriteSettings):
+                return MqlogWriter(settings, schema, overwrite=overwrite)
+            return ClusterWriter(settings, schema, overwrite=overwrite)
 
     def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":  # noqa: N802
         from mqstore.errors import StoreError
@@ -108,7 +113,11 @@ class MqlogDataSource(DataSource):
     def streamWriter(  # noqa: N802
         self, schema: "StructType", overwrite: bool
     ) -> "DataSourceStreamWriter":
+        from mqstore.deliver.prepare import prepare
+        from mqstore.stage.settings import WriteSettings
+        from pyspark_mqlog.cluster_writer import ClusterStreamWriter
         from pyspark_mqlog.options import parse_stream_write, stream_name
+        from pyspark_mqlog.schema import write_schema
         from pyspark_mqlog.stream_writer import (
             MqlogStreamWriter,
             StreamSettings,
@@ -120,7 +129,11 @@ class MqlogDataSource(DataSource):
         with named_errors():
             if overwrite:
                 raise refuse_complete()
-            settings = StreamSettings(parse_stream_write(self.options), stream_name(self.options))
+            parsed = parse_stream_write(self.options)
+            if not isinstance(parsed, WriteSettings):
+                planned = None if self._was_pickled else prepare(parsed, write_schema(schema))
+                return ClusterStreamWriter(planned)
+            settings = StreamSettings(parsed, stream_name(self.options))
             job = None if self._was_pickled else plan_batch(settings, schema)
             return MqlogStreamWriter(settings, job)
 

@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from mqstore.deliver.settings import AT_LEAST_ONCE, EXACTLY_ONCE, SEND_OPTIONS, SendSettings
 from mqstore.errors import InvalidOptionError
 from mqstore.options import grammar, store_paths
 from mqstore.options.option import Option
-from mqstore.origins import LIVE, Places, places
+from mqstore.origins import LIVE, OF_READS, Places, names_cluster, places, write_target
 from mqstore.printable import shown
 from mqstore.stage.settings import WRITE_OPTIONS, WriteSettings
 from pyspark_mqlog.option_map import named_paths, own_options, parse, refusals
@@ -75,10 +76,17 @@ _REFUSED_IN_STREAM: Final = (
         "is for tables, which only spark.read has",
     )
 )
-_REFUSED_IN_WRITE: Final = (
+_IN_SEND: Final = {**SEND_OPTIONS, **{f: o for f, o in LIVE.items() if o.name not in OF_READS}}
+_OF_READS: Final = (
     refusals(_names(STREAM_OPTIONS.values()), "is an option of streaming reads")
     | refusals(_names(_IN_READ.values()), "is an option of reads")
     | refusals(["subscribe"], "is an option of reads; in a write use topic")
+)
+_REFUSED_IN_WRITE: Final = _OF_READS | refusals(
+    _names(_IN_SEND.values()), "is for clusters: save to rocketmq://HOST:9876/TOPIC"
+)
+_REFUSED_IN_SEND: Final = _OF_READS | refusals(
+    _names(WRITE_OPTIONS.values()), "is for the directories of stores, and this writes to a cluster"
 )
 _REFUSED_IN_STREAM_WRITE: Final = _REFUSED_IN_WRITE | refusals(
     (WRITE_OPTIONS[field].name for field in _TRANSACTION),
@@ -125,21 +133,49 @@ def parse_stream(options: Mapping[str, str]) -> StreamOptions:
     return found
 
 
-def parse_write(options: Mapping[str, str]) -> WriteSettings:
+def parse_write(options: Mapping[str, str]) -> WriteSettings | SendSettings:
     """Return the settings of a batch write; raises InvalidOptionError, touches no store."""
     own = own_options(options)
+    if names_cluster(named_paths(own)[0], own):
+        return _parse_send(own, AT_LEAST_ONCE)
     root = _write_root(own)
     values, _ = parse(own, WRITE_OPTIONS, _REFUSED_IN_WRITE)
     return WriteSettings(root=root, **values)
 
 
-def parse_stream_write(options: Mapping[str, str]) -> WriteSettings:
+def parse_stream_write(options: Mapping[str, str]) -> WriteSettings | SendSettings:
     """Return the settings of a streaming write; raises InvalidOptionError, touches no store."""
     own = own_options(options)
+    if names_cluster(named_paths(own)[0], own):
+        return _parse_send(own, EXACTLY_ONCE)
     root = _write_root(own)
     values, _ = parse(own, _IN_STREAM_WRITE, _REFUSED_IN_STREAM_WRITE)
     values.setdefault("lock_timeout_ms", _STREAM_LOCK_TIMEOUT_MS)
     return WriteSettings(root=root, **values)
+
+
+def _parse_send(own: dict[str, str], delivery: str) -> SendSettings:
+    """Return the settings of a write to a cluster, with that delivery where none is set."""
+    paths, table = named_paths(own)
+    if table is not None:
+        raise InvalidOptionError("path", own["path"], "no table can be written: give the cluster")
+    values, given = parse(own, _IN_SEND, _REFUSED_IN_SEND)
+    live = {option.name for option in LIVE.values()}
+    texts = {name: own[name.lower()] for name in given if name in live}
+    cluster, topic = write_target(paths, texts)
+    if topic and "topic" in values:
+        expected = f"the path names the topic {topic}"
+        raise InvalidOptionError("topic", values["topic"], expected)
+    if topic:
+        values["topic"] = topic
+    values.setdefault("delivery", delivery)
+    if values["delivery"] == EXACTLY_ONCE:
+        expected = (
+            "exactly once into a running cluster is not offered: set delivery=atLeastOnce, "
+            "whose repeats a reader drops by msgId, or write to a store directory"
+        )
+        raise InvalidOptionError("delivery", EXACTLY_ONCE, expected)
+    return SendSettings(cluster=cluster, **_without_live(values))
 
 
 def stream_name(options: Mapping[str, str]) -> str | None:

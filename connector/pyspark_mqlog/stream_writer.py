@@ -62,7 +62,7 @@ class MqlogStreamWriter(StreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         with named_errors():
-            job = streams.of_batch(self._planned(), *_batch())
+            job = streams.of_batch(self._planned(), *this_batch())
         manifest = stage_task(job, iterator)
         # A store may have many topics; one message with them is enough.
         topics = job.topics if manifest.partition == 0 else {}
@@ -138,7 +138,7 @@ def _gathered(
     return job, [message.manifest for message in staged]
 
 
-def _batch() -> tuple[str, int]:
+def this_batch() -> tuple[str, int]:
     """Return the query's id and the number of the micro-batch of this Spark task."""
     context: Any = TaskContext.get()
     query_id, batch_id = context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH)

@@ -22,6 +22,8 @@ NAME_SERVERS: Final = "nameServers"
 LIVE: Final = {name: Option(one.name, one.parse) for name, one in LIVE_OPTIONS.items()}
 """The options of clusters, by the field of LiveOptions that each is."""
 SECRETS: Final = frozenset({"accessKey", "secretKey", "securityToken"})
+OF_READS: Final = ("consumerGroup", "pullsInFlight", "pullBatchSize", "readFrom")
+"""Options of clusters that say how messages are read."""
 OF_STORES: Final = ("brokerName", "storePathCommitLog", "readMode")
 """Options that say how directories are read."""
 
@@ -73,6 +75,25 @@ def places(
         expected = "the paths name different topics: name them in subscribe, or read one by one"
         raise InvalidOptionError("path", ", ".join(paths), expected)
     return Places(directories, settings, next(iter(topics), ()))
+
+
+def names_cluster(paths: Sequence[str], texts: Mapping[str, str]) -> bool:
+    """Tell whether the paths of a write, or its options by lower-case name, name a cluster."""
+    return NAME_SERVERS.lower() in texts or any(map(is_address, paths))
+
+
+def write_target(paths: Sequence[str], texts: Mapping[str, str]) -> tuple[ClusterSettings, str]:
+    """Return the cluster that a write names, and the topic of its path, if any.
+
+    Takes and raises what ``places`` does; a write goes to one cluster and one topic.
+    """
+    expected = "a write goes to one cluster, and a path names one topic of it at most"
+    if len(paths) > 1:
+        raise InvalidOptionError("path", ", ".join(paths), expected)
+    found = places(paths, texts)
+    if len(found.topics) > 1:
+        raise InvalidOptionError("path", ", ".join(paths), expected)
+    return found.clusters[0], next(iter(found.topics), "")
 
 
 def open_all(

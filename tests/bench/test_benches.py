@@ -15,7 +15,8 @@ from broker.toolchain import Toolchain
 from support import soak
 
 HERE = Path(__file__).parent
-# A session takes longer than all else, and Kafka longer than that: `make soak` runs them.
+# A session takes longer than all else, Kafka longer than that, and a build of Java's loops takes
+# half a minute: `make soak` runs them. Without Java, decode and encode also run in `make test`.
 NEEDS_SPARK = {"plan", "settings", "sink", "spark_read", "spark_write", "stream"}
 NEEDS_JAVA = {"decode", "encode", "spark_read", "spark_write"}
 SECONDS = 600
@@ -24,9 +25,10 @@ SECONDS = 600
 def marked(name: str) -> object:
     reason = "for `make soak`, or MQLOG_SOAK=1"
     marks = [pytest.mark.skipif(soak.CHECKING, reason="for `make test`")]
+    if name in NEEDS_SPARK | NEEDS_JAVA:
+        marks += [pytest.mark.soak, pytest.mark.skipif(not soak.SOAKING, reason=reason)]
     if name in NEEDS_SPARK:
-        skipped = pytest.mark.skipif(not soak.SOAKING, reason=reason)
-        marks += [pytest.mark.spark, pytest.mark.soak, skipped]
+        marks.append(pytest.mark.spark)
     return pytest.param(name, marks=marks)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from mqstore.deliver.settings import SendSettings
 from mqstore.errors import InvalidOptionError, StoreNotFoundError
 from mqstore.options.grammar import EARLIEST, LATEST
 from mqstore.stage.settings import WRITE_OPTIONS, WriteSettings
@@ -278,3 +279,53 @@ def test_a_start_is_given_by_offsets_or_by_a_time_and_never_by_both(
     both = {**PATH, "startingOffsets": "earliest", "startingTimestamp": "-10m"}
     with pytest.raises(InvalidOptionError, match="'earliest': excludes startingTimestamp"):
         parse(both)
+
+
+CLUSTER = {"path": "rocketmq://ns1:9876,ns2:9877/T"}
+
+
+def test_a_write_to_a_cluster_has_its_own_options() -> None:
+    found = parse_write({**CLUSTER, "accessKey": "k", "secretKey": "s", "sendTimeout": "5s"})
+    assert isinstance(found, SendSettings)
+    assert (found.topic, found.send_timeout_ms, found.delivery) == ("T", 5_000, "atLeastOnce")
+    assert found.cluster.name_servers == ("ns1:9876", "ns2:9877")
+    assert "'s'" not in repr(found)
+    named = parse_write({"nameServers": "ns1:9876", "topic": "T"})
+    assert isinstance(named, SendSettings)
+    assert (named.topic, named.cluster.name_servers) == ("T", ("ns1:9876",))
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({"lockTimeout": "1s"}, "option lockTimeout='1s': is for the directories of stores"),
+        ({"pullsInFlight": "4"}, "option pullsInFlight='4': is an option of reads"),
+        ({"consumerGroup": "g"}, "option consumerGroup='g': is an option of reads"),
+        ({"topic": "U"}, "option topic='U': the path names the topic T"),
+        ({"sendTimeOuts": "1s"}, "did you mean sendTimeout?"),
+        ({"delivery": "once"}, "option delivery='once'"),
+        ({"delivery": "exactlyOnce"}, "set delivery=atLeastOnce"),
+        ({"nameServers": "ns3:9876"}, "cannot stand with a path rocketmq://"),
+        ({"path": "rocketmq://ns1:9876/T,U"}, "one topic of it at most"),
+        ({"path": "rocketmq://ns1:9876/T#topics"}, "no table can be written"),
+        ({"paths": '["rocketmq://ns1:9876","/data/store"]'}, "a write goes to one cluster"),
+        ({"batchMaxMessages": "32768"}, "option batchMaxMessages='32768'"),
+    ],
+)
+def test_an_option_that_a_cluster_does_not_take_is_refused(more: dict[str, str], told: str) -> None:
+    with pytest.raises(InvalidOptionError) as caught:
+        parse_write({**CLUSTER, **more})
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["sendTimeout", "delivery", "accessKey", "tls", "brokerAddresses"])
+def test_an_option_of_clusters_is_refused_in_a_write_to_a_store(name: str) -> None:
+    with pytest.raises(InvalidOptionError, match="is for clusters: save to rocketmq://"):
+        parse_write({**PATH, name: "1"})
+
+
+def test_a_stream_to_a_cluster_is_at_least_once_only_if_it_says_so() -> None:
+    with pytest.raises(InvalidOptionError, match="exactly once into a running cluster is not"):
+        parse_stream_write(CLUSTER)
+    found = parse_stream_write({**CLUSTER, "delivery": "atLeastOnce"})
+    assert isinstance(found, SendSettings)

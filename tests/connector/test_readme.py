@@ -1,4 +1,4 @@
-"""connector/README.md says what the code does: its tables are compared, its examples run."""
+"""The guide says what the code does: its tables are compared, its examples run."""
 
 import re
 import shutil
@@ -9,15 +9,21 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_type
 
-from live.loopback import FakeCluster
+from live.taking import TakingCluster
 from mqstore.codec.schema import COLUMNS, KAFKA_COLUMNS
+from mqstore.deliver.settings import SEND_OPTIONS, SendSettings
 from mqstore.options.option import options_of
-from mqstore.stage.settings import WriteSettings
+from mqstore.stage.settings import WRITE_OPTIONS, MessageSettings, WriteSettings
 from pyspark_mqlog.read_options import ReadOptions, StreamOptions
 from pyspark_mqlog.schema import TABLE_SCHEMAS
 
 README = Path(__file__).parents[2] / "connector" / "README.md"
 TEXT = README.read_text(encoding="utf-8")
+LIVE = README.with_name("LIVE.md").read_text(encoding="utf-8")
+FRONT = README.parents[1].joinpath("README.md").read_text(encoding="utf-8")
+
+
+OWN_DEFAULTS = {"create_topic", "batch_max_messages", "producer_group"}
 
 
 def table(heading: str) -> list[tuple[str, ...]]:
@@ -45,6 +51,21 @@ def test_the_options_and_their_defaults_are_those_of_the_code(heading: str, kind
             text = shown[option.name]
             value = None if text == "–" else option.value(text)
             assert value == field.default, option.name
+
+
+def test_a_write_to_a_cluster_has_the_shared_options_and_those_of_its_own_table() -> None:
+    shown = {name: default for name, default, _ in table("Cluster write options")}
+    shared, defaults = (
+        options_of(MessageSettings),
+        {f.name: f.default for f in fields(SendSettings)},
+    )
+    own = {f: o for f, o in SEND_OPTIONS.items() if o != shared.get(f) or f in OWN_DEFAULTS}
+    assert list(shown) == [option.name for option in own.values()]
+    assert {f: o.value(shown[o.name]) for f, o in own.items()} == {f: defaults[f] for f in own}
+    assert [o.name for o in shared.values()] == [o.name for o in WRITE_OPTIONS.values()][
+        : len(shared)
+    ]
+    assert list(shared)[-3] == "allow_system_topics"
 
 
 def test_the_columns_are_those_of_the_code() -> None:
@@ -76,9 +97,11 @@ def test_every_example_runs(spark: SparkSession, golden_550: Path, tmp_path: Pat
     data = tmp_path / "data"
     for root in ("broker-a/store", "brokers/one/store"):
         shutil.copytree(golden_550, data / root)
-    with FakeCluster().running() as fake:
+    examples = [FRONT[FRONT.index("```python") :].split("```\n", 1)[0] + "```\n", TEXT, LIVE]
+    with TakingCluster().running() as fake:
         for topic in ("SHOP_ORDERS", "SHOP_RETURNS"):
             fake.fill(topic, 3)
-        for example in re.findall(r"^```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL):
+        found = re.findall(r"^```python\n(.*?)^```", "".join(examples), re.MULTILINE | re.DOTALL)
+        for example in found:
             here = re.sub(r"ns1:9876(,ns2:9876)?", fake.address, example)
             exec(here.replace("/data/", f"{data}/"), {"spark": spark})

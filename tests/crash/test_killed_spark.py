@@ -32,7 +32,7 @@ from support import soak
 from support.contract import assert_consume_queues, assert_topics
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
-KILLS = soak.size("SPARK_KILLS", check=0, test=3, full=200)
+KILLS = soak.size("SPARK_KILLS", check=0, test=2, full=200)
 SEED = int(os.environ.get("MQLOG_SEED", "7"))
 SUBMIT = Path(pyspark.__file__).parent / "bin" / "spark-submit"
 SCRIPT = Path(saves.__file__)

@@ -355,3 +355,18 @@ def test_progress_waits_for_a_broker_that_is_away(
         fake.fault = lambda _: None
         group.publish({("T", BROKER, 0): 4})
         assert fake.committed == {("T", "audit", 0): 4}
+
+
+def test_without_a_master_any_reads_a_slave_and_commits_nothing_to_it(fake: FakeCluster) -> None:
+    fake.fill("T", 10)
+    fake.addresses[BROKER] = {1: fake.address}
+    origin = ClusterOrigin(replace(settings_of(fake), read_from="any"), BROKER)
+    with closing(origin.bounds()) as source:
+        (queue,) = source.snapshot().queues
+        assert (queue.low, queue.high) == (0, 10)
+    with closing(PublishedProgress("audit", {BROKER: origin})) as group:
+        group.publish({("T", BROKER, 0): 4})
+    assert fake.committed == {}
+    waiting = ClusterOrigin(settings_of(fake), BROKER)
+    with closing(waiting.bounds()) as source, pytest.raises(NoMasterError, match="readFrom=any"):
+        source.snapshot()

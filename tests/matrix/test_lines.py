@@ -1,7 +1,8 @@
 """Every line of Spark 4 does every step; MQLOG_MATRIX=1, as `make matrix` sets it, tries them all.
 
 Otherwise the oldest and the newest do: what lies between differs from the one or the other in
-nothing that compat.py has not from both.
+nothing that compat.py has not from both. The newest runs with executors of its own, because all
+other tests run it in one process.
 """
 
 import os
@@ -61,19 +62,14 @@ def done(python: str, master: str, folder: Path, *names: str) -> list[str]:
 @pytest.mark.spark
 @every_line
 def test_every_step_works_on_the_line(line: str, tmp_path: Path) -> None:
-    assert done(interpreter(line), "local[2]", tmp_path) == STEPS
+    master = "local-cluster[2,1,1024]" if line == LINES[-1] else "local[2]"
+    assert done(interpreter(line), master, tmp_path) == STEPS
 
 
 @pytest.mark.spark
 def test_a_client_of_spark_connect_reads_and_writes(tmp_path: Path) -> None:
     steps = ["write", "read_with_tags", "schema_read", "sql_view"]
     assert done(interpreter(LINES[0]), "connect", tmp_path, *steps) == steps
-
-
-@pytest.mark.spark
-def test_executors_of_their_own_read_and_write(tmp_path: Path) -> None:
-    steps = ["write", "read_with_tags", "stream_to_store", "bad_row", "whole"]
-    assert done(sys.executable, "local-cluster[2,1,1024]", tmp_path, *steps) == steps
 
 
 def pinned(line: str) -> dict[str, str]:

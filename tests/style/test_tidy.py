@@ -30,8 +30,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "mqstore.stage": WITH_TXN | {"mqstore.options"},
     "mqstore.derive": BYTES,
     "mqstore.live": BYTES | {"mqstore.options", "mqstore.derive", "mqstore.read"},
+    "mqstore.deliver": BELOW_WRITE | {"mqstore.live"},
     "mqstore.write": BELOW_WRITE,
-    "mqstore": BELOW_WRITE | {"mqstore.read", "mqstore.live", "mqstore.write"},
+    "mqstore": BELOW_WRITE | {"mqstore.read", "mqstore.live", "mqstore.write", "mqstore.deliver"},
     # Of the codec, the connector and the jobs see codec.schema only; of files and format nothing.
     "pyspark_mqlog": {
         "mqstore",
@@ -40,6 +41,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "mqstore.read",
         "mqstore.stage",
         "mqstore.write",
+        "mqstore.deliver",
     },
     "mqlog_jobs": {
         "mqstore",

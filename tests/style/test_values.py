@@ -19,6 +19,8 @@ CROSSING = {
     "mqstore.files.file_sizes": {"FileSizes"},
     "mqstore.stage.job": {"WriteJob", "Manifest", "CommitResult"},
     "mqstore.stage.settings": {"WriteSettings"},
+    "mqstore.deliver.job": {"SendJob", "SendReport"},
+    "mqstore.deliver.settings": {"SendSettings"},
     "mqstore.backlog.plan": {"BacklogItem", "PackedItems"},
     "mqstore.backlog.request": {"BacklogRequest"},
 }

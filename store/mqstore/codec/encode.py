@@ -164,10 +164,10 @@ def _column_by_column(messages: Messages, hosts: Hosts, sizes: Int64s) -> Bytes:
     header["body_length"] = binary_lengths(messages.bodies)
     property_lengths = binary_lengths(messages.properties).astype(PROPERTIES_LENGTH)
     joined = pc.binary_join_element_wise(
-        _fixed_width(header),
+        fixed_width(header),
         messages.bodies,
         _topics(messages),
-        _fixed_width(property_lengths),
+        fixed_width(property_lengths),
         messages.properties,
         pa.scalar(b""),
     )
@@ -208,7 +208,7 @@ def _topics(messages: Messages) -> Any:
     return pa.array(tails, pa.binary()).take(pa.array(messages.topics))
 
 
-def _fixed_width(values: NDArray[Any]) -> pa.Array:
+def fixed_width(values: NDArray[Any]) -> pa.Array:
     """Return an array of n items as a binary array of n equal lengths, without a copy."""
     width = values.dtype.itemsize
     positions = np.arange(0, width * (len(values) + 1), width, dtype=np.int32)

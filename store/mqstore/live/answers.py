@@ -37,18 +37,33 @@ def checked(address: str, request: Request, answer: Frame) -> Frame:
     Raises BusyError, AccessDeniedError or RequestRefusedError, with the first line of what the
     server says (the rest is a Java stack or a link).
     """
-    lines = answer.remark.splitlines()
-    remark = lines[0] if lines else ""
-    denied = answer.code == NO_PERMISSION or (answer.code == SYSTEM_ERROR and _ACL_1 in remark)
-    if denied:
-        rights = request.rights or "to be known to the server"
-        raise AccessDeniedError(address, request.name, answer.code, remark, rights)
-    if answer.code in request.accepts:
+    if not denies(answer) and answer.code in request.accepts:
         return answer
     if answer.code in BUSY:
+        remark = first_line(answer)
         reason = f"is busy, or shuts down: {request.name} got code {answer.code} {remark}"
         raise BusyError(address, reason)
-    raise RequestRefusedError(address, request.name, answer.code, remark)
+    raise refusal(address, request, answer)
+
+
+def denies(answer: Frame) -> bool:
+    """Tell whether an answer is a refusal because of ACL 1.0, ACL 2.0 or a topic's perm."""
+    is_acl_1 = answer.code == SYSTEM_ERROR and _ACL_1 in first_line(answer)
+    return answer.code == NO_PERMISSION or is_acl_1
+
+
+def refusal(address: str, request: Request, answer: Frame) -> RequestRefusedError:
+    """Return the error for a request that was refused, with the first line of the remark."""
+    if denies(answer):
+        rights = request.rights or "to be known to the server"
+        return AccessDeniedError(address, request.name, answer.code, first_line(answer), rights)
+    return RequestRefusedError(address, request.name, answer.code, first_line(answer))
+
+
+def first_line(answer: Frame) -> str:
+    """Return the first line of the remark: the rest is a Java stack or a link."""
+    lines = answer.remark.splitlines()
+    return lines[0] if lines else ""
 
 
 def value(address: str, request: Request, answer: Frame) -> Any:

@@ -103,14 +103,28 @@ class Connection:
         """
         deadline = self._deadline()
         while opaque not in self._answers:
-            frame = self._read(deadline)
-            if frame.is_response and frame.opaque in self._awaited:
-                self._awaited.discard(frame.opaque)
-                self._answers[frame.opaque] = frame
+            self._take_next(deadline)
         answer = self._answers.pop(opaque)
         if answer.code == GO_AWAY:
             self.close()
         return answer
+
+    def receive_next(self) -> int | None:
+        """Read one frame; return the number of the request that it answers.
+
+        ``receive`` then has the answer at once. None for a frame that nobody waits for. Raises as
+        ``receive``.
+        """
+        return self._take_next(self._deadline())
+
+    def fileno(self) -> int:
+        """Return the socket's descriptor, to wait on; negative once it is closed."""
+        return self._socket.fileno()
+
+    @property
+    def has_buffered(self) -> bool:
+        """Tell whether bytes were taken from the socket that no frame had yet (TLS records)."""
+        return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
 
     @property
     def is_open(self) -> bool:
@@ -131,6 +145,14 @@ class Connection:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _take_next(self, deadline: float) -> int | None:
+        frame = self._read(deadline)
+        if not (frame.is_response and frame.opaque in self._awaited):
+            return None
+        self._awaited.discard(frame.opaque)
+        self._answers[frame.opaque] = frame
+        return frame.opaque
 
     def _deadline(self) -> float:
         return time.monotonic() + self._limits.request_timeout_ms / 1000

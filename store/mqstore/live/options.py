@@ -50,14 +50,16 @@ def _any_text(_name: str, text: str) -> str:
     return text
 
 
-def _milliseconds(name: str, text: str, *, low: int = 1) -> int:
+def milliseconds(name: str, text: str, *, low: int = 1) -> int:
+    """Return a duration from ``low`` ms to 24 hours; raises InvalidOptionError."""
     found = duration(name, text)
     if not low <= found <= _MOST_MS:
         raise InvalidOptionError(name, text, f"must be from {low} ms to 24h")
     return found
 
 
-def _group(name: str, text: str) -> str:
+def group(name: str, text: str) -> str:
+    """Return the name of a group; raises InvalidOptionError for one that none can have."""
     if _GROUP.fullmatch(text) is None:
         expected = "must be a group's name: 1 to 255 of letters, digits, %, |, _ and -"
         raise InvalidOptionError(name, text, expected)
@@ -81,7 +83,7 @@ class LiveOptions:
 
     given: frozenset[str]
     name_servers: Annotated[tuple[str, ...] | None, LiveOption("nameServers", name_servers)]
-    consumer_group: Annotated[str, LiveOption("consumerGroup", _group, TOOLS_CONSUMER)]
+    consumer_group: Annotated[str, LiveOption("consumerGroup", group, TOOLS_CONSUMER)]
     access_key: Annotated[Secret | None, LiveOption("accessKey", _secret)]
     secret_key: Annotated[Secret | None, LiveOption("secretKey", _secret)]
     security_token: Annotated[Secret | None, LiveOption("securityToken", _secret)]
@@ -91,10 +93,10 @@ class LiveOptions:
     tls_cert_file: Annotated[str | None, LiveOption("tlsCertFile", _any_text)]
     tls_key_file: Annotated[str | None, LiveOption("tlsKeyFile", _any_text)]
     tls_verify_host_name: Annotated[bool, LiveOption("tlsVerifyHostname", boolean, "true")]
-    connect_timeout_ms: Annotated[int, LiveOption("connectTimeout", _milliseconds, "3s")]
-    request_timeout_ms: Annotated[int, LiveOption("requestTimeout", _milliseconds, "10s")]
+    connect_timeout_ms: Annotated[int, LiveOption("connectTimeout", milliseconds, "3s")]
+    request_timeout_ms: Annotated[int, LiveOption("requestTimeout", milliseconds, "10s")]
     retry_timeout_ms: Annotated[
-        int, LiveOption("retryTimeout", partial(_milliseconds, low=0), "60s")
+        int, LiveOption("retryTimeout", partial(milliseconds, low=0), "60s")
     ]
     pulls_in_flight: Annotated[
         int, LiveOption("pullsInFlight", partial(count, high=_MAX_IN_FLIGHT), "8")

@@ -5,7 +5,7 @@ Reference: org.apache.rocketmq.remoting.protocol.route.TopicRouteData, QueueData
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from mqstore.errors import BrokenAnswerError, UnsupportedTopicError
@@ -14,6 +14,7 @@ from mqstore.live.answers import number, rows, table, text
 
 MASTER_ID: Final = 0
 READABLE: Final = 4  # PermName.PERM_READ
+WRITABLE: Final = 2  # PermName.PERM_WRITE
 MAX_QUEUES: Final = 10_000
 _MOST_BROKERS: Final = 10_000
 
@@ -23,12 +24,16 @@ Addresses = Mapping[int, str]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The readable queues of a topic: ids 0 to ``queues[broker]`` - 1 of each broker."""
+    """The readable queues of a topic: ids 0 to ``queues[broker]`` - 1 of each broker.
+
+    ``write_queues`` are those that producers send to, likewise.
+    """
 
     topic: str
     queues: Mapping[str, int]
     brokers: Mapping[str, Addresses]
     is_static: bool = False
+    write_queues: Mapping[str, int] = field(default_factory=dict)
 
     def each(self) -> Iterator[tuple[str, int]]:
         """Yield (broker, queueId) of every readable queue."""
@@ -46,17 +51,23 @@ def parse_route(address: str, topic: str, found: Any) -> Route:
     for broker in rows(address, found, "brokerDatas"):
         brokers[text(address, broker, "brokerName")] = parse_addresses(address, broker)
     queues: dict[str, int] = {}
+    write_queues: dict[str, int] = {}
     for queue in rows(address, found, "queueDatas"):
-        name, count = text(address, queue, "brokerName"), number(address, queue, "readQueueNums")
-        if not 0 <= count <= MAX_QUEUE_ID + 1:
-            raise BrokenAnswerError(address, f"the route of {topic} has {count} queues")
-        if number(address, queue, "perm") & READABLE and name in brokers:
-            queues[name] = count
-    if sum(queues.values()) > MAX_QUEUES:
+        name, perm = text(address, queue, "brokerName"), number(address, queue, "perm")
+        for field_name, bit, kept in (
+            ("readQueueNums", READABLE, queues),
+            ("writeQueueNums", WRITABLE, write_queues),
+        ):
+            count = number(address, queue, field_name)
+            if not 0 <= count <= MAX_QUEUE_ID + 1:
+                raise BrokenAnswerError(address, f"the route of {topic} has {count} queues")
+            if perm & bit and name in brokers:
+                kept[name] = count
+    if max(sum(queues.values()), sum(write_queues.values())) > MAX_QUEUES:
         reason = f"the route of {topic} has more than {MAX_QUEUES} queues"
         raise BrokenAnswerError(address, reason)
     is_static = bool(table(address, found, "topicQueueMappingByBroker"))
-    return Route(topic, queues, brokers, is_static)
+    return Route(topic, queues, brokers, is_static, write_queues)
 
 
 def parse_brokers(address: str, found: Any) -> dict[str, Addresses]:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from mqstore.files import durable
 from mqstore.files.safe_open import list_names
-from mqstore.stage.job import Manifest, WriteJob
+from mqstore.stage.job import RowJob, TaskReport
 from mqstore.stage.validate import BadRow
 from mqstore.txn.staging import StagedSink
 
@@ -59,12 +59,12 @@ class SideWriter:
             self._sink.discard()
 
 
-def publish(job: WriteJob, manifests: Iterable[Manifest]) -> None:
+def publish(job: RowJob, reports: Iterable[TaskReport]) -> None:
     """Give the files of committed tasks the names under which they are read; remove the others."""
     directory = job.settings.side_path
     if directory is None:
         return
-    names = [manifest.side for manifest in manifests if manifest.side]
+    names = [report.side for report in reports if report.side]
     for name in names:
         shown = _FINAL_PREFIX + name.removeprefix(_HIDDEN_PREFIX)
         durable.replace(f"{directory}/{name}", f"{directory}/{shown}")
@@ -73,16 +73,14 @@ def publish(job: WriteJob, manifests: Iterable[Manifest]) -> None:
         durable.fsync_directory(directory)
 
 
-def withdraw(job: WriteJob, manifests: Iterable[Manifest]) -> None:
+def withdraw(job: RowJob, reports: Iterable[TaskReport]) -> None:
     """Remove the files of a job that failed, published or not."""
     directory = job.settings.side_path
     if directory is None:
         return
-    for manifest in manifests:
-        if manifest.side:
-            durable.unlink(
-                f"{directory}/{_FINAL_PREFIX}{manifest.side.removeprefix(_HIDDEN_PREFIX)}"
-            )
+    for report in reports:
+        if report.side:
+            durable.unlink(f"{directory}/{_FINAL_PREFIX}{report.side.removeprefix(_HIDDEN_PREFIX)}")
     _remove_hidden(directory, job.job_id)
 
 

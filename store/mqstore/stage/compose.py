@@ -26,9 +26,9 @@ from mqstore.codec.properties_encode import join_blocks, join_map
 from mqstore.format import names
 from mqstore.format import properties as p
 from mqstore.format.index_file import TAG_KEY_PREFIX, TOPIC_KEY_SEPARATOR
-from mqstore.stage.job import WriteJob
+from mqstore.stage.job import RowJob
 from mqstore.stage.rows import Rows
-from mqstore.stage.settings import COMPRESS_OVER, WriteSettings
+from mqstore.stage.settings import COMPRESS_OVER, MessageSettings
 
 _UNIQ_BYTES: Final = 16
 _ROW_BYTES: Final = 6
@@ -43,22 +43,23 @@ class Composed:
     delayed: Mask
 
 
-def compose(rows: Rows, queue_ids: Int64s, job: WriteJob, partition: int) -> Composed:
+def compose(rows: Rows, queue_ids: Int64s, job: RowJob, partition: int) -> Composed:
     """Return the messages of ``rows``, in their order; rows that break a rule make nonsense."""
     settings = job.settings
     delayed = rows.delay_levels > 0
+    scheduled = delayed & job.schedules
     made_keys = _made_keys(rows, job, partition)
     bodies, flags = _bodies(rows, settings)
     schedule = len(rows.topic_names)
     messages = Messages(
         topic_names=(*(n or "" for n in rows.topic_names), names.SCHEDULE_TOPIC),
-        topics=np.where(delayed, schedule, rows.topics).astype(np.int32),
-        queue_ids=np.where(delayed, rows.delay_levels - 1, queue_ids).astype(np.int32),
+        topics=np.where(scheduled, schedule, rows.topics).astype(np.int32),
+        queue_ids=np.where(scheduled, rows.delay_levels - 1, queue_ids).astype(np.int32),
         flags=rows.flags.astype(np.int32),
         sys_flags=flags,
         born_timestamps_ms=rows.born_timestamps_ms,
         bodies=bodies,
-        properties=_blocks(rows, queue_ids, made_keys, settings.producer_group),
+        properties=_blocks(rows, queue_ids, made_keys, job),
     )
     return Composed(messages, _either(rows.unique_keys, made_keys), delayed)
 
@@ -137,7 +138,7 @@ def _words(keys: pa.Array) -> tuple[Int64s, pa.Array]:
     return owners[filled.to_numpy(zero_copy_only=False)], words.filter(filled)
 
 
-def _bodies(rows: Rows, settings: WriteSettings) -> tuple[pa.Array, Int32s]:
+def _bodies(rows: Rows, settings: MessageSettings) -> tuple[pa.Array, Int32s]:
     """Return the bodies as they are stored, and their sysFlags; none is compressed twice."""
     done = rows.stored_compression.flags != 0
     over = COMPRESS_OVER if settings.compress_over is None else settings.compress_over
@@ -151,7 +152,7 @@ def _bodies(rows: Rows, settings: WriteSettings) -> tuple[pa.Array, Int32s]:
     )
 
 
-def _made_keys(rows: Rows, job: WriteJob, partition: int) -> pa.Array | None:
+def _made_keys(rows: Rows, job: RowJob, partition: int) -> pa.Array | None:
     """Return the UNIQ_KEY each row is given: 32 hex digits, as of an IPv4 client's id.
 
     A row that was read keeps its own, or goes without, as it did, unless uniqKey is set.
@@ -169,7 +170,7 @@ def _made_keys(rows: Rows, job: WriteJob, partition: int) -> pa.Array | None:
     return _deterministic_keys(rows, job, partition)
 
 
-def _deterministic_keys(rows: Rows, job: WriteJob, partition: int) -> pa.Array:
+def _deterministic_keys(rows: Rows, job: RowJob, partition: int) -> pa.Array:
     ids = np.empty((len(rows), _UNIQ_BYTES), np.uint8)
     digest = hashlib.sha256(f"{job.job_id}/{partition}".encode()).digest()
     ids[:, :-_ROW_BYTES] = list(digest[: _UNIQ_BYTES - _ROW_BYTES])
@@ -178,9 +179,7 @@ def _deterministic_keys(rows: Rows, job: WriteJob, partition: int) -> pa.Array:
     return hex_text(ids)
 
 
-def _blocks(
-    rows: Rows, queue_ids: Int64s, made_keys: pa.Array | None, producer_group: str | None
-) -> pa.Array:
+def _blocks(rows: Rows, queue_ids: Int64s, made_keys: pa.Array | None, job: RowJob) -> pa.Array:
     user = None if rows.properties is None else join_map(rows.properties, rows.wanted)
     typed: list[tuple[str, pa.Array | str]] = [
         (p.KEYS, rows.keys),
@@ -190,16 +189,17 @@ def _blocks(
     ]
     if made_keys is not None:
         typed.append((p.UNIQ_KEY, made_keys))
-    if producer_group:
-        typed.append((p.PRODUCER_GROUP, producer_group))
+    if job.group_property:
+        typed.append((p.PRODUCER_GROUP, job.group_property))
     not_delayed = rows.delay_levels <= 0
     if not not_delayed.all():
+        hidden = pa.array(not_delayed)
+        typed.append((p.DELAY, _masked(pa.array(rows.delay_levels).cast(pa.string()), hidden)))
+    if not not_delayed.all() and job.schedules:
         topics = pa.array([*rows.topic_names, None], pa.string()).take(
             pa.array(np.where(rows.topics < 0, len(rows.topic_names), rows.topics))
         )
-        hidden = pa.array(not_delayed)
         typed += [
-            (p.DELAY, _masked(pa.array(rows.delay_levels).cast(pa.string()), hidden)),
             (p.REAL_TOPIC, _masked(topics, hidden)),
             (p.REAL_QID, _masked(pa.array(queue_ids).cast(pa.string()), hidden)),
         ]

@@ -9,7 +9,7 @@ from mqstore.codec.encode import Hosts
 from mqstore.files.file_sizes import FileSizes
 from mqstore.files.store_dir import StoreDir
 from mqstore.format.message import RECORD_ROOM_BYTES
-from mqstore.stage.settings import WriteSettings
+from mqstore.stage.settings import MessageSettings, WriteSettings
 from mqstore.txn.ledger import Key
 from mqstore.txn.segment import Segment
 
@@ -51,17 +51,28 @@ class StoreTarget:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WriteJob:
+class RowJob:
+    """What a task needs to make messages of rows, whatever they are for."""
+
+    settings: MessageSettings
+    job_id: str
+    """32 hex digits, new for each write, or of what a write that may run again is known by."""
+    carries_read: bool = False
+    """The DataFrame has columns that only a read produces: its rows were messages before."""
+    schedules: bool = True
+    """Delayed messages are stored under SCHEDULE_TOPIC_XXXX. False: a broker will do that."""
+    group_property: str | None = None
+    """Property PGROUP of each message."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteJob(RowJob):
     """A job that may run: made by ``prepare`` on the driver, read by every task."""
 
     settings: WriteSettings
-    job_id: str
-    """32 hex digits, new for each write."""
     target: StoreTarget
     topics: dict[str, TopicQueues] = field(default_factory=dict)
     """Queues a producer may send to, for each topic the target knows."""
-    carries_read: bool = False
-    """The DataFrame has columns that only a read produces: its rows were messages before."""
     key: Key | None = None
     """Identifies the commit, so that it happens once however often it is tried."""
     is_repeated: bool = False
@@ -69,18 +80,24 @@ class WriteJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Manifest:
-    """What one task staged."""
+class TaskReport:
+    """What a task did with its rows."""
 
     partition: int
     attempt: int
-    segment: Segment | None = None
-    """None if the task had no valid row."""
     skipped: int = 0
-    passed_over: int = 0
-    """Rows of a job that is repeated: counted, neither checked nor staged."""
     side: str = ""
     """Temporary name of the Parquet file with the bad rows, in the side directory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest(TaskReport):
+    """What one task staged."""
+
+    segment: Segment | None = None
+    """None if the task had no valid row."""
+    passed_over: int = 0
+    """Rows of a job that is repeated: counted, neither checked nor staged."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,8 @@ map, though others were read, gets what a producer adds. Exceptions:
 - UNIQ_KEY is made anew where the user says how (option uniqKey);
 - a column of the frame (tags, keys, shardingKey, waitStoreMsgOK) stands for its property;
 - a row with a delayTimeLevel gets new DELAY, REAL_TOPIC and REAL_QID;
+- names by which a broker would delay a message again, or take it for half of a transaction, are
+  left out of what is sent to one;
 - __CRC32# (a checksum of the record that was), INNER_MULTI_DISPATCH and
   INNER_MULTI_QUEUE_OFFSET (a broker would dispatch by them) and transient names are left out.
 
@@ -36,6 +38,17 @@ _COLUMN_OF: Final = {
     names.WAIT: "waitStoreMsgOK",
 }
 _LEFT_OUT: Final = frozenset({names.CRC32, "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET"})
+_ACTED_ON: Final = frozenset(
+    {
+        names.DELAY,
+        names.TRANSACTION_PREPARED,
+        "TIMER_DELAY_LEVEL",
+        "TIMER_DELAY_MS",
+        "TIMER_DELAY_SEC",
+        "TIMER_DELIVER_MS",
+        names.TIMER_DELETE_UNIQ_KEY,
+    }
+)
 _OF_DELAY: Final = frozenset({names.DELAY, names.REAL_TOPIC, names.REAL_QID})
 
 
@@ -62,11 +75,13 @@ def sort_out(
     delayed: Mask,
     carries_read: bool,
     keeps_ids: bool,
+    for_broker: bool = False,
 ) -> PropertyPlan:
     """Sort the entries of a map<string, string> column (None: there is no such column).
 
     ``columns`` are those the frame has beside it; ``delayed`` tells which rows have a level;
-    ``keeps_ids`` whether what was read keeps its UNIQ_KEY.
+    ``keeps_ids`` whether what was read keeps its UNIQ_KEY; ``for_broker`` whether messages are
+    sent to a broker, not stored.
     """
     none, nobody = np.zeros(0, np.bool_), np.zeros(len(delayed), np.bool_)
     if properties is None:
@@ -85,6 +100,7 @@ def sort_out(
         or name in _LEFT_OUT
         or name.startswith(TRANSIENT_PREFIX)
         or (name == names.UNIQ_KEY and not keeps_ids)
+        or (name in _ACTED_ON and for_broker)
         for name in known
     ]
     again = _of([name in _OF_DELAY for name in known], codes) & delayed[parents]

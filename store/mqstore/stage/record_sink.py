@@ -32,6 +32,8 @@ class RecordSink:
     The staged file is there only after ``finish``.
     """
 
+    written = "Nothing was written"
+
     def __init__(self, job: WriteJob, partition: int, attempt: int) -> None:
         self._job = job
         self._target = job.target
@@ -85,7 +87,7 @@ class RecordSink:
     def _order(self, rows: Rows, codes: Int64s) -> NDArray[np.intp]:
         settings = self._job.settings
         moments = rows.store_timestamps_ms if settings.timestamps == "preserve" else None
-        keyed = _sharding_codes(rows) if settings.batch_builder == "keyBased" else None
+        keyed = rows.sharding_codes() if settings.batch_builder == "keyBased" else None
         return order_rows(codes, keyed, moments)
 
     def _starts(
@@ -101,7 +103,7 @@ class RecordSink:
         alone = composed.delayed | (messages.sys_flags != 0) | retry[messages.topics]
         kinds = codes * 2 + rows.waits
         if settings.batch_builder == "keyBased":
-            sharding = _sharding_codes(rows)
+            sharding = rows.sharding_codes()
             kinds = kinds * (int(sharding.max(initial=0)) + 2) + sharding + 1
         limits = BatchLimits(
             max_bytes=min(settings.batch_max_bytes, settings.max_message_size),
@@ -138,10 +140,3 @@ def _queues(rows: Rows, queue_ids: Int64s, composed: Composed) -> _Queues:
 
 def _pairs(topics: Int32s, queue_ids: NDArray[np.integer]) -> Int64s:
     return topics.astype(np.int64) << _QUEUE_BITS | queue_ids
-
-
-def _sharding_codes(rows: Rows) -> Int64s:
-    """Return a number for each shardingKey, −1 where there is none."""
-    codes = rows.sharding_keys.dictionary_encode().indices.fill_null(-1)
-    found: Int64s = codes.to_numpy(zero_copy_only=False).astype(np.int64)
-    return found

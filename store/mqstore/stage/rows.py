@@ -23,7 +23,7 @@ from mqstore.codec.schema import COLUMNS
 from mqstore.codec.slices import not_utf8
 from mqstore.errors import InvalidSchemaError
 from mqstore.format.properties import KEY_SEPARATOR
-from mqstore.stage.job import WriteJob
+from mqstore.stage.job import RowJob
 from mqstore.stage.property_plan import sort_out
 
 WRITE_COLUMNS: Final = (
@@ -116,8 +116,14 @@ class Rows:
     def __len__(self) -> int:
         return len(self.topics)
 
+    def sharding_codes(self) -> Int64s:
+        """Return a number for each shardingKey, −1 where there is none."""
+        codes = self.sharding_keys.dictionary_encode().indices.fill_null(-1)
+        found: Int64s = codes.to_numpy(zero_copy_only=False).astype(np.int64)
+        return found
 
-def cast_rows(batch: pa.RecordBatch, job: WriteJob, *, numbers: Int64s, now_ms: int) -> Rows:
+
+def cast_rows(batch: pa.RecordBatch, job: RowJob, *, numbers: Int64s, now_ms: int) -> Rows:
     """Return the rows of ``batch``. ``now_ms`` is the bornTimestamp of those that have none."""
     count, settings = batch.num_rows, job.settings
     columns = {name: batch.column(name) for name in batch.schema.names if name in _ACCEPTED}
@@ -130,6 +136,7 @@ def cast_rows(batch: pa.RecordBatch, job: WriteJob, *, numbers: Int64s, now_ms: 
         delayed=delay_levels > 0,
         carries_read=job.carries_read,
         keeps_ids=settings.uniq_key is None,
+        for_broker=not job.schedules,
     )
     texts = {**entries.texts, **columns}
     waits = texts.get("waitStoreMsgOK")

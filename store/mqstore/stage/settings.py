@@ -8,6 +8,7 @@ from functools import partial
 from typing import Final
 
 from mqstore.errors import InvalidOptionError
+from mqstore.files.store_writer import MMAP, PWRITE
 from mqstore.format.message import HARD_RECORD_BYTES, MAX_MESSAGE_SIZE, RECORD_ROOM_BYTES
 from mqstore.format.names import MAX_QUEUE_ID
 from mqstore.options import grammar, store_paths
@@ -54,20 +55,14 @@ _compress_over = partial(grammar.size, low=0, high=2**31 - 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WriteSettings:
-    """The options of a write; None where an option is not set.
+class MessageSettings:
+    """The options that say what messages rows become, of every target; None where one is not set.
 
-    Sizes are bytes, durations milliseconds, directories absolute paths. ``prepare`` checks the
-    values by their options, and raises InvalidOptionError with the option's name.
+    Sizes are bytes, durations milliseconds, directories absolute paths. What prepares a job
+    checks the values by their options, and raises InvalidOptionError with the option's name.
     """
 
-    root: str
     topic: str | None = option("topic", any_text)
-    create_store: bool = option("createStore", grammar.boolean, False)
-    mapped_file_size_commit_log: int | None = option("mappedFileSizeCommitLog", grammar.size)
-    mapped_file_size_consume_queue: int | None = option("mappedFileSizeConsumeQueue", grammar.size)
-    max_hash_slot_num: int | None = option("maxHashSlotNum", _count)
-    max_index_num: int | None = option("maxIndexNum", _count)
     create_topic: bool = option("createTopic", grammar.boolean, True)
     queue_nums: int | None = option("queueNums", _queue_count)
     partitioner: str = option("partitioner", one_of("roundrobin", "hash", "single"), "roundrobin")
@@ -80,23 +75,14 @@ class WriteSettings:
     compress_over: int | None = option("compressOver", _compress_over)
     timestamps: str = option("timestamps", one_of("now", "preserve"), "now")
     uniq_key: str | None = option("uniqKey", one_of("deterministic", "random", "none"))
-    born_host: str | None = option("bornHost", any_text)
-    store_host: str | None = option("storeHost", any_text)
     producer_group: str | None = option("producerGroup", _producer_group)
-    build_index: bool = option("buildIndex", grammar.boolean, True)
-    fsync: str = option("fsync", one_of("commit", "none"), "commit")
-    lock_timeout_ms: int = option("lockTimeout", grammar.duration, 0)
     allow_system_topics: bool = option("allowSystemTopics", grammar.boolean, False)
     txn_app_id: str | None = option("txnAppId", _app_id)
     txn_version: int | None = option("txnVersion", _version)
-    allow_no_lease: bool = option("allowNoLease", grammar.boolean, False)
-    recover_unclean: bool = option("recoverUnclean", grammar.boolean, False)
-    interlock: bool = option("interlock", grammar.boolean, False)
-    staging_dir: str | None = option("stagingDir", store_paths.absolute)
 
     @property
     def new_topic_queues(self) -> int:
-        """Return how many queues a topic gets that the store does not have."""
+        """Return how many queues a topic gets that the target does not have."""
         return QUEUE_NUMS if self.queue_nums is None else self.queue_nums
 
     @property
@@ -105,6 +91,28 @@ class WriteSettings:
         if self.on_invalid.startswith(_SIDE_PREFIX):
             return self.on_invalid.removeprefix(_SIDE_PREFIX)
         return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteSettings(MessageSettings):
+    """The options of a write to a store directory."""
+
+    root: str
+    create_store: bool = option("createStore", grammar.boolean, False)
+    mapped_file_size_commit_log: int | None = option("mappedFileSizeCommitLog", grammar.size)
+    mapped_file_size_consume_queue: int | None = option("mappedFileSizeConsumeQueue", grammar.size)
+    max_hash_slot_num: int | None = option("maxHashSlotNum", _count)
+    max_index_num: int | None = option("maxIndexNum", _count)
+    born_host: str | None = option("bornHost", any_text)
+    store_host: str | None = option("storeHost", any_text)
+    build_index: bool = option("buildIndex", grammar.boolean, True)
+    fsync: str = option("fsync", one_of("commit", "none"), "commit")
+    write_mode: str = option("writeMode", one_of(PWRITE, MMAP), PWRITE)
+    lock_timeout_ms: int = option("lockTimeout", grammar.duration, 0)
+    allow_no_lease: bool = option("allowNoLease", grammar.boolean, False)
+    recover_unclean: bool = option("recoverUnclean", grammar.boolean, False)
+    interlock: bool = option("interlock", grammar.boolean, False)
+    staging_dir: str | None = option("stagingDir", store_paths.absolute)
 
 
 WRITE_OPTIONS: Final = options_of(WriteSettings)

@@ -7,17 +7,18 @@ a bad row, unless ``onInvalid`` says otherwise.
 
 from collections.abc import Iterable, Iterator
 from time import time_ns
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from mqstore.arrays import Int64s
+from mqstore.codec.encode import Messages
 from mqstore.files import durable
 from mqstore.stage.assign import assign_queues
 from mqstore.stage.bad_rows import SideWriter
 from mqstore.stage.compose import Composed, compose
-from mqstore.stage.job import Manifest, WriteJob
+from mqstore.stage.job import Manifest, RowJob, WriteJob
 from mqstore.stage.record_sink import RecordSink
 from mqstore.stage.rows import Rows, cast_rows
 from mqstore.stage.validate import RowLimits, find_bad_rows, refuse
@@ -25,6 +26,19 @@ from mqstore.txn import staging
 
 CHUNK_BYTES: Final = 8 * 1024 * 1024
 CHUNK_ROWS: Final = 16_384
+
+
+class Sink(Protocol):
+    """Where the messages of a task go."""
+
+    written: str
+    """What has become of rows before a bad one that fails the job, as a sentence."""
+
+    def record_sizes(self, messages: Messages) -> Int64s:
+        """Return the bytes of each message as the limits count them: int64[n]."""
+
+    def append(self, rows: Rows, queue_ids: Int64s, composed: Composed) -> None:
+        """Take the messages of ``rows``, which are sound; ``queue_ids`` are where they go."""
 
 
 def stage(
@@ -40,15 +54,21 @@ def stage(
         rows = sum(batch.num_rows for batch in batches)
         return Manifest(partition=partition, attempt=attempt, passed_over=rows)
     staging.check_shared(job.target.staging, job.target.nonce)
-    task = _Task(job, partition, attempt)
+    sink = RecordSink(job, partition, attempt)
+    task = RowTask(job, partition, attempt, sink, limits_of(job))
     try:
-        number = 0
         with durable.synced(wanted=job.settings.fsync == "commit"):
-            for chunk in _chunks(batches):
-                task.take(chunk, number)
-                number += chunk.num_rows
-            return task.finish()
+            task.take_all(batches)
+            side = task.finish()
+            return Manifest(
+                partition=partition,
+                attempt=attempt,
+                segment=sink.finish(),
+                skipped=task.skipped,
+                side=side,
+            )
     except BaseException:
+        sink.discard()
         task.discard()
         raise
 
@@ -67,50 +87,54 @@ def limits_of(job: WriteJob) -> RowLimits:
     )
 
 
-class _Task:
-    def __init__(self, job: WriteJob, partition: int, attempt: int) -> None:
+class RowTask:
+    """Rows of one task to messages in a sink, chunk by chunk; bad rows aside, or refused."""
+
+    def __init__(
+        self, job: RowJob, partition: int, attempt: int, sink: Sink, limits: RowLimits
+    ) -> None:
         self._job = job
         self._partition = partition
-        self._attempt = attempt
-        self._limits = limits_of(job)
+        self._limits = limits
         self._now_ms = time_ns() // 1_000_000
-        self._sink = RecordSink(job, partition, attempt)
+        self._sink = sink
         side, name = job.settings.side_path, staging.segment_name(partition, attempt)
         self._side = SideWriter(side, job.job_id, name) if side else None
-        self._skipped = 0
+        self.skipped = 0
 
-    def take(self, chunk: pa.RecordBatch, first_number: int) -> None:
+    def take_all(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Append the messages of all rows. Raises InvalidMessageError, and what the sink does."""
+        number = 0
+        for chunk in _chunks(batches):
+            self._take(chunk, number)
+            number += chunk.num_rows
+
+    def finish(self) -> str:
+        """Make the file with the bad rows durable and return its name; empty if there is none."""
+        return self._side.finish() if self._side else ""
+
+    def discard(self) -> None:
+        """Remove the file with the bad rows."""
+        if self._side:
+            self._side.discard()
+
+    def _take(self, chunk: pa.RecordBatch, first_number: int) -> None:
         numbers = np.arange(first_number, first_number + chunk.num_rows)
         rows, queue_ids, composed = self._compose(chunk, numbers)
         sizes = self._sink.record_sizes(composed.messages)
         bad = find_bad_rows(rows, composed.messages.properties, sizes, self._limits)
         if bad:
             if self._job.settings.on_invalid == "fail":
-                raise refuse(bad, rows, self._partition)
+                raise refuse(bad, rows, self._partition, self._sink.written)
             if self._side:
                 self._side.append(chunk, bad)
-            self._skipped += len(bad)
+            self.skipped += len(bad)
             keep = np.ones(len(rows), np.bool_)
             keep[[b.row for b in bad]] = False
             chunk = chunk.filter(pa.array(keep))
             rows, queue_ids, composed = self._compose(chunk, numbers[keep])
         if len(rows):
             self._sink.append(rows, queue_ids, composed)
-
-    def finish(self) -> Manifest:
-        side = self._side.finish() if self._side else ""
-        return Manifest(
-            partition=self._partition,
-            attempt=self._attempt,
-            segment=self._sink.finish(),
-            skipped=self._skipped,
-            side=side,
-        )
-
-    def discard(self) -> None:
-        self._sink.discard()
-        if self._side:
-            self._side.discard()
 
     def _compose(self, chunk: pa.RecordBatch, numbers: Int64s) -> tuple[Rows, Int64s, Composed]:
         settings = self._job.settings

@@ -47,6 +47,9 @@ class RowLimits:
     """Bytes by which a record may exceed max_message_size."""
     commit_log_file_size: int
     allow_system_topics: bool
+    max_properties: int = MAX_PROPERTIES_BYTES
+    for_broker: bool = False
+    """The messages are sent to a broker, which has rules that a store has not."""
 
     def queues(self, topic: str) -> int:
         """Return how many queues a partitioner chooses from; 0 if the topic takes no messages."""
@@ -81,7 +84,8 @@ def topic_problem(topic: str, limits: RowLimits) -> str | None:
     if is_system_topic(topic) and not limits.allow_system_topics:
         return "topic is one of RocketMQ's own; set allowSystemTopics=true to write to it"
     if topic not in limits.queue_counts and not limits.new_topic_queues:
-        return "the store has no such topic; set createTopic=true to add it"
+        where = "cluster" if limits.for_broker else "store"
+        return f"the {where} has no such topic; set createTopic=true to add it"
     if not limits.queues(topic):
         return "the topic takes no messages: its perm has no write bit, or writeQueueNums is 0"
     return None
@@ -99,6 +103,7 @@ def find_bad_rows(
     for too_large, rules in (
         (False, _utf8_rules(rows)),
         (False, [*_topic_rules(rows, limits), *_field_rules(rows), *_text_rules(rows)]),
+        (False, _broker_rules(rows) if limits.for_broker else []),
         (False, _property_rules(rows)),
         (True, _size_rules(rows, blocks, record_sizes, limits)),
     ):
@@ -110,8 +115,13 @@ def find_bad_rows(
     return [found[row] for row in sorted(found)]
 
 
-def refuse(bad: list[BadRow], rows: Rows, partition: int) -> InvalidMessageError:
-    """Return the error that names the first ten reasons, each with its first row and a count."""
+def refuse(
+    bad: list[BadRow], rows: Rows, partition: int, written: str = "Nothing was written"
+) -> InvalidMessageError:
+    """Return the error that names the first ten reasons, each with its first row and a count.
+
+    ``written`` says what became of the other rows.
+    """
     kind = MessageTooLargeError if bad[0].too_large else InvalidMessageError
     by_reason: dict[str, list[BadRow]] = {}
     for row in bad:
@@ -124,7 +134,7 @@ def refuse(bad: list[BadRow], rows: Rows, partition: int) -> InvalidMessageError
     others = len(by_reason) - SHOWN_REASONS
     more = f" (and {others} more reasons)" if others > 0 else ""
     advice = "set onInvalid=skip or onInvalid=side:PATH to write the other rows"
-    return kind(f"{'; '.join(lines)}{more}. Nothing was written; {advice}")
+    return kind(f"{'; '.join(lines)}{more}. {written}; {advice}")
 
 
 def _shown_row(bad: BadRow, rows: Rows) -> str:
@@ -198,6 +208,15 @@ def _field_rules(rows: Rows) -> list[Rule]:
     ]
 
 
+def _broker_rules(rows: Rows) -> list[Rule]:
+    return [
+        (
+            (rows.delay_levels > 0) & (binary_lengths(rows.bodies) == 0),
+            lambda _: "an empty body cannot be delayed: 5.x brokers fail on a single empty message",
+        )
+    ]
+
+
 def _utf8_rules(rows: Rows) -> list[Rule]:
     return [
         (broken, lambda _, name=name: f"{name} holds bytes that are not UTF-8")  # type: ignore[misc]
@@ -253,9 +272,9 @@ def _size_rules(
             ),
         ),
         (
-            properties > MAX_PROPERTIES_BYTES,
+            properties > limits.max_properties,
             lambda row: (
-                f"properties take {properties[row]} bytes, more than {MAX_PROPERTIES_BYTES}"
+                f"properties take {properties[row]} bytes, more than {limits.max_properties}"
             ),
         ),
         (

@@ -33,11 +33,8 @@ def make(directory: str, nonce: str, *others: str | None) -> list[str]:
     Directories above that are missing are made as well. Raises OSError if one cannot be made;
     then none is left.
     """
-    made: list[str] = []
+    made = make_directories(directory, *others)
     try:
-        for path in (directory, *others):
-            if path:
-                _make_all(path, made)
         fd = durable.create(f"{directory}/{NONCE}")
         try:
             durable.write_at(fd, nonce.encode(), 0)
@@ -46,6 +43,22 @@ def make(directory: str, nonce: str, *others: str | None) -> list[str]:
             durable.close(fd)
     except BaseException:
         remove(directory)
+        remove_directories(made)
+        raise
+    return made
+
+
+def make_directories(*paths: str | None) -> list[str]:
+    """Make the directories, and those above that are missing; return what was not there before.
+
+    Raises OSError if one cannot be made; then none is left.
+    """
+    made: list[str] = []
+    try:
+        for path in paths:
+            if path:
+                _make_all(path, made)
+    except BaseException:
         remove_directories(made)
         raise
     return made

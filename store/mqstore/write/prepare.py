@@ -18,16 +18,18 @@ from mqstore.errors import InvalidOptionError, StoreNotFoundError
 from mqstore.files import durable, new_file
 from mqstore.files.config.broker_config import BrokerConfig
 from mqstore.files.file_sizes import FileSizes
-from mqstore.files.lock.file_system import is_in_memory
+from mqstore.files.lock.file_system import file_system, is_in_memory, keeps_reservations
 from mqstore.files.queue.consume_queue import list_queues
 from mqstore.files.safe_open import exists, list_names
 from mqstore.files.store import Store
 from mqstore.files.store_dir import StoreDir, check_writable, open_dir
+from mqstore.files.store_writer import MMAP, PWRITE
 from mqstore.format import names
 from mqstore.format.config import PERM_WRITE
 from mqstore.format.message import RECORD_ROOM_BYTES
 from mqstore.options.option import checked
 from mqstore.printable import shown
+from mqstore.stage.effect import check_effect, key_of
 from mqstore.stage.job import StoreTarget, TopicQueues, WriteJob
 from mqstore.stage.rows import check_columns
 from mqstore.stage.settings import WriteSettings
@@ -55,9 +57,9 @@ def prepare(settings: WriteSettings, columns: pa.Schema) -> WriteJob:
     settings = checked(settings)
     carries_read = check_columns(columns, topic_given=settings.topic is not None)
     place = StoreDir.at(settings.root)
-    _check_effect(settings, columns, carries_read=carries_read)
+    check_effect(settings, columns, carries_read=carries_read)
     _check_locations(settings, place)
-    key = _key(settings)
+    key = key_of(settings)
     makes_store = settings.create_store and is_empty(place)
     store = None if makes_store else open_for_write(settings, place)
     if store is None:
@@ -86,6 +88,7 @@ def prepare(settings: WriteSettings, columns: pa.Schema) -> WriteJob:
         carries_read=carries_read,
         key=key,
         is_repeated=store is not None and key is not None and is_committed(place, key),
+        group_property=settings.producer_group,
     )
     _check_topic(job)
     with durable.synced(wanted=settings.fsync == "commit"):
@@ -121,55 +124,6 @@ def open_for_write(settings: WriteSettings, place: StoreDir) -> StoreDir:
     with LockedStore(place, settings) as locked:
         resume(locked)
     return store
-
-
-def _check_effect(settings: WriteSettings, columns: pa.Schema, *, carries_read: bool) -> None:
-    """Raise InvalidOptionError for an option that could change nothing in any row."""
-    there = set(columns.names)
-    keyed = "shardingKey" in there or (carries_read and "properties" in there)
-    timed = not there.isdisjoint({"bornTimestamp", "storeTimestamp"})
-    no_key = "needs the column shardingKey, which the rows do not have"
-    for option, value, takes_effect, expected in (
-        ("partitioner", settings.partitioner, keyed or settings.partitioner != "hash", no_key),
-        (
-            "batchBuilder",
-            settings.batch_builder,
-            keyed or settings.batch_builder != "keyBased",
-            no_key,
-        ),
-        (
-            "timestamps",
-            settings.timestamps,
-            timed or settings.timestamps != "preserve",
-            "needs the column bornTimestamp or storeTimestamp, and the rows have neither",
-        ),
-        (
-            "compressOver",
-            settings.compress_over,
-            settings.compression != "none" or settings.compress_over is None,
-            "needs the option compression too: nothing is compressed without it",
-        ),
-    ):
-        if not takes_effect:
-            raise InvalidOptionError(option, value, expected)
-
-
-def _key(settings: WriteSettings) -> Key | None:
-    """Return the key of the commit, None if the options give none.
-
-    Raises InvalidOptionError where one of the two options is given without the other.
-    """
-    app_id, version = settings.txn_app_id, settings.txn_version
-    if app_id is not None and version is not None:
-        return Key(app_id, version)
-    for option, value, other in (
-        ("txnAppId", app_id, "txnVersion"),
-        ("txnVersion", version, "txnAppId"),
-    ):
-        if value is not None:
-            expected = f"needs {other} too: the two together make a write happen once"
-            raise InvalidOptionError(option, value, expected)
-    return None
 
 
 def _check_topic(job: WriteJob) -> None:
@@ -254,6 +208,7 @@ def _check_locations(settings: WriteSettings, place: StoreDir) -> None:
             )
             raise InvalidOptionError(option, directory, expected)
     _check_staging_lasts(settings, place)
+    _check_write_mode(settings, place)
 
 
 def _check_staging_lasts(settings: WriteSettings, place: StoreDir) -> None:
@@ -270,6 +225,18 @@ def _check_staging_lasts(settings: WriteSettings, place: StoreDir) -> None:
             "there: name a directory on a disk, or set fsync=none"
         )
         raise InvalidOptionError("stagingDir", folder, expected)
+
+
+def _check_write_mode(settings: WriteSettings, place: StoreDir) -> None:
+    """Raise InvalidOptionError where a mapped write could find no block for what was reserved."""
+    for folder in (place.root, *place.commit_log) if settings.write_mode == MMAP else ():
+        kind = file_system(_existing(folder))
+        if not keeps_reservations(kind):
+            expected = (
+                "needs a file system whose reserved blocks are sure to be there (ext4, tmpfs), and "
+                f"{shown(folder)} is on {kind or 'an unknown one'}: use {PWRITE}"
+            )
+            raise InvalidOptionError("writeMode", MMAP, expected)
 
 
 def _existing(path: str) -> str:

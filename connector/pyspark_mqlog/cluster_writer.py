@@ -1,0 +1,114 @@
+"""Writers to a running cluster, at least once: tasks send, the commit counts.
+
+A task that fails, or that Spark runs twice, may have sent its rows: they are in the topic twice
+then, with the same msgId. Of a stream the ids are the same also when a micro-batch runs again.
+"""
+
+import hashlib
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from mqstore.deliver.job import SendJob, SendReport
+from mqstore.deliver.prepare import finish, of_batch, prepare, withdraw
+from mqstore.deliver.settings import SendSettings
+from mqstore.deliver.task import send
+from mqstore.errors import OverwriteUnsupportedError, StoreError
+from pyspark_mqlog.compat import StreamArrowWriter
+from pyspark_mqlog.schema import write_schema
+from pyspark_mqlog.stream_writer import this_batch
+from pyspark_mqlog.worker import freeze_once, named_errors
+
+_LOG = logging.getLogger(__name__)
+_ID_DIGITS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Sent(WriterCommitMessage):
+    """A task's message to the commit: the job, and what the task sent."""
+
+    job: SendJob
+    report: SendReport
+
+
+class ClusterWriter(DataSourceArrowWriter):
+    """Sends a DataFrame to the topics of a cluster."""
+
+    def __init__(self, settings: SendSettings, schema: StructType, *, overwrite: bool) -> None:
+        if overwrite:
+            raise OverwriteUnsupportedError
+        self._job = prepare(settings, write_schema(schema))
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return Sent(self._job, _send(self._job, iterator))
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        with named_errors():
+            _finish(self._job, messages, "write")
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        with named_errors():
+            withdraw(self._job, _reports(messages))
+
+
+class ClusterStreamWriter(StreamArrowWriter):
+    """Sends a micro-batch to the topics of a cluster; ``job`` is None in the commit's process."""
+
+    def __init__(self, job: SendJob | None) -> None:
+        self._planned = job
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        with named_errors():
+            if self._planned is None:
+                raise StoreError("Spark sent the writer of the commit to a task")
+            query_id, batch_id = this_batch()
+        digest = hashlib.sha256(f"{query_id}/{batch_id}".encode()).hexdigest()
+        job = of_batch(self._planned, digest[:_ID_DIGITS])
+        return Sent(job, _send(job, iterator))
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        with named_errors():
+            job = _job(messages)
+            if job is not None:
+                _finish(job, messages, f"batch {batchId}")
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        with named_errors():
+            job = _job(messages)
+            if job is not None:
+                withdraw(job, _reports(messages))
+
+
+def _send(job: SendJob, rows: Iterator[pa.RecordBatch]) -> SendReport:
+    context: Any = TaskContext.get()
+    partition, attempt = context.partitionId(), context.taskAttemptId()
+    with named_errors():
+        report = send(job, rows, partition=partition, attempt=attempt)
+    freeze_once()
+    return report
+
+
+def _finish(job: SendJob, messages: Sequence[WriterCommitMessage | None], what: str) -> None:
+    counts = finish(job, _reports(messages))
+    _LOG.info("%s: %s", what, counts)
+    if counts.repeats:
+        note = "%s: %d requests were sent again without knowing whether they were stored"
+        _LOG.warning(note, what, counts.repeats)
+    if counts.alone:
+        note = "%s: %d messages were not flushed, or copied to a slave, as the broker should"
+        _LOG.warning(note, what, counts.alone)
+
+
+def _reports(messages: Sequence[WriterCommitMessage | None]) -> list[SendReport]:
+    """Return what the tasks sent; the message of a failed task is None."""
+    return [message.report for message in messages if isinstance(message, Sent)]
+
+
+def _job(messages: Sequence[WriterCommitMessage | None]) -> SendJob | None:
+    return next((message.job for message in messages if isinstance(message, Sent)), None)

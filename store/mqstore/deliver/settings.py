@@ -1,0 +1,34 @@
+"""The options of a write to a running cluster, each declared once."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from mqstore.format.client_message import MAX_BATCH_MESSAGES
+from mqstore.live.cluster import ClusterSettings
+from mqstore.live.options import group, milliseconds
+from mqstore.options import grammar
+from mqstore.options.option import one_of, option, options_of
+from mqstore.stage.settings import MessageSettings
+
+AT_LEAST_ONCE: Final = "atLeastOnce"
+EXACTLY_ONCE: Final = "exactlyOnce"
+_DEFAULT_GROUP: Final = "mqlog"
+_messages = partial(grammar.count, high=MAX_BATCH_MESSAGES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendSettings(MessageSettings):
+    """The options of a write to a cluster; durations are milliseconds."""
+
+    cluster: ClusterSettings
+    create_topic: bool = option("createTopic", grammar.boolean, False)
+    batch_max_messages: int = option("batchMaxMessages", _messages, 1_000)
+    producer_group: str = option("producerGroup", group, _DEFAULT_GROUP)
+    delivery: str = option("delivery", one_of(AT_LEAST_ONCE, EXACTLY_ONCE), AT_LEAST_ONCE)
+    send_timeout_ms: int = option("sendTimeout", milliseconds, 60_000)
+    latency_fault_tolerance: bool = option("latencyFaultTolerance", grammar.boolean, False)
+    require_replica: bool = option("requireReplica", grammar.boolean, False)
+
+
+SEND_OPTIONS: Final = options_of(SendSettings)

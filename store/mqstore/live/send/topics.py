@@ -1,0 +1,96 @@
+"""The queues that producers send to, and topics made on request.
+
+Reference: MQClientInstance#topicRouteData2TopicPublishInfo (write queues of brokers that have a
+master, by broker and id), DefaultMQAdminExt#createAndUpdateTopicConfig for every master.
+"""
+
+import time
+from collections.abc import Mapping
+from typing import Final
+
+from mqstore.errors import AccessDeniedError, BrokerUnavailableError, InvalidOptionError
+from mqstore.live import requests
+from mqstore.live.cluster import Cluster
+from mqstore.live.routes import MASTER_ID, Route
+from mqstore.live.send.requests import Queue, create_topic_request
+from mqstore.live.topics import check_readable, topics
+
+_MAX_MESSAGE_SIZE: Final = "maxMessageSize"
+_PAUSE_S: Final = 0.05
+
+
+class WriteQueues:
+    """The queues of topics to send to. ``new_queues`` are those of a topic that is not there.
+
+    0 new queues: no topic is made.
+    """
+
+    def __init__(self, cluster: Cluster, new_queues: int = 0) -> None:
+        self._cluster = cluster
+        self._new_queues = new_queues
+        self._known: dict[str, tuple[Queue, ...] | None] = {}
+
+    def of(self, topic: str) -> tuple[Queue, ...] | None:
+        """Return the queues in the order of brokers and ids; None if there is no such topic.
+
+        None of them for a topic that takes no messages. Raises UnsupportedTopicError, what
+        Cluster#ask_all raises, and InvalidOptionError if the topic is to be made and cannot be.
+        """
+        if topic not in self._known:
+            route = self._cluster.route(topic)
+            if route is None and self._new_queues:
+                route = create_topic(self._cluster, topic, self._new_queues)
+            if route is not None:
+                check_readable(self._cluster, [route])
+            self._known[topic] = None if route is None else self._queues(route)
+        return self._known[topic]
+
+    def _queues(self, route: Route) -> tuple[Queue, ...]:
+        override = self._cluster.settings.broker_addresses
+        return tuple(
+            Queue(route.topic, broker, queue_id)
+            for broker, count in sorted(route.write_queues.items())
+            if MASTER_ID in route.brokers[broker] or broker in override
+            for queue_id in range(count)
+        )
+
+
+def create_topic(cluster: Cluster, topic: str, queue_nums: int) -> Route:
+    """Make a topic on every master that does not have it; return its route, once it has one.
+
+    Raises InvalidOptionError where the name servers serve several clusters or no master,
+    AccessDeniedError, BrokerUnavailableError where the name servers do not show it in time.
+    """
+    masters = sorted(name for name, hosts in cluster.brokers().items() if MASTER_ID in hosts)
+    named = cluster.cluster_names()
+    if len(named) > 1 or not masters:
+        where = f"clusters {', '.join(named)}" if masters else "no master"
+        expected = f"the name servers have {where}: make the topic {topic} with mqadmin updateTopic"
+        raise InvalidOptionError("createTopic", "true", expected)
+    there = topics(cluster, masters)
+    missing = [broker for broker in masters if topic not in there[broker]]
+    request = create_topic_request(topic, queue_nums)
+    cluster.ask_all([(broker, request) for broker in missing])
+    deadline = time.monotonic() + cluster.settings.retry_timeout_ms / 1000
+    while True:
+        route = cluster.route(topic, fresh=True)
+        if route is not None and set(masters) <= set(route.write_queues):
+            return route
+        if time.monotonic() > deadline:
+            reason = f"brokers made topic {topic}, and the name servers do not show it"
+            raise BrokerUnavailableError(", ".join(cluster.settings.name_servers), reason)
+        time.sleep(_PAUSE_S)
+
+
+def message_limits(cluster: Cluster, brokers: list[str]) -> Mapping[str, int]:
+    """Return maxMessageSize of those brokers that tell it. Raises as Cluster#ask_all."""
+    found = {}
+    for broker in brokers:
+        try:
+            settings, _ = cluster.value(broker, requests.GET_BROKER_CONFIG())
+        except AccessDeniedError:
+            continue
+        digits = settings.get(_MAX_MESSAGE_SIZE, "")
+        if digits.isascii() and digits.isdigit() and len(digits) < 10 and int(digits):
+            found[broker] = int(digits)
+    return found

@@ -1,0 +1,301 @@
+"""Rows to a cluster on loopback without Spark: what is stored, where, and what is refused."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from live.conftest import QUICK
+from live.loopback import json_answer
+from live.taking import Take, TakingCluster, said
+from mqstore.deliver.job import SendJob, SendReport
+from mqstore.deliver.prepare import finish, of_batch, prepare, withdraw
+from mqstore.deliver.settings import SendSettings
+from mqstore.deliver.task import send
+from mqstore.errors import (
+    InvalidMessageError,
+    InvalidOptionError,
+    MessageTooLargeError,
+    UnknownTopicError,
+    UnsupportedTopicError,
+)
+from mqstore.live.cluster import ClusterSettings
+from support.oracle import Message
+from support.writing import rows
+
+MAP = pa.map_(pa.string(), pa.string())
+
+
+@pytest.fixture
+def taking() -> Iterator[TakingCluster]:
+    with TakingCluster().running() as found:
+        assert isinstance(found, TakingCluster)
+        yield found
+
+
+def settings_for(taking: TakingCluster, **more: Any) -> SendSettings:
+    cluster = ClusterSettings(name_servers=(taking.address,), limits=QUICK, retry_timeout_ms=1_000)
+    return SendSettings(**{"cluster": cluster, "send_timeout_ms": 2_000, **more})
+
+
+def sent(
+    taking: TakingCluster, *parts: pa.RecordBatch, **settings: Any
+) -> tuple[SendJob, list[SendReport]]:
+    """Prepare a job and run a task for each part."""
+    job = prepare(settings_for(taking, **settings), parts[0].schema)
+    return job, [send(job, [part], partition=n, attempt=n + 100) for n, part in enumerate(parts)]
+
+
+def held(taking: TakingCluster, topic: str = "T") -> list[Message]:
+    """All messages of a topic, by broker, queue and offset."""
+    return [
+        message
+        for (_, name, _), queue in sorted(taking.queues.items())
+        if name == topic
+        for message in queue.messages
+        if message is not None
+    ]
+
+
+def test_a_row_comes_out_as_it_went_in(taking: TakingCluster) -> None:
+    taking.topic("T", 2)
+    columns: dict[str, Any] = {
+        "body": [b"", b"\x00\xff", "é".encode()],
+        "tags": ["a", None, "b"],
+        "keys": [["k1", "k2"], None, []],
+        "properties": pa.array([[("x", "y")], None, []], MAP),
+        "queueId": [1, 1, 0],
+        "flag": [5, 0, -1],
+        "waitStoreMsgOK": [True, False, None],
+        "shardingKey": [None, "s", None],
+    }
+    _, reports = sent(taking, rows(3, **columns))
+    first, second, third = taking.queues["broker-a", "T", 1].messages + held(taking)[:1]
+    assert (first.body, second.body, third.body) == (b"", b"\x00\xff", "é".encode())
+    assert (first.flag, second.flag, third.flag) == (5, 0, -1)
+    shown = [
+        {name: value for name, value in m.properties_map.items() if name != "UNIQ_KEY"}
+        for m in (first, second, third)
+    ]
+    assert shown == [
+        {"TAGS": "a", "KEYS": "k1 k2", "x": "y", "WAIT": "true"},
+        {"WAIT": "false", "__SHARDINGKEY": "s"},
+        {"TAGS": "b", "WAIT": "true"},
+    ]
+    assert reports[0].counts.messages == 3
+    assert {r["extFields"]["i"] for r in taking.sends()} == {"", "WAIT\x01false\x02"}
+
+
+def test_batches_keep_the_order_of_a_queue_and_both_limits(taking: TakingCluster) -> None:
+    taking.topic("T", 3)
+    bodies = [b"%04d" % n + b"x" * (n % 200) for n in range(2_500)]
+    sent(taking, rows(2_500, body=bodies), batch_max_messages=300, batch_max_bytes=40_000)
+    for queue_id in range(3):
+        assert taking.bodies("T", queue_id) == bodies[queue_id::3]
+    assert max(said(request)[3] for request in taking.sends()) <= 300
+    assert max(len(request["body"]) for request in taking.sends()) <= 40_000
+    assert len(taking.sends()) < 30
+
+
+def test_a_delayed_row_is_sent_alone_with_its_level(taking: TakingCluster) -> None:
+    taking.topic("T")
+    sent(taking, rows(4, delayTimeLevel=[0, 3, None, 0]))
+    assert [said(r)[3] for r in taking.sends()] == [1, 1, 2]
+    assert [r["code"] for r in taking.sends()] == [320, 310, 320]
+    delayed = [m.properties_map for m in held(taking) if "DELAY" in m.properties_map]
+    assert [found["DELAY"] for found in delayed] == ["3"]
+    assert not {"REAL_TOPIC", "REAL_QID"} & delayed[0].keys()
+
+
+def test_a_message_larger_than_a_batch_is_sent_alone(taking: TakingCluster) -> None:
+    taking.topic("T")
+    bodies = [b"a", b"b" * 5_000, b"c"]
+    sent(taking, rows(3, body=bodies, tags="t"), batch_max_bytes=1_000)
+    assert taking.bodies("T") == bodies
+    assert [r["code"] for r in taking.sends()] == [320, 310, 320]
+    assert [m.tags for m in held(taking)] == ["t"] * 3
+
+
+def test_compressed_and_plain_messages_go_in_batches_of_their_own(taking: TakingCluster) -> None:
+    taking.topic("T")
+    bodies = [b"short", b"long" * 100, b"longer" * 100, b"short again"]
+    sent(taking, rows(4, body=bodies), compression="zlib", compress_over=100)
+    assert [(said(r)[3], r["extFields"]["f"]) for r in taking.sends()] == [
+        (1, "0"),
+        (2, str(0x301)),
+        (1, "0"),
+    ]
+    found = [m.body for m in held(taking)]
+    assert found[0] == bodies[0]
+    assert len(found[1]) < len(bodies[1])
+
+
+def test_what_was_read_is_not_delayed_again_nor_half_of_a_transaction(
+    taking: TakingCluster,
+) -> None:
+    taking.topic("T")
+    carried = [("DELAY", "3"), ("TRAN_MSG", "true"), ("UNIQ_KEY", "ID"), ("own", "x")]
+    sent(taking, rows(1, properties=pa.array([carried], MAP), queueOffset=[7]))
+    assert held(taking)[0].properties_map == {"UNIQ_KEY": "ID", "own": "x"}
+
+
+def test_queues_are_chosen_as_the_client_does_over_all_brokers(taking: TakingCluster) -> None:
+    taking.topic("T", 2)
+    taking.topic("T", 2, broker="broker-b")
+    sent(taking, rows(8))
+    assert [len(queue.messages) for queue in taking.queues.values()] == [2, 2, 2, 2]
+
+
+def test_rows_of_one_queue_id_stay_together_on_one_of_several_brokers(
+    taking: TakingCluster,
+) -> None:
+    taking.topic("T", 2)
+    taking.topic("T", 3, broker="broker-b")
+    sent(taking, rows(6, queueId=[0, 1, 2, 0, 1, 2]))
+    assert {(b, q): len(x.messages) for (b, _, q), x in taking.queues.items() if x.messages} == {
+        ("broker-a", 0): 2,
+        ("broker-b", 1): 2,
+        ("broker-b", 2): 2,
+    }
+
+
+def test_a_task_that_runs_again_sends_the_same_ids(taking: TakingCluster) -> None:
+    taking.topic("T", 2)
+    part = rows(50)
+    job = prepare(settings_for(taking), part.schema)
+    for attempt in (1, 2):
+        send(job, [part], partition=3, attempt=attempt)
+    counted = Counter(message.msg_id for message in held(taking))
+    assert len(counted) == 50
+    assert set(counted.values()) == {2}
+    again = of_batch(job, "0" * 32)
+    assert again.job_id != job.job_id
+
+
+def test_a_lost_answer_repeats_rows_with_their_ids_and_loses_none(taking: TakingCluster) -> None:
+    taking.topic("T")
+    left = [Take(stores=3, code=None), Take(stores=0, code=None), Take(stores=0, code=2)]
+    taking.take = lambda _: left.pop() if left else None
+    _, reports = sent(taking, rows(20))
+    assert {m.body for m in held(taking)} == {b"body %d" % n for n in range(20)}
+    assert len({m.msg_id for m in held(taking)}) == 20
+    assert (reports[0].counts.repeats, reports[0].counts.refusals) == (2, 1)
+    counts = finish(*sent(taking, rows(5)))
+    assert (counts.messages, counts.repeats) == (5, 0)
+
+
+def test_a_born_timestamp_is_kept_on_request(taking: TakingCluster) -> None:
+    taking.topic("T")
+    at = datetime(2026, 1, 2, 3, 4, 5, 678_000, UTC)
+    sent(taking, rows(2, bornTimestamp=[at, at]), timestamps="preserve")
+    assert [m.born_timestamp_ms for m in held(taking)] == [int(at.timestamp() * 1000)] * 2
+    sent(taking, rows(1, bornTimestamp=[at]))
+    assert held(taking)[2].born_timestamp_ms > int(at.timestamp() * 1000)
+
+
+def refused(taking: TakingCluster, option: str, text: str, **settings: Any) -> None:
+    with pytest.raises(InvalidOptionError, match=text) as caught:
+        prepare(settings_for(taking, **settings), rows(1).schema)
+    assert caught.value.args[0] == option
+    assert taking.sends() == []
+
+
+def test_options_that_can_do_nothing_are_refused(taking: TakingCluster) -> None:
+    taking.topic("T")
+    refused(taking, "timestamps", "needs the column bornTimestamp", timestamps="preserve")
+    refused(taking, "queueNums", "needs createTopic=true", queue_nums=3)
+    refused(taking, "txnAppId", "is for delivery=exactlyOnce", txn_app_id="a", txn_version=1)
+    refused(taking, "txnVersion", "is for delivery=exactlyOnce", txn_version=1)
+    refused(taking, "compressOver", "needs the option compression", compress_over=5)
+    refused(taking, "partitioner", "needs the column shardingKey", partitioner="hash")
+    refused(taking, "queueNums", "broker-a 1", queue_nums=3, create_topic=True, topic="T")
+    taking.perm = 4
+    refused(taking, "topic", "takes no messages now: its perm has no W", topic="T")
+
+
+def test_an_unknown_topic_names_the_nearest_and_is_made_on_request(taking: TakingCluster) -> None:
+    taking.topic("Orders")
+    part = rows(6, topic=None)
+    with pytest.raises(UnknownTopicError, match=r"option topic.*did you mean Orders"):
+        prepare(settings_for(taking, topic="Order"), part.schema)
+    with pytest.raises(InvalidMessageError, match="the cluster has no such topic") as caught:
+        sent(taking, rows(2, topic="New"))
+    assert "Rows before it may have been sent" in str(caught.value)
+    assert not taking.sends()
+    sent(taking, part, topic="Order", create_topic=True, queue_nums=3)
+    assert [len(taking.bodies("Order", n)) for n in range(3)] == [2, 2, 2]
+    sent(taking, rows(8, topic="New"), create_topic=True)
+    assert [len(taking.bodies("New", n)) for n in range(4)] == [2, 2, 2, 2]
+    assert [r["extFields"]["topic"] for r in taking.requests if r["code"] == 17] == ["Order", "New"]
+
+
+def test_a_topic_that_holds_no_plain_queues_is_refused(taking: TakingCluster) -> None:
+    taking.topic("T")
+    taking.attributes["T"] = {"queue.type": "BatchCQ"}
+    with pytest.raises(UnsupportedTopicError, match="BATCH_QUEUE"):
+        prepare(settings_for(taking, topic="T"), rows(1).schema)
+
+
+def test_rows_of_a_topic_without_permission_are_bad_rows(taking: TakingCluster) -> None:
+    taking.topic("T")
+    taking.perm = 4
+    with pytest.raises(InvalidMessageError, match="the topic takes no messages"):
+        sent(taking, rows(2))
+
+
+def test_the_broker_s_own_limit_is_kept_before_anything_is_sent(taking: TakingCluster) -> None:
+    taking.topic("T")
+    taking.settings = "brokerName=broker-a\nmaxMessageSize=2000\n"
+    with pytest.raises(MessageTooLargeError, match="body has 2001 bytes, maxMessageSize is 2000"):
+        sent(taking, rows(1, body=[b"x" * 2_001]), topic="T")
+    blocks = pa.array([[("x", "y" * 32_000)]], MAP)
+    with pytest.raises(MessageTooLargeError, match="bytes, more than 32000"):
+        sent(taking, rows(1, properties=blocks), topic="T", uniq_key="none")
+    with pytest.raises(InvalidMessageError, match="an empty body cannot be delayed"):
+        sent(taking, rows(1, body=[b""], delayTimeLevel=[3]))
+    assert taking.sends() == []
+    sent(taking, rows(3, body=[b"x" * 1_500] * 3), topic="T")
+    assert max(len(request["body"]) for request in taking.sends()) <= 2_000
+
+
+def test_limits_that_may_not_be_asked_for_are_those_of_the_option(taking: TakingCluster) -> None:
+    taking.topic("T")
+    taking.fault = lambda r: json_answer(r["opaque"], 16) if r["code"] == 26 else None
+    job = prepare(settings_for(taking, max_message_size=7_000), rows(1).schema)
+    assert job.max_message_size == 7_000
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_bad_rows_go_aside_and_the_others_are_sent(
+    taking: TakingCluster, tmp_path: Path, fails: bool
+) -> None:
+    taking.topic("T")
+    side = tmp_path / "new" / "side"
+    job, reports = sent(taking, rows(3, body=[b"a", None, b"c"]), on_invalid=f"side:{side}")
+    assert taking.bodies("T") == [b"a", b"c"]
+    assert reports[0].skipped == 1
+    if fails:
+        withdraw(job, reports)
+        assert not side.exists()
+    else:
+        finish(job, reports)
+        assert pq.read_table(side)["reason"].to_pylist() == ["body is null"]
+
+
+def test_settings_of_programs_follow_the_rules_of_options(taking: TakingCluster) -> None:
+    wrong: Sequence[tuple[str, dict[str, Any]]] = [
+        ("batchMaxMessages", {"batch_max_messages": 32_768}),
+        ("batchMaxMessages", {"batch_max_messages": 0}),
+        ("producerGroup", {"producer_group": "a b"}),
+        ("sendTimeout", {"send_timeout_ms": 0}),
+        ("delivery", {"delivery": "twice"}),
+    ]
+    for option, more in wrong:
+        with pytest.raises(InvalidOptionError) as caught:
+            prepare(settings_for(taking, **more), rows(1).schema)
+        assert caught.value.args[0] == option

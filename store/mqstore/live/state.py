@@ -7,11 +7,9 @@ ScheduleMessageService#encode, as AdminBrokerProcessor gives them; ConsumerManag
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-import numpy as np
-
 from mqstore.errors import BrokenAnswerError
+from mqstore.files.config import checkpoint
 from mqstore.files.config.broker_config import CommittedOffsets, FilterExpression, TopicConfig
-from mqstore.format.timer_check import TIMER_CHECK
 from mqstore.live import groups as group_requests
 from mqstore.live.answers import number, table, value
 from mqstore.live.cluster import Cluster
@@ -81,9 +79,10 @@ class ClusterState:
         answer, address = self._cluster.ask(self._broker, GET_TIMER_CHECK_POINT())
         if answer.code != SUCCESS:
             return 0
-        if len(answer.body) < TIMER_CHECK.itemsize:
+        found = checkpoint.timer_of(bytes(answer.body))
+        if found is None:
             raise BrokenAnswerError(address, "the checkpoint of timers is too short")
-        return int(np.frombuffer(bytes(answer.body), TIMER_CHECK, 1)["last_read_time_ms"][0])
+        return int(found["last_read_time_ms"])
 
     def filter_expressions(self, groups: Iterable[str]) -> dict[tuple[str, str], FilterExpression]:
         """Return what those groups subscribe to that have a consumer now, by tag or not."""

@@ -57,8 +57,8 @@ def assign_queues(
 
 def _random(numbers: Int64s, of_row: Int64s, task: str) -> Int64s:
     """Return a queue for each row number of a task, the same whenever the task is run."""
-    seed = np.frombuffer(hashlib.sha256(task.encode()).digest()[:8], np.uint64)
-    bits = seed + (numbers.astype(np.uint64) + np.uint64(1)) * _GAMMA
+    seed = int.from_bytes(hashlib.sha256(task.encode()).digest()[:8], "big")
+    bits = np.uint64(seed) + (numbers.astype(np.uint64) + np.uint64(1)) * _GAMMA
     for shift, factor in _MIX:
         bits = (bits ^ (bits >> np.uint64(shift))) * factor
     return ((bits >> np.uint64(32)).astype(np.int64) * of_row) >> 32

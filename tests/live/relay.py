@@ -17,6 +17,7 @@ class Relay:
         self._target = host, int(port)
         self._server = socket.create_server((LOOPBACK, 0))
         self._open: set[socket.socket] = set()
+        self._links: list[threading.Thread] = []
         self._lock = threading.Lock()
         self.address = f"{LOOPBACK}:{self._server.getsockname()[1]}"
         self.dropped = 0
@@ -42,10 +43,9 @@ class Relay:
                     client.close()
                     continue
                 server.settimeout(None)
-                with self._lock:
-                    self._open |= {client, server}
-                for source, sink in ((client, server), (server, client)):
-                    threading.Thread(target=self._pass, args=(source, sink), daemon=True).start()
+                link = threading.Thread(target=self._link, args=(client, server), daemon=True)
+                self._links.append(link)
+                link.start()
 
     def close(self) -> None:
         """Close the port and all connections."""
@@ -53,16 +53,28 @@ class Relay:
             self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()
         self.drop()
+        for link in self._links:
+            link.join(5)
 
-    def _pass(self, source: socket.socket, sink: socket.socket) -> None:
+    def _link(self, client: socket.socket, server: socket.socket) -> None:
+        with client, server:
+            with self._lock:
+                self._open |= {client, server}
+            back = threading.Thread(target=_pass, args=(server, client), daemon=True)
+            back.start()
+            _pass(client, server)
+            back.join()
+            with self._lock:
+                self._open -= {client, server}
+
+
+def _pass(source: socket.socket, sink: socket.socket) -> None:
+    with suppress(OSError):
+        while data := source.recv(_AT_ONCE):
+            sink.sendall(data)
+    for peer in (source, sink):
         with suppress(OSError):
-            while data := source.recv(_AT_ONCE):
-                sink.sendall(data)
-        for peer in (source, sink):
-            with suppress(OSError):
-                peer.shutdown(socket.SHUT_RDWR)
-        with self._lock:
-            self._open -= {source, sink}
+            peer.shutdown(socket.SHUT_RDWR)
 
 
 @contextmanager

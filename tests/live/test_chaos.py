@@ -150,7 +150,7 @@ class Query:
             ended = self._process.poll()
             assert ended is None, f"the query ended: {self._log.read_text()[-4000:]}"
             assert time.monotonic() < deadline, "the query did not come so far"
-            pause.wait(0.5)
+            pause.wait(2)
 
 
 @contextmanager

@@ -18,7 +18,6 @@ from mqstore.errors import (
     InvalidOptionError,
     NoMasterError,
     StoreReplacedError,
-    UnsupportedStoreError,
     UnsupportedTopicError,
 )
 from mqstore.live.cluster import ClusterSettings
@@ -190,13 +189,6 @@ def test_no_secret_shows_in_an_origin_or_its_pickle(fake: FakeCluster) -> None:
     assert hash(pickle.loads(pickle.dumps(origin))) == hash(origin)
     shown = repr(origin).encode() + pickle.dumps(origin) + origin.name.encode()
     assert not any(secret.encode() in shown for secret in secrets)
-
-
-def test_records_are_not_found_by_their_place_alone(fake: FakeCluster) -> None:
-    with closing(ClusterOrigin(settings_of(fake), BROKER).records()) as records:
-        for ask in (lambda: records.locate([0]), lambda: records.places_of_key("T", "k")):
-            with pytest.raises(UnsupportedStoreError, match="give the path of a store"):
-                ask()
 
 
 class Clock:

@@ -123,7 +123,8 @@ def queues(
 
 @command(
     epilog="Examples: mqlog cat /data/store ORDERS -n 5 · mqlog cat /data/store ORDERS/2@-3 · "
-    "mqlog cat /data/store ORDERS --tag paid --since -1h -n 0 -f '{keys} {body}'"
+    "mqlog cat /data/store ORDERS --tag paid --since -1h -n 0 -f '{keys} {body}' · "
+    "mqlog cat rocketmq://ns1:9876 ORDERS --follow"
 )
 def cat(
     stores: StoresOfTopics,
@@ -133,11 +134,24 @@ def cat(
     key: Annotated[list[str] | None, typer.Option(help="A message key; may be repeated.")] = None,
     since: Since = None,
     until: Until = None,
-    number: Annotated[int, typer.Option("-n", min=0, help="Print at most so many; 0: all.")] = 20,
+    number: Annotated[
+        int | None,
+        typer.Option(
+            "-n", min=0, help="Print at most so many; 0: all. Default 20, and all with --follow."
+        ),
+    ] = None,
+    follow: Annotated[
+        bool,
+        typer.Option(
+            "--follow", help="Print what is stored from now on, or from --since or @OFFSET."
+        ),
+    ] = False,
     line: Annotated[
         str | None,
         typer.Option("-f", "--format", help="A line for each, columns in braces: '{keys} {body}'."),
     ] = None,
+    hexadecimal: Annotated[bool, typer.Option("--hex", help="Bodies as hexadecimal.")] = False,
+    base64: Annotated[bool, typer.Option("--base64", help="Bodies as base64.")] = False,
     on_corrupt: OnCorrupt = "fail",
     commit_log: CommitLog = None,
     options: Options = None,
@@ -148,9 +162,15 @@ def cat(
     from mqlog_jobs.places import Named
     from mqlog_jobs.queries import MessageQuery
 
-    form = messages.MessageForm.of(as_json=as_json, line=line)
+    form = messages.MessageForm.of(
+        as_json=as_json, line=line, hexadecimal=hexadecimal, base64=base64
+    )
     query = MessageQuery(place, tag, tuple(key or ()), since, until, on_corrupt)
-    messages.cat(Named.of(stores, commit_log, options), query, form, number)
+    named = Named.of(stores, commit_log, options)
+    if follow:
+        messages.follow(named, query, form, number or 0)
+    else:
+        messages.cat(named, query, form, 20 if number is None else number)
 
 
 @command(

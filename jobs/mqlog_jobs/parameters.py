@@ -48,6 +48,14 @@ _STORES_HELP: Final = (
 Stores: TypeAlias = Annotated[
     list[str], typer.Argument(metavar="PLACE...", help=_STORES_HELP, show_default=False)
 ]
+Directories: TypeAlias = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="STORE...",
+        help="Broker's storePathRootDir; or several, or a glob of them in quotes.",
+        show_default=False,
+    ),
+]
 StoresOfTopics: TypeAlias = Annotated[
     list[str],
     typer.Argument(
@@ -120,9 +128,9 @@ Subscriptions: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
         "--subscription",
-        metavar="[GROUP[/TOPIC]=]EXPRESSION",
-        help="Tag expression of a group, 'A || B': count its matches. Without GROUP it is for "
-        "all groups of --group; may be repeated.",
+        metavar="[GROUP=]TAGS",
+        help="Tag expression of a group, 'A || B', or GROUP/TOPIC='A || B': count its matches. "
+        "Without GROUP it is for those of --group; may be repeated.",
     ),
 ]
 Since: TypeAlias = Annotated[

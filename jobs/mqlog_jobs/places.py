@@ -64,6 +64,15 @@ class Named:
             with closing(open_all(selection, found.clusters, strict=not damaged)) as stores:
                 yield stores
 
+    def directories(self, why: str) -> tuple[str, ...]:
+        """Return the directories; raises InvalidOptionError with ``why`` for a cluster."""
+        for path in filter(is_cluster, self.paths):
+            raise InvalidOptionError("STORE", path, why)
+        if self.commit_log and len(self.paths) > 1:
+            expected = "is for one directory: name stores one by one"
+            raise InvalidOptionError(_COMMIT_LOG, ", ".join(self.commit_log), expected)
+        return store_paths.expand(self.paths)
+
     def places(self) -> Places:
         """Return the directories and the clusters that are named; connects to nothing.
 

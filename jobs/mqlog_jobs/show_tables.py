@@ -15,8 +15,7 @@ from mqlog_jobs.show import Form, joined
 from mqstore import tables
 from mqstore.backlog.plan import check_groups
 from mqstore.backlog.request import group_test, is_system_group
-from mqstore.errors import InvalidOptionError
-from mqstore.options import grammar, store_paths
+from mqstore.options import grammar
 from mqstore.read.selection import OpenStores, Selection
 from mqstore.tables import commits as commit_table
 from mqstore.tables import half_messages as half_table
@@ -160,11 +159,8 @@ def committed(named: Named, form: Form, query: RowQuery, *, system: bool) -> Non
 
 def commits(named: Named, form: Form, on_corrupt: str) -> None:
     """Print what mqlog committed to stores in directories."""
-    places = named.places()
-    if places.clusters:
-        expected = "commits are kept in the directory of a store: a cluster has none"
-        raise InvalidOptionError("STORE", ", ".join(named.paths), expected)
-    roots = store_roots(Selection(roots=store_paths.expand(places.paths)))
+    directories = named.directories("commits are kept in a store's directory: a cluster has none")
+    roots = store_roots(Selection(roots=directories))
     parts = [part for root in roots for part in commit_table.plan(root, on_corrupt=on_corrupt)]
     rows = _read(parts, "commits")
     if not form.written(rows):

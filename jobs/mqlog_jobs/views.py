@@ -182,9 +182,25 @@ def copied(console: Console, copy: Copied, target: str) -> None:
         console.print(Text(f"left out, it cannot be read: {shown(path)}", style="yellow"))
 
 
-def findings(console: Console, store: str, rows: Sequence[Row]) -> None:
-    """Print the findings of a check, or that there are none."""
+def row_of_copy(copy: Copied, target: str) -> Row:
+    """Return the contents of a copy of a store as a row."""
+    queues = copy.snapshot.queues
+    return {
+        "brokerName": copy.snapshot.broker_name,
+        "target": target,
+        "queues": len(queues),
+        "messageCount": sum(queue.high - queue.low for queue in queues),
+        "linkedBytes": copy.linked_bytes,
+        "copiedBytes": copy.copied_bytes,
+        "leftOut": list(copy.left_out),
+    }
+
+
+def findings(console: Console, store: str, rows: Sequence[Row], *, named: bool = False) -> None:
+    """Print the findings of a check, or that there are none; ``named``: under the store's path."""
     if rows:
+        if named:
+            heading(console, store)
         placed = [{**row, "place": place_of(row), "problem": _problem(row)} for row in rows]
         has_place = any(row["place"] is not None for row in placed)
         columns = [column for column in FINDINGS if has_place or column.name != "place"]

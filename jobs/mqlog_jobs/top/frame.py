@@ -16,7 +16,7 @@ NEVER: Final = "never"
 UNKNOWN: Final = "–"
 _SPARKS: Final = "▁▂▃▄▅▆▇█"
 _SPARK_CELLS: Final = 12
-_COLUMNS: Final = (
+_FLOW_VIEW: Final = (
     FieldView("group", "GROUP", stretch=True, style="bold"),
     FieldView("topic", "TOPIC", stretch=True),
     FieldView("lag", "LAG", "number"),
@@ -27,14 +27,14 @@ _COLUMNS: Final = (
     FieldView("status", "STATUS", "status", rank=2),
 )
 # The orders by their keys, which are the first letters; those with most come first.
-ORDERS: Final[Mapping[str, str]] = {
+SORT_KEYS: Final[Mapping[str, str]] = {
     name[0]: name for name in ("lag", "in", "consumed", "time", "group")
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Sorting:
-    """The order of the rows: a word of ORDERS; ``back``: the other way round."""
+    """The order of the rows: a word of SORT_KEYS; ``back``: the other way round."""
 
     by: str = "lag"
     back: bool = False
@@ -71,7 +71,7 @@ def draw(
         console.print(
             Text(f"away: {shown(told)}", style="bold red"), no_wrap=True, overflow="ellipsis"
         )
-    table(console, _COLUMNS, [_cells(console, flow) for flow in some])
+    table(console, _FLOW_VIEW, [_cells(console, flow) for flow in some])
     if len(some) < len(flows):
         told = f"{first + 1} to {first + len(some)} of {len(flows)}; the arrows move"
         console.print(Text(told, style="dim"))

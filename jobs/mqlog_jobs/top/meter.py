@@ -24,7 +24,7 @@ from mqstore.read.source import QueueFilter, Snapshot
 WINDOW_S: Final = 30.0
 _MOST_LOOKS: Final = 120  # that are kept, whatever the interval
 
-Pair: TypeAlias = tuple[str | None, str]
+GroupTopic: TypeAlias = tuple[str | None, str]
 """A group, None for a topic that no group consumes, and a topic."""
 
 
@@ -73,9 +73,9 @@ class _Look:
 
     at_s: float
     stored: dict[str, int]
-    consumed: dict[Pair, int]
-    lags: dict[Pair, int]
-    statuses: dict[Pair, set[str]]
+    consumed: dict[GroupTopic, int]
+    lags: dict[GroupTopic, int]
+    statuses: dict[GroupTopic, set[str]]
 
 
 class Meter:
@@ -215,7 +215,7 @@ class _Change:
         before = None if self.since is None else self.since.stored.get(topic)
         return self._rate(self.now.stored.get(topic, 0), before)
 
-    def consumed(self, pair: Pair) -> float | None:
+    def consumed(self, pair: GroupTopic) -> float | None:
         """Return how many messages of the topic the group consumed a second."""
         before = None if self.since is None else self.since.consumed.get(pair)
         return self._rate(self.now.consumed[pair], before)

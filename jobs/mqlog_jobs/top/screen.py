@@ -17,11 +17,13 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from mqlog_jobs.top.frame import ORDERS, Sorting, draw
+from mqlog_jobs.top.frame import SORT_KEYS, Sorting, draw
 from mqlog_jobs.top.meter import Measured, Meter
 
-_HEAD: Final = 3  # Lines above the rows: the summary, the heads of the columns, a rule,
-_FOOT: Final = 4  # and below them: columns and rows that are not shown, a blank line, the keys.
+_LINES_ABOVE: Final = 3  # Lines above the rows: the summary, the heads of the columns, a rule,
+_LINES_BELOW: Final = (
+    4  # and below them: columns and rows that are not shown, a blank line, the keys.
+)
 _ESCAPE: Final = "\x1b"
 _MOVES: Final = {"\x1b[A": -1, "k": -1, "\x1b[B": 1, "j": 1, "\x1b[5~": -10, "\x1b[6~": 10}
 _QUIT: Final = {"q", "Q", _ESCAPE}
@@ -36,8 +38,8 @@ class Shown:
 
     def after(self, key: str, rows: int) -> "Shown":
         """Return it after a key; there are ``rows`` rows."""
-        if key in ORDERS:
-            by = ORDERS[key]
+        if key in SORT_KEYS:
+            by = SORT_KEYS[key]
             back = not self.sorting.back if by == self.sorting.by else False
             return Shown(Sorting(by, back=back))
         if key == "r":
@@ -80,7 +82,7 @@ def _frame(console: Console, measured: Measured, view: Shown, interval_s: float)
     drawn = io.StringIO()
     width, height = console.size
     on = Console(file=drawn, force_terminal=True, width=width, highlight=False)
-    room = max(height - _HEAD - _FOOT - len(measured.away), 1)
+    room = max(height - _LINES_ABOVE - _LINES_BELOW - len(measured.away), 1)
     draw(on, measured, view.sorting, view.first, room)
     lines = drawn.getvalue().split("\n")[: height - 2]
     return Text.from_ansi("\n".join(lines)).append("\n").append(_foot(view, interval_s))
@@ -89,7 +91,7 @@ def _frame(console: Console, measured: Measured, view: Shown, interval_s: float)
 def _foot(view: Shown, interval_s: float) -> Text:
     """Return the time and the keys; that of the order is bold."""
     foot = Text(f"{datetime.now(UTC):%H:%M:%S} UTC  every {interval_s:g} s ", style="dim")
-    for key, name in ORDERS.items():
+    for key, name in SORT_KEYS.items():
         foot.append(f" [{key}]{name[1:]}", style="bold" if name == view.sorting.by else "")
     reverse = "bold" if view.sorting.back else ""
     return foot.append(" [r]everse", style=reverse).append(" [q]uit")

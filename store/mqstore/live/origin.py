@@ -107,8 +107,8 @@ class ClusterBounds:
         return self.config.topics()
 
     def timers_delivered_ms(self) -> int:
-        """Return 0: a broker does not tell."""
-        return 0
+        """Return how far the broker delivered timers; 0 before 5.0."""
+        return self.config.timers_delivered_ms()
 
     def snapshot(
         self, topics: Callable[[str], bool] | None = None, *, strict: bool = True

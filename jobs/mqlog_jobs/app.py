@@ -40,7 +40,7 @@ _OWN_NAMES: Final = {
     "onCorrupt": "--on-corrupt",
     "storePathCommitLog": "--commit-log",
 }
-_OPTION: Final = re.compile(rf"^(option )?({'|'.join(_OWN_NAMES)})(?=$|:)")
+_OPTION_NAME: Final = re.compile(rf"^(option )?({'|'.join(_OWN_NAMES)})(?=$|:)")
 
 
 class _StoreCommand(TyperCommand):
@@ -51,7 +51,7 @@ class _StoreCommand(TyperCommand):
             return super().invoke(ctx)
         except StoreError as error:
             if error.args and isinstance(error.args[0], str):
-                error.args = (_OPTION.sub(_own_name, error.args[0]), *error.args[1:])
+                error.args = (_OPTION_NAME.sub(_own_name, error.args[0]), *error.args[1:])
             raise
         except OSError as error:
             stores, name = _stores(ctx.params), error.filename

@@ -125,6 +125,7 @@ def cat(
     place: QueueArgument,
     *,
     tag: Annotated[str, typer.Option(help="Tag expression, 'A || B'.")] = "*",
+    sql: Annotated[str | None, typer.Option(help='SQL92 of properties, "a > 5".')] = None,
     key: Annotated[list[str] | None, typer.Option(help="A message key; may be repeated.")] = None,
     since: Annotated[
         str | None, typer.Option(help="Stored at or after: -15m, epoch ms, or ISO-8601 with zone.")
@@ -146,7 +147,7 @@ def cat(
     from mqlog_jobs.queries import MessageQuery
 
     form = messages.MessageForm.of(as_json=as_json, line=line)
-    query = MessageQuery(place, tag, tuple(key or ()), since, until, on_corrupt)
+    query = MessageQuery(place, tag, sql, tuple(key or ()), since, until, on_corrupt)
     messages.cat(Named.of(stores, commit_log, options), query, form, number)
 
 

@@ -39,9 +39,9 @@ class MessageQuery:
     """Messages of a topic, as the user typed it. Raises InvalidOptionError for a contradiction.
 
     place: ``TOPIC``, ``TOPIC/QUEUE`` or ``TOPIC/QUEUE@OFFSET``; an offset below zero counts from
-    the queue's end. tags: a tag expression. sql: one of SQL92. keys: any of them. since, until: [since, until) of
-    storeTimestamp, in the grammar of mqstore.options.grammar. on_corrupt: fail, skip or rescue, as
-    in ScanSettings.
+    the queue's end. tags: a tag expression. sql: an SQL92 expression, None for all. keys: any of
+    them. since, until: [since, until) of storeTimestamp, in the grammar of
+    mqstore.options.grammar. on_corrupt: fail, skip or rescue, as in ScanSettings.
     """
 
     place: str

@@ -9,8 +9,8 @@ import pytest
 
 from mqstore.errors import InvalidOptionError
 from mqstore.sql.filter import parse_sql
-from mqstore.sql.grammar import MAX_DEPTH
-from mqstore.sql.tokens import MAX_CHARS
+from mqstore.sql.grammar import MAX_NESTING
+from mqstore.sql.tokens import MAX_SQL_CHARS
 from sql.judged import REFUSED, column, ours, theirs
 
 GOLDEN = json.loads(Path(__file__).with_name("verdicts.json").read_text())
@@ -76,7 +76,7 @@ def test_long_chains_are_evaluated_without_recursion() -> None:
 
 def test_nested_betweens_cost_no_more_than_they_are_long() -> None:
     nested = "a = 5"
-    for _ in range(MAX_DEPTH - 1):
+    for _ in range(MAX_NESTING - 1):
         nested = f"-({nested}) BETWEEN 1 AND 2"
     assert passing(nested, {"a": "5"}) == [False]
 
@@ -116,11 +116,11 @@ def test_an_error_names_the_place_and_what_is_accepted(
 
 
 def test_length_and_depth_are_bounded() -> None:
-    deepest = "(" * MAX_DEPTH + "a = 5" + ")" * MAX_DEPTH
+    deepest = "(" * MAX_NESTING + "a = 5" + ")" * MAX_NESTING
     assert passing(deepest, {"a": "5"}) == [True]
-    assert f"more than {MAX_DEPTH} parentheses" in refusal(f"({deepest})")
-    assert f"at most {MAX_CHARS:,} are accepted" in refusal("a" * (MAX_CHARS + 1))
-    assert "at character 65" in refusal("(" * MAX_CHARS)
+    assert f"more than {MAX_NESTING} parentheses" in refusal(f"({deepest})")
+    assert f"at most {MAX_SQL_CHARS:,} are accepted" in refusal("a" * (MAX_SQL_CHARS + 1))
+    assert "at character 65" in refusal("(" * MAX_SQL_CHARS)
 
 
 def test_what_follows_is_ignored_only_where_a_broker_would() -> None:

@@ -20,14 +20,16 @@ from numpy.typing import NDArray
 from mqstore.arrays import Int64s, Mask
 from mqstore.sql.program import INT_MAX, LONG_MAX, Number, Width
 
-Keys: TypeAlias = tuple[Int64s, Mask]
-"""Keys of n texts, and which of them are numbers."""
+NumberKeys: TypeAlias = tuple[Int64s, Mask]
+"""NumberKeys of n texts, and which of them are numbers."""
 
 _PLAIN_LONG: Final = r"\A[+-]?[0-9]{1,19}\z"
 _ANY_LONG: Final = r"\A[+-]?\p{Nd}{2,}\z|\A[^0-9+-]\z"
 _DECIMAL: Final = r"\A[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?\z"
 _WORD: Final = r"\A[+-]?(?:NaN|Infinity)\z"
-_HEX: Final = r"\A[+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+[fFdD]?\z"
+_HEX_DOUBLE: Final = (
+    r"\A[+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+[fFdD]?\z"
+)
 # String#trim takes off what is at or below the space, and nothing else.
 _TRIMMED: Final = "".join(map(chr, range(0x21)))
 _SUFFIXES: Final = "fFdD"
@@ -44,7 +46,7 @@ def key_of(number: Number, width: Width) -> int:
     return int(_double_keys(np.array([number.value], np.float64))[0])
 
 
-def keys_of(texts: pa.StringArray, width: Width) -> Keys:
+def keys_of(texts: pa.StringArray, width: Width) -> NumberKeys:
     """Return the keys of texts read as numbers of ``width``; null is no number."""
     if width is Width.DOUBLE:
         return _doubles(texts)
@@ -64,7 +66,7 @@ def _mask(found: pa.BooleanArray) -> Mask:
     return mask
 
 
-def _longs(texts: pa.StringArray) -> Keys:
+def _longs(texts: pa.StringArray) -> NumberKeys:
     plain = pc.fill_null(pc.match_substring_regex(texts, _PLAIN_LONG), False)
     chosen = pc.if_else(plain, texts, "0")
     sizes = pc.utf8_ltrim(chosen, characters="+-").cast(pa.uint64()).to_numpy()
@@ -76,7 +78,7 @@ def _longs(texts: pa.StringArray) -> Keys:
     return _with_rare(texts, rare, _long, keys, valid)
 
 
-def _doubles(texts: pa.StringArray) -> Keys:
+def _doubles(texts: pa.StringArray) -> NumberKeys:
     trimmed = pc.utf8_trim(texts, characters=_TRIMMED)
     decimal = pc.match_substring_regex(trimmed, _DECIMAL)
     words = pc.match_substring_regex(trimmed, _WORD)
@@ -85,7 +87,7 @@ def _doubles(texts: pa.StringArray) -> Keys:
     # The word Infinity ends in none of the suffixes, NaN neither.
     bare = pc.utf8_ltrim(pc.utf8_rtrim(chosen, characters=_SUFFIXES), characters="+")
     keys = _double_keys(bare.cast(pa.float64()).to_numpy())
-    rare = _mask(pc.match_substring_regex(trimmed, _HEX)) & ~_mask(either)
+    rare = _mask(pc.match_substring_regex(trimmed, _HEX_DOUBLE)) & ~_mask(either)
     return _with_rare(trimmed, rare, _hex_double_key, keys, _mask(either))
 
 
@@ -98,7 +100,7 @@ def _double_keys(values: NDArray[np.float64]) -> Int64s:
 
 def _with_rare(
     texts: pa.StringArray, rare: Mask, read: Callable[[str], int | None], keys: Int64s, valid: Mask
-) -> Keys:
+) -> NumberKeys:
     rows = np.flatnonzero(rare)
     if not len(rows):
         return keys, valid

@@ -21,10 +21,10 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final, NamedTuple
 
-from mqstore.sql.program import INT_MAX, LONG_MAX, Argument, Number, Op, Program, Step, Width
+from mqstore.sql.program import INT_MAX, LONG_MAX, Argument, Number, Op, Program, SqlStep, Width
 from mqstore.sql.tokens import DECIMAL, END, FLOAT, NAME, TEXT, Token, Words, text_of
 
-MAX_DEPTH: Final = 64
+MAX_NESTING: Final = 64
 _LONG_DIGITS: Final = 19
 _ORDERS: Final = (">", ">=", "<", "<=")
 _TEXT_TESTS: Final = ("CONTAINS", "STARTSWITH", "ENDSWITH")
@@ -67,11 +67,11 @@ def compiled(text: str, option: str, *, as_broker: bool = False) -> Program:
 
 
 class _Parser:
-    """Recurses at parentheses only, at most MAX_DEPTH deep."""
+    """Recurses at parentheses only, at most MAX_NESTING deep."""
 
     def __init__(self, words: Words) -> None:
         self._words = words
-        self._steps: list[Step] = []
+        self._steps: list[SqlStep] = []
         self._depth = 0
 
     def program(self, *, as_broker: bool) -> Program:
@@ -200,8 +200,8 @@ class _Parser:
         raise self._words.refused(token, f"expected {_OPERAND}")
 
     def _nested(self, token: Token) -> _Operand:
-        if self._depth == MAX_DEPTH:
-            raise self._words.refused(token, f"more than {MAX_DEPTH} parentheses in one another")
+        if self._depth == MAX_NESTING:
+            raise self._words.refused(token, f"more than {MAX_NESTING} parentheses in one another")
         self._depth += 1
         found = self._condition()
         self._words.expect(")", f") or {_GOES_ON}")

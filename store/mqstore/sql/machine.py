@@ -1,9 +1,9 @@
 """Runs the steps of an SQL92 expression over the properties of many messages at once.
 
-A condition is TRUE, FALSE, NULL or ERROR for each message, and logic looks those up in tables.
-NULL is the unknown of SQL; ERROR is what throws in RocketMQ: text that is not the number it is
-compared with. As there, the left side decides first: ``FALSE AND error`` is FALSE, ``error AND
-FALSE`` is an error. A message passes if the condition is TRUE, so one with an error does not.
+A condition is TRUE, FALSE, NULL or INVALID for each message, and logic looks those up in tables.
+NULL is the unknown of SQL; INVALID is an exception in RocketMQ: text that is not the number it is
+compared with. As there, the left side decides first: ``FALSE AND invalid`` is FALSE, ``invalid
+AND FALSE`` is INVALID. A message passes if the condition is TRUE.
 
 Reference: org.apache.rocketmq.filter.expression.ComparisonExpression#doCreateEqual, #evaluate,
 #__compare, LogicExpression, UnaryExpression; ExpressionMessageFilter#isMatchedByCommitLog.
@@ -20,26 +20,26 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqstore.arrays import Mask
-from mqstore.sql.conversions import Keys, key_of, keys_of, truths_of
+from mqstore.sql.conversions import NumberKeys, key_of, keys_of, truths_of
 from mqstore.sql.program import Argument, Number, Op, Program, Width
 
 Truths: TypeAlias = NDArray[np.uint8]
-"""FALSE, TRUE, NULL or ERROR of n messages, or one for all."""
+"""FALSE, TRUE, NULL or INVALID of n messages, or one for all."""
 
 FALSE: Final = 0
 TRUE: Final = 1
 NULL: Final = 2
-ERROR: Final = 3
+INVALID: Final = 3
 
 # Row: the left side, column: the right one.
 _AND: Final = np.array([[0, 0, 0, 0], [0, 1, 2, 3], [0, 2, 2, 3], [3, 3, 3, 3]], np.uint8)
 _OR: Final = np.array([[0, 1, 2, 3], [1, 1, 1, 1], [2, 1, 2, 3], [3, 3, 3, 3]], np.uint8)
 _EQUAL: Final = np.array([[1, 0, 0, 3], [0, 1, 0, 3], [2, 2, 1, 3], [3, 3, 3, 3]], np.uint8)
-# Where one side at least is NULL or ERROR; the first one of them decides.
-_ORDER: Final = np.array([[0, 0, 2, 3], [0, 0, 2, 3], [2, 2, 2, 2], [3, 3, 3, 3]], np.uint8)
-_NOT: Final = np.array([TRUE, FALSE, NULL, ERROR], np.uint8)
-_NEGATE: Final = np.array([NULL, NULL, NULL, ERROR], np.uint8)
-_IS_NULL: Final = np.array([FALSE, FALSE, TRUE, ERROR], np.uint8)
+# Where one side at least is NULL or INVALID; the first one of them decides.
+_ORDER_STATES: Final = np.array([[0, 0, 2, 3], [0, 0, 2, 3], [2, 2, 2, 2], [3, 3, 3, 3]], np.uint8)
+_NOT: Final = np.array([TRUE, FALSE, NULL, INVALID], np.uint8)
+_NEGATE: Final = np.array([NULL, NULL, NULL, INVALID], np.uint8)
+_IS_NULL: Final = np.array([FALSE, FALSE, TRUE, INVALID], np.uint8)
 _COMPARED: Final[dict[str, Callable[[Any, Any], Any]]] = {
     ">": operator.gt,
     ">=": operator.ge,
@@ -48,12 +48,12 @@ _COMPARED: Final[dict[str, Callable[[Any, Any], Any]]] = {
 }
 
 
-class _Text:
+class _Texts:
     """Text of n messages, null for none, or one text for all. Each is converted once."""
 
     def __init__(self, values: pa.StringArray) -> None:
         self.values = values
-        self._keys: dict[Width, Keys] = {}
+        self._keys: dict[Width, NumberKeys] = {}
 
     @property
     def nulls(self) -> Truths:
@@ -63,14 +63,14 @@ class _Text:
         is_null = self.values.is_null().to_numpy(zero_copy_only=False)
         return np.where(is_null, NULL, TRUE).astype(np.uint8)
 
-    def keys(self, width: Width) -> Keys:
+    def keys(self, width: Width) -> NumberKeys:
         """Return what the texts are as numbers."""
         if width not in self._keys:
             self._keys[width] = keys_of(self.values, width)
         return self._keys[width]
 
 
-_Value: TypeAlias = _Text | Number | Truths
+_Value: TypeAlias = _Texts | Number | Truths
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +83,12 @@ class Machine:
     def run(self, program: Program) -> Mask:
         """Tell which messages pass: bool[n]."""
         stack: list[_Value] = []
-        texts: dict[str, _Text] = {}
+        texts: dict[str, _Texts] = {}
         for op, argument in program:
             if op is Op.PROPERTY:
                 name = str(argument)
                 if name not in texts:
-                    texts[name] = _Text(self.column(name))
+                    texts[name] = _Texts(self.column(name))
                 stack.append(texts[name])
             else:
                 taken, work = _WORK[op]
@@ -98,8 +98,8 @@ class Machine:
         return passed
 
 
-def _one_text(argument: Argument) -> _Text:
-    return _Text(pa.array([argument], pa.string()))
+def _one_text(argument: Argument) -> _Texts:
+    return _Texts(pa.array([argument], pa.string()))
 
 
 def _one_number(argument: Argument) -> Number:
@@ -125,7 +125,7 @@ def _negate(value: _Value) -> _Value:
 
 def _truths(value: _Value) -> Truths:
     """Return a condition's truths; of text and numbers TRUE, but NULL where there is none."""
-    if isinstance(value, _Text):
+    if isinstance(value, _Texts):
         return value.nulls
     return np.full(1, TRUE, np.uint8) if isinstance(value, Number) else value
 
@@ -136,7 +136,7 @@ def _looked_up(table: Truths, left: Truths, right: Truths) -> Truths:
 
 
 def _as_truths(mask: Mask, valid: Mask) -> Truths:
-    return np.where(valid, mask, ERROR).astype(np.uint8)
+    return np.where(valid, mask, INVALID).astype(np.uint8)
 
 
 def _equal(left: _Value, right: _Value) -> Truths:
@@ -149,13 +149,13 @@ def _equal(left: _Value, right: _Value) -> Truths:
 
 def _equal_values(left: _Value, right: _Value) -> Truths:
     """Compare values that are there; what stands for others is left out by the caller."""
-    if isinstance(left, _Text) and isinstance(right, _Text):
+    if isinstance(left, _Texts) and isinstance(right, _Texts):
         return _as_truths(_same(left.values, right.values), np.ones(1, np.bool_))
     if isinstance(left, np.ndarray) or isinstance(right, np.ndarray):
-        if isinstance(left, _Text):  # Text is read as a boolean, a boolean not as text.
+        if isinstance(left, _Texts):  # Text is read as a boolean, a boolean not as text.
             same: Truths = (truths_of(left.values) == right).astype(np.uint8)
             return same
-        return np.full(1, ERROR if isinstance(right, _Text) else FALSE, np.uint8)
+        return np.full(1, INVALID if isinstance(right, _Texts) else FALSE, np.uint8)
     return _compared(operator.eq, left, right)
 
 
@@ -172,10 +172,10 @@ def _order(sign: Argument, left: _Value, right: _Value) -> Truths:
     states = _truths(left), _truths(right)
     unknown = (states[0] >= NULL) | (states[1] >= NULL)
     if isinstance(left, np.ndarray) or isinstance(right, np.ndarray):
-        # Only a value with - gets here that is no number: NULL or ERROR for all messages.
-        return _looked_up(_ORDER, *states)
+        # Only a value with - gets here that is no number: NULL or INVALID for all messages.
+        return _looked_up(_ORDER_STATES, *states)
     values = _compared(_COMPARED[str(sign)], left, right)
-    return np.where(unknown, _ORDER[states], values).astype(np.uint8)
+    return np.where(unknown, _ORDER_STATES[states], values).astype(np.uint8)
 
 
 def _compared(compare: Callable[[Any, Any], Any], left: _Value, right: _Value) -> Truths:
@@ -189,8 +189,8 @@ def _compared(compare: Callable[[Any, Any], Any], left: _Value, right: _Value) -
     return _as_truths(compare(left_keys, right_keys), left_valid & right_valid)
 
 
-def _keys(value: _Value, width: Width) -> Keys:
-    if isinstance(value, _Text):
+def _keys(value: _Value, width: Width) -> NumberKeys:
+    if isinstance(value, _Texts):
         return value.keys(width)
     assert isinstance(value, Number)
     return np.array([key_of(value, width)], np.int64), np.ones(1, np.bool_)
@@ -205,7 +205,7 @@ def _not_between(value: _Value, low: _Value, high: _Value) -> Truths:
 
 
 def _is_in(texts: Argument, value: _Value) -> Truths:
-    assert isinstance(value, _Text)
+    assert isinstance(value, _Texts)
     wanted = pa.array(texts, pa.string())
     found = pc.is_in(value.values, value_set=wanted).to_numpy(zero_copy_only=False)
     return np.where(value.nulls == NULL, NULL, found).astype(np.uint8)
@@ -219,8 +219,8 @@ def _finds(
     def found(pattern: Argument, value: _Value) -> Truths:
         if not pattern:
             return np.full(1, FALSE, np.uint8)
-        if not isinstance(value, _Text):
-            return np.where(_truths(value) == ERROR, ERROR, FALSE).astype(np.uint8)
+        if not isinstance(value, _Texts):
+            return np.where(_truths(value) == INVALID, INVALID, FALSE).astype(np.uint8)
         hits = find(value.values, pattern=pattern).fill_null(negated)
         mask: Mask = hits.to_numpy(zero_copy_only=False)
         return (mask ^ negated).astype(np.uint8)

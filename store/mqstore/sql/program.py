@@ -56,5 +56,5 @@ class Number:
 
 
 Argument: TypeAlias = str | tuple[str, ...] | Number | bool | None
-Step: TypeAlias = tuple[Op, Argument]
-Program: TypeAlias = tuple[Step, ...]
+SqlStep: TypeAlias = tuple[Op, Argument]
+Program: TypeAlias = tuple[SqlStep, ...]

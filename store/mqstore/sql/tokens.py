@@ -13,19 +13,19 @@ from typing import Final, NamedTuple
 
 from mqstore.errors import InvalidOptionError
 
-MAX_CHARS: Final = 65_536
+MAX_SQL_CHARS: Final = 65_536
 END: Final = "end"
 NAME: Final = "name"
 TEXT: Final = "text"
 DECIMAL: Final = "decimal"
 FLOAT: Final = "float"
-RESERVED: Final = frozenset(
+RESERVED_WORDS: Final = frozenset(
     {"NOT", "AND", "OR", "BETWEEN", "IN", "IS", "TRUE", "FALSE", "NULL"}
     | {"CONTAINS", "STARTSWITH", "ENDSWITH"}
 )
 
-_SHOWN_CHARS: Final = 20
-_TOKEN: Final = re.compile(
+_EXCERPT_CHARS: Final = 20
+_SQL_TOKEN: Final = re.compile(
     r"""
       (?P<skip>  [ \t\n\r\f]+ | --[^\n\r]*(?:\r\n|\n|\r) | /\*[\s\S]*?\*/ )
     | (?P<float> (?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)? | [0-9]+[eE][+-]?[0-9]+ )
@@ -61,8 +61,8 @@ class Words:
     def __init__(self, text: str, option: str) -> None:
         self._text = text
         self._option = option
-        if len(text) > MAX_CHARS:
-            expected = f"has {len(text):,} characters; at most {MAX_CHARS:,} are accepted"
+        if len(text) > MAX_SQL_CHARS:
+            expected = f"has {len(text):,} characters; at most {MAX_SQL_CHARS:,} are accepted"
             raise InvalidOptionError(option, text, expected)
         self._tokens = self._read()
         self._ahead: list[Token] = []
@@ -94,21 +94,21 @@ class Words:
         return self._refused(token.place, reason)
 
     def _refused(self, place: int, reason: str) -> InvalidOptionError:
-        found = self._text[place : place + _SHOWN_CHARS]
+        found = self._text[place : place + _EXCERPT_CHARS]
         where = f"at character {place + 1} ({found!r})" if found else "at the end"
         return InvalidOptionError(self._option, self._text, f"{where}: {reason}")
 
     def _read(self) -> Iterator[Token]:
         place = 0
         while place < len(self._text):
-            match = _TOKEN.match(self._text, place)
+            match = _SQL_TOKEN.match(self._text, place)
             if match is None:
                 hint = _HINTS.get(self._text[place], "no such sign")
-                raise self._refused(place, f"{hint}; accepted are {_WORDS}")
+                raise self._refused(place, f"{hint}; accepted are {_ACCEPTED_WORDS}")
             image, kind = match[0], match.lastgroup or ""
             if kind == "sign":
                 kind = image
-            elif kind == NAME and image.upper() in RESERVED:
+            elif kind == NAME and image.upper() in RESERVED_WORDS:
                 kind = image.upper()
             if kind != "skip":
                 yield Token(kind, image, place)
@@ -117,7 +117,7 @@ class Words:
             yield Token(END, "", len(self._text))
 
 
-_WORDS: Final = (
+_ACCEPTED_WORDS: Final = (
     "names of properties, 'text', numbers, TRUE, FALSE, NULL, NOT, AND, OR, =, <>, <, <=, >, >=, "
     "IS NULL, BETWEEN, IN, CONTAINS, STARTSWITH, ENDSWITH, + - ( ) ,"
 )

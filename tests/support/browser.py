@@ -66,9 +66,11 @@ class Page:
         assert "exceptionDetails" not in told, told
         return told["result"].get("value")
 
-    def picture(self, target: Path) -> bytes:
-        """Take a picture of the whole page."""
-        told = self._ask("Page.captureScreenshot", captureBeyondViewport=True)
+    def picture(self, target: Path, height: int | None = None) -> bytes:
+        """Take a picture of the whole page, or of its upper part."""
+        size = self.value("[innerWidth, document.documentElement.scrollHeight]")
+        clip = {"x": 0, "y": 0, "width": size[0], "height": height or size[1], "scale": 1}
+        told = self._ask("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
         target.write_bytes(base64.b64decode(told["data"]))
         return target.read_bytes()
 

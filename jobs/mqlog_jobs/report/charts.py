@@ -123,7 +123,7 @@ def amount(value: float) -> str:
         if value >= size:
             divisor = 1e3 if unit == "k" else size
             return f"{value / divisor:.4g}{unit}"
-    return f"{value:,.4g}" if value < 1000 else f"{value:,.0f}"
+    return f"{value:,.3g}" if value < 999.5 else f"{value:,.0f}"
 
 
 def _y(value: float, top: float, plot: float) -> float:

@@ -74,13 +74,16 @@ class Cluster:
     AccessDeniedError, RequestRefusedError, BrokenAnswerError.
     """
 
-    def __init__(self, settings: ClusterSettings) -> None:
-        """Connect to nothing yet; raises InvalidOptionError for unusable TLS files."""
+    def __init__(self, settings: ClusterSettings, *, was_reached: bool = False) -> None:
+        """Connect to nothing yet; raises InvalidOptionError for unusable TLS files.
+
+        ``was_reached``: a name server answered the driver, so that none answers now will pass.
+        """
         self.settings = settings
         self._tls: ssl.SSLContext | None = settings.tls.context() if settings.tls else None
         self._open: dict[str, Connection] = {}
         self._name_servers = list(settings.name_servers)
-        self._has_contact = False
+        self._has_contact = was_reached
         self._brokers: dict[str, Addresses] = {}
         self._routes: dict[str, Route] = {}
 

@@ -16,7 +16,7 @@ from mqstore.codec.encode import Hosts
 from mqstore.derive.log_end import last_store_host
 from mqstore.errors import InvalidOptionError, StoreNotFoundError
 from mqstore.files import durable, new_file
-from mqstore.files.config.broker_config import BrokerConfig
+from mqstore.files.config.broker_config import BrokerConfig, TopicConfig
 from mqstore.files.file_sizes import FileSizes
 from mqstore.files.lock.file_system import file_system, is_in_memory, keeps_reservations
 from mqstore.files.queue.consume_queue import list_queues
@@ -63,10 +63,10 @@ def prepare(settings: WriteSettings, columns: pa.Schema) -> WriteJob:
     makes_store = settings.create_store and is_empty(place)
     store = None if makes_store else open_for_write(settings, place)
     if store is None:
-        sizes, topics, store_host = sizes_of_new(settings), {}, None
+        sizes, configs, topics, store_host = sizes_of_new(settings), {}, {}, None
     else:
-        sizes = _sizes_of(store, settings)
-        topics = _topics(store, settings.new_topic_queues)
+        sizes, configs = _sizes_of(store, settings), BrokerConfig(store).topics()
+        topics = _topics(store, configs, settings.new_topic_queues)
         with Store(store) as opened:
             store_host = last_store_host(opened)
     check_sizes(sizes)
@@ -89,6 +89,8 @@ def prepare(settings: WriteSettings, columns: pa.Schema) -> WriteJob:
         key=key,
         is_repeated=store is not None and key is not None and is_committed(place, key),
         group_property=settings.producer_group,
+        cluster_property=settings.broker_cluster_name,
+        multi_tag_topics=frozenset(n for n, topic in configs.items() if topic.has_multi_tags),
     )
     _check_topic(job)
     with durable.synced(wanted=settings.fsync == "commit"):
@@ -163,7 +165,9 @@ def _sizes_of(store: StoreDir, settings: WriteSettings) -> FileSizes:
     return replace(new, **own)
 
 
-def _topics(store: StoreDir, queue_nums: int) -> dict[str, TopicQueues]:
+def _topics(
+    store: StoreDir, configs: dict[str, TopicConfig], queue_nums: int
+) -> dict[str, TopicQueues]:
     """Return the queues a producer may send to, by topic; 0 if it may send to none."""
     listed = {
         topic: TopicQueues(
@@ -171,7 +175,7 @@ def _topics(store: StoreDir, queue_nums: int) -> dict[str, TopicQueues]:
         )
         if entry.perm & PERM_WRITE and entry.write_queue_nums
         else TopicQueues(0, 0)
-        for topic, entry in BrokerConfig(store).topics().items()
+        for topic, entry in configs.items()
     }
     # A topic may have queues and no entry: then the commit makes one that reaches them all.
     unlisted: dict[str, int] = {}

@@ -18,6 +18,7 @@ from mqstore.origins import Places
 from mqstore.read.admission import Admission
 from mqstore.read.log_directory import BY_LOG_WORD, CACHE_DIR, QUEUES
 from mqstore.read.tags import check_tags
+from mqstore.sql.filter import parse_sql
 
 MESSAGES: Final = frozenset({"messages"})
 TABLES: Final = (
@@ -38,10 +39,6 @@ TABLES: Final = (
 )
 OF_FILES: Final = {
     "commits": "commits are kept beside a store that mqlog writes, and not by a broker",
-    **dict.fromkeys(
-        ("scheduled", "halfmessages", "retries"),
-        "this version reads messages of RocketMQ's own topics of a cluster as messages only",
-    ),
     "files": "a broker tells nothing of its files",
     "index": "a broker finds messages by key (read them with the option keys), and does not list "
     "the entries of its IndexFiles",
@@ -85,6 +82,11 @@ def _now_ms() -> int:
 
 def _tags(name: str, text: str) -> str:
     check_tags(text, option=name)
+    return text
+
+
+def _sql(name: str, text: str) -> str:
+    parse_sql(text, option=name)
     return text
 
 
@@ -198,6 +200,7 @@ class ReadOptions:
     )
     starting_group: str | None = _of_read("startingGroup", any_text, tables=RANGES)
     tags: str = _of_read("tags", _tags, "*", alias="subExpression", tables=RANGES)
+    sql: str | None = _of_read("sql", _sql)
     keys: tuple[str, ...] | None = _of_read("keys", grammar.names, tables=WITH_KEYS)
     msg_ids: tuple[str, ...] | None = _of_read("msgIds", grammar.names)
     fail_on_data_loss: bool = _of_read("failOnDataLoss", grammar.boolean, True, tables=RANGES)

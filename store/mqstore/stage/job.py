@@ -63,6 +63,10 @@ class RowJob:
     """Delayed messages are stored under SCHEDULE_TOPIC_XXXX. False: a broker will do that."""
     group_property: str | None = None
     """Property PGROUP of each message."""
+    cluster_property: str | None = None
+    """Property CLUSTER of each message that was none before; None: a broker adds its own."""
+    multi_tag_topics: frozenset[str] = frozenset()
+    """Topics whose messages get the flag MULTI_TAGS; a broker sets it by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

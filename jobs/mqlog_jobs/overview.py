@@ -1,0 +1,112 @@
+"""The commands of ``mqlog`` that show whole stores at a glance: report and top.
+
+What does the work is imported when a command runs.
+"""
+
+# ruff: noqa: PLC0415, PLR0913
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from mqlog_jobs.app import command
+from mqlog_jobs.parameters import OF_A_CLUSTER, AsJson, CommitLog, Options, Stores, SystemGroups
+from mqstore.errors import InvalidOptionError
+from mqstore.printable import shown
+
+TOP_ORDERS: Final = ("lag", "in", "consumed", "time", "group")
+
+
+def _known_order(value: str) -> str:
+    if value not in TOP_ORDERS:
+        raise InvalidOptionError("--sort", value, f"must be one of {', '.join(TOP_ORDERS)}")
+    return value
+
+
+@command(
+    epilog="Examples: mqlog report /data/store · "
+    "mqlog report '/data/brokers/*/store' -o brokers.html --verify"
+)
+def report(
+    stores: Stores,
+    *,
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FILE", help="The page to write.")
+    ] = Path("report.html"),
+    group: Annotated[
+        str | None, typer.Option("-g", "--group", help="Groups: a comma list, or /regex/.")
+    ] = None,
+    verify: Annotated[
+        bool | None,
+        typer.Option(
+            "--verify/--no-verify",
+            help="Check every rule that a broker relies on; default: up to 1 GiB of CommitLog.",
+            show_default=False,
+        ),
+    ] = None,
+    system: SystemGroups = False,
+    commit_log: CommitLog = None,
+    options: Annotated[
+        list[str] | None, typer.Option("--option", metavar="NAME=VALUE", help=OF_A_CLUSTER)
+    ] = None,
+) -> None:
+    """Write a page for a browser: backlog, rates, topics, tags, files, findings of verify.
+
+    Its time is bounded: where a store is large it looks at a sample, and the page says so.
+    """
+    from mqlog_jobs.places import Named
+    from mqlog_jobs.progress import Bar
+    from mqlog_jobs.render import several, size, terminal
+    from mqlog_jobs.report.gather import ReportRequest
+    from mqlog_jobs.report.write import write_report
+
+    request = ReportRequest(groups=group, system=system, verify=verify)
+    named = Named.of(stores, commit_log, options)
+    with named.opened(damaged=True) as found, Bar("Checking") as bar:
+        written = write_report(found, request, output, bar)
+    waiting = (
+        f"{several(written.waiting, 'message')} waiting for {several(written.groups, 'group')}"
+    )
+    line = f"{shown(output)}: {size(written.bytes)}; {waiting}"
+    terminal().print(line, markup=False, soft_wrap=True)
+
+
+@command(
+    epilog="Examples: mqlog top /data/store · mqlog top rocketmq://ns1:9876 --sort time · "
+    "mqlog top /data/store --json --interval 10"
+)
+def top(
+    stores: Stores,
+    *,
+    sort: Annotated[
+        str,
+        typer.Option(
+            metavar="|".join(TOP_ORDERS),
+            callback=_known_order,
+            help="What comes first: most waiting, most stored, most consumed, longest to catch up.",
+        ),
+    ] = TOP_ORDERS[0],
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 2.0,
+    frames: Annotated[
+        int, typer.Option("--count", min=0, help="End after so many frames; 0: never.")
+    ] = 0,
+    group: Annotated[
+        str | None, typer.Option("-g", "--group", help="Groups: a comma list, or /regex/.")
+    ] = None,
+    system: SystemGroups = False,
+    commit_log: CommitLog = None,
+    options: Options = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what is stored and consumed a second, the lag, and when groups have caught up.
+
+    On a terminal it fills the screen until q ends it. In a pipe, or with --json, it looks twice,
+    an interval apart, and prints what it found.
+    """
+    from mqlog_jobs.places import Named
+    from mqlog_jobs.top import show
+    from mqlog_jobs.top.frame import Sorting
+
+    request = show.TopRequest(group, Sorting(sort), interval, frames, system=system)
+    show.top(Named.of(stores, commit_log, options), request, as_json=as_json)

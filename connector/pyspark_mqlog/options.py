@@ -47,10 +47,10 @@ def _names(options: Iterable[Option]) -> list[str]:
 
 
 _IN_READ: Final[dict[str, Option]] = {**READ_OPTIONS, **LIVE}
-_FROM_LOG: Final = ("queues", "cache_dir")
+_OF_LOG_READS: Final = ("queues", "cache_dir")
 _OF_MESSAGES: Final = {f: o for f, o in READ_OPTIONS.items() if o.tables >= MESSAGES}
 _IN_STREAM: Final[dict[str, Option]] = {
-    **{f: o for f, o in _OF_MESSAGES.items() if f not in {"table", *_ENDS, *_FROM_LOG}},
+    **{f: o for f, o in _OF_MESSAGES.items() if f not in {"table", *_ENDS, *_OF_LOG_READS}},
     "starting_offsets": replace(READ_OPTIONS["starting_offsets"], parse=_stream_start),
     **STREAM_OPTIONS,
     **LIVE,
@@ -74,7 +74,7 @@ _REFUSED_IN_STREAM: Final = (
         "trigger(availableNow=True)",
     )
     | refusals(
-        (READ_OPTIONS[field].name for field in _FROM_LOG),
+        (READ_OPTIONS[field].name for field in _OF_LOG_READS),
         "is for spark.read: a stream follows the ConsumeQueues that a broker appends to",
     )
     | refusals(

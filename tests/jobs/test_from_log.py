@@ -60,3 +60,10 @@ def test_a_store_that_lost_its_queues_names_the_flag(
     done = run("queues", lost)
     assert done.code == 2
     assert "--from-log" in done.err
+
+
+def test_following_a_log_is_refused_by_the_flag(run: Run, golden_550: Path) -> None:
+    done = run("cat", golden_550, "GTopic", "--follow", "--from-log")
+    assert done.code == 2
+    assert "--from-log" in done.err
+    assert "a stream follows the ConsumeQueues" in done.err

@@ -27,7 +27,7 @@ from mqstore.codec.dispatch import Queue
 from mqstore.derive.log_sections import FileWalk, LogDamage, LogUnits
 from mqstore.derive.records import IN_PLACE, fetch_at
 from mqstore.derive.section_files import (
-    BATCH_ROWS,
+    SECTION_BATCH_ROWS,
     FileEnd,
     QueueTotals,
     SectionFile,
@@ -45,7 +45,7 @@ from mqstore.format.names import mapped_file_name
 
 _SIDE_BY_SIDE: Final = 4
 _BATCHES: Final = 32  # 20 MB
-_OPEN_FILES: Final = 16
+_OPEN_SECTIONS: Final = 16
 _MOST_SECTIONS: Final = 4_096  # of one log file: 2 GiB of the smallest records have 50
 _OLD_S: Final = 86_400
 _NO_END: Final = 2**62
@@ -119,7 +119,7 @@ class LogQueues:
         return sum(file.end.damaged for file in self.files)
 
     def units(
-        self, queue: Queue, start: int, end: int, most: int = BATCH_ROWS
+        self, queue: Queue, start: int, end: int, most: int = SECTION_BATCH_ROWS
     ) -> Iterator[LogUnits]:
         """Yield the units of queue offsets [start, end), in their order, at most ``most`` at once.
 
@@ -139,7 +139,7 @@ class LogQueues:
         for section, totals in self._held.get(queue, ()):
             if totals.last_ms < ms or totals.low >= found:
                 continue
-            for units in self._rows(section, totals, start, found, BATCH_ROWS):
+            for units in self._rows(section, totals, start, found, SECTION_BATCH_ROWS):
                 late = np.flatnonzero(units.store_timestamps_ms >= ms)
                 if len(late):
                     found = int(units.queue_offsets[late[0]])
@@ -194,7 +194,7 @@ class LogQueues:
             return first + low, first + min(max(end - totals.low, low), totals.rows)
 
         def number(row: int) -> int:
-            batch, place = divmod(row, BATCH_ROWS)
+            batch, place = divmod(row, SECTION_BATCH_ROWS)
             return int(self._batch(section, batch).queue_offsets[place])
 
         rows = range(first, last)
@@ -204,8 +204,8 @@ class LogQueues:
 
     def _pieces(self, section: SectionFile, first: int, last: int, most: int) -> Iterator[LogUnits]:
         while first < last:
-            number, place = divmod(first, BATCH_ROWS)
-            stop = min(place + last - first, place + most, BATCH_ROWS)
+            number, place = divmod(first, SECTION_BATCH_ROWS)
+            stop = min(place + last - first, place + most, SECTION_BATCH_ROWS)
             yield self._batch(section, number).take(slice(place, stop))
             first += stop - place
 
@@ -214,7 +214,7 @@ class LogQueues:
         found = self._batches.pop(key, None)
         if found is None:
             self._open.pop(section.path, None)
-            if len(self._open) >= _OPEN_FILES:
+            if len(self._open) >= _OPEN_SECTIONS:
                 self._open.popitem(last=False)[1].close()
             self._open[section.path] = section
             found = section.batch(number)

@@ -28,7 +28,7 @@ from mqstore.format.sys_flag import INNER_BATCH
 SECTION_ROWS: Final = 1 << 19
 MOST_DAMAGES: Final = 100  # of one file that are listed; more are counted
 
-_NO_RECORD: Final = "no record starts here, and the log does not end here either"
+_BROKEN_OFF: Final = "no record starts here, and the log does not end here either"
 _MISPLACED: Final = "PHYSICALOFFSET is not the record's own place"
 _FEW_QUEUES: Final = 1 << 16
 
@@ -153,7 +153,7 @@ class FileWalk:
             if following is None:
                 self.has_rest = why != ZERO
                 return
-            self._damage(self.end, following, _NO_RECORD)
+            self._damage(self.end, following, _BROKEN_OFF)
             position = following
 
     def _is_full(self, end: int) -> bool:

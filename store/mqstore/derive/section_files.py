@@ -26,17 +26,17 @@ from mqstore.derive.queue_units import is_possible
 from mqstore.errors import CorruptStoreError
 from mqstore.format.crc import crc32
 
-BATCH_ROWS: Final = 1 << 14
+SECTION_BATCH_ROWS: Final = 1 << 14
 
-_VERSION: Final = 1
-_MOST_BYTES: Final = 1 << 29
+_FORM: Final = 1
+_MOST_FILE_BYTES: Final = 1 << 29
 _MOST_ROWS: Final = 4 * SECTION_ROWS  # a chunk of the smallest records is added to a section
-_ROW_BYTES: Final = 40
+_UNIT_BYTES: Final = 40
 _INTEGERS: Final = ("queueOffset", "physicalOffset", "size", "tagsCode", "storeTimestamp")
-_UNITS: Final = pa.schema(
+_UNIT_COLUMNS: Final = pa.schema(
     [*((name, pa.int64()) for name in _INTEGERS), ("holdsSeveral", pa.bool_())]
 )
-_HEAD: Final = pa.schema(
+_HEAD_COLUMNS: Final = pa.schema(
     [
         *((name, pa.int64()) for name in ("version", "number", "rows", "end", "damaged")),
         *((name, pa.bool_()) for name in ("isLast", "isClosed", "hasRest")),
@@ -44,18 +44,25 @@ _HEAD: Final = pa.schema(
     ]
 )
 _TOTALS: Final = ("rows", "low", "high", "distinct", "gap", "double", "bytes", "place")
-_TIMES: Final = ("firstMs", "lastMs", "several")
-_QUEUES: Final = pa.schema(
+_OTHER_TOTALS: Final = ("firstMs", "lastMs", "several")
+_QUEUE_COLUMNS: Final = pa.schema(
     [
         ("topic", pa.string()),
         ("queueId", pa.int64()),
-        *((name, pa.int64()) for name in (*_TOTALS, *_TIMES)),
+        *((name, pa.int64()) for name in (*_TOTALS, *_OTHER_TOTALS)),
     ]
 )
-_DAMAGES: Final = pa.schema([("start", pa.int64()), ("end", pa.int64()), ("reason", pa.string())])
-_SUMS: Final = pa.schema([("sum", pa.int64())])
+_DAMAGE_COLUMNS: Final = pa.schema(
+    [("start", pa.int64()), ("end", pa.int64()), ("reason", pa.string())]
+)
+_SUM_COLUMNS: Final = pa.schema([("sum", pa.int64())])
 _UNREADABLE: Final = (pa.ArrowException, CorruptStoreError, OSError)  # Arrow raises OSError too
-_PARTS: Final = {b"head": _HEAD, b"queues": _QUEUES, b"damages": _DAMAGES, b"sums": _SUMS}
+_METADATA: Final = {
+    b"head": _HEAD_COLUMNS,
+    b"queues": _QUEUE_COLUMNS,
+    b"damages": _DAMAGE_COLUMNS,
+    b"sums": _SUM_COLUMNS,
+}
 _CHECKSUM: Final = b"checksum"
 
 
@@ -115,14 +122,17 @@ def write_section(
 ) -> None:
     """Write a section, the last one with the ``end`` of its log file. Raises OSError."""
     units = section.units
-    batches = [units.take(slice(at, at + BATCH_ROWS)) for at in range(0, len(units), BATCH_ROWS)]
+    batches = [
+        units.take(slice(at, at + SECTION_BATCH_ROWS))
+        for at in range(0, len(units), SECTION_BATCH_ROWS)
+    ]
     metadata = {
-        b"head": _packed(_head(key, number, len(units), end), _HEAD),
-        b"queues": _packed(_totals(section), _QUEUES),
-        b"damages": _packed(_damages(end), _DAMAGES),
-        b"sums": _packed([(_sum(batch),) for batch in batches], _SUMS),
+        b"head": _packed(_head(key, number, len(units), end), _HEAD_COLUMNS),
+        b"queues": _packed(_totals(section), _QUEUE_COLUMNS),
+        b"damages": _packed(_damages(end), _DAMAGE_COLUMNS),
+        b"sums": _packed([(_sum(batch),) for batch in batches], _SUM_COLUMNS),
     }
-    schema = _UNITS.with_metadata({**metadata, _CHECKSUM: _sum_of(metadata)})
+    schema = _UNIT_COLUMNS.with_metadata({**metadata, _CHECKSUM: _sum_of(metadata)})
     target = f"{folder}/{section_name(key, number)}"
     temporary = f"{folder}/{secrets.token_hex(16)}.tmp"
     try:
@@ -156,18 +166,18 @@ class SectionFile:
         parts = _parts(self._opened().schema.metadata or {}, self.path)
         head = parts[b"head"].to_pylist()[0] if len(parts[b"head"]) == 1 else {}
         is_meant = (head.get("version"), head.get("key"), head.get("number")) == (
-            _VERSION,
+            _FORM,
             key,
             number,
         )
         self.rows: int = head.get("rows", -1)
         self._sums = parts[b"sums"]["sum"].to_pylist()
-        count = -(-self.rows // BATCH_ROWS)
+        count = -(-self.rows // SECTION_BATCH_ROWS)
         if not (
             is_meant
             and 0 <= self.rows <= _MOST_ROWS
             and self._opened().num_record_batches == len(self._sums) == count
-            and os.path.getsize(self.path) >= self.rows * _ROW_BYTES  # noqa: PTH202
+            and os.path.getsize(self.path) >= self.rows * _UNIT_BYTES  # noqa: PTH202
         ):
             raise self._wrong()
         self.end = _end(head, parts[b"damages"]) if head["isLast"] else None
@@ -180,11 +190,11 @@ class SectionFile:
         self._reader = None
 
     def batch(self, number: int) -> LogUnits:
-        """Return rows from ``number * BATCH_ROWS`` on, so many at most.
+        """Return rows from ``number * SECTION_BATCH_ROWS`` on, so many at most.
 
         Raises CorruptStoreError, and removes the file, where it is damaged; OSError.
         """
-        expected = min(BATCH_ROWS, self.rows - number * BATCH_ROWS)
+        expected = min(SECTION_BATCH_ROWS, self.rows - number * SECTION_BATCH_ROWS)
         try:
             found = self._opened().get_batch(number)
             found.validate(full=True)
@@ -209,10 +219,10 @@ class SectionFile:
             try:
                 found = os.fstat(fd)
                 own = found.st_uid == os.geteuid() and not found.st_mode & 0o022
-                if not (stat.S_ISREG(found.st_mode) and own and found.st_size <= _MOST_BYTES):
+                if not (stat.S_ISREG(found.st_mode) and own and found.st_size <= _MOST_FILE_BYTES):
                     raise self._wrong()
                 reader = pa.ipc.open_file(self._file)
-                if not reader.schema.equals(_UNITS):
+                if not reader.schema.equals(_UNIT_COLUMNS):
                     raise self._wrong()
             except _UNREADABLE as error:
                 self._file.close()
@@ -222,7 +232,7 @@ class SectionFile:
 
     def _queues(self, table: pa.Table) -> dict[Queue, QueueTotals]:
         found: dict[Queue, QueueTotals] = {}
-        columns = [table[name].to_pylist() for name in (*_TOTALS, *_TIMES)]
+        columns = [table[name].to_pylist() for name in (*_TOTALS, *_OTHER_TOTALS)]
         names = zip(table["topic"].to_pylist(), table["queueId"].to_pylist(), strict=True)
         first = 0
         for queue, row in zip(names, zip(*columns, strict=True), strict=True):
@@ -250,9 +260,9 @@ class SectionFile:
 
 def _head(key: str, number: int, rows: int, end: FileEnd | None) -> list[tuple[object, ...]]:
     if end is None:
-        return [(_VERSION, number, rows, 0, 0, False, False, False, key)]
+        return [(_FORM, number, rows, 0, 0, False, False, False, key)]
     flags = (True, end.is_closed, end.has_rest)
-    return [(_VERSION, number, rows, end.end, end.damaged, *flags, key)]
+    return [(_FORM, number, rows, end.end, end.damaged, *flags, key)]
 
 
 def _end(head: dict[str, int], damages: pa.Table) -> FileEnd:
@@ -298,7 +308,7 @@ def _sum(units: LogUnits) -> int:
 
 
 def _sum_of(metadata: dict[bytes, bytes]) -> bytes:
-    return b"%d" % crc32(b"".join(metadata[name] for name in _PARTS))
+    return b"%d" % crc32(b"".join(metadata[name] for name in _METADATA))
 
 
 def _packed(rows: Sequence[tuple[object, ...]], schema: pa.Schema) -> bytes:
@@ -317,7 +327,7 @@ def _parts(metadata: dict[bytes, bytes], path: str) -> dict[bytes, pa.Table]:
     try:
         if _sum_of(metadata) != metadata[_CHECKSUM]:
             raise CorruptStoreError(path, 0, "another checksum")
-        for name, schema in _PARTS.items():
+        for name, schema in _METADATA.items():
             with pa.ipc.open_stream(metadata[name]) as stream:
                 table = stream.read_all()
             table.validate(full=True)

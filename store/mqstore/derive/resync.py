@@ -14,7 +14,7 @@ from mqstore.files.log.log_end import next_data
 from mqstore.files.mapped_file_queue import MappedFile
 from mqstore.format.message import HEADER
 
-_SEARCHED_BYTES: Final = 1 << 20
+_RESYNC_WINDOW_BYTES: Final = 1 << 20
 _MOST_HEADERS: Final = 100_000
 
 
@@ -42,7 +42,7 @@ class Resync:
             position = physical_offset - self._file.start
             while True:
                 position = next_data(fd, position, self._file.size)
-                data = os.pread(fd, _SEARCHED_BYTES, position)
+                data = os.pread(fd, _RESYNC_WINDOW_BYTES, position)
                 if len(data) < HEADER.itemsize:
                     return None
                 start = self._file.start + position

@@ -28,8 +28,8 @@ from mqstore.format.crc import crc32
 
 SECTION_BATCH_ROWS: Final = 1 << 14
 
-_FORM: Final = 1
-_MOST_FILE_BYTES: Final = 1 << 29
+_FORM_NUMBER: Final = 1
+_MOST_SECTION_BYTES: Final = 1 << 29
 _MOST_ROWS: Final = 4 * SECTION_ROWS  # a chunk of the smallest records is added to a section
 _UNIT_BYTES: Final = 40
 _INTEGERS: Final = ("queueOffset", "physicalOffset", "size", "tagsCode", "storeTimestamp")
@@ -57,7 +57,7 @@ _DAMAGE_COLUMNS: Final = pa.schema(
 )
 _SUM_COLUMNS: Final = pa.schema([("sum", pa.int64())])
 _UNREADABLE: Final = (pa.ArrowException, CorruptStoreError, OSError)  # Arrow raises OSError too
-_METADATA: Final = {
+_METADATA_TABLES: Final = {
     b"head": _HEAD_COLUMNS,
     b"queues": _QUEUE_COLUMNS,
     b"damages": _DAMAGE_COLUMNS,
@@ -166,7 +166,7 @@ class SectionFile:
         parts = _parts(self._opened().schema.metadata or {}, self.path)
         head = parts[b"head"].to_pylist()[0] if len(parts[b"head"]) == 1 else {}
         is_meant = (head.get("version"), head.get("key"), head.get("number")) == (
-            _FORM,
+            _FORM_NUMBER,
             key,
             number,
         )
@@ -219,7 +219,9 @@ class SectionFile:
             try:
                 found = os.fstat(fd)
                 own = found.st_uid == os.geteuid() and not found.st_mode & 0o022
-                if not (stat.S_ISREG(found.st_mode) and own and found.st_size <= _MOST_FILE_BYTES):
+                if not (
+                    stat.S_ISREG(found.st_mode) and own and found.st_size <= _MOST_SECTION_BYTES
+                ):
                     raise self._wrong()
                 reader = pa.ipc.open_file(self._file)
                 if not reader.schema.equals(_UNIT_COLUMNS):
@@ -260,9 +262,9 @@ class SectionFile:
 
 def _head(key: str, number: int, rows: int, end: FileEnd | None) -> list[tuple[object, ...]]:
     if end is None:
-        return [(_FORM, number, rows, 0, 0, False, False, False, key)]
+        return [(_FORM_NUMBER, number, rows, 0, 0, False, False, False, key)]
     flags = (True, end.is_closed, end.has_rest)
-    return [(_FORM, number, rows, end.end, end.damaged, *flags, key)]
+    return [(_FORM_NUMBER, number, rows, end.end, end.damaged, *flags, key)]
 
 
 def _end(head: dict[str, int], damages: pa.Table) -> FileEnd:
@@ -308,7 +310,7 @@ def _sum(units: LogUnits) -> int:
 
 
 def _sum_of(metadata: dict[bytes, bytes]) -> bytes:
-    return b"%d" % crc32(b"".join(metadata[name] for name in _METADATA))
+    return b"%d" % crc32(b"".join(metadata[name] for name in _METADATA_TABLES))
 
 
 def _packed(rows: Sequence[tuple[object, ...]], schema: pa.Schema) -> bytes:
@@ -327,7 +329,7 @@ def _parts(metadata: dict[bytes, bytes], path: str) -> dict[bytes, pa.Table]:
     try:
         if _sum_of(metadata) != metadata[_CHECKSUM]:
             raise CorruptStoreError(path, 0, "another checksum")
-        for name, schema in _METADATA.items():
+        for name, schema in _METADATA_TABLES.items():
             with pa.ipc.open_stream(metadata[name]) as stream:
                 table = stream.read_all()
             table.validate(full=True)

@@ -57,17 +57,17 @@ class Diagnosis:
     advice: str = ""
 
 
-def examine(store: Path | None, commit_log: Sequence[str] = ()) -> Iterator[Diagnosis]:
-    """Yield the diagnoses, also of the store if one is given; raises no StoreError.
+def examine(*stores: Path, commit_log: Sequence[str] = ()) -> Iterator[Diagnosis]:
+    """Yield the diagnoses, also of the stores that are given; raises no StoreError.
 
-    ``commit_log`` names the store's CommitLog folders when they are others than commitlog.
+    ``commit_log`` names the CommitLog folders of the one store when they are others than commitlog.
     """
     yield Diagnosis(GOOD, "Python", f"{sys.version.split()[0]}, {sys.executable}")
     yield from _packages()
     yield _kernels()
     yield _java()
     yield from _lookup()
-    if store is not None:
+    for store in stores:
         yield from _store(store, commit_log)
 
 

@@ -141,8 +141,9 @@ def recover(
 
 @command(epilog="Example: mqlog doctor /data/store")
 def doctor(
-    store: Annotated[
-        Path | None, typer.Argument(metavar="STORE", help="Examine this store too.")
+    stores: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="STORE...", help="Examine these stores too, or a glob of them."),
     ] = None,
     *,
     commit_log: CommitLog = None,
@@ -151,9 +152,12 @@ def doctor(
     """Examine why Spark does not find the format mqlog, or cannot read a store."""
     from mqlog_jobs import render, views
     from mqlog_jobs.doctor import examine
+    from mqlog_jobs.places import Named
     from mqstore.check.finding import ERROR
 
-    diagnoses = list(examine(store, paths_of(commit_log)))
+    named = Named.of(stores or (), commit_log)
+    roots = named.directories("a cluster is examined by its own tools: mqlog topics shows it")
+    diagnoses = list(examine(*map(Path, roots), commit_log=named.commit_log))
     if as_json:
         render.json_lines(asdict(diagnosis) for diagnosis in diagnoses)
     else:

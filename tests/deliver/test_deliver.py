@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from live.conftest import QUICK
+from live.conftest import PATIENT
 from live.loopback import json_answer
 from live.taking import Take, TakingCluster, said
 from mqstore.deliver.job import SendJob, SendReport
@@ -39,8 +39,10 @@ def taking() -> Iterator[TakingCluster]:
 
 
 def settings_for(taking: TakingCluster, **more: Any) -> SendSettings:
-    cluster = ClusterSettings(name_servers=(taking.address,), limits=QUICK, retry_timeout_ms=1_000)
-    return SendSettings(**{"cluster": cluster, "send_timeout_ms": 2_000, **more})
+    cluster = ClusterSettings(
+        name_servers=(taking.address,), limits=PATIENT, retry_timeout_ms=60_000
+    )
+    return SendSettings(**{"cluster": cluster, "send_timeout_ms": 60_000, **more})
 
 
 def sent(

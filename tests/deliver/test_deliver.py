@@ -265,11 +265,21 @@ def test_the_broker_s_own_limit_is_kept_before_anything_is_sent(taking: TakingCl
     assert max(len(request["body"]) for request in taking.sends()) <= 2_000
 
 
+def test_a_batch_fits_into_a_file_of_the_log(taking: TakingCluster) -> None:
+    taking.topic("T")
+    taking.settings = "mappedFileSizeCommitLog=40000\n"
+    with pytest.raises(MessageTooLargeError, match="a CommitLog file"):
+        sent(taking, rows(1, body=[b"x" * 39_000]), topic="T")
+    sent(taking, rows(40, body=[b"x" * 1_000] * 40), topic="T")
+    assert max(len(request["body"]) for request in taking.sends()) < 10_000
+    assert len(taking.bodies("T")) == 40
+
+
 def test_limits_that_may_not_be_asked_for_are_those_of_the_option(taking: TakingCluster) -> None:
     taking.topic("T")
     taking.fault = lambda r: json_answer(r["opaque"], 16) if r["code"] == 26 else None
     job = prepare(settings_for(taking, max_message_size=7_000), rows(1).schema)
-    assert job.max_message_size == 7_000
+    assert job.limits.max_message_size == 7_000
 
 
 @pytest.mark.parametrize("fails", [False, True])

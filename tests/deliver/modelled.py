@@ -1,8 +1,8 @@
 """Brokers as the protocol of exactly once sees them: logs that may be cut, answers that may fail.
 
 Each broker is one log of rows and control records. What a publisher sends may be stored at once,
-in part, twice, later or never; a crash cuts the end of a log, but not what is ``safe``; every such
-thing breaks the connections to the broker. The publisher itself may be killed at each call.
+in part, later or never; a crash cuts the end of a log, but not what is ``safe``; every such thing
+breaks the connections to the broker. The publisher itself may be killed at each call.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -57,7 +57,17 @@ class Brokers:
         """The ids of all rows that are stored."""
         return [row.unique_key for log in self.logs.values() for row in log.rows()]
 
+    def keep_all(self) -> None:
+        """Lose nothing of what is stored now."""
+        for log in self.logs.values():
+            log.safe = len(log.entries)
+
     def kill(self, where: str) -> None:
+        """Come to a place where the publisher may be killed, or a broker crash."""
+        names = list(self.logs)
+        crashed = self.choose("crashes meanwhile", len(names) + 1)
+        if crashed:
+            self.crash(names[crashed - 1])
         if self.choose(f"killed {where}", 2):
             raise KilledError(where)
 
@@ -103,18 +113,17 @@ class ModelWire:
         self._rows = rows
         self._epochs: dict[str, int] = {}
 
-    def ends(self) -> Starts:
-        self._brokers.kill("before the ends")
-        return {queue: self._end(queue) for queue in self._rows}
-
-    def begin(self, record: Control) -> None:
-        for name in sorted(record.brokers):
+    def begin(self, make: Callable[[Starts], Control]) -> Control:
+        while True:
             self._brokers.kill("before BEGIN")
-            log = self._brokers.logs[name]
-            while not self._brokers.store(name, [record.encode()]):
-                self._brokers.kill("in BEGIN")
-            assert record.encode() in log.controls()
-        self._brokers.kill("after BEGIN")
+            epochs = {name: log.epoch for name, log in self._brokers.logs.items()}
+            ends = {queue: self._end(queue) for queue in self._rows}
+            self._brokers.kill("behind the ends")
+            record = make(ends)
+            if all(self._begun(name, record, epochs) for name in sorted(record.brokers)):
+                self._epochs = epochs
+                self._brokers.kill("after BEGIN")
+                return record
 
     def history(self, app: str, since: Mapping[str, int] | None = None) -> History:
         self._brokers.kill("before history")
@@ -127,6 +136,7 @@ class ModelWire:
         return History(records, ends)
 
     def landed(self, starts: Starts) -> Iterator[Landed]:
+        self._brokers.kill("before it looks")
         for queue, start in starts.items():
             held = [row for row in self._brokers.logs[queue.broker].rows() if row.queue == queue]
             for row in held[start:]:
@@ -134,7 +144,6 @@ class ModelWire:
                     yield Landed(row.unique_key, queue)
 
     def send(self, landed: AbstractSet[str], check: Callable[[], None]) -> None:
-        self._epochs = {name: log.epoch for name, log in self._brokers.logs.items()}
         for queue, keys in self._rows.items():
             left = [key for key in keys if key not in landed]
             for first in range(0, len(left), 2):
@@ -146,8 +155,6 @@ class ModelWire:
                 ]
                 if not self._brokers.store(queue.broker, part):
                     raise InterruptedSendError(f"{queue}: no answer")
-                if self._brokers.choose("crashes afterwards", 3) == 2:
-                    self._brokers.crash(queue.broker)
 
     def commit(self, record: Control) -> None:
         for name in sorted(record.brokers):
@@ -155,13 +162,17 @@ class ModelWire:
             self._connected(name)
             if not self._brokers.store(name, [record.encode()]):
                 raise InterruptedSendError(f"{name}: no answer to COMMIT")
-            self._brokers.logs[name].safe = len(self._brokers.logs[name].entries)
         self._brokers.kill("after COMMIT")
 
     def fence(self) -> None:
         for log in self._brokers.logs.values():
             log.entries += log.late
             log.late.clear()
+
+    def _begun(self, name: str, record: Control, epochs: Mapping[str, int]) -> bool:
+        self._brokers.kill("in BEGIN")
+        is_connected = self._brokers.logs[name].epoch == epochs[name]
+        return is_connected and self._brokers.store(name, [record.encode()])
 
     def _end(self, queue: Queue) -> int:
         log = self._brokers.logs[queue.broker]

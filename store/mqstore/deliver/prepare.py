@@ -101,7 +101,7 @@ def withdraw(job: SendJob, reports: list[SendReport]) -> None:
 
 
 def of_batch(job: SendJob, query_id: str, batch_id: int) -> SendJob:
-    """Return the job as that of a micro-batch, whose messages have the same ids when it runs again."""
+    """Return the job as that of a micro-batch: its messages have the same ids if it runs again."""
     digest = hashlib.sha256(f"{query_id}/{batch_id}".encode()).hexdigest()
     found = replace(job, job_id=digest[:_JOB_ID_DIGITS])
     is_once = job.settings.delivery == EXACTLY_ONCE

@@ -92,15 +92,15 @@ class PublicationError(StoreError):
 
     condition = "MQLOG_PUBLICATION_UNFINISHED"
 
-    def __init__(self, write: str, found: int, count: int, reason: str) -> None:
-        super().__init__(write, found, count, reason)
+    def __init__(self, write: str, found: int, reason: str) -> None:
+        super().__init__(write, found, reason)
 
     def message(self) -> str:
         """Name the write, how far it came, and why it stopped."""
-        write, found, count, reason = self.args
+        write, found, reason = self.args
         return (
-            f"{shown(write)}: {found} of {count} messages are stored, and no more could be "
-            f"({shown(reason, _REASON)}). Run it again with the same rows, txnAppId and "
+            f"{shown(write)}: not all messages could be stored ({shown(reason, _REASON)}); "
+            f"{found} were there at the last look. Run it again with the same rows, txnAppId and "
             "txnVersion, or restart the query: what is there is not sent again"
         )
 

@@ -12,6 +12,7 @@ from time import time_ns
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from mqstore.arrays import Int64s
 from mqstore.codec.client_encode import encode_for_client
@@ -151,7 +152,7 @@ class HandedRows:
         }
         places = self.places[chosen]
         messages = _whole(table, "message")
-        sizes = pa.compute.binary_length(messages).to_numpy(zero_copy_only=False).astype(np.int64)
+        sizes = pc.binary_length(messages).to_numpy(zero_copy_only=False).astype(np.int64)
         kinds = group_kinds(
             [places, columns["sysFlag"], columns["waits"], columns["bornTimestamp"]]
         )

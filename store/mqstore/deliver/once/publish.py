@@ -4,10 +4,11 @@ A broker's log is one sequence that a crash cuts at its end only. So BEGIN, whic
 each broker, is there wherever rows of the write are. A publisher that finds a BEGIN of an earlier
 try, or that does not know what became of a request, lets go of its connections, waits until
 what was under way is over, sends BEGIN again, waits until that is visible (then all in front
-of it is), and reads the queues from where the first BEGIN said. It sends what is not there.
+of it is), and reads the queues from where the BEGINs of the write say. It sends what is not there.
 
-COMMIT goes to each broker by the connection that its rows were acknowledged on: if that broke, a
-broker may have lost rows that it had acknowledged, and the publisher looks again.
+The ends of the queues, BEGIN, rows and COMMIT are of one connection to each broker. If it breaks,
+the broker may have lost what it acknowledged: BEGIN, rows, and the ends that were read. Then the
+publisher looks again, from the least of the old starts and the new ends.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -72,13 +73,11 @@ class Wire(Protocol):
     topic: str
     """The control topic."""
 
-    def ends(self) -> Starts:
-        """Return the ends of all queues of the write's topics, on all brokers that have them."""
+    def begin(self, make: Callable[[Starts], Control]) -> Control:
+        """Connect to the brokers, read the ends of all queues of the topics, store a record.
 
-    def begin(self, record: Control) -> None:
-        """Store a record on its brokers, and return once it is visible there.
-
-        It may come to be there twice. Raises NotVisibleError.
+        ``make`` gives the record of those ends. It is visible on its brokers when it is returned.
+        Other records of it may be there as well. Raises NotVisibleError.
         """
 
     def history(self, app: str, since: Mapping[str, int] | None = None) -> History:
@@ -88,15 +87,15 @@ class Wire(Protocol):
         """Yield the messages that carry the mark of the write, from those offsets on."""
 
     def send(self, landed: AbstractSet[str], check: Callable[[], None]) -> None:
-        """Send all rows of the write but those, and call ``check`` now and then.
+        """Send all rows of the write but those by the connections of ``begin``.
 
-        Raises InterruptedSendError, and what ``check`` raises.
+        ``check`` is called now and then. Raises InterruptedSendError, and what ``check`` raises.
         """
 
     def commit(self, record: Control) -> None:
-        """Store a record on its brokers, by the connections of ``send``.
+        """Store a record on its brokers by the connections of ``begin``.
 
-        Raises InterruptedSendError, also if one of these was made anew.
+        Raises InterruptedSendError, as ``send`` does, also if one of these broke.
         """
 
     def fence(self) -> None:
@@ -113,6 +112,7 @@ class Publication:
         self._allows_lost = allows_lost
         self._starts: Starts = {}
         self._seen: Mapping[str, int] = {}
+        self._known = 0
 
     def run(self) -> int | None:
         """Have every row in the cluster once; return how many were there already.
@@ -121,11 +121,16 @@ class Publication:
         NondeterministicWriteError, LostHistoryError, NewerOwnerError, NotVisibleError,
         PublicationError, and what the wire raises.
         """
+        try:
+            return self._run()
+        except InterruptedSendError as error:
+            raise PublicationError(str(self._write), self._known, error.message()) from error
+
+    def _run(self) -> int | None:
         before = self._wire.history(self._write.app)
         self._check_history(before)
         if self._is_committed(before.all()):
             return None
-        self._starts = self._wire.ends()
         self._begin()
         # An earlier try may have begun behind ``before``: it is in front of our BEGIN.
         after = self._wire.history(self._write.app, before.ends)
@@ -158,15 +163,13 @@ class Publication:
             try:
                 self._wire.send(landed, self.check_owner)
                 self.check_owner()
-                self._wire.commit(self._record(COMMIT))
-            except InterruptedSendError as error:
+                self._wire.commit(self._record(COMMIT, self._starts))
+            except InterruptedSendError:
                 found = self._resolve()
                 rounds = 0 if len(found) > len(landed) else rounds + 1
                 landed = found
                 if rounds >= ROUNDS:
-                    raise PublicationError(
-                        str(self._write), len(landed), len(self._write.ids), error.message()
-                    ) from error
+                    raise
             else:
                 return
 
@@ -185,13 +188,17 @@ class Publication:
         if strange:
             queue = str(strange[0].queue)
             raise NondeterministicWriteError(str(self._write), len(strange), queue)
+        self._known = len(found)
         return found
 
     def _begin(self) -> None:
-        self._wire.begin(self._record(BEGIN))
+        self._starts = self._wire.begin(self._begun).starts
 
-    def _record(self, kind: str) -> Control:
-        return Control(kind, self._write.app, self._write.version, self._owner, self._starts)
+    def _begun(self, ends: Starts) -> Control:
+        return self._record(BEGIN, _least([self._starts, ends]))
+
+    def _record(self, kind: str, starts: Starts) -> Control:
+        return Control(kind, self._write.app, self._write.version, self._owner, starts)
 
     def _is_committed(self, records: list[tuple[str, Control]]) -> bool:
         """Tell whether a newer version was committed, or this one on each of its brokers."""

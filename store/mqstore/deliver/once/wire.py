@@ -1,11 +1,10 @@
-"""The publisher's wire to real brokers: two sets of connections, one for rows, one for the rest.
+"""The publisher's wire to real brokers: connections to send by, and others to read by.
 
-Rows and COMMIT go by the first set, which is given up after any failure. Control records and
-messages are read by the second.
+What is sent goes by the first, which are given up after any failure.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Final, Self
 
@@ -50,13 +49,23 @@ class LiveWire:
     def __init__(self, job: SendJob, rows: HandedRows) -> None:
         """Connect to nothing yet; ``job`` has a key and its mark."""
         self.topic = job.settings.control_topic
-        self.counts = SendCounts()
+        self._senders: list[Sender] = []
         self._settings = job.settings
         self._mark = job.mark
         self._rows = rows
         self._reading = Cluster(job.settings.cluster)
         self._sending = Cluster(job.settings.cluster)
         self._sender: Sender | None = None
+        self._check: Callable[[], None] | None = None
+        self._checked_at = 0.0
+
+    @property
+    def counts(self) -> SendCounts:
+        """What was sent so far, control records too."""
+        counts = SendCounts()
+        for sender in self._senders:
+            counts.add(sender.counts)
+        return counts
 
     def __enter__(self) -> Self:
         return self
@@ -65,25 +74,62 @@ class LiveWire:
         self._reading.close()
         self._sending.close()
 
-    def ends(self) -> Starts:
-        """Return the ends of all queues of the topics of the rows."""
+    def begin(self, make: Callable[[Starts], Control]) -> Control:
+        """Store a record behind the ends of the queues, and wait until it is visible.
+
+        All by connections that are new where one broke meanwhile. Raises InterruptedSendError
+        when that did not succeed in ``sendTimeout``, NotVisibleError.
+        """
         for topic in self._rows.topics:
             check_readable_back(self._reading, topic)
-        held = self._bounds(self._rows.topics)
-        return {Queue(one.topic, one.broker, one.queue_id): one.high for one in held}
+        deadline = time.monotonic() + self._settings.send_timeout_ms / 1000
+        pause = _FIRST_PAUSE_S
+        while True:
+            try:
+                return self._try_begin(make)
+            except _UNKNOWN as error:
+                self._sending.close()
+                if time.monotonic() > deadline:
+                    raise InterruptedSendError(error.message()) from error
+            time.sleep(pause)
+            pause = min(2 * pause, _LAST_PAUSE_S)
 
-    def begin(self, record: Control) -> None:
-        """Store a record on its brokers and wait until it is visible."""
+    def _try_begin(self, make: Callable[[Starts], Control]) -> Control:
         places: dict[str, int] = {}
 
         def stored(parcel: Parcel, queue_offset: int) -> None:
             places[parcel.queue.broker] = queue_offset
 
-        sender = Sender(self._reading, self._sender_settings(repeats=True), stored=stored)
-        for broker in sorted(record.brokers):
-            sender.send(self._control_parcel(broker, record))
-        sender.flush()
+        settings = self._settings
+        self._sending = Cluster(settings.cluster)
+        self._sender = Sender(
+            self._sending,
+            SenderSettings(
+                producer_group=settings.producer_group,
+                send_timeout_ms=settings.send_timeout_ms,
+                requires_replica=settings.require_replica,
+                repeats_unknown=False,
+            ),
+            stored=stored,
+            guard=self._guard,
+        )
+        brokers = make(self._ends()).brokers
+        self._senders.append(self._sender)
+        self._sender.connect(sorted(brokers))
+        record = make(self._ends())
+        if record.brokers != brokers:
+            reason = "the brokers of the topics changed meanwhile"
+            raise BrokerUnavailableError(", ".join(sorted(record.brokers ^ brokers)), reason)
+        for broker in sorted(brokers):
+            self._sender.send(self._control_parcel(broker, record))
+        self._sender.flush()
         self._wait_visible(places)
+        return record
+
+    def _ends(self) -> Starts:
+        """Return the ends of all queues of the topics of the rows."""
+        held = self._bounds(self._rows.topics)
+        return {Queue(one.topic, one.broker, one.queue_id): one.high for one in held}
 
     def history(self, app: str, since: Mapping[str, int] | None = None) -> History:
         """Return the records of an application on all brokers that have the control topic."""
@@ -115,49 +161,35 @@ class LiveWire:
 
     def send(self, landed: AbstractSet[str], check: Callable[[], None]) -> None:
         """Send all rows but those that landed; ``check`` is called once a second."""
-        last = time.monotonic()
-
-        def guard() -> None:
-            nonlocal last
-            if time.monotonic() - last > _CHECK_S:
-                check()
-                last = time.monotonic()
-
-        settings = self._sender_settings(repeats=False)
-        sender = self._sender = Sender(self._sending, settings, guard=guard)
+        self._check, self._checked_at = check, time.monotonic()
         try:
-            for parcel in self._rows.parcels(landed):
-                sender.send(parcel)
-            sender.flush()
-        except _UNKNOWN as error:
-            raise InterruptedSendError(error.message()) from error
+            self._send_all(self._rows.parcels(landed))
         finally:
-            self.counts.add(sender.counts)
+            self._check = None
 
     def commit(self, record: Control) -> None:
         """Store a record on its brokers by the connections of the rows."""
-        assert self._sender is not None
-        try:
-            for broker in sorted(record.brokers):
-                self._sender.send(self._control_parcel(broker, record))
-            self._sender.flush()
-        except _UNKNOWN as error:
-            raise InterruptedSendError(error.message()) from error
+        self._send_all(self._control_parcel(broker, record) for broker in sorted(record.brokers))
 
     def fence(self) -> None:
         """Give up the connections of the rows, and wait ``fenceWait``."""
         self._sending.close()
-        self._sending = Cluster(self._settings.cluster)
         self._sender = None
         time.sleep(self._settings.fence_wait_ms / 1000)
 
-    def _sender_settings(self, *, repeats: bool) -> SenderSettings:
-        return SenderSettings(
-            producer_group=self._settings.producer_group,
-            send_timeout_ms=self._settings.send_timeout_ms,
-            requires_replica=self._settings.require_replica,
-            repeats_unknown=repeats,
-        )
+    def _send_all(self, parcels: Iterable[Parcel]) -> None:
+        assert self._sender is not None
+        try:
+            for parcel in parcels:
+                self._sender.send(parcel)
+            self._sender.flush()
+        except _UNKNOWN as error:
+            raise InterruptedSendError(error.message()) from error
+
+    def _guard(self) -> None:
+        if self._check is not None and time.monotonic() - self._checked_at > _CHECK_S:
+            self._check()
+            self._checked_at = time.monotonic()
 
     def _control_parcel(self, broker: str, record: Control) -> Parcel:
         return Parcel(
@@ -204,7 +236,7 @@ class LiveWire:
         return found
 
     def _pull(self, held: LiveBounds, start: int, tags: str = "*") -> Iterator[PulledRecords]:
-        """Yield the messages of a queue from an offset on; of the control topic also expired ones."""
+        """Yield the messages of a queue from there; of the control topic those that are left."""
         is_control = tags != "*"
         first = max(start, held.low) if is_control else start
         piece = LiveSlice(held.broker, held.topic, held.queue_id, first, held.high)

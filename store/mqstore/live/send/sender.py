@@ -10,7 +10,7 @@ Reference: DefaultMQProducerImpl#sendDefaultImpl (what is tried again), MQFaultS
 import select
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -135,6 +135,12 @@ class Sender:
         while self._pending_bytes > _MOST_PENDING_BYTES:
             self._step()
 
+    def connect(self, brokers: Iterable[str]) -> None:
+        """Connect to brokers now; raises BrokerUnavailableError, NoMasterError."""
+        for broker in brokers:
+            connection = self._cluster.connection(self._cluster.master(broker))
+            self._first_connections.setdefault(broker, connection)
+
     def flush(self) -> None:
         """Return when all parcels are acknowledged; raises as ``send``."""
         while self._lines:
@@ -160,6 +166,7 @@ class Sender:
 
     def _start_first(self, queue: Queue, line: _Line) -> None:
         waiting = line.waiting[0]
+        self._check_first(queue, waiting)
         try:
             address = self._cluster.master(queue.broker)
         except (BrokerUnavailableError, NoMasterError) as error:
@@ -170,7 +177,7 @@ class Sender:
         is_connected = False
         try:
             connection = self._cluster.connection(address)
-            self._check_first(queue, connection)
+            self._first_connections.setdefault(queue.broker, connection)
             is_connected = True
             opaque = connection.send(request)
         except BrokerUnavailableError as error:
@@ -181,12 +188,12 @@ class Sender:
         line.is_under_way = True
         self._flights[connection, opaque] = _Flight(queue, connection, time.monotonic())
 
-    def _check_first(self, queue: Queue, connection: Connection) -> None:
-        first = self._first_connections.setdefault(queue.broker, connection)
-        if first is not connection and not self._settings.repeats_unknown:
-            reason = "the connection broke, and the broker may have lost what it acknowledged"
-            count = self._lines[queue].waiting[0].parcel.count
-            raise SendFailedError(str(queue), count, reason, may_be_stored=True)
+    def _check_first(self, queue: Queue, waiting: _Held) -> None:
+        first = self._first_connections.get(queue.broker)
+        if first is None or first.is_open or self._settings.repeats_unknown:
+            return
+        reason = "the connection broke, and the broker may have lost what it acknowledged"
+        raise SendFailedError(str(queue), waiting.parcel.count, reason, may_be_stored=True)
 
     def _move(self, queue: Queue, line: _Line) -> None:
         """Put what waits first in another queue, if its broker is passed over and one is not."""

@@ -53,9 +53,8 @@ bench: $(READY)  ## measure, beside the peers (ARGS='--size 10 decode': a tenth,
 golden: $(READY)  ## remake the golden stores from real brokers (needs Maven and a JDK)
 	@PYTHONPATH=tests $(BIN)/python tests/golden/make/make_golden.py $(ARGS)
 
-picture: $(READY)  ## make the README's pictures again
-	@$(BIN)/mqlog demo --picture examples/demo.svg
-	@MQLOG_PICTURE=$(CURDIR)/examples/explore.png $(BIN)/jupyter execute examples/explore.ipynb
+picture: $(READY)  ## make the pictures of the guide and the outputs of the notebook again
+	@PYTHONPATH=tests $(BIN)/python -m examples.pictures
 
 clean:  ## remove .venv and all that tools left behind
 	rm -rf $(VENV) build dist spark-warehouse metastore_db derby.log \

@@ -37,10 +37,6 @@ TABLES: Final = (
 )
 OF_FILES: Final = {
     "commits": "commits are kept beside a store that mqlog writes, and not by a broker",
-    **dict.fromkeys(
-        ("scheduled", "halfmessages", "retries"),
-        "this version reads messages of RocketMQ's own topics of a cluster as messages only",
-    ),
     "files": "a broker tells nothing of its files",
     "index": "a broker finds messages by key (read them with the option keys), and does not list "
     "the entries of its IndexFiles",

@@ -15,10 +15,11 @@ from typing import Final
 
 from pyspark.sql import DataFrame
 
-from mqlog_jobs import arguments, prometheus, report
+from mqlog_jobs import arguments, job_output, prometheus
 from mqlog_jobs.arguments import CONSOLE, Place
 from mqlog_jobs.exit_codes import run
 from mqlog_jobs.session import job_session
+from mqlog_jobs.whole_file import replace_file
 from mqstore.errors import InvalidOptionError
 
 PROMETHEUS: Final = "prometheus"
@@ -39,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "Report the messages that consumer groups have not consumed yet.",
         "backlog.py --from /data/broker-a/store --to console --option groups=CG_SHOP",
     )
-    report.add_arguments(parser, _target)
+    job_output.add_arguments(parser, _target)
     given = parser.parse_args(argv)
     return run(lambda: _report(given.stores, dict(given.options), given.place, given.mode))
 
@@ -56,18 +57,19 @@ def _target(text: str) -> Place:
 
 def _report(stores: list[str], options: dict[str, str], place: Place, mode: str) -> None:
     with job_session("mqlog backlog") as spark:
-        rows = report.read(spark, "backlog", stores, options)
+        rows = job_output.read(spark, "backlog", stores, options)
         if place.format != PROMETHEUS:
-            report.write(rows, place, mode, _show)
+            job_output.write(rows, place, mode, _show)
             return
         if "tag" in rows.columns and any(name.lower() == "bytag" for name in options):
             raise InvalidOptionError("byTag", options, "Prometheus text has no label for a tag")
-        topics = report.read(spark, "topics", stores, {}).where("isSystem")
+        topics = job_output.read(spark, "topics", stores, {}).where("isSystem")
         system = [row["topic"] for row in topics.select("topic").collect()]
         measured = [row.asDict() for row in rows.collect()]
         # The file has the newest values only, so it is replaced whatever the mode.
         named = any(name.lower() == "groups" for name in options)
-        prometheus.write(place.where, prometheus.text(measured, system, system_groups=named))
+        text = prometheus.text(measured, system, system_groups=named)
+        replace_file(place.where, text)
 
 
 def _show(rows: DataFrame) -> None:

@@ -13,7 +13,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import desc
 
-from mqlog_jobs import arguments, report
+from mqlog_jobs import arguments, job_output
 from mqlog_jobs.arguments import Place
 from mqlog_jobs.exit_codes import FOUND, run
 from mqlog_jobs.session import job_session
@@ -27,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "Check stores: exit code 1 if a rule is broken.",
         "check.py --from '/data/brokers/*/store' --to parquet:/out/findings",
     )
-    report.add_arguments(parser)
+    job_output.add_arguments(parser)
     given = parser.parse_args(argv)
     return run(lambda: _check(given.stores, dict(given.options), given.place, given.mode))
 
@@ -35,9 +35,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _check(stores: list[str], options: dict[str, str], place: Place, mode: str) -> int:
     with job_session("mqlog check") as spark:
         # Cached: a store is read once, for the report and for the exit code.
-        rows = report.read(spark, "verify", stores, options).cache()
+        rows = job_output.read(spark, "verify", stores, options).cache()
         try:
-            report.write(rows, place, mode, _show)
+            job_output.write(rows, place, mode, _show)
             return FOUND if rows.where("severity = 'error'").count() else 0
         finally:
             rows.unpersist()

@@ -17,33 +17,47 @@ from mqlog_jobs.parameters import (
     AsCsv,
     AsJson,
     CommitLog,
+    Groups,
     OnCorrupt,
     OneTopic,
     Options,
     QueueArgument,
+    Since,
     Stores,
     StoresOfTopics,
+    Subscriptions,
     System,
     SystemGroups,
     Topic,
+    Until,
 )
 
 
 @command(
     epilog="Examples: mqlog backlog /data/store -g CG_SHOP --subscription 'paid || sent' · "
+    "mqlog backlog '/data/brokers/*/store' --summary --sort lag --fail-above 10000 · "
     "mqlog backlog rocketmq://ns1:9876 --watch --interval 5"
 )
 def backlog(
     stores: Stores,
     *,
-    group: Annotated[
-        str | None, typer.Option("-g", "--group", help="Groups: a comma list, or /regex/.")
-    ] = None,
-    subscription: Annotated[
-        str | None,
-        typer.Option(help="Tag expression of the groups, 'A || B': count its matches."),
-    ] = None,
+    groups: Groups = None,
+    topic: Topic = None,
+    subscription: Subscriptions = None,
     by_tag: Annotated[bool, typer.Option("--by-tag", help="One row for each tag.")] = False,
+    summary: Annotated[bool, typer.Option("--summary", help="One line for each group.")] = False,
+    sort: Annotated[
+        str, typer.Option(metavar="name|lag", help="Order; lag: the largest first.")
+    ] = "name",
+    above: Annotated[
+        int | None,
+        typer.Option(
+            "--fail-above",
+            min=0,
+            metavar="N",
+            help="Exit code 3 if a group has more than N messages waiting that match.",
+        ),
+    ] = None,
     repeat: Annotated[
         bool, typer.Option("--watch", help="Repeat the measurement until interrupted.")
     ] = False,
@@ -51,8 +65,7 @@ def backlog(
         float | None, typer.Option(min=0, help="Seconds between two measurements; default 2.")
     ] = None,
     number: Annotated[
-        int | None,
-        typer.Option("--count", min=0, help="Stop after so many; 0: never."),
+        int | None, typer.Option("--count", min=0, help="Stop after so many; 0: never.")
     ] = None,
     system: SystemGroups = False,
     commit_log: CommitLog = None,
@@ -64,19 +77,11 @@ def backlog(
     from mqlog_jobs import show_backlog
     from mqlog_jobs.places import Named
     from mqlog_jobs.show import Form
-    from mqstore.backlog import BacklogRequest
 
-    if not repeat:
-        show_backlog.check_no_watching(interval, number)
-    expressions = () if subscription is None else (subscription,)
-    subscriptions = show_backlog.subscriptions_of(group, expressions)
-    show_backlog.backlog(
-        Named.of(stores, commit_log, options),
-        BacklogRequest(groups=group, subscriptions=subscriptions, by_tag=by_tag),
-        Form(as_json, as_csv),
-        show_backlog.Watching.of(interval, number) if repeat else None,
-        system=system,
-    )
+    query = show_backlog.BacklogQuery.of(groups, topic, subscription, system=system, by_tag=by_tag)
+    report = show_backlog.BacklogReport(Form(as_json, as_csv), sort, summary, above)
+    watching = show_backlog.Watching.of(interval, number, repeat=repeat)
+    show_backlog.backlog(Named.of(stores, commit_log, options), query, report, watching)
 
 
 @command(epilog="Examples: mqlog topics /data/store --json · mqlog topics rocketmq://ns1:9876")
@@ -118,7 +123,8 @@ def queues(
 
 @command(
     epilog="Examples: mqlog cat /data/store ORDERS -n 5 · mqlog cat /data/store ORDERS/2@-3 · "
-    "mqlog cat /data/store ORDERS --tag paid --since -1h -n 0 -f '{keys} {body}'"
+    "mqlog cat /data/store ORDERS --tag paid --since -1h -n 0 -f '{keys} {body}' · "
+    "mqlog cat rocketmq://ns1:9876 ORDERS --follow"
 )
 def cat(
     stores: StoresOfTopics,
@@ -126,15 +132,26 @@ def cat(
     *,
     tag: Annotated[str, typer.Option(help="Tag expression, 'A || B'.")] = "*",
     key: Annotated[list[str] | None, typer.Option(help="A message key; may be repeated.")] = None,
-    since: Annotated[
-        str | None, typer.Option(help="Stored at or after: -15m, epoch ms, or ISO-8601 with zone.")
+    since: Since = None,
+    until: Until = None,
+    number: Annotated[
+        int | None,
+        typer.Option(
+            "-n", min=0, help="Print at most so many; 0: all. Default 20, and all with --follow."
+        ),
     ] = None,
-    until: Annotated[str | None, typer.Option(help="Stored before; written as --since.")] = None,
-    number: Annotated[int, typer.Option("-n", min=0, help="Print at most so many; 0: all.")] = 20,
+    follow: Annotated[
+        bool,
+        typer.Option(
+            "--follow", help="Print what is stored from now on, or from --since or @OFFSET."
+        ),
+    ] = False,
     line: Annotated[
         str | None,
         typer.Option("-f", "--format", help="A line for each, columns in braces: '{keys} {body}'."),
     ] = None,
+    hexadecimal: Annotated[bool, typer.Option("--hex", help="Bodies as hexadecimal.")] = False,
+    base64: Annotated[bool, typer.Option("--base64", help="Bodies as base64.")] = False,
     on_corrupt: OnCorrupt = "fail",
     commit_log: CommitLog = None,
     options: Options = None,
@@ -145,14 +162,20 @@ def cat(
     from mqlog_jobs.places import Named
     from mqlog_jobs.queries import MessageQuery
 
-    form = messages.MessageForm.of(as_json=as_json, line=line)
+    form = messages.MessageForm.of(
+        as_json=as_json, line=line, hexadecimal=hexadecimal, base64=base64
+    )
     query = MessageQuery(place, tag, tuple(key or ()), since, until, on_corrupt)
-    messages.cat(Named.of(stores, commit_log, options), query, form, number)
+    named = Named.of(stores, commit_log, options)
+    if follow:
+        messages.follow(named, query, form, number or 0)
+    else:
+        messages.cat(named, query, form, 20 if number is None else number)
 
 
 @command(
     epilog="Examples: mqlog find /data/store --key order-4711 · "
-    "mqlog find /data/store --id 7F0000010BB818B4AAC28B4D5FBE0000 --json"
+    "mqlog find '/data/brokers/*/store' --key order-4711 --since -1d --json"
 )
 def find(
     stores: Stores,
@@ -162,6 +185,7 @@ def find(
         list[str] | None, typer.Option("--id", help="UNIQ_KEY or offsetMsgId; may be repeated.")
     ] = None,
     topic: OneTopic = None,
+    since: Since = None,
     on_corrupt: OnCorrupt = "rescue",
     commit_log: CommitLog = None,
     options: Options = None,
@@ -172,9 +196,9 @@ def find(
     from mqlog_jobs.places import Named
     from mqlog_jobs.queries import KeyQuery
 
-    query = KeyQuery(tuple(key or ()), tuple(message_id or ()))
+    query = KeyQuery(tuple(key or ()), tuple(message_id or ()), topic, since)
     named = Named.of(stores, commit_log, options)
-    messages.find(named, query, topic, on_corrupt, as_json=as_json)
+    messages.find(named, query, on_corrupt, as_json=as_json)
 
 
 @command(epilog="Example: mqlog tags /data/store --topic ORDERS")

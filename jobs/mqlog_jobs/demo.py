@@ -7,16 +7,15 @@ and topics, messages with a tag filter and backlog are shown.
 import json
 import platform
 import re
-import sys
 import tarfile
 import tempfile
-from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from operator import itemgetter
 from pathlib import Path
 from textwrap import indent
-from typing import Final, TextIO
+from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
@@ -28,6 +27,7 @@ from rich.text import Text
 
 from mqlog_jobs import demo_data, java, render, views
 from mqlog_jobs.demo_data import ORDERS, PARCELS, PAYMENTS
+from mqlog_jobs.picture import save as save_picture
 from mqlog_jobs.session import QUIET, job_session, stderr_to
 from mqstore import __version__
 from mqstore.errors import InvalidOptionError
@@ -35,6 +35,7 @@ from mqstore.read.directory import take
 
 _ORDERS_WRITTEN: Final = 600
 _SHOWN_ROWS: Final = 6
+_PICTURED_ROWS: Final = 5
 _RULE_CELLS: Final = 100
 _SETTINGS: Final = QUIET | {
     "spark.master": "local[2]",
@@ -57,7 +58,7 @@ _CONSUMED_OFFSETS: Final = {
 _GOLDEN: Final = Path(__file__).parents[2] / "tests" / "golden" / "5.5.0" / "store.tar.gz"
 
 _WRITE: Final = """\
-(demo_data.write.format("mqlog").mode("append")
+(messages.write.format("mqlog").mode("append")
      .option("createStore", True).option("partitioner", "hash").save(store))"""
 _TABLE: Final = 'spark.read.format("mqlog").option("table", "{0}").load(store)'
 _READ: Final = """\
@@ -93,44 +94,27 @@ def run(
 ) -> None:
     """Show the demo; the store stays in ``directory`` (missing or empty), if one is given.
 
-    ``picture`` is a file for the output about the shop, as SVG. Raises InvalidOptionError for a
+    ``picture`` is a file for the main parts of it, as SVG. Raises InvalidOptionError for a
     directory that is not empty, JavaNotFoundError.
     """
-    console = console or (_recorder(sys.stdout) if picture else render.terminal())
+    console = console or render.terminal()
     if directory is not None and directory.exists() and any(directory.iterdir()):
         raise InvalidOptionError("DIR", directory, "must be a new or an empty directory")
     notice = java.prepare()
     if notice:
         _note(console, notice)
     with tempfile.TemporaryDirectory(prefix="mqlog-demo-") as temporary, ExitStack() as stack:
-        with _busy(console, "Starting Spark"), stderr_to(Path(temporary, "spark.log")):
+        with console.status("Starting Spark"), stderr_to(Path(temporary, "spark.log")):
             spark = stack.enter_context(job_session("mqlog demo", _SETTINGS))
         root = (directory or Path(temporary)).resolve() / "broker-a" / "store"
         _greet(console, spark)
-        _write(console, spark, root)
+        written = _write(console, spark, root)
         _commit_offsets(root)
         _show(console, spark, root, _SHOP)
         if picture:
-            console.save_svg(str(picture), title="mqlog demo", clear=False)
+            save_picture(picture, "mqlog demo", lambda on: _show_main(on, spark, root, written))
         _show_golden(console, spark, Path(temporary))
     _close(console, root if directory else None)
-
-
-def _recorder(stream: TextIO) -> Console:
-    """Return a console that records its output; a stream that is no terminal gets no colours."""
-    return Console(
-        file=stream,
-        record=True,
-        width=_RULE_CELLS,
-        force_terminal=True,
-        color_system="auto" if stream.isatty() else None,
-        highlight=False,
-    )
-
-
-def _busy(console: Console, doing: str) -> AbstractContextManager[object]:
-    """Show a spinner, unless the console records, which would keep every frame."""
-    return nullcontext() if console.record else console.status(doing)
 
 
 def _greet(console: Console, spark: SparkSession) -> None:
@@ -139,16 +123,22 @@ def _greet(console: Console, spark: SparkSession) -> None:
     )
 
 
-def _write(console: Console, spark: SparkSession, root: Path) -> None:
+def _write(console: Console, spark: SparkSession, root: Path) -> int:
+    """Write the shop's messages; return how many there are."""
     _step(console, "A DataFrame becomes messages", _WRITE)
-    with _busy(console, "Writing"):
+    with console.status("Writing"):
         rows = demo_data.messages(_ORDERS_WRITTEN, datetime.now(UTC))
         frame = spark.createDataFrame(rows, demo_data.MESSAGE_DDL)
         writer = frame.write.format("mqlog").mode("append").options(**_SIZES)
         writer = writer.option("createStore", True).option("partitioner", "hash")
         writer.option("timestamps", "preserve").save(str(root))
-    written = f"{render.count(len(rows))} messages"
-    console.print(Text.assemble((written, "green"), f" written to {root}"), soft_wrap=True)
+    _tell_written(console, len(rows), str(root))
+    return len(rows)
+
+
+def _tell_written(console: Console, number: int, place: str) -> None:
+    written = f"{render.count(number)} messages"
+    console.print(Text.assemble((written, "green"), f" written to {place}"), soft_wrap=True)
 
 
 def _commit_offsets(root: Path) -> None:
@@ -173,15 +163,35 @@ def _show(console: Console, spark: SparkSession, root: Path, tour: Tour) -> None
     _step(console, "Topics", _TABLE.format("topics"))
     views.topics(console, _rows(_table(spark, root, "topics").where(~col("isSystem"))))
 
+    _show_messages(console, spark, root, tour, _SHOWN_ROWS)
+    _step(console, "Backlog of two groups", _BACKLOG.format("tags_of_groups"))
+    _show_backlog(console, spark, root, tour)
+
+
+def _show_main(console: Console, spark: SparkSession, root: Path, written: int) -> None:
+    """Show what fits a picture: a write, a few messages, and the backlog of one group."""
+    _step(console, "A DataFrame becomes messages", _WRITE)
+    _tell_written(console, written, "broker-a/store")
+    _show_messages(console, spark, root, _SHOP, _PICTURED_ROWS)
+    _step(console, "What a group has not consumed yet", _BACKLOG.format("tags_of_groups"))
+    group = "CG_WAREHOUSE"
+    tour = replace(_SHOP, subscriptions={group: _SHOP.subscriptions[group]})
+    _show_backlog(console, spark, root, tour)
+
+
+def _show_messages(
+    console: Console, spark: SparkSession, root: Path, tour: Tour, number: int
+) -> None:
     _step(console, "Messages that carry one of two tags", _READ.format(tour.topic, tour.tags))
     reader = spark.read.format("mqlog").option("subscribe", tour.topic).option("tags", tour.tags)
     messages = reader.option("columns", ",".join((*views.MESSAGE_COLUMNS, "physicalOffset")))
     rows = _rows(messages.load(str(root)), "physicalOffset")[::-1]
-    views.messages(console, rows[:_SHOWN_ROWS])
-    _note(console, f"the newest {_SHOWN_ROWS} of {render.count(len(rows))}")
+    views.messages(console, rows[:number])
+    _note(console, f"the newest {number} of {render.count(len(rows))}")
 
+
+def _show_backlog(console: Console, spark: SparkSession, root: Path, tour: Tour) -> None:
     expressions = json.dumps(tour.subscriptions)
-    _step(console, "Backlog of two groups", _BACKLOG.format("tags_of_groups"))
     backlog = _table(spark, root, "backlog", subscriptions=expressions)
     groups = backlog.where(col("group").isin(*tour.subscriptions))
     views.backlog(console, _rows(groups, "group", "topic", "queueId"))

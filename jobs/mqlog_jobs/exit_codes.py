@@ -1,7 +1,7 @@
 """How a command or a job ends: its exit code, and an error in one line on standard error.
 
-0 done; 1 a check found errors or a search found nothing; 2 failed; 141 the reader of the pipe
-is gone.
+0 done; 1 a check found errors or a search found nothing; 2 failed; 3 a backlog is larger than
+wanted; 141 the reader of the pipe is gone.
 """
 
 import io
@@ -18,6 +18,7 @@ from mqstore.printable import shown
 
 FOUND: Final = 1
 FAILED: Final = 2
+ABOVE: Final = 3  # backlog --fail-above: a group has more messages waiting.
 READER_GONE: Final = 141  # 128 + SIGPIPE, a shell's exit code for a tool that the signal ends.
 STANDARD_OUTPUT: Final = "standard output"
 _CONDITION: Final = re.compile(r"\[MQLOG_[^\n]*")

@@ -15,6 +15,8 @@ from mqstore.codec.schema import check_columns, resolve_columns
 from mqstore.errors import InvalidOptionError
 from mqstore.printable import printable
 
+ONE_LINE: Final = r"{storeTimestamp}  {topic}/{queueId}@{queueOffset}  {tags}\t{keys}\t{body}"
+"""The format of messages that are printed as they are stored."""
 STANDARD: Final = resolve_columns("standard")
 _PLACEHOLDER: Final = re.compile(r"\\(.)|\{(\w+)\}")
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "0": "\0"}

@@ -5,18 +5,19 @@ What does the work is imported when a command runs; only ``demo`` needs Spark.
 
 # ruff: noqa: PLC0415, PLR0913
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
-from mqlog_jobs import commands
+from mqlog_jobs import commands, overview, table_commands
 from mqlog_jobs.app import app, command
 from mqlog_jobs.exit_codes import FOUND
-from mqlog_jobs.parameters import AsJson, CommitLog, Store, paths_of
+from mqlog_jobs.parameters import AsJson, CommitLog, Directories, Store, paths_of
 from mqstore.errors import InvalidOptionError, UnsupportedStoreError
 
-__all__ = ["app", "commands"]  # With all its commands.
+__all__ = ["app", "commands", "overview", "table_commands"]  # With all its commands.
 
 STATES: Final = ("published", "lost")
 _ELSEWHERE: Final = (
@@ -33,31 +34,42 @@ def snapshot(
     target: Annotated[Path, typer.Argument(metavar="DEST", help="A new directory.")],
     *,
     commit_log: CommitLog = None,
+    as_json: AsJson = False,
 ) -> None:
     """Copy a store, also of a running broker: hard links to full files, bytes of the rest."""
     from mqlog_jobs import render, views
     from mqstore.copy.copy_store import copy_store
 
     copied = copy_store(store, target, commit_log=paths_of(commit_log))
-    views.copied(render.terminal(), copied, str(target))
+    if as_json:
+        render.json_lines([views.row_of_copy(copied, str(target))])
+    else:
+        views.copied(render.terminal(), copied, str(target))
 
 
-@command(epilog="Example: mqlog verify /data/store && echo whole")
-def verify(store: Store, *, commit_log: CommitLog = None, as_json: AsJson = False) -> None:
+@command(
+    epilog="Examples: mqlog verify /data/store && echo whole · mqlog verify '/data/brokers/*/store'"
+)
+def verify(stores: Directories, *, commit_log: CommitLog = None, as_json: AsJson = False) -> None:
     """Check every rule that a broker relies on; exit code 1 if one is broken."""
     from mqlog_jobs import render, views
+    from mqlog_jobs.places import Named
     from mqlog_jobs.progress import Bar
     from mqstore.check import check
     from mqstore.check.finding import ERROR
 
-    with Bar("Checking") as bar:
-        findings = check(store, paths_of(commit_log), bar)
-    rows = [views.row_of(finding) for finding in findings]
-    if as_json:
-        render.json_lines(rows)
-    else:
-        views.findings(render.terminal(), str(store), rows)
-    if any(finding.severity == ERROR for finding in findings):
+    roots = Named.of(stores, commit_log).directories("a cluster's files cannot be seen from here")
+    is_broken = False
+    for root in roots:
+        with Bar(f"Checking {root}" if len(roots) > 1 else "Checking") as bar:
+            findings = check(root, paths_of(commit_log), bar)
+        rows = [views.row_of(finding) for finding in findings]
+        if as_json:
+            render.json_lines({"store": root, **row} for row in rows)
+        else:
+            views.findings(render.terminal(), root, rows, named=len(roots) > 1)
+        is_broken |= any(finding.severity == ERROR for finding in findings)
+    if is_broken:
         raise typer.Exit(FOUND)
 
 
@@ -134,6 +146,7 @@ def doctor(
     ] = None,
     *,
     commit_log: CommitLog = None,
+    as_json: AsJson = False,
 ) -> None:
     """Examine why Spark does not find the format mqlog, or cannot read a store."""
     from mqlog_jobs import render, views
@@ -141,7 +154,10 @@ def doctor(
     from mqstore.check.finding import ERROR
 
     diagnoses = list(examine(store, paths_of(commit_log)))
-    views.diagnoses(render.terminal(), diagnoses)
+    if as_json:
+        render.json_lines(asdict(diagnosis) for diagnosis in diagnoses)
+    else:
+        views.diagnoses(render.terminal(), diagnoses)
     if any(diagnosis.severity == ERROR for diagnosis in diagnoses):
         raise typer.Exit(FOUND)
 

@@ -1,12 +1,16 @@
 """What the commands ``cat`` and ``find`` print."""
 
 import sys
-from collections.abc import Iterable
-from dataclasses import dataclass
+import time
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Final
 
 import typer
 
-from mqlog_jobs import line_format, queries, render, views
+from mqlog_jobs import following, line_format, queries, render, views
 from mqlog_jobs.exit_codes import FOUND
 from mqlog_jobs.line_format import LineFormat
 from mqlog_jobs.places import Named
@@ -16,20 +20,41 @@ from mqlog_jobs.render import Row
 from mqstore.errors import CorruptStoreError, InvalidOptionError
 from mqstore.printable import shown
 
+_LOOK_S: Final = 0.5  # Between two looks that find nothing.
+_WRITTEN_BODIES: Final[Mapping[str, Callable[[bytes], str]]] = {
+    "Hex": bytes.hex,
+    "Base64": lambda body: b64encode(body).decode(),
+}
+
 
 @dataclass(frozen=True, slots=True)
 class MessageForm:
-    """How messages are written: a table, JSON lines, or lines in the user's format."""
+    """How messages are written: a table, JSON lines, or lines in the user's format.
+
+    ``body`` is ``Hex`` or ``Base64`` for bodies that are written so; None: as text.
+    """
 
     as_json: bool = False
     line: LineFormat | None = None
+    body: str | None = None
 
     @classmethod
-    def of(cls, *, as_json: bool, line: str | None) -> "MessageForm":
+    def of(
+        cls, *, as_json: bool, line: str | None, hexadecimal: bool = False, base64: bool = False
+    ) -> "MessageForm":
         """Return the form; raises InvalidOptionError for two at once."""
         if line is not None and as_json:
             raise InvalidOptionError("--format", "--json", "choose one of the two")
-        return cls(as_json, None if line is None else line_format.parse(line))
+        if hexadecimal and base64:
+            raise InvalidOptionError("--hex", "--base64", "choose one of the two")
+        body = "Hex" if hexadecimal else "Base64" if base64 else None
+        return cls(as_json, None if line is None else line_format.parse(line), body)
+
+    def by_line(self) -> "MessageForm":
+        """Return the form for messages that are written one by one."""
+        if self.is_by_line:
+            return self
+        return replace(self, line=line_format.parse(line_format.ONE_LINE))
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -46,10 +71,22 @@ class MessageForm:
     def write(self, rows: Iterable[Row]) -> None:
         """Write messages one by one."""
         if self.line is None:
-            render.json_lines(rows)
+            render.json_lines(map(self.shaped, rows))
         else:
             escaped, fill = sys.stdout.isatty(), self.line.fill
-            sys.stdout.writelines(fill(row, escaped=escaped) for row in rows)
+            sys.stdout.writelines(fill(self.shaped(row), escaped=escaped) for row in rows)
+
+    def shaped(self, row: Row) -> Row:
+        """Return the row with its body as it is to be written; in JSON under a name of its own."""
+        body = row.get("body")
+        if self.body is None or not isinstance(body, bytes):
+            return row
+        text = _WRITTEN_BODIES[self.body](body)
+        if not self.as_json:
+            return {**row, "body": text}
+        name = f"body{self.body}"
+        return {name if key == "body" else key: text if key == "body" else value
+                for key, value in row.items()}  # fmt: skip
 
 
 def cat(named: Named, query: MessageQuery, form: MessageForm, number: int) -> None:
@@ -64,17 +101,28 @@ def cat(named: Named, query: MessageQuery, form: MessageForm, number: int) -> No
             return
         before, problem = _until_error(rows)
     if before or problem is None:
-        views.messages(render.terminal(), before)
+        views.messages(render.terminal(), list(map(form.shaped, before)))
     if problem is not None:
         raise problem
 
 
-def find(
-    named: Named, query: KeyQuery, topic: str | None, on_corrupt: str, *, as_json: bool
-) -> None:
+def follow(named: Named, query: MessageQuery, form: MessageForm, number: int) -> None:
+    """Print messages as they are stored, until ``number`` are printed if that is not 0."""
+    if query.until is not None:
+        raise InvalidOptionError("--until", query.until, "not together with --follow")
+    form = form.by_line()
+    now_ms = time.time_ns() // 1_000_000
+    with named.opened(query.topic) as stores:
+        rows = following.follow(stores, query, form.columns, now_ms, lambda: time.sleep(_LOOK_S))
+        for row in islice(rows, number or None):
+            form.write([row])
+            sys.stdout.flush()
+
+
+def find(named: Named, query: KeyQuery, on_corrupt: str, *, as_json: bool) -> None:
     """Print all messages with a key or an id; exit code 1 if there is none."""
-    with named.opened(topic) as stores:
-        rows = queries.find(stores, topic, query, on_corrupt)
+    with named.opened(query.topic) as stores:
+        rows = queries.find(stores, query, on_corrupt)
         number = render.json_lines(rows) if as_json else views.cards(render.terminal(), rows)
     if not number:
         sys.stderr.write(f"no message has {' or '.join(map(shown, (*query.keys, *query.ids)))}\n")

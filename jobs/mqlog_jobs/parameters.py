@@ -48,20 +48,31 @@ _STORES_HELP: Final = (
 Stores: TypeAlias = Annotated[
     list[str], typer.Argument(metavar="PLACE...", help=_STORES_HELP, show_default=False)
 ]
+Directories: TypeAlias = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="STORE...",
+        help="Broker's storePathRootDir; or several, or a glob of them in quotes.",
+        show_default=False,
+    ),
+]
 StoresOfTopics: TypeAlias = Annotated[
     list[str],
     typer.Argument(
         metavar="PLACE...", help=_STORES_HELP, show_default=False, autocompletion=topics_like
     ),
 ]
+OF_A_CLUSTER: Final = (
+    "Of a running cluster, such as credentialsFile=FILE, tlsCaFile=FILE or requestTimeout=3s; "
+    "may be repeated."
+)
 Options: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
         "-o",
         "--option",
         metavar="NAME=VALUE",
-        help="Of a running cluster, such as credentialsFile=FILE, tlsCaFile=FILE or "
-        "requestTimeout=3s; may be repeated.",
+        help=OF_A_CLUSTER,
     ),
 ]
 CommitLog: TypeAlias = Annotated[
@@ -110,3 +121,20 @@ SystemGroups: TypeAlias = Annotated[
 ]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Write one JSON object a line.")]
 AsCsv: TypeAlias = Annotated[bool, typer.Option("--csv", help="Write CSV with a header line.")]
+Groups: TypeAlias = Annotated[
+    str | None, typer.Option("-g", "--group", help="Groups: a comma list, or /regex/.")
+]
+Subscriptions: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--subscription",
+        metavar="[GROUP=]TAGS",
+        help="Tag expression of a group, 'A || B', or GROUP/TOPIC='A || B': count its matches. "
+        "Without GROUP it is for those of --group; may be repeated.",
+    ),
+]
+Since: TypeAlias = Annotated[
+    str | None, typer.Option(help="Stored at or after: -15m, epoch ms, or ISO-8601 with zone.")
+]
+Until: TypeAlias = Annotated[str | None, typer.Option(help="Stored before; written as --since.")]
+Number: TypeAlias = Annotated[int, typer.Option("-n", min=0, help="Show at most so many; 0: all.")]

@@ -14,8 +14,9 @@ from mqstore.errors import InvalidOptionError, UnknownTopicError
 from mqstore.options import grammar, store_paths
 from mqstore.origins import LIVE, SECRETS, Places, is_cluster, open_all, places
 from mqstore.printable import shown
-from mqstore.read.selection import OpenStores, Selection
+from mqstore.read.selection import OpenStores, Selection, broker_names
 from mqstore.read.source import Snapshot
+from mqstore.tables.choice import open_root
 
 _FLAG: Final = "--option"
 _COMMIT_LOG: Final = "--commit-log"
@@ -45,9 +46,10 @@ class Named:
         return cls(tuple(paths), tuple(map(str, commit_log or ())), tuple(options or ()))
 
     @contextmanager
-    def opened(self, topic: str | None = None) -> Iterator[OpenStores]:
+    def opened(self, topic: str | None = None, *, damaged: bool = False) -> Iterator[OpenStores]:
         """Open them all, and close them afterwards; ``topic`` is one that must be readable.
 
+        ``damaged``: open stores with what can be read of them, whatever is wrong with the rest.
         Raises InvalidOptionError, StoreNotFoundError, and what ``origins.open_all`` raises.
         """
         with _own_advice():
@@ -57,8 +59,19 @@ class Named:
                 commit_log=self.commit_log,
                 subscribe=() if topic is None else (topic,),
             )
-            with closing(open_all(selection, found.clusters)) as stores:
+            if damaged:  # A name in a topics.json that cannot be read is that of the folder.
+                selection = replace(selection, broker_names=_names(selection))
+            with closing(open_all(selection, found.clusters, strict=not damaged)) as stores:
                 yield stores
+
+    def directories(self, why: str) -> tuple[str, ...]:
+        """Return the directories; raises InvalidOptionError with ``why`` for a cluster."""
+        for path in filter(is_cluster, self.paths):
+            raise InvalidOptionError("STORE", path, why)
+        if self.commit_log and len(self.paths) > 1:
+            expected = "is for one directory: name stores one by one"
+            raise InvalidOptionError(_COMMIT_LOG, ", ".join(self.commit_log), expected)
+        return store_paths.expand(self.paths)
 
     def places(self) -> Places:
         """Return the directories and the clusters that are named; connects to nothing.
@@ -89,9 +102,21 @@ def snapshots(
         return take(lambda _: True)
     found = take(lambda name: name == topic)
     # A topic that the broker knows, and to which nothing was ever sent, has no queue.
-    if not any(snapshot.queues for snapshot in found) and topic not in stores.topics:
-        raise _unknown(topic, stores.topics)
+    if not any(snapshot.queues for snapshot in found):
+        check_topic(stores, topic)
     return found
+
+
+def check_topic(stores: OpenStores, topic: str, *, consumed: bool = False) -> None:
+    """Raise UnknownTopicError, with the nearest names, for a topic that no broker knows.
+
+    With ``consumed`` a topic is known too if a group has committed an offset in it.
+    """
+    known = stores.topics
+    if consumed and topic not in known:
+        known |= {name for source in stores.sources for name, _ in source.config.consumer_offsets()}
+    if topic not in known:
+        raise _unknown(topic, known)
 
 
 def without_system(snapshot: Snapshot) -> Snapshot:
@@ -100,6 +125,11 @@ def without_system(snapshot: Snapshot) -> Snapshot:
     system = {row["topic"] for row in known if row["isSystem"]}
     queues = tuple(queue for queue in snapshot.queues if queue.topic not in system)
     return replace(snapshot, queues=queues)
+
+
+def _names(selection: Selection) -> tuple[str, ...]:
+    broker_names(selection)  # Refuses a directory that is named twice.
+    return tuple(open_root(root, selection.commit_log).broker_name for root in selection.roots)
 
 
 def _unknown(topic: str, known: Iterable[str]) -> UnknownTopicError:

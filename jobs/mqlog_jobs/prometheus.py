@@ -6,11 +6,8 @@ rocketmq_group_… and rocketmq_consumer_offset are those of apache/rocketmq-exp
 online consumers. Those named mqlog_… have no counterpart there.
 """
 
-import os
-import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, TypeAlias
 
 from mqstore.backlog.request import is_system_group
@@ -21,7 +18,6 @@ Labels: TypeAlias = tuple[tuple[str, str], ...]
 RETRY_TOPIC_PREFIX: Final = "%RETRY%"
 DLQ_TOPIC_PREFIX: Final = "%DLQ%"
 _LABEL_ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
-_READABLE: Final = 0o644  # The exporter that reads the file runs as another user.
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,20 +80,6 @@ def text(
             f"{metric.name}{{{_pairs(labels)}}} {samples[labels]}" for labels in sorted(samples)
         ]
     return "".join(f"{line}\n" for line in lines)
-
-
-def write(path: str, content: str) -> None:
-    """Replace the file atomically: a reader sees the old content or the new."""
-    target = Path(path).absolute()
-    fd, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    try:
-        with os.fdopen(fd, "w", encoding="utf-8") as file:
-            file.write(content)
-            os.fchmod(file.fileno(), _READABLE)
-        Path(temporary).replace(target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def _counts(name: str, topic: str) -> bool:

@@ -60,6 +60,11 @@ class MessageQuery:
         return self._parts()[0]
 
     @property
+    def has_start(self) -> bool:
+        """Tell whether it says where to start."""
+        return self.since is not None or self._parts()[2] is not None
+
+    @property
     def queue_id(self) -> int | None:
         """The queue named, or None for all of the topic."""
         return self._parts()[1]
@@ -94,11 +99,14 @@ class MessageQuery:
 class KeyQuery:
     """Messages with any of some keys, or of some ids (UNIQ_KEY or offsetMsgId).
 
-    Raises InvalidOptionError for both or neither.
+    topic: None for all. since: the least storeTimestamp, in the grammar of
+    mqstore.options.grammar. Raises InvalidOptionError for both keys and ids, or neither.
     """
 
     keys: tuple[str, ...] = ()
     ids: tuple[str, ...] = ()
+    topic: str | None = None
+    since: str | None = None
 
     def __post_init__(self) -> None:
         if bool(self.keys) == bool(self.ids):
@@ -119,9 +127,20 @@ def select(
     UnknownTopicError, and what a scan raises; CorruptStoreError only after all messages that were
     stored before the broken one.
     """
-    check_tags(query.tags, option="--tag")
+    settings = settings_of(query, columns)
     ends = query.ends(time.time_ns() // 1_000_000)
-    settings = ScanSettings(
+    snapshots = chosen(stores, query, ends[0])
+    brokers = [
+        slices_of(snapshot, resolve(source, snapshot, lambda _: ends))
+        for source, snapshot in zip(stores.sources, snapshots, strict=True)
+    ]
+    return islice(merged(brokers, settings, progress), number or None)
+
+
+def settings_of(query: MessageQuery, columns: Sequence[str]) -> ScanSettings:
+    """Return how to scan for a query; raises InvalidOptionError for its tag expression."""
+    check_tags(query.tags, option="--tag")
+    return ScanSettings(
         columns=tuple(dict.fromkeys((*columns, _LOG_ORDER, _BY_OFFSET, _TIME))),
         tags=query.tags,
         keys=query.keys,
@@ -129,27 +148,28 @@ def select(
         # A batch has its rescued rows first: one by one they are in the order of the queue.
         batch_rows=1 if query.on_corrupt == "rescue" else _FEW_ROWS,
     )
-    snapshots = _chosen(place_snapshots(stores, query.topic), query, ends[0])
-    brokers = [
-        slices_of(snapshot, resolve(source, snapshot, lambda _: ends))
-        for source, snapshot in zip(stores.sources, snapshots, strict=True)
-    ]
+
+
+def merged(
+    brokers: Sequence[Sequence[QueueSlice]],
+    settings: ScanSettings,
+    progress: Callable[[int, int], None] | None = None,
+) -> Iterator[Row]:
+    """Yield the messages of each broker's slices in the order they were stored.
+
+    Several brokers are merged by storeTimestamp. Raises as ``select``.
+    """
     read = _Progress(sum(piece.end - piece.start for of in brokers for piece in of), progress)
     # A queue's messages lie in the CommitLog in their order, so merging the queues sorts them.
     logs = [
         merge(*(_messages(piece, settings, read) for piece in pieces), key=_place)
         for pieces in brokers
     ]
-    rows = logs[0] if len(logs) == 1 else _by_time(logs)
-    return islice(_until_broken(rows), number or None)
+    return _until_broken(logs[0] if len(logs) == 1 else _by_time(logs))
 
 
-def find(
-    stores: OpenStores, topic: str | None, query: KeyQuery, on_corrupt: str = "rescue"
-) -> Iterator[Row]:
+def find(stores: OpenStores, query: KeyQuery, on_corrupt: str = "rescue") -> Iterator[Row]:
     """Yield every message of a query, all columns, by topic and queue; their number has no limit.
-
-    ``topic`` None means all topics.
 
     ``on_corrupt`` is fail, skip or rescue, as in ScanSettings; raises what a scan raises.
     Where no IndexFile of a store covers a range it is scanned, and a warning says how much of it.
@@ -159,19 +179,27 @@ def find(
     settings = ScanSettings(
         columns=resolve_columns("full"), keys=query.keys, msg_ids=query.ids, on_corrupt=on_corrupt
     )
-    found = zip(stores.sources, place_snapshots(stores, topic), strict=True)
+    ends = _start(query.since), Latest()
+    found = zip(stores.sources, place_snapshots(stores, query.topic), strict=True)
     for source, snapshot in found:
-        slices = source.narrow(slices_of(snapshot), query.keys, query.ids)
-        for batch in scan(slices, settings):
+        held = slices_of(snapshot, resolve(source, snapshot, lambda _: ends))
+        for batch in scan(source.narrow(held, query.keys, query.ids), settings):
             yield from rows_of(batch)
 
 
-def _chosen(snapshots: Sequence[Snapshot], query: MessageQuery, start: Position) -> list[Snapshot]:
+def _start(since: str | None) -> Position:
+    if since is None:
+        return Earliest()
+    return AtTimestamp(grammar.timestamp("--since", since, now_ms=time.time_ns() // 1_000_000))
+
+
+def chosen(stores: OpenStores, query: MessageQuery, start: Position) -> list[Snapshot]:
     """Return the snapshots with those queues of the query that hold the offset of its start.
 
-    Raises UnknownTopicError for a queue that no broker has, InvalidOptionError for an offset that
-    none holds.
+    Raises UnknownTopicError for a topic or a queue that no broker has, InvalidOptionError for an
+    offset that none holds.
     """
+    snapshots = place_snapshots(stores, query.topic)
     named = [q for one in snapshots for q in one.queues if query.queue_id in (None, q.queue_id)]
     if not named and any(snapshot.queues for snapshot in snapshots):
         ids = ", ".join(map(str, sorted({q.queue_id for one in snapshots for q in one.queues})))

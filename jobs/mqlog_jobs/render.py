@@ -41,6 +41,16 @@ STYLES: Final = {
     "AHEAD": "bold red",
     "EXPIRED": "bold red",
     "TOPIC_GONE": "dim",
+    "PENDING": "yellow",
+    "DELIVERED": "green",
+    "CANCEL": "dim",
+    "RETRY": "yellow",
+    "DLQ": "bold red",
+    "GIVEN_UP": "bold red",
+    "SAME": "green",
+    "done": "green",
+    "decided": "yellow",
+    "published": "yellow",
     "error": "bold red",
     "warning": "yellow",
 }
@@ -149,6 +159,11 @@ def json_text(value: object) -> str:
 def count(value: int) -> str:
     """Return 12345 as 12,345."""
     return f"{value:,}"
+
+
+def several(value: int, noun: str) -> str:
+    """Return 1 as 1 topic, 12345 as 12,345 topics."""
+    return f"{value:,} {noun}{'' if value == 1 else 's'}"
 
 
 def size(value: int) -> str:

@@ -1,18 +1,74 @@
-"""What the command ``backlog`` prints, once or again and again."""
+"""What the commands ``backlog`` and ``lagcompare`` print, once or again and again."""
 
+import sys
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
 
+import pyarrow as pa
+import typer
 from rich.console import Console
 
-from mqlog_jobs import render, views
-from mqlog_jobs.places import Named, snapshots
+from mqlog_jobs import render, table_views, views
+from mqlog_jobs.exit_codes import ABOVE
+from mqlog_jobs.group_lines import by_lag, group_lines
+from mqlog_jobs.places import Named, check_topic, snapshots
+from mqlog_jobs.render import Row
 from mqlog_jobs.show import Form
 from mqlog_jobs.watch import watch
-from mqstore.backlog import BacklogRequest, measure, plan_all
+from mqstore.backlog import (
+    COMPARE_SCHEMA,
+    BacklogItem,
+    BacklogRequest,
+    Listed,
+    compare,
+    measure,
+    plan_all,
+)
 from mqstore.backlog.request import is_system_group
 from mqstore.errors import InvalidOptionError
+from mqstore.printable import shown
+from mqstore.read.selection import OpenStores
+
+_BY_NAME: Final = "name"
+_BY_LAG: Final = "lag"
+_SORTS: Final = (_BY_NAME, _BY_LAG)
+
+
+@dataclass(frozen=True, slots=True)
+class BacklogQuery:
+    """Which rows of a backlog: those of a request, of one topic, with RocketMQ's own groups."""
+
+    request: BacklogRequest
+    topic: str | None = None
+    system: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        groups: str | None,
+        topic: str | None,
+        expressions: Iterable[str] | None,
+        *,
+        system: bool,
+        by_tag: bool = False,
+    ) -> "BacklogQuery":
+        """Return the query of a command's arguments; raises InvalidOptionError."""
+        subscriptions = subscriptions_of(groups, expressions or ())
+        request = BacklogRequest(groups=groups, subscriptions=subscriptions, by_tag=by_tag)
+        return cls(request, topic, system)
+
+    def items(self, stores: OpenStores) -> list[BacklogItem]:
+        """Return the queues to measure, by group, broker, topic, queue."""
+        found = snapshots(stores, held=True)
+        items = plan_all(stores.sources, found, self.request)
+        if self.topic is not None:
+            check_topic(stores, self.topic, consumed=True)
+            items = [item for item in items if item.topic == self.topic]
+        if self.request.groups is None and not self.system:
+            items = [item for item in items if not is_system_group(item.group)]
+        return sorted(items, key=lambda i: (i.group, i.broker_name, i.topic, i.queue_id))
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,52 +79,137 @@ class Watching:
     rounds: int
 
     @classmethod
-    def of(cls, interval_s: float | None, rounds: int | None) -> "Watching":
-        """Return it with the defaults for what is None."""
-        return cls(2 if interval_s is None else interval_s, rounds or 0)
+    def of(cls, interval_s: float | None, rounds: int | None, *, repeat: bool) -> "Watching | None":
+        """Return it with its defaults, or None if nothing is repeated.
+
+        Raises InvalidOptionError for what is for --watch only.
+        """
+        if repeat:
+            return cls(2 if interval_s is None else interval_s, rounds or 0)
+        for option, value in (("--count", rounds), ("--interval", interval_s)):
+            if value is not None:
+                raise InvalidOptionError(option, value, "belongs to --watch")
+        return None
 
 
-def check_no_watching(interval_s: float | None, rounds: int | None) -> None:
-    """Raise InvalidOptionError for what is for --watch only."""
-    for option, value in (("--count", rounds), ("--interval", interval_s)):
-        if value is not None:
-            raise InvalidOptionError(option, value, "belongs to --watch")
+@dataclass(frozen=True, slots=True)
+class BacklogReport:
+    """How a backlog is shown: its order, a line a group, an alarm above so many messages."""
+
+    form: Form = field(default_factory=Form)
+    sort: str = _BY_NAME
+    summary: bool = False
+    above: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.sort not in _SORTS:
+            raise InvalidOptionError("--sort", self.sort, f"must be {' or '.join(_SORTS)}")
+
+    def check(self, query: BacklogQuery, watching: Watching | None) -> None:
+        """Raise InvalidOptionError for what contradicts the query or its repetition."""
+        if watching is not None and self.form.as_csv:
+            raise InvalidOptionError("--csv", "--watch", "use --json, one object a line")
+        if watching is not None and self.above is not None:
+            raise InvalidOptionError("--fail-above", self.above, "is for one measurement")
+        if self.summary and query.request.by_tag:
+            raise InvalidOptionError("--summary", "--by-tag", "choose one of the two")
+
+    def show(self, console: Console | None, measured: pa.RecordBatch) -> None:
+        """Print the rows; as JSON or CSV without a console."""
+        rows: Sequence[Row] = views.rows_of(measured)
+        names = measured.schema.names
+        if self.summary:
+            rows = group_lines(rows)
+            names = list(rows[0]) if rows else []
+        if self.sort == _BY_LAG:
+            rows = by_lag(rows)
+        if self.form.as_json:
+            render.json_lines(rows)
+        elif self.form.as_csv:
+            render.comma_separated(names, rows)
+        elif console is not None and self.summary:
+            table_views.summary(console, rows)
+        elif console is not None:
+            views.backlog(console, rows)
+
+    def alarm(self, measured: pa.RecordBatch) -> None:
+        """Exit with the code ABOVE if a group has more messages waiting than wanted."""
+        if self.above is None:
+            return
+        late = [
+            (str(line["group"]), waiting)
+            for line in group_lines(views.rows_of(measured))
+            if isinstance(waiting := line["lagMatching"], int) and waiting > self.above
+        ]
+        for group, waiting in late:
+            told = f"{render.count(waiting)} messages waiting, more than {render.count(self.above)}"
+            sys.stderr.write(f"mqlog: {shown(group)}: {told}\n")
+        if late:
+            raise typer.Exit(ABOVE)
 
 
-def subscriptions_of(group: str | None, expressions: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Return group → topic → tag expression of an expression for the groups named."""
-    if not expressions:
-        return {}
-    (expression,) = expressions
-    if group is None or group.startswith("/"):
-        raise InvalidOptionError(
-            "--subscription", expression, "an expression belongs to a group: name it with --group"
-        )
-    return {name.strip(): {"*": expression} for name in group.split(",")}
+def subscriptions_of(
+    groups: str | None, expressions: Iterable[str]
+) -> Mapping[str, Mapping[str, str]]:
+    """Return group → topic → tag expression, each written as ``[GROUP[/TOPIC]=]EXPRESSION``."""
+    found: dict[str, dict[str, str]] = {}
+    for text in expressions:
+        place, equals, expression = text.partition("=")
+        if equals:
+            group, _, topic = place.strip().partition("/")
+            named = [group]
+        else:
+            named, topic, expression = _named(groups, text), "", text
+        for name in named:
+            of_group = found.setdefault(name, {})
+            if (topic or "*") in of_group:
+                raise InvalidOptionError("--subscription", text, f"{name} has one already")
+            of_group[topic or "*"] = expression
+    return found
 
 
 def backlog(
-    named: Named, request: BacklogRequest, form: Form, watching: Watching | None, *, system: bool
+    named: Named, query: BacklogQuery, report: BacklogReport, watching: Watching | None
 ) -> None:
-    """Print the backlog of the groups; of RocketMQ's own if ``system`` or named."""
+    """Print the backlog of the groups."""
+    report.check(query, watching)
 
-    def show(console: Console | None) -> None:
+    def look(console: Console | None) -> pa.RecordBatch:
         with named.opened() as stores:
-            found = snapshots(stores, held=True)
+            items = query.items(stores)
             now_ms = time.time_ns() // 1_000_000
-            items = plan_all(stores.sources, found, request)
-        if request.groups is None and not system:
-            items = [item for item in items if not is_system_group(item.group)]
-        items.sort(key=lambda item: (item.group, item.broker_name, item.topic, item.queue_id))
-        batch = measure(items, request, now_ms)
-        if not form.written(batch) and console is not None:
-            views.backlog(console, views.rows_of(batch))
+        measured = measure(items, query.request, now_ms)
+        report.show(console, measured)
+        return measured
 
     if watching is None:
-        show(render.terminal())
+        report.alarm(look(render.terminal()))
         return
-    if form.as_csv:
-        raise InvalidOptionError("--csv", "--watch", "use --json, one object a line")
     # A stream of JSON objects is for a program, also on a terminal.
-    console = None if form.as_json else render.terminal()
-    watch(console, show, interval_s=watching.interval_s, rounds=watching.rounds)
+    console = None if report.form.as_json else render.terminal()
+    watch(console, look, interval_s=watching.interval_s, rounds=watching.rounds)
+
+
+def compared(named: Named, query: BacklogQuery, form: Form) -> None:
+    """Print the backlog beside the numbers of RocketMQ's own tools."""
+    with named.opened() as stores:
+        items = query.items(stores)
+        now_ms = time.time_ns() // 1_000_000
+        used = {item.origin for item in items}
+        listed = {s.origin: Listed.of(s.config) for s in stores.sources if s.origin in used}
+        found = compare(items, query.request, listed, now_ms)
+        rows = pa.Table.from_batches(found, COMPARE_SCHEMA)
+    order = ("group", "brokerName", "topic", "queueId")
+    rows = rows.sort_by([(name, "ascending") for name in order])
+    if not form.written(rows):
+        table_views.compared(render.terminal(), views.rows_of(rows))
+
+
+def _named(groups: str | None, expression: str) -> list[str]:
+    if groups is None or groups.startswith("/"):
+        raise InvalidOptionError(
+            "--subscription",
+            expression,
+            "an expression belongs to a group: name it with --group, or write GROUP=EXPRESSION",
+        )
+    return [name.strip() for name in groups.split(",")]

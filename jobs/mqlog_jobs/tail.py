@@ -18,7 +18,6 @@ from mqlog_jobs.exit_codes import run
 from mqlog_jobs.line_format import LineFormat
 from mqlog_jobs.session import job_session
 
-DEFAULT_FORMAT: Final = r"{storeTimestamp}  {topic}/{queueId}@{queueOffset}  {tags}\t{keys}\t{body}"
 _ORDER: Final = ("storeTimestamp", "topic", "queueId", "queueOffset")
 _LIMIT: Final = {"maxOffsetsPerTrigger": "10000"}  # The driver holds a micro-batch.
 
@@ -34,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "-f",
         "--format",
         dest="line",
-        default=DEFAULT_FORMAT,
+        default=line_format.ONE_LINE,
         help="one line for each message, columns in braces",
     )
     parser.add_argument(

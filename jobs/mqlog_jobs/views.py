@@ -105,13 +105,15 @@ def topics(console: Console, rows: Sequence[Row]) -> None:
     shaped = [
         {**row, "perm": _perm(row["perm"]), "share": row["messageCount"]} for row in most_first
     ]
-    table(console, _columns(TOPIC_VIEW, rows, once=False), shaped)
+    table(console, with_broker(TOPIC_VIEW, rows, once=False), shaped)
 
 
 def queues(console: Console, rows: Sequence[Row]) -> None:
     """Print queues, topic by topic."""
     table(
-        console, _columns(QUEUE_VIEW, rows), [{**row, "share": row["messageCount"]} for row in rows]
+        console,
+        with_broker(QUEUE_VIEW, rows),
+        [{**row, "share": row["messageCount"]} for row in rows],
     )
 
 
@@ -133,7 +135,7 @@ def backlog(console: Console, rows: Sequence[Row]) -> None:
 
 def messages(console: Console, rows: Sequence[Row]) -> None:
     """Print messages, one on each line."""
-    table(console, _columns(MESSAGE_VIEW, rows, once=False), rows)
+    table(console, with_broker(MESSAGE_VIEW, rows, once=False), rows)
 
 
 def cards(console: Console, rows: Iterable[Row]) -> int:
@@ -142,7 +144,7 @@ def cards(console: Console, rows: Iterable[Row]) -> int:
     for number, row in enumerate(rows, 1):
         if number > 1:
             console.print()
-        heading(console, str(_place(row)))
+        heading(console, str(place_of(row)))
         for name, value in row.items():
             if name not in _NOT_ON_A_CARD and value is not None:
                 _fact(console, name, value)
@@ -180,10 +182,26 @@ def copied(console: Console, copy: Copied, target: str) -> None:
         console.print(Text(f"left out, it cannot be read: {shown(path)}", style="yellow"))
 
 
-def findings(console: Console, store: str, rows: Sequence[Row]) -> None:
-    """Print the findings of a check, or that there are none."""
+def row_of_copy(copy: Copied, target: str) -> Row:
+    """Return the contents of a copy of a store as a row."""
+    queues = copy.snapshot.queues
+    return {
+        "brokerName": copy.snapshot.broker_name,
+        "target": target,
+        "queues": len(queues),
+        "messageCount": sum(queue.high - queue.low for queue in queues),
+        "linkedBytes": copy.linked_bytes,
+        "copiedBytes": copy.copied_bytes,
+        "leftOut": list(copy.left_out),
+    }
+
+
+def findings(console: Console, store: str, rows: Sequence[Row], *, named: bool = False) -> None:
+    """Print the findings of a check, or that there are none; ``named``: under the store's path."""
     if rows:
-        placed = [{**row, "place": _place(row), "problem": _problem(row)} for row in rows]
+        if named:
+            heading(console, store)
+        placed = [{**row, "place": place_of(row), "problem": _problem(row)} for row in rows]
         has_place = any(row["place"] is not None for row in placed)
         columns = [column for column in FINDINGS if has_place or column.name != "place"]
         table(console, columns, placed)
@@ -240,10 +258,12 @@ def _of_backlog(rows: Sequence[Row], all_rows: Sequence[Row]) -> list[FieldView]
         redundant.add("lagMatching")
     if all(row["tag"] is None for row in rows):
         redundant.add("tag")
-    return [column for column in _columns(BACKLOG_VIEW, all_rows) if column.name not in redundant]
+    return [
+        column for column in with_broker(BACKLOG_VIEW, all_rows) if column.name not in redundant
+    ]
 
 
-def _columns(
+def with_broker(
     columns: Iterable[FieldView], rows: Sequence[Row], *, once: bool = True
 ) -> list[FieldView]:
     """Return the columns, with the broker's name first if the rows are of several brokers."""
@@ -252,7 +272,7 @@ def _columns(
     return [*several, *columns]
 
 
-def _place(row: Row) -> str | None:
+def place_of(row: Row) -> str | None:
     """Return TOPIC/QUEUE@OFFSET, as ``mqlog cat`` takes it, without the parts that are null."""
     if row["topic"] is None:
         return None

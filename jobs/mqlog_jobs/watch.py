@@ -14,7 +14,7 @@ from rich.text import Text
 
 def watch(
     console: Console | None,
-    draw: Callable[[Console | None], None],
+    draw: Callable[[Console | None], object],
     *,
     interval_s: float,
     rounds: int,

@@ -6,9 +6,10 @@
 that a task does with Arrow batches as Spark gives them (10,000 rows): cast, validate, choose
 queues, compose properties with UNIQ_KEY, encode, hash index keys, checksum, write the staged
 file. ``commit`` is what the driver does: verify, append, ConsumeQueue, IndexFile, sync; it is
-timed from the staged files on. ``java`` puts the same number of messages into a new store of
-DefaultMessageStore, in client-encoded batches of 1 MB, until they are dispatched; it has both
-cores and syncs nothing. ``disk`` writes the CommitLog's bytes one after the other and syncs.
+timed from the staged files on. ``commit mmap`` is the same with writeMode=mmap. ``java`` puts the
+same number of messages into a new store of DefaultMessageStore, in client-encoded batches of 1 MB,
+until they are dispatched; it has both cores and syncs nothing. ``disk`` writes the CommitLog's
+bytes one after the other and syncs.
 """
 
 import os
@@ -64,6 +65,8 @@ class Writes:
             "encode": self._encode,
             "stage": self._stage,
             "commit": self._commit,
+            "stage mmap": lambda: self._stage("mmap"),
+            "commit mmap": self._commit,
             "disk": self._disk,
         }
         if self._peer:
@@ -91,11 +94,15 @@ class Writes:
             rows += len(made.starts)
         return rows
 
-    def _stage(self) -> Timed:
+    def _stage(self, write_mode: str = "pwrite") -> Timed:
         self._new()
         begin = time.perf_counter()
         settings = WriteSettings(
-            root=str(self._home / "store"), create_store=True, topic="BENCH", queue_nums=QUEUES
+            root=str(self._home / "store"),
+            create_store=True,
+            topic="BENCH",
+            queue_nums=QUEUES,
+            write_mode=write_mode,
         )
         self._job = prepare(settings, self._batches[0].schema)
         self._manifest = stage(self._job, self._batches, partition=0, attempt=0)

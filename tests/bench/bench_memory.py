@@ -7,16 +7,12 @@ it was when everything was imported; pages of mapped files do not count, for not
 The second size is four times the first: what grows with the work shows.
 """
 
-import gc
 import json
-import multiprocessing
 import sys
 import tempfile
-from collections.abc import Callable
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
+from bench.alone import alone
 from bench.facts import facts, load
 from bench.laid_out import Shape, lay_out, topic_name
 from bench.rows import batches
@@ -34,9 +30,6 @@ from mqstore.write.prepare import prepare
 BODY_BYTES = 1024
 GROWN = 4
 PART = 10_000
-MIB = 1 << 20
-KIB = 1 << 10
-FORGET_PEAK = "5"
 
 
 def main(count: int) -> None:
@@ -45,13 +38,13 @@ def main(count: int) -> None:
         with tempfile.TemporaryDirectory() as directory:
             root = Path(directory)
             lay_out(root / "read", Shape(rows, BODY_BYTES))
-            needed, _ = _alone(_read, root / "read", rows)
+            needed, _ = alone(_read, root / "read", rows)
             _report("read", rows, needed)
             settings = WriteSettings(root=str(root / "write"), create_store=True, topic="BENCH")
             job = prepare(settings, batches(1, 1)[0].schema)
-            needed, manifest = _alone(_stage, job, rows)
+            needed, manifest = alone(_stage, job, rows)
             _report("stage", rows, needed)
-            needed, _ = _alone(_commit, job, manifest)
+            needed, _ = alone(_commit, job, manifest)
             _report("commit", rows, needed)
 
 
@@ -70,33 +63,6 @@ def _stage(job: WriteJob, rows: int) -> Manifest:
 
 def _commit(job: WriteJob, manifest: Manifest) -> None:
     commit(job, [manifest])
-
-
-def _alone(work: Callable[..., Any], *arguments: object) -> tuple[float, Any]:
-    """Return the MiB that a process of its own needed for ``work``, and what that returned."""
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_measured, args=(theirs, work, arguments))
-    process.start()
-    theirs.close()
-    found: tuple[float, Any] = ours.recv()
-    process.join()
-    return found
-
-
-def _measured(pipe: Connection, work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-    gc.collect()
-    # A new process begins with the peak of the one that made it: forget that (proc(5)).
-    Path("/proc/self/clear_refs").write_text(FORGET_PEAK)
-    before = _peak()
-    found = work(*arguments)
-    pipe.send(((_peak() - before) / MIB, found))
-
-
-def _peak() -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    (peak,) = (line.split()[1] for line in lines if line.startswith("VmHWM:"))
-    return int(peak) * KIB
 
 
 def _report(case: str, rows: int, mebibytes: float) -> None:

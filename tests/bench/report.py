@@ -41,6 +41,8 @@ def tables(lines: Lines) -> str:
         ("Backlog, plan, commit", _others(lines)),
         ("Memory beyond imports, MiB", _memory(lines)),
         ("Streams", _stream(lines)),
+        ("Clusters: thousands of messages a second", _live(lines)),
+        ("Clusters: what is asked", _asked(lines)),
         ("Settings: base = 1", _settings(lines)),
     ]
     return "\n\n".join(f"## {title}\n\n{table}" for title, table in parts if table)
@@ -72,7 +74,7 @@ def targets(lines: Lines) -> list[tuple[str, ...]]:
         if case == "tag":
             rows += _share(f"Spark read, tag of 1 %, {where}", FULL, line, "mqlog", "all")
             rows += _share(f"Spark read, no body, {where}", FULL, line, "no body", "all")
-    return rows + _write_targets(lines) + _other_targets(lines)
+    return rows + _write_targets(lines) + _other_targets(lines) + _live_targets(lines)
 
 
 def _write_targets(lines: Lines) -> list[tuple[str, ...]]:
@@ -109,6 +111,20 @@ def _other_targets(lines: Lines) -> list[tuple[str, ...]]:
         if found_lines:
             reached = f"{max(line['MiB'] for line in found_lines):.0f} MiB"
             rows.append((f"memory: {case}", target, reached, "", _load(found_lines[-1])))
+    return rows
+
+
+def _live_targets(lines: Lines) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = []
+    for line in lines.get("live", []):
+        what = f"cluster: {line['case']}"
+        if "sides" in line:
+            rows += _share(what, "≥ 1 × Java's pull consumer", line, "mqlog", "java")
+            rows += _share(what, "≥ 1 × Kafka's connector", line, "mqlog", "kafka")
+        elif line["case"] == "look, 1 topic":
+            rows.append((what, "≤ 5 ms", f"{line['ms']:.2f} ms", "", _load(line)))
+        elif line["case"].startswith("backlog"):
+            rows.append((what, "≤ 1 s", f"{line['ms'] / 1e3:.2f} s", "", _load(line)))
     return rows
 
 
@@ -185,6 +201,23 @@ def _stream(lines: Lines) -> str:
             )
             what = f"write, commit of {line['rows']:,} rows, {line['files']} files"
             rows.append((what, value, _load(line)))
+    return _table(("what", "median", "load"), rows)
+
+
+def _live(lines: Lines) -> str:
+    found = [line for line in lines.get("live", []) if "sides" in line]
+    names = ["mqlog", "raw", "java", "store", "kafka"]
+    return _rates(found, names, lambda line: line["case"], of=("java", "kafka"))
+
+
+def _asked(lines: Lines) -> str:
+    rows = []
+    for line in lines.get("live", []):
+        if "ms" in line:
+            rows.append((line["case"], f"{line['ms']:g} ms", _load(line)))
+        elif "MiB" in line:
+            what = f"memory of {line['messages']:,} messages"
+            rows.append((what, f"{line['MiB']:g} MiB", _load(line)))
     return _table(("what", "median", "load"), rows)
 
 

@@ -7,7 +7,7 @@ live as long as it does. ``Cluster.broker`` runs a real broker on a store direct
 import json
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,8 +93,12 @@ class Dumped:
 class Cluster:
     """A name server and official clients of one RocketMQ version. A context manager."""
 
-    def __init__(self, toolchain: Toolchain, version: str, home: Path) -> None:
+    def __init__(
+        self, toolchain: Toolchain, version: str, home: Path, flags: Sequence[str] = SMALL
+    ) -> None:
+        """``flags`` are of all JVMs: those of short-lived ones, unless others are given."""
         self.version = version
+        self._flags = flags
         self._toolchain = toolchain
         self._home = home
         self._classpath = toolchain.classpath(version)
@@ -177,7 +181,7 @@ class Cluster:
         command = [
             self._toolchain.java,
             *memory,
-            *SMALL,
+            *self._flags,
             *OPEN_MODULES,
             f"-Duser.home={home}",
             "-Duser.timezone=UTC",
@@ -262,6 +266,11 @@ class Broker:
         file = self._file("sample")
         result = self._cluster.ask("sample", topic, count, file)
         return Dumped(read_rows(file), {}, result["problems"])
+
+    def pull_all(self, topic: str) -> Row:
+        """Pull and decode all of a topic, a thread a queue: rows, bytes of bodies, seconds."""
+        found: Row = self._cluster.ask("pullAll", topic)
+        return found
 
     def lookup(self, requests: Iterable[tuple[str, str, str]]) -> list[list[Row]]:
         """Answer (kind, topic, value); kinds: key, uniqKey, uniqKeyNear, offsetMsgId, tag (5.5)."""

@@ -1,4 +1,4 @@
-"""connector/README.md says what the code does: its tables are compared, its examples run."""
+"""The guide says what the code does: its tables are compared, its examples run."""
 
 import re
 import shutil
@@ -19,6 +19,8 @@ from pyspark_mqlog.schema import TABLE_SCHEMAS
 
 README = Path(__file__).parents[2] / "connector" / "README.md"
 TEXT = README.read_text(encoding="utf-8")
+LIVE = README.with_name("LIVE.md").read_text(encoding="utf-8")
+FRONT = README.parents[1].joinpath("README.md").read_text(encoding="utf-8")
 
 
 OWN_DEFAULTS = {"create_topic", "batch_max_messages", "producer_group"}
@@ -95,9 +97,11 @@ def test_every_example_runs(spark: SparkSession, golden_550: Path, tmp_path: Pat
     data = tmp_path / "data"
     for root in ("broker-a/store", "brokers/one/store"):
         shutil.copytree(golden_550, data / root)
+    examples = [FRONT[FRONT.index("```python") :].split("```\n", 1)[0] + "```\n", TEXT, LIVE]
     with TakingCluster().running() as fake:
         for topic in ("SHOP_ORDERS", "SHOP_RETURNS"):
             fake.fill(topic, 3)
-        for example in re.findall(r"^```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL):
+        found = re.findall(r"^```python\n(.*?)^```", "".join(examples), re.MULTILINE | re.DOTALL)
+        for example in found:
             here = re.sub(r"ns1:9876(,ns2:9876)?", fake.address, example)
             exec(here.replace("/data/", f"{data}/"), {"spark": spark})

@@ -25,6 +25,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import numpy as np
 import pytest
 
 from mqstore.files import durable
@@ -131,6 +132,18 @@ class Earlier:
 
 
 _forgotten: set[str] = set()
+
+
+def mapped_at(view: memoryview) -> tuple[str, int]:
+    """Return the file that is mapped at the start of a buffer, and the position in it."""
+    address = np.frombuffer(view, np.uint8).ctypes.data
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        # 7f1c8000-7f1c9000 rw-s 00001000 fe:00 1234   /path
+        span, _, start, _, _, *path = line.split(maxsplit=5)
+        low, high = (int(edge, 16) for edge in span.split("-"))
+        if low <= address < high and path:
+            return path[0], int(start, 16) + address - low
+    raise AssertionError("no file is mapped there")
 
 
 @contextmanager
@@ -246,6 +259,15 @@ class Recorder(Passing):
             if position + done > self._sizes[node]:
                 self._resize(node, position + done, grows=True)
             self.ops.append(Write(node, position, bytes(data[:done])))
+        return done
+
+    def preadv(self, fd: int, buffers: list[memoryview], position: int) -> int:
+        """Note what was read into a mapping as written to the file that is mapped there."""
+        done = os.preadv(fd, buffers, position)
+        path, at = mapped_at(buffers[0])
+        node = self._find(path)
+        if node is not None:
+            self.ops.append(Write(node, at, bytes(buffers[0][:done])))
         return done
 
     def ftruncate(self, fd: int, size: int) -> None:

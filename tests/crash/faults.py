@@ -18,6 +18,7 @@ from crash.disk import Lost, Recorder, path_of
 CHANGES = (
     "open",
     "pwrite",
+    "preadv",  # Into a mapping: see durable.WriteMapping.
     "ftruncate",
     "posix_fallocate",
     "fsync",
@@ -78,6 +79,9 @@ class Faulty(Recorder):
             self.ops.append(Lost(node))
 
     def _short(self, name: str, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if name == "preadv" and len(args[1][0]) > 1:
+            fd, (view,), position = args
+            return call(fd, [view[: len(view) // 2]], position)
         if name != "pwrite" or len(args[1]) < 2:
             return call(*args, **kwargs)
         fd, data, position = args

@@ -1,6 +1,6 @@
 """Commits on small file systems in memory, one size after another: what each ended in.
 
-    python -m crash.no_space FOLDER FIRST LAST STEP     sizes in bytes beyond what the store takes
+    python -m crash.no_space FOLDER SCENARIO FIRST LAST STEP    sizes in bytes beyond the store's
 
 Prints one JSON line a size. A process of its own, as what is looked for is a signal that ends it.
 """
@@ -50,8 +50,8 @@ def make_sparse(root: Path) -> None:
                 file.truncate(len(data))
 
 
-def main(folder: Path, first: int, last: int, step: int) -> None:
-    what = work(BY_NAME["everything"], 0)
+def main(folder: Path, scenario: str, first: int, last: int, step: int) -> None:
+    what = work(BY_NAME[scenario], 0)
     recording = replace(play.record(what, folder / "run"), with_ids=False)
     template, disk = folder / "template", folder / "disk"
     with standing_in(Passing()):
@@ -93,4 +93,4 @@ def _run(*command: str) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), *map(int, sys.argv[2:]))
+    main(Path(sys.argv[1]), sys.argv[2], *map(int, sys.argv[3:]))

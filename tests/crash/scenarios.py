@@ -220,5 +220,15 @@ SCENARIOS = (
             old=4, rows=5 + rng.randrange(5), layout=_layout(4096), settings={"interlock": True}
         ),
     ),
+    Scenario(
+        "mapped",
+        lambda rng: Shape(
+            old=6 + rng.randrange(5),
+            rows=9 + rng.randrange(3),
+            body=60,
+            layout=_layout(3072),
+            settings={"write_mode": "mmap"},
+        ),
+    ),
 )
 BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}

@@ -37,6 +37,7 @@ CHANGING = (
     *("write", "pwrite64", "writev", "pwritev", "pwritev2", "ftruncate", "truncate", "fallocate"),
     *("fsync", "fdatasync", "sync_file_range", "link", "linkat", "symlink", "symlinkat"),
     *("rename", "renameat", "renameat2", "unlink", "unlinkat", "mkdir", "mkdirat", "rmdir"),
+    *("preadv", "preadv2"),  # Into a mapping: see durable.WriteMapping.
     *("chmod", "fchmod", "fchmodat", "chown", "fchown", "lchown", "fchownat", "copy_file_range"),
 )
 BY_ARGUMENT = {

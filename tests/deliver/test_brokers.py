@@ -1,7 +1,8 @@
 """Writes to real brokers of both versions: what the official clients get is what was written."""
 
 import hashlib
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Set
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -10,9 +11,15 @@ import pytest
 
 from broker.harness import FAST_DELAYS, Cluster
 from live.real import READING, Live
+from mqstore.deliver.job import SendJob, SendReport
+from mqstore.deliver.once.commit import publish
+from mqstore.deliver.once.errors import PublicationError
+from mqstore.deliver.once.handed import HandedRows
+from mqstore.deliver.once.publish import Publication, Write
+from mqstore.deliver.once.wire import LiveWire
 from mqstore.deliver.prepare import prepare
 from mqstore.deliver.settings import SendSettings
-from mqstore.deliver.task import send
+from mqstore.deliver.task import hand_on, send
 from mqstore.errors import MessageTooLargeError
 from mqstore.live.cluster import ClusterSettings
 from mqstore.stage.task import CHUNK_ROWS
@@ -135,3 +142,62 @@ def test_a_broker_that_is_killed_and_started_again_loses_nothing(live: Live) -> 
     assert len({row["msgId"] for row in found}) == len(wanted)
     assert report.counts.messages == len(wanted)
     assert len(found) - len(wanted) <= 500 * report.counts.repeats
+
+
+def test_exactly_once_though_the_broker_and_publishers_are_killed(live: Live) -> None:
+    """Each write is killed at another place; then its broker too; then it runs to its end."""
+    more = {"delivery": "exactlyOnce", "txn_app_id": "app", "fence_wait_ms": 500}
+    more |= {"batch_max_messages": 50, "topic": "Once"}
+    parts = [rows(300, body=[b"%d" % (n // 2) for n in range(600)][first : first + 300])
+             for first in (0, 300)]  # fmt: skip
+    kills = [None, "rows", "broker", "before COMMIT"]
+    for version, kill in enumerate(kills):
+        job = prepare(settings_for(live, txn_version=version, **more), parts[0].schema)
+        reports = [hand_on(job, [part], partition=n, attempt=1) for n, part in enumerate(parts)]
+        if kill is not None:
+            with pytest.raises((StoppedError, PublicationError)):
+                stopped(live, job, reports, kill)
+        done = publish(job, reports[::-1])
+        assert not done.is_repeated
+        assert publish(job, reports).is_repeated
+    live.broker.wait_for("Once", 600 * len(kills))
+    found = Counter(row["bodySha1"] for row in told(live, "Once"))
+    assert found == {
+        hashlib.sha1(b"%d" % n, usedforsecurity=False).hexdigest(): 2 * len(kills)
+        for n in range(300)
+    }
+
+
+class StoppedError(Exception):
+    """The publisher's process ended here."""
+
+
+class StoppingWire(LiveWire):
+    """The wire of a publisher that is killed: while its rows are under way, or before COMMIT."""
+
+    def __init__(self, job: SendJob, found: HandedRows, live: Live, kill: str) -> None:
+        super().__init__(job, found)
+        self._live = live
+        self._kill = kill
+
+    def send(self, landed: Set[str], check: Callable[[], None]) -> None:
+        if self._kill == "before COMMIT":
+            super().send(landed, check)
+            raise StoppedError
+        assert self._sender is not None
+        for number, parcel in enumerate(self._rows.parcels(landed)):
+            self._sender.send(parcel)
+            if number == 5:
+                break
+        if self._kill == "broker":
+            self._live.kill()
+            self._live.start()
+        raise StoppedError
+
+
+def stopped(live: Live, job: SendJob, reports: list[SendReport], kill: str) -> None:
+    assert job.key is not None
+    found = HandedRows.of(job, [report.handed for report in reports])
+    write = Write(job.key.app_id, job.key.version, frozenset(found.ids))
+    with StoppingWire(job, found, live, kill) as wire:
+        Publication(write, wire, f"killed {kill}").run()

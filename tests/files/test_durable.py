@@ -2,6 +2,8 @@
 
 import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -43,7 +45,7 @@ def test_a_disk_that_cannot_reserve_says_so_by_name(
         raise OSError(errno.EOPNOTSUPP, "not here")
 
     monkeypatch.setattr(os, "posix_fallocate", unable)
-    reserve_in(str(path), 0, 5, file_size=10)
+    assert not reserve_in(str(path), 0, 5, file_size=10)
 
 
 def test_a_short_write_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,6 +56,56 @@ def test_a_short_write_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.Monke
     durable.write_zeros(fd, 4, 2)
     durable.close(fd)
     assert (tmp_path / "file").read_bytes() == b"\0\x0001\0\x00456789"
+
+
+def test_what_is_written_through_a_mapping_is_in_the_file(tmp_path: Path) -> None:
+    """Also more than one piece, and at places that are no page's."""
+    data = bytes(range(256)) * 2000
+    (tmp_path / "file").write_bytes(bytes(len(data) + 100))
+    fd = durable.open_for_write(str(tmp_path / "file"))
+    mapping = durable.WriteMapping(fd)
+    mapping.write_at(data, 77)
+    mapping.write_at(b"end", 97 + len(data))
+    mapping.write_at(b"", 5)
+    durable.fsync(fd)
+    mapping.close()
+    durable.close(fd)
+    assert (tmp_path / "file").read_bytes() == bytes(77) + data + bytes(20) + b"end"
+
+
+@pytest.mark.parametrize("cut_to", [0, 4096])
+def test_a_page_that_a_mapping_has_not_got_is_an_error_and_no_signal(
+    tmp_path: Path, cut_to: int
+) -> None:
+    """In a process of its own, which a SIGBUS would end."""
+    code = f"""
+import os, sys
+from mqstore.files import durable
+fd = durable.create(sys.argv[1])
+durable.truncate(fd, 16384)
+mapping = durable.WriteMapping(fd)
+os.ftruncate(fd, {cut_to})
+try:
+    mapping.write_at(bytes(10000), 1)
+except OSError as error:
+    print(error.strerror)
+mapping.close()
+"""
+    command = [sys.executable, "-c", code, str(tmp_path / "file")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, "Bad address\n"), done.stderr
+    assert (tmp_path / "file").stat().st_size == cut_to
+
+
+def test_nothing_is_written_behind_the_end_of_a_mapping(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(bytes(100))
+    fd = durable.open_for_write(str(tmp_path / "file"))
+    mapping = durable.WriteMapping(fd)
+    with pytest.raises(OSError, match="Bad address"):
+        mapping.write_at(b"0123456789", 95)
+    mapping.close()
+    durable.close(fd)
+    assert (tmp_path / "file").stat().st_size == 100
 
 
 def test_new_files_are_for_their_owner_and_group_alone(tmp_path: Path) -> None:

@@ -5,7 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from mqstore.files.lock.file_system import file_system, is_for_writing, is_remote, type_of_mount
+from mqstore.files.lock.file_system import (
+    file_system,
+    is_for_writing,
+    is_remote,
+    keeps_reservations,
+    type_of_mount,
+)
 
 LINES = [
     "22 27 0:21 / /proc rw,relatime - proc proc rw",
@@ -43,3 +49,9 @@ def test_a_local_disk_is_for_writing_and_a_kernel_s_own_list_is_not(tmp_path: Pa
     assert not is_remote(str(tmp_path))
     assert not is_for_writing(file_system("/proc"))
     assert not is_remote("/proc")
+
+
+@pytest.mark.parametrize("kind", ["", "xfs", "btrfs", "overlay", "nfs4", "fuse.s3fs", "ext2"])
+def test_a_reservation_is_a_promise_on_few_file_systems(kind: str) -> None:
+    assert keeps_reservations("ext4")
+    assert not keeps_reservations(kind)

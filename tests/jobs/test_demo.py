@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from mqlog_jobs import demo, demo_data
+from mqlog_jobs import demo, demo_data, picture
 from mqstore.errors import InvalidOptionError
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -48,13 +48,16 @@ def test_a_directory_that_holds_something_is_left_alone(tmp_path: Path) -> None:
         demo.run(tmp_path)
 
 
-def test_a_picture_has_colours_and_a_file_beside_it_has_none() -> None:
-    stream = io.StringIO()
-    console = demo._recorder(stream)
-    console.print(Text("red", style="bold red"))
+def test_a_picture_has_colours_fetches_nothing_and_is_the_same_each_time(tmp_path: Path) -> None:
+    first, second = tmp_path / "1.svg", tmp_path / "2.svg"
+    for path in (first, second):
+        picture.save(path, "title", lambda console: console.print(Text("red", style="bold red")))
 
-    assert stream.getvalue() == "red\n"
-    assert "font-weight: bold" in console.export_svg()
+    drawn = first.read_text()
+    assert drawn == second.read_text()
+    assert "font-weight: bold" in drawn
+    assert "url(" not in drawn.replace("url(#", "")
+    assert "@font-face" not in drawn
 
 
 @pytest.mark.spark
@@ -69,5 +72,8 @@ def test_the_demo_shows_its_own_store_and_a_broker_s(tmp_path: Path) -> None:
         assert words in shown
     assert "86 messages waiting, 22.6 KiB; 80 match GA || GB" in shown
     assert "not shown" not in shown
-    assert "CG_WAREHOUSE" in (tmp_path / "demo.svg").read_text()
+    drawn = (tmp_path / "demo.svg").read_text()
+    assert "CG_WAREHOUSE" in drawn
+    assert "CG_ACCOUNTING" not in drawn
+    assert str(tmp_path) not in drawn
     assert (tmp_path / "shop" / "broker-a" / "store" / "commitlog").is_dir()

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from mqlog_jobs import prometheus
-from mqlog_jobs.prometheus import text, write
+from mqlog_jobs import whole_file
+from mqlog_jobs.prometheus import text
+from mqlog_jobs.whole_file import replace_file
 
 ROW: dict[str, object] = {
     "brokerName": "broker-a",
@@ -79,9 +80,9 @@ def test_the_file_is_replaced_at_once_or_not_at_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = tmp_path / "backlog.prom"
-    write(str(target), "old\n")
+    replace_file(str(target), "old\n")
     inode = target.stat().st_ino
-    write(str(target), "new\n")
+    replace_file(str(target), "new\n")
 
     assert target.read_text() == "new\n"
     assert target.stat().st_ino != inode
@@ -90,9 +91,9 @@ def test_the_file_is_replaced_at_once_or_not_at_all(
     def full(fd: int, mode: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(prometheus.os, "fchmod", full)
+    monkeypatch.setattr(whole_file.os, "fchmod", full)
     with pytest.raises(OSError, match="No space"):
-        write(str(target), "newer\n")
+        replace_file(str(target), "newer\n")
     assert [path.name for path in tmp_path.iterdir()] == ["backlog.prom"]
     assert target.read_text() == "new\n"
     assert os.access(target, os.R_OK)

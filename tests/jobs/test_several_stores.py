@@ -1,5 +1,6 @@
 """Every view takes several stores, and globs of them."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -72,3 +73,29 @@ def test_two_stores_of_one_broker_are_told_apart_by_nothing(
     assert done.code == 2
     assert "two stores have this name" in done.err
     assert done.err.endswith("show them one by one\n")
+
+
+def test_several_stores_are_verified_and_one_that_is_broken_counts(
+    run: Run, brokers: Path, tmp_path: Path
+) -> None:
+    assert run("verify", *stores(brokers)).out.count("whole, every rule holds") == 2
+    broken = goldens.unpack("4.9.7", tmp_path)
+    shutil.rmtree(broken / "consumequeue" / "HTopic")
+    done = run("verify", stores(brokers)[0], broken, "--json")
+    assert done.code == 1
+    assert {row["store"] for row in done.rows} == {str(broken)}
+    shown = run("verify", stores(brokers)[0], broken)
+    assert (shown.code, f"{broken}\n" in shown.out) == (1, True)
+    told = run("verify", "rocketmq://127.0.0.1:1")
+    assert (told.code, "cannot be seen from here" in told.err) == (2, True)
+
+
+def test_a_copy_and_a_diagnosis_are_json_too(run: Run, golden_550: Path, tmp_path: Path) -> None:
+    (copied,) = run("snapshot", golden_550, tmp_path / "copy", "--json").rows
+    assert (copied["brokerName"], copied["messageCount"], copied["queues"]) == (
+        "broker-a",
+        1365,
+        27,
+    )
+    subjects = [row["subject"] for row in run("doctor", golden_550, "--json").rows]
+    assert {"Python", "Kernels", "Store"} <= set(subjects)

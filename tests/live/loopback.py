@@ -154,6 +154,10 @@ class FakeCluster:
         """By request's code the code and the remark of what is refused."""
         self.delays: dict[int, int] = {}
         """Next queue offset to deliver by delay level."""
+        self.codes: dict[tuple[str, int], Callable[[int], int]] = {}
+        """Of queues whose entries have no hashes: by queue offset what they have."""
+        self.timers_ms: int | None = None
+        """Up to when timers were delivered; None: the broker has no timer wheel."""
 
     @contextmanager
     def running(self) -> Iterator["FakeCluster"]:
@@ -213,6 +217,8 @@ class FakeCluster:
             201: lambda opaque, _: self._configured(opaque),
             11: self.pulled,
             12: self._by_key,
+            33: self._by_place,
+            60: lambda opaque, _: self._timers(opaque),
             15: self._committed,
             43: lambda opaque, _: self._offsets(opaque),
             200: lambda opaque, _: self._created(opaque, request["body"]),
@@ -234,15 +240,15 @@ class FakeCluster:
 
     def _route(self, opaque: int, topic: str) -> bytes:
         queues: dict[str, int] = {}
-        readable = self.topics.get(topic, {}).get("perm", 6) & 4
+        perm = self.topics.get(topic, {}).get("perm", 6)
         for broker, name, queue_id in self.queues:
-            if name == topic and readable:
+            if name == topic:
                 queues[broker] = max(queues.get(broker, 0), queue_id + 1)
         if not queues:
             return json_answer(opaque, 17, remark=f"No topic route info: {topic}\nSee a link")
         data = {
             "queueDatas": [
-                {"brokerName": b, "readQueueNums": n, "writeQueueNums": n, "perm": 6}
+                {"brokerName": b, "readQueueNums": n, "writeQueueNums": n, "perm": perm}
                 for b, n in queues.items()
             ],
             "brokerDatas": [
@@ -376,6 +382,17 @@ class FakeCluster:
         ]
         return json_answer(opaque, 0 if found else 22, b"".join(found))
 
+    def _by_place(self, opaque: int, fields: dict[str, str]) -> bytes:
+        """As a broker does: it takes the four bytes at a place for a size."""
+        held = (m for queue in self.queues.values() for m in queue.messages if m)
+        found = [oracle.encode(m) for m in held if m.physical_offset == int(fields["offset"])]
+        return json_answer(opaque, 0 if found else 1, found[0] if found else b"")
+
+    def _timers(self, opaque: int) -> bytes:
+        if self.timers_ms is None:
+            return json_answer(opaque, 1, remark="The checkpoint is null")
+        return json_answer(opaque, 0, struct.pack(">7q", self.timers_ms, *range(6)))
+
     def _entries(self, opaque: int, fields: dict[str, str]) -> bytes:
         queue, index = self.queue(fields), int(fields["index"])
         end = min(index + int(fields["count"]), queue.high) if index >= queue.low else index
@@ -383,7 +400,10 @@ class FakeCluster:
             {
                 "physicOffset": (queue.messages[at - queue.low] or Message()).physical_offset,
                 "physicSize": len(queue.record(at) or b""),
-                "tagsCode": oracle.tags_code(queue.messages[at - queue.low] or Message()),
+                "tagsCode": self.codes.get(
+                    (fields["topic"], int(fields["queueId"])),
+                    lambda at: oracle.tags_code(queue.messages[at - queue.low] or Message()),
+                )(at),
             }
             for at in range(index, end)
         ]

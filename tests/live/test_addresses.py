@@ -107,7 +107,7 @@ def test_no_secret_is_in_what_options_become(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_guide_has_every_option_with_its_default() -> None:
-    guide = (Path(__file__).parents[2] / "connector/README.md").read_text()
-    section = guide.split("### Live options\n", 1)[1].split("\n#", 1)[0]
+    guide = (Path(__file__).parents[2] / "connector/LIVE.md").read_text()
+    section = guide.split("## Live options\n", 1)[1].split("\n#", 1)[0]
     shown = re.findall(r"^\| `(\w+)` \| (?:`([^`]*)`|–) \|", section, re.MULTILINE)
     assert shown == [(option.name, option.default or "") for option in LIVE_OPTIONS.values()]

@@ -20,7 +20,7 @@ def look(run: Run, fake: FakeCluster) -> Any:
     """Run a view of the fake cluster."""
 
     def looked(view: str, *arguments: str) -> Done:
-        return run(view, f"rocketmq://{fake.address}", *arguments, "-o", "retryTimeout=1s")
+        return run(view, f"rocketmq://{fake.address}", *arguments, "--option", "retryTimeout=1s")
 
     return looked
 
@@ -96,6 +96,20 @@ def test_credentials_come_from_a_file_or_the_environment(
     keys = {request["extFields"]["AccessKey"] for request in fake.requests}
     assert keys == {"reader-1", "reader-2"}
     assert "hush" not in json.dumps([request["extFields"] for request in fake.requests])
+
+
+def test_a_report_of_a_cluster(fake: FakeCluster, look: Any, tmp_path: Path) -> None:
+    fake.fill("T", 30, tags=lambda i: "AB"[i % 2])
+    fake.fill("U", 10, broker="broker-b")
+    fake.committed["T", "g", 0] = 20
+    done = look("report", "--output", str(tmp_path / "report.html"))
+    assert (done.code, done.err) == (0, "")
+    assert done.out.endswith("; 10 messages waiting for 1 group\n")
+    text = (tmp_path / "report.html").read_text()
+    assert "2 brokers" in text
+    assert "could not be read" not in text
+    assert "A running cluster tells nothing of its files." in text
+    assert "Shares of tags: A 50%, B 50%" in text
 
 
 def test_the_views_of_a_cluster(fake: FakeCluster, look: Any) -> None:

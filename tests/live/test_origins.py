@@ -18,7 +18,6 @@ from mqstore.errors import (
     InvalidOptionError,
     NoMasterError,
     StoreReplacedError,
-    UnsupportedStoreError,
     UnsupportedTopicError,
 )
 from mqstore.live.cluster import ClusterSettings
@@ -34,7 +33,7 @@ from mqstore.read.plan import SplitLimits, split, weigh
 from mqstore.read.scan import scan
 from mqstore.read.selection import OpenStores, Selection
 from mqstore.read.settings import ScanSettings
-from mqstore.read.source import QueueFilter, slices_of
+from mqstore.read.source import QueueFilter, QueueSlice, slices_of
 from support import oracle
 
 BROKER = "broker-a"
@@ -190,13 +189,6 @@ def test_no_secret_shows_in_an_origin_or_its_pickle(fake: FakeCluster) -> None:
     assert hash(pickle.loads(pickle.dumps(origin))) == hash(origin)
     shown = repr(origin).encode() + pickle.dumps(origin) + origin.name.encode()
     assert not any(secret.encode() in shown for secret in secrets)
-
-
-def test_records_are_not_found_by_their_place_alone(fake: FakeCluster) -> None:
-    with closing(ClusterOrigin(settings_of(fake), BROKER).records()) as records:
-        for ask in (lambda: records.locate([0]), lambda: records.places_of_key("T", "k")):
-            with pytest.raises(UnsupportedStoreError, match="give the path of a store"):
-                ask()
 
 
 class Clock:
@@ -363,3 +355,32 @@ def test_progress_waits_for_a_broker_that_is_away(
         fake.fault = lambda _: None
         group.publish({("T", BROKER, 0): 4})
         assert fake.committed == {("T", "audit", 0): 4}
+
+
+def test_without_a_master_any_reads_a_slave_and_commits_nothing_to_it(fake: FakeCluster) -> None:
+    fake.fill("T", 10)
+    fake.addresses[BROKER] = {1: fake.address}
+    origin = ClusterOrigin(replace(settings_of(fake), read_from="any"), BROKER)
+    with closing(origin.bounds()) as source:
+        (queue,) = source.snapshot().queues
+        assert (queue.low, queue.high) == (0, 10)
+    with closing(PublishedProgress("audit", {BROKER: origin})) as group:
+        group.publish({("T", BROKER, 0): 4})
+    assert fake.committed == {}
+    waiting = ClusterOrigin(settings_of(fake), BROKER)
+    with closing(waiting.bounds()) as source, pytest.raises(NoMasterError, match="readFrom=any"):
+        source.snapshot()
+
+
+def test_a_task_waits_for_name_servers_that_are_away_and_a_start_does_not(
+    fake: FakeCluster,
+) -> None:
+    fake.fill("T", 10)
+    refusals = iter([b"", b"", b""])  # One for the start, two for the task.
+    fake.fault = lambda request: next(refusals, None) if request["code"] in {105, 106} else None
+    origin = ClusterOrigin(settings_of(fake, retry_timeout_ms=30_000), BROKER)
+    with closing(origin.bounds()) as source, pytest.raises(BrokerUnavailableError):
+        source.snapshot()
+    found = scan([QueueSlice(origin, BROKER, "T", 0, 0, 10)], SETTINGS)
+    assert sum(batch.num_rows for batch in found) == 10
+    assert next(refusals, None) is None

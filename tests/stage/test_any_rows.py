@@ -148,7 +148,7 @@ other_settings = st.fixed_dictionaries(
         "batch_max_bytes": st.sampled_from([1, 700, 2000, 1_000_000]),
         "batch_max_messages": st.integers(1, 5),
         "batch_builder": st.sampled_from(["default", "keyBased"]),
-        "partitioner": st.sampled_from(["roundrobin", "hash", "single"]),
+        "partitioner": st.sampled_from(["roundrobin", "hash", "single", "random"]),
         "uniq_key": st.sampled_from(["deterministic", "random", "none"]),
         "born_host": st.sampled_from(["10.1.2.3:77", "[::1]:5"]),
         "store_host": st.sampled_from(["10.1.2.3", "::1"]),

@@ -67,11 +67,12 @@ def test_a_kind_of_ids_that_is_asked_for_beats_those_that_were_read(
 def test_rows_without_a_map_among_rows_that_were_read_get_what_a_producer_adds(
     tmp_path: Path,
 ) -> None:
-    append(tmp_path / "s", was_read(READ, None, []), **SMALL, partitioner="single")
+    given = {"partitioner": "single", "broker_cluster_name": "C"}
+    append(tmp_path / "s", was_read(READ, None, []), **SMALL, **given)
     first, made, last = properties_of(tmp_path / "s")
     assert (first, last) == (OLD, {})
     assert len(made.pop("UNIQ_KEY")) == 32
-    assert made == {"WAIT": "true"}
+    assert made == {"WAIT": "true", "CLUSTER": "C"}
 
 
 # --- bodies that are compressed already ---------------------------------------------------------

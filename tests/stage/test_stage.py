@@ -1,5 +1,6 @@
 """Tasks: queues, batches, chunks, and what a staged file must be to be believed."""
 
+import json
 import pickle
 from collections import Counter
 from dataclasses import replace
@@ -13,11 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqstore.check import check
-from mqstore.errors import CorruptStagingError, InvalidMessageError
+from mqstore.errors import CorruptStagingError, InvalidMessageError, InvalidOptionError
 from mqstore.format.hashing import java_hash
+from mqstore.format.sys_flag import COMPRESSED, MULTI_TAGS
 from mqstore.stage.batches import BatchLimits, order_rows, split_batches
 from mqstore.stage.task import CHUNK_BYTES, CHUNK_ROWS
-from mqstore.txn.segment import read_frames
+from mqstore.txn.segment import Segment, read_frames
 from mqstore.write.commit import commit
 from mqstore.write.plan import Placement
 from mqstore.write.staged_messages import StagedMessages
@@ -79,6 +81,105 @@ def test_partitioners_choose_write_queues_and_a_queue_id_may_name_a_read_queue(
     append(root, rows(1, queueId=7))
     with pytest.raises(InvalidMessageError, match="queueId 8 is not one of the topic's 8 queues"):
         append(root, rows(1, queueId=8))
+
+
+def test_random_queues_are_all_used_and_the_same_if_a_task_is_run_again(tmp_path: Path) -> None:
+    batch = rows(4000)
+    job = prepared(tmp_path / "s", batch.schema, **SMALL, partitioner="random", queue_nums=7)
+    one, again = ([m.segment for m in staged(job, [batch], [batch])] for _ in range(2))
+
+    def queues(segment: Segment | None) -> list[int]:
+        assert segment is not None
+        frames = read_frames(job.target.staging, segment, with_records=False)
+        return [f.queues[n][1] for f in frames for n in f.messages["queue"].tolist()]
+
+    assert queues(one[0]) == queues(again[0])
+    counts = [Counter(queues(segment)) for segment in one]
+    assert all(450 < count[n] < 700 for count in counts for n in range(7))
+    assert counts[0] != counts[1], "each task chooses for itself"
+
+
+def allocated(queues: int, rooms: int, room: int) -> list[int]:
+    """AllocateMessageQueueByMachineRoom#allocate, where a room stands for a consumer."""
+    mod, rem = divmod(queues, rooms)
+    found = list(range(mod * room, mod * room + mod))
+    return [*found, room + mod * rooms] if rem > room else found
+
+
+@given(queues=st.integers(1, 20), rooms=st.integers(1, 6), data=st.data())
+def test_a_machine_room_has_the_queues_that_the_client_allocates(
+    tmp_path_factory: pytest.TempPathFactory, queues: int, rooms: int, data: st.DataObject
+) -> None:
+    room = data.draw(st.integers(0, rooms - 1))
+    root = tmp_path_factory.mktemp("room") / "s"
+    given = {"machine_rooms": ",".join(f"r{n}" for n in range(rooms)), "machine_room": f"r{room}"}
+    append(root, rows(25), **SMALL, **given, partitioner="machineRoom", queue_nums=queues)
+    found = [m.queue_id for m in held(root)]
+    expected = allocated(queues, rooms, room) or [room % queues]
+    assert {*found} == {*expected}
+    counts = Counter(found)
+    assert max(counts.values()) - min(counts.values()) <= 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"partitioner": "machineRoom"}, "machineRoom.*needs machineRooms"),
+        (
+            {"partitioner": "machineRoom", "machine_rooms": "a,b", "machine_room": "c"},
+            "machineRoom.*needs machineRooms",
+        ),
+        ({"machine_rooms": "a,b"}, "machineRooms.*needs partitioner=machineRoom"),
+        ({"machine_room": "a"}, "machineRoom.*needs partitioner=machineRoom"),
+        (
+            {"partitioner": "machineRoom", "machine_rooms": "a,,b", "machine_room": "a"},
+            "machineRooms.*names that differ",
+        ),
+        (
+            {"partitioner": "machineRoom", "machine_rooms": "a,a", "machine_room": "a"},
+            "machineRooms.*names that differ",
+        ),
+    ],
+)
+def test_machine_rooms_that_name_no_queues_are_refused(
+    tmp_path: Path, settings: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(InvalidOptionError, match=problem):
+        prepared(tmp_path / "s", rows(1).schema, **SMALL, **settings)
+
+
+# --- what a broker adds -----------------------------------------------------------------------
+
+
+def test_messages_of_a_multi_tag_topic_have_its_flag_and_are_sent_alone(tmp_path: Path) -> None:
+    """handleRetryAndDLQ sets it on single sends, before a delayed message is put aside."""
+    root = tmp_path / "s"
+    append(root, rows(1), rows(1, topic="U"), **SMALL)
+    config = root / "config/topics.json"
+    text = config.read_text()
+    assert text.count('"SINGLE_TAG"') == 2
+    table = json.loads(text)
+    table["topicConfigTable"]["T"]["topicFilterType"] = "MULTI_TAG"
+    config.write_text(json.dumps(table))
+    body = [b"x", b"x" * 5000, b"y"]
+    append(root, rows(3, body=body, delayTimeLevel=[0, 0, 1], tags="a||b"), compression="zlib")
+    append(root, rows(1, topic="U"))
+    *_, plain, large, late, other = (m.sys_flag for m in held(root))
+    assert (plain, large & MULTI_TAGS, large & COMPRESSED) == (2, 2, 1)
+    assert (late, other) == (2, 0)
+    assert starts_of(tmp_path, rows(3, queueId=0)) == [True, True, True]
+
+
+def test_a_cluster_s_name_is_added_as_a_broker_does(tmp_path: Path) -> None:
+    root = tmp_path / "s"
+    append(root, rows(1, delayTimeLevel=1), rows(1), **SMALL, broker_cluster_name="C 1")
+    append(root, rows(1))
+    told = [split_properties(m.properties).get("CLUSTER") for m in held(root)]
+    assert told == ["C 1", "C 1", None]
+    with pytest.raises(InvalidOptionError, match="brokerClusterName"):
+        prepared(root, rows(1).schema, broker_cluster_name="")
+    with pytest.raises(InvalidOptionError, match="brokerClusterName"):
+        prepared(root, rows(1).schema, broker_cluster_name="a\1")
 
 
 # --- batches ----------------------------------------------------------------------------------

@@ -319,7 +319,7 @@ def test_a_column_that_cannot_be_written_is_refused_on_the_driver(
 @pytest.mark.parametrize(
     ("settings", "option"),
     [
-        ({"partitioner": "random"}, "partitioner"),
+        ({"partitioner": "nearest"}, "partitioner"),
         ({"compression": "gzip"}, "compression"),
         ({"timestamps": "then"}, "timestamps"),
         ({"on_invalid": "ignore"}, "onInvalid"),

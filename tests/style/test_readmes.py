@@ -11,6 +11,7 @@ ROOT = Path(__file__).parents[2]
 BOOKS = (
     "README.md",
     *(f"{room}/README.md" for room in ("connector", "store", "jobs", "conf", "tests")),
+    "connector/LIVE.md",
 )
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)

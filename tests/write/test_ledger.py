@@ -5,7 +5,7 @@ from pathlib import Path
 from mqstore.files.store_dir import StoreDir
 from mqstore.txn import ledger
 from mqstore.txn.ledger import DONE, Key, LedgerEntry
-from support.writing import writer_of
+from support.writing import SMALL, append, held, rows, writer_of
 
 KEPT = 100
 
@@ -39,3 +39,18 @@ def test_the_oldest_commit_of_an_application_is_forgotten_first(tmp_path: Path) 
     # A version that is forgotten was committed all the same: the newest one tells.
     assert ledger.last_version(place, "loader") == KEPT + 1
     assert ledger.find(place, Key("other", 0)) == entry("other", 0)
+
+
+def test_a_forgotten_commit_s_key_still_writes_nothing(tmp_path: Path) -> None:
+    """connector/TABLES.md, commits: what happens to a key that is not among the newest."""
+    guide = (Path(__file__).parents[2] / "connector" / "TABLES.md").read_text(encoding="utf-8")
+    assert f"the newest {KEPT} commits" in guide
+    root = tmp_path / "s"
+    append(root, rows(1), **SMALL, txn_app_id="loader", txn_version=0)
+    writer = writer_of(root)
+    for version in range(1, KEPT + 1):
+        ledger.record(writer, entry("loader", version))
+    assert ledger.find(StoreDir.at(root), Key("loader", 0)) is None
+    again = append(root, rows(2), txn_app_id="loader", txn_version=0)
+    assert (again.is_repeated, again.another) == (True, "")
+    assert len(held(root)) == 1

@@ -4,13 +4,14 @@ All writes, syncs, links, renames, truncations, removals, locks and leases of mq
 module and nowhere else, so that tests can make the k-th of them fail, or forget what was not
 synced, and so that the order of a commit's steps can be read off a list of these calls.
 
-Nothing is mapped for writing: a full disk answers a positioned write with ENOSPC, a mapped one
-with a signal that kills the process.
+Only the kernel stores into a mapping (``WriteMapping``): what it cannot store is an error to it,
+and to an instruction of ours a signal that kills the process.
 """
 
 import ctypes
 import errno
 import fcntl
+import mmap
 import os
 import signal
 import stat
@@ -82,18 +83,50 @@ def write_zeros(fd: int, position: int, size: int) -> None:
         write_at(fd, _ZEROS[: min(len(_ZEROS), position + size - begin)], begin)
 
 
-def reserve(fd: int, position: int, size: int) -> None:
+class WriteMapping:
+    """An open file, mapped whole; the kernel copies what is written out of a file in memory.
+
+    A page that cannot be had (disk full, file cut short, device gone) is EFAULT, and no SIGBUS.
+    """
+
+    _PIECE: Final = 1 << 17
+
+    def __init__(self, fd: int) -> None:
+        self._pages = mmap.mmap(fd, 0)
+        self._source = os.memfd_create("mqlog")
+
+    def write_at(self, data: bytes | memoryview, position: int) -> None:
+        """Write all of ``data`` at ``position``. Raises OSError."""
+        view = memoryview(data).cast("B")
+        for begin in range(0, len(view), self._PIECE):
+            piece = view[begin : begin + self._PIECE]
+            write_at(self._source, piece, 0)
+            done, target = 0, memoryview(self._pages)[position + begin :][: len(piece)]
+            while done < len(piece):
+                if not (copied := os.preadv(self._source, [target[done:]], done)):
+                    raise OSError(errno.EFAULT, os.strerror(errno.EFAULT))
+                done += copied
+
+    def close(self) -> None:
+        """Take the mapping away: no data is made durable by it."""
+        os.close(self._source)
+        with suppress(BufferError):  # An error that is on its way holds the pages: they go with it.
+            self._pages.close()
+
+
+def reserve(fd: int, position: int, size: int) -> bool:
     """Make the disk set aside ``size`` bytes at ``position``; what a read gives is unchanged.
 
-    Raises NoSpaceError. Where the file system cannot reserve, it says so and this is no promise.
+    Returns whether it does; not every file system can. Raises NoSpaceError.
     """
-    if size <= 0:
-        return
     try:
-        os.posix_fallocate(fd, position, size)
+        if size > 0:
+            os.posix_fallocate(fd, position, size)
     except OSError as error:
         if error.errno not in {errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}:
             raise _told(error, size) from error
+        return False
+    return True
 
 
 def truncate(fd: int, size: int) -> None:

@@ -32,10 +32,10 @@ class NewFile:
         finally:
             durable.close(fd)
 
-    def reserve(self, position: int, size: int) -> None:
-        """Reserve disk space. Raises NoSpaceError."""
+    def reserve(self, position: int, size: int) -> bool:
+        """Reserve disk space; return whether the file system does. Raises NoSpaceError."""
         with opened(self._path) as fd:
-            durable.reserve(fd, position, size)
+            return durable.reserve(fd, position, size)
 
     def write(self, data: bytes | memoryview, position: int) -> None:
         """Write ``data`` at ``position``."""
@@ -68,17 +68,18 @@ def opened(path: str) -> Iterator[int]:
         durable.close(fd)
 
 
-def reserve_in(path: str, position: int, size: int, *, file_size: int) -> None:
+def reserve_in(path: str, position: int, size: int, *, file_size: int) -> bool:
     """Reserve disk space in an existing file of a sequence whose files have ``file_size``.
 
-    Raises NoSpaceError; CorruptStoreError if the file has another size.
+    Returns whether the file system does. Raises NoSpaceError; CorruptStoreError if the file has
+    another size.
     """
     with opened(path) as fd:
         found = os.fstat(fd).st_size
         if found != file_size:
             reason = f"the file is {found} bytes long, the others {file_size}"
             raise CorruptStoreError(path, found, reason)
-        durable.reserve(fd, position, size)
+        return durable.reserve(fd, position, size)
 
 
 def wipe(path: str, position: int, size: int) -> None:

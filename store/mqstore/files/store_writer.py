@@ -6,11 +6,15 @@ Whether syncs are made is not part of it: see ``durable.synced``.
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Final
 
 from mqstore.files import durable
 from mqstore.files.file_sizes import FileSizes
 from mqstore.files.store_dir import StoreDir
 from mqstore.files.undo import Undo
+
+PWRITE: Final = "pwrite"
+MMAP: Final = "mmap"
 
 
 def _no_check() -> None:
@@ -28,6 +32,8 @@ class StoreWriter:
     """Sizes of the store's files, and of those that are made."""
     undo: Undo = field(default_factory=Undo.ended)
     """Steps that take every change back; by default none are remembered."""
+    write_mode: str = PWRITE
+    """How records are written to the CommitLog."""
     check: Callable[[], None] = _no_check
     """Raises HoldLostError if the lock may be lost: called before each step."""
 

@@ -33,6 +33,7 @@ DEFAULT_QUEUE_NUMS: Final = 16  # TopicConfig.defaultReadQueueNums
 PERM_READ: Final = 4
 PERM_WRITE: Final = 2
 PERM_INHERIT: Final = 1
+MULTI_TAG: Final = "MULTI_TAG"  # TopicFilterType
 MAX_CONFIG_BYTES: Final = 64 * 1024 * 1024
 MAX_CONFIG_DEPTH: Final = 32
 # MessageStoreConfig#messageDelayLevel: level 1..18, in milliseconds.

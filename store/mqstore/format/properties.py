@@ -35,6 +35,7 @@ TIMER_DELETE_UNIQ_KEY: Final = "TIMER_DEL_UNIQKEY"
 CRC32: Final = "__CRC32#"
 MULTI_DISPATCH: Final = "INNER_MULTI_DISPATCH"  # light queues, separated by commas
 MULTI_QUEUE_OFFSET: Final = "INNER_MULTI_QUEUE_OFFSET"  # and their queue offsets
+CLUSTER: Final = "CLUSTER"  # brokerClusterName
 TRANSIENT_PREFIX: Final = "__RMQ.TRANSIENT."
 
 # MessageConst.STRING_HASH_SET of 5.5.0: names that Message#putUserProperty refuses. The typed

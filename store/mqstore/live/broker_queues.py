@@ -6,6 +6,7 @@ compacted, static or has batch queues is refused by name.
 Reference: RouteInfoManager#pickupTopicRouteData; PermName; TopicConfigManager.
 """
 
+import logging
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
@@ -15,6 +16,7 @@ from mqstore.live.cluster import Cluster
 from mqstore.live.routes import Route
 from mqstore.live.topics import check_readable, topic_names
 
+_LOG = logging.getLogger(__name__)
 TopicTest = Callable[[str], bool]
 
 
@@ -27,6 +29,7 @@ class BrokerQueues:
         self.broker = broker
         self._named = frozenset(named)
         self._checked: set[str] = set()
+        self._left_out: set[str] = set()
 
     def topics(self) -> set[str]:
         """Return the topics of the cluster, also those of other brokers."""
@@ -52,13 +55,21 @@ class BrokerQueues:
             if self.broker in route.queues:
                 queues = {self.broker: route.queues[self.broker]}
                 found.append(replace(route, queues=queues))
-            elif self.broker in route.brokers and topic in self._named:
-                raise _unreadable(topic, self.broker)
+            elif self.broker in route.brokers:
+                self._leave_out(topic)
         unchecked = [route for route in found if route.topic not in self._checked]
         if unchecked:
             check_readable(self.cluster, unchecked)
             self._checked |= {route.topic for route in unchecked}
         return found
+
+    def _leave_out(self, topic: str) -> None:
+        error = _unreadable(topic, self.broker)
+        if topic in self._named:
+            raise error
+        if topic not in self._left_out:
+            self._left_out.add(topic)
+            _LOG.warning("left out: %s", error)
 
     def bounds(self, routes: list[Route]) -> list[LiveBounds]:
         """Return what the queues of those routes hold now, by topic and queueId."""

@@ -51,7 +51,8 @@ class ClusterSettings:
 
     ``broker_addresses`` gives a broker's master another address than it registered.
     ``read_from`` chooses whose messages are pulled: the master's; a slave's, where it has them;
-    or those of ``any``, the master's as long as there is one.
+    or those of ``any``, the master's as long as there is one. What queues hold is asked of the
+    master, too; without one, of a slave with ``any`` only.
     """
 
     name_servers: tuple[str, ...]
@@ -73,13 +74,16 @@ class Cluster:
     AccessDeniedError, RequestRefusedError, BrokenAnswerError.
     """
 
-    def __init__(self, settings: ClusterSettings) -> None:
-        """Connect to nothing yet; raises InvalidOptionError for unusable TLS files."""
+    def __init__(self, settings: ClusterSettings, *, was_reached: bool = False) -> None:
+        """Connect to nothing yet; raises InvalidOptionError for unusable TLS files.
+
+        ``was_reached``: a name server answered the driver, so that none answers now will pass.
+        """
         self.settings = settings
         self._tls: ssl.SSLContext | None = settings.tls.context() if settings.tls else None
         self._open: dict[str, Connection] = {}
         self._name_servers = list(settings.name_servers)
-        self._has_contact = False
+        self._has_contact = was_reached
         self._brokers: dict[str, Addresses] = {}
         self._routes: dict[str, Route] = {}
 
@@ -160,6 +164,15 @@ class Cluster:
             return self.master(broker)
         return self._address(broker, slaves[0])
 
+    def asking_address(self, broker: str) -> str:
+        """Return the address to ask all else: the master's; a slave's if that is gone, with any.
+
+        Raises NoMasterError where there is none of them.
+        """
+        if self.settings.read_from == "any":
+            return self.reading_address(broker)
+        return self.master(broker)
+
     def has_master(self, broker: str) -> bool:
         """Tell whether a broker's master is registered, or ``broker_addresses`` names it."""
         return MASTER_ID in self._addresses(broker) or broker in self.settings.broker_addresses
@@ -184,16 +197,16 @@ class Cluster:
             connection.abandon()
 
     def ask(self, broker: str, request: Request) -> tuple[Frame, str]:
-        """Ask a broker's master; returns the answer and the master's address."""
+        """Ask a broker (see ``asking_address``); returns the answer and the server's address."""
         return self.ask_all([(broker, request)])[0]
 
     def value(self, broker: str, request: Request) -> tuple[Any, str]:
-        """Ask a broker's master; returns the value in the answer's body and the address."""
+        """Ask a broker; returns the value in the answer's body and the server's address."""
         answer, address = self.ask(broker, request)
         return value(address, request, answer), address
 
     def ask_all(self, asked: Sequence[tuple[str, Request]]) -> list[tuple[Frame, str]]:
-        """Ask many things of many masters at once; returns answers and addresses in that order.
+        """Ask many things of many brokers at once; returns answers and addresses in that order.
 
         What a broken connection or a busy broker left open is asked again.
         """
@@ -248,7 +261,7 @@ class Cluster:
         sent: list[tuple[str, Connection, list[tuple[int, int]]]] = []
         for broker, places in by_broker.items():
             try:
-                connection = self.connection(self.master(broker))
+                connection = self.connection(self.asking_address(broker))
                 numbers = [(p, connection.send(asked[p][1])) for p in places[:_IN_A_PIPELINE]]
                 sent.append((broker, connection, numbers))
             except BrokerUnavailableError as error:
@@ -321,9 +334,8 @@ class Cluster:
             slaves = ", ".join(found[id_] for id_ in sorted(found)) or "no slave either"
             raise NoMasterError(
                 f"broker {shown(broker)} has no master at the name servers "
-                f"({', '.join(self._name_servers)}); there is {shown(slaves)}. A master tells "
-                "where queues begin and end, whatever readFrom says: start it, or let a slave "
-                "take its place"
+                f"({', '.join(self._name_servers)}); there is {shown(slaves)}. Start it; or "
+                "set readFrom=any, which reads a slave where no master is"
             )
         return found[broker_id]
 

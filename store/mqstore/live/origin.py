@@ -107,8 +107,8 @@ class ClusterBounds:
         return self.config.topics()
 
     def timers_delivered_ms(self) -> int:
-        """Return 0: a broker does not tell."""
-        return 0
+        """Return how far the broker delivered timers; 0 before 5.0."""
+        return self.config.timers_delivered_ms()
 
     def snapshot(
         self, topics: Callable[[str], bool] | None = None, *, strict: bool = True
@@ -201,12 +201,14 @@ class ClusterBounds:
 
     def _publisher(self) -> GroupPublisher:
         if self._group is None:
-            self._group = GroupPublisher(self._impatient())
+            # A slave takes a commit, and loses it.
+            self._group = GroupPublisher(self._impatient(read_from="master"))
         return self._group
 
-    def _impatient(self) -> BrokerQueues:
+    def _impatient(self, read_from: str | None = None) -> BrokerQueues:
         """Return the queues by connections of their own that do not wait for a server."""
-        settings = replace(self.origin.settings, retry_timeout_ms=0)
+        wanted = read_from or self.origin.settings.read_from
+        settings = replace(self.origin.settings, retry_timeout_ms=0, read_from=wanted)
         return BrokerQueues(Cluster(settings), self.broker_name, self.origin.named)
 
     def _live(self, piece: QueueSlice) -> LiveSlice:

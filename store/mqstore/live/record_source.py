@@ -4,13 +4,14 @@ A broker's answer tells the queue and the queue offset of a record; where it lie
 only the record itself tells. So a record that cannot be parsed has no place: -1.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final, NoReturn
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
 from mqstore.derive.records import FetchedRecords
-from mqstore.errors import CorruptStoreError, UnsupportedStoreError
+from mqstore.errors import CorruptStoreError
 from mqstore.format.consume_queue import UNIT
 from mqstore.live.answers import header_number
 from mqstore.live.cluster import Cluster
@@ -18,8 +19,14 @@ from mqstore.live.pull import LiveSlice, PullReader
 from mqstore.live.records import BrokenRecord, PulledRecords, PullSettings, read
 from mqstore.live.requests import ALL_TAGS, GET_MAX_OFFSET, GET_MIN_OFFSET
 from mqstore.live.topics import reading_settings
-from mqstore.live.units import NO_PLACE, BrokerUnits, is_unhashed, tag_expression, unit_of
-from mqstore.read.heads import LocatedRecord
+from mqstore.live.units import (
+    NO_PLACE,
+    BrokerUnits,
+    is_unhashed,
+    tag_expression,
+    unit_of,
+    with_units_codes,
+)
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import QueueSlice
 from mqstore.read.tags import parse_tags
@@ -72,6 +79,9 @@ class ClusterRecords(BrokerUnits):
                 fail_on_data_loss=settings.fail_on_data_loss,
             )
             for pulled in read(reader, wanted):
+                if whole and wanted.with_tags_codes:
+                    at = with_units_codes(self._cluster, self._broker, pulled.positions)
+                    pulled = replace(pulled, positions=at)  # noqa: PLW2901
                 yield from self._batches(pulled, settings.batch_rows)
 
     def raw(self, units: UnitBatch, most: int) -> Iterator[tuple[UnitBatch, list[bytes]]]:
@@ -104,16 +114,6 @@ class ClusterRecords(BrokerUnits):
         )
         return [(start, start + room) for start in range(low - low % room, high, room)]
 
-    def locate(self, physical_offsets: Iterable[int]) -> dict[int, LocatedRecord]:
-        """Raise UnsupportedStoreError: records are not found by their place alone."""
-        del physical_offsets
-        self._refuse()
-
-    def places_of_key(self, topic: str, key: str) -> list[int]:
-        """Raise UnsupportedStoreError: keys lead to queue offsets (see ClusterBounds.narrow)."""
-        del topic, key
-        self._refuse()
-
     def _batches(
         self, pulled: PulledRecords, most: int
     ) -> Iterator[tuple[UnitBatch, FetchedRecords]]:
@@ -136,15 +136,6 @@ class ClusterRecords(BrokerUnits):
                 FetchedRecords(headers, np.arange(len(rows)), problems),
             )
             broken = []
-
-    def _refuse(self) -> NoReturn:
-        raise refused(self._name)
-
-
-def refused(name: str) -> UnsupportedStoreError:
-    """Return the error for what a running cluster does not tell."""
-    reason = "a running cluster is read for its messages: give the path of a store for the rest"
-    return UnsupportedStoreError(name, "LIVE", reason)
 
 
 class _UnplacedError(CorruptStoreError):

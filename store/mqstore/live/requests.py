@@ -14,10 +14,12 @@ from typing import Final
 JSON_FORMAT: Final = "json"  # as fastjson writes it
 PROPERTIES: Final = "properties"  # java.util.Properties' text
 RECORDS: Final = "records"  # as in the CommitLog
+BYTES: Final = "bytes"  # as in a file of the broker
 
 SUCCESS: Final = 0
 SYSTEM_ERROR: Final = 1
 SYSTEM_BUSY: Final = 2
+REQUEST_CODE_NOT_SUPPORTED: Final = 3
 SERVICE_NOT_AVAILABLE: Final = 14
 NO_PERMISSION: Final = 16
 TOPIC_NOT_EXIST: Final = 17
@@ -138,6 +140,14 @@ VIEW_MESSAGE_BY_ID: Final = Kind(
 )
 GET_ALL_CONSUMER_OFFSET: Final = Kind("GET_ALL_CONSUMER_OFFSET", 43)
 GET_ALL_DELAY_OFFSET: Final = Kind("GET_ALL_DELAY_OFFSET", 45)
+# 4.x does not know the request, and 5.x without timerWheelEnable has no checkpoint.
+GET_TIMER_CHECK_POINT: Final = Kind(
+    "GET_TIMER_CHECK_POINT",
+    60,
+    (),
+    BYTES,
+    frozenset({SUCCESS, SYSTEM_ERROR, REQUEST_CODE_NOT_SUPPORTED}),
+)
 GET_ALL_SUBSCRIPTIONGROUP_CONFIG: Final = Kind("GET_ALL_SUBSCRIPTIONGROUP_CONFIG", 201)
 GET_TOPIC_STATS_INFO: Final = Kind("GET_TOPIC_STATS_INFO", 202, ("topic",), rights=_GET)
 GET_CONSUMER_CONNECTION_LIST: Final = Kind(

@@ -8,11 +8,17 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from mqstore.errors import BrokenAnswerError
+from mqstore.files.config import checkpoint
 from mqstore.files.config.broker_config import CommittedOffsets, FilterExpression, TopicConfig
 from mqstore.live import groups as group_requests
 from mqstore.live.answers import number, table, value
 from mqstore.live.cluster import Cluster
-from mqstore.live.requests import GET_ALL_DELAY_OFFSET, GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+from mqstore.live.requests import (
+    GET_ALL_DELAY_OFFSET,
+    GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+    GET_TIMER_CHECK_POINT,
+    SUCCESS,
+)
 from mqstore.live.topics import topics as configured_topics
 
 SOURCE: Final = "broker"
@@ -67,6 +73,16 @@ class ClusterState:
                 raise BrokenAnswerError(address, "offsetTable names a delay level by no number")
             found[int(digits)] = number(address, levels, level)
         return found
+
+    def timers_delivered_ms(self) -> int:
+        """Return the time (epoch ms) up to which timers were delivered; 0 without a timer wheel."""
+        answer, address = self._cluster.ask(self._broker, GET_TIMER_CHECK_POINT())
+        if answer.code != SUCCESS:
+            return 0
+        found = checkpoint.timer_of(bytes(answer.body))
+        if found is None:
+            raise BrokenAnswerError(address, "the checkpoint of timers is too short")
+        return int(found["last_read_time_ms"])
 
     def filter_expressions(self, groups: Iterable[str]) -> dict[tuple[str, str], FilterExpression]:
         """Return what those groups subscribe to that have a consumer now, by tag or not."""

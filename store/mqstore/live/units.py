@@ -7,35 +7,43 @@ messages that match by hash with their tags. Of single messages the queue offset
 Reference: AdminBrokerProcessor#queryConsumeQueue; DefaultMessageFilter#isMatchedByConsumeQueue.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
 from mqstore.arrays import Int64s, Mask
-from mqstore.codec.decode import QueuePositions
+from mqstore.codec.decode import QueuePositions, topics_on_disk
 from mqstore.codec.gather import RecordHeaders
 from mqstore.codec.properties import PropertyBlocks
 from mqstore.codec.schema import FIRST_MS, LAST_MS
 from mqstore.codec.walk import follow
-from mqstore.errors import AccessDeniedError
+from mqstore.errors import AccessDeniedError, DataLossError
 from mqstore.format.names import LMQ_PREFIX, SCHEDULE_TOPIC
-from mqstore.format.properties import TAGS
+from mqstore.format.properties import TAGS, UNIQ_KEY
 from mqstore.live.bounds import weigh
 from mqstore.live.cluster import Cluster
 from mqstore.live.entries import entries
 from mqstore.live.frame import Frame
 from mqstore.live.pull import LiveSlice, PullReader
-from mqstore.live.records import BrokenRecord, PullSettings, read
-from mqstore.live.requests import ALL_TAGS, SUCCESS, Request, pull
-from mqstore.read.heads import NO_TIMESTAMP
+from mqstore.live.records import BrokenRecord, PullSettings, headers_of, read
+from mqstore.live.requests import (
+    ALL_TAGS,
+    QUERY_MESSAGE,
+    SUCCESS,
+    VIEW_MESSAGE_BY_ID,
+    Request,
+    pull,
+)
+from mqstore.read.heads import NO_TIMESTAMP, LocatedRecord
 from mqstore.read.source import QueueRange
 from mqstore.read.tags import SEPARATOR, TagFilter
 from mqstore.read.units import CHUNK_UNITS, UnitBatch, join, units_at
 
 NO_PLACE: Final = -1
 _IN_A_ROUND: Final = 32  # single messages asked for at once: each may have megabytes
+_OF_A_KEY: Final = 1_000
 _NOT_READABLE: Final = "pulling message is forbidden"  # PullMessageProcessor, for want of perm R
 
 
@@ -114,6 +122,34 @@ class BrokerUnits:
         for row, headers in self._singles(units):
             yield np.array([row]), _tags_of(headers)
 
+    def locate(self, topics: Mapping[int, str]) -> dict[int, LocatedRecord]:
+        """Return the records that start at those places of the CommitLog, and say so."""
+        found: dict[int, LocatedRecord] = {}
+        places = sorted(place for place in topics if 0 <= place < 2**63)
+        for first in range(0, len(places), _IN_A_ROUND):
+            some = places[first : first + _IN_A_ROUND]
+            asked = [
+                (self._broker, VIEW_MESSAGE_BY_ID(topic=topics[place], offset=place))
+                for place in some
+            ]
+            for place, (answer, _) in zip(some, self._cluster.ask_all(asked), strict=True):
+                # A broker takes any four bytes for the size of a record, and gives as many.
+                headers = _single(answer)
+                if headers is not None and int(headers.field("physical_offset")[0]) == place:
+                    found[place] = _located(headers)
+        return found
+
+    def places_of_key(self, topic: str, key: str) -> list[int]:
+        """Return where the records are that the broker's index finds."""
+        request = QUERY_MESSAGE(
+            topic=topic, key=key, maxNum=_OF_A_KEY, beginTimestamp=0, endTimestamp=2**63 - 1
+        )
+        answer, address = self._cluster.ask(self._broker, request)
+        if answer.code != SUCCESS:
+            return []
+        found = headers_of(address, answer.body).field("physical_offset")
+        return sorted(int(place) for place in found)
+
     def _singles(self, units: UnitBatch) -> Iterator[tuple[int, RecordHeaders]]:
         """Yield rows and the headers of their records, as far as they can be read."""
         positions, group = units.positions, self._cluster.settings.consumer_group
@@ -144,6 +180,31 @@ class BrokerUnits:
         return LiveSlice(self._broker, *queue, start, end)
 
 
+def with_units_codes(cluster: Cluster, broker: str, positions: QueuePositions) -> QueuePositions:
+    """Return the positions with the tagsCodes of the ConsumeQueue in the schedule topic.
+
+    Those are times of delivery, which a pull does not tell. Raises DataLossError for messages that
+    expired since they were pulled.
+    """
+    codes = positions.tags_codes.copy()
+    for number, (topic, queue_id, _) in enumerate(positions.queues):
+        rows = np.flatnonzero(positions.queue == number)
+        if topic != SCHEDULE_TOPIC or not len(rows):
+            continue
+        places = positions.queue_offsets[rows]
+        low, high = int(places.min()), int(places.max()) + 1
+        piece = LiveSlice(broker, topic, queue_id, low, high)
+        missing = np.ones(len(rows), np.bool_)
+        for part, found in entries(cluster, [piece]):
+            inside = (places >= part.start) & (places < part.end)
+            codes[rows[inside]] = found[2][places[inside] - part.start]
+            missing &= ~inside
+        if missing.any():
+            start = int(places[missing].min())
+            raise DataLossError(str(piece), start=start, end=high, low=high, high=high)
+    return QueuePositions(positions.queues, positions.queue, positions.queue_offsets, codes)
+
+
 def tag_expression(topic: str, wanted: TagFilter | None) -> str:
     """Return the subscription of a pull that gives all messages that may pass."""
     if wanted is None or is_unhashed(topic):
@@ -166,8 +227,22 @@ def unit_of(broken: BrokenRecord) -> UnitBatch:
 
 
 def _tags_of(headers: RecordHeaders) -> pa.StringArray:
+    return _property(headers, TAGS)
+
+
+def _property(headers: RecordHeaders, name: str) -> pa.StringArray:
     blocks = PropertyBlocks(headers.buffer, headers.properties_starts, headers.properties_lengths)
-    return blocks.column(TAGS)
+    return blocks.column(name)
+
+
+def _located(headers: RecordHeaders) -> LocatedRecord:
+    return LocatedRecord(
+        topics_on_disk(headers)[0].as_py(),
+        int(headers.field("queue_id")[0]),
+        int(headers.field("queue_offset")[0]),
+        _property(headers, UNIQ_KEY)[0].as_py(),
+        int(headers.field("store_timestamp_ms")[0]),
+    )
 
 
 def _single(answer: Frame) -> RecordHeaders | None:

@@ -381,10 +381,11 @@ class RecordSource(Protocol):
         Rows of records that cannot be read never come. Raises as ``store_timestamps``.
         """
 
-    def locate(self, physical_offsets: Iterable[int]) -> Mapping[int, LocatedRecord]:
+    def locate(self, topics: Mapping[int, str]) -> Mapping[int, LocatedRecord]:
         """Return the records that start at those places, by place, in ascending order.
 
-        Raises as ``store_timestamps``.
+        ``topics`` has by physical offset the topic that the record should be of, or an empty
+        text; it may be of another. Raises as ``store_timestamps``.
         """
 
     def places_of_key(self, topic: str, key: str) -> list[int]:

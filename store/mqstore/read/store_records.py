@@ -7,7 +7,7 @@ size of a queue; only a single message may be larger than the bound.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -170,9 +170,9 @@ class StoreRecords:
         """Yield TAGS; of a record larger than a page the body is not read."""
         return heads.tags(self._log, units.physical_offsets, units.sizes)
 
-    def locate(self, physical_offsets: Iterable[int]) -> dict[int, heads.LocatedRecord]:
+    def locate(self, topics: Mapping[int, str]) -> dict[int, heads.LocatedRecord]:
         """Return the records that start at those places and say so themselves."""
-        return heads.locate(self._log, physical_offsets)
+        return heads.locate(self._log, topics)
 
     def places_of_key(self, topic: str, key: str) -> list[int]:
         """Return what the IndexFiles have under the hash of the key."""

@@ -26,6 +26,7 @@ from mqstore.codec.properties_encode import join_blocks, join_map
 from mqstore.format import names
 from mqstore.format import properties as p
 from mqstore.format.index_file import TAG_KEY_PREFIX, TOPIC_KEY_SEPARATOR
+from mqstore.format.sys_flag import MULTI_TAGS
 from mqstore.stage.job import RowJob
 from mqstore.stage.rows import Rows
 from mqstore.stage.settings import COMPRESS_OVER, MessageSettings
@@ -56,7 +57,7 @@ def compose(rows: Rows, queue_ids: Int64s, job: RowJob, partition: int) -> Compo
         topics=np.where(scheduled, schedule, rows.topics).astype(np.int32),
         queue_ids=np.where(scheduled, rows.delay_levels - 1, queue_ids).astype(np.int32),
         flags=rows.flags.astype(np.int32),
-        sys_flags=flags,
+        sys_flags=flags | _topic_flags(rows, job.multi_tag_topics),
         born_timestamps_ms=rows.born_timestamps_ms,
         bodies=bodies,
         properties=_blocks(rows, queue_ids, made_keys, job),
@@ -152,6 +153,15 @@ def _bodies(rows: Rows, settings: MessageSettings) -> tuple[pa.Array, Int32s]:
     )
 
 
+def _topic_flags(rows: Rows, multi_tag_topics: frozenset[str]) -> Int32s:
+    """Return the sysFlags that messages have for their topic's sake.
+
+    Reference: AbstractSendMessageProcessor#handleRetryAndDLQ, TopicFilterType.
+    """
+    has_flag = np.array([n in multi_tag_topics for n in rows.topic_names] + [False])
+    return np.where(has_flag[rows.topics], MULTI_TAGS, 0).astype(np.int32)
+
+
 def _made_keys(rows: Rows, job: RowJob, partition: int) -> pa.Array | None:
     """Return the UNIQ_KEY each row is given: 32 hex digits, as of an IPv4 client's id.
 
@@ -193,6 +203,9 @@ def _blocks(rows: Rows, queue_ids: Int64s, made_keys: pa.Array | None, job: RowJ
         typed.append((p.UNIQ_KEY, made_keys))
     if job.group_property:
         typed.append((p.PRODUCER_GROUP, job.group_property))
+    if job.cluster_property:
+        cluster = pa.repeat(job.cluster_property, len(rows))
+        typed.append((p.CLUSTER, _masked(cluster, pa.array(rows.carried))))
     not_delayed = rows.delay_levels <= 0
     if not not_delayed.all():
         hidden = pa.array(not_delayed)

@@ -3,12 +3,13 @@
 import pyarrow as pa
 
 from mqstore.errors import InvalidOptionError
-from mqstore.stage.settings import MessageSettings
+from mqstore.stage.settings import MessageSettings, rooms_of
 from mqstore.txn.ledger import Key
 
 
 def check_effect(settings: MessageSettings, columns: pa.Schema, *, carries_read: bool) -> None:
     """Raise InvalidOptionError for an option that could change nothing in any row."""
+    _check_rooms(settings)
     there = set(columns.names)
     keyed = "shardingKey" in there or (carries_read and "properties" in there)
     timed = not there.isdisjoint({"bornTimestamp", "storeTimestamp"})
@@ -36,6 +37,21 @@ def check_effect(settings: MessageSettings, columns: pa.Schema, *, carries_read:
     ):
         if not takes_effect:
             raise InvalidOptionError(option, value, expected)
+
+
+def _check_rooms(settings: MessageSettings) -> None:
+    """Raise InvalidOptionError unless the three options of machine rooms make sense together."""
+    rooms, room = settings.machine_rooms, settings.machine_room
+    is_wanted = settings.partitioner == "machineRoom"
+    for option, value in (("machineRooms", rooms), ("machineRoom", room)):
+        if value is not None and not is_wanted:
+            raise InvalidOptionError(option, value, "needs partitioner=machineRoom too")
+    if is_wanted and room not in rooms_of(settings):
+        expected = (
+            "needs machineRooms, the names of all rooms, the same for every writer, and "
+            "machineRoom, which of them this one is in"
+        )
+        raise InvalidOptionError("partitioner", "machineRoom", expected)
 
 
 def key_of(settings: MessageSettings) -> Key | None:

@@ -65,6 +65,10 @@ class RowJob:
     """Property PGROUP of each message."""
     mark: tuple[str, str] | None = None
     """Name and value of a property that each message gets."""
+    cluster_property: str | None = None
+    """Property CLUSTER of each message that was none before; None: a broker adds its own."""
+    multi_tag_topics: frozenset[str] = frozenset()
+    """Topics whose messages get the flag MULTI_TAGS; a broker sets it by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Final
 
 from mqstore.errors import InvalidOptionError
+from mqstore.files.store_writer import MMAP, PWRITE
 from mqstore.format.message import HARD_RECORD_BYTES, MAX_MESSAGE_SIZE, RECORD_ROOM_BYTES
 from mqstore.format.names import MAX_QUEUE_ID
 from mqstore.options import grammar, store_paths
@@ -16,6 +17,7 @@ from mqstore.txn.ledger import STREAM_PREFIX
 
 QUEUE_NUMS: Final = 4  # DefaultMQProducer#defaultTopicQueueNums
 COMPRESS_OVER: Final = 4096  # DefaultMQProducer#compressMsgBodyOverHowmuch
+PARTITIONERS: Final = ("roundrobin", "hash", "single", "random", "machineRoom")
 _SIDE_PREFIX: Final = "side:"
 _MAX_APP_ID: Final = 1024
 _NOT_IN_A_PROPERTY: Final = {"\0", "\1", "\2"}  # MessageDecoder's separators among them
@@ -45,6 +47,19 @@ def _producer_group(name: str, text: str) -> str:
     return text
 
 
+def _cluster_name(name: str, text: str) -> str:
+    if not text:
+        raise InvalidOptionError(name, text, "must be the name of a cluster")
+    return _producer_group(name, text)
+
+
+def _machine_rooms(name: str, text: str) -> str:
+    rooms = [room.strip() for room in text.split(",")]
+    if "" in rooms or len({*rooms}) < len(rooms):
+        raise InvalidOptionError(name, text, "must be names that differ, separated by commas")
+    return ",".join(rooms)
+
+
 _count = partial(grammar.count, high=2**31 - 1)
 _queue_count = partial(grammar.count, high=MAX_QUEUE_ID + 1)
 _version = partial(grammar.count, low=0)
@@ -64,7 +79,9 @@ class MessageSettings:
     topic: str | None = option("topic", any_text)
     create_topic: bool = option("createTopic", grammar.boolean, True)
     queue_nums: int | None = option("queueNums", _queue_count)
-    partitioner: str = option("partitioner", one_of("roundrobin", "hash", "single"), "roundrobin")
+    partitioner: str = option("partitioner", one_of(*PARTITIONERS), "roundrobin")
+    machine_rooms: str | None = option("machineRooms", _machine_rooms)
+    machine_room: str | None = option("machineRoom", any_text)
     batch_max_bytes: int = option("batchMaxBytes", _client_batch, 1_000_000)
     batch_max_messages: int | None = option("batchMaxMessages", _count)
     batch_builder: str = option("batchBuilder", one_of("default", "keyBased"), "default")
@@ -104,13 +121,20 @@ class WriteSettings(MessageSettings):
     max_index_num: int | None = option("maxIndexNum", _count)
     born_host: str | None = option("bornHost", any_text)
     store_host: str | None = option("storeHost", any_text)
+    broker_cluster_name: str | None = option("brokerClusterName", _cluster_name)
     build_index: bool = option("buildIndex", grammar.boolean, True)
     fsync: str = option("fsync", one_of("commit", "none"), "commit")
+    write_mode: str = option("writeMode", one_of(PWRITE, MMAP), PWRITE)
     lock_timeout_ms: int = option("lockTimeout", grammar.duration, 0)
     allow_no_lease: bool = option("allowNoLease", grammar.boolean, False)
     recover_unclean: bool = option("recoverUnclean", grammar.boolean, False)
     interlock: bool = option("interlock", grammar.boolean, False)
     staging_dir: str | None = option("stagingDir", store_paths.absolute)
+
+
+def rooms_of(settings: MessageSettings) -> list[str]:
+    """Return the names of ``machineRooms``."""
+    return settings.machine_rooms.split(",") if settings.machine_rooms else []
 
 
 WRITE_OPTIONS: Final = options_of(WriteSettings)

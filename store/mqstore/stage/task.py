@@ -137,10 +137,9 @@ class RowTask:
             self._sink.append(rows, queue_ids, composed)
 
     def _compose(self, chunk: pa.RecordBatch, numbers: Int64s) -> tuple[Rows, Int64s, Composed]:
-        settings = self._job.settings
         rows = cast_rows(chunk, self._job, numbers=numbers, now_ms=self._now_ms)
         counts = {name: self._limits.queues(name) for name in rows.topic_names}
-        queue_ids = assign_queues(rows, counts, settings.partitioner, self._partition)
+        queue_ids = assign_queues(rows, counts, self._job, self._partition)
         return rows, queue_ids, compose(rows, queue_ids, self._job, self._partition)
 
 

@@ -196,7 +196,12 @@ def _find_origins(piece: QueueSlice, found: pa.RecordBatch) -> list[_Place | Non
     keys = found["msgId"].to_pylist()
     places = [None if id_ is None else offset_of(id_) for id_ in ids]
     with closing(piece.origin.records()) as source:
-        held = source.locate(place for place in places if place is not None)
+        wanted = {
+            place: topic or ""
+            for place, topic in zip(places, topics, strict=True)
+            if place is not None
+        }
+        held = source.locate(wanted)
         origins: list[_Place | None] = []
         for place, topic, key in zip(places, topics, keys, strict=True):
             record = None if place is None else held.get(place)
@@ -211,5 +216,5 @@ def _by_key(source: RecordSource, topic: str | None, key: str) -> _Place | None:
     """Return the oldest record of that topic and key in the index."""
     if topic is None:
         return None
-    records = source.locate(source.places_of_key(topic, key))
+    records = source.locate(dict.fromkeys(source.places_of_key(topic, key), topic))
     return next(((p, r) for p, r in records.items() if (r.topic, r.uniq_key) == (topic, key)), None)

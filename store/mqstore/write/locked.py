@@ -79,7 +79,8 @@ class LockedStore:
             # A new file that has its place already keeps its name there, and that one only.
             staging.remove(f"{self.root}/{_TEMPORARY}/{left}")
         temp_dir = f"{self.root}/{self._temp_dir}"
-        writer = StoreWriter(self.place, temp_dir, sizes, check=self._lock.check)
+        mode = self.settings.write_mode
+        writer = StoreWriter(self.place, temp_dir, sizes, write_mode=mode, check=self._lock.check)
         with durable.synced(wanted=False):  # What is lost with it had no other name yet.
             writer.make_directories(self._temp_dir)
         writer.make_directories(ledger.LEDGER_FOLDER)

@@ -16,13 +16,14 @@ from mqstore.codec.encode import Hosts
 from mqstore.derive.log_end import last_store_host
 from mqstore.errors import InvalidOptionError, StoreNotFoundError
 from mqstore.files import durable, new_file
-from mqstore.files.config.broker_config import BrokerConfig
+from mqstore.files.config.broker_config import BrokerConfig, TopicConfig
 from mqstore.files.file_sizes import FileSizes
-from mqstore.files.lock.file_system import is_in_memory
+from mqstore.files.lock.file_system import file_system, is_in_memory, keeps_reservations
 from mqstore.files.queue.consume_queue import list_queues
 from mqstore.files.safe_open import exists, list_names
 from mqstore.files.store import Store
 from mqstore.files.store_dir import StoreDir, check_writable, open_dir
+from mqstore.files.store_writer import MMAP, PWRITE
 from mqstore.format import names
 from mqstore.format.config import PERM_WRITE
 from mqstore.format.message import RECORD_ROOM_BYTES
@@ -62,10 +63,10 @@ def prepare(settings: WriteSettings, columns: pa.Schema) -> WriteJob:
     makes_store = settings.create_store and is_empty(place)
     store = None if makes_store else open_for_write(settings, place)
     if store is None:
-        sizes, topics, store_host = sizes_of_new(settings), {}, None
+        sizes, configs, topics, store_host = sizes_of_new(settings), {}, {}, None
     else:
-        sizes = _sizes_of(store, settings)
-        topics = _topics(store, settings.new_topic_queues)
+        sizes, configs = _sizes_of(store, settings), BrokerConfig(store).topics()
+        topics = _topics(store, configs, settings.new_topic_queues)
         with Store(store) as opened:
             store_host = last_store_host(opened)
     check_sizes(sizes)
@@ -88,6 +89,8 @@ def prepare(settings: WriteSettings, columns: pa.Schema) -> WriteJob:
         key=key,
         is_repeated=store is not None and key is not None and is_committed(place, key),
         group_property=settings.producer_group,
+        cluster_property=settings.broker_cluster_name,
+        multi_tag_topics=frozenset(n for n, topic in configs.items() if topic.has_multi_tags),
     )
     _check_topic(job)
     with durable.synced(wanted=settings.fsync == "commit"):
@@ -162,7 +165,9 @@ def _sizes_of(store: StoreDir, settings: WriteSettings) -> FileSizes:
     return replace(new, **own)
 
 
-def _topics(store: StoreDir, queue_nums: int) -> dict[str, TopicQueues]:
+def _topics(
+    store: StoreDir, configs: dict[str, TopicConfig], queue_nums: int
+) -> dict[str, TopicQueues]:
     """Return the queues a producer may send to, by topic; 0 if it may send to none."""
     listed = {
         topic: TopicQueues(
@@ -170,7 +175,7 @@ def _topics(store: StoreDir, queue_nums: int) -> dict[str, TopicQueues]:
         )
         if entry.perm & PERM_WRITE and entry.write_queue_nums
         else TopicQueues(0, 0)
-        for topic, entry in BrokerConfig(store).topics().items()
+        for topic, entry in configs.items()
     }
     # A topic may have queues and no entry: then the commit makes one that reaches them all.
     unlisted: dict[str, int] = {}
@@ -207,6 +212,7 @@ def _check_locations(settings: WriteSettings, place: StoreDir) -> None:
             )
             raise InvalidOptionError(option, directory, expected)
     _check_staging_lasts(settings, place)
+    _check_write_mode(settings, place)
 
 
 def _check_staging_lasts(settings: WriteSettings, place: StoreDir) -> None:
@@ -223,6 +229,18 @@ def _check_staging_lasts(settings: WriteSettings, place: StoreDir) -> None:
             "there: name a directory on a disk, or set fsync=none"
         )
         raise InvalidOptionError("stagingDir", folder, expected)
+
+
+def _check_write_mode(settings: WriteSettings, place: StoreDir) -> None:
+    """Raise InvalidOptionError where a mapped write could find no block for what was reserved."""
+    for folder in (place.root, *place.commit_log) if settings.write_mode == MMAP else ():
+        kind = file_system(_existing(folder))
+        if not keeps_reservations(kind):
+            expected = (
+                "needs a file system whose reserved blocks are sure to be there (ext4, tmpfs), and "
+                f"{shown(folder)} is on {kind or 'an unknown one'}: use {PWRITE}"
+            )
+            raise InvalidOptionError("writeMode", MMAP, expected)
 
 
 def _existing(path: str) -> str:

@@ -68,6 +68,8 @@ public final class Harness {
                         Integer.parseInt(a[5]));
             case "commit":  // TOPIC GROUP QUEUE_OFFSET
                 return Consumers.commit(session, a[1], a[2], Long.parseLong(a[3]));
+            case "pullAll":  // TOPIC
+                return Pulls.run(session, a[1]);
             case "dump":  // FILE
                 try (OutputStream out = open(a[1])) {
                     return Dump.run(session, out);

@@ -34,6 +34,8 @@ class TopicConfig:
     write_queue_nums: int = config.DEFAULT_QUEUE_NUMS
     perm: int = config.PERM_READ | config.PERM_WRITE
     order: bool = False
+    has_multi_tags: bool = False
+    """Whether its messages may have several tags; they are stored with a flag that says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,7 @@ class BrokerConfig:
                 _queue_nums(fields.get("writeQueueNums")),
                 _integer(fields.get("perm"), config.PERM_READ | config.PERM_WRITE),
                 fields.get("order") is True,
+                fields.get("topicFilterType") == config.MULTI_TAG,
             )
             for topic, fields in table.items()
             if names.is_topic(topic) and isinstance(fields, dict)

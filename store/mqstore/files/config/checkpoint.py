@@ -19,10 +19,17 @@ def load_timer(place: StoreDir) -> np.void | None:
     return _first(place, f"{names.CONFIG}/{config.TIMER_CHECK}", TIMER_CHECK)
 
 
+def timer_of(data: bytes) -> np.void | None:
+    """Return the fields that ``data`` begins with, as ``load_timer``."""
+    return _first_of(data, TIMER_CHECK)
+
+
 def _first(place: StoreDir, path: str, layout: "np.dtype[np.void]") -> np.void | None:
-    data = read_small(place.root, path, layout.itemsize)
-    whole = data is not None and len(data) == layout.itemsize
-    return np.frombuffer(data or b"", layout)[0] if whole else None
+    return _first_of(read_small(place.root, path, layout.itemsize) or b"", layout)
+
+
+def _first_of(data: bytes, layout: "np.dtype[np.void]") -> np.void | None:
+    return np.frombuffer(data, layout, 1)[0] if len(data) >= layout.itemsize else None
 
 
 def not_ahead(data: bytes, *, last_ms: int, last: int, end: int) -> bytes:

@@ -21,6 +21,9 @@ _REMOTE: Final = frozenset(
 _USER_SPACE: Final = ("fuse", "virtiofs")
 # Tried: locks that keep a broker out, leases, files linked in whole, directories made durable.
 _FOR_WRITING: Final = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "tmpfs", "overlay"})
+# A block that is reserved is written in place. Where it may be shared with a copy of the file (xfs,
+# btrfs), or belong to a file system below (overlay), a write may need another one.
+_RESERVING: Final = frozenset({"ext4", "tmpfs"})
 _IN_MEMORY: Final = frozenset({"tmpfs", "ramfs"})
 
 
@@ -36,6 +39,11 @@ def is_remote(path: str) -> bool:
 def is_in_memory(path: str) -> bool:
     """Tell whether files at ``path`` are gone after a power cut, whatever was synced."""
     return file_system(path) in _IN_MEMORY
+
+
+def keeps_reservations(kind: str) -> bool:
+    """Tell whether blocks reserved on a file system of that type are there for any write."""
+    return kind in _RESERVING
 
 
 def is_for_writing(kind: str) -> bool:

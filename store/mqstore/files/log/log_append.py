@@ -11,18 +11,21 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.errors import CorruptStoreError
+from mqstore.errors import CorruptStoreError, UnsupportedStoreError
 from mqstore.files import durable
 from mqstore.files.new_file import NewFile, opened, reserve_in, wipe
-from mqstore.files.store_writer import StoreWriter
+from mqstore.files.store_writer import MMAP, StoreWriter
 from mqstore.format.message import BLANK, BLANK_MAGIC
 from mqstore.format.names import mapped_file_name
 
 _MAGIC_AT: Final = 4  # of a record and of a blank one
+_NO_BLOCKS: Final = "its file system reserves no blocks, which writeMode=mmap needs: use pwrite"
 
 
 class CommitLogAppender:
     """Writes physical offsets [tail, end) of one CommitLog, where there is nothing yet.
+
+    With the write mode ``mmap``, through a mapping of each file whose blocks it has reserved.
 
     One byte at ``tail``, the first of the magic, stays zero until ``publish``: until then a scan
     of the log, a broker's or ours, ends there and sees nothing of what is written behind.
@@ -35,6 +38,8 @@ class CommitLogAppender:
         self._file_size = writer.sizes.commit_log
         self._log_start = log_start
         self._new: dict[int, NewFile] = {}
+        self._reserved: set[int] = set()
+        self._mapping: durable.WriteMapping | None = None
         self._fd = -1
         self._start = -1
         self._written = durable.WriteBack()
@@ -45,7 +50,8 @@ class CommitLogAppender:
     def reserve(self, tail: int, end: int) -> None:
         """Reserve disk space for [tail, end), which may be empty. Nothing visible changes.
 
-        Raises NoSpaceError; CorruptStoreError if a file of another size is in the way.
+        Raises NoSpaceError; CorruptStoreError if a file of another size is in the way;
+        UnsupportedStoreError if files are to be mapped and blocks cannot be reserved.
         """
         self._tail = tail
         start = tail - self._position(tail)
@@ -53,11 +59,15 @@ class CommitLogAppender:
             low, high = max(tail, start), min(end, start + self._file_size)
             path = self._path(start)
             if os.path.lexists(path):
-                reserve_in(path, low - start, high - low, file_size=self._file_size)
+                size = self._file_size
+                is_promised = reserve_in(path, low - start, high - low, file_size=size)
             else:
-                new = NewFile(self._writer, self._file_size)
-                new.reserve(low - start, high - low)
-                self._new[start] = new
+                self._new[start] = new = NewFile(self._writer, self._file_size)
+                is_promised = new.reserve(low - start, high - low)
+            if is_promised:
+                self._reserved.add(start)
+            elif self._writer.write_mode == MMAP:
+                raise UnsupportedStoreError(self._writer.root, "FILE_SYSTEM", _NO_BLOCKS)
             start += self._file_size
 
     def make_files(self) -> None:
@@ -75,7 +85,10 @@ class CommitLogAppender:
         start, size = self._start, len(data)
         path = self._path(start)
         self._writer.undo.remember(lambda: wipe(path, position, size))
-        durable.write_at(self._fd, data, position)
+        if self._mapping is None:
+            durable.write_at(self._fd, data, position)
+        else:
+            self._mapping.write_at(data, position)
         self._written.wrote(self._fd, position, size)
 
     def blank(self, physical_offset: int) -> None:
@@ -106,7 +119,10 @@ class CommitLogAppender:
         """Return when all that was written would survive a power cut."""
         if self._fd >= 0:
             fd, self._fd, self._start = self._fd, -1, -1
+            mapping, self._mapping = self._mapping, None
             try:
+                if mapping is not None:
+                    mapping.close()
                 durable.fsync(fd)
             finally:
                 durable.close(fd)
@@ -122,6 +138,8 @@ class CommitLogAppender:
             self.close()
             self._fd = durable.open_for_write(self._path(start))
             self._start = start
+            if self._writer.write_mode == MMAP and start in self._reserved:
+                self._mapping = durable.WriteMapping(self._fd)
             self._written = durable.WriteBack()
             self._inodes[self._path(start)] = os.fstat(self._fd).st_ino
 

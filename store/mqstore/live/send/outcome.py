@@ -15,6 +15,7 @@ from mqstore.live.requests import (
     FLOW_CONTROL,
     GO_AWAY,
     NO_PERMISSION,
+    REQUEST_CODE_NOT_SUPPORTED,
     SERVICE_NOT_AVAILABLE,
     SUCCESS,
     SYSTEM_BUSY,
@@ -22,7 +23,6 @@ from mqstore.live.requests import (
     TOPIC_NOT_EXIST,
 )
 
-REQUEST_CODE_NOT_SUPPORTED: Final = 3
 FLUSH_DISK_TIMEOUT: Final = 10
 SLAVE_NOT_AVAILABLE: Final = 11
 FLUSH_SLAVE_TIMEOUT: Final = 12

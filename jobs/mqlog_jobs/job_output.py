@@ -1,4 +1,4 @@
-"""A table of stores as a report: on the console, in files or in a table of the catalog."""
+"""Where a job for spark-submit writes a table of stores: the console, files or a table."""
 
 import argparse
 from collections.abc import Callable

@@ -1,0 +1,51 @@
+"""The backlog of each group in one line, and backlogs in the order of their size."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from mqlog_jobs.render import Row
+from mqstore.backlog.schema import OK
+
+_SUMS: Final = ("lag", "lagMatching", "expired", "bytesBehind")
+
+
+def group_lines(rows: Iterable[Row]) -> list[Row]:
+    """Return a line for each group of the backlog's rows, over all brokers, topics and queues.
+
+    lag, lagMatching, expired and bytesBehind are sums, lagMs the largest; status has the words
+    that are not OK.
+    """
+    groups: defaultdict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        groups[str(row["group"])].append(row)
+    return [_line(group, members) for group, members in groups.items()]
+
+
+def by_lag(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows, those of the group with the largest lag first; of it the largest first."""
+    sums: defaultdict[object, int] = defaultdict(int)
+    for row in rows:
+        sums[row["group"]] += _number(row, "lag")
+    return sorted(
+        rows, key=lambda row: (-sums[row["group"]], str(row["group"]), -_number(row, "lag"))
+    )
+
+
+def _line(group: str, rows: Sequence[Row]) -> Row:
+    ages = [age for row in rows if isinstance(age := row["lagMs"], int)]
+    words = sorted({str(row["status"]) for row in rows} - {OK})
+    return {
+        "group": group,
+        "topics": len({row["topic"] for row in rows}),
+        "queues": len({(row["brokerName"], row["topic"], row["queueId"]) for row in rows}),
+        **{name: sum(_number(row, name) for row in rows) for name in _SUMS},
+        "lagMs": max(ages, default=None),
+        "status": ", ".join(words) or OK,
+        "asOf": rows[0]["asOf"],
+    }
+
+
+def _number(row: Row, name: str) -> int:
+    value = row[name]
+    return value if isinstance(value, int) else 0

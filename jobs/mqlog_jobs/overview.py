@@ -1,0 +1,63 @@
+"""The commands of ``mqlog`` that show whole stores at a glance: report.
+
+What does the work is imported when a command runs.
+"""
+
+# ruff: noqa: PLC0415, PLR0913
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mqlog_jobs.app import command
+from mqlog_jobs.parameters import OF_A_CLUSTER, CommitLog, Stores, SystemGroups
+from mqstore.printable import shown
+
+
+@command(
+    epilog="Examples: mqlog report /data/store · "
+    "mqlog report '/data/brokers/*/store' -o brokers.html --verify"
+)
+def report(
+    stores: Stores,
+    *,
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FILE", help="The page to write.")
+    ] = Path("report.html"),
+    group: Annotated[
+        str | None, typer.Option("-g", "--group", help="Groups: a comma list, or /regex/.")
+    ] = None,
+    verify: Annotated[
+        bool | None,
+        typer.Option(
+            "--verify/--no-verify",
+            help="Check every rule that a broker relies on; default: up to 1 GiB of CommitLog.",
+            show_default=False,
+        ),
+    ] = None,
+    system: SystemGroups = False,
+    commit_log: CommitLog = None,
+    options: Annotated[
+        list[str] | None, typer.Option("--option", metavar="NAME=VALUE", help=OF_A_CLUSTER)
+    ] = None,
+) -> None:
+    """Write a page for a browser: backlog, rates, topics, tags, files, findings of verify.
+
+    Its time is bounded: where a store is large it looks at a sample, and the page says so.
+    """
+    from mqlog_jobs.places import Named
+    from mqlog_jobs.progress import Bar
+    from mqlog_jobs.render import several, size, terminal
+    from mqlog_jobs.report.gather import ReportRequest
+    from mqlog_jobs.report.write import write_report
+
+    request = ReportRequest(groups=group, system=system, verify=verify)
+    named = Named.of(stores, commit_log, options)
+    with named.opened(damaged=True) as found, Bar("Checking") as bar:
+        written = write_report(found, request, output, bar)
+    waiting = (
+        f"{several(written.waiting, 'message')} waiting for {several(written.groups, 'group')}"
+    )
+    line = f"{shown(output)}: {size(written.bytes)}; {waiting}"
+    terminal().print(line, markup=False, soft_wrap=True)

@@ -1,0 +1,194 @@
+"""What a report says, as plain values: no store, no HTML. Times are ms since the epoch.
+
+A part that could not be read is an ``Unread``, with the reason in place of the values.
+"""
+
+from dataclasses import dataclass, field
+from typing import TypeAlias, TypeVar
+
+Part = TypeVar("Part")
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """A part of the report that could not be read, and why."""
+
+    reason: str
+
+
+Found: TypeAlias = Part | Unread
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """How many of the messages were looked at; the rest is estimated from them."""
+
+    messages: int
+    of: int
+
+    @property
+    def is_sample(self) -> bool:
+        """Tell whether some were not looked at."""
+        return self.messages < self.of
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerHeld:
+    """One broker: its queues' messages, and the times of the first and the last one."""
+
+    name: str
+    broker: str
+    messages: int
+    queues: int
+    log_bytes: int
+    first_ms: int | None
+    last_ms: int | None
+    is_unclean: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TopicHeld:
+    """A topic over all brokers. ``is_weighed``: its bytes are estimated from a sample."""
+
+    name: str
+    queues: int
+    messages: int
+    bytes: int
+    is_weighed: bool
+    is_system: bool
+    first_ms: int | None
+    last_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TagHeld:
+    """How many messages have a tag (None: no tag), and the bytes of their records."""
+
+    tag: str | None
+    messages: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tags:
+    """The tags of a range of messages, the most frequent first; ``others`` are left out."""
+
+    tags: tuple[TagHeld, ...]
+    others: int
+    looked: Looked
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """A group in a topic, over all brokers and queues.
+
+    ``lag`` are the messages held and not consumed, ``bytes`` those of their records
+    (``is_weighed``: estimated from the first of them); ``oldest_ms`` is the store time of the
+    first one, ``consumed_ms`` of the last one consumed.
+    """
+
+    group: str
+    topic: str
+    queues: int
+    lag: int
+    bytes: int
+    is_weighed: bool
+    expired: int
+    oldest_ms: int | None
+    consumed_ms: int | None
+    statuses: tuple[str, ...]
+    tags: Tags | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Messages stored in each of n steps of time, by topic, those with the most first.
+
+    ``queues_looked`` of ``queues`` were bisected, the others of their topics estimated from them;
+    ``left_out`` topics with ``messages_left_out`` messages have none that could be.
+    """
+
+    start_ms: int
+    step_ms: int
+    counts: dict[str, list[int]]
+    queues_looked: int
+    queues: int
+    left_out: int = 0
+    messages_left_out: int = 0
+
+    @property
+    def steps(self) -> int:
+        """How many steps there are."""
+        return max(map(len, self.counts.values()), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFile:
+    """A file: its length and the bytes in use, None if that is not known."""
+
+    broker: str
+    path: str
+    size: int
+    used: int | None
+    problem: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class FileKind:
+    """All files of one kind of one broker."""
+
+    broker: str
+    kind: str
+    files: int
+    size: int
+    used: int
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """The files by kind, those of the CommitLog, and those with a problem.
+
+    Of the latter two the first are listed, and all counted.
+    """
+
+    kinds: tuple[FileKind, ...]
+    log: tuple[StoreFile, ...]
+    log_files: int
+    wrong: tuple[StoreFile, ...]
+    wrong_files: int
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A broken rule that verify found."""
+
+    broker: str
+    severity: str
+    place: str
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What verify found in each store that it checked; ``skipped`` were not, for the reason."""
+
+    findings: tuple[Broken, ...] = ()
+    errors: int = 0
+    warnings: int = 0
+    checked: tuple[str, ...] = ()
+    skipped: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """All of a report; ``made_ms`` is when the stores were looked at."""
+
+    made_ms: int
+    version: str
+    places: tuple[BrokerHeld, ...]
+    topics: Found[tuple[TopicHeld, ...]]
+    tags: Found[dict[str, Tags]]
+    behind: Found[tuple[Behind, ...]]
+    rates: Found[Rates]
+    files: Found[Files]
+    verified: Verified

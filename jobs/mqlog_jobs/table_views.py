@@ -1,0 +1,174 @@
+"""The tables of scheduled, failed and half messages, offsets and commits on a terminal."""
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Final
+
+from rich.console import Console
+
+from mqlog_jobs.render import FieldView, Row, count, heading, table
+from mqlog_jobs.views import with_broker
+
+SCHEDULED_VIEW: Final = (
+    FieldView("deliverTimestamp", "DUE (UTC)", "time"),
+    FieldView("state", "STATE", "status"),
+    FieldView("realTopic", "TOPIC", stretch=True, style="bold"),
+    FieldView("realQueueId", "QUEUE", "number", rank=3),
+    FieldView("level", "LEVEL", "number", rank=4),
+    FieldView("tags", "TAG", rank=2, style="cyan"),
+    FieldView("keys", "KEYS", rank=1),
+    FieldView("msgId", "ID", rank=6),
+    FieldView("storeTimestamp", "STORED (UTC)", "time", rank=5),
+)
+RETRY_VIEW: Final = (
+    FieldView("kind", "KIND", "status"),
+    FieldView("storeTimestamp", "STORED (UTC)", "time", rank=3),
+    FieldView("consumed", "CONSUMED", rank=2),
+    FieldView("reconsumeTimes", "TRIES", "number"),
+    FieldView("originTopic", "TOPIC", stretch=True, style="bold"),
+    FieldView("originQueueId", "QUEUE", "number", rank=5),
+    FieldView("originQueueOffset", "OFFSET", "count", rank=6),
+    FieldView("tags", "TAG", rank=4, style="cyan"),
+    FieldView("keys", "KEYS", rank=1),
+    FieldView("msgId", "ID", rank=7),
+)
+HALF_VIEW: Final = (
+    FieldView("bornTimestamp", "BORN (UTC)", "time"),
+    FieldView("state", "STATE", "status"),
+    FieldView("checkTimes", "CHECKS", "number"),
+    FieldView("realTopic", "TOPIC", stretch=True, style="bold"),
+    FieldView("realQueueId", "QUEUE", "number", rank=4),
+    FieldView("producerGroup", "PRODUCER GROUP", rank=2),
+    FieldView("tags", "TAG", rank=5, style="cyan"),
+    FieldView("keys", "KEYS", rank=1),
+    FieldView("transactionId", "TRANSACTION", rank=6),
+)
+OFFSET_VIEW: Final = (
+    FieldView("topic", "TOPIC", stretch=True, once=True, style="bold"),
+    FieldView("queueId", "QUEUE", "number"),
+    FieldView("consumerOffset", "CONSUMER", "count"),
+    FieldView("source", "FILE", rank=1),
+)
+COMPARE_VIEW: Final = (
+    FieldView("topic", "TOPIC", stretch=True, once=True, style="bold"),
+    FieldView("queueId", "QUEUE", "number"),
+    FieldView("lag", "LAG", "count"),
+    FieldView("lagMatching", "MATCHING", "count"),
+    FieldView("progressDiff", "PROGRESS", "count"),
+    FieldView("metricLag", "METRIC", "count"),
+    FieldView("metricLatencyMs", "LATENCY", "span", rank=1),
+    FieldView("difference", "WHY", "status"),
+)
+SUMMARY_VIEW: Final = (
+    FieldView("group", "GROUP", stretch=True, style="bold"),
+    FieldView("topics", "TOPICS", "number", rank=4),
+    FieldView("queues", "QUEUES", "number", rank=5),
+    FieldView("lag", "LAG", "count"),
+    FieldView("lagMatching", "MATCHING", "count"),
+    FieldView("share", "", "bar", rank=6),
+    FieldView("bytesBehind", "BEHIND", "bytes", rank=3),
+    FieldView("lagMs", "WAITS FOR", "span", rank=2),
+    FieldView("status", "STATUS", "status", rank=1),
+)
+COMMIT_VIEW: Final = (
+    FieldView("committedAt", "COMMITTED (UTC)", "time"),
+    FieldView("appId", "APPLICATION", stretch=True, style="bold"),
+    FieldView("version", "VERSION", "number"),
+    FieldView("rows", "MESSAGES", "count"),
+    FieldView("bytes", "SIZE", "bytes", rank=1),
+    FieldView("firstPhysicalOffset", "AT BYTE", "count", rank=2),
+    FieldView("state", "STATE", "status"),
+)
+
+
+def scheduled(console: Console, rows: Sequence[Row], total: int) -> None:
+    """Print scheduled messages, ``rows`` of ``total``, under the number of each state."""
+    if not rows:
+        console.print("no message waits for its delivery", style="dim")
+        return
+    heading(console, _of("scheduled messages", rows, total), _by(rows, "state"))
+    table(console, with_broker(SCHEDULED_VIEW, rows), rows)
+
+
+def retries(console: Console, rows: Sequence[Row], total: int) -> None:
+    """Print messages that a consumer failed on, ``rows`` of ``total``, a table a group."""
+    for number, (group, found) in enumerate(groupby(rows, key=lambda row: row["group"])):
+        members = [{**row, "consumed": _YES[row["consumed"]]} for row in found]
+        if number:
+            console.print()
+        heading(console, str(group), _by(members, "kind"))
+        table(console, with_broker(RETRY_VIEW, rows), members)
+    if not rows:
+        console.print("no message is in a retry or dead-letter queue", style="dim")
+    elif len(rows) < total:
+        console.print(_of("messages shown", rows, total), style="dim")
+
+
+def half_messages(console: Console, rows: Sequence[Row], total: int) -> None:
+    """Print half messages, ``rows`` of ``total``, under the number of each state."""
+    if not rows:
+        console.print("every transaction was committed or rolled back", style="dim")
+        return
+    heading(console, _of("half messages", rows, total), _by(rows, "state"))
+    table(console, with_broker(HALF_VIEW, rows), rows)
+
+
+def committed(console: Console, rows: Sequence[Row]) -> None:
+    """Print the offsets of each group."""
+    for number, (group, found) in enumerate(groupby(rows, key=lambda row: row["group"])):
+        members = list(found)
+        if number:
+            console.print()
+        topics = len({row["topic"] for row in members})
+        of_topics = f"{count(topics)} topics" if topics > 1 else "a topic"
+        heading(console, str(group), f"{count(len(members))} queues of {of_topics}")
+        table(console, with_broker(OFFSET_VIEW, rows), members)
+    if not rows:
+        console.print("no consumer group has committed an offset to this store", style="dim")
+
+
+def summary(console: Console, rows: Sequence[Row]) -> None:
+    """Print a line for each group."""
+    same = all(row["lagMatching"] == row["lag"] for row in rows)
+    columns = [one for one in SUMMARY_VIEW if not (same and one.name == "lagMatching")]
+    table(console, columns, [{**row, "share": row["lagMatching"]} for row in rows])
+    if not rows:
+        console.print("no consumer group has committed an offset to this store", style="dim")
+
+
+def compared(console: Console, rows: Sequence[Row]) -> None:
+    """Print the backlog of each group beside the numbers of RocketMQ's tools."""
+    for number, (group, found) in enumerate(groupby(rows, key=lambda row: row["group"])):
+        members = list(found)
+        if number:
+            console.print()
+        reasons = Counter(str(row["difference"]) for row in members)
+        note = ", ".join(f"{count(n)} {reason}" for reason, n in sorted(reasons.items()))
+        heading(console, str(group), note)
+        table(console, with_broker(COMPARE_VIEW, rows), members)
+    if not rows:
+        console.print("no consumer group has committed an offset to this store", style="dim")
+
+
+def commits(console: Console, rows: Sequence[Row]) -> None:
+    """Print the commits of stores."""
+    if not rows:
+        console.print("mqlog committed nothing here", style="dim")
+        return
+    table(console, with_broker(COMMIT_VIEW, rows), rows)
+
+
+_YES: Final[dict[object, str | None]] = {True: "yes", False: "no", None: None}
+
+
+def _of(what: str, rows: Sequence[Row], total: int) -> str:
+    if len(rows) == total:
+        return f"{count(total)} {what}"
+    return f"{count(len(rows))} of {count(total)} {what}"
+
+
+def _by(rows: Sequence[Row], name: str) -> str:
+    """Return how many rows have each word of a column."""
+    numbers = Counter(str(row[name]) for row in rows)
+    return ", ".join(f"{count(number)} {word}" for word, number in sorted(numbers.items()))

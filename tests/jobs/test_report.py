@@ -1,0 +1,225 @@
+"""What a report says of stores: the same numbers as the tables, sampled where it says so."""
+
+import re
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from jobs.command import Run
+from mqlog_jobs.places import Named
+from mqlog_jobs.report.behind import waiting
+from mqlog_jobs.report.facts import Facts, Rates, Unread
+from mqlog_jobs.report.gather import ReportRequest, gather
+from mqlog_jobs.report.messages_section import rates_section
+from mqlog_jobs.report.page import page
+from mqlog_jobs.report.rates import TimedQueue, rates, step_ms
+from mqlog_jobs.report.tag_counts import tags_of
+from mqstore.backlog import BacklogRequest, plan
+from mqstore.read.directory import open_origin, take
+from mqstore.read.source import slices_of
+from support import goldens
+from support.oracle import Message
+from support.stores import Laid, Layout, MakeStore
+
+SECOND = 1000
+START = 1_700_000_000_000
+OWN = re.compile("[GH](Topic|Batch|Order|Delay|Tx)")
+
+
+def facts_of(*paths: Path, verify: bool | None = None) -> Facts:
+    with Named.of(map(str, paths)).opened(damaged=True) as stores:
+        return gather(stores, ReportRequest(verify=verify))
+
+
+def messages(count: int, every_ms: int, tags: tuple[str, ...] = ("a",)) -> list[Message]:
+    """Return messages of four queues, one each ``every_ms``."""
+    return [
+        Message(
+            queue_id=n % 4,
+            body=b"b" * (n % 7),
+            properties=f"TAGS\x01{tags[n % len(tags)]}\x02".encode(),
+            store_timestamp_ms=START + n * every_ms,
+        )
+        for n in range(count)
+    ]
+
+
+def timed(laid: Laid) -> list[TimedQueue]:
+    held = {q: [m.store_timestamp_ms for m in kept] for q, kept in laid.queues.items()}
+    return [
+        TimedQueue(
+            0, queue, held[queue.topic, queue.queue_id][0], held[queue.topic, queue.queue_id][-1]
+        )
+        for queue in take(laid.root).queues
+    ]
+
+
+def test_backlog_is_that_of_the_command_by_group_and_topic(run: Run, golden_550: Path) -> None:
+    wanted: Counter[tuple[object, object]] = Counter()
+    sizes: Counter[tuple[object, object]] = Counter()
+    for row in run("backlog", golden_550, "--json").rows:
+        wanted[row["group"], row["topic"]] += int(str(row["lag"]))
+        sizes[row["group"], row["topic"]] += int(str(row["bytesBehind"]))
+
+    behind = facts_of(golden_550).behind
+
+    assert not isinstance(behind, Unread)
+    assert {(one.group, one.topic): one.lag for one in behind} == dict(wanted)
+    assert {(one.group, one.topic): one.bytes for one in behind} == dict(sizes)
+    assert not any(one.is_weighed for one in behind)
+    assert [one.lag for one in behind] == sorted(wanted.values(), reverse=True)
+
+
+def test_rates_count_every_message_in_the_step_it_was_stored_in(golden: tuple[str, Path]) -> None:
+    version, root = golden
+    found = facts_of(root).rates
+
+    assert isinstance(found, Rates)
+    wanted: dict[str, list[int]] = {}
+    for message in goldens.expected(version):
+        if OWN.fullmatch(message["topic"]):
+            at = int(message["store"]) - found.start_ms
+            wanted.setdefault(message["topic"], [0] * found.steps)[at // found.step_ms] += 1
+    assert found.counts == wanted
+    assert (found.queues_looked, found.left_out) == (found.queues, 0)
+
+
+def test_tags_are_those_of_all_messages_of_a_topic(golden_550: Path) -> None:
+    wanted = Counter(
+        message["properties"].get("TAGS")
+        for message in goldens.expected("5.5.0")
+        if message["topic"] == "GTopic"
+    )
+    tags = facts_of(golden_550).tags
+
+    assert not isinstance(tags, Unread)
+    assert {tag.tag: tag.messages for tag in tags["GTopic"].tags} == dict(wanted)
+    assert not tags["GTopic"].looked.is_sample
+
+
+def test_a_sample_of_tags_keeps_their_shares_and_is_called_a_sample(store: MakeStore) -> None:
+    laid = store(messages(4000, 10, tags=("a", "a", "a", "b", "b", "c")), Layout(queue_units=500))
+    slices = {"T": slices_of(take(laid.root))}
+
+    found = tags_of(slices, most=400)["T"]
+
+    assert found.looked.is_sample
+    assert found.looked.messages == 400
+    assert found.looked.of == 4000
+    counts = {tag.tag: tag.messages for tag in found.tags}
+    assert list(counts) == ["a", "b", "c"]
+    assert sum(counts.values()) == pytest.approx(4000, abs=3)
+    assert counts["a"] == pytest.approx(2000, rel=0.1)
+    assert tags_of(slices)["T"].tags[0].messages == 2001
+
+
+def test_rates_of_some_queues_stand_for_their_topic_and_the_page_says_so(store: MakeStore) -> None:
+    laid = store(messages(4000, 250), Layout(queue_units=500))
+    source = open_origin(laid.root).bounds()
+
+    whole, part = (rates([source], timed(laid), most) for most in (4, 1))
+
+    assert whole.step_ms == part.step_ms
+    assert sum(whole.counts["T"]) == sum(part.counts["T"]) == 4000
+    assert part.counts["T"] == pytest.approx(whole.counts["T"], abs=4)
+    assert (part.queues_looked, part.queues) == (1, 4)
+    assert "1 of 4 queues were looked at" in "".join(rates_section(part).parts())
+    assert "queues were looked at" not in "".join(rates_section(whole).parts())
+    source.close()
+
+
+@pytest.mark.parametrize(
+    ("last", "most", "step"),
+    [(0, 60, SECOND), (71 * SECOND, 72, SECOND), (72 * SECOND, 99, 2 * SECOND),
+     (72 * SECOND, 1, 5 * SECOND), (10**14, 72, 10**14 // 71 + 1)],
+)  # fmt: skip
+def test_a_step_is_a_usual_one_of_which_there_are_few(last: int, most: int, step: int) -> None:
+    assert step_ms(0, last, most) == step
+
+
+def test_bytes_of_a_long_backlog_are_estimated_and_its_lag_and_age_are_not(
+    store: MakeStore,
+) -> None:
+    layout = Layout(queue_units=500, group_offsets={("T", "CG"): dict.fromkeys(range(4), 10)})
+    laid = store(messages(4000, 10), layout)
+    items = plan(take(laid.root), BacklogRequest())
+    now = START + 60 * SECOND
+
+    (whole,) = waiting(items, now).behind
+    (part,) = waiting(items, now, most_messages=400).behind
+
+    assert not whole.is_weighed
+    assert part.is_weighed
+    assert part.bytes == pytest.approx(whole.bytes, rel=0.05)
+    assert replace(part, bytes=0, is_weighed=False) == replace(whole, bytes=0)
+    assert part.lag == 4 * 990
+    assert part.oldest_ms == START + 40 * 10
+
+
+def test_a_damaged_store_has_a_report_that_says_what_is_broken(run: Run, tmp_path: Path) -> None:
+    root = goldens.unpack("5.5.0", tmp_path)
+    (root / "config" / "consumerOffset.json").write_text("{")
+    (root / "config" / "consumerOffset.json.bak").unlink(missing_ok=True)
+    log = sorted((root / "commitlog").iterdir())[1]
+    log.write_bytes(bytes(log.stat().st_size))
+    target = tmp_path / "report.html"
+
+    done = run("report", root, "-o", target)
+
+    assert (done.code, done.err) == (0, "")
+    text = target.read_text()
+    assert "Needs a look" in text
+    assert re.search(r"Verify</a> found [\d,]+ errors", text)
+    assert "This part could not be read: </strong>[MQLOG_CORRUPT" in text
+    assert str(root) in text
+
+
+def test_a_large_log_is_verified_only_if_that_is_asked_for(golden_550: Path) -> None:
+    unasked, asked = (facts_of(golden_550, verify=wanted).verified for wanted in (False, True))
+
+    assert (unasked.checked, unasked.skipped) == ((), {"broker-a": "--no-verify"})
+    assert (asked.checked, asked.skipped) == (("broker-a",), {})
+    assert "was not checked" in "".join(page(facts_of(golden_550, verify=False)))
+
+
+def test_several_stores_are_one_report(run: Run, store: MakeStore, tmp_path: Path) -> None:
+    offsets = {("T", "CG"): dict.fromkeys(range(4), 1)}
+    laid = [store(messages(40, 10), Layout(group_offsets=offsets)) for _ in range(2)]
+    target = tmp_path / "both.html"
+
+    done = run("report", laid[0].root.parent.parent / "broker-*" / "store", "-o", target)
+
+    assert (done.code, done.err) == (0, "")
+    assert done.out.endswith("; 72 messages waiting for 1 group\n")
+    facts = facts_of(*(one.root for one in laid))
+    assert [place.broker for place in facts.places] == ["broker-1", "broker-2"]
+    assert not isinstance(facts.behind, Unread)
+    assert [(one.lag, one.queues) for one in facts.behind] == [(72, 8)]
+
+
+def test_a_store_without_messages_has_a_report(run: Run, store: MakeStore, tmp_path: Path) -> None:
+    done = run("report", store([]).root, "-o", tmp_path / "empty.html")
+
+    assert (done.code, done.err) == (0, "")
+    assert "No message is held." in (tmp_path / "empty.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("report",), "Missing argument"),
+        (("report", "NOWHERE"), "MQLOG_STORE_NOT_FOUND"),
+        (("report", "STORE", "-g", "nobody"), "MQLOG_UNKNOWN_GROUP"),
+        (("report", "STORE", "-o", "NO/such/report.html"), "NO/such/report.html: No such file"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(
+    run: Run, golden_550: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    done = run(*(str(golden_550) if word == "STORE" else word for word in arguments))
+
+    assert done.code == 2
+    assert said in done.err
+    assert done.out == ""

@@ -1,0 +1,281 @@
+"""The commands that show what a store knows beside its messages, without a JVM."""
+
+import csv
+import io
+import json
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.command import Run
+from mqstore.tables import SCHEMAS
+from support import goldens
+from support.oracle import Message, join_properties
+from support.stores import Layout, MakeStore
+from support.writing import SMALL, append, rows
+
+
+def test_scheduled_messages_come_by_the_time_they_are_due(
+    run: Run, golden: tuple[str, Path]
+) -> None:
+    version, root = golden
+    every = run("scheduled", root, "--all", "--json").rows
+    due = [str(row["deliverTimestamp"]) for row in every]
+    stored = [m for m in goldens.expected(version) if m["topic"] == "SCHEDULE_TOPIC_XXXX"]
+
+    assert sorted(str(row["msgId"]) for row in every) == sorted(str(m["msgId"]) for m in stored)
+    assert due == sorted(due)
+    waiting = run("scheduled", root, "--json").rows
+    assert waiting == [row for row in every if row["state"] == "PENDING"] != every
+    assert run("scheduled", root, "-n", "2", "--json").rows == waiting[:2]
+    assert (
+        f"2 of {len(waiting)} scheduled messages  2 PENDING"
+        in run("scheduled", root, "-n", "2").out
+    )
+
+
+def test_scheduled_messages_are_chosen_by_real_topic_and_time(run: Run, golden_550: Path) -> None:
+    every = run("scheduled", golden_550, "--all", "--json").rows
+    chosen = run("scheduled", golden_550, "--all", "--json", "-t", "GDelay").rows
+    assert chosen == [row for row in every if row["realTopic"] == "GDelay"]
+    middle = sorted(str(row["storeTimestamp"]) for row in every)[len(every) // 2]
+    since = run("scheduled", golden_550, "--all", "--json", "--since", middle).rows
+    until = run("scheduled", golden_550, "--all", "--json", "--until", middle).rows
+    assert {str(row["storeTimestamp"]) >= middle for row in since} == {True}
+    assert len(since) + len(until) == len(every)
+    assert since
+    assert until
+
+
+def failed(topic: str, key: str) -> Message:
+    properties = {"UNIQ_KEY": key, "RETRY_TOPIC": "T"}
+    return Message(topic=topic, properties=join_properties(properties), reconsume_times=3)
+
+
+@pytest.fixture
+def retried(store: MakeStore) -> Path:
+    """A message that group g fails on, and one that it gave up; h gave up one."""
+    first = [Message(topic="T", properties=join_properties({"UNIQ_KEY": k})) for k in "ABC"]
+    again = [failed("%RETRY%g", "A"), failed("%DLQ%g", "B"), failed("%DLQ%h", "C")]
+    offsets = {("T", "g"): {0: 3}, ("%RETRY%g", "g"): {0: 1}, ("T", "h"): {0: 3}}
+    return store([*first, *again], Layout(group_offsets=offsets)).root
+
+
+def test_retries_show_dead_letters_and_where_they_come_from(run: Run, retried: Path) -> None:
+    def seen(*options: str) -> list[tuple[object, ...]]:
+        names = ("group", "kind", "consumed", "originTopic", "originQueueOffset")
+        found = run("retries", retried, "--json", *options).rows
+        return [tuple(row[name] for name in names) for row in found]
+
+    of_g = [("g", "DLQ", None, "T", 1), ("g", "RETRY", True, "T", 0)]
+    of_h = [("h", "DLQ", None, "T", 2)]
+    assert seen() == [*of_g, *of_h]
+    assert seen("-g", "h") == of_h
+    assert seen("--dead") == [of_g[0], *of_h]
+    assert seen("-n", "1") == of_g[:1]
+    shown = run("retries", retried).out
+    assert "g  1 DLQ, 1 RETRY\n" in shown
+    assert "h  1 DLQ\n" in shown
+    told = run("retries", retried, "-g", "nobody")
+    assert (told.code, told.out) == (2, "")
+    assert "[MQLOG_UNKNOWN_GROUP]" in told.err
+
+
+def test_half_messages_are_those_without_an_outcome(run: Run, golden: tuple[str, Path]) -> None:
+    version, root = golden
+    letter = {"4.9.7": "H", "5.5.0": "G"}[version]
+    found = run("halfmessages", root, "--json").rows
+    born = [str(row["bornTimestamp"]) for row in found]
+
+    assert {row["producerGroup"] for row in found} == {f"TPG_{letter}"}
+    assert born == sorted(born)
+    assert f"{len(found)} half messages  {len(found)} PENDING" in run("halfmessages", root).out
+    assert run("halfmessages", root, "--json", "-t", f"{letter}Topic").rows == []
+
+
+def test_offsets_are_those_of_the_offset_file(run: Run, golden: tuple[str, Path]) -> None:
+    version, root = golden
+    committed = {
+        (group, topic, queue_id): line.consumer_offset
+        for (group, topic, queue_id), line in goldens.progress(version).items()
+    }
+    found = {
+        (row["group"], row["topic"], row["queueId"]): row["consumerOffset"]
+        for row in run("offsets", root, "--json", "--system").rows
+    }
+    assert committed
+    assert {key: found.get(key, 0) for key in committed} == committed
+    mine = run("offsets", root, "--json").rows
+    assert not any(str(row["group"]).startswith("CID_RMQ_SYS_") for row in mine)
+    assert len(mine) < len(found)
+    group = str(mine[0]["group"])
+    assert {row["group"] for row in run("offsets", root, "--json", "-g", group).rows} == {group}
+    topic = str(mine[0]["topic"])
+    assert {row["topic"] for row in run("offsets", root, "--json", "-t", topic).rows} == {topic}
+
+
+def test_the_comparison_has_the_numbers_of_the_tools(run: Run, golden: tuple[str, Path]) -> None:
+    version, root = golden
+    theirs = goldens.progress(version)
+    groups = ",".join({group for group, _, _ in theirs})
+    ours = {
+        (row["group"], row["topic"], row["queueId"]): row["progressDiff"]
+        for row in run("lagcompare", root, "-g", groups, "--json").rows
+    }
+    assert {key: ours[key] for key in theirs} == {k: line.diff for k, line in theirs.items()}
+    shown = run("lagcompare", root, "-g", groups).out
+    assert "SAME" in shown
+    assert "PROGRESS" in shown
+
+
+def test_commits_are_listed_with_their_key(run: Run, tmp_path: Path) -> None:
+    root = tmp_path / "broker-a" / "store"
+    append(root, [rows(3)], **SMALL, txn_app_id="orders", txn_version=7)
+    (row,) = run("commits", root, "--json").rows
+
+    assert (row["appId"], row["version"], row["rows"], row["state"]) == ("orders", 7, 3, "done")
+    assert "orders" in run("commits", root).out
+    done = run("commits", "rocketmq://127.0.0.1:1")
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "a cluster has none" in done.err
+
+
+EMPTY = {
+    "scheduled": "no message waits",
+    "retries": "no message is in",
+    "halfmessages": "every transaction",
+    "offsets": "no consumer group",
+    "lagcompare": "no consumer group",
+    "commits": "mqlog committed nothing",
+    "backlog": "no consumer group",
+}
+
+
+@pytest.mark.parametrize(("view", "told"), EMPTY.items())
+def test_a_table_without_rows_says_so(run: Run, store: MakeStore, view: str, told: str) -> None:
+    root = store([Message(topic="T")]).root
+
+    assert told in run(view, root).out
+    assert run(view, root, "--json").out == ""
+
+
+@pytest.mark.parametrize("view", ["scheduled", "retries", "halfmessages", "offsets", "commits"])
+def test_csv_has_all_columns_of_the_table(run: Run, golden_550: Path, view: str) -> None:
+    out = run(view, golden_550, "--csv").out
+
+    assert next(csv.reader(io.StringIO(out))) == SCHEMAS[view].names
+
+
+@pytest.mark.parametrize("view", ["scheduled", "retries", "halfmessages", "offsets", "lagcompare"])
+def test_a_topic_that_nobody_knows_is_one_line(run: Run, golden_550: Path, view: str) -> None:
+    done = run(view, golden_550, "-t", "GTopik")
+
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+    assert "among them GTopic" in done.err
+
+
+def lag(rows: list[dict[str, object]], name: str = "lag") -> list[Any]:
+    return [row[name] for row in rows]
+
+
+def test_the_largest_lag_comes_first(run: Run, golden_497: Path) -> None:
+    found = run("backlog", golden_497, "--sort", "lag", "--json").rows
+    by_group: dict[object, list[Any]] = {}
+    for row in found:
+        by_group.setdefault(row["group"], []).append(row["lag"])
+
+    assert all(lags == sorted(lags, reverse=True) for lags in by_group.values())
+    assert [sum(lags) for lags in by_group.values()] == [260, 97]
+    assert list(by_group) == ["LP_H", "CG_H"]
+    assert "must be name or lag" in run("backlog", golden_497, "--sort", "size").err
+
+
+def test_a_summary_is_a_line_for_each_group(run: Run, golden_497: Path) -> None:
+    every = run("backlog", golden_497, "--json").rows
+    lines = run("backlog", golden_497, "--summary", "--json").rows
+
+    assert [(line["group"], line["topics"], line["queues"]) for line in lines] == [
+        ("CG_H", 2, 5),
+        ("LP_H", 1, 4),
+    ]
+    for line in lines:
+        of_group = [row for row in every if row["group"] == line["group"]]
+        for name in ("lag", "lagMatching", "expired", "bytesBehind"):
+            assert line[name] == sum(lag(of_group, name))
+    out = run("backlog", golden_497, "--summary", "--sort", "lag").out
+    assert [line.split()[0] for line in out.splitlines()[2:]] == ["LP_H", "CG_H"]
+    told = run("backlog", golden_497, "--summary", "--by-tag")
+    assert (told.code, "choose one of the two" in told.err) == (2, True)
+
+
+def test_a_backlog_may_be_of_one_topic(run: Run, golden_497: Path) -> None:
+    found = run("backlog", golden_497, "-t", "HTopic", "--json").rows
+
+    assert {(row["group"], row["topic"]) for row in found} == {("CG_H", "HTopic")}
+    assert "among them HTopic" in run("backlog", golden_497, "-t", "HTopik").err
+
+
+def test_each_group_may_have_a_subscription_of_its_own(run: Run, golden_497: Path) -> None:
+    found = run(
+        "backlog", golden_497, "--json",
+        "--subscription", "CG_H/HTopic=HA || HB", "--subscription", "LP_H=none",
+    ).rows  # fmt: skip
+    told = {(row["group"], row["topic"]): row["subscription"] for row in found}
+
+    assert told == {
+        ("CG_H", "HTopic"): "HA || HB",
+        ("CG_H", "%RETRY%CG_H"): "*",
+        ("LP_H", "HBatch"): "none",
+    }
+    assert sum(lag([row for row in found if row["group"] == "LP_H"], "lagMatching")) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--subscription", "a"), "write GROUP=EXPRESSION"),
+        (("--subscription", "nobody=a"), "[MQLOG_UNKNOWN_GROUP]"),
+        (("--subscription", "CG_H=a", "--subscription", "CG_H=b"), "has one already"),
+        (("--fail-above", "1", "--watch"), "is for one measurement"),
+    ],
+)
+def test_a_mistake_of_a_backlog_is_one_line(
+    run: Run, golden_497: Path, words: tuple[str, ...], told: str
+) -> None:
+    done = run("backlog", golden_497, *words)
+
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+    assert told in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "named"),
+    [
+        (("260",), 0, []),
+        (("259",), 3, ["LP_H"]),
+        (("0",), 3, ["CG_H", "LP_H"]),
+        (("0", "-g", "CG_H"), 3, ["CG_H"]),
+        (("0", "--subscription", "LP_H=none", "-g", "LP_H"), 0, []),
+        (("96", "--summary", "-g", "CG_H"), 3, ["CG_H"]),
+    ],
+)
+def test_a_backlog_above_the_limit_has_an_exit_code_of_its_own(
+    run: Run, golden_497: Path, words: tuple[str, ...], code: int, named: list[str]
+) -> None:
+    done = run("backlog", golden_497, "--json", "--fail-above", *words)
+
+    assert done.code == code
+    assert [line.split()[1].rstrip(":") for line in done.err.splitlines()] == named
+    assert all(json.loads(line) for line in done.out.splitlines())
+    assert done.out
+
+
+def test_find_leaves_out_what_was_stored_before(run: Run, golden_550: Path) -> None:
+    (row,) = run("find", golden_550, "--key", "late78", "--json").rows
+    stored = datetime.fromisoformat(str(row["storeTimestamp"]))
+    ms = round(stored.timestamp() * 1000)
+
+    assert run("find", golden_550, "--key", "late78", "--since", str(ms), "--json").rows == [row]
+    assert run("find", golden_550, "--key", "late78", "--since", str(ms + 1)).code == 1

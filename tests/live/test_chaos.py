@@ -1,0 +1,183 @@
+"""A stream from two brokers, of which brokers, connections and drivers are killed: all once.
+
+MQLOG_LIVE_MINUTES=5 make soak ARGS='tests/live/test_chaos.py'; MQLOG_SEED chooses the moments.
+The brokers are of 5.5.0: a 4.9.7 that is killed may skip messages when it starts again, which
+is MQLOG_DATA_LOSS.
+"""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from broker.harness import Cluster as Servers
+from live.real import Live
+from live.relay import Relay, relay
+from live.sending import create_topic, send
+from mqstore.errors import StoreError
+from mqstore.live.bounds import bounds
+from mqstore.live.cluster import Cluster, ClusterSettings
+from mqstore.live.connection import Limits
+from support import soak
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+MINUTES = soak.size("LIVE_MINUTES", check=0, test=0, full=60)
+SEED = int(os.environ.get("MQLOG_SEED", "7"))
+TOPIC = "Chaos"
+QUEUES = 2
+BROKERS = ("broker-k", "broker-l")
+START_S = 300
+CATCH_UP_S = 600
+Queue = tuple[str, int]
+
+
+@soak.only
+@pytest.mark.parametrize("cluster", ["5.5.0"], indirect=True, scope="session")
+def test_a_stream_gets_every_message_once_whatever_is_killed(
+    cluster: Servers, spark: SparkSession, tmp_path: Path
+) -> None:
+    moments, done = random.Random(SEED), Counter[str]()
+    with (
+        closing(Live(cluster, tmp_path / "k" / "store", {"brokerName": BROKERS[0]})) as first,
+        closing(Live(cluster, tmp_path / "l" / "store", {"brokerName": BROKERS[1]})) as second,
+        relay(first.broker.address) as to_first,
+        relay(second.broker.address) as to_second,
+    ):
+        lives, relays = dict(zip(BROKERS, (first, second), strict=True)), (to_first, to_second)
+        for broker in BROKERS:
+            create_topic(first.cluster, broker, TOPIC, QUEUES)
+        addresses = {broker: r.address for broker, r in zip(BROKERS, relays, strict=True)}
+        query = Query(f"{first.address}/{TOPIC}", tmp_path / "job", addresses)
+        with sending(first.name_servers), closing(query):
+            query.await_batches(2)
+            end = time.monotonic() + 60 * MINUTES
+            while time.monotonic() < end:
+                threading.Event().wait(moments.uniform(2, 8))
+                done[_harm(moments, lives, relays, query)] += 1
+        held = ends(first.cluster)
+        with closing(query):
+            query.start()
+            query.await_rows(spark, sum(held.values()))
+        found = query.rows(spark)
+        kept = spark.read.format("mqlog").load(f"{first.address}/{TOPIC}")
+        kept = kept.select("brokerName", "queueId", "queueOffset", "body")
+        assert found.exceptAll(kept).count() == 0
+        assert kept.exceptAll(found).count() == 0
+        counted = Counter((row.brokerName, row.queueId) for row in found.collect())
+    assert dict(counted) == held
+    soak.tell(f"{sum(held.values())} messages, {query.lives} drivers, {dict(done)}")
+
+
+def _harm(
+    moments: random.Random, lives: Mapping[str, Live], relays: tuple[Relay, ...], query: "Query"
+) -> str:
+    """Kill something; start it again."""
+    kind = moments.choice(("broker", "connections", "connections", "driver"))
+    if kind == "broker":
+        victim = lives[moments.choice(BROKERS)]
+        victim.kill()
+        threading.Event().wait(moments.uniform(0, 5))
+        victim.start()
+    elif kind == "connections":
+        for one in relays:
+            one.drop()
+    else:
+        query.close()
+        query.start()
+        query.await_batches(1)
+    return kind
+
+
+class Query:
+    """The query in a process of its own, which may be killed."""
+
+    def __init__(self, address: str, target: Path, broker_addresses: Mapping[str, str]) -> None:
+        program = str(Path(__file__).with_name("following.py"))
+        told = json.dumps(broker_addresses)
+        self._command = [sys.executable, program, address, str(target), told]
+        self._target = target
+        self._log = target.with_name("query.log")
+        self.lives = 0
+        """How often it was started."""
+        self.start()
+
+    def start(self) -> None:
+        """Start it, where its checkpoint says."""
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command, start_new_session=True, stdout=log, stderr=log
+            )
+        self.lives += 1
+
+    def close(self) -> None:
+        """Kill -9, with its JVM and workers."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait(30)
+
+    def await_batches(self, count: int) -> None:
+        """Wait until so many more batches are begun."""
+        wanted = self._begun() + count
+        self._await(lambda: self._begun() >= wanted, START_S)
+
+    def await_rows(self, spark: SparkSession, count: int) -> None:
+        """Wait until that many rows are written."""
+        self._await(lambda: self.rows(spark).count() >= count, CATCH_UP_S)
+
+    def rows(self, spark: SparkSession) -> DataFrame:
+        """What is written, as Spark's own log of the files tells."""
+        return spark.read.parquet(str(self._target / "rows"))
+
+    def _begun(self) -> int:
+        begun = (self._target / "checkpoint" / "offsets").glob("[0-9]*")
+        return max((int(path.name) + 1 for path in begun), default=0)
+
+    def _await(self, is_so: Callable[[], bool], seconds: float) -> None:
+        deadline, pause = time.monotonic() + seconds, threading.Event()
+        while not is_so():
+            ended = self._process.poll()
+            assert ended is None, f"the query ended: {self._log.read_text()[-4000:]}"
+            assert time.monotonic() < deadline, "the query did not come so far"
+            pause.wait(2)
+
+
+@contextmanager
+def sending(name_servers: tuple[str, ...]) -> Iterator[None]:
+    """Send to all queues while the block runs; what a killed broker did not take is not sent."""
+    stop = threading.Event()
+    limits = Limits(connect_timeout_ms=1_000, request_timeout_ms=2_000)
+    settings = ClusterSettings(name_servers=name_servers, limits=limits, retry_timeout_ms=0)
+
+    def run() -> None:
+        with Cluster(settings) as client:
+            while not stop.wait(0.05):
+                for broker in BROKERS:
+                    for queue_id in range(QUEUES):
+                        with suppress(StoreError):
+                            send(client, broker, (TOPIC, queue_id), [os.urandom(200)] * 20)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(60)
+
+
+def ends(cluster: Cluster) -> dict[Queue, int]:
+    """How many messages each queue has."""
+    held = bounds(cluster, [cluster.known_route(TOPIC)])
+    return {(queue.broker, queue.queue_id): queue.high for queue in held}

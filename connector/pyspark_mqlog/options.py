@@ -34,7 +34,7 @@ _MISSING_WRITE_PATH: Final = (
 )
 _ENDS: Final = ("ending_offsets", "ending_timestamp", "ending_by_timestamp")
 _TRANSACTION: Final = ("txn_app_id", "txn_version")
-_GROUP: Final = "consumerGroup"  # In whose name exactly once reads what it wrote.
+_READING_GROUP: Final = "consumerGroup"  # In whose name exactly once reads what it wrote.
 _STREAM_LOCK_TIMEOUT_MS: Final = 30_000  # Queries that write to one store wait for each other.
 
 
@@ -177,8 +177,10 @@ def _parse_send(
     if topic:
         values["topic"] = topic
     values.setdefault("delivery", delivery)
-    if _GROUP in given and values["delivery"] != EXACTLY_ONCE:
-        raise InvalidOptionError(_GROUP, given[_GROUP], "is for reads and delivery=exactlyOnce")
+    if _READING_GROUP in given and values["delivery"] != EXACTLY_ONCE:
+        raise InvalidOptionError(
+            _READING_GROUP, given[_READING_GROUP], "is for reads and delivery=exactlyOnce"
+        )
     return SendSettings(cluster=cluster, **_without_live(values))
 
 

@@ -57,10 +57,9 @@ class Brokers:
         """The ids of all rows that are stored."""
         return [row.unique_key for log in self.logs.values() for row in log.rows()]
 
-    def keep_all(self) -> None:
-        """Lose nothing of what is stored now."""
-        for log in self.logs.values():
-            log.safe = len(log.entries)
+    def keep(self, name: str) -> None:
+        """Lose nothing of what a broker holds now."""
+        self.logs[name].safe = len(self.logs[name].entries)
 
     def kill(self, where: str) -> None:
         """Come to a place where the publisher may be killed, or a broker crash."""
@@ -162,6 +161,7 @@ class ModelWire:
             self._connected(name)
             if not self._brokers.store(name, [record.encode()]):
                 raise InterruptedSendError(f"{name}: no answer to COMMIT")
+            self._brokers.keep(name)
         self._brokers.kill("after COMMIT")
 
     def fence(self) -> None:

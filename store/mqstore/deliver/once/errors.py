@@ -11,7 +11,7 @@ StoreError
 from mqstore.errors import StoreError
 from mqstore.printable import shown
 
-_REASON = 600
+_REASON_CHARS = 600
 
 
 class NondeterministicWriteError(StoreError):
@@ -99,7 +99,7 @@ class PublicationError(StoreError):
         """Name the write, how far it came, and why it stopped."""
         write, found, reason = self.args
         return (
-            f"{shown(write)}: not all messages could be stored ({shown(reason, _REASON)}); "
+            f"{shown(write)}: not all messages could be stored ({shown(reason, _REASON_CHARS)}); "
             f"{found} were there at the last look. Run it again with the same rows, txnAppId and "
             "txnVersion, or restart the query: what is there is not sent again"
         )

@@ -27,11 +27,11 @@ from mqstore.stage.batches import order_rows, split_batches
 from mqstore.stage.compose import Composed
 from mqstore.stage.rows import Rows
 
-_NAMES = pa.dictionary(pa.int32(), pa.string())
+_TEXTS_BY_NUMBER = pa.dictionary(pa.int32(), pa.string())
 SCHEMA = pa.schema(
     [
-        ("topic", _NAMES),
-        ("broker", _NAMES),
+        ("topic", _TEXTS_BY_NUMBER),
+        ("broker", _TEXTS_BY_NUMBER),
         ("queueId", pa.int32()),
         ("sysFlag", pa.int32()),
         ("waits", pa.bool_()),

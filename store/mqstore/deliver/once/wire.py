@@ -38,9 +38,9 @@ from mqstore.live.send.sender import SendCounts, Sender, SenderSettings
 
 _CHECK_S: Final = 1.0
 """So often a publisher looks for another one while it sends: less than fenceWait."""
-_FIRST_PAUSE_S: Final = 0.002
-_LAST_PAUSE_S: Final = 0.2
-_UNKNOWN: Final = (SendFailedError, BrokerUnavailableError, NoMasterError, BrokenAnswerError)
+_FIRST_LOOK_S: Final = 0.002
+_LAST_LOOK_S: Final = 0.2
+_LEAVES_OPEN: Final = (SendFailedError, BrokerUnavailableError, NoMasterError, BrokenAnswerError)
 
 
 class LiveWire:
@@ -83,16 +83,16 @@ class LiveWire:
         for topic in self._rows.topics:
             check_readable_back(self._reading, topic)
         deadline = time.monotonic() + self._settings.send_timeout_ms / 1000
-        pause = _FIRST_PAUSE_S
+        pause = _FIRST_LOOK_S
         while True:
             try:
                 return self._try_begin(make)
-            except _UNKNOWN as error:
+            except _LEAVES_OPEN as error:
                 self._sending.close()
                 if time.monotonic() > deadline:
                     raise InterruptedSendError(error.message()) from error
             time.sleep(pause)
-            pause = min(2 * pause, _LAST_PAUSE_S)
+            pause = min(2 * pause, _LAST_LOOK_S)
 
     def _try_begin(self, make: Callable[[Starts], Control]) -> Control:
         places: dict[str, int] = {}
@@ -183,7 +183,7 @@ class LiveWire:
             for parcel in parcels:
                 self._sender.send(parcel)
             self._sender.flush()
-        except _UNKNOWN as error:
+        except _LEAVES_OPEN as error:
             raise InterruptedSendError(error.message()) from error
 
     def _guard(self) -> None:
@@ -207,7 +207,7 @@ class LiveWire:
     def _wait_visible(self, places: Mapping[str, int]) -> None:
         """Return when the control queues have what was stored there at those queue offsets."""
         timeout_s = self._settings.visibility_timeout_ms / 1000
-        deadline, pause = time.monotonic() + timeout_s, _FIRST_PAUSE_S
+        deadline, pause = time.monotonic() + timeout_s, _FIRST_LOOK_S
         while True:
             ends = {one.broker: one.high for one in self._bounds([self.topic])}
             hidden = [broker for broker, at in places.items() if ends.get(broker, 0) <= at]
@@ -217,7 +217,7 @@ class LiveWire:
                 queue = str(Queue(self.topic, hidden[0], 0))
                 raise NotVisibleError(queue, places[hidden[0]], timeout_s)
             time.sleep(pause)
-            pause = min(2 * pause, _LAST_PAUSE_S)
+            pause = min(2 * pause, _LAST_LOOK_S)
 
     def _records(self, app: str, held: LiveBounds, since: int | None) -> list[Control]:
         found = []

@@ -127,6 +127,7 @@ def message_work(
     settings = ScanSettings(
         columns=columns,
         tags=options.tags,
+        sql=options.sql,
         keys=options.keys or (),
         msg_ids=options.msg_ids or (),
         on_corrupt=options.on_corrupt,

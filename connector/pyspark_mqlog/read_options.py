@@ -17,6 +17,7 @@ from mqstore.options.option import any_text, one_of, option, options_of
 from mqstore.origins import Places
 from mqstore.read.admission import Admission
 from mqstore.read.tags import check_tags
+from mqstore.sql.filter import parse_sql
 
 MESSAGES: Final = frozenset({"messages"})
 TABLES: Final = (
@@ -78,6 +79,11 @@ def _now_ms() -> int:
 
 def _tags(name: str, text: str) -> str:
     check_tags(text, option=name)
+    return text
+
+
+def _sql(name: str, text: str) -> str:
+    parse_sql(text, option=name)
     return text
 
 
@@ -189,6 +195,7 @@ class ReadOptions:
     )
     starting_group: str | None = _of_read("startingGroup", any_text, tables=RANGES)
     tags: str = _of_read("tags", _tags, "*", alias="subExpression", tables=RANGES)
+    sql: str | None = _of_read("sql", _sql)
     keys: tuple[str, ...] | None = _of_read("keys", grammar.names, tables=WITH_KEYS)
     msg_ids: tuple[str, ...] | None = _of_read("msgIds", grammar.names)
     fail_on_data_loss: bool = _of_read("failOnDataLoss", grammar.boolean, True, tables=RANGES)

@@ -131,6 +131,7 @@ def cat(
     place: QueueArgument,
     *,
     tag: Annotated[str, typer.Option(help="Tag expression, 'A || B'.")] = "*",
+    sql: Annotated[str | None, typer.Option(help='SQL92 of properties, "a > 5".')] = None,
     key: Annotated[list[str] | None, typer.Option(help="A message key; may be repeated.")] = None,
     since: Since = None,
     until: Until = None,
@@ -165,7 +166,7 @@ def cat(
     form = messages.MessageForm.of(
         as_json=as_json, line=line, hexadecimal=hexadecimal, base64=base64
     )
-    query = MessageQuery(place, tag, tuple(key or ()), since, until, on_corrupt)
+    query = MessageQuery(place, tag, sql, tuple(key or ()), since, until, on_corrupt)
     named = Named.of(stores, commit_log, options)
     if follow:
         messages.follow(named, query, form, number or 0)

@@ -24,6 +24,7 @@ from mqstore.read.selection import OpenStores
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import QueueBounds, QueueSlice, Snapshot, slices_of
 from mqstore.read.tags import check_tags
+from mqstore.sql.filter import parse_sql
 
 _PLACE: Final = re.compile(r"([^/]+)(?:/(\d{1,9})(?:@(-?\d{1,18}))?)?")
 _LOG_ORDER: Final = "physicalOffset"
@@ -38,13 +39,14 @@ class MessageQuery:
     """Messages of a topic, as the user typed it. Raises InvalidOptionError for a contradiction.
 
     place: ``TOPIC``, ``TOPIC/QUEUE`` or ``TOPIC/QUEUE@OFFSET``; an offset below zero counts from
-    the queue's end. tags: a tag expression. keys: any of them. since, until: [since, until) of
-    storeTimestamp, in the grammar of mqstore.options.grammar. on_corrupt: fail, skip or rescue, as
-    in ScanSettings.
+    the queue's end. tags: a tag expression. sql: an SQL92 expression, None for all. keys: any of
+    them. since, until: [since, until) of storeTimestamp, in the grammar of
+    mqstore.options.grammar. on_corrupt: fail, skip or rescue, as in ScanSettings.
     """
 
     place: str
     tags: str = "*"
+    sql: str | None = None
     keys: tuple[str, ...] = ()
     since: str | None = None
     until: str | None = None
@@ -138,11 +140,13 @@ def select(
 
 
 def settings_of(query: MessageQuery, columns: Sequence[str]) -> ScanSettings:
-    """Return how to scan for a query; raises InvalidOptionError for its tag expression."""
+    """Return how to scan for a query; raises InvalidOptionError for its expressions."""
     check_tags(query.tags, option="--tag")
+    parse_sql(query.sql, option="--sql")
     return ScanSettings(
         columns=tuple(dict.fromkeys((*columns, _LOG_ORDER, _BY_OFFSET, _TIME))),
         tags=query.tags,
+        sql=query.sql,
         keys=query.keys,
         on_corrupt=query.on_corrupt,
         # A batch has its rescued rows first: one by one they are in the order of the queue.
@@ -285,7 +289,8 @@ def _error_of(piece: QueueSlice, settings: ScanSettings) -> CorruptStoreError | 
 
 def _place_of(piece: QueueSlice, settings: ScanSettings) -> int:
     """Return the physical offset of a broken record from its ConsumeQueue unit, 0 without one."""
-    rescue = replace(settings, columns=(_LOG_ORDER,), on_corrupt="rescue", tags="*", keys=())
+    rescue = replace(settings, columns=(_LOG_ORDER,), on_corrupt="rescue")
+    rescue = replace(rescue, tags="*", sql=None, keys=())
     with suppress(CorruptStoreError):
         for batch in scan([piece], rescue):
             return _place(rows_of(batch)[0])

@@ -194,6 +194,22 @@ def test_tags_are_those_of_the_expression(golden_550: Path, name: str) -> None:
     assert {row["tags"] for row in found} == {"GA", "x-y_z"}
 
 
+def test_sql_chooses_by_properties(golden_550: Path) -> None:
+    sql = "TAGS IN ('GA', 'x-y_z') AND KEYS IS NOT NULL AND UNIQ_KEY > ''"
+    with pytest.raises(InvalidOptionError, match=r"option sql=.*compare properties and numbers"):
+        planned(golden_550, sql=sql)
+    found = places(golden_550, sql="TAGS IN ('GA', 'x-y_z') AND KEYS STARTSWITH 'late'")
+    wanted = [
+        (m["topic"], m["queueId"], m["queueOffset"])
+        for m in EXPECTED
+        if m["topic"] in USER_TOPICS
+        and m["properties"].get("TAGS") in {"GA", "x-y_z"}
+        and m["properties"].get("KEYS", "").startswith("late")
+    ]
+    assert found == sorted(wanted)
+    assert wanted
+
+
 def test_a_tag_expression_without_a_tag_is_refused_before_any_task(golden_550: Path) -> None:
     with pytest.raises(InvalidOptionError, match=r"option subExpression='\|\|'"):
         planned(golden_550, subExpression="||")

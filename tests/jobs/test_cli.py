@@ -85,6 +85,15 @@ def test_topics_of_the_broker_itself_are_shown_when_asked_for(run: Run, golden_5
     assert "SCHEDULE_TOPIC_XXXX" in run("queues", golden_550, "--system").out
 
 
+def test_cat_takes_sql(run: Run, golden_550: Path) -> None:
+    tagged = run("cat", golden_550, "GTopic", "--tag", "GA", "-n", "0", "--json").rows
+    sql = run("cat", golden_550, "GTopic", "--sql", "TAGS = 'GA'", "-n", "0", "--json").rows
+    assert sql == tagged != []
+    refused = run("cat", golden_550, "GTopic", "--sql", "TAGS LIKE 'G%'")
+    assert refused.code == 2
+    assert "option --sql=" in refused.err
+
+
 def test_messages_come_in_the_order_they_were_stored(run: Run, golden: tuple[str, Path]) -> None:
     version, root = golden
     rows = run("cat", root, "GTopic", "-n", "0", "--json").rows

@@ -137,3 +137,17 @@ def test_the_views_of_a_cluster(fake: FakeCluster, look: Any) -> None:
     assert ("broker-a", 10, 5) in lag
     assert "5 match A" in look("backlog").out
     assert "CID_RMQ_SYS" not in look("backlog").out
+
+
+def test_a_cluster_is_followed_and_its_offsets_are_compared(fake: FakeCluster, look: Any) -> None:
+    fake.fill("T", 3, body=lambda i: b"a%d" % i)
+    fake.committed["T", "g", 0] = 1
+    fake.groups["g"] = 1
+    told = look("cat", "T", "--follow", "--since", "1", "-n", "3", "-f", "{body}")
+    assert told.out == "a0\na1\na2\n"
+    of_a = [row for row in look("offsets", "--json").rows if row["brokerName"] == "broker-a"]
+    assert [(row["group"], row["topic"], row["consumerOffset"]) for row in of_a] == [("g", "T", 1)]
+    compared = look("lagcompare", "--json").rows
+    assert {row["progressDiff"] for row in compared if row["brokerName"] == "broker-a"} == {2}
+    for view in ("scheduled", "retries", "halfmessages"):
+        assert look(view, "--json") == (0, "", "")

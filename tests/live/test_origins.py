@@ -106,6 +106,12 @@ def test_tags_choose_by_hash_there_and_by_name_here(fake: FakeCluster, opened: A
     assert asked == {"Aa||nobody"}
 
 
+def test_sql_chooses_by_properties(fake: FakeCluster, opened: Any) -> None:
+    fake.fill("T", 90, tags=lambda i: str(i % 30))
+    found = rows(opened("T"), sql="TAGS BETWEEN 3 AND 5 AND a IS NULL")
+    assert [row["queueOffset"] % 30 for row in found] == [3, 4, 5] * 3
+
+
 def test_a_time_becomes_an_offset(fake: FakeCluster, opened: Any) -> None:
     fake.fill("T", 100, low=40)
     stores = opened("T")

@@ -17,7 +17,7 @@ from mqstore.read.directory import take
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import QueueSlice, slices_of
-from support import expectations, goldens, oracle, strategies
+from support import expectations, goldens, kernels, oracle, strategies
 from support.oracle import Message
 from support.stores import Laid, Layout, MakeStore, lay_out
 
@@ -219,6 +219,49 @@ def test_any_tag_expression_gives_the_messages_with_those_tags(
     laid = lay_out(tmp_path_factory.mktemp("store") / "store", batch)
     found = read_all(laid.root, replace(SETTINGS, tags=" || ".join(tags)))
     assert found == expected_of(laid, lambda m: m.tags in tags)
+
+
+@pytest.mark.parametrize("kind", kernels.KINDS)
+@pytest.mark.parametrize(
+    ("tags", "sql", "bodies"),
+    [
+        ("*", "a > 5", "13"),
+        ("*", "a IS NULL", "4"),
+        ("A", "a > 5", "1"),
+        ("*", "name = 'grün' OR TAGS = 'B'", "023"),
+        ("*", "NOT (a > 5)", "0"),
+        ("*", "nobody = 5", ""),
+    ],
+)
+def test_sql_chooses_by_properties_and_together_with_tags(
+    store: MakeStore, kind: str, tags: str, sql: str, bodies: str
+) -> None:
+    properties = [
+        {"TAGS": "B", "a": "5"},
+        {"TAGS": "A", "a": "6"},
+        {"a": "abc", "name": "grün"},
+        {"TAGS": "B", "a": "70"},
+        {},
+    ]
+    laid = store(
+        [
+            Message(body=str(i).encode(), properties=oracle.join_properties(each))
+            for i, each in enumerate(properties)
+        ]
+    )
+    with kernels.using(kind):
+        found = read_all(laid.root, replace(SETTINGS, columns=("body",), tags=tags, sql=sql))
+    assert b"".join(row["body"] for row in found).decode() == bodies
+
+
+@pytest.mark.parametrize("kind", kernels.KINDS)
+def test_sql_sees_text_that_is_not_utf_8_as_the_columns_show_it(
+    store: MakeStore, kind: str
+) -> None:
+    laid = store([Message(properties=b"a\x01\xff5\x02b\x011\x02b\x012")])
+    with kernels.using(kind):
+        found = read_all(laid.root, replace(SETTINGS, sql="a ENDSWITH '5' AND a <> '5' AND b = 2"))
+    assert len(found) == 1
 
 
 def test_a_tags_code_that_is_an_address_is_decided_by_the_tag(tmp_path: Path) -> None:

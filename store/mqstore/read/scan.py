@@ -49,7 +49,7 @@ class _Scan:
     def __init__(self, source: RecordSource, settings: ScanSettings) -> None:
         self._source = source
         self._settings = settings
-        self._filter = RowFilter.of(settings.tags, settings.keys, settings.msg_ids)
+        self._filter = RowFilter.of(settings)
         self._damage = Damage(settings.on_corrupt)
         needs_body = not _NEEDS_BODY.isdisjoint(settings.columns)
         self._checks_crc = "crcOk" in settings.columns or (settings.verify_crc and needs_body)

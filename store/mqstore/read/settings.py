@@ -13,14 +13,16 @@ MAX_DECOMPRESSED_BYTES: Final = 64 * 1024 * 1024
 class ScanSettings:
     """What to read of each message and what to do with a broken one. Pickles into tasks.
 
-    ``tags`` is a tag expression; ``keys`` and ``msg_ids`` pass a message that has any of them
-    (empty: all pass). ``on_corrupt`` is ``fail``, ``skip`` or ``rescue``. The first batch has
-    at most ``first_rows`` rows, so that a look at a few is cheap. ``merged``: slices are read
-    together, in the order of the log, which costs less than one after the other.
+    ``tags`` is a tag expression, ``sql`` one of SQL92 (None: all pass); ``keys`` and ``msg_ids``
+    pass a message that has any of them (empty: all pass). ``on_corrupt`` is ``fail``, ``skip`` or
+    ``rescue``. The first batch has at most ``first_rows`` rows, so that a look at a few is cheap.
+    ``merged``: slices are read together, in the order of the log, which costs less than one after
+    the other.
     """
 
     columns: tuple[str, ...]
     tags: str = "*"
+    sql: str | None = None
     keys: tuple[str, ...] = ()
     msg_ids: tuple[str, ...] = ()
     on_corrupt: str = "fail"

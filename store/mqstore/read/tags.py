@@ -1,4 +1,4 @@
-"""Which messages pass: by tag expression (``A || B`` or ``*``), by key, by message id.
+"""Which messages pass: by tag expression (``A || B`` or ``*``), by SQL92, by key, by message id.
 
 A message passes in two steps, as on its way from a broker to a consumer: the broker compares
 the hash in the ConsumeQueue unit, the client the tag itself, because hashes collide (``Aa``
@@ -23,6 +23,8 @@ from mqstore.errors import InvalidOptionError
 from mqstore.format.hashing import java_hash
 from mqstore.format.names import SCHEDULE_TOPIC
 from mqstore.format.properties import KEY_SEPARATOR
+from mqstore.read.settings import ScanSettings
+from mqstore.sql.filter import SqlFilter, parse_sql
 
 SUB_ALL: Final = "*"
 SEPARATOR: Final = "||"
@@ -99,33 +101,36 @@ def check_tags(expression: str, *, option: str = "tags") -> None:
     if _SQL92.search(expression):
         advice = (
             "looks like SQL92, and tags are names: write A || B here, and filter by properties "
-            "on the DataFrame: .where(\"properties['a'] > 5\")"
+            "with the option sql"
         )
         raise InvalidOptionError(option, expression, advice)
 
 
 @dataclass(frozen=True, slots=True)
 class RowFilter:
-    """A message passes if its tag does, and it has any of the keys, and any of the ids.
+    """A message passes if its tag and its properties do, and it has any of the keys, of the ids.
 
     Ids are upper-case hex and may be given in lower case; keys and tags are taken as they are.
     Reference: MQAdminImpl#queryMessage (keys), #viewMessage (ids).
     """
 
     tags: TagFilter | None
+    sql: SqlFilter | None
     keys: frozenset[str]
     msg_ids: frozenset[str]
 
     @classmethod
-    def of(cls, tags: str, keys: tuple[str, ...], msg_ids: tuple[str, ...]) -> "RowFilter":
-        """Parse a tag expression; raises InvalidOptionError."""
-        ids = frozenset((*msg_ids, *(text.upper() for text in msg_ids)))
-        return cls(parse_tags(tags), frozenset(keys), ids)
+    def of(cls, settings: ScanSettings) -> "RowFilter":
+        """Return the filter of a scan; raises InvalidOptionError for an expression."""
+        ids = frozenset((*settings.msg_ids, *(text.upper() for text in settings.msg_ids)))
+        sql = parse_sql(settings.sql)
+        return cls(parse_tags(settings.tags), sql, frozenset(settings.keys), ids)
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that ``matches`` looks at."""
         looked_at = {"tags": self.tags is not None, "keys": bool(self.keys)}
+        looked_at["properties"] = self.sql is not None
         looked_at |= dict.fromkeys(_IDS, bool(self.msg_ids))
         return tuple(name for name, used in looked_at.items() if used)
 
@@ -134,6 +139,8 @@ class RowFilter:
         masks = []
         if self.tags is not None:
             masks.append(self.tags.matches(column("tags")))
+        if self.sql is not None:
+            masks.append(self.sql.matches(column("properties")))
         if self.keys:
             masks.append(self._has_key(column("keys")))
         if self.msg_ids:

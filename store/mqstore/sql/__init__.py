@@ -1,0 +1,1 @@
+"""SQL92 expressions of consumers: which messages pass by their properties."""

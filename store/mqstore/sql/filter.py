@@ -1,0 +1,50 @@
+"""The filter of an SQL92 expression over a column of properties."""
+
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mqstore.arrays import Mask
+from mqstore.sql.grammar import compiled
+from mqstore.sql.machine import Machine
+from mqstore.sql.program import Program
+
+
+@dataclass(frozen=True, slots=True)
+class SqlFilter:
+    """The messages for which an SQL92 expression is true. Pickles."""
+
+    program: Program
+
+    def matches(self, properties: pa.MapArray) -> Mask:
+        """Tell for each message (a map<string, string>) whether it passes: bool[n]."""
+        names = properties.keys.dictionary_encode()
+        codes = {name: code for code, name in enumerate(names.dictionary.to_pylist())}
+        column = partial(_property, properties, names.indices, codes)
+        return Machine(len(properties), column).run(self.program)
+
+
+def parse_sql(
+    text: str | None, *, option: str = "sql", as_broker: bool = False
+) -> SqlFilter | None:
+    """Return the filter of an expression, None for null. Raises InvalidOptionError.
+
+    The error has the name ``option`` and the place that is not accepted. With ``as_broker``,
+    text behind the condition is ignored, as RocketMQ does with the subscription of a group.
+    """
+    return None if text is None else SqlFilter(compiled(text, option, as_broker=as_broker))
+
+
+def _property(
+    properties: pa.MapArray, names: pa.Int32Array, codes: dict[str, int], name: str
+) -> pa.StringArray:
+    """Return the value of one property for every message, null where there is none."""
+    edges = properties.offsets.to_numpy()
+    places = np.full(len(properties), -1, np.int64)
+    hits = np.flatnonzero(names.to_numpy() == codes.get(name, -1))
+    hits = hits[(hits >= edges[0]) & (hits < edges[-1])]
+    places[np.searchsorted(edges, hits, side="right") - 1] = hits
+    return pc.take(properties.items, pa.array(places, mask=places < 0))

@@ -30,8 +30,8 @@ SCHEMA: Final = pa.schema(
 )
 _LINES_AT_ONCE: Final = 1_000
 _MOST_LINE_BYTES: Final = 64 * 1024 * 1024
-_TEXTS: Final = ("tags", "keys", "shardingKey")
-_NUMBERS: Final = ("queueId", "flag", "delayTimeLevel")
+_TEXT_FIELDS: Final = ("tags", "keys", "shardingKey")
+_NUMBER_FIELDS: Final = ("queueId", "flag", "delayTimeLevel")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +104,8 @@ def _value(number: int, name: str, value: Any) -> Any:
     if name == "keys" and isinstance(value, list) and all(isinstance(v, str) for v in value):
         return " ".join(value)
     is_number = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
-    if not (isinstance(value, str) if name not in _NUMBERS else is_number):
-        kind = "a text" if name in _TEXTS else "a number"
+    if not (isinstance(value, str) if name not in _NUMBER_FIELDS else is_number):
+        kind = "a text" if name in _TEXT_FIELDS else "a number"
         raise _bad(number, f"has a {name} that is not {kind}")
     try:
         return value.encode() if name == "body" else value

@@ -4,7 +4,7 @@
 
 import sys
 from collections.abc import Iterable
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -57,36 +57,47 @@ def send(
     as_json: AsJson = False,
 ) -> None:
     """Send lines from standard input as messages, at least once; tell how many there were."""
-    from mqlog_jobs import render
-    from mqlog_jobs.message_lines import SCHEMA, LineForm, batches
-    from mqlog_jobs.write_options import settings_of
-    from mqstore.deliver.prepare import finish, prepare
-    from mqstore.deliver.task import send as send_rows
-
     if json_lines and separator is not None:
         raise InvalidOptionError("--key-separator", separator, "cannot stand with --json-lines")
     if separator == "":
         raise InvalidOptionError("--key-separator", "", "is empty")
     defaults = {"tags": tag, "keys": key, "delayTimeLevel": delay_level or None}
     given = {name: value for name, value in defaults.items() if value is not None}
-    form = LineForm(json_lines, separator, given, dict(_pairs("--property", properties or ())))
-    settings = settings_of(address, topic, dict(_pairs("--option", options or ())))
-    job = prepare(settings, SCHEMA)
-    report = send_rows(job, batches(sys.stdin.buffer, form), partition=0, attempt=0)
+    own = dict(_pairs("--property", properties or ()))
+    counts = _sent(
+        (address, topic, dict(_pairs("--option", options or ()))),
+        (json_lines, separator, given, own),
+    )
+    if as_json:
+        from mqlog_jobs import render
+
+        render.json_lines([{"topic": topic, **counts}])
+    else:
+        again = f"; {counts['repeats']} requests were sent again, perhaps twice stored"
+        typer.echo(f"{counts['messages']} messages to {topic}{again if counts['repeats'] else ''}")
+
+
+def _sent(target: tuple[str, str, dict[str, str]], lines: tuple[Any, ...]) -> dict[str, int]:
+    """Send standard input; return how many messages that were, and what did not go well.
+
+    ``target`` are address, topic and options, ``lines`` the fields of a LineForm.
+    """
+    from mqlog_jobs.message_lines import SCHEMA, LineForm, batches
+    from mqlog_jobs.write_options import settings_of
+    from mqstore.deliver.prepare import finish, prepare
+    from mqstore.deliver.task import send as send_rows
+
+    job = prepare(settings_of(*target), SCHEMA)
+    rows = batches(sys.stdin.buffer, LineForm(*lines))
+    report = send_rows(job, rows, partition=0, attempt=0)
     counts = finish(job, [report])
-    row = {
-        "topic": topic,
+    return {
         "messages": counts.messages,
         "bytes": counts.bytes,
         "repeats": counts.repeats,
         "refusals": counts.refusals,
         "skipped": report.skipped,
     }
-    if as_json:
-        render.json_lines([row])
-    else:
-        again = f"; {counts.repeats} requests were sent again, perhaps twice stored"
-        typer.echo(f"{counts.messages} messages to {topic}{again if counts.repeats else ''}")
 
 
 def _pairs(flag: str, texts: Iterable[str]) -> list[tuple[str, str]]:

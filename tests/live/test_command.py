@@ -112,6 +112,15 @@ def test_a_report_of_a_cluster(fake: FakeCluster, look: Any, tmp_path: Path) -> 
     assert "Shares of tags: A 50%, B 50%" in text
 
 
+def test_top_looks_at_a_cluster(fake: FakeCluster, look: Any) -> None:
+    fake.fill("T", 30)
+    fake.fill("T", 5, broker="broker-b")
+    fake.committed["T", "g", 0] = 20
+    rows = look("top", "--json", "--interval", "0.1").rows
+    assert [(row["group"], row["topic"], row["lag"]) for row in rows] == [("g", "T", 10)]
+    assert rows[0]["storedPerSecond"] == rows[0]["consumedPerSecond"] == 0
+
+
 def test_the_views_of_a_cluster(fake: FakeCluster, look: Any) -> None:
     fake.fill("T", 30, tags=lambda i: "AB"[i % 2])
     fake.fill("U", 10, broker="broker-b")

@@ -5,16 +5,18 @@ Those modules declare arguments and options only, and a command imports what doe
 runs: so ``--help``, ``--version`` and the completion of a shell start without numpy and pyarrow.
 """
 
+import re
 import sys
 from collections.abc import Mapping
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperCommand
 
 from mqlog_jobs.exit_codes import STANDARD_OUTPUT
 from mqstore import __version__
+from mqstore.errors import StoreError
 
 app = typer.Typer(
     name="mqlog",
@@ -30,12 +32,27 @@ app = typer.Typer(
 )
 
 
+# Options of a read, by the command's names for them.
+_OWN_NAMES: Final = {
+    "groups": "--group",
+    "subscriptions": "--subscription",
+    "subscribe": "--topic",
+    "onCorrupt": "--on-corrupt",
+    "storePathCommitLog": "--commit-log",
+}
+_OPTION_NAME: Final = re.compile(rf"^(option )?({'|'.join(_OWN_NAMES)})(?=$|:)")
+
+
 class _StoreCommand(TyperCommand):
-    """A command with an argument STORE: an OSError inside has the store's path as well."""
+    """A command with an argument STORE: its errors name the store's path and its own options."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
+        except StoreError as error:
+            if error.args and isinstance(error.args[0], str):
+                error.args = (_OPTION_NAME.sub(_own_name, error.args[0]), *error.args[1:])
+            raise
         except OSError as error:
             stores, name = _stores(ctx.params), error.filename
             if len(stores) == 1 and name != STANDARD_OUTPUT:
@@ -65,6 +82,10 @@ def _options(
     ] = False,
 ) -> None:
     pass
+
+
+def _own_name(found: re.Match[str]) -> str:
+    return f"{found[1] or ''}{_OWN_NAMES[found[2]]}"
 
 
 def _stores(parameters: Mapping[str, Any]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Diagnoses of an installation and a store: versions, Java, Spark's Python, the store's state.
+"""Diagnoses of an installation, and of a store or a cluster: see also mqstore.check.cluster.
 
 Spark looks for data sources with the interpreter that PYSPARK_DRIVER_PYTHON or PYSPARK_PYTHON
 names, else with PATH's ``python3``. If that one has no mqlog, or any of its ``pyspark_*`` modules
@@ -13,7 +13,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,14 +21,16 @@ from typing import Final
 from mqlog_jobs import java
 from mqlog_jobs.exit_codes import reason
 from mqlog_jobs.java import JavaNotFoundError
+from mqlog_jobs.places import Named
 from mqlog_jobs.render import count, size
+from mqstore.check.cluster import examine_cluster
 from mqstore.check.condition import Condition, look
+from mqstore.check.diagnosis import GOOD, Diagnosis
 from mqstore.check.finding import ERROR, WARNING
 from mqstore.errors import InvalidOptionError, StoreError
 from mqstore.kernels import COMPILED, kernels_in_use
 from mqstore.read.directory import take
 
-GOOD: Final = "OK"
 _ANSWER_SECONDS: Final = 60
 _SOURCE: Final = "pyspark_mqlog"  # Not imported here: its import sets PYSPARK_PYTHON.
 _VARIABLES: Final = ("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON")
@@ -47,28 +48,29 @@ json.dump({"python": sys.version_info[:2], "modules": found}, sys.stdout)
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
-    """The result of one examination: its severity, what was found, and advice."""
+def examine(
+    place: str | Path | None,
+    commit_log: Sequence[str | Path] = (),
+    options: Sequence[str] = (),
+) -> Iterator[Diagnosis]:
+    """Yield the diagnoses, also of the store or the cluster if one is given.
 
-    severity: str
-    subject: str
-    found: str
-    advice: str = ""
-
-
-def examine(store: Path | None, commit_log: Sequence[str] = ()) -> Iterator[Diagnosis]:
-    """Yield the diagnoses, also of the store if one is given; raises no StoreError.
-
-    ``commit_log`` names the store's CommitLog folders when they are others than commitlog.
+    ``commit_log`` names the store's CommitLog folders when they are others than commitlog,
+    ``options`` are of the live reader. Raises InvalidOptionError for what is wrong on the line.
     """
+    folders = tuple(map(str, commit_log))
+    named = None if place is None else Named((str(place),), folders, tuple(options)).places()
     yield Diagnosis(GOOD, "Python", f"{sys.version.split()[0]}, {sys.executable}")
     yield from _packages()
     yield _kernels()
     yield _java()
     yield from _lookup()
-    if store is not None:
-        yield from _store(store, commit_log)
+    if named is None:
+        return
+    for root in named.paths:
+        yield from _store(Path(root), folders)
+    for settings in named.clusters:
+        yield from examine_cluster(settings)
 
 
 def _packages() -> Iterator[Diagnosis]:

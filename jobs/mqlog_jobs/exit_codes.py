@@ -63,7 +63,18 @@ def problem_of(error: Exception) -> str | None:
     if isinstance(error, OSError):
         return reason(error)
     found = _CONDITION.search(str(error))
+    if found is None and _is_refusal(error):  # Its lines behind the first are Spark's plan.
+        return str(error).splitlines()[0].rstrip(";")
     return found[0] if found else None
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Tell whether Spark refused the query: a path that is not there, a column nobody knows.
+
+    Told by the name of its class, because a command knows no Spark.
+    """
+    names = {(one.__module__.split(".")[0], one.__name__) for one in type(error).__mro__}
+    return ("pyspark", "AnalysisException") in names
 
 
 def reason(error: OSError) -> str:

@@ -11,13 +11,13 @@ from typing import Annotated, Final
 
 import typer
 
-from mqlog_jobs import commands, overview, table_commands
+from mqlog_jobs import commands, overview, sending, table_commands
 from mqlog_jobs.app import app, command
 from mqlog_jobs.exit_codes import FOUND
-from mqlog_jobs.parameters import AsJson, CommitLog, Directories, Store, paths_of
+from mqlog_jobs.parameters import AsJson, CommitLog, Directories, Options, Store, paths_of
 from mqstore.errors import InvalidOptionError, UnsupportedStoreError
 
-__all__ = ["app", "commands", "overview", "table_commands"]  # With all its commands.
+__all__ = ["app", "commands", "overview", "sending", "table_commands"]  # With all its commands.
 
 STATES: Final = ("published", "lost")
 _ELSEWHERE: Final = (
@@ -139,21 +139,26 @@ def recover(
         recover_report.show(render.terminal(), str(store), recovered)
 
 
-@command(epilog="Example: mqlog doctor /data/store")
+@command(
+    epilog="Examples: mqlog doctor /data/store · "
+    "mqlog doctor rocketmqs://ns1:9876 -o tlsCaFile=/etc/mqlog/ca.pem"
+)
 def doctor(
     store: Annotated[
-        Path | None, typer.Argument(metavar="STORE", help="Examine this store too.")
+        str | None,
+        typer.Argument(metavar="PLACE", help="Examine this store or this cluster too."),
     ] = None,
     *,
     commit_log: CommitLog = None,
+    options: Options = None,
     as_json: AsJson = False,
 ) -> None:
-    """Examine why Spark does not find the format mqlog, or cannot read a store."""
+    """Examine why Spark does not find the format mqlog, or cannot read a store or a cluster."""
     from mqlog_jobs import render, views
     from mqlog_jobs.doctor import examine
     from mqstore.check.finding import ERROR
 
-    diagnoses = list(examine(store, paths_of(commit_log)))
+    diagnoses = list(examine(store, commit_log or (), options or ()))
     if as_json:
         render.json_lines(asdict(diagnosis) for diagnosis in diagnoses)
     else:

@@ -1,4 +1,4 @@
-"""The commands of ``mqlog`` that show whole stores at a glance: report.
+"""The commands of ``mqlog`` that show whole stores at a glance: report and top.
 
 What does the work is imported when a command runs.
 """
@@ -11,8 +11,16 @@ from typing import Annotated
 import typer
 
 from mqlog_jobs.app import command
-from mqlog_jobs.parameters import OF_A_CLUSTER, CommitLog, Stores, SystemGroups
+from mqlog_jobs.parameters import OF_A_CLUSTER, AsJson, CommitLog, Options, Stores, SystemGroups
+from mqlog_jobs.top.orders import TOP_ORDERS
+from mqstore.errors import InvalidOptionError
 from mqstore.printable import shown
+
+
+def _known_order(value: str) -> str:
+    if value not in TOP_ORDERS:
+        raise InvalidOptionError("--sort", value, f"must be one of {', '.join(TOP_ORDERS)}")
+    return value
 
 
 @command(
@@ -61,3 +69,43 @@ def report(
     )
     line = f"{shown(output)}: {size(written.bytes)}; {waiting}"
     terminal().print(line, markup=False, soft_wrap=True)
+
+
+@command(
+    epilog="Examples: mqlog top /data/store · mqlog top rocketmq://ns1:9876 --sort time · "
+    "mqlog top /data/store --json --interval 10"
+)
+def top(
+    stores: Stores,
+    *,
+    sort: Annotated[
+        str,
+        typer.Option(
+            metavar="|".join(TOP_ORDERS),
+            callback=_known_order,
+            help="What comes first: most waiting, most stored, most consumed, longest to catch up.",
+        ),
+    ] = TOP_ORDERS[0],
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 2.0,
+    frames: Annotated[
+        int, typer.Option("--count", min=0, help="End after so many frames; 0: never.")
+    ] = 0,
+    group: Annotated[
+        str | None, typer.Option("-g", "--group", help="Groups: a comma list, or /regex/.")
+    ] = None,
+    system: SystemGroups = False,
+    commit_log: CommitLog = None,
+    options: Options = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what is stored and consumed a second, the lag, and when groups have caught up.
+
+    On a terminal it fills the screen until q ends it. In a pipe, or with --json, it looks twice,
+    an interval apart, and prints what it found.
+    """
+    from mqlog_jobs.places import Named
+    from mqlog_jobs.top import show
+    from mqlog_jobs.top.frame import Sorting
+
+    request = show.TopRequest(group, Sorting(sort), interval, frames, system=system)
+    show.top(Named.of(stores, commit_log, options), request, as_json=as_json)

@@ -173,5 +173,5 @@ def _own_advice() -> Iterator[None]:
             stores = str(expected).partition("; set brokerName")[0]
             error.args = ("STORE", value, f"{stores}; show them one by one")
         elif name == "storePathCommitLog":
-            error.args = (_COMMIT_LOG, value, "is for one directory: show stores one by one")
+            error.args = (name, value, "is for one directory: show stores one by one")
         raise

@@ -28,6 +28,11 @@ from mqlog_jobs import arguments
 from mqlog_jobs.arguments import TABLE, Place
 from mqlog_jobs.exit_codes import run
 from mqlog_jobs.session import job_session
+from mqstore.errors import NotAStoreError, StoreNotFoundError
+from mqstore.options import store_paths
+from mqstore.printable import shown
+from mqstore.tables import commits
+from mqstore.tables.choice import open_root
 
 # The type of a column in CSV and JSON, in place of the inferred one.
 _TYPES: Final[dict[str, DataType]] = {
@@ -75,11 +80,39 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _publish(place: Place, select: list[str], store: str, options: dict[str, str]) -> None:
+    before = _commits(store)
     with job_session("mqlog publish") as spark:
         rows = _read(spark, place)
         if select:
             rows = rows.selectExpr(*select)
         rows.write.format("mqlog").mode("append").options(**options).save(store)
+    made = [commit for commit in _commits(store) if commit not in before]
+    sys.stdout.write(f"{_said(made, options)} to {shown(store)}\n")
+
+
+def _commits(store: str) -> list[dict[str, object]]:
+    """Return the commits of a store, as table=commits has them; none if it is not there yet."""
+    try:
+        (root,) = store_paths.expand([store])
+        place = open_root(root)
+    except (StoreNotFoundError, NotAStoreError, ValueError):
+        return []
+    names = commits.SCHEMA.names
+    parts = commits.plan(place, on_corrupt="skip")
+    return [row for part in parts for batch in part.batches(names) for row in batch.to_pylist()]
+
+
+def _said(made: list[dict[str, object]], options: dict[str, str]) -> str:
+    """Return what a write did; ``made`` are the commits since it began, maybe of others too."""
+    app_id = next((text for name, text in options.items() if name.lower() == "txnappid"), None)
+    own = [commit for commit in made if commit["appId"] == app_id]
+    if not own:
+        return "nothing new written"
+    if len(own) > 1:  # Writes beside this one, without a key either.
+        return "messages written"
+    (commit,) = own
+    messages = "1 message" if commit["rows"] == 1 else f"{commit['rows']:,} messages"
+    return f"{messages}, {commit['bytes']:,} bytes, written"
 
 
 def _read(spark: SparkSession, place: Place) -> DataFrame:

@@ -4,6 +4,7 @@ Spark finds the source by itself where mqlog is installed, and does not find a p
 ``--py-files``; so every job registers it where it was not found.
 """
 
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 import pyspark_mqlog
@@ -45,7 +47,12 @@ def session(app: str, settings: dict[str, str] | None = None) -> SparkSession:
 
 @contextmanager
 def job_session(app: str, settings: dict[str, str] = QUIET) -> Iterator[SparkSession]:
-    """Yield the session of a job, and stop it afterwards unless it was active before."""
+    """Yield the session of a job, and stop it afterwards unless it was active before.
+
+    What Spark refuses becomes one line of the job's: pyspark's own log of it, with the stack of the
+    JVM, is left out.
+    """
+    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     was_active = SparkSession.getActiveSession() is not None
     spark = session(app, settings)
     try:

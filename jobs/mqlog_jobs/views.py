@@ -15,11 +15,11 @@ import pyarrow as pa
 from rich.console import Console
 from rich.text import Text
 
-from mqlog_jobs.doctor import GOOD, Diagnosis
 from mqlog_jobs.render import FieldView, Row, count, fact, heading, size, table
 from mqstore import tables
 from mqstore.backlog.schema import AHEAD, EXPIRED, TOPIC_GONE
 from mqstore.check import Finding
+from mqstore.check.diagnosis import GOOD, Diagnosis
 from mqstore.check.finding import ERROR, WARNING
 from mqstore.copy.copy_store import Copied
 from mqstore.printable import shown

@@ -2,7 +2,7 @@ import argparse
 import errno
 
 import pytest
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PythonException
 
 from mqlog_jobs import arguments, backlog, exit_codes
 from mqlog_jobs.arguments import Place
@@ -66,9 +66,19 @@ def test_what_the_system_refuses_is_one_line(capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().err == "mqlog: /data/store/topics.json: Permission denied\n"
 
 
+def test_what_spark_refuses_is_the_first_line_of_what_it_says(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def refused() -> None:
+        raise AnalysisException("[PATH_NOT_FOUND] no /x. SQLSTATE: 42K03;\n'Project [a]\n+- …")
+
+    assert exit_codes.run(refused) == 2
+    assert capsys.readouterr().err == "mqlog: [PATH_NOT_FOUND] no /x. SQLSTATE: 42K03\n"
+
+
 def test_an_error_that_is_not_ours_is_not_hidden() -> None:
     def other() -> None:
-        raise AnalysisException("[UNRESOLVED_COLUMN] …")
+        raise PythonException("Job aborted")
 
-    with pytest.raises(AnalysisException, match="UNRESOLVED_COLUMN"):
+    with pytest.raises(PythonException, match="Job aborted"):
         exit_codes.run(other)

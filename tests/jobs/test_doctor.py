@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from mqlog_jobs import doctor
-from mqlog_jobs.doctor import ERROR, GOOD, WARNING, Diagnosis
+from mqstore.check.diagnosis import GOOD, Diagnosis
+from mqstore.check.finding import ERROR, WARNING
 from pyspark_mqlog.interpreter import NAMES
 
 

@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -38,8 +40,11 @@ def test_the_backlog_goes_to_files_and_is_not_overwritten(
         ("3", "20"),
     ]
 
-    with pytest.raises(Exception, match="PATH_ALREADY_EXISTS"):
-        backlog.main(arguments)
+    assert capsys.readouterr().err == ""
+    assert backlog.main(arguments) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("mqlog: [PATH_ALREADY_EXISTS]")
+    assert told.count("\n") == 1
     assert backlog.main([*arguments, "--mode", "append"]) == 0
     assert spark.read.option("header", value=True).csv(f"{tmp_path}/backlog").count() == 8
     assert capsys.readouterr().err == ""
@@ -65,15 +70,23 @@ def test_a_mistake_in_a_job_is_one_line_and_exit_code_two(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert backlog.main(["--from", str(tmp_path / "nowhere")]) == 2
-    assert publish.main(["--from", f"json:{_json(tmp_path)}", "--to", str(tmp_path / "x")]) == 2
+    target = ["--to", str(tmp_path / "x")]
+    assert publish.main(["--from", f"json:{_json(tmp_path)}", *target]) == 2
+    assert publish.main(["--from", f"parquet:{tmp_path}/none", *target]) == 2
+    assert publish.main(["--from", "table:nobody.has", *target]) == 2
+    wrong = ["--select", "nobody AS body"]
+    assert publish.main(["--from", f"json:{_json(tmp_path)}", *wrong, *target]) == 2
 
-    first, second = capsys.readouterr().err.splitlines()
-    assert first.startswith("mqlog: [MQLOG_STORE_NOT_FOUND]")
-    assert second.startswith("mqlog: [MQLOG_")
+    out, err = capsys.readouterr()
+    conditions = ["MQLOG_STORE_NOT_FOUND", "MQLOG_STORE_NOT_FOUND", "PATH_NOT_FOUND"]
+    conditions += ["TABLE_OR_VIEW_NOT_FOUND", "UNRESOLVED_COLUMN"]
+    assert out == ""
+    found = [re.match(r"mqlog: \[([A-Z_]+)", line) for line in err.splitlines()]
+    assert [one and one[1] for one in found] == conditions
 
 
 def test_text_becomes_messages_with_the_types_a_write_needs(
-    spark: SparkSession, tmp_path: Path, checked: Checked
+    spark: SparkSession, tmp_path: Path, checked: Checked, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """In CSV everything is text, and JSON would make of keys a number and of queueId a bigint."""
     (tmp_path / "rows.csv").write_text(
@@ -87,6 +100,9 @@ def test_text_becomes_messages_with_the_types_a_write_needs(
     assert publish.main(["--from", f"csv:{tmp_path}/rows.csv", *common]) == 0
     assert publish.main(["--from", f"json:{_json(tmp_path)}", *common]) == 0
 
+    first, second = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(rf"2 messages, \d+ bytes, written to {store}", first)
+    assert re.fullmatch(rf"1 message, \d+ bytes, written to {store}", second)
     checked(store)
     rows = spark.read.format("mqlog").load(str(store)).orderBy("queueOffset").collect()
     assert [(r["queueId"], r["keys"], r["tags"], bytes(r["body"])) for r in rows] == [
@@ -120,7 +136,7 @@ def test_expressions_make_the_columns(
 
 
 def test_rows_that_were_published_are_not_published_again(
-    spark: SparkSession, tmp_path: Path, checked: Checked
+    spark: SparkSession, tmp_path: Path, checked: Checked, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = tmp_path / "broker-a" / "store"
     named = ["--option", "txnAppId=orders", "--option", "txnVersion=20261120"]
@@ -128,6 +144,9 @@ def test_rows_that_were_published_are_not_published_again(
 
     assert [publish.main(arguments) for _ in range(3)] == [0, 0, 0]
 
+    told = [line.split(" to ")[0] for line in capsys.readouterr().out.splitlines()]
+    assert told[0].startswith("1 message, ")
+    assert told[1:] == ["nothing new written"] * 2
     checked(store)
     assert spark.read.format("mqlog").load(str(store)).count() == 1
 
@@ -135,6 +154,12 @@ def test_rows_that_were_published_are_not_published_again(
 def test_spark_submit_runs_a_job_whose_package_travels_along(
     golden_550: Path, tmp_path: Path
 ) -> None:
+    """The job also says that it read an older file of offsets than the one it wanted."""
+    root = tmp_path / "store"
+    shutil.copytree(golden_550, root)
+    committed = root / "config" / "consumerOffset.json"
+    committed.rename(committed.with_suffix(".json.bak"))
+    committed.write_text("{")
     package = tmp_path / "mqlog.zip"
     with zipfile.ZipFile(package, "w") as archive:
         for folder in ("store/mqstore", "connector/pyspark_mqlog", "jobs/mqlog_jobs"):
@@ -143,7 +168,7 @@ def test_spark_submit_runs_a_job_whose_package_travels_along(
     job = ROOT / "jobs" / "mqlog_jobs" / "backlog.py"
     command = [SUBMIT, "--master", "local[1]", "--py-files", package, job]
     done = subprocess.run(
-        [*command, "--from", golden_550, "--to", f"json:{tmp_path}/out"],
+        [*command, "--from", root, "--to", f"prometheus:{tmp_path}/out.prom"],
         env={
             **os.environ,
             "PYSPARK_PYTHON": sys.executable,
@@ -157,12 +182,11 @@ def test_spark_submit_runs_a_job_whose_package_travels_along(
     )
 
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
-    rows = [
-        json.loads(line)
-        for part in (tmp_path / "out").glob("part-*")
-        for line in part.read_text().splitlines()
-    ]
-    assert sum(row["diff"] for row in rows if row["group"] == "CG_G") == 86
+    assert (
+        'rocketmq_group_diff{group="CG_G",topic="GTopic"} 86'
+        in (tmp_path / "out.prom").read_text().splitlines()
+    )
+    assert "consumerOffset.json.bak was read instead, and may be older" in done.stderr
 
 
 def _json(folder: Path) -> Path:

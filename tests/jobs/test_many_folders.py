@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from jobs.command import Run
-from mqlog_jobs.doctor import ERROR, GOOD, Diagnosis, examine
+from mqlog_jobs.doctor import examine
+from mqstore.check.diagnosis import GOOD, Diagnosis
+from mqstore.check.finding import ERROR
 from support import goldens
 
 Scattered = tuple[Path, tuple[str, ...]]

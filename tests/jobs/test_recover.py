@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from jobs.command import Run
-from mqlog_jobs.doctor import GOOD, WARNING, Diagnosis, examine
+from mqlog_jobs.doctor import examine
 from mqstore.check import check
+from mqstore.check.diagnosis import GOOD, Diagnosis
+from mqstore.check.finding import WARNING
 from support import goldens, killed_commit
 from support.processes import held_by_another
 from support.writing import SMALL, append, held, rows

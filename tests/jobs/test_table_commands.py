@@ -235,6 +235,9 @@ def test_each_group_may_have_a_subscription_of_its_own(run: Run, golden_497: Pat
 @pytest.mark.parametrize(
     ("words", "told"),
     [
+        (("-g", "nobody"), "option --group: no group nobody; the groups are CG_H"),
+        (("-g", "/[/"), "option --group='/[/': no regular expression"),
+        (("--subscription", "CG_H=||"), "option --subscription='||'"),
         (("--subscription", "a"), "write GROUP=EXPRESSION"),
         (("--subscription", "nobody=a"), "[MQLOG_UNKNOWN_GROUP]"),
         (("--subscription", "CG_H=a", "--subscription", "CG_H=b"), "has one already"),

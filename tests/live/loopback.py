@@ -152,6 +152,7 @@ class FakeCluster:
         """As ``committed``, what was pulled: 5.1 and later."""
         self.refusals: dict[int, tuple[int, str]] = {}
         """By request's code the code and the remark of what is refused."""
+        self.settings = {"mappedFileSizeConsumeQueue": "200"}
         self.delays: dict[int, int] = {}
         """Next queue offset to deliver by delay level."""
         self.codes: dict[tuple[str, int], Callable[[int], int]] = {}
@@ -194,9 +195,10 @@ class FakeCluster:
         while (request := read_request(peer)) is not None:
             self.requests.append(request)
             answer = self.fault(request)
+            answer = self._answer(request) if answer is None else answer
             if answer == b"":
                 return
-            peer.sendall(self._answer(request) if answer is None else answer)
+            peer.sendall(answer)
 
     def _answer(self, request: dict[str, Any]) -> bytes:
         fields, opaque = request.get("extFields", {}), request["opaque"]
@@ -209,7 +211,8 @@ class FakeCluster:
             206: lambda opaque, _: self._names(opaque),
             202: lambda opaque, fields: self._stats(opaque, fields["topic"]),
             21: lambda opaque, _: self._topics(opaque),
-            26: lambda opaque, _: json_answer(opaque, 0, b"mappedFileSizeConsumeQueue=200\n"),
+            26: lambda opaque, _: self._settings(opaque),
+            28: lambda opaque, _: self._runtime(opaque),
             30: lambda opaque, f: json_answer(opaque, 0, offset=self.queue(f).high),
             31: lambda opaque, f: json_answer(opaque, 0, offset=self.queue(f).low),
             45: lambda opaque, _: self._delays(opaque),
@@ -386,6 +389,14 @@ class FakeCluster:
         held = (m for queue in self.queues.values() for m in queue.messages if m)
         found = [oracle.encode(m) for m in held if m.physical_offset == int(fields["offset"])]
         return json_answer(opaque, 0 if found else 1, found[0] if found else b"")
+
+    def _settings(self, opaque: int) -> bytes:
+        lines = (f"{name}={value}\n" for name, value in self.settings.items())
+        return json_answer(opaque, 0, "".join(lines).encode())
+
+    def _runtime(self, opaque: int) -> bytes:
+        table = {"brokerVersionDesc": "V5_5_0", "commitLogMinOffset": "0"}
+        return json_answer(opaque, 0, _compact({"table": table}))
 
     def _timers(self, opaque: int) -> bytes:
         if self.timers_ms is None:

@@ -112,6 +112,15 @@ def test_a_report_of_a_cluster(fake: FakeCluster, look: Any, tmp_path: Path) -> 
     assert "Shares of tags: A 50%, B 50%" in text
 
 
+def test_top_looks_at_a_cluster(fake: FakeCluster, look: Any) -> None:
+    fake.fill("T", 30)
+    fake.fill("T", 5, broker="broker-b")
+    fake.committed["T", "g", 0] = 20
+    rows = look("top", "--json", "--interval", "0.1").rows
+    assert [(row["group"], row["topic"], row["lag"]) for row in rows] == [("g", "T", 10)]
+    assert rows[0]["storedPerSecond"] == rows[0]["consumedPerSecond"] == 0
+
+
 def test_the_views_of_a_cluster(fake: FakeCluster, look: Any) -> None:
     fake.fill("T", 30, tags=lambda i: "AB"[i % 2])
     fake.fill("U", 10, broker="broker-b")
@@ -137,3 +146,17 @@ def test_the_views_of_a_cluster(fake: FakeCluster, look: Any) -> None:
     assert ("broker-a", 10, 5) in lag
     assert "5 match A" in look("backlog").out
     assert "CID_RMQ_SYS" not in look("backlog").out
+
+
+def test_a_cluster_is_followed_and_its_offsets_are_compared(fake: FakeCluster, look: Any) -> None:
+    fake.fill("T", 3, body=lambda i: b"a%d" % i)
+    fake.committed["T", "g", 0] = 1
+    fake.groups["g"] = 1
+    told = look("cat", "T", "--follow", "--since", "1", "-n", "3", "-f", "{body}")
+    assert told.out == "a0\na1\na2\n"
+    of_a = [row for row in look("offsets", "--json").rows if row["brokerName"] == "broker-a"]
+    assert [(row["group"], row["topic"], row["consumerOffset"]) for row in of_a] == [("g", "T", 1)]
+    compared = look("lagcompare", "--json").rows
+    assert {row["progressDiff"] for row in compared if row["brokerName"] == "broker-a"} == {2}
+    for view in ("scheduled", "retries", "halfmessages"):
+        assert look(view, "--json") == (0, "", "")

@@ -69,6 +69,24 @@ def test_an_offset_not_held_is_data_loss_unless_that_is_allowed(
     assert ranges(root, start, end, fail=False) == {("T", 0): left}
 
 
+@pytest.mark.parametrize(
+    ("start", "end", "why"),
+    [
+        (At(4), Latest(), "Messages may have expired, or the store was replaced"),
+        (At(11), Latest(), "The queue ends at 10: they are not stored yet"),
+        (At(7), At(11), "The queue ends at 10: they are not stored yet"),
+    ],
+)
+def test_offsets_behind_the_end_are_not_called_expired(
+    store: MakeStore, start: Position, end: Position, why: str
+) -> None:
+    root = ten(store).root
+    with pytest.raises(DataLossError) as caught:
+        ranges(root, start, end)
+    assert why in str(caught.value)
+    assert ("expired" in str(caught.value)) is (start == At(4))
+
+
 def test_a_start_behind_its_end_is_refused(store: MakeStore) -> None:
     with pytest.raises(InvalidOptionError, match="T/0"):
         ranges(ten(store).root, At(8), At(6))

@@ -127,6 +127,11 @@ class Connection:
         return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
 
     @property
+    def tls_version(self) -> str | None:
+        """The version of TLS that is spoken, such as TLSv1.3; None without TLS."""
+        return self._socket.version() if isinstance(self._socket, ssl.SSLSocket) else None
+
+    @property
     def is_open(self) -> bool:
         """Tell whether it can be used: False once anything went wrong on it."""
         return self._socket.fileno() >= 0

@@ -25,6 +25,8 @@ READING_SETTINGS: Final = (
     "autoCreateSubscriptionGroup",
     "enablePropertyFilter",
     "mappedFileSizeConsumeQueue",
+    "aclEnable",
+    "authenticationEnabled",
 )
 """Settings of a broker that say how it may be read. Others can hold passwords and stay there."""
 

@@ -1,11 +1,13 @@
-/* Hostile frames through every kernel that reads a store, for a build with sanitizers.
+/* Hostile frames through every kernel, for a build with sanitizers.
  *
  *     hostile CORPUS FRAMES SEED
  *
  * CORPUS holds records, each behind its length (int32, little-endian). Some of them are put end
  * to end into memory of exactly their size, bytes and claims are changed, and the kernels run
- * with as much room as they need or less. The sanitizer ends the program at the first access
- * outside; what the kernels say is checked against what they were given.
+ * with as much room as they need or less. The kernels that write get columns of Arrow in memory of
+ * exactly their size, with wrong numbers of rows, topics and bytes among the right ones. The sanitizer
+ * ends the program at the first access outside; what the kernels say is checked against what they
+ * were given.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +19,7 @@ enum { MOST_RECORDS = 4096, MOST_ROWS = 4, PICKS = 3 };
 static uint8_t *records[MOST_RECORDS];
 static int64_t lengths[MOST_RECORDS], record_count;
 static uint64_t state;
-static int64_t results[3];
+static int64_t results[3], blocks_made[2], records_made[2], hashes_made[2];
 
 static uint64_t draw(uint64_t below)
 {
@@ -245,6 +247,144 @@ static void run_frames(const Frames *f)
     free(sizes);
 }
 
+/* A column of n values, in memory of exactly their size; some are null if `nulls`. */
+static Column make_column(int64_t n, int nulls)
+{
+    int64_t from = nulls ? (int64_t)draw(9) : 0, bytes = (from + n + 7) / 8;
+    int32_t *edges = room((n + 1) * 4);
+    edges[0] = (int32_t)draw(5);
+    for (int64_t i = 0; i < n; i++)
+        edges[i + 1] = edges[i] + (draw(3) ? (int32_t)draw(40) : 0);
+    uint8_t *data = room(edges[n]), *valid = nulls ? room(bytes) : 0;
+    uint8_t least = draw(20) ? 0x7f : 0xff;
+    for (int32_t i = 0; i < edges[n]; i++)
+        data[i] = (uint8_t)draw(256) & least;
+    for (int64_t i = 0; valid && i < bytes; i++)
+        valid[i] = (uint8_t)draw(256);
+    return (Column){edges, data, valid, from};
+}
+
+static void free_column(Column *c)
+{
+    free((void *)c->edges);
+    free((void *)c->data);
+    free((void *)c->valid);
+}
+
+static void run_blocks(void)
+{
+    static const uint8_t prefix[] = "KEYS\1";
+    int64_t n = (int64_t)draw(9), count = (int64_t)draw(4), most = 0;
+    Piece pieces[3];
+    for (int64_t k = 0; k < count; k++) {
+        int is_column = draw(3) != 0;
+        pieces[k] = (Piece){prefix, (int64_t)draw(6), is_column ? (int64_t)draw(3) : 0, {0}};
+        if (is_column)
+            pieces[k].values = make_column(n, (int)draw(2));
+        most += n * (pieces[k].prefix_length + 1);
+        most += is_column ? pieces[k].values.edges[n] - pieces[k].values.edges[0] : 0;
+    }
+    int64_t size = draw(4) ? most : (int64_t)draw((uint64_t)most + 1);
+    int32_t *edges = room((n + 1) * 4);
+    uint8_t *data = room(size);
+    int64_t result = mq_join_blocks(pieces, count, n, edges, data, size);
+    require(result == DONE || (result == NOT_MINE && size < most), "all room there can be is enough");
+    blocks_made[result]++;
+    if (result == DONE) {
+        for (int64_t i = 0; i < n; i++)
+            require(edges[i] <= edges[i + 1], "blocks follow each other");
+        require(edges[n] <= size, "blocks lie within their room");
+    }
+    for (int64_t k = 0; k < count; k++)
+        if (pieces[k].values.edges)
+            free_column(&pieces[k].values);
+    free(edges);
+    free(data);
+}
+
+static void run_hashes(void)
+{
+    int64_t n = (int64_t)draw(9);
+    Column strings = make_column(n, 0);
+    uint32_t *hashes = room(n * 4);
+    hashes_made[mq_java_hashes(strings.edges, strings.data, n, hashes)]++;
+    free(hashes);
+    free_column(&strings);
+}
+
+enum { TOPICS = 2, COLUMNS = 4 };
+
+static void run_encode(void)
+{
+    int64_t rows = 1 + (int64_t)draw(6), count = rows, total = 0;
+    Column topics = make_column(TOPICS, 0), bodies = make_column(rows, 0);
+    Column properties = make_column(rows, 0);
+    int64_t header_length = draw(20) ? HEADER_BYTES + 12 * (int64_t)draw(3) : (int64_t)draw(90);
+    uint8_t *header = room(header_length);
+    int32_t *numbers = room(COLUMNS * rows * 4);
+    int64_t *born = room(rows * 8), *order = 0;
+    memset(header, 7, (size_t)header_length);
+    for (int64_t i = 0; i < COLUMNS * rows; i++)
+        numbers[i] = (int32_t)draw(TOPICS);
+    for (int64_t i = 0; i < rows; i++)
+        born[i] = odd_number(100);
+    if (draw(2)) {
+        count = (int64_t)draw(8);
+        order = room(count * 8);
+        for (int64_t i = 0; i < count; i++)
+            order[i] = (int64_t)draw((uint64_t)rows);
+    }
+    int64_t *sizes = room(count * 8);
+    for (int64_t i = 0; i < count; i++) {
+        int64_t row = order ? order[i] : i, topic = numbers[row];
+        sizes[i] = header_length + 2 + bodies.edges[row + 1] - bodies.edges[row] +
+                   topics.edges[topic + 1] - topics.edges[topic] + properties.edges[row + 1] -
+                   properties.edges[row];
+        total += sizes[i];
+    }
+    int is_right = header_length >= HEADER_BYTES;
+    int64_t size = total;
+    switch (draw(8)) { /* one claim that is not so */
+    case 0:
+        size = (int64_t)draw((uint64_t)total + 20);
+        is_right &= size == total;
+        break;
+    case 1:
+        if (count) {
+            sizes[draw((uint64_t)count)] = odd_number(100);
+            is_right = -1; /* it may be the right one by chance */
+        }
+        break;
+    case 2:
+        if (order && count) {
+            order[draw((uint64_t)count)] = draw(2) ? rows : -1;
+            is_right = 0;
+        }
+        break;
+    case 3:
+        if (!order) {
+            numbers[draw((uint64_t)rows)] = draw(2) ? TOPICS : -1;
+            is_right = 0;
+        }
+    }
+    uint8_t *out = room(size);
+    Encoding e = {rows, order, header, header_length, TOPICS, topics.edges, topics.data,
+                  numbers, numbers + rows, numbers + 2 * rows, numbers + 3 * rows, born,
+                  bodies, properties};
+    int64_t result = mq_encode(&e, count, sizes, out, size);
+    require(is_right < 0 || is_right == (result == DONE) || !count, "wrong claims are not taken");
+    records_made[result]++;
+    free(out);
+    free(sizes);
+    free(order);
+    free(born);
+    free(numbers);
+    free(header);
+    free_column(&topics);
+    free_column(&bodies);
+    free_column(&properties);
+}
+
 int main(int count, char **arguments)
 {
     require(count == 4, "there are three arguments");
@@ -257,9 +397,15 @@ int main(int count, char **arguments)
         run_decode(&f);
         run_frames(&f);
         free(f.buffer);
+        run_blocks();
+        run_hashes();
+        run_encode();
     }
-    printf("%lld %lld %lld\n", (long long)results[DONE], (long long)results[NOT_MINE],
-           (long long)results[FULL]);
+    const int64_t counts[] = {results[DONE], results[NOT_MINE], results[FULL],
+                              blocks_made[DONE], blocks_made[NOT_MINE], hashes_made[DONE],
+                              hashes_made[NOT_MINE], records_made[DONE], records_made[NOT_MINE]};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        printf("%lld ", (long long)counts[i]);
     for (int64_t i = 0; i < record_count; i++)
         free(records[i]);
     return 0;

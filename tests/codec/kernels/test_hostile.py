@@ -1,5 +1,6 @@
 """No frame makes a kernel read or write outside what it was given: told by the sanitizers."""
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -77,8 +78,36 @@ def test_hostile_frames_are_read_within_their_bounds(program: Path, corpus: Path
     done = run(str(program), str(corpus), str(FRAMES), str(SEED))
     assert done.returncode == 0, done.stderr[-4000:]
     counts = [int(word) for word in done.stdout.split()]
-    soak.tell(f"{FRAMES} frames: {counts} calls done, left to numpy, out of room")
-    assert min(counts) > FRAMES // 100, "frames that all end alike are no test"
+    assert len(counts) == 9
+    soak.tell(f"{FRAMES} frames: {counts[:3]} decodes done, left to numpy, out of room")
+    soak.tell(f"done and left to numpy: blocks, hashes, records {counts[3:]}")
+    assert min(counts) > FRAMES // 200, "frames that all end alike are no test"
+
+
+def test_a_write_that_is_out_of_bounds_would_end_the_program(tmp_path: Path) -> None:
+    """As a kernel that takes one byte less room than a block's value needs would do."""
+    compiler = compiling.local_compiler()
+    if compiler is None:
+        pytest.skip("there is no C compiler")
+    folder = tmp_path / "kernels"
+    shutil.copytree(compiling.FOLDER, folder)
+    header = folder / "encode.h"
+    text = header.read_text()
+    guard = "p->prefix_length + length + 1 > room - used"
+    assert text.count(guard) == 1
+    header.write_text(text.replace(guard, "p->prefix_length > room - used"))
+    flags = [*SANITIZED[:-1], f"-I{folder}"]
+    source, made = Path(__file__).with_name("hostile.c"), tmp_path / "hostile"
+    done = run(*compiler, *flags, str(source), "-o", str(made))
+    if done.returncode and "sanitize" in done.stderr:
+        pytest.skip("the C compiler comes without sanitizers")
+    assert done.returncode == 0, done.stderr
+    record = oracle.encode(Message())
+    corpus = tmp_path / "corpus"
+    corpus.write_bytes(len(record).to_bytes(4, "little") + record)
+    done = run(str(made), str(corpus), "2000", str(SEED))
+    assert done.returncode != 0
+    assert "heap-buffer-overflow" in done.stderr
 
 
 def test_a_read_that_is_out_of_bounds_would_end_the_program(tmp_path: Path, program: Path) -> None:

@@ -1,0 +1,226 @@
+"""Rates of what is stored and consumed, from looks at stores a moment apart.
+
+A look reads what changed: the unit behind the last one of each queue (see StoreTail), and the
+offsets in config/. Nothing of a backlog is read, however long it is.
+
+Brokers write their groups' offsets every five seconds (BrokerConfig#flushConsumerOffsetInterval),
+so rates are those of the last ``WINDOW_S`` seconds.
+"""
+
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from mqstore import tables
+from mqstore.backlog import BacklogItem, BacklogRequest, plan_all
+from mqstore.backlog.request import is_system_group
+from mqstore.backlog.schema import OK
+from mqstore.backlog.standing import Standing
+from mqstore.read.selection import OpenStores
+from mqstore.read.source import QueueFilter, Snapshot
+
+WINDOW_S: Final = 30.0
+_MOST_LOOKS: Final = 120  # that are kept, whatever the interval
+
+GroupTopic: TypeAlias = tuple[str | None, str]
+"""A group, None for a topic that no group consumes, and a topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """A group in a topic, over all brokers and queues; rates are messages a second.
+
+    ``lag`` is None of a topic without a group, a rate of a first look; ``lags`` are those of the
+    last looks, the newest last. ``caught_up_s`` is the time until the lag is 0 if both rates stay:
+    None if it is not known or never comes.
+    """
+
+    group: str | None
+    topic: str
+    lag: int | None
+    stored: float | None
+    consumed: float | None
+    lags: tuple[int, ...] = ()
+    statuses: tuple[str, ...] = ()
+
+    @property
+    def caught_up_s(self) -> float | None:
+        """Seconds until nothing is waiting any more."""
+        if self.lag == 0:
+            return 0.0
+        if self.lag is None or self.stored is None or self.consumed is None:
+            return None
+        faster = self.consumed - self.stored
+        return self.lag / faster if faster > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One look: the flows, and what was looked at. ``away`` are brokers that did not answer."""
+
+    flows: tuple[Flow, ...]
+    brokers: tuple[str, ...]
+    queues: int
+    stored: float | None
+    away: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What one look found: counters that only rise, and lags."""
+
+    at_s: float
+    stored: dict[str, int]
+    consumed: dict[GroupTopic, int]
+    lags: dict[GroupTopic, int]
+    statuses: dict[GroupTopic, set[str]]
+
+
+class Meter:
+    """Looks at stores that are open, again and again. ``close`` it."""
+
+    def __init__(
+        self,
+        stores: OpenStores,
+        request: BacklogRequest,
+        *,
+        system: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Take tails of all queues; the first look is that of the first ``measure``.
+
+        Raises what taking a tail raises.
+        """
+        self._stores = stores
+        self._request = request
+        self._system = system
+        self._clock = clock
+        self._looks: deque[_Look] = deque(maxlen=_MOST_LOOKS)
+        self._known: frozenset[str] = frozenset()
+        self._own: frozenset[str] = frozenset()
+        every = QueueFilter()
+        self._tails = [
+            source.tail(every, strict=False, fail_on_data_loss=False) for source in stores.sources
+        ]
+
+    def close(self) -> None:
+        """Close the tails."""
+        for tail in self._tails:
+            tail.close()
+
+    def measure(self) -> Measured:
+        """Look at the stores and return the rates since the oldest look of the window.
+
+        Raises what a look raises: StoreReplacedError, CorruptConfigError, UnknownGroupError.
+        """
+        for tail in self._tails:
+            tail.look(at_once=True)
+        snapshots = [tail.snapshot for tail in self._tails]
+        look = self._look(snapshots)
+        since = next((one for one in self._looks if one.at_s >= look.at_s - WINDOW_S), None)
+        if since is None and self._looks:
+            since = self._looks[-1]  # The interval is longer than the window.
+        while self._looks and since is not None and self._looks[0].at_s < since.at_s:
+            self._looks.popleft()
+        self._looks.append(look)
+        away = [
+            f"{snapshot.broker_name}: {tail.away}"
+            for snapshot, tail in zip(snapshots, self._tails, strict=True)
+            if tail.away is not None
+        ]
+        change = _Change(look, since)
+        own = [
+            rate
+            for topic in look.stored
+            if not self._hides(topic)
+            if (rate := change.stored(topic)) is not None
+        ]
+        return Measured(
+            tuple(self._flows(change)),
+            tuple(snapshot.broker_name for snapshot in snapshots),
+            sum(len(snapshot.queues) for snapshot in snapshots),
+            sum(own) if own else None,
+            tuple(away),
+        )
+
+    def _look(self, snapshots: Sequence[Snapshot]) -> _Look:
+        at_s = self._clock()
+        items = plan_all(self._stores.sources, snapshots, self._request)
+        if self._request.groups is None and not self._system:
+            items = [item for item in items if not is_system_group(item.group)]
+        self._learn(snapshots)
+        stored: defaultdict[str, int] = defaultdict(int)
+        for snapshot in snapshots:
+            for queue in snapshot.queues:
+                stored[queue.topic] += queue.high
+        look = _Look(at_s, dict(stored), {}, {}, defaultdict(set))
+        if items:
+            _add(look, items)
+        return look
+
+    def _learn(self, snapshots: Sequence[Snapshot]) -> None:
+        """Find out which topics are RocketMQ's own, when there are new ones."""
+        topics = frozenset(queue.topic for one in snapshots for queue in one.queues)
+        if topics == self._known:
+            return
+        found = [tables.topics(one, ("topic", "isSystem")).to_pylist() for one in snapshots]
+        self._own = frozenset(row["topic"] for rows in found for row in rows if row["isSystem"])
+        self._known = topics
+
+    def _hides(self, topic: str) -> bool:
+        return not self._system and topic in self._own
+
+    def _flows(self, change: "_Change") -> list[Flow]:
+        look = change.now
+        flows = []
+        for pair, lag in look.lags.items():
+            group, topic = pair
+            lags = tuple(one.lags[pair] for one in self._looks if pair in one.lags)
+            statuses = tuple(sorted(look.statuses[pair] - {OK}))
+            rates = change.stored(topic), change.consumed(pair)
+            flows.append(Flow(group, topic, lag, *rates, lags, statuses))
+        if self._request.groups is None:
+            consumed = {topic for _, topic in look.lags}
+            flows += [
+                Flow(None, topic, None, change.stored(topic), None)
+                for topic in look.stored
+                if topic not in consumed and not self._hides(topic)
+            ]
+        return flows
+
+
+def _add(look: _Look, items: Sequence[BacklogItem]) -> None:
+    """Add the lags of the groups, and how far they have consumed."""
+    standing = Standing.of(items)
+    consumed = standing.consumed.clip(max=standing.high).tolist()
+    columns = zip(items, standing.lag.tolist(), consumed, standing.status.to_pylist(), strict=True)
+    for item, lag, queue_offset, status in columns:
+        pair = item.group, item.topic
+        look.lags[pair] = look.lags.get(pair, 0) + lag
+        look.consumed[pair] = look.consumed.get(pair, 0) + queue_offset
+        look.statuses[pair].add(status)
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """Two looks; rates between them are None where there is nothing to compare with."""
+
+    now: _Look
+    since: _Look | None
+
+    def stored(self, topic: str) -> float | None:
+        """Return how many messages of the topic were stored a second."""
+        before = None if self.since is None else self.since.stored.get(topic)
+        return self._rate(self.now.stored.get(topic, 0), before)
+
+    def consumed(self, pair: GroupTopic) -> float | None:
+        """Return how many messages of the topic the group consumed a second."""
+        before = None if self.since is None else self.since.consumed.get(pair)
+        return self._rate(self.now.consumed[pair], before)
+
+    def _rate(self, now: int, before: int | None) -> float | None:
+        if self.since is None or before is None or self.now.at_s <= self.since.at_s:
+            return None
+        return (now - before) / (self.now.at_s - self.since.at_s)

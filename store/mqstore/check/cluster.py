@@ -1,0 +1,217 @@
+"""A running cluster, examined step by step: what a read of it needs, in the order it needs it.
+
+Name servers, TLS, brokers at the addresses that they registered, their versions, credentials,
+routes, the requests that the user may make, settings that make reads slow. Nothing is asked that
+changes a broker; each thing is asked once, and no answer is waited for longer than the options say.
+
+Reference: BrokerOuterAPI#registerBrokerAll (brokerIP1); MQVersion; MessageStoreConfig.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from mqstore.check.cluster_requests import allowed_requests
+from mqstore.check.diagnosis import GOOD, Diagnosis
+from mqstore.check.finding import ERROR, WARNING
+from mqstore.errors import (
+    AccessDeniedError,
+    BrokerTimeoutError,
+    BrokerUnavailableError,
+    StoreError,
+    UnsupportedTopicError,
+)
+from mqstore.live.cluster import Cluster, ClusterSettings
+from mqstore.live.routes import Route
+from mqstore.live.topics import broker_infos, check_readable, reading_settings, topic_names
+from mqstore.printable import shown
+
+_OLDEST: Final = (4, 9)
+_NEWEST: Final = (5, 5)
+_NAMED: Final = 5
+# What a pull may give, and what brokers that serve Spark should allow.
+_COUNTS: Final = {
+    "maxTransferCountOnMessageInMemory": 1000,
+    "maxTransferCountOnMessageInDisk": 256,
+}
+_ACL: Final = ("aclEnable", "authenticationEnabled")
+
+
+def examine_cluster(settings: ClusterSettings) -> Iterator[Diagnosis]:
+    """Yield the diagnoses, those that the next ones depend on first; raises no StoreError."""
+    settings = replace(settings, retry_timeout_ms=0)
+    answers = [(address, *_ask(settings, address)) for address in settings.name_servers]
+    alive = tuple(address for address, error, _ in answers if error is None)
+    for address, error, milliseconds in answers:
+        yield _name_server(address, error, milliseconds, is_alone=not alive)
+    if not alive:
+        return
+    with Cluster(replace(settings, name_servers=alive)) as cluster:
+        try:
+            yield _tls(cluster, alive[0])
+            yield from _cluster(cluster)
+        except StoreError as error:
+            yield Diagnosis(ERROR, "Cluster", str(error), _advice(error))
+
+
+def _cluster(cluster: Cluster) -> Iterator[Diagnosis]:
+    names = sorted(cluster.brokers())
+    if not names:
+        advice = "start one whose namesrvAddr has these name servers"
+        yield Diagnosis(ERROR, "Brokers", "none is registered", advice)
+        return
+    there = []
+    for name in names:
+        diagnosis = _broker(cluster, name)
+        if diagnosis.severity != ERROR:
+            there.append(name)
+        yield diagnosis
+    if not there:
+        return
+    settings = {name: _settings(cluster, name) for name in there}
+    yield _credentials(cluster, settings)
+    routes, diagnosis = _routes(cluster)
+    yield diagnosis
+    yield from allowed_requests(cluster, there, routes)
+    for name, found in settings.items():
+        yield from _speed(name, found)
+
+
+def _ask(settings: ClusterSettings, address: str) -> tuple[StoreError | None, int]:
+    """Return why a name server does not answer, and how many ms it took."""
+    begin = time.monotonic()
+    try:
+        with Cluster(replace(settings, name_servers=(address,))) as cluster:
+            cluster.brokers()
+    except StoreError as error:
+        return error, _since(begin)
+    return None, _since(begin)
+
+
+def _since(begin: float) -> int:
+    return round((time.monotonic() - begin) * 1000)
+
+
+def _name_server(
+    address: str, error: StoreError | None, milliseconds: int, *, is_alone: bool
+) -> Diagnosis:
+    if error is None:
+        return Diagnosis(GOOD, "Name server", f"{address} answers in {milliseconds} ms")
+    advice = _advice(error)
+    if is_alone:
+        return Diagnosis(ERROR, "Name server", str(error), advice)
+    advice = "; ".join(filter(None, (advice, "the others are asked when it does not answer")))
+    return Diagnosis(WARNING, "Name server", str(error), advice)
+
+
+def _tls(cluster: Cluster, address: str) -> Diagnosis:
+    settings = cluster.settings
+    cluster.brokers()
+    version = cluster.connection(address).tls_version
+    if settings.tls is not None and version is not None:
+        names = "checked" if settings.tls.verify_host_name else "not checked: tlsVerifyHostname"
+        return Diagnosis(GOOD, "TLS", f"{version}; the certificate is trusted, its name {names}")
+    if settings.credentials is None:
+        return Diagnosis(GOOD, "TLS", "off")
+    advice = "without it the network shows the access key and signatures, not the secret key"
+    return Diagnosis(GOOD, "TLS", "off", advice)
+
+
+def _broker(cluster: Cluster, name: str) -> Diagnosis:
+    subject = f"Broker {name}"
+    try:
+        ((info),) = broker_infos(cluster, [name])
+    except StoreError as error:
+        return Diagnosis(ERROR, subject, str(error), _advice(error))
+    found = f"{info.address}, RocketMQ {info.version or '?'}"
+    numbers = tuple(int(part) for part in info.version.split(".")[:2]) if info.version else ()
+    if _OLDEST <= numbers <= _NEWEST:
+        return Diagnosis(GOOD, subject, found)
+    return Diagnosis(WARNING, subject, found, "mqlog is tried with 4.9 to 5.5")
+
+
+def _settings(cluster: Cluster, name: str) -> Mapping[str, str] | StoreError:
+    try:
+        return reading_settings(cluster, name)
+    except StoreError as error:
+        return error
+
+
+def _credentials(
+    cluster: Cluster, settings: Mapping[str, Mapping[str, str] | StoreError]
+) -> Diagnosis:
+    """Tell whether brokers want keys and take those given: any user may ask for the settings."""
+    refused = [found for found in settings.values() if isinstance(found, AccessDeniedError)]
+    if refused:
+        return Diagnosis(ERROR, "Credentials", str(refused[0]), _advice(refused[0]))
+    wanting = [
+        name
+        for name, found in settings.items()
+        if not isinstance(found, StoreError) and any(found.get(one) == "true" for one in _ACL)
+    ]
+    if cluster.settings.credentials is None:
+        found = f"none given; {_listed(wanting)} uses ACL" if wanting else "none given, none wanted"
+        return Diagnosis(WARNING if wanting else GOOD, "Credentials", found)
+    if wanting:
+        return Diagnosis(GOOD, "Credentials", f"accepted by {_listed(wanting)}")
+    return Diagnosis(GOOD, "Credentials", "given, and not looked at: no broker uses ACL")
+
+
+def _routes(cluster: Cluster) -> tuple[list[Route], Diagnosis]:
+    """Return the routes of users' topics that can be read, and what the others are."""
+    routes, problems = [], []
+    names = topic_names(cluster)
+    for name in names:
+        try:
+            route = cluster.route(name)
+            if route is None or not any(route.queues.values()):
+                reason = "no broker is there" if route is None else "nobody may read it (perm)"
+                problems.append(f"{shown(name)}: {reason}")
+                continue
+            check_readable(cluster, [route])
+            routes.append(route)
+        except UnsupportedTopicError as error:
+            problems.append(str(error))
+        except StoreError as error:
+            problems.append(f"{shown(name)}: {error}")
+    queues = sum(sum(route.queues.values()) for route in routes)
+    found = f"{len(routes)} of {len(names)} users' topics can be read, {queues} queues"
+    if problems:
+        more = f" and {len(problems) - _NAMED} more" if len(problems) > _NAMED else ""
+        return routes, Diagnosis(WARNING, "Routes", found, "; ".join(problems[:_NAMED]) + more)
+    return routes, Diagnosis(GOOD, "Routes", found)
+
+
+def _speed(name: str, found: Mapping[str, str] | StoreError) -> Iterator[Diagnosis]:
+    subject = f"Settings {name}"
+    if isinstance(found, StoreError):
+        if not isinstance(found, AccessDeniedError):
+            yield Diagnosis(WARNING, subject, str(found), _advice(found))
+        return
+    values = {key: found[key] for key in _COUNTS if key in found}
+    told = ", ".join(f"{key}={value}" for key, value in values.items()) or "not told"
+    low = [key for key, value in values.items() if value.isdigit() and int(value) < _COUNTS[key]]
+    if low:
+        wanted = ", ".join(f"{key}={_COUNTS[key]}" for key in low)
+        advice = f"a pull gives no more messages, which makes reads slow: set {wanted}"
+        yield Diagnosis(WARNING, subject, told, advice)
+    else:
+        yield Diagnosis(GOOD, subject, told)
+
+
+def _advice(error: StoreError) -> str:
+    """Return what to do, where the error itself does not say."""
+    if isinstance(error, BrokerTimeoutError):
+        return (
+            "it is frozen or overloaded, or a firewall drops packets; see connectTimeout and "
+            "requestTimeout"
+        )
+    if isinstance(error, BrokerUnavailableError) and "refused" in str(error).lower():
+        return "nothing listens there: start it, or correct the host and the port"
+    return ""
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(map(shown, names[:_NAMED])) + more

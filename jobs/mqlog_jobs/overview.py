@@ -6,16 +6,15 @@ What does the work is imported when a command runs.
 # ruff: noqa: PLC0415, PLR0913
 
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
 from mqlog_jobs.app import command
 from mqlog_jobs.parameters import OF_A_CLUSTER, AsJson, CommitLog, Options, Stores, SystemGroups
+from mqlog_jobs.top.orders import TOP_ORDERS
 from mqstore.errors import InvalidOptionError
 from mqstore.printable import shown
-
-TOP_ORDERS: Final = ("lag", "in", "consumed", "time", "group")
 
 
 def _known_order(value: str) -> str:

@@ -93,3 +93,18 @@ def test_the_tables_are_those_of_the_lines() -> None:
     _, _, rest = text.partition(report.BEGIN)
     written, _, _ = rest.partition(report.END)
     assert written.strip() == report.tables(report.read()).strip()
+
+
+def test_targets_are_sorted_by_their_margin_and_one_miss_is_a_miss() -> None:
+    rows = [
+        ("read, 1 queue", "≥ 2 × Java", "3.00 ×", "", "2–2"),
+        ("read, 4 queues", "≥ 2 × Java", "1.90 ×", "", "2–2"),
+        ("plan", "< 2 s", "0.50 s, 5 partitions", "", "3–3"),
+        ("memory", "< 300 MiB", "150 MiB", "", "3–3"),
+        ("write", "≥ 3 × Kafka", "0.30 ×", "", "4–4"),
+    ]
+    reached, missed = report.sorted_by_margin(rows)
+
+    assert [row[0] for row in reached] == ["plan", "memory"]
+    assert [row[0] for row in missed] == ["write", "read, 1 and 4 queues"]
+    assert missed[1][2] == "3.00 × and 1.90 ×"

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from mqlog_jobs.render import FieldView, Row, count, several, span, table
 from mqlog_jobs.top.meter import Flow, Measured
+from mqlog_jobs.top.orders import TOP_ORDERS
 from mqstore.printable import shown
 
 NEVER: Final = "never"
@@ -26,10 +27,8 @@ _FLOW_VIEW: Final = (
     FieldView("caughtUp", "CAUGHT UP IN", "number"),
     FieldView("status", "STATUS", "status", rank=2),
 )
-# The orders by their keys, which are the first letters; those with most come first.
-SORT_KEYS: Final[Mapping[str, str]] = {
-    name[0]: name for name in ("lag", "in", "consumed", "time", "group")
-}
+SORT_KEYS: Final[Mapping[str, str]] = {name[0]: name for name in TOP_ORDERS}
+"""The orders by their keys; those with most come first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from mqstore.files.config.broker_config import CommittedOffsets, FilterExpressio
 
 
 @dataclass(frozen=True, slots=True)
-class OnlineGroup:
+class ConnectedGroup:
     """A group with consumers connected to a broker; ``model`` is CLUSTERING or BROADCASTING."""
 
     clients: int
@@ -49,7 +49,7 @@ class BrokerState(Protocol):
     def delay_offsets(self) -> Mapping[int, int]:
         """Return by delay level the next queue offset to deliver of its queue."""
 
-    def online(self, groups: Iterable[str]) -> Mapping[str, OnlineGroup] | None:
+    def online(self, groups: Iterable[str]) -> Mapping[str, ConnectedGroup] | None:
         """Return those of the groups that have consumers now; None where that is not known."""
 
     def filter_expressions(

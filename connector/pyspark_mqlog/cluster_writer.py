@@ -1,10 +1,12 @@
-"""Writers to a running cluster, at least once: tasks send, the commit counts.
+"""Writers to a running cluster.
 
-A task that fails, or that Spark runs twice, may have sent its rows: they are in the topic twice
-then, with the same msgId. Of a stream the ids are the same also when a micro-batch runs again.
+At least once: tasks send, the commit counts. A task that fails, or that Spark runs twice, may have
+sent its rows: they are in the topic twice then, with the same msgId. Of a stream the ids are the
+same also when a micro-batch runs again.
+
+Exactly once: tasks hand messages on in their messages to the commit, which publishes them.
 """
 
-import hashlib
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,9 +18,10 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from mqstore.deliver.job import SendJob, SendReport
+from mqstore.deliver.once.commit import publish
 from mqstore.deliver.prepare import finish, of_batch, prepare, withdraw
-from mqstore.deliver.settings import SendSettings
-from mqstore.deliver.task import send
+from mqstore.deliver.settings import EXACTLY_ONCE, SendSettings
+from mqstore.deliver.task import hand_on, send
 from mqstore.errors import OverwriteUnsupportedError, StoreError
 from pyspark_mqlog.compat import StreamArrowWriter
 from pyspark_mqlog.schema import write_schema
@@ -26,7 +29,6 @@ from pyspark_mqlog.stream_writer import this_batch
 from pyspark_mqlog.worker import freeze_once, named_errors
 
 _LOG = logging.getLogger(__name__)
-_ID_DIGITS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +70,7 @@ class ClusterStreamWriter(StreamArrowWriter):
             if self._planned is None:
                 raise StoreError("Spark sent the writer of the commit to a task")
             query_id, batch_id = this_batch()
-        digest = hashlib.sha256(f"{query_id}/{batch_id}".encode()).hexdigest()
-        job = of_batch(self._planned, digest[:_ID_DIGITS])
+        job = of_batch(self._planned, query_id, batch_id)
         return Sent(job, _send(job, iterator))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
@@ -89,13 +90,23 @@ def _send(job: SendJob, rows: Iterator[pa.RecordBatch]) -> SendReport:
     context: Any = TaskContext.get()
     partition, attempt = context.partitionId(), context.taskAttemptId()
     with named_errors():
-        report = send(job, rows, partition=partition, attempt=attempt)
+        run = hand_on if job.settings.delivery == EXACTLY_ONCE else send
+        report = run(job, rows, partition=partition, attempt=attempt)
     freeze_once()
     return report
 
 
 def _finish(job: SendJob, messages: Sequence[WriterCommitMessage | None], what: str) -> None:
-    counts = finish(job, _reports(messages))
+    reports = _reports(messages)
+    counts = finish(job, reports)
+    if job.settings.delivery == EXACTLY_ONCE:
+        published = publish(job, reports)
+        counts = published.counts
+        if published.is_repeated:
+            _LOG.warning("%s was committed before: nothing was sent", job.key)
+        elif published.found:
+            note = "%s: %d of %d messages were stored by an earlier try"
+            _LOG.warning(note, job.key, published.found, published.messages)
     _LOG.info("%s: %s", what, counts)
     if counts.repeats:
         note = "%s: %d requests were sent again without knowing whether they were stored"

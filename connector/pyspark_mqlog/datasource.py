@@ -131,7 +131,11 @@ class MqlogDataSource(DataSource):
                 raise refuse_complete()
             parsed = parse_stream_write(self.options)
             if not isinstance(parsed, WriteSettings):
-                planned = None if self._was_pickled else prepare(parsed, write_schema(schema))
+                planned = (
+                    None
+                    if self._was_pickled
+                    else prepare(parsed, write_schema(schema), is_stream=True)
+                )
                 return ClusterStreamWriter(planned)
             settings = StreamSettings(parsed, stream_name(self.options))
             job = None if self._was_pickled else plan_batch(settings, schema)

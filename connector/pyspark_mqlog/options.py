@@ -34,6 +34,7 @@ _MISSING_WRITE_PATH: Final = (
 )
 _ENDS: Final = ("ending_offsets", "ending_timestamp", "ending_by_timestamp")
 _TRANSACTION: Final = ("txn_app_id", "txn_version")
+_READING_GROUP: Final = "consumerGroup"  # In whose name exactly once reads what it wrote.
 _STREAM_LOCK_TIMEOUT_MS: Final = 30_000  # Queries that write to one store wait for each other.
 
 
@@ -88,11 +89,13 @@ _REFUSED_IN_WRITE: Final = _OF_READS | refusals(
 _REFUSED_IN_SEND: Final = _OF_READS | refusals(
     _names(WRITE_OPTIONS.values()), "is for the directories of stores, and this writes to a cluster"
 )
-_REFUSED_IN_STREAM_WRITE: Final = _REFUSED_IN_WRITE | refusals(
+_REFUSED_BY_STREAMS: Final = refusals(
     (WRITE_OPTIONS[field].name for field in _TRANSACTION),
     "is for df.write: a stream is exactly once without it, by the query's id and the number of the "
     "batch (in foreachBatch use txnAppId, and the batch's number as txnVersion)",
 )
+_REFUSED_IN_STREAM_WRITE: Final = _REFUSED_IN_WRITE | _REFUSED_BY_STREAMS
+_REFUSED_IN_STREAM_SEND: Final = _REFUSED_IN_SEND | _REFUSED_BY_STREAMS
 
 
 def parse_read(options: Mapping[str, str]) -> ReadOptions:
@@ -147,19 +150,24 @@ def parse_stream_write(options: Mapping[str, str]) -> WriteSettings | SendSettin
     """Return the settings of a streaming write; raises InvalidOptionError, touches no store."""
     own = own_options(options)
     if names_cluster(named_paths(own)[0], own):
-        return _parse_send(own, EXACTLY_ONCE)
+        return _parse_send(own, EXACTLY_ONCE, _REFUSED_IN_STREAM_SEND)
     root = _write_root(own)
     values, _ = parse(own, _IN_STREAM_WRITE, _REFUSED_IN_STREAM_WRITE)
     values.setdefault("lock_timeout_ms", _STREAM_LOCK_TIMEOUT_MS)
     return WriteSettings(root=root, **values)
 
 
-def _parse_send(own: dict[str, str], delivery: str) -> SendSettings:
+def _parse_send(
+    own: dict[str, str],
+    delivery: str,
+    refused: Mapping[str, tuple[str, str]] | None = None,
+) -> SendSettings:
     """Return the settings of a write to a cluster, with that delivery where none is set."""
     paths, table = named_paths(own)
     if table is not None:
         raise InvalidOptionError("path", own["path"], "no table can be written: give the cluster")
-    values, given = parse(own, _IN_SEND, _REFUSED_IN_SEND)
+    taken = {f: o for f, o in _IN_SEND.items() if refused is None or f not in _TRANSACTION}
+    values, given = parse(own, taken, _REFUSED_IN_SEND if refused is None else refused)
     live = {option.name for option in LIVE.values()}
     texts = {name: own[name.lower()] for name in given if name in live}
     cluster, topic = write_target(paths, texts)
@@ -169,12 +177,10 @@ def _parse_send(own: dict[str, str], delivery: str) -> SendSettings:
     if topic:
         values["topic"] = topic
     values.setdefault("delivery", delivery)
-    if values["delivery"] == EXACTLY_ONCE:
-        expected = (
-            "exactly once into a running cluster is not offered: set delivery=atLeastOnce, "
-            "whose repeats a reader drops by msgId, or write to a store directory"
+    if _READING_GROUP in given and values["delivery"] != EXACTLY_ONCE:
+        raise InvalidOptionError(
+            _READING_GROUP, given[_READING_GROUP], "is for reads and delivery=exactlyOnce"
         )
-        raise InvalidOptionError("delivery", EXACTLY_ONCE, expected)
     return SendSettings(cluster=cluster, **_without_live(values))
 
 

@@ -22,7 +22,7 @@ NAME_SERVERS: Final = "nameServers"
 LIVE: Final = {name: Option(one.name, one.parse) for name, one in LIVE_OPTIONS.items()}
 """The options of clusters, by the field of LiveOptions that each is."""
 SECRETS: Final = frozenset({"accessKey", "secretKey", "securityToken"})
-OF_READS: Final = ("consumerGroup", "pullsInFlight", "pullBatchSize", "readFrom")
+OF_READS: Final = ("pullsInFlight", "pullBatchSize", "readFrom")
 """Options of clusters that say how messages are read."""
 OF_STORES: Final = ("brokerName", "storePathCommitLog", "readMode")
 """Options that say how directories are read."""

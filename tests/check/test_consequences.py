@@ -83,6 +83,21 @@ def test_a_missing_file_of_the_log_is_one_finding(tmp_path: Path) -> None:
     assert found[0].consequences >= 3 * len(gone)
 
 
+def test_what_points_behind_all_files_of_a_damaged_log_keeps_its_own_finding(
+    tmp_path: Path,
+) -> None:
+    laid = lay_out(tmp_path / "store", [Message(body=b"b" * 240)] * 40, Layout(index=False))
+    path, position = laid.file_of(laid.messages[20])
+    write(path, position, b"\x7f")
+    path, position = laid.unit_of(("T", 0), 30)
+    write(path, position, (1 << 40).to_bytes(8, "big"))
+    (laid.root / "checkpoint").unlink()
+    first, *others = check(laid.root)
+    assert first.problem.startswith("no record starts here")
+    assert first.consequences >= 19
+    assert {f.queue_offset for f in others} >= {30}
+
+
 def test_damage_beside_a_damaged_record_keeps_its_own_finding(tmp_path: Path) -> None:
     """In the same queue: a unit that points elsewhere, and a record that has no unit."""
     laid = lay_out(tmp_path / "store", [Message(body=b"b" * 240)] * 40, Layout(index=False))

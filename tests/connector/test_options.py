@@ -302,11 +302,10 @@ def test_a_write_to_a_cluster_has_its_own_options() -> None:
     [
         ({"lockTimeout": "1s"}, "option lockTimeout='1s': is for the directories of stores"),
         ({"pullsInFlight": "4"}, "option pullsInFlight='4': is an option of reads"),
-        ({"consumerGroup": "g"}, "option consumerGroup='g': is an option of reads"),
+        ({"consumerGroup": "g"}, "option consumerGroup='g': is for reads and delivery=exactlyOnce"),
         ({"topic": "U"}, "option topic='U': the path names the topic T"),
         ({"sendTimeOuts": "1s"}, "did you mean sendTimeout?"),
         ({"delivery": "once"}, "option delivery='once'"),
-        ({"delivery": "exactlyOnce"}, "set delivery=atLeastOnce"),
         ({"nameServers": "ns3:9876"}, "cannot stand with a path rocketmq://"),
         ({"path": "rocketmq://ns1:9876/T,U"}, "one topic of it at most"),
         ({"path": "rocketmq://ns1:9876/T#topics"}, "no table can be written"),
@@ -326,8 +325,12 @@ def test_an_option_of_clusters_is_refused_in_a_write_to_a_store(name: str) -> No
         parse_write({**PATH, name: "1"})
 
 
-def test_a_stream_to_a_cluster_is_at_least_once_only_if_it_says_so() -> None:
-    with pytest.raises(InvalidOptionError, match="exactly once into a running cluster is not"):
-        parse_stream_write(CLUSTER)
+def test_a_stream_to_a_cluster_is_exactly_once_unless_it_says_otherwise() -> None:
+    found = parse_stream_write({**CLUSTER, "consumerGroup": "g"})
+    assert isinstance(found, SendSettings)
+    assert (found.delivery, found.cluster.consumer_group) == ("exactlyOnce", "g")
     found = parse_stream_write({**CLUSTER, "delivery": "atLeastOnce"})
     assert isinstance(found, SendSettings)
+    assert found.delivery == "atLeastOnce"
+    with pytest.raises(InvalidOptionError, match="a stream is exactly once without it"):
+        parse_stream_write({**CLUSTER, "txnVersion": "1"})

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from live.conftest import QUICK
+from live.conftest import PATIENT
 from live.loopback import json_answer
 from live.taking import Take, TakingCluster, said
 from mqstore.deliver.job import SendJob, SendReport
@@ -39,8 +39,10 @@ def taking() -> Iterator[TakingCluster]:
 
 
 def settings_for(taking: TakingCluster, **more: Any) -> SendSettings:
-    cluster = ClusterSettings(name_servers=(taking.address,), limits=QUICK, retry_timeout_ms=1_000)
-    return SendSettings(**{"cluster": cluster, "send_timeout_ms": 2_000, **more})
+    cluster = ClusterSettings(
+        name_servers=(taking.address,), limits=PATIENT, retry_timeout_ms=60_000
+    )
+    return SendSettings(**{"cluster": cluster, "send_timeout_ms": 60_000, **more})
 
 
 def sent(
@@ -173,8 +175,8 @@ def test_a_task_that_runs_again_sends_the_same_ids(taking: TakingCluster) -> Non
     counted = Counter(message.msg_id for message in held(taking))
     assert len(counted) == 50
     assert set(counted.values()) == {2}
-    again = of_batch(job, "0" * 32)
-    assert again.job_id != job.job_id
+    first, again, next_ = (of_batch(job, "query", number).job_id for number in (1, 1, 2))
+    assert first == again != next_
 
 
 def test_a_lost_answer_repeats_rows_with_their_ids_and_loses_none(taking: TakingCluster) -> None:
@@ -263,11 +265,21 @@ def test_the_broker_s_own_limit_is_kept_before_anything_is_sent(taking: TakingCl
     assert max(len(request["body"]) for request in taking.sends()) <= 2_000
 
 
+def test_a_batch_fits_into_a_file_of_the_log(taking: TakingCluster) -> None:
+    taking.topic("T")
+    taking.settings = "mappedFileSizeCommitLog=40000\n"
+    with pytest.raises(MessageTooLargeError, match="a CommitLog file"):
+        sent(taking, rows(1, body=[b"x" * 39_000]), topic="T")
+    sent(taking, rows(40, body=[b"x" * 1_000] * 40), topic="T")
+    assert max(len(request["body"]) for request in taking.sends()) < 10_000
+    assert len(taking.bodies("T")) == 40
+
+
 def test_limits_that_may_not_be_asked_for_are_those_of_the_option(taking: TakingCluster) -> None:
     taking.topic("T")
     taking.fault = lambda r: json_answer(r["opaque"], 16) if r["code"] == 26 else None
     job = prepare(settings_for(taking, max_message_size=7_000), rows(1).schema)
-    assert job.max_message_size == 7_000
+    assert job.limits.max_message_size == 7_000
 
 
 @pytest.mark.parametrize("fails", [False, True])

@@ -70,3 +70,42 @@ def test_a_stream_that_runs_a_batch_again_sends_the_same_ids(
     assert len(taking.all_bodies("To")) == 60
     ids = [m.msg_id for q in taking.queues.values() for m in q.messages if m and m.topic == "To"]
     assert len(set(ids)) == 30
+
+
+def test_a_batch_and_a_stream_are_exactly_once_though_answers_are_lost(
+    spark: SparkSession, taking: TakingCluster, tmp_path: Path
+) -> None:
+    taking.topic("T", 2)
+    taking.topic("MQLOG_CONTROL")
+    lost = [Take(code=None), Take(stores=5, code=None), Take(stores=0, code=None)]
+    taking.take = lambda r: lost.pop() if lost and r["extFields"]["b"] == "T" else None
+    rows = spark.range(500).selectExpr("CAST(id % 400 AS STRING) AS body")
+    for partitions in (3, 2):  # The second time nothing is sent.
+        (
+            rows.repartition(partitions)
+            .write.format("mqlog")
+            .mode("append")
+            .options(delivery="exactlyOnce", txnAppId="load", txnVersion="7", fenceWait="1ms")
+            .save(f"rocketmq://{taking.address}/T")
+        )
+        assert sorted(taking.all_bodies("T")) == sorted(b"%d" % (n % 400) for n in range(500))
+    lost += [Take(stores=1, code=None), Take(code=None)]
+    with TakingCluster().running() as source:
+        source.fill("From", 30)
+        for _ in range(2):
+            reader = spark.readStream.format("mqlog").option("startingOffsets", "earliest")
+            query = (
+                reader.load(f"rocketmq://{source.address}/From")
+                .selectExpr("concat('s', CAST(body AS STRING)) AS body")
+                .writeStream.format("mqlog")
+                .option("checkpointLocation", str(tmp_path / "checkpoint"))
+                .option("fenceWait", "1ms")
+                .trigger(availableNow=True)
+                .start(f"rocketmq://{taking.address}/T")
+            )
+            assert query.awaitTermination(60)
+            for done in (tmp_path / "checkpoint" / "commits").glob("*0*"):
+                done.unlink()  # As if Spark had been killed before it noted the batch.
+    assert not lost
+    streamed = [body for body in taking.all_bodies("T") if body.startswith(b"s")]
+    assert streamed == sorted(b"s%d" % n for n in range(30))

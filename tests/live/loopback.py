@@ -195,9 +195,10 @@ class FakeCluster:
         while (request := read_request(peer)) is not None:
             self.requests.append(request)
             answer = self.fault(request)
+            answer = self._answer(request) if answer is None else answer
             if answer == b"":
                 return
-            peer.sendall(self._answer(request) if answer is None else answer)
+            peer.sendall(answer)
 
     def _answer(self, request: dict[str, Any]) -> bytes:
         fields, opaque = request.get("extFields", {}), request["opaque"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from live.conftest import QUICK
+from live.conftest import PATIENT
 from live.loopback import json_answer
 from live.taking import Take, TakingCluster, said
 from mqstore.errors import (
@@ -18,7 +18,6 @@ from mqstore.errors import (
     StoreError,
 )
 from mqstore.live.cluster import Cluster, ClusterSettings
-from mqstore.live.connection import Limits
 from mqstore.live.send.brokers import BrokerStates
 from mqstore.live.send.errors import NotReplicatedError, SendFailedError
 from mqstore.live.send.requests import Parcel, Queue
@@ -39,15 +38,15 @@ def taking() -> Iterator[TakingCluster]:
 def sender(taking: TakingCluster) -> Iterator[MakeSender]:
     with ExitStack() as stack:
 
-        def make(limits: Limits = QUICK, **more: Any) -> Sender:
+        def make(**more: Any) -> Sender:
             own = {"queues_of": more.pop("queues_of", lambda _: ())}
             if "stored" in more:
                 own["stored"] = more.pop("stored")
             settings = ClusterSettings(
-                name_servers=(taking.address,), limits=limits, retry_timeout_ms=1_000
+                name_servers=(taking.address,), limits=PATIENT, retry_timeout_ms=60_000
             )
             cluster = stack.enter_context(Cluster(settings))
-            defaults = {"producer_group": "PG", "send_timeout_ms": 2_000}
+            defaults = {"producer_group": "PG", "send_timeout_ms": 60_000}
             return Sender(cluster, SenderSettings(**defaults | more), **own)
 
         yield make
@@ -250,7 +249,7 @@ def test_all_queues_have_a_request_under_way_and_none_has_two(
         taking.take = other.take = meet
         queues = [Queue("T", broker, 0) for broker in under_way]
         bodies = [b"%d" % n for n in range(20)]
-        send(sender(Limits(1_000, 20_000)), *(single(b, q) for b in bodies for q in queues))
+        send(sender(), *(single(b, q) for b in bodies for q in queues))
         assert taking.bodies("T") == bodies
         assert other.bodies("T", broker="broker-b") == bodies
 
@@ -268,7 +267,7 @@ def test_a_broker_that_is_away_is_waited_for(taking: TakingCluster, sender: Make
             taking.addresses.clear()
 
     taking.fault = come_back
-    made = sender(send_timeout_ms=10_000)
+    made = sender(send_timeout_ms=60_000)
     send(made, single(b"a"))
     assert taking.bodies("T") == [b"a"]
     assert made.counts.repeats == 0
@@ -305,7 +304,7 @@ def test_a_slow_broker_is_passed_over_for_a_while() -> None:
 
 def test_what_is_pending_is_bounded(taking: TakingCluster, sender: MakeSender) -> None:
     taking.topic("T")
-    made = sender(Limits(1_000, 20_000))
+    made = sender()
     for n in range(24):
         made.send(single(b"%d" % (n % 10) * (1 << 20)))
         assert len(taking.sends()) >= n - 17

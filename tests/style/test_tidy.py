@@ -53,6 +53,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "mqstore.sql",
         "mqstore.read",
         "mqstore.write",
+        "mqstore.deliver",
         "pyspark_mqlog",
     },
 }

@@ -5,14 +5,11 @@ everything behind it has none. Each is counted at its cause and gets no finding 
 """
 
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
 from mqstore.arrays import Int64s, Mask
 from mqstore.check.finding import ERROR, FindingPlace, Findings
-
-TO_THE_END: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)

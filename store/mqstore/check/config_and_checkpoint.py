@@ -1,5 +1,7 @@
 """Check what is beside the log and the queues: file names, config/, checkpoint, abort."""
 
+import numpy as np
+
 from mqstore.check.causes import Causes
 from mqstore.check.finding import WARNING, FindingPlace, Findings
 from mqstore.errors import CorruptConfigError, StoreError, UnsafePathError
@@ -140,7 +142,7 @@ def check_checkpoint(
             )
             findings.error(FindingPlace(names.CHECKPOINT), problem)
     dispatched = int(found["logics_physical_offset"])
-    if dispatched > last >= 0 and not causes.explain_end(last):
+    if dispatched > last >= 0 and not causes.explain(np.array([dispatched])):
         problem = (
             f"logicsPhysicalOffset is {dispatched}, the last record is at {last}: after a crash "
             "a broker would skip messages"

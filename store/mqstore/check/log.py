@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterator
 
 import numpy as np
 
-from mqstore.check.causes import TO_THE_END, Causes
+from mqstore.check.causes import Causes
 from mqstore.check.finding import ERROR, WARNING, FindingPlace, Findings
 from mqstore.codec.dispatch import DispatchRecords
 from mqstore.codec.walk import BLANK_RECORD, ZERO
@@ -71,8 +71,13 @@ class LogCheck:
                     return None
         if not is_closed and chunk.why != ZERO and self.end != self._unfinished:
             problem = "no record starts here, and the log does not end here either"
-            self._causes.add(self._at(self.end), problem, (self.end, TO_THE_END))
+            self._causes.add(self._at(self.end), problem, self._rest)
         return None if is_closed else chunk.file
+
+    @property
+    def _rest(self) -> tuple[int, int]:
+        """All that lies behind the last record, in the files that there are."""
+        return self.end, max(self._log.high, self.end + 1)
 
     def _report_gap(self, start: int, end: int) -> None:
         place, problem = self._at(end), "the file before this one is missing"
@@ -124,11 +129,11 @@ class LogCheck:
                 "the log ends here without a blank record, but later files have records: a "
                 "broker would delete them"
             )
-            self._causes.add(self._at(self.end), problem, (self.end, TO_THE_END))
+            self._causes.add(self._at(self.end), problem, self._rest)
         used = self._first_used(self.end, file)
         if used is not None and not self._explain(used, WARNING):
             problem = "bytes behind the end of the log: records cut off may come back to life"
-            self._causes.add(self._at(used), problem, (self.end, TO_THE_END), WARNING)
+            self._causes.add(self._at(used), problem, self._rest, WARNING)
 
     def _check_unused(self, file: MappedFile) -> None:
         used = self._first_used(file.start, file)

@@ -3,8 +3,11 @@
 from dataclasses import dataclass, field
 
 from mqstore.deliver.settings import SendSettings
+from mqstore.live.send.requests import Queue
 from mqstore.live.send.sender import SendCounts
+from mqstore.live.send.topics import MessageLimits
 from mqstore.stage.job import RowJob, TaskReport
+from mqstore.txn.ledger import Key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -12,14 +15,20 @@ class SendJob(RowJob):
     """A job that may run: made by ``prepare`` on the driver, read by every task."""
 
     settings: SendSettings
-    max_message_size: int
-    """Bytes of a body that every broker of the topic takes."""
+    limits: MessageLimits
+    """What every broker of the topic takes."""
+    queues: tuple[Queue, ...] = ()
+    """The queues of the option ``topic``; none if rows name their topics."""
+    key: Key | None = None
+    """Identifies a write that is to happen once."""
     made: tuple[str, ...] = ()
     """Directories that ``prepare`` made, outermost first; removed again if the job fails."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendReport(TaskReport):
-    """What one task sent."""
+    """What one task sent, or handed on to the publisher."""
 
     counts: SendCounts = field(default_factory=SendCounts)
+    handed: bytes = field(default=b"", repr=False)
+    """Messages as an Arrow stream (once/handed.py)."""

@@ -12,19 +12,27 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from time import time_ns
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mqstore.arrays import Int64s, Mask
 from mqstore.codec.client_encode import encode_for_client
-from mqstore.codec.encode import Messages
+from mqstore.codec.encode import Hosts, Messages
 from mqstore.deliver.settings import SendSettings
 from mqstore.format.names import RETRY_PREFIX
 from mqstore.live.send.requests import Parcel, Queue
+from mqstore.live.send.topics import MessageLimits
 from mqstore.stage.batches import BatchLimits, order_rows, split_batches
 from mqstore.stage.compose import Composed
 from mqstore.stage.rows import NULL_QUEUE, Rows
+
+LONGEST_HOSTS: Final = Hosts(bytes(16), 0, bytes(16), 0)
+"""The longest that a broker can write into a record."""
+# A batch lies in one file, and takes at most this part of it; as for stores.
+_FILE_PART: Final = 4
+ADDED_BYTES: Final = 64  # CLUSTER, which a 4.9 broker adds to each message of a batch.
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,26 +46,23 @@ class PlacedMessages:
 
 
 def parcels(
-    placed: PlacedMessages, settings: SendSettings, max_batch_bytes: int
+    placed: PlacedMessages, settings: SendSettings, most: MessageLimits
 ) -> Iterator[Parcel]:
     """Yield the requests for messages, those of each queue in the order of the rows."""
     rows, messages = placed.rows, placed.composed.messages
     sizes = messages.client_sizes()
+    limits = limits_of_batch(settings, most)
     retry = np.array([name.startswith(RETRY_PREFIX) for name in messages.topic_names])
-    alone = placed.composed.delayed | retry[messages.topics] | (sizes > max_batch_bytes)
+    alone = placed.composed.delayed | retry[messages.topics] | (sizes > limits.max_bytes)
     movable = _movable(rows, settings)
     sharding = rows.sharding_codes() if settings.batch_builder == "keyBased" else None
     born = rows.born_timestamps_ms if settings.timestamps == "preserve" else None
     columns = [placed.places, rows.waits, messages.sys_flags, movable]
     columns += [column for column in (sharding, born) if column is not None]
     order = order_rows(placed.places, sharding, None)
-    limits = BatchLimits(
-        max_bytes=max_batch_bytes,
-        max_record_bytes=max_batch_bytes,
-        max_messages=settings.batch_max_messages,
-    )
-    kinds = _kinds(columns)[order]
-    starts = split_batches(kinds, alone[order], sizes[order], sizes[order], limits)
+    kinds = group_kinds(columns)[order]
+    records = messages.sizes(LONGEST_HOSTS) + ADDED_BYTES
+    starts = split_batches(kinds, alone[order], sizes[order], records[order], limits)
     encoded = encode_for_client(messages, order)
     edges = np.append(np.flatnonzero(starts), len(order)).tolist()
     for first, end in pairwise(edges):
@@ -78,6 +83,15 @@ def parcels(
             properties=properties,
             may_move=bool(movable[row]),
         )
+
+
+def limits_of_batch(settings: SendSettings, most: MessageLimits) -> BatchLimits:
+    """Return the bounds of one batch."""
+    return BatchLimits(
+        max_bytes=min(settings.batch_max_bytes, most.max_message_size),
+        max_record_bytes=most.log_file // _FILE_PART,
+        max_messages=settings.batch_max_messages,
+    )
 
 
 def place(rows: Rows, queue_ids: Int64s, queues_of: Sequence[Sequence[Queue]]) -> Int64s:
@@ -102,7 +116,7 @@ def _movable(rows: Rows, settings: SendSettings) -> Mask:
     return np.asarray((rows.queue_ids == NULL_QUEUE) & moves, np.bool_)
 
 
-def _kinds(columns: Sequence[NDArray[np.generic]]) -> Int64s:
+def group_kinds(columns: Sequence[NDArray[np.generic]]) -> Int64s:
     """Return a number for each row; rows with the same have the same in all columns."""
     kinds = np.zeros(len(columns[0]), np.int64)
     for column in columns:

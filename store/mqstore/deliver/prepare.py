@@ -1,28 +1,56 @@
 """Prepare a write to a cluster on the driver: refuse what cannot succeed before any task runs."""
 
+import dataclasses
+import hashlib
 import secrets
 from dataclasses import replace
+from typing import Final
 
 import pyarrow as pa
 
 from mqstore.deliver.job import SendJob, SendReport
-from mqstore.deliver.settings import AT_LEAST_ONCE, SendSettings
+from mqstore.deliver.once.check import check_once
+from mqstore.deliver.once.control import mark_of
+from mqstore.deliver.settings import AT_LEAST_ONCE, EXACTLY_ONCE, SEND_OPTIONS, SendSettings
 from mqstore.errors import InvalidOptionError
+from mqstore.format.message import FILE_SIZE
 from mqstore.live.cluster import Cluster
 from mqstore.live.routes import MASTER_ID
 from mqstore.live.send.requests import Queue
 from mqstore.live.send.sender import SendCounts
-from mqstore.live.send.topics import WriteQueues, message_limits
+from mqstore.live.send.topics import MessageLimits, WriteQueues, message_limits
 from mqstore.options.option import checked
 from mqstore.printable import shown
 from mqstore.stage import bad_rows
-from mqstore.stage.effect import check_effect
+from mqstore.stage.effect import check_effect, key_of
 from mqstore.stage.rows import check_columns
 from mqstore.txn import staging
+from mqstore.txn.ledger import Key
+
+_JOB_ID_DIGITS: Final = 32
+_NO_REPEATS: Final = ": what is sent at least once may come twice"
+_ONLY_ONCE: Final = {
+    "txn_app_id": _NO_REPEATS,
+    "txn_version": _NO_REPEATS,
+    "control_topic": "",
+    "inline_bytes": "",
+    "fence_wait_ms": "",
+    "visibility_timeout_ms": "",
+    "allow_lost_history": "",
+}
+"""Options of exactly once by field, and why they do nothing at least once."""
+_NOT_ONCE: Final = {
+    "latency_fault_tolerance": ": a message stays with the broker that it was meant for",
+    "uniq_key": ", which makes ids of the content of messages",
+    "allow_system_topics": ", whose messages go in batches: brokers take none for these topics",
+}
+"""Options that exactly once does not take, by field, and why."""
 
 
-def prepare(settings: SendSettings, columns: pa.Schema) -> SendJob:
+def prepare(settings: SendSettings, columns: pa.Schema, *, is_stream: bool = False) -> SendJob:
     """Return the job; the topic is made if it is not there and ``createTopic`` says so.
+
+    A stream's job has no key before ``of_batch``.
 
     Raises InvalidOptionError, InvalidSchemaError, UnknownTopicError, UnsupportedTopicError,
     AccessDeniedError, BrokerUnavailableError, NoMasterError.
@@ -31,18 +59,25 @@ def prepare(settings: SendSettings, columns: pa.Schema) -> SendJob:
     carries_read = check_columns(columns, topic_given=settings.topic is not None)
     check_effect(settings, columns, carries_read=carries_read)
     _check_options(settings, columns)
+    key = _key(settings, is_stream=is_stream)
+    is_once = settings.delivery == EXACTLY_ONCE
     with Cluster(settings.cluster) as cluster:
         queues = _queues(cluster, settings)
         brokers = sorted({queue.broker for queue in queues}) if queues else _masters(cluster)
-        limits = message_limits(cluster, brokers)
-    return SendJob(
-        settings=settings,
+        most = MessageLimits(settings.max_message_size, FILE_SIZE)
+        limits = message_limits(cluster, brokers, most)
+        if is_once:
+            check_once(cluster, settings, queues, brokers)
+    job = SendJob(
+        settings=replace(settings, uniq_key="deterministic") if is_once else settings,
         job_id=secrets.token_hex(16),
         carries_read=carries_read,
         schedules=False,
-        max_message_size=min([settings.max_message_size, *limits.values()]),
+        limits=limits,
+        queues=queues,
         made=tuple(staging.make_directories(settings.side_path)),
     )
+    return job if key is None else _with_key(job, key)
 
 
 def new_queues(settings: SendSettings) -> int:
@@ -65,9 +100,27 @@ def withdraw(job: SendJob, reports: list[SendReport]) -> None:
     staging.remove_directories(job.made)
 
 
-def of_batch(job: SendJob, job_id: str) -> SendJob:
-    """Return the job with an id by which messages get the same UNIQ_KEYs when it runs again."""
-    return replace(job, job_id=job_id)
+def of_batch(job: SendJob, query_id: str, batch_id: int) -> SendJob:
+    """Return the job as that of a micro-batch: its messages have the same ids if it runs again."""
+    digest = hashlib.sha256(f"{query_id}/{batch_id}".encode()).hexdigest()
+    found = replace(job, job_id=digest[:_JOB_ID_DIGITS])
+    is_once = job.settings.delivery == EXACTLY_ONCE
+    return _with_key(found, Key.of_stream(query_id, batch_id)) if is_once else found
+
+
+def _with_key(job: SendJob, key: Key) -> SendJob:
+    return replace(job, key=key, mark=mark_of(key.app_id, key.version))
+
+
+def _key(settings: SendSettings, *, is_stream: bool) -> Key | None:
+    """Return the key of a write that is to happen once; None where it comes later, or never."""
+    if settings.delivery == AT_LEAST_ONCE or is_stream:
+        return None
+    key = key_of(settings)
+    if key is None:
+        expected = "needs txnAppId and txnVersion, which tell a write that runs again from another"
+        raise InvalidOptionError("delivery", EXACTLY_ONCE, expected)
+    return key
 
 
 def _check_options(settings: SendSettings, columns: pa.Schema) -> None:
@@ -77,14 +130,16 @@ def _check_options(settings: SendSettings, columns: pa.Schema) -> None:
     if settings.queue_nums is not None and not settings.create_topic:
         expected = "needs createTopic=true: it is for topics that are made"
         raise InvalidOptionError("queueNums", settings.queue_nums, expected)
-    if settings.delivery == AT_LEAST_ONCE:
-        for name, value in (
-            ("txnAppId", settings.txn_app_id),
-            ("txnVersion", settings.txn_version),
-        ):
-            if value is not None:
-                expected = "is for delivery=exactlyOnce: what is sent at least once may come twice"
-                raise InvalidOptionError(name, value, expected)
+    is_once = settings.delivery == EXACTLY_ONCE
+    fields, reason = (_NOT_ONCE, "cannot stand with") if is_once else (_ONLY_ONCE, "is for")
+    defaults = {field.name: field.default for field in dataclasses.fields(SendSettings)}
+    for field in fields:
+        value = getattr(settings, field)
+        if value != defaults[field]:
+            name = SEND_OPTIONS[field].name
+            raise InvalidOptionError(
+                name, value, f"{reason} delivery={EXACTLY_ONCE}{fields[field]}"
+            )
 
 
 def _queues(cluster: Cluster, settings: SendSettings) -> tuple[Queue, ...]:

@@ -4,7 +4,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from mqstore.errors import InvalidOptionError
 from mqstore.format.client_message import MAX_BATCH_MESSAGES
+from mqstore.format.names import is_system_topic, is_writable_topic
 from mqstore.live.cluster import ClusterSettings
 from mqstore.live.options import group, milliseconds
 from mqstore.options import grammar
@@ -14,6 +16,16 @@ from mqstore.stage.settings import MessageSettings
 AT_LEAST_ONCE: Final = "atLeastOnce"
 EXACTLY_ONCE: Final = "exactlyOnce"
 _DEFAULT_GROUP: Final = "mqlog"
+CONTROL_TOPIC: Final = "MQLOG_CONTROL"
+
+
+def _control_topic(name: str, text: str) -> str:
+    if not is_writable_topic(text) or is_system_topic(text):
+        raise InvalidOptionError(name, text, "must be a topic's name: letters, digits, %, |, _, -")
+    return text
+
+
+_inline_bytes = partial(grammar.size, high=1024 * 1024 * 1024)
 _messages = partial(grammar.count, high=MAX_BATCH_MESSAGES)
 
 
@@ -26,6 +38,11 @@ class SendSettings(MessageSettings):
     batch_max_messages: int = option("batchMaxMessages", _messages, 1_000)
     producer_group: str = option("producerGroup", group, _DEFAULT_GROUP)
     delivery: str = option("delivery", one_of(AT_LEAST_ONCE, EXACTLY_ONCE), AT_LEAST_ONCE)
+    control_topic: str = option("controlTopic", _control_topic, CONTROL_TOPIC)
+    inline_bytes: int = option("inlineBytes", _inline_bytes, 64 * 1024 * 1024)
+    fence_wait_ms: int = option("fenceWait", milliseconds, 5_000)
+    visibility_timeout_ms: int = option("visibilityTimeout", milliseconds, 30_000)
+    allow_lost_history: bool = option("allowLostHistory", grammar.boolean, False)
     send_timeout_ms: int = option("sendTimeout", milliseconds, 60_000)
     latency_fault_tolerance: bool = option("latencyFaultTolerance", grammar.boolean, False)
     require_replica: bool = option("requireReplica", grammar.boolean, False)

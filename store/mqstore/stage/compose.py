@@ -197,7 +197,9 @@ def _blocks(rows: Rows, queue_ids: Int64s, made_keys: pa.Array | None, job: RowJ
         (p.WAIT, rows.wait_texts),
         (p.SHARDING_KEY, rows.sharding_keys),
     ]
-    if made_keys is not None:
+    if job.mark is not None:
+        typed.append(job.mark)
+    if made_keys is not None:  # Last, of what is sent exactly once (codec/client_ids.py).
         typed.append((p.UNIQ_KEY, made_keys))
     if job.group_property:
         typed.append((p.PRODUCER_GROUP, job.group_property))

@@ -63,6 +63,8 @@ class RowJob:
     """Delayed messages are stored under SCHEDULE_TOPIC_XXXX. False: a broker will do that."""
     group_property: str | None = None
     """Property PGROUP of each message."""
+    mark: tuple[str, str] | None = None
+    """Name and value of a property that each message gets."""
     cluster_property: str | None = None
     """Property CLUSTER of each message that was none before; None: a broker adds its own."""
     multi_tag_topics: frozenset[str] = frozenset()

@@ -50,6 +50,8 @@ class RowLimits:
     max_properties: int = MAX_PROPERTIES_BYTES
     for_broker: bool = False
     """The messages are sent to a broker, which has rules that a store has not."""
+    takes_delayed: bool = True
+    """False: the messages are read back where they were sent to, where a delayed one is not."""
 
     def queues(self, topic: str) -> int:
         """Return how many queues a partitioner chooses from; 0 if the topic takes no messages."""
@@ -103,7 +105,7 @@ def find_bad_rows(
     for too_large, rules in (
         (False, _utf8_rules(rows)),
         (False, [*_topic_rules(rows, limits), *_field_rules(rows), *_text_rules(rows)]),
-        (False, _broker_rules(rows) if limits.for_broker else []),
+        (False, _broker_rules(rows, limits) if limits.for_broker else []),
         (False, _property_rules(rows)),
         (True, _size_rules(rows, blocks, record_sizes, limits)),
     ):
@@ -208,12 +210,17 @@ def _field_rules(rows: Rows) -> list[Rule]:
     ]
 
 
-def _broker_rules(rows: Rows) -> list[Rule]:
+def _broker_rules(rows: Rows, limits: RowLimits) -> list[Rule]:
+    delayed = rows.delay_levels > 0
     return [
         (
-            (rows.delay_levels > 0) & (binary_lengths(rows.bodies) == 0),
+            delayed & (not limits.takes_delayed),
+            lambda _: "a delayed message cannot be sent exactly once: set delivery=atLeastOnce",
+        ),
+        (
+            delayed & (binary_lengths(rows.bodies) == 0),
             lambda _: "an empty body cannot be delayed: 5.x brokers fail on a single empty message",
-        )
+        ),
     ]
 
 

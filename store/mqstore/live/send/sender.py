@@ -10,7 +10,7 @@ Reference: DefaultMQProducerImpl#sendDefaultImpl (what is tried again), MQFaultS
 import select
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -38,8 +38,9 @@ _FAILURES_NOT_UNDERSTOOD: Final = 2  # A server killed before its first answer l
 class SenderSettings:
     """How a sender sends.
 
-    ``repeats_unknown``: what may be stored is sent again (at least once); otherwise the sender
-    raises SendFailedError at once, with ``may_be_stored``.
+    ``repeats_unknown``: what may be stored is sent again (at least once). Otherwise the sender
+    raises SendFailedError at once, with ``may_be_stored``; also before it sends anything by a
+    second connection to a broker, which may have lost what it acknowledged on the first.
     """
 
     producer_group: str
@@ -98,7 +99,8 @@ class Sender:
     """Sends parcels to the brokers of a cluster. Not for several threads.
 
     ``queues_of`` returns the queues that a topic's messages may move to, ``stored`` is called
-    with each parcel that was acknowledged and the queue offset of its first message.
+    with each parcel that was acknowledged and the queue offset of its first message; ``guard``
+    before each request, which is not sent if it raises.
     """
 
     def __init__(
@@ -107,12 +109,15 @@ class Sender:
         settings: SenderSettings,
         queues_of: Callable[[str], Sequence[Queue]] = lambda _: (),
         stored: Callable[[Parcel, int], None] = lambda _parcel, _queue_offset: None,
+        guard: Callable[[], None] = lambda: None,
     ) -> None:
         self.counts = SendCounts()
         self._cluster = cluster
         self._settings = settings
         self._queues_of = queues_of
         self._stored = stored
+        self._guard = guard
+        self._first_connections: dict[str, Connection] = {}
         self._states = BrokerStates()
         self._lines: dict[Queue, _Line] = {}
         self._flights: dict[tuple[Connection, int], _Flight] = {}
@@ -129,6 +134,12 @@ class Sender:
         self._start()
         while self._pending_bytes > _MOST_PENDING_BYTES:
             self._step()
+
+    def connect(self, brokers: Iterable[str]) -> None:
+        """Connect to brokers now; raises BrokerUnavailableError, NoMasterError."""
+        for broker in brokers:
+            connection = self._cluster.connection(self._cluster.master(broker))
+            self._first_connections.setdefault(broker, connection)
 
     def flush(self) -> None:
         """Return when all parcels are acknowledged; raises as ``send``."""
@@ -155,15 +166,18 @@ class Sender:
 
     def _start_first(self, queue: Queue, line: _Line) -> None:
         waiting = line.waiting[0]
+        self._check_first(queue, waiting)
         try:
             address = self._cluster.master(queue.broker)
         except (BrokerUnavailableError, NoMasterError) as error:
             self._failed([queue], error)
             return
+        self._guard()
         request = send_request(self._settings.producer_group, waiting.parcel)
         is_connected = False
         try:
             connection = self._cluster.connection(address)
+            self._first_connections.setdefault(queue.broker, connection)
             is_connected = True
             opaque = connection.send(request)
         except BrokerUnavailableError as error:
@@ -173,6 +187,13 @@ class Sender:
         self.counts.requests += 1
         line.is_under_way = True
         self._flights[connection, opaque] = _Flight(queue, connection, time.monotonic())
+
+    def _check_first(self, queue: Queue, waiting: _Held) -> None:
+        first = self._first_connections.get(queue.broker)
+        if first is None or first.is_open or self._settings.repeats_unknown:
+            return
+        reason = "the connection broke, and the broker may have lost what it acknowledged"
+        raise SendFailedError(str(queue), waiting.parcel.count, reason, may_be_stored=True)
 
     def _move(self, queue: Queue, line: _Line) -> None:
         """Put what waits first in another queue, if its broker is passed over and one is not."""

@@ -5,7 +5,8 @@ master, by broker and id), DefaultMQAdminExt#createAndUpdateTopicConfig for ever
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from mqstore.errors import AccessDeniedError, BrokerUnavailableError, InvalidOptionError
@@ -15,20 +16,21 @@ from mqstore.live.routes import MASTER_ID, Route
 from mqstore.live.send.requests import Queue, create_topic_request
 from mqstore.live.topics import check_readable, topics
 
-_MAX_MESSAGE_SIZE: Final = "maxMessageSize"
 _PAUSE_S: Final = 0.05
 
 
 class WriteQueues:
     """The queues of topics to send to. ``new_queues`` are those of a topic that is not there.
 
-    0 new queues: no topic is made.
+    0 new queues: no topic is made. ``known`` queues are not asked for.
     """
 
-    def __init__(self, cluster: Cluster, new_queues: int = 0) -> None:
+    def __init__(self, cluster: Cluster, new_queues: int = 0, known: Iterable[Queue] = ()) -> None:
         self._cluster = cluster
         self._new_queues = new_queues
         self._known: dict[str, tuple[Queue, ...] | None] = {}
+        for queue in known:
+            self._known[queue.topic] = (*(self._known.get(queue.topic) or ()), queue)
 
     def of(self, topic: str) -> tuple[Queue, ...] | None:
         """Return the queues in the order of brokers and ids; None if there is no such topic.
@@ -82,15 +84,33 @@ def create_topic(cluster: Cluster, topic: str, queue_nums: int) -> Route:
         time.sleep(_PAUSE_S)
 
 
-def message_limits(cluster: Cluster, brokers: list[str]) -> Mapping[str, int]:
-    """Return maxMessageSize of those brokers that tell it. Raises as Cluster#ask_all."""
-    found = {}
+@dataclass(frozen=True, slots=True)
+class MessageLimits:
+    """Bytes of a body that each of some brokers takes, and of their CommitLog files."""
+
+    max_message_size: int
+    log_file: int
+
+
+def message_limits(cluster: Cluster, brokers: Iterable[str], most: MessageLimits) -> MessageLimits:
+    """Return the least limits of those brokers that tell theirs, and of ``most``.
+
+    A 4.9 broker acknowledges a message that does not fit into a file, and does not store it.
+    Raises as Cluster#ask_all.
+    """
     for broker in brokers:
         try:
             settings, _ = cluster.value(broker, requests.GET_BROKER_CONFIG())
         except AccessDeniedError:
             continue
-        digits = settings.get(_MAX_MESSAGE_SIZE, "")
-        if digits.isascii() and digits.isdigit() and len(digits) < 10 and int(digits):
-            found[broker] = int(digits)
-    return found
+        most = MessageLimits(
+            min(most.max_message_size, _bytes(settings, "maxMessageSize", most.max_message_size)),
+            min(most.log_file, _bytes(settings, "mappedFileSizeCommitLog", most.log_file)),
+        )
+    return most
+
+
+def _bytes(settings: Mapping[str, str], name: str, default: int) -> int:
+    digits = settings.get(name, "")
+    is_number = digits.isascii() and digits.isdigit() and len(digits) <= 10
+    return int(digits) if is_number and int(digits) else default

@@ -1,0 +1,110 @@
+"""The command ``mqlog send``: messages from standard input to a topic of a running cluster."""
+
+# ruff: noqa: PLC0415, PLR0913
+
+import sys
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+import typer
+
+from mqlog_jobs.app import command
+from mqlog_jobs.parameters import AsJson
+from mqstore.errors import InvalidOptionError
+
+
+@command(
+    epilog="Examples: echo paid | mqlog send rocketmq://ns1:9876 ORDERS --tag paid --key o-1 · "
+    "mqlog send rocketmq://ns1:9876 ORDERS --json-lines -o createTopic=true < orders.jsonl"
+)
+def send(
+    address: Annotated[
+        str, typer.Argument(metavar="ADDRESS", help="A cluster: rocketmq://HOST:9876.")
+    ],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where the messages go.")],
+    *,
+    json_lines: Annotated[
+        bool,
+        typer.Option(
+            "--json-lines",
+            help="Each line is an object: body, tags, keys, properties, queueId, shardingKey, "
+            "flag, delayTimeLevel.",
+        ),
+    ] = False,
+    separator: Annotated[
+        str | None,
+        typer.Option("-K", "--key-separator", help="Each line is a key, this text, and a body."),
+    ] = None,
+    tag: Annotated[str | None, typer.Option("--tag", help="Tag of every message.")] = None,
+    key: Annotated[str | None, typer.Option("-k", "--key", help="Keys of every message.")] = None,
+    properties: Annotated[
+        list[str] | None,
+        typer.Option("-p", "--property", metavar="NAME=VALUE", help="Of every message."),
+    ] = None,
+    delay_level: Annotated[
+        int, typer.Option("--delay-level", min=0, max=18, help="Delay level of every message.")
+    ] = 0,
+    options: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-o",
+            "--option",
+            metavar="NAME=VALUE",
+            help="An option of a write to a cluster, such as createTopic=true, compression=zlib or "
+            "credentialsFile=FILE; may be repeated.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Send lines from standard input as messages, at least once; tell how many there were."""
+    if json_lines and separator is not None:
+        raise InvalidOptionError("--key-separator", separator, "cannot stand with --json-lines")
+    if separator == "":
+        raise InvalidOptionError("--key-separator", "", "is empty")
+    defaults = {"tags": tag, "keys": key, "delayTimeLevel": delay_level or None}
+    given = {name: value for name, value in defaults.items() if value is not None}
+    own = dict(_pairs("--property", properties or ()))
+    counts = _sent(
+        (address, topic, dict(_pairs("--option", options or ()))),
+        (json_lines, separator, given, own),
+    )
+    if as_json:
+        from mqlog_jobs import render
+
+        render.json_lines([{"topic": topic, **counts}])
+    else:
+        again = f"; {counts['repeats']} requests were sent again, perhaps twice stored"
+        typer.echo(f"{counts['messages']} messages to {topic}{again if counts['repeats'] else ''}")
+
+
+def _sent(target: tuple[str, str, dict[str, str]], lines: tuple[Any, ...]) -> dict[str, int]:
+    """Send standard input; return how many messages that were, and what did not go well.
+
+    ``target`` are address, topic and options, ``lines`` the fields of a LineForm.
+    """
+    from mqlog_jobs.message_lines import SCHEMA, LineForm, batches
+    from mqlog_jobs.write_options import settings_of
+    from mqstore.deliver.prepare import finish, prepare
+    from mqstore.deliver.task import send as send_rows
+
+    job = prepare(settings_of(*target), SCHEMA)
+    rows = batches(sys.stdin.buffer, LineForm(*lines))
+    report = send_rows(job, rows, partition=0, attempt=0)
+    counts = finish(job, [report])
+    return {
+        "messages": counts.messages,
+        "bytes": counts.bytes,
+        "repeats": counts.repeats,
+        "refusals": counts.refusals,
+        "skipped": report.skipped,
+    }
+
+
+def _pairs(flag: str, texts: Iterable[str]) -> list[tuple[str, str]]:
+    pairs = []
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise InvalidOptionError(flag, text, "must be NAME=VALUE")
+        pairs.append((name.strip(), value))
+    return pairs

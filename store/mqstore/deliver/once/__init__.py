@@ -1,0 +1,1 @@
+"""Exactly once into a cluster: tasks hand messages on, one publisher sends them and looks back."""

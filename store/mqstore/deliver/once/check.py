@@ -1,0 +1,67 @@
+"""What a cluster must have for exactly once, checked on the driver before any task runs."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from mqstore.deliver.settings import SendSettings
+from mqstore.errors import AccessDeniedError, InvalidOptionError
+from mqstore.live import requests
+from mqstore.live.cluster import Cluster
+from mqstore.live.send.requests import Queue
+from mqstore.live.send.topics import create_topic
+
+_OUT_OF_ORDER: Final = "enableBuildConsumeQueueConcurrently"
+_CONTROL_QUEUES: Final = 1
+
+
+def check_once(
+    cluster: Cluster, settings: SendSettings, queues: Iterable[Queue], brokers: Sequence[str]
+) -> None:
+    """Make the control topic where ``createTopic`` says so; refuse what cannot be looked back at.
+
+    Raises InvalidOptionError for a broker without the control topic, a topic that cannot be
+    read, and a broker that builds ConsumeQueues out of order.
+    """
+    for broker in brokers:
+        _check_order(cluster, broker)
+    for topic in sorted({queue.topic for queue in queues}):
+        check_readable_back(cluster, topic)
+    control = settings.control_topic
+    route = cluster.route(control, fresh=True)
+    there = set(route.write_queues) & set(route.queues) if route is not None else set()
+    if set(brokers) <= there:
+        return
+    if settings.create_topic:
+        create_topic(cluster, control, _CONTROL_QUEUES)
+        return
+    missing = ", ".join(sorted(set(brokers) - there))
+    expected = (
+        f"is not on broker {missing} (to read and write), and exactly once needs it: set "
+        f"createTopic=true, or mqadmin updateTopic -n ... -c CLUSTER -t {control} -r 1 -w 1"
+    )
+    raise InvalidOptionError("controlTopic", control, expected)
+
+
+def check_readable_back(cluster: Cluster, topic: str) -> None:
+    """Raise InvalidOptionError for a topic with queues to write that cannot be read."""
+    route = cluster.known_route(topic, "topic")
+    for broker, count in route.write_queues.items():
+        if count > route.queues.get(broker, 0):
+            expected = (
+                f"exactly once reads what it wrote, and {broker} lets queues of {topic} be written "
+                "that cannot be read: its perm must be RW, with as many read queues"
+            )
+            raise InvalidOptionError("topic", topic, expected)
+
+
+def _check_order(cluster: Cluster, broker: str) -> None:
+    try:
+        found, _ = cluster.value(broker, requests.GET_BROKER_CONFIG())
+    except AccessDeniedError:
+        return
+    if found.get(_OUT_OF_ORDER, "").strip().lower() == "true":
+        expected = (
+            f"broker {broker} has {_OUT_OF_ORDER}=true, which shows messages in another order than "
+            "it stored them: exactly once needs false"
+        )
+        raise InvalidOptionError("delivery", "exactlyOnce", expected)

@@ -1,0 +1,113 @@
+"""Control records: what a publisher says of its write, in the same logs as the rows.
+
+A record is JSON, one message of the control topic, whose tag is a hash of the application. BEGIN
+stands in each broker's log in front of the rows of the write, with the ends of the queues before
+them; COMMIT stands behind all of its rows.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mqstore.live.fastjson import InvalidBodyError, loads
+from mqstore.live.send.requests import Queue
+
+BEGIN: Final = "BEGIN"
+COMMIT: Final = "COMMIT"
+WRITE_PROPERTY: Final = "MQLOG_WRITE"
+"""The property that names the write of a message."""
+_HASH_BYTES: Final = 8
+
+Starts = Mapping[Queue, int]
+"""Queue offsets by queue: where messages of a write may begin."""
+
+
+class InvalidControlError(ValueError):
+    """A message of the control topic that is no control record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """A control record. ``owner`` tells one try of a write from another."""
+
+    kind: str
+    app: str
+    version: int
+    owner: str
+    starts: Starts
+
+    @property
+    def brokers(self) -> set[str]:
+        """The brokers that the write goes to."""
+        return {queue.broker for queue in self.starts}
+
+    def encode(self) -> bytes:
+        """Return the body of the record's message."""
+        starts: dict[str, dict[str, dict[str, int]]] = {}
+        for queue, at in sorted(self.starts.items()):
+            of_topic = starts.setdefault(queue.broker, {}).setdefault(queue.topic, {})
+            of_topic[str(queue.queue_id)] = at
+        found = {
+            "kind": self.kind,
+            "app": self.app,
+            "version": self.version,
+            "owner": self.owner,
+            "starts": starts,
+        }
+        return json.dumps(found, separators=(",", ":")).encode()
+
+
+def decode(body: bytes) -> Control:
+    """Return the record in a message's body; raises InvalidControlError."""
+    try:
+        found = loads(body)
+    except InvalidBodyError as error:
+        raise InvalidControlError(str(error)) from error
+    if not isinstance(found, dict):
+        raise InvalidControlError("no object")
+    kind, app, owner = (_text(found, name) for name in ("kind", "app", "owner"))
+    version = _number(found.get("version"))
+    starts = {
+        Queue(topic, broker, _queue_id(queue_id)): _number(at)
+        for broker, topics in _table(found.get("starts")).items()
+        for topic, queues in _table(topics).items()
+        for queue_id, at in _table(queues).items()
+    }
+    return Control(kind, app, version, owner, starts)
+
+
+def tag_of(app: str) -> str:
+    """Return the tag of an application's records."""
+    return hashlib.blake2b(app.encode(), digest_size=_HASH_BYTES).hexdigest()
+
+
+def mark_of(app: str, version: int) -> tuple[str, str]:
+    """Return name and value of the property that each message of a write has."""
+    return WRITE_PROPERTY, f"{tag_of(app)}-{version}"
+
+
+def _table(found: Any) -> dict[str, Any]:
+    if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
+        raise InvalidControlError("starts are no tables")
+    return found
+
+
+def _text(found: dict[Any, Any], name: str) -> str:
+    inner = found.get(name)
+    if not isinstance(inner, str):
+        raise InvalidControlError(f"{name} is no text")
+    return inner
+
+
+def _number(found: Any) -> int:
+    if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found < 2**63:
+        raise InvalidControlError("a version or an offset is no number")
+    return found
+
+
+def _queue_id(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 5):
+        raise InvalidControlError("a queueId is no number")
+    return int(text)

@@ -1,0 +1,111 @@
+"""The errors of publishing exactly once, each with the name of its condition.
+
+StoreError
+├── NondeterministicWriteError  a write that runs again has other rows than it had
+├── LostHistoryError            the control topic no longer has the records of an application
+├── NewerOwnerError             another publisher of the same application has begun
+├── NotVisibleError             a broker does not show what it stored
+└── PublicationError            a write that is not finished: run it again
+"""
+
+from mqstore.errors import StoreError
+from mqstore.printable import shown
+
+_REASON_CHARS = 600
+
+
+class NondeterministicWriteError(StoreError):
+    """Messages of an earlier try of this write are there that this try does not have."""
+
+    condition = "MQLOG_NONDETERMINISTIC_WRITE"
+
+    def __init__(self, write: str, count: int, queue: str) -> None:
+        super().__init__(write, count, queue)
+
+    def message(self) -> str:
+        """Name the write, what was found, and what makes rows differ."""
+        write, count, queue = self.args
+        return (
+            f"{shown(write)}: {count} messages of an earlier try, the first in {shown(queue)}, are "
+            "not among the rows of this one. A write that runs again must have the same rows: "
+            "no rand(), uuid() or current_timestamp() in them, and the same input. What is there "
+            "stays; write the rest under another txnVersion, or with a new checkpoint"
+        )
+
+
+class LostHistoryError(StoreError):
+    """Records of the control topic expired, and none of this application is left."""
+
+    condition = "MQLOG_LOST_HISTORY"
+
+    def __init__(self, write: str, topic: str) -> None:
+        super().__init__(write, topic)
+
+    def message(self) -> str:
+        """Name the write and the topic, and the option for an application that is new."""
+        write, topic = self.args
+        return (
+            f"{shown(write)}: the topic {shown(topic)} has no record of its application, and older "
+            "records have expired there (fileReservedTime), so it is not known whether the write "
+            "was sent before. If it was not, as for a new application, set allowLostHistory=true"
+        )
+
+
+class NewerOwnerError(StoreError):
+    """Another driver has begun a write of this application; this one sends nothing more."""
+
+    condition = "MQLOG_NEWER_OWNER"
+
+    def __init__(self, write: str, broker: str) -> None:
+        super().__init__(write, broker)
+
+    def message(self) -> str:
+        """Name the write and what to look for."""
+        write, broker = self.args
+        return (
+            f"{shown(write)}: another publisher of the same application has begun on broker "
+            f"{shown(broker)}. Only one may run at a time: look for a second driver with the same "
+            "txnAppId or checkpoint. Rows that both sent in this moment may be there twice"
+        )
+
+
+class NotVisibleError(StoreError):
+    """A broker acknowledged a record and does not show it in its queue."""
+
+    condition = "MQLOG_NOT_VISIBLE"
+
+    def __init__(self, queue: str, queue_offset: int, seconds: float) -> None:
+        super().__init__(queue, queue_offset, seconds)
+
+    def message(self) -> str:
+        """Name the queue, the place, and what that means."""
+        queue, queue_offset, seconds = self.args
+        return (
+            f"{shown(queue)}: the broker stored a record at queue offset {queue_offset} and does "
+            f"not show it after {seconds:g} s (visibilityTimeout). Its ConsumeQueues stand still: "
+            "without them it cannot be seen what is stored. Run the write again when they move"
+        )
+
+
+class PublicationError(StoreError):
+    """A write ended before all of its rows were acknowledged; it may be run again."""
+
+    condition = "MQLOG_PUBLICATION_UNFINISHED"
+
+    def __init__(self, write: str, found: int, reason: str) -> None:
+        super().__init__(write, found, reason)
+
+    def message(self) -> str:
+        """Name the write, how far it came, and why it stopped."""
+        write, found, reason = self.args
+        return (
+            f"{shown(write)}: not all messages could be stored ({shown(reason, _REASON_CHARS)}); "
+            f"{found} were there at the last look. Run it again with the same rows, txnAppId and "
+            "txnVersion, or restart the query: what is there is not sent again"
+        )
+
+
+class InterruptedSendError(StoreError):
+    """It is not known which messages a broker stored; ``reason`` says what happened."""
+
+    condition = "MQLOG_INTERRUPTED_SEND"

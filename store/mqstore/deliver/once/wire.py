@@ -1,0 +1,248 @@
+"""The publisher's wire to real brokers: connections to send by, and others to read by.
+
+What is sent goes by the first, which are given up after any failure.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from typing import Final, Self
+
+from mqstore.codec.properties import PropertyBlocks
+from mqstore.deliver.job import SendJob
+from mqstore.deliver.once.check import check_readable_back
+from mqstore.deliver.once.control import (
+    WRITE_PROPERTY,
+    Control,
+    InvalidControlError,
+    Starts,
+    decode,
+    tag_of,
+)
+from mqstore.deliver.once.errors import InterruptedSendError, NotVisibleError
+from mqstore.deliver.once.handed import HandedRows
+from mqstore.deliver.once.publish import History, Landed
+from mqstore.errors import (
+    BrokenAnswerError,
+    BrokerUnavailableError,
+    NoMasterError,
+)
+from mqstore.format.properties import TAGS, UNIQ_KEY, join
+from mqstore.live.bounds import LiveBounds, bounds
+from mqstore.live.cluster import Cluster
+from mqstore.live.pull import LiveSlice, PullReader
+from mqstore.live.records import PulledRecords, PullSettings, read
+from mqstore.live.send.errors import SendFailedError
+from mqstore.live.send.requests import Parcel, Queue
+from mqstore.live.send.sender import SendCounts, Sender, SenderSettings
+
+_CHECK_S: Final = 1.0
+"""So often a publisher looks for another one while it sends: less than fenceWait."""
+_FIRST_LOOK_S: Final = 0.002
+_LAST_LOOK_S: Final = 0.2
+_LEAVES_OPEN: Final = (SendFailedError, BrokerUnavailableError, NoMasterError, BrokenAnswerError)
+
+
+class LiveWire:
+    """The wire of a write. A context manager."""
+
+    def __init__(self, job: SendJob, rows: HandedRows) -> None:
+        """Connect to nothing yet; ``job`` has a key and its mark."""
+        self.topic = job.settings.control_topic
+        self._senders: list[Sender] = []
+        self._settings = job.settings
+        self._mark = job.mark
+        self._rows = rows
+        self._reading = Cluster(job.settings.cluster)
+        self._sending = Cluster(job.settings.cluster)
+        self._sender: Sender | None = None
+        self._check: Callable[[], None] | None = None
+        self._checked_at = 0.0
+
+    @property
+    def counts(self) -> SendCounts:
+        """What was sent so far, control records too."""
+        counts = SendCounts()
+        for sender in self._senders:
+            counts.add(sender.counts)
+        return counts
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._reading.close()
+        self._sending.close()
+
+    def begin(self, make: Callable[[Starts], Control]) -> Control:
+        """Store a record behind the ends of the queues, and wait until it is visible.
+
+        All by connections that are new where one broke meanwhile. Raises InterruptedSendError
+        when that did not succeed in ``sendTimeout``, NotVisibleError.
+        """
+        for topic in self._rows.topics:
+            check_readable_back(self._reading, topic)
+        deadline = time.monotonic() + self._settings.send_timeout_ms / 1000
+        pause = _FIRST_LOOK_S
+        while True:
+            try:
+                return self._try_begin(make)
+            except _LEAVES_OPEN as error:
+                self._sending.close()
+                if time.monotonic() > deadline:
+                    raise InterruptedSendError(error.message()) from error
+            time.sleep(pause)
+            pause = min(2 * pause, _LAST_LOOK_S)
+
+    def _try_begin(self, make: Callable[[Starts], Control]) -> Control:
+        places: dict[str, int] = {}
+
+        def stored(parcel: Parcel, queue_offset: int) -> None:
+            places[parcel.queue.broker] = queue_offset
+
+        settings = self._settings
+        self._sending = Cluster(settings.cluster)
+        self._sender = Sender(
+            self._sending,
+            SenderSettings(
+                producer_group=settings.producer_group,
+                send_timeout_ms=settings.send_timeout_ms,
+                requires_replica=settings.require_replica,
+                repeats_unknown=False,
+            ),
+            stored=stored,
+            guard=self._guard,
+        )
+        brokers = make(self._ends()).brokers
+        self._senders.append(self._sender)
+        self._sender.connect(sorted(brokers))
+        record = make(self._ends())
+        if record.brokers != brokers:
+            reason = "the brokers of the topics changed meanwhile"
+            raise BrokerUnavailableError(", ".join(sorted(record.brokers ^ brokers)), reason)
+        for broker in sorted(brokers):
+            self._sender.send(self._control_parcel(broker, record))
+        self._sender.flush()
+        self._wait_visible(places)
+        return record
+
+    def _ends(self) -> Starts:
+        """Return the ends of all queues of the topics of the rows."""
+        held = self._bounds(self._rows.topics)
+        return {Queue(one.topic, one.broker, one.queue_id): one.high for one in held}
+
+    def history(self, app: str, since: Mapping[str, int] | None = None) -> History:
+        """Return the records of an application on all brokers that have the control topic."""
+        known = since or {}
+        held = self._bounds([self.topic])
+        records = {one.broker: self._records(app, one, known.get(one.broker)) for one in held}
+        ends = {**known, **{one.broker: one.high for one in held}}
+        return History(records, ends, any(one.low > 0 for one in held))
+
+    def landed(self, starts: Starts) -> Iterator[Landed]:
+        """Yield the messages with the mark of the write; raises NoMasterError, DataLossError."""
+        held = {
+            Queue(one.topic, one.broker, one.queue_id): one
+            for one in self._bounds(sorted({queue.topic for queue in starts}))
+        }
+        for queue, start in sorted(starts.items()):
+            if queue not in held:
+                reason = f"{queue} may hold messages of the write, and no name server shows it now"
+                raise NoMasterError(reason)
+            for part in self._pull(held[queue], start):
+                headers = part.headers
+                blocks = PropertyBlocks(
+                    headers.buffer, headers.properties_starts, headers.properties_lengths
+                )
+                marks, keys = blocks.column(WRITE_PROPERTY), blocks.column(UNIQ_KEY)
+                for mark, key in zip(marks.to_pylist(), keys.to_pylist(), strict=True):
+                    if self._mark is not None and mark == self._mark[1]:
+                        yield Landed(key or "", queue)
+
+    def send(self, landed: AbstractSet[str], check: Callable[[], None]) -> None:
+        """Send all rows but those that landed; ``check`` is called once a second."""
+        self._check, self._checked_at = check, time.monotonic()
+        try:
+            self._send_all(self._rows.parcels(landed))
+        finally:
+            self._check = None
+
+    def commit(self, record: Control) -> None:
+        """Store a record on its brokers by the connections of the rows."""
+        self._send_all(self._control_parcel(broker, record) for broker in sorted(record.brokers))
+
+    def fence(self) -> None:
+        """Give up the connections of the rows, and wait ``fenceWait``."""
+        self._sending.close()
+        self._sender = None
+        time.sleep(self._settings.fence_wait_ms / 1000)
+
+    def _send_all(self, parcels: Iterable[Parcel]) -> None:
+        assert self._sender is not None
+        try:
+            for parcel in parcels:
+                self._sender.send(parcel)
+            self._sender.flush()
+        except _LEAVES_OPEN as error:
+            raise InterruptedSendError(error.message()) from error
+
+    def _guard(self) -> None:
+        if self._check is not None and time.monotonic() - self._checked_at > _CHECK_S:
+            self._check()
+            self._checked_at = time.monotonic()
+
+    def _control_parcel(self, broker: str, record: Control) -> Parcel:
+        return Parcel(
+            queue=Queue(self.topic, broker, 0),
+            count=1,
+            body=record.encode(),
+            born_timestamp_ms=time.time_ns() // 1_000_000,
+            properties=join({TAGS: tag_of(record.app)}).decode(),
+        )
+
+    def _bounds(self, topics: list[str]) -> list[LiveBounds]:
+        routes = [self._reading.route(topic, fresh=True) for topic in topics]
+        return bounds(self._reading, [route for route in routes if route is not None])
+
+    def _wait_visible(self, places: Mapping[str, int]) -> None:
+        """Return when the control queues have what was stored there at those queue offsets."""
+        timeout_s = self._settings.visibility_timeout_ms / 1000
+        deadline, pause = time.monotonic() + timeout_s, _FIRST_LOOK_S
+        while True:
+            ends = {one.broker: one.high for one in self._bounds([self.topic])}
+            hidden = [broker for broker, at in places.items() if ends.get(broker, 0) <= at]
+            if not hidden:
+                return
+            if time.monotonic() > deadline:
+                queue = str(Queue(self.topic, hidden[0], 0))
+                raise NotVisibleError(queue, places[hidden[0]], timeout_s)
+            time.sleep(pause)
+            pause = min(2 * pause, _LAST_LOOK_S)
+
+    def _records(self, app: str, held: LiveBounds, since: int | None) -> list[Control]:
+        found = []
+        for part in self._pull(held, held.low if since is None else since, tag_of(app)):
+            headers = part.headers
+            bodies = zip(headers.body_starts.tolist(), headers.body_lengths.tolist(), strict=True)
+            for start, length in bodies:
+                body = headers.buffer[start : start + length].tobytes()
+                try:
+                    record = decode(body)
+                except InvalidControlError as error:
+                    where = f"{held.broker}/{self.topic}"
+                    raise BrokenAnswerError(where, f"no control record: {error}") from error
+                if record.app == app:
+                    found.append(record)
+        return found
+
+    def _pull(self, held: LiveBounds, start: int, tags: str = "*") -> Iterator[PulledRecords]:
+        """Yield the messages of a queue from there; of the control topic those that are left."""
+        is_control = tags != "*"
+        first = max(start, held.low) if is_control else start
+        piece = LiveSlice(held.broker, held.topic, held.queue_id, first, held.high)
+        strict = not is_control
+        reader = PullReader(self._reading, [piece], tags=tags, fail_on_data_loss=strict)
+        for part in read(reader, PullSettings(tags=tags, fail_on_data_loss=strict)):
+            if part.broken:
+                raise BrokenAnswerError(held.broker, f"a broken message in {piece}")
+            yield part

@@ -1,0 +1,341 @@
+"""Exactly once into brokers on loopback: lost answers, restarts, two brokers, ids, refusals."""
+
+import json
+import random
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from live.conftest import PATIENT
+from live.taking import Take, TakingCluster
+from mqstore.deliver.job import SendJob, SendReport
+from mqstore.deliver.once.commit import Published, publish
+from mqstore.deliver.once.control import Control, InvalidControlError, decode, tag_of
+from mqstore.deliver.once.errors import (
+    LostHistoryError,
+    NondeterministicWriteError,
+    NotVisibleError,
+    PublicationError,
+)
+from mqstore.deliver.once.publish import Publication
+from mqstore.deliver.prepare import of_batch, prepare
+from mqstore.deliver.settings import SendSettings
+from mqstore.deliver.task import hand_on
+from mqstore.errors import InvalidMessageError, InvalidOptionError
+from mqstore.live.cluster import ClusterSettings
+from mqstore.live.send.requests import Queue
+from support.writing import rows
+
+CONTROL = "MQLOG_CONTROL"
+
+
+@pytest.fixture
+def taking() -> Iterator[TakingCluster]:
+    with TakingCluster().running() as found:
+        assert isinstance(found, TakingCluster)
+        found.topic(CONTROL)
+        yield found
+
+
+def settings_for(taking: TakingCluster, **more: Any) -> SendSettings:
+    named = (taking.address,)
+    cluster = ClusterSettings(name_servers=named, limits=PATIENT, retry_timeout_ms=60_000)
+    defaults = {
+        "cluster": cluster,
+        "delivery": "exactlyOnce",
+        "fence_wait_ms": 1,
+        "txn_app_id": "app",
+        "txn_version": 0,
+        "batch_max_messages": 7,
+    }
+    return SendSettings(**defaults | more)
+
+
+def handed(
+    taking: TakingCluster, *parts: pa.RecordBatch, **settings: Any
+) -> tuple[SendJob, list[SendReport]]:
+    job = prepare(settings_for(taking, **settings), parts[0].schema)
+    reports = [hand_on(job, [part], partition=n, attempt=9) for n, part in enumerate(parts)]
+    return job, reports
+
+
+def once(taking: TakingCluster, *parts: pa.RecordBatch, **settings: Any) -> Published:
+    return publish(*handed(taking, *parts, **settings))
+
+
+def of(numbers: list[int]) -> pa.RecordBatch:
+    return rows(len(numbers), body=[b"%d" % n for n in numbers])
+
+
+def data_sends(taking: TakingCluster) -> int:
+    return sum(request["extFields"]["b"] != CONTROL for request in taking.sends())
+
+
+def test_rows_are_there_once_in_order_and_a_second_run_sends_nothing(
+    taking: TakingCluster,
+) -> None:
+    taking.topic("T", 2)
+    bodies = [b"%d" % n for n in range(50)]
+    part = rows(50, body=bodies, queueId=[n % 2 for n in range(50)], tags="t")
+    done = once(taking, part.slice(0, 20), part.slice(20))
+    assert (done.messages, done.found, done.is_repeated) == (50, 0, False)
+    assert [taking.bodies("T", n) for n in range(2)] == [bodies[0::2], bodies[1::2]]
+    count = len(taking.sends())
+    assert once(taking, part).is_repeated
+    assert once(taking, of([1]), txn_version=0).is_repeated
+    assert len(taking.sends()) == count
+    assert once(taking, part, txn_version=1).messages == 50
+    assert Counter(taking.all_bodies("T")) == Counter(bodies * 2)
+
+
+def test_equal_rows_are_all_there_whatever_task_they_come_from(taking: TakingCluster) -> None:
+    taking.topic("T")
+    same = of([7] * 10 + [8])
+    job, reports = handed(taking, same, same)
+    again, others = handed(taking, of([8]), of([7] * 20 + [8]))
+    assert publish(job, reports).messages == 22
+    assert Counter(taking.bodies("T")) == {b"7": 20, b"8": 2}
+    keys = {message.msg_id for message in taking.queues["broker-a", "T", 0].messages if message}
+    assert len(keys) == 22
+    assert publish(again, others).is_repeated
+
+
+def flaky(seed: int) -> Any:
+    """Fail about a fifth of all sends, in every way there is; at most 12."""
+    rng, left = random.Random(seed), [12]
+
+    def take(_: dict[str, Any]) -> Take | None:
+        kind = rng.randrange(25)
+        if not left[0] or kind > 4:
+            return None
+        left[0] -= 1
+        return [
+            Take(code=None),
+            Take(stores=0, code=None),
+            Take(stores=rng.randrange(4), code=None),
+            Take(stores=0, code=2),
+            Take(stores=rng.randrange(4), code=1, remark="NullPointerException"),
+        ][kind]
+
+    return take
+
+
+def lossy_writes(taking: TakingCluster, seed: int) -> Counter[bytes]:
+    """Three writes, each started again by new tasks in another order when it fails."""
+    taking.take = flaky(seed)
+    rng = random.Random(seed)
+    for version in range(3):
+        numbers = [100 * version + n // 2 for n in range(60)]
+        for _ in range(20):
+            rng.shuffle(numbers)
+            cut = rng.randrange(60)
+            try:
+                once(taking, of(numbers[:cut]), of(numbers[cut:]), txn_version=version)
+                break
+            except PublicationError:
+                continue
+    return Counter(taking.all_bodies("T"))
+
+
+EXPECTED = {b"%d" % (100 * version + n): 2 for version in range(3) for n in range(30)}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_row_is_there_once_though_answers_are_lost(taking: TakingCluster, seed: int) -> None:
+    taking.topic("T", 3)
+    assert lossy_writes(taking, seed) == EXPECTED
+
+
+def test_without_looking_back_rows_are_doubled(
+    taking: TakingCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The test above can fail."""
+
+    def blind(publication: Publication) -> frozenset[str]:
+        publication._wire.fence()
+        publication._begin()
+        return frozenset()
+
+    monkeypatch.setattr(Publication, "_resolve", blind)
+    taking.topic("T", 3)
+    assert lossy_writes(taking, 0) != EXPECTED
+
+
+def test_two_brokers_are_one_write(taking: TakingCluster) -> None:
+    with TakingCluster().running() as other:
+        assert isinstance(other, TakingCluster)
+        # All brokers of a server answer at one address: their queues have different ids here.
+        taking.topic("T", 2)
+        for cluster in (taking, other):
+            cluster.topic("T", 2, broker="broker-b")
+            cluster.topic(CONTROL, broker="broker-b")
+        taking.addresses["broker-b"] = {0: other.address}
+        left = [1]
+
+        def lose(_: dict[str, Any]) -> Take | None:
+            if len(other.sends()) > 2 and left:
+                left.pop()
+                return Take(stores=2, code=None)
+            return None
+
+        other.take = lose
+        done = once(taking, of(list(range(100))), send_timeout_ms=1_000)
+        assert (done.messages, done.found) == (100, 0)
+        both = taking.all_bodies("T") + other.all_bodies("T")
+        assert Counter(both) == Counter(b"%d" % n for n in range(100))
+        kinds = [
+            [json.loads(body)["kind"] for body in cluster.bodies(CONTROL, 0, broker)]
+            for cluster, broker in ((taking, "broker-a"), (other, "broker-b"))
+        ]
+        assert kinds == [["BEGIN", "BEGIN", "COMMIT"]] * 2
+
+
+def test_other_rows_in_a_second_try_are_an_error(taking: TakingCluster) -> None:
+    taking.topic("T")
+    taking.take = lambda r: Take(stores=0, code=None) if r["extFields"]["b"] == "T" else None
+    with pytest.raises(PublicationError, match="0 were there at the last look"):
+        once(taking, of(list(range(5))))
+    left = [Take(stores=3, code=None)]
+    taking.take = lambda r: (
+        (left.pop() if left else Take(stores=0, code=None)) if r["extFields"]["b"] == "T" else None
+    )
+    with pytest.raises(PublicationError, match="Run it again with the same rows"):
+        once(taking, of(list(range(5))))
+    taking.take = lambda _: None
+    with pytest.raises(NondeterministicWriteError, match="are not among the rows of this one"):
+        once(taking, of([100, 101]))
+    before = taking.bodies("T")
+    assert once(taking, of(list(range(5)))).found == len(before)
+    assert Counter(taking.bodies("T")) == Counter(b"%d" % n for n in range(5))
+
+
+def test_a_queue_that_stands_still_is_a_named_error_in_time(taking: TakingCluster) -> None:
+    taking.topic("T")
+    answer = taking._stats
+    taking._stats = lambda opaque, topic: answer(opaque, topic).replace(  # type: ignore[method-assign]
+        b'"maxOffset":1,', b'"maxOffset":0,'
+    )
+    with pytest.raises(NotVisibleError, match="ConsumeQueues stand still"):
+        once(taking, of([1]), visibility_timeout_ms=50)
+    assert taking.bodies("T") == []
+
+
+def test_a_history_that_expired_is_an_error_before_anything_is_sent(
+    taking: TakingCluster,
+) -> None:
+    taking.topic("T")
+    taking.queues["broker-a", CONTROL, 0].low = 100
+    for _ in range(2):
+        with pytest.raises(LostHistoryError, match="allowLostHistory=true"):
+            once(taking, of([1]), txn_version=5)
+    assert taking.sends() == []
+    assert once(taking, of([1]), txn_version=5, allow_lost_history=True).messages == 1
+    assert once(taking, of([1]), txn_version=6).messages == 1
+
+
+def test_the_control_topic_is_made_on_request_and_else_missed_by_name() -> None:
+    with TakingCluster().running() as bare:
+        assert isinstance(bare, TakingCluster)
+        bare.topic("T", 2)
+        with pytest.raises(InvalidOptionError, match=r"controlTopic.*is not on broker broker-a"):
+            once(bare, of([1]), topic="T")
+        assert once(bare, of([1]), topic="T", create_topic=True).messages == 1
+        assert len(bare.bodies(CONTROL)) == 2
+
+
+@pytest.mark.parametrize(
+    ("option", "more"),
+    [
+        ("delivery", {"txn_app_id": None, "txn_version": None}),
+        ("txnAppId", {"txn_version": None}),
+        ("latencyFaultTolerance", {"latency_fault_tolerance": True}),
+        ("uniqKey", {"uniq_key": "random"}),
+        ("allowSystemTopics", {"allow_system_topics": True}),
+    ],
+)
+def test_options_that_contradict_exactly_once_are_refused(
+    taking: TakingCluster, option: str, more: dict[str, Any]
+) -> None:
+    with pytest.raises(InvalidOptionError) as caught:
+        prepare(settings_for(taking, **more), of([1]).schema)
+    assert caught.value.args[0] == option
+
+
+def test_options_of_exactly_once_are_refused_at_least_once(taking: TakingCluster) -> None:
+    plain = {"delivery": "atLeastOnce", "txn_app_id": None, "txn_version": None}
+    for name, more in (
+        ("fenceWait", {"fence_wait_ms": 7}),
+        ("controlTopic", {"fence_wait_ms": 5_000, "control_topic": "C"}),
+        ("inlineBytes", {"fence_wait_ms": 5_000, "inline_bytes": 7}),
+    ):
+        with pytest.raises(InvalidOptionError) as caught:
+            prepare(settings_for(taking, **plain | more), of([1]).schema)
+        assert caught.value.args[0] == name
+
+
+def test_a_broker_that_shows_messages_out_of_order_is_refused(taking: TakingCluster) -> None:
+    taking.topic("T")
+    taking.settings = "enableBuildConsumeQueueConcurrently=true\n"
+    with pytest.raises(InvalidOptionError, match="in another order than it stored"):
+        once(taking, of([1]), topic="T")
+
+
+def test_rows_that_cannot_be_looked_for_are_bad_rows(taking: TakingCluster) -> None:
+    taking.topic("T")
+    with pytest.raises(InvalidMessageError, match="cannot be sent exactly once") as caught:
+        handed(taking, rows(2, delayTimeLevel=[0, 3]))
+    assert "Nothing was written" in str(caught.value)
+    with pytest.raises(InvalidOptionError, match=r"inlineBytes.*more messages than that"):
+        handed(taking, rows(5, body=[b"x" * 1_000] * 5), inline_bytes=2_000)
+
+
+def test_a_batch_of_a_stream_is_known_by_its_query_and_number(taking: TakingCluster) -> None:
+    taking.topic("T")
+    settings = settings_for(taking, txn_app_id=None, txn_version=None)
+    planned = prepare(settings, of([1]).schema, is_stream=True)
+    for batch_id, repeated in ((0, False), (0, True), (1, False)):
+        job = of_batch(planned, "query", batch_id)
+        report = hand_on(job, [of([batch_id])], partition=0, attempt=1)
+        assert publish(job, [report]).is_repeated == repeated
+    assert taking.bodies("T") == [b"0", b"1"]
+    empty = SendReport(partition=0, attempt=1)
+    assert publish(of_batch(planned, "query", 2), [empty]).messages == 0
+
+
+TEXTS = st.text(max_size=20)
+STARTS = st.dictionaries(
+    st.builds(Queue, TEXTS, TEXTS, st.integers(0, 65_535)), st.integers(0, 2**62), max_size=5
+)
+
+
+@given(st.builds(Control, TEXTS, TEXTS, st.integers(0, 2**62), TEXTS, STARTS))
+def test_a_control_record_is_read_as_it_was_written(record: Control) -> None:
+    assert decode(record.encode()) == record
+    assert len(tag_of(record.app)) == 16
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"kind": 5},
+        {"version": "1"},
+        {"version": -1},
+        {"version": True},
+        {"starts": []},
+        {"starts": {"b": 5}},
+        {"starts": {"b": {"T": {"x": 1}}}},
+        {"starts": {"b": {"T": {"1": None}}}},
+    ],
+)
+def test_what_is_no_control_record_is_told(change: dict[str, Any]) -> None:
+    record = Control("BEGIN", "app", 1, "me", {Queue("T", "b", 1): 7})
+    body = json.dumps(json.loads(record.encode()) | change).encode()
+    for text in (body, b"[]", b"{", b"\xff"):
+        with pytest.raises(InvalidControlError):
+            decode(text)
+    assert decode(record.encode()) == record

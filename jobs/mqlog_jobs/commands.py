@@ -44,6 +44,9 @@ def backlog(
     groups: Groups = None,
     topic: Topic = None,
     subscription: Subscriptions = None,
+    sql: Annotated[
+        str | None, typer.Option(help='SQL92 that the groups of -g subscribe with, "a > 5".')
+    ] = None,
     by_tag: Annotated[bool, typer.Option("--by-tag", help="One row for each tag.")] = False,
     summary: Annotated[bool, typer.Option("--summary", help="One line for each group.")] = False,
     sort: Annotated[
@@ -77,8 +80,10 @@ def backlog(
     from mqlog_jobs import show_backlog
     from mqlog_jobs.places import Named
     from mqlog_jobs.show import Form
+    from mqstore.options.words import Sql92
 
-    query = show_backlog.BacklogQuery.of(groups, topic, subscription, system=system, by_tag=by_tag)
+    expressions = [*(subscription or ()), *([] if sql is None else [Sql92(sql)])]
+    query = show_backlog.BacklogQuery.of(groups, topic, expressions, system=system, by_tag=by_tag)
     report = show_backlog.BacklogReport(Form(as_json, as_csv), sort, summary, above)
     watching = show_backlog.Watching.of(interval, number, repeat=repeat)
     show_backlog.backlog(Named.of(stores, commit_log, options), query, report, watching)

@@ -28,6 +28,7 @@ from mqstore.backlog import (
 )
 from mqstore.backlog.request import is_system_group
 from mqstore.errors import InvalidOptionError
+from mqstore.options.words import Sql92
 from mqstore.printable import shown
 from mqstore.read.selection import OpenStores
 
@@ -151,11 +152,14 @@ class BacklogReport:
 def subscriptions_of(
     groups: str | None, expressions: Iterable[str]
 ) -> Mapping[str, Mapping[str, str]]:
-    """Return group → topic → tag expression, each written as ``[GROUP[/TOPIC]=]EXPRESSION``."""
+    """Return group → topic → tag expression, each written as ``[GROUP[/TOPIC]=]EXPRESSION``.
+
+    An Sql92 is of all topics of ``groups``.
+    """
     found: dict[str, dict[str, str]] = {}
     for text in expressions:
         place, equals, expression = text.partition("=")
-        if equals:
+        if equals and not isinstance(text, Sql92):
             group, _, topic = place.strip().partition("/")
             named = [group]
         else:
@@ -163,9 +167,13 @@ def subscriptions_of(
         for name in named:
             of_group = found.setdefault(name, {})
             if (topic or "*") in of_group:
-                raise InvalidOptionError("--subscription", text, f"{name} has one already")
+                raise InvalidOptionError(_option_of(text), text, f"{name} has one already")
             of_group[topic or "*"] = expression
     return found
+
+
+def _option_of(expression: str) -> str:
+    return "--sql" if isinstance(expression, Sql92) else "--subscription"
 
 
 def backlog(
@@ -207,9 +215,8 @@ def compared(named: Named, query: BacklogQuery, form: Form) -> None:
 
 def _named(groups: str | None, expression: str) -> list[str]:
     if groups is None or groups.startswith("/"):
-        raise InvalidOptionError(
-            "--subscription",
-            expression,
-            "an expression belongs to a group: name it with --group, or write GROUP=EXPRESSION",
-        )
+        expected = "an expression belongs to a group: name it with --group"
+        if not isinstance(expression, Sql92):
+            expected += ", or write GROUP=EXPRESSION"
+        raise InvalidOptionError(_option_of(expression), expression, expected)
     return [name.strip() for name in groups.split(",")]

@@ -155,15 +155,17 @@ def test_latency_is_that_of_the_message_at_the_offset_and_inflight_what_was_pull
     )
 
 
-def test_sql_is_named_and_not_evaluated(store: MakeStore) -> None:
-    laid = store(tagged("a", "b"), Layout(group_offsets={("T", "g"): {0: 0}, ("T", "h"): {0: 0}}))
+def test_sql_of_a_group_is_evaluated_here_and_not_by_the_tools(store: MakeStore) -> None:
+    properties = [{"TAGS": "a", "a": "6"}, {"TAGS": "b", "a": "5"}]
+    messages = [Message(topic="T", properties=join_properties(each)) for each in properties]
+    laid = store(messages, Layout(group_offsets={("T", "g"): {0: 0}, ("T", "h"): {0: 0}}))
     entry = {"expression": "a > 5", "expressionType": "SQL92", "deadTime": 7}
     others = {"h": {"expression": "x", "expressionType": "TAG"}, "odd": 3}
     document = {"filterDataByTopic": {"T": {"groupFilterData": {"g": entry, **others}}, "U": []}}
     write_json(laid.root / "config" / "consumerFilter.json", document)
     row = compared(laid.root)["g", "T", 0]
     assert (row["subscription"], row["expressionType"]) == ("a > 5", "SQL92")
-    assert told(row) == (2, 2, 2, "SAME")
+    assert told(row) == (2, 2, 1, "SQL92")
     other = compared(laid.root)["h", "T", 0]
     assert (other["subscription"], other["expressionType"]) == (None, None)
     # What the user says counts more.

@@ -21,6 +21,11 @@ def test_a_frame_becomes_the_option_and_contradictions_are_refused(spark: SparkS
     ]
     told = from_frame(spark.createDataFrame(rows, schema))
     assert json.loads(told) == {"g": {"T": "A || B", "*": "*"}, "h": {"T": "标签"}}
+    typed = [("g", "T", "a > 5", "sql92"), ("g", "U", "A", None), ("g", "V", None, "SQL92")]
+    frame = spark.createDataFrame(
+        typed, "group string, topic string, expression string, expressionType string"
+    )
+    assert json.loads(from_frame(frame)) == {"g": {"T": {"sql": "a > 5"}, "U": "A", "V": "*"}}
     with pytest.raises(InvalidOptionError, match="not two"):
         from_frame(spark.createDataFrame([*rows, ("h", "T", "other", 5)], schema))
     with pytest.raises(InvalidOptionError, match="without group or topic"):

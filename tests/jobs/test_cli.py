@@ -85,6 +85,16 @@ def test_topics_of_the_broker_itself_are_shown_when_asked_for(run: Run, golden_5
     assert "SCHEDULE_TOPIC_XXXX" in run("queues", golden_550, "--system").out
 
 
+def test_a_group_that_subscribes_by_sql_is_counted(run: Run, golden_550: Path) -> None:
+    def matching(*expression: str) -> list[int]:
+        rows = run("backlog", golden_550, "-g", "CG_G", "--json", *expression).rows
+        return [row["lagMatching"] for row in rows if row["topic"] == "GTopic"]
+
+    by_tag = matching("--subscription", "GA || GB")
+    assert matching("--sql", "TAGS IN ('GA', 'GB')") == by_tag
+    assert sum(by_tag) < sum(matching())
+
+
 def test_cat_takes_sql(run: Run, golden_550: Path) -> None:
     tagged = run("cat", golden_550, "GTopic", "--tag", "GA", "-n", "0", "--json").rows
     sql = run("cat", golden_550, "GTopic", "--sql", "TAGS = 'GA'", "-n", "0", "--json").rows
@@ -147,6 +157,8 @@ def test_tags_keys_and_times_choose(run: Run, golden_550: Path) -> None:
         (("cat", "STORE", "GTopic", "-f", "{nobody}"), "[MQLOG_INVALID_SCHEMA]"),
         (("cat", "STORE", "GTopic", "--tag", "||"), "[MQLOG_INVALID_OPTION]"),
         (("backlog", "STORE", "--subscription", "a"), "name it with --group"),
+        (("backlog", "STORE", "--sql", "a = 5"), "name it with --group"),
+        (("backlog", "STORE", "-g", "CG_G", "--sql", "a >"), "at the end: expected a property"),
         (("backlog", "STORE", "-g", "/[/"), "[MQLOG_INVALID_OPTION]"),
         (("topics", "STORE", "--csv", "--json"), "choose one of the two"),
         (("cat", "STORE", "GTopic", "-f", "{body}", "--json"), "choose one of the two"),

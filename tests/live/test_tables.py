@@ -112,7 +112,7 @@ def test_groups_that_are_online_tell_what_they_subscribe_to(fake: FakeCluster) -
         fake.committed["T", group, 0] = 30
     fake.groups |= {"tags": 2, "sql": 1}
     fake.subscriptions["tags"] = {"T": ("A || B", "TAG"), "%RETRY%tags": ("*", "TAG")}
-    fake.subscriptions["sql"] = {"T": ("a > 5", "SQL92")}
+    fake.subscriptions["sql"] = {"T": ("TAGS <> 'A'", "SQL92")}
     found = {row["group"]: row for row in table(fake, "backlog")}
     told = {
         group: (row["subscription"], row["expressionType"], row["lag"], row["lagMatching"])
@@ -120,7 +120,7 @@ def test_groups_that_are_online_tell_what_they_subscribe_to(fake: FakeCluster) -
     }
     assert told == {
         "tags": ("A || B", "TAG", 30, 20),
-        "sql": ("a > 5", "SQL92", 30, 30),
+        "sql": ("TAGS <> 'A'", "SQL92", 30, 20),
         "offline": (None, None, 30, 30),
     }
     (row,) = table(fake, "backlog", groups="tags", subscriptions='{"tags":{"T":"C"}}')

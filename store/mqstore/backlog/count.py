@@ -3,34 +3,45 @@
 Queues are counted side by side, a block of units of each at a time, because their records lie
 side by side in the CommitLog: so it is read in its order, and not once for each queue.
 
-Only ConsumeQueue units are read; of records the timestamps at both edges, and the tags of those
-that a hash leaves open.
+Only ConsumeQueue units are read; of records the timestamps at both edges, the tags of those that a
+hash leaves open, and for SQL92 the properties of all.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from typing import Final
+from itertools import groupby
+from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from mqstore.arrays import Int64s, Mask
-from mqstore.backlog.keys import Classifier, EveryMessage, TagHashes, TagStrings, classify
+from mqstore.backlog.keys import (
+    Classifier,
+    EveryMessage,
+    SqlVerdicts,
+    TagHashes,
+    TagStrings,
+    Wanted,
+    classify,
+)
 from mqstore.backlog.plan import BacklogItem
-from mqstore.backlog.request import HASH, OFFSET, BacklogRequest
+from mqstore.backlog.request import HASH, BacklogRequest
 from mqstore.backlog.standing import Standing
 from mqstore.backlog.tally import NONE, Tally
 from mqstore.errors import InvalidOptionError
 from mqstore.printable import shown
 from mqstore.read.source import QueueRange, RecordSource
-from mqstore.read.tags import TagFilter, parse_tags
+from mqstore.read.tags import TagFilter
 from mqstore.read.units import CHUNK_UNITS, UnitBatch, join, units_at
+from mqstore.sql.filter import SqlFilter
 
 MAX_CELLS: Final = 4_000_000  # of queues counted together: starts × tags, 24 bytes each
 MAX_CHARS: Final = 64 << 20  # of their distinct tags
 MAX_QUEUES_AT_ONCE: Final = 256
+_Expression: TypeAlias = tuple[str | None, str | None]
 _COUNTED_UNITS: Final = 131_072  # of all queues counted together, some 100 bytes each, but
 _LEAST_UNITS: Final = 1_024  # no less than this of each.
 
@@ -63,9 +74,9 @@ class QueueCount:
         self.items = items
         self.request = request
         self.standing = Standing.of(items)
-        expressions = {item.tag_expression for item in items}
-        self._filters: dict[str | None, TagFilter | None] = {
-            e: None if request.lag_mode == OFFSET else parse_tags(e) for e in expressions
+        self._filters: dict[_Expression, Wanted] = {
+            item.expression: item.sql_filter(request.lag_mode) or item.tag_filter(request.lag_mode)
+            for item in items
         }
         start, last = self.standing.start, self.standing.last_consumed
         self._tally = Tally(np.unique(start[start < self.standing.high]))
@@ -107,10 +118,10 @@ class QueueCount:
         self._tally.note(units, self._consumed[low:high])
         self._check_room()
 
-    def add_some(self, units: UnitBatch, tags: pa.StringArray) -> None:
-        """Count the messages that were asked for by their tags."""
-        assert isinstance(self._classifier, TagStrings)
-        keys = self._classifier.keys_of(tags)
+    def add_some(self, units: UnitBatch, column: pa.Array) -> None:
+        """Count the messages that were asked for, by their tags or, for SQL92, properties."""
+        assert isinstance(self._classifier, TagStrings | SqlVerdicts)
+        keys = self._classifier.keys_of(column)
         self._tally.add_some(units, keys, self._classifier.count)
         self._check_room()
 
@@ -146,7 +157,10 @@ class QueueCount:
 
     def _classify(self) -> Classifier:
         topic = self.items[0].topic
-        filters = [found for found in self._filters.values() if found]
+        by_sql = [found for found in self._filters.values() if isinstance(found, SqlFilter)]
+        if by_sql:
+            return SqlVerdicts(by_sql, by_tag=self.request.by_tag)
+        filters = [found for found in self._filters.values() if isinstance(found, TagFilter)]
         if self.request.by_tag:
             return TagStrings(topic, None, by_hash=self.request.lag_mode == HASH)
         if not filters:
@@ -154,11 +168,11 @@ class QueueCount:
         wanted = reduce(lambda a, b: TagFilter(a.tags | b.tags, a.codes | b.codes), filters)
         if self.request.lag_mode == HASH:
             return TagHashes(topic, wanted)
-        filtered = [self._filters[item.tag_expression] is not None for item in self.items]
+        filtered = [self._filters[item.expression] is not None for item in self.items]
         since = int(self.standing.start[filtered].min())
         return TagStrings(topic, wanted, since=since)
 
-    def _passes(self, expression: str | None) -> Mask:
+    def _passes(self, expression: _Expression) -> Mask:
         """Tell which columns of the tally pass."""
         found = self._classifier.passes(self._filters[expression])
         passes = np.zeros(self._tally.counts.shape[1], np.bool_)
@@ -172,7 +186,7 @@ class QueueCount:
         sizes, matching, matching_sizes = np.zeros((3, len(lag)), np.int64)
         first = np.full(len(lag), NONE)
         numbers = {expression: number for number, expression in enumerate(self._filters)}
-        asked = np.array([numbers[item.tag_expression] for item in self.items])
+        asked = np.array([numbers[item.expression] for item in self.items])
         for expression, number in numbers.items():
             chosen = np.flatnonzero((asked == number) & (lag > 0))
             starts = np.searchsorted(tally.starts, self.standing.start[chosen])
@@ -193,7 +207,8 @@ class QueueCount:
         """Return a row for each tag behind each item's start, or one where there is none."""
         tally, lag = self._tally, self.standing.lag.tolist()
         classifier = self._classifier
-        assert isinstance(classifier, TagStrings)
+        assert isinstance(classifier, TagStrings | SqlVerdicts)
+        names = classifier.names
         passes = {expression: self._passes(expression) for expression in self._filters}
         rows: list[tuple[int, ...]] = []
         tags: list[str | None] = []
@@ -205,15 +220,29 @@ class QueueCount:
                 continue
             counts = tally.counts[start].copy()
             counts[0] += lag[number] - counts.sum()  # Units of a missing file have no tag.
-            keys = np.flatnonzero(counts).tolist()
-            for key in sorted(keys, key=lambda k: _none_last(classifier.names[k])):
-                count, size = int(counts[key]), int(tally.bytes[start, key])
-                passed = bool(passes[item.tag_expression][key])
-                first = int(tally.first[start, key]) if passed else NONE
-                rows.append((number, count, size, passed * count, passed * size, first))
-                tags.append(classifier.names[key])
+            keys = sorted(np.flatnonzero(counts).tolist(), key=lambda k: _none_last(names[k]))
+            of_key = counts.tolist(), tally.bytes[start].tolist(), tally.first[start].tolist()
+            passed = passes[item.expression]
+            for tag, of_tag in groupby(keys, lambda k: names[k]):
+                rows.append((number, *_summed(of_key, list(of_tag), passed)))
+                tags.append(tag)
         found = np.array(rows, np.int64).reshape(-1, 6).T
         return Amounts(found[0], found[1], found[2], found[3], found[4], found[5], tags)
+
+
+def _summed(
+    of_key: tuple[list[int], list[int], list[int]], keys: Sequence[int], passed: Mask
+) -> tuple[int, ...]:
+    """Return messages, bytes, those that pass, their bytes and their first, over some keys."""
+    counts, sizes, first = of_key
+    matching = [key for key in keys if passed[key]]
+    return (
+        sum(counts[key] for key in keys),
+        sum(sizes[key] for key in keys),
+        sum(counts[key] for key in matching),
+        sum(sizes[key] for key in matching),
+        min((first[key] for key in matching), default=NONE),
+    )
 
 
 def _none_last(tag: str | None) -> tuple[bool, str]:

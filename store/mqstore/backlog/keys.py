@@ -1,4 +1,4 @@
-"""What a message is counted under: nothing, its tag's hash, or its tag.
+"""What a message is counted under: nothing, its tag's hash, its tag, or what SQL92 says of it.
 
 A classifier gives every unit of a batch a small number, its key, and says which keys pass a
 subscription. Key 0 is of messages that no subscription names or, by tag, that have none.
@@ -13,11 +13,14 @@ from numpy.typing import NDArray
 
 from mqstore.arrays import Int64s, Mask
 from mqstore.format.hashing import tags_code
+from mqstore.format.properties import TAGS
 from mqstore.read.source import RecordSource
 from mqstore.read.tags import TagFilter
 from mqstore.read.units import UnitBatch, join
+from mqstore.sql.filter import SqlFilter, property_of
 
 Keys: TypeAlias = NDArray[np.intp]
+Wanted: TypeAlias = TagFilter | SqlFilter | None
 
 
 class Classifier(Protocol):
@@ -34,17 +37,22 @@ class Classifier(Protocol):
     def keys(self, units: UnitBatch) -> Keys:
         """Return the key of each unit, as far as the unit alone decides it."""
 
-    def passes(self, wanted: TagFilter | None) -> Mask:
-        """Tell for each key whether its messages pass; all do without a filter."""
+    def passes(self, wanted: Wanted) -> Mask:
+        """Tell for each key whether its messages pass; all do without a filter of its kind."""
 
 
 def classify(source: RecordSource, asked: Sequence[tuple[Classifier, UnitBatch]]) -> list[Keys]:
     """Return the key of each unit of each batch.
 
     Records of all batches are read together, in the order of the log: those of a topic's queues
-    lie side by side there. Raises what ``RecordSource.tags`` raises.
+    lie side by side there, but for SQL92. Raises what ``RecordSource.tags`` raises.
     """
     keys = [classifier.keys(units) for classifier, units in asked]
+    for found, (classifier, units) in zip(keys, asked, strict=True):
+        if isinstance(classifier, SqlVerdicts):
+            rows = np.flatnonzero(units.sizes > 0)
+            for part, properties in source.properties(units.take(rows)):
+                found[rows[part]] = classifier.keys_of(properties)
     open_ = [
         (found, classifier, units, classifier.unread(units))
         for found, (classifier, units) in zip(keys, asked, strict=True)
@@ -92,7 +100,7 @@ class EveryMessage:
         """Return zeros."""
         return np.zeros(len(units), np.intp)
 
-    def passes(self, wanted: TagFilter | None) -> Mask:
+    def passes(self, wanted: Wanted) -> Mask:
         """Return that the one key passes; ``wanted`` is None where this is used."""
         return np.ones(1, np.bool_)
 
@@ -118,9 +126,9 @@ class TagHashes:
         keys[rows] = np.where(self._codes[nearest] == codes, nearest + 1, self.count - 1)
         return keys
 
-    def passes(self, wanted: TagFilter | None) -> Mask:
+    def passes(self, wanted: Wanted) -> Mask:
         """Tell by the hash. As the broker does: what has no hash passes."""
-        if wanted is None:
+        if not isinstance(wanted, TagFilter):
             return np.ones(self.count, np.bool_)
         return np.concatenate(([False], np.isin(self._codes, list(wanted.codes)), [True]))
 
@@ -180,10 +188,68 @@ class TagStrings:
         keys: Keys = numbers[encoded.indices.to_numpy()]
         return keys
 
-    def passes(self, wanted: TagFilter | None) -> Mask:
+    def passes(self, wanted: Wanted) -> Mask:
         """Tell by the tag, or by its hash if asked to."""
-        if wanted is None:
+        if not isinstance(wanted, TagFilter):
             return np.ones(self.count, np.bool_)
         if self._by_hash:
             return np.array([tags_code(name) in wanted.codes for name in self.names])
         return np.array([name in wanted.tags for name in self.names])
+
+
+class SqlVerdicts:
+    """A key for each combination of the SQL92 expressions that a message passes, and of its tag.
+
+    ``names[key]`` is the tag, null without ``by_tag``. Key 0 is of messages that cannot be read.
+    """
+
+    def __init__(self, filters: Sequence[SqlFilter], *, by_tag: bool) -> None:
+        self._filters = filters
+        self._by_tag = by_tag
+        self._passed: list[tuple[bool, ...]] = [(False,) * len(filters)]
+        self._keys: dict[tuple[tuple[bool, ...], str | None], int] = {(self._passed[0], None): 0}
+        self.names: list[str | None] = [None]
+        self.chars = 0
+
+    @property
+    def count(self) -> int:
+        """Keys in use so far."""
+        return len(self.names)
+
+    def keys(self, units: UnitBatch) -> Keys:
+        """Return zeros: a unit does not have the properties."""
+        return np.zeros(len(units), np.intp)
+
+    def keys_of(self, properties: pa.MapArray) -> Keys:
+        """Return the key of each message by its properties."""
+        if not len(properties):
+            return np.empty(0, np.intp)
+        passed = [found.matches(properties) for found in self._filters]
+        tags = property_of(properties, TAGS) if self._by_tag else pa.nulls(len(properties))
+        encoded = tags.cast(pa.string()).dictionary_encode(null_encoding="encode")
+        names, cells = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
+        for mask in passed:
+            cells = np.unique(2 * cells + mask, return_inverse=True)[1]
+        _, rows, inverse = np.unique(cells, return_index=True, return_inverse=True)
+        codes = encoded.indices.to_numpy()
+        numbers = [
+            self._key(tuple(bool(mask[row]) for mask in passed), names[codes[row]])
+            for row in rows.tolist()
+        ]
+        keys: Keys = np.array(numbers, np.intp)[inverse]
+        return keys
+
+    def passes(self, wanted: Wanted) -> Mask:
+        """Tell for each key whether its messages pass; all do without a filter."""
+        if not isinstance(wanted, SqlFilter):
+            return np.ones(self.count, np.bool_)
+        number = self._filters.index(wanted)
+        return np.array([passed[number] for passed in self._passed])
+
+    def _key(self, passed: tuple[bool, ...], name: str | None) -> int:
+        key = self._keys.setdefault((passed, name), len(self.names))
+        if key == len(self.names):
+            self._passed.append(passed)
+            self.names.append(name)
+            self.chars += len(name or "")
+        return key

@@ -1,8 +1,8 @@
 """What lies before each group in a queue, where a unit costs as much as its record.
 
 How many messages there are is known from queue offsets. Of their tags, only the messages that may
-match are asked for: whoever holds the queue looks at the units itself. Bytes of the others are an
-estimate; numbers of messages are exact.
+match are asked for: whoever holds the queue looks at the units itself. For SQL92 all are read.
+Bytes of messages that are not asked for are an estimate; numbers of messages are exact.
 
 Reference: DefaultMessageFilter#isMatchedByConsumeQueue (hash), PullAPIWrapper#processPullResult.
 """
@@ -10,8 +10,11 @@ Reference: DefaultMessageFilter#isMatchedByConsumeQueue (hash), PullAPIWrapper#p
 from collections.abc import Sequence
 
 from mqstore.backlog.count import QueueCount, TooManyTagsError, fits
-from mqstore.backlog.keys import TagStrings
-from mqstore.read.source import RecordSource
+from mqstore.backlog.keys import SqlVerdicts, TagStrings
+from mqstore.codec.properties import PropertyBlocks
+from mqstore.errors import CorruptStoreError
+from mqstore.read.settings import ScanSettings
+from mqstore.read.source import QueueRange, QueueSlice, RecordSource
 
 
 def count_matches(source: RecordSource, queues: Sequence[QueueCount]) -> None:
@@ -21,7 +24,9 @@ def count_matches(source: RecordSource, queues: Sequence[QueueCount]) -> None:
     sizes = source.sizes([span for _, span in open_])
     for (queue, span), size in zip(open_, sizes, strict=True):
         classifier = queue.classifier
-        if isinstance(classifier, TagStrings):
+        if isinstance(classifier, SqlVerdicts):
+            _count_by_sql(source, queue, span)
+        elif isinstance(classifier, TagStrings):
             name, start, end = span
             since = max(start, classifier.since)
             for units, tags in source.tagged((name, since, end), classifier.wanted):
@@ -31,3 +36,20 @@ def count_matches(source: RecordSource, queues: Sequence[QueueCount]) -> None:
         queue.fill(size)
     for queue in queues:
         queue.note_consumed()
+
+
+def _count_by_sql(source: RecordSource, queue: QueueCount, span: QueueRange) -> None:
+    """Read all records of ``span``; what is broken or expires meanwhile passes nothing."""
+    item, (name, start, end) = queue.items[0], span
+    piece = QueueSlice(item.origin, item.broker_name, *name, start, end)
+    settings = ScanSettings(columns=("properties",), fail_on_data_loss=False)
+    for units, records in source.read([piece], settings, _ignored):
+        headers = records.headers
+        blocks = PropertyBlocks(
+            headers.buffer, headers.properties_starts, headers.properties_lengths
+        )
+        queue.add_some(units.take(records.rows), blocks.as_map())
+
+
+def _ignored(_: CorruptStoreError) -> None:
+    """Do nothing: a backlog counts messages, and a consumer would not get this one."""

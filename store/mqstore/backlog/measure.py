@@ -77,17 +77,20 @@ def _measured(
         stores[one.origin].append(number)
     for origin, numbers in stores.items():
         with closing(origin.records()) as source:
-            queues = _queues(items, numbers)
+            queues = _queues(items, numbers, request.lag_mode)
             counts = (QueueCount([items[n] for n in queue], request) for queue in queues)
             found = (one for some in _together(counts) for one in _counted(source, some, as_of_ms))
             for queue, (item, batch) in zip(queues, found, strict=True):
                 yield np.array(queue)[item], batch
 
 
-def _queues(items: Sequence[BacklogItem], numbers: Iterable[int]) -> list[list[int]]:
-    queues: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
+def _queues(items: Sequence[BacklogItem], numbers: Iterable[int], lag_mode: str) -> list[list[int]]:
+    """Return the items of each queue; those by SQL92, which needs all records, stand apart."""
+    queues: defaultdict[tuple[str, int, bool], list[int]] = defaultdict(list)
     for number in numbers:
-        queues[items[number].topic, items[number].queue_id].append(number)
+        item = items[number]
+        by_sql = item.sql_filter(lag_mode) is not None
+        queues[item.topic, item.queue_id, by_sql].append(number)
     return list(queues.values())
 
 

@@ -11,10 +11,12 @@ Reference: AdminBrokerProcessor#getConsumeStats, ConsumerOffsetManager#whichTopi
 """
 
 import heapq
+import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -22,6 +24,7 @@ import numpy as np
 from mqstore.arrays import Int32s, Int64s, Mask
 from mqstore.backlog.request import (
     ANY_TOPIC,
+    EXACT,
     OFFSET,
     BacklogRequest,
     group_names,
@@ -32,14 +35,27 @@ from mqstore.backlog.schema import SQL92, TAG
 from mqstore.backlog.standing import Standing
 from mqstore.errors import InvalidOptionError, UnknownGroupError, UnknownTopicError
 from mqstore.files.config.broker_config import FilterExpression, TopicConfig
+from mqstore.options.words import Sql92
+from mqstore.printable import shown
 from mqstore.read.broker_state import BrokerState
 from mqstore.read.selection import unknown
 from mqstore.read.source import BoundsSource, Origin, Snapshot
 from mqstore.read.tags import TagFilter, parse_tags
+from mqstore.sql.filter import SqlFilter, parse_sql
 
+_LOG = logging.getLogger(__name__)
 MAX_ITEMS: Final = 5_000_000
 _UNITS_PER_TASK: Final = 1_000_000  # about 0.1 s of ConsumeQueue, some seconds of tag strings
 _ITEM_UNITS: Final = 100  # what a row costs beside its units, in units
+
+
+@lru_cache(maxsize=1_024)
+def _broker_filter(expression: str | None) -> SqlFilter | None:
+    """Return the filter of an expression that a broker took; None if it is not valid."""
+    try:
+        return parse_sql(expression, as_broker=True)
+    except InvalidOptionError:
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +80,23 @@ class BacklogItem:
         return max(self.consumer_offset or 0, 0)
 
     @property
+    def expression(self) -> tuple[str | None, str | None]:
+        """What the group subscribes to: the kind and the text."""
+        return self.expression_type, self.subscription
+
+    @property
     def tag_expression(self) -> str | None:
-        """The subscription if it is by tag; of others nothing is evaluated: all pass."""
+        """The subscription if it is by tag."""
         return None if self.expression_type == SQL92 else self.subscription
 
     def tag_filter(self, lag_mode: str) -> TagFilter | None:
-        """Return what the subscription lets pass; None for every message."""
+        """Return which tags the subscription lets pass; None for every message."""
         return None if lag_mode == OFFSET else parse_tags(self.tag_expression)
+
+    def sql_filter(self, lag_mode: str) -> SqlFilter | None:
+        """Return what a subscription by SQL92 lets pass; None for every message."""
+        is_sql = lag_mode == EXACT and self.expression_type == SQL92
+        return _broker_filter(self.subscription) if is_sql else None
 
 
 def plan(snapshot: Snapshot, request: BacklogRequest) -> list[BacklogItem]:
@@ -241,11 +267,15 @@ class _Broker:
     def _subscription(self, request: BacklogRequest, group: str, topic: str) -> _Subscription:
         given = request.subscription(group, topic)
         if given is not None:
-            return _Subscription(given, TAG)
+            return _Subscription(str(given), SQL92 if isinstance(given, Sql92) else TAG)
         found = self.filters.get((topic, group))
         if found is None or found.kind.upper() not in (SQL92, TAG):
             return _Subscription(None, None)
-        return _Subscription(found.expression, found.kind.upper())
+        kind = found.kind.upper()
+        if kind == SQL92 and _broker_filter(found.expression) is None:
+            names = shown(group), shown(topic)
+            _LOG.warning("the SQL92 of group %s for topic %s is not valid: all count", *names)
+        return _Subscription(found.expression, kind)
 
     def _pairs(self, request: BacklogRequest) -> list[tuple[str, str]]:
         pairs = {(group, topic) for topic, group in self.committed}

@@ -7,7 +7,9 @@ from typing import Final
 
 from mqstore.errors import InvalidOptionError
 from mqstore.format.names import RETRY_PREFIX, SYSTEM_GROUP_PREFIX
+from mqstore.options.words import Sql92
 from mqstore.read.tags import SUB_ALL, check_tags
+from mqstore.sql.filter import parse_sql
 
 EXACT: Final = "exact"
 HASH: Final = "hash"
@@ -21,10 +23,11 @@ class BacklogRequest:
     """What to report. Raises InvalidOptionError for a value that is not accepted.
 
     groups: a comma list, or ``/regex/`` on the whole name; None for all.
-    subscriptions: group → topic → tag expression. The topic ``*`` stands for all topics of the
-    group that are not named, but its retry topic, which consumers take whole.
+    subscriptions: group → topic → tag expression, or Sql92. The topic ``*`` stands
+    for all topics of the group that are not named, but its retry topic, which consumers take whole.
     lag_mode: how lagMatching is counted. ``exact``: by ConsumeQueue hash, then by the tag
-    itself; ``hash``: by the hash only, as the broker's metrics do; ``offset``: tags ignored.
+    itself, SQL92 by the properties; ``hash``: by the hash only, as the broker's metrics do, for
+    which every message passes SQL92; ``offset``: no expression is looked at.
     by_tag: one row for each tag among the unconsumed messages of a queue, read from the
     records whatever the lag_mode; one row with a null tag if there are none.
     """
@@ -39,7 +42,10 @@ class BacklogRequest:
             raise InvalidOptionError("lagMode", self.lag_mode, f"accepted: {', '.join(LAG_MODES)}")
         for expressions in self.subscriptions.values():
             for expression in expressions.values():
-                check_tags(expression, option="subscriptions")
+                if isinstance(expression, Sql92):
+                    parse_sql(expression, option="subscriptions")
+                else:
+                    check_tags(expression, option="subscriptions")
         group_test(self.groups)
 
     def subscription(self, group: str, topic: str) -> str | None:
@@ -53,7 +59,7 @@ class BacklogRequest:
         found = expressions.get(topic)
         if found is None:
             found = SUB_ALL if retry else expressions.get(ANY_TOPIC)
-        return found if found != "" else SUB_ALL
+        return SUB_ALL if found == "" else found
 
 
 def is_system_group(name: str) -> bool:

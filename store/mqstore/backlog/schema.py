@@ -38,7 +38,7 @@ COLUMNS: Final = (
     ("status", pa.string(), False, "OK, NEVER_COMMITTED, AHEAD, EXPIRED or TOPIC_GONE"),
     ("asOf", TIMESTAMP, False, "when the offsets were read"),
     ("expressionType", pa.string(), True,
-     "TAG; SQL92: not evaluated, lagMatching counts all of lag; null: no subscription known"),
+     "TAG or SQL92; null: no subscription known"),
 )  # fmt: skip
 
 SCHEMA: Final = pa.schema([pa.field(name, kind, nullable=null) for name, kind, null, _ in COLUMNS])

@@ -122,6 +122,11 @@ class BrokerUnits:
         for row, headers in self._singles(units):
             yield np.array([row]), _tags_of(headers)
 
+    def properties(self, units: UnitBatch) -> Iterator[tuple[Int64s, pa.MapArray]]:
+        """Yield properties by pulls of one message each."""
+        for row, headers in self._singles(units):
+            yield np.array([row]), _blocks(headers).as_map()
+
     def locate(self, topics: Mapping[int, str]) -> dict[int, LocatedRecord]:
         """Return the records that start at those places of the CommitLog, and say so."""
         found: dict[int, LocatedRecord] = {}
@@ -231,8 +236,11 @@ def _tags_of(headers: RecordHeaders) -> pa.StringArray:
 
 
 def _property(headers: RecordHeaders, name: str) -> pa.StringArray:
-    blocks = PropertyBlocks(headers.buffer, headers.properties_starts, headers.properties_lengths)
-    return blocks.column(name)
+    return _blocks(headers).column(name)
+
+
+def _blocks(headers: RecordHeaders) -> PropertyBlocks:
+    return PropertyBlocks(headers.buffer, headers.properties_starts, headers.properties_lengths)
 
 
 def _located(headers: RecordHeaders) -> LocatedRecord:

@@ -26,6 +26,7 @@ from difflib import get_close_matches
 from typing import Final, TypeAlias, TypeGuard
 
 from mqstore.errors import InvalidOptionError
+from mqstore.options.words import Sql92
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -202,15 +203,27 @@ def timestamps(option: str, text: str, *, now_ms: int) -> dict[QueueKey, int]:
 
 
 def expressions(option: str, text: str) -> dict[str, dict[str, str]]:
-    """Return the tag expression of each topic of each group of ``{"group":{"topic":"A || B"}}``."""
-    form = '{"group":{"topic":"A || B"}}'
+    """Return the expression of each topic of each group of ``{"group":{"topic":"A || B"}}``.
+
+    ``{"sql":"a > 5"}`` in the place of a tag expression is an Sql92.
+    """
+    form = '{"group":{"topic":"A || B"}} or {"group":{"topic":{"sql":"a > 5"}}}'
     found = _json(option, text, form)
     if not isinstance(found, dict):
         raise InvalidOptionError(option, text, f"must be JSON such as {form}")
     for group, topics in found.items():
-        if not isinstance(topics, dict) or not all(isinstance(e, str) for e in topics.values()):
+        if not isinstance(topics, dict) or not all(map(_is_expression, topics.values())):
             raise InvalidOptionError(option, text, f"group {group} must have {form}")
-    return found
+    return {
+        group: {t: e if isinstance(e, str) else Sql92(e["sql"]) for t, e in topics.items()}
+        for group, topics in found.items()
+    }
+
+
+def _is_expression(value: object) -> bool:
+    if isinstance(value, dict):
+        return set(value) == {"sql"} and isinstance(value["sql"], str)
+    return isinstance(value, str)
 
 
 def _leaves(option: str, text: str, form: str) -> Iterator[tuple[QueueKey, object]]:

@@ -1,7 +1,7 @@
-"""What single records say, by their place in the CommitLog: times, tags, queue and id.
+"""What single records say, by their place in the CommitLog: times, properties, queue and id.
 
-Store timestamps and tags are read without the bodies. Records that cannot be read (deleted, cut
-off, not where their unit says) have neither: these functions serve counts of messages, and a
+Store timestamps and properties are read without the bodies. Records that cannot be read (deleted,
+cut off, not where their unit says) have neither: these functions serve counts of messages, and a
 consumer would not get such records either.
 
 Reference: DefaultMessageStore#getStoreTimeStamp; ExpressionMessageFilter.
@@ -9,7 +9,7 @@ Reference: DefaultMessageStore#getStoreTimeStamp; ExpressionMessageFilter.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -39,6 +39,8 @@ _MAX_TAIL_BYTES: Final = 2 * (TOPIC_LENGTH_V2.itemsize + MAX_PROPERTIES_BYTES)
 _WHOLE_BYTES: Final = 4096  # up to a page, one read of all is cheaper than two of the ends
 _BATCH_BYTES: Final = 8 << 20
 
+_ColumnOf: TypeAlias = Callable[[PropertyBlocks], pa.Array]
+
 
 @dataclass(frozen=True, slots=True)
 class LocatedRecord:
@@ -65,21 +67,34 @@ def store_timestamps(log: CommitLog, physical_offsets: Int64s, sizes: Int64s) ->
 def tags(
     log: CommitLog, physical_offsets: Int64s, sizes: Int64s
 ) -> Iterator[tuple[Int64s, pa.StringArray]]:
-    """Yield rows of the given records and their TAGS property, null if they have none.
+    """As ``properties``, the TAGS property only, null if they have none."""
+    return _columns(log, physical_offsets, sizes, _tags)
+
+
+def properties(
+    log: CommitLog, physical_offsets: Int64s, sizes: Int64s
+) -> Iterator[tuple[Int64s, pa.MapArray]]:
+    """Yield rows of the given records and all their properties.
 
     Rows of records that cannot be read never come. At most 8 MiB are read at a time; of a
     record larger than a page the body is left out.
     """
+    return _columns(log, physical_offsets, sizes, PropertyBlocks.as_map)
+
+
+def _columns(
+    log: CommitLog, physical_offsets: Int64s, sizes: Int64s, column_of: _ColumnOf
+) -> Iterator[tuple[Int64s, pa.Array]]:
     small = sizes <= _WHOLE_BYTES
     chosen = np.flatnonzero(small)
     for batch in _batches(log, physical_offsets[chosen], sizes[chosen], lambda size: size):
         rows = chosen[batch]
-        for part, column in _tags_of_whole(log, physical_offsets[rows], sizes[rows]):
+        for part, column in _of_whole(log, physical_offsets[rows], sizes[rows], column_of):
             yield rows[part], column
     chosen = np.flatnonzero(~small)
     for batch in _batches(log, physical_offsets[chosen], sizes[chosen], _head_bytes):
         rows = chosen[batch]
-        for part, column in _tags_of_ends(log, physical_offsets[rows], sizes[rows]):
+        for part, column in _of_ends(log, physical_offsets[rows], sizes[rows], column_of):
             yield rows[part], column
 
 
@@ -103,7 +118,7 @@ def locate(
             topics_on_disk(headers).to_pylist(),
             headers.field("queue_id").tolist(),
             headers.field("queue_offset").tolist(),
-            _property(headers, UNIQ_KEY).to_pylist(),
+            _property_blocks(headers).column(UNIQ_KEY).to_pylist(),
             headers.field("store_timestamp_ms").tolist(),
             strict=True,
         )
@@ -115,15 +130,19 @@ def _head_bytes(sizes: Int64s) -> Int64s:
     return np.full_like(sizes, _HEAD_BYTES)
 
 
-def _tags_of_whole(
-    log: CommitLog, places: Int64s, sizes: Int64s
-) -> Iterator[tuple[Int64s, pa.StringArray]]:
+def _tags(blocks: PropertyBlocks) -> pa.StringArray:
+    return blocks.column(TAGS)
+
+
+def _of_whole(
+    log: CommitLog, places: Int64s, sizes: Int64s, column_of: _ColumnOf
+) -> Iterator[tuple[Int64s, pa.Array]]:
     found = fetch(log, places, sizes, WHOLE)
-    yield found.rows, _property(found.headers, TAGS)
+    yield found.rows, column_of(_property_blocks(found.headers))
 
 
-def _tags_of_ends(
-    log: CommitLog, places: Int64s, sizes: Int64s
+def _of_ends(
+    log: CommitLog, places: Int64s, sizes: Int64s, column_of: _ColumnOf
 ) -> Iterator[tuple[Int64s, pa.Array]]:
     heads, valid = _heads(log, places, sizes)
     skipped = heads.body_starts - heads.starts + heads.body_lengths
@@ -138,12 +157,11 @@ def _tags_of_ends(
             gathered.buffer, gathered.starts, lengths[rows], wide[rows]
         )
         blocks = PropertyBlocks(gathered.buffer, starts[sound], block_lengths[sound])
-        yield rows[sound], blocks.column(TAGS)
+        yield rows[sound], column_of(blocks)
 
 
-def _property(headers: RecordHeaders, name: str) -> pa.StringArray:
-    blocks = PropertyBlocks(headers.buffer, headers.properties_starts, headers.properties_lengths)
-    return blocks.column(name)
+def _property_blocks(headers: RecordHeaders) -> PropertyBlocks:
+    return PropertyBlocks(headers.buffer, headers.properties_starts, headers.properties_lengths)
 
 
 def _heads(log: CommitLog, places: Int64s, sizes: Int64s) -> tuple[RecordHeaders, Mask]:

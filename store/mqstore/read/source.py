@@ -381,6 +381,9 @@ class RecordSource(Protocol):
         Rows of records that cannot be read never come. Raises as ``store_timestamps``.
         """
 
+    def properties(self, units: UnitBatch) -> Iterator[tuple[Int64s, pa.MapArray]]:
+        """As ``tags``, with all properties."""
+
     def locate(self, topics: Mapping[int, str]) -> Mapping[int, LocatedRecord]:
         """Return the records that start at those places, by place, in ascending order.
 

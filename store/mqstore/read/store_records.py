@@ -170,6 +170,10 @@ class StoreRecords:
         """Yield TAGS; of a record larger than a page the body is not read."""
         return heads.tags(self._log, units.physical_offsets, units.sizes)
 
+    def properties(self, units: UnitBatch) -> Iterator[tuple[Int64s, pa.MapArray]]:
+        """Yield properties, read as those of ``tags``."""
+        return heads.properties(self._log, units.physical_offsets, units.sizes)
+
     def locate(self, topics: Mapping[int, str]) -> dict[int, heads.LocatedRecord]:
         """Return the records that start at those places and say so themselves."""
         return heads.locate(self._log, topics)

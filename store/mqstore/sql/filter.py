@@ -21,9 +21,7 @@ class SqlFilter:
 
     def matches(self, properties: pa.MapArray) -> Mask:
         """Tell for each message (a map<string, string>) whether it passes: bool[n]."""
-        names = properties.keys.dictionary_encode()
-        codes = {name: code for code, name in enumerate(names.dictionary.to_pylist())}
-        column = partial(_property, properties, names.indices, codes)
+        column = partial(property_of, properties)
         return Machine(len(properties), column).run(self.program)
 
 
@@ -38,13 +36,11 @@ def parse_sql(
     return None if text is None else SqlFilter(compiled(text, option, as_broker=as_broker))
 
 
-def _property(
-    properties: pa.MapArray, names: pa.Int32Array, codes: dict[str, int], name: str
-) -> pa.StringArray:
+def property_of(properties: pa.MapArray, name: str) -> pa.StringArray:
     """Return the value of one property for every message, null where there is none."""
     edges = properties.offsets.to_numpy()
     places = np.full(len(properties), -1, np.int64)
-    hits = np.flatnonzero(names.to_numpy() == codes.get(name, -1))
+    hits = np.flatnonzero(pc.equal(properties.keys, name).to_numpy(zero_copy_only=False))
     hits = hits[(hits >= edges[0]) & (hits < edges[-1])]
     places[np.searchsorted(edges, hits, side="right") - 1] = hits
     return pc.take(properties.items, pa.array(places, mask=places < 0))

@@ -59,6 +59,13 @@ class QueueBounds:
     high: int
     weight: Weight | None = field(default=None, compare=False, repr=False)
     """Of a short queue; only a hint that saves a second look."""
+    count: int | None = field(default=None, compare=False, repr=False)
+    """How many messages it has, where that may differ from ``high - low``: made from the log."""
+
+    @property
+    def messages(self) -> int:
+        """How many messages the queue has."""
+        return self.high - self.low if self.count is None else self.count
 
 
 @dataclass(frozen=True, slots=True)

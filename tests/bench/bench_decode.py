@@ -7,7 +7,8 @@ sides make record batches of those columns (``tag`` keeps one message in a hundr
 same ones by SQL92); ``mmap`` is ``standard`` with that readMode. ``java`` is
 DefaultMessageStore.getMessage and MessageDecoder.decode of every message, on the same store, with
 both cores for its compiler and its collector. ``python`` is struct.unpack for each record. ``copy``
-copies the records' bytes once. Before anything is timed, all of them must tell of the same messages.
+copies the records' bytes once. Before anything is timed, all of them must tell of the same
+messages.
 """
 
 import contextlib

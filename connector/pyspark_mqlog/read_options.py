@@ -27,6 +27,9 @@ TABLES: Final = (
     "queues",
     "topics",
     "offsets",
+    "groups",
+    "subscriptions",
+    "brokers",
     "tags",
     "scheduled",
     "halfmessages",
@@ -45,14 +48,14 @@ OF_FILES: Final = {
 }
 """The tables that only the directory of a store has, with the reason."""
 BACKLOG: Final = frozenset({"backlog"})
-GROUPS: Final = frozenset({"backlog", "lagcompare", "retries"})
+GROUPS: Final = frozenset({"backlog", "lagcompare", "retries", "groups", "subscriptions"})
 SUBSCRIPTIONS: Final = frozenset({"backlog", "lagcompare"})
 WITH_KEYS: Final = frozenset({"messages", "index"})
 RANGES: Final = frozenset({"messages", "tags"})
 TIMES: Final = RANGES | {"scheduled", "retries", "index"}
 ANY_TABLE: Final = frozenset(TABLES)
-WITH_TOPIC: Final = ANY_TABLE - {"commits", "files", "verify"}
-WITH_QUEUE: Final = WITH_TOPIC - {"retries", "index"}
+WITH_TOPIC: Final = ANY_TABLE - {"commits", "files", "verify", "groups", "brokers"}
+WITH_QUEUE: Final = WITH_TOPIC - {"retries", "index", "subscriptions"}
 MAX_BATCH_ROWS: Final = 1_000_000
 # A column of a batch must stay below 2 GiB: the bodies stored plain, the decompressed ones and
 # one more body.

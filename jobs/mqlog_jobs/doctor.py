@@ -29,6 +29,7 @@ from mqstore.check.diagnosis import GOOD, Diagnosis
 from mqstore.check.finding import ERROR, WARNING
 from mqstore.errors import InvalidOptionError, StoreError
 from mqstore.kernels import COMPILED, kernels_in_use
+from mqstore.options import store_paths
 from mqstore.read.directory import take
 
 _ANSWER_SECONDS: Final = 60
@@ -49,25 +50,23 @@ json.dump({"python": sys.version_info[:2], "modules": found}, sys.stdout)
 
 
 def examine(
-    place: str | Path | None,
-    commit_log: Sequence[str | Path] = (),
-    options: Sequence[str] = (),
+    *paths: str | Path, commit_log: Sequence[str | Path] = (), options: Sequence[str] = ()
 ) -> Iterator[Diagnosis]:
-    """Yield the diagnoses, also of the store or the cluster if one is given.
+    """Yield the diagnoses, also of the stores and the clusters that are given.
 
-    ``commit_log`` names the store's CommitLog folders when they are others than commitlog,
-    ``options`` are of the live reader. Raises InvalidOptionError for what is wrong on the line.
+    ``commit_log`` names the CommitLog folders of the one store when they are others than commitlog,
+    ``options`` are of the live reader. Raises InvalidOptionError for what is wrong on the line, and
+    StoreNotFoundError for a glob that matches nothing.
     """
     folders = tuple(map(str, commit_log))
-    named = None if place is None else Named((str(place),), folders, tuple(options)).places()
+    named = Named(tuple(map(str, paths)), folders, tuple(options)).places()
+    roots = store_paths.expand(named.paths)
     yield Diagnosis(GOOD, "Python", f"{sys.version.split()[0]}, {sys.executable}")
     yield from _packages()
     yield _kernels()
     yield _java()
     yield from _lookup()
-    if named is None:
-        return
-    for root in named.paths:
+    for root in roots:
         yield from _store(Path(root), folders)
     for settings in named.clusters:
         yield from examine_cluster(settings)

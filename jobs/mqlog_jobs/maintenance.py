@@ -144,9 +144,9 @@ def recover(
     "mqlog doctor rocketmqs://ns1:9876 -o tlsCaFile=/etc/mqlog/ca.pem"
 )
 def doctor(
-    store: Annotated[
-        str | None,
-        typer.Argument(metavar="PLACE", help="Examine this store or this cluster too."),
+    stores: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="PLACE...", help="Examine these stores and clusters too."),
     ] = None,
     *,
     commit_log: CommitLog = None,
@@ -158,7 +158,7 @@ def doctor(
     from mqlog_jobs.doctor import examine
     from mqstore.check.finding import ERROR
 
-    diagnoses = list(examine(store, commit_log or (), options or ()))
+    diagnoses = list(examine(*(stores or ()), commit_log=commit_log or (), options=options or ()))
     if as_json:
         render.json_lines(asdict(diagnosis) for diagnosis in diagnoses)
     else:

@@ -27,6 +27,19 @@ def topics_like(context: typer.Context, incomplete: str) -> list[str]:
     return []
 
 
+def groups_like(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the groups with that prefix that committed an offset, as ``topics_like`` does."""
+    from mqlog_jobs.places import Named  # noqa: PLC0415 - a completion starts fast
+
+    stores = context.params.get("stores") or context.args[:1]
+    named = Named.of(stores, context.params.get("commit_log"), context.params.get("options"))
+    with suppress(StoreError, OSError), named.opened() as opened:
+        committed = (source.config.consumer_offsets() for source in opened.sources)
+        groups = {group for table in committed for _, group in table}
+        return sorted(group for group in groups if group.startswith(incomplete))
+    return []
+
+
 def paths_of(folders: Iterable[Path] | None) -> tuple[str, ...]:
     """Return the CommitLog folders of an option as the core takes them."""
     return tuple(map(str, folders or ()))
@@ -122,7 +135,13 @@ SystemGroups: TypeAlias = Annotated[
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Write one JSON object a line.")]
 AsCsv: TypeAlias = Annotated[bool, typer.Option("--csv", help="Write CSV with a header line.")]
 Groups: TypeAlias = Annotated[
-    str | None, typer.Option("-g", "--group", help="Groups: a comma list, or /regex/.")
+    str | None,
+    typer.Option(
+        "-g",
+        "--group",
+        help="Groups: a comma list, or /regex/.",
+        autocompletion=groups_like,
+    ),
 ]
 Subscriptions: TypeAlias = Annotated[
     list[str] | None,

@@ -12,8 +12,9 @@ import math
 import sys
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from itertools import groupby
 from typing import Final, Literal, TextIO, TypeAlias
 
 from rich import box
@@ -65,7 +66,7 @@ class FieldView:
     kind: Kind = "text"
     rank: int = 0  # 0 stays; the highest is dropped first when the terminal is narrow.
     stretch: bool = False
-    once: bool = False  # Left blank while it repeats the row above.
+    once: bool = False  # Left blank while it, and such columns before it, repeat the row above.
     style: str = ""
 
 
@@ -85,7 +86,14 @@ def heading(console: Console, title: str, note: str = "") -> None:
 
 def table(console: Console, columns: Sequence[FieldView], rows: Sequence[Row]) -> None:
     """Print ``rows`` under ``columns``, as many of them as fit."""
-    cells = {column.name: _cells(console, column, rows) for column in columns}
+    columns = _grouped(columns, rows)
+    once = [column.name for column in columns if column.once]
+    cells = {
+        column.name: _cells(
+            console, column, rows, once[: once.index(column.name) + 1] if column.once else []
+        )
+        for column in columns
+    }
     full = {column.name: _width(column, cells[column.name]) for column in columns}
     kept = _fitting(columns, full, console.width)
     widths = _stretched(kept, full, console.width)
@@ -212,16 +220,35 @@ def fact(value: object) -> str:
 _NUMBERS: Final[Mapping[str, Callable[[int], str]]] = {"count": count, "bytes": size, "span": span}
 
 
-def _cells(console: Console, column: FieldView, rows: Sequence[Row]) -> list[Text]:
+def _grouped(columns: Sequence[FieldView], rows: Sequence[Row]) -> list[FieldView]:
+    """Return the columns; those are not ``once`` whose values do not stand together."""
+    found: list[FieldView] = []
+    names: list[str] = []
+    for column in columns:
+        if column.once:
+            names.append(column.name)
+            values = [tuple(row[name] for name in names) for row in rows]
+            if len(list(groupby(values))) > len(set(values)):
+                names.pop()
+                found.append(replace(column, once=False))
+                continue
+        found.append(column)
+    return found
+
+
+def _cells(
+    console: Console, column: FieldView, rows: Sequence[Row], once: Sequence[str]
+) -> list[Text]:
+    """Return a cell for each row, blank where all fields of ``once`` repeat the row above."""
     if column.kind == "bar":
         return _bars(console, [row[column.name] for row in rows])
     cells: list[Text] = []
-    before: object = None
+    before: list[object] | None = None
     for row in rows:
-        value = row[column.name]
-        repeated = column.once and cells and value == before
-        cells.append(Text("") if repeated else _cell(column, value))
-        before = value
+        values = [row[name] for name in once]
+        repeated = column.once and values == before
+        cells.append(Text("") if repeated else _cell(column, row[column.name]))
+        before = values
     return cells
 
 

@@ -105,7 +105,7 @@ def topics(console: Console, rows: Sequence[Row]) -> None:
     shaped = [
         {**row, "perm": _perm(row["perm"]), "share": row["messageCount"]} for row in most_first
     ]
-    table(console, with_broker(TOPIC_VIEW, rows, once=False), shaped)
+    table(console, with_broker(TOPIC_VIEW, rows), shaped)
 
 
 def queues(console: Console, rows: Sequence[Row]) -> None:
@@ -135,7 +135,7 @@ def backlog(console: Console, rows: Sequence[Row]) -> None:
 
 def messages(console: Console, rows: Sequence[Row]) -> None:
     """Print messages, one on each line."""
-    table(console, with_broker(MESSAGE_VIEW, rows, once=False), rows)
+    table(console, with_broker(MESSAGE_VIEW, rows), rows)
 
 
 def cards(console: Console, rows: Iterable[Row]) -> int:
@@ -263,12 +263,10 @@ def _of_backlog(rows: Sequence[Row], all_rows: Sequence[Row]) -> list[FieldView]
     ]
 
 
-def with_broker(
-    columns: Iterable[FieldView], rows: Sequence[Row], *, once: bool = True
-) -> list[FieldView]:
+def with_broker(columns: Iterable[FieldView], rows: Sequence[Row]) -> list[FieldView]:
     """Return the columns, with the broker's name first if the rows are of several brokers."""
     brokers = {row["brokerName"] for row in rows}
-    several = [FieldView("brokerName", "BROKER NAME", once=once)] if len(brokers) > 1 else []
+    several = [FieldView("brokerName", "BROKER NAME", once=True)] if len(brokers) > 1 else []
     return [*several, *columns]
 
 

@@ -123,7 +123,11 @@ def test_a_read_option_is_parsed(name: str, text: str, field: str, value: object
         ("batchBytes", "257m", "from 1 to 268435456 bytes"),
         ("maxDecompressedBytes", "1025m", "from 1 to 1073741824 bytes"),
         ("minPartitions", "0", "must be a whole number from 1"),
-        ("groups", "g", "is for table=backlog|lagcompare|retries, not messages"),
+        (
+            "groups",
+            "g",
+            "is for table=backlog|groups|lagcompare|retries|subscriptions, not messages",
+        ),
     ],
 )
 def test_a_read_option_is_refused_in_words_that_help(name: str, text: str, told: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from mqlog_jobs.line_format import STANDARD
+from mqlog_jobs.places import Named
 from mqlog_jobs.queries import KeyQuery, MessageQuery, find, select
 from mqstore import backlog
 from mqstore.backlog import BacklogRequest, Listed
@@ -91,7 +92,8 @@ def _lookup(root: Path) -> Rows:
 
 
 def _find(root: Path) -> Rows:
-    list(find(take(root), KeyQuery(keys=("k1", "k"))))
+    with Named.of([str(root)]).opened() as stores:
+        list(find(stores, KeyQuery(keys=("k1", "k"))))
     return None
 
 
@@ -104,7 +106,8 @@ def _cat(root: Path) -> Rows:
         MessageQuery(topic, since="-1h", tags="A"),
     )
     for each in wanted:
-        list(select(snapshot, each, STANDARD, 20))
+        with Named.of([str(root)]).opened(topic) as stores:
+            list(select(stores, each, STANDARD, 20))
     return None
 
 

@@ -13,7 +13,9 @@ from pyspark_mqlog.interpreter import NAMES
 
 
 def found(store: Path | None = None) -> dict[str, Diagnosis]:
-    return {diagnosis.subject: diagnosis for diagnosis in doctor.examine(store)}
+    return {
+        diagnosis.subject: diagnosis for diagnosis in doctor.examine(*([store] if store else []))
+    }
 
 
 def interpreter(folder: Path, program: str) -> Path:

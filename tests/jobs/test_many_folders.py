@@ -40,7 +40,7 @@ def test_doctor_finds_nothing_to_mend(scattered: Scattered) -> None:
     root, options = scattered
 
     def store(*folders: str) -> Diagnosis:
-        return {told.subject: told for told in examine(root, folders)}["Store"]
+        return {told.subject: told for told in examine(root, commit_log=folders)}["Store"]
 
     assert store(*options[1::2]).severity == GOOD
     assert "1,365 messages" in store(*options[1::2]).found

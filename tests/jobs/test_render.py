@@ -81,6 +81,22 @@ def test_a_value_that_repeats_is_shown_once_a_section() -> None:
     assert [line.split()[0] for line in lines[2:] if line.strip()] == ["G", "T", "H"]
 
 
+def test_values_that_do_not_stand_together_are_shown_in_every_row() -> None:
+    lines = drawn([ROW, ROW | {"group": "H"}, ROW])
+
+    assert [line.split()[:2] for line in lines[2:]] == [["G", "T"], ["H", "T"], ["G", "T"]]
+
+
+def test_a_value_is_shown_again_where_the_one_before_it_changes() -> None:
+    columns = (FieldView("broker", "BROKER", once=True), FieldView("topic", "TOPIC", once=True))
+    stream = io.StringIO()
+    rows = [{"broker": broker, "topic": "T"} for broker in "aabb"]
+    render.table(Console(file=stream, width=80, color_system=None), columns, rows)
+
+    shown = [line.split() for line in stream.getvalue().splitlines()[2:]]
+    assert [line for line in shown if line] == [["a", "T"], ["b", "T"]]
+
+
 def test_nothing_in_a_store_reaches_the_terminal_as_a_command() -> None:
     text = "\n".join(drawn([ROW | {"topic": "\x1b]0;owned\x07[bold]"}]))
 

@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,8 +18,8 @@ from mqlog_jobs.report.page import page
 from mqlog_jobs.report.rates import TimedQueue, rates, step_ms
 from mqlog_jobs.report.tag_counts import tags_of
 from mqstore.backlog import BacklogRequest, plan
-from mqstore.read.directory import open_origin, take
-from mqstore.read.source import slices_of
+from mqstore.read.directory import StoreBounds, open_origin, take
+from mqstore.read.source import QueueBounds, slices_of
 from support import goldens
 from support.oracle import Message
 from support.stores import Laid, Layout, MakeStore
@@ -139,6 +140,27 @@ def test_a_step_is_a_usual_one_of_which_there_are_few(last: int, most: int, step
     assert step_ms(0, last, most) == step
 
 
+def test_looks_into_queues_for_rates_are_bounded(
+    store: MakeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    laid = store(messages(4000, 250), Layout(queue_units=500))
+    source = open_origin(laid.root).bounds()
+    looked: list[int] = []
+
+    def first_at(queues: Sequence[QueueBounds], times_ms: Sequence[int]) -> list[int]:
+        looked.append(len(queues))
+        return StoreBounds.first_at(source, queues, times_ms)
+
+    monkeypatch.setattr(source, "first_at", first_at)
+    for looks, steps in ((10**6, 72), (200, 50), (1, 24)):
+        looked.clear()
+        found = rates([source], timed(laid), looks=looks)
+        assert found.steps <= steps
+        assert sum(looked) <= steps * 4
+        assert sum(found.counts["T"]) == 4000
+    source.close()
+
+
 def test_bytes_of_a_long_backlog_are_estimated_and_its_lag_and_age_are_not(
     store: MakeStore,
 ) -> None:
@@ -197,6 +219,8 @@ def test_several_stores_are_one_report(run: Run, store: MakeStore, tmp_path: Pat
     assert [place.broker for place in facts.places] == ["broker-1", "broker-2"]
     assert not isinstance(facts.behind, Unread)
     assert [(one.lag, one.queues) for one in facts.behind] == [(72, 8)]
+    files = target.read_text().partition('id="files"')[2]
+    assert files.index("broker-1") < files.index("broker-2")
 
 
 def test_a_store_without_messages_has_a_report(run: Run, store: MakeStore, tmp_path: Path) -> None:

@@ -71,6 +71,13 @@ def test_a_topic_is_completed_from_the_stores_on_the_line(golden_550: Path, line
     assert printed.split() == ["GTopic"]
 
 
+def test_a_group_is_completed_from_the_stores_on_the_line(golden_550: Path) -> None:
+    words = f"mqlog backlog {golden_550} --group CG"
+    printed, _ = modules(_MQLOG_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD="4")
+
+    assert printed.split() == ["CG_G"]
+
+
 def test_the_package_finds_its_names_when_they_are_used() -> None:
     program = (
         "import sys, mqstore; assert 'numpy' not in sys.modules; "

@@ -181,7 +181,7 @@ def test_a_frozen_a_killed_and_a_restarted_broker(live: Live) -> None:
             # Name servers forget a broker as soon as their connection to it breaks.
             with pytest.raises((BrokerUnavailableError, NoMasterError), match=BROKER_NAME):
                 list(read(PullReader(client, slices(queues)), PullSettings()))
-            assert time.monotonic() - before < 10
+            assert time.monotonic() - before < 50
         live.start()
         rows += full_rows(list(reader))
     assert [(row["queueId"], row["queueOffset"]) for row in rows] == expected

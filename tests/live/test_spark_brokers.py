@@ -292,7 +292,7 @@ def test_a_frozen_broker_is_a_named_error_in_time(spark: SparkSession, live: Liv
         for read in (planned.collect, lambda: load(spark, path, **impatient)):
             with pytest.raises(PySparkException, match=r"UNAVAILABLE\.TIMEOUT.*requestTimeout"):
                 read()
-        assert time.monotonic() - before < 30
+        assert time.monotonic() - before < 100
     finally:
         os.kill(live.broker.pid, signal.SIGCONT)
     assert planned.count() > 0

@@ -1,12 +1,14 @@
 """The sections about the directories: stores, their files, and what verify finds."""
 
 from collections.abc import Sequence
+from typing import Final
 
-from mqlog_jobs.render import count, size
+from mqlog_jobs.render import count, several, size
 from mqlog_jobs.report.cells import (
     Head,
     bytes_cell,
     cell,
+    group_row,
     more,
     note,
     row,
@@ -16,11 +18,12 @@ from mqlog_jobs.report.cells import (
     when,
 )
 from mqlog_jobs.report.charts import bar
-from mqlog_jobs.report.facts import BrokerHeld, Files, Found, StoreFile, Unread, Verified
+from mqlog_jobs.report.facts import BrokerHeld, FileKind, Files, Found, StoreFile, Unread, Verified
 from mqlog_jobs.report.markup import Element, element
 from mqstore.check.finding import ERROR
 
-_NOT_CLOSED = "not closed: its broker runs, or crashed"
+_NOT_CLOSED: Final = "not closed: its broker runs, or crashed"
+_ALLOCATED: Final = {"commitlog", "consumequeue", "index"}  # Of a fixed length, empty or full.
 
 
 def stores_section(places: Sequence[BrokerHeld]) -> Element:
@@ -53,26 +56,22 @@ def files_section(files: Found[Files]) -> Element:
     if not files.kinds:
         return section("files", "Files", note("A running cluster tells nothing of its files."))
     heads = (
-        Head("Broker"), Head("Kind"), Head("Files", number=True), Head("Length", number=True),
+        Head("Kind"), Head("Files", number=True), Head("Length", number=True),
         Head("In use", number=True), Head("Full"),
     )  # fmt: skip
-    kinds = [
-        row(
-            kind.broker,
-            cell(kind.kind),
-            cell(count(kind.files), number=True),
-            bytes_cell(kind.size),
-            bytes_cell(kind.used),
-            cell(*_fullness(kind.used, kind.size)),
-        )
-        for kind in sorted(files.kinds, key=lambda one: (one.broker, -one.size))
+    brokers: dict[str, list[FileKind]] = {}
+    for kind in sorted(files.kinds, key=lambda one: (one.broker, -one.size)):
+        brokers.setdefault(kind.broker, []).append(kind)
+    bodies = [
+        [*([_of_broker(broker, kinds, len(heads))] if len(brokers) > 1 else []), *map(_kind, kinds)]
+        for broker, kinds in brokers.items()
     ]
     hint = "mqlog verify checks what is in them; table=files lists all."
     return section(
         "files",
         "Files",
         note("Brokers allocate whole files: of the last one of a sequence a part is in use."),
-        table("Files by kind", heads, [kinds]),
+        table("Files by kind", heads, bodies),
         element("h3", "The newest files of the CommitLog"),
         _listed("The newest files of the CommitLog", files.log),
         more(files.log_files - len(files.log), "older files", "they are in the sums above."),
@@ -112,6 +111,22 @@ def verify_section(verified: Verified) -> Element:
         parts.insert(0, element("p", element("span", "whole", class_="chip good"), " ", whole,
                                 ", ".join(verified.checked), "."))  # fmt: skip
     return section("verify", "Findings of verify", *parts)
+
+
+def _of_broker(broker: str, kinds: Sequence[FileKind], columns: int) -> Element:
+    number, length = sum(kind.files for kind in kinds), sum(kind.size for kind in kinds)
+    return group_row(broker, f"{several(number, 'file')}, {size(length)}", columns)
+
+
+def _kind(kind: FileKind) -> Element:
+    whole = _fullness(kind.used, kind.size) if kind.kind in _ALLOCATED else ["–"]
+    return row(
+        kind.kind,
+        cell(count(kind.files), number=True),
+        bytes_cell(kind.size),
+        bytes_cell(kind.used),
+        cell(*whole),
+    )
 
 
 def _fullness(used: int | None, whole: int) -> list[Element | str]:

@@ -6,12 +6,14 @@ mutant is looked at by; each ends in a named error or not at all differently.
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from mqlog_jobs.line_format import STANDARD
+from mqlog_jobs.places import Named
 from mqlog_jobs.queries import KeyQuery, MessageQuery, find, select
 from mqstore import backlog
 from mqstore.backlog import BacklogRequest, Listed
@@ -91,7 +93,8 @@ def _lookup(root: Path) -> Rows:
 
 
 def _find(root: Path) -> Rows:
-    list(find(take(root), KeyQuery(keys=("k1", "k"))))
+    with Named.of([str(root)]).opened() as stores:
+        list(find(stores, KeyQuery(keys=("k1", "k"))))
     return None
 
 
@@ -104,7 +107,8 @@ def _cat(root: Path) -> Rows:
         MessageQuery(topic, since="-1h", tags="A"),
     )
     for each in wanted:
-        list(select(snapshot, each, STANDARD, 20))
+        with Named.of([str(root)]).opened(each.topic) as stores:
+            list(select(stores, each, STANDARD, 20))
     return None
 
 
@@ -122,9 +126,10 @@ def _parts(name: str, root: Path, on_corrupt: str) -> list[Any]:
     if name in _OF_ROOTS:
         return list(_OF_ROOTS[name](open_root(str(root)), on_corrupt))
     taken = opened(root, strict=on_corrupt == "fail")
-    if name in _OF_SNAPSHOTS:
-        return list(_OF_SNAPSHOTS[name](taken, on_corrupt))
-    return list(store.plan(name, taken[1], None))
+    with closing(taken[0]):
+        if name in _OF_SNAPSHOTS:
+            return list(_OF_SNAPSHOTS[name](taken, on_corrupt))
+        return list(store.plan(name, taken[1], None))
 
 
 _OF_ROOTS: dict[str, Callable[[Any, str], Sequence[Any]]] = {
@@ -168,7 +173,9 @@ def _copy(root: Path) -> Rows:
 
 def _settings_of(root: Path) -> Rows:
     topics_of(root)
-    resolve(*opened(root), lambda _: (AtTimestamp(1_600_000_000_000), Latest()))
+    source, snapshot = opened(root)
+    with closing(source):
+        resolve(source, snapshot, lambda _: (AtTimestamp(1_600_000_000_000), Latest()))
     BrokerConfig(StoreDir.at(root)).groups()
     BrokerConfig(StoreDir.at(root)).pull_offsets()
     BrokerConfig(StoreDir.at(root)).committed()

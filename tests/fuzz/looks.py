@@ -107,7 +107,7 @@ def _cat(root: Path) -> Rows:
         MessageQuery(topic, since="-1h", tags="A"),
     )
     for each in wanted:
-        with Named.of([str(root)]).opened(each.topic) as stores:
+        with Named.of([str(root)]).opened(topic) as stores:
             list(select(stores, each, STANDARD, 20))
     return None
 

@@ -238,6 +238,23 @@ def test_a_tail_asks_for_bounds_every_200_ms_and_for_topics_every_10_s(fake: Fak
         assert [q.high for q in tail.snapshot.queues] == [3, 6]
 
 
+def test_a_tail_that_takes_long_to_ask_pauses_longer(fake: FakeCluster) -> None:
+    fake.fill("T", 5)
+    clock = Clock()
+    with closing(tail_of(fake, clock)) as tail:
+
+        def take_a_second(request: dict[str, Any]) -> None:
+            clock.now += request["code"] == 202
+
+        fake.fault = take_a_second
+        tail.look(at_once=True)
+        asked = stats_asked(fake)
+        for now, more in ((4.9, 0), (5.1, 1)):
+            clock.now = now
+            tail.look()
+            assert stats_asked(fake) == asked + more
+
+
 def test_a_broker_that_is_away_is_waited_for_with_what_it_had(fake: FakeCluster) -> None:
     fake.fill("T", 5)
     clock = Clock()

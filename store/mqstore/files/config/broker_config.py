@@ -182,6 +182,9 @@ class BrokerConfig:
                     found[topic, group] = FilterExpression(kind, expression)
         return found
 
+    def online(self, groups: Iterable[str]) -> None:
+        """Return None: no file tells which groups have consumers."""
+
     def groups(self) -> set[str]:
         """Return the names in subscriptionGroup.json."""
         self._refuse_rocksdb("subscriptionGroups", config.SUBSCRIPTION_GROUP)

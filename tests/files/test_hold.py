@@ -355,7 +355,6 @@ def test_the_age_of_a_break_counts_from_when_the_lease_was_last_whole(
         until(lambda: is_waited_for(root / "lock"))
         clock[0] += 1.0
         held.check()
-        monkeypatch.undo()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")

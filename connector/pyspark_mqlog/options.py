@@ -14,6 +14,7 @@ from mqstore.options import grammar, store_paths
 from mqstore.options.option import Option
 from mqstore.origins import LIVE, OF_READS, Places, names_cluster, places, write_target
 from mqstore.printable import shown
+from mqstore.read.log_directory import BY_LOG_WORD, CACHE_DIR
 from mqstore.stage.settings import WRITE_OPTIONS, WriteSettings
 from pyspark_mqlog.option_map import named_paths, own_options, parse, refusals
 from pyspark_mqlog.read_options import (
@@ -47,9 +48,10 @@ def _names(options: Iterable[Option]) -> list[str]:
 
 
 _IN_READ: Final[dict[str, Option]] = {**READ_OPTIONS, **LIVE}
+_OF_LOG_READS: Final = ("queues", "cache_dir")
 _OF_MESSAGES: Final = {f: o for f, o in READ_OPTIONS.items() if o.tables >= MESSAGES}
 _IN_STREAM: Final[dict[str, Option]] = {
-    **{f: o for f, o in _OF_MESSAGES.items() if f not in {"table", *_ENDS}},
+    **{f: o for f, o in _OF_MESSAGES.items() if f not in {"table", *_ENDS, *_OF_LOG_READS}},
     "starting_offsets": replace(READ_OPTIONS["starting_offsets"], parse=_stream_start),
     **STREAM_OPTIONS,
     **LIVE,
@@ -71,6 +73,10 @@ _REFUSED_IN_STREAM: Final = (
         (READ_OPTIONS[field].name for field in _ENDS),
         "is for spark.read: a stream has no end; to stop at the messages stored now use "
         "trigger(availableNow=True)",
+    )
+    | refusals(
+        (READ_OPTIONS[field].name for field in _OF_LOG_READS),
+        "is for spark.read: a stream follows the ConsumeQueues that a broker appends to",
     )
     | refusals(
         _names(o for f, o in READ_OPTIONS.items() if f not in _OF_MESSAGES),
@@ -230,6 +236,9 @@ def _check_together(options: ReadOptions) -> None:
             if name in options.given:
                 expected = "needs keys too: an entry has the hash of topic#key, and no topic"
                 raise InvalidOptionError(name, options.given[name], expected)
+    if options.cache_dir is not None and options.queues != BY_LOG_WORD:
+        expected = "is for queues=log, which keeps there what it finds in a CommitLog"
+        raise InvalidOptionError(CACHE_DIR, options.cache_dir, expected)
     _only_one(options, "subscribe", "subscribePattern", "assign")
     _only_one(options, "startingOffsets", "startingTimestamp")
     for name in ("subscribe", "subscribePattern", "assign"):

@@ -18,6 +18,7 @@ from mqstore.errors import DataLossError, InvalidOptionError
 from mqstore.options import grammar
 from mqstore.options.store_paths import expand
 from mqstore.origins import open_all
+from mqstore.read.log_directory import BY_LOG_WORD
 from mqstore.read.offsets import (
     At,
     AtTimestamp,
@@ -61,6 +62,8 @@ def open_stores(options: ReadOptions) -> OpenStores:
         subscribe_pattern=options.subscribe_pattern,
         assign=options.assign,
         include_system_topics=options.include_system_topics or all_by_default,
+        by_log=options.queues == BY_LOG_WORD,
+        cache=options.cache_dir or "",
     )
     return open_all(selection, options.places.clusters, strict=options.on_corrupt == "fail")
 

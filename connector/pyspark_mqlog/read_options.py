@@ -16,6 +16,7 @@ from mqstore.options import grammar, store_paths
 from mqstore.options.option import any_text, one_of, option, options_of
 from mqstore.origins import Places
 from mqstore.read.admission import Admission
+from mqstore.read.log_directory import BY_LOG_WORD, CACHE_DIR, QUEUES
 from mqstore.read.tags import check_tags
 from mqstore.sql.filter import parse_sql
 
@@ -27,6 +28,9 @@ TABLES: Final = (
     "queues",
     "topics",
     "offsets",
+    "groups",
+    "subscriptions",
+    "brokers",
     "tags",
     "scheduled",
     "halfmessages",
@@ -45,14 +49,16 @@ OF_FILES: Final = {
 }
 """The tables that only the directory of a store has, with the reason."""
 BACKLOG: Final = frozenset({"backlog"})
-GROUPS: Final = frozenset({"backlog", "lagcompare", "retries"})
+GROUPS: Final = frozenset({"backlog", "lagcompare", "retries", "groups", "subscriptions"})
 SUBSCRIPTIONS: Final = frozenset({"backlog", "lagcompare"})
 WITH_KEYS: Final = frozenset({"messages", "index"})
 RANGES: Final = frozenset({"messages", "tags"})
 TIMES: Final = RANGES | {"scheduled", "retries", "index"}
 ANY_TABLE: Final = frozenset(TABLES)
-WITH_TOPIC: Final = ANY_TABLE - {"commits", "files", "verify"}
-WITH_QUEUE: Final = WITH_TOPIC - {"retries", "index"}
+WITH_TOPIC: Final = ANY_TABLE - {"commits", "files", "verify", "groups", "brokers"}
+WITH_QUEUE: Final = WITH_TOPIC - {"retries", "index", "subscriptions"}
+FROM_LOG: Final = TIMES - {"index"} | {"backlog", "queues", "topics", "offsets", "halfmessages"}
+"""The tables that can be read by the CommitLog alone."""
 MAX_BATCH_ROWS: Final = 1_000_000
 # A column of a batch must stay below 2 GiB: the bodies stored plain, the decompressed ones and
 # one more body.
@@ -172,6 +178,8 @@ class ReadOptions:
         "assign", grammar.queues, tables=WITH_QUEUE
     )
     commit_log: tuple[str, ...] | None = _of_read("storePathCommitLog", _folders, tables=ANY_TABLE)
+    queues: str = _of_read(QUEUES, one_of("files", BY_LOG_WORD), "files", tables=FROM_LOG)
+    cache_dir: str | None = _of_read(CACHE_DIR, store_paths.absolute, tables=FROM_LOG)
     include_system_topics: bool = _of_read(
         "includeSystemTopics", grammar.boolean, False, tables=WITH_TOPIC
     )

@@ -18,6 +18,7 @@ from mqstore.read.source import Origin
 from mqstore.tables import (
     commits,
     files,
+    groups,
     half_messages,
     index,
     retries,
@@ -128,6 +129,40 @@ def _of_store(options: ReadOptions, stores: OpenStores) -> Sequence[Part]:
     return [part for s in snapshots for part in store.plan(options.table, s, choice)]
 
 
+def _groups(options: ReadOptions, stores: OpenStores) -> Sequence[Part]:
+    stores.snapshots_of(lambda _: False)  # Two brokers of one name are refused.
+    chosen = _chosen_groups(options, stores)
+    return [part for source in stores.sources for part in groups.plan_groups(source, chosen)]
+
+
+def _subscriptions(options: ReadOptions, stores: OpenStores) -> Sequence[Part]:
+    stores.snapshots_of(lambda _: False)
+    chosen, choice = _chosen_groups(options, stores), _choice(options, stores)
+    return [
+        part
+        for source in stores.sources
+        for part in groups.plan_subscriptions(source, chosen, choice)
+    ]
+
+
+def _chosen_groups(options: ReadOptions, stores: OpenStores) -> Callable[[str], object]:
+    """Return the test of a group's name; raises UnknownGroupError for one that is not there."""
+    backlog.check_groups(
+        options.groups,
+        lambda: {
+            name
+            for config in (source.config for source in stores.sources)
+            for name in (*config.groups(), *(group for _, group in config.consumer_offsets()))
+        },
+    )
+    return group_test(options.groups)
+
+
+def _brokers(_options: ReadOptions, stores: OpenStores) -> Sequence[Part]:
+    pairs = zip(stores.sources, stores.snapshots_of(lambda _: False), strict=True)
+    return [part for source, snapshot in pairs for part in groups.plan_brokers(source, snapshot)]
+
+
 def _tags(options: ReadOptions, stores: OpenStores) -> Sequence[Part]:
     return tags.plan(message_slices(options, stores), options.tags)
 
@@ -200,6 +235,9 @@ _PLANS: Final[dict[str, _Plan]] = {
     "queues": _of_store,
     "topics": _of_store,
     "offsets": _of_store,
+    "groups": _groups,
+    "subscriptions": _subscriptions,
+    "brokers": _brokers,
     "tags": _tags,
     "scheduled": _scheduled,
     "halfmessages": _half_messages,

@@ -39,6 +39,7 @@ _OWN_NAMES: Final = {
     "subscribe": "--topic",
     "onCorrupt": "--on-corrupt",
     "storePathCommitLog": "--commit-log",
+    "queues": "--from-log",
 }
 _OPTION_NAME: Final = re.compile(rf"^(option )?({'|'.join(_OWN_NAMES)})(?=$|:)")
 

@@ -17,6 +17,7 @@ from mqlog_jobs.parameters import (
     AsCsv,
     AsJson,
     CommitLog,
+    FromLog,
     Groups,
     OnCorrupt,
     OneTopic,
@@ -72,6 +73,7 @@ def backlog(
     ] = None,
     system: SystemGroups = False,
     commit_log: CommitLog = None,
+    from_log: FromLog = False,
     options: Options = None,
     as_json: AsJson = False,
     as_csv: AsCsv = False,
@@ -86,7 +88,9 @@ def backlog(
     query = show_backlog.BacklogQuery.of(groups, topic, expressions, system=system, by_tag=by_tag)
     report = show_backlog.BacklogReport(Form(as_json, as_csv), sort, summary, above)
     watching = show_backlog.Watching.of(interval, number, repeat=repeat)
-    show_backlog.backlog(Named.of(stores, commit_log, options), query, report, watching)
+    show_backlog.backlog(
+        Named.of(stores, commit_log, options, from_log=from_log), query, report, watching
+    )
 
 
 @command(epilog="Examples: mqlog topics /data/store --json · mqlog topics rocketmq://ns1:9876")
@@ -95,6 +99,7 @@ def topics(
     *,
     system: System = False,
     commit_log: CommitLog = None,
+    from_log: FromLog = False,
     options: Options = None,
     as_json: AsJson = False,
     as_csv: AsCsv = False,
@@ -103,7 +108,7 @@ def topics(
     from mqlog_jobs import show
     from mqlog_jobs.places import Named
 
-    named = Named.of(stores, commit_log, options)
+    named = Named.of(stores, commit_log, options, from_log=from_log)
     show.topics(named, show.Form(as_json, as_csv), system=system)
 
 
@@ -114,6 +119,7 @@ def queues(
     topic: Topic = None,
     system: System = False,
     commit_log: CommitLog = None,
+    from_log: FromLog = False,
     options: Options = None,
     as_json: AsJson = False,
     as_csv: AsCsv = False,
@@ -122,7 +128,7 @@ def queues(
     from mqlog_jobs import show
     from mqlog_jobs.places import Named
 
-    named = Named.of(stores, commit_log, options)
+    named = Named.of(stores, commit_log, options, from_log=from_log)
     show.queues(named, show.Form(as_json, as_csv), topic, system=system)
 
 
@@ -160,6 +166,7 @@ def cat(
     base64: Annotated[bool, typer.Option("--base64", help="Bodies as base64.")] = False,
     on_corrupt: OnCorrupt = "fail",
     commit_log: CommitLog = None,
+    from_log: FromLog = False,
     options: Options = None,
     as_json: AsJson = False,
 ) -> None:
@@ -172,7 +179,7 @@ def cat(
         as_json=as_json, line=line, hexadecimal=hexadecimal, base64=base64
     )
     query = MessageQuery(place, tag, sql, tuple(key or ()), since, until, on_corrupt)
-    named = Named.of(stores, commit_log, options)
+    named = Named.of(stores, commit_log, options, from_log=from_log)
     if follow:
         messages.follow(named, query, form, number or 0)
     else:
@@ -194,6 +201,7 @@ def find(
     since: Since = None,
     on_corrupt: OnCorrupt = "rescue",
     commit_log: CommitLog = None,
+    from_log: FromLog = False,
     options: Options = None,
     as_json: AsJson = False,
 ) -> None:
@@ -203,7 +211,7 @@ def find(
     from mqlog_jobs.queries import KeyQuery
 
     query = KeyQuery(tuple(key or ()), tuple(message_id or ()), topic, since)
-    named = Named.of(stores, commit_log, options)
+    named = Named.of(stores, commit_log, options, from_log=from_log)
     messages.find(named, query, on_corrupt, as_json=as_json)
 
 
@@ -213,6 +221,7 @@ def tags(
     *,
     topic: Topic = None,
     commit_log: CommitLog = None,
+    from_log: FromLog = False,
     options: Options = None,
     as_json: AsJson = False,
     as_csv: AsCsv = False,
@@ -221,5 +230,5 @@ def tags(
     from mqlog_jobs import show
     from mqlog_jobs.places import Named
 
-    named = Named.of(stores, commit_log, options)
+    named = Named.of(stores, commit_log, options, from_log=from_log)
     show.tags(named, show.Form(as_json, as_csv), topic)

@@ -21,7 +21,9 @@ def topics_like(context: typer.Context, incomplete: str) -> list[str]:
 
     parsed = [*(context.params.get("stores") or ()), context.params.get("place")]
     stores = [place for place in parsed if place] or context.args[:1]
-    named = Named.of(stores, context.params.get("commit_log"), context.params.get("options"))
+    given = context.params
+    from_log = bool(given.get("from_log"))
+    named = Named.of(stores, given.get("commit_log"), given.get("options"), from_log=from_log)
     with suppress(StoreError, OSError), named.opened() as opened:
         return sorted(name for name in opened.topics if name.startswith(incomplete))
     return []
@@ -94,6 +96,14 @@ CommitLog: TypeAlias = Annotated[
         "--commit-log",
         metavar="DIR",
         help="A CommitLog folder, if it is not STORE/commitlog; may be repeated.",
+    ),
+]
+FromLog: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--from-log",
+        help="Make the queues from the CommitLog alone: where ConsumeQueues are lost, damaged or "
+        "of another kind (RocksDB).",
     ),
 ]
 Topic: TypeAlias = Annotated[

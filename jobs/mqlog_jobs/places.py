@@ -20,6 +20,7 @@ from mqstore.tables.choice import open_root
 
 _FLAG: Final = "--option"
 _COMMIT_LOG: Final = "--commit-log"
+_FROM_LOG: Final = "--from-log"
 _LISTED: Final = 3
 
 
@@ -34,6 +35,8 @@ class Named:
     paths: tuple[str, ...]
     commit_log: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
+    from_log: bool = False
+    """Directories are read by their CommitLogs alone."""
 
     @classmethod
     def of(
@@ -41,9 +44,12 @@ class Named:
         paths: Iterable[str],
         commit_log: Iterable[Path] | None = None,
         options: Iterable[str] | None = None,
+        *,
+        from_log: bool = False,
     ) -> "Named":
         """Return the places of a command's arguments."""
-        return cls(tuple(paths), tuple(map(str, commit_log or ())), tuple(options or ()))
+        folders = tuple(map(str, commit_log or ()))
+        return cls(tuple(paths), folders, tuple(options or ()), from_log)
 
     @contextmanager
     def opened(self, topic: str | None = None, *, damaged: bool = False) -> Iterator[OpenStores]:
@@ -58,6 +64,7 @@ class Named:
                 roots=store_paths.expand(found.paths),
                 commit_log=self.commit_log,
                 subscribe=() if topic is None else (topic,),
+                by_log=self.from_log,
             )
             if damaged:  # A name in a topics.json that cannot be read is that of the folder.
                 selection = replace(selection, broker_names=_names(selection))
@@ -82,6 +89,9 @@ class Named:
         if self.commit_log and len(clusters) == len(self.paths):
             folders = ", ".join(self.commit_log)
             raise InvalidOptionError(_COMMIT_LOG, folders, "is for the directory of a store")
+        if self.from_log and len(clusters) == len(self.paths):
+            expected = "is for the directory of a store: a cluster's brokers read their own queues"
+            raise InvalidOptionError(_FROM_LOG, ", ".join(clusters), expected)
         found = places(self.paths, _texts(self.options))
         if found.topics:
             expected = "ends with the name servers here: give a topic as an argument, or by --topic"

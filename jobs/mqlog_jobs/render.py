@@ -256,7 +256,7 @@ def _cell(column: FieldView, value: object) -> Text:
     if value is None:
         return Text("–", style="dim")
     if column.kind == "status":
-        return Text(str(value), style=STYLES.get(str(value), ""))
+        return Text(shown(value), style=STYLES.get(str(value), ""))
     text = _shape(column.kind, value)
     nothing = value == 0 and column.kind in {"count", "bytes"}
     return Text(text, style="dim" if nothing else "")

@@ -15,7 +15,8 @@ from mqstore.live.cluster import ClusterSettings
 from mqstore.live.options import LIVE_OPTIONS, cluster_settings, parse_options
 from mqstore.live.origin import ClusterBrokers
 from mqstore.options.option import Option
-from mqstore.read.directory import open_origin
+from mqstore.read.directory import StoreOrigin, open_origin
+from mqstore.read.log_directory import CACHE_DIR, QUEUES, open_by_log
 from mqstore.read.selection import OpenStores, Selection, broker_names
 
 NAME_SERVERS: Final = "nameServers"
@@ -24,7 +25,7 @@ LIVE: Final = {name: Option(one.name, one.parse) for name, one in LIVE_OPTIONS.i
 SECRETS: Final = frozenset({"accessKey", "secretKey", "securityToken"})
 OF_READS: Final = ("pullsInFlight", "pullBatchSize", "readFrom")
 """Options of clusters that say how messages are read."""
-OF_STORES: Final = ("brokerName", "storePathCommitLog", "readMode")
+OF_STORES: Final = ("brokerName", "storePathCommitLog", "readMode", QUEUES, CACHE_DIR)
 """Options that say how directories are read."""
 
 
@@ -105,9 +106,16 @@ def open_all(
     of brokers that do not fit and a store that is named twice, and what Cluster raises.
     """
     stores = [
-        open_origin(root, selection.commit_log).bounds(name)
+        _open_store(root, selection).bounds(name)
         for root, name in zip(selection.roots, broker_names(selection), strict=True)
     ]
     named = selection.subscribe or selection.assign or ()
     found = [ClusterBrokers(settings, named) for settings in clusters]
     return OpenStores(selection, stores, found, strict=strict)
+
+
+def _open_store(root: str, selection: Selection) -> StoreOrigin:
+    """Return the store at ``root``: by its ConsumeQueues, or by its CommitLog alone."""
+    if selection.by_log:
+        return open_by_log(root, selection.commit_log, selection.cache)
+    return open_origin(root, selection.commit_log)

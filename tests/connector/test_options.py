@@ -123,7 +123,11 @@ def test_a_read_option_is_parsed(name: str, text: str, field: str, value: object
         ("batchBytes", "257m", "from 1 to 268435456 bytes"),
         ("maxDecompressedBytes", "1025m", "from 1 to 1073741824 bytes"),
         ("minPartitions", "0", "must be a whole number from 1"),
-        ("groups", "g", "is for table=backlog|lagcompare|retries, not messages"),
+        (
+            "groups",
+            "g",
+            "is for table=backlog|groups|lagcompare|retries|subscriptions, not messages",
+        ),
     ],
 )
 def test_a_read_option_is_refused_in_words_that_help(name: str, text: str, told: str) -> None:
@@ -334,3 +338,23 @@ def test_a_stream_to_a_cluster_is_exactly_once_unless_it_says_otherwise() -> Non
     assert found.delivery == "atLeastOnce"
     with pytest.raises(InvalidOptionError, match="a stream is exactly once without it"):
         parse_stream_write({**CLUSTER, "txnVersion": "1"})
+
+
+@pytest.mark.parametrize("name", ["queues", "cacheDir"])
+def test_only_batch_reads_of_stores_take_queues_from_the_log(name: str) -> None:
+    text = {"queues": "log", "cacheDir": "/cache"}[name]
+    with pytest.raises(InvalidOptionError, match=f"option {name}=.*a stream follows"):
+        parse_stream(PATH | {name: text})
+    for parse in (parse_write, parse_stream_write):
+        with pytest.raises(InvalidOptionError, match=f"option {name}=.*is an option of reads"):
+            parse(PATH | {name: text})
+    with pytest.raises(InvalidOptionError, match="is for the directories of stores"):
+        parse_read({"path": "rocketmq://127.0.0.1:9876", name: text})
+    with pytest.raises(InvalidOptionError, match=f"option {name}=.*not verify"):
+        parse_read(PATH | {"table": "verify", name: text})
+
+
+def test_a_cache_is_for_queues_from_the_log() -> None:
+    assert parse_read(PATH | {"queues": "log", "cacheDir": "/c"}).cache_dir == "/c"
+    with pytest.raises(InvalidOptionError, match="cacheDir='/c': is for queues=log"):
+        parse_read(PATH | {"cacheDir": "/c"})

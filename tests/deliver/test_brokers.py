@@ -4,13 +4,14 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Set
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from broker.harness import FAST_DELAYS, Cluster
-from live.real import READING, Live
+from live.real import READING, Live, full_rows
 from mqstore.deliver.job import SendJob, SendReport
 from mqstore.deliver.once.commit import publish
 from mqstore.deliver.once.errors import PublicationError
@@ -23,6 +24,7 @@ from mqstore.deliver.task import hand_on, send
 from mqstore.errors import MessageTooLargeError
 from mqstore.live.cluster import ClusterSettings
 from mqstore.stage.task import CHUNK_ROWS
+from support import soak
 from support.writing import rows
 
 pytestmark = pytest.mark.broker
@@ -144,6 +146,7 @@ def test_a_broker_that_is_killed_and_started_again_loses_nothing(live: Live) -> 
     assert len(found) - len(wanted) <= 500 * report.counts.repeats
 
 
+@pytest.mark.soak
 def test_exactly_once_though_the_broker_and_publishers_are_killed(live: Live) -> None:
     """Each write is killed at another place; then its broker too; then it runs to its end."""
     more = {"delivery": "exactlyOnce", "txn_app_id": "app", "fence_wait_ms": 500}
@@ -151,7 +154,9 @@ def test_exactly_once_though_the_broker_and_publishers_are_killed(live: Live) ->
     parts = [rows(300, body=[b"%d" % (n // 2) for n in range(600)][first : first + 300])
              for first in (0, 300)]  # fmt: skip
     kills = [None, "rows", "broker", "before COMMIT"]
-    for version, kill in enumerate(kills):
+    writes = soak.size("LIVE_WRITES", check=4, test=4, full=1_000)
+    for version in range(writes):
+        kill = kills[version % len(kills)]
         job = prepare(settings_for(live, txn_version=version, **more), parts[0].schema)
         reports = [hand_on(job, [part], partition=n, attempt=1) for n, part in enumerate(parts)]
         if kill is not None:
@@ -160,12 +165,33 @@ def test_exactly_once_though_the_broker_and_publishers_are_killed(live: Live) ->
         done = publish(job, reports[::-1])
         assert not done.is_repeated
         assert publish(job, reports).is_repeated
-    live.broker.wait_for("Once", 600 * len(kills))
+    live.broker.wait_for("Once", 600 * writes)
     found = Counter(row["bodySha1"] for row in told(live, "Once"))
     assert found == {
-        hashlib.sha1(b"%d" % n, usedforsecurity=False).hexdigest(): 2 * len(kills)
-        for n in range(300)
+        hashlib.sha1(b"%d" % n, usedforsecurity=False).hexdigest(): 2 * writes for n in range(300)
     }
+
+
+def test_exactly_once_on_two_brokers_of_which_one_is_killed(
+    live: Live, cluster: Cluster, tmp_path: Path
+) -> None:
+    second = Live(cluster, tmp_path / "store", FAST_DELAYS | {"brokerName": "broker-b"})
+    try:
+        more = {"delivery": "exactlyOnce", "txn_app_id": "two", "txn_version": 0}
+        more |= {"topic": "Both", "batch_max_messages": 50, "fence_wait_ms": 500}
+        parts = [rows(300, body=[b"%d" % (n + first) for n in range(300)]) for first in (0, 300)]
+        job = prepare(settings_for(live, **more), parts[0].schema)
+        reports = [hand_on(job, [part], partition=n, attempt=1) for n, part in enumerate(parts)]
+        with pytest.raises((StoppedError, PublicationError)):
+            stopped(second, job, reports, "broker")
+        assert publish(job, reports[::-1]).messages == 600
+        held = [one for one in live.bounds() if one.topic == "Both"]
+        assert {one.broker for one in held} == {"broker-a", "broker-b"}
+        assert all(one.high > 0 for one in held)
+        bodies = Counter(row["body"] for row in full_rows(live.pulled(held)))
+        assert bodies == Counter(b"%d" % n for n in range(600))
+    finally:
+        second.close()
 
 
 class StoppedError(Exception):

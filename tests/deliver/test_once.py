@@ -184,7 +184,7 @@ def test_two_brokers_are_one_write(taking: TakingCluster) -> None:
             return None
 
         other.take = lose
-        done = once(taking, of(list(range(100))), send_timeout_ms=1_000)
+        done = once(taking, of(list(range(100))))
         assert (done.messages, done.found) == (100, 0)
         both = taking.all_bodies("T") + other.all_bodies("T")
         assert Counter(both) == Counter(b"%d" % n for n in range(100))

@@ -58,7 +58,10 @@ def read(terminal: int) -> bytes:
 def root(store: MakeStore) -> Path:
     properties = f"KEYS\x01k{HOSTILE}\x02TAGS\x01t{HOSTILE}\x02UNIQ_KEY\x01u{HOSTILE}\x02"
     body = f"one\ntwo{HOSTILE}".encode()
-    return store([Message(topic="T", body=body, properties=properties.encode())]).root
+    root = store([Message(topic="T", body=body, properties=properties.encode())]).root
+    committed = {"offsetTable": {f"T@g{HOSTILE}": {"0": 0}}}
+    (root / "config" / "consumerOffset.json").write_text(json.dumps(committed))
+    return root
 
 
 COMMANDS = (
@@ -69,6 +72,11 @@ COMMANDS = (
     ["tags", "STORE"],
     ["tags", "STORE", "--csv"],
     ["tags", "STORE", "--json"],
+    ["cat", "STORE", "T", "--follow", "--since", "1", "-n", "1", "-f", "{keys}|{body}"],
+    ["offsets", "STORE"],
+    ["lagcompare", "STORE"],
+    ["backlog", "STORE", "--summary"],
+    ["backlog", "STORE", "--csv"],
 )
 
 

@@ -361,7 +361,8 @@ class FakeCluster:
             topic: {"topic": topic, "subString": expression, "expressionType": kind}
             for topic, (expression, kind) in self.subscriptions.get(group, {}).items()
         }
-        found = {"connectionSet": [{}] * count, "subscriptionTable": table}
+        found: dict[str, Any] = {"connectionSet": [{}] * count, "subscriptionTable": table}
+        found["messageModel"] = "CLUSTERING"
         return json_answer(opaque, 0, _compact(found))
 
     def _configured(self, opaque: int) -> bytes:
@@ -395,7 +396,8 @@ class FakeCluster:
         return json_answer(opaque, 0, "".join(lines).encode())
 
     def _runtime(self, opaque: int) -> bytes:
-        table = {"brokerVersionDesc": "V5_5_0", "commitLogMinOffset": "0"}
+        table = {"brokerVersionDesc": "V5_5_0", "commitLogMinOffset": "100"}
+        table["commitLogMaxOffset"] = "900"
         return json_answer(opaque, 0, _compact({"table": table}))
 
     def _timers(self, opaque: int) -> bytes:

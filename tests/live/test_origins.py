@@ -187,6 +187,23 @@ def test_a_topic_that_nobody_may_read_is_refused_by_name(fake: FakeCluster, open
         rows(opened("T"))
 
 
+def test_what_nobody_may_read_is_left_out_with_a_warning_but_for_a_brokers_own_topic(
+    fake: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    for topic in ("T", "rmq_sys_SYNC_BROKER_MEMBER_broker-a"):
+        fake.fill(topic, 3)
+    fake.route_more = {
+        "queueDatas": [
+            {"brokerName": BROKER, "readQueueNums": 1, "writeQueueNums": 1, "perm": 2},
+        ]
+    }
+    stores = open_all(Selection(roots=(), include_system_topics=True), [settings_of(fake)])
+    with closing(stores):
+        assert [queue for one in stores.snapshots for queue in one.queues] == []
+    (told,) = [record.getMessage() for record in caplog.records if "left out" in record.message]
+    assert "topic T: broker-a lets nobody read it" in told
+
+
 def test_no_secret_shows_in_an_origin_or_its_pickle(fake: FakeCluster) -> None:
     secrets = [f"hush-hush-{n}" for n in range(3)]
     keys = Credentials(*map(Secret, secrets))
@@ -236,6 +253,23 @@ def test_a_tail_asks_for_bounds_every_200_ms_and_for_topics_every_10_s(fake: Fak
         clock.now = 10.1
         assert tail.look() == {("New", 0): (0, 3), ("T", 0): (0, 6)}
         assert [q.high for q in tail.snapshot.queues] == [3, 6]
+
+
+def test_a_tail_that_takes_long_to_ask_pauses_longer(fake: FakeCluster) -> None:
+    fake.fill("T", 5)
+    clock = Clock()
+    with closing(tail_of(fake, clock)) as tail:
+
+        def take_a_second(request: dict[str, Any]) -> None:
+            clock.now += request["code"] == 202
+
+        fake.fault = take_a_second
+        tail.look(at_once=True)
+        asked = stats_asked(fake)
+        for now, more in ((4.9, 0), (5.1, 1)):
+            clock.now = now
+            tail.look()
+            assert stats_asked(fake) == asked + more
 
 
 def test_a_broker_that_is_away_is_waited_for_with_what_it_had(fake: FakeCluster) -> None:

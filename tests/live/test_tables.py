@@ -286,3 +286,28 @@ def test_failed_messages_with_their_origins(
     ]
     assert "topic %DLQ%g" in caplog.text
     assert "updateTopicPerm" in caplog.text
+
+
+def test_groups_subscriptions_and_brokers(fake: FakeCluster) -> None:
+    fake.fill("T", 3)
+    fake.fill("U", 3)
+    fake.groups |= {"on": 2, "idle": 0, "CID_RMQ_SYS_TRANS": 0}
+    fake.subscriptions["on"] = {"T": ("A || B", "TAG"), "U": ("a > 5", "SQL92")}
+    fake.committed |= {("T", "on", 0): 1, ("U", "on", 0): 1, ("T", "gone", 0): 1}
+    assert [tuple(row.values())[1:] for row in table(fake, "groups")] == [
+        ("CID_RMQ_SYS_TRANS", True, 0, 0, None, True),
+        ("gone", False, 1, 0, None, False),
+        ("idle", True, 0, 0, None, False),
+        ("on", True, 2, 2, "CLUSTERING", False),
+    ]
+    assert [row["group"] for row in table(fake, "groups", groups="/o.*/")] == ["on"]
+    with pytest.raises(UnknownGroupError, match="did you mean idle"):
+        table(fake, "groups", groups="idel")
+    assert [tuple(row.values())[1:] for row in table(fake, "subscriptions")] == [
+        ("on", "T", "A || B", "TAG"),
+        ("on", "U", "a > 5", "SQL92"),
+    ]
+    assert [row["topic"] for row in table(fake, "subscriptions", subscribe="U")] == ["U"]
+    assert [tuple(row.values()) for row in table(fake, "brokers")] == [
+        ("broker-a", fake.address, "5.5.0", 100, 900, 2, 3)
+    ]

@@ -9,11 +9,13 @@ from typing import Final
 import numpy as np
 
 from mqstore.arrays import Bytes, Int64s
+from mqstore.codec.gather import sliding
 from mqstore.codec.kernels import frames
 from mqstore.format.message import (
     BLANK,
     BLANK_MAGIC,
     HARD_RECORD_BYTES,
+    HEADER,
     MAGIC_V1,
     MAGIC_V2,
     MIN_RECORD_BYTES,
@@ -25,6 +27,7 @@ ZERO: Final = "zero"  # no record was ever written here
 NO_RECORD: Final = "no record"
 
 _RECORD_MAGICS: Final = (MAGIC_V1, MAGIC_V2)
+_MAGIC_WORDS: Final = tuple(magic.to_bytes(4, "big", signed=True) for magic in _RECORD_MAGICS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,24 @@ def follow(data: bytes) -> Walked:
     buffer = np.frombuffer(data, np.uint8)
     starts, sizes, end = frames.follow(buffer) or _follow(data)
     return Walked(buffer, starts, sizes, end, _why(data, end))
+
+
+def places_of_headers(data: bytes, physical_offset: int) -> Int64s:
+    """Return where in ``data`` record headers seem to start, ascending.
+
+    ``data`` lies at ``physical_offset``. A header there has a magic, a believable size and its own
+    place; nothing else is looked at. Only headers that lie in ``data`` as a whole are found.
+    """
+    if not any(word in data for word in _MAGIC_WORDS):  # Zeros, most often: a fast look.
+        return np.zeros(0, np.int64)
+    heads = sliding(np.frombuffer(data, np.uint8), HEADER)
+    magics = heads["magic"]
+    starts = np.flatnonzero((magics == MAGIC_V1) | (magics == MAGIC_V2))
+    sizes = heads["total_size"][starts]
+    fits = (sizes >= MIN_RECORD_BYTES) & (sizes <= HARD_RECORD_BYTES)
+    fits &= heads["physical_offset"][starts] == physical_offset + starts
+    found: Int64s = starts[fits]
+    return found
 
 
 def _follow(data: bytes) -> tuple[Int64s, Int64s, int]:

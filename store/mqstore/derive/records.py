@@ -31,6 +31,10 @@ QueueOffset: TypeAlias = tuple[str, int, int]
 LARGE_BYTES: Final = 64 * 1024
 """More than this is not read for a record whose own header was not seen to say the same size."""
 
+OUTSIDE: Final = "the ConsumeQueue unit points outside the CommitLog"
+NOT_HERE: Final = "no record of that size and queue offset starts here"
+OF_ANOTHER: Final = "the record is of another topic, queue or queue offset"
+
 
 @dataclass(frozen=True, slots=True)
 class RecordChecks:
@@ -100,12 +104,11 @@ def out_of_reach(
     A size is only a claim: before much is read for it, the record must say the same.
     """
     held = log.holds(physical_offsets, sizes)
-    outside = "the ConsumeQueue unit points outside the CommitLog"
-    problems = dict.fromkeys(np.flatnonzero(~held).tolist(), outside)
+    problems = dict.fromkeys(np.flatnonzero(~held).tolist(), OUTSIDE)
     for row in np.flatnonzero(held & (sizes > LARGE_BYTES)).tolist():
         where = int(physical_offsets[row])
         if not has_header(log, where, int(sizes[row]), checks, row):
-            problems[row] = "no record of that size and queue offset starts here"
+            problems[row] = NOT_HERE
     return problems
 
 
@@ -207,7 +210,7 @@ def _places(
         same &= headers.field("queue_id") == ids[positions.queue]
         same &= headers.have_topics(topics, positions.queue)
         for row in np.flatnonzero(~(same | light[positions.queue])).tolist():
-            found.setdefault(row, "the record is of another topic, queue or queue offset")
+            found.setdefault(row, OF_ANOTHER)
     return found
 
 

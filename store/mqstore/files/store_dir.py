@@ -30,6 +30,7 @@ from mqstore.printable import shown
 
 _PARTS: Final = (names.COMMIT_LOG, names.CONSUME_QUEUE, names.INDEX, names.CONFIG)
 _MOST_NAMES: Final = 100
+BY_LOG: Final = "queues=log (mqlog: --from-log) reads by the CommitLog alone"
 
 # Path below the root, flavour, why.
 _NOT_WRITABLE: Final = (
@@ -83,9 +84,12 @@ class StoreDir:
         return exists(self.root, names.ABORT)
 
 
-def open_dir(root: str | os.PathLike[str], commit_log: Sequence[str] = ()) -> StoreDir:
+def open_dir(
+    root: str | os.PathLike[str], commit_log: Sequence[str] = (), *, by_log: bool = False
+) -> StoreDir:
     """Return the store at ``root``; ``commit_log`` names other CommitLog folders.
 
+    ``by_log``: its queues will be made from the CommitLog, so that those on disk do not matter.
     Raises StoreNotFoundError, NotAStoreError, or UnsupportedStoreError with the flavour's name.
     """
     path = os.path.abspath(root)  # noqa: PTH100 - keeps a linked root as the user named it
@@ -98,6 +102,8 @@ def open_dir(root: str | os.PathLike[str], commit_log: Sequence[str] = ()) -> St
             raise StoreNotFoundError(folder, "no such CommitLog directory")
     place = StoreDir(path, folders) if folders else StoreDir.at(path)
     _refuse_flavours(place)
+    if not by_log:
+        _refuse_queues(place)
     if not folders and not is_directory(path, names.COMMIT_LOG):
         raise NotAStoreError(path, _not_a_store(path))
     return place
@@ -143,19 +149,24 @@ def _is_store(path: str) -> bool:
 
 
 def _refuse_flavours(place: StoreDir) -> None:
-    """Refuse by name the stores whose messages or queues we would read wrongly."""
+    """Refuse by name the stores whose messages we would read wrongly."""
     root = place.root
     for name in list_names(root):
         if name.startswith("dledger-") and is_directory(root, name):
             raise UnsupportedStoreError(root, "DLEDGER", _DLEDGER.format(name))
+    if list_names(root, "compaction/compactionLog"):
+        raise UnsupportedStoreError(root, "COMPACTION", _COMPACTION)
+
+
+def _refuse_queues(place: StoreDir) -> None:
+    """Refuse by name the stores whose queues we would read wrongly."""
+    root = place.root
     for detail in ("consumequeue/CURRENT", "consumequeue_rocksdb/CURRENT"):
         # With rocksdbCQDoubleWriteEnable a broker keeps both; then the files are as good.
         if exists(root, detail) and not _has_file_queues(place):
             raise UnsupportedStoreError(root, "ROCKSDB_CONSUME_QUEUE", _ROCKSDB.format(detail))
     if list_names(root, "batchconsumequeue"):
         raise UnsupportedStoreError(root, "BATCH_CONSUME_QUEUE", _BATCH_CQ)
-    if list_names(root, "compaction/compactionLog"):
-        raise UnsupportedStoreError(root, "COMPACTION", _COMPACTION)
 
 
 def _has_file_queues(place: StoreDir) -> bool:
@@ -213,7 +224,7 @@ _DLEDGER = (
 )
 _BATCH_CQ = (
     "batchconsumequeue holds topics of queue.type=BatchCQ, whose units are 46 bytes and whose "
-    "records hold many messages; mqlog reads plain ConsumeQueues"
+    f"records hold many messages; mqlog reads plain ConsumeQueues. Other topics: {BY_LOG}"
 )
 _COMPACTION = (
     "compaction/compactionLog holds topics of cleanup.policy=COMPACTION, whose messages live "
@@ -221,5 +232,5 @@ _COMPACTION = (
 )
 _ROCKSDB = (
     "{} is a RocksDB ConsumeQueue (storeType=defaultRocksDB); mqlog reads file ConsumeQueues. "
-    "Let the broker write both (rocksdbCQDoubleWriteEnable=true), or switch it back"
+    f"Without it, {BY_LOG}. Or let the broker write both (rocksdbCQDoubleWriteEnable=true)"
 )

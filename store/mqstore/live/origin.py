@@ -22,6 +22,8 @@ from mqstore.live.pull import LiveSlice
 from mqstore.live.record_source import ClusterRecords
 from mqstore.live.state import ClusterState
 from mqstore.live.tail import ClusterTail
+from mqstore.live.topics import broker_infos
+from mqstore.read.broker_state import BrokerFacts
 from mqstore.read.source import QueueBounds, QueueFilter, QueueSlice, Snapshot, Weighed
 
 _LOG = logging.getLogger(__name__)
@@ -105,6 +107,12 @@ class ClusterBounds:
     def topic_configs(self) -> Mapping[str, TopicConfig]:
         """Return the topics that the broker is configured to have."""
         return self.config.topics()
+
+    def broker(self, snapshot: Snapshot) -> BrokerFacts:
+        """Return what the master tells of itself."""
+        del snapshot
+        (info,) = broker_infos(self._cluster, [self.broker_name])
+        return BrokerFacts(info.address, info.version or None, info.low, info.high)
 
     def timers_delivered_ms(self) -> int:
         """Return how far the broker delivered timers; 0 before 5.0."""

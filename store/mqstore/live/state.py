@@ -20,6 +20,7 @@ from mqstore.live.requests import (
     SUCCESS,
 )
 from mqstore.live.topics import topics as configured_topics
+from mqstore.read.broker_state import ConnectedGroup
 
 SOURCE: Final = "broker"
 """Where CommittedOffsets of a cluster are written: in the broker's memory."""
@@ -83,6 +84,11 @@ class ClusterState:
         if found is None:
             raise BrokenAnswerError(address, "the checkpoint of timers is too short")
         return int(found["last_read_time_ms"])
+
+    def online(self, groups: Iterable[str]) -> dict[str, ConnectedGroup]:
+        """Return those that have consumers now."""
+        found = group_requests.online(self._cluster, [self._broker], list(groups))
+        return {group: ConnectedGroup(one.clients, one.model) for (_, group), one in found.items()}
 
     def filter_expressions(self, groups: Iterable[str]) -> dict[tuple[str, str], FilterExpression]:
         """Return what those groups subscribe to that have a consumer now, by tag or not."""

@@ -1,9 +1,28 @@
 """What a broker knows beside messages: topics, groups, how far groups are."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from mqstore.files.config.broker_config import CommittedOffsets, FilterExpression, TopicConfig
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectedGroup:
+    """A group with consumers connected to a broker; ``model`` is CLUSTERING or BROADCASTING."""
+
+    clients: int
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerFacts:
+    """A broker: its directory or address, its version if known, the bytes of its CommitLog."""
+
+    place: str
+    version: str | None
+    low: int
+    high: int
 
 
 class BrokerState(Protocol):
@@ -29,6 +48,9 @@ class BrokerState(Protocol):
 
     def delay_offsets(self) -> Mapping[int, int]:
         """Return by delay level the next queue offset to deliver of its queue."""
+
+    def online(self, groups: Iterable[str]) -> Mapping[str, ConnectedGroup] | None:
+        """Return those of the groups that have consumers now; None where that is not known."""
 
     def filter_expressions(
         self, groups: Iterable[str]

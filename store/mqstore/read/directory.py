@@ -16,6 +16,7 @@ from mqstore.files.config import stream_groups
 from mqstore.files.config.broker_config import BrokerConfig, TopicConfig
 from mqstore.files.store import Store
 from mqstore.files.store_dir import StoreDir, open_dir
+from mqstore.read.broker_state import BrokerFacts
 from mqstore.read.lookup import narrow
 from mqstore.read.snapshot import configured, name_of, take_snapshot
 from mqstore.read.source import (
@@ -87,6 +88,10 @@ class StoreBounds:
     def topic_configs(self) -> Mapping[str, TopicConfig]:
         """Return topics.json; empty where the broker keeps it in RocksDB."""
         return configured(self.store)
+
+    def broker(self, snapshot: Snapshot) -> BrokerFacts:
+        """Return the root and the CommitLog's bounds."""
+        return BrokerFacts(self.origin.root, None, snapshot.low, snapshot.high)
 
     def timers_delivered_ms(self) -> int:
         """Return what config/timercheck says."""

@@ -15,6 +15,7 @@ from typing import Final
 
 import numpy as np
 
+from mqstore.derive.log_walk import LogWalk
 from mqstore.derive.records import is_of_unit
 from mqstore.errors import CorruptStoreError, UnsupportedStoreError
 from mqstore.files.config.broker_config import TopicConfig
@@ -23,6 +24,8 @@ from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.mapped_file_queue import check_sizes
 from mqstore.files.queue.consume_queue import ConsumeQueue, QueueExtent
 from mqstore.files.store import Store
+from mqstore.files.store_dir import BY_LOG
+from mqstore.format import names
 from mqstore.format.names import as_text
 from mqstore.read.source import Origin, QueueBounds, Snapshot, Weight
 from mqstore.txn.intent import CommitFence
@@ -57,6 +60,8 @@ def take_snapshot(
     log = store.log
     if strict:
         _check_files(log, wanted)
+        if not (store.queues or is_unclean):
+            _check_empty(store)
     if is_unclean:
         bounds = [(q, first, written(q, log, first, last)) for q, first, last in bounds]
     elif strict:
@@ -98,8 +103,21 @@ def folder_name(store: Store) -> str:
 
 
 def _check_files(log: CommitLog, queues: Sequence[ConsumeQueue]) -> None:
-    check_sizes([log.files])
+    check_log_files(log)
     check_sizes([queue.files for queue in queues])
+
+
+def _check_empty(store: Store) -> None:
+    """Raise CorruptStoreError where the log begins with messages; no ConsumeQueue names any."""
+    first = next(LogWalk(store.log, store.log.low).records(), None)
+    if first is not None and first.in_queue.any():
+        reason = f"the store has messages and no ConsumeQueue at all. {BY_LOG}"
+        raise CorruptStoreError(f"{store.root}/{names.CONSUME_QUEUE}", 0, reason)
+
+
+def check_log_files(log: CommitLog) -> None:
+    """Raise CorruptStoreError where files of the log have several sizes, or one is missing."""
+    check_sizes([log.files])
     for before, after in zip(log.files.files, log.files.files[1:], strict=False):
         if before.end != after.start:
             reason = "the next file is missing (storePathCommitLog, --commit-log: name all folders)"
@@ -117,7 +135,7 @@ def _check_last(queue: ConsumeQueue, log: CommitLog, look: QueueExtent) -> None:
         path, position = log.where(log.high - 1) if log.files.files else log.where(0)
         reason = (
             f"the CommitLog ends here, but {queue.topic}/{queue.queue_id} has messages up to byte "
-            f"{look.end}: truncated?"
+            f"{look.end}: truncated? {BY_LOG}"
         )
         raise CorruptStoreError(path, position + 1, reason)
 

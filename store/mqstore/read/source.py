@@ -21,7 +21,7 @@ from mqstore.arrays import Int64s, Mask
 from mqstore.derive.records import FetchedRecords
 from mqstore.errors import CorruptStoreError, StoreError
 from mqstore.files.config.broker_config import TopicConfig
-from mqstore.read.broker_state import BrokerState
+from mqstore.read.broker_state import BrokerFacts, BrokerState
 from mqstore.read.heads import LocatedRecord
 from mqstore.read.settings import ScanSettings
 from mqstore.read.tags import TagFilter
@@ -188,6 +188,9 @@ class BoundsSource(Protocol):
 
     def topic_configs(self) -> Mapping[str, TopicConfig]:
         """Return ``config.topics()``; empty where it cannot be known, which is no error."""
+
+    def broker(self, snapshot: Snapshot) -> BrokerFacts:
+        """Return what is known of the broker itself; ``snapshot`` is one of its own."""
 
     def timers_delivered_ms(self) -> int:
         """Return the time (epoch ms) up to which timers were delivered; 0 if that is not known."""

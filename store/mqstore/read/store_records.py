@@ -15,10 +15,20 @@ import numpy as np
 import pyarrow as pa
 
 from mqstore.arrays import Int64s, Mask
-from mqstore.derive.records import LARGE_BYTES, FetchedRecords, RecordChecks, fetch, out_of_reach
+from mqstore.derive.records import (
+    LARGE_BYTES,
+    NOT_HERE,
+    OF_ANOTHER,
+    OUTSIDE,
+    FetchedRecords,
+    RecordChecks,
+    fetch,
+    out_of_reach,
+)
 from mqstore.errors import CorruptStoreError, DataLossError
-from mqstore.files.log.commit_log import Block, Scratch
+from mqstore.files.log.commit_log import Block, CommitLog, Scratch
 from mqstore.files.store import Store
+from mqstore.files.store_dir import BY_LOG
 from mqstore.format.consume_queue import UNIT
 from mqstore.format.hashing import key_hash
 from mqstore.format.index_file import TOPIC_KEY_SEPARATOR
@@ -29,7 +39,10 @@ from mqstore.read.source import QueueRange, QueueSlice
 from mqstore.read.tags import TagFilter, parse_tags
 from mqstore.read.units import (
     CHUNK_UNITS,
+    HoleReport,
+    QueueName,
     UnitBatch,
+    UnitReader,
     cut,
     in_batches,
     in_log_order,
@@ -40,17 +53,46 @@ from mqstore.read.units import (
 _Report: TypeAlias = Callable[[CorruptStoreError], None]
 
 _LOG = logging.getLogger(__name__)
+_OF_UNITS: Final = frozenset({OUTSIDE, NOT_HERE, OF_ANOTHER})
 _LANES: Final = 256  # So many queues are merged at a time.
 _SHORT_UNITS: Final = 1_000  # read at once, not one by one
 _BLOCK_UNITS: Final = 32_768  # 640 KiB of ConsumeQueue at a time, but
 _LEAST_UNITS: Final = 1_024  # no less than this of each queue that is merged.
 
 
-class StoreRecords:
-    """A RecordSource over an opened store."""
+class QueueFiles:
+    """A UnitReader over the ConsumeQueues of a store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
+
+    def read(
+        self,
+        queue: tuple[str, int],
+        bounds: tuple[int, int],
+        most: int = CHUNK_UNITS,
+        *,
+        names: Sequence[QueueName] = (),
+        number: int = 0,
+        report: HoleReport | None = None,
+    ) -> Iterator[UnitBatch]:
+        """Yield the units of a ConsumeQueue: see ``read_units``."""
+        found = self._store.queue(*queue)
+        return read_units(found, bounds, most, names=names, number=number, report=report)
+
+    def files(self, queue: tuple[str, int]) -> list[tuple[int, int]]:
+        """Return the room of the ConsumeQueue's files."""
+        files = self._store.queue(*queue).files.files
+        return [(file.start // UNIT.itemsize, file.end // UNIT.itemsize) for file in files]
+
+
+class StoreRecords:
+    """A RecordSource over an opened store."""
+
+    def __init__(self, store: Store, units: UnitReader | None = None) -> None:
+        """Take units from ``units``, else from the store's ConsumeQueues."""
+        self._store = store
+        self._units = units or QueueFiles(store)
         self._log = store.log
         self._scratch = Scratch()
 
@@ -84,7 +126,7 @@ class StoreRecords:
     ) -> Iterator[UnitBatch]:
         """Yield the units of ``slices``, bounded by ``settings``."""
         limits = settings.batch_rows, settings.batch_bytes
-        parts = _SliceUnits(self._store, slices, settings, report).parts()
+        parts = _SliceUnits(self._log, self._units, slices, settings, report).parts()
         return in_batches(parts, self._weigh, limits, settings.first_rows)
 
     def blocks(self, units: UnitBatch) -> Callable[[], Iterator[Block]] | None:
@@ -111,6 +153,8 @@ class StoreRecords:
 
     def corrupt(self, physical_offset: int, reason: str) -> CorruptStoreError:
         """Return the error that names the CommitLog file and the position in it."""
+        if reason in _OF_UNITS:
+            reason = f"{reason}. {BY_LOG}"
         return self._log.corrupt(physical_offset, reason)
 
     @property
@@ -153,14 +197,13 @@ class StoreRecords:
     def units(
         self, queue: tuple[str, int], start: int, end: int, most: int = CHUNK_UNITS
     ) -> Iterator[UnitBatch]:
-        """Yield the units of a ConsumeQueue."""
-        for batch in read_units(self._store.queue(*queue), (start, end), most):
+        """Yield the units of a queue."""
+        for batch in self._units.read(queue, (start, end), most):
             yield batch.believable()
 
     def unit_files(self, queue: tuple[str, int]) -> list[tuple[int, int]]:
-        """Return the room of the ConsumeQueue's files."""
-        files = self._store.queue(*queue).files.files
-        return [(file.start // UNIT.itemsize, file.end // UNIT.itemsize) for file in files]
+        """Return the room of the queue's files."""
+        return self._units.files(queue)
 
     def store_timestamps(self, units: UnitBatch) -> Int64s:
         """Return storeTimestamps, read without the bodies."""
@@ -202,9 +245,15 @@ class _SliceUnits:
     """The units of slices whose records are held and whose tag hash may match."""
 
     def __init__(
-        self, store: Store, slices: Sequence[QueueSlice], settings: ScanSettings, report: _Report
+        self,
+        log: CommitLog,
+        units: UnitReader,
+        slices: Sequence[QueueSlice],
+        settings: ScanSettings,
+        report: _Report,
     ) -> None:
-        self._store = store
+        self._log = log
+        self._units = units
         self._slices = slices
         self._names = [(piece.topic, piece.queue_id, piece.broker_name) for piece in slices]
         self._settings = settings
@@ -218,14 +267,18 @@ class _SliceUnits:
             numbers = range(first, min(first + together, len(self._slices)))
             block = max(_LEAST_UNITS, _BLOCK_UNITS // len(numbers))
             lanes = [self._of_slice(number, block) for number in numbers]
-            yield from in_log_order(lanes, self._store.log.holds, block // 2)
+            yield from in_log_order(lanes, self._log.holds, block // 2)
 
     def _of_slice(self, number: int, block: int) -> Iterator[UnitBatch]:
-        piece, low = self._slices[number], self._store.log.low
-        queue = self._store.queue(piece.topic, piece.queue_id)
-        lost = partial(self._lost, piece)
-        for units in read_units(
-            queue, (piece.start, piece.end), block, names=self._names, number=number, report=lost
+        piece, low = self._slices[number], self._log.low
+        bounds, lost = (piece.start, piece.end), partial(self._lost, piece)
+        for units in self._units.read(
+            (piece.topic, piece.queue_id),
+            bounds,
+            block,
+            names=self._names,
+            number=number,
+            report=lost,
         ):
             kept = units.physical_offsets >= low
             if not kept.all():

@@ -7,7 +7,7 @@ the order stays as it is, whatever places damaged units claim.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,25 @@ QueueName: TypeAlias = tuple[str, int, str]
 
 HoleReport: TypeAlias = Callable[[int, int, CorruptStoreError | FileNotFoundError], None]
 """Called with queue offsets [start, end) that no file holds (any more), and the error of it."""
+
+
+class UnitReader(Protocol):
+    """Where the units of queues come from: ConsumeQueues, or what else names messages."""
+
+    def read(
+        self,
+        queue: tuple[str, int],
+        bounds: tuple[int, int],
+        most: int = ...,
+        *,
+        names: Sequence[QueueName] = (),
+        number: int = 0,
+        report: HoleReport | None = None,
+    ) -> "Iterator[UnitBatch]":
+        """Yield the units of a queue as ``read_units`` does."""
+
+    def files(self, queue: tuple[str, int]) -> list[tuple[int, int]]:
+        """Return the queue offsets [start, end) of each file, or of what stands for one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -182,6 +182,9 @@ class BrokerConfig:
                     found[topic, group] = FilterExpression(kind, expression)
         return found
 
+    def online(self, groups: Iterable[str]) -> None:
+        """Return None: no file tells which groups have consumers."""
+
     def groups(self) -> set[str]:
         """Return the names in subscriptionGroup.json."""
         self._refuse_rocksdb("subscriptionGroups", config.SUBSCRIPTION_GROUP)
@@ -270,7 +273,7 @@ def broker_name(topic_table: Mapping[str, TopicConfig]) -> str | None:
     broker also one that carries the name in its own.
     Reference: TopicConfigManager#init.
     """
-    prefix = "rmq_sys_SYNC_BROKER_MEMBER_"
+    prefix = names.SYNC_MEMBER_PREFIX
     for topic in topic_table:
         if topic.startswith(prefix) and len(topic) > len(prefix):
             return topic.removeprefix(prefix)

@@ -14,7 +14,7 @@ from mqstore.errors import CorruptStoreError, UnsupportedStoreError
 from mqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from mqstore.files.queue.extension import ConsumeQueueExt, is_address
 from mqstore.files.safe_open import list_directory
-from mqstore.files.store_dir import StoreDir
+from mqstore.files.store_dir import BY_LOG, StoreDir
 from mqstore.format import names
 from mqstore.format.consume_queue import FILLER_SIZE, UNIT
 from mqstore.format.message import HARD_RECORD_BYTES
@@ -107,7 +107,8 @@ class ConsumeQueue:
             if not data:
                 file = self.files.find(position)
                 name = file.name if file else f"{self.place.root}/{self.path}"
-                raise CorruptStoreError(name, position, "ConsumeQueue file missing or cut short")
+                reason = f"ConsumeQueue file missing or cut short. {BY_LOG}"
+                raise CorruptStoreError(name, position, reason)
             parts.append(data)
             position += len(data)
         return self._extended(np.frombuffer(b"".join(parts), UNIT))

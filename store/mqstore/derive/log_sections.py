@@ -1,0 +1,230 @@
+"""Units of ConsumeQueues that the records of one CommitLog file imply, queue by queue.
+
+A walk over the file yields sections: the units of at most half a million records that follow each
+other in the log, in the order of queue, queue offset and place. So memory does not depend on the
+file. Damage ends no walk: it goes on with the next record that is whole and in its place.
+
+Reference: CommitLog#checkMessageAndReturnSize, CommitLogDispatcherBuildConsumeQueue.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from mqstore.arrays import Int64s, Mask
+from mqstore.codec.dispatch import DispatchRecords, Queue
+from mqstore.codec.walk import BLANK_RECORD, ZERO
+from mqstore.derive.log_walk import LogChunk, log_chunks
+from mqstore.derive.queue_units import is_possible, units_of
+from mqstore.derive.resync import Resync
+from mqstore.files.log.commit_log import CommitLog
+from mqstore.files.mapped_file_queue import MappedFile
+from mqstore.format.message import MIN_BLANK_BYTES
+from mqstore.format.names import LMQ_PREFIX
+from mqstore.format.sys_flag import INNER_BATCH
+
+SECTION_ROWS: Final = 1 << 19
+MOST_DAMAGES: Final = 100  # of one file that are listed; more are counted
+
+_BROKEN_OFF: Final = "no record starts here, and the log does not end here either"
+_MISPLACED: Final = "PHYSICALOFFSET is not the record's own place"
+_FEW_QUEUES: Final = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class LogDamage:
+    """Physical offsets [start, end) of a CommitLog file without a whole record, and why."""
+
+    start: int
+    end: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogUnits:
+    """n units of messages, as int64[n]: where each belongs, and where its record lies.
+
+    ``holds_several`` marks records that hold several messages (inner batches).
+    """
+
+    queue_offsets: Int64s
+    physical_offsets: Int64s
+    sizes: Int64s
+    tags_codes: Int64s
+    store_timestamps_ms: Int64s
+    holds_several: Mask
+
+    def __len__(self) -> int:
+        return len(self.queue_offsets)
+
+    def columns(self) -> tuple[Int64s, ...]:
+        """Return the five columns of integers."""
+        return (
+            self.queue_offsets,
+            self.physical_offsets,
+            self.sizes,
+            self.tags_codes,
+            self.store_timestamps_ms,
+        )
+
+    def take(self, rows: Int64s | Mask | slice) -> "LogUnits":
+        """Return those units only."""
+        return self.of([column[rows] for column in self.columns()], self.holds_several[rows])
+
+    @classmethod
+    def joined(cls, parts: "Sequence[LogUnits]") -> "LogUnits":
+        """Return the units of one part after another; none of no part."""
+        if not parts:
+            return cls.of([np.zeros(0, np.int64)] * 5, np.zeros(0, np.bool_))
+        columns = zip(*(part.columns() for part in parts), strict=True)
+        several = np.concatenate([part.holds_several for part in parts])
+        return cls.of([np.concatenate(column) for column in columns], several)
+
+    @classmethod
+    def of(cls, columns: Sequence[Int64s], several: Mask) -> "LogUnits":
+        """Return the units with those five columns of integers."""
+        numbers, places, sizes, codes, times = columns
+        return cls(numbers, places, sizes, codes, times, several)
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Units of a stretch of the log: those of ``queues[i]`` are rows ``edges[i]`` to the next."""
+
+    queues: list[Queue]
+    edges: Int64s
+    units: LogUnits
+
+
+class FileWalk:
+    """Walks once over one file; its attributes are final when ``sections`` are exhausted."""
+
+    def __init__(self, log: CommitLog, file: MappedFile, limit: int | None = None) -> None:
+        """Leave out records from physical offset ``limit`` on: those of a commit under way."""
+        self._log = log
+        self._file = file
+        self._limit = file.end if limit is None else limit
+        self._last_ms = 0
+        self.end = file.start
+        """Behind the last record."""
+        self.is_closed = False
+        """Whether a blank record ends the file, or it has no room for another record."""
+        self.has_rest = False
+        """Whether bytes that are no record, nor zero, lie where the file's records end."""
+        self.damages: list[LogDamage] = []
+        """The first of them, in log order."""
+        self.damaged = 0
+        """How many there are."""
+
+    def sections(self, most: int = SECTION_ROWS) -> Iterator[Section]:
+        """Yield the units, about ``most`` at a time. Raises OSError."""
+        pending: list[tuple[list[Queue], Int64s, LogUnits]] = []
+        count = 0
+        for records in self._records():
+            part = _units_of(records)
+            pending.append(part)
+            count += len(part[2])
+            if count >= most:
+                yield _section(pending)
+                pending, count = [], 0
+        if pending:
+            yield _section(pending)
+
+    @staticmethod
+    def nothing() -> Section:
+        """Return a section without units."""
+        return Section([], np.zeros(1, np.int64), LogUnits.joined([]))
+
+    def _records(self) -> Iterator[DispatchRecords]:
+        resync, position = Resync(self._log, self._file), self._file.start
+        while True:
+            why = ZERO
+            for chunk in log_chunks(self._log, position):
+                yield self._sound(chunk)
+                self.end, why = chunk.end, chunk.why
+                if why == BLANK_RECORD or self.end >= self._limit:
+                    break
+            self.is_closed = why == BLANK_RECORD or self._is_full(self.end)
+            if self.is_closed or self.end >= self._limit:
+                return
+            following = resync.after(self.end, self._last_ms)
+            if following is None:
+                self.has_rest = why != ZERO
+                return
+            self._damage(self.end, following, _BROKEN_OFF)
+            position = following
+
+    def _is_full(self, end: int) -> bool:
+        return self._file.end - end < MIN_BLANK_BYTES
+
+    def _sound(self, chunk: LogChunk) -> DispatchRecords:
+        for place, reason in chunk.problems.items():
+            self._damage(place, place + 1, reason)
+        records = chunk.records
+        for place in records.physical_offsets[chunk.misplaced].tolist():
+            self._damage(place, place + 1, _MISPLACED)
+        wrong = chunk.misplaced | (records.physical_offsets >= self._limit)
+        if wrong.any():
+            kept = np.flatnonzero(~wrong)
+            headers = records.headers.take(kept)
+            records = DispatchRecords(headers, records.physical_offsets[kept])
+        if len(records):
+            self._last_ms = max(self._last_ms, int(records.store_timestamps_ms[-1]))
+        return records
+
+    def _damage(self, start: int, end: int, reason: str) -> None:
+        self.damaged += 1
+        if len(self.damages) < MOST_DAMAGES:
+            self.damages.append(LogDamage(start, end, reason))
+
+
+def _units_of(records: DispatchRecords) -> tuple[list[Queue], Int64s, LogUnits]:
+    """Return queues, which of them each unit is of, and the units, in log order.
+
+    A queue that no broker would make a directory for is left out, and so are records that name
+    another topic's queue beside their own: only light queues have such units.
+    """
+    found = units_of(records)
+    expected, units = found.expected, found.expected.units
+    possible = np.array([is_possible(queue) for queue in found.queues], np.bool_)
+    light = np.array([topic.startswith(LMQ_PREFIX) for topic, _ in found.queues], np.bool_)
+    places = units["physical_offset"].astype(np.int64)
+    kept = expected.queue_offsets >= 0
+    if len(found.queues):
+        kept &= possible[found.codes] & (light[found.codes] | ~expected.is_second)
+    rows = np.searchsorted(records.physical_offsets, places)
+    flags = records.headers.sys_flags[rows] & INNER_BATCH
+    of_all = LogUnits(
+        expected.queue_offsets,
+        places,
+        units["size"].astype(np.int64),
+        units["tags_code"].astype(np.int64),
+        records.store_timestamps_ms[rows],
+        flags != 0,
+    )
+    if kept.all():
+        return found.queues, found.codes, of_all
+    return found.queues, found.codes[kept], of_all.take(kept)
+
+
+def _section(parts: Sequence[tuple[list[Queue], Int64s, LogUnits]]) -> Section:
+    numbers: dict[Queue, int] = {}
+    joined = []
+    for queues, codes, _ in parts:
+        of_part = [numbers.setdefault(queue, len(numbers)) for queue in queues]
+        joined.append(np.array(of_part, np.int64)[codes] if of_part else codes)
+    codes = np.concatenate(joined)
+    units = LogUnits.joined([of for _, _, of in parts])
+    # A stable sort of 16-bit numbers is a radix sort: ten times as fast.
+    few = codes.astype(np.uint16) if len(numbers) <= _FEW_QUEUES else codes
+    order = np.argsort(few, kind="stable")
+    codes, units = codes[order], units.take(order)
+    back = (np.diff(units.queue_offsets) < 0) & (np.diff(codes) == 0)
+    if back.any():
+        units = units.take(np.lexsort((units.queue_offsets, codes)))
+    there = np.unique(codes)
+    names = list(numbers)
+    edges = np.append(np.searchsorted(codes, there), len(codes)).astype(np.int64)
+    return Section([names[code] for code in there.tolist()], edges, units)

@@ -1,0 +1,71 @@
+"""Where records go on behind damage of a CommitLog.
+
+A record counts if it is whole, says its own place, and was not stored before those that precede
+it: older ones are remains of a log that a broker once cut off, and no messages any more.
+"""
+
+import os
+from typing import Final
+
+from mqstore.codec.walk import places_of_headers
+from mqstore.derive.records import IN_PLACE, fetch_at
+from mqstore.files.log.commit_log import CommitLog
+from mqstore.files.log.log_end import next_data
+from mqstore.files.mapped_file_queue import MappedFile
+from mqstore.format.message import HEADER
+
+_RESYNC_WINDOW_BYTES: Final = 1 << 20
+_MOST_HEADERS: Final = 100_000
+
+
+class Resync:
+    """Finds the next record behind damage in one log file.
+
+    Bytes that imitate headers cannot keep it busy: of one file it reads the records of at most
+    100,000 headers, and at most twice the file's bytes.
+    """
+
+    def __init__(self, log: CommitLog, file: MappedFile) -> None:
+        self._log = log
+        self._file = file
+        self._headers = _MOST_HEADERS
+        self._bytes = 2 * file.size
+
+    def after(self, physical_offset: int, not_before_ms: int) -> int | None:
+        """Return where the first record at or behind that place starts; None if none is found.
+
+        ``not_before_ms`` is the store timestamp of the last record before the damage. Raises
+        OSError.
+        """
+        fd = self._file.open()
+        try:
+            position = physical_offset - self._file.start
+            while True:
+                position = next_data(fd, position, self._file.size)
+                data = os.pread(fd, _RESYNC_WINDOW_BYTES, position)
+                if len(data) < HEADER.itemsize:
+                    return None
+                start = self._file.start + position
+                for row in places_of_headers(data, start).tolist():
+                    found = self._is_record(start + row, not_before_ms)
+                    if found is None:
+                        return None
+                    if found:
+                        return start + int(row)
+                position += len(data) - HEADER.itemsize + 1
+        finally:
+            os.close(fd)
+
+    def _is_record(self, place: int, not_before_ms: int) -> bool | None:
+        """Tell whether a record starts there; None if enough was looked at."""
+        head = self._log.header(place)
+        if head is None:
+            return False
+        self._headers -= 1
+        self._bytes -= int(head["total_size"])
+        if self._headers < 0 or self._bytes < 0:
+            return None
+        found = fetch_at(self._log, place, IN_PLACE)
+        if found is None:
+            return False
+        return int(found.field("store_timestamp_ms")[0]) >= not_before_ms

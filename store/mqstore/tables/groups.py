@@ -1,0 +1,105 @@
+"""Consumer groups, what they subscribe to, and brokers: what a place tells beside its messages.
+
+A store knows the groups that are configured or have committed an offset, and the expressions that
+are SQL92. The broker of a cluster also tells how many consumers a group has now, and what those
+subscribe to; of a group without consumers it tells neither.
+
+Reference: SubscriptionGroupManager, ConsumerManager, ConsumerFilterManager.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from mqstore.backlog.request import is_system_group
+from mqstore.read.source import BoundsSource, Snapshot
+from mqstore.tables.choice import RowChoice
+from mqstore.tables.columns import BROKER_NAME, Columns, TableRow, batches, schema
+
+GROUP_COLUMNS: Final[Columns] = (
+    BROKER_NAME,
+    ("group", pa.string(), False, "consumer group"),
+    ("isConfigured", pa.bool_(), False, "the broker has a configuration of it"),
+    ("topics", pa.int32(), False, "topics that it has committed an offset in"),
+    ("consumers", pa.int32(), True, "consumers that are connected now; null: a store"),
+    ("messageModel", pa.string(), True, "CLUSTERING or BROADCASTING; null: no consumer is known"),
+    ("isSystem", pa.bool_(), False, "one of RocketMQ's own groups"),
+)
+SUBSCRIPTION_COLUMNS: Final[Columns] = (
+    BROKER_NAME,
+    ("group", pa.string(), False, "consumer group"),
+    ("topic", pa.string(), False, "topic that it subscribes to"),
+    ("expression", pa.string(), False, "what it takes of it: tags, * for all, or SQL92"),
+    ("expressionType", pa.string(), False, "TAG or SQL92"),
+)
+BROKER_COLUMNS: Final[Columns] = (
+    BROKER_NAME,
+    ("place", pa.string(), False, "the store's directory, or the address of the master"),
+    ("version", pa.string(), True, "of RocketMQ; null: a store does not tell"),
+    ("minPhysicalOffset", pa.int64(), False, "byte of the CommitLog where it begins"),
+    ("maxPhysicalOffset", pa.int64(), False,
+     "where it ends: of a store the end of its last file, of a cluster what is written"),
+    ("topics", pa.int32(), False, "configured topics"),
+    ("groups", pa.int32(), False, "configured consumer groups"),
+)  # fmt: skip
+_SCHEMAS: Final = {
+    "groups": schema(GROUP_COLUMNS),
+    "subscriptions": schema(SUBSCRIPTION_COLUMNS),
+    "brokers": schema(BROKER_COLUMNS),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ToldPart:
+    """Rows that the driver was told. Pickles into a task."""
+
+    table: str
+    rows: tuple[TableRow, ...]
+
+    def batches(self, _columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows."""
+        yield from batches(self.rows, _SCHEMAS[self.table])
+
+
+def plan_groups(source: BoundsSource, chosen: Callable[[str], object]) -> list[ToldPart]:
+    """Return the groups of one broker that are ``chosen``, by name. Raises CorruptConfigError."""
+    committed: dict[str, int] = {}
+    for _, group in source.config.consumer_offsets():
+        committed[group] = committed.get(group, 0) + 1
+    configured = source.config.groups()
+    names = sorted(name for name in {*committed, *configured} if chosen(name))
+    online = source.config.online(names)
+    rows = []
+    for name in names:
+        found = None if online is None else online.get(name)
+        clients = None if online is None else found.clients if found else 0
+        model = found.model or None if found else None
+        row = (name, name in configured, committed.get(name, 0), clients, model)
+        rows.append((source.broker_name, *row, is_system_group(name)))
+    return [ToldPart("groups", tuple(rows))]
+
+
+def plan_subscriptions(
+    source: BoundsSource, chosen: Callable[[str], object], choice: RowChoice | None
+) -> list[ToldPart]:
+    """Return what is known of the subscriptions of the ``chosen`` groups of one broker."""
+    config = source.config
+    known = {group for _, group in config.consumer_offsets()} | config.groups()
+    found = config.filter_expressions(sorted(filter(chosen, known)))
+    rows = sorted(
+        (source.broker_name, group, topic, one.expression, one.kind.upper())
+        for (topic, group), one in found.items()
+        if choice is None or choice.passes(topic, None)
+    )
+    return [ToldPart("subscriptions", tuple(rows))]
+
+
+def plan_brokers(source: BoundsSource, snapshot: Snapshot) -> list[ToldPart]:
+    """Return the row of one broker; the snapshot may be of no topics."""
+    told = source.broker(snapshot)
+    config = source.config
+    counts = len(config.topics()), len(config.groups())
+    row = (source.broker_name, told.place, told.version, told.low, told.high, *counts)
+    return [ToldPart("brokers", (row,))]

@@ -21,6 +21,7 @@ from mqlog_jobs.exit_codes import run
 from mqlog_jobs.session import job_session
 from mqlog_jobs.whole_file import replace_file
 from mqstore.errors import InvalidOptionError
+from mqstore.origins import LIVE
 
 PROMETHEUS: Final = "prometheus"
 _BACKLOG_REPORT = (
@@ -31,6 +32,13 @@ _BACKLOG_REPORT = (
     "consumerOffset",
     "lag",
     "lagMatching",
+)
+
+
+# Options that say how a place is opened, whatever is read there.
+_OF_PLACES: Final = frozenset(
+    name.lower()
+    for name in ("brokerName", "storePathCommitLog", *(option.name for option in LIVE.values()))
 )
 
 
@@ -63,7 +71,8 @@ def _report(stores: list[str], options: dict[str, str], place: Place, mode: str)
             return
         if "tag" in rows.columns and any(name.lower() == "bytag" for name in options):
             raise InvalidOptionError("byTag", options, "Prometheus text has no label for a tag")
-        topics = job_output.read(spark, "topics", stores, {}).where("isSystem")
+        where = {n: text for n, text in options.items() if n.lower() in _OF_PLACES}
+        topics = job_output.read(spark, "topics", stores, where).where("isSystem")
         system = [row["topic"] for row in topics.select("topic").collect()]
         measured = [row.asDict() for row in rows.collect()]
         # The file has the newest values only, so it is replaced whatever the mode.

@@ -19,7 +19,8 @@ def add_arguments(
         action="append",
         required=True,
         metavar="STORE",
-        help="a broker's store directory, or a glob of several; may be repeated",
+        help="a broker's store directory, a glob of several, or the address of a cluster; may be "
+        "repeated",
     )
     more = ", prometheus:FILE" if accepted is not arguments.target else ""
     parser.add_argument(

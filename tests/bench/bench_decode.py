@@ -3,11 +3,12 @@
     PYTHONPATH=tests python tests/bench/bench_decode.py [MESSAGES]
 
 A row is one message, from the ConsumeQueue to a decoded value; the page cache is warm. Our
-sides make record batches of those columns (``tag`` keeps one message in a hundred); ``mmap``
-is ``standard`` with that readMode. ``java`` is DefaultMessageStore.getMessage and
-MessageDecoder.decode of every message, on the same store, with both cores for its compiler
-and its collector. ``python`` is struct.unpack for each record. ``copy`` copies the records'
-bytes once. Before anything is timed, all of them must tell of the same messages.
+sides make record batches of those columns (``tag`` keeps one message in a hundred, ``sql`` the
+same ones by SQL92); ``mmap`` is ``standard`` with that readMode. ``java`` is
+DefaultMessageStore.getMessage and MessageDecoder.decode of every message, on the same store, with
+both cores for its compiler and its collector. ``python`` is struct.unpack for each record. ``copy``
+copies the records' bytes once. Before anything is timed, all of them must tell of the same
+messages.
 """
 
 import contextlib
@@ -47,9 +48,11 @@ SETTINGS = {
         ("kafka", PROFILES["kafka"], {}),
         ("no body", ("topic", "queueOffset"), {}),
         ("tag", PROFILES["standard"], {"tags": "TagR"}),
+        ("sql", PROFILES["standard"], {"sql": "TAGS = 'TagR' AND WAIT = TRUE"}),
     )
 }
 """As a task of Spark reads: the queues of a store in one pass."""
+FILTERED = ("tag", "sql")
 
 
 def main(count: int) -> None:
@@ -69,11 +72,11 @@ def _measure(root: Path, shape: Shape, peer: StorePeer | None) -> None:
     record_bytes = lay_out(root, shape)
     rows = shape.each * shape.queues
     sides = [
-        Side(name, partial(_scan, root, shape, settings), shape.rare if name == "tag" else rows)
+        Side(name, partial(_scan, root, shape, settings), shape.rare if name in FILTERED else rows)
         for name, settings in SETTINGS.items()
     ]
-    # Its rate is of messages looked at, as that of the others.
-    sides = [_of_all(side, rows) if side.name == "tag" else side for side in sides]
+    # Their rate is of messages looked at, as that of the others.
+    sides = [_of_all(side, rows) if side.name in FILTERED else side for side in sides]
     few = max(1, min(shape.each, rows // NAIVE_ONE_IN))
     sides.append(Side("python", partial(_naive, root, few), few))
     sides.append(Side("copy", partial(_copy, root, record_bytes, rows), rows))

@@ -4,6 +4,7 @@ A ``Cluster`` is one version: a name server and a JVM with the official clients,
 live as long as it does. ``Cluster.broker`` runs a real broker on a store directory.
 """
 
+import base64
 import json
 import threading
 import time
@@ -288,6 +289,16 @@ class Broker:
         assert isinstance(failed, int)
         return failed
 
+    def select(self, topic: str, expressions: Iterable[str]) -> list[set[str]]:
+        """Return what passes each SQL92 expression, as QUEUE@OFFSET; pulled, once for each."""
+        file = self._file("expressions")
+        file.write_text("".join(f"{_base64(text)}\n" for text in expressions))
+        return [set(found) for found in self._cluster.ask("select", topic, file)]
+
+    def push_selected(self, topic: str, group: str, expression: str, count: int) -> set[str]:
+        """Return what a push consumer by SQL92 gets until it has ``count`` messages."""
+        return set(self._cluster.ask("pushSelected", topic, group, _base64(expression), count))
+
     def held(self, topic: str) -> int:
         """Return how many messages the broker holds of a topic."""
         return sum(row["maxOffset"] - row["minOffset"] for row in self.topic_status(topic))
@@ -321,6 +332,10 @@ class Broker:
     def _file(self, name: str) -> Path:
         self._files += 1
         return self._jvm.home / f"{name}-{self._files}.jsonl"
+
+
+def _base64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
 
 
 def sorted_queues(rows: list[Row]) -> list[Row]:

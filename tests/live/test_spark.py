@@ -11,6 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from live.loopback import FakeCluster
+from mqlog_jobs import backlog as backlog_job
 
 pytestmark = pytest.mark.spark
 
@@ -58,6 +59,23 @@ def test_tables_of_two_brokers(spark: SparkSession, fake: FakeCluster) -> None:
     assert backlog.select("group", "topic", "lag", "lagMatching").collect() == [("g", "T", 10, 5)]
     held = load(spark, fake, "#queues").where("messageCount > 0").select("brokerName", "maxOffset")
     assert sorted(held.collect()) == [("broker-a", 30), ("broker-b", 10)]
+
+
+def test_the_job_for_prometheus_takes_the_address_of_a_cluster(
+    spark: SparkSession, fake: FakeCluster, tmp_path: Path
+) -> None:
+    fake.fill("T", 30)
+    fake.committed["T", "g", 0] = 20
+    keys = tmp_path / "keys"
+    keys.write_text("accessKey: reader\nsecretKey: hush-hush\n")
+    fake.requests.clear()
+    target, place = tmp_path / "out.prom", f"rocketmq://{fake.address}"
+    option = f"credentialsFile={keys}"
+    assert (
+        backlog_job.main(["--from", place, "--to", f"prometheus:{target}", "--option", option]) == 0
+    )
+    assert 'rocketmq_group_diff{group="g",topic="T"} 10' in target.read_text()
+    assert {request["extFields"].get("AccessKey") for request in fake.requests} == {"reader"}
 
 
 def test_a_wrong_topic_names_the_nearest(spark: SparkSession, fake: FakeCluster) -> None:

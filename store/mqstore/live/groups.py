@@ -138,7 +138,7 @@ def _committed(address: str, found: Any, name: str) -> Committed:
 def _queue_id(address: str, key: Any) -> int:
     digits = str(key)
     if not (digits.isascii() and digits.isdigit() and len(digits) < 10):
-        raise BrokenAnswerError(address, "offsetTable names a queue that is no number")
+        raise BrokenAnswerError(address, "an offset table names a queue by no number")
     return int(digits)
 
 

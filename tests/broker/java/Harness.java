@@ -66,6 +66,10 @@ public final class Harness {
             case "push":  // TOPIC GROUP TAGS COUNT FAIL_EVERY
                 return Consumers.push(session, a[1], a[2], a[3], Integer.parseInt(a[4]),
                         Integer.parseInt(a[5]));
+            case "select":  // TOPIC FILE
+                return Selected.pull(session, a[1], Files.readAllLines(Path.of(a[2])));
+            case "pushSelected":  // TOPIC GROUP EXPRESSION COUNT
+                return Selected.push(session, a[1], a[2], a[3], Integer.parseInt(a[4]));
             case "commit":  // TOPIC GROUP QUEUE_OFFSET
                 return Consumers.commit(session, a[1], a[2], Long.parseLong(a[3]));
             case "pullAll":  // TOPIC

@@ -19,6 +19,7 @@ from mqstore.files.store_dir import StoreDir
 from pyspark_mqlog.datasource import MqlogDataSource
 from pyspark_mqlog.options import parse_stream
 from pyspark_mqlog.stream_reader import MqlogStreamReader
+from support import oracle
 from support.growing import grow
 from support.oracle import Message
 from support.stores import Layout, MakeStore
@@ -312,4 +313,25 @@ def test_offsets_of_several_stores_have_a_broker_level(store: MakeStore) -> None
     assert end == reader.reportLatestOffset() == {"T": counts}
     (partition,) = reader.partitions(reader.initialOffset(), end)
     assert len(partition.value.slices) == 6
+    reader.stop()
+
+
+def test_a_stream_selects_by_sql_and_goes_on_behind_what_it_left_out(store: MakeStore) -> None:
+    properties = [oracle.join_properties({"a": str(number)}) for number in range(8)]
+    laid = store([Message(topic="T", properties=each) for each in properties])
+    options = parse_stream(
+        {"path": str(laid.root), "startingOffsets": "earliest", "sql": "a BETWEEN 2 AND 3"}
+    )
+    schema = StructType().add("queueOffset", "long")
+    reader = MqlogStreamReader(options, schema, ("queueOffset",))
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    assert end == {"T": {"0": 8}}
+    found = [
+        row["queueOffset"]
+        for part in reader.partitions(start, end)
+        for batch in reader.read(part)
+        for row in batch.to_pylist()
+    ]
+    assert found == [2, 3]
     reader.stop()

@@ -18,6 +18,7 @@ from mqstore.deliver.once.commit import Published, publish
 from mqstore.deliver.once.control import Control, InvalidControlError, decode, tag_of
 from mqstore.deliver.once.errors import (
     LostHistoryError,
+    NewerOwnerError,
     NondeterministicWriteError,
     NotVisibleError,
     PublicationError,
@@ -26,9 +27,10 @@ from mqstore.deliver.once.publish import Publication
 from mqstore.deliver.prepare import of_batch, prepare
 from mqstore.deliver.settings import SendSettings
 from mqstore.deliver.task import hand_on
-from mqstore.errors import InvalidMessageError, InvalidOptionError
+from mqstore.errors import BrokenAnswerError, InvalidMessageError, InvalidOptionError
 from mqstore.live.cluster import ClusterSettings
 from mqstore.live.send.requests import Queue
+from support.oracle import Message
 from support.writing import rows
 
 CONTROL = "MQLOG_CONTROL"
@@ -212,6 +214,38 @@ def test_other_rows_in_a_second_try_are_an_error(taking: TakingCluster) -> None:
     before = taking.bodies("T")
     assert once(taking, of(list(range(5)))).found == len(before)
     assert Counter(taking.bodies("T")) == Counter(b"%d" % n for n in range(5))
+
+
+def test_a_second_publisher_stops_the_first_before_its_end(taking: TakingCluster) -> None:
+    taking.topic("T")
+    job, reports = handed(taking, of(list(range(40))))
+    second: list[Published] = []
+
+    def interrupt(request: dict[str, Any]) -> None:
+        is_row = request["code"] == 320 and data_sends(taking) == 3
+        if is_row and not second:
+            second.append(publish(job, reports))
+
+    taking.fault = interrupt
+    with pytest.raises(NewerOwnerError, match="another publisher of the same application"):
+        publish(job, reports)
+    assert (second[0].messages, second[0].is_repeated) == (40, False)
+    assert set(taking.bodies("T")) == {b"%d" % n for n in range(40)}
+    kinds = [json.loads(body)["kind"] for body in taking.bodies(CONTROL)]
+    assert kinds == ["BEGIN", "BEGIN", "BEGIN", "COMMIT"]
+    assert publish(job, reports).is_repeated
+
+
+def test_a_control_record_that_is_none_is_an_error_and_not_passed_over(
+    taking: TakingCluster,
+) -> None:
+    taking.topic("T")
+    tags = b"TAGS\x01" + tag_of("app").encode() + b"\x02"
+    record = Message(topic=CONTROL, body=b"{}", properties=tags)
+    taking.queues["broker-a", CONTROL, 0].messages.append(record)
+    with pytest.raises(BrokenAnswerError, match="no control record: kind is no text"):
+        once(taking, of([1]))
+    assert taking.bodies("T") == []
 
 
 def test_a_queue_that_stands_still_is_a_named_error_in_time(taking: TakingCluster) -> None:

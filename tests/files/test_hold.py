@@ -7,9 +7,9 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -323,7 +323,6 @@ def test_a_hold_that_somebody_may_get_past_is_lost(tmp_path: Path) -> None:
         held = StoreHold(str(root), timeout_ms=0).__enter__()
         broker.tell("open")
         until(lambda: is_waited_for(root / "lock"))
-        held.check()
         with pytest.raises(HoldLostError, match="a broker that started may have loaded it"):
             until(lambda: is_lost(held))
         leaving = pool.submit(held.__exit__)
@@ -342,15 +341,19 @@ def is_lost(held: StoreHold) -> bool:
     return False
 
 
-@pytest.mark.usefixtures("impatient")
-def test_the_age_of_a_break_counts_from_when_the_lease_was_last_whole(tmp_path: Path) -> None:
+def test_the_age_of_a_break_counts_from_when_the_lease_was_last_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root = tmp_path / "s"
     root.mkdir()
+    clock = [0.0]
+    monkeypatch.setattr(store_lock, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     with lock_user(root / "lock") as broker, StoreHold(str(root), timeout_ms=0) as held:
-        threading.Event().wait(0.4)  # Longer than a break may last; but nobody came.
+        clock[0] = 1000.0  # Longer than a break may last; but nobody came.
         held.check()
         broker.tell("open")
         until(lambda: is_waited_for(root / "lock"))
+        clock[0] += 1.0
         held.check()
 
 

@@ -6,6 +6,7 @@ mutant is looked at by; each ends in a named error or not at all differently.
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from mqstore.tables import (
     SCHEMAS,
     commits,
     files,
+    groups,
     half_messages,
     index,
     retries,
@@ -125,9 +127,10 @@ def _parts(name: str, root: Path, on_corrupt: str) -> list[Any]:
     if name in _OF_ROOTS:
         return list(_OF_ROOTS[name](open_root(str(root)), on_corrupt))
     taken = opened(root, strict=on_corrupt == "fail")
-    if name in _OF_SNAPSHOTS:
-        return list(_OF_SNAPSHOTS[name](taken, on_corrupt))
-    return list(store.plan(name, taken[1], None))
+    with closing(taken[0]):
+        if name in _OF_SNAPSHOTS:
+            return list(_OF_SNAPSHOTS[name](taken, on_corrupt))
+        return list(store.plan(name, taken[1], None))
 
 
 _OF_ROOTS: dict[str, Callable[[Any, str], Sequence[Any]]] = {
@@ -141,6 +144,9 @@ _OF_SNAPSHOTS: dict[str, Callable[[Any, str], Sequence[Any]]] = {
     "scheduled": lambda taken, how: scheduled.plan(*taken, WINDOW, None, how),
     "halfmessages": lambda taken, how: half_messages.plan(*taken, None, how),
     "retries": lambda taken, how: retries.plan(*taken, WINDOW, None, lambda _: True, how),
+    "groups": lambda taken, _: groups.plan_groups(taken[0], lambda _: True),
+    "subscriptions": lambda taken, _: groups.plan_subscriptions(taken[0], lambda _: True, None),
+    "brokers": lambda taken, _: groups.plan_brokers(*taken),
 }
 
 
@@ -171,7 +177,9 @@ def _copy(root: Path) -> Rows:
 
 def _settings_of(root: Path) -> Rows:
     topics_of(root)
-    resolve(*opened(root), lambda _: (AtTimestamp(1_600_000_000_000), Latest()))
+    source, snapshot = opened(root)
+    with closing(source):
+        resolve(source, snapshot, lambda _: (AtTimestamp(1_600_000_000_000), Latest()))
     BrokerConfig(StoreDir.at(root)).groups()
     BrokerConfig(StoreDir.at(root)).pull_offsets()
     BrokerConfig(StoreDir.at(root)).committed()

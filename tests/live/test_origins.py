@@ -187,6 +187,23 @@ def test_a_topic_that_nobody_may_read_is_refused_by_name(fake: FakeCluster, open
         rows(opened("T"))
 
 
+def test_what_nobody_may_read_is_left_out_with_a_warning_but_for_a_brokers_own_topic(
+    fake: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    for topic in ("T", "rmq_sys_SYNC_BROKER_MEMBER_broker-a"):
+        fake.fill(topic, 3)
+    fake.route_more = {
+        "queueDatas": [
+            {"brokerName": BROKER, "readQueueNums": 1, "writeQueueNums": 1, "perm": 2},
+        ]
+    }
+    stores = open_all(Selection(roots=(), include_system_topics=True), [settings_of(fake)])
+    with closing(stores):
+        assert [queue for one in stores.snapshots for queue in one.queues] == []
+    (told,) = [record.getMessage() for record in caplog.records if "left out" in record.message]
+    assert "topic T: broker-a lets nobody read it" in told
+
+
 def test_no_secret_shows_in_an_origin_or_its_pickle(fake: FakeCluster) -> None:
     secrets = [f"hush-hush-{n}" for n in range(3)]
     keys = Credentials(*map(Secret, secrets))

@@ -17,7 +17,7 @@ from sql.expressions import expressions, messages
 VERSION: Final = "5.5.0"
 SEED: Final = 92
 MADE: Final = 240
-MESSAGES: Final = 96
+MESSAGES: Final = 110
 PATH: Final = Path(__file__).with_name("verdicts.json")
 TOLD: Final = [
     *("a > 5", "a >= 5.0", "5 < a", "a = 5", "5 = a", "a <> 5", "a = 5.0", "a = '5'", "'5' = 5"),

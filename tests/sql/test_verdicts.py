@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mqstore.errors import InvalidOptionError
 from mqstore.sql.filter import parse_sql
 from mqstore.sql.grammar import MAX_NESTING
 from mqstore.sql.tokens import MAX_SQL_CHARS
+from sql.expressions import NAMES, NUMBERS, SIGNS, WORDS
 from sql.judged import REFUSED, column, ours, theirs
 
 GOLDEN = json.loads(Path(__file__).with_name("verdicts.json").read_text())
@@ -103,6 +106,7 @@ def test_nested_betweens_cost_no_more_than_they_are_long() -> None:
         ("TRUE = 5", "at character 1", "do not compare with a number"),
         ("NOT a IN ('x')", "at character 1", "IN needs a property, not a condition"),
         ("(a = 5", "at the end", "expected ) or"),
+        ("a = '\udcff'", "at character 6", "half of a surrogate pair"),
         ("a = " + "9" * 6_000, "at character 5", "at most 9223372036854775807"),
     ],
 )
@@ -113,6 +117,33 @@ def test_an_error_names_the_place_and_what_is_accepted(
     assert message.startswith("option sql=")
     assert place in message
     assert accepted in message
+
+
+@given(
+    st.one_of(
+        st.text(max_size=60),
+        st.lists(st.sampled_from([*WORDS, *NUMBERS, *NAMES, *SIGNS]), max_size=30).map(" ".join),
+    ),
+    st.booleans(),
+)
+def test_any_text_is_an_expression_or_refused(text: str, as_broker: bool) -> None:
+    told, found = "", None
+    try:
+        found = parse_sql(text, as_broker=as_broker)
+    except InvalidOptionError as error:
+        told = error.message()
+    if found is None:
+        assert "at character " in told or "at the end" in told
+    else:
+        assert len(found.matches(COLUMN)) == len(COLUMN)
+
+
+@given(st.lists(st.dictionaries(st.sampled_from(NAMES), st.text(max_size=12)), max_size=5))
+def test_any_properties_have_a_verdict(messages: list[dict[str, str]]) -> None:
+    for sql in ("a > b OR c = 5", "Name_1 BETWEEN 1 AND 9.5", "a = 5000000000 AND b = TRUE"):
+        found = parse_sql(sql)
+        assert found is not None
+        assert len(found.matches(column(messages))) == len(messages)
 
 
 def test_length_and_depth_are_bounded() -> None:

@@ -1,6 +1,7 @@
 """Opened stores for tests that plan reads without the connector: sources, snapshots, tails."""
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -37,4 +38,7 @@ def narrowed(
     slices: Sequence[QueueSlice], keys: Sequence[str], msg_ids: Sequence[str]
 ) -> list[QueueSlice]:
     """Return what the IndexFiles leave of slices of one store."""
-    return slices[0].origin.bounds().narrow(slices, keys, msg_ids) if slices else []
+    if not slices:
+        return []
+    with closing(slices[0].origin.bounds()) as source:
+        return source.narrow(slices, keys, msg_ids)

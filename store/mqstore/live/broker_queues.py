@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from mqstore.errors import NoMasterError, UnsupportedTopicError
+from mqstore.format.names import SYNC_MEMBER_PREFIX
 from mqstore.live.bounds import LiveBounds, bounds
 from mqstore.live.cluster import Cluster
 from mqstore.live.routes import Route
@@ -69,7 +70,8 @@ class BrokerQueues:
             raise error
         if topic not in self._left_out:
             self._left_out.add(topic)
-            _LOG.warning("left out: %s", error)
+            level = logging.DEBUG if topic.startswith(SYNC_MEMBER_PREFIX) else logging.WARNING
+            _LOG.log(level, "left out: %s", error)
 
     def bounds(self, routes: list[Route]) -> list[LiveBounds]:
         """Return what the queues of those routes hold now, by topic and queueId."""

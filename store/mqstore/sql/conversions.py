@@ -24,7 +24,7 @@ NumberKeys: TypeAlias = tuple[Int64s, Mask]
 """NumberKeys of n texts, and which of them are numbers."""
 
 _PLAIN_LONG: Final = r"\A[+-]?[0-9]{1,19}\z"
-_ANY_LONG: Final = r"\A[+-]?\p{Nd}{2,}\z|\A[^0-9+-]\z"
+_ANY_LONG: Final = r"\A[+-]?\p{Nd}+\z"
 _DECIMAL: Final = r"\A[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?\z"
 _WORD: Final = r"\A[+-]?(?:NaN|Infinity)\z"
 _HEX_DOUBLE: Final = (

@@ -36,6 +36,7 @@ _SQL_TOKEN: Final = re.compile(
     """,
     re.VERBOSE,
 )
+_HALF_PAIR: Final = re.compile("[\ud800-\udfff]")
 _HINTS: Final = {
     '"': "text stands between single quotes, a property's name is not quoted",
     "'": "the text has no closing quote",
@@ -64,6 +65,9 @@ class Words:
         if len(text) > MAX_SQL_CHARS:
             expected = f"has {len(text):,} characters; at most {MAX_SQL_CHARS:,} are accepted"
             raise InvalidOptionError(option, text, expected)
+        broken = _HALF_PAIR.search(text)
+        if broken:
+            raise self._refused(broken.start(), "half of a surrogate pair is no text")
         self._tokens = self._read()
         self._ahead: list[Token] = []
 

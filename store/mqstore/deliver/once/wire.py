@@ -32,6 +32,7 @@ from mqstore.live.bounds import LiveBounds, bounds
 from mqstore.live.cluster import Cluster
 from mqstore.live.pull import LiveSlice, PullReader
 from mqstore.live.records import PulledRecords, PullSettings, read
+from mqstore.live.routes import Route
 from mqstore.live.send.errors import SendFailedError
 from mqstore.live.send.requests import Parcel, Queue
 from mqstore.live.send.sender import SendCounts, Sender, SenderSettings
@@ -80,8 +81,6 @@ class LiveWire:
         All by connections that are new where one broke meanwhile. Raises InterruptedSendError
         when that did not succeed in ``sendTimeout``, NotVisibleError.
         """
-        for topic in self._rows.topics:
-            check_readable_back(self._reading, topic)
         deadline = time.monotonic() + self._settings.send_timeout_ms / 1000
         pause = _FIRST_LOOK_S
         while True:
@@ -113,7 +112,9 @@ class LiveWire:
             stored=stored,
             guard=self._guard,
         )
-        brokers = make(self._ends()).brokers
+        routes = [self._route_now(topic) for topic in (self.topic, *self._rows.topics)]
+        first = {Queue(one.topic, broker, 0): 0 for one in routes[1:] for broker in one.queues}
+        brokers = make(first).brokers
         self._senders.append(self._sender)
         self._sender.connect(sorted(brokers))
         record = make(self._ends())
@@ -125,6 +126,16 @@ class LiveWire:
         self._sender.flush()
         self._wait_visible(places)
         return record
+
+    def _route_now(self, topic: str) -> Route:
+        """Return where a topic is now; name servers forget it while its brokers are away."""
+        route = self._reading.route(topic, fresh=True)
+        if route is None:
+            servers = ", ".join(self._settings.cluster.name_servers)
+            raise BrokerUnavailableError(servers, f"no broker has the topic {topic} now")
+        if topic != self.topic:
+            check_readable_back(self._reading, topic)
+        return route
 
     def _ends(self) -> Starts:
         """Return the ends of all queues of the topics of the rows."""
@@ -201,7 +212,7 @@ class LiveWire:
         )
 
     def _bounds(self, topics: list[str]) -> list[LiveBounds]:
-        routes = [self._reading.route(topic, fresh=True) for topic in topics]
+        routes = [self._reading.route(topic) for topic in topics]
         return bounds(self._reading, [route for route in routes if route is not None])
 
     def _wait_visible(self, places: Mapping[str, int]) -> None:

@@ -273,7 +273,7 @@ def broker_name(topic_table: Mapping[str, TopicConfig]) -> str | None:
     broker also one that carries the name in its own.
     Reference: TopicConfigManager#init.
     """
-    prefix = "rmq_sys_SYNC_BROKER_MEMBER_"
+    prefix = names.SYNC_MEMBER_PREFIX
     for topic in topic_table:
         if topic.startswith(prefix) and len(topic) > len(prefix):
             return topic.removeprefix(prefix)

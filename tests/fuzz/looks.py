@@ -33,6 +33,7 @@ from mqstore.tables import (
     SCHEMAS,
     commits,
     files,
+    groups,
     half_messages,
     index,
     retries,
@@ -143,6 +144,9 @@ _OF_SNAPSHOTS: dict[str, Callable[[Any, str], Sequence[Any]]] = {
     "scheduled": lambda taken, how: scheduled.plan(*taken, WINDOW, None, how),
     "halfmessages": lambda taken, how: half_messages.plan(*taken, None, how),
     "retries": lambda taken, how: retries.plan(*taken, WINDOW, None, lambda _: True, how),
+    "groups": lambda taken, _: groups.plan_groups(taken[0], lambda _: True),
+    "subscriptions": lambda taken, _: groups.plan_subscriptions(taken[0], lambda _: True, None),
+    "brokers": lambda taken, _: groups.plan_brokers(*taken),
 }
 
 

@@ -2,7 +2,8 @@
 
 Name servers, TLS, brokers at the addresses that they registered, their versions, credentials,
 routes, the requests that the user may make, settings that make reads slow. Nothing is asked that
-changes a broker; each thing is asked once, and no answer is waited for longer than the options say.
+changes a broker; what fails is tried again for two seconds, and no answer is waited for longer than
+the options say.
 
 Reference: BrokerOuterAPI#registerBrokerAll (brokerIP1); MQVersion; MessageStoreConfig.
 """
@@ -30,6 +31,7 @@ from mqstore.printable import shown
 _OLDEST: Final = (4, 9)
 _NEWEST: Final = (5, 5)
 _NAMED: Final = 5
+_PATIENCE_MS: Final = 2_000  # for a server that is busy, or just about to register
 # What a pull may give, and what brokers that serve Spark should allow.
 _COUNTS: Final = {
     "maxTransferCountOnMessageInMemory": 1000,
@@ -40,7 +42,7 @@ _ACL: Final = ("aclEnable", "authenticationEnabled")
 
 def examine_cluster(settings: ClusterSettings) -> Iterator[Diagnosis]:
     """Yield the diagnoses, those that the next ones depend on first; raises no StoreError."""
-    settings = replace(settings, retry_timeout_ms=0)
+    settings = replace(settings, retry_timeout_ms=min(settings.retry_timeout_ms, _PATIENCE_MS))
     answers = [(address, *_ask(settings, address)) for address in settings.name_servers]
     alive = tuple(address for address, error, _ in answers if error is None)
     for address, error, milliseconds in answers:

@@ -129,17 +129,19 @@ def test_any_queue_offsets_are_read_in_their_order(
 def test_gaps_and_doubles_are_named_and_every_message_is_read(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    laid = lay_out(tmp_path / "store", [Message(body=b"%d" % n) for n in range(6)])
-    held = by_log.renumber(laid, [0, 1, 2, 1, 2, 5])
+    laid = lay_out(tmp_path / "store", [Message(body=b"%d" % n) for n in range(7)])
+    held = by_log.renumber(laid, [0, 1, 2, 1, 2, 2, 5])
     with caplog.at_level(logging.WARNING):
         found = by_log.snapshot(laid.root, tmp_path / "cache")
     assert "T/0: no record has 2 of its queue offsets, the first 3" in caplog.text
-    assert "2 records have the queueOffset of another, the first 1" in caplog.text
+    assert "3 records have the queueOffset of another, the first 1" in caplog.text
     expected = sorted(held, key=lambda m: (m.queue_offset, m.physical_offset))
     assert [row["body"] for row in by_log.rows(found)] == [m.body for m in expected]
     (row,) = tables.queues(found).to_pylist()
     assert (row["minOffset"], row["maxOffset"]) == (0, 6)
+    assert row["messageCount"] == len(held)
     assert row["bytes"] == sum(m.size for m in held)
+    assert tables.topics(found).to_pylist()[0]["messageCount"] == len(held)
 
 
 def test_messages_that_the_queue_skips_are_read(store: MakeStore, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 from mqstore.arrays import Int64s, Mask, Structs
 from mqstore.check.causes import Causes
 from mqstore.check.finding import ERROR, SHOWN, WARNING, FindingPlace, Findings
+from mqstore.check.unnamed import UnnamedMessages
 from mqstore.codec.dispatch import DispatchRecords, Queue
 from mqstore.derive.queue_units import (
     ExpectedUnits,
@@ -61,6 +62,7 @@ class QueueCheck:
         self._findings = findings
         self._causes = causes
         self._unfinished = _NOWHERE if unfinished is None else unfinished
+        self._unnamed = UnnamedMessages(findings)
         self._states: dict[Queue, _QueueWalk] = {}
         sizes: dict[int, str] = {}
         for topic, queue_id in store.queues:
@@ -105,6 +107,7 @@ class QueueCheck:
 
     def finish(self) -> None:
         """Report units that no record implies."""
+        self._unnamed.report()
         for queue, state in self._states.items():
             if state.live != state.matched and not self._are_explained(queue, state):
                 self._orphans(queue, state)
@@ -113,15 +116,19 @@ class QueueCheck:
         state = self._states.get(queue)
         if state is None:
             self._records(queue, "the queue has no ConsumeQueue", expected)
+            self._unnamed.add(queue, None, 0, expected)
             return
         numbers = expected.queue_offsets
         self._check_dense(queue, state, expected)
         held = (numbers >= state.queue.files.low // UNIT.itemsize) & (numbers < state.high)
         self._records(queue, "the record has no unit", expected.take(~held))
+        missed = ~held
         if held.any():
-            self._compare(queue, state, expected.take(held))
+            missed[held] = self._compare(queue, state, expected.take(held))
+        self._unnamed.add(queue, state.queue, state.high, expected.take(missed))
 
-    def _compare(self, queue: Queue, state: _QueueWalk, expected: ExpectedUnits) -> None:
+    def _compare(self, queue: Queue, state: _QueueWalk, expected: ExpectedUnits) -> Mask:
+        """Report units that differ from the expected ones; tell which name another record."""
         found, is_read = _units_at(state.queue, expected.queue_offsets)
         differ = compare(found, expected, is_extended=True)
         wrong = differ.misplaced | ~is_read
@@ -139,6 +146,7 @@ class QueueCheck:
             ]
             rule = "tagsCode is not the record's"
             self._units(queue, rule, expected.queue_offsets[rows], problems, severity=severity)
+        return wrong
 
     def _match_second(self, queue: Queue, expected: ExpectedUnits) -> None:
         """Match units of records of other queues; brokers of 5.x make them in light queues only."""

@@ -253,7 +253,8 @@ class LogBounds(StoreBounds):
         totals = self.queues.totals(queue)
         low, high = min(one.low for one in totals), max(one.high for one in totals) + 1
         amount, place = sum(one.bytes for one in totals), min(one.place for one in totals)
-        return QueueBounds(*queue, low, high, Weight(low, high, amount, place))
+        count = sum(one.rows for one in totals)
+        return QueueBounds(*queue, low, high, Weight(low, high, amount, place), count)
 
     def _weigh(self, piece: QueueSlice) -> Weighed:
         queue = piece.topic, piece.queue_id

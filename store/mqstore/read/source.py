@@ -1,14 +1,11 @@
 """Where messages come from: the seam between what reads them and the place that holds them.
 
 An ``Origin`` is a small value that pickles into tasks. On the driver it opens as a
-``BoundsSource``: which queues there are, what they hold, where a time begins, how many bytes a
-range has, how far groups are. In a task it opens as a ``RecordSource``: ranges of queues to
-checked records. All above this module (plan, scan, streams, backlog, tables) knows these only.
+``BoundsSource``: queues, what they hold, where a time begins, how far groups are. In a task it
+opens as a ``RecordSource``: ranges of queues to checked records. All above knows these only.
 
-The store in a directory is ``directory.StoreOrigin``, ``directory.StoreBounds``,
-``tail.StoreTail`` and ``store_records.StoreRecords``. Whatever else holds messages needs those
-four. A broker of a running cluster has them in ``mqstore.live``, and a ``BrokerFinder``, because
-brokers of a cluster come and go.
+A store's directory has them in ``directory``, ``tail`` and ``store_records``, or made from its log
+in ``log_directory`` and ``log_records``; a running cluster in ``mqstore.live``.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -51,14 +48,19 @@ class Weight:
 
 @dataclass(frozen=True, slots=True)
 class QueueBounds:
-    """One queue: its broker holds queue offsets [low, high)."""
+    """One queue: its broker holds queue offsets [low, high); ``weight`` is only a hint."""
 
     topic: str
     queue_id: int
     low: int
     high: int
     weight: Weight | None = field(default=None, compare=False, repr=False)
-    """Of a short queue; only a hint that saves a second look."""
+    count: int | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def messages(self) -> int:
+        """How many messages it has: of a queue made from the log not ``high - low``."""
+        return self.high - self.low if self.count is None else self.count
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,7 @@ def queues(snapshot: Snapshot, columns: Sequence[str] = QUEUE_SCHEMA.names) -> p
     with closing(snapshot.origin.records()) as source:
         sizes = _sizes(source, snapshot.queues, columns)
         for queue, size in zip(snapshot.queues, sizes, strict=True):
-            held = (queue.low, queue.high, queue.high - queue.low, size)
+            held = (queue.low, queue.high, queue.messages, size)
             name = (snapshot.broker_name, queue.topic, queue.queue_id)
             rows.append((*name, *held))
         edges = [_edges(source, queue) if timed else None for queue in snapshot.queues]
@@ -96,7 +96,7 @@ def topics(snapshot: Snapshot, columns: Sequence[str] = TOPIC_SCHEMA.names) -> p
     with closing(snapshot.origin.records()) as source:
         found = _sizes(source, snapshot.queues, columns)
         for queue, size in zip(snapshot.queues, found, strict=True):
-            counts[queue.topic] = counts.get(queue.topic, 0) + queue.high - queue.low
+            counts[queue.topic] = counts.get(queue.topic, 0) + queue.messages
             sizes[queue.topic] = sizes.get(queue.topic, 0) + size
     with closing(snapshot.origin.bounds()) as bounds:
         configured = bounds.config.topics()

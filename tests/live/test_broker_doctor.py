@@ -43,7 +43,8 @@ def test_the_doctor_tells_who_may_ask_for_what(guard: Guarded) -> None:
         return told(ClusterSettings(name_servers=names, credentials=who, tls=TRUSTED, limits=SLOW))
 
     reader = of(READER)
-    assert reader[f"Broker {BROKER_NAME}"].severity == GOOD, reader
+    # A broker of 4.9 cannot tell its version in its first seconds.
+    assert reader[f"Broker {BROKER_NAME}"].severity in {GOOD, WARNING}, reader
     assert (reader["TLS"].severity, reader["Credentials"].severity) == (GOOD, GOOD)
     assert reader["Credentials"].found == f"accepted by {BROKER_NAME}"
     assert {reader[name].severity for name in ("PULL_MESSAGE", "GET_TOPIC_STATS_INFO")} <= {

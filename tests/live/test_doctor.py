@@ -112,6 +112,15 @@ def test_a_broker_that_cannot_be_reached_where_it_registered(well: FakeCluster, 
     assert code == 1
 
 
+def test_a_broker_that_cannot_tell_its_version_yet(well: FakeCluster, look: Any) -> None:
+    well.refusals[28] = (1, "java.util.NoSuchElementException")
+    found, code = look()
+    ((severity, _, advice),) = lines(found, "Broker broker-a")
+    assert (severity, code) == ("warning", 0)
+    assert "first seconds" in advice
+    assert lines(found, "Settings broker-a")
+
+
 def test_credentials(well: FakeCluster, look: Any, tmp_path: Path) -> None:
     file = tmp_path / "tools.yml"
     file.write_text("accessKey: reader-1\nsecretKey: hush-hush\n")

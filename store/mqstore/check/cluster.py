@@ -20,6 +20,7 @@ from mqstore.errors import (
     AccessDeniedError,
     BrokerTimeoutError,
     BrokerUnavailableError,
+    RequestRefusedError,
     StoreError,
     UnsupportedTopicError,
 )
@@ -125,6 +126,9 @@ def _broker(cluster: Cluster, name: str) -> Diagnosis:
     try:
         ((info),) = broker_infos(cluster, [name])
     except StoreError as error:
+        if isinstance(error, RequestRefusedError) and not isinstance(error, AccessDeniedError):
+            advice = "it is there; a 4.9 broker cannot tell its version in its first seconds"
+            return Diagnosis(WARNING, subject, str(error), advice)
         return Diagnosis(ERROR, subject, str(error), _advice(error))
     found = f"{info.address}, RocketMQ {info.version or '?'}"
     numbers = tuple(int(part) for part in info.version.split(".")[:2]) if info.version else ()

@@ -152,8 +152,10 @@ def test_messages_that_the_queue_skips_are_read(store: MakeStore, tmp_path: Path
     path.write_bytes((units[:40] + units[6 * 20 : 9 * 20]).ljust(len(units), b"\0"))
     with pytest.raises(CorruptStoreError, match=r"of another topic, queue or.*queues=log"):
         by_log.rows(take(laid.root))
-    found = by_log.rows(by_log.snapshot(laid.root, tmp_path / "cache"))
-    assert [row["queueOffset"] for row in found] == list(range(9))
+    found = by_log.snapshot(laid.root, tmp_path / "cache")
+    assert [row["queueOffset"] for row in by_log.rows(found)] == list(range(9))
+    (row,) = tables.queues(found).to_pylist()
+    assert (row["messageCount"], row["namedCount"]) == (9, 5)
 
 
 def test_a_partition_has_what_its_share_of_bytes_says(tmp_path: Path) -> None:

@@ -73,6 +73,7 @@ def test_queues_and_topics_count_what_was_laid_out(
             "bytes": sum(m.size for m in held),
             "minStoreTimestamp": held[0].store_timestamp_ms * 1000,
             "maxStoreTimestamp": held[-1].store_timestamp_ms * 1000,
+            "namedCount": None,
         }
         for (topic, queue_id), held in sorted(laid.queues.items())
     ]

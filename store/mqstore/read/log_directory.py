@@ -254,7 +254,17 @@ class LogBounds(StoreBounds):
         low, high = min(one.low for one in totals), max(one.high for one in totals) + 1
         amount, place = sum(one.bytes for one in totals), min(one.place for one in totals)
         count = sum(one.rows for one in totals)
-        return QueueBounds(*queue, low, high, Weight(low, high, amount, place), count)
+        weight = Weight(low, high, amount, place)
+        return QueueBounds(*queue, low, high, weight, count, self._named(queue))
+
+    def _named(self, queue: tuple[str, int]) -> int | None:
+        """Return how many messages the queue's ConsumeQueue names; None if there is none."""
+        try:
+            files = self.store.queue(*queue)
+            low, high = files.bounds(self.store.log.low)
+        except (StoreError, OSError):
+            return None
+        return high - low if files.files.files else None
 
     def _weigh(self, piece: QueueSlice) -> Weighed:
         queue = piece.topic, piece.queue_id

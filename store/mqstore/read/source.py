@@ -35,10 +35,7 @@ Bounds: TypeAlias = dict[tuple[str, int], tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """The bytes of all records of queue offsets [start, end), as one look at the queue found.
-
-    ``place`` is the physical offset of the first record.
-    """
+    """The bytes of records [start, end), as one look found; ``place`` is where the first lies."""
 
     start: int
     end: int
@@ -56,6 +53,8 @@ class QueueBounds:
     high: int
     weight: Weight | None = field(default=None, compare=False, repr=False)
     count: int | None = field(default=None, compare=False, repr=False)
+    named: int | None = field(default=None, compare=False, repr=False)
+    """How many messages its ConsumeQueue names, of a queue made from the log."""
 
     @property
     def messages(self) -> int:

@@ -32,6 +32,7 @@ QUEUE_COLUMNS: Final[Columns] = (
     ("bytes", pa.int64(), False, "bytes of their records; of a cluster an estimate"),
     ("minStoreTimestamp", TIMESTAMP, True, "of the first message held"),
     ("maxStoreTimestamp", TIMESTAMP, True, "of the last message held"),
+    ("namedCount", pa.int64(), True, "with `queues=log`: messages that the ConsumeQueue names"),
 )
 TOPIC_COLUMNS: Final[Columns] = (
     BROKER_NAME,
@@ -82,7 +83,9 @@ def queues(snapshot: Snapshot, columns: Sequence[str] = QUEUE_SCHEMA.names) -> p
             rows.append((*name, *held))
         edges = [_edges(source, queue) if timed else None for queue in snapshot.queues]
         times = _edge_times(source, edges)
-    return batch([(*row, *of_row) for row, of_row in zip(rows, times, strict=True)], QUEUE_SCHEMA)
+    named = [queue.named for queue in snapshot.queues]
+    joined = [(*row, *edge, count) for row, edge, count in zip(rows, times, named, strict=True)]
+    return batch(joined, QUEUE_SCHEMA)
 
 
 def topics(snapshot: Snapshot, columns: Sequence[str] = TOPIC_SCHEMA.names) -> pa.RecordBatch:

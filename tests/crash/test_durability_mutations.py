@@ -18,6 +18,7 @@ STATES = soak.size("MUTATION_STATES", check=150, test=150, full=400)
 _AGAIN = "a recovery that is cut off is run again: the intent, or abort, is still there"
 _EARLIER = "with an older checkpoint a recovery only begins earlier"
 _HEAD = "the index is put again by whoever recovers; the last sync covers it"
+_DECIDED = "a decided intent is carried out again, from staged files that stay until it is removed"
 _GROUP = "one of several that sync the same: all of a group are noticed, see mutations.TOGETHER"
 JUSTIFIED = {
     "the number that readers look at twice": "needs a reader while a commit runs",
@@ -33,6 +34,11 @@ JUSTIFIED = {
     "fsync_directory resume._sync_log* < resume.resume*": (
         "without an intent what is published has names that are durable, but for those of brokers"
     ),
+    "fsync_directory resume._sync_log* < *_complete* < *_go_on*": (
+        "a commit's files have durable names before it is published"
+    ),
+    "fsync_directory *replace_for_good* < intent.store* < apply.Application.carry_out*": _DECIDED,
+    "fsync_directory *replace_for_good* < intent.store* < resume.*_complete*": _DECIDED,
     "fsync queue_append.QueueAppender.close* < queue_repair*": _GROUP,
     "fsync *QueueRepair.sync_last* < *QueueRebuild*": (
         "needs a recovery that is killed while it clears a queue of which no record is walked"
@@ -40,7 +46,7 @@ JUSTIFIED = {
     "fsync_directory *StoreWriter.make_directories* < queue_append* < queue_repair*": (
         "QueueRebuild._sync syncs the folders of all topics in the end"
     ),
-    "fsync_directory *QueueRebuild._sync:17 *": "abort, made or removed, syncs that folder",
+    "fsync_directory *QueueRebuild._sync:18 *": "abort, made or removed, syncs that folder",
     "fsync_directory locked.LockedStore.writer* < commit*": (
         "staging.make syncs .mqlog as well, if messages are staged in the store"
     ),

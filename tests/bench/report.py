@@ -73,7 +73,7 @@ def targets(lines: Lines) -> list[tuple[str, ...]]:
             )
         if case == "kafka":
             what = f"Spark read, Kafka's columns, {where}"
-            rows += _share(what, "≥ 1.5 × Kafka's connector", line, "mqlog", "kafka")
+            rows += _share(what, "≥ 6 × Kafka's connector", line, "mqlog", "kafka")
         if case == "tag":
             rows += _share(f"Spark read, tag of 1 %, {where}", FULL, line, "mqlog", "all")
             rows += _share(f"Spark read, no body, {where}", FULL, line, "no body", "all")
@@ -112,8 +112,8 @@ def margin(row: tuple[str, ...]) -> float:
 def _write_targets(lines: Lines) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for line in _find(lines, "encode", bodyBytes=1024):
-        rows += _share("core encode", "≥ 5 × putMessages", line, "encode", "java")
-        disk = _share("the driver's commit", "≥ 0.5 of the disk's writing", line, "commit", "disk")
+        rows += _share("core encode", "≥ 12 × putMessages", line, "encode", "java")
+        disk = _share("the driver's commit", "≥ 0.8 of the disk's writing", line, "commit", "disk")
         rows += [(*row[:3], "", row[4]) for row in disk]  # The disk is not the CPU's work.
     for line in lines.get("spark_write", []):
         what = f"Spark write of {line['case']}, committed and synced"

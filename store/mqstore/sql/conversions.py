@@ -72,7 +72,7 @@ def _longs(texts: pa.StringArray) -> NumberKeys:
     sizes = pc.utf8_ltrim(chosen, characters="+-").cast(pa.uint64()).to_numpy()
     negative = _mask(pc.starts_with(chosen, "-"))
     keys = np.where(negative, ~sizes + np.uint64(1), sizes).view(np.int64)
-    valid = _mask(plain) & (sizes <= np.where(negative, LONG_MAX + 1, LONG_MAX).astype(np.uint64))
+    valid = _mask(plain) & (sizes <= np.uint64(LONG_MAX) + negative.astype(np.uint64))
     # Leading zeros beyond 19 digits and digits of other scripts: rare, each text once.
     rare = _mask(pc.match_substring_regex(texts, _ANY_LONG)) & ~_mask(plain)
     return _with_rare(texts, rare, _long, keys, valid)

@@ -14,14 +14,14 @@ from mqstore.files.config.broker_config import BrokerConfig
 from mqstore.files.index.index_file import list_index_files
 from mqstore.files.store_dir import StoreDir
 from mqstore.read import source
-from mqstore.read.directory import take, topics_of
+from mqstore.read.directory import take
 from mqstore.read.offsets import AtTimestamp, Latest, resolve
 from mqstore.read.plan import SplitLimits, split, weigh
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import QueueSlice
 from support import expectations
-from support.opened import narrowed, source_of
+from support.opened import narrowed, source_of, topics_of
 from support.oracle import Message
 from support.stores import Laid, Layout, lay_out
 

@@ -19,8 +19,8 @@ from fuzz.in_time import in_time  # noqa: F401 - a fixture
 from mqstore.errors import CorruptStoreError, StoreError, UnsafePathError
 from mqstore.files.config.broker_config import BrokerConfig
 from mqstore.files.store_dir import StoreDir
-from mqstore.read.directory import topics_of
 from support import oracle
+from support.opened import topics_of
 from support.oracle import Message
 from support.stores import lay_out, write_json
 

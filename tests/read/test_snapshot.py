@@ -15,9 +15,10 @@ from mqstore.errors import (
     StoreNotFoundError,
     UnsupportedStoreError,
 )
-from mqstore.read.directory import take, topics_of
+from mqstore.read.directory import take
 from mqstore.read.source import Snapshot
 from support import goldens, oracle, strategies
+from support.opened import topics_of
 from support.oracle import Message
 from support.stores import Layout, MakeStore, lay_out
 

@@ -17,6 +17,12 @@ def opened(
     return source, source.snapshot(strict=strict)
 
 
+def topics_of(root: str | Path) -> set[str]:
+    """Return the topics that the store at ``root`` knows."""
+    with closing(open_origin(root).bounds()) as source:
+        return source.topics()
+
+
 def source_of(snapshot: Snapshot) -> BoundsSource:
     """Return the source that the snapshot is of."""
     return snapshot.origin.bounds(snapshot.broker_name)

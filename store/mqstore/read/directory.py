@@ -188,8 +188,3 @@ def take(
     """
     with closing(open_origin(root, commit_log).bounds(broker_name)) as source:
         return source.snapshot(topics, strict=strict)
-
-
-def topics_of(root: str | os.PathLike[str], commit_log: Sequence[str] = ()) -> set[str]:
-    """Return the topics that the store at ``root`` knows."""
-    return open_origin(root, commit_log).bounds().topics()

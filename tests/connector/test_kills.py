@@ -3,6 +3,7 @@
 MQLOG_KILLS says how often, MQLOG_SEED at which moments.
 """
 
+import json
 import os
 import random
 import signal
@@ -19,6 +20,7 @@ from support.growing import grow
 from support.oracle import Message
 from support.stores import Laid, MakeStore
 
+COPIED_QUERY = str(Path(soak.__file__).with_name("copied_query.py"))
 KILLS = soak.size("KILLS", check=0, test=1, full=20)
 SEED = int(os.environ.get("MQLOG_SEED", "7"))
 PER_LIFE = 150
@@ -49,9 +51,11 @@ def _live_and_die(
     """Run the query in a process of its own; while it works let the store grow, and kill it."""
     command = [
         sys.executable,
-        str(Path(__file__).with_name("followed.py")),
+        COPIED_QUERY,
         str(laid.root),
         str(target),
+        "topic string, queueId int, queueOffset bigint",
+        json.dumps({"maxOffsetsPerTrigger": "20"}),
     ]
     done = _batches(target)
     log = target.with_name("query.log")

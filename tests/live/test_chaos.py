@@ -104,9 +104,11 @@ class Query:
     """The query in a process of its own, which may be killed."""
 
     def __init__(self, address: str, target: Path, broker_addresses: Mapping[str, str]) -> None:
-        program = str(Path(__file__).with_name("following.py"))
-        told = json.dumps(broker_addresses)
-        self._command = [sys.executable, program, address, str(target), told]
+        program = str(Path(soak.__file__).with_name("copied_query.py"))
+        columns = "brokerName string, queueId int, queueOffset bigint, body binary"
+        options = {"maxOffsetsPerTrigger": "5000", "brokerAddresses": json.dumps(broker_addresses)}
+        arguments = [address, str(target), columns, json.dumps(options)]
+        self._command = [sys.executable, program, *arguments]
         self._target = target
         self._log = target.with_name("query.log")
         self.lives = 0

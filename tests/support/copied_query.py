@@ -1,8 +1,9 @@
-"""A query that copies a topic of a cluster to Parquet until it is killed.
+"""A query that copies the messages of a store or a cluster to Parquet until it is killed.
 
-python following.py ADDRESS TARGET BROKER_ADDRESSES
+python copied_query.py PLACE TARGET SCHEMA OPTIONS, with the options of the read as JSON.
 """
 
+import json
 import os
 import sys
 
@@ -11,7 +12,7 @@ from pyspark.sql import SparkSession
 import pyspark_mqlog
 
 
-def main(address: str, target: str, broker_addresses: str) -> None:
+def main(place: str, target: str, schema: str, options: str) -> None:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     spark = (
@@ -22,14 +23,9 @@ def main(address: str, target: str, broker_addresses: str) -> None:
         .getOrCreate()
     )
     pyspark_mqlog.register(spark)
-    rows = (
-        spark.readStream.schema("brokerName string, queueId int, queueOffset bigint, body binary")
-        .format("mqlog")
-        .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", "5000")
-        .option("brokerAddresses", broker_addresses)
-        .load(address)
-    )
+    reader = spark.readStream.schema(schema).format("mqlog")
+    reader = reader.option("startingOffsets", "earliest").options(**json.loads(options))
+    rows = reader.load(place)
     writer = rows.writeStream.format("parquet").option("path", f"{target}/rows")
     writer.option("checkpointLocation", f"{target}/checkpoint").start().awaitTermination()
 

@@ -177,13 +177,13 @@ def _busy(line: Line, side: str) -> float:
 
 
 def _decode(lines: Lines) -> str:
-    names = ["minimal", "standard", "mmap", "full", "kafka", "no body", "tag", "java", "python"]
-    names.append("copy")
+    names = ["minimal", "standard", "mmap", "full", "kafka", "no body", "tag", "sql"]
+    names += ["java", "python", "copy"]
     return _rates(lines.get("decode", []), names, lambda line: line["case"])
 
 
 def _write(lines: Lines) -> str:
-    names = ["encode", "stage", "commit", "java", "disk"]
+    names = ["encode", "stage", "commit", "commit mmap", "java", "disk"]
     return _rates(lines.get("encode", []), names, lambda line: line["case"])
 
 

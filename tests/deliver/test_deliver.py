@@ -104,6 +104,23 @@ def test_batches_keep_the_order_of_a_queue_and_both_limits(taking: TakingCluster
     assert len(taking.sends()) < 30
 
 
+def test_a_partitioner_chooses_among_the_queues_of_the_cluster(taking: TakingCluster) -> None:
+    taking.topic("Room", 4)
+    rooms = {"machine_rooms": "a,b", "machine_room": "b"}
+    sent(taking, rows(8, topic="Room"), partitioner="machineRoom", **rooms)
+    assert [len(taking.bodies("Room", n)) for n in range(4)] == [0, 0, 4, 4]
+    taking.topic("Any", 4)
+    bodies = [b"%d" % n for n in range(400)]
+    sent(taking, rows(400, topic="Any", body=bodies), partitioner="random")
+    found = [taking.bodies("Any", n) for n in range(4)]
+    assert sorted(body for queue in found for body in queue) == sorted(bodies)
+    assert min(map(len, found)) > 40
+    assert found != [bodies[n::4] for n in range(4)], "as a round robin gives them"
+    taking.topic("One", 4)
+    sent(taking, rows(8, topic="One"), partitioner="single")
+    assert [len(taking.bodies("One", n)) for n in range(4)] == [8, 0, 0, 0]
+
+
 def test_a_delayed_row_is_sent_alone_with_its_level(taking: TakingCluster) -> None:
     taking.topic("T")
     sent(taking, rows(4, delayTimeLevel=[0, 3, None, 0]))

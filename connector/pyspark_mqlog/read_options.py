@@ -42,7 +42,7 @@ TABLES: Final = (
 )
 OF_FILES: Final = {
     "commits": "commits are kept beside a store that mqlog writes, and not by a broker",
-    "files": "a broker tells nothing of its files",
+    "files": "a broker does not report its files",
     "index": "a broker finds messages by key (read them with the option keys), and does not list "
     "the entries of its IndexFiles",
     "verify": "rules of files cannot be checked from a running broker",

@@ -26,7 +26,7 @@ def follow(
     """Yield the messages of a query that are stored from now on, or from its start; for ever.
 
     Each look's messages come in the order they were stored. ``wait`` is called when a look found
-    nothing new. Messages that expired before they were read are told by a warning. Raises as
+    nothing new. Messages that expired before they were read are named in a warning. Raises as
     ``queries.select``, and StoreReplacedError if a store is not the one it was.
     """
     settings = settings_of(query, columns)

@@ -108,7 +108,7 @@ def test_a_report_of_a_cluster(fake: FakeCluster, look: Any, tmp_path: Path) -> 
     text = (tmp_path / "report.html").read_text()
     assert "2 brokers" in text
     assert "could not be read" not in text
-    assert "A running cluster tells nothing of its files." in text
+    assert "A running cluster does not report its files." in text
     assert "Shares of tags: A 50%, B 50%" in text
 
 

@@ -54,7 +54,7 @@ def files_section(files: Found[Files]) -> Element:
     if isinstance(files, Unread):
         return section("files", "Files", unread(files))
     if not files.kinds:
-        return section("files", "Files", note("A running cluster tells nothing of its files."))
+        return section("files", "Files", note("A running cluster does not report its files."))
     heads = (
         Head("Kind"), Head("Files", number=True), Head("Length", number=True),
         Head("In use", number=True), Head("Full"),

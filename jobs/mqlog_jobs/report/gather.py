@@ -6,7 +6,7 @@ What each part costs, beside listing the store:
   of a queue, evenly spread where it has more;
 - rates: see ``rates``; tags: see ``tag_counts``; backlog: see ``behind``;
 - files: their names, sizes and ends;
-- verify: stores with a small CommitLog are checked, others if it is asked for.
+- verify: stores with a small CommitLog are checked, others with --verify.
 
 Of a running cluster each look is a request and each tag a message pulled, so there are fewer.
 """
@@ -135,7 +135,7 @@ def _queues(snapshots: Sequence[Snapshot]) -> list[_HeldQueue]:
 
 
 def _system_topics(snapshots: Iterable[Snapshot]) -> set[str]:
-    """Return RocketMQ's own topics; a configuration that cannot be read tells of none."""
+    """Return RocketMQ's own topics; none of a configuration that cannot be read."""
     found: set[str] = set()
     for snapshot in snapshots:
         rows = _read(partial(tables.topics, snapshot, ("topic", "isSystem")))

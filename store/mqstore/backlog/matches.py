@@ -1,7 +1,7 @@
 """What lies before each group in a queue, where a unit costs as much as its record.
 
 How many messages there are is known from queue offsets. Of their tags, only the messages that may
-match are asked for: whoever holds the queue looks at the units itself. For SQL92 all are read.
+match are requested: the holder of the queue looks at the units itself. For SQL92 all are read.
 Bytes of messages that are not asked for are an estimate; numbers of messages are exact.
 
 Reference: DefaultMessageFilter#isMatchedByConsumeQueue (hash), PullAPIWrapper#processPullResult.

@@ -172,7 +172,7 @@ def _routes(cluster: Cluster) -> tuple[list[Route], Diagnosis]:
         try:
             route = cluster.route(name)
             if route is None or not any(route.queues.values()):
-                reason = "no broker is there" if route is None else "nobody may read it (perm)"
+                reason = "no broker is there" if route is None else "its perm has no R"
                 problems.append(f"{shown(name)}: {reason}")
                 continue
             check_readable(cluster, [route])
@@ -196,7 +196,7 @@ def _speed(name: str, found: Mapping[str, str] | StoreError) -> Iterator[Diagnos
             yield Diagnosis(WARNING, subject, str(found), _advice(found))
         return
     values = {key: found[key] for key in _COUNTS if key in found}
-    told = ", ".join(f"{key}={value}" for key, value in values.items()) or "not told"
+    told = ", ".join(f"{key}={value}" for key, value in values.items()) or "not reported"
     low = [key for key, value in values.items() if value.isdigit() and int(value) < _COUNTS[key]]
     if low:
         wanted = ", ".join(f"{key}={_COUNTS[key]}" for key in low)

@@ -30,7 +30,7 @@ CHECK_MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
 TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 SYNC_MEMBER_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
-"""Of a topic of each 5.x broker without messages, that nobody may read (TopicValidator)."""
+"""Of a topic of each 5.x broker that has no messages and no permission to read (TopicValidator)."""
 DEFAULT_TOPIC: Final = "TBW102"
 SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 

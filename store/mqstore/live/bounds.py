@@ -46,7 +46,7 @@ def bounds(cluster: Cluster, routes: Iterable[Route]) -> list[LiveBounds]:
     """Return the bounds of all readable queues of those routes: a pipeline to each broker.
 
     In the order of topic, broker, queue. Raises as Cluster#ask_all, and BrokenAnswerError where
-    a broker tells nothing of a queue that is in the route.
+    a broker reports nothing of a queue that is in the route.
     """
     routes = list(routes)
     asked = [(broker, route) for route in routes for broker in sorted(route.queues)]
@@ -58,7 +58,7 @@ def bounds(cluster: Cluster, routes: Iterable[Route]) -> list[LiveBounds]:
         for queue_id in range(route.queues[broker]):
             edges = held.get((broker, route.topic, queue_id))
             if edges is None:
-                reason = f"tells nothing of queue {queue_id} of {route.topic} of {broker}"
+                reason = f"reports nothing of queue {queue_id} of {route.topic} of {broker}"
                 raise BrokenAnswerError(address, reason)
             found.append(LiveBounds(broker, route.topic, queue_id, *edges))
     return sorted(found, key=lambda queue: (queue.topic, queue.broker, queue.queue_id))

@@ -8,12 +8,13 @@ import pytest
 
 from mqstore import errors
 from mqstore.errors import StoreError
+from mqstore.live import errors as live_errors
 
 
 def tree(kind: type[StoreError]) -> Iterator[type[StoreError]]:
     yield kind
     for below in kind.__subclasses__():
-        if below.__module__ == errors.__name__:
+        if below.__module__ in {errors.__name__, live_errors.__name__}:
             yield from tree(below)
 
 
@@ -42,14 +43,14 @@ EXAMPLES = [
     errors.CorruptStagingError("segment"),
     errors.CommitInDoubtError("/s", "loader 7", "decided", "disk full"),
     errors.NoSpaceError("full"),
-    errors.BrokerUnavailableError("127.0.0.1:9876", "connection refused"),
-    errors.BrokerTimeoutError("127.0.0.1:9876", "no answer in 10 s"),
-    errors.BrokenAnswerError("127.0.0.1:9876", "a frame of -5 bytes"),
-    errors.RequestRefusedError("127.0.0.1:9876", "PULL_MESSAGE", 17, "no such topic"),
-    errors.AccessDeniedError("127.0.0.1:9876", "PULL_MESSAGE", 16, "no permission", "SUB"),
-    errors.ServerError("127.0.0.1:9876", "odd"),
+    live_errors.BrokerUnavailableError("127.0.0.1:9876", "connection refused"),
+    live_errors.BrokerTimeoutError("127.0.0.1:9876", "no answer in 10 s"),
+    live_errors.BrokenAnswerError("127.0.0.1:9876", "a frame of -5 bytes"),
+    live_errors.RequestRefusedError("127.0.0.1:9876", "PULL_MESSAGE", 17, "no such topic"),
+    live_errors.AccessDeniedError("127.0.0.1:9876", "PULL_MESSAGE", 16, "no permission", "SUB"),
+    live_errors.ServerError("127.0.0.1:9876", "odd"),
     errors.UnsupportedTopicError("topic T", "STATIC", "a static topic"),
-    errors.NoMasterError("broker-a has no master"),
+    live_errors.NoMasterError("broker-a has no master"),
     errors.SparkTooOldError("this is Spark 3.5.9"),
 ]
 

@@ -10,8 +10,9 @@ from mqlog_jobs.queries import MessageQuery, chosen, merged, settings_of
 from mqlog_jobs.render import Row
 from mqstore.printable import shown
 from mqstore.read.offsets import Latest, resolve
+from mqstore.read.queues import Bounds, QueueSlice
 from mqstore.read.selection import OpenStores
-from mqstore.read.source import Bounds, QueueSlice, Tail
+from mqstore.read.source import Tail
 
 _LOG: Final = logging.getLogger(__name__)
 

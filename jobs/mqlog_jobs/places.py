@@ -14,8 +14,8 @@ from mqstore.errors import InvalidOptionError, UnknownTopicError
 from mqstore.options import grammar, store_paths
 from mqstore.origins import LIVE, SECRETS, Places, is_cluster, open_all, places
 from mqstore.printable import shown
+from mqstore.read.queues import Snapshot
 from mqstore.read.selection import OpenStores, Selection, broker_names
-from mqstore.read.source import Snapshot
 from mqstore.tables.choice import open_root
 
 _FLAG: Final = "--option"

@@ -19,10 +19,10 @@ from mqstore.errors import CorruptStoreError, InvalidOptionError, UnknownTopicEr
 from mqstore.options import grammar
 from mqstore.printable import shown
 from mqstore.read.offsets import At, AtTimestamp, Earliest, Last, Latest, Position, resolve
+from mqstore.read.queues import QueueBounds, QueueSlice, Snapshot, slices_of
 from mqstore.read.scan import scan
 from mqstore.read.selection import OpenStores
 from mqstore.read.settings import ScanSettings
-from mqstore.read.source import QueueBounds, QueueSlice, Snapshot, slices_of
 from mqstore.read.tags import check_tags
 from mqstore.sql.filter import parse_sql
 

@@ -24,16 +24,17 @@ StoreError
 ├── CorruptStagingError       a staged file differs from the report of its task
 ├── CommitInDoubtError        a commit was decided and not finished: the next writer finishes it
 ├── NoSpaceError              the disk has no room for a commit; nothing was changed
+├── SparkTooOldError          Spark is older than the first one with streams of Python sources
 ├── ServerError               what a broker or name server did, at its address
 │   ├── BrokerUnavailableError  it cannot be reached, or the connection broke
 │   │   └── BrokerTimeoutError  the same, because no answer came in time
 │   └── BrokenAnswerError     an answer that RocketMQ's protocol does not allow
 ├── RequestRefusedError       a request that a broker or name server answered with an error
 │   └── AccessDeniedError     the same, because of ACL 1.0 or 2.0
-├── NoMasterError             a broker of which no master is registered
-└── SparkTooOldError          Spark is older than the first one with streams of Python sources
+└── NoMasterError             a broker of which no master is registered
 
 A message starts with its condition in brackets, as Spark's do: ``[MQLOG_STORE_NOT_FOUND] …``.
+Those of clusters, from ServerError to NoMasterError, are in ``mqstore.live.errors``.
 Fields travel through ``super().__init__`` so that an error pickles from a worker to the driver.
 """
 
@@ -41,7 +42,7 @@ from typing import ClassVar
 
 from mqstore.printable import shown
 
-_REASON_CHARS = 600  # A broken rule and advice, with a name or two of the store.
+REASON_CHARS = 600  # A broken rule and advice, with a name or two of the store.
 
 
 class StoreError(Exception):
@@ -135,7 +136,7 @@ class CorruptStoreError(StoreError):
     def message(self) -> str:
         """Name the file, the byte in it and the broken rule."""
         path, position, reason = self.args
-        return f"{shown(path)} at byte {position}: {shown(reason, _REASON_CHARS)}"
+        return f"{shown(path)} at byte {position}: {shown(reason, REASON_CHARS)}"
 
 
 class CorruptConfigError(CorruptStoreError):
@@ -335,63 +336,6 @@ class NoSpaceError(StoreError):
     """The disk or quota has no room for the commit. Nothing was changed."""
 
     condition = "MQLOG_NO_SPACE"
-
-
-class ServerError(StoreError):
-    """What a broker or name server did: its address, and a reason with the option that helps."""
-
-    condition = "MQLOG_SERVER_ERROR"
-
-    def message(self) -> str:
-        """Name the address and what happened there."""
-        address, reason = self.args
-        return f"{shown(address)}: {shown(reason, _REASON_CHARS)}"
-
-
-class BrokerUnavailableError(ServerError):
-    """A server cannot be reached, closed the connection, or is too busy."""
-
-    condition = "MQLOG_BROKER_UNAVAILABLE"
-
-
-class BrokerTimeoutError(BrokerUnavailableError):
-    """A broker or name server did not answer in time: it is frozen, overloaded or cut off."""
-
-    condition = "MQLOG_BROKER_UNAVAILABLE.TIMEOUT"
-
-
-class BrokenAnswerError(ServerError):
-    """A server's answer breaks RocketMQ's protocol, or is larger than a limit."""
-
-    condition = "MQLOG_BROKEN_ANSWER"
-
-
-class RequestRefusedError(StoreError):
-    """A server's refusal: its address, the request's name, a ResponseCode, its own words."""
-
-    condition = "MQLOG_REQUEST_REFUSED"
-
-    def message(self) -> str:
-        """Name the server, the request, the code and what the server says."""
-        address, request, code, remark = self.args
-        return f"{shown(address)} refused {request} with code {code}: {shown(remark)}"
-
-
-class AccessDeniedError(RequestRefusedError):
-    """The credentials are unknown there, or lack a right; the last argument names those needed."""
-
-    condition = "MQLOG_ACCESS_DENIED"
-
-    def message(self) -> str:
-        """Say what was refused, and which options and rights it depends on."""
-        told = RequestRefusedError(*self.args[:4]).message()
-        return f"{told}. Check accessKey and secretKey; their user needs {shown(self.args[4])}"
-
-
-class NoMasterError(StoreError):
-    """No master of a broker is registered at the name servers."""
-
-    condition = "MQLOG_NO_MASTER"
 
 
 class SparkTooOldError(StoreError):

@@ -20,9 +20,9 @@ from mqstore.check import check
 from mqstore.errors import NotAStoreError, StoreNotFoundError
 from mqstore.files.store_dir import StoreDir
 from mqstore.read.directory import take
+from mqstore.read.queues import slices_of
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.read.source import slices_of
 from mqstore.txn import intent, ledger
 from mqstore.write.recover import RecoverSettings, recover
 from support import oracle

@@ -27,8 +27,9 @@ from mqstore.deliver.once.publish import Publication
 from mqstore.deliver.prepare import of_batch, prepare
 from mqstore.deliver.settings import SendSettings
 from mqstore.deliver.task import hand_on
-from mqstore.errors import BrokenAnswerError, InvalidMessageError, InvalidOptionError
+from mqstore.errors import InvalidMessageError, InvalidOptionError
 from mqstore.live.cluster import ClusterSettings
+from mqstore.live.errors import BrokenAnswerError
 from mqstore.live.send.requests import Queue
 from support.oracle import Message
 from support.writing import rows

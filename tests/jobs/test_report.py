@@ -19,7 +19,7 @@ from mqlog_jobs.report.rates import TimedQueue, rates, step_ms
 from mqlog_jobs.report.tag_counts import tags_of
 from mqstore.backlog import BacklogRequest, plan
 from mqstore.read.directory import StoreBounds, open_origin, take
-from mqstore.read.source import QueueBounds, slices_of
+from mqstore.read.queues import QueueBounds, slices_of
 from support import goldens
 from support.oracle import Message
 from support.stores import Laid, Layout, MakeStore

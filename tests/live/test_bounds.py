@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from live.conftest import PATIENT, Connect
 from live.loopback import FakeCluster, json_answer, listening, read_request
-from mqstore.errors import BrokenAnswerError, RequestRefusedError
 from mqstore.live.bounds import LiveBounds, bounds, first_at, weigh
 from mqstore.live.cluster import Cluster, ClusterSettings
+from mqstore.live.errors import BrokenAnswerError, RequestRefusedError
 from mqstore.live.groups import (
     GroupProgress,
     OnlineGroup,

@@ -15,19 +15,19 @@ from broker.harness import BROKER_NAME
 from broker.reading import by_queue, columns
 from live.real import ALL_COLUMNS, NAMES, READING, Live, full_rows, slices
 from live.secure import ADMIN, FILES, MESSAGES, READER, STRANGER, TOPIC, TRUSTED, Guarded
-from mqstore.errors import (
-    AccessDeniedError,
-    BrokerTimeoutError,
-    BrokerUnavailableError,
-    NoMasterError,
-    UnknownTopicError,
-)
+from mqstore.errors import UnknownTopicError
 from mqstore.format.names import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC
 from mqstore.live.bounds import LiveBounds, bounds, first_at, weigh
 from mqstore.live.cluster import Cluster, ClusterSettings
 from mqstore.live.connection import Limits
 from mqstore.live.credentials import Credentials, Secret
 from mqstore.live.entries import entries
+from mqstore.live.errors import (
+    AccessDeniedError,
+    BrokerTimeoutError,
+    BrokerUnavailableError,
+    NoMasterError,
+)
 from mqstore.live.groups import committed, progress
 from mqstore.live.lookup import by_id, by_key
 from mqstore.live.pull import LiveSlice, PullReader

@@ -9,19 +9,18 @@ import pytest
 
 from live.conftest import PATIENT, QUICK, Connect
 from live.loopback import FakeCluster, json_answer, listening, read_request
-from mqstore.errors import (
+from mqstore.errors import UnknownTopicError, UnsupportedTopicError
+from mqstore.live import requests
+from mqstore.live.cluster import Cluster, ClusterSettings
+from mqstore.live.connection import Connection
+from mqstore.live.errors import (
     AccessDeniedError,
     BrokenAnswerError,
     BrokerTimeoutError,
     BrokerUnavailableError,
     NoMasterError,
     RequestRefusedError,
-    UnknownTopicError,
-    UnsupportedTopicError,
 )
-from mqstore.live import requests
-from mqstore.live.cluster import Cluster, ClusterSettings
-from mqstore.live.connection import Connection
 from mqstore.live.requests import GET_TOPIC_STATS_INFO, Kind
 from mqstore.live.topics import check_readable
 

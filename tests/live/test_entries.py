@@ -5,8 +5,8 @@ import pytest
 
 from live.conftest import Connect
 from live.loopback import FakeCluster, json_answer
-from mqstore.errors import BrokenAnswerError
 from mqstore.live.entries import entries
+from mqstore.live.errors import BrokenAnswerError
 from mqstore.live.pull import LiveSlice
 from support import oracle
 

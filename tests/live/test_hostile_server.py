@@ -10,15 +10,15 @@ import tracemalloc
 import pytest
 
 from live.loopback import BINARY, Play, frame, json_answer, listening, read_request
-from mqstore.errors import (
+from mqstore.errors import StoreError
+from mqstore.live.answers import checked
+from mqstore.live.connection import Connection, Limits
+from mqstore.live.errors import (
     BrokenAnswerError,
     BrokerTimeoutError,
     BrokerUnavailableError,
     RequestRefusedError,
-    StoreError,
 )
-from mqstore.live.answers import checked
-from mqstore.live.connection import Connection, Limits
 from mqstore.live.requests import GET_BROKER_RUNTIME_INFO
 
 LIMITS = Limits(connect_timeout_ms=1_000, request_timeout_ms=300, max_frame_bytes=1 << 20)

@@ -12,16 +12,15 @@ import pytest
 from live.conftest import PATIENT
 from live.loopback import FakeCluster
 from mqstore.errors import (
-    BrokerUnavailableError,
     CorruptStoreError,
     DataLossError,
     InvalidOptionError,
-    NoMasterError,
     StoreReplacedError,
     UnsupportedTopicError,
 )
 from mqstore.live.cluster import ClusterSettings
 from mqstore.live.credentials import Credentials, Secret
+from mqstore.live.errors import BrokerUnavailableError, NoMasterError
 from mqstore.live.origin import ClusterOrigin
 from mqstore.live.tail import ClusterTail
 from mqstore.options.grammar import EARLIEST
@@ -30,10 +29,10 @@ from mqstore.read.admission import Admission
 from mqstore.read.follow import Follower
 from mqstore.read.group_progress import PublishedProgress
 from mqstore.read.plan import SplitLimits, split, weigh
+from mqstore.read.queues import QueueFilter, QueueSlice, slices_of
 from mqstore.read.scan import scan
 from mqstore.read.selection import OpenStores, Selection
 from mqstore.read.settings import ScanSettings
-from mqstore.read.source import QueueFilter, QueueSlice, slices_of
 from support import oracle
 
 BROKER = "broker-a"

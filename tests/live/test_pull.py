@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from live.conftest import PATIENT, Connect
 from live.loopback import FakeCluster, json_answer
 from mqstore.codec.decode import Records, decode
-from mqstore.errors import (
+from mqstore.errors import DataLossError
+from mqstore.live.cluster import Cluster, ClusterSettings
+from mqstore.live.connection import Limits
+from mqstore.live.errors import (
     AccessDeniedError,
     BrokenAnswerError,
     BrokerUnavailableError,
-    DataLossError,
     RequestRefusedError,
 )
-from mqstore.live.cluster import Cluster, ClusterSettings
-from mqstore.live.connection import Limits
 from mqstore.live.pull import LiveSlice, PullReader
 from mqstore.live.records import PulledRecords, PullSettings, read
 from support import oracle

@@ -4,7 +4,7 @@ import pytest
 
 from live.conftest import Connect
 from live.loopback import FakeCluster, json_answer
-from mqstore.errors import BrokenAnswerError
+from mqstore.live.errors import BrokenAnswerError
 from mqstore.live.state import ClusterState
 
 

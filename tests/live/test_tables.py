@@ -10,7 +10,8 @@ import pytest
 from backlog.counted import AS_OF_MS, brute_force
 from live.loopback import FakeCluster, FakeQueue
 from mqstore.backlog import BacklogRequest, measure, plan_all
-from mqstore.errors import AccessDeniedError, UnknownGroupError
+from mqstore.errors import UnknownGroupError
+from mqstore.live.errors import AccessDeniedError
 from mqstore.origins import open_all, places
 from mqstore.read.selection import Selection
 from pyspark_mqlog.batch_reader import plan_read

@@ -8,8 +8,9 @@ import pytest
 
 from live.conftest import PATIENT
 from live.loopback import Play, json_answer, listening, read_request
-from mqstore.errors import BrokerUnavailableError, InvalidOptionError
+from mqstore.errors import InvalidOptionError
 from mqstore.live.connection import Connection
+from mqstore.live.errors import BrokerUnavailableError
 from mqstore.live.requests import GET_BROKER_RUNTIME_INFO
 from mqstore.live.tls import Tls
 

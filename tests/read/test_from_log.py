@@ -22,9 +22,9 @@ from mqstore.files.store_dir import StoreDir
 from mqstore.read.directory import open_origin, take
 from mqstore.read.log_directory import open_by_log
 from mqstore.read.plan import SplitLimits, split, weigh
+from mqstore.read.queues import QueueFilter, slices_of
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.read.source import QueueFilter, slices_of
 from support import by_log, expectations, killed_commit, oracle, strategies
 from support.oracle import Message
 from support.stores import Layout, MakeStore, lay_out

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mqstore.errors import CorruptStoreError
 from mqstore.read.directory import StoreOrigin, take
 from mqstore.read.plan import SplitLimits, split, weigh
-from mqstore.read.source import QueueSlice, Weighed, slices_of
+from mqstore.read.queues import QueueSlice, Weighed, slices_of
 from support.oracle import Message
 from support.stores import Layout, MakeStore, lay_out
 

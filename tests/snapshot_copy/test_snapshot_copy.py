@@ -10,10 +10,7 @@ from hypothesis import strategies as st
 
 from mqstore.check import check
 from mqstore.copy.copy_store import copy_store
-from mqstore.errors import (
-    InvalidOptionError,
-    StoreNotFoundError,
-)
+from mqstore.errors import InvalidOptionError, StoreNotFoundError
 from mqstore.files import durable
 from snapshot_copy.copied import SMALL, errors, messages, rows
 from support import goldens

@@ -8,10 +8,7 @@ import pytest
 
 from mqstore.check import check
 from mqstore.copy.copy_store import copy_store
-from mqstore.errors import (
-    CommitInDoubtError,
-    StoreLockedError,
-)
+from mqstore.errors import CommitInDoubtError, StoreLockedError
 from mqstore.files import durable
 from mqstore.files.store_dir import StoreDir
 from mqstore.txn import intent, ledger

@@ -10,10 +10,7 @@ import pytest
 from crash.disk import Disk, Recorder, standing_in
 from mqstore.check import check
 from mqstore.copy.copy_store import copy_store
-from mqstore.errors import (
-    InvalidOptionError,
-    NotAStoreError,
-)
+from mqstore.errors import InvalidOptionError, NotAStoreError
 from mqstore.files import durable
 from snapshot_copy.copied import SMALL, kill_at, messages, rows
 from support import goldens, soak

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from mqstore.read.directory import open_origin
-from mqstore.read.source import BoundsSource, QueueFilter, QueueSlice, Snapshot, Tail
+from mqstore.read.queues import QueueFilter, QueueSlice, Snapshot
+from mqstore.read.source import BoundsSource, Tail
 
 
 def opened(

@@ -13,7 +13,8 @@ from typing import Final
 
 from mqlog_jobs.report.facts import Rates
 from mqstore.errors import CorruptStoreError
-from mqstore.read.source import BoundsSource, QueueBounds
+from mqstore.read.queues import QueueBounds
+from mqstore.read.source import BoundsSource
 
 MOST_LOOKS: Final = 12_000
 BISECTED_QUEUES: Final = 500

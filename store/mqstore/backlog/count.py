@@ -33,7 +33,8 @@ from mqstore.backlog.standing import Standing
 from mqstore.backlog.tally import NONE, Tally
 from mqstore.errors import InvalidOptionError
 from mqstore.printable import shown
-from mqstore.read.source import QueueRange, RecordSource
+from mqstore.read.queues import QueueRange
+from mqstore.read.source import RecordSource
 from mqstore.read.tags import TagFilter
 from mqstore.read.units import CHUNK_UNITS, UnitBatch, join, units_at
 from mqstore.sql.filter import SqlFilter

@@ -16,15 +16,14 @@ from typing import Final
 from mqstore.check.cluster_requests import allowed_requests
 from mqstore.check.diagnosis import GOOD, Diagnosis
 from mqstore.check.finding import ERROR, WARNING
-from mqstore.errors import (
+from mqstore.errors import StoreError, UnsupportedTopicError
+from mqstore.live.cluster import Cluster, ClusterSettings
+from mqstore.live.errors import (
     AccessDeniedError,
     BrokerTimeoutError,
     BrokerUnavailableError,
     RequestRefusedError,
-    StoreError,
-    UnsupportedTopicError,
 )
-from mqstore.live.cluster import Cluster, ClusterSettings
 from mqstore.live.routes import Route
 from mqstore.live.topics import broker_infos, check_readable, reading_settings, topic_names
 from mqstore.printable import shown

@@ -12,10 +12,11 @@ from typing import Final, TypeVar
 
 from mqstore.check.diagnosis import GOOD, Diagnosis
 from mqstore.check.finding import ERROR, WARNING
-from mqstore.errors import AccessDeniedError, StoreError
+from mqstore.errors import StoreError
 from mqstore.live import requests
 from mqstore.live.bounds import LiveBounds, bounds
 from mqstore.live.cluster import TOOLS_CONSUMER, Cluster
+from mqstore.live.errors import AccessDeniedError
 from mqstore.live.requests import Request
 from mqstore.live.routes import Route
 from mqstore.live.state import ClusterState

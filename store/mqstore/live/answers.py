@@ -6,7 +6,7 @@ broker answers with code 1; AuthenticationException and AuthorizationException o
 
 from typing import Any, Final
 
-from mqstore.errors import (
+from mqstore.live.errors import (
     AccessDeniedError,
     BrokenAnswerError,
     BrokerUnavailableError,

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from mqstore.errors import BrokenAnswerError
 from mqstore.live import requests
 from mqstore.live.answers import header_number, number, rows, table, text, value
 from mqstore.live.cluster import Cluster
+from mqstore.live.errors import BrokenAnswerError
 from mqstore.live.frame import Frame
 from mqstore.live.pull import LiveSlice
 from mqstore.live.records import headers_of

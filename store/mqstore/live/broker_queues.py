@@ -10,10 +10,11 @@ import logging
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from mqstore.errors import NoMasterError, UnsupportedTopicError
+from mqstore.errors import UnsupportedTopicError
 from mqstore.format.names import SYNC_MEMBER_PREFIX
 from mqstore.live.bounds import LiveBounds, bounds
 from mqstore.live.cluster import Cluster
+from mqstore.live.errors import NoMasterError
 from mqstore.live.routes import Route
 from mqstore.live.topics import check_readable, topic_names
 

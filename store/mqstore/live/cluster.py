@@ -13,17 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
-from mqstore.errors import (
-    BrokerTimeoutError,
-    BrokerUnavailableError,
-    NoMasterError,
-    StoreError,
-    UnknownTopicError,
-)
+from mqstore.errors import StoreError, UnknownTopicError
 from mqstore.live import requests
 from mqstore.live.answers import checked, rows, table, value
 from mqstore.live.connection import Connection, Limits
 from mqstore.live.credentials import Credentials
+from mqstore.live.errors import BrokerTimeoutError, BrokerUnavailableError, NoMasterError
 from mqstore.live.frame import Frame
 from mqstore.live.requests import Request
 from mqstore.live.retry import Retry

@@ -18,9 +18,9 @@ import time
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from mqstore.errors import BrokenAnswerError, BrokerTimeoutError, BrokerUnavailableError
 from mqstore.format.remoting import JSON, MAX_REQUEST_BYTES
 from mqstore.live.credentials import Credentials
+from mqstore.live.errors import BrokenAnswerError, BrokerTimeoutError, BrokerUnavailableError
 from mqstore.live.frame import HEAD_BYTES, Frame, FrameError, TooLargeError, decode, encode, sizes
 from mqstore.live.requests import GO_AWAY, Request
 from mqstore.printable import shown

@@ -13,9 +13,9 @@ from typing import Final
 import numpy as np
 
 from mqstore.arrays import Int64s
-from mqstore.errors import BrokenAnswerError
 from mqstore.live.answers import header_number
 from mqstore.live.cluster import Cluster
+from mqstore.live.errors import BrokenAnswerError
 from mqstore.live.pull import LiveSlice
 from mqstore.live.requests import GET_MIN_OFFSET, QUERY_CONSUME_QUEUE, Request
 

@@ -15,15 +15,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from mqstore.errors import (
-    BrokerUnavailableError,
-    InvalidOptionError,
-    NoMasterError,
-    RequestRefusedError,
-    StoreError,
-)
+from mqstore.errors import InvalidOptionError, StoreError
 from mqstore.live import groups
 from mqstore.live.broker_queues import BrokerQueues
+from mqstore.live.errors import BrokerUnavailableError, NoMasterError, RequestRefusedError
 from mqstore.live.requests import SUB_RIGHTS, Kind
 from mqstore.read.source import COMMIT_GROUP
 

@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mqstore.errors import BrokenAnswerError
 from mqstore.live import requests
 from mqstore.live.answers import number, rows, table, text, value
 from mqstore.live.bounds import LiveBounds
 from mqstore.live.cluster import Cluster
+from mqstore.live.errors import BrokenAnswerError
 
 _SEPARATOR: Final = "@"
 _MOST_QUEUES: Final = 1_000_000

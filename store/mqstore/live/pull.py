@@ -19,11 +19,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from mqstore.errors import BrokenAnswerError, BrokerUnavailableError, DataLossError, NoMasterError
+from mqstore.errors import DataLossError
 from mqstore.live import requests
 from mqstore.live.answers import BusyError, checked, header_number
 from mqstore.live.cluster import Cluster, located
 from mqstore.live.connection import Connection, FrameTooLargeError
+from mqstore.live.errors import BrokenAnswerError, BrokerUnavailableError, NoMasterError
 from mqstore.live.frame import Frame
 from mqstore.live.requests import ALL_TAGS, Request, pull
 from mqstore.live.retry import Retry

@@ -26,9 +26,10 @@ from mqstore.codec.gather import RecordHeaders, sliding
 from mqstore.codec.hashing import tags_codes
 from mqstore.codec.properties import PropertyBlocks
 from mqstore.codec.walk import follow
-from mqstore.errors import BrokenAnswerError, DataLossError
+from mqstore.errors import DataLossError
 from mqstore.format.names import LMQ_PREFIX
 from mqstore.format.properties import TAGS
+from mqstore.live.errors import BrokenAnswerError
 from mqstore.live.pull import Answer, LiveSlice, PullReader
 
 _LOG = logging.getLogger(__name__)

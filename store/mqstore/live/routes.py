@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from mqstore.errors import BrokenAnswerError, UnsupportedTopicError
+from mqstore.errors import UnsupportedTopicError
 from mqstore.format.names import MAX_QUEUE_ID
 from mqstore.live.answers import number, rows, table, text
+from mqstore.live.errors import BrokenAnswerError
 
 MASTER_ID: Final = 0
 READABLE: Final = 4  # PermName.PERM_READ

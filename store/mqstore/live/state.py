@@ -7,12 +7,12 @@ ScheduleMessageService#encode, as AdminBrokerProcessor gives them; ConsumerManag
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from mqstore.errors import BrokenAnswerError
 from mqstore.files.config import checkpoint
 from mqstore.files.config.broker_config import CommittedOffsets, FilterExpression, TopicConfig
 from mqstore.live import groups as group_requests
 from mqstore.live.answers import number, table, value
 from mqstore.live.cluster import Cluster
+from mqstore.live.errors import BrokenAnswerError
 from mqstore.live.requests import (
     GET_ALL_DELAY_OFFSET,
     GET_ALL_SUBSCRIPTIONGROUP_CONFIG,

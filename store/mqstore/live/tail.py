@@ -12,18 +12,15 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from mqstore.errors import (
-    BrokerUnavailableError,
-    NoMasterError,
-    RequestRefusedError,
-    StoreError,
-)
+from mqstore.errors import StoreError
 from mqstore.live.bounds import weigh
 from mqstore.live.broker_queues import BrokerQueues
+from mqstore.live.errors import BrokerUnavailableError, NoMasterError, RequestRefusedError
 from mqstore.live.pull import LiveSlice
 from mqstore.live.requests import TOPIC_NOT_EXIST
 from mqstore.live.routes import Route
-from mqstore.read.source import Bounds, Origin, QueueBounds, QueueFilter, Snapshot
+from mqstore.read.queues import Bounds, QueueBounds, QueueFilter, Snapshot
+from mqstore.read.source import Origin
 
 LOOK_S: Final = 0.2
 ROUTES_S: Final = 10.0

@@ -19,12 +19,13 @@ from mqstore.codec.gather import RecordHeaders
 from mqstore.codec.properties import PropertyBlocks
 from mqstore.codec.schema import FIRST_MS, LAST_MS
 from mqstore.codec.walk import follow
-from mqstore.errors import AccessDeniedError, DataLossError
+from mqstore.errors import DataLossError
 from mqstore.format.names import LMQ_PREFIX, SCHEDULE_TOPIC
 from mqstore.format.properties import TAGS, UNIQ_KEY
 from mqstore.live.bounds import weigh
 from mqstore.live.cluster import Cluster
 from mqstore.live.entries import entries
+from mqstore.live.errors import AccessDeniedError
 from mqstore.live.frame import Frame
 from mqstore.live.pull import LiveSlice, PullReader
 from mqstore.live.records import BrokenRecord, PullSettings, headers_of, read
@@ -37,7 +38,7 @@ from mqstore.live.requests import (
     pull,
 )
 from mqstore.read.heads import NO_TIMESTAMP, LocatedRecord
-from mqstore.read.source import QueueRange
+from mqstore.read.queues import QueueRange
 from mqstore.read.tags import SEPARATOR, TagFilter
 from mqstore.read.units import CHUNK_UNITS, UnitBatch, join, units_at
 

@@ -27,7 +27,8 @@ from typing import Final, TypeAlias
 from mqstore.errors import DataLossError, StoreReplacedError
 from mqstore.read.admission import Admission, share_bytes, share_count
 from mqstore.read.progress import BrokerQueue, Progress
-from mqstore.read.source import QueueSlice, Snapshot, Tail
+from mqstore.read.queues import QueueSlice, Snapshot
+from mqstore.read.source import Tail
 
 AllBounds: TypeAlias = dict[BrokerQueue, tuple[int, int]]
 

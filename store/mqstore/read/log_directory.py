@@ -25,15 +25,8 @@ from mqstore.files.store import Store
 from mqstore.files.store_dir import open_dir
 from mqstore.read.directory import StoreBounds, StoreOrigin
 from mqstore.read.log_records import LogRecords
+from mqstore.read.queues import QueueBounds, QueueFilter, QueueSlice, Snapshot, Weighed, Weight
 from mqstore.read.snapshot import check_log_files, configured, name_of
-from mqstore.read.source import (
-    QueueBounds,
-    QueueFilter,
-    QueueSlice,
-    Snapshot,
-    Weighed,
-    Weight,
-)
 from mqstore.txn.intent import CommitFence
 
 QUEUES: Final = "queues"

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from mqstore.errors import DataLossError, InvalidOptionError
-from mqstore.read.source import BoundsSource, QueueBounds, Snapshot
+from mqstore.read.queues import QueueBounds, Snapshot
+from mqstore.read.source import BoundsSource
 
 _LOG = logging.getLogger(__name__)
 

@@ -14,14 +14,8 @@ from mqstore.errors import InvalidOptionError, StoreError, UnknownGroupError, Un
 from mqstore.format.names import is_system_topic
 from mqstore.options.grammar import near
 from mqstore.printable import shown
-from mqstore.read.source import (
-    BoundsSource,
-    BrokerFinder,
-    QueueBounds,
-    QueueFilter,
-    Snapshot,
-    Tail,
-)
+from mqstore.read.queues import QueueBounds, QueueFilter, Snapshot
+from mqstore.read.source import BoundsSource, BrokerFinder, Tail
 
 _LOG = logging.getLogger(__name__)
 _SHOWN_NAMES = 5

@@ -27,7 +27,8 @@ from mqstore.files.store import Store
 from mqstore.files.store_dir import BY_LOG
 from mqstore.format import names
 from mqstore.format.names import as_text
-from mqstore.read.source import Origin, QueueBounds, Snapshot, Weight
+from mqstore.read.queues import QueueBounds, Snapshot, Weight
+from mqstore.read.source import Origin
 from mqstore.txn.intent import CommitFence
 
 _STORE_FOLDER = "store"  # The usual name of a root says nothing about its broker.

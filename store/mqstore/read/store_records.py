@@ -34,8 +34,8 @@ from mqstore.format.hashing import key_hash
 from mqstore.format.index_file import TOPIC_KEY_SEPARATOR
 from mqstore.format.message import HARD_RECORD_BYTES
 from mqstore.read import heads
+from mqstore.read.queues import QueueRange, QueueSlice
 from mqstore.read.settings import ScanSettings
-from mqstore.read.source import QueueRange, QueueSlice
 from mqstore.read.tags import TagFilter, parse_tags
 from mqstore.read.units import (
     CHUNK_UNITS,

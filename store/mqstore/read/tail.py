@@ -31,8 +31,8 @@ from mqstore.files.queue.queue_end import QueueEnd
 from mqstore.files.store import Store
 from mqstore.files.store_dir import StoreDir
 from mqstore.format import names
+from mqstore.read.queues import Bounds, QueueBounds, QueueFilter, Snapshot
 from mqstore.read.snapshot import written
-from mqstore.read.source import Bounds, QueueBounds, QueueFilter, Snapshot
 from mqstore.read.units import fitting, read_units
 from mqstore.txn import intent
 

@@ -17,7 +17,8 @@ from mqstore.codec.schema import TIMESTAMP
 from mqstore.files.config.broker_config import TopicConfig
 from mqstore.format.config import PERM_INHERIT
 from mqstore.format.names import is_system_topic
-from mqstore.read.source import QueueBounds, RecordSource, Snapshot
+from mqstore.read.queues import QueueBounds, Snapshot
+from mqstore.read.source import RecordSource
 from mqstore.read.units import UnitBatch, join
 from mqstore.tables.choice import RowChoice
 from mqstore.tables.columns import BROKER_NAME, Columns, batch, known_us, packed, schema

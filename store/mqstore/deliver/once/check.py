@@ -4,9 +4,10 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from mqstore.deliver.settings import SendSettings
-from mqstore.errors import AccessDeniedError, InvalidOptionError
+from mqstore.errors import InvalidOptionError
 from mqstore.live import requests
 from mqstore.live.cluster import Cluster
+from mqstore.live.errors import AccessDeniedError
 from mqstore.live.send.requests import Queue
 from mqstore.live.send.topics import create_topic
 

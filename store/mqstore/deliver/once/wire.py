@@ -22,14 +22,10 @@ from mqstore.deliver.once.control import (
 from mqstore.deliver.once.errors import InterruptedSendError, NotVisibleError
 from mqstore.deliver.once.handed import HandedRows
 from mqstore.deliver.once.publish import History, Landed
-from mqstore.errors import (
-    BrokenAnswerError,
-    BrokerUnavailableError,
-    NoMasterError,
-)
 from mqstore.format.properties import TAGS, UNIQ_KEY, join
 from mqstore.live.bounds import LiveBounds, bounds
 from mqstore.live.cluster import Cluster
+from mqstore.live.errors import BrokenAnswerError, BrokerUnavailableError, NoMasterError
 from mqstore.live.pull import LiveSlice, PullReader
 from mqstore.live.records import PulledRecords, PullSettings, read
 from mqstore.live.routes import Route

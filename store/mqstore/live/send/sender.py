@@ -14,15 +14,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from mqstore.errors import (
-    BrokenAnswerError,
-    BrokerUnavailableError,
-    NoMasterError,
-    StoreError,
-)
+from mqstore.errors import StoreError
 from mqstore.live.answers import first_line, header_number, refusal
 from mqstore.live.cluster import Cluster, located
 from mqstore.live.connection import Connection, NotUnderstoodError
+from mqstore.live.errors import BrokenAnswerError, BrokerUnavailableError, NoMasterError
 from mqstore.live.frame import Frame
 from mqstore.live.retry import NEW_ROUTE_AFTER
 from mqstore.live.send.brokers import BrokerStates

@@ -9,9 +9,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from mqstore.errors import AccessDeniedError, BrokerUnavailableError, InvalidOptionError
+from mqstore.errors import InvalidOptionError
 from mqstore.live import requests
 from mqstore.live.cluster import Cluster
+from mqstore.live.errors import AccessDeniedError, BrokerUnavailableError
 from mqstore.live.routes import MASTER_ID, Route
 from mqstore.live.send.requests import Queue, create_topic_request
 from mqstore.live.topics import check_readable, topics

@@ -32,7 +32,7 @@ from mqstore.live.retry import Retry
 _FIRST_WINDOW: Final = 32
 """So many queue offsets are read first: a broker gives as many messages with one pull."""
 _GROWTH: Final = 8
-_NO_END: Final = 2**63 - 1
+_UNBOUNDED: Final = 2**63 - 1
 
 
 @dataclass(slots=True)
@@ -41,7 +41,7 @@ class _Stretch:
 
     broker: str
     at: int
-    end: int = _NO_END
+    end: int = _UNBOUNDED
     records: list[Control] = field(default_factory=list)
 
 

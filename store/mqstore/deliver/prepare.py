@@ -39,6 +39,8 @@ _ONLY_ONCE: Final = {
     "allow_lost_history": "",
 }
 """Options of exactly once by field, and why they do nothing at least once."""
+_ANY_QUEUE: Final = ("roundrobin", "random")
+"""Partitioners by which any queue will do for a row."""
 _NOT_ONCE: Final = {
     "latency_fault_tolerance": ": a message stays with the broker that it was meant for",
     "uniq_key": ", which makes ids of the content of messages",
@@ -130,6 +132,12 @@ def _check_options(settings: SendSettings, columns: pa.Schema) -> None:
     if settings.queue_nums is not None and not settings.create_topic:
         expected = "needs createTopic=true: it is for topics that are made"
         raise InvalidOptionError("queueNums", settings.queue_nums, expected)
+    if settings.latency_fault_tolerance and settings.partitioner not in _ANY_QUEUE:
+        expected = (
+            f"cannot stand with partitioner={settings.partitioner}, by which a row has its own "
+            f"queue: rows that go to another broker need {' or '.join(_ANY_QUEUE)}"
+        )
+        raise InvalidOptionError("latencyFaultTolerance", "true", expected)
     is_once = settings.delivery == EXACTLY_ONCE
     fields, reason = (_NOT_ONCE, "cannot stand with") if is_once else (_ONLY_ONCE, "is for")
     defaults = {field.name: field.default for field in dataclasses.fields(SendSettings)}

@@ -12,6 +12,7 @@ import pytest
 
 from broker.harness import FAST_DELAYS, Cluster
 from live.real import READING, Live, full_rows
+from mqstore.codec.client_ids import IdSet
 from mqstore.deliver.job import SendJob, SendReport
 from mqstore.deliver.once.commit import publish
 from mqstore.deliver.once.errors import PublicationError
@@ -224,6 +225,6 @@ class StoppingWire(LiveWire):
 def stopped(live: Live, job: SendJob, reports: list[SendReport], kill: str) -> None:
     assert job.key is not None
     found = HandedRows.of(job, [report.handed for report in reports])
-    write = Write(job.key.app_id, job.key.version, frozenset(found.ids))
+    write = Write(job.key.app_id, job.key.version, IdSet(found.ids))
     with StoppingWire(job, found, live, kill) as wire:
         Publication(write, wire, f"killed {kill}").run()

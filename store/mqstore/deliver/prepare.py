@@ -34,6 +34,7 @@ _ONLY_ONCE: Final = {
     "txn_version": _NO_REPEATS,
     "control_topic": "",
     "inline_bytes": "",
+    "staging_path": "",
     "fence_wait_ms": "",
     "visibility_timeout_ms": "",
     "allow_lost_history": "",
@@ -77,7 +78,7 @@ def prepare(settings: SendSettings, columns: pa.Schema, *, is_stream: bool = Fal
         schedules=False,
         limits=limits,
         queues=queues,
-        made=tuple(staging.make_directories(settings.side_path)),
+        made=tuple(staging.make_directories(settings.side_path, settings.staging_path)),
     )
     return job if key is None else _with_key(job, key)
 
@@ -97,8 +98,10 @@ def finish(job: SendJob, reports: list[SendReport]) -> SendCounts:
 
 
 def withdraw(job: SendJob, reports: list[SendReport]) -> None:
-    """Remove the files of bad rows of a job that failed. What was sent stays."""
+    """Remove the files of a job that failed. What was sent stays."""
     bad_rows.withdraw(job, reports)
+    if job.staging is not None:
+        staging.remove(job.staging)
     staging.remove_directories(job.made)
 
 

@@ -36,7 +36,7 @@ class Write:
 
     app: str
     version: int
-    ids: frozenset[str]
+    ids: AbstractSet[str]
 
     def __str__(self) -> str:
         return f"{self.app} version {self.version}"

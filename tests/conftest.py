@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from mqlog_jobs import java
 from mqstore.check import check
-from support import goldens, soak
+from support import goldens, shared_classes, soak
 from support.oracle import Message
 from support.stores import Laid, Layout, MakeStore, lay_out
 
@@ -54,6 +54,13 @@ def pytest_report_header() -> str:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long groups come first; tests with one Spark, or one version of brokers, stand together."""
     items.sort(key=_turn)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Before tests with Spark: no JVM of theirs loads and checks the same classes again."""
+    chosen = any(item.get_closest_marker("spark") for item in session.items)
+    if chosen and not session.config.option.collectonly:
+        shared_classes.let_spark_share()
 
 
 def _group(item: pytest.Item) -> str:

@@ -18,7 +18,8 @@ import numpy as np
 
 from mqstore.errors import CorruptStagingError, StagingNotSharedError, UnsafePathError
 from mqstore.files import durable
-from mqstore.files.safe_open import list_names, open_file, read_into
+from mqstore.files.read_file import read_into
+from mqstore.files.safe_open import list_names, open_file
 from mqstore.format.staged import NONCE, SUFFIX
 
 _NONCE_BYTES = 64

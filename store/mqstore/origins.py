@@ -16,11 +16,13 @@ from mqstore.live.cluster import ClusterSettings
 from mqstore.live.options import LIVE_OPTIONS, cluster_settings, parse_options
 from mqstore.live.origin import ClusterBrokers
 from mqstore.objects.address import (
+    FILE_SYSTEM,
     OBJECT_OPTIONS,
     is_object_option,
     is_object_store,
     parse_object_store,
 )
+from mqstore.objects.connection import PLAIN
 from mqstore.objects.folder import open_objects
 from mqstore.objects.origin import NO_STREAM, open_at_rest
 from mqstore.options import store_paths
@@ -37,6 +39,8 @@ OF_READS: Final = ("pullsInFlight", "pullBatchSize", "readFrom")
 """Options of clusters that say how messages are read."""
 OBJECTS: Final = OBJECT_OPTIONS
 """The options of object stores. The name of one ends in ``*``: it stands for any name."""
+PLAIN_OBJECT_OPTIONS: Final = frozenset(f"{FILE_SYSTEM}{name}" for name in PLAIN)
+"""Options of file systems that are no secrets."""
 OF_STORES: Final = ("brokerName", "storePathCommitLog", "readMode", QUEUES, CACHE_DIR)
 """Options that say how directories are read."""
 
@@ -64,9 +68,13 @@ class Places:
 
     def check_grows(self) -> None:
         """Raise InvalidOptionError for a store at rest, which no stream can follow."""
+        self.check_local(NO_STREAM)
+
+    def check_local(self, why: str) -> None:
+        """Raise InvalidOptionError with ``why`` for a store that is not in a directory."""
         for path in self.paths:
             if isinstance(path, RemoteFolder):
-                raise InvalidOptionError("path", path, NO_STREAM)
+                raise InvalidOptionError("path", path, why)
 
 
 def is_cluster(path: str) -> bool:

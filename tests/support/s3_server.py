@@ -1,18 +1,15 @@
-"""An S3 server of moto's on loopback, with a log of what was asked and how much it answered.
-
-``python -m support.s3_server LOG`` prints its port, and writes one JSON line a request to LOG. What
-it stores is in its memory.
-"""
+"""A running S3 server on loopback, and the log of what it was asked; see s3_moto."""
 
 import json
 import subprocess
 import sys
-import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
+from http.client import HTTPConnection
 from pathlib import Path
-from typing import Any
+from urllib.parse import quote
 
 from pyarrow import fs
 
@@ -39,7 +36,11 @@ class S3Server:
     @property
     def options(self) -> dict[str, str]:
         """The options of a read from it, by name."""
-        found = {**KEYS, "endpoint_override": f"http://127.0.0.1:{self.port}", "region": "us-east-1"}
+        found = {
+            **KEYS,
+            "endpoint_override": f"http://127.0.0.1:{self.port}",
+            "region": "us-east-1",
+        }
         return {f"fs.{name}": text for name, text in found.items()}
 
     def system(self) -> fs.S3FileSystem:
@@ -49,16 +50,19 @@ class S3Server:
 
     def upload(self, root: Path, name: str) -> str:
         """Copy all files below a directory, and return the address of the copy."""
-        system = self.system()
         for path in sorted(root.rglob("*")):
             if path.is_file():
-                self.put(f"{name}/{path.relative_to(root)}", path.read_bytes(), system)
+                self.put(f"{name}/{path.relative_to(root)}", path.read_bytes())
         return f"s3://{BUCKET}/{name}"
 
-    def put(self, key: str, data: bytes, system: fs.S3FileSystem | None = None) -> None:
-        """Make an object."""
-        with (system or self.system()).open_output_stream(f"{BUCKET}/{key}") as stream:
-            stream.write(data)
+    def put(self, key: str, data: bytes) -> None:
+        """Make an object, in one request."""
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=60)
+        try:
+            connection.request("PUT", f"/{BUCKET}/{quote(key)}", data)
+            assert connection.getresponse().status == HTTPStatus.OK
+        finally:
+            connection.close()
 
     def requests(self) -> list[Request]:
         """What was answered since it was started."""
@@ -69,7 +73,7 @@ class S3Server:
 @contextmanager
 def running(log: Path) -> Iterator[S3Server]:
     """Start a server, with one bucket, and end it."""
-    command = [sys.executable, "-m", "support.s3_server", str(log)]
+    command = [sys.executable, "-m", "support.s3_moto", str(log)]
     tests = Path(__file__).parents[1]
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=tests, text=True) as process:
         try:
@@ -79,35 +83,3 @@ def running(log: Path) -> Iterator[S3Server]:
             yield server
         finally:
             process.kill()
-
-
-def _serve(log: Path) -> None:
-    from moto.server import DomainDispatcherApplication, create_backend_app
-    from werkzeug.serving import WSGIRequestHandler, make_server
-
-    application = DomainDispatcherApplication(create_backend_app)
-    lock = threading.Lock()
-
-    class Quiet(WSGIRequestHandler):
-        def log(self, *_: Any) -> None:
-            """Say nothing: each request has a line in LOG."""
-
-    with log.open("a", encoding="utf-8") as lines:
-
-        def answer(environ: dict[str, Any], start: Any) -> Iterable[bytes]:
-            found = b"".join(application(environ, start))
-            size = 0 if environ["REQUEST_METHOD"] == "HEAD" else len(found)
-            path = environ["PATH_INFO"] + "?" + environ["QUERY_STRING"]
-            with lock:
-                lines.write(json.dumps([environ["REQUEST_METHOD"], path, size]) + "\n")
-                lines.flush()
-            return [found]
-
-        server = make_server("127.0.0.1", 0, answer, threaded=True, request_handler=Quiet)
-        sys.stdout.write(f"{server.server_port}\n")
-        sys.stdout.flush()
-        server.serve_forever()
-
-
-if __name__ == "__main__":
-    _serve(Path(sys.argv[1]))

@@ -31,7 +31,7 @@ _NUMBERS: Final[Mapping[str, Callable[[str], Any]]] = {
     "default_block_size": int,
     "retry_time_limit": lambda text: timedelta(seconds=float(text)),
 }
-_PLAIN: Final = frozenset({"region", "scheme", "endpoint_override", "anonymous", *_NUMBERS})
+PLAIN: Final = frozenset({"region", "scheme", "endpoint_override", "anonymous", *_NUMBERS})
 """Options whose values are no secrets and may stand in the text of an error."""
 
 
@@ -125,6 +125,6 @@ def _told(error: BaseException, store: ObjectStore) -> str:
     """Return the first line of what an error says, without the value of any option."""
     text = next(iter(str(error).splitlines()), "") or type(error).__name__
     for name, secret in store.file_system:
-        if name not in _PLAIN:
+        if name not in PLAIN:
             text = text.replace(secret.reveal(), HIDDEN)
     return shown(text, REASON_CHARS)

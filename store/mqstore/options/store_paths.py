@@ -94,7 +94,7 @@ def _of_uri(option: str, path: str) -> str:
         raise InvalidOptionError(
             option,
             path,
-            "is no directory, local or mounted (a store in an object store, s3://…, is read only)",
+            "is no directory, local or mounted (stores at s3://… are only read)",
         )
     parts = urlsplit(path.replace("#", "%23").replace("?", "%3F"))
     if parts.netloc not in {"", "localhost"}:

@@ -120,9 +120,10 @@ class CommitLog:
     def __init__(self, folders: Sequence[str], read_mode: str = "pread") -> None:
         if read_mode not in READ_MODES:
             raise InvalidOptionError("readMode", read_mode, f"accepted: {', '.join(READ_MODES)}")
-        self._mapped = read_mode == "mmap" and not any(map(is_remote, folders))
         self._folder = folders[0] if folders else ""
         self._is_far = isinstance(self._folder, RemoteFolder)
+        is_local = not self._is_far and not any(map(is_remote, folders))
+        self._mapped = read_mode == "mmap" and is_local
         self.files = MappedFileQueue.list([(folder, "") for folder in folders])
         self._starts = np.array([file.start for file in self.files.files], np.int64)
         self._ends = np.array([file.end for file in self.files.files], np.int64)

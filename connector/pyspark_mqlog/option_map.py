@@ -30,7 +30,7 @@ _BROKER_KEYS: Final = frozenset(
     }
 )
 _BROKER_PREFIXES: Final = ("kafka.", "pulsar.", "rocketmq.")
-_HIDDEN_PREFIX: Final = "fs."  # Any option of a file system may be a key.
+_FILE_SYSTEM: Final = "fs."  # Any option of a file system may be a key.
 _SECRET: Final = re.compile("secret|password|token|access.?key", re.IGNORECASE)
 
 
@@ -85,7 +85,7 @@ def _prefixed(key: str, declarations: Mapping[str, Option]) -> tuple[str, Option
 
 def _shown(key: str, text: str) -> str:
     """Return the text of an option for errors: not what is, or may be meant for, a secret."""
-    return HIDDEN if _SECRET.search(key) or key.startswith(_HIDDEN_PREFIX) else text
+    return HIDDEN if _SECRET.search(key) or key.startswith(_FILE_SYSTEM) else text
 
 
 def own_options(options: Mapping[str, str]) -> dict[str, str]:

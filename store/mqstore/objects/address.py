@@ -23,7 +23,7 @@ FILE_SYSTEM: Final = "fs."
 REQUESTS_IN_FLIGHT: Final = "requestsInFlight"
 ALLOW_UNCLEAN: Final = "allowUnclean"
 
-_ADDRESS: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/]*)((?:/.*)?)", re.DOTALL)
+_OBJECT_ADDRESS: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/]*)((?:/.*)?)", re.DOTALL)
 _NOT_OBJECTS: Final = frozenset({"file", "rocketmq", "rocketmqs"})
 _ALIASES: Final = {"s3a": "s3"}
 _MOST_IN_FLIGHT: Final = 64
@@ -64,7 +64,7 @@ class ObjectStore:
 
 def is_object_store(path: str) -> bool:
     """Tell whether a path is the address of a store in an object store."""
-    match = _ADDRESS.match(path)
+    match = _OBJECT_ADDRESS.match(path)
     return match is not None and match[1].lower() not in _NOT_OBJECTS
 
 
@@ -92,7 +92,7 @@ def parse_object_store(path: str, texts: Mapping[str, str]) -> ObjectStore:
 
 
 def _address(path: str) -> str:
-    match = _ADDRESS.fullmatch(path)
+    match = _OBJECT_ADDRESS.fullmatch(path)
     assert match is not None
     scheme, authority, below = match.groups()
     scheme = _ALIASES.get(scheme.lower(), scheme.lower())

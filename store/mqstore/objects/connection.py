@@ -21,7 +21,7 @@ from mqstore.printable import shown
 
 _ERRORS: Final = (pa.ArrowException, OSError, ValueError, TypeError)
 _BOOLEANS: Final = {"true": True, "false": False}
-_NUMBERS: Final[Mapping[str, Callable[[str], Any]]] = {
+_IN_NUMBERS: Final[Mapping[str, Callable[[str], Any]]] = {
     "request_timeout": float,
     "connect_timeout": float,
     "load_frequency": int,
@@ -31,7 +31,7 @@ _NUMBERS: Final[Mapping[str, Callable[[str], Any]]] = {
     "default_block_size": int,
     "retry_time_limit": lambda text: timedelta(seconds=float(text)),
 }
-PLAIN: Final = frozenset({"region", "scheme", "endpoint_override", "anonymous", *_NUMBERS})
+PLAIN: Final = frozenset({"region", "scheme", "endpoint_override", "anonymous", *_IN_NUMBERS})
 """Options whose values are no secrets and may stand in the text of an error."""
 
 
@@ -101,9 +101,9 @@ def unavailable(path: str, error: BaseException, store: ObjectStore) -> StoreUna
 
 def _value(name: str, secret: Secret) -> object:
     text = secret.reveal()
-    if name in _NUMBERS:
+    if name in _IN_NUMBERS:
         try:
-            return _NUMBERS[name](text)
+            return _IN_NUMBERS[name](text)
         except (ValueError, OverflowError):
             raise InvalidOptionError(FILE_SYSTEM + name, text, "must be a number") from None
     return _BOOLEANS.get(text.lower(), text)

@@ -28,8 +28,8 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _PAGE_BYTES: Final = 32 * 1024
-_MOST_PAGES: Final = 512  # 16 MiB
-_MOST_FILES: Final = 256
+_KEPT_PAGES: Final = 512  # 16 MiB
+_KEPT_FILES: Final = 256
 
 
 class ObjectFiles:
@@ -63,7 +63,7 @@ class ObjectFiles:
         with self._lock:
             found = self._files.pop(path, None)
             if found is None:
-                if len(self._files) >= _MOST_FILES:
+                if len(self._files) >= _KEPT_FILES:
                     self._files.popitem(last=False)
                 found = ObjectFile(self, path)
             self._files[path] = found
@@ -83,7 +83,7 @@ class ObjectFiles:
                 return found
         found = file.request(_PAGE_BYTES, number * _PAGE_BYTES)
         with self._lock:
-            if len(self._pages) >= _MOST_PAGES:
+            if len(self._pages) >= _KEPT_PAGES:
                 self._pages.popitem(last=False)
             self._pages[key] = found
         return found

@@ -30,13 +30,17 @@ class InvalidControlError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """A control record. ``owner`` tells one try of a write from another."""
+    """A control record. ``owner`` tells one try of a write from another.
+
+    ``source`` is what the writer noted of what it writes, for itself.
+    """
 
     kind: str
     app: str
     version: int
     owner: str
     starts: Starts
+    source: str = ""
 
     @property
     def brokers(self) -> set[str]:
@@ -49,13 +53,15 @@ class Control:
         for queue, at in sorted(self.starts.items()):
             of_topic = starts.setdefault(queue.broker, {}).setdefault(queue.topic, {})
             of_topic[str(queue.queue_id)] = at
-        found = {
+        found: dict[str, Any] = {
             "kind": self.kind,
             "app": self.app,
             "version": self.version,
             "owner": self.owner,
             "starts": starts,
         }
+        if self.source:
+            found["source"] = self.source
         return json.dumps(found, separators=(",", ":")).encode()
 
 
@@ -75,7 +81,8 @@ def decode(body: bytes) -> Control:
         for topic, queues in _table(topics).items()
         for queue_id, at in _table(queues).items()
     }
-    return Control(kind, app, version, owner, starts)
+    source = _text(found, "source") if "source" in found else ""
+    return Control(kind, app, version, owner, starts, source)
 
 
 def tag_of(app: str) -> str:

@@ -31,7 +31,7 @@ from mqstore.replay.task import Rate, ReplayTask
 from mqstore.sql.filter import parse_sql
 from pyspark_mqlog.options import parse_write
 
-ON_CORRUPT: Final = ("fail", "skip")
+_ON_CORRUPT: Final = ("fail", "skip")
 _MOST_NAME: Final = 200
 _REQUESTS_PER_S: Final = 4
 """With a rate, a request has at most the messages of a quarter of a second."""
@@ -54,8 +54,8 @@ _OF_QUEUES: Final = (
 class ReplayRequest:
     """A replay as the user typed it.
 
-    places: each ``TOPIC[/QUEUE[@OFFSET]]``; none for all users' topics. tags, sql, keys, since,
-    until: as in MessageQuery. rate: messages a second; byte_rate: bytes a second, as ``5m``.
+    places: each ``TOPIC[/QUEUE[@OFFSET]]``; none for all users' topics. tags, sql, keys: as in
+    MessageQuery; times: its since and until. rates: messages a second, and bytes, as ``5m``.
     """
 
     source: Named
@@ -64,19 +64,17 @@ class ReplayRequest:
     tags: str = "*"
     sql: str | None = None
     keys: tuple[str, ...] = ()
-    since: str | None = None
-    until: str | None = None
+    times: tuple[str | None, str | None] = (None, None)
     on_corrupt: str = "fail"
     topics: TopicMap = field(default_factory=TopicMap)
     at_least_once: bool = False
     name: str | None = None
-    rate: int | None = None
-    byte_rate: str | None = None
+    rates: tuple[int | None, str | None] = (None, None)
     options: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.on_corrupt not in ON_CORRUPT:
-            expected = f"must be one of {', '.join(ON_CORRUPT)}"
+        if self.on_corrupt not in _ON_CORRUPT:
+            expected = f"must be one of {', '.join(_ON_CORRUPT)}"
             raise InvalidOptionError("--on-corrupt", self.on_corrupt, expected)
         if self.name is not None and self.at_least_once:
             expected = "is for exactly once: at least once, each run sends all messages"
@@ -116,13 +114,8 @@ class ReplayRequest:
 
     def rate_limits(self) -> Rate:
         """Return the limits of messages and bytes a second."""
-        found = Rate()
-        if self.rate is not None:
-            found = Rate(float(self.rate), found.bytes_per_s)
-        if self.byte_rate is not None:
-            size = grammar.size("--byte-rate", self.byte_rate)
-            found = Rate(found.messages_per_s, float(size))
-        return found
+        messages, size = self.rates
+        return Rate.of(messages, None if size is None else grammar.size("--byte-rate", size))
 
     def settings(self) -> SendSettings:
         """Return how messages are sent. Raises InvalidOptionError, with the command's names."""
@@ -232,6 +225,16 @@ def topic_map(to: str | None, renamed: Sequence[tuple[str, str]], *, to_origin: 
     return TopicMap(to, tuple(renamed), to_origin)
 
 
+def write_options(given: Sequence[tuple[str, str]], *, create_topic: bool) -> dict[str, str]:
+    """Return the options of the write; raises InvalidOptionError for one that is given twice."""
+    found: dict[str, str] = {}
+    for name, value in [*given, *([("createTopic", "true")] if create_topic else [])]:
+        if name.lower() in {one.lower() for one in found}:
+            raise InvalidOptionError(name, value, "is given twice")
+        found[name] = value
+    return found
+
+
 @contextmanager
 def own_flags() -> Iterator[None]:
     """Let errors that advise options of a write advise the flags of a replay."""
@@ -253,9 +256,7 @@ def _always(
 
 
 def _query(request: ReplayRequest, place: str) -> MessageQuery:
-    return MessageQuery(
-        place, request.tags, request.sql, request.keys, request.since, request.until
-    )
+    return MessageQuery(place, request.tags, request.sql, request.keys, *request.times)
 
 
 def _of_users(snapshot: Snapshot) -> Snapshot:

@@ -13,6 +13,7 @@ import pytest
 
 from jobs.command import Done, Run
 from live.taking import Take, TakingCluster
+from mqstore.live.send.pace import Pace
 from mqstore.replay import run as replay_run
 from support import goldens
 from support.oracle import Message
@@ -39,7 +40,8 @@ def taking() -> Iterator[TakingCluster]:
 @pytest.fixture
 def replayed(run: Run, taking: TakingCluster) -> Any:
     def replay(source: str | Path, *more: str | Path) -> Done:
-        return run("replay", source, f"rocketmq://{taking.address}", *FAST, *more)
+        fast = () if "--at-least-once" in more else FAST
+        return run("replay", source, f"rocketmq://{taking.address}", *fast, *more)
 
     return replay
 
@@ -99,9 +101,7 @@ def test_messages_of_a_store_are_there_once_in_their_queues_and_a_second_run_sen
     assert len(taking.all_bodies(second)) == 2 * count > 0
 
 
-def check_map(
-    taking: TakingCluster, directory: Path, version: str, *topics: str
-) -> None:
+def check_map(taking: TakingCluster, directory: Path, version: str, *topics: str) -> None:
     """Every message of those topics is where the map says, with the body that it had."""
     rows = ds.dataset(directory, format="parquet").to_table().to_pylist()
     bodies = {
@@ -222,10 +222,107 @@ def test_at_least_once_keeps_ids_and_sends_again(
     taking.topic("GTopic", 4)
     chosen = ("-t", "GTopic", "--at-least-once", "--offset-map", f"parquet:{tmp_path}/map")
     for _ in range(2):
-        assert replayed(golden_550, *chosen[2:], *chosen[:2]).code == 2  # fenceWait does nothing
-        done = replay_plain(replayed, golden_550, chosen)
+        done = replayed(golden_550, *chosen)
         assert done.out == "481 messages sent: 481 to GTopic\n"
-    ids = Counter(m.msg_id for n in range(4) for m in taking.queues["broker-a", "GTopic", n].messages if m)
+    queues = [taking.queues["broker-a", "GTopic", queue_id] for queue_id in range(4)]
+    ids = Counter(m.msg_id for queue in queues for m in queue.messages if m)
     assert ids == {r["msgId"]: 2 for r in goldens.expected("5.5.0") if r["topic"] == "GTopic"}
     rows = ds.dataset(tmp_path / "map", format="parquet").to_table().to_pylist()
     assert len({(r["newQueueId"], r["newQueueOffset"]) for r in rows}) == 962
+
+
+def test_a_dry_run_counts_and_sends_nothing(
+    replayed: Any, taking: TakingCluster, golden_550: Path
+) -> None:
+    taking.topic("GTopic", 2)
+    chosen = ("-t", "GTopic", "--tag", "GA", "--map", "GTopic=New", "--create-topic", "-o")
+    chosen += ("queueNums=8", "--dry-run")
+    plan = replayed(golden_550, *chosen, "--json").rows
+    wanted = [row for row in goldens.expected("5.5.0") if row["topic"] == "GTopic"]
+    wanted = [row for row in wanted if row["properties"].get("TAGS") == "GA"]
+    assert {(row["queueId"], row["newQueueId"]): row["messages"] for row in plan} == {
+        (n, n): count for n, count in Counter(row["queueId"] for row in wanted).items()
+    }
+    assert {(row["newTopic"], row["newBrokerName"]) for row in plan} == {("New", "broker-a")}
+    assert "messages, " in replayed(golden_550, *chosen).out
+    assert taking.sends() == []
+    assert ("broker-a", "New", 0) not in taking.queues
+    done = replayed(golden_550, *chosen[:-1], "--json")
+    assert done.rows[0]["messages"] == len(wanted)
+    assert done.rows[0]["bodyBytes"] == sum(int(str(row["bodyBytes"])) for row in plan)
+    assert ("broker-a", "New", 7) in taking.queues
+
+
+def test_a_rate_spaces_small_requests(
+    replayed: Any, taking: TakingCluster, golden_550: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """481 messages at 2,000 a second, and 40 kB a second, by a clock that only sleeps move."""
+    pauses: list[float] = []
+
+    def sent(pace: Pace, messages: int, size: int) -> None:
+        pauses.append(max(messages / pace.messages_per_s, size / pace.bytes_per_s))
+
+    monkeypatch.setattr(Pace, "sent", sent)
+    taking.topic("GTopic", 4)
+    chosen = ("-t", "GTopic", "--at-least-once")
+    replayed(golden_550, *chosen, "--rate", "200")
+    assert sum(pauses) == pytest.approx(481 / 200)
+    assert max(pauses) <= 0.25
+    pauses.clear()
+    replayed(golden_550, *chosen, "--byte-rate", "40k", "-o", "delivery=atLeastOnce")
+    assert pauses == []  # The option is refused.
+    replayed(golden_550, *chosen, "--byte-rate", "40k")
+    sizes = [len(request["body"]) for request in taking.sends()[-len(pauses) :]]
+    assert pauses == [size / 40_960 for size in sizes]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("-t", "GTopic"), "no broker has a topic GTopic"),
+        (("-t", "GTopic"), "--create-topic makes it"),
+        (("-t", "Gtopic"), "no such topic"),
+        (("-t", "GTopic/9"), "the topic has no queue 9"),
+        (("-t", "%RETRY%CG_G"), "send them back to their topics with --to-origin"),
+        (("-t", "SCHEDULE_TOPIC_XXXX", "--to", "T"), "is RocketMQ's own"),
+        (("-t", "GTopic", "--to-origin"), "is for topics that begin with %RETRY% or %DLQ%"),
+        (("--to-origin",), "name a topic with --topic"),
+        (("-t", "GTopic", "--to", "T", "--map", "GTopic=T"), "not together with --map"),
+        (("-t", "GTopic", "--map", "Other=T"), "no message of Other is replayed"),
+        (("-t", "GTopic", "--to", "T", "-o", "delivery=exactlyOnce"), "is set by --at-least-once"),
+        (("-t", "GTopic", "--to", "T", "-o", "txnAppId=a"), "is set by --name"),
+        (("-t", "GTopic", "--to", "T", "-o", "partitioner=hash"), "cannot be set"),
+        (("-t", "GTopic", "--to", "T", "-o", "inlineBytes=1m"), "divided into parts"),
+        (("-t", "GTopic", "--to", "T", "-o", "secretKey=x"), "would show in the list of processes"),
+        (("-t", "GTopic", "--to", "T", "--at-least-once", "--name", "n"), "is for exactly once"),
+        (("-t", "GTopic", "--to", "T", "--on-corrupt", "rescue"), "must be one of fail, skip"),
+        (("-t", "GTopic", "--to", "T", "--offset-map", "x"), "write parquet:DIR"),
+        (
+            ("-t", "GTopic", "--to", "T", "--offset-map", "csv:x", "--dry-run"),
+            "not together with --dry-run",
+        ),
+        (("-t", "GTopic", "--to", "T", "--tag", "a |"), "--tag"),
+        (("-t", "GTopic", "--to", "T", "--source-option", "tls=true"), "is for clusters"),
+        (("-t", "GTopic@3", "--to", "T"), "no such topic"),
+    ],
+)
+def test_wrong_arguments_are_told_and_send_nothing(
+    replayed: Any, taking: TakingCluster, golden_550: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    taking.topic("T")
+    done = replayed(golden_550, *arguments)
+    assert done.code == 2
+    assert said in done.err
+    assert taking.sends() == []
+
+
+def test_a_dead_letter_without_its_topic_is_named(
+    replayed: Any, taking: TakingCluster, store: MakeStore
+) -> None:
+    taking.topic("T")
+    done = replayed(
+        store([failed(0), failed(1, RETRY_TOPIC="")]).root, "-t", "%DLQ%g", "--to-origin"
+    )
+    assert done.code == 2
+    assert "%DLQ%g/0, queue offset 1: the message has no property RETRY_TOPIC" in done.err
+    assert taking.bodies("T") == []

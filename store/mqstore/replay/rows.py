@@ -3,8 +3,8 @@
 Of the properties those stay that a producer sets: all that RocketMQ does not reserve, TAGS, KEYS,
 WAIT, __SHARDINGKEY, those of requests (CORRELATION_ID, REPLY_TO_CLIENT, TTL, MSG_TYPE), BUYER_ID
 and INSTANCE_ID; UNIQ_KEY where messages keep their ids. What brokers and consumers add is left
-out: of retries and dead letters (WAIT, RETRY_TOPIC, ORIGIN_MESSAGE_ID, DLQ_ORIGIN_TOPIC, RECONSUME_TIME),
-of delays that are over (DELAY, TIMER_…, REAL_TOPIC), of transactions that were committed (TRAN_MSG,
+out: of retries and dead letters (their WAIT, RETRY_TOPIC, ORIGIN_MESSAGE_ID, RECONSUME_TIME), of
+delays that are over (DELAY, TIMER_…, REAL_TOPIC), of transactions that were committed (TRAN_MSG,
 PGROUP, __transactionId__), of POP, CLUSTER, MSG_REGION, TRACE_ON and checksums. Bodies go as they
 were stored: compressed ones are not touched.
 

@@ -47,7 +47,7 @@ _ROUND: Final = 4
 """At least once, so many parts for each that can be sent side by side are one group."""
 
 T = TypeVar("T")
-Part = tuple[int, tuple[QueueSlice, ...]]
+NumberedPart = tuple[int, tuple[QueueSlice, ...]]
 """The number of a part, and what it takes."""
 
 
@@ -57,7 +57,7 @@ class Runner(Protocol):
     parallelism: int
     """How many parts it can do side by side."""
 
-    def run(self, work: Callable[[Part], T], parts: Sequence[Part]) -> list[T]:
+    def run(self, work: Callable[[NumberedPart], T], parts: Sequence[NumberedPart]) -> list[T]:
         """Return what ``work`` returns for each part, in their order. Work and parts pickle."""
 
 
@@ -66,7 +66,7 @@ class HereRunner:
 
     parallelism = 1
 
-    def run(self, work: Callable[[Part], T], parts: Sequence[Part]) -> list[T]:
+    def run(self, work: Callable[[NumberedPart], T], parts: Sequence[NumberedPart]) -> list[T]:
         """Return what ``work`` returns for each part."""
         return [work(part) for part in parts]
 
@@ -173,7 +173,7 @@ class Replay:
     def _publish(
         self,
         runner: Runner,
-        group: list[Part],
+        group: list[NumberedPart],
         version: int,
         note: SourceNote,
         counts: ReplayCounts,
@@ -207,7 +207,7 @@ class Replay:
         self.moved.write(_piece_name(job), _moved(rows, handed, receipts))
 
     def _encoded(
-        self, runner: Runner, group: list[Part], version: int
+        self, runner: Runner, group: list[NumberedPart], version: int
     ) -> tuple[SendJob, list[HandedPart]]:
         job = _of_version(self.task.job, version)
         return job, runner.run(partial(_encode, replace(self.task, job=job)), group)
@@ -276,15 +276,15 @@ def _piece_name(job: SendJob) -> str:
     return job.mark[1]
 
 
-def _groups(parts: Sequence[Part], count: int) -> Iterator[list[Part]]:
+def _groups(parts: Sequence[NumberedPart], count: int) -> Iterator[list[NumberedPart]]:
     rest = iter(parts)
     while group := list(islice(rest, count)):
         yield group
 
 
-def _encode(task: ReplayTask, part: Part) -> HandedPart:
+def _encode(task: ReplayTask, part: NumberedPart) -> HandedPart:
     return encode(task, *part)
 
 
-def _send(task: ReplayTask, part: Part) -> SentPart:
+def _send(task: ReplayTask, part: NumberedPart) -> SentPart:
     return send(task, *part)

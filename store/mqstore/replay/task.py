@@ -55,6 +55,11 @@ class Rate:
     messages_per_s: float = NO_LIMIT
     bytes_per_s: float = NO_LIMIT
 
+    @classmethod
+    def of(cls, messages: float | None, size: float | None) -> "Rate":
+        """Return the rate of so many messages and bytes a second; None: as many as can be."""
+        return cls(*(NO_LIMIT if limit is None else limit for limit in (messages, size)))
+
     def pace(self) -> Pace:
         """Return a pace that begins now."""
         return Pace(self.messages_per_s, self.bytes_per_s)

@@ -326,3 +326,12 @@ def test_a_dead_letter_without_its_topic_is_named(
     assert done.code == 2
     assert "%DLQ%g/0, queue offset 1: the message has no property RETRY_TOPIC" in done.err
     assert taking.bodies("T") == []
+
+
+def test_a_replay_never_takes_what_it_sent_itself(replayed: Any, taking: TakingCluster) -> None:
+    taking.fill("T", 3)
+    place = f"rocketmq://{taking.address}"
+    assert replayed(place, "-t", "T").out == "3 messages sent: 3 to T\n"
+    again = replayed(place, "-t", "T")
+    assert again.out == "0 messages sent; 3 offsets of the source were replayed before\n"
+    assert taking.bodies("T") == [b"0", b"1", b"2"] * 2

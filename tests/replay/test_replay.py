@@ -14,7 +14,15 @@ from mqstore.live.send.pace import Pace
 from mqstore.live.send.requests import Queue
 from mqstore.read.queues import QueueSlice
 from mqstore.replay.destinations import queue_for
-from mqstore.replay.progress import Ranges, SourceNote, ranges_of, state_of, union, without
+from mqstore.replay.progress import (
+    Ranges,
+    SourceNote,
+    finished_of,
+    ranges_of,
+    state_of,
+    union,
+    without,
+)
 
 AT = Queue("T", "a", 0)
 RANGES = st.lists(st.tuples(st.integers(0, 30), st.integers(1, 9)), max_size=6)
@@ -61,7 +69,7 @@ def test_what_is_left_is_what_was_not_taken(
 
 
 def record(kind: str, version: int, note: SourceNote, owner: str = "o") -> Control:
-    return Control(kind, "app", version, owner, {AT: version}, note.encode())
+    return Control(kind, "app", version, owner, {AT: version}, source=note.encode())
 
 
 def test_the_newest_record_tells_what_is_done_and_what_was_begun() -> None:
@@ -71,9 +79,8 @@ def test_the_newest_record_tells_what_is_done_and_what_was_begun() -> None:
     records = [record(BEGIN, 0, notes[0]), record(COMMIT, 0, notes[0]), record(BEGIN, 1, notes[1])]
     begun = state_of(History({"a": records}, {}))
     assert (begun.done, begun.next_version, begun.begun) == (first, 1, second)
-    assert [(one.version, one.note, one.starts) for one in begun.finished] == [
-        (0, notes[0], {AT: 0})
-    ]
+    finished = finished_of(History({"a": records}, {}))
+    assert [(one.version, one.note, one.starts) for one in finished] == [(0, notes[0], {AT: 0})]
     ended = state_of(History({"a": [*records, record(COMMIT, 1, notes[1])]}, {}))
     assert (ended.done, ended.next_version) == ({("a", "T", 0): ((0, 9),)}, 2)
     assert ended.begun is None

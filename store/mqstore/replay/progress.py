@@ -56,26 +56,31 @@ class ReplayState:
     done: Ranges = field(default_factory=dict)
     next_version: int = 0
     begun: Ranges | None = None
-    finished: tuple[FinishedWrite, ...] = ()
 
 
 def state_of(history: History) -> ReplayState:
     """Return how far a replay is. Raises BrokenAnswerError for a record without a note."""
     records = history.all()
-    versions = sorted({record.version for _, record in records})
-    if not versions:
+    if not records:
         return ReplayState()
-    newest = versions[-1]
-    of_version = {v: [r for _, r in records if r.version == v] for v in versions}
-    finished = tuple(
-        FinishedWrite(version, _note_of(own), _least(own))
-        for version, own in of_version.items()
-        if is_committed(records, version)
-    )
-    note = _note_of(of_version[newest])
+    newest = max(record.version for _, record in records)
+    note = _note_of([record for _, record in records if record.version == newest])
     if is_committed(records, newest):
-        return ReplayState(union(note.done, note.takes), newest + 1, None, finished)
-    return ReplayState(note.done, newest, note.takes, finished)
+        return ReplayState(union(note.done, note.takes), newest + 1)
+    return ReplayState(note.done, newest, note.takes)
+
+
+def finished_of(history: History) -> list[FinishedWrite]:
+    """Return the writes that were committed, by version. Raises as ``state_of``."""
+    records = history.all()
+    of_version: dict[int, list[Control]] = {}
+    for _, record in records:
+        of_version.setdefault(record.version, []).append(record)
+    return [
+        FinishedWrite(version, _note_of(own), _least(own))
+        for version, own in sorted(of_version.items())
+        if is_committed(records, version)
+    ]
 
 
 def ranges_of(slices: Iterable[QueueSlice]) -> Ranges:

@@ -33,6 +33,7 @@ from mqstore.replay.progress import (
     Ranges,
     ReplayState,
     SourceNote,
+    finished_of,
     ranges_of,
     state_of,
     union,
@@ -150,7 +151,7 @@ class Replay:
     def _exactly_once(self, runner: Runner) -> ReplayCounts:
         counts = ReplayCounts()
         state = read_state(self.task.job.settings)
-        for write in state.finished if self.moved is not None else ():
+        for write in _finished(self.task.job.settings) if self.moved is not None else ():
             self._look_up(runner, write)
         version, done = state.next_version, state.done
         if state.begun is not None:
@@ -241,11 +242,19 @@ def parts_of(slices: Sequence[QueueSlice]) -> list[tuple[QueueSlice, ...]]:
 
 def read_state(settings: SendSettings) -> ReplayState:
     """Return how far the replay of ``txnAppId`` is; at its begin if there is no control topic."""
-    assert settings.txn_app_id is not None
+    with _wire(settings) as wire:
+        return state_of(wire.history(settings.txn_app_id or ""))
+
+
+def _finished(settings: SendSettings) -> list[FinishedWrite]:
+    with _wire(settings) as wire:
+        return finished_of(wire.whole_history(settings.txn_app_id or ""))
+
+
+def _wire(settings: SendSettings) -> LiveWire:
     limits = MessageLimits(settings.max_message_size, FILE_SIZE)
     job = SendJob(settings=settings, job_id="", limits=limits)
-    with LiveWire(job, HandedRows.of(job, ())) as wire:
-        return state_of(wire.history(settings.txn_app_id))
+    return LiveWire(job, HandedRows.of(job, ()))
 
 
 def _moved(rows: HandedRows, handed: Sequence[HandedPart], receipts: Receipts) -> pa.Table:

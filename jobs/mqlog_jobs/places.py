@@ -3,7 +3,7 @@
 Both open as OpenStores: the queues of each broker, and what the broker knows beside messages.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -67,8 +67,10 @@ class Named:
         return cls(tuple(paths), folders, tuple(options or ()), from_log)
 
     @contextmanager
-    def opened(self, topic: str | None = None, *, damaged: bool = False) -> Iterator[OpenStores]:
-        """Open them all, and close them afterwards; ``topic`` is one that must be readable.
+    def opened(
+        self, topic: str | Sequence[str] | None = None, *, damaged: bool = False
+    ) -> Iterator[OpenStores]:
+        """Open them all, and close them afterwards; ``topic`` names what must be readable.
 
         ``damaged``: open stores with what can be read of them, whatever is wrong with the rest.
         Raises InvalidOptionError, StoreNotFoundError, and what ``origins.open_all`` raises.
@@ -78,7 +80,7 @@ class Named:
             selection = Selection(
                 roots=found.roots(),
                 commit_log=self.commit_log,
-                subscribe=() if topic is None else (topic,),
+                subscribe=(topic,) if isinstance(topic, str) else tuple(topic or ()),
                 by_log=self.from_log,
             )
             if damaged:  # A name in a topics.json that cannot be read is that of the folder.

@@ -51,6 +51,16 @@ def pytest_report_header() -> str:
     return soak.header()
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not import files without a marker that all chosen tests have: half of a lane's start."""
+    words = (config.option.markexpr or "").split(" and ")
+    wanted = [f"mark.{word}" for word in words if word in {"spark", "broker"}]
+    if not wanted or not collection_path.match("test_*.py"):
+        return None
+    text = collection_path.read_text(encoding="utf-8")
+    return None if all(marker in text for marker in wanted) else True
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long groups come first; tests with one Spark, or one version of brokers, stand together."""
     items.sort(key=_turn)

@@ -7,11 +7,14 @@ it: older ones are remains of a log that a broker once cut off, and no messages 
 import os
 from typing import Final
 
+import numpy as np
+
 from mqstore.codec.walk import places_of_headers
 from mqstore.derive.records import IN_PLACE, fetch_at
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.log.log_end import next_data
 from mqstore.files.mapped_file_queue import MappedFile
+from mqstore.format.dledger import BODY_OFFSET, ENTRY, ENTRY_MAGIC
 from mqstore.format.message import HEADER
 
 _RESYNC_WINDOW_BYTES: Final = 1 << 20
@@ -30,10 +33,12 @@ class Resync:
         self._file = file
         self._headers = _MOST_HEADERS
         self._bytes = 2 * file.size
+        self._head_bytes = log.head_bytes(file)
 
     def after(self, physical_offset: int, not_before_ms: int) -> int | None:
         """Return where the first record at or behind that place starts; None if none is found.
 
+        A record of a DLedger log starts with its entry.
         ``not_before_ms`` is the store timestamp of the last record before the damage. Raises
         OSError.
         """
@@ -47,11 +52,13 @@ class Resync:
                     return None
                 start = self._file.start + position
                 for row in places_of_headers(data, start).tolist():
+                    if start + row - self._head_bytes < physical_offset:
+                        continue
                     found = self._is_record(start + row, not_before_ms)
                     if found is None:
                         return None
                     if found:
-                        return start + int(row)
+                        return start + int(row) - self._head_bytes
                 position += len(data) - HEADER.itemsize + 1
         finally:
             os.close(fd)
@@ -65,7 +72,16 @@ class Resync:
         self._bytes -= int(head["total_size"])
         if self._headers < 0 or self._bytes < 0:
             return None
+        if self._head_bytes and not self._is_entry(place, int(head["total_size"])):
+            return False
         found = fetch_at(self._log, place, IN_PLACE)
         if found is None:
             return False
         return int(found.field("store_timestamp_ms")[0]) >= not_before_ms
+
+    def _is_entry(self, place: int, size: int) -> bool:
+        """Tell whether the head of an entry of that record is before it."""
+        data = self._log.read(place - BODY_OFFSET, BODY_OFFSET)
+        head = np.frombuffer(data, ENTRY)[0] if len(data) == BODY_OFFSET else None
+        said = None if head is None else (int(head["magic"]), int(head["size"]))
+        return said == (ENTRY_MAGIC, BODY_OFFSET + size)

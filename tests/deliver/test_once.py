@@ -237,6 +237,61 @@ def test_a_second_publisher_stops_the_first_before_its_end(taking: TakingCluster
     assert publish(job, reports).is_repeated
 
 
+def unfinished(taking: TakingCluster, part: pa.RecordBatch, version: int) -> None:
+    """Leave a write of which a few rows are stored."""
+    left = [Take(stores=3, code=None)]
+    none = Take(stores=0, code=None)
+    taking.take = lambda r: (left.pop() if left else none) if r["extFields"]["b"] == "T" else None
+    with pytest.raises(PublicationError):
+        once(taking, part, txn_version=version)
+    taking.take = lambda _: None
+
+
+def control_pulls(taking: TakingCluster) -> list[int]:
+    """The queue offsets at which the control topic was pulled."""
+    asked = [request["extFields"] for request in taking.requests if request["code"] == 11]
+    return [int(fields["queueOffset"]) for fields in asked if fields["topic"] == CONTROL]
+
+
+def test_a_write_reads_as_many_control_records_after_ninety_writes_as_after_one(
+    taking: TakingCluster,
+) -> None:
+    taking.topic("T")
+    for version in range(90):
+        if version in {1, 89}:
+            taking.requests.clear()
+        assert once(taking, of([version]), txn_version=version).messages == 1
+        if version == 1:
+            assert control_pulls(taking) == [0, 2, 3]
+    assert control_pulls(taking) == [146, 178, 179]
+    assert once(taking, of([0]), txn_version=0).is_repeated
+
+
+@pytest.mark.parametrize("others", [1, 50, 700])
+def test_a_begin_is_found_behind_records_of_others(taking: TakingCluster, others: int) -> None:
+    taking.topic("T")
+    noise = Message(topic=CONTROL, body=b"{}", properties=b"TAGS\x01other\x02")
+    for version in (0, 1):
+        unfinished(taking, of(list(range(20))), version)
+        taking._store(taking.queues["broker-a", CONTROL, 0], [noise] * others)
+        assert once(taking, of(list(range(20))), txn_version=version).found == 3
+        taking._store(taking.queues["broker-a", CONTROL, 0], [noise] * others)
+        assert once(taking, of(list(range(20))), txn_version=version).is_repeated
+    assert Counter(taking.bodies("T")) == {b"%d" % n: 2 for n in range(20)}
+
+
+def test_an_unfinished_newer_version_is_found_behind_the_commit_of_an_older_one(
+    taking: TakingCluster,
+) -> None:
+    taking.topic("T")
+    unfinished(taking, of(list(range(20))), 5)
+    noise = Message(topic=CONTROL, body=b"{}", properties=b"TAGS\x01other\x02")
+    taking._store(taking.queues["broker-a", CONTROL, 0], [noise] * 50)
+    assert once(taking, of([100]), txn_version=4).found == 0
+    assert once(taking, of(list(range(20))), txn_version=5).found == 3
+    assert Counter(taking.bodies("T")) == {b"%d" % n: 1 for n in [*range(20), 100]}
+
+
 def test_a_control_record_that_is_none_is_an_error_and_not_passed_over(
     taking: TakingCluster,
 ) -> None:
@@ -348,7 +403,10 @@ STARTS = st.dictionaries(
 )
 
 
-@given(st.builds(Control, TEXTS, TEXTS, st.integers(0, 2**62), TEXTS, STARTS))
+SEEN = st.dictionaries(TEXTS, st.integers(0, 2**62), max_size=3)
+
+
+@given(st.builds(Control, TEXTS, TEXTS, st.integers(0, 2**62), TEXTS, STARTS, SEEN))
 def test_a_control_record_is_read_as_it_was_written(record: Control) -> None:
     assert decode(record.encode()) == record
     assert len(tag_of(record.app)) == 16
@@ -365,6 +423,8 @@ def test_a_control_record_is_read_as_it_was_written(record: Control) -> None:
         {"starts": {"b": 5}},
         {"starts": {"b": {"T": {"x": 1}}}},
         {"starts": {"b": {"T": {"1": None}}}},
+        {"seen": {"b": -1}},
+        {"seen": None},
     ],
 )
 def test_what_is_no_control_record_is_told(change: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""A DLedger group on loopback: three brokers, each with a log of its own, one of them the leader."""
+"""A DLedger group on loopback: three brokers with logs of their own, one of them the leader."""
 
 import threading
 import time

@@ -11,7 +11,6 @@ from broker.harness import Cluster, Dumped, Row
 NAMES: Final = recipe.Names("D")
 ALL_GROUP: Final = "CG_ALL"
 GROUPS: Final = (ALL_GROUP, NAMES.pull_group)
-LATE: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +37,15 @@ def leave_group(cluster: Cluster, folder: Path) -> GroupLeft:
         group.brokers[first].kill()
         second = group.leader(other_than=first)
         leader = group.brokers[second]
-        sent += leader.produce(NAMES.topic, "Single", LATE, seed=2, key_word="late")
+        # Followers take over topics every ten seconds: these messages make them known again.
+        sent += recipe.produce_few(leader, NAMES, seed=2)
         leader.push(NAMES.topic, ALL_GROUP, "*", 40, fail_every=1000)
         leader.commit(NAMES.batch, NAMES.pull_group, 2)
         progress = {name: leader.consumer_progress(name) for name in GROUPS}
-        reports = [leader.mqadmin("consumerProgress", "-g", name) for name in GROUPS]
+        reports = [
+            f"## consumerProgress -g {name}\n{leader.mqadmin('consumerProgress', '-g', name)}"
+            for name in GROUPS
+        ]
         dump = leader.dump()
         # Clients may still commit to the leader: it stops first, and decides no more.
         leader.stop()

@@ -88,7 +88,7 @@ def produce(broker: Broker, names: Names, compressions: tuple[str, ...] = ZIPPED
     return sent
 
 
-def produce_few(broker: Broker, names: Names) -> list[Row]:
+def produce_few(broker: Broker, names: Names, seed: int = 1) -> list[Row]:
     """Send some messages of every kind; return what was acknowledged."""
     sent: list[Row] = []
     for topic, kind, count in (
@@ -99,7 +99,7 @@ def produce_few(broker: Broker, names: Names) -> list[Row]:
         (names.delay, "Delay", 6),
         (names.transaction, "Tx", 9),
     ):
-        sent += broker.produce(topic, kind, count, tags=names.tags)
+        sent += broker.produce(topic, kind, count, seed=seed, tags=names.tags)
     return sent
 
 

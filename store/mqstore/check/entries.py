@@ -9,8 +9,6 @@ from mqstore.files.entry_log import EntryLog
 from mqstore.files.store import Store
 from mqstore.format.dledger import INDEX, UNIT
 
-_COMPARED: "tuple[str, ...]" = UNIT.names or ()
-
 
 def committed_end(store: Store, findings: Findings) -> int | None:
     """Return where the committed entries end; None where all that is written counts.
@@ -40,33 +38,20 @@ class EntryCheck:
         first, last = int(indexes[0]), int(indexes[-1])
         if not 0 <= first <= last <= first + len(heads):
             return  # Reported: indexes do not follow each other.
-        units = self._units(first, last + 1)
+        try:
+            units = self._log.index_units(first, last + 1)
+        except (StoreError, OSError):
+            units = np.zeros(0, UNIT)
         rows = indexes - first
         known = (rows >= 0) & (rows < len(units))
         wrong = ~known
-        for name in _COMPARED:
+        for name in UNIT.names or ():
             wrong[known] |= units[name][rows[known]] != heads[name][known]
         for row in np.flatnonzero(wrong).tolist():
             index = int(indexes[row])
             problem = f"the index has no unit of entry {index}, or one that differs"
             path, position = self._where(index)
             self._findings.error(FindingPlace(path, position), problem)
-
-    def _units(self, first: int, end: int) -> Structs:
-        """Return the units from ``first`` on; fewer where a file ends or is missing."""
-        assert isinstance(self._log, EntryLog)
-        position, stop, parts = first * UNIT.itemsize, end * UNIT.itemsize, []
-        try:
-            while position < stop:
-                data = self._log.index.read(position, stop - position)
-                data = data[: len(data) // UNIT.itemsize * UNIT.itemsize]
-                if not data:
-                    break
-                parts.append(data)
-                position += len(data)
-        except (StoreError, OSError):
-            return np.zeros(0, UNIT)
-        return np.frombuffer(b"".join(parts), UNIT)
 
     def _where(self, index: int) -> tuple[str, int]:
         assert isinstance(self._log, EntryLog)

@@ -4,8 +4,6 @@ Reference: DLedgerMmapFileStore#recover.
 """
 
 from dataclasses import dataclass
-from struct import Struct
-from typing import Final
 
 import numpy as np
 
@@ -17,10 +15,9 @@ from mqstore.format.dledger import (
     ENTRY,
     ENTRY_MAGIC,
     HARD_ENTRY_BYTES,
+    MIN_BLANK_BYTES,
     MIN_ENTRY_BYTES,
 )
-
-_HEAD: Final = Struct(">ii")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +35,7 @@ def follow_entries(data: bytes) -> WalkedEntries:
     """
     starts, at, end = [], 0, len(data)
     while at + BODY_OFFSET <= end:
-        magic, size = _HEAD.unpack_from(data, at)
+        magic, size = _magic_and_size(data, at)
         is_entry = magic == ENTRY_MAGIC and MIN_ENTRY_BYTES <= size <= HARD_ENTRY_BYTES
         if not is_entry or at + size > end:
             break
@@ -59,11 +56,11 @@ def broken_rules(
     ``before`` are index and term of the entry before the first; None if that is not known.
     """
     found: dict[int, str] = {}
+    if not len(heads):
+        return found
     index, term = heads["index"].astype(np.int64), heads["term"].astype(np.int64)
-    steps, turns = np.diff(index), np.diff(term)
-    first = [] if before is None or not len(heads) else [(index[0] - before[0], term[0] - before[1])]
-    steps = np.concatenate(([step for step, _ in first] or [1] * bool(len(heads)), steps))
-    turns = np.concatenate(([turn for _, turn in first] or [0] * bool(len(heads)), turns))
+    first, since = (index[:1] - 1, term[:1]) if before is None else before
+    steps, turns = np.diff(index, prepend=first), np.diff(term, prepend=since)
     for mask, reason in (
         (heads["body_length"] != heads["size"] - BODY_OFFSET, "lengths of the entry do not add up"),
         (heads["position"] != positions, "the entry's position is not its own place"),
@@ -77,11 +74,16 @@ def broken_rules(
 
 def _why(data: bytes, at: int) -> str:
     """Return what is at ``at``, as ``walk.follow`` tells it."""
-    if at + _HEAD.size > len(data):
+    if at + MIN_BLANK_BYTES > len(data):
         return CUT
-    magic, size = _HEAD.unpack_from(data, at)
+    magic, size = _magic_and_size(data, at)
     if magic == ENTRY_MAGIC and MIN_ENTRY_BYTES <= size <= HARD_ENTRY_BYTES:
         return CUT
     if magic == BLANK_MAGIC:
         return BLANK_RECORD
     return ZERO if (magic, size) == (0, 0) else NO_RECORD
+
+
+def _magic_and_size(data: bytes, at: int) -> tuple[int, int]:
+    magic = int.from_bytes(data[at : at + 4], "big", signed=True)
+    return magic, int.from_bytes(data[at + 4 : at + 8], "big", signed=True)

@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.arrays import Int64s, Mask, Structs
+from mqstore.arrays import Mask, Structs
 from mqstore.codec.checksum import broken
 from mqstore.codec.dispatch import DispatchRecords
 from mqstore.codec.entries import broken_rules, follow_entries

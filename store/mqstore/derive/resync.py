@@ -7,14 +7,11 @@ it: older ones are remains of a log that a broker once cut off, and no messages 
 import os
 from typing import Final
 
-import numpy as np
-
 from mqstore.codec.walk import places_of_headers
 from mqstore.derive.records import IN_PLACE, fetch_at
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.log.log_end import next_data
 from mqstore.files.mapped_file_queue import MappedFile
-from mqstore.format.dledger import BODY_OFFSET, ENTRY, ENTRY_MAGIC
 from mqstore.format.message import HEADER
 
 _RESYNC_WINDOW_BYTES: Final = 1 << 20
@@ -72,16 +69,9 @@ class Resync:
         self._bytes -= int(head["total_size"])
         if self._headers < 0 or self._bytes < 0:
             return None
-        if self._head_bytes and not self._is_entry(place, int(head["total_size"])):
+        if not self._log.has_head(place, int(head["total_size"])):
             return False
         found = fetch_at(self._log, place, IN_PLACE)
         if found is None:
             return False
         return int(found.field("store_timestamp_ms")[0]) >= not_before_ms
-
-    def _is_entry(self, place: int, size: int) -> bool:
-        """Tell whether the head of an entry of that record is before it."""
-        data = self._log.read(place - BODY_OFFSET, BODY_OFFSET)
-        head = np.frombuffer(data, ENTRY)[0] if len(data) == BODY_OFFSET else None
-        said = None if head is None else (int(head["magic"]), int(head["size"]))
-        return said == (ENTRY_MAGIC, BODY_OFFSET + size)

@@ -15,15 +15,26 @@ from typing import Final
 
 import numpy as np
 
+from mqstore.arrays import Structs
 from mqstore.errors import CorruptStoreError, StoreError
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from mqstore.files.queue.consume_queue import ConsumeQueue, each_queue
 from mqstore.files.safe_open import read_small
 from mqstore.files.store_dir import StoreDir
-from mqstore.format import dledger
+from mqstore.format.dledger import (
+    BLANK_MAGIC,
+    BODY_OFFSET,
+    CHECKPOINT,
+    COMMITTED_INDEX,
+    ENTRY,
+    ENTRY_MAGIC,
+    INDEX,
+    UNIT,
+)
 
 _CHECKPOINT_BYTES: Final = 4096
+_SHARED: Final = UNIT.names or ()
 _LARGEST: Final = 2**63 - 1
 _WORD_BYTES: Final = 4
 
@@ -57,8 +68,8 @@ class EntryLog(CommitLog):
         if found is None:
             word = int.from_bytes(self.read(file.start, _WORD_BYTES), "big", signed=True)
             # A plain record starts with its size, which is more than 1.
-            is_entry = word in (dledger.ENTRY_MAGIC, dledger.BLANK_MAGIC)
-            found = self._heads[file.start] = dledger.BODY_OFFSET if is_entry else 0
+            is_entry = word in (ENTRY_MAGIC, BLANK_MAGIC)
+            found = self._heads[file.start] = BODY_OFFSET if is_entry else 0
         return found
 
     @cached_property
@@ -79,7 +90,7 @@ class EntryLog(CommitLog):
                 "which entries of the DLedger log are committed cannot be known: neither this "
                 "file nor a ConsumeQueue tells"
             )
-            raise CorruptStoreError(self._path(dledger.CHECKPOINT), 0, reason)
+            raise CorruptStoreError(self._path(CHECKPOINT), 0, reason)
         divided = self.high if entries is None else entries.start
         return min(max(divided, by_checkpoint or 0, by_queues), self.high)
 
@@ -90,17 +101,35 @@ class EntryLog(CommitLog):
         Raises UnsafePathError, CorruptStoreError.
         """
         try:
-            folder = f"{self._place.dledger}/{dledger.INDEX}"
+            folder = f"{self._place.dledger}/{INDEX}"
             return MappedFileQueue.list([(self._place.root, folder)])
         except (FileNotFoundError, NotADirectoryError):
             return MappedFileQueue(())
 
-    def index_unit(self, index: int) -> np.void | None:
-        """Return the index unit of an entry; None if there is none, or it is of another."""
-        data = self.index.read(index * dledger.UNIT.itemsize, dledger.UNIT.itemsize)
-        unit = np.frombuffer(data, dledger.UNIT)[0] if len(data) == dledger.UNIT.itemsize else None
-        is_its_own = unit is not None and (unit["magic"], unit["index"]) == (1, index)
-        return unit if is_its_own else None
+    def index_units(self, first: int, end: int) -> Structs:
+        """Return the index units of entries [first, end); fewer where a file ends or is missing."""
+        position, stop, parts = first * UNIT.itemsize, end * UNIT.itemsize, []
+        while position < stop:
+            data = self.index.read(position, stop - position)
+            data = data[: len(data) // UNIT.itemsize * UNIT.itemsize]
+            if not data:
+                break
+            parts.append(data)
+            position += len(data)
+        return np.frombuffer(b"".join(parts), UNIT)
+
+    def has_head(self, physical_offset: int, size: int) -> bool:
+        """Tell whether the head of an entry with a record of that size is before it."""
+        file = self.files.find(physical_offset)
+        if file is None or not self.head_bytes(file):
+            return file is not None
+        head = self._entry(physical_offset - ENTRY.itemsize)
+        said = None if head is None else (int(head["magic"]), int(head["size"]))
+        return said == (ENTRY_MAGIC, ENTRY.itemsize + size)
+
+    def _entry(self, position: int) -> np.void | None:
+        data = self.read(position, ENTRY.itemsize) if position >= 0 else b""
+        return np.frombuffer(data, ENTRY)[0] if len(data) == ENTRY.itemsize else None
 
     def _by_checkpoint(self) -> int | None:
         """Return where the checkpoint's committed entry ends, 0 if none is; None if unknown."""
@@ -108,25 +137,24 @@ class EntryLog(CommitLog):
         if index is None or index < 0:
             return None if index is None else 0
         with suppress(StoreError, OSError):
-            unit = self.index_unit(index)
-            if unit is not None:
-                place = int(unit["position"])
-                data = self.read(place, dledger.ENTRY.itemsize) if place >= 0 else b""
-                if len(data) == dledger.ENTRY.itemsize:
-                    entry = np.frombuffer(data, dledger.ENTRY)[0]
-                    same = all(entry[name] == unit[name] for name in dledger.UNIT.names or ())
-                    if same and dledger.MIN_ENTRY_BYTES <= entry["size"] <= dledger.HARD_ENTRY_BYTES:
-                        return place + int(entry["size"])
+            for unit in self.index_units(index, index + 1):
+                entry = self._entry(int(unit["position"]))
+                if entry is not None and all(entry[name] == unit[name] for name in _SHARED):
+                    return int(unit["position"]) + max(int(entry["size"]), 0)
         return None
 
     def _committed_index(self) -> int | None:
-        """Return committedIndex of DLedger's checkpoint, or of its last one (IOUtils#string2File)."""
-        for name in (dledger.CHECKPOINT, f"{dledger.CHECKPOINT}.bak"):
-            data = read_small(self._place.root, f"{self._place.dledger}/{name}", _CHECKPOINT_BYTES)
+        """Return committedIndex of DLedger's checkpoint, else of the one before it, its .bak.
+
+        Reference: IOUtils#string2File.
+        """
+        for name in (CHECKPOINT, f"{CHECKPOINT}.bak"):
+            path = f"{self._place.dledger}/{name}"
+            data = read_small(self._place.root, path, _CHECKPOINT_BYTES)
             for line in (data or b"").decode("latin-1").splitlines():
                 key, _, value = line.partition("=")
                 digits = value.strip().removeprefix("-")
-                is_number = key.strip() == dledger.COMMITTED_INDEX and digits.isascii()
+                is_number = key.strip() == COMMITTED_INDEX and digits.isascii()
                 if is_number and digits.isdigit() and len(digits) < len(str(_LARGEST)):
                     return int(value)
         return None

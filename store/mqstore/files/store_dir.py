@@ -106,7 +106,8 @@ def open_dir(
     _refuse_flavours(place)
     if not by_log:
         _refuse_queues(place)
-    if place.commit_log == StoreDir.at(path).commit_log and not is_directory(path, names.COMMIT_LOG):
+    is_plain = not folders and not place.dledger
+    if is_plain and not is_directory(path, names.COMMIT_LOG):
         raise NotAStoreError(path, _not_a_store(path))
     return place
 

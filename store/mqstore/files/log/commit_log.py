@@ -116,6 +116,10 @@ class CommitLog:
         """Return how many bytes are before each record of a file: those of its entry's head."""
         return 0
 
+    def has_head(self, physical_offset: int, size: int) -> bool:
+        """Tell whether a record is in an entry of its size; True where records are in none."""
+        return True
+
     @property
     def low(self) -> int:
         """Physical offset of the first byte held."""

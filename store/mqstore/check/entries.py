@@ -7,7 +7,7 @@ from mqstore.check.finding import FindingPlace, Findings
 from mqstore.errors import StoreError
 from mqstore.files.entry_log import EntryLog
 from mqstore.files.store import Store
-from mqstore.format.dledger import INDEX, UNIT
+from mqstore.format.dledger import CHECKPOINT, INDEX, UNIT
 
 
 def committed_end(store: Store, findings: Findings) -> int | None:
@@ -16,10 +16,10 @@ def committed_end(store: Store, findings: Findings) -> int | None:
     Where it cannot be known that is reported, and nothing counts.
     """
     try:
-        return store.log.committed_end
+        store.log.check_committed()
     except StoreError as error:
-        findings.error(FindingPlace(store.place.dledger), error.message())
-        return store.log.low
+        findings.error(FindingPlace(f"{store.place.dledger}/{CHECKPOINT}"), error.message())
+    return store.log.committed_end
 
 
 class EntryCheck:

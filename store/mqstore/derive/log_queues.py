@@ -261,6 +261,7 @@ def open_log_queues(
         raise _not_kept(folder, error) from error
     with open_log(place) as log:
         if not known and log.committed_end is not None:
+            log.check_committed()
             limit = log.committed_end if limit is None else min(limit, log.committed_end)
         files = [file for file in log.files.files if limit is None or file.start < limit]
         by_start = {key.partition("-")[0]: key for key in known}

@@ -78,7 +78,7 @@ def log_chunks(log: CommitLog, start: int) -> Iterator[LogChunk]:
     """Yield the records from ``start`` on, where a record or a file starts, in log order.
 
     The walk ends where no record follows, also where the next file is missing or the file is not
-    closed by a blank record. Raises as ``CommitLog.committed_end``.
+    closed by a blank record.
     """
     position, window = start, _FIRST_WINDOW_BYTES
     file, before = log.files.find(start), None

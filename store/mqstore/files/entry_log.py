@@ -74,25 +74,28 @@ class EntryLog(CommitLog):
 
     @cached_property
     def committed_end(self) -> int:
-        """Where the committed entries end; everything of a CommitLog before them is committed.
-
-        Raises CorruptStoreError where there are entries, and neither the checkpoint nor a
-        ConsumeQueue tells.
-        """
+        """Where the committed entries end; everything of a CommitLog before them is committed."""
         known = None if self._known is None else self._known.committed_end
         if known is not None:
             return known
-        by_checkpoint = self._by_checkpoint()
-        by_queues = max(self._queue_ends(), default=0)
-        entries = next((f for f in self.files.files if self.head_bytes(f)), None)
-        if entries is not None and by_checkpoint is None and by_queues <= entries.start:
+        return min(max(self._divided, self._by_checkpoint or 0, self._by_queues), self.high)
+
+    def check_committed(self) -> None:
+        """Raise CorruptStoreError where there are entries and nothing tells which are committed."""
+        is_known = self._by_checkpoint is not None or self._by_queues > self._divided
+        if self._divided < self.high and not is_known:
             reason = (
                 "which entries of the DLedger log are committed cannot be known: neither this "
                 "file nor a ConsumeQueue tells"
             )
-            raise CorruptStoreError(self._path(CHECKPOINT), 0, reason)
-        divided = self.high if entries is None else entries.start
-        return min(max(divided, by_checkpoint or 0, by_queues), self.high)
+            path = f"{self._place.root}/{self._place.dledger}/{CHECKPOINT}"
+            raise CorruptStoreError(path, 0, reason)
+
+    @cached_property
+    def _divided(self) -> int:
+        """Where the first entry lies or will lie: DLedgerCommitLog#dividedCommitlogOffset."""
+        files = (file.start for file in self.files.files if self.head_bytes(file))
+        return next(files, self.high)
 
     @cached_property
     def index(self) -> MappedFileQueue:
@@ -131,6 +134,7 @@ class EntryLog(CommitLog):
         data = self.read(position, ENTRY.itemsize) if position >= 0 else b""
         return np.frombuffer(data, ENTRY)[0] if len(data) == ENTRY.itemsize else None
 
+    @cached_property
     def _by_checkpoint(self) -> int | None:
         """Return where the checkpoint's committed entry ends, 0 if none is; None if unknown."""
         index = self._committed_index()
@@ -159,12 +163,14 @@ class EntryLog(CommitLog):
                     return int(value)
         return None
 
+    @cached_property
+    def _by_queues(self) -> int:
+        """Return where the last record ends that a ConsumeQueue names; 0 if none names any."""
+        return max(self._queue_ends(), default=0)
+
     def _queue_ends(self) -> Iterator[int]:
         """Yield where the last record of each ConsumeQueue ends; what is damaged tells nothing."""
         with suppress(StoreError):
             for queue in each_queue(self._place):
                 with suppress(StoreError, OSError):
                     yield ConsumeQueue(self._place, *queue).look(self.low).end
-
-    def _path(self, name: str) -> str:
-        return f"{self._place.root}/{self._place.dledger}/{name}"

@@ -7,8 +7,8 @@
 
 Each VERSION folder gets store.tar.gz, expected.jsonl.gz, progress.txt, topicstatus.txt, broker.conf
 and made.json: which versions of what made it. A DLedger group leaves killed.tar.gz, of the leader
-that was killed, and store.tar.gz, of the leader after it. Timestamps, ids and the order in which queues are
-chosen differ from run to run, so tests that name a message by them follow a remake.
+that was killed, and store.tar.gz, of the leader after it. Timestamps, ids and the order in which
+queues are chosen differ from run to run, so tests that name a message by them follow a remake.
 """
 
 import argparse

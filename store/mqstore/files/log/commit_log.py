@@ -112,6 +112,9 @@ class CommitLog:
         """Physical offset behind the last committed entry; None: all that is written counts."""
         return None
 
+    def check_committed(self) -> None:
+        """Raise CorruptStoreError where ``committed_end`` cannot be known."""
+
     def head_bytes(self, file: MappedFile) -> int:
         """Return how many bytes are before each record of a file: those of its entry's head."""
         return 0

@@ -27,8 +27,10 @@ from mqstore.live.send.errors import SendFailedError
 from mqstore.live.send.requests import Parcel, Queue
 from mqstore.live.send.sender import SendCounts, Sender, SenderSettings
 
-_CHECK_S: Final = 1.0
-"""So often a publisher looks for another one while it sends: less than fenceWait."""
+_LONGEST_CHECK_S: Final = 1.0
+"""So often a publisher looks for another one while it sends, or twice in fenceWait."""
+_STANDS_STILL_S: Final = 1.0
+"""A broker that takes longer to tell the ends of its queues stood still."""
 _FIRST_LOOK_S: Final = 0.002
 _LAST_LOOK_S: Final = 0.2
 _LEAVES_OPEN: Final = (SendFailedError, BrokerUnavailableError, NoMasterError, BrokenAnswerError)
@@ -51,6 +53,7 @@ class LiveWire:
         self._sender: Sender | None = None
         self._check: Callable[[], None] | None = None
         self._checked_at = 0.0
+        self._check_s = min(_LONGEST_CHECK_S, job.settings.fence_wait_ms / 2000)
 
     @property
     def counts(self) -> SendCounts:
@@ -175,7 +178,7 @@ class LiveWire:
                         yield Landed(key or "", queue)
 
     def send(self, landed: AbstractSet[str], check: Callable[[], None]) -> None:
-        """Send all rows but those that landed; ``check`` is called once a second."""
+        """Send all rows but those that landed; ``check`` is called once a second or more often."""
         self._check, self._checked_at = check, time.monotonic()
         try:
             self._send_all(self._rows.parcels(landed))
@@ -187,10 +190,37 @@ class LiveWire:
         self._send_all(self._control_parcel(broker, record) for broker in sorted(record.brokers))
 
     def fence(self) -> None:
-        """Give up the connections of the rows, and wait ``fenceWait``."""
+        """Give up the connections of the rows, and wait ``fenceWait`` while all brokers answer.
+
+        The wait begins anew behind an answer that took long: a broker that stood still had not
+        read what was sent to it. Raises InterruptedSendError for one that does not answer in
+        ``sendTimeout``.
+        """
         self._sending.close()
         self._sender, self._has_routes = None, False
-        time.sleep(self._settings.fence_wait_ms / 1000)
+        wait_s = self._settings.fence_wait_ms / 1000
+        left_s = wait_s
+        while left_s > 0:
+            asked_at = time.monotonic()
+            self._await_brokers()
+            if time.monotonic() - asked_at > _STANDS_STILL_S:
+                left_s = wait_s
+            pause = min(left_s, _STANDS_STILL_S)
+            time.sleep(pause)
+            left_s -= pause
+
+    def _await_brokers(self) -> None:
+        """Return when every broker of the rows' topics has answered."""
+        deadline = time.monotonic() + self._settings.send_timeout_ms / 1000
+        while True:
+            try:
+                self._ends()
+            except _LEAVES_OPEN as error:
+                if time.monotonic() > deadline:
+                    raise InterruptedSendError(error.message()) from error
+            else:
+                return
+            time.sleep(_LAST_LOOK_S)
 
     def _send_all(self, parcels: Iterable[Parcel]) -> None:
         assert self._sender is not None
@@ -202,7 +232,7 @@ class LiveWire:
             raise InterruptedSendError(error.message()) from error
 
     def _guard(self) -> None:
-        if self._check is not None and time.monotonic() - self._checked_at > _CHECK_S:
+        if self._check is not None and time.monotonic() - self._checked_at > self._check_s:
             self._check()
             self._checked_at = time.monotonic()
 

@@ -174,7 +174,7 @@ def test_a_log_of_which_nothing_says_what_is_committed_is_an_error(tmp_path: Pat
     laid = laid_out(tmp_path)
     shutil.rmtree(laid.root / "consumequeue")
     (laid.root / "dledger-n0" / "checkpoint").unlink()
-    with pytest.raises(CorruptStoreError, match="which entries .* are committed"):
+    with pytest.raises(CorruptStoreError, match=r"which entries .* are committed"):
         by_log.snapshot(laid.root, tmp_path / "cache")
     problems = [f.problem for f in check(laid.root) if f.severity == ERROR]
     assert any("which entries" in problem for problem in problems)

@@ -24,7 +24,8 @@ from mqstore.errors import (
 )
 from mqstore.files.copy_target import MARK
 from mqstore.files.mapped_file_queue import MappedFileQueue, check_sizes
-from mqstore.files.safe_open import exists, is_directory, is_taken, list_names
+from mqstore.files.read_file import RemoteFolder
+from mqstore.files.safe_open import exists, is_directory, is_taken, list_names, within
 from mqstore.format import dledger, names
 from mqstore.printable import shown
 
@@ -73,8 +74,8 @@ class StoreDir:
     @classmethod
     def at(cls, root: str | os.PathLike[str]) -> "StoreDir":
         """Return ``root`` with its CommitLog in ``root/commitlog``; nothing is checked."""
-        path = os.path.abspath(root)  # noqa: PTH100 - keeps a linked root as the user named it
-        return cls(path, (f"{path}/{names.COMMIT_LOG}",))
+        path = _absolute(root)
+        return cls(path, (within(path, names.COMMIT_LOG),))
 
     def path(self, *parts: str) -> Path:
         """Return ``root/parts…`` for a message or for the write side."""
@@ -92,16 +93,12 @@ def open_dir(
     """Return the store at ``root``; ``commit_log`` names other CommitLog folders.
 
     ``by_log``: its queues will be made from the CommitLog, so that those on disk do not matter.
-    Raises StoreNotFoundError, NotAStoreError, or UnsupportedStoreError with the flavour's name.
+    Raises StoreNotFoundError, NotAStoreError, or UnsupportedStoreError with the flavour's name; of
+    a store in an object store also UncleanStoreError, unless it was asked for in spite of that.
     """
-    path = os.path.abspath(root)  # noqa: PTH100 - keeps a linked root as the user named it
-    if not os.path.isdir(path):  # noqa: PTH112
-        there = os.path.lexists(path)
-        raise StoreNotFoundError(path, "not a directory" if there else "no such directory")
-    folders = tuple(os.path.abspath(f) for f in commit_log)  # noqa: PTH100
-    for folder in folders:
-        if not os.path.isdir(folder):  # noqa: PTH112
-            raise StoreNotFoundError(folder, "no such CommitLog directory")
+    path = _absolute(root)
+    folders = tuple(map(_absolute, commit_log))
+    _check_there(path, folders)
     place = _dledger(path, folders) or (StoreDir(path, folders) if folders else StoreDir.at(path))
     _refuse_flavours(place)
     if not by_log:
@@ -121,7 +118,7 @@ def _dledger(root: str, folders: tuple[str, ...]) -> StoreDir | None:
     found = [name for name in list_names(root) if name.startswith(dledger.FOLDER_PREFIX)]
     found = [name for name in found if is_directory(root, name)]
     if len(found) > 1:
-        meant = [name for name in found if f"{root}/{name}/{dledger.DATA}" in folders]
+        meant = [n for n in found if within(root, f"{n}/{dledger.DATA}") in folders]
         found = meant if len(meant) == 1 else found
     if not found:
         return None
@@ -134,9 +131,27 @@ def _dledger(root: str, folders: tuple[str, ...]) -> StoreDir | None:
         if not is_directory(root, data):
             raise UnsupportedStoreError(root, "DLEDGER", _NO_DATA.format(shown(name)))
         has_old = is_directory(root, names.COMMIT_LOG) and list_names(root, names.COMMIT_LOG)
-        folders = (*((names.COMMIT_LOG,) if has_old else ()), data)
-        folders = tuple(f"{root}/{folder}" for folder in folders)
+        below = (*((names.COMMIT_LOG,) if has_old else ()), data)
+        folders = tuple(within(root, folder) for folder in below)
     return StoreDir(root, folders, dledger=name)
+
+
+def _absolute(root: str | os.PathLike[str]) -> str:
+    if isinstance(root, RemoteFolder):
+        return root
+    return os.path.abspath(root)  # noqa: PTH100 - keeps a linked root as the user named it
+
+
+def _check_there(path: str, folders: Sequence[str]) -> None:
+    if isinstance(path, RemoteFolder):
+        path.check_readable()
+        return
+    if not os.path.isdir(path):  # noqa: PTH112
+        there = os.path.lexists(path)
+        raise StoreNotFoundError(path, "not a directory" if there else "no such directory")
+    for folder in folders:
+        if not os.path.isdir(folder):  # noqa: PTH112
+            raise StoreNotFoundError(folder, "no such CommitLog directory")
 
 
 def _not_a_store(folder: str) -> str:

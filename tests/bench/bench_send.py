@@ -44,7 +44,7 @@ from mqstore.deliver.parcels import LONGEST_HOSTS, parcels
 from mqstore.deliver.prepare import prepare
 from mqstore.deliver.settings import SendSettings
 from mqstore.deliver.task import hand_on, limits_of, send
-from mqstore.deliver.topics import TaskTopics, placed_in
+from mqstore.deliver.topics import TaskTopics
 from mqstore.live.cluster import Cluster, ClusterSettings
 from mqstore.live.send.requests import Parcel
 from mqstore.live.send.sender import Sender, SenderSettings
@@ -172,7 +172,7 @@ class _Keeping:
         return messages.sizes(LONGEST_HOSTS)
 
     def append(self, rows: Rows, queue_ids: Int64s, composed: Composed) -> None:
-        placed = placed_in(rows, queue_ids, composed, self._topics)
+        placed = self._topics.placed(rows, queue_ids, composed)
         self.parcels += parcels(placed, self._job.settings, self._job.limits)
 
 

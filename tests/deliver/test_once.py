@@ -2,6 +2,7 @@
 
 import json
 import random
+import time
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -169,6 +170,63 @@ def test_without_looking_back_rows_are_doubled(
     assert lossy_writes(taking, 0) != EXPECTED
 
 
+class StandingStill:
+    """A broker that stands still from some request on, and reads that one a little later.
+
+    It goes on when the next request comes, seconds later by the publisher's clock; what was sent
+    before is stored when the publisher sleeps after that.
+    """
+
+    def __init__(self, taking: TakingCluster, sends: int) -> None:
+        self._taking = taking
+        self._sends = sends
+        self._late: dict[str, Any] | None = None
+        self._is_still = False
+        self._passed_s = 0.0
+        taking.take = self._take
+        taking.fault = self._go_on
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self._passed_s
+
+    def time_ns(self) -> int:
+        return time.time_ns()
+
+    def sleep(self, _: float) -> None:
+        if not self._is_still:
+            self.come()
+
+    def come(self) -> None:
+        """Store what was sent before."""
+        late, self._late = self._late, None
+        if late is not None:
+            self._taking._answer(late)
+
+    def _take(self, request: dict[str, Any]) -> Take | None:
+        if len(self._taking.sends()) != self._sends:
+            return None
+        self._late, self._is_still, self._sends = request, True, -1
+        return Take(stores=0, code=None)
+
+    def _go_on(self, request: dict[str, Any]) -> None:
+        if self._is_still and request["code"] != 105:  # Routes are a name server's.
+            self._is_still = False
+            self._passed_s += 3
+
+
+@pytest.mark.parametrize("sends", [2, 4])
+def test_what_a_broker_reads_late_because_it_stood_still_is_not_doubled(
+    taking: TakingCluster, monkeypatch: pytest.MonkeyPatch, sends: int
+) -> None:
+    taking.topic("T")
+    broker = StandingStill(taking, sends)
+    monkeypatch.setattr("mqstore.deliver.once.wire.time", broker)
+    done = once(taking, of(list(range(40))))
+    broker.come()
+    assert done.messages == 40
+    assert Counter(taking.bodies("T")) == Counter(b"%d" % n for n in range(40))
+
+
 def test_two_brokers_are_one_write(taking: TakingCluster) -> None:
     with TakingCluster().running() as other:
         assert isinstance(other, TakingCluster)
@@ -260,7 +318,8 @@ def test_a_write_reads_as_many_control_records_after_ninety_writes_as_after_one(
     for version in range(90):
         if version in {1, 89}:
             taking.requests.clear()
-        assert once(taking, of([version]), txn_version=version).messages == 1
+        done = once(taking, of([version]), txn_version=version, fence_wait_ms=5_000)
+        assert done.messages == 1
         if version == 1:
             assert control_pulls(taking) == [0, 2, 3]
     assert control_pulls(taking) == [146, 178, 179]

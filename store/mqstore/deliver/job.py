@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from mqstore.deliver.once.parts import Part, folder_of
+from mqstore.deliver.once.parts import HandedMessages, folder_of
 from mqstore.deliver.settings import SendSettings
 from mqstore.live.send.requests import Queue
 from mqstore.live.send.sender import SendCounts
@@ -19,7 +19,7 @@ class SendJob(RowJob):
     limits: MessageLimits
     """What every broker of the topic takes."""
     queues: tuple[Queue, ...] = ()
-    """The queues of the option ``topic``; none if rows name their topics."""
+    """The queues of the option ``topic``, or of the topics that rows are known to name."""
     key: Key | None = None
     """Identifies a write that is to happen once."""
     made: tuple[str, ...] = ()
@@ -37,5 +37,5 @@ class SendReport(TaskReport):
     """What one task sent, or handed on to the publisher."""
 
     counts: SendCounts = field(default_factory=SendCounts)
-    handed: Part = field(default_factory=Part)
+    handed: HandedMessages = field(default_factory=HandedMessages)
     """Messages for the publisher."""

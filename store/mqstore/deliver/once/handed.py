@@ -28,9 +28,9 @@ from mqstore.codec.client_ids import (
 )
 from mqstore.codec.encode import Messages
 from mqstore.deliver.job import SendJob
-from mqstore.deliver.once.parts import Part, PartWriter
+from mqstore.deliver.once.parts import HandedMessages, PartWriter
 from mqstore.deliver.parcels import ADDED_BYTES, LONGEST_HOSTS, group_kinds, limits_of_batch
-from mqstore.deliver.topics import TaskTopics, placed_in
+from mqstore.deliver.topics import Placing
 from mqstore.errors import InvalidOptionError
 from mqstore.live.send.requests import Parcel, Queue
 from mqstore.stage.batches import order_rows, split_batches
@@ -59,9 +59,11 @@ class HandingSink:
 
     written = "Nothing was written"
 
-    def __init__(self, job: SendJob, topics: TaskTopics, partition: int, attempt: int) -> None:
+    def __init__(self, job: SendJob, placing: Placing, partition: int, attempt: int) -> None:
+        self.numbers: list[Int64s] = []
+        """The numbers of the rows of all messages taken, in the order of the messages."""
         self._job = job
-        self._topics = topics
+        self._placing = placing
         self._task = (partition, attempt)
         self._batches: list[pa.RecordBatch] = []
         self._bytes = 0
@@ -77,10 +79,11 @@ class HandingSink:
         Raises InvalidOptionError for more than ``inlineBytes`` without ``stagingPath``, OSError.
         """
         messages = composed.messages
-        placed = placed_in(rows, queue_ids, composed, self._topics)
+        placed = self._placing(rows, queue_ids, composed)
         settings = self._job.settings
         sharding = rows.sharding_codes() if settings.batch_builder == "keyBased" else None
         order = order_rows(placed.places, sharding, None)
+        self.numbers.append(rows.numbers[order])
         salts = [name.encode() + b"\0" for name in messages.topic_names]
         flags = messages.sys_flags[order].tolist()
         salted = [
@@ -104,17 +107,17 @@ class HandingSink:
         ]
         self._keep(pa.RecordBatch.from_arrays(columns, schema=SCHEMA))
 
-    def finish(self) -> Part:
+    def finish(self) -> HandedMessages:
         """Return all messages."""
         if self._file is not None:
             return self._file.finish()
         if not self._batches:
-            return Part()
+            return HandedMessages()
         table = pa.Table.from_batches(self._batches).unify_dictionaries()
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, SCHEMA) as writer:
             writer.write_table(table)
-        return Part(sink.getvalue().to_pybytes())
+        return HandedMessages(sink.getvalue().to_pybytes())
 
     def discard(self) -> None:
         """Remove the file, if there is one."""
@@ -153,13 +156,13 @@ class HandedRows:
     """
 
     job: SendJob
-    parts: tuple[Part, ...]
+    parts: tuple[HandedMessages, ...]
     queues: tuple[Queue, ...]
     ids: Ids
     numbers: Int32s
 
     @classmethod
-    def of(cls, job: SendJob, parts: Iterable[Part]) -> "HandedRows":
+    def of(cls, job: SendJob, parts: Iterable[HandedMessages]) -> "HandedRows":
         """Return the messages that tasks handed on, with an id of its own for each.
 
         Raises StagingNotSharedError, CorruptStagingError.
@@ -196,7 +199,7 @@ class HandedRows:
                 ids = self.ids[first:end].tolist()
                 kept = np.array([id_.decode() not in without for id_ in ids], np.bool_)
             if kept.any():
-                yield from self._parcels(table, self.numbers[first:end], kept)
+                yield from self._parcels(table, first, kept)
             first = end
 
     def _pieces(self) -> Iterator[pa.Table]:
@@ -213,7 +216,9 @@ class HandedRows:
         if pending:
             yield _joined(pending)
 
-    def _parcels(self, table: pa.Table, numbers: Int32s, kept: Mask) -> Iterator[Parcel]:
+    def _parcels(self, table: pa.Table, base: int, kept: Mask) -> Iterator[Parcel]:
+        """Yield requests for the messages kept of a table, whose first row has number ``base``."""
+        numbers = self.numbers[base : base + table.num_rows]
         number = {(q.topic, q.broker, q.queue_id): n for n, q in enumerate(self.queues)}
         places = np.array([number[names] for names in _places(table)], np.int64)
         named = give_numbers(_whole(table, "message"), _whole(table, "digest"), numbers)
@@ -246,6 +251,7 @@ class HandedRows:
                 sys_flag=int(columns["sysFlag"][first]),
                 born_timestamp_ms=born or time_ns() // 1_000_000,
                 waits=bool(columns["waits"][first]),
+                rows=base + chosen[first:end],
             )
 
 

@@ -30,7 +30,7 @@ _READ_BYTES: Final = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class HandedMessages:
     """The messages of one task: an Arrow stream, ``data`` itself or a file of ``size`` bytes."""
 
     data: bytes = field(default=b"", repr=False)
@@ -97,12 +97,12 @@ class PartWriter:
         """Write a batch. Raises NoSpaceError, OSError."""
         self._writer.write_batch(batch)
 
-    def finish(self) -> Part:
+    def finish(self) -> HandedMessages:
         """End the file; a crash of the machine may take it: then the task runs again."""
         self._writer.close()
         with durable.synced(wanted=False):
             self._sink.finish()
-        return Part(path=self._path, size=self._sink.tell(), digest=self._sink.digest())
+        return HandedMessages(path=self._path, size=self._sink.tell(), digest=self._sink.digest())
 
     def discard(self) -> None:
         """Remove the file."""

@@ -11,13 +11,20 @@ from typing import Annotated, Final
 
 import typer
 
-from mqlog_jobs import commands, overview, sending, table_commands
+from mqlog_jobs import commands, overview, replaying, sending, table_commands
 from mqlog_jobs.app import app, command
 from mqlog_jobs.exit_codes import FOUND
 from mqlog_jobs.parameters import AsJson, CommitLog, Directories, Options, Store, paths_of
 from mqstore.errors import InvalidOptionError, UnsupportedStoreError
 
-__all__ = ["app", "commands", "overview", "sending", "table_commands"]  # With all its commands.
+__all__ = [  # With all its commands.
+    "app",
+    "commands",
+    "overview",
+    "replaying",
+    "sending",
+    "table_commands",
+]
 
 STATES: Final = ("published", "lost")
 _ELSEWHERE: Final = (

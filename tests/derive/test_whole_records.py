@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqstore.derive.whole_records import Doubt, Stretch, WholeRecords
+from mqstore.files.read_file import LocalFile
 from support import oracle
 from support.oracle import V1, Message, encode
 from support.stores import Layout, place
@@ -22,7 +23,7 @@ def found_in(data: bytes, start: int | None = 0) -> list[Stretch | Doubt]:
     fd = os.memfd_create("file")
     try:
         os.write(fd, data)
-        return list(WholeRecords(fd, len(data), start, SIZE))
+        return list(WholeRecords(LocalFile(fd), len(data), start, SIZE))
     finally:
         os.close(fd)
 

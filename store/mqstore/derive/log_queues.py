@@ -40,6 +40,7 @@ from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.log.log_end import after_blank
 from mqstore.files.mapped_file_queue import MappedFile
 from mqstore.files.queue.consume_queue import MOST_QUEUES
+from mqstore.files.safe_open import real_path
 from mqstore.files.store_dir import StoreDir
 from mqstore.format.names import mapped_file_name
 
@@ -53,7 +54,7 @@ _NO_END: Final = 2**62
 
 def cache_of(place: StoreDir, cache: str) -> str:
     """Return the directory below ``cache`` for the sections of one store's CommitLog."""
-    folders = "\0".join(map(os.path.realpath, place.commit_log))
+    folders = "\0".join(map(real_path, place.commit_log))
     return f"{cache}/{hashlib.sha256(os.fsencode(folders)).hexdigest()[:32]}"
 
 
@@ -333,12 +334,11 @@ def _has_grown(log: CommitLog, kept: LogFile, limit: int | None) -> bool:
 
 def _key(file: MappedFile, limit: int | None) -> str:
     """Return what a log file is known by."""
-    fd = file.open()
+    opened = file.open()
     try:
-        found = os.fstat(fd)
+        parts = [*opened.version()]
     finally:
-        os.close(fd)
-    parts = [found.st_size, found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns]
+        opened.close()
     if limit is not None and limit < file.end:
         parts.append(limit)
     return "-".join([mapped_file_name(file.start), *(f"{part:x}" for part in parts)])

@@ -4,13 +4,11 @@ A record counts if it is whole, says its own place, and was not stored before th
 it: older ones are remains of a log that a broker once cut off, and no messages any more.
 """
 
-import os
 from typing import Final
 
 from mqstore.codec.walk import places_of_headers
 from mqstore.derive.records import IN_PLACE, fetch_at
 from mqstore.files.log.commit_log import CommitLog
-from mqstore.files.log.log_end import next_data
 from mqstore.files.mapped_file_queue import MappedFile
 from mqstore.format.message import HEADER
 
@@ -37,12 +35,12 @@ class Resync:
         ``not_before_ms`` is the store timestamp of the last record before the damage. Raises
         OSError.
         """
-        fd = self._file.open()
+        opened = self._file.open()
         try:
             position = physical_offset - self._file.start
             while True:
-                position = next_data(fd, position, self._file.size)
-                data = os.pread(fd, _RESYNC_WINDOW_BYTES, position)
+                position = opened.next_data(position, self._file.size)
+                data = opened.read(_RESYNC_WINDOW_BYTES, position)
                 if len(data) < HEADER.itemsize:
                     return None
                 start = self._file.start + position
@@ -54,7 +52,7 @@ class Resync:
                         return start + int(row)
                 position += len(data) - HEADER.itemsize + 1
         finally:
-            os.close(fd)
+            opened.close()
 
     def _is_record(self, place: int, not_before_ms: int) -> bool | None:
         """Tell whether a record starts there; None if enough was looked at."""

@@ -9,7 +9,6 @@ imitate records: what is checked in one window of the file is bounded.
 Reference: CommitLog#checkMessageAndReturnSize.
 """
 
-import os
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -22,7 +21,7 @@ from mqstore.codec.checksum import broken
 from mqstore.codec.gather import RecordHeaders
 from mqstore.codec.walk import BLANK_RECORD, CUT, follow, places_of_headers
 from mqstore.derive.plausible import implausible
-from mqstore.files.log.log_end import next_data
+from mqstore.files.read_file import ReadFile
 from mqstore.format.message import HARD_RECORD_BYTES, HEADERS, MIN_RECORD_BYTES
 
 _FIRST_WINDOW_BYTES: Final = 1 << 16
@@ -68,12 +67,12 @@ class Doubt:
 class WholeRecords:
     """Walks over a file's bytes once: iterate over it. Raises OSError."""
 
-    def __init__(self, fd: int, size: int, start: int | None, file_size: int) -> None:
+    def __init__(self, file: ReadFile, size: int, start: int | None, file_size: int) -> None:
         """``start`` is the physical offset by the file's name; None if it has no such name.
 
         ``file_size`` is that of the log's files: a blank record that ends there closes the file.
         """
-        self._fd = fd
+        self._file = file
         self._size = size
         self._start = start
         self._file_size = file_size
@@ -102,7 +101,7 @@ class WholeRecords:
         position = 0
         while position + MIN_RECORD_BYTES <= self._size:
             position = yield from self._follow(position)
-            position = next_data(self._fd, position, self._size)
+            position = self._file.next_data(position, self._size)
             if position + MIN_RECORD_BYTES <= self._size:
                 position = yield from self._search(position)
 
@@ -111,7 +110,7 @@ class WholeRecords:
         window = _FIRST_WINDOW_BYTES
         while True:
             room = self._size - position
-            walked = follow(os.pread(self._fd, min(window, room), position))
+            walked = follow(self._file.read(min(window, room), position))
             headers = RecordHeaders(walked.buffer, walked.starts, walked.sizes)
             count = _count_whole(headers)
             yield from _stretches(position, headers.take(np.arange(count)))
@@ -127,7 +126,7 @@ class WholeRecords:
 
     def _closes(self, position: int) -> bool:
         """Tell whether the blank record there reaches to where a file of the log ends."""
-        size = int.from_bytes(os.pread(self._fd, 4, position), "big", signed=True)
+        size = int.from_bytes(self._file.read(4, position), "big", signed=True)
         if position + size == self._file_size:
             self.closed_at = position
         return self.closed_at >= 0
@@ -135,7 +134,7 @@ class WholeRecords:
     def _search(self, position: int) -> Generator[Stretch | Doubt, None, int]:
         """Yield what starts in the next bytes; return where the search goes on."""
         room = self._size - position
-        data = os.pread(self._fd, min(_SEARCHED_BYTES + HEADERS[-1].itemsize, room), position)
+        data = self._file.read(min(_SEARCHED_BYTES + HEADERS[-1].itemsize, room), position)
         used = len(data.rstrip(b"\0"))
         self.used_to = position + used if used else self.used_to
         end = position + min(len(data), _SEARCHED_BYTES)
@@ -148,7 +147,7 @@ class WholeRecords:
             return end if data else self._size
         reach = int((starts + sizes).max())
         if reach > len(data):
-            data = os.pread(self._fd, reach, position)
+            data = self._file.read(reach, position)
         for found in self._judge(
             position, RecordHeaders(np.frombuffer(data, np.uint8), starts, sizes)
         ):

@@ -24,7 +24,8 @@ from mqstore.errors import (
 )
 from mqstore.files.copy_target import MARK
 from mqstore.files.mapped_file_queue import MappedFileQueue, check_sizes
-from mqstore.files.safe_open import exists, is_directory, is_taken, list_names
+from mqstore.files.read_file import RemoteFolder
+from mqstore.files.safe_open import exists, is_directory, is_taken, list_names, within
 from mqstore.format import names
 from mqstore.printable import shown
 
@@ -71,8 +72,8 @@ class StoreDir:
     @classmethod
     def at(cls, root: str | os.PathLike[str]) -> "StoreDir":
         """Return ``root`` with its CommitLog in ``root/commitlog``; nothing is checked."""
-        path = os.path.abspath(root)  # noqa: PTH100 - keeps a linked root as the user named it
-        return cls(path, (f"{path}/{names.COMMIT_LOG}",))
+        path = _absolute(root)
+        return cls(path, (within(path, names.COMMIT_LOG),))
 
     def path(self, *parts: str) -> Path:
         """Return ``root/parts…`` for a message or for the write side."""
@@ -90,16 +91,12 @@ def open_dir(
     """Return the store at ``root``; ``commit_log`` names other CommitLog folders.
 
     ``by_log``: its queues will be made from the CommitLog, so that those on disk do not matter.
-    Raises StoreNotFoundError, NotAStoreError, or UnsupportedStoreError with the flavour's name.
+    Raises StoreNotFoundError, NotAStoreError, or UnsupportedStoreError with the flavour's name; of
+    a store in an object store also UncleanStoreError, unless it was asked for in spite of that.
     """
-    path = os.path.abspath(root)  # noqa: PTH100 - keeps a linked root as the user named it
-    if not os.path.isdir(path):  # noqa: PTH112
-        there = os.path.lexists(path)
-        raise StoreNotFoundError(path, "not a directory" if there else "no such directory")
-    folders = tuple(os.path.abspath(f) for f in commit_log)  # noqa: PTH100
-    for folder in folders:
-        if not os.path.isdir(folder):  # noqa: PTH112
-            raise StoreNotFoundError(folder, "no such CommitLog directory")
+    path = _absolute(root)
+    folders = tuple(map(_absolute, commit_log))
+    _check_there(path, folders)
     place = StoreDir(path, folders) if folders else StoreDir.at(path)
     _refuse_flavours(place)
     if not by_log:
@@ -107,6 +104,24 @@ def open_dir(
     if not folders and not is_directory(path, names.COMMIT_LOG):
         raise NotAStoreError(path, _not_a_store(path))
     return place
+
+
+def _absolute(root: str | os.PathLike[str]) -> str:
+    if isinstance(root, RemoteFolder):
+        return root
+    return os.path.abspath(root)  # noqa: PTH100 - keeps a linked root as the user named it
+
+
+def _check_there(path: str, folders: Sequence[str]) -> None:
+    if isinstance(path, RemoteFolder):
+        path.check_readable()
+        return
+    if not os.path.isdir(path):  # noqa: PTH112
+        there = os.path.lexists(path)
+        raise StoreNotFoundError(path, "not a directory" if there else "no such directory")
+    for folder in folders:
+        if not os.path.isdir(folder):  # noqa: PTH112
+            raise StoreNotFoundError(folder, "no such CommitLog directory")
 
 
 def _not_a_store(folder: str) -> str:

@@ -23,6 +23,7 @@ from mqstore.derive.whole_records import Doubt, Stretch, WholeRecords
 from mqstore.errors import CorruptStoreError
 from mqstore.files import durable
 from mqstore.files.copy_target import Copy
+from mqstore.files.read_file import LocalFile
 from mqstore.format.message import BLANK, BLANK_MAGIC, HARD_RECORD_BYTES, HEADERS, MIN_BLANK_BYTES
 from mqstore.format.names import COMMIT_LOG, mapped_file_name
 from mqstore.salvage.report import DOUBTED, LOST, MOVED, Entry, Report
@@ -146,7 +147,7 @@ class SalvagedLog:
     def _take_file(self, file: SourceFile, progress: Callable[[int], None]) -> None:
         source = file.open()
         try:
-            walk = WholeRecords(source, file.size, file.start, self._size)
+            walk = WholeRecords(LocalFile(source), file.size, file.start, self._size)
             new = None if file.start is None else self._file(file.start, file)
             for found in walk:
                 progress(found.position)

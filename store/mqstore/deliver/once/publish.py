@@ -13,7 +13,7 @@ publisher looks again, from the least of the old starts and the new ends.
 
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from mqstore.deliver.once.control import BEGIN, COMMIT, Control, Starts
@@ -32,11 +32,15 @@ ROUNDS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """A write as its publisher knows it: whose it is, and the ids of its messages."""
+    """A write as its publisher knows it: whose it is, and the ids of its messages.
+
+    ``source`` stands in its control records.
+    """
 
     app: str
     version: int
     ids: frozenset[str]
+    source: str = ""
 
     def __str__(self) -> str:
         return f"{self.app} version {self.version}"
@@ -81,7 +85,10 @@ class Wire(Protocol):
         """
 
     def history(self, app: str, since: Mapping[str, int] | None = None) -> History:
-        """Return the records of an application, from some queue offsets on."""
+        """Return the records of an application from some queue offsets on.
+
+        Without them: of each broker from what its last COMMIT with ``seen`` has seen.
+        """
 
     def landed(self, starts: Starts) -> Iterable[Landed]:
         """Yield the messages that carry the mark of the write, from those offsets on."""
@@ -113,6 +120,7 @@ class Publication:
         self._starts: Starts = {}
         self._seen: Mapping[str, int] = {}
         self._known = 0
+        self._is_newest = True
 
     def run(self) -> int | None:
         """Have every row in the cluster once; return how many were there already.
@@ -129,7 +137,7 @@ class Publication:
     def _run(self) -> int | None:
         before = self._wire.history(self._write.app)
         self._check_history(before)
-        if self._is_committed(before.all()):
+        if is_committed(before.all(), self._write.version):
             return None
         self._begin()
         # An earlier try may have begun behind ``before``: it is in front of our BEGIN.
@@ -137,9 +145,10 @@ class Publication:
         self._seen = after.ends
         self._check_behind_begin(after)
         records = before.all() + after.all()
-        if self._is_committed(records):
+        if is_committed(records, self._write.version):
             return None
         version = self._write.version
+        self._is_newest = all(record.version <= version for _, record in records)
         earlier = [r for _, r in records if r.version == version and r.owner != self._owner]
         landed: AbstractSet[str] = frozenset()
         if earlier:
@@ -163,7 +172,7 @@ class Publication:
             try:
                 self._wire.send(landed, self.check_owner)
                 self.check_owner()
-                self._wire.commit(self._record(COMMIT, self._starts))
+                self._wire.commit(self._last())
             except InterruptedSendError:
                 found = self._resolve()
                 rounds = 0 if len(found) > len(landed) else rounds + 1
@@ -197,21 +206,14 @@ class Publication:
     def _begun(self, ends: Starts) -> Control:
         return self._record(BEGIN, _least([self._starts, ends]))
 
-    def _record(self, kind: str, starts: Starts) -> Control:
-        return Control(kind, self._write.app, self._write.version, self._owner, starts)
+    def _last(self) -> Control:
+        """Return the COMMIT; it stands for all records that this publisher has seen."""
+        record = self._record(COMMIT, self._starts)
+        return replace(record, seen=self._seen) if self._is_newest else record
 
-    def _is_committed(self, records: list[tuple[str, Control]]) -> bool:
-        """Tell whether a newer version was committed, or this one on each of its brokers."""
-        commits = [(broker, record) for broker, record in records if record.kind == COMMIT]
-        if any(record.version > self._write.version for _, record in commits):
-            return True
-        there: dict[str, set[str]] = {}
-        needed: dict[str, set[str]] = {}
-        for broker, record in commits:
-            if record.version == self._write.version:
-                there.setdefault(record.owner, set()).add(broker)
-                needed[record.owner] = record.brokers
-        return any(needed[owner] <= found for owner, found in there.items())
+    def _record(self, kind: str, starts: Starts) -> Control:
+        write = self._write
+        return Control(kind, write.app, write.version, self._owner, starts, source=write.source)
 
     def _check_behind_begin(self, found: History) -> None:
         for broker, records in found.records.items():
@@ -224,6 +226,23 @@ class Publication:
         is_lost = found.expired and not found.all() and self._write.version > 0
         if is_lost and not self._allows_lost:
             raise LostHistoryError(str(self._write), self._wire.topic)
+
+
+def is_committed(records: Iterable[tuple[str, Control]], version: int) -> bool:
+    """Tell whether a newer version was committed, or this one on each of its brokers.
+
+    ``records`` are those of one application, each with its broker.
+    """
+    commits = [(broker, record) for broker, record in records if record.kind == COMMIT]
+    if any(record.version > version for _, record in commits):
+        return True
+    there: dict[str, set[str]] = {}
+    needed: dict[str, set[str]] = {}
+    for broker, record in commits:
+        if record.version == version:
+            there.setdefault(record.owner, set()).add(broker)
+            needed[record.owner] = record.brokers
+    return any(needed[owner] <= found for owner, found in there.items())
 
 
 def _least(found: list[Starts]) -> Starts:

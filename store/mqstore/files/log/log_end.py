@@ -1,8 +1,6 @@
 """Where a CommitLog ends: blank records, and what lies behind the last record."""
 
-import os
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Final
 
 import numpy as np
@@ -48,11 +46,11 @@ def records_end(file: MappedFile) -> int:
     the file once, a MiB at a time, or less where records are large.
     """
     position, buffer, base = 0, b"", 0
-    fd = file.open()
+    opened = file.open()
     try:
         while position + BLANK.itemsize <= file.size:
             if position - base + BLANK.itemsize > len(buffer):
-                base, buffer = position, os.pread(fd, _CHUNK_BYTES, position)
+                base, buffer = position, opened.read(_CHUNK_BYTES, position)
             if len(buffer) < BLANK.itemsize:
                 break
             head = np.frombuffer(buffer, BLANK, 1, position - base)[0]
@@ -63,7 +61,7 @@ def records_end(file: MappedFile) -> int:
                 break
             position += size
     finally:
-        os.close(fd)
+        opened.close()
     return min(position, file.size)
 
 
@@ -75,23 +73,16 @@ def data_behind(log: CommitLog, tail: int) -> Iterator[tuple[int, Bytes]]:
     for file in log.files.files:
         if file.end <= tail:
             continue
-        fd = file.open()
+        opened = file.open()
         try:
             position = max(tail - file.start, 0)
             while position < file.size:
-                position = next_data(fd, position, file.size)
-                data = os.pread(fd, _CHUNK_BYTES, position)
+                position = opened.next_data(position, file.size)
+                data = opened.read(_CHUNK_BYTES, position)
                 if not data:
                     break
                 yield file.start + position, np.frombuffer(data, np.uint8)
                 ended = len(data) < _CHUNK_BYTES
                 position += len(data) - (0 if ended else _OVERLAP_BYTES)
         finally:
-            os.close(fd)
-
-
-def next_data(fd: int, position: int, size: int) -> int:
-    """Return the next position that is no hole; ``size`` if there is none."""
-    with suppress(OSError):  # ENXIO: nothing but a hole up to the end.
-        return os.lseek(fd, position, os.SEEK_DATA)
-    return size
+            opened.close()

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from mqlog_jobs.render import Row, count, size
 from mqstore.printable import shown
-from mqstore.salvage.report import FOLDER
+from mqstore.salvage.report import REPORT_FOLDER
 from mqstore.salvage.salvage import Salvaged
 
 
@@ -23,7 +23,7 @@ def show(console: Console, made: Salvaged, target: str) -> None:
 
 def row(made: Salvaged, target: str) -> Row:
     """Return the result as a row."""
-    return {"target": target, "report": f"{target}/{FOLDER}"} | {
+    return {"target": target, "report": f"{target}/{REPORT_FOLDER}"} | {
         _camel(name): value for name, value in asdict(made).items()
     }
 
@@ -47,7 +47,7 @@ def _notes(made: Salvaged, target: str) -> list[str]:
         lines.append(
             f"all physical offsets are {count(made.moved_by)} higher, and message ids made of them"
         )
-    return [*lines, f"the report: {shown(target)}/{FOLDER}"]
+    return [*lines, f"the report: {shown(target)}/{REPORT_FOLDER}"]
 
 
 def _camel(name: str) -> str:

@@ -26,7 +26,7 @@ from mqstore.format.sys_flag import TRANSACTION_ROLLBACK
 MIN_FILLER_BYTES: Final = MIN_RECORD_BYTES + 1
 MOST_FILLER_BYTES: Final = 1 << 20
 
-_TOPIC: Final = b"MQLOG_SALVAGE_LOST"
+_LONG_TOPIC: Final = b"MQLOG_SALVAGE_LOST"
 _SHORT_TOPIC: Final = b"-"
 
 
@@ -41,7 +41,7 @@ def filler_sizes(size: int) -> list[int]:
 
 def filler(physical_offset: int, size: int, store_timestamp_ms: int) -> tuple[bytes, bytes]:
     """Return what a filler record of ``size`` bytes begins and ends with; zeros lie between."""
-    topic = _TOPIC if size >= MIN_RECORD_BYTES + len(_TOPIC) else _SHORT_TOPIC
+    topic = _LONG_TOPIC if size >= MIN_RECORD_BYTES + len(_LONG_TOPIC) else _SHORT_TOPIC
     head = np.zeros((), HEADER)
     head["total_size"] = size
     head["magic"] = MAGIC_V1

@@ -19,14 +19,14 @@ import numpy as np
 from mqstore.arrays import Int64s
 from mqstore.codec.checksum import broken
 from mqstore.codec.gather import RecordHeaders
+from mqstore.codec.plausible import implausible
 from mqstore.codec.walk import BLANK_RECORD, CUT, follow, places_of_headers
-from mqstore.derive.plausible import implausible
 from mqstore.files.read_file import ReadFile
 from mqstore.format.message import HARD_RECORD_BYTES, HEADERS, MIN_RECORD_BYTES
 
 _FIRST_WINDOW_BYTES: Final = 1 << 16
 _WINDOW_BYTES: Final = 1 << 22
-_SEARCHED_BYTES: Final = 1 << 22
+_SEARCH_BYTES: Final = 1 << 22
 _CHECKED_TIMES: Final = 4  # as many bytes of records are checked as a window has, times this
 _BROKEN: Final = "its checksum does not hold"
 _UNTRIED: Final = "too much in these bytes looks like records: not all was tried"
@@ -134,13 +134,13 @@ class WholeRecords:
     def _search(self, position: int) -> Generator[Stretch | Doubt, None, int]:
         """Yield what starts in the next bytes; return where the search goes on."""
         room = self._size - position
-        data = self._file.read(min(_SEARCHED_BYTES + HEADERS[-1].itemsize, room), position)
+        data = self._file.read(min(_SEARCH_BYTES + HEADERS[-1].itemsize, room), position)
         used = len(data.rstrip(b"\0"))
         self.used_to = position + used if used else self.used_to
-        end = position + min(len(data), _SEARCHED_BYTES)
+        end = position + min(len(data), _SEARCH_BYTES)
         starts = places_of_headers(data)
-        starts = starts[starts < _SEARCHED_BYTES]
-        sizes = RecordHeaders(np.frombuffer(data, np.uint8), starts, starts).field("total_size")
+        starts = starts[starts < _SEARCH_BYTES]
+        sizes = RecordHeaders.within(data, starts, starts).field("total_size")
         fits = starts + sizes <= room
         starts, sizes = starts[fits], sizes[fits].astype(np.int64)
         if not len(starts):
@@ -148,9 +148,7 @@ class WholeRecords:
         reach = int((starts + sizes).max())
         if reach > len(data):
             data = self._file.read(reach, position)
-        for found in self._judge(
-            position, RecordHeaders(np.frombuffer(data, np.uint8), starts, sizes)
-        ):
+        for found in self._judge(position, RecordHeaders.within(data, starts, sizes)):
             yield found
             end = max(end, found.end) if isinstance(found, Stretch) else end
         return end

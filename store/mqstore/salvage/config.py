@@ -26,7 +26,7 @@ from mqstore.format.config import (
     TOPIC_GROUP_SEPARATOR,
     TOPICS,
 )
-from mqstore.salvage.report import LOST, MOVED, Entry, Report
+from mqstore.salvage.report import LOST, MOVED, Report, ReportEntry
 
 _UNPARSED: Final = "neither the file nor its .bak can be parsed"
 _FROM_BACKUP: Final = "the file cannot be parsed: its .bak is taken"
@@ -60,7 +60,7 @@ def carry_timer(copy: Copy, place: StoreDir, report: Report, *, is_moved: bool) 
         kinds = {entry: kind for entry, kind, _ in survey(place.root, parent)}
         inner = [one for one, kind, _ in survey(place.root, path) if kind == "file"]
         if name in kinds and is_moved:
-            report.add(Entry(kind=LOST, reason=_TIMER_LOST, file=path))
+            report.add(ReportEntry(kind=LOST, reason=_TIMER_LOST, file=path))
         elif kinds.get(name) == "file":
             copy.take(place.root, path, path)
         elif kinds.get(name) == "directory":
@@ -91,10 +91,10 @@ def _load(
     try:
         document, source = config.load_from(name)
     except (CorruptConfigError, StoreError):
-        report.add(Entry(kind=LOST, reason=_UNPARSED, file=f"{names.CONFIG}/{name}"))
+        report.add(ReportEntry(kind=LOST, reason=_UNPARSED, file=f"{names.CONFIG}/{name}"))
         return None
     if source.endswith(BACKUP_SUFFIX):
-        report.add(Entry(kind=LOST, reason=_FROM_BACKUP, file=f"{names.CONFIG}/{name}"))
+        report.add(ReportEntry(kind=LOST, reason=_FROM_BACKUP, file=f"{names.CONFIG}/{name}"))
     if name == TOPICS and not isinstance(document.get("topicConfigTable"), dict):
         document["topicConfigTable"] = {}
     return document or None
@@ -130,7 +130,7 @@ def _lower(
         return
     table[key] = end
     report.add(
-        Entry(
+        ReportEntry(
             kind=MOVED,
             reason=_BEHIND,
             topic=queue[0],

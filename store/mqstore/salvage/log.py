@@ -26,20 +26,20 @@ from mqstore.files.copy_target import Copy
 from mqstore.files.read_file import LocalFile
 from mqstore.format.message import BLANK, BLANK_MAGIC, HARD_RECORD_BYTES, HEADERS, MIN_BLANK_BYTES
 from mqstore.format.names import COMMIT_LOG, mapped_file_name
-from mqstore.salvage.report import DOUBTED, LOST, MOVED, Entry, Report
+from mqstore.salvage.report import DOUBTED, LOST, MOVED, Report, ReportEntry
 from mqstore.salvage.sources import SourceFile, Sources
 
-Progress = Callable[[int, int], None]
+CopyProgress = Callable[[int, int], None]
 
-_WINDOW_BYTES: Final = 1 << 22
+_COPIED_BYTES: Final = 1 << 22
 _MOST_MOVED: Final = 1_000_000  # stretches
 _MOST_FILES_BESIDE: Final = 1_024  # before and behind those with names
 _SECTOR_BYTES: Final = 512
-_ELSEWHERE: Final = "PHYSICALOFFSET is not the record's place"
-_TAKEN: Final = "another record lies where this one says that it lies"
+_LIES_ELSEWHERE: Final = "PHYSICALOFFSET is not the record's place"
+_PLACE_TAKEN: Final = "another record lies where this one says that it lies"
 _NO_ROOM: Final = "too few bytes before it for a record or a blank one"
 _MISSING: Final = "the file is missing"
-_NO_RECORD: Final = "no whole record in these bytes"
+_NO_WHOLE_RECORD: Final = "no whole record in these bytes"
 
 
 @dataclass(slots=True)
@@ -86,7 +86,7 @@ class SalvagedLog:
         self.moved = 0
         """Those of them that lay elsewhere."""
 
-    def take(self, progress: Progress | None = None) -> None:
+    def take(self, progress: CopyProgress | None = None) -> None:
         """Copy all whole records."""
         self._copy.make_directory(COMMIT_LOG)
         total, done = sum(file.size for file in self._sources.files), 0
@@ -134,7 +134,7 @@ class SalvagedLog:
         with self._opened(file) as fd:
             self._put_blank(fd, file, 0)
 
-    def set_aside(self, physical_offset: int, size: int, entry: Entry) -> None:
+    def set_aside(self, physical_offset: int, size: int, entry: ReportEntry) -> None:
         """Put a filler record over a record, which goes into the report."""
         file = self._file_of(physical_offset)
         position = physical_offset - file.start
@@ -161,7 +161,7 @@ class SalvagedLog:
                 elif len(self._moved) < _MOST_MOVED:
                     self._moved.append((file, found))
                 else:
-                    self._doubt(file, source, found.position, found.length, _ELSEWHERE)
+                    self._doubt(file, source, found.position, found.length, _LIES_ELSEWHERE)
             if new is not None:
                 new.blank_at, new.used_to = walk.closed_at, min(walk.used_to, self._size)
         finally:
@@ -181,7 +181,7 @@ class SalvagedLog:
                     self._take_records(file, source, position, said, (starts, ends))
                 else:
                     for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
-                        self._doubt(file, source, position + start, end - start, _ELSEWHERE)
+                        self._doubt(file, source, position + start, end - start, _LIES_ELSEWHERE)
         finally:
             os.close(source)
 
@@ -218,7 +218,7 @@ class SalvagedLog:
             if count <= 0:
                 size = int(ends[row]) - first
                 if not self._is_there(new, at, os.pread(source, size, position + first)):
-                    self._doubt(file, source, position + first, size, _TAKEN)
+                    self._doubt(file, source, position + first, size, _PLACE_TAKEN)
                 row += 1
                 continue
             size = int(ends[row + count - 1]) - first
@@ -229,9 +229,9 @@ class SalvagedLog:
             self.records += count
             self.moved += count
             self._report.add(
-                Entry(
+                ReportEntry(
                     kind=MOVED,
-                    reason=_ELSEWHERE,
+                    reason=_LIES_ELSEWHERE,
                     file=file.name,
                     position=position + first,
                     physicalOffset=said + first,
@@ -261,7 +261,7 @@ class SalvagedLog:
                     else:
                         gaps.insert(0, (low, high + size))
                 else:
-                    self._lose(file, low, high, _NO_RECORD)
+                    self._lose(file, low, high, _NO_WHOLE_RECORD)
                     ms = _time_of(os.pread(fd, HEADERS[-1].itemsize, high))
                     for size in filler_sizes(high - low):
                         self._put_filler(fd, file, low, size, ms)
@@ -271,7 +271,7 @@ class SalvagedLog:
         if file.source is None:
             self._lose(file, low, self._size, _MISSING)
         elif file.blank_at != low and (not is_last or file.used_to > low):
-            self._lose(file, low, file.used_to if is_last else self._size, _NO_RECORD)
+            self._lose(file, low, file.used_to if is_last else self._size, _NO_WHOLE_RECORD)
         if not is_last:
             self._put_blank(fd, file, low)
 
@@ -281,14 +281,14 @@ class SalvagedLog:
         size = int(_fields(head).field("total_size")[0])
         record = os.pread(fd, size, position)
         durable.write_zeros(fd, position, size)
-        entry = Entry(kind=DOUBTED, reason=_NO_ROOM, physicalOffset=file.start + position)
+        entry = ReportEntry(kind=DOUBTED, reason=_NO_ROOM, physicalOffset=file.start + position)
         self._report.add(_with_record(entry, record))
         self.records -= 1
         return size
 
     def _lose(self, file: _NewFile, low: int, high: int, reason: str) -> None:
         self._report.add(
-            Entry(
+            ReportEntry(
                 kind=LOST,
                 reason=reason,
                 file=file.source.name if file.source else None,
@@ -302,7 +302,7 @@ class SalvagedLog:
         self, file: SourceFile, source: int, position: int, length: int, reason: str
     ) -> None:
         record = os.pread(source, min(length, HARD_RECORD_BYTES), position)
-        entry = Entry(kind=DOUBTED, reason=reason, file=file.name, position=position)
+        entry = ReportEntry(kind=DOUBTED, reason=reason, file=file.name, position=position)
         self._report.add(_with_record(entry, record))
 
     def _put_filler(self, fd: int, file: _NewFile, position: int, size: int, ms: int) -> None:
@@ -352,7 +352,7 @@ class _Opened:
 
 def _records_of(source: int, stretch: Stretch) -> Iterator[tuple[int, Int64s, Int64s]]:
     """Yield a position in the file, and where the records behind it start and end, from there."""
-    position, window = stretch.position, _WINDOW_BYTES
+    position, window = stretch.position, _COPIED_BYTES
     while position < stretch.end:
         walked = follow(os.pread(source, min(window, stretch.end - position), position))
         if walked.end:
@@ -360,27 +360,27 @@ def _records_of(source: int, stretch: Stretch) -> Iterator[tuple[int, Int64s, In
             position += walked.end
         if walked.why != CUT or window > HARD_RECORD_BYTES:
             return
-        window = _WINDOW_BYTES if walked.end else 4 * window
+        window = _COPIED_BYTES if walked.end else 4 * window
 
 
 def _move_records(fd: int, size: int, by: int) -> None:
     """Add ``by`` to the physical offsets of the records that a file begins with."""
     for position, starts, ends in _records_of(fd, Stretch(0, 0, size, 0)):
         data = bytearray(os.pread(fd, int(ends[-1]), position))
-        move(RecordHeaders(np.frombuffer(data, np.uint8), starts, ends - starts), by)
+        move(RecordHeaders.within(data, starts, ends - starts), by)
         durable.write_at(fd, memoryview(data), position)
 
 
 def _fields(record: bytes) -> RecordHeaders:
     zero = np.zeros(1, np.int64)
-    return RecordHeaders(np.frombuffer(record, np.uint8), zero, zero + len(record))
+    return RecordHeaders.within(record, zero, zero + len(record))
 
 
 def _time_of(record: bytes) -> int:
     return int(_fields(record).field("store_timestamp_ms")[0])
 
 
-def _with_record(entry: Entry, record: bytes) -> Entry:
+def _with_record(entry: ReportEntry, record: bytes) -> ReportEntry:
     """Return the entry with the record's bytes and what its header says."""
     known: dict[str, object] = {"size": len(record), "count": 1, "record": record}
     headers = _fields(record)
@@ -391,4 +391,4 @@ def _with_record(entry: Entry, record: bytes) -> Entry:
         known["queueOffset"] = int(headers.field("queue_offset")[0])
         known["physicalOffset"] = int(headers.field("physical_offset")[0])
     values = {name: getattr(entry, name) for name in entry.__dataclass_fields__}
-    return Entry(**(values | known))
+    return ReportEntry(**(values | known))

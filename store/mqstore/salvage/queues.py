@@ -24,7 +24,7 @@ from mqstore.files.store_writer import StoreWriter
 from mqstore.format.consume_queue import GAP_SIZE, UNIT
 from mqstore.format.names import LMQ_PREFIX
 from mqstore.salvage.log import SalvagedLog
-from mqstore.salvage.report import DOUBTED, LOST, Entry, Report
+from mqstore.salvage.report import DOUBTED, LOST, Report, ReportEntry
 from mqstore.salvage.select import select
 
 _CHUNK_UNITS: Final = 50_000
@@ -133,12 +133,13 @@ class SalvagedQueues:
             return
         places, sizes = units.physical_offsets.tolist(), units.sizes.tolist()
         for place, size, reason in zip(places, sizes, reasons, strict=True):
-            log.set_aside(place, size, Entry(kind=DOUBTED, reason=reason, physicalOffset=place))
+            entry = ReportEntry(kind=DOUBTED, reason=reason, physicalOffset=place)
+            log.set_aside(place, size, entry)
 
     def _lose(self, queue: Queue, start: int, end: int) -> None:
         topic, queue_id = queue
         self._report.add(
-            Entry(
+            ReportEntry(
                 kind=LOST,
                 reason=_GAP_REASON,
                 topic=topic,

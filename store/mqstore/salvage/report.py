@@ -18,15 +18,15 @@ from mqstore.files.copy_target import Copy
 from mqstore.format.names import OURS
 from mqstore.printable import shown
 
-FOLDER: Final = f"{OURS}/salvage"
-TABLE: Final = f"{FOLDER}/report.parquet"
-TEXT: Final = f"{FOLDER}/report.txt"
+REPORT_FOLDER: Final = f"{OURS}/salvage"
+_REPORT_TABLE: Final = f"{REPORT_FOLDER}/report.parquet"
+_REPORT_TEXT: Final = f"{REPORT_FOLDER}/report.txt"
 
 LOST: Final = "lost"
 DOUBTED: Final = "doubted"
 MOVED: Final = "moved"
 
-COLUMNS: Final = pa.schema(
+_REPORT_COLUMNS: Final = pa.schema(
     [
         ("kind", pa.string()),
         ("reason", pa.string()),
@@ -43,13 +43,13 @@ COLUMNS: Final = pa.schema(
     ]
 )
 
-_BATCH_ROWS: Final = 4_096
-_BATCH_BYTES: Final = 8 << 20
+_PENDING_ROWS: Final = 4_096
+_PENDING_BYTES: Final = 8 << 20
 _MOST_LINES: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class ReportEntry:
     """One row: of bytes of a file, of a record, of queue offsets, or of a group's progress.
 
     ``count`` is how many records or queue offsets it is about, from ``queueOffset`` on;
@@ -81,10 +81,10 @@ class Report:
     """Writes both files into the copy; a context manager."""
 
     def __init__(self, copy: Copy) -> None:
-        self._table = os.fdopen(copy.create(TABLE), "wb")
-        self._text = os.fdopen(copy.create(TEXT), "w", encoding="utf-8", errors="replace")
-        self._writer = pq.ParquetWriter(self._table, COLUMNS)
-        self._rows: list[Entry] = []
+        self._table = os.fdopen(copy.create(_REPORT_TABLE), "wb")
+        self._text = os.fdopen(copy.create(_REPORT_TEXT), "w", encoding="utf-8", errors="replace")
+        self._writer = pq.ParquetWriter(self._table, _REPORT_COLUMNS)
+        self._rows: list[ReportEntry] = []
         self._bytes = 0
         self._lines = 0
         self.counts: Counter[str] = Counter()
@@ -108,7 +108,7 @@ class Report:
             with suppress(OSError) if kind is not None else nullcontext():
                 file.close()
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: ReportEntry) -> None:
         """Write a row. Raises OSError."""
         self.counts[entry.kind] += 1
         if entry.kind == LOST and entry.topic is None:
@@ -120,7 +120,7 @@ class Report:
             self._text.write(f"{entry.line()}\n")
         self._rows.append(entry)
         self._bytes += len(entry.record or b"")
-        if len(self._rows) >= _BATCH_ROWS or self._bytes >= _BATCH_BYTES:
+        if len(self._rows) >= _PENDING_ROWS or self._bytes >= _PENDING_BYTES:
             self._flush()
 
     def summary(self, values: Mapping[str, Any]) -> None:
@@ -128,7 +128,7 @@ class Report:
         self._text.write("".join(f"{name}: {shown(value)}\n" for name, value in values.items()))
 
     def _flush(self) -> None:
-        columns = [[getattr(row, name) for row in self._rows] for name in COLUMNS.names]
-        arrays = [pa.array(c, f.type) for c, f in zip(columns, COLUMNS, strict=True)]
-        self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=COLUMNS))
+        columns = [[getattr(row, name) for row in self._rows] for name in _REPORT_COLUMNS.names]
+        arrays = [pa.array(c, f.type) for c, f in zip(columns, _REPORT_COLUMNS, strict=True)]
+        self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=_REPORT_COLUMNS))
         self._rows, self._bytes = [], 0

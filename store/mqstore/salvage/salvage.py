@@ -23,7 +23,7 @@ from mqstore.files.store_writer import StoreWriter
 from mqstore.format import names
 from mqstore.salvage.beside import sizes_of
 from mqstore.salvage.config import carry_config, carry_timer, complete_topics, put_checkpoint
-from mqstore.salvage.log import Progress, SalvagedLog
+from mqstore.salvage.log import CopyProgress, SalvagedLog
 from mqstore.salvage.queues import SalvagedQueues
 from mqstore.salvage.report import DOUBTED, Report
 from mqstore.salvage.sources import find_sources
@@ -31,7 +31,7 @@ from mqstore.salvage.sources import find_sources
 _TEMP: Final = f"{names.OURS}/{TEMP_FOLDER}"
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _SECTIONS: Final = "sections"
-_BATCHES: Final = "batchconsumequeue holds records of many messages, which salvage does not number"
+_NO_BATCHES: Final = "batchconsumequeue holds topics whose records have many messages each"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def salvage(
     *,
     commit_log: Sequence[str] = (),
     file_size: int | None = None,
-    progress: Progress | None = None,
+    progress: CopyProgress | None = None,
 ) -> Salvaged:
     """Make the new directory ``target`` a whole store of all whole records at ``root``.
 
@@ -83,7 +83,7 @@ def salvage(
     """
     place = open_dir(root, commit_log, by_log=True)
     if list_names(place.root, "batchconsumequeue"):
-        raise UnsupportedStoreError(place.root, "BATCH_CONSUME_QUEUE", _BATCHES)
+        raise UnsupportedStoreError(place.root, "BATCH_CONSUME_QUEUE", _NO_BATCHES)
     check_apart(os.fspath(target), [place.root, *commit_log])
     sources = find_sources(place, file_size)
     try:

@@ -23,7 +23,7 @@ from mqstore.derive.log_sections import LogUnits
 TWICE: Final = "another record has its queue offset"
 OUT_OF_ORDER: Final = "its queue offset does not fit its place in the log"
 
-_CHUNK_UNITS: Final = 1 << 20
+_CHOSEN_UNITS: Final = 1 << 20
 _ALL: Final = 2**62
 
 
@@ -54,7 +54,7 @@ def _chunks(queues: LogQueues, queue: Queue) -> Iterator[LogUnits]:
     for units in queues.units(queue, 0, _ALL):
         parts.append(units)
         count += len(units)
-        if count >= _CHUNK_UNITS:
+        if count >= _CHOSEN_UNITS:
             yield LogUnits.joined(parts)
             parts, count = [], 0
     if parts:

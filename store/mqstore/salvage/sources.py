@@ -11,7 +11,7 @@ from mqstore.files.store_dir import StoreDir
 from mqstore.format.message import FILE_SIZE
 from mqstore.format.names import INTERLOCK, parse_mapped_file_name
 
-_MOST_FILE_BYTES: Final = 2**31 - 1
+_MOST_MAPPED_BYTES: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +74,9 @@ def find_sources(place: StoreDir, file_size: int | None = None) -> Sources:
 
 def _usual_size(named: Sequence[tuple[int, int]]) -> int:
     """Return the size that most names are multiples of, and most files have."""
-    candidates = {size for _, size in named if 0 < size <= _MOST_FILE_BYTES} | {FILE_SIZE}
+    candidates = {size for _, size in named if 0 < size <= _MOST_MAPPED_BYTES} | {FILE_SIZE}
     apart = math.gcd(*(start for start, _ in named)) if named else 0
-    if 0 < apart <= _MOST_FILE_BYTES:
+    if 0 < apart <= _MOST_MAPPED_BYTES:
         candidates.add(apart)
 
     def score(candidate: int) -> tuple[int, int]:

@@ -14,7 +14,12 @@ import pytest
 from check.damages import where, write
 from mqstore.check import check
 from mqstore.codec.schema import PROFILES
-from mqstore.errors import CorruptStoreError, InvalidOptionError, NoSpaceError
+from mqstore.errors import (
+    CorruptStoreError,
+    InvalidOptionError,
+    NoSpaceError,
+    UnsupportedStoreError,
+)
 from mqstore.files import durable
 from mqstore.files.config.broker_config import BrokerConfig
 from mqstore.files.store_dir import StoreDir
@@ -270,3 +275,15 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(
     with pytest.raises(NoSpaceError, match="new"):
         salvage(laid.root, tmp_path / "new")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["store"]
+
+
+@pytest.mark.parametrize(
+    ("folder", "flavour"),
+    [("dledger-n0/data", "DLEDGER"), ("batchconsumequeue/T", "BATCH_CONSUME_QUEUE")],
+)
+def test_a_store_whose_records_are_framed_otherwise_is_refused(
+    laid: Laid, tmp_path: Path, folder: str, flavour: str
+) -> None:
+    (laid.root / folder).mkdir(parents=True)
+    with pytest.raises(UnsupportedStoreError, match=flavour):
+        salvage(laid.root, tmp_path / "new")

@@ -36,6 +36,7 @@ from mqstore.derive.section_files import (
     write_section,
 )
 from mqstore.errors import CorruptStoreError, NoSpaceError, UnsupportedStoreError
+from mqstore.files.entry_log import open_log
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.log.log_end import after_blank
 from mqstore.files.mapped_file_queue import MappedFile
@@ -259,10 +260,13 @@ def open_log_queues(
         private_folder(folder)
     except OSError as error:
         raise _not_kept(folder, error) from error
-    with CommitLog(place.commit_log) as log:
+    with open_log(place) as log:
+        if not known and log.committed_end is not None:
+            log.check_committed()
+            limit = log.committed_end if limit is None else min(limit, log.committed_end)
         files = [file for file in log.files.files if limit is None or file.start < limit]
         by_start = {key.partition("-")[0]: key for key in known}
-    opened = partial(_opened, place, folder, by_start, limit)
+    opened = partial(_opened, place, log, folder, by_start, limit)
     with ThreadPoolExecutor(min(_SIDE_BY_SIDE, os.cpu_count() or 1)) as workers:
         found = list(workers.map(opened, files))
     if not known:
@@ -271,10 +275,15 @@ def open_log_queues(
 
 
 def _opened(
-    place: StoreDir, folder: str, known: Mapping[str, str], limit: int | None, file: MappedFile
+    place: StoreDir,
+    like: CommitLog,
+    folder: str,
+    known: Mapping[str, str],
+    limit: int | None,
+    file: MappedFile,
 ) -> LogFile:
     """Return one log file's sections: those that are kept, or new ones."""
-    with CommitLog(place.commit_log) as log:
+    with open_log(place, known=like) as log:
         planned = known.get(mapped_file_name(file.start))
         if planned is not None:
             kept = _kept(folder, planned, file)

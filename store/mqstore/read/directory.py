@@ -51,7 +51,7 @@ def open_origin(root: str | os.PathLike[str], commit_log: Sequence[str] = ()) ->
     Raises StoreNotFoundError, NotAStoreError, or UnsupportedStoreError with the flavour's name.
     """
     found = open_dir(root, commit_log)
-    return StoreOrigin(found.root, found.commit_log)
+    return StoreOrigin(found.root, found.commit_log, dledger=found.dledger)
 
 
 class StoreBounds:

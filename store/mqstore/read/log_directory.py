@@ -77,7 +77,7 @@ def open_by_log(
         if f"{real}/".startswith(f"{folder}/"):
             expected = f"lies in the store {found.root}: name another directory in cacheDir"
             raise InvalidOptionError(CACHE_DIR, cache, expected)
-    return LogOrigin(found.root, found.commit_log, cache)
+    return LogOrigin(found.root, found.commit_log, cache, dledger=found.dledger)
 
 
 def default_cache() -> str:

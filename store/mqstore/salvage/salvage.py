@@ -31,6 +31,7 @@ from mqstore.salvage.sources import find_sources
 _TEMP: Final = f"{names.OURS}/{TEMP_FOLDER}"
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _SECTIONS: Final = "sections"
+_DLEDGER: Final = "its other replicas have what this one lost"
 _NO_BATCHES: Final = "batchconsumequeue holds topics whose records have many messages each"
 
 
@@ -82,6 +83,8 @@ def salvage(
     UnsupportedStoreError, NoSpaceError, OSError. ``target`` is then not there.
     """
     place = open_dir(root, commit_log, by_log=True)
+    if place.dledger:
+        raise UnsupportedStoreError(place.root, "DLEDGER", f"{place.dledger}: {_DLEDGER}")
     if list_names(place.root, "batchconsumequeue"):
         raise UnsupportedStoreError(place.root, "BATCH_CONSUME_QUEUE", _NO_BATCHES)
     check_apart(os.fspath(target), [place.root, *commit_log])

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from mqstore.deliver.once.parts import HandedMessages, folder_of
 from mqstore.deliver.settings import SendSettings
 from mqstore.live.send.requests import Queue
 from mqstore.live.send.sender import SendCounts
@@ -18,11 +19,17 @@ class SendJob(RowJob):
     limits: MessageLimits
     """What every broker of the topic takes."""
     queues: tuple[Queue, ...] = ()
-    """The queues of the option ``topic``; none if rows name their topics."""
+    """The queues of the option ``topic``, or of the topics that rows are known to name."""
     key: Key | None = None
     """Identifies a write that is to happen once."""
     made: tuple[str, ...] = ()
     """Directories that ``prepare`` made, outermost first; removed again if the job fails."""
+
+    @property
+    def staging(self) -> str | None:
+        """The directory for files of messages; None without ``stagingPath`` or a key."""
+        path = self.settings.staging_path
+        return folder_of(path, self.key) if path and self.key else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,5 +37,5 @@ class SendReport(TaskReport):
     """What one task sent, or handed on to the publisher."""
 
     counts: SendCounts = field(default_factory=SendCounts)
-    handed: bytes = field(default=b"", repr=False)
-    """Messages as an Arrow stream (once/handed.py)."""
+    handed: HandedMessages = field(default_factory=HandedMessages)
+    """Messages for the publisher."""

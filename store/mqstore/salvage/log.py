@@ -81,6 +81,8 @@ class SalvagedLog:
         self._report = report
         self._files: dict[int, _NewFile] = {}
         self._moved: list[tuple[SourceFile, Stretch]] = []
+        self._closed: dict[str, int] = {}
+        """Where blank records close source files, by name."""
         self.records = 0
         """Whole records in the new log."""
         self.moved = 0
@@ -162,6 +164,7 @@ class SalvagedLog:
                     self._moved.append((file, found))
                 else:
                     self._doubt(file, source, found.position, found.length, _LIES_ELSEWHERE)
+            self._closed[file.name] = walk.closed_at
             if new is not None:
                 new.blank_at, new.used_to = walk.closed_at, min(walk.used_to, self._size)
         finally:
@@ -225,6 +228,8 @@ class SalvagedLog:
             with self._opened(new) as fd:
                 durable.write_at(fd, os.pread(source, size, position + first), at)
             new.occupy(at, at + size)
+            if position + first + size == at + size == self._closed.get(file.name):
+                new.blank_at = at + size
             row += count
             self.records += count
             self.moved += count

@@ -162,7 +162,7 @@ def test_of_two_records_with_one_queue_offset_one_is_kept(laid: Laid, tmp_path: 
     assert ("Topic1", 1, wrong.queue_offset) not in kept
 
 
-@pytest.mark.parametrize("queue_offset", [2**40, 60])
+@pytest.mark.parametrize("queue_offset", [2**40, 2**63 - 1, 60])
 def test_a_queue_offset_that_cannot_be_is_set_aside(
     laid: Laid, tmp_path: Path, queue_offset: int
 ) -> None:
@@ -340,3 +340,21 @@ def test_a_log_of_which_no_file_has_its_name_is_found(tmp_path: Path) -> None:
     assert check(tmp_path / "new") == []
     assert served(tmp_path / "new") == [row(m, "b") for m in in_queues(laid)]
     assert made.moved == len(laid.messages)
+
+
+@pytest.mark.parametrize("name", [f"{2**62 // SIZE * SIZE:020d}", "9" * 20, f"{7:020d}"])
+def test_a_name_far_from_all_others_is_not_believed(laid: Laid, tmp_path: Path, name: str) -> None:
+    path = sorted((laid.root / "commitlog").iterdir())[-1]
+    path.rename(path.with_name(name))
+    salvage(laid.root, tmp_path / "new")
+    assert check(tmp_path / "new") == []
+    assert served(tmp_path / "new") == [row(m, "b") for m in in_queues(laid)]
+
+
+def test_a_lone_file_under_another_number_is_found(tmp_path: Path) -> None:
+    laid = lay_out(tmp_path / "store", messages(6, 3), layout(2))
+    (path,) = (laid.root / "commitlog").iterdir()
+    path.rename(path.with_name(f"{7:020d}"))
+    made = salvage(laid.root, tmp_path / "new")
+    assert check(tmp_path / "new") == []
+    assert made.messages == 3

@@ -17,6 +17,7 @@ from mqstore.live.origin import ClusterBrokers
 from mqstore.options.option import Option
 from mqstore.read.directory import StoreOrigin, open_origin
 from mqstore.read.log_directory import CACHE_DIR, QUEUES, open_by_log
+from mqstore.read.rocksdb_directory import open_rocksdb
 from mqstore.read.selection import OpenStores, Selection, broker_names
 
 NAME_SERVERS: Final = "nameServers"
@@ -118,4 +119,5 @@ def _open_store(root: str, selection: Selection) -> StoreOrigin:
     """Return the store at ``root``: by its ConsumeQueues, or by its CommitLog alone."""
     if selection.by_log:
         return open_by_log(root, selection.commit_log, selection.cache)
-    return open_origin(root, selection.commit_log)
+    in_rocksdb = open_rocksdb(root, selection.commit_log)
+    return in_rocksdb or open_origin(root, selection.commit_log)

@@ -58,7 +58,7 @@ class StoreBounds:
 
     def __init__(self, origin: StoreOrigin, broker_name: str | None = None) -> None:
         self.origin = origin
-        self.store = Store(origin)
+        self.store = self.open_store()
         self._given_name = broker_name
 
     @cached_property
@@ -70,6 +70,10 @@ class StoreBounds:
     def config(self) -> BrokerConfig:
         """The files of config/."""
         return self.store.config
+
+    def open_store(self) -> Store:
+        """Return the store, of which nothing is listed yet."""
+        return Store(self.origin)
 
     def close(self) -> None:
         """Close the store's CommitLog."""
@@ -97,7 +101,7 @@ class StoreBounds:
     ) -> Snapshot:
         """Return the bounds of the store's queues, which are listed again for it."""
         self.close()
-        self.store = Store(self.origin)
+        self.store = self.open_store()
         return take_snapshot(self.store, self.origin, self._given_name, topics, strict=strict)
 
     def held(self, topics: Callable[[str], bool] | None = None, *, strict: bool = True) -> Snapshot:

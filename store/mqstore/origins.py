@@ -15,10 +15,10 @@ from mqstore.live.cluster import ClusterSettings
 from mqstore.live.options import LIVE_OPTIONS, cluster_settings, parse_options
 from mqstore.live.origin import ClusterBrokers
 from mqstore.options.option import Option
-from mqstore.read.directory import StoreOrigin, open_origin
+from mqstore.read.directory import open_origin
 from mqstore.read.log_directory import CACHE_DIR, QUEUES, open_by_log
-from mqstore.read.rocksdb_directory import open_rocksdb
 from mqstore.read.selection import OpenStores, Selection, broker_names
+from mqstore.read.store_bounds import StoreOrigin
 
 NAME_SERVERS: Final = "nameServers"
 LIVE: Final = {name: Option(one.name, one.parse) for name, one in LIVE_OPTIONS.items()}
@@ -119,5 +119,4 @@ def _open_store(root: str, selection: Selection) -> StoreOrigin:
     """Return the store at ``root``: by its ConsumeQueues, or by its CommitLog alone."""
     if selection.by_log:
         return open_by_log(root, selection.commit_log, selection.cache)
-    in_rocksdb = open_rocksdb(root, selection.commit_log)
-    return in_rocksdb or open_origin(root, selection.commit_log)
+    return open_origin(root, selection.commit_log)

@@ -19,7 +19,7 @@ from mqstore.check.finding import Finding, Findings
 from mqstore.check.index import IndexCheck
 from mqstore.check.log import LogCheck
 from mqstore.check.queues import QueueCheck
-from mqstore.read.rocksdb_directory import open_store
+from mqstore.read.directory import open_store
 
 
 def check(

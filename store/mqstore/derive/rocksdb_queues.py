@@ -154,8 +154,8 @@ class RocksQueue(ConsumeQueue):
             units = table.units(self._name, queue_offset, queue_offset + 1)
             return len(units) > 0 and int(units["physical_offset"][0]) >= commit_log_low
 
-        low = high
-        if first is not None:
+        low = high if first is None else first
+        if first is not None and not is_live(first):
             low = first + bisect_left(range(first, high), True, key=is_live)
         behind = self._of_log(end, _FAR, 1)
         if len(behind):

@@ -4,26 +4,18 @@ Reference: RocksDBMessageStore.
 """
 
 import logging
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from mqstore.derive.rocksdb_queues import RocksQueues
 from mqstore.errors import InvalidOptionError
-from mqstore.files.rocksdb.database import check_installed
 from mqstore.files.store import Store
-from mqstore.files.store_dir import (
-    BY_LOG,
-    ROCKSDB_CONSUME_QUEUE,
-    StoreDir,
-    open_dir,
-    rocksdb_queues,
-)
-from mqstore.read.directory import StoreBounds, StoreOrigin
+from mqstore.files.store_dir import StoreDir, open_dir
 from mqstore.read.log_directory import default_cache
 from mqstore.read.queues import QueueFilter, Snapshot
 from mqstore.read.rocksdb_tail import RocksTail
 from mqstore.read.source import COMMIT_GROUP
+from mqstore.read.store_bounds import StoreBounds, StoreOrigin
 from mqstore.read.store_records import StoreRecords
 
 _LOG = logging.getLogger(__name__)
@@ -41,13 +33,13 @@ class RocksOrigin(StoreOrigin):
     known: tuple[str, ...] = field(default=(), compare=False)
 
     def bounds(self, broker_name: str | None = None) -> "RocksBounds":
-        """Open the store to plan a read. Raises as ``open_store``."""
+        """Open the store to plan a read. Raises as ``RocksBounds.snapshot``."""
         return RocksBounds(self, broker_name)
 
     def records(self, read_mode: str = "pread") -> StoreRecords:
-        """Open the store to read records. Raises as ``open_store``."""
+        """Open the store to read records. Raises as ``RocksBounds.snapshot``."""
         place = open_dir(self.root, self.commit_log, in_rocksdb=True)
-        return StoreRecords(_store(place, self.queue_path, self.known, read_mode))
+        return StoreRecords(rocksdb_store(place, self.queue_path, self.known, read_mode))
 
 
 class RocksBounds(StoreBounds):
@@ -98,33 +90,12 @@ class RocksBounds(StoreBounds):
         raise InvalidOptionError(COMMIT_GROUP, group, expected)
 
 
-def open_rocksdb(
-    root: str | os.PathLike[str], commit_log: Sequence[str] = ()
-) -> RocksOrigin | None:
-    """Return the store at ``root`` if its queues are in RocksDB; None if they are files.
-
-    Raises StoreNotFoundError, NotAStoreError, UnsupportedStoreError: also where the package that
-    reads RocksDB is not installed.
-    """
-    place = open_dir(root, commit_log, in_rocksdb=True)
-    path = rocksdb_queues(place)
-    if path is None:
-        return None
-    check_installed(f"{place.root}/{path}", ROCKSDB_CONSUME_QUEUE, f". Without it, {BY_LOG}")
-    return RocksOrigin(place.root, place.commit_log, path)
-
-
-def open_store(root: str | os.PathLike[str], commit_log: Sequence[str] = ()) -> Store:
-    """Return the store at ``root``, whatever its queues are kept in. Raises as ``open_rocksdb``."""
-    origin = open_rocksdb(root, commit_log)
-    return Store.open(root, commit_log) if origin is None else _store(origin, origin.queue_path)
-
-
 def _queues(place: StoreDir, path: str, known: Sequence[str] = ()) -> RocksQueues:
     return RocksQueues(place, path, default_cache(), known)
 
 
-def _store(
+def rocksdb_store(
     place: StoreDir, path: str, known: Sequence[str] = (), read_mode: str = "pread"
 ) -> Store:
+    """Return a store whose queues are in the database ``path`` below its root."""
     return Store(place, read_mode, _queues(place, path, known))

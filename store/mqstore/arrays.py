@@ -1,6 +1,7 @@
-"""Names of the numpy array types that all rooms use."""
+"""Names of the numpy array types that all rooms use, and memory for large ones."""
 
-from typing import TypeAlias
+import weakref
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,3 +12,35 @@ Int64s: TypeAlias = NDArray[np.int64]
 Mask: TypeAlias = NDArray[np.bool_]
 Structs: TypeAlias = NDArray[np.void]
 UInt32s: TypeAlias = NDArray[np.uint32]
+
+_SPARE: Final = 4  # A quarter more than was asked for, so that the next item fits as well.
+_MOST_SPARE: Final = 4  # Memory this many times too large is let go.
+
+
+class Recycled:
+    """Memory for one large item after the other, used again once nothing refers to the item.
+
+    Fresh pages cost more than what is written into them. An item that a caller keeps keeps its
+    memory. One thread at a time may take; any may let go.
+    """
+
+    def __init__(self, most: int) -> None:
+        """``most`` memories are kept: one more than there are items in use at a time."""
+        self._most = most
+        self._held: list[tuple[Bytes, weakref.ref[Any]]] = []
+
+    def take(self, size: int) -> memoryview:
+        """Return ``size`` writable bytes with anything in them."""
+        memory = self._free(size)
+        if memory is None:
+            memory = np.empty(size + size // _SPARE, np.uint8)
+        # What is made of the memoryview refers to this array; numpy never gets past it.
+        view = memory[:size]
+        self._held = [*self._held, (memory, weakref.ref(view))][-self._most :]
+        return view.data
+
+    def _free(self, size: int) -> Bytes | None:
+        for place, (memory, user) in enumerate(self._held):
+            if user() is None and size <= len(memory) <= _MOST_SPARE * max(size, 1):
+                return self._held.pop(place)[0]
+        return None

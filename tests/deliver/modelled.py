@@ -129,7 +129,10 @@ class ModelWire:
         records, ends = {}, {}
         for name, log in self._brokers.logs.items():
             controls = log.controls()
-            found = [decode(body) for body in controls[(since or {}).get(name, 0) :]]
+            found = [record for record in map(decode, controls) if record.app == app]
+            seen = [record.seen[name] for record in found if name in record.seen]
+            first = since[name] if since is not None else [0, *seen][-1]
+            found = [decode(body) for body in controls[first:]]
             records[name] = [record for record in found if record.app == app]
             ends[name] = len(controls)
         return History(records, ends)

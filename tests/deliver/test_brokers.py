@@ -1,30 +1,21 @@
 """Writes to real brokers of both versions: what the official clients get is what was written."""
 
 import hashlib
-from collections import Counter
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from broker.harness import FAST_DELAYS, Cluster
-from live.real import READING, Live, full_rows
-from mqstore.deliver.job import SendJob, SendReport
-from mqstore.deliver.once.commit import publish
-from mqstore.deliver.once.errors import PublicationError
-from mqstore.deliver.once.handed import HandedRows
-from mqstore.deliver.once.publish import Publication, Write
-from mqstore.deliver.once.wire import LiveWire
+from live.real import READING, Live
 from mqstore.deliver.prepare import prepare
 from mqstore.deliver.settings import SendSettings
-from mqstore.deliver.task import hand_on, send
+from mqstore.deliver.task import send
 from mqstore.errors import MessageTooLargeError
 from mqstore.live.cluster import ClusterSettings
 from mqstore.stage.task import CHUNK_ROWS
-from support import soak
 from support.writing import rows
 
 pytestmark = pytest.mark.broker
@@ -144,86 +135,3 @@ def test_a_broker_that_is_killed_and_started_again_loses_nothing(live: Live) -> 
     assert len({row["msgId"] for row in found}) == len(wanted)
     assert report.counts.messages == len(wanted)
     assert len(found) - len(wanted) <= 500 * report.counts.repeats
-
-
-@pytest.mark.soak
-def test_exactly_once_though_the_broker_and_publishers_are_killed(live: Live) -> None:
-    """Each write is killed at another place; then its broker too; then it runs to its end."""
-    more = {"delivery": "exactlyOnce", "txn_app_id": "app", "fence_wait_ms": 500}
-    more |= {"batch_max_messages": 50, "topic": "Once"}
-    parts = [rows(300, body=[b"%d" % (n // 2) for n in range(600)][first : first + 300])
-             for first in (0, 300)]  # fmt: skip
-    kills = [None, "rows", "broker", "before COMMIT"]
-    writes = soak.size("LIVE_WRITES", check=4, test=4, full=1_000)
-    for version in range(writes):
-        kill = kills[version % len(kills)]
-        job = prepare(settings_for(live, txn_version=version, **more), parts[0].schema)
-        reports = [hand_on(job, [part], partition=n, attempt=1) for n, part in enumerate(parts)]
-        if kill is not None:
-            with pytest.raises((StoppedError, PublicationError)):
-                stopped(live, job, reports, kill)
-        done = publish(job, reports[::-1])
-        assert not done.is_repeated
-        assert publish(job, reports).is_repeated
-    live.broker.wait_for("Once", 600 * writes)
-    found = Counter(row["bodySha1"] for row in told(live, "Once"))
-    assert found == {
-        hashlib.sha1(b"%d" % n, usedforsecurity=False).hexdigest(): 2 * writes for n in range(300)
-    }
-
-
-def test_exactly_once_on_two_brokers_of_which_one_is_killed(
-    live: Live, cluster: Cluster, tmp_path: Path
-) -> None:
-    second = Live(cluster, tmp_path / "store", FAST_DELAYS | {"brokerName": "broker-b"})
-    try:
-        more = {"delivery": "exactlyOnce", "txn_app_id": "two", "txn_version": 0}
-        more |= {"topic": "Both", "batch_max_messages": 50, "fence_wait_ms": 500}
-        parts = [rows(300, body=[b"%d" % (n + first) for n in range(300)]) for first in (0, 300)]
-        job = prepare(settings_for(live, **more), parts[0].schema)
-        reports = [hand_on(job, [part], partition=n, attempt=1) for n, part in enumerate(parts)]
-        with pytest.raises((StoppedError, PublicationError)):
-            stopped(second, job, reports, "broker")
-        assert publish(job, reports[::-1]).messages == 600
-        held = [one for one in live.bounds() if one.topic == "Both"]
-        assert {one.broker for one in held} == {"broker-a", "broker-b"}
-        assert all(one.high > 0 for one in held)
-        bodies = Counter(row["body"] for row in full_rows(live.pulled(held)))
-        assert bodies == Counter(b"%d" % n for n in range(600))
-    finally:
-        second.close()
-
-
-class StoppedError(Exception):
-    """The publisher's process ended here."""
-
-
-class StoppingWire(LiveWire):
-    """The wire of a publisher that is killed: while its rows are under way, or before COMMIT."""
-
-    def __init__(self, job: SendJob, found: HandedRows, live: Live, kill: str) -> None:
-        super().__init__(job, found)
-        self._live = live
-        self._kill = kill
-
-    def send(self, landed: Set[str], check: Callable[[], None]) -> None:
-        if self._kill == "before COMMIT":
-            super().send(landed, check)
-            raise StoppedError
-        assert self._sender is not None
-        for number, parcel in enumerate(self._rows.parcels(landed)):
-            self._sender.send(parcel)
-            if number == 5:
-                break
-        if self._kill == "broker":
-            self._live.kill()
-            self._live.start()
-        raise StoppedError
-
-
-def stopped(live: Live, job: SendJob, reports: list[SendReport], kill: str) -> None:
-    assert job.key is not None
-    found = HandedRows.of(job, [report.handed for report in reports])
-    write = Write(job.key.app_id, job.key.version, frozenset(found.ids))
-    with StoppingWire(job, found, live, kill) as wire:
-        Publication(write, wire, f"killed {kill}").run()

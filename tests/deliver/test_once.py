@@ -2,6 +2,7 @@
 
 import json
 import random
+import time
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -169,6 +170,63 @@ def test_without_looking_back_rows_are_doubled(
     assert lossy_writes(taking, 0) != EXPECTED
 
 
+class StandingStill:
+    """A broker that stands still from some request on, and reads that one a little later.
+
+    It goes on when the next request comes, seconds later by the publisher's clock; what was sent
+    before is stored when the publisher sleeps after that.
+    """
+
+    def __init__(self, taking: TakingCluster, sends: int) -> None:
+        self._taking = taking
+        self._sends = sends
+        self._late: dict[str, Any] | None = None
+        self._is_still = False
+        self._passed_s = 0.0
+        taking.take = self._take
+        taking.fault = self._go_on
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self._passed_s
+
+    def time_ns(self) -> int:
+        return time.time_ns()
+
+    def sleep(self, _: float) -> None:
+        if not self._is_still:
+            self.come()
+
+    def come(self) -> None:
+        """Store what was sent before."""
+        late, self._late = self._late, None
+        if late is not None:
+            self._taking._answer(late)
+
+    def _take(self, request: dict[str, Any]) -> Take | None:
+        if len(self._taking.sends()) != self._sends:
+            return None
+        self._late, self._is_still, self._sends = request, True, -1
+        return Take(stores=0, code=None)
+
+    def _go_on(self, request: dict[str, Any]) -> None:
+        if self._is_still and request["code"] != 105:  # Routes are a name server's.
+            self._is_still = False
+            self._passed_s += 3
+
+
+@pytest.mark.parametrize("sends", [2, 4])
+def test_what_a_broker_reads_late_because_it_stood_still_is_not_doubled(
+    taking: TakingCluster, monkeypatch: pytest.MonkeyPatch, sends: int
+) -> None:
+    taking.topic("T")
+    broker = StandingStill(taking, sends)
+    monkeypatch.setattr("mqstore.deliver.once.wire.time", broker)
+    done = once(taking, of(list(range(40))))
+    broker.come()
+    assert done.messages == 40
+    assert Counter(taking.bodies("T")) == Counter(b"%d" % n for n in range(40))
+
+
 def test_two_brokers_are_one_write(taking: TakingCluster) -> None:
     with TakingCluster().running() as other:
         assert isinstance(other, TakingCluster)
@@ -235,6 +293,62 @@ def test_a_second_publisher_stops_the_first_before_its_end(taking: TakingCluster
     kinds = [json.loads(body)["kind"] for body in taking.bodies(CONTROL)]
     assert kinds == ["BEGIN", "BEGIN", "BEGIN", "COMMIT"]
     assert publish(job, reports).is_repeated
+
+
+def unfinished(taking: TakingCluster, part: pa.RecordBatch, version: int) -> None:
+    """Leave a write of which a few rows are stored."""
+    left = [Take(stores=3, code=None)]
+    none = Take(stores=0, code=None)
+    taking.take = lambda r: (left.pop() if left else none) if r["extFields"]["b"] == "T" else None
+    with pytest.raises(PublicationError):
+        once(taking, part, txn_version=version)
+    taking.take = lambda _: None
+
+
+def control_pulls(taking: TakingCluster) -> list[int]:
+    """The queue offsets at which the control topic was pulled."""
+    asked = [request["extFields"] for request in taking.requests if request["code"] == 11]
+    return [int(fields["queueOffset"]) for fields in asked if fields["topic"] == CONTROL]
+
+
+def test_a_write_reads_as_many_control_records_after_ninety_writes_as_after_one(
+    taking: TakingCluster,
+) -> None:
+    taking.topic("T")
+    for version in range(90):
+        if version in {1, 89}:
+            taking.requests.clear()
+        done = once(taking, of([version]), txn_version=version, fence_wait_ms=5_000)
+        assert done.messages == 1
+        if version == 1:
+            assert control_pulls(taking) == [0, 2, 3]
+    assert control_pulls(taking) == [146, 178, 179]
+    assert once(taking, of([0]), txn_version=0).is_repeated
+
+
+@pytest.mark.parametrize("others", [1, 50, 700])
+def test_a_begin_is_found_behind_records_of_others(taking: TakingCluster, others: int) -> None:
+    taking.topic("T")
+    noise = Message(topic=CONTROL, body=b"{}", properties=b"TAGS\x01other\x02")
+    for version in (0, 1):
+        unfinished(taking, of(list(range(20))), version)
+        taking._store(taking.queues["broker-a", CONTROL, 0], [noise] * others)
+        assert once(taking, of(list(range(20))), txn_version=version).found == 3
+        taking._store(taking.queues["broker-a", CONTROL, 0], [noise] * others)
+        assert once(taking, of(list(range(20))), txn_version=version).is_repeated
+    assert Counter(taking.bodies("T")) == {b"%d" % n: 2 for n in range(20)}
+
+
+def test_an_unfinished_newer_version_is_found_behind_the_commit_of_an_older_one(
+    taking: TakingCluster,
+) -> None:
+    taking.topic("T")
+    unfinished(taking, of(list(range(20))), 5)
+    noise = Message(topic=CONTROL, body=b"{}", properties=b"TAGS\x01other\x02")
+    taking._store(taking.queues["broker-a", CONTROL, 0], [noise] * 50)
+    assert once(taking, of([100]), txn_version=4).found == 0
+    assert once(taking, of(list(range(20))), txn_version=5).found == 3
+    assert Counter(taking.bodies("T")) == {b"%d" % n: 1 for n in [*range(20), 100]}
 
 
 def test_a_control_record_that_is_none_is_an_error_and_not_passed_over(
@@ -348,7 +462,10 @@ STARTS = st.dictionaries(
 )
 
 
-@given(st.builds(Control, TEXTS, TEXTS, st.integers(0, 2**62), TEXTS, STARTS))
+SEEN = st.dictionaries(TEXTS, st.integers(0, 2**62), max_size=3)
+
+
+@given(st.builds(Control, TEXTS, TEXTS, st.integers(0, 2**62), TEXTS, STARTS, SEEN))
 def test_a_control_record_is_read_as_it_was_written(record: Control) -> None:
     assert decode(record.encode()) == record
     assert len(tag_of(record.app)) == 16
@@ -365,6 +482,8 @@ def test_a_control_record_is_read_as_it_was_written(record: Control) -> None:
         {"starts": {"b": 5}},
         {"starts": {"b": {"T": {"x": 1}}}},
         {"starts": {"b": {"T": {"1": None}}}},
+        {"seen": {"b": -1}},
+        {"seen": None},
     ],
 )
 def test_what_is_no_control_record_is_told(change: dict[str, Any]) -> None:

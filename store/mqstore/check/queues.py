@@ -14,6 +14,7 @@ import numpy as np
 from mqstore.arrays import Int64s, Mask, Structs
 from mqstore.check.causes import Causes
 from mqstore.check.finding import ERROR, SHOWN, WARNING, FindingPlace, Findings
+from mqstore.check.gaps import is_all_gap, wrong_gaps
 from mqstore.check.unnamed import UnnamedMessages
 from mqstore.codec.dispatch import DispatchRecords, Queue
 from mqstore.derive.queue_units import (
@@ -21,6 +22,7 @@ from mqstore.derive.queue_units import (
     by_queue,
     compare,
     is_filler,
+    is_gap,
     is_possible,
     units_of,
 )
@@ -44,6 +46,8 @@ class _QueueWalk:
     matched: int = 0
     damaged: int = 0
     """Live units whose record is damaged."""
+    gaps: int = 0
+    """Units that stand for records that were lost."""
     next: int = -1
 
 
@@ -160,6 +164,9 @@ class QueueCheck:
         numbers = expected.queue_offsets
         before = np.append(state.next - 1 if state.next >= 0 else numbers[0] - 1, numbers[:-1])
         rows = np.flatnonzero(numbers != before + 1)
+        if len(rows) and state.gaps:
+            spans = zip((before[rows] + 1).tolist(), numbers[rows].tolist(), strict=True)
+            rows = rows[[not is_all_gap(state.queue, *span) for span in spans]]
         if len(rows) <= len(self._causes):
             rows = np.array(
                 [r for r in rows.tolist() if not self._skips(queue, state, before[r], numbers[r])],
@@ -197,7 +204,7 @@ class QueueCheck:
         return state.live == state.matched + state.damaged
 
     def _is_live(self, units: Structs, places: Int64s) -> Mask:
-        is_real = (units["size"] > 0) & ~is_filler(units)
+        is_real = (units["size"] > 0) & ~is_filler(units) & ~is_gap(units)
         return np.asarray(is_real & (places >= self._log.low) & (places < self._unfinished))
 
     def _scan(self, queue: Queue, state: _QueueWalk) -> None:
@@ -207,7 +214,8 @@ class QueueCheck:
             sizes = units["size"].astype(np.int64)
             places = units["physical_offset"].astype(np.int64)
             filler = is_filler(units)
-            real = (sizes > 0) & ~filler
+            gap = is_gap(units)
+            real = (sizes > 0) & ~filler & ~gap
             settled = places < self._unfinished
             state.live += int(self._is_live(units, places).sum())
             numbers = np.arange(first, first + len(units))
@@ -216,7 +224,11 @@ class QueueCheck:
             if filler.any() and self._log.low == 0:
                 problem = "filler units in a store whose CommitLog starts at 0: brokers misread it"
                 self._findings.error(self._unit_place(queue, first), problem)
-            holes = ~real & ~filler & (numbers < state.high)
+            if gap.any():
+                state.gaps += int(gap.sum())
+                for rule, wrong in wrong_gaps(self._log, units, real, state.high - first):
+                    self._units(queue, rule, numbers[wrong])
+            holes = ~real & ~filler & ~gap & (numbers < state.high)
             self._units(queue, "an empty unit before the queue's end", numbers[holes])
             behind = real & settled & (numbers >= state.high)
             self._units(queue, "a unit behind the queue's end", numbers[behind])

@@ -12,7 +12,7 @@ import numpy as np
 from mqstore.arrays import Int64s, Mask, Structs
 from mqstore.codec.dispatch import DispatchRecords, Queue
 from mqstore.format import names
-from mqstore.format.consume_queue import EXT_ADDRESS_MAX, FILLER_SIZE, UNIT
+from mqstore.format.consume_queue import EXT_ADDRESS_MAX, FILLER_SIZE, GAP_SIZE, UNIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +158,12 @@ def is_filler(units: Structs) -> Mask:
     """Tell which units stand for queue offsets before a queue's first message."""
     filler: Mask = (units["size"] == FILLER_SIZE) & (units["physical_offset"] == 0)
     return filler
+
+
+def is_gap(units: Structs) -> Mask:
+    """Tell which units stand for queue offsets whose records were lost."""
+    gap: Mask = units["size"] == GAP_SIZE
+    return gap
 
 
 def is_possible(queue: Queue) -> bool:

@@ -23,6 +23,7 @@ from mqstore.derive.queue_units import (
     by_queue,
     compare,
     is_filler,
+    is_gap,
     is_possible,
     units_of,
 )
@@ -199,7 +200,7 @@ class QueueRebuild:
             for first, units in state.repair.chunks(file):
                 there = np.arange(first, first + len(units))
                 wrong = (there >= low) & (there < high) & ~are_empty(units)
-                wrong &= ~np.isin(there, numbers)
+                wrong &= ~np.isin(there, numbers) & ~is_gap(units)
                 for row in np.flatnonzero(wrong).tolist():
                     wrong[row] = not self._is_of_another(queue, units[row])
                     self.left += int(not wrong[row])

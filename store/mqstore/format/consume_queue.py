@@ -13,8 +13,14 @@ The unit of queue offset q starts at byte ``q * UNIT.itemsize`` of the queue. A 
 message of a queue that did not start at 0, zeros are space not written yet. A tags_code at
 or below EXT_ADDRESS_MAX is no hash but an address: see format.consume_queue_ext.
 
+Between units of messages there may be gap units (size GAP_SIZE), for queue offsets whose records
+were lost. Only mqlog salvage writes them. One names the last byte of a CommitLog file and a size
+that reaches beyond it: a broker finds no record there and goes on with the units of the next
+CommitLog files, in one of which the next record of the queue must be. Consumers get the messages
+before and behind, and nothing else.
+
 Reference: org.apache.rocketmq.store.ConsumeQueue (CQ_STORE_UNIT_SIZE, fillPreBlank),
-ConsumeQueueExt#isExtAddr.
+ConsumeQueueExt#isExtAddr; DefaultMessageStore#getMessage (rollNextFile) for gap units.
 """
 
 from typing import Final
@@ -30,6 +36,7 @@ UNIT: Final = np.dtype(
 )
 UNITS_PER_FILE: Final = 300_000  # For files we create; files we read tell their own size.
 FILLER_SIZE: Final = 2**31 - 1
+GAP_SIZE: Final = 2  # Smaller than any record.
 EXT_ADDRESS_MAX: Final = -(2**31) - 1
 
 assert UNIT.itemsize == 20

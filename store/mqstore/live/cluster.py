@@ -69,18 +69,31 @@ class Cluster:
     AccessDeniedError, RequestRefusedError, BrokenAnswerError.
     """
 
-    def __init__(self, settings: ClusterSettings, *, was_reached: bool = False) -> None:
+    def __init__(
+        self,
+        settings: ClusterSettings,
+        *,
+        was_reached: bool = False,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         """Connect to nothing yet; raises InvalidOptionError for unusable TLS files.
 
         ``was_reached``: a name server answered the driver, so that none answers now will pass.
+        ``tls``: the context of these settings, where it was made before.
         """
         self.settings = settings
-        self._tls: ssl.SSLContext | None = settings.tls.context() if settings.tls else None
+        self._tls = tls or (settings.tls.context() if settings.tls else None)
         self._open: dict[str, Connection] = {}
         self._name_servers = list(settings.name_servers)
         self._has_contact = was_reached
         self._brokers: dict[str, Addresses] = {}
         self._routes: dict[str, Route] = {}
+
+    def twin(self) -> "Cluster":
+        """Return a cluster with connections of its own that knows where this one's brokers are."""
+        found = Cluster(self.settings, was_reached=self._has_contact, tls=self._tls)
+        found._brokers = dict(self._brokers)
+        return found
 
     def close(self) -> None:
         """Close all connections."""

@@ -29,7 +29,7 @@ from mqstore.errors import CorruptStoreError, DataLossError
 from mqstore.files.log.commit_log import Block, CommitLog, Scratch
 from mqstore.files.store import Store
 from mqstore.files.store_dir import BY_LOG
-from mqstore.format.consume_queue import UNIT
+from mqstore.format.consume_queue import GAP_SIZE, UNIT
 from mqstore.format.hashing import key_hash
 from mqstore.format.index_file import TOPIC_KEY_SEPARATOR
 from mqstore.format.message import HARD_RECORD_BYTES
@@ -282,8 +282,10 @@ class _SliceUnits:
         ):
             kept = units.physical_offsets >= low
             if not kept.all():
-                expired = units.positions.queue_offsets[~kept]
-                self._expired(piece, (int(expired[0]), int(expired[-1]) + 1), low)
+                expired = units.positions.queue_offsets[~kept & (units.sizes != GAP_SIZE)]
+                if len(expired):
+                    self._expired(piece, (int(expired[0]), int(expired[-1]) + 1), low)
+            kept &= units.sizes != GAP_SIZE
             if self._tags is not None:
                 kept &= self._tags.may_match(piece.topic, units.tags_codes)
             if kept.all():

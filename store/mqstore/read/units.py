@@ -16,7 +16,7 @@ from mqstore.arrays import Int64s, Mask
 from mqstore.codec.decode import QueuePositions
 from mqstore.errors import CorruptStoreError
 from mqstore.files.queue.consume_queue import ConsumeQueue
-from mqstore.format.consume_queue import UNIT
+from mqstore.format.consume_queue import GAP_SIZE, UNIT
 from mqstore.format.message import HARD_RECORD_BYTES
 
 CHUNK_UNITS: Final = (1 << 20) // UNIT.itemsize  # 1 MiB, whatever the queue's size
@@ -81,8 +81,9 @@ class UnitBatch:
         return UnitBatch(self.physical_offsets[rows], self.sizes[rows], self.positions.take(rows))
 
     def believable(self) -> "UnitBatch":
-        """Return the same with size 0 where no broker would follow the unit: out of bounds."""
+        """Return the same with size 0 where no record is: at a gap, or out of all bounds."""
         valid = (self.sizes > 0) & (self.sizes <= HARD_RECORD_BYTES) & (self.physical_offsets >= 0)
+        valid &= self.sizes != GAP_SIZE
         if valid.all():
             return self
         return UnitBatch(self.physical_offsets, np.where(valid, self.sizes, 0), self.positions)

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from mqstore.arrays import Bytes, Int32s
+from mqstore.arrays import Bytes, Int32s, Recycled
 from mqstore.errors import CorruptStagingError
 from mqstore.format.crc import crc32
 from mqstore.format.staged import (
@@ -115,13 +115,15 @@ class SegmentWriter:
         self._file.discard()
 
 
-def read_frames(directory: str, segment: Segment, *, with_records: bool) -> Iterator[SegmentFrame]:
-    """Yield the frames of a staged file, in order.
+def read_frames(
+    directory: str, segment: Segment, *, with_records: bool, memory: Recycled | None = None
+) -> Iterator[SegmentFrame]:
+    """Yield the frames of a staged file, in order; they lie in ``memory``.
 
     With records, every byte is checked against its checksum; without, only the tables are read
     (a frame's ``records`` are then empty). Raises CorruptStagingError.
     """
-    with StagedReader(directory, segment.name, segment.size) as file:
+    with StagedReader(directory, segment.name, segment.size, memory) as file:
         position = FILE_HEADER.itemsize
         for _ in range(segment.frame_count):
             head = _read_head(file, position)
@@ -134,14 +136,19 @@ def read_frames(directory: str, segment: Segment, *, with_records: bool) -> Iter
 
 
 def verify(
-    directory: str, segment: Segment, *, job_id: str, host_variant: int
+    directory: str,
+    segment: Segment,
+    *,
+    job_id: str,
+    host_variant: int,
+    memory: Recycled | None = None,
 ) -> Iterator[SegmentFrame]:
     """Yield the frames with records, and check that the file is the one its task reported.
 
     Raises CorruptStagingError at the latest when the last frame was taken.
     """
     digest = hashlib.sha256()
-    with StagedReader(directory, segment.name, segment.size) as file:
+    with StagedReader(directory, segment.name, segment.size, memory) as file:
         header = _header(job_id, segment.partition, host_variant)
         if file.read(0, FILE_HEADER.itemsize) != header:
             raise CorruptStagingError(f"{file.path}: not a segment of this job, task and version")

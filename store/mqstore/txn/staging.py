@@ -14,8 +14,7 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 
-import numpy as np
-
+from mqstore.arrays import Recycled
 from mqstore.errors import CorruptStagingError, StagingNotSharedError, UnsafePathError
 from mqstore.files import durable
 from mqstore.files.safe_open import list_names, open_file, read_into
@@ -153,8 +152,14 @@ class StagedWriter:
 class StagedReader:
     """Reads one staged file by position. A context manager."""
 
-    def __init__(self, directory: str, name: str, size: int) -> None:
-        """Open the file. Raises CorruptStagingError if it is not there or not of that size."""
+    def __init__(
+        self, directory: str, name: str, size: int, memory: Recycled | None = None
+    ) -> None:
+        """Open the file. Raises CorruptStagingError if it is not there or not of that size.
+
+        What is read lies in ``memory``.
+        """
+        self._memory = memory or Recycled(most=1)
         self.path = f"{directory}/{name}"
         try:
             self._fd = open_file(directory, name)
@@ -178,7 +183,7 @@ class StagedReader:
 
         Raises CorruptStagingError at the file's end.
         """
-        view = np.empty(size, np.uint8).data  # Not zeroed first, as a bytearray would be.
+        view = self._memory.take(size)
         done = read_into(self._fd, view, position)
         if done < size:
             raise CorruptStagingError(f"{self.path}: ends at byte {position + done}")

@@ -12,10 +12,11 @@ Reference: CommitLog#checkMessageAndReturnSize, #recoverNormally.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
-from mqstore.arrays import Int64s, Mask
+from mqstore.arrays import Int64s, Mask, Recycled
 from mqstore.codec.checksum import broken
 from mqstore.codec.gather import RecordHeaders
 from mqstore.errors import CorruptStagingError
@@ -24,6 +25,10 @@ from mqstore.format.names import MAX_QUEUE_ID, is_topic
 from mqstore.format.sys_flag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from mqstore.stage.job import WriteJob
 from mqstore.txn.segment import Segment, SegmentFrame, read_frames, verify
+from mqstore.write.ahead import made_ahead
+
+_LEAST_AHEAD_BYTES: Final = 4 << 20  # For less a thread costs more than it gains.
+_MEMORIES: Final = 3  # A frame in use, one that was made ahead, one that is read.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,25 +66,36 @@ class StagedMessages:
         What our own task reported the digest of is what it wrote. Where the digest comes from the
         store itself, anybody may have made both: then let ``bodies`` be checked as a broker does.
         """
-        done = 0
+        done, memory = 0, Recycled(_MEMORIES)
         for segment in self.segments:
-            for frame in self.check(segment):
+            for frame in self._taken(self.check(segment, memory)):
                 _check_records(frame, segment, bodies=bodies)
                 yield from ((segment, kept) for kept in self._left(frame, done))
                 done += len(frame.messages)
 
     def frames(self, *, with_records: bool) -> Iterator[SegmentFrame]:
         """Yield all frames of a source that was verified. Raises CorruptStagingError."""
-        done = 0
+        done, memory = 0, Recycled(_MEMORIES)
         for segment in self.segments:
-            for frame in read_frames(self.directory, segment, with_records=with_records):
+            frames = read_frames(self.directory, segment, with_records=with_records, memory=memory)
+            for frame in self._taken(frames) if with_records else frames:
                 yield from self._left(frame, done)
                 done += len(frame.messages)
 
-    def check(self, segment: Segment) -> Iterator[SegmentFrame]:
+    def check(self, segment: Segment, memory: Recycled | None = None) -> Iterator[SegmentFrame]:
         """Yield the frames of one segment with their records, every byte of it verified."""
-        variant = self.host_variant
-        return verify(self.directory, segment, job_id=self.job_id, host_variant=variant)
+        return verify(
+            self.directory,
+            segment,
+            job_id=self.job_id,
+            host_variant=self.host_variant,
+            memory=memory,
+        )
+
+    def _taken(self, frames: Iterator[SegmentFrame]) -> Iterator[SegmentFrame]:
+        """Return the frames; of a large job, the next is read and checked while one is used."""
+        total = sum(segment.records_bytes for segment in self.segments)
+        return made_ahead(frames) if total >= _LEAST_AHEAD_BYTES else frames
 
     def _left(self, frame: SegmentFrame, done: int) -> Iterator[SegmentFrame]:
         if self.present is None:

@@ -3,12 +3,17 @@
 A record is JSON, one message of the control topic, whose tag is a hash of the application. BEGIN
 stands in each broker's log in front of the rows of the write, with the ends of the queues before
 them; COMMIT stands behind all of its rows.
+
+A COMMIT also has ``seen``: the ends of the control queues that its publisher had read. Of what
+stands in front of these ends, the COMMIT is all that a later publisher needs: its version is the
+newest of them, and its starts are the least of that version. Where a publisher saw a record of a
+newer version, which an application that counts its versions up does not leave, ``seen`` is empty.
 """
 
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from mqstore.live.fastjson import InvalidBodyError, loads
@@ -18,6 +23,8 @@ BEGIN: Final = "BEGIN"
 COMMIT: Final = "COMMIT"
 WRITE_PROPERTY: Final = "MQLOG_WRITE"
 """The property that names the write of a message."""
+CONTROL_QUEUE: Final = 0
+"""The queue of the control topic that has the records of a broker."""
 _HASH_BYTES: Final = 8
 
 Starts = Mapping[Queue, int]
@@ -37,6 +44,8 @@ class Control:
     version: int
     owner: str
     starts: Starts
+    seen: Mapping[str, int] = field(default_factory=dict)
+    """By broker the end of its control queue; all records in front of it need no reading."""
 
     @property
     def brokers(self) -> set[str]:
@@ -55,6 +64,7 @@ class Control:
             "version": self.version,
             "owner": self.owner,
             "starts": starts,
+            "seen": dict(sorted(self.seen.items())),
         }
         return json.dumps(found, separators=(",", ":")).encode()
 
@@ -75,7 +85,8 @@ def decode(body: bytes) -> Control:
         for topic, queues in _table(topics).items()
         for queue_id, at in _table(queues).items()
     }
-    return Control(kind, app, version, owner, starts)
+    seen = {broker: _number(at) for broker, at in _table(found.get("seen")).items()}
+    return Control(kind, app, version, owner, starts, seen)
 
 
 def tag_of(app: str) -> str:
@@ -90,7 +101,7 @@ def mark_of(app: str, version: int) -> tuple[str, str]:
 
 def _table(found: Any) -> dict[str, Any]:
     if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
-        raise InvalidControlError("starts are no tables")
+        raise InvalidControlError("starts or seen are no tables")
     return found
 
 

@@ -13,7 +13,7 @@ publisher looks again, from the least of the old starts and the new ends.
 
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from mqstore.deliver.once.control import BEGIN, COMMIT, Control, Starts
@@ -81,7 +81,10 @@ class Wire(Protocol):
         """
 
     def history(self, app: str, since: Mapping[str, int] | None = None) -> History:
-        """Return the records of an application, from some queue offsets on."""
+        """Return the records of an application from some queue offsets on.
+
+        Without them: of each broker from what its last COMMIT with ``seen`` has seen.
+        """
 
     def landed(self, starts: Starts) -> Iterable[Landed]:
         """Yield the messages that carry the mark of the write, from those offsets on."""
@@ -113,6 +116,7 @@ class Publication:
         self._starts: Starts = {}
         self._seen: Mapping[str, int] = {}
         self._known = 0
+        self._is_newest = True
 
     def run(self) -> int | None:
         """Have every row in the cluster once; return how many were there already.
@@ -140,6 +144,7 @@ class Publication:
         if self._is_committed(records):
             return None
         version = self._write.version
+        self._is_newest = all(record.version <= version for _, record in records)
         earlier = [r for _, r in records if r.version == version and r.owner != self._owner]
         landed: AbstractSet[str] = frozenset()
         if earlier:
@@ -163,7 +168,7 @@ class Publication:
             try:
                 self._wire.send(landed, self.check_owner)
                 self.check_owner()
-                self._wire.commit(self._record(COMMIT, self._starts))
+                self._wire.commit(self._last())
             except InterruptedSendError:
                 found = self._resolve()
                 rounds = 0 if len(found) > len(landed) else rounds + 1
@@ -196,6 +201,11 @@ class Publication:
 
     def _begun(self, ends: Starts) -> Control:
         return self._record(BEGIN, _least([self._starts, ends]))
+
+    def _last(self) -> Control:
+        """Return the COMMIT; it stands for all records that this publisher has seen."""
+        record = self._record(COMMIT, self._starts)
+        return replace(record, seen=self._seen) if self._is_newest else record
 
     def _record(self, kind: str, starts: Starts) -> Control:
         return Control(kind, self._write.app, self._write.version, self._owner, starts)

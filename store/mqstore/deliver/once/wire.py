@@ -11,14 +11,8 @@ from typing import Final, Self
 from mqstore.codec.properties import PropertyBlocks
 from mqstore.deliver.job import SendJob
 from mqstore.deliver.once.check import check_readable_back
-from mqstore.deliver.once.control import (
-    WRITE_PROPERTY,
-    Control,
-    InvalidControlError,
-    Starts,
-    decode,
-    tag_of,
-)
+from mqstore.deliver.once.control import CONTROL_QUEUE, WRITE_PROPERTY, Control, Starts, tag_of
+from mqstore.deliver.once.control_log import ControlLog
 from mqstore.deliver.once.errors import InterruptedSendError, NotVisibleError
 from mqstore.deliver.once.handed import HandedRows
 from mqstore.deliver.once.publish import History, Landed
@@ -33,8 +27,10 @@ from mqstore.live.send.errors import SendFailedError
 from mqstore.live.send.requests import Parcel, Queue
 from mqstore.live.send.sender import SendCounts, Sender, SenderSettings
 
-_CHECK_S: Final = 1.0
-"""So often a publisher looks for another one while it sends: less than fenceWait."""
+_LONGEST_CHECK_S: Final = 1.0
+"""So often a publisher looks for another one while it sends, or twice in fenceWait."""
+_STANDS_STILL_S: Final = 1.0
+"""A broker that takes longer to tell the ends of its queues stood still."""
 _FIRST_LOOK_S: Final = 0.002
 _LAST_LOOK_S: Final = 0.2
 _LEAVES_OPEN: Final = (SendFailedError, BrokerUnavailableError, NoMasterError, BrokenAnswerError)
@@ -51,10 +47,13 @@ class LiveWire:
         self._mark = job.mark
         self._rows = rows
         self._reading = Cluster(job.settings.cluster)
-        self._sending = Cluster(job.settings.cluster)
+        self._sending = self._reading.twin()
+        self._control = ControlLog(self._reading, self.topic)
+        self._has_routes = False
         self._sender: Sender | None = None
         self._check: Callable[[], None] | None = None
         self._checked_at = 0.0
+        self._check_s = min(_LONGEST_CHECK_S, job.settings.fence_wait_ms / 2000)
 
     @property
     def counts(self) -> SendCounts:
@@ -84,6 +83,7 @@ class LiveWire:
                 return self._try_begin(make)
             except _LEAVES_OPEN as error:
                 self._sending.close()
+                self._has_routes = False
                 if time.monotonic() > deadline:
                     raise InterruptedSendError(error.message()) from error
             time.sleep(pause)
@@ -96,7 +96,8 @@ class LiveWire:
             places[parcel.queue.broker] = queue_offset
 
         settings = self._settings
-        self._sending = Cluster(settings.cluster)
+        routes = self._routes_now()
+        self._sending = self._reading.twin()
         self._sender = Sender(
             self._sending,
             SenderSettings(
@@ -108,8 +109,7 @@ class LiveWire:
             stored=stored,
             guard=self._guard,
         )
-        routes = [self._route_now(topic) for topic in (self.topic, *self._rows.topics)]
-        first = {Queue(one.topic, broker, 0): 0 for one in routes[1:] for broker in one.queues}
+        first = {Queue(one.topic, broker, 0): 0 for one in routes for broker in one.queues}
         brokers = make(first).brokers
         self._senders.append(self._sender)
         self._sender.connect(sorted(brokers))
@@ -123,15 +123,27 @@ class LiveWire:
         self._wait_visible(places)
         return record
 
-    def _route_now(self, topic: str) -> Route:
-        """Return where a topic is now; name servers forget it while its brokers are away."""
-        route = self._reading.route(topic, fresh=True)
-        if route is None:
+    def _routes_now(self) -> list[Route]:
+        """Return where the topics of the rows are.
+
+        Name servers forget a topic while its brokers are away, so they are asked again once
+        anything failed.
+        """
+        if not self._has_routes:
+            self._ask_for_routes()
+        found = [self._reading.route(topic) for topic in (self.topic, *self._rows.topics)]
+        routes = [route for route in found if route is not None]
+        if len(routes) < len(found):
             servers = ", ".join(self._settings.cluster.name_servers)
+            topic = (self.topic, *self._rows.topics)[found.index(None)]
             raise BrokerUnavailableError(servers, f"no broker has the topic {topic} now")
-        if topic != self.topic:
+        for topic in self._rows.topics:
             check_readable_back(self._reading, topic)
-        return route
+        return routes[1:]
+
+    def _ask_for_routes(self) -> None:
+        topics = [self.topic, *self._rows.topics]
+        self._has_routes = None not in [self._reading.route(one, fresh=True) for one in topics]
 
     def _ends(self) -> Starts:
         """Return the ends of all queues of the topics of the rows."""
@@ -140,11 +152,10 @@ class LiveWire:
 
     def history(self, app: str, since: Mapping[str, int] | None = None) -> History:
         """Return the records of an application on all brokers that have the control topic."""
-        known = since or {}
-        held = self._bounds([self.topic])
-        records = {one.broker: self._records(app, one, known.get(one.broker)) for one in held}
-        ends = {**known, **{one.broker: one.high for one in held}}
-        return History(records, ends, any(one.low > 0 for one in held))
+        if since is not None:
+            return self._control.since(app, since)
+        self._ask_for_routes()
+        return self._control.history(app)
 
     def landed(self, starts: Starts) -> Iterator[Landed]:
         """Yield the messages with the mark of the write; raises NoMasterError, DataLossError."""
@@ -167,7 +178,7 @@ class LiveWire:
                         yield Landed(key or "", queue)
 
     def send(self, landed: AbstractSet[str], check: Callable[[], None]) -> None:
-        """Send all rows but those that landed; ``check`` is called once a second."""
+        """Send all rows but those that landed; ``check`` is called once a second or more often."""
         self._check, self._checked_at = check, time.monotonic()
         try:
             self._send_all(self._rows.parcels(landed))
@@ -179,10 +190,37 @@ class LiveWire:
         self._send_all(self._control_parcel(broker, record) for broker in sorted(record.brokers))
 
     def fence(self) -> None:
-        """Give up the connections of the rows, and wait ``fenceWait``."""
+        """Give up the connections of the rows, and wait ``fenceWait`` while all brokers answer.
+
+        The wait begins anew behind an answer that took long: a broker that stood still had not
+        read what was sent to it. Raises InterruptedSendError for one that does not answer in
+        ``sendTimeout``.
+        """
         self._sending.close()
-        self._sender = None
-        time.sleep(self._settings.fence_wait_ms / 1000)
+        self._sender, self._has_routes = None, False
+        wait_s = self._settings.fence_wait_ms / 1000
+        left_s = wait_s
+        while left_s > 0:
+            asked_at = time.monotonic()
+            self._await_brokers()
+            if time.monotonic() - asked_at > _STANDS_STILL_S:
+                left_s = wait_s
+            pause = min(left_s, _STANDS_STILL_S)
+            time.sleep(pause)
+            left_s -= pause
+
+    def _await_brokers(self) -> None:
+        """Return when every broker of the rows' topics has answered."""
+        deadline = time.monotonic() + self._settings.send_timeout_ms / 1000
+        while True:
+            try:
+                self._ends()
+            except _LEAVES_OPEN as error:
+                if time.monotonic() > deadline:
+                    raise InterruptedSendError(error.message()) from error
+            else:
+                return
+            time.sleep(_LAST_LOOK_S)
 
     def _send_all(self, parcels: Iterable[Parcel]) -> None:
         assert self._sender is not None
@@ -194,13 +232,13 @@ class LiveWire:
             raise InterruptedSendError(error.message()) from error
 
     def _guard(self) -> None:
-        if self._check is not None and time.monotonic() - self._checked_at > _CHECK_S:
+        if self._check is not None and time.monotonic() - self._checked_at > self._check_s:
             self._check()
             self._checked_at = time.monotonic()
 
     def _control_parcel(self, broker: str, record: Control) -> Parcel:
         return Parcel(
-            queue=Queue(self.topic, broker, 0),
+            queue=Queue(self.topic, broker, CONTROL_QUEUE),
             count=1,
             body=record.encode(),
             born_timestamp_ms=time.time_ns() // 1_000_000,
@@ -216,40 +254,20 @@ class LiveWire:
         timeout_s = self._settings.visibility_timeout_ms / 1000
         deadline, pause = time.monotonic() + timeout_s, _FIRST_LOOK_S
         while True:
-            ends = {one.broker: one.high for one in self._bounds([self.topic])}
+            ends = {broker: one.high for broker, one in self._control.held().items()}
             hidden = [broker for broker, at in places.items() if ends.get(broker, 0) <= at]
             if not hidden:
                 return
             if time.monotonic() > deadline:
-                queue = str(Queue(self.topic, hidden[0], 0))
+                queue = str(Queue(self.topic, hidden[0], CONTROL_QUEUE))
                 raise NotVisibleError(queue, places[hidden[0]], timeout_s)
             time.sleep(pause)
             pause = min(2 * pause, _LAST_LOOK_S)
 
-    def _records(self, app: str, held: LiveBounds, since: int | None) -> list[Control]:
-        found = []
-        for part in self._pull(held, held.low if since is None else since, tag_of(app)):
-            headers = part.headers
-            bodies = zip(headers.body_starts.tolist(), headers.body_lengths.tolist(), strict=True)
-            for start, length in bodies:
-                body = headers.buffer[start : start + length].tobytes()
-                try:
-                    record = decode(body)
-                except InvalidControlError as error:
-                    where = f"{held.broker}/{self.topic}"
-                    raise BrokenAnswerError(where, f"no control record: {error}") from error
-                if record.app == app:
-                    found.append(record)
-        return found
-
-    def _pull(self, held: LiveBounds, start: int, tags: str = "*") -> Iterator[PulledRecords]:
-        """Yield the messages of a queue from there; of the control topic those that are left."""
-        is_control = tags != "*"
-        first = max(start, held.low) if is_control else start
-        piece = LiveSlice(held.broker, held.topic, held.queue_id, first, held.high)
-        strict = not is_control
-        reader = PullReader(self._reading, [piece], tags=tags, fail_on_data_loss=strict)
-        for part in read(reader, PullSettings(tags=tags, fail_on_data_loss=strict)):
+    def _pull(self, held: LiveBounds, start: int) -> Iterator[PulledRecords]:
+        """Yield the messages of a queue from there."""
+        piece = LiveSlice(held.broker, held.topic, held.queue_id, start, held.high)
+        for part in read(PullReader(self._reading, [piece]), PullSettings()):
             if part.broken:
                 raise BrokenAnswerError(held.broker, f"a broken message in {piece}")
             yield part

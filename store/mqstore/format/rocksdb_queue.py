@@ -45,7 +45,7 @@ UNIT_FAMILY: Final = "default"
 EDGE_FAMILY: Final = "offset"
 CHECKPOINT_TOPIC: Final = "CHECKPOINT_TOPIC"
 
-_SEPARATOR: Final = b"\x01"
+_CTRL_1: Final = b"\x01"
 _MAX: Final = b"max"
 
 assert ROCKSDB_UNIT.itemsize == 28
@@ -61,7 +61,7 @@ class Edge(NamedTuple):
 
 def unit_keys(topic: str, queue_id: int) -> bytes:
     """Return what the keys of all units of a queue begin with."""
-    return _SEPARATOR.join((_topic(topic), queue_id.to_bytes(4, "big"), b""))
+    return _CTRL_1.join((_topic(topic), queue_id.to_bytes(4, "big"), b""))
 
 
 def unit_key(keys: bytes, queue_offset: int) -> bytes:
@@ -73,16 +73,16 @@ def parse_edge(key: bytes) -> Edge | None:
     """Return what a key of the column family ``offset`` says, or None if it is of no such form."""
     size = int.from_bytes(key[:4], "big")
     topic, rest = key[5 : 5 + size], key[5 + size :]
-    if len(rest) != 9 or key[4:5] + rest[:1] + rest[4:5] != 3 * _SEPARATOR:
+    if len(rest) != 9 or key[4:5] + rest[:1] + rest[4:5] != 3 * _CTRL_1:
         return None
     return Edge(topic, int.from_bytes(rest[5:], "big", signed=True), rest[1:4] == _MAX)
 
 
 def checkpoint_key() -> bytes:
     """Return the key of the checkpoint."""
-    return _SEPARATOR.join((_topic(CHECKPOINT_TOPIC), _MAX, bytes(4)))
+    return _CTRL_1.join((_topic(CHECKPOINT_TOPIC), _MAX, bytes(4)))
 
 
 def _topic(name: str) -> bytes:
     text = name.encode()
-    return len(text).to_bytes(4, "big") + _SEPARATOR + text
+    return len(text).to_bytes(4, "big") + _CTRL_1 + text

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 INSTALL: Final = "pip install 'mqlog[rocksdb]'"
 
-_PACKAGE: Final = "rocksdict"
-_TRIES: Final = 4
-_ENDS: Final = (".sst", ".log", ".blob")
-_STARTS: Final = ("MANIFEST-", "OPTIONS-")
-_NAMES: Final = ("CURRENT", "IDENTITY")
+_ROCKSDICT: Final = "rocksdict"
+_OPENING_TRIES: Final = 4
+_FILE_ENDINGS: Final = (".sst", ".log", ".blob")
+_FILE_BEGINNINGS: Final = ("MANIFEST-", "OPTIONS-")
+_FILE_NAMES: Final = ("CURRENT", "IDENTITY")
 
 
 def has_database(root: str, path: str) -> bool:
@@ -38,16 +38,19 @@ def has_database(root: str, path: str) -> bool:
 class RocksDatabase:
     """The database in the folder ``root/path`` as it was when it was opened. ``close`` it."""
 
-    def __init__(self, root: str, path: str, flavour: str) -> None:
+    def __init__(self, root: str, path: str, flavour: str, advice: str = "") -> None:
         """Open it. ``flavour`` is that of the UnsupportedStoreError without the package rocksdict.
+
+        ``advice`` ends the messages of errors.
 
         Raises that, CorruptStoreError, UnsafePathError, FileNotFoundError, OSError.
         """
         self._where = f"{root}/{path}"
-        self._library = _library(self._where, flavour)
+        self._advice = advice
+        self._library = _library(self._where, flavour, advice)
         self._view = ""
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        for tries_left in reversed(range(_TRIES)):
+        for tries_left in reversed(range(_OPENING_TRIES)):
             before = _files(root, path)
             try:
                 self._families = self._open(before)
@@ -174,7 +177,9 @@ class RocksDatabase:
 
     def _damaged(self, error: Exception) -> CorruptStoreError:
         said = str(error).replace(self._view, self._where)
-        return CorruptStoreError(self._where, 0, f"RocksDB cannot read this database: {said}")
+        return CorruptStoreError(
+            self._where, 0, f"RocksDB cannot read this database: {said}{self._advice}"
+        )
 
 
 def _files(root: str, path: str) -> dict[str, int]:
@@ -183,25 +188,29 @@ def _files(root: str, path: str) -> dict[str, int]:
         entry.name: entry.size
         for entry in list_directory(root, path)
         if not entry.is_directory
-        and (entry.name.endswith(_ENDS) or entry.name.startswith(_STARTS) or entry.name in _NAMES)
+        and (
+            entry.name.endswith(_FILE_ENDINGS)
+            or entry.name.startswith(_FILE_BEGINNINGS)
+            or entry.name in _FILE_NAMES
+        )
     }
 
 
-def check_installed(where: str, flavour: str, instead: str = "") -> None:
+def check_installed(where: str, flavour: str, advice: str = "") -> None:
     """Raise UnsupportedStoreError for the database ``where`` without the package that reads it.
 
-    ``instead`` is advice that ends the message.
+    ``advice`` ends the message.
     """
     try:
-        importlib.import_module(_PACKAGE)
+        importlib.import_module(_ROCKSDICT)
     except ImportError as error:
         reason = (
             "this is a RocksDB database (storeType=defaultRocksDB), and the Python package "
-            f"{_PACKAGE} that reads it is not installed: {INSTALL}{instead}"
+            f"{_ROCKSDICT} that reads it is not installed: {INSTALL}{advice}"
         )
         raise UnsupportedStoreError(where, flavour, reason) from error
 
 
-def _library(where: str, flavour: str) -> Any:
-    check_installed(where, flavour)
-    return importlib.import_module(_PACKAGE)
+def _library(where: str, flavour: str, advice: str) -> Any:
+    check_installed(where, flavour, advice)
+    return importlib.import_module(_ROCKSDICT)

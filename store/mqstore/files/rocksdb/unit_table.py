@@ -13,7 +13,7 @@ from mqstore.arrays import Int64s, Structs
 from mqstore.errors import CorruptStoreError, UnsupportedStoreError
 from mqstore.files.queue.consume_queue import MOST_QUEUES
 from mqstore.files.rocksdb.database import RocksDatabase
-from mqstore.files.store_dir import ROCKSDB_CONSUME_QUEUE
+from mqstore.files.store_dir import BY_LOG, ROCKSDB_CONSUME_QUEUE
 from mqstore.format import names
 from mqstore.format.consume_queue import UNIT
 from mqstore.format.rocksdb_queue import (
@@ -29,10 +29,10 @@ from mqstore.format.rocksdb_queue import (
     unit_keys,
 )
 
-_MOST_END: Final = 2**62
-_FIELDS: Final = ("physical_offset", "size", "tags_code")
+_HIGHEST_END: Final = 2**62
+_OF_A_UNIT: Final = ("physical_offset", "size", "tags_code")
 
-Queue = tuple[str, int]
+_TopicQueue = tuple[str, int]
 
 
 class UnitTable:
@@ -54,16 +54,18 @@ class UnitTable:
     def database(self) -> RocksDatabase:
         """The open database."""
         if self._database is None:
-            self._database = RocksDatabase(self._root, self._path, ROCKSDB_CONSUME_QUEUE)
+            self._database = RocksDatabase(
+                self._root, self._path, ROCKSDB_CONSUME_QUEUE, f". {BY_LOG}"
+            )
         return self._database
 
-    def ends(self) -> dict[Queue, int]:
+    def ends(self) -> dict[_TopicQueue, int]:
         """Return for each queue the queue offset behind its last message.
 
         What is of no form that a broker writes is left out. Raises CorruptStoreError,
         UnsupportedStoreError for more than a million queues.
         """
-        found: dict[Queue, int] = {}
+        found: dict[_TopicQueue, int] = {}
         for key, value in self.database.items(EDGE_FAMILY):
             edge = parse_edge(key)
             if edge is None or not edge.is_last or len(value) != ROCKSDB_EDGE.itemsize:
@@ -71,7 +73,7 @@ class UnitTable:
             with suppress(UnicodeDecodeError):
                 queue = edge.topic.decode(), edge.queue_id
                 end = int(np.frombuffer(value, ROCKSDB_EDGE)["queue_offset"][0]) + 1
-                if _is_possible(queue) and 0 < end < _MOST_END:
+                if _is_possible(queue) and 0 < end < _HIGHEST_END:
                     found[queue] = end
             if len(found) > MOST_QUEUES:
                 reason = f"more than {MOST_QUEUES} queues"
@@ -85,12 +87,12 @@ class UnitTable:
             return 0
         return max(0, int(np.frombuffer(value, KEY_END)[0]))
 
-    def first(self, queue: Queue, start: int, end: int) -> int | None:
+    def first(self, queue: _TopicQueue, start: int, end: int) -> int | None:
         """Return the first queue offset of [start, end) that has a unit; None if none has."""
         numbers, _ = self._rows(queue, start, end, 1)
         return int(numbers[0]) if len(numbers) else None
 
-    def last(self, queue: Queue, start: int, end: int) -> int | None:
+    def last(self, queue: _TopicQueue, start: int, end: int) -> int | None:
         """Return the last queue offset of [start, end) that has a unit; None if none has."""
         keys = unit_keys(*queue)
         found = self.database.last_key(UNIT_FAMILY, unit_key(keys, end - 1))
@@ -98,13 +100,13 @@ class UnitTable:
             return None
         return int(self._numbers(keys, [found])[0])
 
-    def units(self, queue: Queue, start: int, end: int) -> Structs:
+    def units(self, queue: _TopicQueue, start: int, end: int) -> Structs:
         """Return the units from ``start`` on that follow each other, at most up to ``end``."""
         numbers, units = self._rows(queue, start, end, end - start)
         dense = numbers == np.arange(start, start + len(numbers))
         return units if dense.all() else units[: int(np.argmin(dense))]
 
-    def _rows(self, queue: Queue, start: int, end: int, most: int) -> tuple[Int64s, Structs]:
+    def _rows(self, queue: _TopicQueue, start: int, end: int, most: int) -> tuple[Int64s, Structs]:
         """Return queue offsets of [start, end) that have a unit, and the units."""
         keys = unit_keys(*queue)
         low, high = unit_key(keys, start), unit_key(keys, end)
@@ -114,7 +116,7 @@ class UnitTable:
             raise CorruptStoreError(self.where, 0, reason)
         found = np.frombuffer(b"".join(value for _, value in rows), ROCKSDB_UNIT)
         units = np.zeros(len(found), UNIT)
-        for name in _FIELDS:
+        for name in _OF_A_UNIT:
             units[name] = found[name]
         return self._numbers(keys, [key for key, _ in rows]), units
 
@@ -126,7 +128,7 @@ class UnitTable:
         return np.frombuffer(ends, KEY_END).astype(np.int64)
 
 
-def _is_possible(queue: Queue) -> bool:
+def _is_possible(queue: _TopicQueue) -> bool:
     topic, queue_id = queue
     is_queue = names.is_topic(topic) and 0 <= queue_id <= names.MAX_QUEUE_ID
     return is_queue and topic != CHECKPOINT_TOPIC

@@ -172,8 +172,8 @@ def cat(
 ) -> None:
     """Print messages, in the order the broker stored them."""
     from mqlog_jobs import messages
+    from mqlog_jobs.message_query import MessageQuery
     from mqlog_jobs.places import Named
-    from mqlog_jobs.queries import MessageQuery
 
     form = messages.MessageForm.of(
         as_json=as_json, line=line, hexadecimal=hexadecimal, base64=base64

@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from typing import Final
 
+from mqlog_jobs.message_query import MessageQuery, chosen
 from mqlog_jobs.places import snapshots
-from mqlog_jobs.queries import MessageQuery, chosen, merged, settings_of
+from mqlog_jobs.queries import merged, settings_of
 from mqlog_jobs.render import Row
 from mqstore.printable import shown
 from mqstore.read.offsets import Latest, resolve

@@ -13,9 +13,10 @@ import typer
 from mqlog_jobs import following, line_format, queries, render, views
 from mqlog_jobs.exit_codes import FOUND
 from mqlog_jobs.line_format import LineFormat
+from mqlog_jobs.message_query import MessageQuery
 from mqlog_jobs.places import Named
 from mqlog_jobs.progress import Bar
-from mqlog_jobs.queries import KeyQuery, MessageQuery
+from mqlog_jobs.queries import KeyQuery
 from mqlog_jobs.render import Row
 from mqstore.errors import CorruptStoreError, InvalidOptionError
 from mqstore.printable import shown

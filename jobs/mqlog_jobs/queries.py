@@ -1,6 +1,5 @@
 """The queries of ``mqlog cat`` and ``mqlog find``: messages by place and time, or by key or id."""
 
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -11,90 +10,26 @@ from itertools import islice
 from operator import itemgetter
 from typing import Final
 
+from mqlog_jobs.message_query import MessageQuery, chosen
 from mqlog_jobs.places import snapshots as place_snapshots
 from mqlog_jobs.render import Row
 from mqlog_jobs.views import rows_of
 from mqstore.codec.schema import resolve_columns
-from mqstore.errors import CorruptStoreError, InvalidOptionError, UnknownTopicError
+from mqstore.errors import CorruptStoreError, InvalidOptionError
 from mqstore.options import grammar
-from mqstore.printable import shown
-from mqstore.read.offsets import At, AtTimestamp, Earliest, Last, Latest, Position, resolve
-from mqstore.read.queues import QueueBounds, QueueSlice, Snapshot, slices_of
+from mqstore.read.offsets import AtTimestamp, Earliest, Latest, Position, resolve
+from mqstore.read.queues import QueueSlice, slices_of
 from mqstore.read.scan import scan
 from mqstore.read.selection import OpenStores
 from mqstore.read.settings import ScanSettings
 from mqstore.read.tags import check_tags
 from mqstore.sql.filter import parse_sql
 
-_PLACE: Final = re.compile(r"([^/]+)(?:/(\d{1,9})(?:@(-?\d{1,18}))?)?")
 _LOG_ORDER: Final = "physicalOffset"
 _BY_OFFSET: Final = "queueOffset"
 _TIME: Final = "storeTimestamp"
 _ERROR: Final = "error"  # Only in a row that stands for a broken record.
 _FEW_ROWS: Final = 256  # A batch of a terminal's size: a queue need not be decoded far ahead.
-
-
-@dataclass(frozen=True, slots=True)
-class MessageQuery:
-    """Messages of a topic, as the user typed it. Raises InvalidOptionError for a contradiction.
-
-    place: ``TOPIC``, ``TOPIC/QUEUE`` or ``TOPIC/QUEUE@OFFSET``; an offset below zero counts from
-    the queue's end. tags: a tag expression. sql: an SQL92 expression, None for all. keys: any of
-    them. since, until: [since, until) of storeTimestamp, in the grammar of
-    mqstore.options.grammar. on_corrupt: fail, skip or rescue, as in ScanSettings.
-    """
-
-    place: str
-    tags: str = "*"
-    sql: str | None = None
-    keys: tuple[str, ...] = ()
-    since: str | None = None
-    until: str | None = None
-    on_corrupt: str = "fail"
-
-    def __post_init__(self) -> None:
-        if self.since is not None and self._parts()[2] is not None:
-            raise InvalidOptionError("--since", self.since, "not together with @OFFSET")
-
-    @property
-    def topic(self) -> str:
-        """The topic named."""
-        return self._parts()[0]
-
-    @property
-    def has_start(self) -> bool:
-        """Tell whether it says where to start."""
-        return self.since is not None or self._parts()[2] is not None
-
-    @property
-    def queue_id(self) -> int | None:
-        """The queue named, or None for all of the topic."""
-        return self._parts()[1]
-
-    def ends(self, now_ms: int) -> tuple[Position, Position]:
-        """Return where to start and to end in each queue."""
-        start: Position = Earliest()
-        queue_offset = self._parts()[2]
-        if queue_offset is not None:
-            start = At(queue_offset) if queue_offset >= 0 else Last(-queue_offset)
-        elif self.since is not None:
-            start = AtTimestamp(grammar.timestamp("--since", self.since, now_ms=now_ms))
-        if self.until is None:
-            return start, Latest()
-        return start, AtTimestamp(grammar.timestamp("--until", self.until, now_ms=now_ms))
-
-    def _parts(self) -> tuple[str, int | None, int | None]:
-        found = _PLACE.fullmatch(self.place)
-        if found is None:
-            raise InvalidOptionError(
-                "TOPIC", self.place, "name a TOPIC, a TOPIC/QUEUE, or a TOPIC/QUEUE@OFFSET"
-            )
-        topic, queue_id, queue_offset = found.groups()
-        return (
-            topic,
-            None if queue_id is None else int(queue_id),
-            None if queue_offset is None else int(queue_offset),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,33 +130,6 @@ def _start(since: str | None) -> Position:
     if since is None:
         return Earliest()
     return AtTimestamp(grammar.timestamp("--since", since, now_ms=time.time_ns() // 1_000_000))
-
-
-def chosen(stores: OpenStores, query: MessageQuery, start: Position) -> list[Snapshot]:
-    """Return the snapshots with those queues of the query that hold the offset of its start.
-
-    Raises UnknownTopicError for a topic or a queue that no broker has, InvalidOptionError for an
-    offset that none holds.
-    """
-    snapshots = place_snapshots(stores, query.topic)
-    named = [q for one in snapshots for q in one.queues if query.queue_id in (None, q.queue_id)]
-    if not named and any(snapshot.queues for snapshot in snapshots):
-        ids = ", ".join(map(str, sorted({q.queue_id for one in snapshots for q in one.queues})))
-        raise UnknownTopicError(
-            f"{shown(query.place)}: the topic has no queue {query.queue_id}; it has {ids}"
-        )
-    wanted = {id(queue) for queue in named if not isinstance(start, At) or _holds(queue, start)}
-    if named and not wanted and isinstance(start, At):
-        held = "; ".join(f"queue {q.topic}/{q.queue_id} holds [{q.low}, {q.high})" for q in named)
-        raise InvalidOptionError("@OFFSET", start.queue_offset, held)
-    return [
-        replace(one, queues=tuple(queue for queue in one.queues if id(queue) in wanted))
-        for one in snapshots
-    ]
-
-
-def _holds(queue: QueueBounds, start: At) -> bool:
-    return queue.low <= start.queue_offset <= queue.high
 
 
 @dataclass(slots=True)

@@ -63,9 +63,9 @@ def send(
         raise InvalidOptionError("--key-separator", "", "is empty")
     defaults = {"tags": tag, "keys": key, "delayTimeLevel": delay_level or None}
     given = {name: value for name, value in defaults.items() if value is not None}
-    own = dict(_pairs("--property", properties or ()))
+    own = dict(pairs("--property", properties or ()))
     counts = _sent(
-        (address, topic, dict(_pairs("--option", options or ()))),
+        (address, topic, dict(pairs("--option", options or ()))),
         (json_lines, separator, given, own),
     )
     if as_json:
@@ -100,7 +100,8 @@ def _sent(target: tuple[str, str, dict[str, str]], lines: tuple[Any, ...]) -> di
     }
 
 
-def _pairs(flag: str, texts: Iterable[str]) -> list[tuple[str, str]]:
+def pairs(flag: str, texts: Iterable[str]) -> list[tuple[str, str]]:
+    """Return NAME and VALUE of each ``NAME=VALUE``; raises InvalidOptionError with the flag."""
     pairs = []
     for text in texts:
         name, equals, value = text.partition("=")

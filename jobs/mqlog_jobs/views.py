@@ -43,6 +43,16 @@ QUEUE_VIEW: Final = (
     FieldView("minStoreTimestamp", "FIRST STORED (UTC)", "time", rank=5),
     FieldView("maxStoreTimestamp", "LAST STORED (UTC)", "time", rank=4),
 )
+REPLAY_VIEW: Final = (
+    FieldView("brokerName", "BROKER", once=True, rank=2),
+    FieldView("topic", "TOPIC", stretch=True, once=True, style="bold"),
+    FieldView("queueId", "QUEUE", "number"),
+    FieldView("messages", "MESSAGES", "count"),
+    FieldView("bodyBytes", "BODIES", "bytes", rank=3),
+    FieldView("newTopic", "TO TOPIC", style="bold"),
+    FieldView("newBrokerName", "TO BROKER", rank=1),
+    FieldView("newQueueId", "TO QUEUE", "number"),
+)
 BACKLOG_VIEW: Final = (
     FieldView("topic", "TOPIC", stretch=True, once=True, style="bold"),
     FieldView("queueId", "QUEUE", "number"),
@@ -115,6 +125,14 @@ def queues(console: Console, rows: Sequence[Row]) -> None:
         with_broker(QUEUE_VIEW, rows),
         [{**row, "share": row["messageCount"]} for row in rows],
     )
+
+
+def replay_plan(console: Console, rows: Sequence[Row]) -> None:
+    """Print what a replay would send where, and the sums above it."""
+    messages = sum(_number(row, "messages") for row in rows)
+    total = sum(_number(row, "bodyBytes") for row in rows)
+    heading(console, "replay", f"{messages:,} messages, {size(total)} would be sent")
+    table(console, REPLAY_VIEW, rows)
 
 
 def backlog(console: Console, rows: Sequence[Row]) -> None:

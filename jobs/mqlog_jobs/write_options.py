@@ -13,9 +13,25 @@ def settings_of(address: str, topic: str, options: Mapping[str, str]) -> SendSet
 
     Raises InvalidOptionError: for secrets too, which would show in the list of processes.
     """
+    check_cluster(address)
+    check_secrets(options)
+    found = parse_write({"path": address, "topic": topic, **options})
+    assert isinstance(found, SendSettings)
+    if found.delivery != AT_LEAST_ONCE:
+        expected = "standard input cannot be read again: exactly once is for df.write"
+        raise InvalidOptionError("delivery", found.delivery, expected)
+    return found
+
+
+def check_cluster(address: str) -> None:
+    """Raise InvalidOptionError unless ``address`` is that of a cluster."""
     if not is_cluster(address):
         expected = "must be a running cluster: rocketmq://HOST:9876, with TLS rocketmqs://HOST:9876"
         raise InvalidOptionError("ADDRESS", address, expected)
+
+
+def check_secrets(options: Mapping[str, str]) -> None:
+    """Raise InvalidOptionError for an option that would show a secret."""
     secret = next((n for n in options if n.lower() in {s.lower() for s in SECRETS}), None)
     if secret is not None:
         expected = (
@@ -23,9 +39,3 @@ def settings_of(address: str, topic: str, options: Mapping[str, str]) -> SendSet
             "or name a file: --option credentialsFile=FILE"
         )
         raise InvalidOptionError(secret, "***", expected)
-    found = parse_write({"path": address, "topic": topic, **options})
-    assert isinstance(found, SendSettings)
-    if found.delivery != AT_LEAST_ONCE:
-        expected = "standard input cannot be read again: exactly once is for df.write"
-        raise InvalidOptionError("delivery", found.delivery, expected)
-    return found

@@ -13,8 +13,9 @@ from typing import Any
 import pyarrow as pa
 
 from mqlog_jobs.line_format import STANDARD
+from mqlog_jobs.message_query import MessageQuery
 from mqlog_jobs.places import Named
-from mqlog_jobs.queries import KeyQuery, MessageQuery, find, select
+from mqlog_jobs.queries import KeyQuery, find, select
 from mqstore import backlog
 from mqstore.backlog import BacklogRequest, Listed
 from mqstore.check import check, condition

@@ -18,7 +18,7 @@ class SendJob(RowJob):
     limits: MessageLimits
     """What every broker of the topic takes."""
     queues: tuple[Queue, ...] = ()
-    """The queues of the option ``topic``; none if rows name their topics."""
+    """The queues of the option ``topic``, or of the topics that rows are known to name."""
     key: Key | None = None
     """Identifies a write that is to happen once."""
     made: tuple[str, ...] = ()

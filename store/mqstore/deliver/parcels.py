@@ -82,6 +82,7 @@ def parcels(
             flag=int(messages.flags[row]) if properties is not None else 0,
             properties=properties,
             may_move=bool(movable[row]),
+            rows=rows.numbers[order[first:end]],
         )
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import secrets
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -12,7 +13,7 @@ from mqstore.deliver.job import SendJob, SendReport
 from mqstore.deliver.once.check import check_once
 from mqstore.deliver.once.control import mark_of
 from mqstore.deliver.settings import AT_LEAST_ONCE, EXACTLY_ONCE, SEND_OPTIONS, SendSettings
-from mqstore.errors import InvalidOptionError
+from mqstore.errors import InvalidOptionError, UnknownTopicError
 from mqstore.format.message import FILE_SIZE
 from mqstore.live.cluster import Cluster
 from mqstore.live.routes import MASTER_ID
@@ -47,10 +48,17 @@ _NOT_ONCE: Final = {
 """Options that exactly once does not take, by field, and why."""
 
 
-def prepare(settings: SendSettings, columns: pa.Schema, *, is_stream: bool = False) -> SendJob:
+def prepare(
+    settings: SendSettings,
+    columns: pa.Schema,
+    *,
+    is_stream: bool = False,
+    topics: Sequence[str] = (),
+) -> SendJob:
     """Return the job; the topic is made if it is not there and ``createTopic`` says so.
 
-    A stream's job has no key before ``of_batch``.
+    ``topics`` are all that rows name, where that is known before. A stream's job has no key before
+    ``of_batch``.
 
     Raises InvalidOptionError, InvalidSchemaError, UnknownTopicError, UnsupportedTopicError,
     AccessDeniedError, BrokerUnavailableError, NoMasterError.
@@ -62,7 +70,8 @@ def prepare(settings: SendSettings, columns: pa.Schema, *, is_stream: bool = Fal
     key = _key(settings, is_stream=is_stream)
     is_once = settings.delivery == EXACTLY_ONCE
     with Cluster(settings.cluster) as cluster:
-        queues = _queues(cluster, settings)
+        named = topics if settings.topic is None else (settings.topic,)
+        queues = tuple(queue for topic in named for queue in _queues(cluster, settings, topic))
         brokers = sorted({queue.broker for queue in queues}) if queues else _masters(cluster)
         most = MessageLimits(settings.max_message_size, FILE_SIZE)
         limits = message_limits(cluster, brokers, most)
@@ -77,7 +86,7 @@ def prepare(settings: SendSettings, columns: pa.Schema, *, is_stream: bool = Fal
         queues=queues,
         made=tuple(staging.make_directories(settings.side_path)),
     )
-    return job if key is None else _with_key(job, key)
+    return job if key is None else with_key(job, key)
 
 
 def new_queues(settings: SendSettings) -> int:
@@ -105,10 +114,11 @@ def of_batch(job: SendJob, query_id: str, batch_id: int) -> SendJob:
     digest = hashlib.sha256(f"{query_id}/{batch_id}".encode()).hexdigest()
     found = replace(job, job_id=digest[:_JOB_ID_DIGITS])
     is_once = job.settings.delivery == EXACTLY_ONCE
-    return _with_key(found, Key.of_stream(query_id, batch_id)) if is_once else found
+    return with_key(found, Key.of_stream(query_id, batch_id)) if is_once else found
 
 
-def _with_key(job: SendJob, key: Key) -> SendJob:
+def with_key(job: SendJob, key: Key) -> SendJob:
+    """Return the job as that write, which happens once."""
     return replace(job, key=key, mark=mark_of(key.app_id, key.version))
 
 
@@ -142,15 +152,15 @@ def _check_options(settings: SendSettings, columns: pa.Schema) -> None:
             )
 
 
-def _queues(cluster: Cluster, settings: SendSettings) -> tuple[Queue, ...]:
-    """Return the queues of the option ``topic``; none if rows name their topics."""
-    topic = settings.topic
-    if topic is None:
-        return ()
+def _queues(cluster: Cluster, settings: SendSettings, topic: str) -> tuple[Queue, ...]:
+    """Return the queues of a topic, at least one."""
     is_new = cluster.route(topic) is None
     queues = WriteQueues(cluster, new_queues(settings)).of(topic)
     if queues is None:
-        cluster.known_route(topic, "topic")
+        try:
+            cluster.known_route(topic, "topic")
+        except UnknownTopicError as error:
+            raise UnknownTopicError(f"{error.args[0]}. createTopic=true makes it") from None
     if not queues:
         expected = (
             "the topic takes no messages now: its perm has no W (mqadmin updateTopicPerm), or none "

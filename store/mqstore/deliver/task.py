@@ -12,7 +12,7 @@ from mqstore.deliver.once.handed import HandingSink
 from mqstore.deliver.parcels import LONGEST_HOSTS, parcels
 from mqstore.deliver.prepare import new_queues
 from mqstore.deliver.settings import EXACTLY_ONCE
-from mqstore.deliver.topics import TaskTopics, placed_in
+from mqstore.deliver.topics import Placing, TaskTopics
 from mqstore.format.client_message import MAX_PROPERTIES_SENT
 from mqstore.format.message import RECORD_ROOM_BYTES
 from mqstore.live.cluster import Cluster
@@ -41,7 +41,7 @@ def send(
     with Cluster(settings.cluster) as cluster:
         topics = TaskTopics(WriteQueues(cluster, new_queues(settings), job.queues), job)
         sender = Sender(cluster, sender_settings(job), topics.queues)
-        sink = SendSink(job, topics, sender)
+        sink = SendSink(job, topics.placed, sender)
         task = RowTask(job, partition, attempt, sink, limits_of(job, topics))
         try:
             task.take_all(batches)
@@ -68,7 +68,7 @@ def hand_on(
     """
     with Cluster(job.settings.cluster) as cluster:
         topics = TaskTopics(WriteQueues(cluster, new_queues(job.settings), job.queues), job)
-        sink = HandingSink(job, topics)
+        sink = HandingSink(job, topics.placed)
         task = RowTask(job, partition, attempt, sink, limits_of(job, topics))
         try:
             task.take_all(batches)
@@ -115,10 +115,10 @@ class SendSink:
 
     written = "Rows before it may have been sent"
 
-    def __init__(self, job: SendJob, topics: TaskTopics, sender: Sender) -> None:
+    def __init__(self, job: SendJob, placing: Placing, sender: Sender) -> None:
         self._settings = job.settings
         self._limits = job.limits
-        self._topics = topics
+        self._placing = placing
         self._sender = sender
 
     def record_sizes(self, messages: Messages) -> Int64s:
@@ -127,6 +127,6 @@ class SendSink:
 
     def append(self, rows: Rows, queue_ids: Int64s, composed: Composed) -> None:
         """Send the messages of ``rows``; raises what Sender#send raises."""
-        placed = placed_in(rows, queue_ids, composed, self._topics)
+        placed = self._placing(rows, queue_ids, composed)
         for parcel in parcels(placed, self._settings, self._limits):
             self._sender.send(parcel)

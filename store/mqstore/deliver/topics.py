@@ -1,6 +1,7 @@
 """The topics that the rows of a task name, and the queue of each row."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeAlias
 
 import numpy as np
 
@@ -13,6 +14,9 @@ from mqstore.live.send.topics import WriteQueues
 from mqstore.stage.compose import Composed
 from mqstore.stage.job import TopicQueues
 from mqstore.stage.rows import Rows
+
+Placing: TypeAlias = Callable[[Rows, Int64s, Composed], PlacedMessages]
+"""Gives each message of rows its queue; the numbers are those that ``assign_queues`` gives."""
 
 
 class TaskTopics(Mapping[str, TopicQueues]):
@@ -44,13 +48,10 @@ class TaskTopics(Mapping[str, TopicQueues]):
     def __len__(self) -> int:
         return 0
 
-
-def placed_in(
-    rows: Rows, queue_ids: Int64s, composed: Composed, topics: TaskTopics
-) -> PlacedMessages:
-    """Return the messages with the queue of each; ``queue_ids`` as ``assign_queues`` gives."""
-    queues_of = [topics.queues(name) for name in rows.topic_names]
-    places = place(rows, queue_ids, queues_of)
-    bases = np.cumsum([0, *map(len, queues_of)])
-    queues = [queue for of_topic in queues_of for queue in of_topic]
-    return PlacedMessages(rows, composed, queues, bases[rows.topics] + places)
+    def placed(self, rows: Rows, queue_ids: Int64s, composed: Composed) -> PlacedMessages:
+        """Return the messages with the queue of each; ``queue_ids`` as ``assign_queues`` gives."""
+        queues_of = [self.queues(name) for name in rows.topic_names]
+        places = place(rows, queue_ids, queues_of)
+        bases = np.cumsum([0, *map(len, queues_of)])
+        queues = [queue for of_topic in queues_of for queue in of_topic]
+        return PlacedMessages(rows, composed, queues, bases[rows.topics] + places)

@@ -23,7 +23,7 @@ from mqstore.derive.queue_units import join_units, make_units
 from mqstore.derive.records import fetch_at
 from mqstore.derive.section_files import QueueTotals
 from mqstore.errors import CorruptStoreError
-from mqstore.files.log.commit_log import CommitLog
+from mqstore.files.entry_log import open_log
 from mqstore.files.log.log_end import after_blank
 from mqstore.files.mapped_file_queue import MappedFileQueue
 from mqstore.files.queue.consume_queue import ConsumeQueue, QueueExtent
@@ -99,7 +99,7 @@ class RocksQueues:
 
 def _behind(place: StoreDir, checkpoint: int, cache: str, known: Sequence[str]) -> LogQueues | None:
     """Return the queues of the log behind a checkpoint; None if no record is there."""
-    with CommitLog(place.commit_log) as log:
+    with open_log(place) as log:
         start = max(checkpoint, log.low)
         start = after_blank(log, start)
         if fetch_at(log, start) is None:

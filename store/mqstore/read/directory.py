@@ -21,9 +21,9 @@ def open_origin(root: str | os.PathLike[str], commit_log: Sequence[str] = ()) ->
     found = open_dir(root, commit_log, in_rocksdb=True)
     path = rocksdb_queues(found)
     if path is None:
-        return StoreOrigin(found.root, found.commit_log)
+        return StoreOrigin(found.root, found.commit_log, dledger=found.dledger)
     check_installed(f"{found.root}/{path}", ROCKSDB_CONSUME_QUEUE, f". Without it, {BY_LOG}")
-    return RocksOrigin(found.root, found.commit_log, path)
+    return RocksOrigin(found.root, found.commit_log, path, dledger=found.dledger)
 
 
 def open_store(root: str | os.PathLike[str], commit_log: Sequence[str] = ()) -> Store:

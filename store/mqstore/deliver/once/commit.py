@@ -8,6 +8,8 @@ from mqstore.deliver.job import SendJob, SendReport
 from mqstore.deliver.once.handed import HandedRows
 from mqstore.deliver.once.publish import Publication, Write
 from mqstore.deliver.once.wire import LiveWire
+from mqstore.deliver.receipts import Receipts
+from mqstore.live.send.pace import Pace
 from mqstore.live.send.sender import SendCounts
 
 
@@ -29,13 +31,27 @@ def publish(job: SendJob, reports: Sequence[SendReport]) -> Published:
 
     Raises what Publication#run raises: then the write may be run again, with the same key.
     """
-    assert job.key is not None
     ordered = sorted(reports, key=lambda report: report.partition)
-    rows = HandedRows.of(job, [report.handed for report in ordered if report.handed])
+    return publish_rows(HandedRows.of(job, [report.handed for report in ordered if report.handed]))
+
+
+def publish_rows(
+    rows: HandedRows,
+    *,
+    source: str = "",
+    receipts: Receipts | None = None,
+    pace: Pace | None = None,
+) -> Published:
+    """Have the rows in the cluster once, as ``publish``; ``source`` stands in the control records.
+
+    ``receipts`` note where each row is stored, but not those of a write that is repeated.
+    """
+    job = rows.job
+    assert job.key is not None
     if not rows.ids:
         return Published(0, 0, is_repeated=False, counts=SendCounts())
-    write = Write(job.key.app_id, job.key.version, frozenset(rows.ids))
-    with LiveWire(job, rows) as wire:
+    write = Write(job.key.app_id, job.key.version, frozenset(rows.ids), source)
+    with LiveWire(job, rows, receipts=receipts, pace=pace) as wire:
         owner = secrets.token_hex(16)
         lost = job.settings.allow_lost_history
         found = Publication(write, wire, owner, allows_lost=lost).run()

@@ -37,7 +37,10 @@ class InvalidControlError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """A control record. ``owner`` tells one try of a write from another."""
+    """A control record. ``owner`` tells one try of a write from another.
+
+    ``source`` is what the writer noted of what it writes, for itself.
+    """
 
     kind: str
     app: str
@@ -46,6 +49,7 @@ class Control:
     starts: Starts
     seen: Mapping[str, int] = field(default_factory=dict)
     """By broker the end of its control queue; all records in front of it need no reading."""
+    source: str = ""
 
     @property
     def brokers(self) -> set[str]:
@@ -58,7 +62,7 @@ class Control:
         for queue, at in sorted(self.starts.items()):
             of_topic = starts.setdefault(queue.broker, {}).setdefault(queue.topic, {})
             of_topic[str(queue.queue_id)] = at
-        found = {
+        found: dict[str, Any] = {
             "kind": self.kind,
             "app": self.app,
             "version": self.version,
@@ -66,6 +70,8 @@ class Control:
             "starts": starts,
             "seen": dict(sorted(self.seen.items())),
         }
+        if self.source:
+            found["source"] = self.source
         return json.dumps(found, separators=(",", ":")).encode()
 
 
@@ -86,7 +92,8 @@ def decode(body: bytes) -> Control:
         for queue_id, at in _table(queues).items()
     }
     seen = {broker: _number(at) for broker, at in _table(found.get("seen")).items()}
-    return Control(kind, app, version, owner, starts, seen)
+    source = _text(found, "source") if "source" in found else ""
+    return Control(kind, app, version, owner, starts, seen, source)
 
 
 def tag_of(app: str) -> str:

@@ -64,6 +64,13 @@ class ControlLog:
         expired = any(one.low > 0 for one in held.values())
         return History(self._last(app, held.values()), _highs(held.values()), expired)
 
+    def whole(self, app: str) -> History:
+        """Return all records of an application that have not expired."""
+        held = self.held()
+        parts = [_Stretch(one.broker, one.low, one.high) for one in held.values()]
+        self._read(app, [part for part in parts if part.at < part.end])
+        return History({part.broker: part.records for part in parts}, _highs(held.values()))
+
     def since(self, app: str, known: Mapping[str, int]) -> History:
         """Return the records from those queue offsets on; of other brokers those that count."""
         route = self._cluster.route(self._topic)

@@ -20,7 +20,7 @@ from mqstore.codec.client_ids import give_ids, number_equals
 from mqstore.codec.encode import Messages
 from mqstore.deliver.job import SendJob
 from mqstore.deliver.parcels import ADDED_BYTES, LONGEST_HOSTS, group_kinds, limits_of_batch
-from mqstore.deliver.topics import TaskTopics, placed_in
+from mqstore.deliver.topics import Placing
 from mqstore.errors import InvalidOptionError
 from mqstore.live.send.requests import Parcel, Queue
 from mqstore.stage.batches import order_rows, split_batches
@@ -48,9 +48,11 @@ class HandingSink:
 
     written = "Nothing was written"
 
-    def __init__(self, job: SendJob, topics: TaskTopics) -> None:
+    def __init__(self, job: SendJob, placing: Placing) -> None:
+        self.numbers: list[Int64s] = []
+        """The numbers of the rows of all messages taken, in the order of the messages."""
         self._job = job
-        self._topics = topics
+        self._placing = placing
         self._batches: list[pa.RecordBatch] = []
         self._bytes = 0
 
@@ -61,10 +63,11 @@ class HandingSink:
     def append(self, rows: Rows, queue_ids: Int64s, composed: Composed) -> None:
         """Take the messages of ``rows``; raises InvalidOptionError for more than inlineBytes."""
         messages = composed.messages
-        placed = placed_in(rows, queue_ids, composed, self._topics)
+        placed = self._placing(rows, queue_ids, composed)
         settings = self._job.settings
         sharding = rows.sharding_codes() if settings.batch_builder == "keyBased" else None
         order = order_rows(placed.places, sharding, None)
+        self.numbers.append(rows.numbers[order])
         salts = [name.encode() + b"\0" for name in messages.topic_names]
         flags = messages.sys_flags[order].tolist()
         salted = [
@@ -171,6 +174,7 @@ class HandedRows:
                 sys_flag=int(columns["sysFlag"][first]),
                 born_timestamp_ms=born or time_ns() // 1_000_000,
                 waits=bool(columns["waits"][first]),
+                rows=chosen[first:end],
             )
 
 

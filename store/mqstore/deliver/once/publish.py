@@ -32,11 +32,15 @@ ROUNDS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """A write as its publisher knows it: whose it is, and the ids of its messages."""
+    """A write as its publisher knows it: whose it is, and the ids of its messages.
+
+    ``source`` stands in its control records.
+    """
 
     app: str
     version: int
     ids: frozenset[str]
+    source: str = ""
 
     def __str__(self) -> str:
         return f"{self.app} version {self.version}"
@@ -133,7 +137,7 @@ class Publication:
     def _run(self) -> int | None:
         before = self._wire.history(self._write.app)
         self._check_history(before)
-        if self._is_committed(before.all()):
+        if is_committed(before.all(), self._write.version):
             return None
         self._begin()
         # An earlier try may have begun behind ``before``: it is in front of our BEGIN.
@@ -141,7 +145,7 @@ class Publication:
         self._seen = after.ends
         self._check_behind_begin(after)
         records = before.all() + after.all()
-        if self._is_committed(records):
+        if is_committed(records, self._write.version):
             return None
         version = self._write.version
         self._is_newest = all(record.version <= version for _, record in records)
@@ -208,20 +212,8 @@ class Publication:
         return replace(record, seen=self._seen) if self._is_newest else record
 
     def _record(self, kind: str, starts: Starts) -> Control:
-        return Control(kind, self._write.app, self._write.version, self._owner, starts)
-
-    def _is_committed(self, records: list[tuple[str, Control]]) -> bool:
-        """Tell whether a newer version was committed, or this one on each of its brokers."""
-        commits = [(broker, record) for broker, record in records if record.kind == COMMIT]
-        if any(record.version > self._write.version for _, record in commits):
-            return True
-        there: dict[str, set[str]] = {}
-        needed: dict[str, set[str]] = {}
-        for broker, record in commits:
-            if record.version == self._write.version:
-                there.setdefault(record.owner, set()).add(broker)
-                needed[record.owner] = record.brokers
-        return any(needed[owner] <= found for owner, found in there.items())
+        write = self._write
+        return Control(kind, write.app, write.version, self._owner, starts, source=write.source)
 
     def _check_behind_begin(self, found: History) -> None:
         for broker, records in found.records.items():
@@ -234,6 +226,23 @@ class Publication:
         is_lost = found.expired and not found.all() and self._write.version > 0
         if is_lost and not self._allows_lost:
             raise LostHistoryError(str(self._write), self._wire.topic)
+
+
+def is_committed(records: Iterable[tuple[str, Control]], version: int) -> bool:
+    """Tell whether a newer version was committed, or this one on each of its brokers.
+
+    ``records`` are those of one application, each with its broker.
+    """
+    commits = [(broker, record) for broker, record in records if record.kind == COMMIT]
+    if any(record.version > version for _, record in commits):
+        return True
+    there: dict[str, set[str]] = {}
+    needed: dict[str, set[str]] = {}
+    for broker, record in commits:
+        if record.version == version:
+            there.setdefault(record.owner, set()).add(broker)
+            needed[record.owner] = record.brokers
+    return any(needed[owner] <= found for owner, found in there.items())
 
 
 def _least(found: list[Starts]) -> Starts:

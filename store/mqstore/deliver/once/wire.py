@@ -16,6 +16,7 @@ from mqstore.deliver.once.control_log import ControlLog
 from mqstore.deliver.once.errors import InterruptedSendError, NotVisibleError
 from mqstore.deliver.once.handed import HandedRows
 from mqstore.deliver.once.publish import History, Landed
+from mqstore.deliver.receipts import Receipts
 from mqstore.format.properties import TAGS, UNIQ_KEY, join
 from mqstore.live.bounds import LiveBounds, bounds
 from mqstore.live.cluster import Cluster
@@ -24,6 +25,7 @@ from mqstore.live.pull import LiveSlice, PullReader
 from mqstore.live.records import PulledRecords, PullSettings, read
 from mqstore.live.routes import Route
 from mqstore.live.send.errors import SendFailedError
+from mqstore.live.send.pace import Pace
 from mqstore.live.send.requests import Parcel, Queue
 from mqstore.live.send.sender import SendCounts, Sender, SenderSettings
 
@@ -39,13 +41,26 @@ _LEAVES_OPEN: Final = (SendFailedError, BrokerUnavailableError, NoMasterError, B
 class LiveWire:
     """The wire of a write. A context manager."""
 
-    def __init__(self, job: SendJob, rows: HandedRows) -> None:
-        """Connect to nothing yet; ``job`` has a key and its mark."""
+    def __init__(
+        self,
+        job: SendJob,
+        rows: HandedRows,
+        *,
+        receipts: Receipts | None = None,
+        pace: Pace | None = None,
+    ) -> None:
+        """Connect to nothing yet; ``job`` has a key and its mark.
+
+        ``receipts`` note where each of the rows is stored; ``pace`` is that of the sender.
+        """
         self.topic = job.settings.control_topic
         self._senders: list[Sender] = []
         self._settings = job.settings
         self._mark = job.mark
         self._rows = rows
+        self._receipts = Receipts() if receipts is None else receipts
+        self._number_of: dict[str, int] | None = None if receipts is None else {}
+        self._pace = pace
         self._reading = Cluster(job.settings.cluster)
         self._sending = self._reading.twin()
         self._control = ControlLog(self._reading, self.topic)
@@ -93,7 +108,9 @@ class LiveWire:
         places: dict[str, int] = {}
 
         def stored(parcel: Parcel, queue_offset: int) -> None:
-            places[parcel.queue.broker] = queue_offset
+            if parcel.queue.topic == self.topic:
+                places[parcel.queue.broker] = queue_offset
+            self._receipts.stored(parcel, queue_offset)
 
         settings = self._settings
         routes = self._routes_now()
@@ -108,6 +125,7 @@ class LiveWire:
             ),
             stored=stored,
             guard=self._guard,
+            pace=self._pace,
         )
         first = {Queue(one.topic, broker, 0): 0 for one in routes for broker in one.queues}
         brokers = make(first).brokers
@@ -157,6 +175,11 @@ class LiveWire:
         self._ask_for_routes()
         return self._control.history(app)
 
+    def whole_history(self, app: str) -> History:
+        """Return all records of an application, also those that a COMMIT stands for."""
+        self._ask_for_routes()
+        return self._control.whole(app)
+
     def landed(self, starts: Starts) -> Iterator[Landed]:
         """Yield the messages with the mark of the write; raises NoMasterError, DataLossError."""
         held = {
@@ -173,9 +196,21 @@ class LiveWire:
                     headers.buffer, headers.properties_starts, headers.properties_lengths
                 )
                 marks, keys = blocks.column(WRITE_PROPERTY), blocks.column(UNIQ_KEY)
-                for mark, key in zip(marks.to_pylist(), keys.to_pylist(), strict=True):
+                at = part.positions.queue_offsets.tolist()
+                for mark, key, queue_offset in zip(
+                    marks.to_pylist(), keys.to_pylist(), at, strict=True
+                ):
                     if self._mark is not None and mark == self._mark[1]:
+                        self._note_landed(key or "", queue, queue_offset)
                         yield Landed(key or "", queue)
+
+    def _note_landed(self, key: str, queue: Queue, queue_offset: int) -> None:
+        if self._number_of is None:
+            return
+        if not self._number_of:
+            self._number_of = {id_: number for number, id_ in enumerate(self._rows.ids)}
+        if key in self._number_of:
+            self._receipts.found(self._number_of[key], queue, queue_offset)
 
     def send(self, landed: AbstractSet[str], check: Callable[[], None]) -> None:
         """Send all rows but those that landed; ``check`` is called once a second or more often."""

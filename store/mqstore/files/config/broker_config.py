@@ -5,7 +5,6 @@ dialect (unquoted integer keys, trailing commas are not accepted).
 """
 
 import logging
-import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -23,7 +22,7 @@ from mqstore.files.config.rocksdb_config import (
     counter_of,
     newest_table,
 )
-from mqstore.files.safe_open import exists, open_file
+from mqstore.files.safe_open import exists, open_to_read
 from mqstore.files.store_dir import StoreDir
 from mqstore.format import config, names
 from mqstore.printable import shown
@@ -245,16 +244,16 @@ class BrokerConfig:
         return ConfigFileState(SOUND)
 
     def _text(self, path: str) -> str:
-        fd = open_file(self.place.root, path)
+        file = open_to_read(self.place.root, path)
         try:
-            size = os.fstat(fd).st_size
+            size = file.size
             if size > config.MAX_CONFIG_BYTES:
                 reason = f"{size} bytes, more than {config.MAX_CONFIG_BYTES}"
                 limit = bounded_json.LimitError(reason)
                 raise CorruptConfigError(f"{self.place.root}/{path}", 0, reason) from limit
-            return os.pread(fd, size, 0).decode(errors="replace")
+            return file.read(size, 0).decode(errors="replace")
         finally:
-            os.close(fd)
+            file.close()
 
     def _offset_tables(self, name: str) -> tuple[dict[str, Any], str]:
         """Return the tables of a file with offsets, and where they lie."""

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from mqstore.errors import CorruptStoreError, UnsupportedStoreError
+from mqstore.files.read_file import RemoteFolder
 from mqstore.files.safe_open import exists, list_directory
 
 if TYPE_CHECKING:
@@ -46,6 +47,9 @@ class RocksDatabase:
         Raises that, CorruptStoreError, UnsafePathError, FileNotFoundError, OSError.
         """
         self._where = f"{root}/{path}"
+        if isinstance(root, RemoteFolder):
+            reason = f"RocksDB databases are read in local directories only: copy the store{advice}"
+            raise UnsupportedStoreError(self._where, flavour, reason)
         self._advice = advice
         self._library = _library(self._where, flavour, advice)
         self._view = ""

@@ -8,9 +8,10 @@ that no broker makes a topic that it does not have.
 Reference: SendMessageRequestHeaderV2, CreateTopicRequestHeader; PermName; TopicFilterType.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
+from mqstore.arrays import Int64s
 from mqstore.format.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, WAIT
 from mqstore.live.requests import Kind, Request
 from mqstore.live.routes import READABLE, WRITABLE
@@ -67,6 +68,8 @@ class Parcel:
     flag: int = 0
     properties: str | None = None
     may_move: bool = False
+    rows: Int64s | None = field(default=None, compare=False, repr=False)
+    """The numbers of its messages among all that are sent, in their order."""
 
 
 def send_request(group: str, parcel: Parcel) -> Request:

@@ -24,6 +24,7 @@ from mqstore.live.retry import NEW_ROUTE_AFTER
 from mqstore.live.send.brokers import BrokerStates
 from mqstore.live.send.errors import NotReplicatedError, SendFailedError
 from mqstore.live.send.outcome import Outcome, outcome
+from mqstore.live.send.pace import Pace
 from mqstore.live.send.requests import Parcel, Queue, send_request
 
 _MOST_PENDING_BYTES: Final = 16 * 1024 * 1024
@@ -96,7 +97,7 @@ class Sender:
 
     ``queues_of`` returns the queues that a topic's messages may move to, ``stored`` is called
     with each parcel that was acknowledged and the queue offset of its first message; ``guard``
-    before each request, which is not sent if it raises.
+    before each request, which is not sent if it raises. ``pace`` says when requests may be sent.
     """
 
     def __init__(
@@ -106,6 +107,8 @@ class Sender:
         queues_of: Callable[[str], Sequence[Queue]] = lambda _: (),
         stored: Callable[[Parcel, int], None] = lambda _parcel, _queue_offset: None,
         guard: Callable[[], None] = lambda: None,
+        *,
+        pace: Pace | None = None,
     ) -> None:
         self.counts = SendCounts()
         self._cluster = cluster
@@ -113,6 +116,7 @@ class Sender:
         self._queues_of = queues_of
         self._stored = stored
         self._guard = guard
+        self._pace = pace or Pace()
         self._first_connections: dict[str, Connection] = {}
         self._states = BrokerStates()
         self._lines: dict[Queue, _Line] = {}
@@ -153,7 +157,7 @@ class Sender:
                 self._move(queue, line)
         for queue, line in list(self._lines.items()):
             now = time.monotonic()
-            if line.is_under_way or self._states.ready_at(queue.broker) > now:
+            if line.is_under_way or self._ready_at(queue) > now:
                 continue
             waiting = line.waiting[0]
             if waiting.deadline is None:
@@ -181,6 +185,7 @@ class Sender:
             self._failed([queue], located(queue.broker, error))
             return
         self.counts.requests += 1
+        self._pace.sent(waiting.parcel.count, len(waiting.parcel.body))
         line.is_under_way = True
         self._flights[connection, opaque] = _Flight(queue, connection, time.monotonic())
 
@@ -239,12 +244,13 @@ class Sender:
         self._give_up_late()
 
     def _next_times(self) -> list[float]:
-        """Return when a queue that waits for its broker may go on, for each."""
+        """Return when a queue that waits for its broker or the pace may go on, for each."""
         return [
-            self._states.ready_at(queue.broker)
-            for queue, line in self._lines.items()
-            if not line.is_under_way
+            self._ready_at(queue) for queue, line in self._lines.items() if not line.is_under_way
         ]
+
+    def _ready_at(self, queue: Queue) -> float:
+        return max(self._states.ready_at(queue.broker), self._pace.ready_at)
 
     def _ready(self) -> list[Connection]:
         """Return the connections that have something, after waiting for one of them."""

@@ -1,0 +1,1 @@
+"""Replays: messages of stores and clusters, sent to the topics of a cluster again."""

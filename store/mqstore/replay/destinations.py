@@ -1,0 +1,79 @@
+"""Where replayed messages go: the topic of each, and the queue of each source queue.
+
+All messages of a source queue that go to one topic go to one queue of it, so that they keep their
+order. Queue n goes to queue n of the broker of the same name; else to queue n of one of the brokers
+that have it; else to the n-th of the topic's queues, counted round. Messages that failed
+(``%RETRY%``, ``%DLQ%``) and go back to the topics that they were sent to go to the queues of those
+in turn: their own queueId is that of the retry topic.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from mqstore.errors import InvalidOptionError
+from mqstore.format.names import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
+from mqstore.live.send.requests import Queue
+from mqstore.printable import shown
+
+_OF_FAILURES: Final = (RETRY_PREFIX, DLQ_PREFIX)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicMap:
+    """The topic that messages of a topic go to: ``to``, or as ``renamed`` says, or the same.
+
+    With ``to_origin`` messages of retry topics and dead letters go where they were sent first.
+    """
+
+    to: str | None = None
+    renamed: tuple[tuple[str, str], ...] = ()
+    to_origin: bool = False
+
+    def of(self, topic: str) -> str | None:
+        """Return where messages of ``topic`` go; None: each where it was sent first."""
+        if self.goes_back(topic):
+            return None
+        return self.to if self.to is not None else dict(self.renamed).get(topic, topic)
+
+    def goes_back(self, topic: str) -> bool:
+        """Tell whether messages of ``topic`` go where they were sent first."""
+        return self.to_origin and holds_failures(topic)
+
+    def check(self, topics: Iterable[str]) -> None:
+        """Raise InvalidOptionError for topics whose messages have no place to go, or no sense."""
+        named = sorted(set(topics))
+        for topic in named:
+            if is_system_topic(topic) and not holds_failures(topic):
+                expected = "is RocketMQ's own, and its messages mean something to its broker only"
+                raise InvalidOptionError("--topic", topic, expected)
+            if holds_failures(topic) and self.of(topic) == topic:
+                expected = (
+                    "has messages that failed: send them back to their topics with --to-origin, or "
+                    "to one topic with --to"
+                )
+                raise InvalidOptionError("--topic", topic, expected)
+        for topic, target in self.renamed:
+            if topic not in named:
+                expected = f"no message of {shown(topic)} is replayed"
+                raise InvalidOptionError("--map", f"{topic}={target}", expected)
+        if self.to_origin and not any(map(holds_failures, named)):
+            expected = f"is for topics that begin with {' or '.join(_OF_FAILURES)}"
+            raise InvalidOptionError("--to-origin", ", ".join(named), expected)
+
+
+def holds_failures(topic: str) -> bool:
+    """Tell whether a topic has messages that consumers failed on: of retries, or dead letters."""
+    return topic.startswith(_OF_FAILURES)
+
+
+def queue_for(queues: Sequence[Queue], broker: str, queue_id: int, rank: int) -> Queue:
+    """Return where messages of a queue of a broker go, of the queues of the topic they go to.
+
+    ``rank`` is the broker's place among those of the source.
+    """
+    same = [queue for queue in queues if queue.queue_id == queue_id]
+    named = [queue for queue in same if queue.broker == broker]
+    if named:
+        return named[0]
+    return same[rank % len(same)] if same else queues[(queue_id + rank) % len(queues)]

@@ -11,6 +11,8 @@ from broker.harness import Broker, Cluster, Dumped, Row
 
 NAMES: Final = recipe.Names("D")
 ALL_GROUP: Final = "CG_ALL"
+MOVING: Final = ("RMQ_SYS_TRANS_", "%RETRY%", NAMES.delay)
+"""Topics that a leader itself appends to, also between a dump and its stop."""
 GROUPS: Final = (ALL_GROUP, NAMES.pull_group)
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.group_left import GroupLeft, leave_group
+from broker.group_left import MOVING, GroupLeft, leave_group
 from broker.harness import Cluster
 from broker.reading import by_queue, read, rows_of, told
 from broker.toolchain import VERSIONS
@@ -17,9 +17,6 @@ from mqstore.read.directory import take
 from support import by_log, soak
 
 pytestmark = [pytest.mark.broker, pytest.mark.soak]
-
-MOVING = ("RMQ_SYS_TRANS_", "%RETRY%")
-"""Topics that a leader itself appends to, also between the dump and its stop."""
 
 
 @pytest.mark.parametrize(

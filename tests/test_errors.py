@@ -24,6 +24,7 @@ EXAMPLES = [
     errors.StoreNotFoundError("/s"),
     errors.NotAStoreError("/s", "no folder commitlog"),
     errors.UnsupportedStoreError("/s", "DLEDGER", "a DLedger log"),
+    errors.StoreUnavailableError("s3://b/s", "no such bucket"),
     errors.UnsafePathError("/s/x", "a symbolic link"),
     errors.CorruptStoreError("/s/commitlog/0", 7, "bad magic"),
     errors.CorruptConfigError("/s/config/topics.json", 0, "not JSON"),

@@ -13,6 +13,7 @@ from typing import Any, Final
 from mqstore.errors import InvalidOptionError
 from mqstore.options import grammar, store_paths
 from mqstore.options.option import Option
+from mqstore.options.secret import HIDDEN
 
 _PATH_KEYS: Final = frozenset({"path", "paths"})
 _SINK_KEYS: Final = frozenset({"checkpointlocation", "queryname"})
@@ -29,6 +30,7 @@ _BROKER_KEYS: Final = frozenset(
     }
 )
 _BROKER_PREFIXES: Final = ("kafka.", "pulsar.", "rocketmq.")
+_FILE_SYSTEM: Final = "fs."  # Any option of a file system may be a key.
 _SECRET: Final = re.compile("secret|password|token|access.?key", re.IGNORECASE)
 
 
@@ -55,6 +57,12 @@ def parse(
     for key, text in options.items():
         if key in _PATH_KEYS or (key in _SINK_KEYS and key not in refused):
             continue
+        prefixed = _prefixed(key, declarations)
+        if prefixed is not None:
+            field, option = prefixed
+            values[field] = {**values.get(field, {}), key: option.value(text, key)}
+            given[key] = HIDDEN
+            continue
         if key not in known:
             raise _not_accepted(key, text, declarations, refused)
         field, name, option = known[key]
@@ -66,9 +74,18 @@ def parse(
     return values, given
 
 
+def _prefixed(key: str, declarations: Mapping[str, Option]) -> tuple[str, Option] | None:
+    """Return the field and the option whose name is ``PREFIX.*``, where ``key`` begins so."""
+    for field, option in declarations.items():
+        prefix, star, _ = option.name.partition("*")
+        if star and key.startswith(prefix) and key != prefix:
+            return field, option
+    return None
+
+
 def _shown(key: str, text: str) -> str:
     """Return the text of an option for errors: not what is, or may be meant for, a secret."""
-    return "***" if _SECRET.search(key) else text
+    return HIDDEN if _SECRET.search(key) or key.startswith(_FILE_SYSTEM) else text
 
 
 def own_options(options: Mapping[str, str]) -> dict[str, str]:

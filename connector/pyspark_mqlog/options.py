@@ -12,7 +12,7 @@ from mqstore.deliver.settings import AT_LEAST_ONCE, EXACTLY_ONCE, SEND_OPTIONS, 
 from mqstore.errors import InvalidOptionError
 from mqstore.options import grammar, store_paths
 from mqstore.options.option import Option
-from mqstore.origins import LIVE, OF_READS, Places, names_cluster, places, write_target
+from mqstore.origins import LIVE, OBJECTS, OF_READS, Places, names_cluster, places, write_target
 from mqstore.printable import shown
 from mqstore.read.log_directory import BY_LOG_WORD, CACHE_DIR
 from mqstore.stage.settings import WRITE_OPTIONS, WriteSettings
@@ -47,7 +47,7 @@ def _names(options: Iterable[Option]) -> list[str]:
     return [option.name for option in options]
 
 
-_IN_READ: Final[dict[str, Option]] = {**READ_OPTIONS, **LIVE}
+_IN_READ: Final[dict[str, Option]] = {**READ_OPTIONS, **LIVE, **OBJECTS}
 _OF_LOG_READS: Final = ("queues", "cache_dir")
 _OF_MESSAGES: Final = {f: o for f, o in READ_OPTIONS.items() if o.tables >= MESSAGES}
 _IN_STREAM: Final[dict[str, Option]] = {
@@ -55,6 +55,7 @@ _IN_STREAM: Final[dict[str, Option]] = {
     "starting_offsets": replace(READ_OPTIONS["starting_offsets"], parse=_stream_start),
     **STREAM_OPTIONS,
     **LIVE,
+    **OBJECTS,
 }
 _IN_STREAM_WRITE: Final = {f: o for f, o in WRITE_OPTIONS.items() if f not in _TRANSACTION}
 
@@ -132,6 +133,7 @@ def parse_stream(options: Mapping[str, str]) -> StreamOptions:
     limits = {field: values.pop(field) for field in STREAM_OPTIONS if field in values}
     values.setdefault("starting_offsets", QueueRange(grammar.LATEST))
     read = ReadOptions(places=_places(paths, own, given), given=given, **_without_live(values))
+    read.places.check_grows()
     found = StreamOptions(read=read, **limits)
     _check_together(found.read)
     least, most = found.min_offsets, found.max_offsets
@@ -211,7 +213,7 @@ def _places(paths: tuple[str, ...], own: Mapping[str, str], given: Iterable[str]
 
 
 def _without_live(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {field: value for field, value in values.items() if field not in LIVE}
+    return {field: value for field, value in values.items() if field not in {*LIVE, *OBJECTS}}
 
 
 def _check_live(options: ReadOptions) -> None:

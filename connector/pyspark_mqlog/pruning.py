@@ -16,7 +16,6 @@ from typing import Final
 
 from mqstore.errors import DataLossError, InvalidOptionError
 from mqstore.options import grammar
-from mqstore.options.store_paths import expand
 from mqstore.origins import open_all
 from mqstore.read.log_directory import BY_LOG_WORD
 from mqstore.read.offsets import (
@@ -50,7 +49,7 @@ def open_stores(options: ReadOptions) -> OpenStores:
 
     Raises InvalidOptionError where none is named, and as ``open_all``.
     """
-    roots = expand(options.places.paths)
+    roots = options.places.roots()
     if not roots and not options.places.clusters:
         raise InvalidOptionError("path", "", _MISSING_PATH)
     # Tables show every topic by default, as the broker's own tools do.

@@ -29,13 +29,16 @@ from mqstore.check.diagnosis import GOOD, Diagnosis
 from mqstore.check.finding import ERROR, WARNING
 from mqstore.errors import InvalidOptionError, StoreError
 from mqstore.kernels import COMPILED, kernels_in_use
-from mqstore.options import store_paths
 from mqstore.read.directory import take
 
 _ANSWER_SECONDS: Final = 60
 _SOURCE: Final = "pyspark_mqlog"  # Not imported here: its import sets PYSPARK_PYTHON.
 _VARIABLES: Final = ("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON")
 # Spark's look-up of data sources, and what the source imports, with the error of each module.
+_OF_THIS_MACHINE: Final = (
+    "lies in an object store, and doctor looks at locks and processes of this machine: "
+    "check its files with mqlog verify"
+)
 _PROBE: Final = """\
 import importlib, json, pkgutil, sys
 def problem(name):
@@ -60,7 +63,8 @@ def examine(
     """
     folders = tuple(map(str, commit_log))
     named = Named(tuple(map(str, paths)), folders, tuple(options)).places()
-    roots = store_paths.expand(named.paths)
+    named.check_local(_OF_THIS_MACHINE)
+    roots = named.roots()
     yield Diagnosis(GOOD, "Python", f"{sys.version.split()[0]}, {sys.executable}")
     yield from _packages()
     yield _kernels()

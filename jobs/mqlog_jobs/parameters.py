@@ -1,5 +1,6 @@
 """Arguments and options that commands share, with their completion in a shell."""
 
+import re
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -9,6 +10,8 @@ import typer
 
 from mqstore.errors import InvalidOptionError, StoreError
 from mqstore.options.words import ON_CORRUPT
+
+_URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # A Path has one slash where two were.
 
 
 def topics_like(context: typer.Context, incomplete: str) -> list[str]:
@@ -53,12 +56,26 @@ def _known(value: str) -> str:
     return value
 
 
+def _directory(path: Path) -> Path:
+    if _URI.match(str(path)):
+        expected = "must be a directory of this machine: stores elsewhere are only read"
+        raise InvalidOptionError("STORE", path, expected)
+    return path
+
+
 Store: TypeAlias = Annotated[
-    Path, typer.Argument(metavar="STORE", help="A broker's storePathRootDir.", show_default=False)
+    Path,
+    typer.Argument(
+        metavar="STORE",
+        help="A broker's storePathRootDir.",
+        show_default=False,
+        callback=_directory,
+    ),
 ]
 _STORES_HELP: Final = (
-    "Broker's storePathRootDir, a glob of several in quotes, or addresses of running clusters: "
-    "rocketmq://HOST:9876, with TLS rocketmqs://HOST:9876."
+    "Broker's storePathRootDir, a glob of several in quotes, one in an object store "
+    "(s3://BUCKET/STORE), or addresses of running clusters: rocketmq://HOST:9876, with TLS "
+    "rocketmqs://HOST:9876."
 )
 Stores: TypeAlias = Annotated[
     list[str], typer.Argument(metavar="PLACE...", help=_STORES_HELP, show_default=False)
@@ -78,8 +95,8 @@ StoresOfTopics: TypeAlias = Annotated[
     ),
 ]
 OF_A_CLUSTER: Final = (
-    "Of a running cluster, such as credentialsFile=FILE, tlsCaFile=FILE or requestTimeout=3s; "
-    "may be repeated."
+    "Of a running cluster, such as credentialsFile=FILE, tlsCaFile=FILE or requestTimeout=3s, or "
+    "of an object store, such as fs.region=eu-west-1; may be repeated."
 )
 Options: TypeAlias = Annotated[
     list[str] | None,

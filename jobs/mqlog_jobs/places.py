@@ -11,8 +11,17 @@ from typing import Final
 
 from mqstore import tables
 from mqstore.errors import InvalidOptionError, UnknownTopicError
-from mqstore.options import grammar, store_paths
-from mqstore.origins import LIVE, SECRETS, Places, is_cluster, open_all, places
+from mqstore.options import grammar
+from mqstore.origins import (
+    LIVE,
+    OBJECTS,
+    PLAIN_OBJECT_OPTIONS,
+    SECRETS,
+    Places,
+    is_cluster,
+    open_all,
+    places,
+)
 from mqstore.printable import shown
 from mqstore.read.queues import Snapshot
 from mqstore.read.selection import OpenStores, Selection, broker_names
@@ -22,6 +31,12 @@ _FLAG: Final = "--option"
 _COMMIT_LOG: Final = "--commit-log"
 _FROM_LOG: Final = "--from-log"
 _LISTED: Final = 3
+_FILE_SYSTEM: Final = "fs."
+_BY_ENVIRONMENT: Final = (
+    "may be a key, and would show in the list of processes: set what the object store's SDK reads, "
+    "such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; by this flag go "
+    f"{', '.join(sorted(PLAIN_OBJECT_OPTIONS))}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +78,7 @@ class Named:
         with _own_advice():
             found = self.places()
             selection = Selection(
-                roots=store_paths.expand(found.paths),
+                roots=found.roots(),
                 commit_log=self.commit_log,
                 subscribe=(topic,) if isinstance(topic, str) else tuple(topic or ()),
                 by_log=self.from_log,
@@ -80,7 +95,7 @@ class Named:
         if self.commit_log and len(self.paths) > 1:
             expected = "is for one directory: name stores one by one"
             raise InvalidOptionError(_COMMIT_LOG, ", ".join(self.commit_log), expected)
-        return store_paths.expand(self.paths)
+        return self.places().roots()
 
     def places(self) -> Places:
         """Return the directories and the clusters that are named; connects to nothing.
@@ -153,11 +168,15 @@ def _unknown(topic: str, known: Iterable[str]) -> UnknownTopicError:
 
 def _texts(options: Iterable[str]) -> Mapping[str, str]:
     """Return the options by name; raises InvalidOptionError for one that is none, and secrets."""
-    names = {option.name.lower(): option.name for option in LIVE.values()}
+    declared = (*LIVE.values(), *OBJECTS.values())
+    names = {option.name.lower(): option.name for option in declared}
+    names |= {name.lower(): name for name in PLAIN_OBJECT_OPTIONS}
     texts: dict[str, str] = {}
     for option in options:
         name, equals, text = option.partition("=")
         known = names.get(name.strip().lower())
+        if equals and name.startswith(_FILE_SYSTEM) and known is None:
+            raise InvalidOptionError(f"{_FLAG} {name}", "***", _BY_ENVIRONMENT)
         if not equals or known is None:
             advice = grammar.did_you_mean(name, names.values()) if equals else ""
             expected = f"{advice}write NAME=VALUE, of {', '.join(sorted(names.values()))}"

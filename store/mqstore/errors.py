@@ -5,6 +5,7 @@ StoreError
 ├── NotAStoreError            a directory that has no RocketMQ store
 ├── UnsupportedStoreError     a store of a flavour that mqlog does not read or does not write
 │   └── UnsupportedTopicError a topic that a broker does not give as records
+├── StoreUnavailableError     an object store that refuses, fails or does not answer
 ├── UnsafePathError           a symbolic link, device or name that would lead out of the store
 ├── CorruptStoreError         bytes that the format does not allow, where data must be whole
 │   └── CorruptConfigError    a JSON file of config/ that neither mqlog nor a broker can parse
@@ -110,6 +111,20 @@ class UnsupportedTopicError(UnsupportedStoreError):
     """A topic that a broker does not give as records: STATIC, COMPACTION, BATCH_QUEUE."""
 
     condition = "MQLOG_UNSUPPORTED_TOPIC"
+
+
+class StoreUnavailableError(StoreError):
+    """A request to an object store or HDFS was refused, failed, or had no answer in time."""
+
+    condition = "MQLOG_STORE_UNAVAILABLE"
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(path, reason)
+
+    def message(self) -> str:
+        """Name the object or folder, and what the file system says."""
+        path, reason = self.args
+        return f"{shown(path)}: {shown(reason, REASON_CHARS)}"
 
 
 class UnsafePathError(StoreError):

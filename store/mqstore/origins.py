@@ -1,4 +1,4 @@
-"""Directories or clusters: the one place that tells the paths of a read apart, and opens them.
+"""Directories, clusters, object stores: the one place that tells the paths of a read apart.
 
 All that is above knows OpenStores only. Options that are only for one kind are refused by name
 where no path is of that kind; where there are both, each option is for those it is made for.
@@ -10,10 +10,22 @@ from dataclasses import dataclass
 from typing import Final
 
 from mqstore.errors import InvalidOptionError
+from mqstore.files.read_file import RemoteFolder
 from mqstore.live.address import Address, is_address, parse_address
 from mqstore.live.cluster import ClusterSettings
 from mqstore.live.options import LIVE_OPTIONS, cluster_settings, parse_options
 from mqstore.live.origin import ClusterBrokers
+from mqstore.objects.address import (
+    FILE_SYSTEM,
+    OBJECT_OPTIONS,
+    is_object_option,
+    is_object_store,
+    parse_object_store,
+)
+from mqstore.objects.connection import PLAIN
+from mqstore.objects.folder import open_objects
+from mqstore.objects.origin import NO_STREAM, open_at_rest
+from mqstore.options import store_paths
 from mqstore.options.option import Option
 from mqstore.read.directory import StoreOrigin, open_origin
 from mqstore.read.log_directory import CACHE_DIR, QUEUES, open_by_log
@@ -25,17 +37,44 @@ LIVE: Final = {name: Option(one.name, one.parse) for name, one in LIVE_OPTIONS.i
 SECRETS: Final = frozenset({"accessKey", "secretKey", "securityToken"})
 OF_READS: Final = ("pullsInFlight", "pullBatchSize", "readFrom")
 """Options of clusters that say how messages are read."""
+OBJECTS: Final = OBJECT_OPTIONS
+"""The options of object stores. The name of one ends in ``*``: it stands for any name."""
+PLAIN_OBJECT_OPTIONS: Final = frozenset(f"{FILE_SYSTEM}{name}" for name in PLAIN)
+"""Options of file systems that are no secrets."""
 OF_STORES: Final = ("brokerName", "storePathCommitLog", "readMode", QUEUES, CACHE_DIR)
 """Options that say how directories are read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The paths of a read: directories as typed, clusters, and the topics that addresses name."""
+    """The paths of a read: directories as typed, clusters, and the topics that addresses name.
+
+    Stores in object stores are among the paths, as RemoteFolders.
+    """
 
     paths: tuple[str, ...]
     clusters: tuple[ClusterSettings, ...] = ()
     topics: tuple[str, ...] = ()
+
+    def roots(self) -> tuple[str, ...]:
+        """Return the stores' roots, directories as absolute paths; looks for those of globs.
+
+        Raises as ``store_paths.expand``.
+        """
+        found: list[str] = []
+        for path in self.paths:
+            found += (path,) if isinstance(path, RemoteFolder) else store_paths.expand([path])
+        return tuple(found)
+
+    def check_grows(self) -> None:
+        """Raise InvalidOptionError for a store at rest, which no stream can follow."""
+        self.check_local(NO_STREAM)
+
+    def check_local(self, why: str) -> None:
+        """Raise InvalidOptionError with ``why`` for a store that is not in a directory."""
+        for path in self.paths:
+            if isinstance(path, RemoteFolder):
+                raise InvalidOptionError("path", path, why)
 
 
 def is_cluster(path: str) -> bool:
@@ -54,7 +93,7 @@ def places(
     names = {option.name for option in LIVE.values()}
     live = {name: text for name, text in texts.items() if name in names}
     addresses = [parse_address(path) for path in paths if is_address(path)]
-    directories = tuple(path for path in paths if not is_address(path))
+    directories = _stores([path for path in paths if not is_address(path)], texts)
     if directories and NAME_SERVERS in live:
         expected = "cannot stand with a path: give the cluster as one more path, rocketmq://…"
         raise InvalidOptionError(NAME_SERVERS, live[NAME_SERVERS], expected)
@@ -76,6 +115,21 @@ def places(
         expected = "the paths name different topics: name them in subscribe, or read one by one"
         raise InvalidOptionError("path", ", ".join(paths), expected)
     return Places(directories, settings, next(iter(topics), ()))
+
+
+def _stores(paths: Sequence[str], texts: Mapping[str, str]) -> tuple[str, ...]:
+    """Return directories as typed, and stores in object stores as RemoteFolders."""
+    remote = [path for path in paths if is_object_store(path)]
+    for name in filter(is_object_option, texts if not remote else ()):
+        expected = "is for stores in object stores: a path such as s3://BUCKET/STORE"
+        raise InvalidOptionError(name, "***", expected)
+    if remote and "storePathCommitLog" in texts:
+        expected = "is for directories: in an object store the CommitLog is the folder commitlog"
+        raise InvalidOptionError("storePathCommitLog", texts["storePathCommitLog"], expected)
+    return tuple(
+        open_objects(parse_object_store(path, texts)) if is_object_store(path) else path
+        for path in paths
+    )
 
 
 def names_cluster(paths: Sequence[str], texts: Mapping[str, str]) -> bool:
@@ -118,4 +172,6 @@ def _open_store(root: str, selection: Selection) -> StoreOrigin:
     """Return the store at ``root``: by its ConsumeQueues, or by its CommitLog alone."""
     if selection.by_log:
         return open_by_log(root, selection.commit_log, selection.cache)
+    if isinstance(root, RemoteFolder):
+        return open_at_rest(root)
     return open_origin(root, selection.commit_log)

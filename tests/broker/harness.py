@@ -144,6 +144,15 @@ class Cluster:
         ``settings`` are added to SETTINGS and SMALL_FILES (broker.conf's own keys). The clients
         turn to it, see Broker.connect. A JvmError carries its log when it does not boot.
         """
+        with self.booted(store, settings, port) as broker:
+            broker.connect()
+            yield broker
+
+    @contextmanager
+    def booted(
+        self, store: Path, settings: Mapping[str, str] | None = None, port: int | None = None
+    ) -> Iterator["Broker"]:
+        """Run a broker as ``broker`` does; the clients do not turn to it."""
         self._brokers += 1
         home = self._make_home(f"broker-{self._brokers}")
         port = port or free_ports(-2, 0, 1)  # Its VIP port, its own, its HA port.
@@ -159,9 +168,7 @@ class Cluster:
         main = "org.apache.rocketmq.broker.BrokerStartup"
         with self._java(home, "broker", memory, main, "-c", str(path)) as jvm:
             jvm.wait_for("boot success", BOOT_SECONDS)
-            broker = Broker(self, jvm, f"{LOOPBACK}:{port}", conf)
-            broker.connect()
-            yield broker
+            yield Broker(self, jvm, f"{LOOPBACK}:{port}", conf)
 
     def ask(self, command: str, *fields: object) -> Any:
         """Have the client program run one command (see Harness.java) and return its result."""

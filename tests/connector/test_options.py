@@ -233,7 +233,7 @@ def test_a_write_option_is_parsed(name: str, text: str, field: str, value: objec
         ("batchMaxBytes", "5m", "from 1 to 4194304 bytes"),
         ("onInvalid", "side:", "must be fail, skip or side:PATH"),
         ("path", "/a#queues", "no table can be written: give the store"),
-        ("path", "s3://b/store", "mqlog reads directories"),
+        ("path", "s3://b/store", "stores at s3://… are only read"),
     ],
 )
 def test_a_write_option_is_refused_in_words_that_help(name: str, text: str, told: str) -> None:

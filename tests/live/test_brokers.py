@@ -20,7 +20,7 @@ from mqstore.format.names import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC
 from mqstore.live.bounds import LiveBounds, bounds, first_at, weigh
 from mqstore.live.cluster import Cluster, ClusterSettings
 from mqstore.live.connection import Limits
-from mqstore.live.credentials import Credentials, Secret
+from mqstore.live.credentials import Credentials
 from mqstore.live.entries import entries
 from mqstore.live.errors import (
     AccessDeniedError,
@@ -34,6 +34,7 @@ from mqstore.live.pull import LiveSlice, PullReader
 from mqstore.live.records import PullSettings, read
 from mqstore.live.tls import Tls
 from mqstore.live.topics import broker_infos, check_readable, reading_settings
+from mqstore.options.secret import Secret
 
 pytestmark = pytest.mark.broker
 

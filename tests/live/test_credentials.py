@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from mqstore.errors import InvalidOptionError
 from mqstore.live.address import parse_address
-from mqstore.live.credentials import Credentials, Secret, choose, read_file
+from mqstore.live.credentials import Credentials, choose, read_file
 from mqstore.live.options import cluster_settings, parse_options
+from mqstore.options.secret import Secret
 
 HUSH = "hush-hush-7531"
 KEYS = Credentials(Secret("reader"), Secret(HUSH))

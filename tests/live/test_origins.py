@@ -19,11 +19,12 @@ from mqstore.errors import (
     UnsupportedTopicError,
 )
 from mqstore.live.cluster import ClusterSettings
-from mqstore.live.credentials import Credentials, Secret
+from mqstore.live.credentials import Credentials
 from mqstore.live.errors import BrokerUnavailableError, NoMasterError
 from mqstore.live.origin import ClusterOrigin
 from mqstore.live.tail import ClusterTail
 from mqstore.options.grammar import EARLIEST
+from mqstore.options.secret import Secret
 from mqstore.origins import open_all
 from mqstore.read.admission import Admission
 from mqstore.read.follow import Follower

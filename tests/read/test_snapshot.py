@@ -250,7 +250,7 @@ def test_a_store_whose_commit_log_lies_elsewhere_is_told_the_option(tmp_path: Pa
 
 
 FLAVOURS = [
-    ("dledger-n0/data/", "DLEDGER"),
+    ("dledger-n0/index/", "DLEDGER"),
     ("consumequeue/CURRENT", "ROCKSDB_CONSUME_QUEUE"),
     ("consumequeue_rocksdb/CURRENT", "ROCKSDB_CONSUME_QUEUE"),
     ("batchconsumequeue/T/0/", "BATCH_CONSUME_QUEUE"),

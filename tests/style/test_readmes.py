@@ -12,6 +12,7 @@ BOOKS = (
     "README.md",
     *(f"{room}/README.md" for room in ("connector", "store", "jobs", "conf", "tests")),
     "connector/LIVE.md",
+    "connector/OBJECTS.md",
 )
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)

@@ -31,10 +31,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "mqstore.stage": WITH_TXN | {"mqstore.options"},
     "mqstore.derive": BYTES,
     "mqstore.live": BYTES | {"mqstore.options", "mqstore.derive", "mqstore.read"},
+    "mqstore.objects": WITH_TXN | {"mqstore.options", "mqstore.read"},
     "mqstore.deliver": BELOW_WRITE | {"mqstore.live"},
     "mqstore.write": BELOW_WRITE,
     "mqstore": BELOW_WRITE
-    | {"mqstore.read", "mqstore.live", "mqstore.write", "mqstore.deliver", "mqstore.sql"},
+    | {"mqstore.read", "mqstore.live", "mqstore.write", "mqstore.deliver", "mqstore.sql"}
+    | {"mqstore.objects"},
     # Of the codec, the connector and the jobs see codec.schema only; of files and format nothing.
     "pyspark_mqlog": {
         "mqstore",

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from mqstore import tables
 from mqstore.files import mapped_file_queue
 from mqstore.files.log.commit_log import CommitLog
-from mqstore.files.safe_open import Entry
+from mqstore.files.read_file import Entry
 from mqstore.read import heads
 from mqstore.read.directory import take
 from support import goldens, oracle, strategies

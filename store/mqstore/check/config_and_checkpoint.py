@@ -6,7 +6,8 @@ from mqstore.check.causes import Causes
 from mqstore.check.finding import WARNING, FindingPlace, Findings
 from mqstore.errors import CorruptConfigError, StoreError, UnsafePathError
 from mqstore.files.config import stream_groups
-from mqstore.files.safe_open import Entry, list_directory, survey
+from mqstore.files.read_file import Entry
+from mqstore.files.safe_open import list_directory, survey
 from mqstore.files.store import Store
 from mqstore.format import names
 from mqstore.format.config import CONSUMER_OFFSET, DELAY_OFFSET, TOPICS

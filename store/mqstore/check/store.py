@@ -15,6 +15,7 @@ from mqstore.check.config_and_checkpoint import (
     unfinished,
 )
 from mqstore.check.config_files import check_config_files
+from mqstore.check.entries import committed_end
 from mqstore.check.finding import Finding, Findings
 from mqstore.check.index import IndexCheck
 from mqstore.check.log import LogCheck
@@ -41,6 +42,7 @@ def check(
     causes = Causes(findings)
     with Store.open(root, commit_log) as store:
         begun = unfinished(store, findings)
+        begun = committed_end(store, findings) if store.place.dledger else begun
         walk = LogCheck(store, findings, causes, unfinished=begun)
         queues = QueueCheck(store, findings, causes, unfinished=begun)
         index = IndexCheck(store, findings, causes, unfinished=begun)

@@ -275,6 +275,9 @@ def _copy_ledger(copy: Copy, place: StoreDir, *, is_hidden: bool) -> None:
 
 
 def _refuse(store: StoreDir) -> None:
+    if store.dledger:
+        reason = f"{store.dledger}: a copy would have to end where its index and checkpoint do"
+        raise UnsupportedStoreError(store.root, "DLEDGER", reason)
     for name, kind, _ in survey(store.root, names.CONFIG):
         path = f"{names.CONFIG}/{name}"
         if kind == "directory" and any(n == "CURRENT" for n, _, _ in survey(store.root, path)):

@@ -36,10 +36,12 @@ from mqstore.derive.section_files import (
     write_section,
 )
 from mqstore.errors import CorruptStoreError, NoSpaceError, UnsupportedStoreError
+from mqstore.files.entry_log import open_log
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.log.log_end import after_blank
 from mqstore.files.mapped_file_queue import MappedFile
 from mqstore.files.queue.consume_queue import MOST_QUEUES
+from mqstore.files.safe_open import real_path
 from mqstore.files.store_dir import StoreDir
 from mqstore.format.names import mapped_file_name
 
@@ -53,7 +55,7 @@ _NO_END: Final = 2**62
 
 def cache_of(place: StoreDir, cache: str) -> str:
     """Return the directory below ``cache`` for the sections of one store's CommitLog."""
-    folders = "\0".join(map(os.path.realpath, place.commit_log))
+    folders = "\0".join(map(real_path, place.commit_log))
     return f"{cache}/{hashlib.sha256(os.fsencode(folders)).hexdigest()[:32]}"
 
 
@@ -258,10 +260,13 @@ def open_log_queues(
         private_folder(folder)
     except OSError as error:
         raise _not_kept(folder, error) from error
-    with CommitLog(place.commit_log) as log:
+    with open_log(place) as log:
+        if not known and log.committed_end is not None:
+            log.check_committed()
+            limit = log.committed_end if limit is None else min(limit, log.committed_end)
         files = [file for file in log.files.files if limit is None or file.start < limit]
         by_start = {key.partition("-")[0]: key for key in known}
-    opened = partial(_opened, place, folder, by_start, limit)
+    opened = partial(_opened, place, log, folder, by_start, limit)
     with ThreadPoolExecutor(min(_SIDE_BY_SIDE, os.cpu_count() or 1)) as workers:
         found = list(workers.map(opened, files))
     if not known:
@@ -270,10 +275,15 @@ def open_log_queues(
 
 
 def _opened(
-    place: StoreDir, folder: str, known: Mapping[str, str], limit: int | None, file: MappedFile
+    place: StoreDir,
+    like: CommitLog,
+    folder: str,
+    known: Mapping[str, str],
+    limit: int | None,
+    file: MappedFile,
 ) -> LogFile:
     """Return one log file's sections: those that are kept, or new ones."""
-    with CommitLog(place.commit_log) as log:
+    with open_log(place, known=like) as log:
         planned = known.get(mapped_file_name(file.start))
         if planned is not None:
             kept = _kept(folder, planned, file)
@@ -333,12 +343,11 @@ def _has_grown(log: CommitLog, kept: LogFile, limit: int | None) -> bool:
 
 def _key(file: MappedFile, limit: int | None) -> str:
     """Return what a log file is known by."""
-    fd = file.open()
+    opened = file.open()
     try:
-        found = os.fstat(fd)
+        parts = [*opened.version()]
     finally:
-        os.close(fd)
-    parts = [found.st_size, found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns]
+        opened.close()
     if limit is not None and limit < file.end:
         parts.append(limit)
     return "-".join([mapped_file_name(file.start), *(f"{part:x}" for part in parts)])

@@ -150,7 +150,7 @@ class FileWalk:
             if self.is_closed or self.end >= self._limit:
                 return
             following = resync.after(self.end, self._last_ms)
-            if following is None:
+            if following is None or following >= self._limit:
                 self.has_rest = why != ZERO
                 return
             self._damage(self.end, following, _BROKEN_OFF)

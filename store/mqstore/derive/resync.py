@@ -4,13 +4,11 @@ A record counts if it is whole, says its own place, and was not stored before th
 it: older ones are remains of a log that a broker once cut off, and no messages any more.
 """
 
-import os
 from typing import Final
 
 from mqstore.codec.walk import places_of_headers
 from mqstore.derive.records import IN_PLACE, fetch_at
 from mqstore.files.log.commit_log import CommitLog
-from mqstore.files.log.log_end import next_data
 from mqstore.files.mapped_file_queue import MappedFile
 from mqstore.format.message import HEADER
 
@@ -30,31 +28,35 @@ class Resync:
         self._file = file
         self._headers = _MOST_HEADERS
         self._bytes = 2 * file.size
+        self._head_bytes = log.head_bytes(file)
 
     def after(self, physical_offset: int, not_before_ms: int) -> int | None:
         """Return where the first record at or behind that place starts; None if none is found.
 
+        A record of a DLedger log starts with its entry.
         ``not_before_ms`` is the store timestamp of the last record before the damage. Raises
         OSError.
         """
-        fd = self._file.open()
+        opened = self._file.open()
         try:
             position = physical_offset - self._file.start
             while True:
-                position = next_data(fd, position, self._file.size)
-                data = os.pread(fd, _RESYNC_WINDOW_BYTES, position)
+                position = opened.next_data(position, self._file.size)
+                data = opened.read(_RESYNC_WINDOW_BYTES, position)
                 if len(data) < HEADER.itemsize:
                     return None
                 start = self._file.start + position
                 for row in places_of_headers(data, start).tolist():
+                    if start + row - self._head_bytes < physical_offset:
+                        continue
                     found = self._is_record(start + row, not_before_ms)
                     if found is None:
                         return None
                     if found:
-                        return start + int(row)
+                        return start + int(row) - self._head_bytes
                 position += len(data) - HEADER.itemsize + 1
         finally:
-            os.close(fd)
+            opened.close()
 
     def _is_record(self, place: int, not_before_ms: int) -> bool | None:
         """Tell whether a record starts there; None if enough was looked at."""
@@ -65,6 +67,8 @@ class Resync:
         self._bytes -= int(head["total_size"])
         if self._headers < 0 or self._bytes < 0:
             return None
+        if not self._log.has_head(place, int(head["total_size"])):
+            return False
         found = fetch_at(self._log, place, IN_PLACE)
         if found is None:
             return False

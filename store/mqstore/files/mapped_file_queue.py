@@ -6,7 +6,6 @@ queue is a list of places, read with positioned reads that return short where a 
 Reference: org.apache.rocketmq.store.MappedFileQueue#load, MultiPathMappedFileQueue.
 """
 
-import os
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable
@@ -14,7 +13,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from mqstore.errors import CorruptStoreError, UnsafePathError
-from mqstore.files.safe_open import list_directory, open_file
+from mqstore.files.read_file import ReadFile
+from mqstore.files.safe_open import list_directory, open_to_read
 from mqstore.format.names import parse_mapped_file_name
 
 _MOST_BYTES: Final = 2**31 - 1  # MappedFile#fileSize is an int; a sparse file costs nothing.
@@ -39,9 +39,9 @@ class MappedFile:
         """The full path, for messages."""
         return f"{self.folder}/{self.path}"
 
-    def open(self) -> int:
-        """Return a descriptor for reading. Raises FileNotFoundError if it was deleted."""
-        return open_file(self.folder, self.path)
+    def open(self) -> ReadFile:
+        """Return the file, open for reading. Raises FileNotFoundError if it was deleted."""
+        return open_to_read(self.folder, self.path)
 
 
 class MappedFileQueue:
@@ -100,11 +100,11 @@ class MappedFileQueue:
             return b""
         behind = bisect_right(self._starts, position)
         end = min([file.end, *self._starts[behind : behind + 1]])
-        fd = file.open()
+        opened = file.open()
         try:
-            return os.pread(fd, min(size, end - position), position - file.start)
+            return opened.read(min(size, end - position), position - file.start)
         finally:
-            os.close(fd)
+            opened.close()
 
 
 def check_sizes(queues: Iterable[MappedFileQueue]) -> None:

@@ -10,22 +10,13 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 
 from mqstore.errors import UnsafePathError
+from mqstore.files.read_file import Entry, LocalFile, ReadFile, RemoteFolder
 from mqstore.format.config import MAX_CONFIG_BYTES
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One name in a directory; ``size`` is in bytes, 0 for a directory."""
-
-    name: str
-    is_directory: bool
-    size: int
 
 
 def open_file(folder: str, path: str) -> int:
@@ -46,27 +37,23 @@ def open_file(folder: str, path: str) -> int:
     raise UnsafePathError(f"{folder}/{path}", "not a plain file")
 
 
+def open_to_read(folder: str, path: str) -> ReadFile:
+    """Return the plain file ``folder/path``, open for reading. Raises as ``open_file``."""
+    if isinstance(folder, RemoteFolder):
+        return folder.open(path)
+    return LocalFile(open_file(folder, path))
+
+
 def read_small(folder: str, path: str, most: int = MAX_CONFIG_BYTES) -> bytes | None:
     """Return the first ``most`` bytes of the file ``folder/path``, or None if it is not there."""
     try:
-        fd = open_file(folder, path)
+        file = open_to_read(folder, path)
     except FileNotFoundError:
         return None
     try:
-        return os.pread(fd, min(os.fstat(fd).st_size, most), 0)
+        return file.read(min(file.size, most), 0)
     finally:
-        os.close(fd)
-
-
-def read_into(fd: int, into: memoryview, position: int) -> int:
-    """Fill ``into`` with the bytes at ``position``; return how many: fewer at the file's end."""
-    done = 0
-    while done < len(into):
-        count = os.preadv(fd, [into[done:]], position + done)
-        if not count:
-            break
-        done += count
-    return done
+        file.close()
 
 
 def list_directory(folder: str, path: str = "") -> list[Entry]:
@@ -75,6 +62,8 @@ def list_directory(folder: str, path: str = "") -> list[Entry]:
     What a running broker deletes meanwhile is left out. Raises FileNotFoundError or
     NotADirectoryError; UnsafePathError for a symbolic link or a special file among the entries.
     """
+    if isinstance(folder, RemoteFolder):
+        return folder.entries(path)
     found = []
     with _directory(folder, path) as fd, os.scandir(fd) as entries:
         for entry in entries:
@@ -88,6 +77,11 @@ def survey(folder: str, path: str = "") -> list[tuple[str, str, int]]:
 
     ``kind`` is ``file``, ``directory``, ``link`` or ``special``; links are not followed.
     """
+    if isinstance(folder, RemoteFolder):
+        return [
+            (entry.name, "directory" if entry.is_directory else "file", entry.size)
+            for entry in _entries(folder, path)
+        ]
     found = []
     try:
         with _directory(folder, path) as fd, os.scandir(fd) as entries:
@@ -101,6 +95,8 @@ def survey(folder: str, path: str = "") -> list[tuple[str, str, int]]:
 
 def list_names(folder: str, path: str = "") -> list[str]:
     """Return the sorted names in ``folder/path``, whatever they are; none if it is not there."""
+    if isinstance(folder, RemoteFolder):
+        return [entry.name for entry in _entries(folder, path)]
     try:
         with _directory(folder, path) as fd:
             return sorted(os.listdir(fd))  # noqa: PTH208 - a descriptor has no Path
@@ -110,11 +106,16 @@ def list_names(folder: str, path: str = "") -> list[str]:
 
 def exists(folder: str, path: str) -> bool:
     """Tell whether ``folder/path`` is there, as anything."""
+    if isinstance(folder, RemoteFolder):
+        return folder.entry(path) is not None
     return os.path.lexists(f"{folder}/{path}")
 
 
 def is_directory(folder: str, path: str) -> bool:
     """Tell whether ``folder/path`` is there as a real directory."""
+    if isinstance(folder, RemoteFolder):
+        found = folder.entry(path)
+        return found is not None and found.is_directory
     try:
         with _directory(folder, path):
             return True
@@ -131,6 +132,23 @@ def is_taken(folder: str, path: str) -> bool:
         return not stat.S_ISDIR(os.lstat(f"{folder}/{path}").st_mode)
     except (FileNotFoundError, NotADirectoryError):
         return False
+
+
+def within(folder: str, path: str) -> str:
+    """Return the folder ``folder/path``, to be listed and read as ``folder`` is."""
+    return folder.at(path) if isinstance(folder, RemoteFolder) else f"{folder}/{path}"
+
+
+def real_path(folder: str) -> str:
+    """Return the one name of a folder: two names of one directory have the same."""
+    return str(folder) if isinstance(folder, RemoteFolder) else os.path.realpath(folder)
+
+
+def _entries(folder: RemoteFolder, path: str) -> list[Entry]:
+    try:
+        return folder.entries(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def _surveyed(entry: "os.DirEntry[str]") -> tuple[str, str, int]:

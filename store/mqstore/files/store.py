@@ -18,6 +18,7 @@ import numpy as np
 
 from mqstore.files.config import checkpoint
 from mqstore.files.config.broker_config import BrokerConfig
+from mqstore.files.entry_log import open_log
 from mqstore.files.file_sizes import KnownFileSizes, known_sizes
 from mqstore.files.index.index_file import IndexFile, list_index_files
 from mqstore.files.log.commit_log import CommitLog
@@ -73,7 +74,7 @@ class Store:
     @cached_property
     def log(self) -> CommitLog:
         """The CommitLog. Raises InvalidOptionError for an unknown read mode, FileNotFoundError."""
-        return CommitLog(self.place.commit_log, self._read_mode)
+        return open_log(self.place, self._read_mode)
 
     @cached_property
     def queues(self) -> list[tuple[str, int]]:

@@ -11,7 +11,7 @@ CompactionStore and RocksDBConfigManager.
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Final
@@ -24,8 +24,9 @@ from mqstore.errors import (
 )
 from mqstore.files.copy_target import MARK
 from mqstore.files.mapped_file_queue import MappedFileQueue, check_sizes
-from mqstore.files.safe_open import exists, is_directory, is_taken, list_names
-from mqstore.format import names
+from mqstore.files.read_file import RemoteFolder
+from mqstore.files.safe_open import exists, is_directory, is_taken, list_names, within
+from mqstore.format import dledger, names
 from mqstore.printable import shown
 
 _PARTS: Final = (names.COMMIT_LOG, names.CONSUME_QUEUE, names.INDEX, names.CONFIG)
@@ -67,12 +68,14 @@ class StoreDir:
 
     root: str
     commit_log: tuple[str, ...]
+    dledger: str = field(default="", kw_only=True)
+    """The folder ``dledger-SELFID`` in the root; empty where the CommitLog has no entries."""
 
     @classmethod
     def at(cls, root: str | os.PathLike[str]) -> "StoreDir":
         """Return ``root`` with its CommitLog in ``root/commitlog``; nothing is checked."""
-        path = os.path.abspath(root)  # noqa: PTH100 - keeps a linked root as the user named it
-        return cls(path, (f"{path}/{names.COMMIT_LOG}",))
+        path = _absolute(root)
+        return cls(path, (within(path, names.COMMIT_LOG),))
 
     def path(self, *parts: str) -> Path:
         """Return ``root/parts…`` for a message or for the write side."""
@@ -90,23 +93,65 @@ def open_dir(
     """Return the store at ``root``; ``commit_log`` names other CommitLog folders.
 
     ``by_log``: its queues will be made from the CommitLog, so that those on disk do not matter.
-    Raises StoreNotFoundError, NotAStoreError, or UnsupportedStoreError with the flavour's name.
+    Raises StoreNotFoundError, NotAStoreError, or UnsupportedStoreError with the flavour's name; of
+    a store in an object store also UncleanStoreError, unless it was asked for in spite of that.
     """
-    path = os.path.abspath(root)  # noqa: PTH100 - keeps a linked root as the user named it
-    if not os.path.isdir(path):  # noqa: PTH112
-        there = os.path.lexists(path)
-        raise StoreNotFoundError(path, "not a directory" if there else "no such directory")
-    folders = tuple(os.path.abspath(f) for f in commit_log)  # noqa: PTH100
-    for folder in folders:
-        if not os.path.isdir(folder):  # noqa: PTH112
-            raise StoreNotFoundError(folder, "no such CommitLog directory")
-    place = StoreDir(path, folders) if folders else StoreDir.at(path)
+    path = _absolute(root)
+    folders = tuple(map(_absolute, commit_log))
+    _check_there(path, folders)
+    place = _dledger(path, folders) or (StoreDir(path, folders) if folders else StoreDir.at(path))
     _refuse_flavours(place)
     if not by_log:
         _refuse_queues(place)
-    if not folders and not is_directory(path, names.COMMIT_LOG):
+    is_plain = not folders and not place.dledger
+    if is_plain and not is_directory(path, names.COMMIT_LOG):
         raise NotAStoreError(path, _not_a_store(path))
     return place
+
+
+def _dledger(root: str, folders: tuple[str, ...]) -> StoreDir | None:
+    """Return the store of a broker with a DLedger CommitLog; None if it has none.
+
+    Its old CommitLog, of a time before, comes first: DLedgerCommitLog#dividedCommitlogOffset.
+    Raises UnsafePathError for a link, UnsupportedStoreError where the folders are not clear.
+    """
+    found = [name for name in list_names(root) if name.startswith(dledger.FOLDER_PREFIX)]
+    found = [name for name in found if is_directory(root, name)]
+    if len(found) > 1:
+        meant = [n for n in found if within(root, f"{n}/{dledger.DATA}") in folders]
+        found = meant if len(meant) == 1 else found
+    if not found:
+        return None
+    if len(found) > 1:
+        listed = ", ".join(map(shown, found))
+        raise UnsupportedStoreError(root, "DLEDGER", _SEVERAL_DLEDGERS.format(listed))
+    name = found[0]
+    data = f"{name}/{dledger.DATA}"
+    if not folders:
+        if not is_directory(root, data):
+            raise UnsupportedStoreError(root, "DLEDGER", _NO_DATA.format(shown(name)))
+        has_old = is_directory(root, names.COMMIT_LOG) and list_names(root, names.COMMIT_LOG)
+        below = (*((names.COMMIT_LOG,) if has_old else ()), data)
+        folders = tuple(within(root, folder) for folder in below)
+    return StoreDir(root, folders, dledger=name)
+
+
+def _absolute(root: str | os.PathLike[str]) -> str:
+    if isinstance(root, RemoteFolder):
+        return root
+    return os.path.abspath(root)  # noqa: PTH100 - keeps a linked root as the user named it
+
+
+def _check_there(path: str, folders: Sequence[str]) -> None:
+    if isinstance(path, RemoteFolder):
+        path.check_readable()
+        return
+    if not os.path.isdir(path):  # noqa: PTH112
+        there = os.path.lexists(path)
+        raise StoreNotFoundError(path, "not a directory" if there else "no such directory")
+    for folder in folders:
+        if not os.path.isdir(folder):  # noqa: PTH112
+            raise StoreNotFoundError(folder, "no such CommitLog directory")
 
 
 def _not_a_store(folder: str) -> str:
@@ -151,9 +196,6 @@ def _is_store(path: str) -> bool:
 def _refuse_flavours(place: StoreDir) -> None:
     """Refuse by name the stores whose messages we would read wrongly."""
     root = place.root
-    for name in list_names(root):
-        if name.startswith("dledger-") and is_directory(root, name):
-            raise UnsupportedStoreError(root, "DLEDGER", _DLEDGER.format(name))
     if list_names(root, "compaction/compactionLog"):
         raise UnsupportedStoreError(root, "COMPACTION", _COMPACTION)
 
@@ -187,6 +229,8 @@ def check_writable(store: StoreDir) -> None:
     for path in _MADE_IN:
         if is_taken(store.root, path):
             raise UnsafePathError(f"{store.root}/{path}", "not a directory")
+    if store.dledger:
+        raise UnsupportedStoreError(store.root, "DLEDGER", f"{store.dledger}: {_RAFT}")
     for path, flavour, reason in _NOT_WRITABLE:
         if exists(store.root, path):
             raise UnsupportedStoreError(store.root, flavour, f"{path}: {reason}")
@@ -218,9 +262,17 @@ def _check_gapless(store: StoreDir) -> None:
             raise UnsupportedStoreError(store.root, "MULTI_PATH", reason)
 
 
-_DLEDGER = (
-    "{} is a DLedger (Raft) log, whose records are framed differently; mqlog reads plain "
-    "CommitLog stores"
+_RAFT = (
+    "a majority of the brokers of its group decides where a DLedger log ends; mqlog reads such "
+    "stores, and does not write to them, recover, rebuild or copy them"
+)
+_SEVERAL_DLEDGERS = (
+    "{} are DLedger logs of several brokers; name the data folder of one in storePathCommitLog "
+    "(with the command mqlog: --commit-log)"
+)
+_NO_DATA = (
+    "{} is a DLedger log without its folder data; name the folders of storePathDLedgerCommitLog in "
+    "storePathCommitLog (with the command mqlog: --commit-log, once for each)"
 )
 _BATCH_CQ = (
     "batchconsumequeue holds topics of queue.type=BatchCQ, whose units are 46 bytes and whose "

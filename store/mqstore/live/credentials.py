@@ -12,13 +12,13 @@ import base64
 import hashlib
 import hmac
 import re
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from mqstore.errors import InvalidOptionError
+from mqstore.options.secret import HIDDEN, Secret
 
 ENVIRONMENT: Final = {
     "accessKey": "MQLOG_ACCESS_KEY",
@@ -27,48 +27,8 @@ ENVIRONMENT: Final = {
 }
 """The environment variable that stands for each option where no option names credentials."""
 
-_HIDDEN: Final = "***"
 _MOST_FILE_BYTES: Final = 64 * 1024
 _LINE: Final = re.compile(r"\s*(accessKey|secretKey|securityToken)\s*[:=]\s*(.*?)\s*")
-
-
-class Secret:
-    """A text that shows as ``***``; ``reveal`` gives it.
-
-    Its pickle holds the text under a pad of random bytes: no encryption, but a log or a plan that
-    prints the bytes of a task does not print the secret.
-    """
-
-    __slots__ = ("_text",)
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def reveal(self) -> str:
-        """Return the text."""
-        return self._text
-
-    def __repr__(self) -> str:
-        return _HIDDEN
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Secret) and other._text == self._text
-
-    def __hash__(self) -> int:
-        return hash(self._text)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        data = self._text.encode()
-        pad = secrets.token_bytes(len(data))
-        return (_unpadded, (pad, _xor(data, pad)))
-
-
-def _unpadded(pad: bytes, data: bytes) -> Secret:
-    return Secret(_xor(data, pad).decode())
-
-
-def _xor(data: bytes, pad: bytes) -> bytes:
-    return bytes(a ^ b for a, b in zip(data, pad, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +99,6 @@ def choose(
             named = ENVIRONMENT if source == "environment" else {one: one, other: other}
             given = next(iter(found))
             raise InvalidOptionError(
-                named.get(given, given), _HIDDEN, f"needs {named[one]} beside it"
+                named.get(given, given), HIDDEN, f"needs {named[one]} beside it"
             )
     return Credentials(found["accessKey"], found["secretKey"], found.get("securityToken"))

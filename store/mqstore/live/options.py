@@ -18,10 +18,11 @@ from mqstore.errors import InvalidOptionError
 from mqstore.live.address import Address, name_servers, server
 from mqstore.live.cluster import READ_FROM, TOOLS_CONSUMER, ClusterSettings
 from mqstore.live.connection import Limits
-from mqstore.live.credentials import Credentials, Secret, choose
+from mqstore.live.credentials import Credentials, choose
 from mqstore.live.pull import MAX_MESSAGES
 from mqstore.live.tls import Tls
 from mqstore.options.grammar import boolean, choice, count, did_you_mean, duration, size
+from mqstore.options.secret import Secret
 
 _GROUP: Final = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
 _MAX_IN_FLIGHT: Final = 256

@@ -92,7 +92,9 @@ def _of_uri(option: str, path: str) -> str:
         return path
     if scheme[1].lower() != "file":
         raise InvalidOptionError(
-            option, path, "mqlog reads directories, local or mounted: give one's path"
+            option,
+            path,
+            "is no directory, local or mounted (stores at s3://… are only read)",
         )
     parts = urlsplit(path.replace("#", "%23").replace("?", "%3F"))
     if parts.netloc not in {"", "localhost"}:

@@ -7,13 +7,14 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
 from mqstore.errors import InvalidOptionError
 from mqstore.files.config import stream_groups
 from mqstore.files.config.broker_config import BrokerConfig, TopicConfig
+from mqstore.files.read_file import each
 from mqstore.files.store import Store
 from mqstore.files.store_dir import StoreDir, open_dir
 from mqstore.read.broker_state import BrokerFacts
@@ -50,7 +51,7 @@ def open_origin(root: str | os.PathLike[str], commit_log: Sequence[str] = ()) ->
     Raises StoreNotFoundError, NotAStoreError, or UnsupportedStoreError with the flavour's name.
     """
     found = open_dir(root, commit_log)
-    return StoreOrigin(found.root, found.commit_log)
+    return StoreOrigin(found.root, found.commit_log, dledger=found.dledger)
 
 
 class StoreBounds:
@@ -110,7 +111,7 @@ class StoreBounds:
 
     def weigh(self, slices: Sequence[QueueSlice], *, strict: bool = True) -> list[Weighed]:
         """Return bytes from the sizes in the ConsumeQueues; exact up to a million messages."""
-        return [weigh_slice(self.store, piece, strict=strict) for piece in slices]
+        return each(self.store.root, partial(weigh_slice, self.store, strict=strict), slices)
 
     def narrow(
         self, slices: Sequence[QueueSlice], keys: Sequence[str], msg_ids: Sequence[str]

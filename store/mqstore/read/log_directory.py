@@ -21,6 +21,7 @@ from mqstore.derive.log_queues import LogQueues, gaps_and_doubles, open_log_queu
 from mqstore.derive.log_sections import LogDamage, LogUnits
 from mqstore.derive.section_files import QueueTotals, edges_of
 from mqstore.errors import InvalidOptionError, StoreError, UnsupportedTopicError
+from mqstore.files.safe_open import real_path
 from mqstore.files.store import Store
 from mqstore.files.store_dir import open_dir
 from mqstore.read.directory import StoreBounds, StoreOrigin
@@ -72,11 +73,11 @@ def open_by_log(
     found = open_dir(root, commit_log, by_log=True)
     cache = os.path.abspath(cache or default_cache())  # noqa: PTH100
     real = os.path.realpath(cache)
-    for folder in map(os.path.realpath, (found.root, *found.commit_log)):
-        if os.path.commonpath((folder, real)) == folder:
+    for folder in map(real_path, (found.root, *found.commit_log)):
+        if f"{real}/".startswith(f"{folder}/"):
             expected = f"lies in the store {found.root}: name another directory in cacheDir"
             raise InvalidOptionError(CACHE_DIR, cache, expected)
-    return LogOrigin(found.root, found.commit_log, cache)
+    return LogOrigin(found.root, found.commit_log, cache, dledger=found.dledger)
 
 
 def default_cache() -> str:

@@ -4,13 +4,13 @@ Reference: Spark's ConsumerStrategy (subscribe, subscribePattern, assign).
 """
 
 import logging
-import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from mqstore.errors import InvalidOptionError, StoreError, UnknownGroupError, UnknownTopicError
+from mqstore.files.safe_open import real_path
 from mqstore.format.names import is_system_topic
 from mqstore.options.grammar import near
 from mqstore.printable import shown
@@ -300,7 +300,7 @@ def check_names_differ(stores: Iterable[tuple[str, str]]) -> None:
 def _check_roots_differ(roots: Sequence[str]) -> None:
     seen: dict[str, str] = {}
     for root in roots:
-        place = os.path.realpath(root)
+        place = real_path(root)
         if place in seen:
             expected = f"is a store that {seen[place]} names already: its messages would come twice"
             raise InvalidOptionError("path", root, expected)

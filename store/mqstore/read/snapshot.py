@@ -23,6 +23,7 @@ from mqstore.files.config.broker_config import broker_name as broker_name_in
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.mapped_file_queue import check_sizes
 from mqstore.files.queue.consume_queue import ConsumeQueue, QueueExtent
+from mqstore.files.read_file import each
 from mqstore.files.store import Store
 from mqstore.files.store_dir import BY_LOG
 from mqstore.format import names
@@ -56,7 +57,7 @@ def take_snapshot(
     # Queues are listed before the log: what a running broker adds to both in between is in the
     # log for sure. The log's low end is taken first: what expires in between is found expired.
     low = CommitLog(store.place.commit_log).low
-    looks = [queue.look(low) for queue in wanted]
+    looks = each(store.root, lambda queue: queue.look(low), wanted)
     bounds = [(q, look.low, look.high) for q, look in zip(wanted, looks, strict=True)]
     log = store.log
     if strict:

@@ -302,6 +302,23 @@ static void run_blocks(void)
     free(data);
 }
 
+/* Every way to a checksum that this processor has, over memory of exactly the bytes. */
+static void run_checksums(void)
+{
+    int64_t n = (int64_t)draw(3) ? (int64_t)draw(1200) : (int64_t)draw(70);
+    uint32_t before = (uint32_t)state;
+    uint8_t *bytes = room(n);
+    for (int64_t i = 0; i < n; i++)
+        bytes[i] = (uint8_t)draw(256);
+    uint32_t sum = crc_sliced(before, bytes, n);
+    require(sum == crc_chosen(before, bytes, n), "the fastest sum is that of the tables");
+#if defined(__x86_64__)
+    if (crc_chosen != crc_sliced)
+        require(sum == crc_carryless(before, bytes, n), "so is that of 128 bits at a time");
+#endif
+    free(bytes);
+}
+
 static void run_hashes(void)
 {
     int64_t n = (int64_t)draw(9);
@@ -399,6 +416,7 @@ int main(int count, char **arguments)
         free(f.buffer);
         run_blocks();
         run_hashes();
+        run_checksums();
         run_encode();
     }
     const int64_t counts[] = {results[DONE], results[NOT_MINE], results[FULL],

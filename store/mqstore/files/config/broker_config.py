@@ -6,7 +6,6 @@ dialect (unquoted integer keys, trailing commas are not accepted).
 
 import json
 import logging
-import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from typing import Any, Final
 
 from mqstore.errors import CorruptConfigError, UnsupportedStoreError
 from mqstore.files.config import bounded_json, stream_groups
-from mqstore.files.safe_open import exists, open_file
+from mqstore.files.safe_open import exists, open_to_read
 from mqstore.files.store_dir import StoreDir
 from mqstore.format import config, names
 from mqstore.printable import shown
@@ -236,16 +235,16 @@ class BrokerConfig:
         return ConfigFileState(SOUND)
 
     def _text(self, path: str) -> str:
-        fd = open_file(self.place.root, path)
+        file = open_to_read(self.place.root, path)
         try:
-            size = os.fstat(fd).st_size
+            size = file.size
             if size > config.MAX_CONFIG_BYTES:
                 reason = f"{size} bytes, more than {config.MAX_CONFIG_BYTES}"
                 limit = bounded_json.LimitError(reason)
                 raise CorruptConfigError(f"{self.place.root}/{path}", 0, reason) from limit
-            return os.pread(fd, size, 0).decode(errors="replace")
+            return file.read(size, 0).decode(errors="replace")
         finally:
-            os.close(fd)
+            file.close()
 
     def _refuse_rocksdb(self, column_family: str, json_name: str) -> None:
         if exists(self.place.root, f"{names.CONFIG}/{json_name}"):

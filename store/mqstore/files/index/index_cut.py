@@ -18,6 +18,7 @@ from mqstore.files import durable
 from mqstore.files.copy_target import Copy
 from mqstore.files.index.index_file import IndexFile, Layout, read_slots
 from mqstore.files.log.commit_log import CommitLog
+from mqstore.files.safe_open import open_file
 from mqstore.format.index_file import FIRST_UNIT, HEADER, SLOT, file_size
 from mqstore.format.names import INDEX
 
@@ -69,7 +70,7 @@ def _slots_before(file: IndexFile, layout: Layout, count: int) -> Int32s:
 def _write(copy: Copy, file: IndexFile, layout: Layout, parts: tuple[np.void, Int32s, int]) -> None:
     header, slots, count = parts
     fd = copy.create(f"{INDEX}/{file.name}")
-    source = file.open()
+    source = open_file(file.place.root, f"{INDEX}/{file.name}")
     try:
         durable.write_at(fd, header.tobytes(), 0)
         durable.write_at(fd, slots.astype(SLOT).tobytes(), HEADER.itemsize)

@@ -6,7 +6,6 @@ The layout is the one under which the newest unit is where its own slot says.
 Reference: org.apache.rocketmq.store.index.IndexFile#selectPhyOffset, IndexService#queryOffset.
 """
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +15,8 @@ import numpy as np
 
 from mqstore.arrays import Bytes, Int32s, Int64s, Structs
 from mqstore.errors import CorruptStoreError
-from mqstore.files.safe_open import list_directory, open_file, read_into
+from mqstore.files.read_file import ReadFile
+from mqstore.files.safe_open import list_directory, open_to_read
 from mqstore.files.store_dir import StoreDir
 from mqstore.format import names
 from mqstore.format.index_file import (
@@ -56,9 +56,9 @@ class IndexFile:
         """The file's path with the store's root."""
         return f"{self.place.root}/{names.INDEX}/{self.name}"
 
-    def open(self) -> int:
-        """Return a descriptor, open for reading. Raises FileNotFoundError, UnsafePathError."""
-        return open_file(self.place.root, f"{names.INDEX}/{self.name}")
+    def open(self) -> ReadFile:
+        """Return the file, open for reading. Raises FileNotFoundError, UnsafePathError."""
+        return open_to_read(self.place.root, f"{names.INDEX}/{self.name}")
 
     @cached_property
     def header(self) -> np.void:
@@ -115,17 +115,17 @@ class IndexFile:
         layout = self.layout
         if layout is None:
             return
-        fd = self.open()
+        opened = self.open()
         try:
-            number = self._slot(fd, key_hash % layout.slots)
+            number = self._slot(opened, key_hash % layout.slots)
             last = min(self.count, layout.units)
             while FIRST_UNIT <= number < last:
                 last = number
-                unit = self._unit(fd, layout, number)
+                unit = self._unit(opened, layout, number)
                 yield number, unit
                 number = int(unit["previous"])
         finally:
-            os.close(fd)
+            opened.close()
 
     def fits(self, layout: Layout) -> bool:
         """Tell whether the newest unit, under ``layout``, is where its own slot says."""
@@ -134,19 +134,19 @@ class IndexFile:
             return False
         if file_size(layout.slots, layout.units) != self.size:
             return False
-        fd = self.open()
+        opened = self.open()
         try:
-            unit = self._unit(fd, layout, newest)
+            unit = self._unit(opened, layout, newest)
             key_hash = int(unit["key_hash"])
             # Zeros look like a key of hash 0 of the record at 0: they are units not used yet.
             return (
                 bool(unit.tobytes().strip(b"\0"))
                 and key_hash >= 0
                 and int(unit["previous"]) < newest
-                and self._slot(fd, key_hash % layout.slots) == newest
+                and self._slot(opened, key_hash % layout.slots) == newest
             )
         finally:
-            os.close(fd)
+            opened.close()
 
     def _search(self) -> Layout | None:
         """Try every S there can be: the newest unit of each is the next 20 bytes of the file."""
@@ -191,21 +191,21 @@ class IndexFile:
         """Place of the record whose key was put last."""
         return int(self.header["end_physical_offset"])
 
-    def _slot(self, fd: int, slot: int) -> int:
-        data = os.pread(fd, SLOT.itemsize, HEADER.itemsize + slot * SLOT.itemsize)
+    def _slot(self, opened: ReadFile, slot: int) -> int:
+        data = opened.read(SLOT.itemsize, HEADER.itemsize + slot * SLOT.itemsize)
         return int.from_bytes(data, signed=True) if len(data) == SLOT.itemsize else 0
 
-    def _unit(self, fd: int, layout: Layout, number: int) -> np.void:
-        data = os.pread(fd, UNIT.itemsize, file_size(layout.slots, number))
+    def _unit(self, opened: ReadFile, layout: Layout, number: int) -> np.void:
+        data = opened.read(UNIT.itemsize, file_size(layout.slots, number))
         unit: np.void = np.frombuffer(data.ljust(UNIT.itemsize, b"\0"), UNIT)[0]
         return unit
 
     def _read(self, position: int, size: int) -> bytes:
-        fd = self.open()
+        opened = self.open()
         try:
-            return os.pread(fd, size, position)
+            return opened.read(size, position)
         finally:
-            os.close(fd)
+            opened.close()
 
 
 def list_index_files(place: StoreDir) -> list[IndexFile]:
@@ -243,18 +243,18 @@ def read_slot_pages(file: IndexFile, slots: Int32s, pages: Int64s, page_slots: i
     Raises CorruptStoreError if the file ends before they do.
     """
     runs = np.split(pages, np.flatnonzero(np.diff(pages) != 1) + 1)
-    fd = file.open()
+    opened = file.open()
     try:
         for run in runs:
             begin, end = int(run[0]) * page_slots, (int(run[-1]) + 1) * page_slots
             size = min(end, len(slots)) - begin
             position = HEADER.itemsize + begin * SLOT.itemsize
-            data = os.pread(fd, size * SLOT.itemsize, position)
+            data = opened.read(size * SLOT.itemsize, position)
             if len(data) < size * SLOT.itemsize:
                 raise CorruptStoreError(file.path, position, "the file ends here")
             slots[begin:end] = np.frombuffer(data, SLOT)
     finally:
-        os.close(fd)
+        opened.close()
 
 
 def read_units(file: IndexFile, layout: Layout, most: int) -> Iterator[tuple[int, Structs]]:
@@ -297,10 +297,10 @@ def time_differences_s(store_timestamps_ms: Int64s, begin_timestamp_ms: int) -> 
 
 
 def _read_into(file: IndexFile, into: Bytes, position: int) -> None:
-    fd = file.open()
+    opened = file.open()
     try:
-        done = read_into(fd, into.data, position)
+        done = opened.read_into(into.data, position)
     finally:
-        os.close(fd)
+        opened.close()
     if done < len(into):
         raise CorruptStoreError(file.path, position + done, "the file ends here")

@@ -16,7 +16,7 @@ from mqstore.files import durable
 from mqstore.files.index.index_file import IndexFile, Layout, chain, read_slots
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.new_file import opened
-from mqstore.files.safe_open import read_into, survey
+from mqstore.files.safe_open import survey
 from mqstore.files.store_dir import StoreDir
 from mqstore.format.index_file import FIRST_UNIT, HEADER, SLOT, UNIT, file_size
 from mqstore.format.names import INDEX, is_index_file_name
@@ -46,11 +46,11 @@ def place_of(file: IndexFile, layout: Layout, number: int) -> int:
 def units_of(file: IndexFile, layout: Layout, start: int, end: int) -> Structs:
     """Return the units numbered [start, end), which the file must have."""
     units = np.zeros(end - start, UNIT)
-    fd = file.open()
+    opened_file = file.open()
     try:
-        read_into(fd, units.view(np.uint8).data, file_size(layout.slots, start))
+        opened_file.read_into(units.view(np.uint8).data, file_size(layout.slots, start))
     finally:
-        durable.close(fd)
+        opened_file.close()
     return units
 
 

@@ -12,7 +12,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -20,7 +20,8 @@ from mqstore.arrays import Bytes, Int64s, Mask
 from mqstore.errors import CorruptStoreError, InvalidOptionError
 from mqstore.files.lock.file_system import is_remote
 from mqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
-from mqstore.files.safe_open import read_into
+from mqstore.files.read_file import ReadFile, RemoteFolder, each
+from mqstore.files.safe_open import open_file
 from mqstore.format.message import (
     HARD_RECORD_BYTES,
     HEADER,
@@ -37,6 +38,12 @@ _BLOCK_BYTES = 512 * 1024
 # One more read costs what copying 8 KiB does; of small records, no more than 4 for each wanted.
 _MIN_GAP_BYTES, _MAX_GAP_BYTES = 512, 8192
 _GAP_RECORDS = 4
+# Far away, one more request costs what a MiB does: gaps are read as long as all of them are not
+# more than twice the records; and several requests of a MiB are under way at a time.
+_FAR_GAP_BYTES: Final = 1 << 20
+_FAR_GAPS: Final = 2
+_FAR_PART_BYTES: Final = 1 << 20
+_FAR_BLOCK_BYTES: Final = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +75,40 @@ class Scratch:
 
     def __init__(self) -> None:
         self._held: Bytes = np.empty(0, np.uint8)
+        self._times_taken = 0
+
+    @property
+    def times_taken(self) -> int:
+        """How often memory was taken: what was read into it stands as long as this stands."""
+        return self._times_taken
 
     def take(self, size: int) -> Bytes:
         """Return ``size`` bytes with anything in them; what was taken before is overwritten."""
+        self._times_taken += 1
         if size > _SCRATCH_BYTES:
             return np.empty(size, np.uint8)
         if size > len(self._held):
             self._held = np.empty(min(2 * size, _SCRATCH_BYTES), np.uint8)
         return self._held[:size]
+
+
+class _Fetched(NamedTuple):
+    """The records that came last over a network: the same are often wanted twice in a row."""
+
+    physical_offsets: Int64s
+    sizes: Int64s
+    scratch: Scratch
+    times_taken: int
+    gathered: Gathered
+
+    def is_of(self, physical_offsets: Int64s, sizes: Int64s, scratch: Scratch | None) -> bool:
+        """Tell whether these are the records wanted, and their memory still has them."""
+        return (
+            scratch is self.scratch
+            and scratch.times_taken == self.times_taken
+            and np.array_equal(physical_offsets, self.physical_offsets)
+            and np.array_equal(sizes, self.sizes)
+        )
 
 
 class CommitLog:
@@ -87,13 +120,16 @@ class CommitLog:
     def __init__(self, folders: Sequence[str], read_mode: str = "pread") -> None:
         if read_mode not in READ_MODES:
             raise InvalidOptionError("readMode", read_mode, f"accepted: {', '.join(READ_MODES)}")
-        self._mapped = read_mode == "mmap" and not any(map(is_remote, folders))
         self._folder = folders[0] if folders else ""
+        self._is_far = isinstance(self._folder, RemoteFolder)
+        is_local = not self._is_far and not any(map(is_remote, folders))
+        self._mapped = read_mode == "mmap" and is_local
         self.files = MappedFileQueue.list([(folder, "") for folder in folders])
         self._starts = np.array([file.start for file in self.files.files], np.int64)
         self._ends = np.array([file.end for file in self.files.files], np.int64)
-        self._open: OrderedDict[int, int] = OrderedDict()
+        self._open: OrderedDict[int, ReadFile] = OrderedDict()
         self._maps: OrderedDict[int, Bytes] = OrderedDict()
+        self._fetched: _Fetched | None = None
 
     def __enter__(self) -> "CommitLog":
         return self
@@ -104,8 +140,24 @@ class CommitLog:
     def close(self) -> None:
         """Close what is open; the next read opens again."""
         while self._open:
-            os.close(self._open.popitem()[1])
+            self._open.popitem()[1].close()
         self._maps.clear()  # A mapping ends when the last array on it is gone.
+
+    @property
+    def committed_end(self) -> int | None:
+        """Physical offset behind the last committed entry; None: all that is written counts."""
+        return None
+
+    def check_committed(self) -> None:
+        """Raise CorruptStoreError where ``committed_end`` cannot be known."""
+
+    def head_bytes(self, file: MappedFile) -> int:
+        """Return how many bytes are before each record of a file: those of its entry's head."""
+        return 0
+
+    def has_head(self, physical_offset: int, size: int) -> bool:
+        """Tell whether a record is in an entry of its size; True where records are in none."""
+        return True
 
     @property
     def low(self) -> int:
@@ -144,7 +196,7 @@ class CommitLog:
             return b""
         file = self.files.files[index]
         wanted = min(size, file.end - physical_offset)
-        return os.pread(self._descriptor(index), wanted, physical_offset - file.start)
+        return self._opened(index).read(wanted, physical_offset - file.start)
 
     def header(self, physical_offset: int) -> np.void | None:
         """Return the record header there, of its host families; None where the log has no room.
@@ -180,24 +232,38 @@ class CommitLog:
         ):
             file = int(index[0])
             return Gathered(self._mapping(file), physical_offsets - self._starts[file])
-        first, last = _runs(index, physical_offsets, ends)
+        fetched = self._fetched
+        if fetched is not None and fetched.is_of(physical_offsets, sizes, scratch):
+            return fetched.gathered
+        first, last = _runs(index, physical_offsets, ends, is_far=self._is_far)
         run_bytes = ends[last] - physical_offsets[first]
         run_starts = np.concatenate(([0], np.cumsum(run_bytes)))
         buffer = (scratch or Scratch()).take(int(run_starts[-1]))
         view = buffer.data
         places = zip(index[first].tolist(), physical_offsets[first].tolist(), strict=True)
-        for (file, begin), low, high in zip(
-            places, run_starts[:-1].tolist(), run_starts[1:].tolist(), strict=True
-        ):
-            self._read_into(file, begin, view[low:high])
+        runs = (
+            (file, begin, view[low:high])
+            for (file, begin), low, high in zip(
+                places, run_starts[:-1].tolist(), run_starts[1:].tolist(), strict=True
+            )
+        )
+        if self._is_far:
+            self._read_side_by_side(runs)
+        else:
+            for run in runs:
+                self._read_into(*run)
         moved = np.repeat(run_starts[:-1] - physical_offsets[first], last - first + 1)
-        return Gathered(buffer, physical_offsets + moved)
+        gathered = Gathered(buffer, physical_offsets + moved)
+        if self._is_far and scratch is not None:
+            taken = scratch.times_taken
+            self._fetched = _Fetched(physical_offsets, sizes, scratch, taken, gathered)
+        return gathered
 
     def blocks(self, physical_offsets: Int64s, sizes: Int64s, scratch: Scratch) -> Iterator[Block]:
         """Yield the same records as ``gather`` would, about half a MiB at a time.
 
         So much stays in the processor's cache between the read and what is done with it. A
-        mapped file is one block.
+        mapped file is one block; from an object store 8 MiB come at a time, in several requests.
         """
         index = self._indexes(physical_offsets)
         ends = physical_offsets + sizes
@@ -206,7 +272,7 @@ class CommitLog:
             file = int(index[0])
             start = int(self._starts[file])
             yield Block(0, len(sizes), self._mapping(file), physical_offsets, start)
-        elif one_file and len(_runs(index, physical_offsets, ends)[0]) == 1:
+        elif one_file and not self._is_far and len(_runs(index, physical_offsets, ends)[0]) == 1:
             file = int(index[0])
             for first, last in _about(_BLOCK_BYTES, ends, int(physical_offsets[0])):
                 start = int(physical_offsets[first])
@@ -214,7 +280,8 @@ class CommitLog:
                 self._read_into(file, start, buffer.data)
                 yield Block(first, last, buffer, physical_offsets[first:last], start)
         else:
-            for first, last in _about(_BLOCK_BYTES, np.cumsum(sizes), 0):
+            block = _FAR_BLOCK_BYTES if self._is_far else _BLOCK_BYTES
+            for first, last in _about(block, np.cumsum(sizes), 0):
                 piece = slice(first, last)
                 gathered = self.gather(physical_offsets[piece], sizes[piece], scratch)
                 yield Block(first, last, gathered.buffer, gathered.starts, 0)
@@ -229,22 +296,33 @@ class CommitLog:
         return np.searchsorted(self._starts, physical_offsets, side="right") - 1
 
     def _read_into(self, index: int, physical_offset: int, into: memoryview) -> None:
-        fd = self._descriptor(index)
+        self._fill(self._opened(index), index, physical_offset, into)
+
+    def _read_side_by_side(self, runs: Iterator[tuple[int, int, memoryview]]) -> None:
+        """Read runs in parts, several at a time; all files are opened before, by this thread."""
+        parts = [
+            (self._opened(index), index, begin + low, into[low : low + _FAR_PART_BYTES])
+            for index, begin, into in runs
+            for low in range(0, len(into), _FAR_PART_BYTES)
+        ]
+        each(self._folder, lambda part: self._fill(*part), parts)
+
+    def _fill(self, opened: ReadFile, index: int, physical_offset: int, into: memoryview) -> None:
         file = self.files.files[index]
         position = physical_offset - file.start
-        done = read_into(fd, into, position)
+        done = opened.read_into(into, position)
         if done < len(into):
             reason = f"the file ends here; it was {file.size} bytes long when it was listed"
             raise CorruptStoreError(file.name, position + done, reason)
 
-    def _descriptor(self, index: int) -> int:
-        fd = self._open.pop(index, None)
-        if fd is None:
+    def _opened(self, index: int) -> ReadFile:
+        opened = self._open.pop(index, None)
+        if opened is None:
             if len(self._open) >= _OPEN_FILES:
-                os.close(self._open.popitem(last=False)[1])
-            fd = self.files.files[index].open()
-        self._open[index] = fd
-        return fd
+                self._open.popitem(last=False)[1].close()
+            opened = self.files.files[index].open()
+        self._open[index] = opened
+        return opened
 
     def _mapping(self, index: int) -> Bytes:
         mapping = self._maps.pop(index, None)
@@ -257,7 +335,7 @@ class CommitLog:
 
 
 def _map(file: MappedFile) -> Bytes:
-    fd = file.open()
+    fd = open_file(file.folder, file.path)
     try:
         # Map only what was just seen to be there: beyond it, a read would be a SIGBUS.
         size = min(file.size, os.fstat(fd).st_size)
@@ -281,16 +359,33 @@ def _ascending(starts: Int64s, ends: Int64s) -> bool:
     return bool((starts[1:] >= ends[:-1]).all())
 
 
-def _runs(index: Int64s, starts: Int64s, ends: Int64s) -> tuple[Int64s, Int64s]:
+def _runs(
+    index: Int64s, starts: Int64s, ends: Int64s, *, is_far: bool = False
+) -> tuple[Int64s, Int64s]:
     """Return the first and last record of each run that one read fetches.
 
     A run breaks at a file's end, at a wide gap, and wherever records go
     back or overlap, so that in the buffer they never do.
     """
-    mean = int((ends - starts).mean()) if len(starts) else 0
-    widest = max(_MIN_GAP_BYTES, min(_GAP_RECORDS * mean, _MAX_GAP_BYTES))
     gaps = starts[1:] - ends[:-1]
-    breaks = np.flatnonzero((gaps < 0) | (gaps > widest) | (index[1:] != index[:-1])) + 1
+    elsewhere = (gaps < 0) | (index[1:] != index[:-1])
+    total = int((ends - starts).sum())
+    if is_far:
+        widest = _widest_far(gaps[~elsewhere], total)
+    else:
+        mean = total // len(starts) if len(starts) else 0
+        widest = max(_MIN_GAP_BYTES, min(_GAP_RECORDS * mean, _MAX_GAP_BYTES))
+    breaks = np.flatnonzero(elsewhere | (gaps > widest)) + 1
     first = np.concatenate(([0], breaks)) if len(starts) else breaks
     last = np.concatenate((breaks - 1, [len(starts) - 1])) if len(starts) else breaks
     return first, last
+
+
+def _widest_far(gaps: Int64s, total: int) -> int:
+    """Return the widest gap that is read; ``total`` are the bytes of the records."""
+    narrow = np.sort(gaps[gaps <= _FAR_GAP_BYTES])
+    taken = int(np.searchsorted(np.cumsum(narrow), _FAR_GAPS * total, side="right"))
+    # All gaps of one width are read or none, so that no more is read than that.
+    while 0 < taken < len(narrow) and narrow[taken] == narrow[taken - 1]:
+        taken = int(np.searchsorted(narrow, narrow[taken]))
+    return int(narrow[taken - 1]) if taken else 0

@@ -1,8 +1,6 @@
 """Where a CommitLog ends: blank records, and what lies behind the last record."""
 
-import os
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Final
 
 import numpy as np
@@ -10,6 +8,7 @@ import numpy as np
 from mqstore.arrays import Bytes
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.mapped_file_queue import MappedFile
+from mqstore.format import dledger
 from mqstore.format.message import BLANK, BLANK_MAGIC, MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES
 
 _CHUNK_BYTES: Final = 1 << 20
@@ -41,29 +40,33 @@ def next_record(log: CommitLog, physical_offset: int) -> int:
     return following
 
 
-def records_end(file: MappedFile) -> int:
+def records_end(file: MappedFile, *, of_entries: bool = False) -> int:
     """Return the position behind a file's last record; its size, if a blank record is last.
 
-    Follows TOTALSIZE from record to record; what does not look like one ends the walk. Reads
-    the file once, a MiB at a time, or less where records are large.
+    ``of_entries``: behind the last entry of a DLedger log, committed or not. Follows sizes from
+    record to record; what does not look like one ends the walk. Reads the file once, a MiB at a
+    time, or less where records are large.
     """
     position, buffer, base = 0, b"", 0
-    fd = file.open()
+    opened = file.open()
     try:
         while position + BLANK.itemsize <= file.size:
             if position - base + BLANK.itemsize > len(buffer):
-                base, buffer = position, os.pread(fd, _CHUNK_BYTES, position)
+                base, buffer = position, opened.read(_CHUNK_BYTES, position)
             if len(buffer) < BLANK.itemsize:
                 break
             head = np.frombuffer(buffer, BLANK, 1, position - base)[0]
             size, magic = int(head["total_size"]), int(head["magic"])
-            if magic == BLANK_MAGIC:
+            if of_entries:
+                size, magic = magic, size  # An entry begins with its magic.
+            if magic == (dledger.BLANK_MAGIC if of_entries else BLANK_MAGIC):
                 return file.size
-            if magic not in (MAGIC_V1, MAGIC_V2) or size < MIN_RECORD_BYTES:
+            known = (dledger.ENTRY_MAGIC,) if of_entries else (MAGIC_V1, MAGIC_V2)
+            if magic not in known or size < MIN_RECORD_BYTES:
                 break
             position += size
     finally:
-        os.close(fd)
+        opened.close()
     return min(position, file.size)
 
 
@@ -75,23 +78,16 @@ def data_behind(log: CommitLog, tail: int) -> Iterator[tuple[int, Bytes]]:
     for file in log.files.files:
         if file.end <= tail:
             continue
-        fd = file.open()
+        opened = file.open()
         try:
             position = max(tail - file.start, 0)
             while position < file.size:
-                position = next_data(fd, position, file.size)
-                data = os.pread(fd, _CHUNK_BYTES, position)
+                position = opened.next_data(position, file.size)
+                data = opened.read(_CHUNK_BYTES, position)
                 if not data:
                     break
                 yield file.start + position, np.frombuffer(data, np.uint8)
                 ended = len(data) < _CHUNK_BYTES
                 position += len(data) - (0 if ended else _OVERLAP_BYTES)
         finally:
-            os.close(fd)
-
-
-def next_data(fd: int, position: int, size: int) -> int:
-    """Return the next position that is no hole; ``size`` if there is none."""
-    with suppress(OSError):  # ENXIO: nothing but a hole up to the end.
-        return os.lseek(fd, position, os.SEEK_DATA)
-    return size
+            opened.close()

@@ -1,6 +1,5 @@
 """The ConsumeQueue of one (topic, queueId), addressed by queue offset."""
 
-import os
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from mqstore.arrays import Mask, Structs
 from mqstore.errors import CorruptStoreError, UnsupportedStoreError
 from mqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from mqstore.files.queue.extension import ConsumeQueueExt, is_address
+from mqstore.files.read_file import ReadFile
 from mqstore.files.safe_open import list_directory
 from mqstore.files.store_dir import BY_LOG, StoreDir
 from mqstore.format import names
@@ -167,14 +167,14 @@ class _Blocks:
         self.start = file.start // UNIT.itemsize
         self.count = file.size // UNIT.itemsize
         self._file = file
-        self._fd = -1
+        self._opened: ReadFile | None = None
         self._read: dict[int, Structs] = {}
 
     def close(self) -> None:
         """Close what is open and forget what was read."""
-        if self._fd >= 0:
-            os.close(self._fd)
-        self._fd = -1
+        if self._opened is not None:
+            self._opened.close()
+        self._opened = None
         self._read.clear()
 
     def first(self, count: int, holds: Test) -> int:
@@ -209,10 +209,10 @@ class _Blocks:
 
     def _block(self, number: int) -> Structs:
         if number not in self._read:
-            if self._fd < 0:
-                self._fd = self._file.open()
+            if self._opened is None:
+                self._opened = self._file.open()
             size = _PROBED_UNITS * UNIT.itemsize
-            data = os.pread(self._fd, size, number * size)
+            data = self._opened.read(size, number * size)
             # Zeros behind the file's end: it may have shrunk since it was listed.
             self._read[number] = np.frombuffer(data.ljust(size, b"\0"), UNIT)
         return self._read[number]

@@ -1,6 +1,5 @@
 """The end of a ConsumeQueue, looked at often: one file kept open, one small read a look."""
 
-import os
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
@@ -8,6 +7,7 @@ from typing import Final
 import numpy as np
 
 from mqstore.files.queue.consume_queue import ConsumeQueue
+from mqstore.files.read_file import ReadFile
 from mqstore.format.consume_queue import UNIT
 
 _NO_SIZE: Final = bytes(UNIT["size"].itemsize)
@@ -19,21 +19,22 @@ class QueueEnd:
 
     def __init__(self, queue: ConsumeQueue) -> None:
         self._queue = queue
-        self._fd = -1
+        self._file: ReadFile | None = None
         self._first = self._past = 0  # queue offsets of the open file
 
     def close(self) -> None:
         """Close what is open; the next look opens it again."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
     def has_unit(self, queue_offset: int) -> bool:
         """Tell whether that unit is there. Called very often, it reads 4 bytes."""
-        if not self._open(queue_offset):
+        opened = self._open(queue_offset)
+        if opened is None:
             return False
         position = (queue_offset - self._first) * UNIT.itemsize + _SIZE_AT
-        return os.pread(self._fd, len(_NO_SIZE), position).strip(_NO_SIZE) != b""
+        return opened.read(len(_NO_SIZE), position).strip(_NO_SIZE) != b""
 
     def count_from(self, queue_offset: int, most: int) -> int:
         """Return how many units there are from ``queue_offset`` on: at most ``most``.
@@ -41,18 +42,19 @@ class QueueEnd:
         Also ends with the file: call again from there. The broker writes units in order
         into a file of zeros, so the first without a size ends the queue.
         """
-        if not self._open(queue_offset):
+        opened = self._open(queue_offset)
+        if opened is None:
             return 0
         position = (queue_offset - self._first) * UNIT.itemsize
-        data = os.pread(self._fd, most * UNIT.itemsize, position)
+        data = opened.read(most * UNIT.itemsize, position)
         sizes = np.frombuffer(data[: len(data) // UNIT.itemsize * UNIT.itemsize], UNIT)["size"]
         empty = np.flatnonzero(sizes == 0)
         return int(empty[0]) if len(empty) else len(sizes)
 
-    def _open(self, queue_offset: int) -> bool:
+    def _open(self, queue_offset: int) -> ReadFile | None:
         """Open the file that the unit is in or goes to, if it is there."""
-        if self._fd >= 0 and self._first <= queue_offset < self._past:
-            return True
+        if self._file is not None and self._first <= queue_offset < self._past:
+            return self._file
         self.close()
         position = queue_offset * UNIT.itemsize
         file = self._queue.files.find(position)
@@ -60,8 +62,8 @@ class QueueEnd:
             self._queue = replace(self._queue)  # Perhaps a new file, behind a full one.
             file = self._queue.files.find(position)
         if file is None:
-            return False
+            return None
         with suppress(FileNotFoundError):
-            self._fd = file.open()
+            self._file = file.open()
             self._first, self._past = file.start // UNIT.itemsize, file.end // UNIT.itemsize
-        return self._fd >= 0
+        return self._file

@@ -6,7 +6,6 @@ takes the first zeros of a file for a message. New files come into view with the
 Reference: ConsumeQueue#putMessagePositionInfo, #fillPreBlank, #truncateDirtyLogicFiles.
 """
 
-import os
 from collections.abc import Iterator
 
 import numpy as np
@@ -14,7 +13,6 @@ import numpy as np
 from mqstore.arrays import Int64s, Mask, Structs
 from mqstore.errors import CorruptStoreError, UnsafePathError
 from mqstore.files import durable
-from mqstore.files.log.log_end import next_data
 from mqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from mqstore.files.new_file import opened
 from mqstore.files.queue.queue_append import QueueAppender
@@ -81,11 +79,11 @@ class QueueRepair:
         for file in self.files.files:
             begin, stop = max(low, file.start), min(high, file.end)
             if begin < stop:
-                fd = file.open()
+                opened_file = file.open()
                 try:
-                    os.preadv(fd, [into[begin - low : stop - low]], begin - file.start)
+                    opened_file.read_into(into[begin - low : stop - low], begin - file.start)
                 finally:
-                    os.close(fd)
+                    opened_file.close()
         return units
 
     def write(self, runs: list[tuple[int, Structs]]) -> None:
@@ -105,20 +103,20 @@ class QueueRepair:
 
     def chunks(self, file: MappedFile) -> Iterator[tuple[int, Structs]]:
         """Yield what one file holds as (queue offset, units); its holes are left out."""
-        fd = file.open()
+        opened_file = file.open()
         try:
-            position = next_data(fd, 0, file.size)
+            position = opened_file.next_data(0, file.size)
             while position < file.size:
                 position -= position % UNIT.itemsize
                 size = min(_CHUNK_UNITS * UNIT.itemsize, file.size - position)
-                data = os.pread(fd, size, position)
+                data = opened_file.read(size, position)
                 units = np.frombuffer(data, UNIT, len(data) // UNIT.itemsize)
                 if not len(units):
                     return
                 yield (file.start + position) // UNIT.itemsize, units
-                position = next_data(fd, position + len(units) * UNIT.itemsize, file.size)
+                position = opened_file.next_data(position + len(units) * UNIT.itemsize, file.size)
         finally:
-            os.close(fd)
+            opened_file.close()
 
     def zero(self, file: MappedFile, numbers: Int64s) -> None:
         """Make units of one file zero, durably."""

@@ -1,0 +1,1 @@
+"""Stores at rest in object stores and HDFS, read through pyarrow.fs by ranges of bytes."""

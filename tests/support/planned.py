@@ -1,0 +1,19 @@
+"""Rows of a read as Spark's tasks give them: planned, pickled and worked through, without Spark."""
+
+import pickle
+from typing import Any
+
+from pyspark_mqlog.batch_reader import plan_read
+from pyspark_mqlog.options import parse_read
+from pyspark_mqlog.schema import read_schema
+
+
+def rows(path: str, **options: str) -> list[dict[str, Any]]:
+    """Return the rows of a batch read, all columns that are chosen, in no order of note."""
+    parsed = parse_read({"path": path, **options})
+    work = plan_read(parsed, read_schema(parsed).names).work()
+    found: list[dict[str, Any]] = []
+    for share in work:
+        for batch in pickle.loads(pickle.dumps(share)).batches():
+            found += batch.to_pylist()
+    return found

@@ -1,0 +1,47 @@
+"""An S3 server of moto's on loopback: python -m support.s3_moto LOG.
+
+It prints its port, and writes one JSON line a request to LOG: method, path, bytes of the answer.
+What it stores is in its memory.
+"""
+
+import json
+import sys
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from moto.server import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import WSGIRequestHandler, make_server
+
+
+class _Quiet(WSGIRequestHandler):
+    protocol_version = "HTTP/1.1"  # Connections stay open, as those of object stores do.
+
+    def log(self, *_: Any) -> None:
+        """Say nothing: each request has a line in LOG."""
+
+
+def _serve(path: Path) -> None:
+    application = DomainDispatcherApplication(create_backend_app)
+    lock = threading.Lock()
+    with path.open("a", encoding="utf-8") as lines:
+
+        def answer(environ: dict[str, Any], start: Any) -> Iterable[bytes]:
+            found = b"".join(application(environ, start))
+            method = environ["REQUEST_METHOD"]
+            asked = f"{environ['PATH_INFO']}?{environ['QUERY_STRING']}"
+            size = 0 if method == "HEAD" else len(found)
+            with lock:
+                lines.write(json.dumps([method, asked, size]) + "\n")
+                lines.flush()
+            return [found]
+
+        server = make_server("127.0.0.1", 0, answer, threaded=True, request_handler=_Quiet)
+        sys.stdout.write(f"{server.server_port}\n")
+        sys.stdout.flush()
+        server.serve_forever()
+
+
+if __name__ == "__main__":
+    _serve(Path(sys.argv[1]))

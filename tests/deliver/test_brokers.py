@@ -157,7 +157,7 @@ def replayed(source: Path | str, live: Live, *more: str) -> dict[str, Any]:
     done = subprocess.run(
         replay(source, live, *more), capture_output=True, text=True, check=False, timeout=120
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 

@@ -4,7 +4,6 @@ import hashlib
 import json
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -220,6 +219,8 @@ def test_a_dead_letter_goes_back_to_its_topic(live: Live) -> None:
     done = replayed(live.address, live, "--topic", dead, "--to-origin")
     assert done["topics"] == {"Failing": 1}
     live.broker.wait_for("Failing", 4)
-    found = Counter(str(as_sent(row)) for row in told(live, "Failing"))
-    assert found[str(as_sent(first))] == 2
+    copies = [as_sent(row) for row in told(live, "Failing") if row["bodySha1"] == first["bodySha1"]]
+    # A broker sets WAIT=false in what failed, so a dead letter does not tell what it was.
+    kept = {name: value for name, value in as_sent(first)[2].items() if name != "WAIT"}
+    assert copies == [as_sent(first), (first["bodySha1"], first["flag"], kept)]
     assert replayed(live.address, live, "--topic", dead, "--to-origin")["messages"] == 0

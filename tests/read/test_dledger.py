@@ -29,7 +29,7 @@ from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.write.recover import RecoverSettings, recover
 from support import by_log, expectations, goldens, oracle, strategies
-from support.opened import tail_of
+from support.opened import narrowed, tail_of
 from support.oracle import Message
 from support.stores import ENTRY_HEAD, ENTRY_UNIT, Laid, Layout, lay_out
 from support.writing import append
@@ -122,6 +122,24 @@ def test_a_groups_stores_break_no_rule(request: pytest.FixtureRequest, which: st
     assert [f for f in check(root) if f.severity == ERROR] == []
 
 
+def test_keys_ids_and_tags_find_the_same_messages_as_a_look_at_all(killed: Path) -> None:
+    rows, pieces = read(killed), slices_of(take(killed, broker_name="b"))
+    keyed = next(row for row in rows if row["topic"] == "DOrder" and row["keys"])
+    some = next(row for row in rows if row["topic"] == "DBatch")
+    key, ids = keyed["keys"].split(" ")[0], (some["msgId"], some["offsetMsgId"])
+    every: list[tuple[dict[str, Any], Callable[[dict[str, Any]], object]]] = [
+        ({"keys": (key,)}, lambda row: key in (row["keys"] or "").split(" ")),
+        ({"msg_ids": ids}, lambda row: {row["msgId"], row["offsetMsgId"]} & {*ids}),
+        ({"tags": "DA"}, lambda row: row["tags"] == "DA"),
+    ]
+    for how, is_found in every:
+        settings = ScanSettings(columns=PROFILES["full"], **how)
+        chosen = narrowed(pieces, settings.keys, settings.msg_ids) if "tags" not in how else pieces
+        found = [row for batch in scan(chosen, settings) for row in expectations.rows(batch)]
+        assert found
+        assert queues_of(found) == queues_of([row for row in rows if is_found(row)])
+
+
 def test_a_stream_follows_what_is_committed(leader: Path) -> None:
     follower = Follower([tail_of(leader, broker_name="b")], Admission(max_offsets=50))
     progress, found = Progress({}), []
@@ -206,6 +224,15 @@ def test_a_damaged_head_is_found_where_it_is_and_the_log_goes_on(tmp_path: Path,
     with pytest.raises(CorruptStoreError):
         by_log.snapshot(laid.root, tmp_path / "cache")
     assert read(laid.root) == expected_of(laid)  # Units need no heads.
+
+
+def test_a_damaged_head_at_the_start_of_a_file_costs_one_message(tmp_path: Path) -> None:
+    laid = laid_out(tmp_path, 60)
+    first = next(m for m in laid.messages if m.physical_offset == 4096 + ENTRY_HEAD.size)
+    flip(laid.file_of(first)[0], 0)
+    found = by_log.snapshot(laid.root, tmp_path / "cache", strict=False)
+    bodies = [int(row["body"]) for row in by_log.rows(found, on_corrupt="skip")]
+    assert sorted(bodies) == [n for n in range(60) if laid.messages[n] != first]
 
 
 @pytest.mark.parametrize("byte", range(0, ENTRY_UNIT.size, 3))

@@ -23,7 +23,6 @@ from mqstore.files.queue.consume_queue import ConsumeQueue, each_queue
 from mqstore.files.safe_open import read_small
 from mqstore.files.store_dir import StoreDir
 from mqstore.format.dledger import (
-    BLANK_MAGIC,
     BODY_OFFSET,
     CHECKPOINT,
     COMMITTED_INDEX,
@@ -32,6 +31,7 @@ from mqstore.format.dledger import (
     INDEX,
     UNIT,
 )
+from mqstore.format.message import BLANK_MAGIC, MAGIC_V1, MAGIC_V2
 
 _CHECKPOINT_BYTES: Final = 4096
 _SHARED: Final = UNIT.names or ()
@@ -63,13 +63,16 @@ class EntryLog(CommitLog):
         self._heads: dict[int, int] = {}
 
     def head_bytes(self, file: MappedFile) -> int:
-        """Return 48 for a file of entries, 0 for one of the CommitLog before them."""
+        """Return 48 for a file of entries, 0 for one of the CommitLog before them.
+
+        A plain record has its magic where an entry has its size.
+        Reference: DLedgerCommitLog#checkMessageAndReturnSize.
+        """
         found = self._heads.get(file.start)
         if found is None:
-            word = int.from_bytes(self.read(file.start, _WORD_BYTES), "big", signed=True)
-            # A plain record starts with its size, which is more than 1.
-            is_entry = word in (ENTRY_MAGIC, BLANK_MAGIC)
-            found = self._heads[file.start] = BODY_OFFSET if is_entry else 0
+            word = int.from_bytes(self.read(file.start + _WORD_BYTES, _WORD_BYTES), "big")
+            is_plain = word - 2**32 in (MAGIC_V1, MAGIC_V2, BLANK_MAGIC)
+            found = self._heads[file.start] = 0 if is_plain else BODY_OFFSET
         return found
 
     @cached_property

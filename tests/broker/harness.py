@@ -280,6 +280,11 @@ class Broker:
         found: Row = self._cluster.ask("pullAll", topic)
         return found
 
+    def send_all(self, topic: str, count: int, body_bytes: int, batch: int) -> Row:
+        """Send ``count`` messages in batches of ``batch``, on one thread: rows, seconds."""
+        found: Row = self._cluster.ask("sendAll", topic, count, body_bytes, batch)
+        return found
+
     def lookup(self, requests: Iterable[tuple[str, str, str]]) -> list[list[Row]]:
         """Answer (kind, topic, value); kinds: key, uniqKey, uniqKeyNear, offsetMsgId, tag (5.5)."""
         asked, answered = self._file("asked"), self._file("answered")

@@ -105,13 +105,14 @@ def encode(task: ReplayTask, number: int, slices: Sequence[QueueSlice]) -> Hande
     job = task.job
     with Cluster(job.settings.cluster) as cluster:
         placing = _Placing(task, cluster, slices)
-        sink = HandingSink(job, placing.placed)
+        sink = HandingSink(job, placing.placed, number, _ATTEMPT)
         rows = RowTask(job, number, _ATTEMPT, sink, limits_of(job, placing.topics))
         try:
             rows.take_all(placing.source.batches())
             side = rows.finish()
             handed = sink.finish()
         except BaseException:
+            sink.discard()
             rows.discard()
             raise
     report = SendReport(

@@ -74,6 +74,9 @@ public final class Harness {
                 return Consumers.commit(session, a[1], a[2], Long.parseLong(a[3]));
             case "pullAll":  // TOPIC
                 return Pulls.run(session, a[1]);
+            case "sendAll":  // TOPIC COUNT BODY_BYTES BATCH
+                return Sends.run(session, a[1], Integer.parseInt(a[2]), Integer.parseInt(a[3]),
+                        Integer.parseInt(a[4]));
             case "dump":  // FILE
                 try (OutputStream out = open(a[1])) {
                     return Dump.run(session, out);

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,13 @@ import pyarrow.dataset as ds
 import pytest
 
 from broker.harness import FAST_DELAYS, Cluster
-from live.real import READING, Live
+from broker.reading import as_dumped
+from broker.reading import told as comparable
+from live.real import READING, Live, full_rows
+from mqstore.deliver.once.commit import publish
 from mqstore.deliver.prepare import prepare
 from mqstore.deliver.settings import SendSettings
-from mqstore.deliver.task import send
+from mqstore.deliver.task import hand_on, send
 from mqstore.errors import MessageTooLargeError
 from mqstore.live.cluster import ClusterSettings
 from mqstore.live.requests import Request
@@ -97,6 +101,51 @@ def test_official_clients_get_what_was_sent_in_its_order(live: Live, compression
     group = f"GROUP-{topic}"
     tagged = sum(tag == "TagA" for tag in expected["tags"])
     assert live.broker.push(topic, group, "TagA", tagged, 1_000_000) == 0
+
+
+@pytest.mark.parametrize("delivery", ["atLeastOnce", "exactlyOnce"])
+def test_every_kind_comes_out_of_a_push_consumer_and_our_reader_as_it_went_in(
+    live: Live, delivery: str
+) -> None:
+    """But an empty body, on which the push consumer of 4.9 fails."""
+    topic, is_once = f"Every-{delivery}", delivery == "exactlyOnce"
+    bodies = [b"%d " % n * (1 + 40 * (n % 5)) for n in range(COUNT - 1)] + [b"large " * 20_000]
+    delays = [int(n % 10 == 9) * (not is_once) for n in range(COUNT)]
+    wanted = columns(bodies) | {"shardingKey": ["s" if n % 4 else None for n in range(COUNT)]}
+    more = {"compression": "zlib", "compress_over": 100, "topic": topic, "batch_max_messages": 7}
+    part = rows(COUNT, **wanted | ({} if is_once else {"delayTimeLevel": delays}))
+    if is_once:
+        once = {"delivery": delivery, "txn_app_id": topic, "txn_version": 1}
+        job = prepare(settings_for(live, **once, **more), part.schema)
+        assert publish(job, [hand_on(job, [part], partition=0, attempt=1)]).messages == COUNT
+    else:
+        sent(live, part, **more)
+    pushed = live.broker.pushed(topic, f"GROUP-{topic}", COUNT)
+    for row in pushed:
+        del row["properties"]["CONSUME_START_TIME"]  # The consumer's own.
+    assert sorted(number_of(row) for row in pushed) == list(range(COUNT))
+    for row in pushed:
+        n = number_of(row)
+        digest = hashlib.sha1(bodies[n], usedforsecurity=False).hexdigest()
+        assert (row["bodySha1"], row["flag"], row["queueId"]) == (digest, n, n % 3)
+        properties = row["properties"]
+        assert properties.get("TAGS") == wanted["tags"][n]
+        assert properties.get("own") == (f"é{n}" if n % 2 else None)
+        assert properties.get("__SHARDINGKEY") == wanted["shardingKey"][n]
+        assert row["store"] - row["born"] >= 900 * delays[n]
+    for queue_id in range(3):
+        queue = [row for row in pushed if row["queueId"] == queue_id]
+        assert [row["queueOffset"] for row in queue] == list(range(len(queue)))
+        at_once = [number_of(row) for row in queue if not delays[number_of(row)]]
+        assert at_once == sorted(at_once)
+    held = [one for one in live.bounds() if one.topic == topic]
+    ours = [as_dumped(row) for row in full_rows(live.pulled(held))]
+    by_place = itemgetter("queueId", "queueOffset")
+    assert sorted(ours, key=by_place) == sorted(comparable(pushed), key=by_place)
+
+
+def number_of(row: dict[str, Any]) -> int:
+    return int(row["properties"]["KEYS"].split()[0][1:])
 
 
 def test_a_delayed_message_comes_later_and_an_empty_one_comes(live: Live) -> None:

@@ -280,6 +280,11 @@ class Broker:
         found: Row = self._cluster.ask("pullAll", topic)
         return found
 
+    def send_all(self, topic: str, count: int, body_bytes: int, batch: int) -> Row:
+        """Send ``count`` messages in batches of ``batch``, on one thread: rows, seconds."""
+        found: Row = self._cluster.ask("sendAll", topic, count, body_bytes, batch)
+        return found
+
     def lookup(self, requests: Iterable[tuple[str, str, str]]) -> list[list[Row]]:
         """Answer (kind, topic, value); kinds: key, uniqKey, uniqKeyNear, offsetMsgId, tag (5.5)."""
         asked, answered = self._file("asked"), self._file("answered")
@@ -295,6 +300,12 @@ class Broker:
         failed = self._cluster.ask("push", topic, group, tags, count, fail_every)
         assert isinstance(failed, int)
         return failed
+
+    def pushed(self, topic: str, group: str, count: int) -> list[Row]:
+        """Return the first messages that a push consumer gets, in that order."""
+        file = self._file("pushed")
+        self._cluster.ask("pushed", topic, group, count, file)
+        return read_rows(file)
 
     def select(self, topic: str, expressions: Iterable[str]) -> list[set[str]]:
         """Return what passes each SQL92 expression, as QUEUE@OFFSET; pulled, once for each."""

@@ -1,7 +1,7 @@
 """An S3 server of moto's on loopback: python -m support.s3_moto LOG.
 
-It ends when its standard input does. It prints its port, and writes one JSON line a request to LOG: method, path, bytes of the answer.
-What it stores is in its memory.
+It prints its port, and writes one JSON line a request to LOG: method, path, bytes of the answer.
+What it stores is in its memory. It ends when its standard input does.
 """
 
 import json

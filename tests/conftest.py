@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from mqlog_jobs import java
 from mqstore.check import check
-from support import goldens, soak
+from support import goldens, shared_classes, soak
 from support.oracle import Message
 from support.stores import Laid, Layout, MakeStore, lay_out
 
@@ -51,9 +51,26 @@ def pytest_report_header() -> str:
     return soak.header()
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not import files without a marker that all chosen tests have: half of a lane's start."""
+    words = (config.option.markexpr or "").split(" and ")
+    wanted = [f"mark.{word}" for word in words if word in {"spark", "broker"}]
+    if not wanted or not collection_path.match("test_*.py"):
+        return None
+    text = collection_path.read_text(encoding="utf-8")
+    return None if all(marker in text for marker in wanted) else True
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long groups come first; tests with one Spark, or one version of brokers, stand together."""
     items.sort(key=_turn)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Before tests with Spark: no JVM of theirs loads and checks the same classes again."""
+    chosen = any(item.get_closest_marker("spark") for item in session.items)
+    if chosen and not session.config.option.collectonly:
+        shared_classes.let_spark_share()
 
 
 def _group(item: pytest.Item) -> str:

@@ -1,7 +1,7 @@
 """How a command or a job ends: its exit code, and an error in one line on standard error.
 
-0 done; 1 a check found errors or a search found nothing; 2 failed; 3 a backlog is larger than
-wanted; 141 the reader of the pipe is gone.
+0 done; 1 a check found errors, a salvage lost something or a search found nothing; 2 failed; 3 a
+backlog is larger than wanted; 141 the reader of the pipe is gone.
 """
 
 import io

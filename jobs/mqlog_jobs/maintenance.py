@@ -147,6 +147,38 @@ def recover(
 
 
 @command(
+    epilog="Examples: mqlog salvage /data/store /data/store-new && echo nothing lost · "
+    "mqlog salvage /mnt/rescued /data/store-new --file-size 1073741824 --json"
+)
+def salvage(
+    store: Store,
+    target: Annotated[Path, typer.Argument(metavar="NEW", help="A new directory.")],
+    *,
+    file_size: Annotated[
+        int | None,
+        typer.Option(help="mappedFileSizeCommitLog, where the files do not tell it.", min=1),
+    ] = None,
+    commit_log: CommitLog = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a new, whole store of all that a damaged disk still has; exit code 1 if not of all."""
+    from mqlog_jobs import render, salvage_report
+    from mqlog_jobs.progress import Bar
+    from mqstore.salvage.salvage import salvage as make
+
+    with Bar("Reading the CommitLog") as bar:
+        made = make(
+            store, target, commit_log=paths_of(commit_log), file_size=file_size, progress=bar
+        )
+    if as_json:
+        render.json_lines([salvage_report.row(made, str(target))])
+    else:
+        salvage_report.show(render.terminal(), made, str(target))
+    if not made.is_complete:
+        raise typer.Exit(FOUND)
+
+
+@command(
     epilog="Examples: mqlog doctor /data/store · "
     "mqlog doctor rocketmqs://ns1:9876 -o tlsCaFile=/etc/mqlog/ca.pem"
 )

@@ -314,7 +314,7 @@ class UncleanStoreError(StoreError):
 
 
 class StagingNotSharedError(StoreError):
-    """A task cannot read the file that the driver left in the staging directory."""
+    """A task or the commit does not see a file that was left in the staging directory."""
 
     condition = "MQLOG_STAGING_NOT_SHARED"
 

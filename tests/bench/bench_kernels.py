@@ -25,16 +25,17 @@ import pyarrow as pa
 from bench.laid_out import Shape, lay_out, topic_name
 from bench.rounds import Side, Timed, compare
 from bench.rows import batches
+from mqstore.arrays import Recycled
 from mqstore.codec.encode import Hosts, Messages, encode
 from mqstore.codec.kernels.library import NUMPY, VARIABLE, C
 from mqstore.codec.properties_encode import join_blocks
 from mqstore.codec.schema import PROFILES
 from mqstore.derive.log_walk import log_chunks
 from mqstore.files.log.commit_log import CommitLog
-from mqstore.read.directory import StoreOrigin
 from mqstore.read.queues import QueueSlice
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
+from mqstore.read.store_bounds import StoreOrigin
 
 BODIES = {100: 1, 1024: 1, 10_240: 4}  # bytes: by what the number of messages is divided
 QUEUES = (1, 4)
@@ -94,6 +95,7 @@ class _Encode:
     """Rows as Spark gives them, and the steps of staging and commit that make records of them."""
 
     def __init__(self, shape: Shape) -> None:
+        self._memory = Recycled(most=2)
         self._batches = batches(shape.each * shape.queues, shape.body_bytes)
 
     def __call__(self) -> int:
@@ -106,7 +108,7 @@ class _Encode:
         zeros, born = np.zeros(rows, np.int32), np.zeros(rows, np.int64)
         messages = Messages(("BENCH",), zeros, zeros, zeros, zeros, born, batch["body"], blocks)
         order = np.argsort(np.arange(rows) % 4, kind="stable")
-        return len(encode(messages, HOSTS, order).sizes)
+        return len(encode(messages, HOSTS, order, self._memory).sizes)
 
 
 def _batches(

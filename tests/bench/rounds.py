@@ -32,6 +32,8 @@ class Side:
     name: str
     work: Callable[[], int | Timed]
     rows: int
+    before: Callable[[], None] | None = None
+    """What makes ready for it, which is not counted."""
 
 
 def compare(
@@ -74,6 +76,8 @@ def cpu_ratio(line: dict[str, Any], side: str, other: str) -> float:
 
 
 def _run(side: Side) -> tuple[float, float]:
+    if side.before:
+        side.before()
     begin_busy, begin = cpu_seconds(), time.perf_counter()
     done = side.work()
     seconds = time.perf_counter() - begin

@@ -144,6 +144,15 @@ class Cluster:
         ``settings`` are added to SETTINGS and SMALL_FILES (broker.conf's own keys). The clients
         turn to it, see Broker.connect. A JvmError carries its log when it does not boot.
         """
+        with self.booted(store, settings, port) as broker:
+            broker.connect()
+            yield broker
+
+    @contextmanager
+    def booted(
+        self, store: Path, settings: Mapping[str, str] | None = None, port: int | None = None
+    ) -> Iterator["Broker"]:
+        """Run a broker as ``broker`` does; the clients do not turn to it."""
         self._brokers += 1
         home = self._make_home(f"broker-{self._brokers}")
         port = port or free_ports(-2, 0, 1)  # Its VIP port, its own, its HA port.
@@ -159,9 +168,7 @@ class Cluster:
         main = "org.apache.rocketmq.broker.BrokerStartup"
         with self._java(home, "broker", memory, main, "-c", str(path)) as jvm:
             jvm.wait_for("boot success", BOOT_SECONDS)
-            broker = Broker(self, jvm, f"{LOOPBACK}:{port}", conf)
-            broker.connect()
-            yield broker
+            yield Broker(self, jvm, f"{LOOPBACK}:{port}", conf)
 
     def ask(self, command: str, *fields: object) -> Any:
         """Have the client program run one command (see Harness.java) and return its result."""
@@ -273,6 +280,11 @@ class Broker:
         found: Row = self._cluster.ask("pullAll", topic)
         return found
 
+    def send_all(self, topic: str, count: int, body_bytes: int, batch: int) -> Row:
+        """Send ``count`` messages in batches of ``batch``, on one thread: rows, seconds."""
+        found: Row = self._cluster.ask("sendAll", topic, count, body_bytes, batch)
+        return found
+
     def lookup(self, requests: Iterable[tuple[str, str, str]]) -> list[list[Row]]:
         """Answer (kind, topic, value); kinds: key, uniqKey, uniqKeyNear, offsetMsgId, tag (5.5)."""
         asked, answered = self._file("asked"), self._file("answered")
@@ -288,6 +300,12 @@ class Broker:
         failed = self._cluster.ask("push", topic, group, tags, count, fail_every)
         assert isinstance(failed, int)
         return failed
+
+    def pushed(self, topic: str, group: str, count: int) -> list[Row]:
+        """Return the first messages that a push consumer gets, in that order."""
+        file = self._file("pushed")
+        self._cluster.ask("pushed", topic, group, count, file)
+        return read_rows(file)
 
     def select(self, topic: str, expressions: Iterable[str]) -> list[set[str]]:
         """Return what passes each SQL92 expression, as QUEUE@OFFSET; pulled, once for each."""

@@ -88,6 +88,21 @@ def produce(broker: Broker, names: Names, compressions: tuple[str, ...] = ZIPPED
     return sent
 
 
+def produce_few(broker: Broker, names: Names, seed: int = 1) -> list[Row]:
+    """Send some messages of every kind; return what was acknowledged."""
+    sent: list[Row] = []
+    for topic, kind, count in (
+        (names.topic, "Single", 60),
+        (names.topic, "ZipZLIB", 6),
+        (names.batch, "Batch", 6),
+        (names.order, "Order", 30),
+        (names.delay, "Delay", 6),
+        (names.transaction, "Tx", 9),
+    ):
+        sent += broker.produce(topic, kind, count, seed=seed, tags=names.tags)
+    return sent
+
+
 def consume(broker: Broker, names: Names) -> None:
     """Consume and fail some; wait for what comes again soon: retries, two delay levels of three."""
     failed = broker.push(names.topic, names.push_group, " || ".join(names.tags), 100, 10)

@@ -233,8 +233,37 @@ def test_options_that_can_do_nothing_are_refused(taking: TakingCluster) -> None:
     refused(taking, "compressOver", "needs the option compression", compress_over=5)
     refused(taking, "partitioner", "needs the column shardingKey", partitioner="hash")
     refused(taking, "queueNums", "broker-a 1", queue_nums=3, create_topic=True, topic="T")
+    for partitioner, more in (
+        ("single", {}),
+        ("machineRoom", {"machine_rooms": "a,b", "machine_room": "a"}),
+    ):
+        text = f"cannot stand with partitioner={partitioner}.*roundrobin or random"
+        more |= {"latency_fault_tolerance": True, "partitioner": partitioner}
+        refused(taking, "latencyFaultTolerance", text, **more)
+    hashed = settings_for(taking, latency_fault_tolerance=True, partitioner="hash")
+    with pytest.raises(InvalidOptionError, match="cannot stand with partitioner=hash"):
+        prepare(hashed, rows(1, shardingKey="k").schema)
     taking.perm = 4
     refused(taking, "topic", "takes no messages now: its perm has no W", topic="T")
+
+
+@pytest.mark.parametrize("partitioner", ["roundrobin", "random"])
+def test_rows_for_any_queue_pass_over_a_broker_that_refuses_them(
+    taking: TakingCluster, partitioner: str
+) -> None:
+    with TakingCluster().running() as other:
+        assert isinstance(other, TakingCluster)
+        taking.topic("T", 2)
+        for cluster in (taking, other):
+            cluster.topic("T", 2, broker="broker-b")
+        taking.addresses["broker-b"] = {0: other.address}
+        other.take = lambda _: Take(stores=0, code=2)
+        part = rows(60, body=[b"%d" % n for n in range(60)])
+        more = {"latency_fault_tolerance": True, "partitioner": partitioner}
+        _, (report,) = sent(taking, part, batch_max_messages=5, **more)
+        assert report.counts.moves > 0
+        assert Counter(taking.all_bodies("T")) == Counter(b"%d" % n for n in range(60))
+        assert other.all_bodies("T") == []
 
 
 def test_an_unknown_topic_names_the_nearest_and_is_made_on_request(taking: TakingCluster) -> None:

@@ -421,6 +421,7 @@ def test_options_of_exactly_once_are_refused_at_least_once(taking: TakingCluster
         ("fenceWait", {"fence_wait_ms": 7}),
         ("controlTopic", {"fence_wait_ms": 5_000, "control_topic": "C"}),
         ("inlineBytes", {"fence_wait_ms": 5_000, "inline_bytes": 7}),
+        ("stagingPath", {"fence_wait_ms": 5_000, "staging_path": "staged"}),
     ):
         with pytest.raises(InvalidOptionError) as caught:
             prepare(settings_for(taking, **plain | more), of([1]).schema)
@@ -439,7 +440,7 @@ def test_rows_that_cannot_be_looked_for_are_bad_rows(taking: TakingCluster) -> N
     with pytest.raises(InvalidMessageError, match="cannot be sent exactly once") as caught:
         handed(taking, rows(2, delayTimeLevel=[0, 3]))
     assert "Nothing was written" in str(caught.value)
-    with pytest.raises(InvalidOptionError, match=r"inlineBytes.*more messages than that"):
+    with pytest.raises(InvalidOptionError, match=r"inlineBytes.*set stagingPath to a directory"):
         handed(taking, rows(5, body=[b"x" * 1_000] * 5), inline_bytes=2_000)
 
 

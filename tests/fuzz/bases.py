@@ -96,8 +96,10 @@ SMALL: dict[str, Layout] = {
                       index=False, start=2**41),
     "unclean": Layout(commit_log_bytes=2048, queue_units=5, abort=True, first_queue_offsets={
         ("T", 0): 3, ("U", 1): 7}),
+    "entries": Layout(commit_log_bytes=2048, queue_units=5, dledger="n0"),
 }  # fmt: skip
 GOLDEN = tuple(f"golden-{version}" for version in goldens.VERSIONS)
+LOGS = ("commitlog/", "dledger-n0/data/")
 NAMES = (*SMALL, "ours", "pending", *GOLDEN)
 
 
@@ -172,6 +174,8 @@ def _base(name: str, root: Path, units: int) -> Base:
     for path, position, m in _records(files):
         key = (m.topic, m.queue_id, m.queue_offset)
         base.fields.setdefault(path, []).extend(_record_fields(position, m))
+        if not path.startswith("commitlog/"):
+            base.fields[path] += _head_fields(position - 48)
         if is_consumable(m):
             base.held[key] = Held(
                 key,
@@ -194,8 +198,9 @@ def keys_of(table: pa.Table) -> list[Key]:
 
 def _records(files: dict[str, bytes]) -> Iterator[tuple[str, int, Message]]:
     for path, data in files.items():
-        if path.startswith("commitlog/"):
-            yield from ((path, position, m) for position, m in oracle.walk(data))
+        if path.startswith(LOGS):
+            walk = oracle.walk if path.startswith("commitlog/") else oracle.walk_entries
+            yield from ((path, position, m) for position, m in walk(data))
 
 
 def _unit_place(
@@ -219,6 +224,18 @@ def _record_fields(position: int, m: Message) -> Iterator[tuple[int, int]]:
         position += width
 
 
+def _head_fields(position: int) -> Iterator[tuple[int, int]]:
+    """Each number of the head of a DLedger entry."""
+    for width in (4, 4, 8, 8, 8, 4, 4, 4, 4):
+        yield position, width
+        position += width
+
+
+def _ledger_fields(data: bytes) -> Iterator[tuple[int, int]]:
+    for at in range(0, len(data) - 31, 32):
+        yield from ((at, 4), (at + 4, 8), (at + 12, 4), (at + 16, 8), (at + 24, 8))
+
+
 def _index_fields(data: bytes) -> Iterator[tuple[int, int]]:
     yield from ((at, 8) for at in range(0, 32, 8))
     yield from ((at, 4) for at in range(32, min(len(data.rstrip(b"\0")), 2000), 4))
@@ -232,6 +249,7 @@ def _queue_fields(data: bytes) -> Iterator[tuple[int, int]]:
 _TABLES: dict[str, Callable[[bytes], Iterator[tuple[int, int]]]] = {
     "consumequeue/": _queue_fields,
     "index/": _index_fields,
+    "dledger-n0/index/": _ledger_fields,
     "checkpoint": lambda _: iter([(at, 8) for at in range(0, 48, 8)]),
     "config/timercheck": lambda _: iter([(at, 8) for at in range(0, 32, 8)]),
 }

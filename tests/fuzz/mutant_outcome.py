@@ -9,17 +9,28 @@ from typing import Any
 
 import pyarrow as pa
 
-from fuzz.bases import SECRET, Base, Key, keys_of
+from fuzz.bases import LOGS, SECRET, Base, Key, keys_of
 from fuzz.looks import LOOKS, Rows
 from fuzz.mutate import Edit, Mutant
 from mqstore.errors import CorruptStoreError, StoreError
 
 Signature = list[tuple[str, int, int, int, int, int, int]]
 # Files in which nothing that a reader of messages follows is kept.
-_BESIDE = ("index/", "checkpoint", "lock", "config/", ".mqlog/groups", ".mqlog/store.json")
+_LEDGER = tuple(f"dledger-n0/{name}" for name in ("index/", "checkpoint", "currterm"))
+_BESIDE = (
+    *_LEDGER,
+    "index/",
+    "checkpoint",
+    "lock",
+    "config/",
+    ".mqlog/groups",
+    ".mqlog/store.json",
+)
 LOOK_BEGINS, LOOK_ENDS = "/mqlog-look-begins", "/mqlog-look-ends"
-_FILLER = 2**31 - 1
-_NUMBER = re.compile(r"(commitlog|consumequeue/.*)/[0-9]{20}")  # a file that may lie over others
+_FILLER, _GAP = 2**31 - 1, 2
+_NUMBER = re.compile(
+    r"(commitlog|dledger-n0/data|consumequeue/.*)/[0-9]{20}"
+)  # a file that may lie over others
 
 
 class MutantError(AssertionError):
@@ -176,14 +187,14 @@ def _is_framed(base: Base, mutant: Mutant) -> bool:
             return False
         if path.startswith("consumequeue/") and not _is_in_order(base, path, place.read_bytes()):
             return False
-        if not path.startswith(("commitlog/", "consumequeue/")):
+        if not path.startswith((*LOGS, "consumequeue/")):
             return False
     return True
 
 
 def _is_in_order(base: Base, path: str, data: bytes) -> bool:
     """Tell whether the bounds of a queue are where they were: sizes say so, and places."""
-    low = min(int(p.split("/")[1]) for p in base.files if p.startswith("commitlog/"))
+    low = min(int(p.rpartition("/")[2]) for p in base.files if p.startswith(LOGS))
     before = struct.iter_unpack(">qiq", base.files[path])
     for (old_place, old_size, _), (place, size, _) in zip(
         before, struct.iter_unpack(">qiq", data), strict=True
@@ -194,6 +205,6 @@ def _is_in_order(base: Base, path: str, data: bytes) -> bool:
 
 
 def _kind(place: int, size: int) -> str:
-    """Return what a unit is: a queue is filler, then messages, then nothing."""
+    """Return what a unit is: a queue is filler, then messages and gap units, then nothing."""
     filler = "filler" if place == 0 else "message"
-    return {0: "nothing", _FILLER: filler}.get(size, "message")
+    return {0: "nothing", _GAP: "gap", _FILLER: filler}.get(size, "message")

@@ -125,6 +125,8 @@ def warm_up(made: dict[str, bases.Base]) -> None:
     for name, base in made.items():
         for look in LOOKS if name not in bases.GOLDEN else ("scan fail", "check", "backlog"):
             end = look_at_mutant(base, [], look)
+            if end == "copy: UnsupportedStoreError" and name == "entries":
+                continue  # Stores of a DLedger group are not copied.
             if not end.endswith(("done", "UnknownTopicError")):
                 raise MutantError(f"{name} is not sound: {end}")
 

@@ -236,8 +236,8 @@ _DO: dict[str, Callable[..., None]] = {
 
 # --- making edits up --------------------------------------------------------------------------
 
-_ROOMS = {"commitlog": 30, "consumequeue": 25, "index": 14, "config": 12, ".mqlog": 14,
-          "checkpoint": 3, "abort": 1, "lock": 1}  # fmt: skip
+_ROOMS = {"commitlog": 30, "dledger-n0": 30, "consumequeue": 25, "index": 14, "config": 12,
+          ".mqlog": 14, "checkpoint": 3, "abort": 1, "lock": 1}  # fmt: skip
 
 
 def draw(rng: random.Random, base: Base) -> list[Edit]:

@@ -12,6 +12,8 @@ from typing import Any
 
 FOLDER = Path(__file__).parents[1] / "golden"
 VERSIONS = ("4.9.7", "5.5.0")
+DLEDGER = "4.9.7-dledger"
+"""The last leader of a group; ``killed`` is its first one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +25,11 @@ class Progress:
     diff: int
 
 
-def unpack(version: str, directory: Path) -> Path:
+def unpack(version: str, directory: Path, archive: str = "store") -> Path:
     """Unpack the store of that version; its root is ``directory/rocketmq-VERSION/store``."""
     target = directory / f"rocketmq-{version}"
-    with tarfile.open(FOLDER / version / "store.tar.gz") as archive:
-        archive.extractall(target, filter="data")
+    with tarfile.open(FOLDER / version / f"{archive}.tar.gz") as packed:
+        packed.extractall(target, filter="data")
     return target / "store"
 
 

@@ -211,6 +211,17 @@ def walk(data: bytes) -> Iterator[tuple[int, Message]]:
         position += size
 
 
+def walk_entries(data: bytes) -> Iterator[tuple[int, Message]]:
+    """Yield (position, record) of one file of DLedger entries, up to its blank entry or zero."""
+    position = 0
+    while position + 8 <= len(data):
+        magic, size = struct.unpack_from(">ii", data, position)
+        if magic in (0, -1):
+            return
+        yield position + 48, decode(data, position + 48)
+        position += size
+
+
 def blank(room: int) -> bytes:
     """The blank record that fills a file's last `room` bytes."""
     return struct.pack(">ii", room, BLANK).ljust(room, b"\0")

@@ -26,6 +26,9 @@ from support.oracle import (
 )
 
 UNIT_BYTES = 20
+ENTRY_HEAD = struct.Struct(">iiqqqiiii")
+ENTRY_UNIT = struct.Struct(">iqiqq")
+TERM = 1
 Queue = tuple[str, int]
 
 
@@ -47,7 +50,18 @@ class Layout:
     abort: bool = False  # the broker runs, or crashed
     lock: bool = True
     config: bool = True
+    dledger: str = ""  # dLegerSelfId of a broker in a group: its records lie in entries
     group_offsets: Mapping[tuple[str, str], Mapping[int, int]] = field(default_factory=dict)
+
+    @property
+    def log_folder(self) -> str:
+        """The folder of the CommitLog."""
+        return f"dledger-{self.dledger}/data" if self.dledger else "commitlog"
+
+    @property
+    def head_bytes(self) -> int:
+        """Bytes before each record."""
+        return ENTRY_HEAD.size if self.dledger else 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +105,7 @@ class Laid:
         size = self.layout.commit_log_bytes
         index, position = divmod(m.physical_offset - self.layout.start, size)
         name = f"{self.layout.start + index * size:020d}"
-        return self.root / "commitlog" / name, position
+        return self.root / self.layout.log_folder / name, position
 
     def unit_of(self, queue: Queue, queue_offset: int) -> tuple[Path, int]:
         """Return the ConsumeQueue file of a unit and its position in it."""
@@ -119,17 +133,19 @@ def place(messages: Iterable[Message], layout: Layout | None = None) -> list[Mes
     position, now, placed = layout.start, 0, []
     for m in messages:
         room = layout.commit_log_bytes - (position - layout.start) % layout.commit_log_bytes
-        assert m.size + 8 <= layout.commit_log_bytes, "no file can hold this record"
-        if m.size + 8 > room:
+        size = layout.head_bytes + m.size
+        assert size + 8 <= layout.commit_log_bytes, "no file can hold this record"
+        if size + 8 > room:
             position += room
         now = max(now, m.store_timestamp_ms)
         queue_offset = 0
         if is_consumable(m):
             queue_offset = nexts[m.topic, m.queue_id]
             nexts[m.topic, m.queue_id] += 1
-        at = replace(m, queue_offset=queue_offset, physical_offset=position, store_timestamp_ms=now)
+        start = position + layout.head_bytes
+        at = replace(m, queue_offset=queue_offset, physical_offset=start, store_timestamp_ms=now)
         placed.append(sealed(at))
-        position += m.size
+        position += size
     return placed
 
 
@@ -141,7 +157,10 @@ def lay_out(root: Path, messages: Iterable[Message], layout: Layout | None = Non
     low = layout.start + layout.expired_files * layout.commit_log_bytes
     laid = Laid(root=root, layout=layout, messages=tuple(placed), low=low, high=high)
     root.mkdir(parents=True, exist_ok=True)
-    _write_commit_log(laid)
+    if layout.dledger:
+        _write_entries(laid)
+    else:
+        _write_commit_log(laid)
     _write_consume_queues(laid)
     if layout.index:
         _write_index(laid)
@@ -171,6 +190,29 @@ def _write_commit_log(laid: Laid) -> None:
         if start >= laid.low:
             rest = blank(room) if start < last else bytes(room)
             (folder / f"{start:020d}").write_bytes(data + rest)
+
+
+def _write_entries(laid: Laid) -> None:
+    """Write DLedger's data, index and checkpoint: all entries are committed."""
+    size, files, units = laid.layout.commit_log_bytes, defaultdict[int, bytes](bytes), b""
+    for number, m in enumerate(laid.messages):
+        position = m.physical_offset - ENTRY_HEAD.size
+        whole = ENTRY_HEAD.size + m.size
+        head = ENTRY_HEAD.pack(1, whole, number, TERM, position, 0, 0, 0, m.size)
+        files[position - (position - laid.layout.start) % size] += head + encode(m)
+        units += ENTRY_UNIT.pack(1, position, whole, number, TERM)
+    last = max(files, default=laid.layout.start)
+    data, index = laid.root / laid.layout.log_folder, laid.root / f"dledger-{laid.layout.dledger}"
+    data.mkdir(parents=True)
+    (index / "index").mkdir()
+    for start, written in files.items():
+        room = size - len(written)
+        rest = struct.pack(">ii", -1, room).ljust(room, b"\0") if start < last else bytes(room)
+        (data / f"{start:020d}").write_bytes(written + rest)
+    (index / "index" / f"{0:020d}").write_bytes(units.ljust(len(units) + 320, b"\0"))
+    end = len(laid.messages) - 1
+    (index / "checkpoint").write_text(f"committedIndex={end}\nendIndex={end}\n")
+    (index / "currterm").write_text(f"voteLeader={laid.layout.dledger}\ncurrTerm={TERM}\n")
 
 
 def _write_consume_queues(laid: Laid) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Generator, Iterator
 import numpy as np
 
 from mqstore.check.causes import Causes
+from mqstore.check.entries import EntryCheck
 from mqstore.check.finding import ERROR, WARNING, FindingPlace, Findings
 from mqstore.codec.dispatch import DispatchRecords
 from mqstore.codec.walk import BLANK_RECORD, ZERO
@@ -29,6 +30,7 @@ class LogCheck:
         self._unfinished = unfinished
         self._root = store.root
         self._log = store.log
+        self._entries = EntryCheck(store, findings)
         self._findings = findings
         self._causes = causes
         self.end = store.log.low
@@ -87,13 +89,16 @@ class LogCheck:
             self._causes.add(place, problem, (start, end))
 
     def _check_blank(self, chunk: LogChunk) -> None:
-        size = int.from_bytes(self._log.read(chunk.end, 4), "big", signed=True)
+        # A blank entry begins with its magic, a blank record with its size.
+        at = chunk.end if chunk.heads is None else chunk.end + 4
+        size = int.from_bytes(self._log.read(at, 4), "big", signed=True)
         room = chunk.file.end - chunk.end
         if size != room:
             problem = f"blank record of {size} bytes where {room} are left"
             self._findings.error(self._at(chunk.end), problem)
 
     def _report_problems(self, chunk: LogChunk) -> None:
+        self._entries.feed(chunk.heads)
         for place, problem in chunk.problems.items():
             self._causes.add(self._at(place), problem, (place, place + 1))
         places = chunk.records.physical_offsets

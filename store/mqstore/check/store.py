@@ -15,11 +15,12 @@ from mqstore.check.config_and_checkpoint import (
     unfinished,
 )
 from mqstore.check.config_files import check_config_files
+from mqstore.check.entries import committed_end
 from mqstore.check.finding import Finding, Findings
 from mqstore.check.index import IndexCheck
 from mqstore.check.log import LogCheck
 from mqstore.check.queues import QueueCheck
-from mqstore.files.store import Store
+from mqstore.read.directory import open_store
 
 
 def check(
@@ -39,8 +40,9 @@ def check(
     """
     findings = Findings()
     causes = Causes(findings)
-    with Store.open(root, commit_log) as store:
+    with open_store(root, commit_log) as store:
         begun = unfinished(store, findings)
+        begun = committed_end(store, findings) if store.place.dledger else begun
         walk = LogCheck(store, findings, causes, unfinished=begun)
         queues = QueueCheck(store, findings, causes, unfinished=begun)
         index = IndexCheck(store, findings, causes, unfinished=begun)

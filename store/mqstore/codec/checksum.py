@@ -3,6 +3,8 @@
 Reference: UtilAll#crc32 (body), MessageDecoder#createCrc32 (property ``__CRC32#``, since 5.2).
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from mqstore.arrays import Bytes, Int64s, Mask
@@ -45,24 +47,37 @@ def broken(headers: RecordHeaders) -> Mask:
     return wrong | _record_crc_broken(headers)
 
 
+def renew_record_crcs(headers: RecordHeaders) -> None:
+    """Make ``__CRC32#`` right again in the records that carry it; their buffer is writable."""
+    for row, tail in _record_crcs(headers):
+        crc = crc32(headers.buffer.data[int(headers.starts[row]) : tail]) & CRC_MASK
+        digits = f"{crc:0{_CRC_DIGITS}d}"[::-1].encode()
+        begin = tail + len(_MARK)
+        headers.buffer[begin : begin + _CRC_DIGITS] = np.frombuffer(digits, np.uint8)
+
+
 def _record_crc_broken(headers: RecordHeaders) -> Mask:
     """Check ``__CRC32#``, ten digits, the least first, at the very end of a record.
 
     It covers everything before itself.
     """
     none = np.zeros(len(headers), np.bool_)
+    for row, tail in _record_crcs(headers):
+        text = headers.buffer[tail + len(_MARK) : tail + _CRC_PROPERTY_BYTES].tobytes()
+        digits, end = text[:_CRC_DIGITS], text[_CRC_DIGITS:]
+        expected = crc32(headers.buffer.data[int(headers.starts[row]) : tail]) & CRC_MASK
+        stated = int(digits[::-1]) if digits.isdigit() else -1
+        none[row] = stated != expected or end != bytes([PROPERTY_SEPARATOR])
+    return none
+
+
+def _record_crcs(headers: RecordHeaders) -> Iterator[tuple[int, int]]:
+    """Yield the records that carry ``__CRC32#``, and where in the buffer it starts."""
     long_enough = headers.properties_lengths >= _CRC_PROPERTY_BYTES
     at = headers.starts + headers.sizes - _CRC_PROPERTY_BYTES
     marks = sliding(headers.buffer, _CRC_NAME)
     if not long_enough.any() or not len(marks):
-        return none
+        return
     rows = np.flatnonzero(long_enough)
-    rows = rows[marks[at[rows]] == _MARK]
-    for row in rows.tolist():
-        start, tail = int(headers.starts[row]), int(at[row])
-        text = headers.buffer[tail + len(_MARK) : tail + _CRC_PROPERTY_BYTES].tobytes()
-        digits, end = text[:_CRC_DIGITS], text[_CRC_DIGITS:]
-        expected = crc32(headers.buffer.data[start:tail]) & CRC_MASK
-        stated = int(digits[::-1]) if digits.isdigit() else -1
-        none[row] = stated != expected or end != bytes([PROPERTY_SEPARATOR])
-    return none
+    for row in rows[marks[at[rows]] == _MARK].tolist():
+        yield row, int(at[row])

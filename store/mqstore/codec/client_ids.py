@@ -7,19 +7,24 @@ theirs.
 """
 
 import hashlib
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from mqstore.arrays import Int64s
+from mqstore.arrays import Int32s, Int64s
 from mqstore.codec.encode import Encoded
 
 _ID_DIGITS: Final = 32
 _DIGEST_BYTES: Final = 16
 _FROM_END: Final = _ID_DIGITS + 1  # The separator stands behind the digits.
 _NUMBER_BYTES: Final = 8
+ID: Final = np.dtype("S32")
+Ids: TypeAlias = NDArray[np.bytes_]
+"""Ids of messages: S32[n]."""
 _DIGEST: Final = np.dtype([("high", np.uint64), ("low", np.uint64)])
 
 
@@ -42,31 +47,72 @@ def give_ids(encoded: Encoded, salts: Sequence[bytes]) -> tuple[pa.Array, pa.Arr
     return _messages(edges, data), _digests(bytes(digests), len(ends))
 
 
-def number_equals(messages: pa.Array, digests: pa.Array) -> tuple[pa.Array, list[str]]:
-    """Return the messages with an id of its own for each, and the ids, in their order."""
+class IdSet(AbstractSet[str]):
+    """Ids of messages as a set that takes 32 bytes for each; ``ids`` are in any order: S32[n]."""
+
+    def __init__(self, ids: Ids) -> None:
+        self._ids = np.sort(ids)
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._ids)
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield them in their order."""
+        return (id_.decode() for id_ in self._ids.tolist())
+
+    def __contains__(self, id_: object) -> bool:
+        """Tell whether there is such an id."""
+        if not isinstance(id_, str) or len(id_) != _ID_DIGITS or not id_.isascii():
+            return False
+        wanted = id_.encode()
+        place = int(np.searchsorted(self._ids, wanted))
+        return place < len(self._ids) and bool(self._ids[place] == wanted)
+
+
+def number_equals(digests: bytes) -> Int32s:
+    """Return for each of the 16-byte digests how many equal ones stand in front of it."""
+    held = np.frombuffer(digests, _DIGEST)
+    _, inverse, counts = np.unique(held, return_inverse=True, return_counts=True)
+    order = np.argsort(inverse, kind="stable")
+    firsts = np.cumsum(counts) - counts
+    numbers = np.empty(len(held), np.int32)
+    numbers[order] = np.arange(len(held)) - firsts[inverse.ravel()[order]]
+    return numbers
+
+
+def first_ids_of(messages: pa.Array) -> Ids:
+    """Return the ids that messages, large_binary[n], have: those of a task, S32[n]."""
     count = len(messages)
     if not count:
-        return messages, []
+        return np.zeros(0, ID)
     edges = np.frombuffer(messages.buffers()[1], np.int64, count + 1, 8 * messages.offset)
-    held = np.frombuffer(digests.buffers()[1], _DIGEST, count, _DIGEST_BYTES * digests.offset)
-    data = bytearray(messages.buffers()[2])
-    numbers = _numbers(held)
+    data = np.frombuffer(messages.buffers()[2], np.uint8)
+    places = edges[1:, np.newaxis] + np.arange(-_FROM_END, -1)
+    return np.ascontiguousarray(data[places]).view(ID).ravel()
+
+
+def number_ids(ids: Ids, digests: bytes, numbers: Int32s) -> Ids:
+    """Return the ids of messages with those numbers, given the ids that tasks gave them."""
+    found = ids.copy()
     for row in np.flatnonzero(numbers).tolist():
+        digest = digests[row * _DIGEST_BYTES : (row + 1) * _DIGEST_BYTES]
+        found[row] = _id_of(digest, int(numbers[row]))
+    return found
+
+
+def give_numbers(messages: pa.Array, digests: pa.Array, numbers: Int32s) -> pa.Array:
+    """Return messages, large_binary[n], with the ids that the numbers give them."""
+    changed = np.flatnonzero(numbers).tolist()
+    if not changed:
+        return messages
+    edges = np.frombuffer(messages.buffers()[1], np.int64, len(messages) + 1, 8 * messages.offset)
+    data = bytearray(messages.buffers()[2])
+    for row in changed:
         end = int(edges[row + 1])
         made = _id_of(digests[row].as_py(), int(numbers[row]))
         data[end - _FROM_END : end - 1] = made
-    ids = [data[end - _FROM_END : end - 1].decode("ascii", "replace") for end in edges[1:].tolist()]
-    return _messages(edges, data), ids
-
-
-def _numbers(digests: "np.ndarray[tuple[int], np.dtype[np.void]]") -> Int64s:
-    """Return for each digest how many equal ones stand in front of it."""
-    _, inverse, counts = np.unique(digests, return_inverse=True, return_counts=True)
-    order = np.argsort(inverse, kind="stable")
-    firsts = np.cumsum(counts) - counts
-    numbers = np.empty(len(digests), np.int64)
-    numbers[order] = np.arange(len(digests)) - firsts[inverse.ravel()[order]]
-    return numbers
+    return _messages(edges, data)
 
 
 def _id_of(digest: bytes, number: int) -> bytes:

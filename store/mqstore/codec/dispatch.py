@@ -20,7 +20,7 @@ from mqstore.arrays import Int32s, Int64s, Mask
 from mqstore.codec.decode import topics_on_disk
 from mqstore.codec.gather import RecordHeaders
 from mqstore.codec.hashing import hash_strings, hash_text, key_hashes, tags_codes
-from mqstore.codec.properties import PropertyBlocks
+from mqstore.codec.picked import PickedProperties
 from mqstore.format import names
 from mqstore.format.config import DELAY_LEVELS_MS
 from mqstore.format.index_file import TAG_KEY_PREFIX, TOPIC_KEY_SEPARATOR
@@ -37,6 +37,7 @@ from mqstore.format.sys_flag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRAN
 
 Queue: TypeAlias = tuple[str, int]
 
+_DISPATCHED_BY: Final = (TAGS, KEYS, UNIQ_KEY, DELAY, MULTI_DISPATCH, MULTI_QUEUE_OFFSET)
 _DELAYS_MS: Final = np.array([0, *DELAY_LEVELS_MS], np.int64)
 _COMMA: Final = ","
 _LENGTH_DIGITS: Final = 18  # More than any queue offset has, and still an int64.
@@ -75,10 +76,11 @@ class DispatchRecords:
         return codes
 
     @cached_property
-    def properties(self) -> PropertyBlocks:
-        """Properties of each record."""
+    def properties(self) -> PickedProperties:
+        """Those properties of each record that a broker dispatches by."""
         headers = self.headers
-        return PropertyBlocks(headers.buffer, headers.properties_starts, headers.properties_lengths)
+        places = headers.properties_starts, headers.properties_lengths
+        return PickedProperties(headers.buffer, *places, _DISPATCHED_BY)
 
     @cached_property
     def transactions(self) -> Int32s:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqstore.arrays import Bytes, Int32s, Int64s, Structs
+from mqstore.arrays import Bytes, Int32s, Int64s, Recycled, Structs
 from mqstore.codec.checksum import crc_of
 from mqstore.codec.kernels import records
 from mqstore.format.message import (
@@ -111,25 +111,29 @@ class Encoded:
     sizes: Int64s
 
 
-def encode(messages: Messages, hosts: Hosts, order: NDArray[np.intp] | None = None) -> Encoded:
+def encode(
+    messages: Messages,
+    hosts: Hosts,
+    order: NDArray[np.intp] | None = None,
+    memory: Recycled | None = None,
+) -> Encoded:
     """Return the records of ``messages``, those of the rows ``order``, in that order.
 
-    Together they must stay under 2 GiB.
+    They lie in ``memory``, if it is given. Together they must stay under 2 GiB.
     """
     sizes = messages.sizes(hosts)
     if order is not None:
         sizes = sizes[order]
     starts = np.cumsum(sizes) - sizes
-    made = _in_one_pass(messages, hosts, order, sizes)
-    if made is None:
+    room = (memory or Recycled(most=1)).take(int(sizes.sum()))
+    made = np.frombuffer(room, np.uint8) if len(room) else np.zeros(0, np.uint8)
+    if not _in_one_pass(messages, hosts, records.EndToEnd(order, sizes, made)):
         made = _column_by_column(messages if order is None else messages.take(order), hosts, sizes)
     return Encoded(made, starts, sizes)
 
 
-def _in_one_pass(
-    messages: Messages, hosts: Hosts, order: NDArray[np.intp] | None, sizes: Int64s
-) -> Bytes | None:
-    """Return the records as the compiled kernel makes them; None if numpy must."""
+def _in_one_pass(messages: Messages, hosts: Hosts, places: records.EndToEnd) -> bool:
+    """Let the compiled kernel make the records; tell whether it did, or numpy must."""
     fields = records.Fields(
         messages.topics,
         messages.queue_ids,
@@ -139,7 +143,7 @@ def _in_one_pass(
     )
     tails = messages.bodies, messages.properties
     header = _shared_header(1, hosts).tobytes()
-    return records.encode(header, _topic_tails(messages), fields, tails, order, sizes)
+    return records.encode(header, _topic_tails(messages), fields, tails, places)
 
 
 def _shared_header(count: int, hosts: Hosts) -> Structs:

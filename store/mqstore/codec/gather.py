@@ -51,6 +51,11 @@ class RecordHeaders:
         self.starts = starts
         self.sizes = sizes
 
+    @classmethod
+    def within(cls, data: bytes | bytearray, starts: Int64s, sizes: Int64s) -> "RecordHeaders":
+        """Return the headers of records in ``data``; what is written to them changes it."""
+        return cls(np.frombuffer(data, np.uint8), starts, sizes)
+
     def __len__(self) -> int:
         return len(self.starts)
 

@@ -7,7 +7,8 @@ that the encoder left.
 """
 
 from mqstore.arrays import Bytes, Int64s
-from mqstore.codec.gather import sliding
+from mqstore.codec.checksum import renew_record_crcs
+from mqstore.codec.gather import RecordHeaders, sliding
 from mqstore.codec.kernels import frames
 from mqstore.format.message import HEADER, HEADERS
 
@@ -35,6 +36,15 @@ def patch(
     for name, each in zip(names, values, strict=True):
         dtype, position = fields[name][:2]
         sliding(records, dtype)[starts + position] = each
+
+
+def move(headers: RecordHeaders, by: int) -> None:
+    """Add ``by`` to PHYSICALOFFSET of the records, whose buffer is writable."""
+    fields = HEADER.fields
+    assert fields is not None
+    dtype, position = fields["physical_offset"][:2]
+    sliding(headers.buffer, dtype)[headers.starts + position] += by
+    renew_record_crcs(headers)
 
 
 assert HEADER.fields is not None

@@ -51,11 +51,12 @@ def follow(data: bytes) -> Walked:
     return Walked(buffer, starts, sizes, end, _why(data, end))
 
 
-def places_of_headers(data: bytes, physical_offset: int) -> Int64s:
+def places_of_headers(data: bytes, physical_offset: int | None = None) -> Int64s:
     """Return where in ``data`` record headers seem to start, ascending.
 
-    ``data`` lies at ``physical_offset``. A header there has a magic, a believable size and its own
-    place; nothing else is looked at. Only headers that lie in ``data`` as a whole are found.
+    A header there has a magic and a believable size, and, if ``data`` lies at a given
+    ``physical_offset``, says its own place; nothing else is looked at. Only headers that lie in
+    ``data`` as a whole are found.
     """
     if not any(word in data for word in _MAGIC_WORDS):  # Zeros, most often: a fast look.
         return np.zeros(0, np.int64)
@@ -64,7 +65,8 @@ def places_of_headers(data: bytes, physical_offset: int) -> Int64s:
     starts = np.flatnonzero((magics == MAGIC_V1) | (magics == MAGIC_V2))
     sizes = heads["total_size"][starts]
     fits = (sizes >= MIN_RECORD_BYTES) & (sizes <= HARD_RECORD_BYTES)
-    fits &= heads["physical_offset"][starts] == physical_offset + starts
+    if physical_offset is not None:
+        fits &= heads["physical_offset"][starts] == physical_offset + starts
     found: Int64s = starts[fits]
     return found
 

@@ -70,7 +70,7 @@ def copy_store(
     ``mqstore.read.directory.take`` raises, NoSpaceError, OSError; ``target`` is then not there.
     """
     place = open_dir(root, commit_log)  # Before a copy is begun: it may be no store.
-    _check_apart(os.fspath(target), [os.fspath(root), *commit_log])
+    check_apart(os.fspath(target), [os.fspath(root), *commit_log])
     fence = intent.CommitFence(place)
     with Copy(os.fspath(target)) as copy:
         progress = _progress(place)
@@ -94,7 +94,7 @@ def copy_store(
     return Copied(take(target), copy.linked_bytes, copy.copied_bytes, left_out)
 
 
-def _check_apart(target: str, sources: Sequence[str]) -> None:
+def check_apart(target: str, sources: Sequence[str]) -> None:
     """Raise InvalidOptionError if the copy would lie in its source, or be made over it."""
     made_in = workplace(target)
     for source in sources:
@@ -275,6 +275,9 @@ def _copy_ledger(copy: Copy, place: StoreDir, *, is_hidden: bool) -> None:
 
 
 def _refuse(store: StoreDir) -> None:
+    if store.dledger:
+        reason = f"{store.dledger}: a copy would have to end where its index and checkpoint do"
+        raise UnsupportedStoreError(store.root, "DLEDGER", reason)
     for name, kind, _ in survey(store.root, names.CONFIG):
         path = f"{names.CONFIG}/{name}"
         if kind == "directory" and any(n == "CURRENT" for n, _, _ in survey(store.root, path)):

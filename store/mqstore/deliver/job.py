@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from mqstore.deliver.once.parts import HandedMessages, folder_of
 from mqstore.deliver.settings import SendSettings
 from mqstore.live.send.requests import Queue
 from mqstore.live.send.sender import SendCounts
@@ -24,11 +25,17 @@ class SendJob(RowJob):
     made: tuple[str, ...] = ()
     """Directories that ``prepare`` made, outermost first; removed again if the job fails."""
 
+    @property
+    def staging(self) -> str | None:
+        """The directory for files of messages; None without ``stagingPath`` or a key."""
+        path = self.settings.staging_path
+        return folder_of(path, self.key) if path and self.key else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendReport(TaskReport):
     """What one task sent, or handed on to the publisher."""
 
     counts: SendCounts = field(default_factory=SendCounts)
-    handed: bytes = field(default=b"", repr=False)
-    """Messages as an Arrow stream (once/handed.py)."""
+    handed: HandedMessages = field(default_factory=HandedMessages)
+    """Messages for the publisher."""

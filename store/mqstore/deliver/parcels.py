@@ -113,8 +113,7 @@ def place(rows: Rows, queue_ids: Int64s, queues_of: Sequence[Sequence[Queue]]) -
 
 def _movable(rows: Rows, settings: SendSettings) -> Mask:
     """Tell which rows any queue will do for, if such rows are to be moved."""
-    moves = settings.latency_fault_tolerance and settings.partitioner == "roundrobin"
-    return np.asarray((rows.queue_ids == NULL_QUEUE) & moves, np.bool_)
+    return np.asarray((rows.queue_ids == NULL_QUEUE) & settings.latency_fault_tolerance, np.bool_)
 
 
 def group_kinds(columns: Sequence[NDArray[np.generic]]) -> Int64s:

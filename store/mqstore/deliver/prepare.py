@@ -35,11 +35,14 @@ _ONLY_ONCE: Final = {
     "txn_version": _NO_REPEATS,
     "control_topic": "",
     "inline_bytes": "",
+    "staging_path": "",
     "fence_wait_ms": "",
     "visibility_timeout_ms": "",
     "allow_lost_history": "",
 }
 """Options of exactly once by field, and why they do nothing at least once."""
+_ANY_QUEUE: Final = ("roundrobin", "random")
+"""Partitioners by which any queue will do for a row."""
 _NOT_ONCE: Final = {
     "latency_fault_tolerance": ": a message stays with the broker that it was meant for",
     "uniq_key": ", which makes ids of the content of messages",
@@ -84,7 +87,7 @@ def prepare(
         schedules=False,
         limits=limits,
         queues=queues,
-        made=tuple(staging.make_directories(settings.side_path)),
+        made=tuple(staging.make_directories(settings.side_path, settings.staging_path)),
     )
     return job if key is None else with_key(job, key)
 
@@ -104,8 +107,10 @@ def finish(job: SendJob, reports: list[SendReport]) -> SendCounts:
 
 
 def withdraw(job: SendJob, reports: list[SendReport]) -> None:
-    """Remove the files of bad rows of a job that failed. What was sent stays."""
+    """Remove the files of a job that failed. What was sent stays."""
     bad_rows.withdraw(job, reports)
+    if job.staging is not None:
+        staging.remove(job.staging)
     staging.remove_directories(job.made)
 
 
@@ -140,6 +145,12 @@ def _check_options(settings: SendSettings, columns: pa.Schema) -> None:
     if settings.queue_nums is not None and not settings.create_topic:
         expected = "needs createTopic=true: it is for topics that are made"
         raise InvalidOptionError("queueNums", settings.queue_nums, expected)
+    if settings.latency_fault_tolerance and settings.partitioner not in _ANY_QUEUE:
+        expected = (
+            f"cannot stand with partitioner={settings.partitioner}, by which a row has its own "
+            f"queue: rows that go to another broker need {' or '.join(_ANY_QUEUE)}"
+        )
+        raise InvalidOptionError("latencyFaultTolerance", "true", expected)
     is_once = settings.delivery == EXACTLY_ONCE
     fields, reason = (_NOT_ONCE, "cannot stand with") if is_once else (_ONLY_ONCE, "is for")
     defaults = {field.name: field.default for field in dataclasses.fields(SendSettings)}

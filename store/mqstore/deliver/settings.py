@@ -9,7 +9,7 @@ from mqstore.format.client_message import MAX_BATCH_MESSAGES
 from mqstore.format.names import is_system_topic, is_writable_topic
 from mqstore.live.cluster import ClusterSettings
 from mqstore.live.options import group, milliseconds
-from mqstore.options import grammar
+from mqstore.options import grammar, store_paths
 from mqstore.options.option import one_of, option, options_of
 from mqstore.stage.settings import MessageSettings
 
@@ -40,6 +40,7 @@ class SendSettings(MessageSettings):
     delivery: str = option("delivery", one_of(AT_LEAST_ONCE, EXACTLY_ONCE), AT_LEAST_ONCE)
     control_topic: str = option("controlTopic", _control_topic, CONTROL_TOPIC)
     inline_bytes: int = option("inlineBytes", _inline_bytes, 64 * 1024 * 1024)
+    staging_path: str | None = option("stagingPath", store_paths.absolute)
     fence_wait_ms: int = option("fenceWait", milliseconds, 5_000)
     visibility_timeout_ms: int = option("visibilityTimeout", milliseconds, 30_000)
     allow_lost_history: bool = option("allowLostHistory", grammar.boolean, False)

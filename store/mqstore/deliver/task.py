@@ -64,17 +64,18 @@ def hand_on(
 ) -> SendReport:
     """Return the messages of ``batches`` for the publisher; nothing is sent.
 
-    Raises InvalidMessageError, InvalidOptionError, and what WriteQueues#of raises.
+    Raises InvalidMessageError, InvalidOptionError, OSError, and what WriteQueues#of raises.
     """
     with Cluster(job.settings.cluster) as cluster:
         topics = TaskTopics(WriteQueues(cluster, new_queues(job.settings), job.queues), job)
-        sink = HandingSink(job, topics.placed)
+        sink = HandingSink(job, topics.placed, partition, attempt)
         task = RowTask(job, partition, attempt, sink, limits_of(job, topics))
         try:
             task.take_all(batches)
             side = task.finish()
             handed = sink.finish()
         except BaseException:
+            sink.discard()
             task.discard()
             raise
     return SendReport(

@@ -5,24 +5,28 @@ a recovery the log ends at the first record that is not sound: bad magic, length
 up, a checksum that differs. More than for a broker, a record must also say that it lies where it
 lies: bytes that a broker once cut off say something else.
 
-Reference: CommitLog#recoverAbnormally, #checkMessageAndReturnSize.
+Of a DLedger log the entries are walked, up to the last that is committed.
+
+Reference: CommitLog#recoverAbnormally, #checkMessageAndReturnSize; DLedgerMmapFileStore#recover.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
 import numpy as np
 
-from mqstore.arrays import Mask
+from mqstore.arrays import Mask, Structs
 from mqstore.codec.checksum import broken
 from mqstore.codec.dispatch import DispatchRecords
+from mqstore.codec.entries import broken_rules, follow_entries
 from mqstore.codec.gather import RecordHeaders
 from mqstore.codec.walk import BLANK_RECORD, CUT, Walked, follow
 from mqstore.derive.records import WHOLE, verify
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.mapped_file_queue import MappedFile
+from mqstore.format.dledger import BODY_OFFSET
 from mqstore.format.message import HARD_RECORD_BYTES
 
 _FIRST_WINDOW_BYTES: Final = 1 << 16
@@ -42,6 +46,8 @@ class LogChunk:
     why: str
     """What lies at ``end`` (see codec.walk): CUT for the next chunk, or for the file's end."""
     file: MappedFile
+    heads: Structs | None = None
+    """ENTRY of each record, also of those in ``problems``; None of a plain CommitLog."""
 
     @property
     def next_start(self) -> int:
@@ -75,20 +81,26 @@ def log_chunks(log: CommitLog, start: int) -> Iterator[LogChunk]:
     closed by a blank record.
     """
     position, window = start, _FIRST_WINDOW_BYTES
-    file = log.files.find(start)
+    file, before = log.files.find(start), None
     while file is not None:
         room = file.end - position
-        walked = follow(log.read(position, min(window, room)))
-        chunk = _chunk(walked, position, file)
+        if log.committed_end is not None:
+            room = max(0, min(room, log.committed_end - position))
+        data = log.read(position, min(window, room))
+        if log.head_bytes(file):
+            chunk, before = _entries(data, position, file, before)
+        else:
+            chunk = _chunk(follow(data), position, file)
         yield chunk
-        is_last = window >= room or (window >= HARD_RECORD_BYTES and not walked.end)
+        moved = chunk.end - position
+        is_last = window >= room or (window >= HARD_RECORD_BYTES and not moved)
         position = chunk.next_start
-        if walked.why == BLANK_RECORD:
+        if chunk.why == BLANK_RECORD:
             following = log.files.find(position)
             file = following if following and following.start == position else None
-        elif walked.why != CUT or is_last:
+        elif chunk.why != CUT or is_last:
             return
-        window = _WINDOW_BYTES if walked.end and window >= _WINDOW_BYTES else 4 * window
+        window = _WINDOW_BYTES if moved and window >= _WINDOW_BYTES else 4 * window
 
 
 def _chunk(walked: Walked, position: int, file: MappedFile) -> LogChunk:
@@ -102,6 +114,30 @@ def _chunk(walked: Walked, position: int, file: MappedFile) -> LogChunk:
         why=walked.why,
         file=file,
     )
+
+
+def _entries(
+    data: bytes, position: int, file: MappedFile, before: tuple[int, int] | None
+) -> tuple[LogChunk, tuple[int, int] | None]:
+    """Return the records of the entries in ``data``, and index and term of the last one.
+
+    A record whose entry breaks a rule is among the problems only.
+    """
+    found = follow_entries(data)
+    chunk = _chunk(found.walked, position, file)
+    places = position + found.walked.starts
+    broken_heads = broken_rules(found.heads, places - BODY_OFFSET, before)
+    if broken_heads:
+        wrong = places[list(broken_heads)]
+        kept = np.flatnonzero(~np.isin(chunk.records.physical_offsets, wrong))
+        records = DispatchRecords(
+            chunk.records.headers.take(kept), chunk.records.physical_offsets[kept]
+        )
+        problems = {int(places[row]): reason for row, reason in broken_heads.items()}
+        chunk = replace(chunk, records=records, problems=chunk.problems | problems)
+    if len(found.heads):
+        before = int(found.heads["index"][-1]), int(found.heads["term"][-1])
+    return replace(chunk, heads=found.heads), before
 
 
 class LogWalk:

@@ -28,10 +28,12 @@ class Resync:
         self._file = file
         self._headers = _MOST_HEADERS
         self._bytes = 2 * file.size
+        self._head_bytes = log.head_bytes(file)
 
     def after(self, physical_offset: int, not_before_ms: int) -> int | None:
         """Return where the first record at or behind that place starts; None if none is found.
 
+        A record of a DLedger log starts with its entry.
         ``not_before_ms`` is the store timestamp of the last record before the damage. Raises
         OSError.
         """
@@ -45,11 +47,13 @@ class Resync:
                     return None
                 start = self._file.start + position
                 for row in places_of_headers(data, start).tolist():
+                    if start + row - self._head_bytes < physical_offset:
+                        continue
                     found = self._is_record(start + row, not_before_ms)
                     if found is None:
                         return None
                     if found:
-                        return start + int(row)
+                        return start + int(row) - self._head_bytes
                 position += len(data) - HEADER.itemsize + 1
         finally:
             opened.close()
@@ -63,6 +67,8 @@ class Resync:
         self._bytes -= int(head["total_size"])
         if self._headers < 0 or self._bytes < 0:
             return None
+        if not self._log.has_head(place, int(head["total_size"])):
+            return False
         found = fetch_at(self._log, place, IN_PLACE)
         if found is None:
             return False

@@ -111,6 +111,11 @@ class Copy:
         self._files.append(as_path)
         return fd
 
+    def rename(self, path: str, as_path: str) -> None:
+        """Give a file of the copy another name, in the same directory."""
+        durable.replace(f"{self._root}/{path}", f"{self._root}/{as_path}")
+        self._files[self._files.index(path)] = as_path
+
     def make_directory(self, path: str) -> None:
         """Make a directory of the copy, and those it is in, where they are not there yet."""
         parts = path.split("/")
@@ -167,7 +172,7 @@ class _Workplace:
             self._check_target()  # It may have got its name since we looked.
             durable.fsync(self._fd)
             durable.fsync_directory(self._path)
-            _remove_tree(self._path, _COPY_FOLDER)
+            remove_tree(self._path, _COPY_FOLDER)
             durable.make_directory(self.root)
         except BaseException:
             self.leave()
@@ -187,7 +192,7 @@ class _Workplace:
     def leave(self) -> None:
         """Remove it, with what did not get the target's name."""
         try:
-            _remove_tree(self._path, _COPY_FOLDER)
+            remove_tree(self._path, _COPY_FOLDER)
             durable.unlink(self._mark)
             durable.remove_directory(self._path)
         finally:
@@ -279,7 +284,7 @@ class _Workplace:
         return InvalidOptionError("DEST", self._target, reason)
 
 
-def _remove_tree(parent: str, path: str) -> None:
+def remove_tree(parent: str, path: str) -> None:
     """Remove ``parent/path``, if it is there, and all that is in it; links are not followed."""
     if not durable.is_directory(f"{parent}/{path}"):
         return

@@ -67,7 +67,7 @@ def known_sizes(
     Raises CorruptStoreError if the CommitLog's files are not all of one size.
     """
     check_sizes([log])
-    noted = _noted(place)
+    noted = noted_sizes(place)
     layout = _index_layout(index_files, noted)
     return KnownFileSizes(
         commit_log=log.files[0].size if log.files else noted.commit_log,
@@ -100,7 +100,8 @@ def _index_layout(files: Sequence[IndexFile], noted: KnownFileSizes) -> Layout |
     return None
 
 
-def _noted(place: StoreDir) -> KnownFileSizes:
+def noted_sizes(place: StoreDir) -> KnownFileSizes:
+    """Return what ``.mqlog/store.json`` says; nothing where it cannot be parsed."""
     data = read_small(place.root, NOTE)
     try:
         found = bounded_json.loads(data.decode()) if data else {}

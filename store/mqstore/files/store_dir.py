@@ -11,7 +11,7 @@ CompactionStore and RocksDBConfigManager.
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Final
@@ -26,12 +26,15 @@ from mqstore.files.copy_target import MARK
 from mqstore.files.mapped_file_queue import MappedFileQueue, check_sizes
 from mqstore.files.read_file import RemoteFolder
 from mqstore.files.safe_open import exists, is_directory, is_taken, list_names, within
-from mqstore.format import names
+from mqstore.format import dledger, names
 from mqstore.printable import shown
 
 _PARTS: Final = (names.COMMIT_LOG, names.CONSUME_QUEUE, names.INDEX, names.CONFIG)
 _MOST_NAMES: Final = 100
 BY_LOG: Final = "queues=log (mqlog: --from-log) reads by the CommitLog alone"
+
+ROCKSDB_CONSUME_QUEUE: Final = "ROCKSDB_CONSUME_QUEUE"
+_ROCKSDB_QUEUES: Final = (names.CONSUME_QUEUE, "consumequeue_rocksdb")
 
 # Path below the root, flavour, why.
 _NOT_WRITABLE: Final = (
@@ -41,10 +44,13 @@ _NOT_WRITABLE: Final = (
         "a controller or another replica decides where this log ends",
     ),
     ("brokerIdentity", "CONTROLLER", "the broker belongs to a controller's group"),
-    (
-        f"{names.CONSUME_QUEUE}/CURRENT",
-        "ROCKSDB_CONSUME_QUEUE",
-        "the broker also keeps its ConsumeQueue in RocksDB, which mqlog does not write",
+    *(
+        (
+            f"{path}/CURRENT",
+            ROCKSDB_CONSUME_QUEUE,
+            "the broker keeps its ConsumeQueue in RocksDB, which mqlog does not write",
+        )
+        for path in _ROCKSDB_QUEUES
     ),
     (f"{names.CONFIG}/topics/CURRENT", "ROCKSDB_CONFIG", "topics are kept in RocksDB"),
     (f"{names.CONFIG}/metadata/CURRENT", "ROCKSDB_CONFIG", "topics are kept in RocksDB"),
@@ -68,6 +74,8 @@ class StoreDir:
 
     root: str
     commit_log: tuple[str, ...]
+    dledger: str = field(default="", kw_only=True)
+    """The folder ``dledger-SELFID`` in the root; empty where the CommitLog has no entries."""
 
     @classmethod
     def at(cls, root: str | os.PathLike[str]) -> "StoreDir":
@@ -86,24 +94,57 @@ class StoreDir:
 
 
 def open_dir(
-    root: str | os.PathLike[str], commit_log: Sequence[str] = (), *, by_log: bool = False
+    root: str | os.PathLike[str],
+    commit_log: Sequence[str] = (),
+    *,
+    by_log: bool = False,
+    in_rocksdb: bool = False,
 ) -> StoreDir:
     """Return the store at ``root``; ``commit_log`` names other CommitLog folders.
 
-    ``by_log``: its queues will be made from the CommitLog, so that those on disk do not matter.
+    ``by_log``: its queues will be made from the CommitLog, so that those on disk do not matter;
+    ``in_rocksdb``: they may be in RocksDB (see ``rocksdb_queues``).
     Raises StoreNotFoundError, NotAStoreError, or UnsupportedStoreError with the flavour's name; of
     a store in an object store also UncleanStoreError, unless it was asked for in spite of that.
     """
     path = _absolute(root)
     folders = tuple(map(_absolute, commit_log))
     _check_there(path, folders)
-    place = StoreDir(path, folders) if folders else StoreDir.at(path)
+    place = _dledger(path, folders) or (StoreDir(path, folders) if folders else StoreDir.at(path))
     _refuse_flavours(place)
     if not by_log:
-        _refuse_queues(place)
-    if not folders and not is_directory(path, names.COMMIT_LOG):
+        _refuse_queues(place, in_rocksdb=in_rocksdb)
+    is_plain = not folders and not place.dledger
+    if is_plain and not is_directory(path, names.COMMIT_LOG):
         raise NotAStoreError(path, _not_a_store(path))
     return place
+
+
+def _dledger(root: str, folders: tuple[str, ...]) -> StoreDir | None:
+    """Return the store of a broker with a DLedger CommitLog; None if it has none.
+
+    Its old CommitLog, of a time before, comes first: DLedgerCommitLog#dividedCommitlogOffset.
+    Raises UnsafePathError for a link, UnsupportedStoreError where the folders are not clear.
+    """
+    found = [name for name in list_names(root) if name.startswith(dledger.FOLDER_PREFIX)]
+    found = [name for name in found if is_directory(root, name)]
+    if len(found) > 1:
+        meant = [n for n in found if within(root, f"{n}/{dledger.DATA}") in folders]
+        found = meant if len(meant) == 1 else found
+    if not found:
+        return None
+    if len(found) > 1:
+        listed = ", ".join(map(shown, found))
+        raise UnsupportedStoreError(root, "DLEDGER", _SEVERAL_DLEDGERS.format(listed))
+    name = found[0]
+    data = f"{name}/{dledger.DATA}"
+    if not folders:
+        if not is_directory(root, data):
+            raise UnsupportedStoreError(root, "DLEDGER", _NO_DATA.format(shown(name)))
+        has_old = is_directory(root, names.COMMIT_LOG) and list_names(root, names.COMMIT_LOG)
+        below = (*((names.COMMIT_LOG,) if has_old else ()), data)
+        folders = tuple(within(root, folder) for folder in below)
+    return StoreDir(root, folders, dledger=name)
 
 
 def _absolute(root: str | os.PathLike[str]) -> str:
@@ -166,22 +207,28 @@ def _is_store(path: str) -> bool:
 def _refuse_flavours(place: StoreDir) -> None:
     """Refuse by name the stores whose messages we would read wrongly."""
     root = place.root
-    for name in list_names(root):
-        if name.startswith("dledger-") and is_directory(root, name):
-            raise UnsupportedStoreError(root, "DLEDGER", _DLEDGER.format(name))
     if list_names(root, "compaction/compactionLog"):
         raise UnsupportedStoreError(root, "COMPACTION", _COMPACTION)
 
 
-def _refuse_queues(place: StoreDir) -> None:
+def rocksdb_queues(place: StoreDir) -> str | None:
+    """Return the folder below the root of a RocksDB ConsumeQueue; None where queues are files.
+
+    With rocksdbCQDoubleWriteEnable a broker keeps both; then the files are as good.
+    """
+    found = (path for path in _ROCKSDB_QUEUES if exists(place.root, f"{path}/CURRENT"))
+    path = next(found, None)
+    return None if path is None or _has_file_queues(place) else path
+
+
+def _refuse_queues(place: StoreDir, *, in_rocksdb: bool) -> None:
     """Refuse by name the stores whose queues we would read wrongly."""
-    root = place.root
-    for detail in ("consumequeue/CURRENT", "consumequeue_rocksdb/CURRENT"):
-        # With rocksdbCQDoubleWriteEnable a broker keeps both; then the files are as good.
-        if exists(root, detail) and not _has_file_queues(place):
-            raise UnsupportedStoreError(root, "ROCKSDB_CONSUME_QUEUE", _ROCKSDB.format(detail))
-    if list_names(root, "batchconsumequeue"):
-        raise UnsupportedStoreError(root, "BATCH_CONSUME_QUEUE", _BATCH_CQ)
+    path = None if in_rocksdb else rocksdb_queues(place)
+    if path is not None:
+        reason = _ROCKSDB.format(f"{path}/CURRENT")
+        raise UnsupportedStoreError(place.root, ROCKSDB_CONSUME_QUEUE, reason)
+    if list_names(place.root, "batchconsumequeue"):
+        raise UnsupportedStoreError(place.root, "BATCH_CONSUME_QUEUE", _BATCH_CQ)
 
 
 def _has_file_queues(place: StoreDir) -> bool:
@@ -202,6 +249,8 @@ def check_writable(store: StoreDir) -> None:
     for path in _MADE_IN:
         if is_taken(store.root, path):
             raise UnsafePathError(f"{store.root}/{path}", "not a directory")
+    if store.dledger:
+        raise UnsupportedStoreError(store.root, "DLEDGER", f"{store.dledger}: {_RAFT}")
     for path, flavour, reason in _NOT_WRITABLE:
         if exists(store.root, path):
             raise UnsupportedStoreError(store.root, flavour, f"{path}: {reason}")
@@ -233,9 +282,17 @@ def _check_gapless(store: StoreDir) -> None:
             raise UnsupportedStoreError(store.root, "MULTI_PATH", reason)
 
 
-_DLEDGER = (
-    "{} is a DLedger (Raft) log, whose records are framed differently; mqlog reads plain "
-    "CommitLog stores"
+_RAFT = (
+    "a majority of the brokers of its group decides where a DLedger log ends; mqlog reads such "
+    "stores, and does not write to them, recover, rebuild or copy them"
+)
+_SEVERAL_DLEDGERS = (
+    "{} are DLedger logs of several brokers; name the data folder of one in storePathCommitLog "
+    "(with the command mqlog: --commit-log)"
+)
+_NO_DATA = (
+    "{} is a DLedger log without its folder data; name the folders of storePathDLedgerCommitLog in "
+    "storePathCommitLog (with the command mqlog: --commit-log, once for each)"
 )
 _BATCH_CQ = (
     "batchconsumequeue holds topics of queue.type=BatchCQ, whose units are 46 bytes and whose "
@@ -246,6 +303,7 @@ _COMPACTION = (
     "outside the CommitLog; mqlog reads plain CommitLog stores"
 )
 _ROCKSDB = (
-    "{} is a RocksDB ConsumeQueue (storeType=defaultRocksDB); mqlog reads file ConsumeQueues. "
-    f"Without it, {BY_LOG}. Or let the broker write both (rocksdbCQDoubleWriteEnable=true)"
+    "{} is a RocksDB ConsumeQueue (storeType=defaultRocksDB): mqlog reads and checks such a store "
+    "in a local directory; it does not write to it, recover or copy it. In an object "
+    f"store, {BY_LOG}"
 )

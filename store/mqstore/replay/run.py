@@ -12,6 +12,7 @@ from functools import partial
 from itertools import islice
 from typing import Final, Protocol, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from mqstore.deliver.job import SendJob
@@ -180,7 +181,7 @@ class Replay:
         counts: ReplayCounts,
     ) -> None:
         job, handed = self._encoded(runner, group, version)
-        rows = HandedRows.of(job, [part.report.handed for part in handed if part.report.handed])
+        rows = HandedRows.of(job, [part.report.handed for part in handed])
         receipts = Receipts()
         published = publish_rows(
             rows, source=note.encode(), receipts=receipts, pace=self.task.rate.pace()
@@ -190,7 +191,7 @@ class Replay:
         moved = _moved(rows, handed, receipts)
         _count(counts, published, handed)
         counts.add_moved(moved)
-        if self.moved is not None and rows.ids:
+        if self.moved is not None and len(rows.ids):
             self.moved.write(_piece_name(job), moved)
 
     def _look_up(self, runner: Runner, write: FinishedWrite) -> None:
@@ -200,7 +201,7 @@ class Replay:
             return
         parts = parts_of(self._slices_of(write.note.takes))
         job, handed = self._encoded(runner, list(enumerate(parts)), write.version)
-        rows = HandedRows.of(job, [part.report.handed for part in handed if part.report.handed])
+        rows = HandedRows.of(job, [part.report.handed for part in handed])
         receipts = Receipts()
         with LiveWire(job, rows, receipts=receipts) as wire:
             for _ in wire.landed(write.starts):
@@ -259,7 +260,7 @@ def _wire(settings: SendSettings) -> LiveWire:
 
 def _moved(rows: HandedRows, handed: Sequence[HandedPart], receipts: Receipts) -> pa.Table:
     sources = pa.concat_tables([part.sources for part in handed])
-    ids = pa.array(rows.ids, pa.string())
+    ids = pa.array(rows.ids.astype(np.str_), pa.string())
     return offset_map(sources, receipts.places(len(rows.ids)), ids)
 
 

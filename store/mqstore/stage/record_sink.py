@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from mqstore.arrays import Int32s, Int64s, Mask
+from mqstore.arrays import Int32s, Int64s, Mask, Recycled
 from mqstore.codec.encode import Messages, encode
 from mqstore.format.message import MIN_BLANK_BYTES
 from mqstore.format.names import RETRY_PREFIX
@@ -40,6 +40,7 @@ class RecordSink:
         self._partition = partition
         self._attempt = attempt
         self._writer: SegmentWriter | None = None
+        self._memory = Recycled(most=1)
 
     def record_sizes(self, messages: Messages) -> Int64s:
         """Return the bytes of each message's record: int64[n]."""
@@ -72,7 +73,7 @@ class RecordSink:
         order = self._order(rows, placed.codes)
         count = len(order)
         table = np.zeros(count, MESSAGE)
-        encoded = encode(messages, self._target.hosts, order)
+        encoded = encode(messages, self._target.hosts, order, self._memory)
         table["queue"] = placed.codes[order]
         table["size"] = encoded.sizes
         table["tags_code"] = tags_codes_of(rows, composed.delayed)[order]

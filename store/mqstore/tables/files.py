@@ -99,7 +99,8 @@ def plan(store: StoreRoot) -> list[FilesPart]:
 def _commit_log(place: StoreDir, folder: str, *, measured: bool) -> Iterator[_Found]:
     shown = folder.removeprefix(f"{place.root}/")
     files, problems = _mapped(folder, "")
-    ends = _ends(files) if measured else {}
+    of_entries = bool(place.dledger) and shown != names.COMMIT_LOG
+    ends = _ends(files, of_entries=of_entries) if measured else {}
     for file in files:
         told = file.start, file.size, ends.get(file.path), problems.pop(file.path, None)
         yield "commitlog", f"{shown}/{file.path}", *told
@@ -107,12 +108,12 @@ def _commit_log(place: StoreDir, folder: str, *, measured: bool) -> Iterator[_Fo
         yield "commitlog", f"{shown}/{name}", None, 0, None, problem
 
 
-def _ends(files: Sequence[MappedFile]) -> dict[str, int]:
+def _ends(files: Sequence[MappedFile], *, of_entries: bool) -> dict[str, int]:
     """Return where the records of each file end: only the last one with any is walked."""
     ends: dict[str, int] = {}
     for file in reversed(files):
         is_last = not any(ends.values())
-        ends[file.path] = records_end(file) if is_last else file.size
+        ends[file.path] = records_end(file, of_entries=of_entries) if is_last else file.size
     return ends
 
 
@@ -208,7 +209,7 @@ def _top(place: StoreDir) -> Iterator[_Found]:
     for name, kind, size in _listed(place.root):
         if kind == "directory":
             if name not in told and f"{place.root}/{name}" not in place.commit_log:
-                yield from _other(place.root, name, _DEPTH)
+                yield from _other(place.root, name, _DEPTH, place.commit_log)
             continue
         problem = _NOT_FILES.get(kind)
         if name == names.ABORT:
@@ -218,12 +219,12 @@ def _top(place: StoreDir) -> Iterator[_Found]:
         yield _TOP_KINDS.get(name, "other"), name, None, size, size, problem
 
 
-def _other(folder: str, path: str, depth: int) -> Iterator[_Found]:
-    """Yield the files below a directory that holds no messages, not deeper than ``depth``."""
+def _other(folder: str, path: str, depth: int, but: Sequence[str] = ()) -> Iterator[_Found]:
+    """Yield the files below a directory, not deeper than ``depth``; without folders ``but``."""
     for name, kind, size in _listed(folder, path):
         if kind == "directory":
-            if depth:
-                yield from _other(folder, f"{path}/{name}", depth - 1)
+            if depth and f"{folder}/{path}/{name}" not in but:
+                yield from _other(folder, f"{path}/{name}", depth - 1, but)
         else:
             yield "other", f"{path}/{name}", None, size, size, _NOT_FILES.get(kind)
 

@@ -66,6 +66,11 @@ public final class Harness {
             case "push":  // TOPIC GROUP TAGS COUNT FAIL_EVERY
                 return Consumers.push(session, a[1], a[2], a[3], Integer.parseInt(a[4]),
                         Integer.parseInt(a[5]));
+            case "pushed":  // TOPIC GROUP COUNT FILE
+                try (OutputStream out = open(a[4])) {
+                    Consumers.pushed(session, a[1], a[2], Integer.parseInt(a[3]), out);
+                }
+                return null;
             case "select":  // TOPIC FILE
                 return Selected.pull(session, a[1], Files.readAllLines(Path.of(a[2])));
             case "pushSelected":  // TOPIC GROUP EXPRESSION COUNT
@@ -74,6 +79,9 @@ public final class Harness {
                 return Consumers.commit(session, a[1], a[2], Long.parseLong(a[3]));
             case "pullAll":  // TOPIC
                 return Pulls.run(session, a[1]);
+            case "sendAll":  // TOPIC COUNT BODY_BYTES BATCH
+                return Sends.run(session, a[1], Integer.parseInt(a[2]), Integer.parseInt(a[3]),
+                        Integer.parseInt(a[4]));
             case "dump":  // FILE
                 try (OutputStream out = open(a[1])) {
                     return Dump.run(session, out);

@@ -247,6 +247,32 @@ static void run_frames(const Frames *f)
     free(sizes);
 }
 
+/* The records as property blocks, and half of them from within. */
+static void run_picks(const Frames *f)
+{
+    static const uint8_t data[] = "TAGSKEYSUNIQ_KEYa";
+    static const int32_t edges[] = {0, 4, 8, 16, 17};
+    WantedNames names = {edges, data, 1 + (int64_t)draw(4)};
+    int64_t starts[MOST_ROWS], sizes[MOST_ROWS];
+    memcpy(starts, f->starts, sizeof starts);
+    memcpy(sizes, f->sizes, sizeof sizes);
+    for (int64_t i = 0; i < f->rows; i++)
+        if (draw(2) && sizes[i] > 91 && starts[i] >= 0) {
+            starts[i] += 91;
+            sizes[i] -= 91;
+        }
+    Slices blocks = {f->buffer, f->length, starts, sizes, f->rows};
+    int64_t *found = room(2 * names.count * f->rows * 8), *lengths = found + names.count * f->rows;
+    int is_done = mq_property_values(&blocks, &names, found, lengths) == DONE;
+    for (int64_t at = 0; is_done && at < names.count * f->rows; at++) {
+        int64_t i = at % f->rows;
+        require(found[at] == -1 || (lengths[at] > 0 && found[at] > starts[i] &&
+                                    found[at] + lengths[at] <= starts[i] + sizes[i]),
+                "a value lies in its block");
+    }
+    free(found);
+}
+
 /* A column of n values, in memory of exactly their size; some are null if `nulls`. */
 static Column make_column(int64_t n, int nulls)
 {
@@ -300,6 +326,23 @@ static void run_blocks(void)
             free_column(&pieces[k].values);
     free(edges);
     free(data);
+}
+
+/* Every way to a checksum that this processor has, over memory of exactly the bytes. */
+static void run_checksums(void)
+{
+    int64_t n = (int64_t)draw(3) ? (int64_t)draw(1200) : (int64_t)draw(70);
+    uint32_t before = (uint32_t)state;
+    uint8_t *bytes = room(n);
+    for (int64_t i = 0; i < n; i++)
+        bytes[i] = (uint8_t)draw(256);
+    uint32_t sum = crc_sliced(before, bytes, n);
+    require(sum == crc_chosen(before, bytes, n), "the fastest sum is that of the tables");
+#if defined(__x86_64__)
+    if (crc_chosen != crc_sliced)
+        require(sum == crc_carryless(before, bytes, n), "so is that of 128 bits at a time");
+#endif
+    free(bytes);
 }
 
 static void run_hashes(void)
@@ -395,10 +438,12 @@ int main(int count, char **arguments)
         make_frames(&f);
         frame += f.rows;
         run_decode(&f);
+        run_picks(&f);
         run_frames(&f);
         free(f.buffer);
         run_blocks();
         run_hashes();
+        run_checksums();
         run_encode();
     }
     const int64_t counts[] = {results[DONE], results[NOT_MINE], results[FULL],

@@ -1,5 +1,7 @@
 """Frames checked, followed, patched and made by the compiled kernels as numpy does it."""
 
+import zlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -8,12 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mqstore.arrays import Recycled
 from mqstore.codec.checksum import broken, crc_of
 from mqstore.codec.encode import Encoded, Hosts, Messages, encode
 from mqstore.codec.gather import RecordHeaders
 from mqstore.codec.hashing import hash_strings
 from mqstore.codec.kernels import frames, records
-from mqstore.codec.kernels.records import BlockPiece
+from mqstore.codec.kernels.records import BlockPiece, EndToEnd
 from mqstore.codec.patch import patch
 from mqstore.codec.properties_encode import join_blocks
 from mqstore.codec.walk import Walked, follow
@@ -53,6 +56,19 @@ def test_any_frames_have_the_same_problems_and_checksums(
 
     ours, theirs = kernels.with_both(looked_at)
     assert ours == theirs
+
+
+def test_slices_of_every_length_have_zlibs_checksum() -> None:
+    """Up to several rounds of the widest loop, and from places of every alignment."""
+    content = np.random.default_rng(3).integers(0, 256, 1_200, np.uint8)
+    starts = np.arange(1_100, dtype=np.int64) % 65
+    sizes = np.arange(1_100, dtype=np.int64)
+    with kernels.using("c"):
+        sums = frames.checksums(content, starts, sizes)
+    assert sums is not None
+    places = zip(starts.tolist(), sizes.tolist(), strict=True)
+    expected = [zlib.crc32(content[at : at + size]) & 0x7FFFFFFF for at, size in places]
+    assert sums.tolist() == expected
 
 
 def as_list(walked: Walked) -> list[Any]:
@@ -183,6 +199,17 @@ def test_records_are_those_of_the_oracle() -> None:
     assert made == b"".join(expected)
 
 
+def test_records_lie_in_the_memory_that_is_given_and_outlive_the_next_ones() -> None:
+    first, second = (messages_of([Message(body=bytes([n]) * 900)] * 5) for n in (1, 2))
+    for kind in kernels.KINDS:
+        memory = Recycled(most=1)
+        with kernels.using(kind):
+            kept = encode(first, HOSTS[0], None, memory).records
+            before = kept.tobytes()
+            assert encode(second, HOSTS[0], None, memory).records.tobytes() != before
+        assert kept.tobytes() == before
+
+
 def vars_of(m: Message) -> dict[str, Any]:
     return {name: getattr(m, name) for name in ("topic", "body", "properties", "queue_id")}
 
@@ -195,12 +222,19 @@ def test_rows_and_topics_that_are_none_are_not_encoded() -> None:
     )  # fmt: skip
     tails = messages.bodies, messages.properties
     (size,) = messages.sizes(HOSTS[0]).tolist()
-    good = (bytes(88), [b"\1T"], fields, tails)
+
+    def taken(
+        order: int, claimed: int, header: int = 88, topics: Sequence[bytes] = (b"\1T",)
+    ) -> bool:
+        room = np.empty(claimed, np.uint8)
+        places = EndToEnd(*arrays([order], [claimed]), room)
+        return records.encode(bytes(header), topics, fields, tails, places)
+
     with kernels.using("c"):
-        assert records.encode(*good, *arrays([0], [size])) is not None
-        assert records.encode(*good, *arrays([1], [size])) is None
-        assert records.encode(*good, *arrays([-1], [size])) is None
-        assert records.encode(*good, *arrays([0], [size - 1])) is None
-        assert records.encode(bytes(88), [], fields, tails, *arrays([0], [size])) is None
-        assert records.encode(bytes(80), [b"\1T"], fields, tails, *arrays([0], [size - 8])) is None
+        assert taken(0, size)
+        assert not taken(1, size)
+        assert not taken(-1, size)
+        assert not taken(0, size - 1)
+        assert not taken(0, size, topics=[])
+        assert not taken(0, size - 8, header=80)
         assert records.join_blocks(2, [BlockPiece(b"a", pa.array(["x"]))]) is None

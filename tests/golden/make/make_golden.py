@@ -2,11 +2,13 @@
 
     make golden                  # every version, into tests/golden
     make golden ARGS='5.5.0'     # one of them
+    make golden ARGS='4.9.7-dledger'            # two stores of a DLedger group
     make golden ARGS='--into /some/where'
 
 Each VERSION folder gets store.tar.gz, expected.jsonl.gz, progress.txt, topicstatus.txt, broker.conf
-and made.json: which versions of what made it. Timestamps, ids and the order in which queues are
-chosen differ from run to run, so tests that name a message by them follow a remake.
+and made.json: which versions of what made it. A DLedger group leaves killed.tar.gz, of the leader
+that was killed, and store.tar.gz, of the leader after it. Timestamps, ids and the order in which
+queues are chosen differ from run to run, so tests that name a message by them follow a remake.
 """
 
 import argparse
@@ -21,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from broker import recipe
+from broker.group_left import leave_group
 from broker.harness import Broker, Cluster, Row
 from broker.toolchain import VERSIONS, Toolchain
 
@@ -28,6 +31,7 @@ FOLDER = Path(__file__).parents[1]
 LETTERS = {"4.9.7": "H", "5.5.0": "G"}
 COMPRESSIONS = {"4.9.7": ("ZipZLIB",), "5.5.0": recipe.ZIPPED}
 SETTINGS = {"transactionCheckInterval": "10000", "transactionCheckMax": "15"}
+DLEDGER = "-dledger"
 # RocksDB files and the timer wheel are megabytes that hold nothing of ours.
 LEFT_OUT = {"rocksdbstore", "timerwheel", "timerlog"}
 
@@ -38,17 +42,19 @@ def main() -> int:
     parser.add_argument("versions", nargs="*", metavar="VERSION", help=f"of {', '.join(VERSIONS)}")
     parser.add_argument("--into", type=Path, default=FOLDER, help="folder of the VERSION folders")
     arguments = parser.parse_args()
-    unknown = set(arguments.versions) - set(VERSIONS)
+    every = (*VERSIONS, f"{VERSIONS[0]}{DLEDGER}")
+    unknown = set(arguments.versions) - set(every)
     if unknown:
-        parser.error(f"no pom for {', '.join(sorted(unknown))}; there is {', '.join(VERSIONS)}")
+        parser.error(f"no pom for {', '.join(sorted(unknown))}; there is {', '.join(every)}")
     toolchain = Toolchain.find()
     if toolchain is None:
         parser.error("needs Maven (mvn) and a JDK (java, javac) on PATH")
-    for version in arguments.versions or VERSIONS:
+    for version in arguments.versions or every:
         folder = arguments.into / version
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="golden-") as work:
-            make(toolchain, version, Path(work), folder)
+            maker = make_group if version.endswith(DLEDGER) else make
+            maker(toolchain, version.removesuffix(DLEDGER), Path(work), folder)
         sys.stdout.write(f"{folder}\n")
     return 0
 
@@ -73,6 +79,23 @@ def make(toolchain: Toolchain, version: str, work: Path, folder: Path) -> None:
     (folder / "broker.conf").write_text(conf)
     pack(root, folder / "store.tar.gz")
     made = provenance(toolchain, version) | {"messages": len(dump.rows)}
+    (folder / "made.json").write_text(json.dumps(made, indent=2) + "\n")
+
+
+def make_group(toolchain: Toolchain, version: str, work: Path, folder: Path) -> None:
+    """Have a DLedger group leave its stores; write those of both leaders into ``folder``."""
+    with Cluster(toolchain, version, work) as cluster:
+        left = leave_group(cluster, work / "group")
+    if left.dump.problems:
+        raise RuntimeError(f"{version}: not everything could be pulled: {left.dump.problems[:3]}")
+    write_rows(folder / "expected.jsonl.gz", left.dump.rows)
+    (folder / "progress.txt").write_text("".join(left.reports))
+    for archive, peer in (("killed", left.killed), ("store", left.leader)):
+        # DLedger's index file has 160 MB, all but some KiB of it a hole.
+        command = ["tar", "--sparse", "--owner=0", "--group=0", "-czf"]
+        target = str(folder / f"{archive}.tar.gz")
+        subprocess.run([*command, target, "store"], cwd=left.roots[peer].parent, check=True)
+    made = provenance(toolchain, version) | {"messages": len(left.dump.rows)}
     (folder / "made.json").write_text(json.dumps(made, indent=2) + "\n")
 
 

@@ -134,7 +134,13 @@ class Encoding(ctypes.Structure):
     )
 
 
-_STRUCTURES: Final = (Decoding, Slices, PlaceFields, Piece, Encoding)
+class WantedNames(ctypes.Structure):
+    """``WantedNames`` of picked.h."""
+
+    _fields_ = (("edges", _P), ("data", _P), ("count", _I))
+
+
+_STRUCTURES: Final = (Decoding, Slices, PlaceFields, Piece, Encoding, WantedNames)
 _FUNCTIONS: Final = {
     "mq_sources": (ctypes.c_char_p, ()),
     "mq_crc_kind": (_I, ()),
@@ -143,6 +149,7 @@ _FUNCTIONS: Final = {
     "mq_all_whole": (_I, (_P,)),
     "mq_broken": (_I, (_P, _P)),
     "mq_checksums": (_I, (_P, _P)),
+    "mq_property_values": (_I, (_P, _P, _P, _P)),
     "mq_follow": (_I, (_P, _I, _P, _P, _I, _P)),
     "mq_patch": (_I, (_P, _I, _P, _I, _P)),
     "mq_join_blocks": (_I, (_P, _I, _I, _P, _P, _I)),

@@ -1,8 +1,8 @@
 /* CRC-32 as zlib and java.util.zip.CRC32 compute it (IEEE 802.3, reflected).
  *
- * x86-64 processors with PCLMULQDQ fold 64 bytes at a time by carry-less multiplication, ARM
- * ones with the CRC extension use its instructions, all others eight tables. Which it is is
- * found out when the library is loaded.
+ * x86-64 processors with PCLMULQDQ fold 64 bytes at a time by carry-less multiplication, those
+ * with VPCLMULQDQ and AVX-512 fold 256, ARM ones with the CRC extension use its instructions, all
+ * others eight tables. Which it is is found out when the library is loaded.
  *
  * Reference: V. Gopal et al., Fast CRC Computation for Generic Polynomials Using PCLMULQDQ
  * Instruction, Intel 2009, whose constants for the reflected polynomial these are.
@@ -100,12 +100,64 @@ CARRYLESS static uint32_t crc_carryless(uint32_t state, const uint8_t *p, int64_
     return crc_sliced(reduce(lanes[0]), p, n);
 }
 
+#define WIDE __attribute__((target("avx512f,vpclmulqdq,pclmul,sse4.1")))
+
+WIDE static inline __m512i wide_fold(__m512i state, __m512i constants, __m512i next)
+{
+    __m512i low = _mm512_clmulepi64_epi128(state, constants, 0x00);
+    __m512i high = _mm512_clmulepi64_epi128(state, constants, 0x11);
+    return _mm512_ternarylogic_epi64(low, high, next, 0x96); /* exclusive or of the three */
+}
+
+WIDE static uint32_t crc_wide(uint32_t state, const uint8_t *p, int64_t n)
+{
+    if (n < 256)
+        return crc_carryless(state, p, n);
+    const __m512i fold_2048 =
+        _mm512_broadcast_i32x4(_mm_set_epi64x(0x1322d1430, 0x11542778a));
+    const __m512i fold_512 = _mm512_broadcast_i32x4(_mm_set_epi64x(0x1c6e41596, 0x154442bd4));
+    const __m128i fold_128 = _mm_set_epi64x(0x0ccaa009e, 0x1751997d0);
+    __m512i lanes[4];
+    for (int i = 0; i < 4; i++)
+        lanes[i] = _mm512_loadu_si512(p + 64 * i);
+    __m512i before = _mm512_castsi128_si512(_mm_cvtsi32_si128((int)state));
+    lanes[0] = _mm512_xor_si512(lanes[0], _mm512_maskz_mov_epi64(1, before));
+    for (p += 256, n -= 256; n >= 256; p += 256, n -= 256)
+        for (int i = 0; i < 4; i++)
+            lanes[i] = wide_fold(lanes[i], fold_2048, _mm512_loadu_si512(p + 64 * i));
+    for (int i = 1; i < 4; i++)
+        lanes[0] = wide_fold(lanes[0], fold_512, lanes[i]);
+    for (; n >= 64; p += 64, n -= 64)
+        lanes[0] = wide_fold(lanes[0], fold_512, _mm512_loadu_si512(p));
+    __m128i one = _mm512_extracti32x4_epi32(lanes[0], 0);
+    one = fold(one, fold_128, _mm512_extracti32x4_epi32(lanes[0], 1));
+    one = fold(one, fold_128, _mm512_extracti32x4_epi32(lanes[0], 2));
+    one = fold(one, fold_128, _mm512_extracti32x4_epi32(lanes[0], 3));
+    for (; n >= 16; p += 16, n -= 16)
+        one = fold(one, fold_128, block_at(p, 0));
+    return crc_sliced(reduce(one), p, n);
+}
+
+/* Whether the processor has 512-bit registers, and the system keeps them for each process. */
+static int has_wide(void)
+{
+    enum { OPMASK_AND_ZMM = 0xE6 };
+    unsigned a, b, c, d, low, high;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE))
+        return 0;
+    __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    if ((low & OPMASK_AND_ZMM) != OPMASK_AND_ZMM)
+        return 0;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & bit_AVX512F) && (c & bit_VPCLMULQDQ);
+}
+
 /* Compilers' own __builtin_cpu_supports needs a runtime that not all of them link. */
 static CrcFunction fastest_crc(void)
 {
     unsigned a, b, c, d;
-    int has = __get_cpuid(1, &a, &b, &c, &d) && (c & bit_PCLMUL) && (c & bit_SSE4_1);
-    return has ? crc_carryless : crc_sliced;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_PCLMUL) || !(c & bit_SSE4_1))
+        return crc_sliced;
+    return has_wide() ? crc_wide : crc_carryless;
 }
 
 #elif defined(__aarch64__)

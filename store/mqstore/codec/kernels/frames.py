@@ -1,12 +1,13 @@
 """The kernels over records in a buffer, from Python; None, or False, is "not mine": ask numpy."""
 
 import ctypes
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
 from mqstore.arrays import Bytes, Int64s, Mask
-from mqstore.codec.kernels.abi import KERNEL_DONE, PlaceFields, Slices
+from mqstore.codec.kernels.abi import KERNEL_DONE, PlaceFields, Slices, WantedNames
 from mqstore.codec.kernels.library import library
 from mqstore.codec.kernels.pointers import address, int64s
 from mqstore.format.message import CRC_MASK, HEADER, MIN_RECORD_BYTES
@@ -45,6 +46,28 @@ def checksums(buffer: Bytes, starts: Int64s, sizes: Int64s) -> Int64s | None:
     slices = _Sliced(buffer, starts, sizes)
     sums = np.empty(len(starts), np.int64)
     return sums if found.mq_checksums(slices.reference, address(sums)) == KERNEL_DONE else None
+
+
+def property_values(
+    buffer: Bytes, starts: Int64s, lengths: Int64s, names: Sequence[str]
+) -> tuple[Int64s, Int64s] | None:
+    """Return where in the buffer the values of properties are: starts and lengths, a row a name.
+
+    Each slice given is a record's property block. The start is -1 where it lacks the property.
+    """
+    found = library()
+    if found is None:
+        return None
+    encoded = [name.encode() for name in names]
+    edges = np.cumsum([0, *map(len, encoded)]).astype(np.int32)
+    data = np.frombuffer(b"".join(encoded) + b"\0", np.uint8)
+    wanted = WantedNames(address(edges), address(data), len(encoded))
+    slices = _Sliced(buffer, starts, lengths)
+    tables = [np.empty((len(encoded), len(starts)), np.int64) for _ in range(2)]
+    inputs = slices.reference, ctypes.byref(wanted)
+    if found.mq_property_values(*inputs, *map(address, tables)) != KERNEL_DONE:
+        return None
+    return tables[0], tables[1]
 
 
 def follow(buffer: Bytes) -> tuple[Int64s, Int64s, int] | None:

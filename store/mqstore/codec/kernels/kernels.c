@@ -6,6 +6,7 @@
 #include "decode.h"
 #include "encode.h"
 #include "frames.h"
+#include "picked.h"
 
 #ifndef MQ_SOURCES
 #define MQ_SOURCES "unknown"
@@ -28,6 +29,7 @@ int64_t mq_structure_bytes(int64_t number)
 {
     static const int64_t sizes[] = {
         sizeof(Decoding), sizeof(Slices), sizeof(Places), sizeof(Piece), sizeof(Encoding),
+        sizeof(WantedNames),
     };
     return number >= 0 && number < (int64_t)(sizeof sizes / sizeof *sizes) ? sizes[number] : 0;
 }

@@ -67,30 +67,41 @@ def join_blocks(count: int, pieces: Sequence[BlockPiece]) -> pa.Array | None:
     return pa.Array.from_buffers(pa.binary(), count, buffers)
 
 
+@dataclass(frozen=True, slots=True)
+class EndToEnd:
+    """Where records go: record i, of row ``order[i]`` and of ``sizes[i]`` bytes, behind the last.
+
+    The rows are in their order where there is no ``order``. ``into`` has room for all, exactly.
+    """
+
+    order: Int64s | None
+    sizes: Int64s
+    into: Bytes
+
+
 def encode(
     header: bytes,
     topics: Sequence[bytes],
     fields: Fields,
     tails: tuple[pa.Array, pa.Array],
-    order: Int64s | None,
-    sizes: Int64s,
-) -> Bytes | None:
-    """Return the records end to end, record i of row ``order[i]`` and of ``sizes[i]`` bytes.
+    places: EndToEnd,
+) -> bool:
+    """Write the records; False, with anything written, is "not mine".
 
     ``header`` is what all share; ``topics`` have their length byte before them; ``tails`` are the
     bodies and the property blocks.
     """
     found = library()
     if found is None or not all(_is_plain(tail) and not tail.null_count for tail in tails):
-        return None
+        return False
     rows = len(fields.topics)
     columns = [np.ascontiguousarray(a, np.int32) for a in _int32s(fields)]
-    born, sizes = int64s(fields.born_timestamps_ms), int64s(sizes)
-    rows_of = None if order is None else int64s(order)
+    born, sizes = int64s(fields.born_timestamps_ms), int64s(places.sizes)
+    rows_of = None if places.order is None else int64s(places.order)
     if any(len(a) != rows for a in (*columns, born, *tails)):
-        return None
+        return False
     if len(sizes) != (rows if rows_of is None else len(rows_of)):
-        return None
+        return False
     edges = np.cumsum([0, *map(len, topics)]).astype(np.int32)
     shared = np.frombuffer(header, np.uint8)
     names = np.frombuffer(b"".join(topics) + b"\0", np.uint8)
@@ -102,9 +113,9 @@ def encode(
     call.born_timestamps_ms = address(born)
     _place(call.bodies, tails[0])
     _place(call.properties, tails[1])
-    made = np.empty(int(sizes.sum()), np.uint8)
-    inputs = (ctypes.byref(call), len(sizes), address(sizes), address(made), len(made))
-    return made if found.mq_encode(*inputs) == KERNEL_DONE else None
+    output = address(places.into), len(places.into)
+    result = found.mq_encode(ctypes.byref(call), len(sizes), address(sizes), *output)
+    return bool(result == KERNEL_DONE)
 
 
 def java_hashes(strings: pa.Array) -> tuple[UInt32s, Int64s] | None:

@@ -4,8 +4,10 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mqstore.codec.client_ids import IdSet
 from mqstore.deliver.job import SendJob, SendReport
 from mqstore.deliver.once.handed import HandedRows
+from mqstore.deliver.once.parts import sweep
 from mqstore.deliver.once.publish import Publication, Write
 from mqstore.deliver.once.wire import LiveWire
 from mqstore.deliver.receipts import Receipts
@@ -27,12 +29,13 @@ class Published:
 
 
 def publish(job: SendJob, reports: Sequence[SendReport]) -> Published:
-    """Have every message of the reports in the cluster once.
+    """Have every message of the reports in the cluster once, and remove the files of the write.
 
-    Raises what Publication#run raises: then the write may be run again, with the same key.
+    Raises StagingNotSharedError and CorruptStagingError before anything is sent, and what
+    Publication#run raises: then the write may be run again, with the same key.
     """
     ordered = sorted(reports, key=lambda report: report.partition)
-    return publish_rows(HandedRows.of(job, [report.handed for report in ordered if report.handed]))
+    return publish_rows(HandedRows.of(job, [report.handed for report in ordered]))
 
 
 def publish_rows(
@@ -48,11 +51,14 @@ def publish_rows(
     """
     job = rows.job
     assert job.key is not None
-    if not rows.ids:
-        return Published(0, 0, is_repeated=False, counts=SendCounts())
-    write = Write(job.key.app_id, job.key.version, frozenset(rows.ids), source)
-    with LiveWire(job, rows, receipts=receipts, pace=pace) as wire:
-        owner = secrets.token_hex(16)
-        lost = job.settings.allow_lost_history
-        found = Publication(write, wire, owner, allows_lost=lost).run()
-        return Published(len(rows.ids), found or 0, found is None, wire.counts)
+    done = Published(0, 0, is_repeated=False, counts=SendCounts())
+    if len(rows.ids):
+        write = Write(job.key.app_id, job.key.version, IdSet(rows.ids), source)
+        with LiveWire(job, rows, receipts=receipts, pace=pace) as wire:
+            owner = secrets.token_hex(16)
+            lost = job.settings.allow_lost_history
+            found = Publication(write, wire, owner, allows_lost=lost).run()
+            done = Published(len(rows.ids), found or 0, found is None, wire.counts)
+    if job.settings.staging_path is not None:
+        sweep(job.settings.staging_path, job.key)
+    return done

@@ -1,7 +1,7 @@
-"""Messages that tasks hand on to the publisher: an Arrow stream, in the commit's message.
+"""Messages that tasks hand on to the publisher, which goes through them twice, and holds few.
 
 Each row is a message as a producer encodes it, with the queue it goes to and what the header of its
-request says of it. Equal messages of all tasks are numbered when all are together.
+request says of it. Equal messages of all tasks are numbered by their digests, at the first time.
 """
 
 from collections.abc import Iterable, Iterator
@@ -9,16 +9,26 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import pairwise
 from time import time_ns
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mqstore.arrays import Int64s
+from mqstore.arrays import Int32s, Int64s, Mask
 from mqstore.codec.client_encode import encode_for_client
-from mqstore.codec.client_ids import give_ids, number_equals
+from mqstore.codec.client_ids import (
+    ID,
+    Ids,
+    first_ids_of,
+    give_ids,
+    give_numbers,
+    number_equals,
+    number_ids,
+)
 from mqstore.codec.encode import Messages
 from mqstore.deliver.job import SendJob
+from mqstore.deliver.once.parts import HandedMessages, PartWriter
 from mqstore.deliver.parcels import ADDED_BYTES, LONGEST_HOSTS, group_kinds, limits_of_batch
 from mqstore.deliver.topics import Placing
 from mqstore.errors import InvalidOptionError
@@ -27,6 +37,7 @@ from mqstore.stage.batches import order_rows, split_batches
 from mqstore.stage.compose import Composed
 from mqstore.stage.rows import Rows
 
+_PIECE_BYTES: Final = 16 * 1024 * 1024
 _TEXTS_BY_NUMBER = pa.dictionary(pa.int32(), pa.string())
 SCHEMA = pa.schema(
     [
@@ -48,20 +59,25 @@ class HandingSink:
 
     written = "Nothing was written"
 
-    def __init__(self, job: SendJob, placing: Placing) -> None:
+    def __init__(self, job: SendJob, placing: Placing, partition: int, attempt: int) -> None:
         self.numbers: list[Int64s] = []
         """The numbers of the rows of all messages taken, in the order of the messages."""
         self._job = job
         self._placing = placing
+        self._task = (partition, attempt)
         self._batches: list[pa.RecordBatch] = []
         self._bytes = 0
+        self._file: PartWriter | None = None
 
     def record_sizes(self, messages: Messages) -> Int64s:
         """Return the bytes of each message's record, at most: int64[n]."""
         return messages.sizes(LONGEST_HOSTS)
 
     def append(self, rows: Rows, queue_ids: Int64s, composed: Composed) -> None:
-        """Take the messages of ``rows``; raises InvalidOptionError for more than inlineBytes."""
+        """Take the messages of ``rows``.
+
+        Raises InvalidOptionError for more than ``inlineBytes`` without ``stagingPath``, OSError.
+        """
         messages = composed.messages
         placed = self._placing(rows, queue_ids, composed)
         settings = self._job.settings
@@ -89,52 +105,84 @@ class HandingSink:
             made,
             digests,
         ]
-        self._batches.append(pa.RecordBatch.from_arrays(columns, schema=SCHEMA))
-        self._bytes += self._batches[-1].nbytes
-        if self._bytes > settings.inline_bytes:
-            expected = (
-                f"a task has more messages than that ({self._bytes} bytes): raise it, with "
-                "spark.driver.maxResultSize, or write fewer rows at a time or in more partitions"
-            )
-            raise InvalidOptionError("inlineBytes", settings.inline_bytes, expected)
+        self._keep(pa.RecordBatch.from_arrays(columns, schema=SCHEMA))
 
-    def finish(self) -> bytes:
-        """Return all messages as an Arrow stream; empty if there are none."""
+    def finish(self) -> HandedMessages:
+        """Return all messages."""
+        if self._file is not None:
+            return self._file.finish()
         if not self._batches:
-            return b""
+            return HandedMessages()
         table = pa.Table.from_batches(self._batches).unify_dictionaries()
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, SCHEMA) as writer:
             writer.write_table(table)
-        data: bytes = sink.getvalue().to_pybytes()
-        return data
+        return HandedMessages(sink.getvalue().to_pybytes())
+
+    def discard(self) -> None:
+        """Remove the file, if there is one."""
+        if self._file is not None:
+            self._file.discard()
+
+    def _keep(self, batch: pa.RecordBatch) -> None:
+        if self._file is not None:
+            self._file.append(batch)
+            return
+        self._batches.append(batch)
+        self._bytes += batch.nbytes
+        settings = self._job.settings
+        if self._bytes <= settings.inline_bytes:
+            return
+        folder = self._job.staging
+        if folder is None:
+            expected = (
+                f"a task has more messages than that ({self._bytes} bytes): set stagingPath to a "
+                "directory that driver and executors share, or raise it with "
+                "spark.driver.maxResultSize, or write fewer rows at a time or in more partitions"
+            )
+            raise InvalidOptionError("inlineBytes", settings.inline_bytes, expected)
+        partition, attempt = self._task
+        self._file = PartWriter(folder, SCHEMA, partition=partition, attempt=attempt)
+        for held in self._batches:
+            self._file.append(held)
+        self._batches.clear()
 
 
 @dataclass(frozen=True, slots=True)
 class HandedRows:
-    """All messages of a write, in the order of the tasks; ``ids`` are their UNIQ_KEYs."""
+    """All messages of a write, in the order of the tasks; the messages themselves are not held.
+
+    ``ids`` are their UNIQ_KEYs, S32[n], and ``numbers`` how many equal ones stand in front of each.
+    """
 
     job: SendJob
-    table: pa.Table
+    parts: tuple[HandedMessages, ...]
     queues: tuple[Queue, ...]
-    places: Int64s
-    ids: list[str]
+    ids: Ids
+    numbers: Int32s
 
     @classmethod
-    def of(cls, job: SendJob, parts: Iterable[bytes]) -> "HandedRows":
-        """Return the messages that tasks handed on, with an id of its own for each."""
-        tables = [pa.ipc.open_stream(part).read_all() for part in parts]
-        table = pa.concat_tables([SCHEMA.empty_table(), *tables]).unify_dictionaries()
-        table = table.combine_chunks()
-        messages, ids = number_equals(_whole(table, "message"), _whole(table, "digest"))
-        table = table.set_column(SCHEMA.get_field_index("message"), "message", messages)
-        named = list(
-            zip(*(table[name].to_pylist() for name in ("topic", "broker", "queueId")), strict=True)
-        )
-        queues = tuple(Queue(*names) for names in dict.fromkeys(named))
-        number = {(q.topic, q.broker, q.queue_id): n for n, q in enumerate(queues)}
-        places = np.array([number[names] for names in named], np.int64)
-        return cls(job, table, queues, places, ids)
+    def of(cls, job: SendJob, parts: Iterable[HandedMessages]) -> "HandedRows":
+        """Return the messages that tasks handed on, with an id of its own for each.
+
+        Raises StagingNotSharedError, CorruptStagingError.
+        """
+        held = tuple(part for part in parts if part)
+        for part in held:
+            part.check()
+        digests, first_ids = bytearray(), [np.zeros(0, ID)]
+        named: dict[tuple[str, str, int], None] = {}
+        for part in held:
+            for batch in part.batches():
+                named.update(dict.fromkeys(_places(batch)))
+                column = batch.column("digest")
+                first = column.type.byte_width * column.offset
+                size = column.type.byte_width * len(column)
+                digests += memoryview(column.buffers()[1])[first : first + size]
+                first_ids.append(first_ids_of(batch.column("message")))
+        numbers = number_equals(bytes(digests))
+        ids = number_ids(np.concatenate(first_ids), bytes(digests), numbers)
+        return cls(job, held, tuple(Queue(*names) for names in named), ids, numbers)
 
     @property
     def topics(self) -> list[str]:
@@ -143,17 +191,46 @@ class HandedRows:
 
     def parcels(self, without: AbstractSet[str]) -> Iterator[Parcel]:
         """Yield requests for all messages but those, each queue's in their order."""
-        kept = np.array([id_ not in without for id_ in self.ids], np.bool_)
+        first = 0
+        for table in self._pieces():
+            end = first + table.num_rows
+            kept = np.ones(end - first, np.bool_)
+            if without:
+                ids = self.ids[first:end].tolist()
+                kept = np.array([id_.decode() not in without for id_ in ids], np.bool_)
+            if kept.any():
+                yield from self._parcels(table, first, kept)
+            first = end
+
+    def _pieces(self) -> Iterator[pa.Table]:
+        """Yield messages in their order, as many at a time as fill requests well."""
+        pending: list[pa.RecordBatch] = []
+        size = 0
+        for part in self.parts:
+            for batch in part.batches():
+                pending.append(batch)
+                size += batch.nbytes
+                if size >= _PIECE_BYTES:
+                    yield _joined(pending)
+                    pending, size = [], 0
+        if pending:
+            yield _joined(pending)
+
+    def _parcels(self, table: pa.Table, base: int, kept: Mask) -> Iterator[Parcel]:
+        """Yield requests for the messages kept of a table, whose first row has number ``base``."""
+        numbers = self.numbers[base : base + table.num_rows]
+        number = {(q.topic, q.broker, q.queue_id): n for n, q in enumerate(self.queues)}
+        places = np.array([number[names] for names in _places(table)], np.int64)
+        named = give_numbers(_whole(table, "message"), _whole(table, "digest"), numbers)
+        table = table.set_column(SCHEMA.get_field_index("message"), "message", named)
         chosen = np.flatnonzero(kept)
-        chosen = chosen[np.argsort(self.places[chosen], kind="stable")]
-        if not len(chosen):
-            return
-        table = self.table.take(pa.array(chosen)).combine_chunks()
+        chosen = chosen[np.argsort(places[chosen], kind="stable")]
+        table = table.take(pa.array(chosen)).combine_chunks()
         columns = {
             name: table[name].to_numpy()
             for name in ("sysFlag", "waits", "bornTimestamp", "recordSize")
         }
-        places = self.places[chosen]
+        places = places[chosen]
         messages = _whole(table, "message")
         sizes = pc.binary_length(messages).to_numpy(zero_copy_only=False).astype(np.int64)
         kinds = group_kinds(
@@ -174,8 +251,18 @@ class HandedRows:
                 sys_flag=int(columns["sysFlag"][first]),
                 born_timestamp_ms=born or time_ns() // 1_000_000,
                 waits=bool(columns["waits"][first]),
-                rows=chosen[first:end],
+                rows=base + chosen[first:end],
             )
+
+
+def _places(rows: pa.RecordBatch | pa.Table) -> Iterator[tuple[str, str, int]]:
+    """Yield topic, broker and queueId of each row."""
+    columns = (rows.column(name).to_pylist() for name in ("topic", "broker", "queueId"))
+    return zip(*columns, strict=True)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.Table:
+    return pa.Table.from_batches(batches).unify_dictionaries().combine_chunks()
 
 
 def _whole(table: pa.Table, name: str) -> pa.Array:

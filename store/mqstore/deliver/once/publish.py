@@ -39,7 +39,7 @@ class Write:
 
     app: str
     version: int
-    ids: frozenset[str]
+    ids: AbstractSet[str]
     source: str = ""
 
     def __str__(self) -> str:

@@ -208,7 +208,9 @@ class LiveWire:
         if self._number_of is None:
             return
         if not self._number_of:
-            self._number_of = {id_: number for number, id_ in enumerate(self._rows.ids)}
+            self._number_of = {
+                id_.decode(): number for number, id_ in enumerate(self._rows.ids.tolist())
+            }
         if key in self._number_of:
             self._receipts.found(self._number_of[key], queue, queue_offset)
 

@@ -144,6 +144,22 @@ class CommitLog:
         self._maps.clear()  # A mapping ends when the last array on it is gone.
 
     @property
+    def committed_end(self) -> int | None:
+        """Physical offset behind the last committed entry; None: all that is written counts."""
+        return None
+
+    def check_committed(self) -> None:
+        """Raise CorruptStoreError where ``committed_end`` cannot be known."""
+
+    def head_bytes(self, file: MappedFile) -> int:
+        """Return how many bytes are before each record of a file: those of its entry's head."""
+        return 0
+
+    def has_head(self, physical_offset: int, size: int) -> bool:
+        """Tell whether a record is in an entry of its size; True where records are in none."""
+        return True
+
+    @property
     def low(self) -> int:
         """Physical offset of the first byte held."""
         return self.files.low

@@ -8,6 +8,7 @@ import numpy as np
 from mqstore.arrays import Bytes
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.mapped_file_queue import MappedFile
+from mqstore.format import dledger
 from mqstore.format.message import BLANK, BLANK_MAGIC, MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES
 
 _CHUNK_BYTES: Final = 1 << 20
@@ -39,11 +40,12 @@ def next_record(log: CommitLog, physical_offset: int) -> int:
     return following
 
 
-def records_end(file: MappedFile) -> int:
+def records_end(file: MappedFile, *, of_entries: bool = False) -> int:
     """Return the position behind a file's last record; its size, if a blank record is last.
 
-    Follows TOTALSIZE from record to record; what does not look like one ends the walk. Reads
-    the file once, a MiB at a time, or less where records are large.
+    ``of_entries``: behind the last entry of a DLedger log, committed or not. Follows sizes from
+    record to record; what does not look like one ends the walk. Reads the file once, a MiB at a
+    time, or less where records are large.
     """
     position, buffer, base = 0, b"", 0
     opened = file.open()
@@ -55,9 +57,12 @@ def records_end(file: MappedFile) -> int:
                 break
             head = np.frombuffer(buffer, BLANK, 1, position - base)[0]
             size, magic = int(head["total_size"]), int(head["magic"])
-            if magic == BLANK_MAGIC:
+            if of_entries:
+                size, magic = magic, size  # An entry begins with its magic.
+            if magic == (dledger.BLANK_MAGIC if of_entries else BLANK_MAGIC):
                 return file.size
-            if magic not in (MAGIC_V1, MAGIC_V2) or size < MIN_RECORD_BYTES:
+            known = (dledger.ENTRY_MAGIC,) if of_entries else (MAGIC_V1, MAGIC_V2)
+            if magic not in known or size < MIN_RECORD_BYTES:
                 break
             position += size
     finally:

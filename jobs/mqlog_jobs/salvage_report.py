@@ -1,0 +1,55 @@
+"""The result of ``mqlog salvage``, as a few lines of text or as one row."""
+
+from dataclasses import asdict
+
+from rich.console import Console
+from rich.text import Text
+
+from mqlog_jobs.render import Row, count, size
+from mqstore.printable import shown
+from mqstore.salvage.report import REPORT_FOLDER
+from mqstore.salvage.salvage import Salvaged
+
+
+def show(console: Console, made: Salvaged, target: str) -> None:
+    """Print what was salvaged, and what was not."""
+    text = f"{count(made.messages)} messages in {count(made.queues)} queues"
+    console.print(Text.assemble((text, "green"), f" are in {shown(target)}"), soft_wrap=True)
+    for line in _losses(made):
+        console.print(Text(line, style="yellow"), soft_wrap=True)
+    for line in _notes(made, target):
+        console.print(Text(line, style="dim"), soft_wrap=True)
+
+
+def row(made: Salvaged, target: str) -> Row:
+    """Return the result as a row."""
+    return {"target": target, "report": f"{target}/{REPORT_FOLDER}"} | {
+        _camel(name): value for name, value in asdict(made).items()
+    }
+
+
+def _losses(made: Salvaged) -> list[str]:
+    lines = []
+    if made.lost_bytes:
+        lines.append(f"lost: {size(made.lost_bytes)} of the CommitLog have no whole record")
+    if made.lost_messages:
+        lines.append(f"lost: {count(made.lost_messages)} messages between others of their queues")
+    if made.doubted:
+        lines.append(f"doubted: {count(made.doubted)} records, which are in the report only")
+    return lines
+
+
+def _notes(made: Salvaged, target: str) -> list[str]:
+    lines = []
+    if made.moved:
+        lines.append(f"moved: {count(made.moved)} records lay elsewhere than they say")
+    if made.moved_by:
+        lines.append(
+            f"all physical offsets are {count(made.moved_by)} higher, and message ids made of them"
+        )
+    return [*lines, f"the report: {shown(target)}/{REPORT_FOLDER}"]
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.title() for word in rest)

@@ -1,0 +1,98 @@
+"""Which records have believable fields: what neither lengths nor checksums tell.
+
+BODYCRC covers the body alone. Where zeros or garbage fell into a header or into properties, a
+record may be of the right lengths, and its body whole, and still not be the one that was stored.
+
+Reference: TopicValidator, MessageDecoder#messageProperties2String.
+"""
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from mqstore.arrays import Bytes, Int64s, Mask
+from mqstore.codec.decode import topics_on_disk
+from mqstore.codec.gather import RecordHeaders
+from mqstore.codec.slices import slices
+from mqstore.format import names
+from mqstore.format.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
+
+_MOST_PORT: Final = 65_535
+_FIRST_PRINTED: Final = 0x20
+_SEPARATORS: Final = (NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR)
+_WHITE: Final = (9, 10, 13)
+
+
+def implausible(headers: RecordHeaders) -> dict[int, str]:
+    """Return the rows of records with a field that no broker would have stored, and which.
+
+    The records' lengths add up; they ascend in the buffer and do not overlap.
+    """
+    found: dict[int, str] = {}
+    for name, low, high in (
+        ("queue_id", 0, names.MAX_QUEUE_ID),
+        ("queue_offset", 0, None),
+        ("physical_offset", 0, None),
+        ("born_timestamp_ms", 0, None),
+        ("store_timestamp_ms", 1, None),
+        ("born_port", 0, _MOST_PORT),
+        ("store_port", 0, _MOST_PORT),
+        ("reconsume_times", 0, None),
+    ):
+        values = headers.field(name)
+        wrong = values < low
+        if high is not None:
+            wrong |= values > high
+        _add(found, wrong, f"{name} cannot be right")
+    _add(found, _wrong_topics(headers), "no topic has such a name")
+    _add(found, _wrong_properties(headers), "its properties are no text")
+    return found
+
+
+def _add(found: dict[int, str], wrong: Mask, reason: str) -> None:
+    for row in np.flatnonzero(wrong).tolist():
+        found.setdefault(row, reason)
+
+
+def _wrong_topics(headers: RecordHeaders) -> Mask:
+    topics = topics_on_disk(headers).dictionary_encode()
+    wrong = np.array([not names.is_topic(str(one)) for one in topics.dictionary.to_pylist()])
+    if not wrong.any():
+        return np.zeros(len(headers), np.bool_)
+    found: Mask = wrong[topics.indices.to_numpy(zero_copy_only=False)]
+    return found
+
+
+def _wrong_properties(headers: RecordHeaders) -> Mask:
+    blocks = slices(headers.buffer, headers.properties_starts, headers.properties_lengths)
+    wrong = np.zeros(len(headers), np.bool_)
+    if not len(blocks):
+        return wrong
+    _, edges_buffer, content_buffer = blocks.buffers()
+    edges = np.frombuffer(edges_buffer, np.int32)[: len(blocks) + 1].astype(np.int64)
+    content = np.frombuffer(content_buffer or b"", np.uint8)[: int(edges[-1])]
+    controls = np.flatnonzero(_are_controls(content))
+    wrong[np.searchsorted(edges, controls, side="right") - 1] = True
+    if len(content) and int(content.max()) >= 0x80:
+        wrong |= _not_utf8(blocks, content, edges)
+    return wrong
+
+
+def _are_controls(content: Bytes) -> Mask:
+    odd: Mask = content < _FIRST_PRINTED
+    for allowed in (*_SEPARATORS, *_WHITE):
+        odd &= content != allowed
+    return odd
+
+
+def _not_utf8(blocks: pa.BinaryArray, content: Bytes, edges: Int64s) -> Mask:
+    """Tell which blocks are no UTF-8; most often all are, and one look at all of them tells."""
+    wrong = np.zeros(len(blocks), np.bool_)
+    high = np.flatnonzero(content >= 0x80)
+    for row in np.unique(np.searchsorted(edges, high, side="right") - 1).tolist():
+        try:
+            content[int(edges[row]) : int(edges[row + 1])].tobytes().decode()
+        except UnicodeDecodeError:
+            wrong[row] = True
+    return wrong

@@ -1,0 +1,1 @@
+"""A new, whole store from a damaged one: every whole record, at its place and its queue offset."""

@@ -1,0 +1,134 @@
+"""The report of a salvage: what is lost, doubted or moved, as Parquet and as text.
+
+Rows are written as they are found, so that memory does not depend on their number. A record that
+is not in the new store, though its lengths add up, is in the report with its bytes.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mqstore.files.copy_target import Copy
+from mqstore.format.names import OURS
+from mqstore.printable import shown
+
+REPORT_FOLDER: Final = f"{OURS}/salvage"
+_REPORT_TABLE: Final = f"{REPORT_FOLDER}/report.parquet"
+_REPORT_TEXT: Final = f"{REPORT_FOLDER}/report.txt"
+
+LOST: Final = "lost"
+DOUBTED: Final = "doubted"
+MOVED: Final = "moved"
+
+_REPORT_COLUMNS: Final = pa.schema(
+    [
+        ("kind", pa.string()),
+        ("reason", pa.string()),
+        ("file", pa.string()),
+        ("position", pa.int64()),
+        ("physicalOffset", pa.int64()),
+        ("size", pa.int64()),
+        ("count", pa.int64()),
+        ("topic", pa.string()),
+        ("queueId", pa.int64()),
+        ("queueOffset", pa.int64()),
+        ("group", pa.string()),
+        ("record", pa.binary()),
+    ]
+)
+
+_PENDING_ROWS: Final = 4_096
+_PENDING_BYTES: Final = 8 << 20
+_MOST_LINES: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportEntry:
+    """One row: of bytes of a file, of a record, of queue offsets, or of a group's progress.
+
+    ``count`` is how many records or queue offsets it is about, from ``queueOffset`` on;
+    ``record`` has the bytes of a doubted one.
+    """
+
+    kind: str
+    reason: str
+    file: str | None = None
+    position: int | None = None
+    physicalOffset: int | None = None  # noqa: N815 - columns as those of messages
+    size: int | None = None
+    count: int | None = None
+    topic: str | None = None
+    queueId: int | None = None  # noqa: N815
+    queueOffset: int | None = None  # noqa: N815
+    group: str | None = None
+    record: bytes | None = None
+
+    def line(self) -> str:
+        """Return it as a line of text, without the record."""
+        names = [field.name for field in fields(self)[2:-1]]
+        told = [(name, getattr(self, name)) for name in names]
+        parts = [f"{name}={shown(value)}" for name, value in told if value is not None]
+        return " ".join([f"{self.kind}: {self.reason};", *parts])
+
+
+class Report:
+    """Writes both files into the copy; a context manager."""
+
+    def __init__(self, copy: Copy) -> None:
+        self._table = os.fdopen(copy.create(_REPORT_TABLE), "wb")
+        self._text = os.fdopen(copy.create(_REPORT_TEXT), "w", encoding="utf-8", errors="replace")
+        self._writer = pq.ParquetWriter(self._table, _REPORT_COLUMNS)
+        self._rows: list[ReportEntry] = []
+        self._bytes = 0
+        self._lines = 0
+        self.counts: Counter[str] = Counter()
+        """How many rows there are of each kind."""
+        self.lost_bytes = 0
+        """Of the CommitLog."""
+        self.lost_messages = 0
+        """Queue offsets between those of whole records."""
+
+    def __enter__(self) -> "Report":
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self._flush()
+            if self._lines > _MOST_LINES:
+                more = self._lines - _MOST_LINES
+                self._text.write(f"and {more} more rows, in report.parquet\n")
+        for file in (self._writer, self._table, self._text):
+            # After an error all of the copy is removed.
+            with suppress(OSError) if kind is not None else nullcontext():
+                file.close()
+
+    def add(self, entry: ReportEntry) -> None:
+        """Write a row. Raises OSError."""
+        self.counts[entry.kind] += 1
+        if entry.kind == LOST and entry.topic is None:
+            self.lost_bytes += entry.size or 0
+        elif entry.kind == LOST:
+            self.lost_messages += entry.count or 0
+        self._lines += 1
+        if self._lines <= _MOST_LINES:
+            self._text.write(f"{entry.line()}\n")
+        self._rows.append(entry)
+        self._bytes += len(entry.record or b"")
+        if len(self._rows) >= _PENDING_ROWS or self._bytes >= _PENDING_BYTES:
+            self._flush()
+
+    def summary(self, values: Mapping[str, Any]) -> None:
+        """End the text with these values."""
+        self._text.write("".join(f"{name}: {shown(value)}\n" for name, value in values.items()))
+
+    def _flush(self) -> None:
+        columns = [[getattr(row, name) for row in self._rows] for name in _REPORT_COLUMNS.names]
+        arrays = [pa.array(c, f.type) for c, f in zip(columns, _REPORT_COLUMNS, strict=True)]
+        self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=_REPORT_COLUMNS))
+        self._rows, self._bytes = [], 0

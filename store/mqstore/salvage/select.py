@@ -1,0 +1,136 @@
+"""Which of a queue's records keep their queue offsets.
+
+No checksum covers QUEUEOFFSET, and a broker may have given one twice. In a queue that a broker
+wrote, queue offsets and places in the log ascend together, and between two of its records
+there are no more queue offsets than records had room there. Records that break this are set aside:
+of two with one queue offset, the one that fits between its neighbours stays, and the first in
+the log if both do.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from mqstore.arrays import Int64s, Mask
+from mqstore.codec.dispatch import Queue
+from mqstore.codec.filler import MIN_FILLER_BYTES
+from mqstore.derive.log_queues import LogQueues
+from mqstore.derive.log_sections import LogUnits
+
+TWICE: Final = "another record has its queue offset"
+OUT_OF_ORDER: Final = "its queue offset does not fit its place in the log"
+
+_CHOSEN_UNITS: Final = 1 << 20
+_ALL: Final = 2**63
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """Units of a queue that stay, by ascending queue offset, and those that do not, and why."""
+
+    kept: LogUnits
+    aside: LogUnits
+    reasons: list[str]
+
+
+def select(queues: LogQueues, queue: Queue) -> Iterator[Selected]:
+    """Yield a queue's units, about a million at a time. Raises CorruptStoreError, OSError."""
+    last = (-1, -1)
+    for units in _chunks(queues, queue):
+        kept, reasons = _choose(units.queue_offsets, units.physical_offsets, *last)
+        aside = np.flatnonzero(~kept)
+        chosen = units.take(kept)
+        if len(chosen):
+            last = int(chosen.queue_offsets[-1]), int(chosen.physical_offsets[-1])
+        yield Selected(chosen, units.take(aside), [reasons.get(r, "") for r in aside.tolist()])
+
+
+def _chunks(queues: LogQueues, queue: Queue) -> Iterator[LogUnits]:
+    parts: list[LogUnits] = []
+    count = 0
+    for units in queues.units(queue, 0, _ALL):
+        parts.append(units)
+        count += len(units)
+        if count >= _CHOSEN_UNITS:
+            yield LogUnits.joined(parts)
+            parts, count = [], 0
+    if parts:
+        yield LogUnits.joined(parts)
+
+
+def _choose(
+    numbers: Int64s, places: Int64s, last_number: int, last_place: int
+) -> tuple[Mask, dict[int, str]]:
+    """Tell which units stay behind the last one kept before, and why the others do not."""
+    reasons: dict[int, str] = {}
+    kept = numbers > last_number
+    reasons |= dict.fromkeys(np.flatnonzero(~kept).tolist(), TWICE)
+    for row in _doubles(numbers, places):
+        kept[row] = False
+        reasons.setdefault(row, TWICE)
+    rows = np.flatnonzero(kept)
+    wrong = np.setdiff1d(rows, rows[_ascending(places[rows], last_place)])
+    kept[wrong] = False
+    rows = np.flatnonzero(kept)
+    wrong = np.append(wrong, np.setdiff1d(rows, _within_room(numbers, places, rows, last_number)))
+    kept[wrong] = False
+    return kept, reasons | dict.fromkeys(wrong.tolist(), OUT_OF_ORDER)
+
+
+def _doubles(numbers: Int64s, places: Int64s) -> list[int]:
+    """Return, of units with one queue offset, all but one: the one between its neighbours."""
+    starts = np.flatnonzero(np.diff(numbers, prepend=-1) != 0)
+    ends = np.append(starts[1:], len(numbers))
+    dropped: list[int] = []
+    several = np.flatnonzero(ends - starts > 1)
+    before = -1
+    for group in several.tolist():
+        first, end = int(starts[group]), int(ends[group])
+        if first and (not dropped or dropped[-1] < first - 1):
+            before = int(places[first - 1])
+        after = int(places[end]) if end < len(places) else _ALL
+        fits = [row for row in range(first, end) if before < int(places[row]) < after]
+        kept = (fits or [first])[0]
+        before = int(places[kept])
+        dropped += [row for row in range(first, end) if row != kept]
+    return dropped
+
+
+def _ascending(places: Int64s, last_place: int) -> Int64s:
+    """Return the rows of the longest ascending part of ``places`` behind ``last_place``."""
+    if not len(places) or (places[0] > last_place and (np.diff(places) > 0).all()):
+        return np.arange(len(places))
+    tails: list[int] = []
+    tail_rows: list[int] = []
+    before = np.full(len(places), -1)
+    for row, place in enumerate(places.tolist()):
+        if place <= last_place:
+            continue
+        at = bisect_left(tails, place)
+        before[row] = tail_rows[at - 1] if at else -1
+        if at == len(tails):
+            tails.append(place)
+            tail_rows.append(row)
+        else:
+            tails[at], tail_rows[at] = place, row
+    found = []
+    row = tail_rows[-1] if tail_rows else -1
+    while row >= 0:
+        found.append(row)
+        row = int(before[row])
+    return np.array(found[::-1], np.int64)
+
+
+def _within_room(numbers: Int64s, places: Int64s, rows: Int64s, last_number: int) -> Int64s:
+    """Return ``rows`` without those apart by more queue offsets than records had room between."""
+    while True:
+        steps, room = np.diff(numbers[rows]), np.diff(places[rows]) // MIN_FILLER_BYTES
+        wrong = np.flatnonzero(steps > room)
+        if not len(wrong):
+            return rows
+        first = int(wrong[0]) + 1
+        # The fewer are wrong; before this chunk more were right.
+        rows = rows[:first] if last_number >= 0 or first >= len(rows) - first else rows[first:]

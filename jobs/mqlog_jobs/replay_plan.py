@@ -15,7 +15,7 @@ from mqlog_jobs.write_options import check_cluster, check_secrets
 from mqstore.deliver.once.control import tag_of
 from mqstore.deliver.prepare import prepare
 from mqstore.deliver.settings import AT_LEAST_ONCE, CONTROL_TOPIC, EXACTLY_ONCE, SendSettings
-from mqstore.errors import InvalidOptionError, UnknownTopicError
+from mqstore.errors import InvalidMessageError, InvalidOptionError, UnknownTopicError
 from mqstore.options import grammar
 from mqstore.origins import is_cluster
 from mqstore.read.offsets import Position, resolve
@@ -240,8 +240,12 @@ def own_flags() -> Iterator[None]:
     """Let errors that advise options of a write advise the flags of a replay."""
     try:
         yield
-    except (InvalidOptionError, UnknownTopicError) as error:
-        words = (("option topic: ", ""), ("createTopic=true", "--create-topic"))
+    except (InvalidMessageError, InvalidOptionError, UnknownTopicError) as error:
+        words = (
+            ("option topic: ", ""),
+            ("set createTopic=true", "use --create-topic"),
+            ("createTopic=true", "--create-topic"),
+        )
         for old, new in words:
             error.args = tuple(
                 one.replace(old, new) if isinstance(one, str) else one for one in error.args

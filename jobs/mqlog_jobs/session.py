@@ -22,6 +22,7 @@ from mqlog_jobs import java
 SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.python.unix.domain.socket.enabled": "true",
+    "spark.sql.execution.arrow.maxBytesPerBatch": "2m",
 }
 # Settings of a command, whose terminal shows its own output only.
 QUIET: Final = {

@@ -27,9 +27,10 @@ from mqstore.objects.folder import open_objects
 from mqstore.objects.origin import NO_STREAM, open_at_rest
 from mqstore.options import store_paths
 from mqstore.options.option import Option
-from mqstore.read.directory import StoreOrigin, open_origin
+from mqstore.read.directory import open_origin
 from mqstore.read.log_directory import CACHE_DIR, QUEUES, open_by_log
 from mqstore.read.selection import OpenStores, Selection, broker_names
+from mqstore.read.store_bounds import StoreOrigin
 
 NAME_SERVERS: Final = "nameServers"
 LIVE: Final = {name: Option(one.name, one.parse) for name, one in LIVE_OPTIONS.items()}

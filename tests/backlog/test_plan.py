@@ -25,7 +25,8 @@ from mqstore.errors import (
     UnknownGroupError,
     UnknownTopicError,
 )
-from mqstore.read.directory import StoreOrigin, take
+from mqstore.read.directory import take
+from mqstore.read.store_bounds import StoreOrigin
 from support.opened import source_of
 from support.stores import Layout, MakeStore
 

@@ -301,6 +301,12 @@ class Broker:
         assert isinstance(failed, int)
         return failed
 
+    def pushed(self, topic: str, group: str, count: int) -> list[Row]:
+        """Return the first messages that a push consumer gets, in that order."""
+        file = self._file("pushed")
+        self._cluster.ask("pushed", topic, group, count, file)
+        return read_rows(file)
+
     def select(self, topic: str, expressions: Iterable[str]) -> list[set[str]]:
         """Return what passes each SQL92 expression, as QUEUE@OFFSET; pulled, once for each."""
         file = self._file("expressions")

@@ -24,7 +24,7 @@ def read(root: Path, snapshot: Snapshot | None = None) -> list[Row]:
 
     Keys and values are those of the dump, but for COMPRESSED: see `told`.
     """
-    return [_told(row) for row in columns(root, PROFILES["full"], snapshot)]
+    return [as_dumped(row) for row in columns(root, PROFILES["full"], snapshot)]
 
 
 def columns(root: Path, names: tuple[str, ...], snapshot: Snapshot | None = None) -> list[Row]:
@@ -61,7 +61,8 @@ def by_queue(rows: Iterable[Row]) -> dict[tuple[str, int], list[Row]]:
     return dict(queues)
 
 
-def _told(row: dict[str, Any]) -> Row:
+def as_dumped(row: dict[str, Any]) -> Row:
+    """Return a row of the full profile in the dump's words, but for COMPRESSED: see `told`."""
     assert row["crcOk"]
     assert (row["compression"] is not None) == bool(row["sysFlag"] & COMPRESSED)
     assert row["tags"] == row["properties"].get("TAGS")

@@ -1,27 +1,41 @@
 """Writes to real brokers of both versions: what the official clients get is what was written."""
 
 import hashlib
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pytest
 
 from broker.harness import FAST_DELAYS, Cluster
-from live.real import READING, Live
+from broker.reading import as_dumped
+from broker.reading import told as comparable
+from live.real import READING, Live, full_rows
+from mqstore.deliver.once.commit import publish
 from mqstore.deliver.prepare import prepare
 from mqstore.deliver.settings import SendSettings
-from mqstore.deliver.task import send
+from mqstore.deliver.task import hand_on, send
 from mqstore.errors import MessageTooLargeError
 from mqstore.live.cluster import ClusterSettings
+from mqstore.live.requests import Request
+from mqstore.replay.rows import LEFT_OUT
 from mqstore.stage.task import CHUNK_ROWS
+from support import goldens
+from support.processes import until
 from support.writing import rows
 
 pytestmark = pytest.mark.broker
 
 MAP = pa.map_(pa.string(), pa.string())
 COUNT = 60
+CLI = "from mqlog_jobs import cli; cli.main()"
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +103,51 @@ def test_official_clients_get_what_was_sent_in_its_order(live: Live, compression
     assert live.broker.push(topic, group, "TagA", tagged, 1_000_000) == 0
 
 
+@pytest.mark.parametrize("delivery", ["atLeastOnce", "exactlyOnce"])
+def test_every_kind_comes_out_of_a_push_consumer_and_our_reader_as_it_went_in(
+    live: Live, delivery: str
+) -> None:
+    """But an empty body, on which the push consumer of 4.9 fails."""
+    topic, is_once = f"Every-{delivery}", delivery == "exactlyOnce"
+    bodies = [b"%d " % n * (1 + 40 * (n % 5)) for n in range(COUNT - 1)] + [b"large " * 20_000]
+    delays = [int(n % 10 == 9) * (not is_once) for n in range(COUNT)]
+    wanted = columns(bodies) | {"shardingKey": ["s" if n % 4 else None for n in range(COUNT)]}
+    more = {"compression": "zlib", "compress_over": 100, "topic": topic, "batch_max_messages": 7}
+    part = rows(COUNT, **wanted | ({} if is_once else {"delayTimeLevel": delays}))
+    if is_once:
+        once = {"delivery": delivery, "txn_app_id": topic, "txn_version": 1}
+        job = prepare(settings_for(live, **once, **more), part.schema)
+        assert publish(job, [hand_on(job, [part], partition=0, attempt=1)]).messages == COUNT
+    else:
+        sent(live, part, **more)
+    pushed = live.broker.pushed(topic, f"GROUP-{topic}", COUNT)
+    for row in pushed:
+        del row["properties"]["CONSUME_START_TIME"]  # The consumer's own.
+    assert sorted(number_of(row) for row in pushed) == list(range(COUNT))
+    for row in pushed:
+        n = number_of(row)
+        digest = hashlib.sha1(bodies[n], usedforsecurity=False).hexdigest()
+        assert (row["bodySha1"], row["flag"], row["queueId"]) == (digest, n, n % 3)
+        properties = row["properties"]
+        assert properties.get("TAGS") == wanted["tags"][n]
+        assert properties.get("own") == (f"é{n}" if n % 2 else None)
+        assert properties.get("__SHARDINGKEY") == wanted["shardingKey"][n]
+        assert row["store"] - row["born"] >= 900 * delays[n]
+    for queue_id in range(3):
+        queue = [row for row in pushed if row["queueId"] == queue_id]
+        assert [row["queueOffset"] for row in queue] == list(range(len(queue)))
+        at_once = [number_of(row) for row in queue if not delays[number_of(row)]]
+        assert at_once == sorted(at_once)
+    held = [one for one in live.bounds() if one.topic == topic]
+    ours = [as_dumped(row) for row in full_rows(live.pulled(held))]
+    by_place = itemgetter("queueId", "queueOffset")
+    assert sorted(ours, key=by_place) == sorted(comparable(pushed), key=by_place)
+
+
+def number_of(row: dict[str, Any]) -> int:
+    return int(row["properties"]["KEYS"].split()[0][1:])
+
+
 def test_a_delayed_message_comes_later_and_an_empty_one_comes(live: Live) -> None:
     part = rows(3, body=[b"now", b"late", b""], topic=None, delayTimeLevel=[0, 1, 0])
     sent(live, part, topic="Late")
@@ -135,3 +194,82 @@ def test_a_broker_that_is_killed_and_started_again_loses_nothing(live: Live) -> 
     assert len({row["msgId"] for row in found}) == len(wanted)
     assert report.counts.messages == len(wanted)
     assert len(found) - len(wanted) <= 500 * report.counts.repeats
+
+
+def replay(source: Path | str, live: Live, *more: str) -> list[str]:
+    words = [sys.executable, "-c", CLI, "replay", str(source), live.address, *more]
+    return [*words, "--create-topic", "-o", "fenceWait=500ms", "--json"]
+
+
+def replayed(source: Path | str, live: Live, *more: str) -> dict[str, Any]:
+    done = subprocess.run(
+        replay(source, live, *more), capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def as_sent(row: dict[str, Any]) -> tuple[str, int, dict[str, str]]:
+    """What a producer said of a message that the official client read: a golden one, or a copy."""
+    left_out = LEFT_OUT | {"UNIQ_KEY"}
+    kept = {name: value for name, value in row["properties"].items() if name not in left_out}
+    return row["bodySha1"], row["flag"], kept
+
+
+def test_a_golden_store_is_replayed_once_though_the_command_is_killed(
+    live: Live, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    version = live.broker.version
+    root: Path = request.getfixturevalue(f"golden_{version.replace('.', '')}")
+    topic = {"4.9.7": "HTopic", "5.5.0": "GTopic"}[version]
+    chosen = ("--topic", topic, "-o", "queueNums=4", "--offset-map", f"parquet:{tmp_path}/map")
+    slow = (*chosen, "--rate", "200")
+    with subprocess.Popen(replay(root, live, *slow), stdout=subprocess.DEVNULL) as killed:
+        until(lambda: sum(q.high for q in live.bounds() if q.topic == topic) > 100)
+        killed.kill()
+    wanted = [row for row in goldens.expected(version) if row["topic"] == topic]
+    done = replayed(root, live, *chosen)
+    assert (done["messages"], 100 < done["found"] < len(wanted)) == (len(wanted), True)
+    again = replayed(root, live, *chosen)
+    assert (again["messages"], again["before"]) == (0, len(wanted))
+    live.broker.wait_for(topic, len(wanted))
+    found = {(row["queueId"], row["queueOffset"]): row for row in told(live, topic)}
+    assert len(found) == len(wanted)
+    moved = ds.dataset(tmp_path / "map", format="parquet").to_table().to_pylist()
+    to = {(r["queueId"], r["queueOffset"]): (r["newQueueId"], r["newQueueOffset"]) for r in moved}
+    for row in wanted:
+        place = row["queueId"], row["queueOffset"]
+        assert to[place] == place  # The same queue, and the same order from its begin.
+        assert as_sent(found[to[place]]) == as_sent(row)
+    ids = {(row["newQueueId"], row["newQueueOffset"]): row["msgId"] for row in moved}
+    assert ids == {place: row["msgId"] for place, row in found.items()}
+
+
+def readable(live: Live, topic: str) -> bool:
+    route = live.cluster.route(topic, fresh=True)
+    return route is not None and bool(route.queues)
+
+
+def test_a_dead_letter_goes_back_to_its_topic(live: Live) -> None:
+    """The broker makes it one, as for a consumer that gives up; 4.9 lets nobody read it then."""
+    sent(live, rows(3, topic=None, tags="t", keys="k", flag=7), topic="Failing")
+    live.broker.wait_for("Failing", 3)
+    live.broker.commit("Failing", "GIVES_UP", 0)
+    first = told(live, "Failing")[0]
+    back = {"offset": str(first["physicalOffset"]), "group": "GIVES_UP", "delayLevel": "-1"}
+    back |= {"originMsgId": "", "originTopic": "Failing", "unitMode": "false"}
+    live.cluster.ask("broker-a", Request("CONSUMER_SEND_MSG_BACK", 36, back))
+    dead = "%DLQ%GIVES_UP"
+    until(lambda: live.broker.held(dead) == 1)
+    where = ("-b", live.broker.address, "-n", live.name_servers[1])
+    live.broker.mqadmin("updateTopicPerm", *where, "-t", dead, "-p", "6")
+    until(lambda: readable(live, dead))
+    done = replayed(live.address, live, "--topic", dead, "--to-origin")
+    assert done["topics"] == {"Failing": 1}
+    live.broker.wait_for("Failing", 4)
+    copies = [as_sent(row) for row in told(live, "Failing") if row["bodySha1"] == first["bodySha1"]]
+    # A broker sets WAIT=false in what failed, so a dead letter does not tell what it was.
+    kept = {name: value for name, value in as_sent(first)[2].items() if name != "WAIT"}
+    assert copies == [as_sent(first), (first["bodySha1"], first["flag"], kept)]
+    assert replayed(live.address, live, "--topic", dead, "--to-origin")["messages"] == 0

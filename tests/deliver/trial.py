@@ -163,19 +163,8 @@ class Trial:
 
     def held(self) -> list[tuple[bytes, str]]:
         """Return body and message id of all that readers get, but those of the other producer."""
-        with Cluster(self._cluster) as client:
-            found = bounds(client, [client.known_route(self.topic)])
-            every = []
-            for part in read(PullReader(client, slices(found)), PullSettings()):
-                heads = part.headers
-                blocks = PropertyBlocks(
-                    heads.buffer, heads.properties_starts, heads.properties_lengths
-                )
-                keys = blocks.column(UNIQ_KEY).to_pylist()
-                starts, lengths = heads.body_starts.tolist(), heads.body_lengths.tolist()
-                for start, length, key in zip(starts, lengths, keys, strict=True):
-                    every.append((heads.buffer[start : start + length].tobytes(), key or ""))
-        return [(body, key) for body, key in every if not body.startswith(OTHERS)]
+        found = held(self._cluster, self.topic)
+        return [(body, key) for body, key in found if not body.startswith(OTHERS)]
 
     @contextmanager
     def other_producer(self) -> Iterator[None]:
@@ -317,6 +306,21 @@ class TrialWire(LiveWire):
     def _come(self, place: str) -> None:
         self._one.before(place, self._calls[place])
         self._calls[place] += 1
+
+
+def held(settings: ClusterSettings, topic: str) -> list[tuple[bytes, str]]:
+    """Return body and message id of all messages of a topic."""
+    every = []
+    with Cluster(settings) as client:
+        found = bounds(client, [client.known_route(topic)])
+        for part in read(PullReader(client, slices(found)), PullSettings()):
+            heads = part.headers
+            blocks = PropertyBlocks(heads.buffer, heads.properties_starts, heads.properties_lengths)
+            keys = blocks.column(UNIQ_KEY).to_pylist()
+            starts, lengths = heads.body_starts.tolist(), heads.body_lengths.tolist()
+            for start, length, key in zip(starts, lengths, keys, strict=True):
+                every.append((heads.buffer[start : start + length].tobytes(), key or ""))
+    return every
 
 
 def bodies_of(version: int) -> list[bytes]:

@@ -138,6 +138,7 @@ def test_what_was_cleared_comes_back_if_the_commit_fails(
         ("epochFileCheckpoint", "CONTROLLER"),
         ("brokerIdentity", "CONTROLLER"),
         ("consumequeue/CURRENT", "ROCKSDB_CONSUME_QUEUE"),
+        ("consumequeue_rocksdb/CURRENT", "ROCKSDB_CONSUME_QUEUE"),
         ("config/metadata/CURRENT", "ROCKSDB_CONFIG"),
         ("config/topics/CURRENT", "ROCKSDB_CONFIG"),
         ("consumequeue_ext/T/0/x", "CONSUME_QUEUE_EXT"),

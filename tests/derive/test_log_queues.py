@@ -25,9 +25,9 @@ def walked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The starts of the log files that are walked, as they are."""
     found: list[int] = []
 
-    def noted(log: object, file: object, limit: object) -> FileWalk:
+    def noted(log: object, file: object, *span: object) -> FileWalk:
         found.append(file.start)  # type: ignore[attr-defined]
-        return FileWalk(log, file, limit)  # type: ignore[arg-type]
+        return FileWalk(log, file, *span)  # type: ignore[arg-type]
 
     monkeypatch.setattr(log_queues, "FileWalk", noted)
     return found
@@ -66,7 +66,7 @@ def test_a_record_that_a_mapped_file_got_without_a_new_time_is_read(
     tmp_path: Path, walked: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The kernel may keep the times of a file that a broker has mapped."""
-    monkeypatch.setattr(log_queues, "_key", lambda file, _: f"{file.start:020d}-same")
+    monkeypatch.setattr(log_queues, "_key", lambda file, *_: f"{file.start:020d}-same")
     root = tmp_path / "store"
     append(root, rows(3), **SMALL)
     by_log.snapshot(root, tmp_path / "cache")

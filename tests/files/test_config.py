@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqstore.errors import CorruptConfigError, UnsupportedStoreError
+from mqstore.errors import CorruptConfigError
 from mqstore.files.config.broker_config import BrokerConfig, CommittedOffsets, TopicConfig
 from mqstore.files.store_dir import StoreDir
 from support.stores import fastjson, topics_json, write_json
@@ -164,10 +164,10 @@ def test_where_a_text_is_no_json_is_told(tmp_path: Path, text: str, told: str) -
     assert raised.value.message().endswith(told)
 
 
-def test_rocksdb_configuration_is_refused_by_name(tmp_path: Path) -> None:
+def test_rocksdb_configuration_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (folder(tmp_path) / "consumerOffsets").mkdir()
     (tmp_path / "config/consumerOffsets/CURRENT").write_text("MANIFEST-000001\n")
-    with pytest.raises(UnsupportedStoreError, match="ROCKSDB_CONFIG"):
+    with pytest.raises(CorruptConfigError, match="config/consumerOffsets at byte 0: RocksDB can"):
         BrokerConfig(StoreDir.at(tmp_path)).consumer_offsets()
 
 

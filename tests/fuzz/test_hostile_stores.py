@@ -371,7 +371,7 @@ STORES: dict[str, tuple[Harm, str, type[StoreError] | None]] = {
     "topics of any name": (
         named("consumequeue", "a b/0", "..x/0", "\x1b[31m/0", "%/0", "\n/0"), "queues fail", None),
     "a Raft log": (named(".", "dledger-a"), "scan fail", UNSUPPORTED),
-    "queues in RocksDB": (in_rocksdb, "scan fail", UNSUPPORTED),
+    "queues in RocksDB": (in_rocksdb, "scan fail", STORE_ERROR),
     "queues of batches": (named("batchconsumequeue", "T"), "scan fail", UNSUPPORTED),
     "compacted topics": (named("compaction/compactionLog", "T"), "scan fail", UNSUPPORTED),
     "a checkpoint too short": (

@@ -335,3 +335,26 @@ def test_a_replay_never_takes_what_it_sent_itself(replayed: Any, taking: TakingC
     again = replayed(place, "-t", "T")
     assert again.out == "0 messages sent; 3 offsets of the source were replayed before\n"
     assert taking.bodies("T") == [b"0", b"1", b"2"] * 2
+
+
+def test_times_of_producers_are_kept_on_request(
+    replayed: Any, taking: TakingCluster, golden_550: Path
+) -> None:
+    taking.topic("GTx", 4)
+    assert replayed(golden_550, "-t", "GTx", "-o", "timestamps=preserve").code == 0
+    queues = [taking.queues["broker-a", "GTx", queue_id] for queue_id in range(4)]
+    assert Counter(m.born_timestamp_ms for queue in queues for m in queue.messages if m) == Counter(
+        row["born"] for row in goldens.expected("5.5.0") if row["topic"] == "GTx"
+    )
+
+
+def test_a_dead_letter_whose_topic_is_gone_is_named_with_the_flag_that_makes_it(
+    replayed: Any, taking: TakingCluster, store: MakeStore
+) -> None:
+    done = replayed(store([failed(0)]).root, "-t", "%DLQ%g", "--to-origin")
+    assert done.code == 2
+    assert "no such topic; use --create-topic to add it" in done.err
+    assert (
+        replayed(store([failed(0)]).root, "-t", "%DLQ%g", "--to-origin", "--create-topic").code == 0
+    )
+    assert taking.all_bodies("T") == [b"0"]

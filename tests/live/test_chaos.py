@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,6 @@ TOPIC = "Chaos"
 QUEUES = 2
 BROKERS = ("broker-k", "broker-l")
 START_S = 300
-CATCH_UP_S = 600
 Queue = tuple[str, int]
 
 
@@ -135,8 +135,13 @@ class Query:
         self._await(lambda: self._begun() >= wanted, START_S)
 
     def await_rows(self, spark: SparkSession, count: int) -> None:
-        """Wait until that many rows are written."""
-        self._await(lambda: self.rows(spark).count() >= count, CATCH_UP_S)
+        """Wait until that many rows are written; each START_S at least one more."""
+
+        def is_more(than: int) -> bool:
+            return self.rows(spark).count() > than
+
+        while (found := self.rows(spark).count()) < count:
+            self._await(partial(is_more, found), START_S)
 
     def rows(self, spark: SparkSession) -> DataFrame:
         """What is written, as Spark's own log of the files tells."""

@@ -269,6 +269,24 @@ def test_a_broker_that_is_away_is_waited_for(taking: TakingCluster, sender: Make
     assert made.counts.repeats == 0
 
 
+def test_a_broker_that_answered_before_is_waited_for_though_connections_end_at_once(
+    taking: TakingCluster, sender: MakeSender
+) -> None:
+    """A proxy accepts them in the name of a broker that is away."""
+    taking.topic("T")
+    with TakingCluster().running() as broker:
+        assert isinstance(broker, TakingCluster)
+        broker.topic("T")
+        taking.addresses["broker-a"] = {0: broker.address}
+        made = sender()
+        send(made, single(b"0"))
+        lost = [Take(stores=0, code=None)] * 5
+        broker.take = lambda _: lost.pop() if lost else None
+        send(made, single(b"1"))
+        assert broker.bodies("T") == [b"0", b"1"]
+        assert not lost
+
+
 def test_rows_for_any_queue_pass_over_a_broker_that_fails(
     taking: TakingCluster, sender: MakeSender
 ) -> None:

@@ -1,5 +1,6 @@
 """Stores of DLedger groups: records in entries, read up to the committed one."""
 
+import pickle
 import shutil
 from collections import defaultdict
 from collections.abc import Callable
@@ -27,6 +28,9 @@ from mqstore.read.progress import Progress
 from mqstore.read.queues import slices_of
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
+from mqstore.salvage.salvage import salvage
+from mqstore.tables import files
+from mqstore.tables.choice import open_root
 from mqstore.write.recover import RecoverSettings, recover
 from support import by_log, expectations, goldens, oracle, strategies
 from support.opened import narrowed, tail_of
@@ -276,6 +280,28 @@ def test_folders_of_entries_may_lie_elsewhere(tmp_path: Path) -> None:
     assert [row for batch in found for row in expectations.rows(batch)] == expected_of(laid)
 
 
+def test_the_table_of_files_has_the_log_and_how_full_it_is(tmp_path: Path) -> None:
+    laid = laid_out(tmp_path, count=60)
+    (part, *_) = files.plan(open_root(str(laid.root)))
+    rows = [row for batch in part.batches(files.SCHEMA.names) for row in batch.to_pylist()]
+    paths = [row["path"] for row in rows]
+    assert len(paths) == len({*paths})
+    log = {row["startOffset"]: row for row in rows if row["kind"] == "commitlog"}
+    last = max(log)
+    assert log[last]["path"] == f"dledger-n0/data/{last:020d}"
+    assert last + log[last]["wrotePosition"] == laid.high
+    assert all(row["wrotePosition"] == row["sizeBytes"] for at, row in log.items() if at != last)
+    assert "dledger-n0/checkpoint" in paths
+
+
+def test_tasks_read_what_the_driver_chose(tmp_path: Path) -> None:
+    laid = laid_out(tmp_path)
+    for snapshot in (take(laid.root), by_log.snapshot(laid.root, tmp_path / "cache")):
+        origin = pickle.loads(pickle.dumps(snapshot.origin))
+        assert origin == snapshot.origin
+        assert origin.dledger == "dledger-n0"
+
+
 def test_of_logs_of_several_brokers_one_must_be_named(tmp_path: Path) -> None:
     laid = laid_out(tmp_path)
     shutil.copytree(laid.root / "dledger-n0", laid.root / "dledger-n1")
@@ -302,6 +328,7 @@ WRITES: dict[str, Callable[[Path], object]] = {
     "a recovery": lambda root: recover(root, RecoverSettings()),
     "a rebuild": lambda root: recover(root, RecoverSettings(rebuild=True)),
     "a copy": lambda root: copy_store(root, root.parent / "copy"),
+    "a salvage": lambda root: salvage(root, root.parent / "salvaged"),
 }
 
 

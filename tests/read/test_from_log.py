@@ -15,6 +15,7 @@ from mqstore.derive.log_queues import open_log_queues
 from mqstore.errors import (
     CorruptStoreError,
     InvalidOptionError,
+    StoreError,
     UnsupportedStoreError,
     UnsupportedTopicError,
 )
@@ -213,8 +214,8 @@ def test_stores_with_other_queues_are_read_and_the_refusal_offers_it(
     path = laid.root / kind
     path.parent.mkdir()
     path.touch()
-    with pytest.raises(UnsupportedStoreError, match=r"queues=log \(mqlog: --from-log\)"):
-        open_origin(laid.root)
+    with pytest.raises(StoreError, match=r"queues=log \(mqlog: --from-log\)"):
+        take(laid.root)
     assert len(by_log.rows(by_log.snapshot(laid.root, tmp_path / "cache"))) == 1
 
 

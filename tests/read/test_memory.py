@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from mqstore.codec.schema import PROFILES
-from mqstore.read.directory import StoreOrigin
 from mqstore.read.queues import QueueSlice
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
+from mqstore.read.store_bounds import StoreOrigin
 from support import oracle
 from support.oracle import Message
 from support.stores import Layout, lay_out

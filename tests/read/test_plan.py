@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqstore.errors import CorruptStoreError
-from mqstore.read.directory import StoreOrigin, take
+from mqstore.read.directory import take
 from mqstore.read.plan import SplitLimits, split, weigh
 from mqstore.read.queues import QueueSlice, Weighed, slices_of
+from mqstore.read.store_bounds import StoreOrigin
 from support.oracle import Message
 from support.stores import Layout, MakeStore, lay_out
 

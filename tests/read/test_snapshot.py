@@ -82,14 +82,13 @@ def test_a_topic_without_a_queue_is_known_from_topics_json(store: MakeStore) -> 
     assert topics_of(laid.root) == {"A", "Empty"}
 
 
-@pytest.mark.parametrize("folder", ["topics", "metadata", "rdb"])
-def test_a_store_whose_topics_are_in_rocksdb_is_read_by_its_queues(
-    tmp_path: Path, folder: str
+def test_a_store_whose_topics_are_in_rocksdb_of_the_second_form_is_read_by_its_queues(
+    tmp_path: Path,
 ) -> None:
-    """As 5.1.4 leaves with storeType=defaultRocksDB: ConsumeQueues in files, no topics.json."""
+    """As configManagerVersion=v2 leaves: ConsumeQueues in files, no topics.json."""
     laid = lay_out(tmp_path / "broker-b" / "store", [Message(topic="A")], Layout(config=False))
-    (laid.root / "config" / folder).mkdir(parents=True)
-    (laid.root / "config" / folder / "CURRENT").write_text("MANIFEST-000005\n")
+    (laid.root / "config" / "rdb").mkdir(parents=True)
+    (laid.root / "config" / "rdb" / "CURRENT").write_text("MANIFEST-000005\n")
     snapshot = take(laid.root)
     assert bounds(snapshot) == {("A", 0): (0, 1)}
     assert snapshot.broker_name == "broker-b"
@@ -251,8 +250,6 @@ def test_a_store_whose_commit_log_lies_elsewhere_is_told_the_option(tmp_path: Pa
 
 FLAVOURS = [
     ("dledger-n0/index/", "DLEDGER"),
-    ("consumequeue/CURRENT", "ROCKSDB_CONSUME_QUEUE"),
-    ("consumequeue_rocksdb/CURRENT", "ROCKSDB_CONSUME_QUEUE"),
     ("batchconsumequeue/T/0/", "BATCH_CONSUME_QUEUE"),
     ("compaction/compactionLog/T/0/", "COMPACTION"),
 ]
@@ -279,13 +276,6 @@ def test_what_a_plain_store_may_have_beside_it_is_no_hindrance(store: MakeStore,
     laid = store([Message()])
     (laid.root / path).parent.mkdir(parents=True, exist_ok=True)
     (laid.root / path).write_text("{}")
-    assert bounds(take(laid.root)) == {("T", 0): (0, 1)}
-
-
-def test_queues_kept_both_ways_are_read_from_their_files(store: MakeStore) -> None:
-    laid = store([Message()])
-    (laid.root / "consumequeue_rocksdb").mkdir()
-    (laid.root / "consumequeue_rocksdb/CURRENT").write_text("MANIFEST\n")
     assert bounds(take(laid.root)) == {("T", 0): (0, 1)}
 
 

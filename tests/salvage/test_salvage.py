@@ -32,7 +32,7 @@ from mqstore.salvage.select import OUT_OF_ORDER
 from support import faults, goldens, oracle, soak
 from support.damaged import Damaged, damage
 from support.expectations import row, rows
-from support.oracle import Message, encode
+from support.oracle import Message, encode, with_property_crc
 from support.stores import Laid, Layout, is_consumable, lay_out, stored
 
 SIZE = 4096
@@ -162,7 +162,7 @@ def test_of_two_records_with_one_queue_offset_one_is_kept(laid: Laid, tmp_path: 
     assert ("Topic1", 1, wrong.queue_offset) not in kept
 
 
-@pytest.mark.parametrize("queue_offset", [2**40, 60])
+@pytest.mark.parametrize("queue_offset", [2**40, 2**63 - 1, 60])
 def test_a_queue_offset_that_cannot_be_is_set_aside(
     laid: Laid, tmp_path: Path, queue_offset: int
 ) -> None:
@@ -287,3 +287,87 @@ def test_a_store_whose_records_are_framed_otherwise_is_refused(
     (laid.root / folder).mkdir(parents=True)
     with pytest.raises(UnsupportedStoreError, match=flavour):
         salvage(laid.root, tmp_path / "new")
+
+
+def test_records_with_a_checksum_of_their_own_keep_it_right(tmp_path: Path) -> None:
+    """It covers PHYSICALOFFSET, which is higher now."""
+    sent = [with_property_crc(m) for m in messages(5)]
+    laid = lay_out(tmp_path / "store", sent, Layout(commit_log_bytes=SIZE, index_units=400))
+    write(laid.root / "commitlog" / f"{0:020d}", 2000, bytes(200))
+    made = salvage(laid.root, tmp_path / "new")
+    assert made.moved_by > 0
+    assert check(tmp_path / "new") == []
+    assert made.lost_messages > 0
+
+
+def test_files_that_changed_names_are_put_right(laid: Laid, tmp_path: Path) -> None:
+    one, other = sorted((laid.root / "commitlog").iterdir())[1:3]
+    data = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(data)
+    made = salvage(laid.root, tmp_path / "new")
+    assert check(tmp_path / "new") == []
+    assert served(tmp_path / "new") == [row(m, "b") for m in in_queues(laid)]
+    assert made.lost_bytes == 0
+
+
+def in_queues(laid: Laid) -> list[Message]:
+    return [m for _, held in sorted(laid.queues.items()) for m in held]
+
+
+def test_a_second_copy_of_a_file_changes_nothing(laid: Laid, tmp_path: Path) -> None:
+    path = sorted((laid.root / "commitlog").iterdir())[1]
+    shutil.copy(path, path.with_name("copy-of-a-file"))
+    made = salvage(laid.root, tmp_path / "new")
+    assert made.is_complete
+    assert served(tmp_path / "new") == [row(m, "b") for m in in_queues(laid)]
+
+
+def test_the_last_file_without_a_name_is_put_behind_the_others(laid: Laid, tmp_path: Path) -> None:
+    for path in sorted((laid.root / "commitlog").iterdir())[-2:]:
+        path.rename(path.with_name(f"{path.name}.bak"))
+    made = salvage(laid.root, tmp_path / "new")
+    assert check(tmp_path / "new") == []
+    assert served(tmp_path / "new") == [row(m, "b") for m in in_queues(laid)]
+    assert made.moved > 0
+
+
+def test_a_log_of_which_no_file_has_its_name_is_found(tmp_path: Path) -> None:
+    laid = lay_out(tmp_path / "store", messages(6), layout(2))
+    for number, path in enumerate(sorted((laid.root / "commitlog").iterdir())):
+        path.rename(path.with_name(f"#{number}"))
+    made = salvage(laid.root, tmp_path / "new", file_size=SIZE)
+    assert check(tmp_path / "new") == []
+    assert served(tmp_path / "new") == [row(m, "b") for m in in_queues(laid)]
+    assert made.moved == len(laid.messages)
+
+
+@pytest.mark.parametrize("name", [f"{2**62 // SIZE * SIZE:020d}", "9" * 20, f"{7:020d}"])
+def test_a_name_far_from_all_others_is_not_believed(laid: Laid, tmp_path: Path, name: str) -> None:
+    path = sorted((laid.root / "commitlog").iterdir())[-1]
+    path.rename(path.with_name(name))
+    salvage(laid.root, tmp_path / "new")
+    assert check(tmp_path / "new") == []
+    assert served(tmp_path / "new") == [row(m, "b") for m in in_queues(laid)]
+
+
+def test_a_lone_file_under_another_number_is_found(tmp_path: Path) -> None:
+    laid = lay_out(tmp_path / "store", messages(6, 3), layout(2))
+    (path,) = (laid.root / "commitlog").iterdir()
+    path.rename(path.with_name(f"{7:020d}"))
+    made = salvage(laid.root, tmp_path / "new")
+    assert check(tmp_path / "new") == []
+    assert made.messages == 3
+
+
+def test_a_file_that_was_cut_short_does_not_tell_the_size_of_all(tmp_path: Path) -> None:
+    laid = lay_out(tmp_path / "store", messages(6, 20), Layout(commit_log_bytes=SIZE, index=False))
+    first, second = sorted((laid.root / "commitlog").iterdir())[:2]
+    first.write_bytes(b"\1" * 100)
+    second.rename(second.with_name("9" * 20))
+    for path in sorted((laid.root / "commitlog").iterdir())[1:-1]:
+        path.unlink()
+    made = salvage(laid.root, tmp_path / "new")
+    assert check(tmp_path / "new") == []
+    assert made.moved == made.messages > 0
+    assert {len(data) for _, data in stored(tmp_path / "new")} == {SIZE}

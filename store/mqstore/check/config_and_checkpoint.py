@@ -1,5 +1,7 @@
 """Check what is beside the log and the queues: file names, config/, checkpoint, abort."""
 
+from contextlib import suppress
+
 import numpy as np
 
 from mqstore.check.causes import Causes
@@ -29,10 +31,11 @@ def check_names(store: Store, findings: Findings, *, is_under_way: bool = False)
             problem = f"the file is {file.size} bytes long, the others {usual}"
             path = file.name.removeprefix(f"{store.root}/")
             findings.error(FindingPlace(path, file.size), problem)
-    for topic, queue_id in store.queues:
-        folder = f"{names.CONSUME_QUEUE}/{topic}/{queue_id}"
-        entries = list_directory(store.root, folder)
-        _check_entries([(f"{folder}/{e.name}", e) for e in entries], findings)
+    for queue in store.queues:
+        folder = store.queue(*queue).path
+        with suppress(FileNotFoundError):  # Of a queue in RocksDB there is none.
+            entries = list_directory(store.root, folder)
+            _check_entries([(f"{folder}/{e.name}", e) for e in entries], findings)
     _check_entries(
         [
             (f"{folder}/{entry.name}".removeprefix(f"{store.root}/"), entry)

@@ -4,7 +4,7 @@ The walk over the CommitLog brings the records; a queue's units are read where t
 stays in memory of a queue is a few numbers.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -84,10 +84,7 @@ class QueueCheck:
 
     def bounds(self) -> dict[Queue, tuple[int, int]]:
         """Return [low, high) of every queue's files, in queue offsets."""
-        return {
-            queue: (state.queue.files.low // UNIT.itemsize, state.high)
-            for queue, state in self._states.items()
-        }
+        return {queue: (state.queue.room_low, state.high) for queue, state in self._states.items()}
 
     def log_end(self) -> int:
         """Return where the last record lies that a queue has: about the end of the log."""
@@ -124,7 +121,7 @@ class QueueCheck:
             return
         numbers = expected.queue_offsets
         self._check_dense(queue, state, expected)
-        held = (numbers >= state.queue.files.low // UNIT.itemsize) & (numbers < state.high)
+        held = (numbers >= state.queue.room_low) & (numbers < state.high)
         self._records(queue, "the record has no unit", expected.take(~held))
         missed = ~held
         if held.any():
@@ -184,7 +181,7 @@ class QueueCheck:
 
     def _skips(self, queue: Queue, state: _QueueWalk, before: int, number: int) -> bool:
         """Tell whether the queue offsets between these two are of damaged records, and count it."""
-        if not state.queue.files.low <= (before + 1) * UNIT.itemsize < number * UNIT.itemsize:
+        if not state.queue.room_low <= before + 1 < number:
             return False
         first = np.zeros(0, np.int64)
         for start in range(int(before) + 1, min(int(number), state.end), _CHUNK_UNITS):
@@ -200,7 +197,7 @@ class QueueCheck:
 
     def _are_explained(self, queue: Queue, state: _QueueWalk) -> bool:
         """Count units of damaged records at their causes; tell whether these are all orphans."""
-        for _, units in _chunks(state.queue):
+        for _, units in state.queue.chunks(_CHUNK_UNITS):
             places = units["physical_offset"].astype(np.int64)
             live = self._is_live(units, places)
             state.damaged += self._causes.explain(places[live], self._severity(queue))
@@ -213,7 +210,7 @@ class QueueCheck:
     def _scan(self, queue: Queue, state: _QueueWalk) -> None:
         """Check the shape of a queue's files: filler* unit* zero*, ascending, none empty."""
         last_place, started = -1, False
-        for first, units in _chunks(state.queue):
+        for first, units in state.queue.chunks(_CHUNK_UNITS):
             sizes = units["size"].astype(np.int64)
             places = units["physical_offset"].astype(np.int64)
             filler = is_filler(units)
@@ -267,7 +264,7 @@ class QueueCheck:
         (topic, queue_id), shown = queue, 0
         # The records of a light queue are another topic's: their headers do not name it.
         is_light = topic.startswith(names.LMQ_PREFIX)
-        for first, units in () if is_light else _chunks(state.queue):
+        for first, units in () if is_light else state.queue.chunks(_CHUNK_UNITS):
             places = units["physical_offset"].astype(np.int64)
             live = self._is_live(units, places) & ~self._causes.covers(places)
             for row in np.flatnonzero(live).tolist():
@@ -369,15 +366,3 @@ def _units_at(queue: ConsumeQueue, numbers: Int64s) -> tuple[Structs, Mask]:
         except CorruptStoreError:
             continue
     return units, found
-
-
-def _chunks(queue: ConsumeQueue) -> Iterator[tuple[int, Structs]]:
-    """Yield all units of a queue's files, zeros behind the end too, file by file."""
-    for file in queue.files.files:
-        first, end = file.start // UNIT.itemsize, file.end // UNIT.itemsize
-        for start in range(first, end, _CHUNK_UNITS):
-            try:
-                units = queue.read(start, min(end, start + _CHUNK_UNITS))
-            except CorruptStoreError:
-                break
-            yield start, units

@@ -20,7 +20,7 @@ from mqstore.check.finding import Finding, Findings
 from mqstore.check.index import IndexCheck
 from mqstore.check.log import LogCheck
 from mqstore.check.queues import QueueCheck
-from mqstore.files.store import Store
+from mqstore.read.directory import open_store
 
 
 def check(
@@ -40,7 +40,7 @@ def check(
     """
     findings = Findings()
     causes = Causes(findings)
-    with Store.open(root, commit_log) as store:
+    with open_store(root, commit_log) as store:
         begun = unfinished(store, findings)
         begun = committed_end(store, findings) if store.place.dledger else begun
         walk = LogCheck(store, findings, causes, unfinished=begun)

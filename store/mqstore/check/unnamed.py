@@ -92,7 +92,7 @@ def _named(queue: ConsumeQueue, high: int, wrong: ExpectedUnits, found: _Unnamed
     """Tell which records some unit names; note the first such unit."""
     places = wrong.units["physical_offset"].astype(np.int64)
     is_named = np.zeros(len(wrong), np.bool_)
-    low = queue.files.low // wrong.units.itemsize
+    low = queue.room_low
     try:
         first = queue.first_behind(low, high, int(places[0]))
         last = queue.first_behind(first, high, int(places[-1]) + 1)

@@ -245,13 +245,18 @@ def _overlapping(held: "_Group") -> Iterator["_Group"]:
 
 
 def open_log_queues(
-    place: StoreDir, cache: str, known: Sequence[str] = (), limit: int | None = None
+    place: StoreDir,
+    cache: str,
+    known: Sequence[str] = (),
+    limit: int | None = None,
+    start: int = 0,
 ) -> LogQueues:
     """Return the queues of a store's CommitLog; walk what the directory ``cache`` does not have.
 
     ``known`` are keys of files as a read was planned with: their sections are taken, if they
     are there, though the file has grown since. Records from physical offset ``limit`` on, of a
-    commit under way, are left out. Raises FileNotFoundError; NoSpaceError or CorruptStoreError
+    commit under way, are left out, and so is what lies before the record at ``start``.
+    Raises FileNotFoundError; NoSpaceError or CorruptStoreError
     where sections cannot be kept; OSError.
     """
     folder = cache_of(place, cache)
@@ -264,12 +269,13 @@ def open_log_queues(
         if not known and log.committed_end is not None:
             log.check_committed()
             limit = log.committed_end if limit is None else min(limit, log.committed_end)
-        files = [file for file in log.files.files if limit is None or file.start < limit]
+        last = _NO_END if limit is None else limit
+        files = [file for file in log.files.files if file.end > start and file.start < last]
         by_start = {key.partition("-")[0]: key for key in known}
-    opened = partial(_opened, place, log, folder, by_start, limit)
+    opened = partial(_opened, place, log, (folder, by_start), (start, limit))
     with ThreadPoolExecutor(min(_SIDE_BY_SIDE, os.cpu_count() or 1)) as workers:
         found = list(workers.map(opened, files))
-    if not known:
+    if not known and not start:
         _remove_old(folder, [file.key for file in found])
     return LogQueues(found)
 
@@ -277,23 +283,23 @@ def open_log_queues(
 def _opened(
     place: StoreDir,
     like: CommitLog,
-    folder: str,
-    known: Mapping[str, str],
-    limit: int | None,
+    cached: tuple[str, Mapping[str, str]],
+    span: tuple[int, int | None],
     file: MappedFile,
 ) -> LogFile:
-    """Return one log file's sections: those that are kept, or new ones."""
+    """Return one log file's sections, of records in ``span``: those that are kept, or new ones."""
+    (folder, known), (start, limit) = cached, span
     with open_log(place, known=like) as log:
         planned = known.get(mapped_file_name(file.start))
         if planned is not None:
             kept = _kept(folder, planned, file)
             if kept is not None:
                 return kept
-        key = _key(file, limit)
+        key = _key(file, start, limit)
         kept = _kept(folder, key, file)
         if kept is not None and not _has_grown(log, kept, limit):
             return kept
-        walk = FileWalk(log, file, limit)
+        walk = FileWalk(log, file, limit, start)
         try:
             _keep(folder, key, walk)
         except OSError as error:
@@ -341,7 +347,7 @@ def _has_grown(log: CommitLog, kept: LogFile, limit: int | None) -> bool:
     return fetch_at(log, place, IN_PLACE) is not None or after_blank(log, place) != place
 
 
-def _key(file: MappedFile, limit: int | None) -> str:
+def _key(file: MappedFile, start: int, limit: int | None) -> str:
     """Return what a log file is known by."""
     opened = file.open()
     try:
@@ -350,7 +356,8 @@ def _key(file: MappedFile, limit: int | None) -> str:
         opened.close()
     if limit is not None and limit < file.end:
         parts.append(limit)
-    return "-".join([mapped_file_name(file.start), *(f"{part:x}" for part in parts)])
+    begun = [f"from{start:x}"] if start > file.start else []
+    return "-".join([mapped_file_name(file.start), *(f"{part:x}" for part in parts), *begun])
 
 
 def _remove_old(folder: str, keys: Sequence[str]) -> None:

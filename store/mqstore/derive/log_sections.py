@@ -101,13 +101,19 @@ class Section:
 class FileWalk:
     """Walks once over one file; its attributes are final when ``sections`` are exhausted."""
 
-    def __init__(self, log: CommitLog, file: MappedFile, limit: int | None = None) -> None:
-        """Leave out records from physical offset ``limit`` on: those of a commit under way."""
+    def __init__(
+        self, log: CommitLog, file: MappedFile, limit: int | None = None, start: int = 0
+    ) -> None:
+        """Leave out records from physical offset ``limit`` on: those of a commit under way.
+
+        The walk begins at physical offset ``start``, where a record starts, if it is in the file.
+        """
         self._log = log
         self._file = file
+        self._start = max(start, file.start)
         self._limit = file.end if limit is None else limit
         self._last_ms = 0
-        self.end = file.start
+        self.end = self._start
         """Behind the last record."""
         self.is_closed = False
         """Whether a blank record ends the file, or it has no room for another record."""
@@ -138,7 +144,7 @@ class FileWalk:
         return Section([], np.zeros(1, np.int64), LogUnits.joined([]))
 
     def _records(self) -> Iterator[DispatchRecords]:
-        resync, position = Resync(self._log, self._file), self._file.start
+        resync, position = Resync(self._log, self._file), self._start
         while True:
             why = ZERO
             for chunk in log_chunks(self._log, position):

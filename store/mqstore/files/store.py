@@ -13,6 +13,7 @@ Reference: DefaultMessageStore, StorePathConfigHelper.
 import os
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 
@@ -30,6 +31,20 @@ from mqstore.format import names
 _MOST_QUEUES_KEPT = 16_384  # about 1 KiB each, with their lists of files
 
 
+class QueueStore(Protocol):
+    """What a store has instead of ConsumeQueues in files. ``close`` it."""
+
+    @property
+    def queues(self) -> list[tuple[str, int]]:
+        """Every (topic, queueId), sorted."""
+
+    def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """Return one queue; one that is not there has no units."""
+
+    def close(self) -> None:
+        """Close what is open; a later read opens it again."""
+
+
 class Store:
     """One store, opened for reading. A context manager that closes what its CommitLog has open.
 
@@ -39,9 +54,15 @@ class Store:
     ``is_unclean``) are read at each call. One thread at a time may use it.
     """
 
-    def __init__(self, place: StoreDir, read_mode: str = "pread") -> None:
-        """Open the store at ``place``, which ``open_dir`` checked; no file is touched yet."""
+    def __init__(
+        self, place: StoreDir, read_mode: str = "pread", queue_store: QueueStore | None = None
+    ) -> None:
+        """Open the store at ``place``, which ``open_dir`` checked; no file is touched yet.
+
+        Its queues are those of ``queue_store``, else the files of consumequeue/.
+        """
         self.place = place
+        self._queue_store = queue_store
         self.config = BrokerConfig(place)
         self._read_mode = read_mode
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
@@ -65,6 +86,8 @@ class Store:
         """Close the CommitLog's files; a later read opens them again."""
         if "log" in self.__dict__:
             self.log.close()
+        if self._queue_store is not None:
+            self._queue_store.close()
 
     @property
     def root(self) -> str:
@@ -82,16 +105,22 @@ class Store:
 
         Raises UnsupportedStoreError for more than 100,000 topics or a million queues.
         """
+        if self._queue_store is not None:
+            return self._queue_store.queues
         return list_queues(self.place)
 
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
         """Return one ConsumeQueue, the same object each time; one without files has no units."""
         found = self._queues.get((topic, queue_id))
         if found is None:
-            found = ConsumeQueue(self.place, topic, queue_id)
+            made = self._queue_store.queue if self._queue_store is not None else self._in_files
+            found = made(topic, queue_id)
             if len(self._queues) < _MOST_QUEUES_KEPT:
                 self._queues[topic, queue_id] = found
         return found
+
+    def _in_files(self, topic: str, queue_id: int) -> ConsumeQueue:
+        return ConsumeQueue(self.place, topic, queue_id)
 
     @cached_property
     def index_files(self) -> list[IndexFile]:

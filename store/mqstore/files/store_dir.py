@@ -33,6 +33,9 @@ _PARTS: Final = (names.COMMIT_LOG, names.CONSUME_QUEUE, names.INDEX, names.CONFI
 _MOST_NAMES: Final = 100
 BY_LOG: Final = "queues=log (mqlog: --from-log) reads by the CommitLog alone"
 
+ROCKSDB_CONSUME_QUEUE: Final = "ROCKSDB_CONSUME_QUEUE"
+_ROCKSDB_QUEUES: Final = (names.CONSUME_QUEUE, "consumequeue_rocksdb")
+
 # Path below the root, flavour, why.
 _NOT_WRITABLE: Final = (
     (
@@ -41,10 +44,13 @@ _NOT_WRITABLE: Final = (
         "a controller or another replica decides where this log ends",
     ),
     ("brokerIdentity", "CONTROLLER", "the broker belongs to a controller's group"),
-    (
-        f"{names.CONSUME_QUEUE}/CURRENT",
-        "ROCKSDB_CONSUME_QUEUE",
-        "the broker also keeps its ConsumeQueue in RocksDB, which mqlog does not write",
+    *(
+        (
+            f"{path}/CURRENT",
+            ROCKSDB_CONSUME_QUEUE,
+            "the broker keeps its ConsumeQueue in RocksDB, which mqlog does not write",
+        )
+        for path in _ROCKSDB_QUEUES
     ),
     (f"{names.CONFIG}/topics/CURRENT", "ROCKSDB_CONFIG", "topics are kept in RocksDB"),
     (f"{names.CONFIG}/metadata/CURRENT", "ROCKSDB_CONFIG", "topics are kept in RocksDB"),
@@ -88,11 +94,16 @@ class StoreDir:
 
 
 def open_dir(
-    root: str | os.PathLike[str], commit_log: Sequence[str] = (), *, by_log: bool = False
+    root: str | os.PathLike[str],
+    commit_log: Sequence[str] = (),
+    *,
+    by_log: bool = False,
+    in_rocksdb: bool = False,
 ) -> StoreDir:
     """Return the store at ``root``; ``commit_log`` names other CommitLog folders.
 
-    ``by_log``: its queues will be made from the CommitLog, so that those on disk do not matter.
+    ``by_log``: its queues will be made from the CommitLog, so that those on disk do not matter;
+    ``in_rocksdb``: they may be in RocksDB (see ``rocksdb_queues``).
     Raises StoreNotFoundError, NotAStoreError, or UnsupportedStoreError with the flavour's name; of
     a store in an object store also UncleanStoreError, unless it was asked for in spite of that.
     """
@@ -102,7 +113,7 @@ def open_dir(
     place = _dledger(path, folders) or (StoreDir(path, folders) if folders else StoreDir.at(path))
     _refuse_flavours(place)
     if not by_log:
-        _refuse_queues(place)
+        _refuse_queues(place, in_rocksdb=in_rocksdb)
     is_plain = not folders and not place.dledger
     if is_plain and not is_directory(path, names.COMMIT_LOG):
         raise NotAStoreError(path, _not_a_store(path))
@@ -200,15 +211,24 @@ def _refuse_flavours(place: StoreDir) -> None:
         raise UnsupportedStoreError(root, "COMPACTION", _COMPACTION)
 
 
-def _refuse_queues(place: StoreDir) -> None:
+def rocksdb_queues(place: StoreDir) -> str | None:
+    """Return the folder below the root of a RocksDB ConsumeQueue; None where queues are files.
+
+    With rocksdbCQDoubleWriteEnable a broker keeps both; then the files are as good.
+    """
+    found = (path for path in _ROCKSDB_QUEUES if exists(place.root, f"{path}/CURRENT"))
+    path = next(found, None)
+    return None if path is None or _has_file_queues(place) else path
+
+
+def _refuse_queues(place: StoreDir, *, in_rocksdb: bool) -> None:
     """Refuse by name the stores whose queues we would read wrongly."""
-    root = place.root
-    for detail in ("consumequeue/CURRENT", "consumequeue_rocksdb/CURRENT"):
-        # With rocksdbCQDoubleWriteEnable a broker keeps both; then the files are as good.
-        if exists(root, detail) and not _has_file_queues(place):
-            raise UnsupportedStoreError(root, "ROCKSDB_CONSUME_QUEUE", _ROCKSDB.format(detail))
-    if list_names(root, "batchconsumequeue"):
-        raise UnsupportedStoreError(root, "BATCH_CONSUME_QUEUE", _BATCH_CQ)
+    path = None if in_rocksdb else rocksdb_queues(place)
+    if path is not None:
+        reason = _ROCKSDB.format(f"{path}/CURRENT")
+        raise UnsupportedStoreError(place.root, ROCKSDB_CONSUME_QUEUE, reason)
+    if list_names(place.root, "batchconsumequeue"):
+        raise UnsupportedStoreError(place.root, "BATCH_CONSUME_QUEUE", _BATCH_CQ)
 
 
 def _has_file_queues(place: StoreDir) -> bool:
@@ -283,6 +303,7 @@ _COMPACTION = (
     "outside the CommitLog; mqlog reads plain CommitLog stores"
 )
 _ROCKSDB = (
-    "{} is a RocksDB ConsumeQueue (storeType=defaultRocksDB); mqlog reads file ConsumeQueues. "
-    f"Without it, {BY_LOG}. Or let the broker write both (rocksdbCQDoubleWriteEnable=true)"
+    "{} is a RocksDB ConsumeQueue (storeType=defaultRocksDB): mqlog reads and checks such a store "
+    "in a local directory; it does not write to it, recover or copy it. In an object "
+    f"store, {BY_LOG}"
 )

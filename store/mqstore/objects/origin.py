@@ -11,9 +11,9 @@ from typing import NoReturn
 from mqstore.errors import InvalidOptionError
 from mqstore.files.read_file import RemoteFolder
 from mqstore.files.store_dir import open_dir
-from mqstore.read.directory import StoreBounds, StoreOrigin
 from mqstore.read.queues import QueueFilter
 from mqstore.read.source import COMMIT_GROUP
+from mqstore.read.store_bounds import StoreBounds, StoreOrigin
 
 NO_STREAM = (
     "a store in an object store is at rest, and a stream follows one that grows: read it with "

@@ -1,172 +1,37 @@
-"""A store in a directory as an origin of messages.
-
-Reference: DefaultMessageStore#getOffsetInQueueByTime, ConsumeQueue#getOffsetInQueueByTime.
-"""
+"""A store in a directory: what its queues are kept in decides how it is opened."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from functools import cached_property, partial
 
-import numpy as np
-
-from mqstore.errors import InvalidOptionError
-from mqstore.files.config import stream_groups
-from mqstore.files.config.broker_config import BrokerConfig, TopicConfig
-from mqstore.files.read_file import each
+from mqstore.files.rocksdb.database import check_installed
 from mqstore.files.store import Store
-from mqstore.files.store_dir import StoreDir, open_dir
-from mqstore.read.broker_state import BrokerFacts
-from mqstore.read.lookup import narrow
-from mqstore.read.queues import QueueBounds, QueueFilter, QueueSlice, Snapshot, Weighed
-from mqstore.read.snapshot import configured, name_of, take_snapshot
-from mqstore.read.source import COMMIT_GROUP
-from mqstore.read.store_records import StoreRecords
-from mqstore.read.tail import StoreTail
-from mqstore.read.weights import weigh_slice
-
-
-@dataclass(frozen=True, slots=True)
-class StoreOrigin(StoreDir):
-    """A store's root and its CommitLog folders, which tasks must see under the same names."""
-
-    @property
-    def name(self) -> str:
-        """The root."""
-        return self.root
-
-    def bounds(self, broker_name: str | None = None) -> "StoreBounds":
-        """Open the store to plan a read; without a name, it is asked for when first needed."""
-        return StoreBounds(self, broker_name)
-
-    def records(self, read_mode: str = "pread") -> StoreRecords:
-        """Open the store to read records. Raises as ``open_origin``."""
-        return StoreRecords(Store(open_dir(self.root, self.commit_log), read_mode))
+from mqstore.files.store_dir import BY_LOG, ROCKSDB_CONSUME_QUEUE, open_dir, rocksdb_queues
+from mqstore.read.queues import Snapshot
+from mqstore.read.rocksdb_bounds import RocksOrigin, rocksdb_store
+from mqstore.read.store_bounds import StoreOrigin
 
 
 def open_origin(root: str | os.PathLike[str], commit_log: Sequence[str] = ()) -> StoreOrigin:
     """Return the store at ``root``; ``commit_log`` names the CommitLog folders of a multi-path one.
 
-    Raises StoreNotFoundError, NotAStoreError, or UnsupportedStoreError with the flavour's name.
+    Raises StoreNotFoundError, NotAStoreError, or UnsupportedStoreError with the flavour's name:
+    also where queues are in RocksDB, and the package that reads it is not installed.
     """
-    found = open_dir(root, commit_log)
-    return StoreOrigin(found.root, found.commit_log, dledger=found.dledger)
+    found = open_dir(root, commit_log, in_rocksdb=True)
+    path = rocksdb_queues(found)
+    if path is None:
+        return StoreOrigin(found.root, found.commit_log, dledger=found.dledger)
+    check_installed(f"{found.root}/{path}", ROCKSDB_CONSUME_QUEUE, f". Without it, {BY_LOG}")
+    return RocksOrigin(found.root, found.commit_log, path, dledger=found.dledger)
 
 
-class StoreBounds:
-    """A BoundsSource over a store. What is listed stays as it was at the last ``snapshot``."""
-
-    def __init__(self, origin: StoreOrigin, broker_name: str | None = None) -> None:
-        self.origin = origin
-        self.store = Store(origin)
-        self._given_name = broker_name
-
-    @cached_property
-    def broker_name(self) -> str:
-        """The name given, else the store's own."""
-        return self._given_name or name_of(self.store)
-
-    @property
-    def config(self) -> BrokerConfig:
-        """The files of config/."""
-        return self.store.config
-
-    def close(self) -> None:
-        """Close the store's CommitLog."""
-        self.store.close()
-
-    def topics(self) -> set[str]:
-        """Return the topics with a ConsumeQueue and those in topics.json."""
-        return {topic for topic, _ in self.store.queues} | set(configured(self.store))
-
-    def topic_configs(self) -> Mapping[str, TopicConfig]:
-        """Return topics.json; empty where the broker keeps it in RocksDB."""
-        return configured(self.store)
-
-    def broker(self, snapshot: Snapshot) -> BrokerFacts:
-        """Return the root and the CommitLog's bounds."""
-        return BrokerFacts(self.origin.root, None, snapshot.low, snapshot.high)
-
-    def timers_delivered_ms(self) -> int:
-        """Return what config/timercheck says."""
-        found = self.store.timer_checkpoint()
-        return 0 if found is None else int(found["last_read_time_ms"])
-
-    def snapshot(
-        self, topics: Callable[[str], bool] | None = None, *, strict: bool = True
-    ) -> Snapshot:
-        """Return the bounds of the store's queues, which are listed again for it."""
-        self.close()
-        self.store = Store(self.origin)
-        return take_snapshot(self.store, self.origin, self._given_name, topics, strict=strict)
-
-    def held(self, topics: Callable[[str], bool] | None = None, *, strict: bool = True) -> Snapshot:
-        """Return the snapshot: what is in a directory can be read."""
-        return self.snapshot(topics, strict=strict)
-
-    def first_at(self, queues: Sequence[QueueBounds], times_ms: Sequence[int]) -> list[int]:
-        """Bisect: store timestamps do not go back within a queue (format rule §5.8.3)."""
-        return [self._first(queue, ms) for queue, ms in zip(queues, times_ms, strict=True)]
-
-    def weigh(self, slices: Sequence[QueueSlice], *, strict: bool = True) -> list[Weighed]:
-        """Return bytes from the sizes in the ConsumeQueues; exact up to a million messages."""
-        return each(self.store.root, partial(weigh_slice, self.store, strict=strict), slices)
-
-    def narrow(
-        self, slices: Sequence[QueueSlice], keys: Sequence[str], msg_ids: Sequence[str]
-    ) -> list[QueueSlice]:
-        """Return what the IndexFiles leave of the slices, and what they do not cover."""
-        return narrow(self.store, slices, keys, msg_ids)
-
-    def tail(
-        self, chosen: QueueFilter, *, strict: bool = True, fail_on_data_loss: bool = True
-    ) -> StoreTail:
-        """Return the store's moving bounds."""
-        return StoreTail(
-            self.origin,
-            lambda: self.snapshot(chosen.topics, strict=strict),
-            chosen,
-            fail_on_data_loss=fail_on_data_loss,
-        )
-
-    def claim_group(self, group: str) -> None:
-        """Refuse a name that the broker knows: two would write the same offsets; make the folder.
-
-        Streams' groups are files below .mqlog.
-        """
-        root, committed = self.store.root, self.config.committed()
-        known = {name for (_, name), found in committed.items() if found.is_brokers}
-        if group in known | self.config.groups():
-            expected = f"is a consumer group of the broker of {root}: choose another name"
-            raise InvalidOptionError(COMMIT_GROUP, group, expected)
-        try:
-            stream_groups.make_folder(self.origin)
-        except OSError as error:
-            expected = (
-                f"progress is kept in {root}/.mqlog, which cannot be written to ({error}); "
-                "leave the option out, or let this user write there"
-            )
-            raise InvalidOptionError(COMMIT_GROUP, group, expected) from error
-
-    def publish_group(self, group: str, queues: Mapping[tuple[str, int], int]) -> bool:
-        """Write the group's file."""
-        stream_groups.publish(self.origin, group, queues)
-        return True
-
-    def _first(self, queue: QueueBounds, ms: int) -> int:
-        log = self.store.log
-
-        def is_late(unit: np.void) -> bool:
-            physical_offset = int(unit["physical_offset"])
-            header = log.header(physical_offset)
-            if header is None:
-                reason = "the ConsumeQueue points outside the CommitLog"
-                raise log.corrupt(physical_offset, reason)
-            return int(header["store_timestamp_ms"]) >= ms
-
-        units = self.store.queue(queue.topic, queue.queue_id)
-        return units.first(queue.low, queue.high, is_late)
+def open_store(root: str | os.PathLike[str], commit_log: Sequence[str] = ()) -> Store:
+    """Return the store at ``root``, whatever its queues are kept in. Raises as ``open_origin``."""
+    origin = open_origin(root, commit_log)
+    if isinstance(origin, RocksOrigin):
+        return rocksdb_store(origin, origin.queue_path)
+    return Store(origin)
 
 
 def take(

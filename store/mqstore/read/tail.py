@@ -92,6 +92,10 @@ class StoreTail:
         for queue in self._queues.values():
             queue.close()
 
+    def opened(self) -> Store:
+        """Return the store, of which nothing is listed yet."""
+        return Store(self._place)
+
     def look(self, *, at_once: bool = False) -> Bounds:
         """Return (low, high) of each queue: now if ``at_once``, else as of a moment ago.
 
@@ -124,10 +128,11 @@ class StoreTail:
         self._publish()
 
     def _publish(self) -> None:
-        self._store = Store(self._place)  # Its lists of files are those of this look.
-        self._bounds = {name: (queue.low, queue.high) for name, queue in self._queues.items()}
+        self._store = self.opened()  # Its lists of files are those of this look.
+        bounds = {name: (queue.low, queue.high) for name, queue in self._queues.items()}
+        self._bounds = self._bounds if bounds == self._bounds else bounds
         if self._anchor is None or self._anchor.physical_offset < self._found.low:
-            self._anchor = _Anchor.of(self._place, self._found)
+            self._anchor = _Anchor.of(self.opened(), self._found)
 
     def _retake(self) -> Snapshot:
         stamps, begin = self._stamped(), time.monotonic()
@@ -223,9 +228,9 @@ class _Anchor:
     header: bytes
 
     @classmethod
-    def of(cls, place: StoreDir, snapshot: Snapshot) -> "_Anchor | None":
+    def of(cls, opened: Store, snapshot: Snapshot) -> "_Anchor | None":
         """Return the last record of the first queue that has one."""
-        with Store(place) as store:
+        with opened as store:
             for topic, queue_id, last in _lasts(snapshot):
                 with suppress(CorruptStoreError, FileNotFoundError):
                     unit = store.queue(topic, queue_id).read(last, last + 1)[0]

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from mqstore.arrays import Int64s, Mask, Structs
+from mqstore.arrays import Int64s, Mask
 from mqstore.codec.decode import QueuePositions
 from mqstore.errors import CorruptStoreError
 from mqstore.files.queue.consume_queue import ConsumeQueue
@@ -139,7 +139,7 @@ def read_units(
         try:
             units = queue.read(start, stop)
         except (CorruptStoreError, FileNotFoundError) as error:
-            units = _before_hole(queue, start, stop)
+            units = queue.before_hole(start, stop)
             if not len(units):
                 after = queue.next_file_start(start) or end
                 if report is not None:
@@ -157,19 +157,6 @@ def read_units(
             ),
         )
         start += len(units)
-
-
-def _before_hole(queue: ConsumeQueue, start: int, end: int) -> Structs:
-    """Return the units of [start, end) in the file that holds ``start``; none if none can be read.
-
-    A range that reaches over a file that is not there begins in one that may be.
-    """
-    file = queue.files.find(start * UNIT.itemsize)
-    stop = min(end, file.end // UNIT.itemsize if file else start)
-    try:
-        return queue.read(start, stop)
-    except (CorruptStoreError, FileNotFoundError):
-        return np.empty(0, UNIT)
 
 
 def fitting(units: Iterator[UnitBatch], start: int, end: int, room: int) -> tuple[int, int]:

@@ -3,8 +3,8 @@
 All messages of a source queue that go to one topic go to one queue of it, so that they keep their
 order. Queue n goes to queue n of the broker of the same name; else to queue n of one of the brokers
 that have it; else to the n-th of the topic's queues, counted round. Messages that failed
-(``%RETRY%``, ``%DLQ%``) and go back to the topics that they were sent to go to the queues of those
-in turn: their own queueId is that of the retry topic.
+(``%RETRY%``, ``%DLQ%``) go to all queues of a topic in turn: their own queueId is that of the topic
+of failures.
 """
 
 from collections.abc import Iterable, Sequence

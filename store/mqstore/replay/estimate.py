@@ -15,7 +15,7 @@ from mqstore.live.routes import MASTER_ID
 from mqstore.live.send.requests import Queue
 from mqstore.live.send.topics import WriteQueues
 from mqstore.read.queues import QueueSlice
-from mqstore.replay.destinations import TopicMap, queue_for
+from mqstore.replay.destinations import holds_failures, queue_for
 from mqstore.replay.rows import ReplayReading, SourceQueue, SourceRows
 from mqstore.replay.run import parts_of
 
@@ -66,7 +66,7 @@ def estimate(
             topic: _queues(cluster, topic, settings) for topic in sorted({t for _, t in found})
         }
     return [
-        _planned(reading.topics, key, (counts[0], counts[1]), queues[key[1]], brokers)
+        _planned(key, (counts[0], counts[1]), queues[key[1]], brokers)
         for key, counts in sorted(found.items())
     ]
 
@@ -105,14 +105,13 @@ def _queues(cluster: Cluster, topic: str, settings: SendSettings) -> tuple[Queue
 
 
 def _planned(
-    topics: TopicMap,
     key: tuple[SourceQueue, str],
     counts: tuple[int, int],
     queues: Sequence[Queue],
     brokers: Sequence[str],
 ) -> PlannedQueue:
     (broker, topic, queue_id), to_topic = key
-    if topics.goes_back(topic):
+    if holds_failures(topic):
         return PlannedQueue(broker, topic, queue_id, to_topic, None, None, *counts)
     queue = queue_for(queues, broker, queue_id, brokers.index(broker))
     return PlannedQueue(broker, topic, queue_id, to_topic, queue.broker, queue.queue_id, *counts)

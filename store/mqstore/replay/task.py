@@ -20,7 +20,7 @@ from mqstore.live.send.pace import NO_LIMIT, Pace
 from mqstore.live.send.sender import Sender
 from mqstore.live.send.topics import WriteQueues
 from mqstore.read.queues import QueueSlice
-from mqstore.replay.destinations import queue_for
+from mqstore.replay.destinations import holds_failures, queue_for
 from mqstore.replay.rows import ReplayReading, SourceRows
 from mqstore.stage.compose import Composed
 from mqstore.stage.rows import Rows
@@ -210,7 +210,7 @@ class _Placing:
         for pair in np.unique(pairs).tolist():
             source, topic = divmod(pair, len(rows.topic_names))
             broker, source_topic, queue_id = self.source.queues[source]
-            if not self._task.reading.topics.goes_back(source_topic):
+            if not holds_failures(source_topic):
                 queues = self.topics.queues(rows.topic_names[topic])
                 rank = self._task.brokers.index(broker)
                 places[pairs == pair] = index[queue_for(queues, broker, queue_id, rank)]

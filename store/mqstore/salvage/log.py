@@ -27,13 +27,12 @@ from mqstore.files.read_file import LocalFile
 from mqstore.format.message import BLANK, BLANK_MAGIC, HARD_RECORD_BYTES, HEADERS, MIN_BLANK_BYTES
 from mqstore.format.names import COMMIT_LOG, mapped_file_name
 from mqstore.salvage.report import DOUBTED, LOST, MOVED, Report, ReportEntry
-from mqstore.salvage.sources import SourceFile, Sources
+from mqstore.salvage.sources import MOST_FILES_APART, SourceFile, Sources
 
 CopyProgress = Callable[[int, int], None]
 
 _COPIED_BYTES: Final = 1 << 22
 _MOST_MOVED: Final = 1_000_000  # stretches
-_MOST_FILES_BESIDE: Final = 1_024  # before and behind those with names
 _SECTOR_BYTES: Final = 512
 _LIES_ELSEWHERE: Final = "PHYSICALOFFSET is not the record's place"
 _PLACE_TAKEN: Final = "another record lies where this one says that it lies"
@@ -81,6 +80,9 @@ class SalvagedLog:
         self._report = report
         self._files: dict[int, _NewFile] = {}
         self._moved: list[tuple[SourceFile, Stretch]] = []
+        self._known: list[int] = []
+        """Where the files start whose names are right, by their records."""
+        self._closed: dict[str, int] = {}  # where blank records close source files, by name
         self.records = 0
         """Whole records in the new log."""
         self.moved = 0
@@ -93,9 +95,12 @@ class SalvagedLog:
         for file in self._sources.files:
             self._take_file(file, lambda at: progress(done + at, total) if progress else None)  # noqa: B023
             done += file.size
-        self._moved.sort(key=lambda one: one[1].physical_offset)
+        # A file whose name none of its records agrees with has lost its name.
+        self._known = self.starts
+        self._moved.sort(key=lambda one: -one[1].length)
         for file, stretch in self._moved:
             self._take_moved(file, stretch)
+            self._known = self._known or self.starts
         self._moved.clear()
 
     def fill(self) -> None:
@@ -162,6 +167,7 @@ class SalvagedLog:
                     self._moved.append((file, found))
                 else:
                     self._doubt(file, source, found.position, found.length, _LIES_ELSEWHERE)
+            self._closed[file.name] = walk.closed_at
             if new is not None:
                 new.blank_at, new.used_to = walk.closed_at, min(walk.used_to, self._size)
         finally:
@@ -188,15 +194,14 @@ class SalvagedLog:
     def _is_believable(self, file: SourceFile, stretch: Stretch) -> bool:
         """Tell whether records that lie elsewhere may belong where they say.
 
-        Disks and file systems move blocks. What lies elsewhere otherwise may be part of a message.
+        Disks move whole blocks. What lies elsewhere otherwise may be part of a message.
         """
-        named, said = self._sources.named, stretch.physical_offset
-        if file.start is None:
-            beside = _MOST_FILES_BESIDE * self._size
-            low, high = (named[0], named[-1]) if named else (said, said)
-            return low - beside <= said < high + beside
-        moved_by = said - file.start - stretch.position
-        return moved_by % _SECTOR_BYTES == 0 and named[0] <= said < named[-1] + self._size
+        known, said = self._known, stretch.physical_offset
+        if file.start not in known:
+            beside = MOST_FILES_APART * self._size
+            return not known or known[0] - beside <= said < known[-1] + beside
+        moved_by = said - (file.start or 0) - stretch.position
+        return moved_by % _SECTOR_BYTES == 0 and known[0] <= said < known[-1] + self._size
 
     def _take_records(
         self,
@@ -225,6 +230,8 @@ class SalvagedLog:
             with self._opened(new) as fd:
                 durable.write_at(fd, os.pread(source, size, position + first), at)
             new.occupy(at, at + size)
+            if position + first + size == at + size == self._closed.get(file.name):
+                new.blank_at = at + size
             row += count
             self.records += count
             self.moved += count
@@ -317,8 +324,7 @@ class SalvagedLog:
         durable.write_at(fd, record.tobytes(), position)
 
     def _file_of(self, physical_offset: int) -> _NewFile:
-        named = self._sources.named
-        base = named[0] if named else 0
+        base = self._known[0] if self._known else 0
         return self._file(physical_offset - (physical_offset - base) % self._size)
 
     def _file(self, start: int, source: SourceFile | None = None) -> _NewFile:

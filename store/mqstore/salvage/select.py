@@ -24,7 +24,7 @@ TWICE: Final = "another record has its queue offset"
 OUT_OF_ORDER: Final = "its queue offset does not fit its place in the log"
 
 _CHOSEN_UNITS: Final = 1 << 20
-_ALL: Final = 2**62
+_ALL: Final = 2**63
 
 
 @dataclass(frozen=True, slots=True)

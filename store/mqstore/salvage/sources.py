@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 from mqstore.files.safe_open import open_file, survey
@@ -11,6 +12,7 @@ from mqstore.files.store_dir import StoreDir
 from mqstore.format.message import FILE_SIZE
 from mqstore.format.names import INTERLOCK, parse_mapped_file_name
 
+MOST_FILES_APART: Final = 1_024  # of a log of which some files were lost
 _MOST_MAPPED_BYTES: Final = 2**31 - 1
 
 
@@ -40,11 +42,6 @@ class Sources:
     files: tuple[SourceFile, ...]
     file_size: int
 
-    @property
-    def named(self) -> list[int]:
-        """Where the files with names start, ascending."""
-        return [file.start for file in self.files if file.start is not None]
-
 
 def find_sources(place: StoreDir, file_size: int | None = None) -> Sources:
     """Return what lies in the CommitLog's folders; links and special files are passed over.
@@ -58,30 +55,39 @@ def find_sources(place: StoreDir, file_size: int | None = None) -> Sources:
         if kind == "file" and name != INTERLOCK
     ]
     starts = [(parse_mapped_file_name(name), size) for _, name, size in found]
-    usual = file_size or _usual_size([(s, size) for s, size in starts if s is not None])
+    usual = file_size or _usual_size(starts)
     remainders = Counter(start % usual for start, _ in starts if start is not None)
     expected = max(remainders, key=lambda one: (remainders[one], -one), default=0)
-    taken: set[int] = set()
+    aligned = {start for start, _ in starts if start is not None and start % usual == expected}
+    believed = _together(sorted(aligned), MOST_FILES_APART * usual)
     files = []
     for (folder, name, size), (start, _) in zip(found, starts, strict=True):
-        known = start if start is not None and start % usual == expected else None
-        known = None if known in taken else known
-        taken |= {known} if known is not None else set()
+        known = start if start in believed else None
+        believed -= {start}
         files.append(SourceFile(folder, name, known, size))
     files.sort(key=lambda file: (file.start is None, file.start or 0, file.name))
     return Sources(tuple(files), usual)
 
 
-def _usual_size(named: Sequence[tuple[int, int]]) -> int:
-    """Return the size that most names are multiples of, and most files have."""
-    candidates = {size for _, size in named if 0 < size <= _MOST_MAPPED_BYTES} | {FILE_SIZE}
-    apart = math.gcd(*(start for start, _ in named)) if named else 0
+def _together(starts: Sequence[int], apart: int) -> set[int]:
+    """Return most of these, those that lie together: names may be anything."""
+    edges = [n for n in range(1, len(starts)) if starts[n] - starts[n - 1] > apart]
+    groups = [starts[a:b] for a, b in pairwise([0, *edges, len(starts)])]
+    return set(sorted(groups, key=len)[-1])
+
+
+def _usual_size(files: Sequence[tuple[int | None, int]]) -> int:
+    """Return the size that most names are multiples of, and most files have, with names or not."""
+    named = [start for start, _ in files if start is not None]
+    sizes = [size for _, size in files]
+    candidates = {size for size in sizes if 0 < size <= _MOST_MAPPED_BYTES} | {FILE_SIZE}
+    apart = math.gcd(*named)
     if 0 < apart <= _MOST_MAPPED_BYTES:
         candidates.add(apart)
 
     def score(candidate: int) -> tuple[int, int]:
-        fit = sum(start % candidate == 0 for start, _ in named)
-        same = sum(start % candidate == 0 and size == candidate for start, size in named)
-        return fit + 2 * same - sum(size > candidate for _, size in named), candidate
+        fit = sum(start % candidate == 0 for start in named)
+        same = sum((s or 0) % candidate == 0 and size == candidate for s, size in files)
+        return fit + 2 * same - sum(size > candidate for size in sizes), candidate
 
     return max(candidates, key=score)

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from mqstore.errors import CorruptConfigError
 from mqstore.files.store import Store
-from mqstore.files.store_dir import StoreDir
+from mqstore.files.store_dir import StoreDir, open_dir
 from mqstore.format.names import is_system_topic
 from mqstore.read.offsets import AtTimestamp, Earliest, Latest, Position, resolve
 from mqstore.read.queues import QueueBounds, QueueSlice, Snapshot, slices_of
@@ -72,7 +72,7 @@ def open_root(
 
     Raises StoreNotFoundError, NotAStoreError, UnsupportedStoreError.
     """
-    store = Store.open(root, commit_log)
+    store = Store(open_dir(root, commit_log, in_rocksdb=True))
     if broker_name is None:
         try:
             broker_name = name_of(store)

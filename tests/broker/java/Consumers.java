@@ -1,3 +1,4 @@
+import java.io.OutputStream;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.concurrent.CountDownLatch;
@@ -9,6 +10,7 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.impl.factory.MQClientInstance;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 
 /** Consumes with a group, and commits. */
@@ -52,6 +54,38 @@ final class Consumers {
             consumer.shutdown();
         }
         return failed.get();
+    }
+
+    /** A push consumer takes {@code count} messages and stops; one line each, as they come. */
+    static void pushed(Session session, String topic, String group, int count, OutputStream out)
+            throws Exception {
+        DefaultMQPushConsumer consumer = session.pushConsumer(group);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.setConsumeThreadMin(1);  // Another thread could overtake it.
+        consumer.setConsumeThreadMax(1);
+        consumer.subscribe(topic, "*");
+        CountDownLatch left = new CountDownLatch(count);
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            try {
+                for (MessageExt message : messages) {
+                    out.write(Json.line(Dump.row(message)));
+                    left.countDown();
+                }
+            } catch (Exception e) {
+                throw new IllegalStateException(e);
+            }
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        consumer.setAwaitTerminationMillisWhenShutdown(5_000);
+        consumer.start();
+        try {
+            if (!left.await(60, TimeUnit.SECONDS)) {
+                throw new IllegalStateException(
+                        group + " lacks " + left.getCount() + " of " + count + " messages");
+            }
+        } finally {
+            consumer.shutdown();
+        }
     }
 
     /** A pull consumer commits {@code queueOffset} on every queue of the topic. */

@@ -66,6 +66,11 @@ public final class Harness {
             case "push":  // TOPIC GROUP TAGS COUNT FAIL_EVERY
                 return Consumers.push(session, a[1], a[2], a[3], Integer.parseInt(a[4]),
                         Integer.parseInt(a[5]));
+            case "pushed":  // TOPIC GROUP COUNT FILE
+                try (OutputStream out = open(a[4])) {
+                    Consumers.pushed(session, a[1], a[2], Integer.parseInt(a[3]), out);
+                }
+                return null;
             case "select":  // TOPIC FILE
                 return Selected.pull(session, a[1], Files.readAllLines(Path.of(a[2])));
             case "pushSelected":  // TOPIC GROUP EXPRESSION COUNT

@@ -4,9 +4,7 @@ Reference: org.apache.rocketmq.common.ConfigManager#load (main file, then .bak),
 dialect (unquoted integer keys, trailing commas are not accepted).
 """
 
-import json
 import logging
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -14,6 +12,16 @@ from typing import Any, Final
 
 from mqstore.errors import CorruptConfigError, UnsupportedStoreError
 from mqstore.files.config import bounded_json, stream_groups
+from mqstore.files.config.config_text import parse_object
+from mqstore.files.config.rocksdb_config import (
+    GROUP_TABLE,
+    OFFSET_TABLE,
+    TOPIC_TABLE,
+    RocksTable,
+    TableContent,
+    counter_of,
+    newest_table,
+)
 from mqstore.files.safe_open import exists, open_to_read
 from mqstore.files.store_dir import StoreDir
 from mqstore.format import config, names
@@ -21,8 +29,6 @@ from mqstore.printable import shown
 
 _LOG = logging.getLogger(__name__)
 _BY_SQL: Final = "SQL92"  # ExpressionType.SQL92
-# Strings are matched first so that what looks like a key inside one is left alone.
-_STRING_OR_KEY = re.compile(r'"(?:[^"\\]|\\.)*+"|([{,]\s*+)(-?\d{1,19})(\s*+:)')
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +91,11 @@ class BrokerConfig:
     place: StoreDir
 
     def topics(self) -> dict[str, TopicConfig]:
-        """Return topics.json; empty if there is none. Raises CorruptConfigError."""
-        self._refuse_rocksdb("topics", config.TOPICS)
-        table = _table(self.load(config.TOPICS), "topicConfigTable")
+        """Return topics.json, or what is in RocksDB instead; empty if there is neither.
+
+        Raises CorruptConfigError; UnsupportedStoreError for RocksDB that cannot be read.
+        """
+        table, _ = self._load_table(config.TOPICS, "topicConfigTable", TOPIC_TABLE)
         return {
             topic: TopicConfig(
                 _queue_nums(fields.get("readQueueNums")),
@@ -111,12 +119,12 @@ class BrokerConfig:
         with enableLmq keeps lmqConsumerOffset.json instead of consumerOffset.json; where both are
         there, each key is taken from the former. Light queues are queue 0 of their topic. Streams
         that publish their progress are groups too, unless the broker knows a group of that name.
-        Raises CorruptConfigError. Reference: LmqConsumerOffsetManager#configFilePath.
+        Where they are in RocksDB, the source is consumerOffsets or metadata. Raises as ``topics``.
+        Reference: LmqConsumerOffsetManager#configFilePath.
         """
-        self._refuse_rocksdb("consumerOffsets", config.CONSUMER_OFFSET)
         found: dict[tuple[str, str], CommittedOffsets] = {}
         for name in (config.CONSUMER_OFFSET, config.LMQ_CONSUMER_OFFSET):
-            document, source = self.load_from(name)
+            document, source = self._offset_tables(name)
             found |= {
                 key: CommittedOffsets(queues, source)
                 for key, queues in _by_group(_table(document, "offsetTable")).items()
@@ -135,7 +143,8 @@ class BrokerConfig:
 
         Written by accident (a getter is serialised), never read back by a broker.
         """
-        return _by_group(_table(self.load(config.CONSUMER_OFFSET), "pullOffsetTable"))
+        document, _ = self._offset_tables(config.CONSUMER_OFFSET)
+        return _by_group(_table(document, "pullOffsetTable"))
 
     def is_before_5(self) -> bool:
         """Tell whether a broker of 4.x wrote topics.json.
@@ -185,9 +194,9 @@ class BrokerConfig:
         """Return None: no file tells which groups have consumers."""
 
     def groups(self) -> set[str]:
-        """Return the names in subscriptionGroup.json."""
-        self._refuse_rocksdb("subscriptionGroups", config.SUBSCRIPTION_GROUP)
-        return set(_table(self.load(config.SUBSCRIPTION_GROUP), "subscriptionGroupTable"))
+        """Return the names in subscriptionGroup.json, or in RocksDB. Raises as ``topics``."""
+        name, key = config.SUBSCRIPTION_GROUP, "subscriptionGroupTable"
+        return set(self._load_table(name, key, GROUP_TABLE)[0])
 
     def load(self, name: str) -> dict[str, Any]:
         """Return the JSON object of ``config/name``; {} if neither it nor its .bak is there.
@@ -206,7 +215,7 @@ class BrokerConfig:
             try:
                 text = self._text(path)
                 if text.strip():
-                    found = _parse(text, f"{self.place.root}/{path}")
+                    found = parse_object(text, f"{self.place.root}/{path}")
                     if candidate != name:
                         _warn_of_backup(f"{self.place.root}/{path}", f"{name} {why}")
                     return found, candidate
@@ -226,7 +235,7 @@ class BrokerConfig:
             text = self._text(path)
             if not text.strip():
                 return ConfigFileState(EMPTY)
-            _parse(text, path)
+            parse_object(text, path)
         except FileNotFoundError:
             return ConfigFileState(MISSING)
         except CorruptConfigError as error:
@@ -246,23 +255,52 @@ class BrokerConfig:
         finally:
             file.close()
 
-    def _refuse_rocksdb(self, column_family: str, json_name: str) -> None:
-        if exists(self.place.root, f"{names.CONFIG}/{json_name}"):
-            return
-        for directory in (column_family, "metadata", "rdb"):
-            if exists(self.place.root, f"{names.CONFIG}/{directory}/CURRENT"):
-                reason = (
-                    f"config/{directory} is RocksDB and there is no config/{json_name}; mqlog "
-                    "reads the JSON files of config/ (a broker exports them with mqadmin "
-                    "rocksDBConfigToJson)"
-                )
-                raise UnsupportedStoreError(self.place.root, "ROCKSDB_CONFIG", reason)
+    def _offset_tables(self, name: str) -> tuple[dict[str, Any], str]:
+        """Return the tables of a file with offsets, and where they lie."""
+        if name != config.CONSUMER_OFFSET:
+            return self.load_from(name)
+        content = self._in_rocksdb(name, OFFSET_TABLE)
+        if content is None:
+            return self.load_from(name)
+        table = {k: _table(entry, "offsetTable") for k, entry in content.entries().items()}
+        return {"offsetTable": table}, content.folder
+
+    def _load_table(self, name: str, key: str, table: RocksTable) -> tuple[dict[str, Any], str]:
+        """Return a table of ``config/name``, or the one in RocksDB, and where it lies."""
+        content = self._in_rocksdb(name, table)
+        if content is None:
+            document, source = self.load_from(name)
+            return _table(document, key), source
+        return content.entries(), content.folder
+
+    def _in_rocksdb(self, name: str, table: RocksTable) -> TableContent | None:
+        """Return the table in RocksDB; None if there is none, or the JSON file counted further."""
+        is_json = any(
+            exists(self.place.root, f"{names.CONFIG}/{name}{suffix}")
+            for suffix in ("", config.BACKUP_SUFFIX)
+        )
+        try:
+            found = newest_table(self.place, table)
+        except UnsupportedStoreError as error:
+            if not is_json:
+                raise
+            _warn_of_rocksdb(f"{self.place.root}/{names.CONFIG}/{name}", str(error))
+            return None
+        if found is None or not is_json:
+            return found
+        counter = counter_of(self.load(name).get("dataVersion"))
+        return None if counter > found.counter else found
 
 
 @lru_cache(maxsize=1024)
 def _warn_of_backup(path: str, why: str) -> None:
     """Warn once in a process and for a file: what its readers find may be older."""
     _LOG.warning("%s was read instead, and may be older: %s", shown(path), why)
+
+
+@lru_cache(maxsize=1024)
+def _warn_of_rocksdb(path: str, why: str) -> None:
+    _LOG.warning("%s was read, and may be older than what is in RocksDB: %s", shown(path), why)
 
 
 def broker_name(topic_table: Mapping[str, TopicConfig]) -> str | None:
@@ -284,44 +322,6 @@ def broker_name(topic_table: Mapping[str, TopicConfig]) -> str | None:
         and not names.is_system_topic(topic)
     ]
     return own[0] if len(own) == 1 else None
-
-
-def _parse(text: str, path: str) -> dict[str, Any]:
-    try:
-        bounded_json.check(text)
-        value = bounded_json.parse(_STRING_OR_KEY.sub(_quote_key, text))
-    except bounded_json.LimitError as error:
-        raise CorruptConfigError(path, _byte(text, error.position), error.reason) from error
-    except json.JSONDecodeError as error:
-        position = _before_quoting(text, error.pos)
-        line, column = text.count("\n", 0, position) + 1, position - text.rfind("\n", 0, position)
-        what = error.msg.rstrip(": ").removesuffix(" at")
-        reason = f"not JSON: {what} at line {line} column {column}"
-        raise CorruptConfigError(path, _byte(text, position), reason) from error
-    if not isinstance(value, dict):
-        raise CorruptConfigError(path, 0, "not a JSON object")
-    return value
-
-
-def _before_quoting(text: str, position: int) -> int:
-    """Return which character of ``text`` lies at ``position`` once its keys are quoted."""
-    for match in _STRING_OR_KEY.finditer(text):
-        if match.start() >= position:
-            break
-        if match[2] is not None:
-            position -= position > match.start(2)
-            position -= position > match.end(2)
-    return position
-
-
-def _byte(text: str, position: int) -> int:
-    """Return how many bytes of UTF-8 lie before that character."""
-    return len(text[:position].encode(errors="replace"))
-
-
-def _quote_key(match: re.Match[str]) -> str:
-    before, key, after = match.groups()
-    return match.group() if key is None else f'{before}"{key}"{after}'
 
 
 def _table(document: Mapping[str, Any], key: str) -> dict[str, Any]:

@@ -113,6 +113,18 @@ class ConsumeQueue:
             position += len(data)
         return self._extended(np.frombuffer(b"".join(parts), UNIT))
 
+    def before_hole(self, start: int, end: int) -> Structs:
+        """Return the units of [start, end) in the file of ``start``; none if it cannot be read.
+
+        A range that reaches over a file that is not there begins in one that may be.
+        """
+        file = self.files.find(start * UNIT.itemsize)
+        stop = min(end, file.end // UNIT.itemsize if file else start)
+        try:
+            return self.read(start, stop)
+        except (CorruptStoreError, FileNotFoundError):
+            return np.empty(0, UNIT)
+
     def first(self, low: int, high: int, holds: Callable[[np.void], bool]) -> int:
         """Return the first queue offset in [low, high) whose unit ``holds``; ``high`` if none.
 
@@ -133,6 +145,25 @@ class ConsumeQueue:
         """Return the first queue offset of the first file after ``queue_offset``, or None."""
         starts = (file.start // UNIT.itemsize for file in self.files.files)
         return next((start for start in starts if start > queue_offset), None)
+
+    @property
+    def room_low(self) -> int:
+        """The first queue offset that its files have room for."""
+        return self.files.low // UNIT.itemsize
+
+    def chunks(self, most: int) -> Iterator[tuple[int, Structs]]:
+        """Yield all units of the files, ``most`` at a time, with the queue offset of the first.
+
+        Zeros behind the end too. Of a file that is cut short the rest is left out.
+        """
+        for file in self.files.files:
+            first, end = file.start // UNIT.itemsize, file.end // UNIT.itemsize
+            for start in range(first, end, most):
+                try:
+                    units = self.read(start, min(end, start + most))
+                except CorruptStoreError:
+                    break
+                yield start, units
 
     def _extended(self, units: Structs) -> Structs:
         rows = np.flatnonzero(is_address(units["tags_code"]))

@@ -1,0 +1,1 @@
+"""RocksDB databases of a store, read through the package rocksdict."""

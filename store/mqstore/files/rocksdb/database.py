@@ -1,0 +1,220 @@
+"""A RocksDB database of a store, opened to be read. Nothing is written beside it.
+
+The package rocksdict, which mqlog[rocksdb] installs, reads it. It writes files of its own beside
+a database, also when it only reads: so it is given a temporary folder with links to the database's
+files. A process that has a database open may remove files of it; those that are open stay.
+
+The library checks checksums of blocks. What it finds damaged is a CorruptStoreError.
+"""
+
+import importlib
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from mqstore.errors import CorruptStoreError, UnsupportedStoreError
+from mqstore.files.read_file import RemoteFolder
+from mqstore.files.safe_open import exists, list_directory
+
+if TYPE_CHECKING:
+    import rocksdict
+
+INSTALL: Final = "pip install 'mqlog[rocksdb]'"
+
+_ROCKSDICT: Final = "rocksdict"
+_OPENING_TRIES: Final = 4
+_FILE_ENDINGS: Final = (".sst", ".log", ".blob")
+_FILE_BEGINNINGS: Final = ("MANIFEST-", "OPTIONS-")
+_FILE_NAMES: Final = ("CURRENT", "IDENTITY")
+
+
+def has_database(root: str, path: str) -> bool:
+    """Tell whether ``root/path`` is the folder of a RocksDB database."""
+    return exists(root, f"{path}/CURRENT")
+
+
+class RocksDatabase:
+    """The database in the folder ``root/path`` as it was when it was opened. ``close`` it."""
+
+    def __init__(self, root: str, path: str, flavour: str, advice: str = "") -> None:
+        """Open it. ``flavour`` is that of the UnsupportedStoreError without the package rocksdict.
+
+        ``advice`` ends the messages of errors.
+
+        Raises that, CorruptStoreError, UnsafePathError, FileNotFoundError, OSError.
+        """
+        self._where = f"{root}/{path}"
+        if isinstance(root, RemoteFolder):
+            reason = f"RocksDB databases are read in local directories only: copy the store{advice}"
+            raise UnsupportedStoreError(self._where, flavour, reason)
+        self._advice = advice
+        self._library = _library(self._where, flavour, advice)
+        self._view = ""
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        for tries_left in reversed(range(_OPENING_TRIES)):
+            before = _files(root, path)
+            try:
+                self._families = self._open(before)
+            except CorruptStoreError:
+                # A process that has it open may have removed files meanwhile.
+                if not tries_left or _files(root, path) == before:
+                    raise
+            else:
+                return
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close it, and remove the temporary folder."""
+        if self._folder is not None:
+            for family in self._families.values():
+                family.close()
+            self._folder.cleanup()
+            self._folder = None
+
+    def get(self, family: str, key: bytes) -> bytes | None:
+        """Return the value of a key; None if it has none. Raises CorruptStoreError."""
+        found = self._families.get(family)
+        if found is None:
+            return None
+        try:
+            value: bytes | None = found.get(key)
+        except Exception as error:
+            raise self._damaged(error) from error
+        return value
+
+    def items(self, family: str, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """Yield keys from ``start`` on, ascending, with their values. Raises CorruptStoreError."""
+        found = self._families.get(family)
+        if found is None:
+            return
+        try:
+            rows = found.iter()
+            rows.seek(start)
+            while rows.valid():
+                yield rows.key(), rows.value()
+                rows.next()
+            rows.status()
+        except Exception as error:
+            raise self._damaged(error) from error
+
+    def last_key(self, family: str, last: bytes) -> bytes | None:
+        """Return the greatest key that is not behind ``last``. Raises CorruptStoreError."""
+        found = self._families.get(family)
+        if found is None:
+            return None
+        try:
+            rows = found.iter()
+            rows.seek_for_prev(last)
+            key: bytes | None = rows.key() if rows.valid() else None
+            rows.status()
+        except Exception as error:
+            raise self._damaged(error) from error
+        return key
+
+    def values(self, family: str, start: bytes, end: bytes, most: int) -> list[tuple[bytes, bytes]]:
+        """Return at most ``most`` keys of [start, end), ascending, with values. The fast way.
+
+        Raises CorruptStoreError.
+        """
+        found = self._families.get(family)
+        if found is None:
+            return []
+        read = self._library.ReadOptions()
+        read.set_iterate_upper_bound(end)
+        try:
+            items: Iterator[tuple[Any, Any]] = found.items(from_key=start, read_opt=read)
+            rows = list(islice(items, most))
+            if len(rows) < most:
+                # These items end alike where there are no more and where a block is damaged.
+                rest = found.iter(read)
+                rest.seek(rows[-1][0] if rows else start)
+                while rest.valid():
+                    rest.next()
+                rest.status()
+        except Exception as error:
+            raise self._damaged(error) from error
+        return rows
+
+    def _open(self, names: Mapping[str, int]) -> "dict[str, rocksdict.Rdict]":
+        folder = tempfile.TemporaryDirectory(prefix="mqlog-rocksdb-")
+        try:
+            for name in names:
+                os.symlink(f"{os.path.abspath(self._where)}/{name}", f"{folder.name}/{name}")  # noqa: PTH100, PTH211
+            self._view = folder.name
+            found = self._opened(folder.name)
+        except BaseException:
+            folder.cleanup()
+            raise
+        self._folder = folder
+        return found
+
+    def _opened(self, folder: str) -> "dict[str, rocksdict.Rdict]":
+        library = self._library
+        try:
+            families = library.Rdict.list_cf(folder)
+            options = library.Options(raw_mode=True)
+            options.create_if_missing(False)
+            options.set_max_open_files(-1)  # All files are opened now, and stay so.
+            options.set_paranoid_checks(True)
+            whole = library.Rdict(
+                folder,
+                options=options,
+                column_families={name: library.Options(raw_mode=True) for name in families},
+                access_type=library.AccessType.read_only(False),
+            )
+            return {"": whole} | {name: whole.get_column_family(name) for name in families}
+        except Exception as error:
+            raise self._damaged(error) from error
+
+    def _damaged(self, error: Exception) -> CorruptStoreError:
+        said = str(error).replace(self._view, self._where)
+        return CorruptStoreError(
+            self._where, 0, f"RocksDB cannot read this database: {said}{self._advice}"
+        )
+
+
+def _files(root: str, path: str) -> dict[str, int]:
+    """Return names and sizes of the files that a database consists of. Raises UnsafePathError."""
+    return {
+        entry.name: entry.size
+        for entry in list_directory(root, path)
+        if not entry.is_directory
+        and (
+            entry.name.endswith(_FILE_ENDINGS)
+            or entry.name.startswith(_FILE_BEGINNINGS)
+            or entry.name in _FILE_NAMES
+        )
+    }
+
+
+def check_installed(where: str, flavour: str, advice: str = "") -> None:
+    """Raise UnsupportedStoreError for the database ``where`` without the package that reads it.
+
+    ``advice`` ends the message.
+    """
+    try:
+        importlib.import_module(_ROCKSDICT)
+    except ImportError as error:
+        reason = (
+            "this is a RocksDB database (storeType=defaultRocksDB), and the Python package "
+            f"{_ROCKSDICT} that reads it is not installed: {INSTALL}{advice}"
+        )
+        raise UnsupportedStoreError(where, flavour, reason) from error
+
+
+def _library(where: str, flavour: str, advice: str) -> Any:
+    check_installed(where, flavour, advice)
+    return importlib.import_module(_ROCKSDICT)

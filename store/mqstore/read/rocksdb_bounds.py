@@ -1,0 +1,101 @@
+"""A store in a directory whose queues are in RocksDB (storeType=defaultRocksDB), to be read only.
+
+Reference: RocksDBMessageStore.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from mqstore.derive.rocksdb_queues import RocksQueues
+from mqstore.errors import InvalidOptionError
+from mqstore.files.store import Store
+from mqstore.files.store_dir import StoreDir, open_dir
+from mqstore.read.log_directory import default_cache
+from mqstore.read.queues import QueueFilter, Snapshot
+from mqstore.read.rocksdb_tail import RocksTail
+from mqstore.read.source import COMMIT_GROUP
+from mqstore.read.store_bounds import StoreBounds, StoreOrigin
+from mqstore.read.store_records import StoreRecords
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RocksOrigin(StoreOrigin):
+    """A store whose queues are in the RocksDB database ``root/queue_path``.
+
+    ``known`` are the keys of growing log files as the driver saw them, if its log was walked behind
+    what the database has; it says nothing of what the origin is.
+    """
+
+    queue_path: str
+    known: tuple[str, ...] = field(default=(), compare=False)
+
+    def bounds(self, broker_name: str | None = None) -> "RocksBounds":
+        """Open the store to plan a read. Raises as ``RocksBounds.snapshot``."""
+        return RocksBounds(self, broker_name)
+
+    def records(self, read_mode: str = "pread") -> StoreRecords:
+        """Open the store to read records. Raises as ``RocksBounds.snapshot``."""
+        place = open_dir(self.root, self.commit_log, in_rocksdb=True)
+        return StoreRecords(rocksdb_store(place, self.queue_path, self.known, read_mode))
+
+
+class RocksBounds(StoreBounds):
+    """A BoundsSource over a store with queues in RocksDB, as of the last ``snapshot``."""
+
+    origin: RocksOrigin
+
+    def open_store(self) -> Store:
+        """Return the store; its database is opened when something is first asked."""
+        self._queues = _queues(self.origin, self.origin.queue_path)
+        return Store(self.origin, queue_store=self._queues)
+
+    def snapshot(
+        self, topics: Callable[[str], bool] | None = None, *, strict: bool = True
+    ) -> Snapshot:
+        """Return the bounds as the database has them now, and the log behind it.
+
+        Damage of the log there is an error with ``strict``, else a warning.
+        """
+        found = super().snapshot(topics, strict=strict)
+        log = self._queues.log
+        for damage in () if log is None else log.damages():
+            error = self.store.log.corrupt(damage.start, damage.reason)
+            if strict:
+                raise error
+            _LOG.warning("%s", error)
+        self.origin = replace(self.origin, known=self._queues.keys)
+        return replace(found, origin=self.origin)
+
+    def tail(
+        self, chosen: QueueFilter, *, strict: bool = True, fail_on_data_loss: bool = True
+    ) -> RocksTail:
+        """Return the store's moving bounds."""
+        return RocksTail(
+            self.origin,
+            lambda: self.snapshot(chosen.topics, strict=strict),
+            chosen,
+            fail_on_data_loss=fail_on_data_loss,
+            open_store=lambda: self.store,
+        )
+
+    def claim_group(self, group: str) -> None:
+        """Raise InvalidOptionError: nothing is written to such a store."""
+        expected = (
+            f"mqlog only reads a store with queues in RocksDB ({self.origin.root}), and progress "
+            "is kept in the store: leave the option out"
+        )
+        raise InvalidOptionError(COMMIT_GROUP, group, expected)
+
+
+def _queues(place: StoreDir, path: str, known: Sequence[str] = ()) -> RocksQueues:
+    return RocksQueues(place, path, default_cache(), known)
+
+
+def rocksdb_store(
+    place: StoreDir, path: str, known: Sequence[str] = (), read_mode: str = "pread"
+) -> Store:
+    """Return a store whose queues are in the database ``path`` below its root."""
+    return Store(place, read_mode, _queues(place, path, known))

@@ -1,0 +1,62 @@
+"""A real broker that keeps queues and configuration in RocksDB: what the client pulls is read."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from broker import recipe
+from broker.harness import Cluster
+from broker.left import MOVING
+from broker.reading import by_queue, read, rows_of, told
+from mqstore.backlog import BacklogRequest, measure, plan
+from mqstore.check import check
+from mqstore.read.directory import take
+
+pytestmark = pytest.mark.broker
+
+NAMES = recipe.Names("R")
+IN_ROCKSDB = {"storeType": "defaultRocksDB"}
+
+
+def test_queues_and_offsets_in_rocksdb_are_those_of_the_client(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Read beside the broker, which has flushed nothing; as kill -9 leaves it; and stopped."""
+    if cluster.version == "4.9.7":
+        pytest.skip("queues in RocksDB are new in 5.x")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    root = tmp_path / "broker" / "store"
+    root.mkdir(parents=True)
+    with cluster.broker(root, IN_ROCKSDB) as broker:
+        broker.produce(NAMES.topic, "Single", 120, tags=NAMES.tags)
+        broker.produce(NAMES.batch, "Batch", 10, tags=NAMES.tags)
+        broker.push(NAMES.topic, NAMES.push_group, "*", 60, fail_every=1000)
+        broker.commit(NAMES.batch, NAMES.pull_group, 5)
+        groups = NAMES.push_group, NAMES.pull_group
+        dump = broker.dump()
+        beside = read(root)
+        shutil.copytree(root, tmp_path / "killed")
+        progress = {group: broker.consumer_progress(group) for group in groups}
+        broker.stop()
+    assert dump.problems == []
+    expected = {queue: of for queue, of in by_queue(told(dump.rows)).items() if held(queue)}
+    assert sum(map(len, expected.values())) > 150
+    for found in (beside, read(tmp_path / "killed"), read(root)):
+        assert {queue: of for queue, of in by_queue(found).items() if held(queue)} == expected
+    bounds = {(q.topic, q.queue_id): (q.low, q.high) for q in take(root).queues}
+    theirs = {queue: of for queue, of in dump.queues.items() if held(queue) and of != (0, 0)}
+    assert {queue: bounds[queue] for queue in theirs} == theirs
+    request = BacklogRequest(groups=",".join(groups))
+    ours = rows_of(measure(plan(take(root), request), request, as_of_ms=0))
+    diffs = {(row["group"], row["topic"], row["queueId"]): row["diff"] for row in ours}
+    assert diffs == {
+        (group, row["topic"], row["queueId"]): row["brokerOffset"] - row["consumerOffset"]
+        for group, rows in progress.items()
+        for row in rows
+    }
+    assert check(root) == []
+
+
+def held(queue: tuple[str, int]) -> bool:
+    return not queue[0].startswith(MOVING)

@@ -1,8 +1,6 @@
 """Spark on a cluster on loopback: batches and streams, restarts, commitGroup, secrets."""
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from live.loopback import FakeCluster
 from mqlog_jobs import backlog as backlog_job
+from support.event_log import event_log
 
 pytestmark = pytest.mark.spark
 
@@ -82,33 +81,6 @@ def test_a_wrong_topic_names_the_nearest(spark: SparkSession, fake: FakeCluster)
     fake.fill("TopicA", 1)
     with pytest.raises(PySparkException, match="no topic TopicB; did you mean TopicA"):
         load(spark, fake, "/TopicB").count()
-
-
-@contextmanager
-def event_log(spark: SparkSession, folder: Path) -> Iterator[Callable[[], str]]:
-    """Give a function that returns all events that Spark logs meanwhile."""
-    context = spark.sparkContext
-    jvm, java = context._jvm, context._jsc.sc()
-    assert jvm is not None
-    conf = java.conf().clone().set("spark.eventLog.compress", "false")
-    listener = jvm.org.apache.spark.scheduler.EventLoggingListener(
-        "log",
-        jvm.scala.Option.empty(),
-        jvm.java.net.URI(folder.as_uri()),
-        conf,
-        java.hadoopConfiguration(),
-    )
-    listener.start()
-    java.addSparkListener(listener)
-
-    def text() -> str:
-        java.listenerBus().waitUntilEmpty()
-        java.removeSparkListener(listener)
-        listener.stop()
-        files = [path for path in folder.rglob("*") if path.is_file()]
-        return "".join(path.read_text(errors="replace") for path in files)
-
-    yield text
 
 
 def test_no_secret_is_in_a_plan_an_error_an_event_or_a_checkpoint(

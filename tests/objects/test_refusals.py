@@ -94,7 +94,10 @@ def test_an_option_is_refused_in_words_that_help(options: dict[str, str], told: 
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"fs.regio": "eu"}, "option fs.regio='***': pyarrow.fs.S3FileSystem has no such argument"),
+        (
+            {"fs.regio": "x", "fs.region": "eu"},
+            "option fs.regio='***': pyarrow.fs.S3FileSystem has no such argument",
+        ),
         ({"fs.access_key": "hush"}, "option fs.access_key='***'"),
         ({"fs.scheme": "ftp"}, "Invalid S3 connection scheme"),
         ({"fs.connect_timeout": "soon"}, "option fs.connect_timeout='soon': must be a number"),

@@ -358,3 +358,16 @@ def test_a_lone_file_under_another_number_is_found(tmp_path: Path) -> None:
     made = salvage(laid.root, tmp_path / "new")
     assert check(tmp_path / "new") == []
     assert made.messages == 3
+
+
+def test_a_file_that_was_cut_short_does_not_tell_the_size_of_all(tmp_path: Path) -> None:
+    laid = lay_out(tmp_path / "store", messages(6, 20), Layout(commit_log_bytes=SIZE, index=False))
+    first, second = sorted((laid.root / "commitlog").iterdir())[:2]
+    first.write_bytes(b"\1" * 100)
+    second.rename(second.with_name("9" * 20))
+    for path in sorted((laid.root / "commitlog").iterdir())[1:-1]:
+        path.unlink()
+    made = salvage(laid.root, tmp_path / "new")
+    assert check(tmp_path / "new") == []
+    assert made.moved == made.messages > 0
+    assert {len(data) for _, data in stored(tmp_path / "new")} == {SIZE}

@@ -1,10 +1,11 @@
 """An S3 server of moto's on loopback: python -m support.s3_moto LOG.
 
 It prints its port, and writes one JSON line a request to LOG: method, path, bytes of the answer.
-What it stores is in its memory.
+What it stores is in its memory. It ends when its standard input does.
 """
 
 import json
+import os
 import sys
 import threading
 from collections.abc import Iterable
@@ -20,6 +21,12 @@ class _Quiet(WSGIRequestHandler):
 
     def log(self, *_: Any) -> None:
         """Say nothing: each request has a line in LOG."""
+
+
+def _end_with_input() -> None:
+    """End with the process that started this one, however that ends."""
+    sys.stdin.read()
+    os._exit(0)
 
 
 def _serve(path: Path) -> None:
@@ -40,6 +47,7 @@ def _serve(path: Path) -> None:
         server = make_server("127.0.0.1", 0, answer, threaded=True, request_handler=_Quiet)
         sys.stdout.write(f"{server.server_port}\n")
         sys.stdout.flush()
+        threading.Thread(target=_end_with_input, daemon=True).start()
         server.serve_forever()
 
 

@@ -75,7 +75,8 @@ def running(log: Path) -> Iterator[S3Server]:
     """Start a server, with one bucket, and end it."""
     command = [sys.executable, "-m", "support.s3_moto", str(log)]
     tests = Path(__file__).parents[1]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=tests, text=True) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, cwd=tests, text=True) as process:
         try:
             assert process.stdout is not None
             server = S3Server(int(process.stdout.readline()), log)

@@ -20,6 +20,7 @@ from mqstore.options.secret import HIDDEN, Secret
 from mqstore.printable import shown
 
 _ERRORS: Final = (pa.ArrowException, OSError, ValueError, TypeError)
+_LEAST_SECRET: Final = 4  # Shorter values are parts of any text.
 _BOOLEANS: Final = {"true": True, "false": False}
 _IN_NUMBERS: Final[Mapping[str, Callable[[str], Any]]] = {
     "request_timeout": float,
@@ -125,6 +126,6 @@ def _told(error: BaseException, store: ObjectStore) -> str:
     """Return the first line of what an error says, without the value of any option."""
     text = next(iter(str(error).splitlines()), "") or type(error).__name__
     for name, secret in store.file_system:
-        if name not in PLAIN:
+        if name not in PLAIN and len(secret.reveal()) >= _LEAST_SECRET:
             text = text.replace(secret.reveal(), HIDDEN)
     return shown(text, REASON_CHARS)

@@ -55,7 +55,7 @@ def find_sources(place: StoreDir, file_size: int | None = None) -> Sources:
         if kind == "file" and name != INTERLOCK
     ]
     starts = [(parse_mapped_file_name(name), size) for _, name, size in found]
-    usual = file_size or _usual_size([(s, size) for s, size in starts if s is not None])
+    usual = file_size or _usual_size(starts)
     remainders = Counter(start % usual for start, _ in starts if start is not None)
     expected = max(remainders, key=lambda one: (remainders[one], -one), default=0)
     aligned = {start for start, _ in starts if start is not None and start % usual == expected}
@@ -76,16 +76,18 @@ def _together(starts: Sequence[int], apart: int) -> set[int]:
     return set(sorted(groups, key=len)[-1])
 
 
-def _usual_size(named: Sequence[tuple[int, int]]) -> int:
-    """Return the size that most names are multiples of, and most files have."""
-    candidates = {size for _, size in named if 0 < size <= _MOST_MAPPED_BYTES} | {FILE_SIZE}
-    apart = math.gcd(*(start for start, _ in named)) if named else 0
+def _usual_size(files: Sequence[tuple[int | None, int]]) -> int:
+    """Return the size that most names are multiples of, and most files have, with names or not."""
+    named = [start for start, _ in files if start is not None]
+    sizes = [size for _, size in files]
+    candidates = {size for size in sizes if 0 < size <= _MOST_MAPPED_BYTES} | {FILE_SIZE}
+    apart = math.gcd(*named)
     if 0 < apart <= _MOST_MAPPED_BYTES:
         candidates.add(apart)
 
     def score(candidate: int) -> tuple[int, int]:
-        fit = sum(start % candidate == 0 for start, _ in named)
-        same = sum(start % candidate == 0 and size == candidate for start, size in named)
-        return fit + 2 * same - sum(size > candidate for _, size in named), candidate
+        fit = sum(start % candidate == 0 for start in named)
+        same = sum((s or 0) % candidate == 0 and size == candidate for s, size in files)
+        return fit + 2 * same - sum(size > candidate for size in sizes), candidate
 
     return max(candidates, key=score)

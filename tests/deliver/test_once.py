@@ -256,6 +256,28 @@ def test_two_brokers_are_one_write(taking: TakingCluster) -> None:
         assert kinds == [["BEGIN", "BEGIN", "COMMIT"]] * 2
 
 
+def test_nothing_is_sent_to_a_broker_before_its_begin_though_the_route_lacks_it_at_first(
+    taking: TakingCluster,
+) -> None:
+    for name in ("broker-a", "broker-b"):
+        taking.topic("T", broker=name)
+        taking.topic(CONTROL, broker=name)
+    job, reports = handed(taking, of(list(range(20))))
+    hidden = taking.queues.pop(("broker-b", "T", 0))
+    left = [3]
+
+    def show_late(request: dict[str, Any]) -> None:
+        left[0] -= request["code"] == 105 and request["extFields"]["topic"] == "T"
+        if left[0] == 0:
+            taking.queues["broker-b", "T", 0] = hidden
+
+    taking.fault = show_late
+    assert publish(job, reports).messages == 20
+    kinds = [json.loads(body)["kind"] for body in taking.bodies(CONTROL, 0, "broker-b")]
+    assert kinds == ["BEGIN", "COMMIT"]
+    assert len(taking.bodies("T", 0, "broker-b")) == 10
+
+
 def test_other_rows_in_a_second_try_are_an_error(taking: TakingCluster) -> None:
     taking.topic("T")
     taking.take = lambda r: Take(stores=0, code=None) if r["extFields"]["b"] == "T" else None

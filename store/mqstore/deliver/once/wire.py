@@ -135,6 +135,9 @@ class LiveWire:
         if record.brokers != brokers:
             reason = "the brokers of the topics changed meanwhile"
             raise BrokerUnavailableError(", ".join(sorted(record.brokers ^ brokers)), reason)
+        if hidden := set(self._rows.queues) - record.starts.keys():
+            reason = "rows go to this queue, and no name server shows it now"
+            raise BrokerUnavailableError(str(min(hidden)), reason)
         for broker in sorted(brokers):
             self._sender.send(self._control_parcel(broker, record))
         self._sender.flush()

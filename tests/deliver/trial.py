@@ -268,8 +268,10 @@ class TrialWire(LiveWire):
     Nothing that was sent is held up for longer than the fence: so says the guide's condition.
     """
 
-    def __init__(self, job: SendJob, found: HandedRows, one: Try, proxies: Sequence[Proxy]) -> None:
-        super().__init__(job, found)
+    def __init__(
+        self, job: SendJob, found: HandedRows, one: Try, proxies: Sequence[Proxy], **more: Any
+    ) -> None:
+        super().__init__(job, found, **more)
         self._one, self._proxies = one, proxies
         self._calls = Counter[str]()
 

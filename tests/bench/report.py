@@ -45,6 +45,7 @@ def tables(lines: Lines) -> str:
         ("Memory beyond imports, MiB", _memory(lines)),
         ("Streams", _stream(lines)),
         ("Clusters: thousands of messages a second", _live(lines)),
+        ("Clusters, sent: thousands of messages a second", _send(lines)),
         ("Clusters: what is asked", _asked(lines)),
         ("Settings: base = 1", _settings(lines)),
     ]
@@ -77,7 +78,13 @@ def targets(lines: Lines) -> list[tuple[str, ...]]:
         if case == "tag":
             rows += _share(f"Spark read, tag of 1 %, {where}", FULL, line, "mqlog", "all")
             rows += _share(f"Spark read, no body, {where}", FULL, line, "no body", "all")
-    return rows + _write_targets(lines) + _other_targets(lines) + _live_targets(lines)
+    return (
+        rows
+        + _write_targets(lines)
+        + _other_targets(lines)
+        + _live_targets(lines)
+        + _send_targets(lines)
+    )
 
 
 def sorted_by_margin(
@@ -157,6 +164,21 @@ def _live_targets(lines: Lines) -> list[tuple[str, ...]]:
             rows.append((what, "≤ 5 ms", f"{line['ms']:.2f} ms", "", _load(line)))
         elif line["case"].startswith("backlog"):
             rows.append((what, "≤ 1 s", f"{line['ms'] / 1e3:.2f} s", "", _load(line)))
+    return rows
+
+
+def _send_targets(lines: Lines) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = []
+    for line in lines.get("send", []):
+        what = f"cluster, sent: {line['case']}"
+        if "sides" in line:
+            rows += _share(what, "≥ 1.5 × Java's send(List)", line, "mqlog", "java")
+            rows += _share(what, "≥ 1 × Kafka's connector", line, "mqlog", "kafka")
+            once = f"{what}, exactly once"
+            rows += _share(once, "≥ 0.5 × Kafka's connector", line, "once", "kafka")
+        elif line["case"].startswith("published"):
+            reached, busy = f"{line['ms']:.1f} ms", f"{line['cpuMs']:.1f} ms"
+            rows.append((what, "≤ 30 ms", reached, busy, _load(line)))
     return rows
 
 
@@ -242,9 +264,15 @@ def _live(lines: Lines) -> str:
     return _rates(found, names, lambda line: line["case"], of=("java", "kafka"))
 
 
+def _send(lines: Lines) -> str:
+    found = [line for line in lines.get("send", []) if "sides" in line]
+    names = ["mqlog", "raw", "once", "java", "kafka"]
+    return _rates(found, names, lambda line: line["case"], of=("java", "kafka"))
+
+
 def _asked(lines: Lines) -> str:
     rows = []
-    for line in lines.get("live", []):
+    for line in [*lines.get("live", []), *lines.get("send", [])]:
         if "ms" in line:
             rows.append((line["case"], f"{line['ms']:g} ms", _load(line)))
         elif "MiB" in line:

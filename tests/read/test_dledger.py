@@ -28,6 +28,7 @@ from mqstore.read.progress import Progress
 from mqstore.read.queues import slices_of
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
+from mqstore.salvage.salvage import salvage
 from mqstore.tables import files
 from mqstore.tables.choice import open_root
 from mqstore.write.recover import RecoverSettings, recover
@@ -327,6 +328,7 @@ WRITES: dict[str, Callable[[Path], object]] = {
     "a recovery": lambda root: recover(root, RecoverSettings()),
     "a rebuild": lambda root: recover(root, RecoverSettings(rebuild=True)),
     "a copy": lambda root: copy_store(root, root.parent / "copy"),
+    "a salvage": lambda root: salvage(root, root.parent / "salvaged"),
 }
 
 

@@ -42,6 +42,7 @@ from mqstore.format.properties import UNIQ_KEY
 from mqstore.live.bounds import bounds
 from mqstore.live.cluster import Cluster, ClusterSettings
 from mqstore.live.connection import Limits
+from mqstore.live.errors import BrokerUnavailableError, NoMasterError
 from mqstore.live.pull import PullReader
 from mqstore.live.records import PullSettings, read
 from mqstore.live.send.requests import Parcel
@@ -58,7 +59,13 @@ IMPATIENT = Limits(connect_timeout_ms=1_000, request_timeout_ms=1_000)
 """So a broker that is frozen is given up before it goes on."""
 OTHERS = b"other"
 PLACES = ("begin", "history", "landed", "parcel", "parcel", "parcel", "commit", "fence")
-AGAIN = (PublicationError, NewerOwnerError, NotVisibleError)
+AGAIN = (
+    PublicationError,
+    NewerOwnerError,
+    NotVisibleError,
+    BrokerUnavailableError,
+    NoMasterError,
+)
 """With these a driver fails, and is to run the write again."""
 Before = Callable[[str, int], None]
 """Called in front of each call of the wire, with its name and how many came before."""

@@ -62,6 +62,17 @@ def test_all_messages_fetch_the_log_once(server: S3Server, large: tuple[Path, st
     assert len(of_log) < 2 * log_bytes / (1 << 20) + 40
 
 
+def test_a_queue_of_four_that_lie_in_turn_is_read_in_large_ranges(
+    server: S3Server, large: tuple[Path, str]
+) -> None:
+    root, address = large
+    count, requests = asked(server, address, assign='{"T00000":[1]}')
+    assert count == SHAPE.messages // SHAPE.queues
+    of_log = [request for request in requests if "/commitlog/" in request.path]
+    log_bytes = sum(path.stat().st_size for path in (root / "commitlog").iterdir())
+    assert len(of_log) < 2 * log_bytes / (1 << 20) + 40
+
+
 def test_a_plan_lists_a_store_in_a_few_requests_whatever_it_holds(
     server: S3Server, large: tuple[Path, str], tmp_path: Path
 ) -> None:

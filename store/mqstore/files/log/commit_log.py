@@ -370,11 +370,10 @@ def _runs(
     gaps = starts[1:] - ends[:-1]
     elsewhere = (gaps < 0) | (index[1:] != index[:-1])
     total = int((ends - starts).sum())
+    mean = total // len(starts) if len(starts) else 0
+    widest = max(_MIN_GAP_BYTES, min(_GAP_RECORDS * mean, _MAX_GAP_BYTES))
     if is_far:
-        widest = _widest_far(gaps[~elsewhere], total)
-    else:
-        mean = total // len(starts) if len(starts) else 0
-        widest = max(_MIN_GAP_BYTES, min(_GAP_RECORDS * mean, _MAX_GAP_BYTES))
+        widest = max(widest, _widest_far(gaps[~elsewhere], total))
     breaks = np.flatnonzero(elsewhere | (gaps > widest)) + 1
     first = np.concatenate(([0], breaks)) if len(starts) else breaks
     last = np.concatenate((breaks - 1, [len(starts) - 1])) if len(starts) else breaks

@@ -371,3 +371,18 @@ def test_a_file_that_was_cut_short_does_not_tell_the_size_of_all(tmp_path: Path)
     assert check(tmp_path / "new") == []
     assert made.moved == made.messages > 0
     assert {len(data) for _, data in stored(tmp_path / "new")} == {SIZE}
+
+
+def test_names_tell_the_size_of_all_where_no_file_is_whole(tmp_path: Path) -> None:
+    laid = lay_out(tmp_path / "store", messages(6, 20), Layout(commit_log_bytes=SIZE, index=False))
+    first, second, third, *others = sorted((laid.root / "commitlog").iterdir())
+    first.write_bytes(b"\1" * 100)
+    second.write_bytes(second.read_bytes()[:3000])
+    third.write_bytes(b"\1" * 3)
+    third.rename(third.with_name(f"{SIZE - 777:020d}"))
+    for path in others:
+        path.unlink()
+    made = salvage(laid.root, tmp_path / "new")
+    assert check(tmp_path / "new") == []
+    assert made.messages > 0
+    assert {len(data) for _, data in stored(tmp_path / "new")} == {SIZE}

@@ -13,6 +13,7 @@ from mqstore.format.message import FILE_SIZE
 from mqstore.format.names import INTERLOCK, parse_mapped_file_name
 
 MOST_FILES_APART: Final = 1_024  # of a log of which some files were lost
+_CANDIDATES: Final = 32
 _MOST_MAPPED_BYTES: Final = 2**31 - 1
 
 
@@ -80,10 +81,11 @@ def _usual_size(files: Sequence[tuple[int | None, int]]) -> int:
     """Return the size that most names are multiples of, and most files have, with names or not."""
     named = [start for start, _ in files if start is not None]
     sizes = [size for _, size in files]
-    candidates = {size for size in sizes if 0 < size <= _MOST_MAPPED_BYTES} | {FILE_SIZE}
-    apart = math.gcd(*named)
-    if 0 < apart <= _MOST_MAPPED_BYTES:
-        candidates.add(apart)
+    steps = [b - a for a, b in pairwise(sorted(named))]
+    told = [sizes, steps, sorted(named)[:_CANDIDATES]]
+    usual = [one for each in told for one, _ in Counter(each).most_common(_CANDIDATES)]
+    candidates = {one for one in usual if 0 < one <= _MOST_MAPPED_BYTES} | {FILE_SIZE}
+    candidates |= {math.gcd(*named)} if 0 < math.gcd(*named) <= _MOST_MAPPED_BYTES else set()
 
     def score(candidate: int) -> tuple[int, int]:
         fit = sum(start % candidate == 0 for start in named)

@@ -2,6 +2,7 @@
 
 import logging
 import pickle
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
@@ -334,6 +335,21 @@ def test_a_stream_goes_on_with_other_brokers_while_one_is_away(
         assert (piece.start, piece.end) == (5, 6)
         with pytest.raises(NoMasterError, match="broker-b"):
             stream.slices({}, {("T", "broker-b", 0): 4})
+
+
+def test_a_stream_looks_at_all_brokers_at_the_same_time(fake: FakeCluster, opened: Any) -> None:
+    fake.fill("T", 5)
+    fake.fill("T", 4, broker="broker-b")
+    with closing(follower_of(opened("T"))) as stream:
+        both = threading.Barrier(2)
+
+        def wait_for_the_other(request: dict[str, Any]) -> None:
+            if request["code"] == 202:  # GET_TOPIC_STATS_INFO
+                both.wait(20)
+
+        fake.fault = wait_for_the_other
+        stream.aim()
+        assert stream.next({}) == {("T", BROKER, 0): 5, ("T", "broker-b", 0): 4}
 
 
 def test_a_stream_finds_a_new_broker(

@@ -2,8 +2,8 @@
 
 A message that is encoded for a client ends with its UNIQ_KEY: 32 hex digits and a separator. Its id
 is a hash of all in front of that, of its topic, and of a number that counts equal messages. A task
-gives each message the id of the first of its equals; whoever has all messages gives the others
-theirs.
+gives each message the id of the first of its equals; the publisher, which has the messages of all
+tasks, gives the others theirs.
 """
 
 import hashlib

@@ -20,6 +20,7 @@ Reference: org.apache.spark.sql.kafka010.KafkaMicroBatchStream#latestOffset, #pl
 import logging
 import time
 from collections.abc import Callable, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Final, TypeAlias
@@ -27,7 +28,7 @@ from typing import Final, TypeAlias
 from mqstore.errors import DataLossError, StoreReplacedError
 from mqstore.read.admission import Admission, share_bytes, share_count
 from mqstore.read.progress import BrokerQueue, Progress
-from mqstore.read.queues import QueueSlice, Snapshot
+from mqstore.read.queues import Bounds, QueueSlice, Snapshot
 from mqstore.read.source import Tail
 
 AllBounds: TypeAlias = dict[BrokerQueue, tuple[int, int]]
@@ -37,6 +38,7 @@ Find: TypeAlias = Callable[[Set[str], Set[str]], Sequence[Tail]]
 
 _LOG = logging.getLogger(__name__)
 _FIND_S: Final = 10.0
+_MOST_LOOKS: Final = 32  # At a time.
 _GO_ON: Final = "(failOnDataLoss=false goes on at the end of the queue)"
 
 
@@ -183,7 +185,7 @@ class Follower:
         if self._find is not None and time.monotonic() >= self._find_at:
             self._add(self._find(self._tails.keys(), frozenset()))
             self._find_at = time.monotonic() + _FIND_S
-        looks = [tail.look(at_once=at_once) for tail in self._tails.values()]
+        looks = self._looks_of(list(self._tails.values()), at_once)
         if any(a is not b for a, b in zip_longest(looks, self._looks)):
             self._looks = list(looks)
             self._bounds = {
@@ -192,6 +194,13 @@ class Follower:
                 for (topic, queue_id), held in look.items()
             }
         return self._bounds
+
+    def _looks_of(self, tails: list[Tail], at_once: bool) -> list[Bounds]:
+        """Look at brokers of a cluster side by side: the slowest alone determines the time."""
+        if self._find is None or len(tails) < 2:
+            return [tail.look(at_once=at_once) for tail in tails]
+        with ThreadPoolExecutor(min(len(tails), _MOST_LOOKS), "look") as pool:
+            return list(pool.map(lambda tail: tail.look(at_once=at_once), tails))
 
     def _add(self, tails: Sequence[Tail]) -> None:
         for tail in tails:

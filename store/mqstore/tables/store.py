@@ -190,7 +190,7 @@ def _own_topics(configured: Mapping[str, TopicConfig]) -> set[str]:
 def _sizes(
     source: RecordSource, queues: Sequence[QueueBounds], columns: Sequence[str]
 ) -> list[int]:
-    """Return the bytes of each queue; zeros where nobody asks for them."""
+    """Return the bytes of each queue; zeros if they are no column that is read."""
     sizes = [0] * len(queues)
     if "bytes" not in columns:
         return sizes

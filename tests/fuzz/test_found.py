@@ -80,6 +80,16 @@ def test_a_file_larger_than_a_broker_maps_is_refused(tmp_path: Path, folder: str
     assert caught.value.args[0] == str(last)
 
 
+@pytest.mark.parametrize("folder", ["commitlog", "consumequeue/T/0"])
+def test_a_file_whose_end_is_no_position_is_refused(tmp_path: Path, folder: str) -> None:
+    laid = laid_out(tmp_path)
+    path = laid.root / folder / str(2**63 - 1).zfill(20)
+    path.write_bytes(bytes(4096))
+    with pytest.raises(CorruptStoreError, match="behind all positions") as caught:
+        take(laid.root)
+    assert caught.value.args[0] == str(path)
+
+
 def test_a_queue_file_that_grew_hides_nothing_of_the_next(tmp_path: Path) -> None:
     laid = laid_out(tmp_path)
     path, _ = laid.unit_of(("T", 0), 0)

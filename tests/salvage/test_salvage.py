@@ -1,6 +1,7 @@
 """A salvaged store is whole, and has every record whose bytes are whole, and no other."""
 
 import errno
+import json
 import random
 import shutil
 import struct
@@ -8,6 +9,7 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
@@ -28,7 +30,7 @@ from mqstore.read.queues import slices_of
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.salvage.salvage import Salvaged, salvage
-from mqstore.salvage.select import OUT_OF_ORDER
+from mqstore.salvage.select import OUT_OF_ORDER, _choose
 from support import faults, goldens, oracle, soak
 from support.damaged import Damaged, damage
 from support.expectations import row, rows
@@ -172,6 +174,55 @@ def test_a_queue_offset_that_cannot_be_is_set_aside(
     assert check(tmp_path / "new") == []
     assert made.messages == len(laid.messages) - 1
     assert kinds(tmp_path / "new")["doubted", OUT_OF_ORDER] == 1
+
+
+def test_queue_offsets_that_no_file_can_have_are_set_aside(laid: Laid, tmp_path: Path) -> None:
+    for m in laid.queues["Topic1", 1]:
+        put(laid, m, "queue_offset", struct.pack(">q", m.queue_offset + 2**60))
+    salvage(laid.root, tmp_path / "new")
+    assert check(tmp_path / "new") == []
+    assert ("Topic1", 1) not in {(q.topic, q.queue_id) for q in take(tmp_path / "new").queues}
+
+
+def test_a_place_that_no_log_reaches_is_not_believed(tmp_path: Path) -> None:
+    laid = lay_out(tmp_path / "store", messages(1, 1), layout(0))
+    (path,) = (laid.root / "commitlog").iterdir()
+    put(laid, laid.messages[0], "physical_offset", struct.pack(">q", 2**63 - 2_000))
+    path.rename(path.with_name("lost"))
+    with pytest.raises(CorruptStoreError, match="no whole record"):
+        salvage(laid.root, tmp_path / "new")
+
+
+def test_queue_offsets_far_from_each_other_take_no_time_to_set_aside() -> None:
+    count = 100_000
+    kept, reasons = _choose(np.arange(count) << 40, np.arange(count) * 100, -1, -1)
+    assert kept.sum() == 1
+    assert len(reasons) == count - 1
+
+
+def test_a_queue_offset_far_behind_the_last_one_kept_is_set_aside() -> None:
+    kept, _ = _choose(np.array([11, 12]), np.array([5_000, 5_200]), 10, 4_900)
+    assert kept.all()
+    kept, reasons = _choose(np.array([2**50]), np.array([5_000]), 10, 4_900)
+    assert not kept.any()
+    assert reasons == {0: OUT_OF_ORDER}
+
+
+def test_names_of_files_that_are_no_utf8_stand_in_the_report(laid: Laid, tmp_path: Path) -> None:
+    path = max((laid.root / "commitlog").iterdir())
+    path.rename(path.with_name("\udcff"))
+    assert salvage(laid.root, tmp_path / "new").moved > 0
+    table = pq.read_table(tmp_path / "new" / ".mqlog" / "salvage" / "report.parquet")
+    assert any((file or "").endswith("commitlog/?") for file in table["file"].to_pylist())
+
+
+def test_a_delay_level_that_is_no_number_is_carried_over(laid: Laid, tmp_path: Path) -> None:
+    table = {"9" * 5_000: 7, "x": 8}
+    text = json.dumps({"offsetTable": table})
+    (laid.root / "config" / "delayOffset.json").write_text(text)
+    salvage(laid.root, tmp_path / "new")
+    found = json.loads((tmp_path / "new" / "config" / "delayOffset.json").read_text())
+    assert found["offsetTable"] == table
 
 
 def test_records_of_moved_blocks_lie_where_they_say_again(laid: Laid, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from mqstore.format import names
 from mqstore.format.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 
 _MOST_PORT: Final = 65_535
+_MOST_PLACE: Final = 2**61  # No log is so long, and files behind it could have no name.
 _FIRST_PRINTED: Final = 0x20
 _SEPARATORS: Final = (NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR)
 _WHITE: Final = (9, 10, 13)
@@ -33,7 +34,7 @@ def implausible(headers: RecordHeaders) -> dict[int, str]:
     for name, low, high in (
         ("queue_id", 0, names.MAX_QUEUE_ID),
         ("queue_offset", 0, None),
-        ("physical_offset", 0, None),
+        ("physical_offset", 0, _MOST_PLACE),
         ("born_timestamp_ms", 0, None),
         ("store_timestamp_ms", 1, None),
         ("born_port", 0, _MOST_PORT),

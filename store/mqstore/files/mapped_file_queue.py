@@ -57,7 +57,8 @@ class MappedFileQueue:
 
         Names that are no mapped file's are left out, and so are empty files: a broker creates a
         file empty, then sets its length. Raises FileNotFoundError, UnsafePathError, and
-        CorruptStoreError for a file larger than any that a broker can map.
+        CorruptStoreError for a file larger than any that a broker can map, or named so high that
+        its end is no position.
         """
         files = []
         for root, path in folders:
@@ -69,6 +70,9 @@ class MappedFileQueue:
                 if start is not None and entry.size > _MOST_BYTES:
                     reason = f"{entry.size} bytes, more than a broker can map"
                     raise CorruptStoreError(f"{root}/{name}", _MOST_BYTES, reason)
+                if start is not None and start + entry.size >= 2**63:
+                    reason = "its name and size put its end behind all positions of a log"
+                    raise CorruptStoreError(f"{root}/{name}", 0, reason)
                 if start is not None and entry.size > 0:
                     files.append(MappedFile(root, name, start, entry.size))
         return cls(files)

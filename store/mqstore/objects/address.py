@@ -26,6 +26,7 @@ ALLOW_UNCLEAN: Final = "allowUnclean"
 _OBJECT_ADDRESS: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/]*)((?:/.*)?)", re.DOTALL)
 _NOT_OBJECTS: Final = frozenset({"file", "rocketmq", "rocketmqs"})
 _ALIASES: Final = {"s3a": "s3"}
+_WITH_PORTS: Final = frozenset({"hdfs", "viewfs"})
 _MOST_IN_FLIGHT: Final = 64
 _EXPECTED: Final = "write s3://BUCKET/FOLDER of the store"
 
@@ -96,7 +97,10 @@ def _address(path: str) -> str:
     assert match is not None
     scheme, authority, below = match.groups()
     scheme = _ALIASES.get(scheme.lower(), scheme.lower())
-    if ":" in authority.rpartition("@")[0]:
+    before_at = authority.rpartition("@")[0]
+    # A secret may have slashes in it: behind the first of them the address looks like a path.
+    has_password = ":" in (authority if scheme not in _WITH_PORTS and "@" in below else before_at)
+    if has_password:
         expected = "has a password in it: give keys as options (fs.access_key, fs.secret_key)"
         raise InvalidOptionError("path", f"{scheme}://{HIDDEN}", expected)
     if "?" in path:

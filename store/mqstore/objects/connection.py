@@ -19,7 +19,7 @@ from mqstore.objects.address import FILE_SYSTEM, ObjectStore
 from mqstore.options.secret import HIDDEN, Secret
 from mqstore.printable import shown
 
-_ERRORS: Final = (pa.ArrowException, OSError, ValueError, TypeError)
+_ERRORS: Final = (pa.ArrowException, OSError, ValueError, TypeError, OverflowError)
 _LEAST_SECRET: Final = 4  # Shorter values are parts of any text.
 _BOOLEANS: Final = {"true": True, "false": False}
 _IN_NUMBERS: Final[Mapping[str, Callable[[str], Any]]] = {
@@ -87,7 +87,10 @@ def connect(store: ObjectStore) -> tuple[fs.FileSystem, str]:
         raise InvalidOptionError(name, HIDDEN, f"{expected}, not {store.scheme}://")
     kind, split = _CLASSES[store.scheme]
     authority, _, below = store.address.partition("://")[2].partition("/")
-    folder, arguments = split(authority)
+    try:
+        folder, arguments = split(authority)
+    except ValueError:
+        raise InvalidOptionError("path", store.address, "its port is no number") from None
     arguments |= {name: _value(name, secret) for name, secret in store.file_system}
     try:
         system = getattr(fs, kind)(**arguments)

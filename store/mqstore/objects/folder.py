@@ -123,10 +123,16 @@ class ObjectFiles:
         start = f"{base}/{path}" if path else base
         with self.named(path):
             found = system.get_file_info(fs.FileSelector(start, recursive=bool(path)))
+        known = set(self._folders)
         self._folders[path] = {}
-        for info in found:
-            below = info.path.removeprefix(base).lstrip("/") if base else info.path
-            self._add(below, info, path)
+        try:
+            for info in found:
+                below = info.path.removeprefix(base).lstrip("/") if base else info.path
+                self._add(below, info, path)
+        except UnsafePathError:
+            for half_listed in set(self._folders) - known:
+                del self._folders[half_listed]
+            raise
 
     def _add(self, path: str, info: fs.FileInfo, listed: str) -> None:
         inside = path.removeprefix(f"{listed}/") if listed else path

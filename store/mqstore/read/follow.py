@@ -38,7 +38,7 @@ Find: TypeAlias = Callable[[Set[str], Set[str]], Sequence[Tail]]
 
 _LOG = logging.getLogger(__name__)
 _FIND_S: Final = 10.0
-_MOST_BROKERS_AT_ONCE: Final = 32  # At a time.
+_LOOKS_AT_A_TIME: Final = 32
 _GO_ON: Final = "(failOnDataLoss=false goes on at the end of the queue)"
 
 
@@ -199,7 +199,7 @@ class Follower:
         """Look at brokers of a cluster side by side: the slowest alone determines the time."""
         if self._find is None or len(tails) < 2:
             return [tail.look(at_once=at_once) for tail in tails]
-        with ThreadPoolExecutor(min(len(tails), _MOST_BROKERS_AT_ONCE), "look") as pool:
+        with ThreadPoolExecutor(min(len(tails), _LOOKS_AT_A_TIME), "look") as pool:
             return list(pool.map(lambda tail: tail.look(at_once=at_once), tails))
 
     def _add(self, tails: Sequence[Tail]) -> None:

@@ -114,7 +114,8 @@ def _limit(name: str, document: dict[str, Any], ends: Mapping[Queue, int], repor
                 _lower(queues, queue_id, queue, (ends, report, group))
     elif name == DELAY_OFFSET:
         for level in table:
-            queue = (names.SCHEDULE_TOPIC, int(level) - 1 if str(level).isdecimal() else -1)
+            number = names.parse_queue_id(str(level))
+            queue = (names.SCHEDULE_TOPIC, -1 if number is None else number - 1)
             _lower(table, level, queue, (ends, report, f"level {level}"))
 
 

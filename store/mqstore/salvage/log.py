@@ -255,18 +255,18 @@ class SalvagedLog:
 
     def _fill_file(self, file: _NewFile, *, is_last: bool) -> None:
         with self._opened(file) as fd:
-            gaps = list(zip(file.lows, file.highs, strict=True))
+            gaps = list(zip(file.lows, file.highs, strict=True))[::-1]
             while gaps:
-                low, high = gaps.pop(0)
+                low, high = gaps.pop()
                 if high == self._size:
                     self._end_file(fd, file, low, is_last=is_last)
                 elif high - low < MIN_FILLER_BYTES:
                     # What a broker left has room for a record: these bytes are no broker's.
                     size = self._drop(fd, file, high)
-                    if gaps and gaps[0][0] == high + size:
-                        gaps[0] = low, gaps[0][1]
+                    if gaps and gaps[-1][0] == high + size:
+                        gaps[-1] = low, gaps[-1][1]
                     else:
-                        gaps.insert(0, (low, high + size))
+                        gaps.append((low, high + size))
                 else:
                     self._lose(file, low, high, _NO_WHOLE_RECORD)
                     ms = _time_of(os.pread(fd, HEADERS[-1].itemsize, high))

@@ -128,7 +128,13 @@ class Report:
         self._text.write("".join(f"{name}: {shown(value)}\n" for name, value in values.items()))
 
     def _flush(self) -> None:
-        columns = [[getattr(row, name) for row in self._rows] for name in _REPORT_COLUMNS.names]
+        names, rows = _REPORT_COLUMNS.names, self._rows
+        columns = [[_storable(getattr(row, name)) for row in rows] for name in names]
         arrays = [pa.array(c, f.type) for c, f in zip(columns, _REPORT_COLUMNS, strict=True)]
         self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=_REPORT_COLUMNS))
         self._rows, self._bytes = [], 0
+
+
+def _storable(value: Any) -> Any:
+    """Return text as UTF-8 can have it: names of files may be any bytes."""
+    return value.encode(errors="replace").decode() if isinstance(value, str) else value

@@ -19,12 +19,14 @@ from mqstore.codec.dispatch import Queue
 from mqstore.codec.filler import MIN_FILLER_BYTES
 from mqstore.derive.log_queues import LogQueues
 from mqstore.derive.log_sections import LogUnits
+from mqstore.format.consume_queue import UNIT
 
 TWICE: Final = "another record has its queue offset"
 OUT_OF_ORDER: Final = "its queue offset does not fit its place in the log"
 
 _CHOSEN_UNITS: Final = 1 << 20
 _ALL: Final = 2**63
+_HIGHEST: Final = (2**63 - 2**31) // UNIT.itemsize - 1  # Files behind it could have no name.
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +70,24 @@ def _choose(
     reasons: dict[int, str] = {}
     kept = numbers > last_number
     reasons |= dict.fromkeys(np.flatnonzero(~kept).tolist(), TWICE)
+    reasons |= dict.fromkeys(np.flatnonzero(numbers > _HIGHEST).tolist(), OUT_OF_ORDER)
+    kept &= numbers <= _HIGHEST
     for row in _doubles(numbers, places):
         kept[row] = False
         reasons.setdefault(row, TWICE)
     rows = np.flatnonzero(kept)
-    wrong = np.setdiff1d(rows, rows[_ascending(places[rows], last_place)])
+    wrong = _others(rows, rows[_ascending(places[rows], last_place)])
     kept[wrong] = False
     rows = np.flatnonzero(kept)
-    wrong = np.append(wrong, np.setdiff1d(rows, _within_room(numbers, places, rows, last_number)))
+    fitting = _within_room(numbers, places, rows, (last_number, last_place))
+    wrong = np.append(wrong, _others(rows, fitting))
     kept[wrong] = False
     return kept, reasons | dict.fromkeys(wrong.tolist(), OUT_OF_ORDER)
+
+
+def _others(rows: Int64s, chosen: Int64s) -> Int64s:
+    """Return the rows that are not chosen; none is there twice."""
+    return np.setdiff1d(rows, chosen, assume_unique=True)
 
 
 def _doubles(numbers: Int64s, places: Int64s) -> list[int]:
@@ -124,13 +134,21 @@ def _ascending(places: Int64s, last_place: int) -> Int64s:
     return np.array(found[::-1], np.int64)
 
 
-def _within_room(numbers: Int64s, places: Int64s, rows: Int64s, last_number: int) -> Int64s:
-    """Return ``rows`` without those apart by more queue offsets than records had room between."""
-    while True:
-        steps, room = np.diff(numbers[rows]), np.diff(places[rows]) // MIN_FILLER_BYTES
-        wrong = np.flatnonzero(steps > room)
-        if not len(wrong):
-            return rows
-        first = int(wrong[0]) + 1
+def _within_room(numbers: Int64s, places: Int64s, rows: Int64s, last: tuple[int, int]) -> Int64s:
+    """Return ``rows`` without those apart by more queue offsets than records had room between.
+
+    ``last`` are number and place of the last unit kept before; -1 if there is none.
+    """
+    last_number, last_place = last
+    if last_number >= 0:
+        numbers, places = np.append(numbers, last_number), np.append(places, last_place)
+        rows = np.append(len(numbers) - 1, rows)
+    steps, room = np.diff(numbers[rows]), np.diff(places[rows]) // MIN_FILLER_BYTES
+    begin = 0
+    for end in (np.flatnonzero(steps > room) + 1).tolist():
         # The fewer are wrong; before this chunk more were right.
-        rows = rows[:first] if last_number >= 0 or first >= len(rows) - first else rows[first:]
+        if last_number >= 0 or end - begin >= len(rows) - end:
+            rows = rows[:end]
+            break
+        begin = end
+    return rows[1:] if last_number >= 0 else rows[begin:]

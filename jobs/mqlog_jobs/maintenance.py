@@ -14,7 +14,15 @@ import typer
 from mqlog_jobs import commands, overview, replaying, sending, table_commands
 from mqlog_jobs.app import app, command
 from mqlog_jobs.exit_codes import FOUND
-from mqlog_jobs.parameters import AsJson, CommitLog, Directories, Options, Store, paths_of
+from mqlog_jobs.parameters import (
+    AsJson,
+    CommitLog,
+    Directories,
+    Options,
+    Store,
+    new_directory,
+    paths_of,
+)
 from mqstore.errors import InvalidOptionError, UnsupportedStoreError
 
 __all__ = [  # With all its commands.
@@ -38,7 +46,9 @@ _ELSEWHERE: Final = (
 )
 def snapshot(
     store: Store,
-    target: Annotated[Path, typer.Argument(metavar="DEST", help="A new directory.")],
+    target: Annotated[
+        Path, typer.Argument(metavar="DEST", help="A new directory.", callback=new_directory)
+    ],
     *,
     commit_log: CommitLog = None,
     as_json: AsJson = False,
@@ -152,16 +162,18 @@ def recover(
 )
 def salvage(
     store: Store,
-    target: Annotated[Path, typer.Argument(metavar="NEW", help="A new directory.")],
+    target: Annotated[
+        Path, typer.Argument(metavar="NEW", help="A new directory.", callback=new_directory)
+    ],
     *,
     file_size: Annotated[
         int | None,
-        typer.Option(help="mappedFileSizeCommitLog, where the files do not tell it.", min=1),
+        typer.Option(help="mappedFileSizeCommitLog, if no CommitLog file is whole.", min=1),
     ] = None,
     commit_log: CommitLog = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a new, whole store of all that a damaged disk still has; exit code 1 if not of all."""
+    """Make a new, whole store of all whole records on a damaged disk; exit code 1 for losses."""
     from mqlog_jobs import render, salvage_report
     from mqlog_jobs.progress import Bar
     from mqstore.salvage.salvage import salvage as make

@@ -56,10 +56,21 @@ def _known(value: str) -> str:
     return value
 
 
-def _directory(path: Path) -> Path:
+def _directory(parameter: typer.CallbackParam, path: Path) -> Path:
     if _URI.match(str(path)):
-        expected = "must be a directory of this machine: stores elsewhere are only read"
-        raise InvalidOptionError("STORE", path, expected)
+        expected = "must be a directory of this machine"
+        typed = str(path).replace(":/", "://", 1)  # A Path has one slash where two were typed.
+        raise InvalidOptionError(str(parameter.metavar), typed, expected)
+    return path
+
+
+def new_directory(parameter: typer.CallbackParam, path: Path) -> Path:
+    """Return the path of a copy. Raises InvalidOptionError for a URI, and for one that exists."""
+    path = _directory(parameter, path)
+    if path.exists():
+        raise InvalidOptionError(
+            str(parameter.metavar), path, "is there already; name a new directory"
+        )
     return path
 
 
@@ -120,7 +131,7 @@ FromLog: TypeAlias = Annotated[
     typer.Option(
         "--from-log",
         help="Make the queues from the CommitLog alone: where ConsumeQueues are lost, damaged or "
-        "of another kind (RocksDB).",
+        "in RocksDB that cannot be read.",
     ),
 ]
 Topic: TypeAlias = Annotated[

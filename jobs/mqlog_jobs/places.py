@@ -52,6 +52,8 @@ class Named:
     options: tuple[str, ...] = ()
     from_log: bool = False
     """Directories are read by their CommitLogs alone."""
+    flag: str = _FLAG
+    """The flag that gives ``options``, for errors."""
 
     @classmethod
     def of(
@@ -61,10 +63,11 @@ class Named:
         options: Iterable[str] | None = None,
         *,
         from_log: bool = False,
+        flag: str = _FLAG,
     ) -> "Named":
         """Return the places of a command's arguments."""
         folders = tuple(map(str, commit_log or ()))
-        return cls(tuple(paths), folders, tuple(options or ()), from_log)
+        return cls(tuple(paths), folders, tuple(options or ()), from_log, flag)
 
     @contextmanager
     def opened(
@@ -109,7 +112,7 @@ class Named:
         if self.from_log and len(clusters) == len(self.paths):
             expected = "is for the directory of a store: a cluster's brokers read their own queues"
             raise InvalidOptionError(_FROM_LOG, ", ".join(clusters), expected)
-        found = places(self.paths, _texts(self.options))
+        found = places(self.paths, _texts(self.options, self.flag))
         if found.topics:
             expected = "ends with the name servers here: give a topic as an argument, or by --topic"
             raise InvalidOptionError("the address", clusters[0], expected)
@@ -166,7 +169,7 @@ def _unknown(topic: str, known: Iterable[str]) -> UnknownTopicError:
     return UnknownTopicError(f"{shown(topic)}: no such topic; there are {len(names)}{among}")
 
 
-def _texts(options: Iterable[str]) -> Mapping[str, str]:
+def _texts(options: Iterable[str], flag: str) -> Mapping[str, str]:
     """Return the options by name; raises InvalidOptionError for one that is none, and secrets."""
     declared = (*LIVE.values(), *OBJECTS.values())
     names = {option.name.lower(): option.name for option in declared}
@@ -176,19 +179,19 @@ def _texts(options: Iterable[str]) -> Mapping[str, str]:
         name, equals, text = option.partition("=")
         known = names.get(name.strip().lower())
         if equals and name.startswith(_FILE_SYSTEM) and known is None:
-            raise InvalidOptionError(f"{_FLAG} {name}", "***", _BY_ENVIRONMENT)
+            raise InvalidOptionError(f"{flag} {name}", "***", _BY_ENVIRONMENT)
         if not equals or known is None:
             advice = grammar.did_you_mean(name, names.values()) if equals else ""
             expected = f"{advice}write NAME=VALUE, of {', '.join(sorted(names.values()))}"
-            raise InvalidOptionError(_FLAG, name, expected)
+            raise InvalidOptionError(flag, name, expected)
         if known in SECRETS:
             expected = (
                 "would show in the list of processes: set MQLOG_ACCESS_KEY and MQLOG_SECRET_KEY, "
-                f"or name a file: {_FLAG} credentialsFile=FILE"
+                f"or name a file: {flag} credentialsFile=FILE"
             )
-            raise InvalidOptionError(f"{_FLAG} {known}", "***", expected)
+            raise InvalidOptionError(f"{flag} {known}", "***", expected)
         if known in texts:
-            raise InvalidOptionError(_FLAG, known, "is given twice")
+            raise InvalidOptionError(flag, known, "is given twice")
         texts[known] = text
     return texts
 

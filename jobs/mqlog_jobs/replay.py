@@ -78,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _replay(given: argparse.Namespace) -> None:
     request = ReplayRequest(
-        source=Named.of([given.source], options=given.source_options),
+        source=Named.of([given.source], options=given.source_options, flag="--source-option"),
         address=given.address,
         places=tuple(given.topics),
         tags=given.tag,
@@ -112,7 +112,11 @@ def _parser() -> argparse.ArgumentParser:
     for flag, name, text in (
         ("--topic", "topics", "TOPIC[/QUEUE[@OFFSET]]; default: all users' topics"),
         ("--key", "keys", "a message key"),
-        ("--source-option", "source_options", "NAME=VALUE of a source that is a cluster"),
+        (
+            "--source-option",
+            "source_options",
+            "NAME=VALUE of a source that is a cluster or in an object store",
+        ),
     ):
         parser.add_argument(flag, dest=name, action="append", default=[], help=f"{text}; repeat it")
     parser.add_argument(

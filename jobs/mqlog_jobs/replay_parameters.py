@@ -63,12 +63,12 @@ DryRun: TypeAlias = Annotated[
 AtLeastOnce: TypeAlias = Annotated[
     bool,
     typer.Option(
-        "--at-least-once", help="Send all in each run; a run that was killed leaves its part."
+        "--at-least-once", help="Each run sends all messages again, also after one that was killed."
     ),
 ]
 Name: TypeAlias = Annotated[
     str | None,
-    typer.Option(help="Tells this replay from another of the same messages: sends them again."),
+    typer.Option(help="A name of your choice. A replay with a new name sends all messages again."),
 ]
 OffsetMap: TypeAlias = Annotated[
     str | None,
@@ -92,7 +92,9 @@ SourceLog: TypeAlias = Annotated[
 SourceOptions: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
-        "--source-option", metavar="NAME=VALUE", help="Of SOURCE, a cluster; may be repeated."
+        "--source-option",
+        metavar="NAME=VALUE",
+        help="Of SOURCE, if it is a cluster or in an object store; may be repeated.",
     ),
 ]
 WriteOptions: TypeAlias = Annotated[

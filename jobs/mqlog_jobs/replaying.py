@@ -52,7 +52,9 @@ def replay(
     from mqlog_jobs.replay_plan import ReplayRequest, topic_map, write_options
 
     request = ReplayRequest(
-        source=Named.of([source], commit_log, source_options, from_log=from_log),
+        source=Named.of(
+            [source], commit_log, source_options, from_log=from_log, flag="--source-option"
+        ),
         address=address,
         places=tuple(topic or ()),
         tags=tag,
@@ -60,7 +62,7 @@ def replay(
         keys=tuple(keys or ()),
         times=(since, until),
         on_corrupt=on_corrupt,
-        topics=topic_map(to, pairs("--map", renamed or ()), to_origin=to_origin),
+        topics=topic_map(to, pairs("--map", renamed or (), "OLD=NEW"), to_origin=to_origin),
         at_least_once=at_least_once,
         name=name,
         rates=(rate, byte_rate),

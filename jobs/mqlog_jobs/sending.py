@@ -100,12 +100,12 @@ def _sent(target: tuple[str, str, dict[str, str]], lines: tuple[Any, ...]) -> di
     }
 
 
-def pairs(flag: str, texts: Iterable[str]) -> list[tuple[str, str]]:
-    """Return NAME and VALUE of each ``NAME=VALUE``; raises InvalidOptionError with the flag."""
+def pairs(flag: str, texts: Iterable[str], form: str = "NAME=VALUE") -> list[tuple[str, str]]:
+    """Return both sides of each ``form``; raises InvalidOptionError with the flag."""
     pairs = []
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
-            raise InvalidOptionError(flag, text, "must be NAME=VALUE")
+            raise InvalidOptionError(flag, text, f"must be {form}")
         pairs.append((name.strip(), value))
     return pairs

@@ -55,5 +55,5 @@ def test_a_directory_that_is_there_is_one_line_and_2(run: Run, tmp_path: Path) -
     laid = laid_out(tmp_path)
     done = run("salvage", laid.root, tmp_path)
     assert done.code == 2
-    assert "is there already" in done.err
+    assert f"option NEW='{tmp_path}': is there already" in done.err
     assert len(done.err.splitlines()) == 1

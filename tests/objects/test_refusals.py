@@ -5,6 +5,7 @@ import pickle
 import re
 import socket
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -178,7 +179,9 @@ def test_streams_and_writes_are_refused_by_name() -> None:
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        (["recover", "s3://b/store"], "must be a directory of this machine"),
+        (["recover", "s3://b/store"], "STORE='s3://b/store': must be a directory of this machine"),
+        (["snapshot", "/data/store", "s3://b/x"], "DEST='s3://b/x': must be a directory"),
+        (["salvage", "/data/store", "s3://b/x"], "NEW='s3://b/x': must be a directory"),
         (["snapshot", "s3://b/store", "/nowhere/x"], "must be a directory of this machine"),
         (["doctor", "s3://b/store"], "mqlog verify"),
         (["topics", "s3://b/store", "-o", "fs.secret_key=hush"], "AWS_SECRET_ACCESS_KEY"),
@@ -239,6 +242,15 @@ def test_a_server_that_is_away_is_named_with_the_address() -> None:
         options["fs.region"] = "us-east-1"
         with pytest.raises(StoreUnavailableError, match=r"s3://away/store: .*Could not connect"):
             planned.rows("s3://away/store", **options)
+
+
+def test_a_region_that_cannot_be_found_is_no_wrong_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_address: str) -> None:
+        raise OSError("When resolving region for bucket 'away': no connection")
+
+    monkeypatch.setattr(connection.fs, "FileSystem", SimpleNamespace(from_uri=refuse))
+    with pytest.raises(StoreUnavailableError, match="s3://away/region: When resolving region"):
+        connection.connect(parse_object_store("s3://away/region", {}))
 
 
 class Listing:

@@ -276,7 +276,9 @@ def _copy_ledger(copy: Copy, place: StoreDir, *, is_hidden: bool) -> None:
 
 def _refuse(store: StoreDir) -> None:
     if store.dledger:
-        reason = f"{store.dledger}: a copy would have to end where its index and checkpoint do"
+        reason = (
+            f"{store.dledger}: a DLedger log is not copied; copy the directory of a stopped broker"
+        )
         raise UnsupportedStoreError(store.root, "DLEDGER", reason)
     for name, kind, _ in survey(store.root, names.CONFIG):
         path = f"{names.CONFIG}/{name}"

@@ -70,12 +70,15 @@ def connect(store: ObjectStore) -> tuple[fs.FileSystem, str]:
 
     One process connects once for each address and its options. Raises InvalidOptionError for an
     option that the file system does not have or does not accept, and for a scheme that pyarrow
-    does not know or was built without. No value of an option is in the text.
+    does not know or was built without; StoreUnavailableError if there is no connection or no
+    such bucket. No value of an option is in the text.
     """
     if not store.file_system:
         try:
             system, path = fs.FileSystem.from_uri(store.address)
         except _ERRORS as error:
+            if type(error) is OSError:  # Not an error of pyarrow's own: what a server answered.
+                raise unavailable(store.address, error, store) from None
             raise InvalidOptionError("path", store.address, _told(error, store)) from None
         return system, path.rstrip("/")
     if store.scheme not in _CLASSES:

@@ -31,7 +31,7 @@ from mqstore.salvage.sources import find_sources
 _TEMP: Final = f"{names.OURS}/{TEMP_FOLDER}"
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _SECTIONS: Final = "sections"
-_DLEDGER: Final = "its other replicas have what this one lost"
+_DLEDGER: Final = "a DLedger log is not salvaged; read another broker of its group"
 _NO_BATCHES: Final = "batchconsumequeue holds topics whose records have many messages each"
 
 

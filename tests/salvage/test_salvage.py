@@ -6,6 +6,7 @@ import random
 import shutil
 import struct
 from collections import Counter
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from mqstore.errors import (
 from mqstore.files import durable
 from mqstore.files.config.broker_config import BrokerConfig
 from mqstore.files.store_dir import StoreDir
-from mqstore.read.directory import take
+from mqstore.read.directory import open_origin, take
 from mqstore.read.queues import slices_of
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
@@ -191,6 +192,25 @@ def test_a_place_that_no_log_reaches_is_not_believed(tmp_path: Path) -> None:
     path.rename(path.with_name("lost"))
     with pytest.raises(CorruptStoreError, match="no whole record"):
         salvage(laid.root, tmp_path / "new")
+
+
+def test_times_are_found_also_where_records_were_lost(tmp_path: Path) -> None:
+    count = 60
+    made = [
+        Message(topic="T", body=b"x" * 100, store_timestamp_ms=1_700_000_000_000 + number)
+        for number in range(count)
+    ]
+    laid = lay_out(tmp_path / "store", made, Layout(commit_log_bytes=SIZE, start=SIZE))
+    lost = range(21, 40)
+    for m in laid.messages[lost.start : lost.stop]:
+        put(laid, m, "crc", b"none")
+    assert salvage(laid.root, tmp_path / "new").lost_messages == len(lost)
+    with closing(open_origin(str(tmp_path / "new")).bounds()) as source:
+        (queue,) = source.snapshot().queues
+        for m in laid.messages:
+            (found,) = source.first_at([queue], [m.store_timestamp_ms])
+            wanted = lost.start if m.queue_offset in [*lost, lost.stop] else m.queue_offset
+            assert found == wanted
 
 
 def test_queue_offsets_far_from_each_other_take_no_time_to_set_aside() -> None:

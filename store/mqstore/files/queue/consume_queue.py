@@ -16,7 +16,7 @@ from mqstore.files.read_file import ReadFile
 from mqstore.files.safe_open import list_directory
 from mqstore.files.store_dir import BY_LOG, StoreDir
 from mqstore.format import names
-from mqstore.format.consume_queue import FILLER_SIZE, UNIT
+from mqstore.format.consume_queue import FILLER_SIZE, GAP_SIZE, UNIT
 from mqstore.format.message import HARD_RECORD_BYTES
 
 Test: TypeAlias = Callable[[Structs], Mask]
@@ -128,14 +128,27 @@ class ConsumeQueue:
     def first(self, low: int, high: int, holds: Callable[[np.void], bool]) -> int:
         """Return the first queue offset in [low, high) whose unit ``holds``; ``high`` if none.
 
-        Bisects: the condition is false before that place and true from there on. Raises as
-        ``read`` does.
+        Bisects: the condition is false before that place and true from there on. A gap unit stands
+        for the unit behind it. Raises as ``read`` does.
         """
 
         def test(queue_offset: int) -> bool:
-            return holds(self.read(queue_offset, queue_offset + 1)[0])
+            return holds(self._behind_gap(queue_offset, high))
 
         return low + bisect_left(range(low, high), True, key=test)
+
+    def _behind_gap(self, queue_offset: int, high: int) -> np.void:
+        """Return the unit of ``queue_offset``; of a gap the one behind it, if it is below high."""
+        units = self.read(queue_offset, queue_offset + 1)
+        while units["size"][0] == GAP_SIZE and queue_offset + len(units) < high:
+            queue_offset += len(units)
+            units = self.before_hole(queue_offset, min(high, queue_offset + _PROBED_UNITS))
+            if not len(units):
+                units = self.read(queue_offset, queue_offset + 1)
+            gap = int(np.argmax(units["size"] != GAP_SIZE))
+            queue_offset, units = queue_offset + gap, units[gap:]
+        found: np.void = units[0]
+        return found
 
     def first_behind(self, low: int, high: int, physical_offset: int) -> int:
         """Return the first queue offset in [low, high) whose record is not before that place."""

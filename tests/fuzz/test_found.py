@@ -15,6 +15,7 @@ from mqstore.files.index.index_file import IndexFile, list_index_files
 from mqstore.files.index.index_file import Layout as IndexLayout
 from mqstore.files.store_dir import StoreDir
 from mqstore.read.directory import take
+from mqstore.read.plan import SplitLimits, split, weigh
 from mqstore.read.queues import slices_of
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
@@ -88,6 +89,16 @@ def test_a_file_whose_end_is_no_position_is_refused(tmp_path: Path, folder: str)
     with pytest.raises(CorruptStoreError, match="behind all positions") as caught:
         take(laid.root)
     assert caught.value.args[0] == str(path)
+
+
+def test_a_queue_with_a_file_far_away_is_cut_into_few_partitions(tmp_path: Path) -> None:
+    laid = laid_out(tmp_path)
+    path, _ = laid.unit_of(("T", 0), 0)
+    far = 2**62 // path.stat().st_size * path.stat().st_size
+    shutil.copy(path, path.with_name(f"{far:020d}"))
+    weighed = weigh(slices_of(take(laid.root, strict=False)), strict=False)
+    assert max(one.slice.end - one.slice.start for one in weighed) > 2**57
+    assert len(split(weighed, SplitLimits(max_records=1_000))) <= 2**17 + len(weighed)
 
 
 def test_a_queue_file_that_grew_hides_nothing_of_the_next(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ MAX_PARTITION_BYTES: Final = 128 * 1024 * 1024
 _MIN_TARGET_BYTES: Final = 32 * 1024 * 1024  # Less takes less time than a partition costs.
 _SLICE_BYTES: Final = 64 * 1024  # What opening one more queue costs, in bytes read meanwhile.
 _HALVINGS: Final = 40
+_MOST_CUTS: Final = 1 << 17  # Of one slice: queue offsets may lie as far apart as names of files.
 _SHARED_BYTES: Final = 512 * 1024  # Of a queue with as much for each partition, each has some,
 _GRAINS: Final = 8  # cut with that precision.
 
@@ -136,6 +137,7 @@ def _cut(number: int, weighed: Weighed, target: int, max_records: int | None) ->
         weighed = weighed.again()
     share = weighed.total / max(1, -(-weighed.total // target))
     most = min(max_records or piece.end, piece.end - piece.start)
+    most = max(most, -(-(piece.end - piece.start) // _MOST_CUTS))
     cuts, start, before = [], piece.start, 0
     while start < piece.end:
         end = piece.end if share >= weighed.total else _reach(weighed, start, before + share)

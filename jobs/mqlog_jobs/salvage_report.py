@@ -35,7 +35,9 @@ def _losses(made: Salvaged) -> list[str]:
     if made.lost_messages:
         lines.append(f"lost: {count(made.lost_messages)} messages between others of their queues")
     if made.lost_files:
-        lines.append(f"lost: {count(made.lost_files)} files of configuration or timers")
+        lines.append(
+            f"lost: {count(made.lost_files)} files or databases of configuration or timers"
+        )
     if made.doubted:
         lines.append(f"doubted: {count(made.doubted)} records, which are in the report only")
     return lines

@@ -34,6 +34,10 @@ def _losses(made: Salvaged) -> list[str]:
         lines.append(f"lost: {size(made.lost_bytes)} of the CommitLog have no whole record")
     if made.lost_messages:
         lines.append(f"lost: {count(made.lost_messages)} messages between others of their queues")
+    if made.lost_files:
+        lines.append(
+            f"lost: {count(made.lost_files)} files or databases of configuration or timers"
+        )
     if made.doubted:
         lines.append(f"doubted: {count(made.doubted)} records, which are in the report only")
     return lines

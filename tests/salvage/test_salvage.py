@@ -283,6 +283,19 @@ def test_no_group_goes_on_behind_the_end_of_a_queue(laid: Laid, tmp_path: Path) 
     assert after != before
 
 
+def test_configuration_that_is_torn_or_in_rocksdb_is_a_loss(laid: Laid, tmp_path: Path) -> None:
+    torn, database = (laid.root / "config" / name for name in ("consumerOffset.json", "topics"))
+    torn.write_text('{"x')
+    torn.with_name(f"{torn.name}.bak").unlink(missing_ok=True)
+    database.mkdir()
+    (database / "CURRENT").write_text("MANIFEST-000001\n")
+    made = salvage(laid.root, tmp_path / "new")
+    assert (made.lost_files, made.lost_messages, made.is_complete) == (2, 0, False)
+    text = (tmp_path / "new" / ".mqlog" / "salvage" / "report.txt").read_text()
+    assert "not carried over; file=config/topics" in text
+    assert "file=config/consumerOffset.json" in text
+
+
 def test_a_torn_file_of_config_is_taken_from_its_backup(laid: Laid, tmp_path: Path) -> None:
     before = BrokerConfig(StoreDir.at(laid.root)).consumer_offsets()
     (laid.root / "config" / "consumerOffset.json").write_text('{"offsetTab')

@@ -13,7 +13,7 @@ from mqstore.errors import CorruptConfigError, StoreError
 from mqstore.files.config.broker_config import BrokerConfig
 from mqstore.files.config.config_write import add_topics, replace_checkpoint
 from mqstore.files.copy_target import Copy
-from mqstore.files.safe_open import read_small, survey
+from mqstore.files.safe_open import exists, read_small, survey
 from mqstore.files.store_dir import StoreDir
 from mqstore.files.store_writer import StoreWriter
 from mqstore.format import names
@@ -30,6 +30,7 @@ from mqstore.salvage.report import LOST, MOVED, Report, ReportEntry
 
 _UNPARSED: Final = "neither the file nor its .bak can be parsed"
 _FROM_BACKUP: Final = "the file cannot be parsed: its .bak is taken"
+_IN_ROCKSDB: Final = "configuration in RocksDB is not carried over"
 _BEHIND: Final = "the group goes on at the queue's new end"
 _TIMER: Final = ("timerlog", "timerwheel", f"{names.CONFIG}/{TIMER_CHECK}")
 _TIMER_LOST: Final = "it names places in the log, and all records were moved"
@@ -40,6 +41,7 @@ def carry_config(copy: Copy, place: StoreDir, ends: Mapping[Queue, int], report:
     """Carry over the files of config/; ``ends`` has the end of each queue. Raises OSError."""
     copy.make_directory(names.CONFIG)
     config = BrokerConfig(place)
+    _report_databases(place, report)
     found = [name for name, kind, _ in survey(place.root, names.CONFIG) if kind == "file"]
     documents = {name.removesuffix(BACKUP_SUFFIX) for name in found}
     for name in sorted(documents):
@@ -53,6 +55,13 @@ def carry_config(copy: Copy, place: StoreDir, ends: Mapping[Queue, int], report:
             _put(copy, place, f"{names.CONFIG}/{name}")
 
 
+def _report_databases(place: StoreDir, report: Report) -> None:
+    for name, kind, _ in survey(place.root, names.CONFIG):
+        path = f"{names.CONFIG}/{name}"
+        if kind == "directory" and exists(place.root, f"{path}/CURRENT"):
+            report.lose_file(path, _IN_ROCKSDB)
+
+
 def carry_timer(copy: Copy, place: StoreDir, report: Report, *, is_moved: bool) -> None:
     """Carry over what the timer of 5.x keeps, unless all records have other places now."""
     for path in _TIMER:
@@ -60,7 +69,7 @@ def carry_timer(copy: Copy, place: StoreDir, report: Report, *, is_moved: bool) 
         kinds = {entry: kind for entry, kind, _ in survey(place.root, parent)}
         inner = [one for one, kind, _ in survey(place.root, path) if kind == "file"]
         if name in kinds and is_moved:
-            report.add(ReportEntry(kind=LOST, reason=_TIMER_LOST, file=path))
+            report.lose_file(path, _TIMER_LOST)
         elif kinds.get(name) == "file":
             copy.take(place.root, path, path)
         elif kinds.get(name) == "directory":
@@ -91,7 +100,7 @@ def _load(
     try:
         document, source = config.load_from(name)
     except (CorruptConfigError, StoreError):
-        report.add(ReportEntry(kind=LOST, reason=_UNPARSED, file=f"{names.CONFIG}/{name}"))
+        report.lose_file(f"{names.CONFIG}/{name}", _UNPARSED)
         return None
     if source.endswith(BACKUP_SUFFIX):
         report.add(ReportEntry(kind=LOST, reason=_FROM_BACKUP, file=f"{names.CONFIG}/{name}"))

@@ -88,6 +88,7 @@ class Report:
         self._bytes = 0
         self._lines = 0
         self.counts: Counter[str] = Counter()
+        self.lost_files = 0
         """How many rows there are of each kind."""
         self.lost_bytes = 0
         """Of the CommitLog."""
@@ -107,6 +108,11 @@ class Report:
             # After an error all of the copy is removed.
             with suppress(OSError) if kind is not None else nullcontext():
                 file.close()
+
+    def lose_file(self, path: str, reason: str) -> None:
+        """Report a file or folder, by its path below the root, of which nothing is in the copy."""
+        self.lost_files += 1
+        self.add(ReportEntry(kind=LOST, reason=reason, file=path))
 
     def add(self, entry: ReportEntry) -> None:
         """Write a row. Raises OSError."""

@@ -48,6 +48,8 @@ class Salvaged:
     """Bytes of the CommitLog without a whole record."""
     lost_messages: int
     """Queue offsets between whole records that no record has."""
+    lost_files: int
+    """Files and databases, of configuration and of timers, of which nothing is carried over."""
     doubted: int
     """Records that are in the report and not in the new store."""
     moved: int
@@ -62,7 +64,8 @@ class Salvaged:
     @property
     def is_complete(self) -> bool:
         """Whether nothing is known to be lost, and no record in doubt."""
-        return not (self.lost_bytes or self.lost_messages or self.doubted)
+        lost = self.lost_bytes or self.lost_messages or self.lost_files
+        return not (lost or self.doubted)
 
 
 def salvage(
@@ -141,6 +144,7 @@ class _Store:
             queues=len(queues.plans),
             lost_bytes=self._report.lost_bytes,
             lost_messages=self._report.lost_messages,
+            lost_files=self._report.lost_files,
             doubted=self._report.counts[DOUBTED],
             moved=log.moved,
             moved_by=moved_by,

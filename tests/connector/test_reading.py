@@ -320,7 +320,7 @@ def test_the_backlog_of_a_topic_is_that_of_its_groups(golden_550: Path) -> None:
         ("{tmp}/nowhere", "[MQLOG_STORE_NOT_FOUND]"),
         ("{tmp}", "[MQLOG_NOT_A_STORE]"),
         ("{tmp}/*", "[MQLOG_STORE_NOT_FOUND]"),
-        ("hdfs://name/store", "[MQLOG_INVALID_OPTION] option path="),
+        ("hdfs://name/store", "[MQLOG_STORE_UNAVAILABLE] hdfs://name/store: "),
     ],
 )
 def test_a_path_that_is_no_store_is_told_at_planning(tmp_path: Path, path: str, told: str) -> None:

@@ -60,7 +60,8 @@ class S3Server:
         connection = HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
             connection.request("PUT", f"/{BUCKET}/{quote(key)}", data)
-            assert connection.getresponse().status == HTTPStatus.OK
+            answer = connection.getresponse()
+            assert answer.status == HTTPStatus.OK, answer.read(1_000)
         finally:
             connection.close()
 

@@ -28,7 +28,7 @@ from rich.text import Text
 from mqlog_jobs import demo_data, java, render, views
 from mqlog_jobs.demo_data import ORDERS, PARCELS, PAYMENTS
 from mqlog_jobs.picture import save as save_picture
-from mqlog_jobs.session import QUIET, job_session, stderr_to
+from mqlog_jobs.session import LOOPBACK, QUIET, job_session, stderr_to
 from mqstore import __version__
 from mqstore.errors import InvalidOptionError
 from mqstore.read.directory import take
@@ -37,11 +37,11 @@ _ORDERS_WRITTEN: Final = 600
 _SHOWN_ROWS: Final = 6
 _PICTURED_ROWS: Final = 5
 _RULE_CELLS: Final = 100
-_SETTINGS: Final = QUIET | {
+_SETTINGS: Final = {
+    **QUIET,
+    **LOOPBACK,
     "spark.master": "local[2]",
     "spark.sql.shuffle.partitions": "2",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
 }
 # Small files; a broker that opens the store needs the same four settings in its broker.conf.
 _SIZES: Final = {

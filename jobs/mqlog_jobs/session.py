@@ -29,6 +29,11 @@ QUIET: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
+# Of a local session that other machines cannot reach.
+LOOPBACK: Final = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
 _LOG4J: Final = Path(__file__).with_name("log4j2.properties")
 
 

@@ -4,14 +4,13 @@
 the store to TARGET/rows. The tests end the same queries in a session of their own.
 """
 
-import os
 import signal
 import sys
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import DataStreamWriter
 
-import pyspark_mqlog
+from mqlog_jobs.session import LOOPBACK, QUIET, session
 
 ROWS = 20
 LIFE_S = 3600  # whatever became of who started it
@@ -50,17 +49,7 @@ def tailed(spark: SparkSession, store: str, target: str) -> DataStreamWriter:
 
 def main(what: str, store: str, target: str) -> None:
     signal.alarm(LIFE_S)
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.log.level", "ERROR")
-        .getOrCreate()
-    )
-    pyspark_mqlog.register(spark)
+    spark = session(f"chaotic {what}", {**QUIET, **LOOPBACK, "spark.master": "local[2]"})
     query = written(spark, target).start(store) if what == "write" else None
     (query or tailed(spark, store, target).start()).awaitTermination()
 

@@ -6,7 +6,6 @@ and ends when a file STOP is there. What fails is tried again, as a scheduler wo
 """
 
 import json
-import os
 import signal
 import sys
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import TextIO
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-import pyspark_mqlog
+from mqlog_jobs.session import LOOPBACK, QUIET, session
 
 ROWS = 40
 TRIES = 20
@@ -36,18 +35,8 @@ def saved(log: Path, topic: str) -> int:
 
 def main(address: str, log: Path, stop: Path, master: str, options: dict[str, str]) -> None:
     signal.alarm(LIFE_S)
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    spark = (
-        SparkSession.builder.master(master)
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.executor.memory", "512m")
-        .config("spark.log.level", "OFF")
-        .getOrCreate()
-    )
-    pyspark_mqlog.register(spark)
+    own = {"spark.master": master, "spark.executor.memory": "512m", "spark.log.level": "OFF"}
+    spark = session("sends", {**QUIET, **LOOPBACK, **own})
     with log.open("a", buffering=1) as told:
         query: StreamingQuery | None = None
         while not stop.exists():

@@ -4,25 +4,13 @@ python copied_query.py PLACE TARGET SCHEMA OPTIONS, with the options of the read
 """
 
 import json
-import os
 import sys
 
-from pyspark.sql import SparkSession
-
-import pyspark_mqlog
+from mqlog_jobs.session import LOOPBACK, QUIET, session
 
 
 def main(place: str, target: str, schema: str, options: str) -> None:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.log.level", "ERROR")
-        .getOrCreate()
-    )
-    pyspark_mqlog.register(spark)
+    spark = session("copied query", {**QUIET, **LOOPBACK, "spark.master": "local[2]"})
     reader = spark.readStream.schema(schema).format("mqlog")
     reader = reader.option("startingOffsets", "earliest").options(**json.loads(options))
     rows = reader.load(place)

@@ -56,15 +56,18 @@ def _release() -> list[Path]:
 
 
 def _make(folder: Path) -> None:
-    recorded = f"-XX:ArchiveClassesAtExit={folder / ARCHIVE}"
-    options = " ".join([os.environ[_OPTIONS], recorded, *QUIET])
-    subprocess.run(
-        [sys.executable, str(PROGRAM), str(folder / "data")],
-        env=os.environ | {_OPTIONS: options, "PYSPARK_PYTHON": sys.executable},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        timeout=MAKE_SECONDS,
-        check=False,
-    )
+    archive = folder / ARCHIVE
+    options = " ".join([os.environ[_OPTIONS], f"-XX:ArchiveClassesAtExit={archive}", *QUIET])
+    try:
+        subprocess.run(
+            [sys.executable, str(PROGRAM), str(folder / "data")],
+            env=os.environ | {_OPTIONS: options, "PYSPARK_PYTHON": sys.executable},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=MAKE_SECONDS,
+            check=True,
+        )
+    except (subprocess.TimeoutExpired, subprocess.CalledProcessError):
+        archive.unlink(missing_ok=True)  # It may not be whole.
     shutil.rmtree(folder / "data", ignore_errors=True)

@@ -7,32 +7,26 @@ import sys
 from pathlib import Path
 
 from pyspark import SparkContext
-from pyspark.sql import SparkSession
+
+from mqlog_jobs.session import LOOPBACK, QUIET, session
 
 SECONDS = 300
 
 
 def main(folder: Path) -> None:
-    session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.log.level", "OFF")
-        .getOrCreate()
-    )
+    own = {"spark.master": "local[2]", "spark.sql.shuffle.partitions": "2"}
+    spark = session("spark classes", {**QUIET, **LOOPBACK, **own})
     store, copy = str(folder / "store"), str(folder / "copy")
-    rows = session.createDataFrame([("Topic", b"body")] * 4, "topic string, body binary")
+    rows = spark.createDataFrame([("Topic", b"body")] * 4, "topic string, body binary")
     rows.write.format("mqlog").option("createStore", "true").mode("append").save(store)
-    read = session.read.format("mqlog").load(store)
+    read = spark.read.format("mqlog").load(store)
     read.write.parquet(copy)
-    session.read.parquet(copy).groupBy("queueId").count().orderBy("count").toPandas()
-    stream = session.readStream.format("mqlog").load(store).writeStream
+    spark.read.parquet(copy).groupBy("queueId").count().orderBy("count").toPandas()
+    stream = spark.readStream.format("mqlog").load(store).writeStream
     stream = stream.format("parquet").option("checkpointLocation", str(folder / "checkpoint"))
     stream.trigger(availableNow=True).start(str(folder / "copied")).awaitTermination(SECONDS)
     process = SparkContext._gateway.proc  # type: ignore[union-attr]
-    session.stop()
+    spark.stop()
     process.stdin.close()  # The JVM ends, and writes its archive.
     process.wait(SECONDS)
 

@@ -15,6 +15,10 @@ from pyarrow import fs
 
 BUCKET = "stores"
 KEYS = {"access_key": "reader-4321", "secret_key": "hush-hush-7531"}
+_SIGNED = (
+    f"AWS4-HMAC-SHA256 Credential={KEYS['access_key']}/20260101/us-east-1/s3/aws4_request, "
+    "SignedHeaders=host, Signature=none"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +60,15 @@ class S3Server:
         return f"s3://{BUCKET}/{name}"
 
     def put(self, key: str, data: bytes) -> None:
-        """Make an object, in one request."""
+        """Make an object, or make it again, in one request.
+
+        The server refuses to replace an object for a request without an Authorization header, and
+        does not verify the signature in it.
+        """
+        signed = {"Authorization": _SIGNED}
         connection = HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
-            connection.request("PUT", f"/{BUCKET}/{quote(key)}", data)
+            connection.request("PUT", f"/{BUCKET}/{quote(key)}", data, signed)
             answer = connection.getresponse()
             assert answer.status == HTTPStatus.OK, answer.read(1_000)
         finally:

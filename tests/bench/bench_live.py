@@ -28,12 +28,18 @@ from pyspark.sql import functions as F  # noqa: N812
 from bench.alone import alone
 from bench.facts import facts, load
 from bench.laid_out import Shape, lay_out, topic_name
-from bench.peers import PeerMissingError, connector_version, kafka_broker, skip
+from bench.peers import (
+    ROCKETMQ,
+    PeerMissingError,
+    connector_version,
+    kafka_broker,
+    rocketmq_servers,
+    skip,
+)
 from bench.rounds import Side, Timed, compare
 from bench.spark import spark_session, to_noop, told
 from broker.harness import BROKER_NAME, DEFAULT_FILES, Broker
 from broker.harness import Cluster as Servers
-from broker.toolchain import Toolchain, ToolchainError
 from mqstore.codec.schema import PROFILES
 from mqstore.live.bounds import bounds
 from mqstore.live.cluster import Cluster, ClusterSettings
@@ -47,7 +53,6 @@ from pyspark_mqlog.batch_reader import plan_read
 from pyspark_mqlog.options import parse_read
 from pyspark_mqlog.schema import read_schema
 
-VERSION = "5.5.0"
 TOPIC = topic_name(0)
 QUEUES = 4
 BODY_BYTES = 1024
@@ -61,16 +66,12 @@ ADVISED = {
 
 def main(count: int) -> None:
     """Measure all, on two brokers one after the other."""
-    toolchain = Toolchain.find()
-    if toolchain is None:
-        skip("rocketmq", "needs Maven (mvn) and a JDK (java, javac) on PATH")
-        return
     with ExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         try:
-            servers = stack.enter_context(Servers(toolchain, VERSION, home, flags=()))
-        except ToolchainError as error:
-            skip("rocketmq", str(error).splitlines()[-1])
+            servers = stack.enter_context(rocketmq_servers(home))
+        except PeerMissingError as missing:
+            skip("rocketmq", str(missing))
             return
         with served(servers, home / "groups", Shape(TOPICS * QUEUES * EACH, 100, QUEUES, TOPICS)):
             measure_groups(servers.name_server)
@@ -143,7 +144,7 @@ def measure_core(broker: Broker, settings: ClusterSettings, rows: int, case: str
         ],
         bodyBytes=BODY_BYTES,
         queues=QUEUES,
-        broker=VERSION,
+        broker=ROCKETMQ,
     )
 
 
@@ -182,7 +183,7 @@ def measure_spark(address: str, home: Path, rows: int) -> None:
             bodyBytes=BODY_BYTES,
             queues=QUEUES,
             tasks=tasks,
-            broker=VERSION,
+            broker=ROCKETMQ,
             pyspark=pyspark.__version__,
             kafkaConnector=connector_version(),
         )
@@ -260,7 +261,7 @@ def _report(case: str, milliseconds: float) -> None:
 
 
 def _print(line: dict[str, object]) -> None:
-    shown = {"bench": "live", **line, "broker": VERSION, "load": [load()], **facts()}
+    shown = {"bench": "live", **line, "broker": ROCKETMQ, "load": [load()], **facts()}
     print(json.dumps(shown), flush=True)
 
 

@@ -26,16 +26,21 @@ from typing import Any
 import pyarrow as pa
 import pyspark
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812
 
 from bench.facts import facts, load
-from bench.peers import PeerMissingError, connector_version, kafka_broker, skip
+from bench.peers import (
+    ROCKETMQ,
+    PeerMissingError,
+    connector_version,
+    kafka_broker,
+    rocketmq_servers,
+    skip,
+)
 from bench.rounds import Side, Timed, compare
 from bench.rows import batches
 from bench.spark import spark_session
+from bench.written import BODY_BYTES, KafkaWrites, content, orders
 from broker.harness import DEFAULT_FILES, Broker
-from broker.harness import Cluster as Servers
-from broker.toolchain import Toolchain, ToolchainError
 from mqstore.arrays import Int64s
 from mqstore.codec.encode import Messages
 from mqstore.deliver.job import SendJob
@@ -53,9 +58,7 @@ from mqstore.stage.compose import Composed
 from mqstore.stage.rows import Rows
 from mqstore.stage.task import RowTask
 
-VERSION = "5.5.0"
 QUEUES = 4
-BODY_BYTES = 1024
 JAVA_BATCH = 100
 SMALL = 100
 PUBLICATIONS = 100
@@ -63,16 +66,12 @@ PUBLICATIONS = 100
 
 def main(count: int) -> None:
     """Measure all, on two brokers one after the other."""
-    toolchain = Toolchain.find()
-    if toolchain is None:
-        skip("rocketmq", "needs Maven (mvn) and a JDK (java, javac) on PATH")
-        return
     with ExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         try:
-            servers = stack.enter_context(Servers(toolchain, VERSION, home, flags=()))
-        except ToolchainError as error:
-            skip("rocketmq", str(error).splitlines()[-1])
+            servers = stack.enter_context(rocketmq_servers(home))
+        except PeerMissingError as missing:
+            skip("rocketmq", str(missing))
             return
         for part, measure in (("core", measure_core), ("spark", measure_spark)):
             root = home / part / "store"
@@ -144,7 +143,7 @@ def measure_core(sends: Sends, count: int, _home: Path) -> None:
         ],
         bodyBytes=BODY_BYTES,
         queues=QUEUES,
-        broker=VERSION,
+        broker=ROCKETMQ,
     )
     measure_once(sends)
 
@@ -210,7 +209,7 @@ def median(work: Callable[[int], object]) -> tuple[float, float]:
 def told(case: str, found: tuple[float, float]) -> None:
     """Print a line of one figure."""
     figures = {"ms": round(found[0], 2), "cpuMs": round(found[1], 2)}
-    line = {"bench": "send", "case": case, **figures, "broker": VERSION}
+    line = {"bench": "send", "case": case, **figures, "broker": ROCKETMQ}
     print(json.dumps({**line, "load": [load()], **facts()}), flush=True)
 
 
@@ -218,23 +217,23 @@ def measure_spark(sends: Sends, count: int, home: Path) -> None:
     """Compare writes of Spark with those of its Kafka connector."""
     with ExitStack() as stack:
         spark = stack.enter_context(spark_session(kafka=True))
-        text = F.sha2(F.col("id").cast("string"), 256)
-        frame = spark.range(count, numPartitions=QUEUES).select(
-            F.concat(F.lit("order-"), F.col("id")).alias("keys"),
-            F.concat(F.lit("Tag"), F.col("id") % 3).alias("tags"),
-            F.repeat(text, BODY_BYTES // 64).cast("binary").alias("body"),
-        )
-        frame = frame.cache()
-        frame.count()
+        frame = orders(spark, count, QUEUES)
         writes = Writes(sends, frame, count)
-        works = {"mqlog": writes.at_least_once, "once": writes.exactly_once}
+        works: dict[str, Callable[[], Timed | int]] = {
+            "mqlog": writes.at_least_once,
+            "once": writes.exactly_once,
+        }
+        checks = [writes.check]
         try:
             of_kafka = home / "kafka"
             of_kafka.mkdir()
-            writes.servers = stack.enter_context(kafka_broker(of_kafka, QUEUES))
-            works["kafka"] = writes.kafka
+            servers = stack.enter_context(kafka_broker(of_kafka, QUEUES))
         except PeerMissingError as missing:
             skip("kafka", str(missing))
+        else:
+            kafka = KafkaWrites(frame, count, servers)
+            works["kafka"] = kafka.write
+            checks.append(kafka.check)
         compare(
             "send",
             "spark",
@@ -242,11 +241,12 @@ def measure_spark(sends: Sends, count: int, home: Path) -> None:
             bodyBytes=BODY_BYTES,
             queues=QUEUES,
             tasks=QUEUES,
-            broker=VERSION,
+            broker=ROCKETMQ,
             pyspark=pyspark.__version__,
             kafkaConnector=connector_version(),
         )
-        writes.check()
+        for check in checks:
+            check()
 
 
 class Writes:
@@ -256,10 +256,7 @@ class Writes:
         self._sends = sends
         self._frame = frame
         self._rows = rows
-        self._topics = (f"w{number}" for number in itertools.count())
-        self._ours: set[str] = set()
-        self._theirs = ""
-        self.servers = ""
+        self._ours: list[str] = []
 
     def at_least_once(self) -> Timed:
         """Write by tasks that send."""
@@ -272,39 +269,19 @@ class Writes:
 
     def _write(self, **options: Any) -> Timed:
         topic = self._sends.topic()
-        self._ours.add(topic)
+        self._ours.append(topic)
         begin = time.perf_counter()
         sink = self._frame.write.format("mqlog").mode("append").options(**options)
         sink.save(f"rocketmq://{self._sends.name_server}/{topic}")
         return Timed(self._rows, time.perf_counter() - begin)
 
-    def kafka(self) -> int:
-        """Write by Kafka's connector, the tag as a header."""
-        self._theirs = next(self._topics)
-        header = F.struct(F.lit("TAGS").alias("key"), F.col("tags").cast("binary").alias("value"))
-        messages = self._frame.select(
-            F.col("keys").alias("key"),
-            F.col("body").alias("value"),
-            F.array(header).alias("headers"),
-        )
-        sink = messages.write.format("kafka").option("kafka.bootstrap.servers", self.servers)
-        sink.options(topic=self._theirs, includeHeaders="true").save()
-        return self._rows
-
     def check(self) -> None:
         """Compare keys and bodies of the topics written last with the rows."""
-        spark = self._frame.sparkSession
-        row = F.sum(F.xxhash64("keys", "body").cast("decimal(38,0)"))
-        expected = self._frame.agg(F.count("*"), row).first()
-        for topic in sorted(self._ours)[-2:]:
+        expected = content(self._frame)
+        for topic in self._ours[-2:]:
             address = f"rocketmq://{self._sends.name_server}/{topic}"
-            stored = spark.read.format("mqlog").option("columns", "keys,body").load(address)
-            assert stored.agg(F.count("*"), row).first() == expected
-        if self.servers:
-            source = spark.read.format("kafka").option("kafka.bootstrap.servers", self.servers)
-            sent = source.option("subscribe", self._theirs).load()
-            sent = sent.select(F.col("key").cast("string").alias("keys"), sent.value.alias("body"))
-            assert sent.agg(F.count("*"), row).first() == expected
+            reader = self._frame.sparkSession.read.format("mqlog").option("columns", "keys,body")
+            assert content(reader.load(address)) == expected
 
 
 if __name__ == "__main__":

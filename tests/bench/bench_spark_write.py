@@ -9,22 +9,22 @@ sink that only counts. ``disk`` writes as many bytes as the store's CommitLog ha
 """
 
 import contextlib
-import itertools
 import os
 import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pyspark
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812
 
 from bench.nothing import CountingSink
 from bench.peers import PeerMissingError, connector_version, kafka_broker, skip
 from bench.rounds import Side, Timed, compare
 from bench.spark import spark_session
+from bench.written import BODY_BYTES, KafkaWrites, content, orders
 
 QUEUES = 4
 PIECE = bytes(1 << 20)
@@ -36,31 +36,33 @@ def main(rows: int) -> None:
         spark = stack.enter_context(spark_session(kafka=True))
         spark.dataSource.register(CountingSink)
         home = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        text = F.sha2(F.col("id").cast("string"), 256)
-        frame = spark.range(rows, numPartitions=QUEUES).select(
-            F.concat(F.lit("order-"), F.col("id")).alias("keys"),
-            F.concat(F.lit("Tag"), F.col("id") % 3).alias("tags"),
-            F.repeat(text, 16).cast("binary").alias("body"),
-        )
-        frame = frame.cache()
-        frame.count()
+        frame = orders(spark, rows, QUEUES)
         writes = Writes(home, frame, rows)
-        works = {"mqlog": writes.mqlog, "limit": writes.limit, "disk": writes.disk}
+        works: dict[str, Callable[[], Timed | int]] = {
+            "mqlog": writes.mqlog,
+            "limit": writes.limit,
+            "disk": writes.disk,
+        }
+        checks = [writes.check]
         try:
-            writes.servers = stack.enter_context(kafka_broker(home, QUEUES))
-            works["kafka"] = writes.kafka
+            servers = stack.enter_context(kafka_broker(home, QUEUES))
         except PeerMissingError as missing:
             skip("kafka", str(missing))
+        else:
+            kafka = KafkaWrites(frame, rows, servers)
+            works["kafka"] = kafka.write
+            checks.append(kafka.check)
         compare(
             "spark write",
             f"{rows} rows",
             [Side(name, work, rows) for name, work in works.items()],
-            bodyBytes=1024,
+            bodyBytes=BODY_BYTES,
             queues=QUEUES,
             pyspark=pyspark.__version__,
             kafkaConnector=connector_version(),
         )
-        writes.check()
+        for check in checks:
+            check()
 
 
 class Writes:
@@ -71,9 +73,6 @@ class Writes:
         self._file = home / "file"
         self._frame = frame
         self._rows = rows
-        self._topics = (f"w{number}" for number in itertools.count())
-        self._last = ""
-        self.servers = ""
 
     def mqlog(self) -> Timed:
         """Write a new store."""
@@ -89,19 +88,6 @@ class Writes:
         sink.option("rows", self._rows).save()
         return self._rows
 
-    def kafka(self) -> int:
-        """Write a new topic."""
-        self._last = next(self._topics)
-        header = F.struct(F.lit("TAGS").alias("key"), F.col("tags").cast("binary").alias("value"))
-        messages = self._frame.select(
-            F.col("keys").alias("key"),
-            F.col("body").alias("value"),
-            F.array(header).alias("headers"),
-        )
-        sink = messages.write.format("kafka").option("kafka.bootstrap.servers", self.servers)
-        sink.options(topic=self._last, includeHeaders="true").save()
-        return self._rows
-
     def disk(self) -> Timed:
         """Write the bytes of the store's CommitLog."""
         size = sum(file.stat().st_blocks for file in (self._store / "commitlog").iterdir()) * 512
@@ -114,17 +100,9 @@ class Writes:
         return Timed(self._rows, time.perf_counter() - begin)
 
     def check(self) -> None:
-        """Compare keys and bodies of the last store and the last topic with the rows."""
-        spark = self._frame.sparkSession
-        row = F.sum(F.xxhash64("keys", "body").cast("decimal(38,0)"))
-        expected = self._frame.agg(F.count("*"), row).first()
-        stored = spark.read.format("mqlog").option("columns", "keys,body").load(str(self._store))
-        assert stored.agg(F.count("*"), row).first() == expected
-        if self.servers:
-            source = spark.read.format("kafka").option("kafka.bootstrap.servers", self.servers)
-            sent = source.option("subscribe", self._last).load()
-            sent = sent.select(F.col("key").cast("string").alias("keys"), sent.value.alias("body"))
-            assert sent.agg(F.count("*"), row).first() == expected
+        """Compare keys and bodies of the last store with the rows."""
+        reader = self._frame.sparkSession.read.format("mqlog").option("columns", "keys,body")
+        assert content(reader.load(str(self._store))) == content(self._frame)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.rounds import Timed
-from broker.harness import LOOPBACK, write_properties
+from broker.harness import LOOPBACK, Cluster, write_properties
 from broker.jvm import OPEN_MODULES, Jvm, JvmError
 from broker.ports import free_ports
 from broker.toolchain import Toolchain, ToolchainError
@@ -86,6 +86,17 @@ def store_peer() -> Iterator[StorePeer | None]:
 
 
 @contextmanager
+def rocketmq_servers(home: Path) -> Iterator[Cluster]:
+    """Run a name server and official clients with default flags; raises PeerMissingError."""
+    try:
+        servers = Cluster(_toolchain(), ROCKETMQ, home, flags=())
+    except ToolchainError as error:
+        raise PeerMissingError(str(error).splitlines()[-1]) from error
+    with servers:
+        yield servers
+
+
+@contextmanager
 def kafka_broker(home: Path, partitions: int) -> Iterator[str]:
     """Run a broker in KRaft mode and yield its address; raises PeerMissingError."""
     java, classpath = _java("kafka", KAFKA)
@@ -133,10 +144,15 @@ def skip(peer: str, reason: str) -> None:
     sys.stderr.write(f"{peer} is left out: {reason}\n")
 
 
-def _java(room: str, version: str) -> tuple[str, str]:
-    toolchain = Toolchain.find()
-    if toolchain is None:
+def _toolchain() -> Toolchain:
+    found = Toolchain.find()
+    if found is None:
         raise PeerMissingError("needs Maven (mvn) and a JDK (java, javac) on PATH")
+    return found
+
+
+def _java(room: str, version: str) -> tuple[str, str]:
+    toolchain = _toolchain()
     try:
         return toolchain.java, replace(toolchain, room=HERE / room).classpath(version)
     except ToolchainError as error:

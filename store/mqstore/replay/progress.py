@@ -13,10 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from mqstore.deliver.once.control import Control, Starts
+from mqstore.deliver.once.control import Control, Starts, least
 from mqstore.deliver.once.publish import History, is_committed
 from mqstore.live.errors import BrokenAnswerError
-from mqstore.live.send.requests import Queue
 from mqstore.read.queues import QueueSlice
 from mqstore.replay.rows import SourceQueue
 
@@ -77,7 +76,7 @@ def finished_of(history: History) -> list[FinishedWrite]:
     for _, record in records:
         of_version.setdefault(record.version, []).append(record)
     return [
-        FinishedWrite(version, _note_of(own), _least(own))
+        FinishedWrite(version, _note_of(own), least(record.starts for record in own))
         for version, own in sorted(of_version.items())
         if is_committed(records, version)
     ]
@@ -127,14 +126,6 @@ def _joined(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
         else:
             joined.append((start, end))
     return tuple(joined)
-
-
-def _least(records: Iterable[Control]) -> Starts:
-    least: dict[Queue, int] = {}
-    for record in records:
-        for queue, at in record.starts.items():
-            least[queue] = min(at, least.get(queue, at))
-    return least
 
 
 def _listed(ranges: Ranges) -> list[list[Any]]:

@@ -12,7 +12,7 @@ newer version, which an application that counts its versions up does not leave, 
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -94,6 +94,15 @@ def decode(body: bytes) -> Control:
     seen = {broker: _number(at) for broker, at in _table(found.get("seen")).items()}
     source = _text(found, "source") if "source" in found else ""
     return Control(kind, app, version, owner, starts, seen, source)
+
+
+def least(found: Iterable[Starts]) -> Starts:
+    """Return the queues of all of these, each with its lowest queue offset."""
+    lowest: dict[Queue, int] = {}
+    for starts in found:
+        for queue, at in starts.items():
+            lowest[queue] = min(at, lowest.get(queue, at))
+    return lowest
 
 
 def tag_of(app: str) -> str:

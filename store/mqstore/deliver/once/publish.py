@@ -16,7 +16,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
-from mqstore.deliver.once.control import BEGIN, COMMIT, Control, Starts
+from mqstore.deliver.once.control import BEGIN, COMMIT, Control, Starts, least
 from mqstore.deliver.once.errors import (
     InterruptedSendError,
     LostHistoryError,
@@ -152,7 +152,7 @@ class Publication:
         earlier = [r for _, r in records if r.version == version and r.owner != self._owner]
         landed: AbstractSet[str] = frozenset()
         if earlier:
-            self._starts = _least([self._starts, *(record.starts for record in earlier)])
+            self._starts = least([self._starts, *(record.starts for record in earlier)])
             landed = self._resolve()
         first = len(landed)
         self._send(landed)
@@ -204,7 +204,7 @@ class Publication:
         self._starts = self._wire.begin(self._begun).starts
 
     def _begun(self, ends: Starts) -> Control:
-        return self._record(BEGIN, _least([self._starts, ends]))
+        return self._record(BEGIN, least([self._starts, ends]))
 
     def _last(self) -> Control:
         """Return the COMMIT; it stands for all records that this publisher has seen."""
@@ -243,11 +243,3 @@ def is_committed(records: Iterable[tuple[str, Control]], version: int) -> bool:
             there.setdefault(record.owner, set()).add(broker)
             needed[record.owner] = record.brokers
     return any(needed[owner] <= found for owner, found in there.items())
-
-
-def _least(found: list[Starts]) -> Starts:
-    least: dict[Queue, int] = {}
-    for starts in found:
-        for queue, at in starts.items():
-            least[queue] = min(at, least.get(queue, at))
-    return least

@@ -18,7 +18,7 @@ from mqstore.files.log.commit_log import Block
 from mqstore.format.consume_queue import UNIT
 from mqstore.live.answers import header_number
 from mqstore.live.cluster import Cluster
-from mqstore.live.placed import PlacedRecords, placed
+from mqstore.live.placed import PlacedRecords, placed, placed_by_headers
 from mqstore.live.pull import Answer, LiveSlice, PullReader
 from mqstore.live.records import BrokenRecord, PulledRecords, PullSettings, assemble, batches
 from mqstore.live.requests import ALL_TAGS, GET_MAX_OFFSET, GET_MIN_OFFSET
@@ -203,7 +203,11 @@ class _Pull:
         codes = self.settings.with_tags_codes
         if self.unhashed and codes:
             return None
-        found = placed(answers, filtered=self.reader.is_filtered, with_tags_codes=codes)
+        filtered = self.reader.is_filtered
+        if filtered or codes:
+            found = placed_by_headers(answers, filtered=filtered, with_tags_codes=codes)
+        else:
+            found = placed(answers)
         return None if found and len(found.units) > self.settings.batch_rows else found
 
 

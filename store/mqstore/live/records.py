@@ -31,6 +31,7 @@ from mqstore.format.names import LMQ_PREFIX
 from mqstore.format.properties import TAGS
 from mqstore.live.errors import BrokenAnswerError
 from mqstore.live.pull import Answer, LiveSlice, PullReader
+from mqstore.read.units import QueueName
 
 _LOG = logging.getLogger(__name__)
 _SHOWN_BYTES: Final = 64 * 1024
@@ -251,18 +252,13 @@ class Framed:
 
     def positions(self, queue_offsets: Int64s, *, with_codes: bool) -> QueuePositions:
         """Return where the records come from; with hashes of TAGS, all must be whole."""
-        queues: dict[tuple[str, int, str], int] = {}
-        of_answer = []
-        for answer in self.answers:
-            piece = answer.piece
-            queue = (piece.topic, piece.queue_id, piece.broker)
-            of_answer.append(queues.setdefault(queue, len(queues)))
+        queues, of_answer = queues_of(self.answers)
         codes = np.zeros(len(self.headers), np.int64)
         if with_codes:
             headers = self.headers
             places = headers.properties_starts, headers.properties_lengths
             codes = tags_codes(PropertyBlocks(headers.buffer, *places).column(TAGS))
-        return QueuePositions(list(queues), self.per_answer(of_answer), queue_offsets, codes)
+        return QueuePositions(queues, of_answer[self.answer], queue_offsets, codes)
 
     def _lose(self, settings: PullSettings, places: Int64s) -> None:
         for place in places.tolist():
@@ -301,6 +297,15 @@ class _SkippedMessagesError(DataLossError):
             "that say they are others: its queue skipped messages in a crash, or they expired "
             "meanwhile. Set failOnDataLoss=false to read what is left"
         )
+
+
+def queues_of(answers: Sequence[Answer]) -> tuple[list[QueueName], Int64s]:
+    """Return the queues of answers, and which of them each answer is of."""
+    queues: dict[QueueName, int] = {}
+    pieces = [answer.piece for answer in answers]
+    names = [(piece.topic, piece.queue_id, piece.broker) for piece in pieces]
+    numbers = [queues.setdefault(name, len(queues)) for name in names]
+    return list(queues), np.array(numbers, np.int64)
 
 
 def frame(answers: Sequence[Answer]) -> Framed | None:

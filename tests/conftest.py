@@ -7,6 +7,7 @@ the test ends: the suite tests the checker, the checker tests the suite.
 import os
 import re
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -143,6 +144,13 @@ def _untouched(root: Path) -> Iterator[Path]:
     before = goldens.digest(root)
     yield root
     assert goldens.digest(root) == before, "a test wrote to a golden store"
+
+
+@pytest.fixture
+def on_disk() -> Iterator[Path]:
+    """A folder where this system has its temporary files, though tmp_path may be in memory."""
+    with tempfile.TemporaryDirectory(prefix="mqlog-tests-") as folder:
+        yield Path(folder)
 
 
 @pytest.fixture

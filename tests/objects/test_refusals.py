@@ -103,6 +103,10 @@ def test_an_option_is_refused_in_words_that_help(options: dict[str, str], told: 
         ({"fs.access_key": "hush"}, "option fs.access_key='***'"),
         ({"fs.scheme": "ftp"}, "Invalid S3 connection scheme"),
         ({"fs.connect_timeout": "soon"}, "option fs.connect_timeout='soon': must be a number"),
+        *(
+            ({"fs.request_timeout": text}, f"'{text}': must be a number of seconds, from 0 to")
+            for text in ("inf", "nan", "-1", "1e300")
+        ),
         ({"fs.role_arn": "a", "fs.access_key": "hush", "fs.secret_key": "hush"}, "option fs."),
     ],
 )
@@ -113,6 +117,12 @@ def test_an_argument_that_the_file_system_refuses_is_named(
         planned.rows("s3://bucket/store", **options)
     assert told in str(caught.value)
     assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize("limit", ["inf", "nan", "1e300"])
+def test_a_time_limit_of_google_that_no_clock_reaches_is_refused(limit: str) -> None:
+    with pytest.raises(InvalidOptionError, match=r"fs\.retry_time_limit='.*': must be a number of seconds, from 0"):
+        planned.rows("gs://bucket/store", **{"fs.retry_time_limit": limit})
 
 
 @pytest.mark.parametrize("port", ["a", "99999999999"])

@@ -179,7 +179,7 @@ class LiveWire:
 
     def _ask_for_routes(self) -> None:
         topics = [self.topic, *self._rows.topics]
-        self._has_routes = None not in [self._reading.route(one, fresh=True) for one in topics]
+        self._has_routes = None not in self._reading.fresh_routes(topics)
 
     def _ends(self) -> Starts:
         """Return the ends of all queues of the topics of the rows."""

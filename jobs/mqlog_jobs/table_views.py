@@ -7,7 +7,7 @@ from typing import Final
 
 from rich.console import Console
 
-from mqlog_jobs.render import FieldView, Row, count, heading, table
+from mqlog_jobs.render import FieldView, Row, count, heading, several, table
 from mqlog_jobs.views import with_broker
 
 SCHEDULED_VIEW: Final = (
@@ -54,10 +54,10 @@ COMPARE_VIEW: Final = (
     FieldView("topic", "TOPIC", stretch=True, once=True, style="bold"),
     FieldView("queueId", "QUEUE", "number"),
     FieldView("lag", "LAG", "count"),
-    FieldView("lagMatching", "MATCHING", "count"),
-    FieldView("progressDiff", "PROGRESS", "count"),
-    FieldView("metricLag", "METRIC", "count"),
-    FieldView("metricLatencyMs", "LATENCY", "span", rank=1),
+    FieldView("lagMatching", "MATCHING", "count", rank=1),
+    FieldView("progressDiff", "PROGRESS", "count", rank=2),
+    FieldView("metricLag", "METRIC", "count", rank=3),
+    FieldView("metricLatencyMs", "LATENCY", "span", rank=4),
     FieldView("difference", "WHY", "status"),
 )
 SUMMARY_VIEW: Final = (
@@ -120,9 +120,8 @@ def committed(console: Console, rows: Sequence[Row]) -> None:
         members = list(found)
         if number:
             console.print()
-        topics = len({row["topic"] for row in members})
-        of_topics = f"{count(topics)} topics" if topics > 1 else "a topic"
-        heading(console, str(group), f"{count(len(members))} queues of {of_topics}")
+        topics = several(len({row["topic"] for row in members}), "topic")
+        heading(console, str(group), f"{several(len(members), 'queue')} of {topics}")
         table(console, with_broker(OFFSET_VIEW, rows), members)
     if not rows:
         console.print("no consumer group has committed an offset to this store", style="dim")
@@ -154,7 +153,7 @@ def compared(console: Console, rows: Sequence[Row]) -> None:
 def commits(console: Console, rows: Sequence[Row]) -> None:
     """Print the commits of stores."""
     if not rows:
-        console.print("mqlog committed nothing here", style="dim")
+        console.print("no commits of mqlog in this store", style="dim")
         return
     table(console, with_broker(COMMIT_VIEW, rows), rows)
 

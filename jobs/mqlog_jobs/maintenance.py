@@ -163,7 +163,7 @@ def recover(
 def salvage(
     store: Store,
     target: Annotated[
-        Path, typer.Argument(metavar="NEW", help="A new directory.", callback=new_directory)
+        Path, typer.Argument(metavar="DEST", help="A new directory.", callback=new_directory)
     ],
     *,
     file_size: Annotated[

@@ -168,7 +168,7 @@ def salvage(
     *,
     file_size: Annotated[
         int | None,
-        typer.Option(help="mappedFileSizeCommitLog, if no CommitLog file is whole.", min=1),
+        typer.Option(help="mappedFileSizeCommitLog, if no CommitLog file is whole."),
     ] = None,
     commit_log: CommitLog = None,
     as_json: AsJson = False,

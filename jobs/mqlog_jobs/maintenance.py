@@ -162,12 +162,12 @@ def recover(
 def salvage(
     store: Store,
     target: Annotated[
-        Path, typer.Argument(metavar="NEW", help="A new directory.", callback=new_directory)
+        Path, typer.Argument(metavar="DEST", help="A new directory.", callback=new_directory)
     ],
     *,
     file_size: Annotated[
         int | None,
-        typer.Option(help="mappedFileSizeCommitLog, if no CommitLog file is whole.", min=1),
+        typer.Option(help="mappedFileSizeCommitLog, if no CommitLog file is whole."),
     ] = None,
     commit_log: CommitLog = None,
     as_json: AsJson = False,

@@ -170,9 +170,9 @@ def count(value: int) -> str:
     return f"{value:,}"
 
 
-def several(value: int, noun: str) -> str:
-    """Return 1 as 1 topic, 12345 as 12,345 topics."""
-    return f"{value:,} {noun}{'' if value == 1 else 's'}"
+def several(value: int, noun: str, plural: str = "") -> str:
+    """Return 1 as 1 topic, 12345 as 12,345 topics; ``plural`` is for nouns that take no s."""
+    return f"{value:,} {noun if value == 1 else plural or f'{noun}s'}"
 
 
 def size(value: int) -> str:

@@ -14,7 +14,7 @@ from mqstore.salvage.salvage import Salvaged
 def show(console: Console, made: Salvaged, target: str) -> None:
     """Print what was salvaged, and what was not."""
     text = f"{several(made.messages, 'message')} in {several(made.queues, 'queue')}"
-    console.print(Text.assemble((text, "green"), f" written to {shown(target)}"), soft_wrap=True)
+    console.print(Text.assemble((text, "green"), f" are in {shown(target)}"), soft_wrap=True)
     for line in _losses(made):
         console.print(Text(line, style="yellow"), soft_wrap=True)
     for line in _notes(made, target):
@@ -33,20 +33,21 @@ def _losses(made: Salvaged) -> list[str]:
     if made.lost_bytes:
         lines.append(f"lost: {size(made.lost_bytes)} of the CommitLog have no whole record")
     if made.lost_messages:
-        lines.append(f"lost: {several(made.lost_messages, 'message')} between others of the queues")
-    if made.lost_files:
         lines.append(
-            f"lost: {several(made.lost_files, 'file')} (or databases) of configuration or timers"
+            f"lost: {several(made.lost_messages, 'message')} between others of their queues"
         )
+    if made.lost_files:
+        files = several(made.lost_files, "file or database", "files or databases")
+        lines.append(f"lost: {files} of configuration or timers")
     if made.doubted:
-        lines.append(f"doubted: {several(made.doubted, 'record')}, kept in the report only")
+        lines.append(f"doubted: {several(made.doubted, 'record')}, in the report only")
     return lines
 
 
 def _notes(made: Salvaged, target: str) -> list[str]:
     lines = []
     if made.moved:
-        lines.append(f"moved: {several(made.moved, 'record')} to the place that the record names")
+        lines.append(f"moved: {several(made.moved, 'record')} from another place in the log")
     if made.moved_by:
         lines.append(
             f"all physical offsets are {count(made.moved_by)} higher, and message ids made of them"

@@ -143,8 +143,9 @@ class BacklogReport:
             if isinstance(waiting := line["lagMatching"], int) and waiting > self.above
         ]
         for group, waiting in late:
-            told = f"{render.count(waiting)} messages waiting, more than {render.count(self.above)}"
-            sys.stderr.write(f"mqlog: {shown(group)}: {told}\n")
+            messages = render.several(waiting, "message")
+            above = f"{messages} waiting, more than {render.count(self.above)}"
+            sys.stderr.write(f"mqlog: {shown(group)}: {above}\n")
         if late:
             raise typer.Exit(ABOVE)
 

@@ -193,7 +193,7 @@ def test_streams_and_writes_are_refused_by_name() -> None:
     [
         (["recover", "s3://b/store"], "STORE='s3://b/store': must be a directory of this machine"),
         (["snapshot", "/data/store", "s3://b/x"], "DEST='s3://b/x': must be a directory"),
-        (["salvage", "/data/store", "s3://b/x"], "NEW='s3://b/x': must be a directory"),
+        (["salvage", "/data/store", "s3://b/x"], "DEST='s3://b/x': must be a directory"),
         (["snapshot", "s3://b/store", "/nowhere/x"], "must be a directory of this machine"),
         (["doctor", "s3://b/store"], "mqlog verify"),
         (["topics", "s3://b/store", "-o", "fs.secret_key=hush"], "AWS_SECRET_ACCESS_KEY"),

@@ -8,14 +8,15 @@ from typing import Annotated, Any
 
 import typer
 
-from mqlog_jobs.app import command
+from mqlog_jobs.app import SENDING, command
 from mqlog_jobs.parameters import AsJson
 from mqstore.errors import InvalidOptionError
 
 
 @command(
-    epilog="Examples: echo paid | mqlog send rocketmq://ns1:9876 ORDERS --tag paid --key o-1 · "
-    "mqlog send rocketmq://ns1:9876 ORDERS --json-lines -o createTopic=true < orders.jsonl"
+    SENDING,
+    "echo paid | mqlog send rocketmq://ns1:9876 ORDERS --tag paid --key o-1",
+    "mqlog send rocketmq://ns1:9876 ORDERS --json-lines -o createTopic=true < orders.jsonl",
 )
 def send(
     address: Annotated[

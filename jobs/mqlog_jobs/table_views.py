@@ -53,10 +53,10 @@ COMPARE_VIEW: Final = (
     FieldView("topic", "TOPIC", stretch=True, once=True, style="bold"),
     FieldView("queueId", "QUEUE", "number"),
     FieldView("lag", "LAG", "count"),
-    FieldView("lagMatching", "MATCHING", "count"),
-    FieldView("progressDiff", "PROGRESS", "count"),
-    FieldView("metricLag", "METRIC", "count"),
-    FieldView("metricLatencyMs", "LATENCY", "span", rank=1),
+    FieldView("lagMatching", "MATCHING", "count", rank=1),
+    FieldView("progressDiff", "PROGRESS", "count", rank=2),
+    FieldView("metricLag", "METRIC", "count", rank=3),
+    FieldView("metricLatencyMs", "LATENCY", "span", rank=4),
     FieldView("difference", "WHY", "status"),
 )
 SUMMARY_VIEW: Final = (
@@ -141,7 +141,7 @@ def compared(console: Console, rows: Sequence[Row]) -> None:
 def commits(console: Console, rows: Sequence[Row]) -> None:
     """Print the commits of stores."""
     if not rows:
-        console.print("mqlog committed nothing here", style="dim")
+        console.print("no commits of mqlog in this store", style="dim")
         return
     table(console, with_broker(COMMIT_VIEW, rows), rows)
 

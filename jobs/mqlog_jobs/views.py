@@ -75,12 +75,16 @@ MESSAGE_VIEW: Final = (
     FieldView("body", "BODY", stretch=True),
 )
 MESSAGE_COLUMNS: Final = ("brokerName", *(column.name for column in MESSAGE_VIEW))
+_REPAIR: Final = (
+    "Repair: a broker recovers its store when it starts; see also mqlog recover -h (a commit that "
+    "was interrupted) and mqlog salvage -h (a damaged disk)"
+)
 FINDINGS: Final = (
     FieldView("severity", "SEVERITY", "status"),
     FieldView("place", "PLACE", rank=1),
     FieldView("file", "FILE", rank=2),
     FieldView("position", "AT BYTE", "count", rank=3),
-    FieldView("problem", "PROBLEM", stretch=True),
+    FieldView("problem", "PROBLEM", stretch=True, wrap=True),
 )
 TAG_VIEW: Final = (
     FieldView("topic", "TOPIC", stretch=True, once=True, style="bold"),
@@ -234,6 +238,8 @@ def findings(console: Console, store: str, rows: Sequence[Row], *, named: bool =
         has_place = any(row["place"] is not None for row in placed)
         columns = [column for column in FINDINGS if has_place or column.name != "place"]
         table(console, columns, placed)
+        if console.is_terminal and any(row["severity"] == "error" for row in rows):
+            console.print(_REPAIR, style="dim", soft_wrap=True)
     else:
         console.print(f"{shown(store)}: whole, every rule holds", markup=False)
 

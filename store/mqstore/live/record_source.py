@@ -48,7 +48,7 @@ class ClusterRecords(BrokerUnits):
         super().__init__(broker, cluster)
         self._name = name
         self._broken: dict[tuple[str, int, int], BrokenRecord] = {}
-        self._last: _Last | None = None
+        self._last: _LastBatch | None = None
 
     @property
     def low(self) -> int:
@@ -81,11 +81,11 @@ class ClusterRecords(BrokerUnits):
             for answers in batches(pull.reader, pull.settings):
                 found = pull.placed(answers)
                 if found is not None:
-                    self._last = _Last(answers, pull, found)
+                    self._last = _LastBatch(answers, pull, found)
                     yield found.units
                     continue
                 for units, records in self._assembled(answers, pull):
-                    self._last = _Last(answers, pull, records)
+                    self._last = _LastBatch(answers, pull, records)
                     yield units
 
     def blocks(self, units: UnitBatch) -> Callable[[], Iterator[Block]] | None:
@@ -134,7 +134,7 @@ class ClusterRecords(BrokerUnits):
         )
         return [(start, start + room) for start in range(low - low % room, high, room)]
 
-    def _pulls(self, slices: Sequence[QueueSlice], settings: ScanSettings) -> Iterator["_Pull"]:
+    def _pulls(self, slices: Sequence[QueueSlice], settings: ScanSettings) -> Iterator["_Pulling"]:
         wanted_tags = parse_tags(settings.tags)
         wanted = PullSettings(
             fail_on_data_loss=settings.fail_on_data_loss,
@@ -152,10 +152,10 @@ class ClusterRecords(BrokerUnits):
                 tags=tags,
                 fail_on_data_loss=settings.fail_on_data_loss,
             )
-            yield _Pull(reader, wanted, unhashed=unhashed)
+            yield _Pulling(reader, wanted, unhashed=unhashed)
 
     def _assembled(
-        self, answers: Sequence[Answer], pull: "_Pull", some: UnitBatch | None = None
+        self, answers: Sequence[Answer], pull: "_Pulling", some: UnitBatch | None = None
     ) -> Iterator[tuple[UnitBatch, FetchedRecords]]:
         """Yield the records of answers, or those of some of their units."""
         pulled = assemble(answers, pull.reader, pull.settings)
@@ -191,7 +191,7 @@ class ClusterRecords(BrokerUnits):
 
 
 @dataclass(frozen=True, slots=True)
-class _Pull:
+class _Pulling:
     """A reader of some slices, and how its answers are put together."""
 
     reader: PullReader
@@ -211,11 +211,11 @@ class _Pull:
         return None if found and len(found.units) > self.settings.batch_rows else found
 
 
-class _Last(NamedTuple):
+class _LastBatch(NamedTuple):
     """The batch that was given last."""
 
     answers: Sequence[Answer]
-    pull: _Pull
+    pull: _Pulling
     found: PlacedRecords | FetchedRecords
 
 

@@ -28,7 +28,7 @@ from mqstore.live.requests import GO_AWAY, Request
 from mqstore.printable import shown
 
 _AHEAD_BYTES: Final = 64 * 1024  # An answer of 32 messages comes with one call of the kernel.
-_SLACK: Final = 0.1
+_UNARMED_SHARE: Final = 0.1
 _MAX_OPAQUE: Final = 0x7FFFFFFF
 _NO_TLS: Final = (
     "closed the connection without an answer: a server that speaks TLS only does so to others "
@@ -238,7 +238,7 @@ class Connection:
         left = deadline - time.monotonic()
         if left <= 0:
             raise self._broken(TimeoutError())
-        if abs(self._armed - left) < _SLACK * left:
+        if abs(self._armed - left) < _UNARMED_SHARE * left:
             return
         try:
             self._socket.settimeout(left)

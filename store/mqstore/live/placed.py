@@ -23,9 +23,9 @@ from mqstore.live.records import frame, queues_of
 from mqstore.read.units import UnitBatch, join
 
 _LARGE_BYTES: Final = 256 * 1024
-_BLOCK_BYTES: Final = 1024 * 1024
+_JOINED_BYTES: Final = 1024 * 1024
 assert HEADER.fields is not None
-_PHYSICAL_OFFSET: Final = HEADER.fields["physical_offset"]
+_PLACE_FIELD: Final = HEADER.fields["physical_offset"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def _blocks(answers: Sequence[Answer]) -> Iterator[list[Answer]]:
     some: list[Answer] = []
     size = 0
     for answer in answers:
-        if some and (len(answer.body) >= _LARGE_BYTES or size >= _BLOCK_BYTES):
+        if some and (len(answer.body) >= _LARGE_BYTES or size >= _JOINED_BYTES):
             yield some
             some, size = [], 0
         some.append(answer)
@@ -135,5 +135,5 @@ def _positions(answers: Sequence[Answer]) -> QueuePositions:
 
 
 def _physical_offsets(headers: RecordHeaders) -> Int64s:
-    dtype, position = _PHYSICAL_OFFSET[:2]
+    dtype, position = _PLACE_FIELD[:2]
     return sliding(headers.buffer, dtype)[headers.starts + position].astype(np.int64)

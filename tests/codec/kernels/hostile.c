@@ -19,7 +19,7 @@ enum { MOST_RECORDS = 4096, MOST_ROWS = 4, PICKS = 3 };
 static uint8_t *records[MOST_RECORDS];
 static int64_t lengths[MOST_RECORDS], record_count;
 static uint64_t state;
-static int64_t results[3], blocks_made[2], records_made[2], hashes_made[2];
+static int64_t results[3], blocks_made[2], records_made[2], hashes_made[2], dispatches[2];
 
 static uint64_t draw(uint64_t below)
 {
@@ -273,6 +273,30 @@ static void run_picks(const Frames *f)
     free(found);
 }
 
+/* The records, each as often as not twice, and what their queues hold of them. */
+static void run_dispatch(const Frames *f)
+{
+    int64_t starts[2 * MOST_ROWS], sizes[2 * MOST_ROWS], n = f->rows << draw(2);
+    for (int64_t i = 0; i < n; i++) {
+        starts[i] = f->starts[i % f->rows];
+        sizes[i] = f->sizes[i % f->rows];
+    }
+    Slices slices = {f->buffer, f->length, starts, sizes, n};
+    int64_t *wide = room(4 * n * 8);
+    int32_t *narrow = room(2 * n * 4), *first = room(MOST_QUEUES * 4);
+    Dispatching d = {wide, wide + n, wide + 2 * n, wide + 3 * n, narrow, narrow + n, first, 0, 0, 0};
+    int found = mq_dispatch(&slices, &d) == DONE;
+    dispatches[!found]++;
+    require(!found || mq_all_whole(&slices) == DONE, "queues are told of whole records only");
+    for (int64_t i = 0; found && i < n; i++)
+        require(d.queue[i] >= 0 && d.queue[i] < d.queues && d.first[d.queue[i]] <= i &&
+                    d.queue[d.first[d.queue[i]]] == d.queue[i],
+                "the first of a queue comes first");
+    free(wide);
+    free(narrow);
+    free(first);
+}
+
 /* A column of n values, in memory of exactly their size; some are null if `nulls`. */
 static Column make_column(int64_t n, int nulls)
 {
@@ -440,6 +464,7 @@ int main(int count, char **arguments)
         run_decode(&f);
         run_picks(&f);
         run_frames(&f);
+        run_dispatch(&f);
         free(f.buffer);
         run_blocks();
         run_hashes();
@@ -448,7 +473,8 @@ int main(int count, char **arguments)
     }
     const int64_t counts[] = {results[DONE], results[NOT_MINE], results[FULL],
                               blocks_made[DONE], blocks_made[NOT_MINE], hashes_made[DONE],
-                              hashes_made[NOT_MINE], records_made[DONE], records_made[NOT_MINE]};
+                              hashes_made[NOT_MINE], records_made[DONE], records_made[NOT_MINE],
+                              dispatches[DONE], dispatches[NOT_MINE]};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         printf("%lld ", (long long)counts[i]);
     for (int64_t i = 0; i < record_count; i++)

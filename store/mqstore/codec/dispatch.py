@@ -114,7 +114,9 @@ class DispatchRecords:
         """Queue id of each record."""
         derived = self._derived
         if derived is not None:
-            return self.headers.take(derived.first).field("queue_id").astype(np.int64)[derived.queue]
+            return (
+                self.headers.take(derived.first).field("queue_id").astype(np.int64)[derived.queue]
+            )
         return self.headers.field("queue_id").astype(np.int64)
 
     @cached_property

@@ -19,7 +19,7 @@ enum { MOST_RECORDS = 4096, MOST_ROWS = 4, PICKS = 3 };
 static uint8_t *records[MOST_RECORDS];
 static int64_t lengths[MOST_RECORDS], record_count;
 static uint64_t state;
-static int64_t results[3], blocks_made[2], records_made[2], hashes_made[2], dispatches[2];
+static int64_t results[3], blocks_made[2], records_made[2], hashes_made[2], dispatches[2], stagings[2];
 
 static uint64_t draw(uint64_t below)
 {
@@ -241,6 +241,14 @@ static void run_frames(const Frames *f)
     Places places = {f->places, f->queue_offsets, f->places,
                      draw(2) ? AT_STORE_TIMESTAMP : odd_number(100)};
     mq_patch(f->buffer, f->length, f->starts, f->rows, &places);
+    int64_t of[MOST_ROWS], ids[2] = {f->queue_ids[0], (int64_t)draw(4)};
+    int32_t edges[3] = {f->topic_edges[0], f->topic_edges[1], f->topic_edges[1]};
+    for (int64_t i = 0; i < f->rows; i++)
+        of[i] = draw(8) ? 0 : (int64_t)draw(5) - 1;
+    QueueNames queues = {ids, edges, f->topic, 2};
+    int in_queues = mq_in_queues(&slices, of, &queues) == DONE;
+    stagings[!in_queues]++;
+    require(!in_queues || whole, "only whole records are of a queue");
     free(wrong);
     free(sums);
     free(starts);
@@ -474,7 +482,8 @@ int main(int count, char **arguments)
     const int64_t counts[] = {results[DONE], results[NOT_MINE], results[FULL],
                               blocks_made[DONE], blocks_made[NOT_MINE], hashes_made[DONE],
                               hashes_made[NOT_MINE], records_made[DONE], records_made[NOT_MINE],
-                              dispatches[DONE], dispatches[NOT_MINE]};
+                              dispatches[DONE], dispatches[NOT_MINE],
+                              stagings[DONE], stagings[NOT_MINE]};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         printf("%lld ", (long long)counts[i]);
     for (int64_t i = 0; i < record_count; i++)

@@ -18,7 +18,9 @@ from support.stores import packed, place
 pytestmark = kernels.needs_compiled()
 MOST_QUEUES = 512  # of the kernel
 
-tags = st.sampled_from(["TAGS\x01TagA\x02", "TAGS\x01TagA\x02TAGS\x01B\x02", "TAGS\x01标签\x02", ""])
+tags = st.sampled_from(
+    ["TAGS\x01TagA\x02", "TAGS\x01TagA\x02TAGS\x01B\x02", "TAGS\x01标签\x02", ""]
+)
 light = st.sampled_from(
     [
         "INNER_MULTI_DISPATCH\x01%LMQ%a,%LMQ%b\x02INNER_MULTI_QUEUE_OFFSET\x014,5\x02",

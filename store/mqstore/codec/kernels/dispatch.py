@@ -12,7 +12,7 @@ from mqstore.codec.kernels.frames import SlicedBuffer
 from mqstore.codec.kernels.library import library
 from mqstore.codec.kernels.pointers import address
 
-_MOST_QUEUES: Final = 512  # as in dispatch.h
+_KNOWN_QUEUES: Final = 512  # MOST_QUEUES of dispatch.h
 _FEW: Final = 4  # For so few a call costs more than it saves.
 
 
@@ -29,7 +29,7 @@ class Dispatched:
     store_timestamps_ms: Int64s
     sys_flags: Int32s
     queue: Int32s
-    first: Int32s
+    first: Int64s
     tags_codes: Int64s | None
     """None if a tag is not ASCII."""
     names_light: bool
@@ -42,19 +42,20 @@ def dispatched(buffer: Bytes, starts: Int64s, sizes: Int64s) -> Dispatched | Non
     if found is None or count < _FEW:
         return None
     slices = SlicedBuffer(buffer, starts, sizes)
-    offsets, places, moments, codes = (np.empty(count, np.int64) for _ in range(4))
+    numbers, places, moments, codes = (np.empty(count, np.int64) for _ in range(4))
     flags, queue = (np.empty(count, np.int32) for _ in range(2))
-    first = np.empty(_MOST_QUEUES, np.int32)
-    call = Dispatching(*map(address, (offsets, places, moments, codes, flags, queue, first)))
+    first = np.empty(_KNOWN_QUEUES, np.int32)
+    outputs = [address(array) for array in (numbers, places, moments, codes, flags, queue, first)]
+    call = Dispatching(*outputs)
     if found.mq_dispatch(slices.reference, ctypes.byref(call)) != KERNEL_DONE:
         return None
     return Dispatched(
-        offsets,
+        numbers,
         places,
         moments,
         flags,
         queue,
-        first[: call.queues],
+        first[: call.queues].astype(np.int64),
         None if call.odd_tags else codes,
         bool(call.light),
     )

@@ -8,11 +8,10 @@ import pytest
 from mqlog_jobs.maintenance import app
 
 ROOT = Path(__file__).parents[2]
-BOOKS = (
-    "README.md",
-    *(f"{room}/README.md" for room in ("connector", "store", "jobs", "conf", "tests")),
-    "connector/LIVE.md",
-    "connector/OBJECTS.md",
+BOOKS = sorted(
+    str(path.relative_to(ROOT))
+    for path in ROOT.rglob("*.md")
+    if not any(part.startswith(".") for part in path.relative_to(ROOT).parts)
 )
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)

@@ -87,6 +87,14 @@ def unwrap(records: RecordHeaders, owners: Int64s, queue_offsets: Int64s) -> Unw
     return Unwrapped(headers, rows, problems)
 
 
+def message_counts(records: RecordHeaders) -> Int64s:
+    """Return how many messages each record holds; 1 of a batch that breaks a rule."""
+    wraps = (records.sys_flags & _BATCH) == _BATCH
+    parts = [_messages(records, number, wraps) for number in range(len(records))]
+    counts = [len(part) if isinstance(part, list) else 1 for part in parts]
+    return np.array(counts, np.int64)
+
+
 def _messages(records: RecordHeaders, number: int, wraps: Mask) -> list[int] | str:
     """Return where in the buffer each message of a record starts; the record, if it is no batch.
 

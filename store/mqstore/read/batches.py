@@ -1,4 +1,4 @@
-"""Units of batch ConsumeQueues among others: their messages are decoded apart from plain records."""
+"""Units of batch ConsumeQueues among others: their records hold several messages each."""
 
 from collections.abc import Iterator, Set
 from itertools import pairwise

@@ -8,10 +8,11 @@ Reference: BatchConsumeQueue#getBatchMsgIndexBuffer (which unit has a message), 
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -67,9 +68,11 @@ class BatchFile:
         if len(units) < end - first or not is_batch(units).all():
             raise CorruptStoreError(self.name, first * width, "units are missing that were there")
         bases, ends = _bases(units), _ends(units)
-        rows = np.flatnonzero(bases[1:] < ends[:-1])
-        if len(rows):
-            raise CorruptStoreError(self.name, (first + int(rows[0]) + 1) * width, _DISORDER)
+        wrong = ends <= bases
+        wrong[1:] |= bases[1:] < ends[:-1]
+        if wrong.any():
+            position = (first + int(np.argmax(wrong))) * width
+            raise CorruptStoreError(self.name, position, _DISORDER)
         return units
 
 
@@ -167,9 +170,17 @@ class BatchQueue(ConsumeQueue):
         return units[: reach - start], None
 
     def behind_gap(self, queue_offset: int) -> int:
-        """Return the first message at or behind a queue offset; that itself, if none is known."""
+        """Return the first message at or behind a queue offset; that itself, if none is known.
+
+        Where a file is missing, nothing is known of what lies behind.
+        """
+        files = self._files_from(queue_offset)
+        count = 1 + next(
+            (n for n, pair in enumerate(pairwise(files)) if not pair[0].is_before(pair[1])),
+            len(files),
+        )
         try:
-            found = self._unit_behind(queue_offset)
+            found = _unit_behind(files[:count], queue_offset)
         except CorruptStoreError:
             return queue_offset
         return queue_offset if found is None else max(queue_offset, int(found["base"]))
@@ -206,7 +217,7 @@ class BatchQueue(ConsumeQueue):
                 end, step = first, min(2 * step, most)
 
     def _behind_gap(self, queue_offset: int, high: int) -> np.void:
-        found = self._unit_behind(queue_offset)
+        found = _unit_behind(self._files_from(queue_offset), queue_offset)
         if found is None:
             return super()._behind_gap(queue_offset, high)
         unit = np.zeros(1, UNIT)
@@ -214,15 +225,6 @@ class BatchQueue(ConsumeQueue):
             unit[name] = found[name]
         behind: np.void = unit[0]
         return behind
-
-    def _unit_behind(self, queue_offset: int) -> np.void | None:
-        """Return the unit of the first message at or behind a queue offset."""
-        for file in self._files_from(queue_offset):
-            row = file.behind(queue_offset)
-            if row < file.count:
-                found: np.void = file.read(row, row + 1)[0]
-                return found
-        return None
 
     def _files_from(self, queue_offset: int) -> tuple[BatchFile, ...]:
         """Return the files from the last that begins at or before a queue offset on."""
@@ -249,6 +251,16 @@ def _ends(units: Structs) -> Int64s:
 
 def _unit(blocks: UnitBlocks, number: int) -> Structs:
     return blocks.units(number, number + 1)
+
+
+def _unit_behind(files: Sequence[BatchFile], queue_offset: int) -> np.void | None:
+    """Return the unit of the first message at or behind a queue offset."""
+    for file in files:
+        row = file.behind(queue_offset)
+        if row < file.count:
+            found: np.void = file.read(row, row + 1)[0]
+            return found
+    return None
 
 
 def _batches(file: BatchFile, start: int, end: int) -> Iterator[Structs]:

@@ -233,9 +233,7 @@ def _is_live(units: Structs, commit_log_low: int) -> Mask:
     return live
 
 
-def list_queues(
-    place: StoreDir, folder: str = names.CONSUME_QUEUE
-) -> list[tuple[str, int]]:
+def list_queues(place: StoreDir, folder: str = names.CONSUME_QUEUE) -> list[tuple[str, int]]:
     """Return every (topic, queueId) that has a directory in that folder, sorted.
 
     Directories whose name is no topic's or no queue id's are the broker's to ignore, and ours.
@@ -249,9 +247,7 @@ def list_queues(
     return sorted(found)
 
 
-def each_queue(
-    place: StoreDir, folder: str = names.CONSUME_QUEUE
-) -> Iterator[tuple[str, int]]:
+def each_queue(place: StoreDir, folder: str = names.CONSUME_QUEUE) -> Iterator[tuple[str, int]]:
     """Yield what ``list_queues`` returns, topic by topic: for who needs only some of it."""
     topics = [name for name in _directories(place, folder) if names.is_topic(name)]
     if len(topics) > MOST_TOPICS:

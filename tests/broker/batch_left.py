@@ -1,0 +1,67 @@
+"""The store that a broker left whose topic has batch ConsumeQueues (queue.type=BatchCQ)."""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from broker.harness import Broker, Cluster, Dumped, Row
+
+TOPIC: Final = "QBatch"
+PLAIN: Final = "QPlain"
+PUSH_GROUP: Final = "CG_Q"
+PULL_GROUP: Final = "LP_Q"
+GROUPS: Final = (PUSH_GROUP, PULL_GROUP)
+SETTINGS: Final = {"mapperFileSizeBatchConsumeQueue": str(46 * 10)}
+"""Files of ten units, so that every queue has several."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchesLeft:
+    """A store as it was beside its broker, and as that left it."""
+
+    beside: Path
+    root: Path
+    dump: Dumped
+    progress: dict[str, list[Row]]
+    """consumerProgress by group."""
+    settings: dict[str, str]
+    reports: tuple[str, str]
+    """What ``mqadmin consumerProgress`` and ``mqadmin topicStatus`` print."""
+
+
+def leave_batches(cluster: Cluster, folder: Path) -> BatchesLeft:
+    """Have a broker keep batches, single messages, and compressed ones in such a topic."""
+    root = folder / "store"
+    root.mkdir(parents=True)
+    with cluster.broker(root, SETTINGS) as broker:
+        create_topic(broker)
+        broker.produce(TOPIC, "Batch", 14)
+        broker.produce(TOPIC, "Single", 6, seed=2)
+        broker.produce(TOPIC, "ZipLZ4", 2, seed=3)
+        broker.produce(TOPIC, "Batch", 12, seed=4)
+        broker.produce(PLAIN, "Single", 10, seed=5)
+        broker.commit(TOPIC, PULL_GROUP, 7)
+        broker.push(TOPIC, PUSH_GROUP, "*", 60, fail_every=1000)
+        progress = {group: broker.consumer_progress(group) for group in GROUPS}
+        reports = (
+            _report(broker, "consumerProgress", "-g", *GROUPS),
+            _report(broker, "topicStatus", "-t", TOPIC, PLAIN),
+        )
+        dump = broker.dump()
+        beside = folder / "beside" / "store"
+        shutil.copytree(root, beside)
+        broker.stop()
+    return BatchesLeft(beside, root, dump, progress, broker.settings, reports)
+
+
+def create_topic(broker: Broker) -> None:
+    """Create the topic: 4.9 brokers do not know the attribute."""
+    queues = ("-r", "2", "-w", "2", "-a", "+queue.type=BatchCQ")
+    told = broker.mqadmin("updateTopic", "-b", broker.address, "-t", TOPIC, *queues)
+    assert "success" in told, told
+
+
+def _report(broker: Broker, command: str, flag: str, *names: str) -> str:
+    told = (f"## {command} {flag} {name}\n{broker.mqadmin(command, flag, name)}" for name in names)
+    return "".join(told)

@@ -264,7 +264,7 @@ class StoreRecords:
     def _weigh(self, units: UnitBatch) -> Int64s:
         """Return the bytes of each record; 0 where the log cannot hold such a one.
 
-        A record that holds several messages counts once, and what is put around each counts.
+        Messages of one record share its bytes; what is put around each counts, too.
         """
         held = self._log.holds(units.physical_offsets, units.sizes)
         if not self._batches:

@@ -78,8 +78,8 @@ class UnitBatch:
 
     @property
     def record_bytes(self) -> Int64s:
-        """The bytes of each record: once, where units that follow each other have the same."""
-        return bytes_once(self.physical_offsets, self.sizes)
+        """The bytes of each record; its messages share them, where it holds several."""
+        return shared_bytes(self.physical_offsets, self.sizes)
 
     def take(self, rows: "NDArray[Any] | slice") -> "UnitBatch":
         """Return those rows only."""
@@ -116,11 +116,16 @@ def join(parts: Sequence[UnitBatch]) -> UnitBatch:
     )
 
 
-def bytes_once(physical_offsets: Int64s, sizes: Int64s) -> Int64s:
-    """Return the sizes of records, 0 where the one before is the same: a batch of messages."""
-    again = np.zeros(len(sizes), np.bool_)
-    again[1:] = physical_offsets[1:] == physical_offsets[:-1]
-    return np.where(again, 0, sizes)
+def shared_bytes(physical_offsets: Int64s, sizes: Int64s) -> Int64s:
+    """Return the sizes of records, spread evenly over units that follow each other at one place."""
+    again = physical_offsets[1:] == physical_offsets[:-1]
+    if not again.any():
+        return sizes
+    first = np.flatnonzero(np.concatenate(([True], ~again)))
+    counts = np.diff(np.append(first, len(sizes)))
+    shares = np.repeat(sizes[first] // counts, counts)
+    shares[first] += sizes[first] % counts
+    return shares
 
 
 def units_at(queue: QueueName, queue_offsets: Int64s, places: Int64s, sizes: Int64s) -> UnitBatch:

@@ -11,7 +11,7 @@ from mqstore.arrays import Int64s
 from mqstore.files.queue.consume_queue import ConsumeQueue
 from mqstore.files.store import Store
 from mqstore.read.queues import QueueSlice, Weighed
-from mqstore.read.units import bytes_once, read_units
+from mqstore.read.units import shared_bytes, read_units
 
 _FEW_BYTES: Final = 64 * 1024
 _EXACT_UNITS: Final = 1 << 20
@@ -56,7 +56,7 @@ def _units(queue: ConsumeQueue, start: int, end: int, strict: bool) -> tuple[Int
     if strict:
         read = queue.read(start, end)
         places = read["physical_offset"].astype(np.int64)
-        return bytes_once(places, np.maximum(read["size"].astype(np.int64), 0)), places
+        return shared_bytes(places, np.maximum(read["size"].astype(np.int64), 0)), places
     sizes, places = np.zeros((2, end - start), np.int64)
     for batch in read_units(queue, (start, end)):
         rows, units = slice(batch.start - start, batch.end - start), batch.believable()

@@ -21,7 +21,7 @@ from mqstore.format import names
 from mqstore.format.batch_consume_queue import BATCH_UNIT
 
 _NOWHERE: Final = 2**63 - 1
-_COMPARED: Final = ("size", "base", "count", "tags_code", "store_timestamp_ms")
+_IMPLIED: Final = ("size", "base", "count", "tags_code", "store_timestamp_ms")
 
 
 @dataclass
@@ -96,7 +96,7 @@ class BatchCheck:
         self._records(queue, "the record has no unit", expected[~has_unit])
         first = np.searchsorted(there, places[has_unit])
         for has, implied in zip(units[first], expected[has_unit], strict=True):
-            wrong = [name for name in _COMPARED if has[name] != implied[name]]
+            wrong = [name for name in _IMPLIED if has[name] != implied[name]]
             if wrong:
                 name = wrong[0]
                 problem = f"{name} is {has[name]}, the record says {implied[name]}"

@@ -11,21 +11,22 @@ Reference: PullAPIWrapper#processPullResult, MessageDecoder#decodeMessage(Messag
 """
 
 from dataclasses import dataclass
-from struct import Struct
 from typing import Final
 
 import numpy as np
 
 from mqstore.arrays import Bytes, Int64s, Mask
 from mqstore.codec.gather import RecordHeaders, sliding
-from mqstore.format.batch_consume_queue import MOST_IN_BATCH
-from mqstore.format.client_message import CLIENT_HEAD
+from mqstore.format.client_message import (
+    CLIENT_HEAD,
+    CLIENT_LENGTHS,
+    MAX_BATCH_MESSAGES,
+    SHORT_LENGTH,
+)
 from mqstore.format.message import HEADER, PROPERTIES_LENGTH
 from mqstore.format.sys_flag import COMPRESSED, INNER_BATCH, NEED_UNWRAP
 
-_BATCH: Final = INNER_BATCH | NEED_UNWRAP
-_HEAD: Final = Struct(">i12xi")  # total_size, body_length
-_SHORT: Final = Struct(">h")
+_WRAPPED: Final = INNER_BATCH | NEED_UNWRAP
 _LEAST: Final = CLIENT_HEAD.itemsize + PROPERTIES_LENGTH.itemsize
 _NOT_IN_CLIENT: Final = (
     "total_size",
@@ -35,7 +36,7 @@ _NOT_IN_CLIENT: Final = (
 )
 
 NOT_FILLED: Final = "lengths of the batch's messages do not add up to its body"
-TOO_MANY: Final = f"the batch holds more than {MOST_IN_BATCH} messages"
+TOO_MANY: Final = f"the batch holds more than {MAX_BATCH_MESSAGES} messages"
 PACKED: Final = "the batch is compressed as a whole: no client of RocketMQ does that"
 NOT_IN_BATCH: Final = "the batch of that place holds no message of that queue offset"
 
@@ -70,7 +71,7 @@ class Unwrapped:
 
 def unwrap(records: RecordHeaders, owners: Int64s, queue_offsets: Int64s) -> Unwrapped:
     """Return the messages of those queue offsets in whole records: ``owners[i]`` is row i's."""
-    wraps = (records.sys_flags & _BATCH) == _BATCH
+    wraps = (records.sys_flags & _WRAPPED) == _WRAPPED
     numbers = queue_offsets - records.field("queue_offset").astype(np.int64)[owners]
     parts = [_messages(records, number, wraps) for number in range(len(records))]
     counts = np.array([len(part) if isinstance(part, list) else 0 for part in parts], np.int64)
@@ -89,7 +90,7 @@ def unwrap(records: RecordHeaders, owners: Int64s, queue_offsets: Int64s) -> Unw
 
 def message_counts(records: RecordHeaders) -> Int64s:
     """Return how many messages each record holds; 1 of a batch that breaks a rule."""
-    wraps = (records.sys_flags & _BATCH) == _BATCH
+    wraps = (records.sys_flags & _WRAPPED) == _WRAPPED
     parts = [_messages(records, number, wraps) for number in range(len(records))]
     counts = [len(part) if isinstance(part, list) else 1 for part in parts]
     return np.array(counts, np.int64)
@@ -113,13 +114,13 @@ def _starts(data: memoryview, at: int, end: int) -> list[int] | str:
     while at < end:
         if end - at < _LEAST:
             return NOT_FILLED
-        total, body = _HEAD.unpack_from(data, at)
+        total, body = CLIENT_LENGTHS.unpack_from(data, at)
         if not _LEAST + body <= total <= end - at or body < 0:
             return NOT_FILLED
-        properties = _SHORT.unpack_from(data, at + CLIENT_HEAD.itemsize + body)[0]
+        properties = SHORT_LENGTH.unpack_from(data, at + CLIENT_HEAD.itemsize + body)[0]
         if properties < 0 or _LEAST + body + properties != total:
             return NOT_FILLED
-        if len(starts) == MOST_IN_BATCH:
+        if len(starts) == MAX_BATCH_MESSAGES:
             return TOO_MANY
         starts.append(at)
         at += total

@@ -27,7 +27,7 @@ from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.queue.batch_queue import BatchQueue
 from mqstore.files.queue.consume_queue import ConsumeQueue, list_queues
 from mqstore.files.safe_open import exists
-from mqstore.files.store_dir import BATCH_CONSUME_QUEUE, StoreDir, open_dir
+from mqstore.files.store_dir import BATCH_QUEUES, StoreDir, open_dir
 from mqstore.format import names
 from mqstore.printable import shown
 
@@ -117,7 +117,7 @@ class Store:
         both = {topic for topic, _ in found} & self.batch_topics
         if both:
             reason = f"the topic {shown(min(both))} is in consumequeue and in batchconsumequeue"
-            raise UnsupportedStoreError(self.root, BATCH_CONSUME_QUEUE, reason)
+            raise UnsupportedStoreError(self.root, BATCH_QUEUES, reason)
         return sorted([*found, *self._batch_queues])
 
     @cached_property

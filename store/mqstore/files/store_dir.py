@@ -34,7 +34,7 @@ _MOST_NAMES: Final = 100
 BY_LOG: Final = "queues=log (mqlog: --from-log) reads by the CommitLog alone"
 
 ROCKSDB_CONSUME_QUEUE: Final = "ROCKSDB_CONSUME_QUEUE"
-BATCH_CONSUME_QUEUE: Final = "BATCH_CONSUME_QUEUE"
+BATCH_QUEUES: Final = "BATCH_CONSUME_QUEUE"
 _ROCKSDB_QUEUES: Final = (names.CONSUME_QUEUE, "consumequeue_rocksdb")
 
 # Path below the root, flavour, why.
@@ -232,7 +232,7 @@ def _refuse_queues(place: StoreDir, *, in_rocksdb: bool, in_batches: bool) -> No
         raise UnsupportedStoreError(place.root, ROCKSDB_CONSUME_QUEUE, reason)
     if (path is not None or not in_batches) and list_names(place.root, names.BATCH_CONSUME_QUEUE):
         reason = _BATCH_IN_ROCKSDB if in_batches else _BATCH_CQ
-        raise UnsupportedStoreError(place.root, BATCH_CONSUME_QUEUE, reason)
+        raise UnsupportedStoreError(place.root, BATCH_QUEUES, reason)
 
 
 def _has_file_queues(place: StoreDir) -> bool:

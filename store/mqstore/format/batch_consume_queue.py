@@ -40,7 +40,6 @@ BATCH_UNIT: Final = np.dtype(
         ("reserved", ">i4"),
     ]
 )
-MOST_IN_BATCH: Final = 32_767
 NO_HASH: Final = 1 << 40
 """What is added to the tagsCode of a batch where units stand for its messages, which have tags of
 their own: a code beyond 32 bits is no hash, so that all filters look at the tag itself."""

@@ -37,7 +37,7 @@ NO_TIMESTAMP: Final = np.iinfo(np.int64).min
 _HEAD_BYTES: Final = HEADERS[-1].itemsize
 _MAX_TAIL_BYTES: Final = 2 * (TOPIC_LENGTH_V2.itemsize + MAX_PROPERTIES_BYTES)
 _WHOLE_BYTES: Final = 4096  # up to a page, one read of all is cheaper than two of the ends
-BATCH_BYTES: Final = 8 << 20
+AT_ONCE_BYTES: Final = 8 << 20
 
 ColumnOf: TypeAlias = Callable[[PropertyBlocks], pa.Array]
 
@@ -152,7 +152,7 @@ def _of_ends(
     valid &= (lengths > 0) & (lengths <= _MAX_TAIL_BYTES)
     wide = heads.magics == MAGIC_V2
     chosen = np.flatnonzero(valid)
-    for batch in cut(lengths[chosen], BATCH_BYTES):
+    for batch in cut(lengths[chosen], AT_ONCE_BYTES):
         rows = chosen[batch]
         gathered = log.gather(places[rows] + skipped[rows], lengths[rows])
         starts, block_lengths, sound = _blocks(
@@ -204,5 +204,5 @@ def _batches(
     """Yield the rows of records that are held, in the order of the log, 8 MiB at a time."""
     held = np.flatnonzero(log.holds(places, sizes))
     ordered = held[np.argsort(places[held], kind="stable")]
-    for batch in cut(cost(sizes[ordered]), BATCH_BYTES):
+    for batch in cut(cost(sizes[ordered]), AT_ONCE_BYTES):
         yield ordered[batch]

@@ -255,7 +255,7 @@ class StoreRecords:
         plain, batched = np.flatnonzero(~in_batch), np.flatnonzero(in_batch)
         found = heads.read_columns(self._log, places[plain], sizes[plain], column_of)
         yield from ((plain[rows], column) for rows, column in found)
-        for part in cut(self._weigh(units.take(batched)), heads.BATCH_BYTES):
+        for part in cut(self._weigh(units.take(batched)), heads.AT_ONCE_BYTES):
             rows = batched[part]
             records = self.fetch(units.take(rows))
             blocks = heads.property_blocks(records.headers)

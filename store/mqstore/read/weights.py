@@ -11,7 +11,7 @@ from mqstore.arrays import Int64s
 from mqstore.files.queue.consume_queue import ConsumeQueue
 from mqstore.files.store import Store
 from mqstore.read.queues import QueueSlice, Weighed
-from mqstore.read.units import shared_bytes, read_units
+from mqstore.read.units import read_units, shared_bytes
 
 _FEW_BYTES: Final = 64 * 1024
 _EXACT_UNITS: Final = 1 << 20

@@ -7,7 +7,7 @@ import pytest
 
 from mqstore.origins import OBJECTS
 from pyspark_mqlog.read_options import READ_OPTIONS
-from support import planned
+from support import goldens, planned
 from support.s3_server import S3Server
 
 _TABLES = [
@@ -70,6 +70,14 @@ def test_messages_are_the_same(
     local = ordered(planned.rows(str(root), **here), str(root))
     assert len(local) > 3
     assert ordered(planned.rows(address, **server.options, **options), address) == local
+
+
+def test_messages_of_batch_queues_are_the_same(server: S3Server, tmp_path: Path) -> None:
+    root = goldens.unpack(goldens.BATCH, tmp_path)
+    uploaded = root, server.upload(root, "batch/store")
+    assert same(server, uploaded, columns="full") > 200
+    for table in ("queues", "tags", "backlog", "verify"):
+        same(server, uploaded, table=table)
 
 
 def test_messages_are_found_by_tag_key_id_and_group(

@@ -35,7 +35,6 @@ from support.batch_stores import batch, client_message
 from support.opened import narrowed, source_of, tail_of
 from support.oracle import Message
 
-BATCH = "5.5.0-batch"
 TOPIC = "QBatch"
 
 Rows = list[dict[str, Any]]
@@ -44,7 +43,7 @@ Rows = list[dict[str, Any]]
 @pytest.fixture(scope="module")
 def golden(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store of a 5.5.0 broker with a topic of queue.type=BatchCQ."""
-    return goldens.unpack(BATCH, tmp_path_factory.mktemp("batch"))
+    return goldens.unpack(goldens.BATCH, tmp_path_factory.mktemp("batch"))
 
 
 def read(root: Path, ranges: Sequence[tuple[int, int]] | None = None, **settings: Any) -> Rows:
@@ -72,7 +71,7 @@ def of_topic(root: Path) -> list[QueueSlice]:
 
 def test_each_field_of_each_message_is_that_of_the_official_client(golden: Path) -> None:
     told = [goldens.as_told(row, "5.5.0") for row in read(golden)]
-    assert told == goldens.expected(BATCH)
+    assert told == goldens.expected(goldens.BATCH)
     flags = {row["sysFlag"] & batch_stores.INNER for row in told if row["topic"] == TOPIC}
     assert flags == {0, batch_stores.INNER}  # Single messages are among the batches.
     assert any(row["compression"] for row in read(golden))
@@ -80,18 +79,26 @@ def test_each_field_of_each_message_is_that_of_the_official_client(golden: Path)
 
 def test_bounds_are_the_brokers(golden: Path) -> None:
     found = {(q.topic, q.queue_id): (q.low, q.high) for q in take(golden).queues}
-    assert found == goldens.topic_status(BATCH)
+    assert found == goldens.topic_status(goldens.BATCH)
 
 
 def test_backlog_counts_messages(golden: Path) -> None:
     request = BacklogRequest(groups="CG_Q,LP_Q")
     rows = expectations.rows(measure(plan(take(golden), request), request, as_of_ms=0))
     lags = {(r["group"], r["topic"], r["queueId"]): r["lag"] for r in rows}
-    told = {name: line.diff for name, line in goldens.progress(BATCH).items() if name[1] == TOPIC}
+    told = {name: line.diff for name, line in goldens.progress(goldens.BATCH).items() if name[1] == TOPIC}
     assert len(told) == 4
     assert {name: lags[name] for name in told} == told
-    records = sum(file.stat().st_size for file in (golden / "commitlog").iterdir())
-    assert all(row["bytes"] <= records for row in rows)
+    log = sum(file.stat().st_size for file in (golden / "commitlog").iterdir())
+    assert all(row["bytesBehind"] <= log for row in rows)
+
+
+def test_backlog_by_tag_counts_the_messages_of_batches_too(golden: Path) -> None:
+    tagged = {"LP_Q": {TOPIC: "TagA"}}
+    request = BacklogRequest(groups="LP_Q", subscriptions=tagged)
+    rows = expectations.rows(measure(plan(take(golden), request), request, as_of_ms=0))
+    behind = [row for row in read_slices(of_topic(golden), tags="TagA") if row["queueOffset"] >= 7]
+    assert sum(r["lagMatching"] for r in rows if r["topic"] == TOPIC) == len(behind) > 20
 
 
 def test_any_range_of_queue_offsets_gives_its_messages(golden: Path) -> None:

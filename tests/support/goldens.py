@@ -14,6 +14,8 @@ FOLDER = Path(__file__).parents[1] / "golden"
 VERSIONS = ("4.9.7", "5.5.0")
 DLEDGER = "4.9.7-dledger"
 """The last leader of a group; ``killed`` is its first one."""
+BATCH = "5.5.0-batch"
+"""Has a topic of queue.type=BatchCQ."""
 
 
 @dataclass(frozen=True, slots=True)

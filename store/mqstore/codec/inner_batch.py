@@ -14,9 +14,12 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from mqstore.arrays import Bytes, Int64s, Mask
 from mqstore.codec.gather import RecordHeaders, sliding
+from mqstore.codec.slices import slices
 from mqstore.format.client_message import (
     CLIENT_HEAD,
     CLIENT_LENGTHS,
@@ -131,36 +134,42 @@ def _build(
     records: RecordHeaders, owners: Int64s, places: Int64s, queue_offsets: Int64s, wraps: Mask
 ) -> MessageHeaders:
     """Return a record for each message at ``places``: of a batch, a new one around it."""
-    view = records.buffer.data
-    begin, body = records.starts[owners], records.body_starts[owners]
-    topic = body + records.body_lengths[owners]
-    behind = records.properties_starts[owners] - PROPERTIES_LENGTH.itemsize
     lengths = _at(records.buffer, places, wraps, "body_length")
     totals = _at(records.buffer, places, wraps, "total_size")
-    inner = places + CLIENT_HEAD.itemsize
-    parts: list[memoryview] = []
-    rows = zip(
-        *(column.tolist() for column in (wraps, begin, body, topic, behind, inner, lengths)),
-        (places + totals).tolist(),
-        (begin + records.sizes[owners]).tolist(),
-        strict=True,
+    bodies = places + CLIENT_HEAD.itemsize
+    tails = np.where(wraps, totals - CLIENT_HEAD.itemsize - lengths, 0)
+    heads, topics = _around(records)
+    parts = (
+        heads.take(pa.array(owners)),
+        slices(records.buffer, bodies, lengths),
+        topics.take(pa.array(owners)),
+        slices(records.buffer, bodies + lengths, tails),
     )
-    for is_inner, head, head_end, name, name_end, own, length, own_end, end in rows:
-        if not is_inner:
-            parts.append(view[head:end])
-            continue
-        parts += (view[head:head_end], view[own : own + length])
-        parts += (view[name:name_end], view[own + length : own_end])
-    own_sizes = body - begin + behind - topic + totals - CLIENT_HEAD.itemsize
-    sizes = np.where(wraps, own_sizes, records.sizes[owners])
-    starts = np.cumsum(sizes) - sizes
-    buffer = np.frombuffer(bytearray().join(parts), np.uint8)
+    _, edges, data = pc.binary_join_element_wise(*parts, b"").buffers()
+    ends = np.frombuffer(edges, np.int32)[: len(owners) + 1].astype(np.int64)
+    starts, sizes = ends[:-1], np.diff(ends)
+    buffer = np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8).copy()
     changed = RecordHeaders(buffer, starts[wraps], sizes[wraps])
     flags = _at(records.buffer, places, wraps, "flag")[wraps]
     values = {"flag": flags, "body_length": lengths[wraps], "queue_offset": queue_offsets[wraps]}
     values |= dict.fromkeys(_NOT_IN_CLIENT, np.zeros(len(flags), np.int64))
     _write(changed, values)
     return MessageHeaders(buffer, starts, sizes, records, owners)
+
+
+def _around(records: RecordHeaders) -> tuple[pa.BinaryArray, pa.BinaryArray]:
+    """Return what lies before the body of each record, and its topic; all of one that is no batch.
+
+    In the second all that is between body and properties.
+    """
+    wraps = (records.sys_flags & _WRAPPED) == _WRAPPED
+    before = np.where(wraps, records.body_starts - records.starts, records.sizes)
+    topics = records.body_starts + records.body_lengths
+    ends = records.properties_starts - PROPERTIES_LENGTH.itemsize
+    return (
+        slices(records.buffer, records.starts, before),
+        slices(records.buffer, topics, np.where(wraps, ends - topics, 0)),
+    )
 
 
 def _write(headers: RecordHeaders, values: dict[str, Int64s]) -> None:

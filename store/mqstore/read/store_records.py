@@ -122,7 +122,7 @@ class StoreRecords:
     ) -> Iterator[tuple[UnitBatch, FetchedRecords]]:
         """Yield the records of ``slices``; with ``settings.merged`` in the order of the log."""
         for units in self.unit_batches(slices, settings, report):
-            yield units, self.fetch(units)
+            yield from self.checked(units)
 
     def unit_batches(
         self, slices: Sequence[QueueSlice], settings: ScanSettings, report: _Report
@@ -142,8 +142,11 @@ class StoreRecords:
             return None
         return partial(self._log.blocks, places, sizes, self._scratch)
 
-    def fetch(self, units: UnitBatch) -> FetchedRecords:
-        """Return the records of ``units``; headers stand until the next call of it."""
+    def checked(self, units: UnitBatch) -> Iterator[tuple[UnitBatch, FetchedRecords]]:
+        """Yield the records of ``units``; headers stand until the next call of it."""
+        yield units, self._fetch(units)
+
+    def _fetch(self, units: UnitBatch) -> FetchedRecords:
         places, sizes = units.physical_offsets, units.sizes
         if holds_batches(units, self._batches):
             return fetch_messages(self._log, places, sizes, units.positions, self._scratch)
@@ -257,7 +260,7 @@ class StoreRecords:
         yield from ((plain[rows], column) for rows, column in found)
         for part in cut(self._weigh(units.take(batched)), heads.AT_ONCE_BYTES):
             rows = batched[part]
-            records = self.fetch(units.take(rows))
+            records = self._fetch(units.take(rows))
             blocks = heads.property_blocks(records.headers)
             yield rows[records.rows], column_of(blocks)
 

@@ -86,7 +86,8 @@ def test_backlog_counts_messages(golden: Path) -> None:
     request = BacklogRequest(groups="CG_Q,LP_Q")
     rows = expectations.rows(measure(plan(take(golden), request), request, as_of_ms=0))
     lags = {(r["group"], r["topic"], r["queueId"]): r["lag"] for r in rows}
-    told = {name: line.diff for name, line in goldens.progress(goldens.BATCH).items() if name[1] == TOPIC}
+    progress = goldens.progress(goldens.BATCH)
+    told = {name: line.diff for name, line in progress.items() if name[1] == TOPIC}
     assert len(told) == 4
     assert {name: lags[name] for name in told} == told
     log = sum(file.stat().st_size for file in (golden / "commitlog").iterdir())

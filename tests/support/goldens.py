@@ -90,6 +90,24 @@ def topic_status(version: str) -> dict[tuple[str, int], tuple[int, int]]:
     }
 
 
+def batch_bounds() -> dict[tuple[str, int], tuple[int, int]]:
+    """Return what the broker of BATCH said of its queues: (min offset, max offset)."""
+    found = json.loads((FOLDER / BATCH / "broker.json").read_text())["queues"]
+    split = ((*name.rsplit("/", 1), *of) for name, of in found.items())
+    return {(topic, int(queue_id)): (low, high) for topic, queue_id, low, high in split}
+
+
+def batch_lags(topic: str) -> dict[tuple[str, str, int], int]:
+    """Return consumerProgress of a topic of BATCH: brokerOffset - consumerOffset."""
+    found = json.loads((FOLDER / BATCH / "broker.json").read_text())["progress"]
+    return {
+        (group, topic, row["queueId"]): row["brokerOffset"] - row["consumerOffset"]
+        for group, rows in found.items()
+        for row in rows
+        if row["topic"] == topic
+    }
+
+
 def as_told(row: dict[str, Any], version: str) -> dict[str, Any]:
     """Return a row of profile full, timestamps in microseconds, as expected.jsonl tells it."""
     body: bytes = row["body"]

@@ -1,5 +1,6 @@
 """Every view of a golden store in an object store has the rows of the store's directory."""
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -7,12 +8,20 @@ import pytest
 
 from mqstore.origins import OBJECTS
 from pyspark_mqlog.read_options import READ_OPTIONS
-from support import goldens, planned
+from support import goldens, planned, soak
 from support.s3_server import S3Server
 
 _TABLES = [
     *("queues", "topics", "offsets", "groups", "subscriptions", "brokers", "tags", "scheduled"),
     *("halfmessages", "retries", "commits", "files", "index", "verify", "backlog", "lagcompare"),
+]
+_OPTIONS: list[dict[str, str]] = [
+    {"columns": "full", "includeSystemTopics": "true"},
+    {"startingOffsets": "-3"},
+    {"startingTimestamp": "1700000000000"},
+    {"requestsInFlight": "1"},
+    {"maxRecordsPerPartition": "400", "batchRows": "7"},
+    {"readMode": "mmap"},
 ]
 _OF_TIME = {"asOf", "lagMs", "metricLatencyMs"}
 
@@ -31,7 +40,13 @@ def same(server: S3Server, uploaded: tuple[Path, str], **options: str) -> int:
     return len(local)
 
 
-@pytest.mark.parametrize("table", _TABLES)
+# Of each table one of the two versions is drawn.
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("table", "golden"),
+    soak.sample(itertools.product(_TABLES, goldens.VERSIONS), check=5, test=len(_TABLES)),
+    indirect=["golden"],
+)
 def test_a_table_has_the_same_rows(
     server: S3Server, uploaded: tuple[Path, str], table: str
 ) -> None:
@@ -51,17 +66,12 @@ def test_all_tables_are_tried() -> None:
     }
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
-    "options",
-    [
-        {"columns": "full", "includeSystemTopics": "true"},
-        {"startingOffsets": "-3"},
-        {"startingTimestamp": "1700000000000"},
-        {"requestsInFlight": "1"},
-        {"maxRecordsPerPartition": "400", "batchRows": "7"},
-        {"readMode": "mmap"},
-    ],
-    ids=lambda options: next(iter(options)),
+    ("options", "golden"),
+    soak.sample(itertools.product(_OPTIONS, goldens.VERSIONS), check=2, test=len(_OPTIONS)),
+    indirect=["golden"],
+    ids=lambda value: value if isinstance(value, str) else next(iter(value)),
 )
 def test_messages_are_the_same(
     server: S3Server, uploaded: tuple[Path, str], options: dict[str, str]

@@ -117,6 +117,8 @@ class Victim:
         """Kill all of it."""
         for pid in self.stop_all() if self._process.poll() is None else ():
             _signal(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # What it left, if it ended by itself.
+            os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait(STILL_S)
 
     def until(self, is_so: Callable[[], bool]) -> None:

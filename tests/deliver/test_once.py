@@ -388,9 +388,9 @@ def test_a_control_record_that_is_none_is_an_error_and_not_passed_over(
 
 def test_a_queue_that_stands_still_is_a_named_error_in_time(taking: TakingCluster) -> None:
     taking.topic("T")
-    answer = taking._stats
-    taking._stats = lambda opaque, topic: answer(opaque, topic).replace(  # type: ignore[method-assign]
-        b'"maxOffset":1,', b'"maxOffset":0,'
+    answer = taking.pulled
+    taking.pulled = lambda opaque, fields: answer(  # type: ignore[method-assign]
+        opaque, fields | {"queueOffset": "1"} if fields["topic"] == CONTROL else fields
     )
     with pytest.raises(NotVisibleError, match="ConsumeQueues stand still"):
         once(taking, of([1]), visibility_timeout_ms=50)

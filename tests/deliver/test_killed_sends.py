@@ -34,7 +34,7 @@ pytestmark = pytest.mark.spark
 
 KILLS = soak.size("SEND_KILLS", check=0, test=3, full=60)
 SEED = int(os.environ.get("MQLOG_SEED", "7"))
-STILL_S = 300
+STILL_S = 600
 """So long the program may take for one step."""
 STEP_S = 1_800
 SHOWN = 10

@@ -349,6 +349,18 @@ def test_a_write_reads_as_many_control_records_after_ninety_writes_as_after_one(
     assert once(taking, of([0]), txn_version=0).is_repeated
 
 
+def test_a_small_publication_takes_nine_round_trips(taking: TakingCluster) -> None:
+    taking.topic("T")
+    once(taking, of([0]))
+    job, reports = handed(taking, of([1]), txn_version=1)
+    taking.requests.clear()
+    assert publish(job, reports).messages == 1
+    asked = [request["code"] for request in taking.requests]
+    # Both routes at once; end and records of the control queue; ends, BEGIN, the records up to it;
+    # rows; records again; COMMIT.
+    assert asked == [105, 105, 202, 11, 202, 310, 11, 320, 11, 310]
+
+
 @pytest.mark.parametrize("others", [1, 50, 700])
 def test_a_begin_is_found_behind_records_of_others(taking: TakingCluster, others: int) -> None:
     taking.topic("T")

@@ -352,7 +352,8 @@ def test_a_write_reads_as_many_control_records_after_ninety_writes_as_after_one(
 def test_a_small_publication_takes_nine_round_trips(taking: TakingCluster) -> None:
     taking.topic("T")
     once(taking, of([0]))
-    job, reports = handed(taking, of([1]), txn_version=1)
+    # With a short fence a publisher looks for another one more often.
+    job, reports = handed(taking, of([1]), txn_version=1, fence_wait_ms=3_600_000)
     taking.requests.clear()
     assert publish(job, reports).messages == 1
     asked = [request["code"] for request in taking.requests]

@@ -170,9 +170,10 @@ class FileWalk:
         for place, reason in chunk.problems.items():
             self._damage(place, place + 1, reason)
         records = chunk.records
-        for place in records.physical_offsets[chunk.misplaced].tolist():
+        misplaced = records.stated_offsets != records.physical_offsets
+        for place in records.physical_offsets[misplaced].tolist():
             self._damage(place, place + 1, _MISPLACED)
-        wrong = chunk.misplaced | (records.physical_offsets >= self._limit)
+        wrong = misplaced | (records.physical_offsets >= self._limit)
         if wrong.any():
             kept = np.flatnonzero(~wrong)
             headers = records.headers.take(kept)
@@ -202,8 +203,10 @@ def _units_of(records: DispatchRecords) -> tuple[list[Queue], Int64s, LogUnits]:
     kept = (expected.queue_offsets >= 0) & (expected.queue_offsets <= HIGHEST_QUEUE_OFFSET)
     if len(found.queues):
         kept &= possible[found.codes] & (light[found.codes] | ~expected.is_second)
-    rows = np.searchsorted(records.physical_offsets, places)
-    flags = records.headers.sys_flags[rows] & INNER_BATCH
+    rows: Int64s | slice = slice(None)
+    if not np.array_equal(places, records.physical_offsets):
+        rows = np.searchsorted(records.physical_offsets, places)
+    flags = records.sys_flags[rows] & INNER_BATCH
     of_all = LogUnits(
         expected.queue_offsets,
         places,

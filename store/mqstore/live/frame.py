@@ -32,6 +32,7 @@ from mqstore.live.fastjson import InvalidBodyError, loads
 
 _LENGTH_BYTES: Final = FRAME["length"].itemsize
 _MARK_BYTES: Final = FRAME["mark"].itemsize
+_HTTP: Final = int.from_bytes(b"HTTP", "big")  # What such a server begins its answer with.
 HEAD_BYTES: Final = FRAME.itemsize
 _INT32_RANGE: Final = range(-(2**31), 2**31)
 _MOST_FIELDS: Final = 1_000
@@ -89,6 +90,8 @@ def sizes(head: bytes | bytearray, most_bytes: int) -> tuple[int, int, int]:
 
 def check_length(length: int, most_bytes: int) -> None:
     """Raise FrameError for a frame that cannot be, or is larger than ``most_bytes``."""
+    if length == _HTTP:
+        raise FrameError("an answer of HTTP: a web server or a proxy, no name server or broker")
     if length < _MARK_BYTES:
         raise FrameError(f"a frame of {length} bytes")
     if length > most_bytes:
@@ -131,16 +134,15 @@ def _of_json(header: bytes | bytearray, body: bytes | bytearray | memoryview) ->
     remark = found.get("remark") or ""
     if not isinstance(fields, dict) or len(fields) > _MOST_FIELDS or not isinstance(remark, str):
         raise FrameError("a header whose extFields or remark are of another type")
-    for name, text in fields.items():
-        if not (isinstance(name, str) and isinstance(text, str)):
-            raise FrameError("a header whose extFields are no texts")
+    if {*map(type, fields), *map(type, fields.values())} - {str}:
+        raise FrameError("a header whose extFields are no texts")
     code, opaque, flag = (_number(found, name) for name in ("code", "opaque", "flag"))
     return Frame(code, opaque, flag, fields, remark, body)
 
 
 def _number(found: dict[Any, Any], name: str) -> int:
     value = found.get(name, 0 if name == "flag" else None)
-    if not isinstance(value, int) or isinstance(value, bool) or value not in _INT32_RANGE:
+    if type(value) is not int or value not in _INT32_RANGE:  # A bool is no number here.
         raise FrameError(f"a header whose {name} is no 32-bit number")
     return value
 

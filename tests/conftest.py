@@ -122,9 +122,9 @@ def _turn(item: pytest.Item) -> tuple[int, str, str]:
     return _FIRST[group], kind, str(params.get(kind, ""))
 
 
-@pytest.fixture(scope="session", params=goldens.VERSIONS)
+@pytest.fixture(scope="session", params=soak.sample(goldens.VERSIONS, check=1, test=2))
 def golden(request: pytest.FixtureRequest) -> tuple[str, Path]:
-    """Each golden store in turn: (version, store root)."""
+    """Each golden store in turn, in `make check` one of them: (version, store root)."""
     return request.param, request.getfixturevalue(f"golden_{request.param.replace('.', '')[:3]}")
 
 

@@ -24,7 +24,7 @@ SECONDS = 600
 
 def marked(name: str) -> object:
     reason = "for `make soak`, or MQLOG_SOAK=1"
-    marks = [pytest.mark.skipif(soak.CHECKING, reason="for `make test`")]
+    marks = [soak.not_in_check]
     if name in NEEDS_SPARK | NEEDS_JAVA:
         marks += [pytest.mark.soak, pytest.mark.skipif(not soak.SOAKING, reason=reason)]
     if name in NEEDS_SPARK:
@@ -46,7 +46,7 @@ def test_the_benchmark_runs_and_says_on_what(name: str) -> None:
         assert "left out" not in done.stderr
 
 
-@pytest.mark.skipif(soak.CHECKING, reason="for `make test`")
+@soak.not_in_check
 @pytest.mark.parametrize("name", ["decode", "encode"])
 def test_a_peer_that_is_not_to_be_had_is_left_out_with_a_reason(name: str, tmp_path: Path) -> None:
     done = run(name, "100", os.environ | {"MQLOG_BENCH_ROUNDS": "1", "PATH": str(tmp_path)})

@@ -37,9 +37,9 @@ from support.writing import append, held, prepared, rows, staged
 
 pytestmark = pytest.mark.soak
 
-INTERLEAVINGS = soak.size("INTERLEAVINGS", check=3, test=10, full=100)
-KILLED_HOLDERS = soak.size("KILLED_HOLDERS", check=1, test=4, full=100)
-ROUNDS = soak.size("WRITERS_ROUNDS", check=1, test=3, full=100)
+INTERLEAVINGS = soak.size("INTERLEAVINGS", check=3, test=6, full=100)
+KILLED_HOLDERS = soak.size("KILLED_HOLDERS", check=1, test=2, full=100)
+ROUNDS = soak.size("WRITERS_ROUNDS", check=1, test=2, full=100)
 SEED = int(os.environ.get("MQLOG_SEED", "0"))
 BOOT_SECONDS = 120
 SCENARIO = "everything"

@@ -37,7 +37,7 @@ from support.memory import folder_in_memory
 
 pytestmark = pytest.mark.soak
 
-CUTS = soak.size("POWER_CUTS", check=4, test=20, full=1_000)
+CUTS = soak.size("POWER_CUTS", check=4, test=13, full=1_000)
 SEED = int(os.environ.get("MQLOG_SEED", "0"))
 SECONDS = 60
 IMAGE_BYTES = 32 << 20
@@ -162,7 +162,7 @@ def test_a_power_cut_leaves_a_store_that_recovers(space: Path, forks: Forks) -> 
     left, planned = Counter[str](), Counter[str]()
     for number in range(CUTS):
         turn, which = divmod(number, len(names))
-        key = (names[which], BLOCKS[turn % len(BLOCKS)])
+        key = (names[which], BLOCKS[(turn + which) % len(BLOCKS)])
         if key not in measured:
             measured[key] = Measured.of(Case(space, *key), forks)
         rng = random.Random(f"{SEED} {number}")

@@ -46,7 +46,7 @@ from support.stores import UNIT_BYTES, Layout, lay_out
 
 pytestmark = pytest.mark.soak
 
-RUNS = soak.size("MODEL_RUNS", check=4, test=25, full=5_000)
+RUNS = soak.size("MODEL_RUNS", check=2, test=10, full=5_000)
 STEPS = soak.size("MODEL_STEPS", check=30, test=30, full=100)
 SEED = int(os.environ.get("MQLOG_MODEL_SEED", "1"))
 

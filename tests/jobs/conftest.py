@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from jobs.command import Done, Run
-from mqlog_jobs import cli
+from mqlog_jobs import cli, doctor
+from mqstore.check.diagnosis import GOOD, Diagnosis
 
 
 @pytest.fixture
@@ -20,3 +21,10 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
         return Done(code if isinstance(code, int) else 0, out, err)
 
     return command
+
+
+@pytest.fixture
+def doctor_of_stores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let doctor start no interpreter and no Java: each takes a second."""
+    monkeypatch.setattr(doctor, "_lookup", lambda: iter(()))
+    monkeypatch.setattr(doctor, "_java", lambda: Diagnosis(GOOD, "Java", ""))

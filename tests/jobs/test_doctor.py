@@ -107,6 +107,7 @@ def test_what_is_no_python_has_no_source(named: str, monkeypatch: pytest.MonkeyP
     assert found()["PYSPARK_PYTHON"].severity == ERROR
 
 
+@pytest.mark.usefixtures("doctor_of_stores")
 def test_a_store_is_told_and_an_unclean_one_is_a_warning(golden_550: Path, tmp_path: Path) -> None:
     well = found(golden_550)["Store"]
     nowhere = found(tmp_path / "nowhere")["Store"]

@@ -25,7 +25,7 @@ COMMANDS = (
     ("cat", "STORE", "GTopic", "-f", "{body}"),
     ("--help",),
 )
-some_commands = pytest.mark.parametrize("words", soak.sample(COMMANDS, check=1, test=3))
+some_commands = pytest.mark.parametrize("words", soak.sample(COMMANDS, check=1, test=2))
 
 
 def ended(words: tuple[str, ...], store: Path, redirected: str) -> tuple[int, str]:

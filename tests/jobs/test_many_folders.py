@@ -36,6 +36,7 @@ def test_it_verifies_when_all_folders_are_named(run: Run, scattered: Scattered) 
     assert "--commit-log" in run("verify", root).err
 
 
+@pytest.mark.usefixtures("doctor_of_stores")
 def test_doctor_finds_nothing_to_mend(scattered: Scattered) -> None:
     root, options = scattered
 

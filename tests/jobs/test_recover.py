@@ -18,6 +18,8 @@ from support import goldens, killed_commit
 from support.processes import held_by_another
 from support.writing import SMALL, append, held, rows
 
+pytestmark = pytest.mark.usefixtures("doctor_of_stores")
+
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:

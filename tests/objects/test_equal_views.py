@@ -1,5 +1,6 @@
 """Every view of a golden store in an object store has the rows of the store's directory."""
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -7,12 +8,20 @@ import pytest
 
 from mqstore.origins import OBJECTS
 from pyspark_mqlog.read_options import READ_OPTIONS
-from support import planned
+from support import goldens, planned, soak
 from support.s3_server import S3Server
 
 _TABLES = [
     *("queues", "topics", "offsets", "groups", "subscriptions", "brokers", "tags", "scheduled"),
     *("halfmessages", "retries", "commits", "files", "index", "verify", "backlog", "lagcompare"),
+]
+_OPTIONS: list[dict[str, str]] = [
+    {"columns": "full", "includeSystemTopics": "true"},
+    {"startingOffsets": "-3"},
+    {"startingTimestamp": "1700000000000"},
+    {"requestsInFlight": "1"},
+    {"maxRecordsPerPartition": "400", "batchRows": "7"},
+    {"readMode": "mmap"},
 ]
 _OF_TIME = {"asOf", "lagMs", "metricLatencyMs"}
 
@@ -31,7 +40,13 @@ def same(server: S3Server, uploaded: tuple[Path, str], **options: str) -> int:
     return len(local)
 
 
-@pytest.mark.parametrize("table", _TABLES)
+# Of each table one of the two versions is drawn.
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("table", "golden"),
+    soak.sample(itertools.product(_TABLES, goldens.VERSIONS), check=5, test=len(_TABLES)),
+    indirect=["golden"],
+)
 def test_a_table_has_the_same_rows(
     server: S3Server, uploaded: tuple[Path, str], table: str
 ) -> None:
@@ -51,17 +66,12 @@ def test_all_tables_are_tried() -> None:
     }
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
-    "options",
-    [
-        {"columns": "full", "includeSystemTopics": "true"},
-        {"startingOffsets": "-3"},
-        {"startingTimestamp": "1700000000000"},
-        {"requestsInFlight": "1"},
-        {"maxRecordsPerPartition": "400", "batchRows": "7"},
-        {"readMode": "mmap"},
-    ],
-    ids=lambda options: next(iter(options)),
+    ("options", "golden"),
+    soak.sample(itertools.product(_OPTIONS, goldens.VERSIONS), check=2, test=len(_OPTIONS)),
+    indirect=["golden"],
+    ids=lambda value: value if isinstance(value, str) else next(iter(value)),
 )
 def test_messages_are_the_same(
     server: S3Server, uploaded: tuple[Path, str], options: dict[str, str]
@@ -71,6 +81,14 @@ def test_messages_are_the_same(
     local = ordered(planned.rows(str(root), **here), str(root))
     assert len(local) > 3
     assert ordered(planned.rows(address, **server.options, **options), address) == local
+
+
+def test_messages_of_batch_queues_are_the_same(server: S3Server, tmp_path: Path) -> None:
+    root = goldens.unpack(goldens.BATCH, tmp_path)
+    uploaded = root, server.upload(root, "batch/store")
+    assert same(server, uploaded, columns="full") > 200
+    for table in ("queues", "tags", "backlog", "verify"):
+        same(server, uploaded, table=table)
 
 
 def test_messages_are_found_by_tag_key_id_and_group(

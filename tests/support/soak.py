@@ -66,6 +66,10 @@ def only(test: Test) -> Test:
     return pytest.mark.soak(skipped(test))
 
 
+not_in_check = pytest.mark.skipif(CHECKING, reason="for `make test`")
+"""Mark of a test that takes seconds and checks what changes seldom."""
+
+
 def tell(figure: str) -> None:
     """Print a figure, as `pytest -s` shows it."""
     print(f"\n{figure}", flush=True)  # noqa: T201

@@ -112,5 +112,8 @@ def refuse_attributes(topic: str, attributes: Mapping[str, str]) -> None:
         reason = "is compacted: its messages come from another log, with holes between them"
         raise UnsupportedTopicError(f"topic {topic}", "COMPACTION", reason)
     if attributes.get("queue.type") == "BatchCQ":
-        reason = "has batch queues: an entry of a queue is a batch, and offsets skip"
+        reason = (
+            "has batch queues: an entry of a queue is a batch, and offsets skip. Read the brokers' "
+            "store directories instead"
+        )
         raise UnsupportedTopicError(f"topic {topic}", "BATCH_QUEUE", reason)

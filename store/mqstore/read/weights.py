@@ -11,7 +11,7 @@ from mqstore.arrays import Int64s
 from mqstore.files.queue.consume_queue import ConsumeQueue
 from mqstore.files.store import Store
 from mqstore.read.queues import QueueSlice, Weighed
-from mqstore.read.units import read_units
+from mqstore.read.units import read_units, shared_bytes
 
 _FEW_BYTES: Final = 64 * 1024
 _EXACT_UNITS: Final = 1 << 20
@@ -55,12 +55,12 @@ def _units(queue: ConsumeQueue, start: int, end: int, strict: bool) -> tuple[Int
     """Return the record bytes of each unit of [start, end), and where the records lie."""
     if strict:
         read = queue.read(start, end)
-        sizes = np.maximum(read["size"].astype(np.int64), 0)
-        return sizes, read["physical_offset"].astype(np.int64)
+        places = read["physical_offset"].astype(np.int64)
+        return shared_bytes(places, np.maximum(read["size"].astype(np.int64), 0)), places
     sizes, places = np.zeros((2, end - start), np.int64)
     for batch in read_units(queue, (start, end)):
         rows, units = slice(batch.start - start, batch.end - start), batch.believable()
-        sizes[rows] = units.sizes
+        sizes[rows] = units.record_bytes
         places[rows] = np.where(units.sizes, units.physical_offsets, 0)
     return sizes, places
 

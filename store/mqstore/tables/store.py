@@ -56,7 +56,7 @@ OFFSET_COLUMNS: Final[Columns] = (
         "source",
         pa.string(),
         False,
-        "file of config/ or its .bak; mqlog: a stream's commitGroup; broker: told by one",
+        "file of config/ or its .bak; mqlog: a stream's commitGroup; broker: a cluster's answer",
     ),
 )
 QUEUE_SCHEMA: Final = schema(QUEUE_COLUMNS)

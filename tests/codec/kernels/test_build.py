@@ -73,6 +73,7 @@ needs_compiler = pytest.mark.skipif(
 )
 
 
+@soak.not_in_check
 @needs_compiler
 def test_a_wheel_carries_the_library_and_the_tag_of_its_platform(hook: ModuleType) -> None:
     data, warnings = build(hook)

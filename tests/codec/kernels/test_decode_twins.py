@@ -69,7 +69,6 @@ def test_golden_stores_decode_to_the_same_columns_and_numpy_has_nothing_to_do(
         {"decompress": False},
         {"verify_crc": False},
         {"batch_rows": 7, "first_rows": 3},
-        {"batch_bytes": 1},
         {"batch_bytes": 3_000},
         {"columns": ("crcOk",)},
         {"columns": ("value", "headers", "key", "queueOffset")},
@@ -83,6 +82,15 @@ def test_golden_stores_scan_alike_whatever_is_asked_of_them(
     settings = replace(ScanSettings(FULL), **more)  # type: ignore[arg-type]
     both_scan(slices_of(take(golden[1])), settings)
     assert left or "tags" in more
+    assert not any(left)
+
+
+def test_golden_stores_scan_alike_with_a_batch_for_each_row(
+    golden: tuple[str, Path], left: list[int]
+) -> None:
+    few = slices_of(take(golden[1]))[::6]
+    both_scan(few, replace(ScanSettings(FULL), batch_bytes=1))
+    assert left
     assert not any(left)
 
 

@@ -84,6 +84,7 @@ def test_hostile_frames_are_read_within_their_bounds(program: Path, corpus: Path
     assert min(counts) > FRAMES // 200, "frames that all end alike are no test"
 
 
+@soak.not_in_check
 def test_a_write_that_is_out_of_bounds_would_end_the_program(tmp_path: Path) -> None:
     """As a kernel that takes one byte less room than a block's value needs would do."""
     compiler = compiling.local_compiler()
@@ -110,6 +111,7 @@ def test_a_write_that_is_out_of_bounds_would_end_the_program(tmp_path: Path) -> 
     assert "heap-buffer-overflow" in done.stderr
 
 
+@soak.not_in_check
 def test_a_read_that_is_out_of_bounds_would_end_the_program(tmp_path: Path, program: Path) -> None:
     """The sanitizers are awake: a record that is said to be longer than its memory is seen."""
     source = tmp_path / "wrong.c"

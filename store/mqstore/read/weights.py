@@ -56,7 +56,8 @@ def _units(queue: ConsumeQueue, start: int, end: int, strict: bool) -> tuple[Int
     if strict:
         read = queue.read(start, end)
         places = read["physical_offset"].astype(np.int64)
-        return shared_bytes(places, np.maximum(read["size"].astype(np.int64), 0)), places
+        sizes = np.maximum(read["size"].astype(np.int64), 0)
+        return shared_bytes(places, sizes, read["tags_code"].astype(np.int64)), places
     sizes, places = np.zeros((2, end - start), np.int64)
     for batch in read_units(queue, (start, end)):
         rows, units = slice(batch.start - start, batch.end - start), batch.believable()

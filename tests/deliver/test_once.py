@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deliver.modelled import look_at_nothing
 from live.conftest import PATIENT
 from live.taking import Take, TakingCluster
 from mqstore.deliver.job import SendJob, SendReport
@@ -25,7 +26,6 @@ from mqstore.deliver.once.errors import (
     NotVisibleError,
     PublicationError,
 )
-from mqstore.deliver.once.publish import Publication
 from mqstore.deliver.prepare import of_batch, prepare
 from mqstore.deliver.settings import SendSettings
 from mqstore.deliver.task import hand_on
@@ -161,12 +161,7 @@ def test_without_looking_back_rows_are_doubled(
 ) -> None:
     """The test above can fail."""
 
-    def blind(publication: Publication) -> frozenset[str]:
-        publication._wire.fence()
-        publication._begin()
-        return frozenset()
-
-    monkeypatch.setattr(Publication, "_resolve", blind)
+    look_at_nothing(monkeypatch)
     taking.topic("T", 3)
     assert lossy_writes(taking, 0) != EXPECTED
 

@@ -79,7 +79,7 @@ class Landed:
 
 
 class Wire(Protocol):
-    """What a publisher does to brokers. Every call ends in time."""
+    """The calls of a publisher to brokers. Each has a time-out."""
 
     topic: str
     """The control topic."""

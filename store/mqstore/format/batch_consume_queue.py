@@ -26,7 +26,7 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.arrays import Mask, Structs
+from mqstore.arrays import Int64s, Mask, Structs
 
 BATCH_UNIT: Final = np.dtype(
     [
@@ -51,4 +51,10 @@ def is_batch(units: Structs) -> Mask:
     """Tell which units stand for a record. Reference: BatchConsumeQueue#recover."""
     found: Mask = (units["physical_offset"] >= 0) & (units["size"] > 0)
     found &= (units["base"] >= 0) & (units["count"] > 0)
+    return found
+
+
+def is_of_batch(tags_codes: Int64s) -> Mask:
+    """Tell which units, by their tagsCode, stand for messages of a batch ConsumeQueue."""
+    found: Mask = (tags_codes >= NO_HASH - 2**31) & (tags_codes < NO_HASH + 2**31)
     return found

@@ -16,6 +16,7 @@ from mqstore.arrays import Int64s, Mask
 from mqstore.codec.decode import QueuePositions
 from mqstore.errors import CorruptStoreError
 from mqstore.files.queue.consume_queue import ConsumeQueue
+from mqstore.format.batch_consume_queue import is_of_batch
 from mqstore.format.consume_queue import GAP_SIZE, UNIT
 from mqstore.format.message import HARD_RECORD_BYTES
 
@@ -29,7 +30,7 @@ HoleReport: TypeAlias = Callable[[int, int, CorruptStoreError | FileNotFoundErro
 
 
 class UnitReader(Protocol):
-    """Where the units of queues come from: ConsumeQueues, or what else names messages."""
+    """A source of units of queues: ConsumeQueues, or another list of messages."""
 
     def read(
         self,
@@ -79,7 +80,7 @@ class UnitBatch:
     @property
     def record_bytes(self) -> Int64s:
         """The bytes of each record; its messages share them, where it holds several."""
-        return shared_bytes(self.physical_offsets, self.sizes)
+        return shared_bytes(self.physical_offsets, self.sizes, self.tags_codes)
 
     def take(self, rows: "NDArray[Any] | slice") -> "UnitBatch":
         """Return those rows only."""
@@ -116,9 +117,9 @@ def join(parts: Sequence[UnitBatch]) -> UnitBatch:
     )
 
 
-def shared_bytes(physical_offsets: Int64s, sizes: Int64s) -> Int64s:
-    """Return the sizes of records, spread evenly over units that follow each other at one place."""
-    again = physical_offsets[1:] == physical_offsets[:-1]
+def shared_bytes(physical_offsets: Int64s, sizes: Int64s, tags_codes: Int64s) -> Int64s:
+    """Return the sizes of records, those of batches spread evenly over their messages' units."""
+    again = is_of_batch(tags_codes[1:]) & (physical_offsets[1:] == physical_offsets[:-1])
     if not again.any():
         return sizes
     first = np.flatnonzero(np.concatenate(([True], ~again)))

@@ -1,4 +1,4 @@
-"""How many bytes a range of a queue has in the CommitLog, from the sizes in its units."""
+"""Estimates the bytes that a range of a queue has in the CommitLog, from the sizes in its units."""
 
 import itertools
 from dataclasses import replace
@@ -25,7 +25,7 @@ def weigh_slice(store: Store, piece: QueueSlice, *, strict: bool = True) -> Weig
 
     Exact up to a million messages; of more, 256 evenly spread stretches stand for the rest.
     With ``strict``, a ConsumeQueue file that is missing or short is a CorruptStoreError; without
-    it such messages weigh nothing, and the scan tells of them.
+    it such messages weigh nothing, and the scan reports them.
     """
     known = piece.weight
     whole = known is not None and (known.start, known.end) == (piece.start, piece.end)
@@ -56,7 +56,8 @@ def _units(queue: ConsumeQueue, start: int, end: int, strict: bool) -> tuple[Int
     if strict:
         read = queue.read(start, end)
         places = read["physical_offset"].astype(np.int64)
-        return shared_bytes(places, np.maximum(read["size"].astype(np.int64), 0)), places
+        sizes = np.maximum(read["size"].astype(np.int64), 0)
+        return shared_bytes(places, sizes, read["tags_code"].astype(np.int64)), places
     sizes, places = np.zeros((2, end - start), np.int64)
     for batch in read_units(queue, (start, end)):
         rows, units = slice(batch.start - start, batch.end - start), batch.believable()

@@ -1,4 +1,4 @@
-"""How a command or a job ends: its exit code, and an error in one line on standard error.
+"""The end of a command or a job: its exit code, and an error in one line on standard error.
 
 0 done; 1 a check found errors, a salvage lost something or a search found nothing; 2 failed; 3 a
 backlog is larger than wanted; 141 the reader of the pipe is gone.
@@ -69,9 +69,9 @@ def problem_of(error: Exception) -> str | None:
 
 
 def _is_refusal(error: Exception) -> bool:
-    """Tell whether Spark refused the query: a path that is not there, a column nobody knows.
+    """Tell whether Spark refused the query: a path that is not there, an unknown column.
 
-    Told by the name of its class, because a command knows no Spark.
+    The name of the class decides, because a command does not import Spark.
     """
     names = {(one.__module__.split(".")[0], one.__name__) for one in type(error).__mro__}
     return ("pyspark", "AnalysisException") in names

@@ -46,7 +46,7 @@ def tables(lines: Lines) -> str:
         ("Streams", _stream(lines)),
         ("Clusters: thousands of messages a second", _live(lines)),
         ("Clusters, sent: thousands of messages a second", _send(lines)),
-        ("Clusters: what is asked", _asked(lines)),
+        ("Clusters: requests", _asked(lines)),
         ("Settings: base = 1", _settings(lines)),
     ]
     return "\n\n".join(f"## {title}\n\n{table}" for title, table in parts if table)

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 from broker.jvm import OPEN_MODULES, SMALL, Jvm, JvmError
@@ -55,6 +54,8 @@ SETTINGS: Final = {
     "transactionCheckInterval": "1000",
     "transactionTimeOut": "3000",
     "transactionCheckMax": "1000",
+    # 5.x uses a whole core until this time has passed (TransactionMetricsFlushService#run).
+    "transactionMetricFlushInterval": "200",
     # A slow or full machine must not change what a test sees.
     "brokerFastFailureEnable": "false",
     "osPageCacheBusyTimeOutMills": "20000",
@@ -99,7 +100,7 @@ class Cluster:
     ) -> None:
         """``flags`` are of all JVMs: those of short-lived ones, unless others are given."""
         self.version = version
-        self._flags = flags
+        self.flags = flags
         self._toolchain = toolchain
         self._home = home
         self._classpath = toolchain.classpath(version)
@@ -119,16 +120,17 @@ class Cluster:
             self._client = self._java(home, "client", ["-Xms64m", "-Xmx512m"], "Harness")
             stack.enter_context(self._client)
             server.wait_for("boot success", BOOT_SECONDS)
+            self._server = server
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stack.__exit__(kind, error, trace)
+    def __exit__(self, *error: Any) -> None:
+        self._stack.__exit__(*error)
+
+    def stop(self) -> None:
+        """Stop the clients and the name server cleanly."""
+        self._client.finish()
+        self._server.stop()
 
     @property
     def name_server(self) -> str:
@@ -189,11 +191,13 @@ class Cluster:
         command = [
             self._toolchain.java,
             *memory,
-            *self._flags,
+            *self.flags,
             *OPEN_MODULES,
             f"-Duser.home={home}",
             "-Duser.timezone=UTC",
             "-Dfile.encoding=UTF-8",
+            # Otherwise each server makes a key of its own at its start: a second of CPU time.
+            "-Dtls.server.mode=disabled",
             "-cp",
             self._classpath,
             main,

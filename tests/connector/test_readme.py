@@ -13,12 +13,14 @@ from live.taking import TakingCluster
 from mqstore.codec.schema import COLUMNS, KAFKA_COLUMNS
 from mqstore.deliver.settings import SEND_OPTIONS, SendSettings
 from mqstore.options.option import options_of
+from mqstore.stage.rows import WRITE_COLUMNS
 from mqstore.stage.settings import WRITE_OPTIONS, MessageSettings, WriteSettings
 from pyspark_mqlog.read_options import ReadOptions, StreamOptions
 from pyspark_mqlog.schema import TABLE_SCHEMAS
 
 README = Path(__file__).parents[2] / "connector" / "README.md"
-TEXT = README.read_text(encoding="utf-8")
+WRITE = README.with_name("WRITE.md").read_text(encoding="utf-8")
+TEXT = README.read_text(encoding="utf-8") + WRITE
 LIVE = README.with_name("LIVE.md").read_text(encoding="utf-8")
 FRONT = README.parents[1].joinpath("README.md").read_text(encoding="utf-8")
 
@@ -69,6 +71,10 @@ def test_a_write_to_a_cluster_has_the_shared_options_and_those_of_its_own_table(
     assert list(shared)[-3] == "allow_system_topics"
 
 
+def test_the_columns_of_a_write_are_those_of_the_code() -> None:
+    assert tuple(name for name, _, _ in table("Columns of a write")) == WRITE_COLUMNS
+
+
 def test_the_columns_are_those_of_the_code() -> None:
     assert table("Columns") == [
         (
@@ -98,11 +104,11 @@ def test_every_example_runs(spark: SparkSession, golden_550: Path, tmp_path: Pat
     data = tmp_path / "data"
     for root in ("broker-a/store", "brokers/one/store"):
         shutil.copytree(golden_550, data / root)
-    examples = [FRONT[FRONT.index("```python") :].split("```\n", 1)[0] + "```\n", TEXT, LIVE]
+    front = FRONT.replace("SHOP_ORDERS", "GTopic", 1)
     with TakingCluster().running() as fake:
         for topic in ("SHOP_ORDERS", "SHOP_RETURNS"):
             fake.fill(topic, 3)
-        found = re.findall(r"^```python\n(.*?)^```", "".join(examples), re.MULTILINE | re.DOTALL)
+        found = re.findall(r"^```python\n(.*?)^```", front + TEXT + LIVE, re.MULTILINE | re.DOTALL)
         for example in found:
             here = re.sub(r"ns1:9876(,ns2:9876)?", fake.address, example)
             exec(here.replace("/data/", f"{data}/"), {"spark": spark})

@@ -372,7 +372,7 @@ STORES: dict[str, tuple[Harm, str, type[StoreError] | None]] = {
         named("consumequeue", "a b/0", "..x/0", "\x1b[31m/0", "%/0", "\n/0"), "queues fail", None),
     "a Raft log": (named(".", "dledger-a"), "scan fail", UNSUPPORTED),
     "queues in RocksDB": (in_rocksdb, "scan fail", STORE_ERROR),
-    "queues of batches": (named("batchconsumequeue", "T"), "scan fail", UNSUPPORTED),
+    "queues of both kinds": (named("batchconsumequeue", "T/0"), "scan fail", UNSUPPORTED),
     "compacted topics": (named("compaction/compactionLog", "T"), "scan fail", UNSUPPORTED),
     "a checkpoint too short": (
         lambda laid: os.truncate(laid.root / "checkpoint", 3), "check", None),

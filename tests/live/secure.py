@@ -6,6 +6,7 @@ lacks one of the rights that reading needs.
 """
 
 import json
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +23,8 @@ from broker.harness import (
     free_ports,
     write_properties,
 )
-from broker.jvm import OPEN_MODULES, SMALL, Jvm
+from broker.jvm import OPEN_MODULES, Jvm
+from broker.shared import flags_of
 from broker.toolchain import Toolchain
 from live.sending import create_topic, send
 from mqstore.live.cluster import Cluster, ClusterSettings
@@ -161,7 +163,7 @@ class _Servers:
             "-Xms64m",
             "-Xmx512m",
             "-XX:MaxDirectMemorySize=256m",
-            *SMALL,
+            *flags_of(self._toolchain, self._version),
             *OPEN_MODULES,
             f"-Duser.home={home}",
             "-Dtls.enable=true",
@@ -177,10 +179,11 @@ class _Servers:
 
 
 def _wait_for_broker(cluster: Cluster) -> None:
-    deadline = time.monotonic() + BOOT_SECONDS
+    deadline, pause = time.monotonic() + BOOT_SECONDS, threading.Event()
     # A name server shows a broker without addresses while it registers.
     while not cluster.brokers().get(BROKER_NAME):
         assert time.monotonic() < deadline, "the broker never registered"
+        pause.wait(0.05)
 
 
 def _fill(cluster: Cluster, version: str) -> None:

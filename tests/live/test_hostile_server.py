@@ -81,6 +81,7 @@ def binary(*, remark: int, fields: int, rest: bytes = b"") -> bytes:
 
 Case = tuple[Play, type[StoreError], str]
 CASES: dict[str, Case] = {
+    "a web server": (sends(b"HTTP/1.1 400 Bad Request\r\n\r\n"), BrokenAnswerError, "HTTP"),
     "a frame of 2 GiB": (sends(struct.pack(">iI", 2**31 - 1, 0)), BrokenAnswerError, "2147483647"),
     "a negative length": (sends(struct.pack(">iI", -5, 0)), BrokenAnswerError, "-5 bytes"),
     "a length of 0": (sends(struct.pack(">iI", 0, 0)), BrokenAnswerError, "of 0 bytes"),

@@ -83,6 +83,14 @@ def test_messages_are_the_same(
     assert ordered(planned.rows(address, **server.options, **options), address) == local
 
 
+def test_messages_of_batch_queues_are_the_same(server: S3Server, tmp_path: Path) -> None:
+    root = goldens.unpack(goldens.BATCH, tmp_path)
+    uploaded = root, server.upload(root, "batch/store")
+    assert same(server, uploaded, columns="full") > 200
+    for table in ("queues", "tags", "backlog", "verify"):
+        same(server, uploaded, table=table)
+
+
 def test_messages_are_found_by_tag_key_id_and_group(
     server: S3Server, uploaded: tuple[Path, str]
 ) -> None:

@@ -267,7 +267,7 @@ def test_a_batch_ends_where_the_next_message_differs(
 
 def test_keys_are_gathered_among_the_rows_that_a_task_takes_at_a_time(tmp_path: Path) -> None:
     """The guide gives the bound: two rows of a key that are further apart are two batches."""
-    guide = (Path(__file__).parents[2] / "connector" / "README.md").read_text(encoding="utf-8")
+    guide = (Path(__file__).parents[2] / "connector" / "WRITE.md").read_text(encoding="utf-8")
     assert f"(about {CHUNK_ROWS:,} rows or {CHUNK_BYTES >> 20} MiB)" in guide
     for count, is_gathered in ((CHUNK_ROWS, True), (3 * CHUNK_ROWS, False)):
         batch = rows(count, queueId=0, shardingKey=["a", *["b"] * (count - 2), "a"])

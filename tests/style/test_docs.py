@@ -14,6 +14,8 @@ DOCS = sorted(
     if not {part for part in path.relative_to(ROOT).parts[:-1] if part.startswith(".")}
 )
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+LINK_HERE = re.compile(r"\]\(#([^)\s]+)\)")
+MOST_LINES = 200  # Of a page without links to its sections.
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 # Joined here so that this file does not break its own rule.
 MACHINE = re.compile("|".join(["/wor" + "k/", "/tm" + "p/mq", "/roo" + "t/"]))
@@ -23,9 +25,11 @@ every_document = pytest.mark.parametrize("path", DOCS, ids=lambda p: str(p.relat
 
 def anchors(text: str) -> set[str]:
     """The anchors of a document's headings, as GitHub makes them."""
-    headings = re.findall(r"^#+ (.+)$", FENCE.sub("", text), re.MULTILINE)
-    bare = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
-    return {heading.strip().replace(" ", "-") for heading in bare}
+    return set(map(anchor, re.findall(r"^#+ (.+)$", FENCE.sub("", text), re.MULTILINE)))
+
+
+def anchor(heading: str) -> str:
+    return re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
 
 
 @every_document
@@ -33,11 +37,19 @@ def test_every_link_leads_somewhere(path: Path) -> None:
     for link in LINK.findall(FENCE.sub("", path.read_text(encoding="utf-8"))):
         if re.match(r"[a-z]+:", link):
             continue  # the network is not asked
-        name, _, anchor = link.partition("#")
+        name, _, place = link.partition("#")
         target = (path.parent / name).resolve() if name else path
         assert target.exists(), link
-        if anchor and target.suffix == ".md":
-            assert anchor in anchors(target.read_text(encoding="utf-8")), link
+        if place and target.suffix == ".md":
+            assert place in anchors(target.read_text(encoding="utf-8")), link
+
+
+@every_document
+def test_a_long_page_begins_with_links_to_all_its_sections(path: Path) -> None:
+    text = FENCE.sub("", path.read_text(encoding="utf-8"))
+    before, *sections = re.split(r"^## (.+)$", text, flags=re.MULTILINE)
+    if len(text.splitlines()) > MOST_LINES and path.name != "CHANGELOG.md":
+        assert {anchor(section) for section in sections[::2]} <= set(LINK_HERE.findall(before))
 
 
 @every_document

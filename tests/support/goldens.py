@@ -14,6 +14,8 @@ FOLDER = Path(__file__).parents[1] / "golden"
 VERSIONS = ("4.9.7", "5.5.0")
 DLEDGER = "4.9.7-dledger"
 """The last leader of a group; ``killed`` is its first one."""
+BATCH = "5.5.0-batch"
+"""Has a topic of queue.type=BatchCQ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,24 @@ def topic_status(version: str) -> dict[tuple[str, int], tuple[int, int]]:
         (topic, int(queue_id)): (int(low), int(high))
         for topic, lines in _sections(version, "topicstatus.txt", "-t").items()
         for _, queue_id, low, high, *_ in lines
+    }
+
+
+def batch_bounds() -> dict[tuple[str, int], tuple[int, int]]:
+    """Return what the broker of BATCH said of its queues: (min offset, max offset)."""
+    found = json.loads((FOLDER / BATCH / "broker.json").read_text())["queues"]
+    split = ((*name.rsplit("/", 1), *of) for name, of in found.items())
+    return {(topic, int(queue_id)): (low, high) for topic, queue_id, low, high in split}
+
+
+def batch_lags(topic: str) -> dict[tuple[str, str, int], int]:
+    """Return consumerProgress of a topic of BATCH: brokerOffset - consumerOffset."""
+    found = json.loads((FOLDER / BATCH / "broker.json").read_text())["progress"]
+    return {
+        (group, topic, row["queueId"]): row["brokerOffset"] - row["consumerOffset"]
+        for group, rows in found.items()
+        for row in rows
+        if row["topic"] == topic
     }
 
 

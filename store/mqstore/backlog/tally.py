@@ -36,7 +36,7 @@ class Tally:
         low = max(int(self.starts[0]), units.start) if len(self.starts) else units.end
         if low >= units.end:
             return
-        keys, sizes = keys[low - units.start :], units.sizes[low - units.start :]
+        keys, sizes = keys[low - units.start :], units.record_bytes[low - units.start :]
         segment = int(np.searchsorted(self.starts, low, side="right")) - 1
         until = int(np.searchsorted(self.starts, units.end - 1, side="right"))
         cells = keys
@@ -102,7 +102,7 @@ class Tally:
         self._widen(key_count)
         places = units.positions.queue_offsets
         inside = places >= self.starts[0] if len(self.starts) else np.zeros(len(places), np.bool_)
-        places, sizes = places[inside], units.sizes[inside]
+        places, sizes = places[inside], units.record_bytes[inside]
         cells = np.searchsorted(self.starts, places, side="right") - 1, keys[inside]
         np.add.at(self.counts, cells, 1)
         np.add.at(self.bytes, cells, sizes)

@@ -69,7 +69,10 @@ class QueueCheck:
         self._unnamed = UnnamedMessages(findings)
         self._states: dict[Queue, _QueueWalk] = {}
         sizes: dict[int, str] = {}
+        self._batches = store.batch_topics
         for topic, queue_id in store.queues:
+            if topic in self._batches:
+                continue  # See BatchCheck.
             queue = store.queue(topic, queue_id)
             for file in queue.files.files:
                 sizes.setdefault(file.size, file.path)
@@ -98,6 +101,8 @@ class QueueCheck:
     def feed(self, records: DispatchRecords) -> None:
         """Compare the units of these records with those that the records imply."""
         for queue, units in by_queue([units_of(records)]):
+            if queue[0] in self._batches:
+                continue
             settled = units.take(units.units["physical_offset"] < self._unfinished)
             own = settled.take(~settled.is_second)
             if len(own):

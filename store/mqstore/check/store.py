@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 
+from mqstore.check.batches import BatchCheck
 from mqstore.check.causes import Causes
 from mqstore.check.config_and_checkpoint import (
     check_abort,
@@ -45,23 +46,27 @@ def check(
         begun = committed_end(store, findings) if store.place.dledger else begun
         walk = LogCheck(store, findings, causes, unfinished=begun)
         queues = QueueCheck(store, findings, causes, unfinished=begun)
+        batches = BatchCheck(store, findings, causes, unfinished=begun)
         index = IndexCheck(store, findings, causes, unfinished=begun)
         check_names(store, findings, is_under_way=begun is not None)
         check_index_names(store, findings)
         low, total = store.log.low, queues.log_end() - store.log.low if progress else 0
         for records in walk.records():
             queues.feed(records)
+            batches.feed(records)
             index.feed(records)
             if progress:
                 progress(walk.end - low, total)
         if progress:
             progress(walk.end - low, total)
         queues.finish()
+        batches.finish()
         index.finish()
         check_config_files(store, findings)
         check_topics(store, findings)
-        check_delays(store, queues.bounds(), findings)
-        check_groups(store, queues.bounds(), findings)
+        bounds = queues.bounds() | batches.bounds()
+        check_delays(store, bounds, findings)
+        check_groups(store, bounds, findings)
         last = (walk.last_store_timestamp_ms, walk.last_physical_offset)
         check_checkpoint(store, last, findings, causes)
         check_abort(store, findings)

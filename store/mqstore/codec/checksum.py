@@ -9,6 +9,7 @@ import numpy as np
 
 from mqstore.arrays import Bytes, Int64s, Mask
 from mqstore.codec.gather import RecordHeaders, sliding
+from mqstore.codec.inner_batch import MessageHeaders
 from mqstore.codec.kernels import frames
 from mqstore.format.crc import crc32
 from mqstore.format.message import CRC_MASK
@@ -37,8 +38,11 @@ def crc_of(buffer: Bytes, starts: Int64s, lengths: Int64s) -> Int64s:
 def broken(headers: RecordHeaders) -> Mask:
     """Tell which records fail a checksum: that of the body, or of the record if it carries one.
 
-    As the broker does: a body of length 0 has none to check.
+    As the broker does: a body of length 0 has none to check. The messages of a batch have the
+    checksum of their record.
     """
+    if isinstance(headers, MessageHeaders):
+        return broken(headers.records)[headers.owners]
     found = frames.broken(headers.buffer, headers.starts, headers.sizes)
     if found is not None:
         return found

@@ -17,16 +17,19 @@ from typing import Protocol
 
 import numpy as np
 
+from mqstore.errors import UnsupportedStoreError
 from mqstore.files.config import checkpoint
 from mqstore.files.config.broker_config import BrokerConfig
 from mqstore.files.entry_log import open_log
 from mqstore.files.file_sizes import KnownFileSizes, known_sizes
 from mqstore.files.index.index_file import IndexFile, list_index_files
 from mqstore.files.log.commit_log import CommitLog
+from mqstore.files.queue.batch_queue import BatchQueue
 from mqstore.files.queue.consume_queue import ConsumeQueue, list_queues
 from mqstore.files.safe_open import exists
-from mqstore.files.store_dir import StoreDir, open_dir
+from mqstore.files.store_dir import BATCH_QUEUES, StoreDir, open_dir
 from mqstore.format import names
+from mqstore.printable import shown
 
 _MOST_QUEUES_KEPT = 16_384  # about 1 KiB each, with their lists of files
 
@@ -101,13 +104,32 @@ class Store:
 
     @cached_property
     def queues(self) -> list[tuple[str, int]]:
-        """Every (topic, queueId) with a directory in consumequeue/, sorted.
+        """Every (topic, queueId) with a directory in consumequeue/ or batchconsumequeue/, sorted.
 
-        Raises UnsupportedStoreError for more than 100,000 topics or a million queues.
+        Raises UnsupportedStoreError for more than 100,000 topics or a million queues, and for a
+        topic that is in both.
         """
         if self._queue_store is not None:
             return self._queue_store.queues
-        return list_queues(self.place)
+        found = list_queues(self.place)
+        if not self._batch_queues:
+            return found
+        both = {topic for topic, _ in found} & self.batch_topics
+        if both:
+            reason = f"the topic {shown(min(both))} is in consumequeue and in batchconsumequeue"
+            raise UnsupportedStoreError(self.root, BATCH_QUEUES, reason)
+        return sorted([*found, *self._batch_queues])
+
+    @cached_property
+    def batch_topics(self) -> frozenset[str]:
+        """The topics of queue.type=BatchCQ, whose records hold several messages each."""
+        return frozenset(topic for topic, _ in self._batch_queues)
+
+    @cached_property
+    def _batch_queues(self) -> list[tuple[str, int]]:
+        if self._queue_store is not None:
+            return []
+        return list_queues(self.place, names.BATCH_CONSUME_QUEUE)
 
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
         """Return one ConsumeQueue, the same object each time; one without files has no units."""
@@ -120,6 +142,8 @@ class Store:
         return found
 
     def _in_files(self, topic: str, queue_id: int) -> ConsumeQueue:
+        if topic in self.batch_topics:
+            return BatchQueue(self.place, topic, queue_id)
         return ConsumeQueue(self.place, topic, queue_id)
 
     @cached_property

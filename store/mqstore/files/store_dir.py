@@ -1,7 +1,7 @@
 """The root of a store: where its parts lie, which flavour it is, and whether mqlog writes to it.
 
 Fewer stores may be written to than read: a writer must know everything that a broker derives
-from the CommitLog, and nobody else may be deciding where the log ends.
+from the CommitLog, and no other broker or controller may decide where the log ends.
 
 Reference: StorePathConfigHelper; MessageStoreConfig#storePathCommitLog (MULTI_PATH_SPLITTER);
 the flavours are those of DLedgerCommitLog, RocksDBConsumeQueueStore, BatchConsumeQueue,
@@ -34,6 +34,7 @@ _MOST_NAMES: Final = 100
 BY_LOG: Final = "queues=log (mqlog: --from-log) reads by the CommitLog alone"
 
 ROCKSDB_CONSUME_QUEUE: Final = "ROCKSDB_CONSUME_QUEUE"
+BATCH_QUEUES: Final = "BATCH_CONSUME_QUEUE"
 _ROCKSDB_QUEUES: Final = (names.CONSUME_QUEUE, "consumequeue_rocksdb")
 
 # Path below the root, flavour, why.
@@ -99,11 +100,13 @@ def open_dir(
     *,
     by_log: bool = False,
     in_rocksdb: bool = False,
+    in_batches: bool = False,
 ) -> StoreDir:
     """Return the store at ``root``; ``commit_log`` names other CommitLog folders.
 
     ``by_log``: its queues will be made from the CommitLog, so that those on disk do not matter;
-    ``in_rocksdb``: they may be in RocksDB (see ``rocksdb_queues``).
+    ``in_rocksdb``: they may be in RocksDB (see ``rocksdb_queues``); ``in_batches``: some may be
+    batch ConsumeQueues.
     Raises StoreNotFoundError, NotAStoreError, or UnsupportedStoreError with the flavour's name; of
     a store in an object store also UncleanStoreError, unless it was asked for in spite of that.
     """
@@ -113,7 +116,7 @@ def open_dir(
     place = _dledger(path, folders) or (StoreDir(path, folders) if folders else StoreDir.at(path))
     _refuse_flavours(place)
     if not by_log:
-        _refuse_queues(place, in_rocksdb=in_rocksdb)
+        _refuse_queues(place, in_rocksdb=in_rocksdb, in_batches=in_batches)
     is_plain = not folders and not place.dledger
     if is_plain and not is_directory(path, names.COMMIT_LOG):
         raise NotAStoreError(path, _not_a_store(path))
@@ -180,7 +183,7 @@ def _not_a_store(folder: str) -> str:
 
 
 def _meant(folder: str) -> str:
-    """Return the store that somebody who named ``folder`` had in mind, or nothing.
+    """Return the store that was probably meant by ``folder``; empty if there is none.
 
     Looks one level up, at the usual places, and at the names in it, if they are few.
     """
@@ -221,14 +224,15 @@ def rocksdb_queues(place: StoreDir) -> str | None:
     return None if path is None or _has_file_queues(place) else path
 
 
-def _refuse_queues(place: StoreDir, *, in_rocksdb: bool) -> None:
+def _refuse_queues(place: StoreDir, *, in_rocksdb: bool, in_batches: bool) -> None:
     """Refuse by name the stores whose queues we would read wrongly."""
-    path = None if in_rocksdb else rocksdb_queues(place)
-    if path is not None:
+    path = rocksdb_queues(place)
+    if path is not None and not in_rocksdb:
         reason = _ROCKSDB.format(f"{path}/CURRENT")
         raise UnsupportedStoreError(place.root, ROCKSDB_CONSUME_QUEUE, reason)
-    if list_names(place.root, "batchconsumequeue"):
-        raise UnsupportedStoreError(place.root, "BATCH_CONSUME_QUEUE", _BATCH_CQ)
+    if (path is not None or not in_batches) and list_names(place.root, names.BATCH_CONSUME_QUEUE):
+        reason = _BATCH_IN_ROCKSDB if in_batches else _BATCH_CQ
+        raise UnsupportedStoreError(place.root, BATCH_QUEUES, reason)
 
 
 def _has_file_queues(place: StoreDir) -> bool:
@@ -295,8 +299,12 @@ _NO_DATA = (
     "storePathCommitLog (with the command mqlog: --commit-log, once for each)"
 )
 _BATCH_CQ = (
-    "batchconsumequeue holds topics of queue.type=BatchCQ, whose units are 46 bytes and whose "
-    f"records hold many messages; mqlog reads plain ConsumeQueues. Other topics: {BY_LOG}"
+    "batchconsumequeue holds topics of queue.type=BatchCQ, whose records hold many messages; mqlog "
+    "reads and checks such stores; it does not write to them, recover, rebuild or copy them"
+)
+_BATCH_IN_ROCKSDB = (
+    "batchconsumequeue holds topics of queue.type=BatchCQ, and other queues are in RocksDB, where "
+    f"brokers have no such topics. Other topics: {BY_LOG}"
 )
 _COMPACTION = (
     "compaction/compactionLog holds topics of cleanup.policy=COMPACTION, whose messages live "

@@ -14,6 +14,7 @@ end; the request's header has the topic, the queue, sysFlag and bornTimestamp of
 Reference: org.apache.rocketmq.common.message.MessageDecoder#encodeMessage, #encodeMessages.
 """
 
+from struct import Struct
 from typing import Final
 
 import numpy as np
@@ -27,6 +28,9 @@ CLIENT_HEAD: Final = np.dtype(
         ("body_length", ">i4"),
     ]
 )
+CLIENT_LENGTHS: Final = Struct(">i12xi")
+"""total_size and body_length, for a walk from message to message."""
+SHORT_LENGTH: Final = Struct(">h")
 MAX_BATCH_MESSAGES: Final = 32_767
 """CommitLog#asyncPutMessages of 5.x counts a batch's messages in a short."""
 MAX_PROPERTIES_SENT: Final = 32_000

@@ -10,6 +10,7 @@ from typing import Final
 COMMIT_LOG: Final = "commitlog"
 CONSUME_QUEUE: Final = "consumequeue"
 CONSUME_QUEUE_EXT: Final = "consumequeue_ext"
+BATCH_CONSUME_QUEUE: Final = "batchconsumequeue"
 INDEX: Final = "index"
 CONFIG: Final = "config"
 CHECKPOINT: Final = "checkpoint"

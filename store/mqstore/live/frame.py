@@ -32,6 +32,7 @@ from mqstore.live.fastjson import InvalidBodyError, loads
 
 _LENGTH_BYTES: Final = FRAME["length"].itemsize
 _MARK_BYTES: Final = FRAME["mark"].itemsize
+_HTTP: Final = int.from_bytes(b"HTTP", "big")  # What such a server begins its answer with.
 HEAD_BYTES: Final = FRAME.itemsize
 _INT32_RANGE: Final = range(-(2**31), 2**31)
 _MOST_FIELDS: Final = 1_000
@@ -89,6 +90,8 @@ def sizes(head: bytes | bytearray, most_bytes: int) -> tuple[int, int, int]:
 
 def check_length(length: int, most_bytes: int) -> None:
     """Raise FrameError for a frame that cannot be, or is larger than ``most_bytes``."""
+    if length == _HTTP:
+        raise FrameError("an answer of HTTP: a web server or a proxy, no name server or broker")
     if length < _MARK_BYTES:
         raise FrameError(f"a frame of {length} bytes")
     if length > most_bytes:

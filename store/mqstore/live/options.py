@@ -80,7 +80,7 @@ def _addresses(name: str, text: str) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveOptions:
-    """What a person set, or the defaults. ``given`` names those that were set."""
+    """The options of a cluster, set or by default. ``given`` names those that were set."""
 
     given: frozenset[str]
     name_servers: Annotated[tuple[str, ...] | None, LiveOption("nameServers", name_servers)]

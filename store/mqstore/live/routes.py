@@ -1,4 +1,4 @@
-"""Where the queues of a topic are, as name servers tell: brokers, their addresses, queue numbers.
+"""The route of a topic from name servers: brokers, their addresses, numbers of queues.
 
 Reference: org.apache.rocketmq.remoting.protocol.route.TopicRouteData, QueueData, BrokerData
 (#selectBrokerAddr); PermName; MixAll.MASTER_ID; TopicRouteData#topicQueueMappingByBroker.
@@ -112,5 +112,8 @@ def refuse_attributes(topic: str, attributes: Mapping[str, str]) -> None:
         reason = "is compacted: its messages come from another log, with holes between them"
         raise UnsupportedTopicError(f"topic {topic}", "COMPACTION", reason)
     if attributes.get("queue.type") == "BatchCQ":
-        reason = "has batch queues: an entry of a queue is a batch, and offsets skip"
+        reason = (
+            "has batch queues: an entry of a queue is a batch, and offsets skip. Read the brokers' "
+            "store directories instead"
+        )
         raise UnsupportedTopicError(f"topic {topic}", "BATCH_QUEUE", reason)

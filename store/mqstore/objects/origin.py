@@ -32,7 +32,7 @@ class AtRestOrigin(StoreOrigin):
 
 def open_at_rest(root: RemoteFolder, commit_log: Sequence[str] = ()) -> AtRestOrigin:
     """Return the store at ``root``. Raises as ``open_origin``, and UncleanStoreError."""
-    found = open_dir(root, commit_log)
+    found = open_dir(root, commit_log, in_batches=True)
     return AtRestOrigin(found.root, found.commit_log)
 
 

@@ -18,7 +18,7 @@ def open_origin(root: str | os.PathLike[str], commit_log: Sequence[str] = ()) ->
     Raises StoreNotFoundError, NotAStoreError, or UnsupportedStoreError with the flavour's name:
     also where queues are in RocksDB, and the package that reads it is not installed.
     """
-    found = open_dir(root, commit_log, in_rocksdb=True)
+    found = open_dir(root, commit_log, in_rocksdb=True, in_batches=True)
     path = rocksdb_queues(found)
     if path is None:
         return StoreOrigin(found.root, found.commit_log, dledger=found.dledger)

@@ -1,4 +1,4 @@
-"""What single records say, by their place in the CommitLog: times, properties, queue and id.
+"""Reads headers of single records by physical offset: times, properties, queue and id.
 
 Store timestamps and properties are read without the bodies. Records that cannot be read (deleted,
 cut off, not where their unit says) have neither: these functions serve counts of messages, and a
@@ -37,9 +37,9 @@ NO_TIMESTAMP: Final = np.iinfo(np.int64).min
 _HEAD_BYTES: Final = HEADERS[-1].itemsize
 _MAX_TAIL_BYTES: Final = 2 * (TOPIC_LENGTH_V2.itemsize + MAX_PROPERTIES_BYTES)
 _WHOLE_BYTES: Final = 4096  # up to a page, one read of all is cheaper than two of the ends
-_BATCH_BYTES: Final = 8 << 20
+AT_ONCE_BYTES: Final = 8 << 20
 
-_ColumnOf: TypeAlias = Callable[[PropertyBlocks], pa.Array]
+ColumnOf: TypeAlias = Callable[[PropertyBlocks], pa.Array]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def tags(
     log: CommitLog, physical_offsets: Int64s, sizes: Int64s
 ) -> Iterator[tuple[Int64s, pa.StringArray]]:
     """As ``properties``, the TAGS property only, null if they have none."""
-    return _columns(log, physical_offsets, sizes, _tags)
+    return read_columns(log, physical_offsets, sizes, tags_of)
 
 
 def properties(
@@ -79,12 +79,13 @@ def properties(
     Rows of records that cannot be read never come. At most 8 MiB are read at a time; of a
     record larger than a page the body is left out.
     """
-    return _columns(log, physical_offsets, sizes, PropertyBlocks.as_map)
+    return read_columns(log, physical_offsets, sizes, PropertyBlocks.as_map)
 
 
-def _columns(
-    log: CommitLog, physical_offsets: Int64s, sizes: Int64s, column_of: _ColumnOf
+def read_columns(
+    log: CommitLog, physical_offsets: Int64s, sizes: Int64s, column_of: ColumnOf
 ) -> Iterator[tuple[Int64s, pa.Array]]:
+    """As ``properties``, what ``column_of`` makes of them."""
     small = sizes <= _WHOLE_BYTES
     chosen = np.flatnonzero(small)
     for batch in _batches(log, physical_offsets[chosen], sizes[chosen], lambda size: size):
@@ -118,7 +119,7 @@ def locate(
             topics_on_disk(headers).to_pylist(),
             headers.field("queue_id").tolist(),
             headers.field("queue_offset").tolist(),
-            _property_blocks(headers).column(UNIQ_KEY).to_pylist(),
+            property_blocks(headers).column(UNIQ_KEY).to_pylist(),
             headers.field("store_timestamp_ms").tolist(),
             strict=True,
         )
@@ -130,19 +131,20 @@ def _head_bytes(sizes: Int64s) -> Int64s:
     return np.full_like(sizes, _HEAD_BYTES)
 
 
-def _tags(blocks: PropertyBlocks) -> pa.StringArray:
+def tags_of(blocks: PropertyBlocks) -> pa.StringArray:
+    """Return the property TAGS."""
     return blocks.column(TAGS)
 
 
 def _of_whole(
-    log: CommitLog, places: Int64s, sizes: Int64s, column_of: _ColumnOf
+    log: CommitLog, places: Int64s, sizes: Int64s, column_of: ColumnOf
 ) -> Iterator[tuple[Int64s, pa.Array]]:
     found = fetch(log, places, sizes, WHOLE)
-    yield found.rows, column_of(_property_blocks(found.headers))
+    yield found.rows, column_of(property_blocks(found.headers))
 
 
 def _of_ends(
-    log: CommitLog, places: Int64s, sizes: Int64s, column_of: _ColumnOf
+    log: CommitLog, places: Int64s, sizes: Int64s, column_of: ColumnOf
 ) -> Iterator[tuple[Int64s, pa.Array]]:
     heads, valid = _heads(log, places, sizes)
     skipped = heads.body_starts - heads.starts + heads.body_lengths
@@ -150,7 +152,7 @@ def _of_ends(
     valid &= (lengths > 0) & (lengths <= _MAX_TAIL_BYTES)
     wide = heads.magics == MAGIC_V2
     chosen = np.flatnonzero(valid)
-    for batch in cut(lengths[chosen], _BATCH_BYTES):
+    for batch in cut(lengths[chosen], AT_ONCE_BYTES):
         rows = chosen[batch]
         gathered = log.gather(places[rows] + skipped[rows], lengths[rows])
         starts, block_lengths, sound = _blocks(
@@ -160,7 +162,8 @@ def _of_ends(
         yield rows[sound], column_of(blocks)
 
 
-def _property_blocks(headers: RecordHeaders) -> PropertyBlocks:
+def property_blocks(headers: RecordHeaders) -> PropertyBlocks:
+    """Return the properties of whole records."""
     return PropertyBlocks(headers.buffer, headers.properties_starts, headers.properties_lengths)
 
 
@@ -201,5 +204,5 @@ def _batches(
     """Yield the rows of records that are held, in the order of the log, 8 MiB at a time."""
     held = np.flatnonzero(log.holds(places, sizes))
     ordered = held[np.argsort(places[held], kind="stable")]
-    for batch in cut(cost(sizes[ordered]), _BATCH_BYTES):
+    for batch in cut(cost(sizes[ordered]), AT_ONCE_BYTES):
         yield ordered[batch]

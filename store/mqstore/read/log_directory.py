@@ -224,8 +224,8 @@ class LogBounds(StoreBounds):
             self.origin.name,
             "BATCH_QUEUE",
             f"{several} records of {topic}/{queue_id} hold several messages each "
-            "(queue.type=BatchCQ), which mqlog does not read; choose other topics, or "
-            "onCorrupt=skip leaves the queue out",
+            "(queue.type=BatchCQ): read the topic by its ConsumeQueues, without queues=log; choose "
+            "other topics, or onCorrupt=skip leaves the queue out",
         )
         if strict:
             raise error

@@ -44,9 +44,10 @@ def narrow(
     inside: list[QueueSlice] = []
     scanned: list[QueueSlice] = []
     for piece in slices:
-        # The index knows what a light queue (LMQ) shows by the topic it was sent to only.
-        is_light = piece.topic.startswith(LMQ_PREFIX)
-        ours, rest = _divide(store, piece, () if is_light else covered)
+        # The index knows what a light queue (LMQ) shows by the topic it was sent to only, and of
+        # a batch of messages no key but that of the batch.
+        is_unknown = piece.topic.startswith(LMQ_PREFIX) or piece.topic in store.batch_topics
+        ours, rest = _divide(store, piece, () if is_unknown else covered)
         inside += ours
         scanned += rest
     candidates = _candidates(files, sorted({piece.topic for piece in inside}), keys, msg_ids)

@@ -22,6 +22,7 @@ from mqstore.files.config.broker_config import TopicConfig
 from mqstore.files.config.broker_config import broker_name as broker_name_in
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.mapped_file_queue import check_sizes
+from mqstore.files.queue.batch_queue import BatchQueue
 from mqstore.files.queue.consume_queue import ConsumeQueue, QueueExtent
 from mqstore.files.read_file import each
 from mqstore.files.store import Store
@@ -106,7 +107,9 @@ def folder_name(store: Store) -> str:
 
 def _check_files(log: CommitLog, queues: Sequence[ConsumeQueue]) -> None:
     check_log_files(log)
-    check_sizes([queue.files for queue in queues])
+    batched = [isinstance(queue, BatchQueue) for queue in queues]
+    for kind in (False, True):
+        check_sizes([q.files for q, is_of in zip(queues, batched, strict=True) if is_of is kind])
 
 
 def _check_empty(store: Store) -> None:
@@ -147,6 +150,8 @@ def written(queue: ConsumeQueue, log: CommitLog, low: int, high: int) -> int:
 
     One unit is read, then ever more: most often none is lost, and sometimes a million are.
     """
+    if isinstance(queue, BatchQueue):
+        return _written_batches(queue, log, low, high)
     step = 1
     while high > low:
         start = max(low, high - step)
@@ -164,6 +169,17 @@ def written(queue: ConsumeQueue, log: CommitLog, low: int, high: int) -> int:
                 return start + int(row) + 1
         high, step = start, min(2 * step, _MOST_UNITS)
     return high
+
+
+def _written_batches(queue: BatchQueue, log: CommitLog, low: int, high: int) -> int:
+    for units in queue.last_batches(_MOST_UNITS):
+        places, sizes = units["physical_offset"].astype(np.int64), units["size"].astype(np.int64)
+        for row in np.flatnonzero(log.holds(places, sizes)).tolist():
+            base, count = int(units["base"][row]), int(units["count"][row])
+            unit = queue.topic, queue.queue_id, base
+            if is_of_unit(log, int(places[row]), int(sizes[row]), unit):
+                return max(low, min(high, base + count))
+    return low
 
 
 def before(queue: ConsumeQueue, low: int, high: int, cap: int) -> int:

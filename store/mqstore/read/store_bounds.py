@@ -40,7 +40,8 @@ class StoreOrigin(StoreDir):
 
     def records(self, read_mode: str = "pread") -> StoreRecords:
         """Open the store to read records. Raises as ``open_origin``."""
-        return StoreRecords(Store(open_dir(self.root, self.commit_log), read_mode))
+        place = open_dir(self.root, self.commit_log, in_batches=True)
+        return StoreRecords(Store(place, read_mode))
 
 
 class StoreBounds:

@@ -15,6 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from mqstore.arrays import Int64s, Mask
+from mqstore.codec.properties import PropertyBlocks
+from mqstore.derive.batch_records import fetch_messages
 from mqstore.derive.records import (
     LARGE_BYTES,
     NOT_HERE,
@@ -29,11 +31,12 @@ from mqstore.errors import CorruptStoreError, DataLossError
 from mqstore.files.log.commit_log import Block, CommitLog, Scratch
 from mqstore.files.store import Store
 from mqstore.files.store_dir import BY_LOG
-from mqstore.format.consume_queue import GAP_SIZE, UNIT
+from mqstore.format.consume_queue import GAP_SIZE
 from mqstore.format.hashing import key_hash
 from mqstore.format.index_file import TOPIC_KEY_SEPARATOR
 from mqstore.format.message import HARD_RECORD_BYTES
 from mqstore.read import heads
+from mqstore.read.batches import AROUND_BYTES, holds_batches, of_one_kind, rows_of_batches
 from mqstore.read.queues import QueueRange, QueueSlice
 from mqstore.read.settings import ScanSettings
 from mqstore.read.tags import TagFilter, parse_tags
@@ -82,8 +85,7 @@ class QueueFiles:
 
     def files(self, queue: tuple[str, int]) -> list[tuple[int, int]]:
         """Return the room of the ConsumeQueue's files."""
-        files = self._store.queue(*queue).files.files
-        return [(file.start // UNIT.itemsize, file.end // UNIT.itemsize) for file in files]
+        return self._store.queue(*queue).file_ranges()
 
 
 class StoreRecords:
@@ -93,6 +95,7 @@ class StoreRecords:
         """Take units from ``units``, else from the store's ConsumeQueues."""
         self._store = store
         self._units = units or QueueFiles(store)
+        self._batches = frozenset() if units else store.batch_topics
         self._log = store.log
         self._scratch = Scratch()
 
@@ -127,20 +130,28 @@ class StoreRecords:
         """Yield the units of ``slices``, bounded by ``settings``."""
         limits = settings.batch_rows, settings.batch_bytes
         parts = _SliceUnits(self._log, self._units, slices, settings, report).parts()
-        return in_batches(parts, self._weigh, limits, settings.first_rows)
+        for units in in_batches(parts, self._weigh, limits, settings.first_rows):
+            yield from of_one_kind(units, self._batches, in_order=not settings.merged)
 
     def blocks(self, units: UnitBatch) -> Callable[[], Iterator[Block]] | None:
         """Return what reads the records of ``units``, about half a MiB at a time."""
         places, sizes = units.physical_offsets, units.sizes
+        if holds_batches(units, self._batches):
+            return None  # The kernel makes one row of a record.
         if out_of_reach(self._log, places, sizes, RecordChecks(positions=units.positions)):
             return None
         return partial(self._log.blocks, places, sizes, self._scratch)
 
     def checked(self, units: UnitBatch) -> Iterator[tuple[UnitBatch, FetchedRecords]]:
         """Yield the records of ``units``; headers stand until the next call of it."""
-        checks = RecordChecks(positions=units.positions)
+        yield units, self._fetch(units)
+
+    def _fetch(self, units: UnitBatch) -> FetchedRecords:
         places, sizes = units.physical_offsets, units.sizes
-        yield units, fetch(self._log, places, sizes, checks, self._scratch)
+        if holds_batches(units, self._batches):
+            return fetch_messages(self._log, places, sizes, units.positions, self._scratch)
+        checks = RecordChecks(positions=units.positions)
+        return fetch(self._log, places, sizes, checks, self._scratch)
 
     def raw(self, units: UnitBatch, most: int) -> Iterator[tuple[UnitBatch, list[bytes]]]:
         """Yield units and the bytes that lie where they point."""
@@ -164,7 +175,7 @@ class StoreRecords:
 
     def sizes(self, ranges: Sequence[QueueRange]) -> list[int]:
         """Return the sums of the sizes of units."""
-        return [sum(int(units.sizes.sum()) for units in self.units(*one)) for one in ranges]
+        return [sum(int(units.record_bytes.sum()) for units in self.units(*one)) for one in ranges]
 
     def at(self, queue: tuple[str, int], queue_offsets: Sequence[int]) -> UnitBatch | None:
         """Return the units of those queue offsets."""
@@ -210,12 +221,12 @@ class StoreRecords:
         return heads.store_timestamps(self._log, units.physical_offsets, units.sizes)
 
     def tags(self, units: UnitBatch) -> Iterator[tuple[Int64s, pa.StringArray]]:
-        """Yield TAGS; of a record larger than a page the body is not read."""
-        return heads.tags(self._log, units.physical_offsets, units.sizes)
+        """Yield TAGS; of a record larger than a page the body is not read, if it is no batch."""
+        return self._columns(units, heads.tags_of)
 
     def properties(self, units: UnitBatch) -> Iterator[tuple[Int64s, pa.MapArray]]:
         """Yield properties, read as those of ``tags``."""
-        return heads.properties(self._log, units.physical_offsets, units.sizes)
+        return self._columns(units, PropertyBlocks.as_map)
 
     def locate(self, topics: Mapping[int, str]) -> dict[int, heads.LocatedRecord]:
         """Return the records that start at those places and say so themselves."""
@@ -236,9 +247,33 @@ class StoreRecords:
         found = pa.chunked_array([column for _, column in parts], pa.string()).combine_chunks()
         return found.take(pa.array(places, mask=places < 0))
 
+    def _columns(
+        self, units: UnitBatch, column_of: heads.ColumnOf
+    ) -> Iterator[tuple[Int64s, pa.Array]]:
+        places, sizes = units.physical_offsets, units.sizes
+        in_batch = rows_of_batches(units, self._batches)
+        if not in_batch.any():
+            yield from heads.read_columns(self._log, places, sizes, column_of)
+            return
+        plain, batched = np.flatnonzero(~in_batch), np.flatnonzero(in_batch)
+        found = heads.read_columns(self._log, places[plain], sizes[plain], column_of)
+        yield from ((plain[rows], column) for rows, column in found)
+        for part in cut(self._weigh(units.take(batched)), heads.AT_ONCE_BYTES):
+            rows = batched[part]
+            records = self._fetch(units.take(rows))
+            blocks = heads.property_blocks(records.headers)
+            yield rows[records.rows], column_of(blocks)
+
     def _weigh(self, units: UnitBatch) -> Int64s:
-        """Return the bytes of each record; 0 where the log cannot hold such a one."""
-        return np.where(self._log.holds(units.physical_offsets, units.sizes), units.sizes, 0)
+        """Return the bytes of each record; 0 where the log cannot hold such a one.
+
+        Messages of one record share its bytes; what is put around each counts, too.
+        """
+        held = self._log.holds(units.physical_offsets, units.sizes)
+        if not self._batches:
+            return np.where(held, units.sizes, 0)
+        around = np.where(rows_of_batches(units, self._batches), AROUND_BYTES, 0)
+        return np.where(held, units.record_bytes + around, 0)
 
 
 class _SliceUnits:

@@ -28,6 +28,7 @@ from mqstore.errors import CorruptStoreError, StoreReplacedError
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.queue.consume_queue import ConsumeQueue
 from mqstore.files.queue.queue_end import QueueEnd
+from mqstore.files.safe_open import list_names
 from mqstore.files.store import Store
 from mqstore.files.store_dir import StoreDir
 from mqstore.format import names
@@ -170,8 +171,13 @@ class StoreTail:
         return bool(grown)
 
     def _stamped(self) -> dict[str, Stamp] | None:
-        """Return the times of the directories that tell of new files; None if one is too new."""
+        """Return the times of the directories that tell of new files; None if one is too new.
+
+        None too where there are batch ConsumeQueues: they are looked at anew each time.
+        """
         root, logs = self._place.root, self._place.commit_log
+        if list_names(root, names.BATCH_CONSUME_QUEUE):
+            return None
         queues = f"{root}/{names.CONSUME_QUEUE}"
         topics = {f"{queues}/{topic}" for topic, _ in self._queues}
         stamps = {path: _stamp(path) for path in (root, queues, *logs, *topics)}

@@ -16,6 +16,7 @@ from mqstore.arrays import Int64s, Mask
 from mqstore.codec.decode import QueuePositions
 from mqstore.errors import CorruptStoreError
 from mqstore.files.queue.consume_queue import ConsumeQueue
+from mqstore.format.batch_consume_queue import is_of_batch
 from mqstore.format.consume_queue import GAP_SIZE, UNIT
 from mqstore.format.message import HARD_RECORD_BYTES
 
@@ -29,7 +30,7 @@ HoleReport: TypeAlias = Callable[[int, int, CorruptStoreError | FileNotFoundErro
 
 
 class UnitReader(Protocol):
-    """Where the units of queues come from: ConsumeQueues, or what else names messages."""
+    """A source of units of queues: ConsumeQueues, or another list of messages."""
 
     def read(
         self,
@@ -76,6 +77,11 @@ class UnitBatch:
         """The tagsCode of each unit."""
         return self.positions.tags_codes
 
+    @property
+    def record_bytes(self) -> Int64s:
+        """The bytes of each record; its messages share them, where it holds several."""
+        return shared_bytes(self.physical_offsets, self.sizes, self.tags_codes)
+
     def take(self, rows: "NDArray[Any] | slice") -> "UnitBatch":
         """Return those rows only."""
         return UnitBatch(self.physical_offsets[rows], self.sizes[rows], self.positions.take(rows))
@@ -111,6 +117,18 @@ def join(parts: Sequence[UnitBatch]) -> UnitBatch:
     )
 
 
+def shared_bytes(physical_offsets: Int64s, sizes: Int64s, tags_codes: Int64s) -> Int64s:
+    """Return the sizes of records, those of batches spread evenly over their messages' units."""
+    again = is_of_batch(tags_codes[1:]) & (physical_offsets[1:] == physical_offsets[:-1])
+    if not again.any():
+        return sizes
+    first = np.flatnonzero(np.concatenate(([True], ~again)))
+    counts = np.diff(np.append(first, len(sizes)))
+    shares = np.repeat(sizes[first] // counts, counts)
+    shares[first] += sizes[first] % counts
+    return shares
+
+
 def units_at(queue: QueueName, queue_offsets: Int64s, places: Int64s, sizes: Int64s) -> UnitBatch:
     """Return units of one queue, whose tags codes do not matter."""
     none = np.zeros(len(sizes), np.int64)
@@ -134,7 +152,7 @@ def read_units(
     """
     names = names or [(queue.topic, queue.queue_id, "")]
     start, end = bounds
-    while start < end:
+    while (start := queue.behind_gap(start)) < end:
         stop = min(end, start + most)
         try:
             units = queue.read(start, stop)
@@ -166,7 +184,7 @@ def fitting(units: Iterator[UnitBatch], start: int, end: int, room: int) -> tupl
     """
     used = 0
     for batch in units:
-        grown = used + np.cumsum(batch.sizes)
+        grown = used + np.cumsum(batch.record_bytes)
         count = int(np.searchsorted(grown, room, side="right"))
         if count < len(batch):
             return batch.start + count - start, int(grown[count - 1]) if count else used

@@ -1,4 +1,4 @@
-"""How many bytes a range of a queue has in the CommitLog, from the sizes in its units."""
+"""Estimates the bytes that a range of a queue has in the CommitLog, from the sizes in its units."""
 
 import itertools
 from dataclasses import replace
@@ -11,7 +11,7 @@ from mqstore.arrays import Int64s
 from mqstore.files.queue.consume_queue import ConsumeQueue
 from mqstore.files.store import Store
 from mqstore.read.queues import QueueSlice, Weighed
-from mqstore.read.units import read_units
+from mqstore.read.units import read_units, shared_bytes
 
 _FEW_BYTES: Final = 64 * 1024
 _EXACT_UNITS: Final = 1 << 20
@@ -25,7 +25,7 @@ def weigh_slice(store: Store, piece: QueueSlice, *, strict: bool = True) -> Weig
 
     Exact up to a million messages; of more, 256 evenly spread stretches stand for the rest.
     With ``strict``, a ConsumeQueue file that is missing or short is a CorruptStoreError; without
-    it such messages weigh nothing, and the scan tells of them.
+    it such messages weigh nothing, and the scan reports them.
     """
     known = piece.weight
     whole = known is not None and (known.start, known.end) == (piece.start, piece.end)
@@ -55,12 +55,13 @@ def _units(queue: ConsumeQueue, start: int, end: int, strict: bool) -> tuple[Int
     """Return the record bytes of each unit of [start, end), and where the records lie."""
     if strict:
         read = queue.read(start, end)
+        places = read["physical_offset"].astype(np.int64)
         sizes = np.maximum(read["size"].astype(np.int64), 0)
-        return sizes, read["physical_offset"].astype(np.int64)
+        return shared_bytes(places, sizes, read["tags_code"].astype(np.int64)), places
     sizes, places = np.zeros((2, end - start), np.int64)
     for batch in read_units(queue, (start, end)):
         rows, units = slice(batch.start - start, batch.end - start), batch.believable()
-        sizes[rows] = units.sizes
+        sizes[rows] = units.record_bytes
         places[rows] = np.where(units.sizes, units.physical_offsets, 0)
     return sizes, places
 

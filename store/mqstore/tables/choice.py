@@ -72,7 +72,7 @@ def open_root(
 
     Raises StoreNotFoundError, NotAStoreError, UnsupportedStoreError.
     """
-    store = Store(open_dir(root, commit_log, in_rocksdb=True))
+    store = Store(open_dir(root, commit_log, in_rocksdb=True, in_batches=True))
     if broker_name is None:
         try:
             broker_name = name_of(store)

@@ -38,7 +38,7 @@ SUBSCRIPTION_COLUMNS: Final[Columns] = (
 BROKER_COLUMNS: Final[Columns] = (
     BROKER_NAME,
     ("place", pa.string(), False, "the store's directory, or the address of the master"),
-    ("version", pa.string(), True, "of RocketMQ; null: a store does not tell"),
+    ("version", pa.string(), True, "of RocketMQ; null: a store has none"),
     ("minPhysicalOffset", pa.int64(), False, "byte of the CommitLog where it begins"),
     ("maxPhysicalOffset", pa.int64(), False,
      "where it ends: of a store the end of its last file, of a cluster what is written"),

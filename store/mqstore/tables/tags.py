@@ -152,7 +152,7 @@ class _Counts:
         self._widen()
         self._table[0, keys] += np.bincount(which)
         # Sums of floats are exact here: a chunk's bytes are far below 2**53.
-        self._table[1, keys] += np.bincount(which, weights=units.sizes).astype(np.int64)
+        self._table[1, keys] += np.bincount(which, weights=units.record_bytes).astype(np.int64)
         where = np.array([units.positions.queue_offsets, units.physical_offsets, units.sizes])
         self._table[2:5, keys[new]] = where[:, first[new]]
         self._table[5:8, keys] = where[:, last]

@@ -4,24 +4,20 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
 from mqstore.arrays import Mask, Structs
 from mqstore.errors import CorruptStoreError, UnsupportedStoreError
-from mqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
+from mqstore.files.mapped_file_queue import MappedFileQueue
 from mqstore.files.queue.extension import ConsumeQueueExt, is_address
-from mqstore.files.read_file import ReadFile
+from mqstore.files.queue.unit_blocks import PROBED_UNITS, UnitBlocks
 from mqstore.files.safe_open import list_directory
 from mqstore.files.store_dir import BY_LOG, StoreDir
 from mqstore.format import names
 from mqstore.format.consume_queue import FILLER_SIZE, GAP_SIZE, UNIT
 from mqstore.format.message import HARD_RECORD_BYTES
-
-Test: TypeAlias = Callable[[Structs], Mask]
-
-_PROBED_UNITS: Final = 204  # of 4 KiB
 
 MOST_TOPICS = 100_000
 MOST_QUEUES = 1_000_000
@@ -77,7 +73,7 @@ class ConsumeQueue:
 
     def look(self, commit_log_low: int) -> QueueExtent:
         """Return the same, and what else the reads of a short queue tell."""
-        files = [_Blocks(file) for file in self.files.files]
+        files = [UnitBlocks(file) for file in self.files.files]
         try:
             high = self._high(files)
             for blocks in files:
@@ -137,12 +133,16 @@ class ConsumeQueue:
 
         return low + bisect_left(range(low, high), True, key=test)
 
+    def behind_gap(self, queue_offset: int) -> int:
+        """Return the queue offset, or where a long stretch without messages ends that it is in."""
+        return queue_offset
+
     def _behind_gap(self, queue_offset: int, high: int) -> np.void:
         """Return the unit of ``queue_offset``; of a gap the one behind it, if it is below high."""
         units = self.read(queue_offset, queue_offset + 1)
         while units["size"][0] == GAP_SIZE and queue_offset + len(units) < high:
             queue_offset += len(units)
-            units = self.before_hole(queue_offset, min(high, queue_offset + _PROBED_UNITS))
+            units = self.before_hole(queue_offset, min(high, queue_offset + PROBED_UNITS))
             if not len(units):
                 units = self.read(queue_offset, queue_offset + 1)
             gap = int(np.argmax(units["size"] != GAP_SIZE))
@@ -158,6 +158,11 @@ class ConsumeQueue:
         """Return the first queue offset of the first file after ``queue_offset``, or None."""
         starts = (file.start // UNIT.itemsize for file in self.files.files)
         return next((start for start in starts if start > queue_offset), None)
+
+    def file_ranges(self) -> list[tuple[int, int]]:
+        """Return the queue offsets [start, end) that each file has room for."""
+        width, files = UNIT.itemsize, self.files.files
+        return [(file.start // width, file.end // width) for file in files]
 
     @property
     def room_low(self) -> int:
@@ -191,7 +196,7 @@ class ConsumeQueue:
     def _extension(self) -> ConsumeQueueExt:
         return ConsumeQueueExt(self.place, self.topic, self.queue_id)
 
-    def _high(self, files: "Sequence[_Blocks]") -> int:
+    def _high(self, files: "Sequence[UnitBlocks]") -> int:
         # Sizes run filler* unit* zero*: the first zero of the last file that has a unit.
         for blocks in reversed(files):
             count = blocks.first(blocks.count, lambda units: units["size"] == 0)
@@ -199,73 +204,15 @@ class ConsumeQueue:
                 return blocks.start + count
         return self.files.low // UNIT.itemsize
 
-    def _end(self, files: "Sequence[_Blocks]", high: int) -> int:
+    def _end(self, files: "Sequence[UnitBlocks]", high: int) -> int:
         blocks = next(blocks for blocks in reversed(files) if blocks.start < high)
         return _record_end(blocks.units(high - 1 - blocks.start, high - blocks.start))
 
 
-class _Blocks:
-    """Looks into one file, a block of units at a time; opened when first needed."""
-
-    def __init__(self, file: MappedFile) -> None:
-        self.start = file.start // UNIT.itemsize
-        self.count = file.size // UNIT.itemsize
-        self._file = file
-        self._opened: ReadFile | None = None
-        self._read: dict[int, Structs] = {}
-
-    def close(self) -> None:
-        """Close what is open and forget what was read."""
-        if self._opened is not None:
-            self._opened.close()
-        self._opened = None
-        self._read.clear()
-
-    def first(self, count: int, holds: Test) -> int:
-        """Return the first of ``count`` units that ``holds``, which is false before it.
-
-        ``count`` if none does. Blocks are tried in strides that double, then bisected: most of
-        many queues are short, and zero from the first block on.
-        """
-        last = (count - 1) // _PROBED_UNITS
-
-        def ends(block: int) -> bool:
-            return self.tests(min((block + 1) * _PROBED_UNITS, count) - 1, holds)
-
-        stride = 1
-        while stride <= last and not ends(stride - 1):
-            stride *= 2
-        block = bisect_left(range(last + 1), True, stride // 2, min(stride, last + 1), key=ends)
-        if block > last:
-            return count
-        held = np.flatnonzero(holds(self._block(block)))
-        return min(block * _PROBED_UNITS + int(held[0]), count) if len(held) else count
-
-    def tests(self, index: int, holds: Test) -> bool:
-        """Tell whether unit ``index`` ``holds``."""
-        block, row = divmod(index, _PROBED_UNITS)
-        return bool(holds(self._block(block)[row : row + 1])[0])
-
-    def units(self, first: int, end: int) -> Structs:
-        """Return units [first, end) of one block."""
-        block, row = divmod(first, _PROBED_UNITS)
-        return self._block(block)[row : row + end - first]
-
-    def _block(self, number: int) -> Structs:
-        if number not in self._read:
-            if self._opened is None:
-                self._opened = self._file.open()
-            size = _PROBED_UNITS * UNIT.itemsize
-            data = self._opened.read(size, number * size)
-            # Zeros behind the file's end: it may have shrunk since it was listed.
-            self._read[number] = np.frombuffer(data.ljust(size, b"\0"), UNIT)
-        return self._read[number]
-
-
-def _look(blocks: _Blocks, first: int, end: int) -> QueueExtent:
+def _look(blocks: UnitBlocks, first: int, end: int) -> QueueExtent:
     """Return the look at a queue that is units [first, end) of one file."""
     low, high = blocks.start + first, blocks.start + end
-    if first // _PROBED_UNITS != (end - 1) // _PROBED_UNITS:
+    if first // PROBED_UNITS != (end - 1) // PROBED_UNITS:
         return QueueExtent(low, high, _record_end(blocks.units(end - 1, end)))
     units = blocks.units(first, end)
     sizes, places = units["size"].astype(np.int64), units["physical_offset"].astype(np.int64)
@@ -286,27 +233,27 @@ def _is_live(units: Structs, commit_log_low: int) -> Mask:
     return live
 
 
-def list_queues(place: StoreDir) -> list[tuple[str, int]]:
-    """Return every (topic, queueId) that has a directory in consumequeue/, sorted.
+def list_queues(place: StoreDir, folder: str = names.CONSUME_QUEUE) -> list[tuple[str, int]]:
+    """Return every (topic, queueId) that has a directory in that folder, sorted.
 
     Directories whose name is no topic's or no queue id's are the broker's to ignore, and ours.
     Raises UnsupportedStoreError for more than 100,000 topics or a million queues.
     """
     found = []
-    for queue in each_queue(place):
+    for queue in each_queue(place, folder):
         found.append(queue)
         if len(found) > MOST_QUEUES:
             raise UnsupportedStoreError(place.root, "TOO_LARGE", f"more than {MOST_QUEUES} queues")
     return sorted(found)
 
 
-def each_queue(place: StoreDir) -> Iterator[tuple[str, int]]:
-    """Yield what ``list_queues`` returns, topic by topic: for who needs only some of it."""
-    topics = [name for name in _directories(place, names.CONSUME_QUEUE) if names.is_topic(name)]
+def each_queue(place: StoreDir, folder: str = names.CONSUME_QUEUE) -> Iterator[tuple[str, int]]:
+    """Yield what ``list_queues`` returns, topic by topic, for callers that stop early."""
+    topics = [name for name in _directories(place, folder) if names.is_topic(name)]
     if len(topics) > MOST_TOPICS:
         raise UnsupportedStoreError(place.root, "TOO_LARGE", f"more than {MOST_TOPICS} topics")
     for topic in topics:
-        ids = map(names.parse_queue_id, _directories(place, f"{names.CONSUME_QUEUE}/{topic}"))
+        ids = map(names.parse_queue_id, _directories(place, f"{folder}/{topic}"))
         yield from ((topic, queue_id) for queue_id in ids if queue_id is not None)
 
 

@@ -1,0 +1,181 @@
+"""Check batch ConsumeQueues: their units, each against its record.
+
+The walk over the CommitLog brings the records; a queue's units are read on up to where it is.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from mqstore.arrays import Int64s, Structs
+from mqstore.check.causes import Causes
+from mqstore.check.finding import ERROR, FindingPlace, Findings
+from mqstore.codec.dispatch import DispatchRecords, Queue
+from mqstore.codec.inner_batch import message_counts
+from mqstore.errors import CorruptStoreError, StoreError
+from mqstore.files.queue.batch_queue import BatchQueue
+from mqstore.files.store import Store
+from mqstore.format import names
+from mqstore.format.batch_consume_queue import BATCH_UNIT
+
+_NOWHERE: Final = 2**63 - 1
+_IMPLIED: Final = ("size", "base", "count", "tags_code", "store_timestamp_ms")
+
+
+@dataclass
+class _BatchWalk:
+    queue: BatchQueue
+    units: Iterator[Structs]
+    ahead: Structs
+    """Units that were read and lie behind all records that came."""
+
+
+class BatchCheck:
+    """Feed it all records in log order, then ``finish``.
+
+    From physical offset ``unfinished`` on, where a commit is under way, nothing need be right.
+    """
+
+    def __init__(
+        self, store: Store, findings: Findings, causes: Causes, *, unfinished: int | None = None
+    ) -> None:
+        self._log = store.log
+        self._root = store.root
+        self._findings = findings
+        self._causes = causes
+        self._unfinished = _NOWHERE if unfinished is None else unfinished
+        self.topics = store.batch_topics
+        self._walks: dict[Queue, _BatchWalk] = {}
+        for topic, queue_id in store.queues if self.topics else ():
+            queue = store.queue(topic, queue_id)
+            if isinstance(queue, BatchQueue):
+                units = self._units_of(queue)
+                self._walks[topic, queue_id] = _BatchWalk(queue, units, np.empty(0, BATCH_UNIT))
+
+    def bounds(self) -> dict[Queue, tuple[int, int]]:
+        """Return [low, high) of every queue's units, in queue offsets; none of a damaged queue."""
+        found = {}
+        for name, walk in self._walks.items():
+            try:
+                found[name] = walk.queue.room_low, walk.queue.high
+            except StoreError:
+                continue  # A finding of its own.
+        return found
+
+    def feed(self, records: DispatchRecords) -> None:
+        """Compare the units of these records with those that the records imply."""
+        topics = records.topic_names
+        chosen = np.array([name in self.topics for name in topics], np.bool_)
+        if not chosen.any():
+            return
+        settled = records.in_queue & (records.physical_offsets < self._unfinished)
+        rows = np.flatnonzero(chosen[records.topic_codes] & settled)
+        joined = records.topic_codes[rows] << 32 | (records.queue_ids[rows] & 0xFFFFFFFF)
+        expected = _expected(records, rows)
+        for value in np.unique(joined).tolist():
+            queue = topics[value >> 32], int(np.int32(np.uint32(value & 0xFFFFFFFF)))
+            self._match(queue, expected[joined == value])
+
+    def finish(self) -> None:
+        """Report units that no record implies."""
+        for queue, walk in self._walks.items():
+            self._orphans(queue, walk, self._up_to(walk, self._unfinished - 1))
+
+    def _match(self, queue: Queue, expected: Structs) -> None:
+        walk = self._walks.get(queue)
+        places = _places(expected)
+        if walk is None:
+            self._records(queue, "the queue has no batch ConsumeQueue", expected)
+            return
+        units = self._up_to(walk, int(places[-1]))
+        there = _places(units)
+        self._orphans(queue, walk, units[~np.isin(there, places)])
+        has_unit = np.isin(places, there)
+        self._records(queue, "the record has no unit", expected[~has_unit])
+        first = np.searchsorted(there, places[has_unit])
+        for has, implied in zip(units[first], expected[has_unit], strict=True):
+            wrong = [name for name in _IMPLIED if has[name] != implied[name]]
+            if wrong:
+                name = wrong[0]
+                problem = f"{name} is {has[name]}, the record says {implied[name]}"
+                self._findings.error(self._place(queue, walk, int(has["base"])), problem)
+
+    def _up_to(self, walk: _BatchWalk, place: int) -> Structs:
+        """Return the units up to a physical offset that were not returned yet."""
+        parts = [walk.ahead]
+        while not len(parts[-1]) or int(parts[-1]["physical_offset"][-1]) <= place:
+            units = next(walk.units, None)
+            if units is None:
+                break
+            parts.append(units)
+        units = np.concatenate([part.view(np.uint8) for part in parts]).view(BATCH_UNIT)
+        count = int(np.searchsorted(_places(units), place, "right"))
+        walk.ahead = units[count:]
+        return units[:count]
+
+    def _units_of(self, queue: BatchQueue) -> Iterator[Structs]:
+        """Yield a queue's units, and report where they break off."""
+        last = -1
+        try:
+            for file, first, units in queue.batches():
+                places = np.concatenate(([last], _places(units)))
+                if (np.diff(places) <= 0).any():
+                    position = first * BATCH_UNIT.itemsize
+                    raise CorruptStoreError(file.name, position, "physical offsets do not ascend")
+                last = int(places[-1])
+                yield units
+        except (StoreError, OSError) as error:
+            place = FindingPlace(queue.path, None, queue.topic, queue.queue_id)
+            self._findings.error(place, str(error))
+
+    def _orphans(self, queue: Queue, walk: _BatchWalk, units: Structs) -> None:
+        places = _places(units)
+        units = units[(places >= self._log.low) & ~self._causes.covers(places)]
+        self._causes.explain(places, ERROR)
+        problem = "no record has this unit"
+        self._several(queue, problem, units, lambda base: self._place(queue, walk, base))
+
+    def _records(self, queue: Queue, rule: str, expected: Structs) -> None:
+        """Report records that break a rule, where they lie in the log."""
+        where = dict(zip(expected["base"].tolist(), _places(expected).tolist(), strict=True))
+
+        def place(base: int) -> FindingPlace:
+            path, position = self._log.where(where[base])
+            return FindingPlace(path.removeprefix(f"{self._root}/"), position, *queue, base)
+
+        self._several(queue, rule, expected, place)
+
+    def _several(
+        self, queue: Queue, rule: str, units: Structs, place: Callable[[int], FindingPlace]
+    ) -> None:
+        bases = units["base"].astype(np.int64)
+        folder = f"{names.BATCH_CONSUME_QUEUE}/{queue[0]}/{queue[1]}"
+        self._findings.several(
+            ERROR,
+            FindingPlace(folder, None, *queue),
+            rule,
+            bases,
+            lambda row: (place(int(bases[row])), rule),
+        )
+
+    def _place(self, queue: Queue, walk: _BatchWalk, base: int) -> FindingPlace:
+        return FindingPlace(walk.queue.path, None, *queue, base)
+
+
+def _places(units: Structs) -> Int64s:
+    places: Int64s = units["physical_offset"].astype(np.int64)
+    return places
+
+
+def _expected(records: DispatchRecords, rows: Int64s) -> Structs:
+    """Return the units that records imply. Reference: CommitLog#setBatchSizeIfNeeded."""
+    units = np.zeros(len(rows), BATCH_UNIT)
+    units["physical_offset"] = records.physical_offsets[rows]
+    units["size"] = records.headers.sizes[rows]
+    units["tags_code"] = records.tags_codes[0][rows]
+    units["store_timestamp_ms"] = records.store_timestamps_ms[rows]
+    units["base"] = records.queue_offsets[rows]
+    units["count"] = message_counts(records.headers.take(rows))
+    return units

@@ -58,6 +58,13 @@ class History:
     ends: Mapping[str, int]
     expired: bool = False
 
+    def then(self, later: "History") -> "History":
+        """Return this history and one that goes on where it ends."""
+        records = {name: list(held) for name, held in self.records.items()}
+        for name, held in later.records.items():
+            records.setdefault(name, []).extend(held)
+        return History(records, later.ends, self.expired or later.expired)
+
     def all(self) -> list[tuple[str, Control]]:
         """Return the records of all brokers, each with its broker."""
         return [(broker, one) for broker, records in self.records.items() for one in records]

@@ -42,7 +42,7 @@ _IN_A_PIPELINE: Final = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSettings:
-    """Which cluster, who we are and how patient: plain values that travel into tasks.
+    """The address of a cluster, credentials and time-outs: plain values that travel into tasks.
 
     ``broker_addresses`` gives a broker's master another address than it registered.
     ``read_from`` chooses whose messages are pulled: the master's; a slave's, where it has them;

@@ -1,9 +1,9 @@
 """One connection to a broker or a name server: requests in a pipeline, answers by their number.
 
 The only place with a socket. Everything has a deadline: looking a name up, connecting, the TLS
-handshake, sending, and an answer as a whole, so that a byte now and then does not hold anybody.
-Answers nobody waits for and requests of the server's own (39 CHECK_TRANSACTION_STATE, 40, 220)
-are dropped. A connection that failed is closed; what was asked on it is lost.
+handshake, sending, and an answer as a whole, so that a server that sends a byte now and then cannot
+hold a task. Answers to no request and requests of the server's own (39 CHECK_TRANSACTION_STATE, 40,
+220) are dropped. A connection that failed is closed; what was asked on it is lost.
 
 Reference: org.apache.rocketmq.remoting.netty.NettyRemotingAbstract (processResponseCommand,
 responseTable), NettyDecoder.
@@ -118,7 +118,7 @@ class Connection:
     def receive_next(self) -> int | None:
         """Read one frame; return the number of the request that it answers.
 
-        ``receive`` then has the answer at once. None for a frame that nobody waits for. Raises as
+        ``receive`` then has the answer at once. None for a frame that answers no request. Raises as
         ``receive``.
         """
         return self._take_next(self._deadline())

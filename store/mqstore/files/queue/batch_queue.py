@@ -30,10 +30,10 @@ from mqstore.format.message import MIN_RECORD_BYTES
 
 _HIGHEST_END: Final = 2**62
 _READ_UNITS: Final = 4096
-_MISSING: Final = "units are missing that were there"
+_UNITS_GONE: Final = "units are missing that were there"
 _DISORDER: Final = "the unit begins before the queue offsets of the one before it end"
 _OVERLAP: Final = "the unit's record begins before the one of the unit before it ends"
-_NO_ROOM: Final = "the unit claims more messages than its record has room for"
+_TOO_MANY_CLAIMED: Final = "the unit claims more messages than its record has room for"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class BatchFile:
         with closing(self.file.open()) as opened:
             data = opened.read((end - begin) * width, begin * width)
         units = np.frombuffer(data[: len(data) // width * width], BATCH_UNIT)
-        count, reason = len(units), _MISSING
+        count, reason = len(units), _UNITS_GONE
         for wrong, broken in _rules(units, self.high):
             if wrong[:count].any():
                 count, reason = int(np.argmax(wrong)), broken
@@ -259,8 +259,8 @@ def _rules(units: Structs, high: int) -> Iterator[tuple[Mask, str]]:
     sizes = units["size"].astype(np.int64)
     places = units["physical_offset"].astype(np.int64)
     room = np.maximum(1, (sizes - MIN_RECORD_BYTES) // LEAST_CLIENT_BYTES)
-    yield ~is_batch(units), _MISSING
-    yield units["count"] > room, _NO_ROOM
+    yield ~is_batch(units), _UNITS_GONE
+    yield units["count"] > room, _TOO_MANY_CLAIMED
     disorder = (ends <= bases) | (ends > high)
     disorder[1:] |= bases[1:] < ends[:-1]
     yield disorder, _DISORDER

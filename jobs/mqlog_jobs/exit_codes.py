@@ -1,10 +1,11 @@
-"""How a command or a job ends: its exit code, and an error in one line on standard error.
+"""The end of a command or a job: its exit code, and an error in one line on standard error.
 
 0 done; 1 a check found errors, a salvage lost something or a search found nothing; 2 failed; 3 a
 backlog is larger than wanted; 141 the reader of the pipe is gone.
 """
 
 import io
+import logging
 import os
 import re
 import sys
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, TextIO
 
 from mqstore.errors import StoreError
-from mqstore.printable import shown
+from mqstore.printable import printable, shown
 
 FOUND: Final = 1
 FAILED: Final = 2
@@ -22,6 +23,13 @@ ABOVE: Final = 3  # backlog --fail-above: a group has more messages waiting.
 READER_GONE: Final = 141  # 128 + SIGPIPE, a shell's exit code for a tool that the signal ends.
 STANDARD_OUTPUT: Final = "standard output"
 _CONDITION: Final = re.compile(r"\[MQLOG_[^\n]*")
+
+
+class _PrintableFormatter(logging.Formatter):
+    """Shows warnings, which may name files of a hostile store, without control characters."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        return printable(record.message)
 
 
 def run(work: Callable[[], object]) -> int:
@@ -36,6 +44,8 @@ def run(work: Callable[[], object]) -> int:
         return _failed(f"{STANDARD_OUTPUT} is closed")
     if sys.stdout is sys.__stdout__:
         sys.stdout = _named(sys.__stdout__)
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(_PrintableFormatter())
     out = sys.stdout
     try:
         code, problem = _ended(work)
@@ -69,9 +79,9 @@ def problem_of(error: Exception) -> str | None:
 
 
 def _is_refusal(error: Exception) -> bool:
-    """Tell whether Spark refused the query: a path that is not there, a column nobody knows.
+    """Tell whether Spark refused the query: a path that is not there, an unknown column.
 
-    Told by the name of its class, because a command knows no Spark.
+    The name of the class decides, because a command does not import Spark.
     """
     names = {(one.__module__.split(".")[0], one.__name__) for one in type(error).__mro__}
     return ("pyspark", "AnalysisException") in names

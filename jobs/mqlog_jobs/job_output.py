@@ -1,4 +1,4 @@
-"""Where a job for spark-submit writes a table of stores: the console, files or a table."""
+"""The output of jobs for spark-submit that read tables: the console, files or a table."""
 
 import argparse
 from collections.abc import Callable

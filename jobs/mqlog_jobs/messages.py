@@ -1,4 +1,4 @@
-"""What the commands ``cat`` and ``find`` print."""
+"""The output of the commands ``cat`` and ``find``."""
 
 import sys
 import time
@@ -30,7 +30,7 @@ _WRITTEN_BODIES: Final[Mapping[str, Callable[[bytes], str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class MessageForm:
-    """How messages are written: a table, JSON lines, or lines in the user's format.
+    """The form of messages: a table, JSON lines, or lines in the user's format.
 
     ``body`` is ``Hex`` or ``Base64`` for bodies that are written so; None: as text.
     """

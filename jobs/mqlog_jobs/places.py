@@ -1,4 +1,4 @@
-"""Where a view looks: broker's store directories, and running clusters by their addresses.
+"""The places that a command reads: directories of stores, object stores, running clusters.
 
 Both open as OpenStores: the queues of each broker, and what the broker knows beside messages.
 """

@@ -2,7 +2,6 @@
 
 import sys
 import time
-from types import TracebackType
 from typing import Final
 
 from rich.console import Console
@@ -25,12 +24,7 @@ class Bar:
     def __enter__(self) -> "Bar":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._progress is not None:
             self._progress.stop()
 

@@ -1,4 +1,4 @@
-"""What ``mqlog replay`` and the job replay.py have in common: from what is typed to a replay."""
+"""Plans a replay from its arguments, for ``mqlog replay`` and the job replay.py."""
 
 import hashlib
 import json

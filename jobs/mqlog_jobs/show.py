@@ -1,4 +1,4 @@
-"""What the commands ``topics``, ``queues`` and ``tags`` print, of one or more stores."""
+"""The output of the commands ``topics``, ``queues`` and ``tags``, for one or more stores."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What the commands ``backlog`` and ``lagcompare`` print, once or again and again."""
+"""The output of the commands ``backlog`` and ``lagcompare``, printed once or repeatedly."""
 
 import sys
 import time

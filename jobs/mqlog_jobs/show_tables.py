@@ -1,4 +1,4 @@
-"""What ``scheduled``, ``retries``, ``halfmessages``, ``offsets`` and ``commits`` print."""
+"""The output of ``scheduled``, ``retries``, ``halfmessages``, ``offsets`` and ``commits``."""
 
 import time
 from collections.abc import Iterator, Sequence

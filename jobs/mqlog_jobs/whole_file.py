@@ -1,4 +1,4 @@
-"""A text file that is replaced at once: who reads it sees the old content or the new."""
+"""A text file that is replaced at once: a reader sees the old content or the new."""
 
 import os
 import tempfile

@@ -1,4 +1,4 @@
-"""Which kernels of the codec are in use: the compiled ones, or their numpy twins."""
+"""Tells which kernels of the codec are in use: the compiled ones, or those in numpy."""
 
 from mqstore.codec.kernels.library import C as COMPILED
 from mqstore.codec.kernels.library import KernelsInUse, kernels_in_use

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from broker.harness import BROKER_NAME, LOOPBACK, Broker, Cluster
 from broker.jvm import JvmError
@@ -53,13 +52,8 @@ class Group:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stack.__exit__(kind, error, trace)
+    def __exit__(self, *error: Any) -> None:
+        self._stack.__exit__(*error)
 
     def leader(self, *, other_than: str = "") -> str:
         """Return the peer that leads, once there is one; the clients turn to it."""

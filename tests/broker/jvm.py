@@ -18,6 +18,8 @@ OPEN_MODULES: Final = [
 ]
 SMALL: Final = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
 LOG_TAIL_CHARACTERS: Final = 4_000
+KILLED_SECONDS: Final = 120
+"""So long the kernel may take to free what a killed broker had mapped."""
 LOGBACK_CHATTER: Final = " |-"
 
 
@@ -85,7 +87,7 @@ class Jvm:
     def kill(self) -> None:
         """End the process at once (SIGKILL), as a crash of the machine's process does."""
         self._process.kill()
-        self._wait(10)
+        self._wait(KILLED_SECONDS)
 
     def __enter__(self) -> Self:
         return self

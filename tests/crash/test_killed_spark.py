@@ -4,7 +4,8 @@ Batches are saved one after the other, each with its own txnVersion, and again u
 a query writes them, and is started again. Whatever is killed, and whenever, every row is there
 once, in order.
 
-MQLOG_SPARK_KILLS says how many kills of each, MQLOG_SEED at which moments.
+MQLOG_SPARK_KILLS says how many kills of each, MQLOG_SEED at which moments. `make test` kills
+one of the two, `make soak` both.
 """
 
 import json
@@ -24,6 +25,7 @@ import pytest
 
 from crash import saves
 from crash.invariants import assert_clocks, assert_index, assert_log
+from mqlog_jobs.session import LOOPBACK, QUIET
 from mqstore.check import check
 from mqstore.files.store_dir import StoreDir
 from mqstore.txn import intent, ledger
@@ -36,12 +38,7 @@ KILLS = soak.size("SPARK_KILLS", check=0, test=2, full=200)
 SEED = int(os.environ.get("MQLOG_SEED", "7"))
 SUBMIT = Path(pyspark.__file__).parent / "bin" / "spark-submit"
 SCRIPT = Path(saves.__file__)
-CONF = {
-    "spark.ui.enabled": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.log.level": "OFF",
-}
+CONF = {**QUIET, **LOOPBACK, "spark.log.level": "OFF"}
 # A new JVM takes longer than all the rest, so it is killed least often.
 KINDS = ("committer", "worker", "driver", "committer", "worker", "committer")
 DECIDED = 0.6  # so many of those that commit are killed after the decision, or soon after it all
@@ -134,7 +131,7 @@ class Victim:
         return sorted(c for c, p in parents.items() if p in daemons and c != holder)
 
 
-@pytest.mark.parametrize("what", ["batch", "stream"])
+@pytest.mark.parametrize("what", soak.sample(["stream", "batch"], check=1, test=1))
 def test_every_row_is_there_once_whatever_is_killed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], what: str
 ) -> None:

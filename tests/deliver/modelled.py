@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
+import pytest
+
 from mqstore.deliver.once.control import Control, Starts, decode
 from mqstore.deliver.once.errors import InterruptedSendError
-from mqstore.deliver.once.publish import History, Landed
+from mqstore.deliver.once.publish import History, Landed, Publication
 from mqstore.live.send.requests import Queue
 
 Choose = Callable[[str, int], int]
@@ -184,3 +186,14 @@ class ModelWire:
     def _connected(self, name: str) -> None:
         if self._brokers.logs[name].epoch != self._epochs[name]:
             raise InterruptedSendError(f"{name}: the connection broke")
+
+
+def look_at_nothing(patch: pytest.MonkeyPatch) -> None:
+    """Let publishers not look for what earlier tries stored, which a test must notice."""
+
+    def blind(publication: Publication) -> frozenset[str]:
+        publication._wire.fence()
+        publication._begin()
+        return frozenset()
+
+    patch.setattr(Publication, "_resolve", blind)

@@ -13,11 +13,11 @@ from itertools import count
 import pytest
 
 from broker.harness import Cluster as Servers
+from deliver.modelled import look_at_nothing
 from deliver.proxy import Fault, Proxy
 from deliver.trial import Trial, Try, bodies_of, of
 from live.real import Live
 from mqstore.deliver.once.errors import NewerOwnerError
-from mqstore.deliver.once.publish import Publication
 from mqstore.deliver.prepare import prepare
 from mqstore.live.connection import Connection
 from mqstore.live.errors import BrokerUnavailableError
@@ -107,12 +107,7 @@ def test_of_two_publishers_at_once_the_older_one_stops(trial: Trial) -> None:
 def test_a_publisher_that_does_not_look_is_found(
     trial: Trial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def blind(publication: Publication) -> frozenset[str]:
-        publication._wire.fence()
-        publication._begin()
-        return frozenset()
-
-    monkeypatch.setattr(Publication, "_resolve", blind)
+    look_at_nothing(monkeypatch)
     monkeypatch.setattr(trial, "_plan", lambda _: Try({5: Fault.LOST_ANSWER}))
     trial.once(0)
     assert Counter(body for body, _ in trial.held()) != wanted(1)

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.spark
 
 KILLS = soak.size("SEND_KILLS", check=0, test=3, full=60)
 SEED = int(os.environ.get("MQLOG_SEED", "7"))
-STILL_S = 300
+STILL_S = 600
 """So long the program may take for one step."""
 STEP_S = 1_800
 SHOWN = 10
@@ -75,15 +75,17 @@ class Victim:
             return True
 
     def suffer(self, topic: str, kind: str, settle: Callable[[], None]) -> None:
-        """Be killed when rows come to the topic; return when the program goes on.
+        """Be killed when rows come to the topic; return when the program has gone on.
 
-        It goes on once ``settle`` returned: nothing is under way to brokers then.
+        It goes on once ``settle`` returned: nothing is under way to brokers then. It has when the
+        batches that were interrupted are saved, and not earlier: it may be told to end next.
         """
-        before = {each: sends.saved(self.log, each) for each in ("Once", "Least")}
         self._phase = f"rows come to {topic}, to kill {kind} then"
         self._armed = topic, kind
         self.until(lambda: self._armed is None)
         settle()
+        # Not before: what was saved until the kill says nothing of the batch that it interrupted.
+        before = {each: sends.saved(self.log, each) for each in ("Once", "Least")}
         self.go_on()
         if kind == "driver":
             self._process.wait(STILL_S)
@@ -117,6 +119,8 @@ class Victim:
         """Kill all of it."""
         for pid in self.stop_all() if self._process.poll() is None else ():
             _signal(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # What it left, if it ended by itself.
+            os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait(STILL_S)
 
     def until(self, is_so: Callable[[], bool]) -> None:

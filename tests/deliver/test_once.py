@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deliver.modelled import look_at_nothing
 from live.conftest import PATIENT
 from live.taking import Take, TakingCluster
 from mqstore.deliver.job import SendJob, SendReport
@@ -25,7 +26,6 @@ from mqstore.deliver.once.errors import (
     NotVisibleError,
     PublicationError,
 )
-from mqstore.deliver.once.publish import Publication
 from mqstore.deliver.prepare import of_batch, prepare
 from mqstore.deliver.settings import SendSettings
 from mqstore.deliver.task import hand_on
@@ -161,12 +161,7 @@ def test_without_looking_back_rows_are_doubled(
 ) -> None:
     """The test above can fail."""
 
-    def blind(publication: Publication) -> frozenset[str]:
-        publication._wire.fence()
-        publication._begin()
-        return frozenset()
-
-    monkeypatch.setattr(Publication, "_resolve", blind)
+    look_at_nothing(monkeypatch)
     taking.topic("T", 3)
     assert lossy_writes(taking, 0) != EXPECTED
 
@@ -334,6 +329,13 @@ def control_pulls(taking: TakingCluster) -> list[int]:
     return [int(fields["queueOffset"]) for fields in asked if fields["topic"] == CONTROL]
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a publisher that takes its time not look for another one while it sends."""
+    monkeypatch.setattr("mqstore.deliver.once.wire._LONGEST_CHECK_S", 3_600.0)
+
+
+@pytest.mark.usefixtures("patient")
 def test_a_write_reads_as_many_control_records_after_ninety_writes_as_after_one(
     taking: TakingCluster,
 ) -> None:
@@ -341,12 +343,25 @@ def test_a_write_reads_as_many_control_records_after_ninety_writes_as_after_one(
     for version in range(90):
         if version in {1, 89}:
             taking.requests.clear()
-        done = once(taking, of([version]), txn_version=version, fence_wait_ms=5_000)
+        done = once(taking, of([version]), txn_version=version, fence_wait_ms=3_600_000)
         assert done.messages == 1
         if version == 1:
             assert control_pulls(taking) == [0, 2, 3]
     assert control_pulls(taking) == [146, 178, 179]
     assert once(taking, of([0]), txn_version=0).is_repeated
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_small_publication_takes_nine_round_trips(taking: TakingCluster) -> None:
+    taking.topic("T")
+    once(taking, of([0]))
+    job, reports = handed(taking, of([1]), txn_version=1, fence_wait_ms=3_600_000)
+    taking.requests.clear()
+    assert publish(job, reports).messages == 1
+    asked = [request["code"] for request in taking.requests]
+    # Both routes at once; end and records of the control queue; ends, BEGIN, the records up to it;
+    # rows; records again; COMMIT.
+    assert asked == [105, 105, 202, 11, 202, 310, 11, 320, 11, 310]
 
 
 @pytest.mark.parametrize("others", [1, 50, 700])
@@ -388,9 +403,9 @@ def test_a_control_record_that_is_none_is_an_error_and_not_passed_over(
 
 def test_a_queue_that_stands_still_is_a_named_error_in_time(taking: TakingCluster) -> None:
     taking.topic("T")
-    answer = taking._stats
-    taking._stats = lambda opaque, topic: answer(opaque, topic).replace(  # type: ignore[method-assign]
-        b'"maxOffset":1,', b'"maxOffset":0,'
+    answer = taking.pulled
+    taking.pulled = lambda opaque, fields: answer(  # type: ignore[method-assign]
+        opaque, fields | {"queueOffset": "1"} if fields["topic"] == CONTROL else fields
     )
     with pytest.raises(NotVisibleError, match="ConsumeQueues stand still"):
         once(taking, of([1]), visibility_timeout_ms=50)

@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from types import SimpleNamespace
@@ -24,8 +24,7 @@ import pyarrow as pa
 
 from deliver.proxy import Fault, Proxy
 from live.real import Live, slices
-from live.sending import create_topic
-from live.sending import send as send_other
+from live.sending import create_topic, producing
 from mqstore.codec.properties import PropertyBlocks
 from mqstore.deliver.job import SendJob
 from mqstore.deliver.once import commit
@@ -173,29 +172,14 @@ class Trial:
         found = held(self._cluster, self.topic)
         return [(body, key) for body, key in found if not body.startswith(OTHERS)]
 
-    @contextmanager
-    def other_producer(self) -> Iterator[None]:
-        """Let somebody else send to the same queues; what a broker does not take is not sent."""
-        stop = threading.Event()
-        servers = self._cluster.name_servers
-        direct = ClusterSettings(name_servers=servers, limits=IMPATIENT, retry_timeout_ms=0)
+    def other_producer(self) -> AbstractContextManager[None]:
+        """Send to the same queues from another client while the block runs."""
+        queues = [(b, self.topic, queue_id) for b in self._brokers for queue_id in range(QUEUES)]
 
-        def run() -> None:
-            queues = [(self.topic, queue_id) for queue_id in range(QUEUES)]
-            with Cluster(direct) as client:
-                while not stop.wait(0.1):
-                    for broker, queue in ((b, q) for b in self._brokers for q in queues):
-                        with suppress(StoreError):
-                            send_other(client, broker, queue, [OTHERS] * 3)
-                            self.done["other batches"] += 1
+        def sent() -> None:
+            self.done["other batches"] += 1
 
-        thread = threading.Thread(target=run)
-        thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            thread.join(60)
+        return producing(self._cluster.name_servers, queues, lambda: [OTHERS] * 3, sent)
 
     def close(self) -> None:
         """Wait for brokers that start."""

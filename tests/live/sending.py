@@ -4,10 +4,14 @@ Reference: SendMessageRequestHeaderV2, MessageDecoder#encodeMessage.
 """
 
 import struct
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 
-from mqstore.live.cluster import Cluster
+from mqstore.errors import StoreError
+from mqstore.live.cluster import Cluster, ClusterSettings
+from mqstore.live.connection import Limits
 from mqstore.live.requests import Request
 
 _BATCH = 200
@@ -38,6 +42,38 @@ def send(
             for number, body in enumerate(bodies[start : start + _BATCH])
         )
         cluster.ask(broker, Request("SEND_BATCH_MESSAGE", 320, _header(*queue), body=batch))
+
+
+@contextmanager
+def producing(
+    name_servers: Sequence[str],
+    queues: Sequence[tuple[str, str, int]],
+    bodies: Callable[[], Sequence[bytes]],
+    sent: Callable[[], None] = lambda: None,
+) -> Iterator[None]:
+    """Send to queues (broker, topic, queueId) in turn while the block runs; call ``sent`` for each.
+
+    What a broker that is killed or frozen does not take within a second is not sent.
+    """
+    stop = threading.Event()
+    limits = Limits(connect_timeout_ms=1_000, request_timeout_ms=1_000)
+    settings = ClusterSettings(tuple(name_servers), limits=limits, retry_timeout_ms=0)
+
+    def run() -> None:
+        with Cluster(settings) as client:
+            while not stop.wait(0.1):
+                for broker, topic, queue_id in queues:
+                    with suppress(StoreError):
+                        send(client, broker, (topic, queue_id), bodies())
+                        sent()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(60)
 
 
 def _message(body: bytes, number: int, tags: str) -> bytes:

@@ -14,8 +14,8 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, suppress
 from functools import partial
 from pathlib import Path
 
@@ -25,11 +25,9 @@ from pyspark.sql import DataFrame, SparkSession
 from broker.harness import Cluster as Servers
 from live.real import Live
 from live.relay import Relay, relay
-from live.sending import create_topic, send
-from mqstore.errors import StoreError
+from live.sending import create_topic, producing
 from mqstore.live.bounds import bounds
-from mqstore.live.cluster import Cluster, ClusterSettings
-from mqstore.live.connection import Limits
+from mqstore.live.cluster import Cluster
 from support import soak
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -160,28 +158,10 @@ class Query:
             pause.wait(2)
 
 
-@contextmanager
-def sending(name_servers: tuple[str, ...]) -> Iterator[None]:
-    """Send to all queues while the block runs; what a killed broker did not take is not sent."""
-    stop = threading.Event()
-    limits = Limits(connect_timeout_ms=1_000, request_timeout_ms=2_000)
-    settings = ClusterSettings(name_servers=name_servers, limits=limits, retry_timeout_ms=0)
-
-    def run() -> None:
-        with Cluster(settings) as client:
-            while not stop.wait(0.05):
-                for broker in BROKERS:
-                    for queue_id in range(QUEUES):
-                        with suppress(StoreError):
-                            send(client, broker, (TOPIC, queue_id), [os.urandom(200)] * 20)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join(60)
+def sending(name_servers: Sequence[str]) -> AbstractContextManager[None]:
+    """Send to all queues while the block runs."""
+    queues = [(broker, TOPIC, queue_id) for broker in BROKERS for queue_id in range(QUEUES)]
+    return producing(name_servers, queues, lambda: [os.urandom(200)] * 20)
 
 
 def ends(cluster: Cluster) -> dict[Queue, int]:

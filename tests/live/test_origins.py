@@ -202,7 +202,7 @@ def test_what_nobody_may_read_is_left_out_with_a_warning_but_for_a_brokers_own_t
     with closing(stores):
         assert [queue for one in stores.snapshots for queue in one.queues] == []
     (told,) = [record.getMessage() for record in caplog.records if "left out" in record.message]
-    assert "topic T: broker-a lets nobody read it" in told
+    assert "topic T: broker-a lets no client read it" in told
 
 
 def test_no_secret_shows_in_an_origin_or_its_pickle(fake: FakeCluster) -> None:

@@ -27,7 +27,7 @@ from mqstore.objects.address import parse_object_store
 from mqstore.objects.folder import ObjectFiles, open_objects
 from mqstore.origins import OBJECTS
 from pyspark_mqlog.options import parse_read, parse_stream, parse_write
-from support import planned
+from support import planned, rocksdb
 from support.oracle import Message
 from support.s3_server import KEYS, S3Server
 from support.stores import Layout, lay_out
@@ -234,6 +234,18 @@ def test_a_command_takes_keys_and_endpoint_from_the_environment(
     monkeypatch.setattr("sys.argv", ["mqlog", "verify", uploaded[1]])
     with pytest.raises(SystemExit, match="0"):
         main()
+
+
+def test_topics_in_rocksdb_are_shown_by_the_log_without_their_permissions(
+    server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    laid = lay_out(tmp_path / "store", [Message(body=b"%d" % n) for n in range(9)])
+    rocksdb.move_queues(laid.root)
+    rocksdb.move_config(laid.root)
+    options = server.options | {"queues": "log"}
+    (found,) = planned.rows(server.upload(laid.root, "rocks/store"), **options, table="topics")
+    assert (found["topic"], found["messageCount"], found["perm"]) == ("T", 9, None)
 
 
 def test_what_is_not_there_is_named(server: S3Server) -> None:

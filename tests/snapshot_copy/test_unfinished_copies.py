@@ -188,7 +188,7 @@ def test_a_target_that_is_made_meanwhile_is_kept(
         sync(path)
 
     monkeypatch.setattr(durable, "fsync_directory", appear)
-    with pytest.raises(InvalidOptionError, match="made by somebody else"):
+    with pytest.raises(InvalidOptionError, match="made by another process"):
         copy_store(root, tmp_path / "copy")
     assert [path.name for path in (tmp_path / "copy").iterdir()] == ["mine"]
     assert not (tmp_path / "copy.partial").exists()

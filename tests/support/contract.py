@@ -9,6 +9,7 @@ import json
 import re
 import struct
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +42,21 @@ def assert_contract(root: Path, *, index: tuple[int, int] | None = None) -> list
 def assert_commit_log(root: Path) -> list[Message]:
     """Files of one size, in a row, each but the last closed by a blank; records dense in them."""
     files = list(stored(root))
-    sizes = {len(data) for _, data in files}
-    assert len(sizes) <= 1, "all files of one size"
+    assert len({len(data) for _, data in files}) <= 1, "all files of one size"
+    found, ends = walked(files)
+    for (_, data), end in zip(files[:-1], ends, strict=False):
+        assert is_blank(data[end:]), "a file that is not the last ends with a blank record"
+    assert not any(data[end:] for (_, data), end in zip(files[-1:], ends[-1:], strict=True)), (
+        "nothing but zeros after the end"
+    )
+    assert all(m.store_timestamp_ms for m in found), "a store timestamp of 0 never matches"
+    return found
+
+
+def walked(files: Sequence[tuple[int, bytes]]) -> tuple[list[Message], list[int]]:
+    """The records of CommitLog files, each where it says that it lies, and where each file ends."""
     found: list[Message] = []
+    ends = []
     for number, (start, data) in enumerate(files):
         assert start == files[0][0] + number * len(data), "no gap between files"
         end = 0
@@ -53,15 +66,10 @@ def assert_commit_log(root: Path) -> list[Message]:
             assert message.size + 8 <= len(data) - position, "room for a blank is left"
             end = position + message.size
             found.append(message)
-        rest = data[end:]
-        if number + 1 < len(files):
-            assert is_blank(rest), "a file that is not the last ends with a blank record"
-        else:
-            assert not any(rest), "nothing but zeros after the end"
+        ends.append(end)
     times = [message.store_timestamp_ms for message in found]
     assert times == sorted(times), "the store's clock does not go back"
-    assert all(times), "a store timestamp of 0 never matches in recovery"
-    return found
+    return found, ends
 
 
 def assert_consume_queues(root: Path, messages: list[Message]) -> None:

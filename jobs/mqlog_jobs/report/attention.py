@@ -1,4 +1,4 @@
-"""What an operator should look at first, found in the facts of a report."""
+"""Lists the facts of a report that an operator should look at first."""
 
 from collections.abc import Iterator
 from typing import Final

@@ -1,4 +1,4 @@
-"""How far groups are behind, by group and topic, over all brokers and queues.
+"""Sums the backlog by group and topic, over all brokers and queues.
 
 Lag is exact, whatever its length. Bytes are those of at most ``_MEASURED_MESSAGES`` messages, the
 first that each group has before it; where there are more, these stand for the others.

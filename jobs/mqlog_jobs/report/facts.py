@@ -1,4 +1,4 @@
-"""What a report says, as plain values: no store, no HTML. Times are ms since the epoch.
+"""The facts of a report as plain values: no store, no HTML. Times are ms since the epoch.
 
 A part that could not be read is an ``Unread``, with the reason in place of the values.
 """

@@ -1,4 +1,4 @@
-"""How many messages were stored when: by bisection in queues, whose store timestamps ascend.
+"""Counts messages by the time of their storage, by bisection: store timestamps of a queue ascend.
 
 The work is bounded: at most ``BISECTED_QUEUES`` queues are bisected, for so many steps of time that
 there are about ``MOST_LOOKS`` bisections. Where there are more queues, some of each topic stand

@@ -1,4 +1,4 @@
-"""What the command ``top`` does: a full screen, one frame, or rows for a program."""
+"""The command ``top``: a full screen, one frame, or rows for a program."""
 
 import sys
 from contextlib import closing

@@ -1,4 +1,4 @@
-"""How far behind every consumer group is: planned on the driver, measured in tasks.
+"""The backlog of consumer groups, planned on the driver and measured in tasks.
 
 ``plan`` tells which queues of which groups there are rows for, ``split`` shares them out,
 ``measure`` counts: in one pass over a ConsumeQueue for all the groups that read it. ``compare``

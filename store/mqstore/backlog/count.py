@@ -1,4 +1,4 @@
-"""What lies before each group in a queue: messages and bytes, counted for all groups at once.
+"""Counts the messages and bytes before each group in a queue, for all groups at once.
 
 Queues are counted side by side, a block of units of each at a time, because their records lie
 side by side in the CommitLog: so it is read in its order, and not once for each queue.
@@ -194,7 +194,7 @@ class QueueCount:
             passes = self._passes(expression)
             rows, inverse = np.unique(starts, return_inverse=True)
             sizes[chosen] = tally.bytes[rows].sum(axis=1)[inverse]
-            # Without a filter, units of a file that is missing count too: nobody looked at them.
+            # Without a filter, units of a file that is missing count too: none was read.
             every = self._filters[expression] is None
             counts = tally.counts[rows][:, passes].sum(axis=1)[inverse]
             matching[chosen] = lag[chosen] if every else counts

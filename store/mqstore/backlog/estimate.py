@@ -1,4 +1,4 @@
-"""What a 5.x broker guesses where a group takes a queue by tag.
+"""The estimate of a 5.x broker for a group that takes a queue by tag.
 
 It counts ConsumeQueue units whose hash matches, from the committed offset on, and gives up after
 20,000 units or 5,000 matches: then it stretches what it found over the whole range.

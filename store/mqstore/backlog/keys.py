@@ -1,4 +1,4 @@
-"""What a message is counted under: nothing, its tag's hash, its tag, or what SQL92 says of it.
+"""The key that messages are counted by: none, the hash of a tag, a tag, or an SQL92 result.
 
 A classifier gives every unit of a batch a small number, its key, and says which keys pass a
 subscription. Key 0 is of messages that no subscription names or, by tag, that have none.

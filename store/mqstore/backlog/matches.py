@@ -1,4 +1,4 @@
-"""What lies before each group in a queue, where a unit costs as much as its record.
+"""Counts the messages before each group where a unit costs as much as its record.
 
 How many messages there are is known from queue offsets. Of their tags, only the messages that may
 match are requested: the holder of the queue looks at the units itself. For SQL92 all are read.

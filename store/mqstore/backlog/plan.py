@@ -1,11 +1,11 @@
-"""Which queues a backlog has rows for: group × topic × queue, on the driver, nothing measured.
+"""Lists the queues that a backlog has rows for, group × topic × queue; measures nothing.
 
 The groups are those of consumerOffset.json, online or not, and those that ``subscriptions``
 names; a group's topics likewise. A topic's queues are 0..readQueueNums−1 of topics.json,
-those on disk and those the group has an offset for, so that a queue nobody ever committed
-has a row too. What a group subscribes to is what ``subscriptions`` says, else what the broker
-knows: a store has its expression in consumerFilter.json if it is SQL92, the broker of a cluster
-tells those of groups that are online.
+those on disk and those the group has an offset for, so that a queue without a committed offset
+has a row too. A group subscribes to what ``subscriptions`` says, else to what the broker knows: a
+store has the expression in consumerFilter.json if it is SQL92, the broker of a cluster reports
+those of groups that are online.
 
 Reference: AdminBrokerProcessor#getConsumeStats, ConsumerOffsetManager#whichTopicByConsumer.
 """

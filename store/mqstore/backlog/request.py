@@ -1,4 +1,4 @@
-"""What to report: which groups, what they subscribe to, how their lag is counted."""
+"""The request for a backlog: groups, their subscriptions, and the way of counting."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ ANY_TOPIC: Final = "*"
 
 @dataclass(frozen=True, slots=True)
 class BacklogRequest:
-    """What to report. Raises InvalidOptionError for a value that is not accepted.
+    """A request for a backlog. Raises InvalidOptionError for a value that is not accepted.
 
     groups: a comma list, or ``/regex/`` on the whole name; None for all.
     subscriptions: group → topic → tag expression, or Sql92. The topic ``*`` stands
@@ -49,7 +49,7 @@ class BacklogRequest:
         group_test(self.groups)
 
     def subscription(self, group: str, topic: str) -> str | None:
-        """Return the expression ``group`` takes ``topic`` with, or None if nobody said.
+        """Return the expression ``group`` takes ``topic`` with, or None if it is not given.
 
         A retry topic is taken whole by the group it belongs to.
         Reference: DefaultMQPushConsumerImpl#copySubscription.

@@ -1,4 +1,4 @@
-"""Where groups stand in the queues they read: the formulas of the backlog, for many at once."""
+"""The formulas of the backlog: lag, expired messages and status, for many groups at once."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -16,7 +16,7 @@ from mqstore.txn import intent
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Which processes use a store, and what the last commit or crash left."""
+    """The processes that use a store, and the files that a commit or a crash left."""
 
     holders: tuple[str, ...]
     """Processes that have the file ``lock``: a broker, or a writer."""

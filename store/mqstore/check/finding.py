@@ -34,7 +34,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class FindingPlace:
-    """Where a rule is broken."""
+    """The place where a rule is broken."""
 
     file: str
     position: int | None = None

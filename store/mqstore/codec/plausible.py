@@ -1,4 +1,4 @@
-"""Which records have believable fields: what neither lengths nor checksums tell.
+"""Checks the fields of records for values no broker stores; no checksum covers these fields.
 
 BODYCRC covers the body alone. Where zeros or garbage fell into a header or into properties, a
 record may be of the right lengths, and its body whole, and still not be the one that was stored.
@@ -89,7 +89,7 @@ def _are_controls(content: Bytes) -> Mask:
 
 
 def _not_utf8(blocks: pa.BinaryArray, content: Bytes, edges: Int64s) -> Mask:
-    """Tell which blocks are no UTF-8; most often all are, and one look at all of them tells."""
+    """Tell which blocks are no UTF-8. Most often all are: then one check of all bytes is enough."""
     wrong = np.zeros(len(blocks), np.bool_)
     high = np.flatnonzero(content >= 0x80)
     for row in np.unique(np.searchsorted(edges, high, side="right") - 1).tolist():

@@ -1,4 +1,4 @@
-"""Where the messages of a write are stored: as brokers acknowledged, or as a look found them."""
+"""The places of the messages of a write: acknowledged by brokers, or found by a search."""
 
 from dataclasses import dataclass, field
 

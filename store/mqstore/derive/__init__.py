@@ -1,1 +1,1 @@
-"""What brokers derive from the CommitLog, made again: its end, ConsumeQueues, IndexFiles."""
+"""Derives from the CommitLog what brokers do: its end, ConsumeQueues, IndexFiles."""

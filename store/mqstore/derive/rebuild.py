@@ -1,4 +1,4 @@
-"""What a broker derives from the CommitLog, made to agree with it again after a crash.
+"""Makes ConsumeQueues and IndexFiles agree with the CommitLog again after a crash.
 
 The CommitLog is the truth and is only read. Nothing needs to be taken back: a rebuild that was
 interrupted is run again, and what agrees already is left alone.

@@ -1,4 +1,4 @@
-"""Where records go on behind damage of a CommitLog.
+"""Finds the next whole record behind damage of a CommitLog.
 
 A record counts if it is whole, says its own place, and was not stored before those that precede
 it: older ones are remains of a log that a broker once cut off, and no messages any more.

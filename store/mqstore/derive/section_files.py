@@ -2,10 +2,9 @@
 
 A section is one Arrow file: batches of units, and in its metadata three small tables: what the
 file is of, which queues have which rows, and the damage of the log file (with its last section).
-A file gets its name when it is whole. The directory belongs to this user and to nobody else's
-writing; still nothing in it is believed: a file that is not of the expected form, or whose checksum
-differs, counts as missing, and the log is walked again. What a unit says is checked again against
-its record by every read.
+A file gets its name when it is whole. Only this user may write to the directory. Nothing in it is
+trusted in spite of that: a file of another form, or with another checksum, counts as missing, and
+the log is walked again. Every read compares units with their records.
 """
 
 import os

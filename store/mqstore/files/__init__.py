@@ -1,1 +1,1 @@
-"""Where the bytes live: the only room that opens, maps, writes and syncs."""
+"""Files of a store: the only package that opens, maps, writes and syncs them."""

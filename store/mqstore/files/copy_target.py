@@ -185,7 +185,7 @@ class _Workplace:
             durable.replace(self.root, self._target)
         except OSError as error:
             if error.errno in _THERE:
-                raise self._refusal("was made by somebody else meanwhile") from error
+                raise self._refusal("was made by another process meanwhile") from error
             raise
         durable.fsync_directory(self._parent)
 

@@ -1,7 +1,7 @@
 """The root of a store: where its parts lie, which flavour it is, and whether mqlog writes to it.
 
 Fewer stores may be written to than read: a writer must know everything that a broker derives
-from the CommitLog, and nobody else may be deciding where the log ends.
+from the CommitLog, and no other broker or controller may decide where the log ends.
 
 Reference: StorePathConfigHelper; MessageStoreConfig#storePathCommitLog (MULTI_PATH_SPLITTER);
 the flavours are those of DLedgerCommitLog, RocksDBConsumeQueueStore, BatchConsumeQueue,
@@ -183,7 +183,7 @@ def _not_a_store(folder: str) -> str:
 
 
 def _meant(folder: str) -> str:
-    """Return the store that somebody who named ``folder`` had in mind, or nothing.
+    """Return the store that was probably meant by ``folder``; empty if there is none.
 
     Looks one level up, at the usual places, and at the names in it, if they are few.
     """

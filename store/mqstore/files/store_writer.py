@@ -1,4 +1,4 @@
-"""What every change of a store needs: the store, a folder for new files, their sizes, a way back.
+"""The context of every change of a store: its root, a folder for new files, sizes, and an undo.
 
 Whether syncs are made is not part of it: see ``durable.synced``.
 """

@@ -1,4 +1,4 @@
-"""What queues hold, on brokers: bounds, the first offset at a time, the bytes of a range.
+"""Asks brokers for the bounds of queues, the first offset at a time, the bytes of a range.
 
 Bounds come from GET_TOPIC_STATS_INFO, one request for all queues of a topic on a broker; the
 request for one queue's offset answers 0 for what does not exist. A time is found by bisection:

@@ -81,7 +81,7 @@ class BrokerQueues:
 
 def _unreadable(topic: str, broker: str) -> UnsupportedTopicError:
     reason = (
-        f"{broker} lets nobody read it (perm has no R, as topics of dead letters begin): "
+        f"{broker} lets no client read it (perm has no R; a topic of dead letters is made so): "
         "mqadmin updateTopicPerm -p 6 lets it be read"
     )
     return UnsupportedTopicError(f"topic {topic}", "NO_READ_PERMISSION", reason)

@@ -1,4 +1,4 @@
-"""Who a client is: keys of ACL 1.0 and 2.0, kept out of whatever is shown, and the signature.
+"""Credentials of ACL 1.0 and 2.0, which no error or log shows, and the signature of requests.
 
 Both versions sign alike: base64 of the HMAC-SHA1, with the secret key, of all values of the
 header's fields in the order of their names, then the body.

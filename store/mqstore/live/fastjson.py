@@ -1,4 +1,4 @@
-"""What RocketMQ sends as a body: JSON, and fastjson's text that is no JSON.
+"""Parses the bodies that RocketMQ sends: JSON, and fastjson's text that is no JSON.
 
 Fastjson leaves integer keys unquoted (``{0:"127.0.0.1:10911"}``) and writes objects as keys
 (``{{"queueId":0,"topic":"T"}:{"maxOffset":4}}``). Such a key comes as a tuple of its sorted
@@ -108,7 +108,7 @@ class _Text:
 
     def _object(self, depth: int) -> dict[Any, Any]:
         flat = _FLAT.match(self._text, self._at)
-        if flat is not None:  # Most are: the names of queues, and what is told of each.
+        if flat is not None:  # Most are: the names of queues, and the fields of each.
             self._at = flat.end()
             return dict(_DECODER.decode(flat[0]))
         found: dict[Any, Any] = {}

@@ -1,4 +1,4 @@
-"""How long and how often a request that failed is sent again."""
+"""Repeats failed requests: the pauses between them, and the time until the last."""
 
 import time
 from typing import Final

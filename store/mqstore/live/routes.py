@@ -1,4 +1,4 @@
-"""Where the queues of a topic are, as name servers tell: brokers, their addresses, queue numbers.
+"""The route of a topic from name servers: brokers, their addresses, numbers of queues.
 
 Reference: org.apache.rocketmq.remoting.protocol.route.TopicRouteData, QueueData, BrokerData
 (#selectBrokerAddr); PermName; MixAll.MASTER_ID; TopicRouteData#topicQueueMappingByBroker.

@@ -1,4 +1,4 @@
-"""What one broker of a cluster tells of topics and groups: a BrokerState.
+"""The topics and groups of one broker of a cluster: a BrokerState.
 
 Reference: TopicConfigManager, SubscriptionGroupManager, ConsumerOffsetManager and
 ScheduleMessageService#encode, as AdminBrokerProcessor gives them; ConsumerManager.

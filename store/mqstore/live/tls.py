@@ -1,4 +1,4 @@
-"""TLS towards brokers and name servers: whom to trust, who we are, and whether names count.
+"""TLS towards brokers and name servers: trusted CAs, the client certificate, the check of names.
 
 A broker is checked against what it registered at the name server, mostly an IP address, so a
 certificate needs it among its names; the check of names can be left out, that of the chain not.

@@ -1,4 +1,4 @@
-"""How much of what waits a micro-batch takes: limits shared over queues. Pure.
+"""Shares the limits of a micro-batch over queues. Pure.
 
 Every queue with something waiting gets a message first, where the limit allows, so that a
 small queue never starves beside a large one; the rest goes by what each has. Where the limit

@@ -1,4 +1,4 @@
-"""What a broker knows beside messages: topics, groups, how far groups are."""
+"""The knowledge of a broker beside messages: topics, groups, committed offsets."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class BrokerFacts:
 
 
 class BrokerState(Protocol):
-    """What a broker knows beside messages. Each call asks it anew; CorruptConfigError is raised.
+    """The topics and groups of a broker. Each call reads them again; raises CorruptConfigError.
 
     (topic, group) is the key of what is by group.
     """

@@ -1,4 +1,4 @@
-"""What becomes of records that cannot be trusted: an error, a gap, or a row that says so."""
+"""Handles records that cannot be trusted: an error, no row, or a row with crcOk = false."""
 
 import logging
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What single records say, by their place in the CommitLog: times, properties, queue and id.
+"""Reads headers of single records by physical offset: times, properties, queue and id.
 
 Store timestamps and properties are read without the bodies. Records that cannot be read (deleted,
 cut off, not where their unit says) have neither: these functions serve counts of messages, and a

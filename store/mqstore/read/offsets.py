@@ -1,4 +1,4 @@
-"""Where a read starts and ends: what was asked for, and what that is in one queue.
+"""The start and end of a read: as an option, and as queue offsets of one queue.
 
 Reference: Spark's KafkaOffsetRangeLimit (intent as a value, resolved later), KafkaOffsetReader.
 """
@@ -34,7 +34,7 @@ class Last:
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """That queue offset."""
+    """A queue offset, given as a number."""
 
     queue_offset: int
 

@@ -1,4 +1,4 @@
-"""How far a stream has read: the next queue offset of each queue, and its JSON.
+"""The offsets of a stream: the next queue offset of each queue, and their JSON.
 
     {"TopicA":{"0":23,"1":7}}                one store, as Spark's Kafka source writes it
     {"TopicA":{"broker-a":{"0":23}}}         several stores

@@ -1,4 +1,4 @@
-"""What queues hold, as plain values that pickle into tasks: bounds, slices, sizes."""
+"""Bounds, slices and sizes of queues, as plain values that pickle into tasks."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field

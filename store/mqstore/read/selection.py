@@ -1,4 +1,4 @@
-"""Which stores, topics and queues a read is about, and how far a group has read them.
+"""Resolves the stores, topics and queues of a read, and the committed offsets of a group.
 
 Reference: Spark's ConsumerStrategy (subscribe, subscribePattern, assign).
 """

@@ -1,4 +1,4 @@
-"""What a scan is asked for, beyond which slices: plain values that travel into tasks."""
+"""The settings of a scan, beside its slices: plain values that travel into tasks."""
 
 from dataclasses import dataclass
 from typing import Final

@@ -1,4 +1,4 @@
-"""Where messages come from: the seam between what reads them and the place that holds them.
+"""The interfaces of an origin of messages: its bounds, its records, its tail.
 
 An ``Origin`` is a small value that pickles into tasks. On the driver it opens as a
 ``BoundsSource``: queues, what they hold, where a time begins, how far groups are. In a task it
@@ -36,7 +36,7 @@ COMMIT_GROUP: Final = "commitGroup"
 
 
 class Origin(Protocol):
-    """What holds messages. A small value: it pickles, has a hash and compares by what it says."""
+    """A place that holds messages. A small value: it pickles, has a hash and compares by fields."""
 
     @property
     def name(self) -> str:
@@ -105,7 +105,7 @@ class BoundsSource(Protocol):
         """Return slices of this origin with about how many bytes they have.
 
         With ``strict``, units that are missing are a CorruptStoreError; without it such messages
-        weigh nothing, and the scan tells of them.
+        weigh nothing, and the scan reports them.
         """
 
     def narrow(

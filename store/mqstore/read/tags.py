@@ -1,4 +1,4 @@
-"""Which messages pass: by tag expression (``A || B`` or ``*``), by SQL92, by key, by message id.
+"""Filters of messages: by tag expression (``A || B`` or ``*``), SQL92, key, message id.
 
 A message passes in two steps, as on its way from a broker to a consumer: the broker compares
 the hash in the ConsumeQueue unit, the client the tag itself, because hashes collide (``Aa``
@@ -77,7 +77,7 @@ def parse_tags(expression: str | None, *, option: str = "tags") -> TagFilter | N
 
     As the broker does: ``*`` inside a list is a tag of that name, a single ``|`` part of one.
     Differs from the broker: ``" || "`` subscribes to nothing at all there; here it is refused
-    as ``||`` is, for nobody means it.
+    as ``||`` is.
     """
     if expression is None or expression in ("", SUB_ALL):
         return None
@@ -90,10 +90,10 @@ def parse_tags(expression: str | None, *, option: str = "tags") -> TagFilter | N
 
 
 def check_tags(expression: str, *, option: str = "tags") -> None:
-    """Raise InvalidOptionError for what a user cannot mean as tags, or ``parse_tags`` refuses.
+    """Raise InvalidOptionError for tags that match nothing, or that ``parse_tags`` refuses.
 
-    A broker takes any text between ``||`` for a tag, and nothing matches then: an SQL92 expression
-    or a single ``|`` is told instead. Reference: FilterAPI#buildSubscriptionData.
+    A broker takes any text between ``||`` for a tag, also SQL92 or a text with a single ``|``, and
+    then no message matches. Reference: FilterAPI#buildSubscriptionData.
     """
     parse_tags(expression, option=option)
     if _SINGLE_BAR.search(expression):

@@ -30,7 +30,7 @@ HoleReport: TypeAlias = Callable[[int, int, CorruptStoreError | FileNotFoundErro
 
 
 class UnitReader(Protocol):
-    """Where the units of queues come from: ConsumeQueues, or what else names messages."""
+    """A source of units of queues: ConsumeQueues, or another list of messages."""
 
     def read(
         self,

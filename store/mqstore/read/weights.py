@@ -1,4 +1,4 @@
-"""How many bytes a range of a queue has in the CommitLog, from the sizes in its units."""
+"""Estimates the bytes that a range of a queue has in the CommitLog, from the sizes in its units."""
 
 import itertools
 from dataclasses import replace
@@ -25,7 +25,7 @@ def weigh_slice(store: Store, piece: QueueSlice, *, strict: bool = True) -> Weig
 
     Exact up to a million messages; of more, 256 evenly spread stretches stand for the rest.
     With ``strict``, a ConsumeQueue file that is missing or short is a CorruptStoreError; without
-    it such messages weigh nothing, and the scan tells of them.
+    it such messages weigh nothing, and the scan reports them.
     """
     known = piece.weight
     whole = known is not None and (known.start, known.end) == (piece.start, piece.end)

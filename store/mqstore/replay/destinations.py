@@ -1,4 +1,4 @@
-"""Where replayed messages go: the topic of each, and the queue of each source queue.
+"""The destinations of replayed messages: the topic of each, and the queue of each source queue.
 
 All messages of a source queue that go to one topic go to one queue of it, so that they keep their
 order. Queue n goes to queue n of the broker of the same name; else to queue n of one of the brokers

@@ -1,4 +1,4 @@
-"""What a replay would send where, counted without sending: a dry run."""
+"""A dry run: counts the messages that a replay would send, by destination."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""How far a replay is that happens once: which messages of its source are in the target already.
+"""The progress of an exactly-once replay: the messages that are in the target already.
 
 The control records of each write of a replay have, beside what they have for exactly once, a note:
 the ranges of the source queues that this write takes, and those that earlier writes took. So the

@@ -1,4 +1,4 @@
-"""What lies beside the log and the queues: config/, checkpoint, and the timer's files.
+"""Carries over what lies beside log and queues: config/, checkpoint, and the timer's files.
 
 A file of config/ is carried over if it, or its .bak, can be parsed. Topics that have queues and no
 entry get one. No group goes on behind the end of a queue: those that were there go on at the end.

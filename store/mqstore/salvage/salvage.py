@@ -37,7 +37,7 @@ _NO_BATCHES: Final = "batchconsumequeue holds topics whose records have many mes
 
 @dataclass(frozen=True, slots=True)
 class Salvaged:
-    """What a salvage found and made."""
+    """The result of a salvage."""
 
     records: int
     """Whole records in the new store."""

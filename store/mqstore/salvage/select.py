@@ -1,4 +1,4 @@
-"""Which of a queue's records keep their queue offsets.
+"""Selects the records of a queue that keep their queue offsets.
 
 No checksum covers QUEUEOFFSET, and a broker may have given one twice. In a queue that a broker
 wrote, queue offsets and places in the log ascend together, and between two of its records

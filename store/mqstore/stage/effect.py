@@ -1,4 +1,4 @@
-"""What options of a write need beside them: refused where they could change nothing."""
+"""Refuses options of a write that would change nothing without others beside them."""
 
 import pyarrow as pa
 

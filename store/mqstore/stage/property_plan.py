@@ -83,9 +83,9 @@ def sort_out(
     ``keeps_ids`` whether what was read keeps its UNIQ_KEY; ``for_broker`` whether messages are
     sent to a broker, not stored.
     """
-    none, nobody = np.zeros(0, np.bool_), np.zeros(len(delayed), np.bool_)
+    none, no_row = np.zeros(0, np.bool_), np.zeros(len(delayed), np.bool_)
     if properties is None:
-        return PropertyPlan(none, none, nobody)
+        return PropertyPlan(none, none, no_row)
     starts, entry_names, values = entries(properties)
     wanted: Mask = values.is_valid().to_numpy(zero_copy_only=False)
     distinct = entry_names.dictionary_encode()
@@ -93,7 +93,7 @@ def sort_out(
     codes = distinct.indices.to_numpy(zero_copy_only=False)
     if not carries_read:
         reserved = [name in RESERVED or name.startswith(TRANSIENT_PREFIX) for name in known]
-        return PropertyPlan(wanted, _of(reserved, codes) & wanted, nobody)
+        return PropertyPlan(wanted, _of(reserved, codes) & wanted, no_row)
     parents = np.repeat(np.arange(len(delayed)), np.diff(starts))
     left_out = [
         name in _COLUMN_OF

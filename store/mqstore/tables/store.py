@@ -6,6 +6,7 @@ of some at both ends. Times are those of the first and the last message held. Wh
 ``columns`` asked for is neither read nor right.
 """
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -14,7 +15,9 @@ from typing import Final
 import pyarrow as pa
 
 from mqstore.codec.schema import TIMESTAMP
+from mqstore.errors import UnsupportedStoreError
 from mqstore.files.config.broker_config import TopicConfig
+from mqstore.files.read_file import RemoteFolder
 from mqstore.format.config import PERM_INHERIT
 from mqstore.format.names import is_system_topic
 from mqstore.read.queues import QueueBounds, Snapshot
@@ -63,6 +66,7 @@ QUEUE_SCHEMA: Final = schema(QUEUE_COLUMNS)
 TOPIC_SCHEMA: Final = schema(TOPIC_COLUMNS)
 OFFSETS: Final = schema(OFFSET_COLUMNS)
 
+_LOG = logging.getLogger(__name__)
 _BATCH_QUEUES: Final = 1000
 _TASK_UNITS: Final = 5_000_000  # of ConsumeQueue: 100 MB, about 0.1 s
 _QUEUE_UNITS: Final = 5_000  # what opening a queue costs, in units
@@ -102,8 +106,7 @@ def topics(snapshot: Snapshot, columns: Sequence[str] = TOPIC_SCHEMA.names) -> p
         for queue, size in zip(snapshot.queues, found, strict=True):
             counts[queue.topic] = counts.get(queue.topic, 0) + queue.messages
             sizes[queue.topic] = sizes.get(queue.topic, 0) + size
-    with closing(snapshot.origin.bounds()) as bounds:
-        configured = bounds.config.topics()
+    configured = _configured(snapshot)
     own = _own_topics(configured)
     rows = []
     for topic in sorted({*counts, *configured}):
@@ -117,6 +120,18 @@ def topics(snapshot: Snapshot, columns: Sequence[str] = TOPIC_SCHEMA.names) -> p
         system = is_system_topic(topic) or topic in own
         rows.append((snapshot.broker_name, topic, *known, *amount, system))
     return batch(rows, TOPIC_SCHEMA)
+
+
+def _configured(snapshot: Snapshot) -> Mapping[str, TopicConfig]:
+    """Return topics.json; for a RocksDB in an object store a warning, and no entry."""
+    with closing(snapshot.origin.bounds()) as bounds:
+        try:
+            return bounds.config.topics()
+        except UnsupportedStoreError as error:
+            if not isinstance(snapshot.origin.name, RemoteFolder):
+                raise
+            _LOG.warning("perm and numbers of queues are not known: %s", error)
+            return {}
 
 
 def committed_offsets(

@@ -115,7 +115,7 @@ _NOT_SHARED = (
 
 
 def segment_name(partition: int, attempt: int) -> str:
-    """Return a name for a segment of that task's attempt that nobody can foresee."""
+    """Return a name for a segment of that task's attempt, which cannot be guessed."""
     return f"{partition}-{attempt}-{secrets.token_hex(16)}{SUFFIX}"
 
 
@@ -198,7 +198,7 @@ class StagedReader:
 def remove(directory: str) -> None:
     """Remove the job's directory with the files in it, as far as they can be removed.
 
-    A link in its place is left alone: what it leads to is nobody's of ours.
+    A symbolic link in its place is left alone: it may lead out of the staging directory.
     """
     with suppress(OSError, UnsafePathError):
         for name in list_names(*os.path.split(directory)):

@@ -164,7 +164,7 @@ def plan(
 def segments_of(manifests: Sequence[Manifest]) -> list[Segment]:
     """Return the staged segments, in the order of their partitions.
 
-    Raises CorruptStagingError for a name that is none of ours, or a partition that comes twice.
+    Raises CorruptStagingError for a name that mqlog does not give, or a partition that comes twice.
     """
     staged = sorted((m.segment for m in manifests if m.segment), key=lambda s: s.partition)
     for before, after in pairwise(staged):

@@ -43,7 +43,7 @@ from mqstore.write.resume import resume
 
 _BROKER_PORT: Final = 10911
 _PORT_DIGITS: Final = 5
-# Below .mqlog: files of commits, which nobody else's may stand among.
+# Below .mqlog: folders of commits, in which no other files may lie.
 _TAKEN: Final = {ledger.LEDGER_FOLDER.rpartition("/")[2], new_file.TEMP_FOLDER}
 _PROBE_ADDRESS: Final = ("192.0.2.1", 9)  # TEST-NET-1: routed like any address, never reached
 

@@ -46,7 +46,7 @@ def claim(job: WriteJob, stream: str) -> None:
 def sweep(settings: WriteSettings, stream: str, *, before_ns: int) -> int:
     """Remove what the stream staged before that time (epoch) and no commit needs.
 
-    Returns how many folders that were. A store that somebody writes to now is left for later.
+    Returns how many folders that were. A store that another process writes to is left for later.
     Raises UnsupportedStoreError, CorruptConfigError, OSError.
     """
     folder = os.path.abspath(settings.staging_dir or f"{settings.root}/{OURS}/{STAGING}")  # noqa: PTH100

@@ -1,4 +1,4 @@
-"""What the decode kernel wrote, as Arrow columns; made as they are asked for, without a copy."""
+"""Arrow columns over the memory that the decode kernel wrote, made on demand without a copy."""
 
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias

@@ -1,4 +1,4 @@
-"""Which kernels are in use: the compiled ones, or their numpy twins; decided here and only here.
+"""Chooses the kernels, compiled or in numpy; no other module decides it.
 
 The compiled file lies beside this module, put there by the installation. It is used unless
 MQSTORE_KERNELS=numpy; with MQSTORE_KERNELS=c its absence is an error. Otherwise numpy stands in,

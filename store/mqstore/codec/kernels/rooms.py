@@ -1,4 +1,4 @@
-"""How much room the text columns of a chunk need: as much as usual, else all there can be.
+"""The bytes reserved for the text columns of a chunk: as many as usual, else the maximum.
 
 What a text column takes is known only when it is made. The usual room is what the chunk before
 took of each record, and some more; a kernel that finds it too small says so, and the most that

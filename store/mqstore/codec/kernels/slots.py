@@ -1,4 +1,4 @@
-"""Where in one memory each output of a decode call lies."""
+"""The layout of the outputs of a decode call in one block of memory."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Which outputs of the decode kernel the columns of a read are made of."""
+"""Maps the columns of a read to the outputs of the decode kernel that they need."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

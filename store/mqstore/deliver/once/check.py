@@ -1,4 +1,4 @@
-"""What a cluster must have for exactly once, checked on the driver before any task runs."""
+"""Checks on the driver, before any task runs, that a cluster can be written to exactly once."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final

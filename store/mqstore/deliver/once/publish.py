@@ -58,6 +58,13 @@ class History:
     ends: Mapping[str, int]
     expired: bool = False
 
+    def then(self, later: "History") -> "History":
+        """Return this history and one that goes on where it ends."""
+        records = {name: list(held) for name, held in self.records.items()}
+        for name, held in later.records.items():
+            records.setdefault(name, []).extend(held)
+        return History(records, later.ends, self.expired or later.expired)
+
     def all(self) -> list[tuple[str, Control]]:
         """Return the records of all brokers, each with its broker."""
         return [(broker, one) for broker, records in self.records.items() for one in records]
@@ -72,7 +79,7 @@ class Landed:
 
 
 class Wire(Protocol):
-    """What a publisher does to brokers. Every call ends in time."""
+    """The calls of a publisher to brokers. Each has a time-out."""
 
     topic: str
     """The control topic."""

@@ -78,6 +78,9 @@ class LiveWire:
         self._reading = Cluster(job.settings.cluster)
         self._sending = self._reading.twin()
         self._control = ControlLog(self._reading, self.topic)
+        self._ends_read: Mapping[str, int] = {}
+        self._read_ahead: tuple[str, Mapping[str, int], History] | None = None
+        """What ``begin`` read of the control topic, from where, for the next ``history``."""
         self._has_routes = False
         self._sender: Sender | None = None
         self._check: Callable[[], None] | None = None
@@ -156,7 +159,7 @@ class LiveWire:
         for broker in sorted(brokers):
             self._sender.send(self._control_parcel(broker, record))
         self._sender.flush()
-        self._wait_visible(places)
+        self._wait_visible(record, places)
         return record
 
     def _routes_now(self) -> list[Route]:
@@ -188,10 +191,16 @@ class LiveWire:
 
     def history(self, app: str, since: Mapping[str, int] | None = None) -> History:
         """Return the records of an application on all brokers that have the control topic."""
-        if since is not None:
-            return self._control.since(app, since)
-        self._ask_for_routes()
-        return self._control.history(app)
+        ahead, self._read_ahead = self._read_ahead, None
+        if ahead is not None and ahead[:2] == (app, since):
+            found = ahead[2]
+        elif since is not None:
+            found = self._control.since(app, since)
+        else:
+            self._ask_for_routes()
+            found = self._control.history(app)
+        self._ends_read = found.ends
+        return found
 
     def whole_history(self, app: str) -> History:
         """Return all records of an application, also those that a COMMIT stands for."""
@@ -312,20 +321,25 @@ class LiveWire:
         routes = [self._reading.route(topic) for topic in topics]
         return bounds(self._reading, [route for route in routes if route is not None])
 
-    def _wait_visible(self, places: Mapping[str, int]) -> None:
-        """Return when the control queues have what was stored there at those queue offsets."""
+    def _wait_visible(self, record: Control, places: Mapping[str, int]) -> None:
+        """Return when the control queues have what was stored there at those queue offsets.
+
+        They are read for that from where the last history ended: what is found is the next one.
+        """
         timeout_s = self._settings.visibility_timeout_ms / 1000
         deadline, pause = time.monotonic() + timeout_s, _FIRST_LOOK_S
-        while True:
-            ends = {broker: one.high for broker, one in self._control.held().items()}
-            hidden = [broker for broker, at in places.items() if ends.get(broker, 0) <= at]
-            if not hidden:
-                return
+        since = self._ends_read
+        found = self._control.since(record.app, since)
+        while hidden := [
+            broker for broker, at in places.items() if found.ends.get(broker, 0) <= at
+        ]:
             if time.monotonic() > deadline:
                 queue = str(Queue(self.topic, hidden[0], CONTROL_QUEUE))
                 raise NotVisibleError(queue, places[hidden[0]], timeout_s)
             time.sleep(pause)
             pause = min(2 * pause, _LAST_LOOK_S)
+            found = found.then(self._control.since(record.app, found.ends))
+        self._read_ahead = record.app, since, found
 
     def _pull(self, held: LiveBounds, start: int) -> Iterator[PulledRecords]:
         """Yield the messages of a queue from there."""

@@ -1,8 +1,8 @@
-"""Which file system a path is on, as the kernel tells: locks, leases and mappings differ.
+"""The file system of a path, by the list of mounts: locks, leases and mappings differ.
 
-A file that another machine cuts short, or a server that goes away, is a short read or an
-OSError to ``pread``; to a mapping it is a SIGBUS, which no program outlives. And a lock or a
-lease on such a file system binds this kernel alone, or nobody: a broker elsewhere sees none.
+Where another machine cuts a file short, or a server goes away, ``pread`` reads less or raises
+OSError, and an access to a mapping is a SIGBUS, which ends the process. A lock or a lease on such
+a file system is known to this kernel at most: a broker on another machine does not see it.
 
 Reference: proc(5), /proc/pid/mountinfo and /proc/pid/fdinfo.
 """

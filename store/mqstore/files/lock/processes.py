@@ -1,4 +1,4 @@
-"""Who has a lock file open, as the kernel tells: for a message, and where there are no leases.
+"""The processes that have a lock file open, by /proc: for messages, and instead of leases.
 
 Nothing is opened that could disturb: an open of ``lock`` breaks a lease on it. Processes that
 this one may not look at, or that run in another namespace or on another machine, are not seen.
@@ -30,7 +30,7 @@ class Process:
 
 
 def holders(path: str) -> list[Process]:
-    """Return who holds a lock or a lease on ``path``, or else who else has it open."""
+    """Return the processes with a lock or a lease on ``path``, or else those that have it open."""
     return _lockers(path) or openers(path)
 
 
@@ -45,7 +45,7 @@ def openers(path: str) -> list[Process]:
 
 
 def is_locked(path: str) -> bool:
-    """Tell whether anybody, this process too, holds a lock or a lease on the file ``path``."""
+    """Tell whether a process, this one or another, holds a lock or a lease on the file ``path``."""
     return bool(_locks(path))
 
 
@@ -55,7 +55,7 @@ def _lockers(path: str) -> list[Process]:
 
 
 def _locks(path: str) -> list[list[str]]:
-    """Return the fields of each lock and lease that is held on a file; who waits holds nothing."""
+    """Return the fields of each lock and lease that is held on a file, without those waited for."""
     try:
         file = os.stat(path)  # noqa: PTH116
         lines = _LOCKS.read_text().splitlines()

@@ -205,7 +205,7 @@ class StoreHold:
     def _take_lock(self) -> bool:
         try:
             file = self._lock = _LockFile(f"{self._root}/{names.LOCK}", _LOCK_BYTES)
-        except BlockingIOError:  # Somebody who is none of our writers has a lease on it.
+        except BlockingIOError:  # Another program than mqlog has a lease on it.
             return False
         self._patience_s = _break_time_s() - _MARGIN_S
         self._whole_s = time.monotonic()
@@ -216,7 +216,7 @@ class StoreHold:
         return False
 
     def _take_lease(self, file: _LockFile) -> bool:
-        """Take the lease, or see that nobody has ``lock`` open where there are no leases."""
+        """Take the lease; without leases, tell whether no other process has ``lock`` open."""
         try:
             self._has_lease = durable.take_lease(file.fd)
         except OSError as error:

@@ -1,4 +1,4 @@
-"""Where a CommitLog ends: blank records, and what lies behind the last record."""
+"""The end of a CommitLog: blank records, and the bytes behind the last record."""
 
 from collections.abc import Iterator
 from typing import Final

@@ -248,7 +248,7 @@ def list_queues(place: StoreDir, folder: str = names.CONSUME_QUEUE) -> list[tupl
 
 
 def each_queue(place: StoreDir, folder: str = names.CONSUME_QUEUE) -> Iterator[tuple[str, int]]:
-    """Yield what ``list_queues`` returns, topic by topic: for who needs only some of it."""
+    """Yield what ``list_queues`` returns, topic by topic, for callers that stop early."""
     topics = [name for name in _directories(place, folder) if names.is_topic(name)]
     if len(topics) > MOST_TOPICS:
         raise UnsupportedStoreError(place.root, "TOO_LARGE", f"more than {MOST_TOPICS} topics")

@@ -12,7 +12,6 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from itertools import islice
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from mqstore.errors import CorruptStoreError, UnsupportedStoreError
@@ -71,12 +70,7 @@ class RocksDatabase:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

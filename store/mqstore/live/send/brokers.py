@@ -1,4 +1,4 @@
-"""How brokers do while messages are sent to them: when to try one again, and which to pass over.
+"""The state of brokers during a send: when to try one again, and which to pass over.
 
 A broker that failed is tried again after a pause that grows. With latencyFaultTolerance one
 that was slow, or failed, is passed over for a while by messages that any queue will do for.

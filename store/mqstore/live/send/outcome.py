@@ -1,4 +1,4 @@
-"""What an answer to a send says of its messages: stored, not stored, or not known.
+"""Classifies answers to sends: the messages are stored, not stored, or it is not known.
 
 What is stored is never sent again. What is not stored may be; a refusal of the messages
 themselves is an error. Of a code that is not here nothing is known.
@@ -31,7 +31,7 @@ INVALID_PARAMETER: Final = 29
 
 
 class Outcome(Enum):
-    """What became of the messages of a request."""
+    """The outcome for the messages of a request."""
 
     STORED = "stored"
     STORED_ALONE = "stored, but not flushed or copied as configured"

@@ -1,4 +1,4 @@
-"""How fast a sender sends: at most so many messages and bytes a second.
+"""Limits a sender to a number of messages and bytes a second.
 
 After each request the next one waits as long as its messages take at that rate, so that no second
 has more. Requests that are small beside the rate keep it even.

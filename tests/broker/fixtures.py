@@ -9,6 +9,7 @@ from collections.abc import Generator, Iterator
 import pytest
 
 from broker.harness import Cluster
+from broker.shared import flags_of
 from broker.toolchain import VERSIONS, Toolchain
 
 MISSING = "needs Maven (mvn) and a JDK (java, javac) on PATH to run real RocketMQ brokers"
@@ -28,7 +29,8 @@ def cluster(
 ) -> Iterator[Cluster]:
     """A name server and official clients of one version; pytest runs one version at a time."""
     version = request.param
-    with Cluster(toolchain, version, tmp_path_factory.mktemp(f"rocketmq-{version}-")) as cluster:
+    folder = tmp_path_factory.mktemp(f"rocketmq-{version}-")
+    with Cluster(toolchain, version, folder, flags_of(toolchain, version)) as cluster:
         yield cluster
 
 

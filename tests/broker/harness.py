@@ -99,7 +99,7 @@ class Cluster:
     ) -> None:
         """``flags`` are of all JVMs: those of short-lived ones, unless others are given."""
         self.version = version
-        self._flags = flags
+        self.flags = flags
         self._toolchain = toolchain
         self._home = home
         self._classpath = toolchain.classpath(version)
@@ -119,6 +119,7 @@ class Cluster:
             self._client = self._java(home, "client", ["-Xms64m", "-Xmx512m"], "Harness")
             stack.enter_context(self._client)
             server.wait_for("boot success", BOOT_SECONDS)
+            self._server = server
             self._stack = stack.pop_all()
         return self
 
@@ -129,6 +130,11 @@ class Cluster:
         trace: TracebackType | None,
     ) -> None:
         self._stack.__exit__(kind, error, trace)
+
+    def stop(self) -> None:
+        """Stop the clients and the name server cleanly."""
+        self._client.finish()
+        self._server.stop()
 
     @property
     def name_server(self) -> str:
@@ -189,7 +195,7 @@ class Cluster:
         command = [
             self._toolchain.java,
             *memory,
-            *self._flags,
+            *self.flags,
             *OPEN_MODULES,
             f"-Duser.home={home}",
             "-Duser.timezone=UTC",

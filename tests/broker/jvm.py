@@ -76,6 +76,12 @@ class Jvm:
         self._process.terminate()
         self._wait(seconds)
 
+    def finish(self, seconds: float = 60) -> None:
+        """End the input of a process that talks, and wait for it."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._wait(seconds)
+
     def kill(self) -> None:
         """End the process at once (SIGKILL), as a crash of the machine's process does."""
         self._process.kill()

@@ -13,8 +13,10 @@ import pwd
 import secrets
 import shutil
 import subprocess
+import tempfile
 import threading
 import time
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +27,7 @@ from typing import Final
 HERE: Final = Path(__file__).parent
 VERSIONS: Final = ("4.9.7", "5.5.0")
 SHARED: Final = HERE / "java" / "Json.java"
+PROGRAM: Final = "program.jar"
 MAVEN_SECONDS: Final = 300
 JAVAC_SECONDS: Final = 120
 WAIT_SECONDS: Final = 20 * MAVEN_SECONDS
@@ -63,8 +66,8 @@ class Toolchain:
         jars = made_once("jars", [pom], partial(self._resolve, pom), _has_its_jars)
         listing = (jars / "classpath.txt").read_text()
         sources = sorted({SHARED, *(self.room / "java").glob("*.java")})
-        classes = made_once("classes", [pom, *sources], partial(self._compile, sources, listing))
-        return f"{classes}{os.pathsep}{listing}"
+        program = made_once("program", [pom, *sources], partial(self._compile, sources, listing))
+        return f"{program / PROGRAM}{os.pathsep}{listing}"
 
     def _resolve(self, pom: Path, work: Path) -> None:
         goal = ("dependency:build-classpath", f"-Dmdep.outputFile={work / 'classpath.txt'}")
@@ -72,8 +75,13 @@ class Toolchain:
             _run([self.maven, "-q", "-B", "-f", str(pom), *goal], MAVEN_SECONDS)
 
     def _compile(self, sources: list[Path], listing: str, work: Path) -> None:
-        options = ["-nowarn", "-encoding", "UTF-8", "-d", str(work), "-cp", listing]
-        _run([self.javac, *options, *map(str, sources)], JAVAC_SECONDS)
+        """Make a jar of the program: an archive of classes takes none from a folder."""
+        with tempfile.TemporaryDirectory() as folder:
+            options = ["-nowarn", "-encoding", "UTF-8", "-d", folder, "-cp", listing]
+            _run([self.javac, *options, *map(str, sources)], JAVAC_SECONDS)
+            with zipfile.ZipFile(work / PROGRAM, "w") as jar:
+                for path in sorted(Path(folder).rglob("*.class")):
+                    jar.write(path, path.relative_to(folder))
 
 
 def made_once(

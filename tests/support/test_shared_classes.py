@@ -19,7 +19,7 @@ for word in "$@"; do
     -XX:SharedArchiveFile=*) archive="${word#*=}" ;;
     -XX:SharedClassListFile=*) cp "${word#*=}" "$(dirname "$0")/list" ;;
     -Xshare:dump) echo made >> "$(dirname "$0")/made" && echo classes > "$archive" ;;
-    -Xshare:on) test ! -e "$(dirname "$0")/refuses" ;;
+    -Xshare:on) test ! -e "$(dirname "$0")/refuses" || exit 1 ;;
   esac
 done
 """

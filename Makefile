@@ -18,6 +18,8 @@ NO_JVM := not spark and not broker
 # Spark would follow these to another interpreter or another Spark than the ones of .venv.
 unexport SPARK_HOME SPARK_CONF_DIR PYTHONPATH PYTHONHOME PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON \
 	PYSPARK_SUBMIT_ARGS VIRTUAL_ENV
+# Hundreds of short processes (commands, Spark's workers) would each compile the sources again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 JVM_LANES := with-spark with-spark-and-brokers with-brokers-4 with-brokers-5

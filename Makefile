@@ -9,16 +9,17 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 ARGS   ?=
 # What is chosen by ARGS runs in one process and can print. Tests without a JVM share two
-# processes, each file in one of them. Those with JVMs wait more than they compute: four processes
-# run side by side, two with a session of Spark and one for each version of brokers.
+# processes, each file in one of them, in the order of tests/conftest.py: the longest first. Those
+# with JVMs wait more than they compute: four processes run side by side, two with a session of
+# Spark and one for each version of brokers.
 PYTEST := $(BIN)/python -m pytest
-SHARED := $(if $(ARGS),,-n 2 --dist loadfile)
+SHARED := $(if $(ARGS),,-n 2 --dist loadfile --no-loadscope-reorder)
 NO_JVM := not spark and not broker
 
 # Spark would follow these to another interpreter or another Spark than the ones of .venv.
 unexport SPARK_HOME SPARK_CONF_DIR PYTHONPATH PYTHONHOME PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON \
 	PYSPARK_SUBMIT_ARGS VIRTUAL_ENV
-# Hundreds of short processes (commands, Spark's workers) would each compile the sources again.
+# With this, every process of a test would compile all its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help

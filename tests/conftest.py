@@ -5,7 +5,9 @@ the test ends: the suite tests the checker, the checker tests the suite.
 """
 
 import os
+import re
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from unittest import mock
@@ -16,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from mqlog_jobs import java
 from mqstore.check import check
-from support import goldens, shared_classes, soak
+from support import goldens, memory, shared_classes, soak
 from support.oracle import Message
 from support.stores import Laid, Layout, MakeStore, lay_out
 
@@ -33,6 +35,8 @@ _ANY = settings(deadline=None, suppress_health_check=_FIXTURES, print_blob=True)
 settings.register_profile("check", _ANY, max_examples=8, derandomize=True)
 settings.register_profile("test", _ANY, max_examples=30, derandomize=True)
 settings.register_profile("long", _ANY, max_examples=500)
+_JVM = ("spark", "broker")
+"""Markers of tests that start a JVM."""
 # Groups that take long, longest first.
 _LONGEST = [
     "spark",
@@ -53,14 +57,34 @@ def pytest_report_header() -> str:
     return soak.header()
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Without a JVM, folders of tests are in memory: syncs of a disk were half of their time."""
+    if {f"not {marker}" for marker in _JVM} <= _words(config) and memory.has_memory():
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory.MEMORY))
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Do not import files without a marker that all chosen tests have: half of a lane's start."""
-    words = (config.option.markexpr or "").split(" and ")
-    wanted = [f"mark.{word}" for word in words if word in {"spark", "broker"}]
-    if not wanted or not collection_path.match("test_*.py"):
+    """Do not import files of which no test is chosen: half of the start of a lane with JVMs.
+
+    That is a file without a marker that all chosen tests have, or one whose tests all have a
+    marker that none of the chosen ones has.
+    """
+    words = _words(config)
+    wanted = [f"mark.{marker}" for marker in _JVM if marker in words]
+    unwanted = [f"mark.{marker}" for marker in _JVM if f"not {marker}" in words]
+    if not (wanted or unwanted) or not collection_path.match("test_*.py"):
         return None
     text = collection_path.read_text(encoding="utf-8")
-    return None if all(marker in text for marker in wanted) else True
+    of_all = "".join(re.findall(r"^pytestmark = .*", text, re.MULTILINE))
+    is_left_out = not all(mark in text for mark in wanted) or any(
+        mark in of_all for mark in unwanted
+    )
+    return is_left_out or None
+
+
+def _words(config: pytest.Config) -> set[str]:
+    """Return the terms of -m: `not spark`."""
+    return set((config.option.markexpr or "").split(" and "))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -122,6 +146,13 @@ def _untouched(root: Path) -> Iterator[Path]:
     before = goldens.digest(root)
     yield root
     assert goldens.digest(root) == before, "a test wrote to a golden store"
+
+
+@pytest.fixture
+def on_disk() -> Iterator[Path]:
+    """A folder where this system has its temporary files, though tmp_path may be in memory."""
+    with tempfile.TemporaryDirectory(prefix="mqlog-tests-") as folder:
+        yield Path(folder)
 
 
 @pytest.fixture

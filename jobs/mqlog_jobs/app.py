@@ -1,28 +1,82 @@
 """The application ``mqlog``, without its commands: its help, its version, errors of files.
 
-A command is a function of mqlog_jobs.commands or mqlog_jobs.maintenance that has ``@command``.
-Those modules declare arguments and options only, and a command imports what does the work when it
-runs: so ``--help``, ``--version`` and the completion of a shell start without numpy and pyarrow.
+A command is a function that has ``@command``, of mqlog_jobs.commands, overview, replaying, sending,
+table_commands or maintenance. Those modules declare arguments and options only, and a command
+imports what does the work when it runs: so ``--help``, ``--version`` and the completion of a shell
+start without numpy and pyarrow.
 """
 
 import re
 import sys
-from collections.abc import Mapping
-from functools import partial
-from typing import Annotated, Any, Final
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Final, TypeVar
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from mqlog_jobs.exit_codes import STANDARD_OUTPUT
 from mqstore import __version__
 from mqstore.errors import StoreError
 
+# The parts of the help's list of commands.
+VIEWS: Final = "Show messages, topics and backlog"
+MORE_TABLES: Final = "Show more tables"
+SENDING: Final = "Send messages to a cluster"
+REPAIR: Final = "Copy, check and repair a store"
+START: Final = "Set up and try"
+PANELS: Final = (VIEWS, MORE_TABLES, SENDING, REPAIR, START)
+# What a help calls the value of an option, if it is not the option's own name.
+_VALUES: Final = {
+    "since": "TIME",
+    "until": "TIME",
+    "lock_timeout": "TIME",
+    "interval": "SECONDS",
+    "number": "N",
+    "count": "N",
+    "frames": "N",
+    "delay_level": "N",
+    "file_size": "BYTES",
+    "sql": "EXPRESSION",
+    "line": "TEXT",
+    "key_separator": "TEXT",
+    "staging_dir": "DIR",
+    "assume": "published|lost",
+}
+
+_Function = TypeVar("_Function", bound=Callable[..., object])
+
+
+def _described(parameters: list[Any]) -> list[Any]:
+    """Give parameters the names of their values in a help; typer shows Python's types."""
+    for parameter in parameters:
+        if parameter.param_type_name == "argument":
+            parameter.display_type_rich = lambda ctx: None
+        elif parameter.metavar is None:
+            by_name = max(parameter.opts, key=len).lstrip("-").upper()
+            parameter.metavar = "" if parameter.is_flag else _VALUES.get(parameter.name, by_name)
+    return parameters
+
+
+class _Commands(TyperGroup):
+    """The list of all commands, part by part."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        def part(name: str) -> int:
+            return PANELS.index(self.commands[name].rich_help_panel)  # type: ignore[attr-defined]
+
+        return sorted(super().list_commands(ctx), key=part)
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _described(super().get_params(ctx))
+
+
 app = typer.Typer(
     name="mqlog",
+    cls=_Commands,
     help="Show, check and repair message stores of Apache RocketMQ: a broker's directory, without "
     "a broker. Show running clusters as well: rocketmq://HOST:9876.",
-    epilog="Exit codes: 0 done; 1 verify or doctor found errors, salvage lost something, or find "
+    epilog="mqlog COMMAND -h explains a command, with examples.\n\n"
+    "Exit codes: 0 done; 1 verify or doctor found errors, salvage lost something, or find "
     "found nothing; 2 an argument is wrong, a store cannot be read or output cannot be written; "
     "3 backlog --fail-above: a group has more messages waiting; "
     "130 interrupted; 141 the reader of the pipe is gone.",
@@ -47,6 +101,21 @@ _OPTION_NAME: Final = re.compile(rf"^(option )?({'|'.join(_OWN_NAMES)})(?=$|:)")
 class _StoreCommand(TyperCommand):
     """A command with an argument STORE: its errors name the store's path and its own options."""
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _described(super().get_params(ctx))
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        words = [word for word in args if not word.startswith("-")]
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            # Of a single word typer takes the last argument for given, and the first for missing.
+            names = {parameter.name for parameter in self.params}
+            if words and "place" in names and getattr(error.param, "name", "") == "stores":
+                error.param_hint = "TOPIC"
+                error.message = f"It follows the places. To list topics: mqlog topics {words[0]}"
+            raise
+
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
@@ -61,7 +130,13 @@ class _StoreCommand(TyperCommand):
             raise
 
 
-command = partial(app.command, cls=_StoreCommand)
+def command(panel: str, *examples: str) -> Callable[[_Function], _Function]:
+    """Make a function a command, in a part of the list of commands; its help has examples."""
+    return app.command(
+        cls=_StoreCommand,
+        rich_help_panel=panel,
+        epilog="\n".join(("Examples:", *examples)),
+    )
 
 
 def _version(wanted: bool) -> None:

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from mqlog_jobs.app import command
+from mqlog_jobs.app import VIEWS, command
 from mqlog_jobs.parameters import (
     AsCsv,
     AsJson,
@@ -35,9 +35,10 @@ from mqlog_jobs.parameters import (
 
 
 @command(
-    epilog="Examples: mqlog backlog /data/store -g CG_SHOP --subscription 'paid || sent' · "
-    "mqlog backlog '/data/brokers/*/store' --summary --sort lag --fail-above 10000 · "
-    "mqlog backlog rocketmq://ns1:9876 --watch --interval 5"
+    VIEWS,
+    "mqlog backlog /data/store -g CG_SHOP --subscription 'paid || sent'",
+    "mqlog backlog '/data/brokers/*/store' --summary --sort lag --fail-above 10000",
+    "mqlog backlog rocketmq://ns1:9876 --watch --interval 5",
 )
 def backlog(
     stores: Stores,
@@ -93,7 +94,7 @@ def backlog(
     )
 
 
-@command(epilog="Examples: mqlog topics /data/store --json · mqlog topics rocketmq://ns1:9876")
+@command(VIEWS, "mqlog topics /data/store --json", "mqlog topics rocketmq://ns1:9876")
 def topics(
     stores: Stores,
     *,
@@ -112,7 +113,7 @@ def topics(
     show.topics(named, show.Form(as_json, as_csv), system=system)
 
 
-@command(epilog="Example: mqlog queues /data/store --topic ORDERS")
+@command(VIEWS, "mqlog queues /data/store --topic ORDERS")
 def queues(
     stores: Stores,
     *,
@@ -133,9 +134,11 @@ def queues(
 
 
 @command(
-    epilog="Examples: mqlog cat /data/store ORDERS -n 5 · mqlog cat /data/store ORDERS/2@-3 · "
-    "mqlog cat /data/store ORDERS --tag paid --since -1h -n 0 -f '{keys} {body}' · "
-    "mqlog cat rocketmq://ns1:9876 ORDERS --follow"
+    VIEWS,
+    "mqlog cat /data/store ORDERS -n 5",
+    "mqlog cat /data/store ORDERS/2@-3",
+    "mqlog cat /data/store ORDERS --tag paid --since -1h -n 0 -f '{keys} {body}'",
+    "mqlog cat rocketmq://ns1:9876 ORDERS --follow",
 )
 def cat(
     stores: StoresOfTopics,
@@ -187,8 +190,9 @@ def cat(
 
 
 @command(
-    epilog="Examples: mqlog find /data/store --key order-4711 · "
-    "mqlog find '/data/brokers/*/store' --key order-4711 --since -1d --json"
+    VIEWS,
+    "mqlog find /data/store --key order-4711",
+    "mqlog find '/data/brokers/*/store' --key order-4711 --since -1d --json",
 )
 def find(
     stores: Stores,
@@ -215,7 +219,7 @@ def find(
     messages.find(named, query, on_corrupt, as_json=as_json)
 
 
-@command(epilog="Example: mqlog tags /data/store --topic ORDERS")
+@command(VIEWS, "mqlog tags /data/store --topic ORDERS")
 def tags(
     stores: Stores,
     *,

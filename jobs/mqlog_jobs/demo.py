@@ -137,7 +137,7 @@ def _write(console: Console, spark: SparkSession, root: Path) -> int:
 
 
 def _tell_written(console: Console, number: int, place: str) -> None:
-    written = f"{render.count(number)} messages"
+    written = render.several(number, "message")
     console.print(Text.assemble((written, "green"), f" written to {place}"), soft_wrap=True)
 
 

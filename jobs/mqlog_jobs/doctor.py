@@ -22,7 +22,7 @@ from mqlog_jobs import java
 from mqlog_jobs.exit_codes import reason
 from mqlog_jobs.java import JavaNotFoundError
 from mqlog_jobs.places import Named
-from mqlog_jobs.render import count, size
+from mqlog_jobs.render import several, size
 from mqstore.check.cluster import examine_cluster
 from mqstore.check.condition import Condition, look
 from mqstore.check.diagnosis import GOOD, Diagnosis
@@ -184,8 +184,8 @@ def _store(store: Path, commit_log: Sequence[str] = ()) -> Iterator[Diagnosis]:
         return
     messages = sum(queue.high - queue.low for queue in snapshot.queues)
     found = (
-        f"{snapshot.broker_name}: {count(messages)} messages in {len(snapshot.queues)} queues, "
-        f"CommitLog {size(snapshot.high - snapshot.low)}"
+        f"{snapshot.broker_name}: {several(messages, 'message')} in "
+        f"{several(len(snapshot.queues), 'queue')}, CommitLog {size(snapshot.high - snapshot.low)}"
     )
     if condition.abort == "broker":
         advice = "abort exists: a broker runs, or crashed. It can be read; a write is refused"

@@ -22,6 +22,7 @@ from pyspark.sql.functions import expr
 from mqlog_jobs import arguments
 from mqlog_jobs.arguments import Place
 from mqlog_jobs.exit_codes import run
+from mqlog_jobs.render import several
 from mqlog_jobs.session import job_session
 from mqstore.errors import InvalidOptionError
 from pyspark_mqlog.versions import LIMITS_SINCE, SPARK
@@ -74,7 +75,7 @@ def _export(store: str, options: dict[str, str], place: Place, checkpoint: str |
         query = writer.option("checkpointLocation", progress_in).start()
         query.awaitTermination()
         count = sum(progress.numInputRows for progress in query.recentProgress)
-    sys.stdout.write(f"{count} messages exported to {place.where}\n")
+    sys.stdout.write(f"{several(count, 'message')} exported to {place.where}\n")
 
 
 def _rows(spark: SparkSession, store: str, options: dict[str, str]) -> DataFrame:

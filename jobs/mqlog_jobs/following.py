@@ -8,7 +8,7 @@ from typing import Final
 from mqlog_jobs.message_query import MessageQuery, chosen
 from mqlog_jobs.places import snapshots
 from mqlog_jobs.queries import merged, settings_of
-from mqlog_jobs.render import Row
+from mqlog_jobs.render import Row, several
 from mqstore.printable import shown
 from mqstore.read.offsets import Latest, resolve
 from mqstore.read.queues import Bounds, QueueSlice
@@ -73,8 +73,8 @@ class _Places:
                 continue
             start = self._next.get((topic, queue_id), low)
             if start < low:
-                lost = f"{shown(topic)}/{queue_id}: {low - start} messages expired meanwhile"
-                _LOG.warning("%s", lost)
+                lost = several(low - start, "message")
+                _LOG.warning("%s/%d: %s expired meanwhile", shown(topic), queue_id, lost)
             start = max(start, low)
             if start < high:
                 slices.append(QueueSlice(origin, broker_name, topic, queue_id, start, high))

@@ -12,7 +12,7 @@ from typing import Annotated, Final
 import typer
 
 from mqlog_jobs import commands, overview, replaying, sending, table_commands
-from mqlog_jobs.app import app, command
+from mqlog_jobs.app import REPAIR, START, app, command
 from mqlog_jobs.exit_codes import FOUND
 from mqlog_jobs.parameters import (
     AsJson,
@@ -41,9 +41,7 @@ _ELSEWHERE: Final = (
 )
 
 
-@command(
-    epilog="Example: mqlog snapshot /data/store /backup/store-1 && mqlog verify /backup/store-1"
-)
+@command(REPAIR, "mqlog snapshot /data/store /backup/store-1 && mqlog verify /backup/store-1")
 def snapshot(
     store: Store,
     target: Annotated[
@@ -64,9 +62,7 @@ def snapshot(
         views.copied(render.terminal(), copied, str(target))
 
 
-@command(
-    epilog="Examples: mqlog verify /data/store && echo whole · mqlog verify '/data/brokers/*/store'"
-)
+@command(REPAIR, "mqlog verify /data/store && echo whole", "mqlog verify '/data/brokers/*/store'")
 def verify(stores: Directories, *, commit_log: CommitLog = None, as_json: AsJson = False) -> None:
     """Check every rule that a broker relies on; exit code 1 if one is broken."""
     from mqlog_jobs import render, views
@@ -91,8 +87,10 @@ def verify(stores: Directories, *, commit_log: CommitLog = None, as_json: AsJson
 
 
 @command(
-    epilog="Examples: mqlog recover /data/store · mqlog recover /data/store --lock-timeout 30s "
-    "--json · mqlog recover /data/store --rebuild && mqlog verify /data/store"
+    REPAIR,
+    "mqlog recover /data/store",
+    "mqlog recover /data/store --lock-timeout 30s --json",
+    "mqlog recover /data/store --rebuild && mqlog verify /data/store",
 )
 def recover(
     store: Store,
@@ -157,18 +155,19 @@ def recover(
 
 
 @command(
-    epilog="Examples: mqlog salvage /data/store /data/store-new && echo nothing lost · "
-    "mqlog salvage /mnt/rescued /data/store-new --file-size 1073741824 --json"
+    REPAIR,
+    "mqlog salvage /data/store /data/store-new && echo nothing lost",
+    "mqlog salvage /mnt/rescued /data/store-new --file-size 1073741824 --json",
 )
 def salvage(
     store: Store,
     target: Annotated[
-        Path, typer.Argument(metavar="NEW", help="A new directory.", callback=new_directory)
+        Path, typer.Argument(metavar="DEST", help="A new directory.", callback=new_directory)
     ],
     *,
     file_size: Annotated[
         int | None,
-        typer.Option(help="mappedFileSizeCommitLog, if no CommitLog file is whole.", min=1),
+        typer.Option(help="mappedFileSizeCommitLog, if no CommitLog file is whole."),
     ] = None,
     commit_log: CommitLog = None,
     as_json: AsJson = False,
@@ -191,8 +190,9 @@ def salvage(
 
 
 @command(
-    epilog="Examples: mqlog doctor /data/store · "
-    "mqlog doctor rocketmqs://ns1:9876 -o tlsCaFile=/etc/mqlog/ca.pem"
+    START,
+    "mqlog doctor /data/store",
+    "mqlog doctor rocketmqs://ns1:9876 -o tlsCaFile=/etc/mqlog/ca.pem",
 )
 def doctor(
     stores: Annotated[
@@ -218,7 +218,7 @@ def doctor(
         raise typer.Exit(FOUND)
 
 
-@command(epilog="Example: mqlog demo")
+@command(START, "mqlog demo")
 def demo(
     directory: Annotated[
         Path | None,

@@ -45,9 +45,9 @@ class MessageForm:
     ) -> "MessageForm":
         """Return the form; raises InvalidOptionError for two at once."""
         if line is not None and as_json:
-            raise InvalidOptionError("--format", "--json", "choose one of the two")
+            raise InvalidOptionError("--format", line, "choose either --format or --json")
         if hexadecimal and base64:
-            raise InvalidOptionError("--hex", "--base64", "choose one of the two")
+            raise InvalidOptionError("--hex", "true", "choose either --hex or --base64")
         body = "Hex" if hexadecimal else "Base64" if base64 else None
         return cls(as_json, None if line is None else line_format.parse(line), body)
 
@@ -126,7 +126,9 @@ def find(named: Named, query: KeyQuery, on_corrupt: str, *, as_json: bool) -> No
         rows = queries.find(stores, query, on_corrupt)
         number = render.json_lines(rows) if as_json else views.cards(render.terminal(), rows)
     if not number:
-        sys.stderr.write(f"no message has {' or '.join(map(shown, (*query.keys, *query.ids)))}\n")
+        kind = "key" if query.keys else "id"
+        sought = " or ".join(map(shown, (*query.keys, *query.ids)))
+        sys.stderr.write(f"no message has the {kind} {sought}\n")
         raise typer.Exit(FOUND)
 
 

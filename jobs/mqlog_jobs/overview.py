@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from mqlog_jobs.app import command
+from mqlog_jobs.app import VIEWS, command
 from mqlog_jobs.parameters import OF_A_CLUSTER, AsJson, CommitLog, Options, Stores, SystemGroups
 from mqlog_jobs.top.orders import TOP_ORDERS
 from mqstore.errors import InvalidOptionError
@@ -24,8 +24,9 @@ def _known_order(value: str) -> str:
 
 
 @command(
-    epilog="Examples: mqlog report /data/store · "
-    "mqlog report '/data/brokers/*/store' -o brokers.html --verify"
+    VIEWS,
+    "mqlog report /data/store",
+    "mqlog report '/data/brokers/*/store' -o brokers.html --verify",
 )
 def report(
     stores: Stores,
@@ -59,7 +60,12 @@ def report(
     from mqlog_jobs.render import several, size, terminal
     from mqlog_jobs.report.gather import ReportRequest
     from mqlog_jobs.report.write import write_report
+    from mqstore.origins import LIVE, OBJECTS
 
+    name = output.name.partition("=")[0]
+    if "=" in output.name and name in {one.name for one in (*LIVE.values(), *OBJECTS.values())}:
+        expected = "is the file of the page here: an option of a cluster is --option NAME=VALUE"
+        raise InvalidOptionError("-o", f"{name}=…", expected)
     request = ReportRequest(groups=group, system=system, verify=verify)
     named = Named.of(stores, commit_log, options)
     with named.opened(damaged=True) as found, Bar("Checking") as bar:
@@ -68,12 +74,16 @@ def report(
         f"{several(written.waiting, 'message')} waiting for {several(written.groups, 'group')}"
     )
     line = f"{shown(output)}: {size(written.bytes)}; {waiting}"
+    if written.errors:
+        line += f"; verify found {several(written.errors, 'error')}"
     terminal().print(line, markup=False, soft_wrap=True)
 
 
 @command(
-    epilog="Examples: mqlog top /data/store · mqlog top rocketmq://ns1:9876 --sort time · "
-    "mqlog top /data/store --json --interval 10"
+    VIEWS,
+    "mqlog top /data/store",
+    "mqlog top rocketmq://ns1:9876 --sort time",
+    "mqlog top /data/store --json --interval 10",
 )
 def top(
     stores: Stores,
@@ -100,8 +110,9 @@ def top(
 ) -> None:
     """Show what is stored and consumed a second, the lag, and when groups have caught up.
 
-    On a terminal it fills the screen until q ends it. In a pipe, or with --json, it looks twice,
-    an interval apart, and prints what it found.
+    On a terminal it fills the screen until q ends it.
+
+    In a pipe, or with --json, it looks twice, an interval apart, and prints the second look.
     """
     from mqlog_jobs.places import Named
     from mqlog_jobs.top import show

@@ -24,13 +24,12 @@ from mqstore.origins import (
 )
 from mqstore.printable import shown
 from mqstore.read.queues import Snapshot
-from mqstore.read.selection import OpenStores, Selection, broker_names
+from mqstore.read.selection import OpenStores, Selection, broker_names, instead
 from mqstore.tables.choice import open_root
 
 _FLAG: Final = "--option"
 _COMMIT_LOG: Final = "--commit-log"
 _FROM_LOG: Final = "--from-log"
-_LISTED: Final = 3
 _FILE_SYSTEM: Final = "fs."
 _BY_ENVIRONMENT: Final = (
     "may be a key, and would show in the list of processes: set what the object store's SDK reads, "
@@ -114,8 +113,8 @@ class Named:
             raise InvalidOptionError(_FROM_LOG, ", ".join(clusters), expected)
         found = places(self.paths, _texts(self.options, self.flag))
         if found.topics:
-            expected = "ends with the name servers here: give a topic as an argument, or by --topic"
-            raise InvalidOptionError("the address", clusters[0], expected)
+            expected = "names no topic here: give the topic as an argument, or by --topic"
+            raise InvalidOptionError("PLACE", clusters[0], expected)
         return found
 
 
@@ -163,10 +162,8 @@ def _names(selection: Selection) -> tuple[str, ...]:
 
 
 def _unknown(topic: str, known: Iterable[str]) -> UnknownTopicError:
-    names = sorted(known)
-    near = grammar.near(topic, names) or names[:_LISTED]
-    among = f", among them {', '.join(map(shown, near))}" if near else ""
-    return UnknownTopicError(f"{shown(topic)}: no such topic; there are {len(names)}{among}")
+    advice = instead("topic", topic, frozenset(known))
+    return UnknownTopicError(f"{shown(topic)}: no such topic; {advice}")
 
 
 def _texts(options: Iterable[str], flag: str) -> Mapping[str, str]:
@@ -181,9 +178,7 @@ def _texts(options: Iterable[str], flag: str) -> Mapping[str, str]:
         if equals and name.startswith(_FILE_SYSTEM) and known is None:
             raise InvalidOptionError(f"{flag} {name}", "***", _BY_ENVIRONMENT)
         if not equals or known is None:
-            advice = grammar.did_you_mean(name, names.values()) if equals else ""
-            expected = f"{advice}write NAME=VALUE, of {', '.join(sorted(names.values()))}"
-            raise InvalidOptionError(flag, name, expected)
+            raise InvalidOptionError(flag, option if equals else name, _advice(name, equals, names))
         if known in SECRETS:
             expected = (
                 "would show in the list of processes: set MQLOG_ACCESS_KEY and MQLOG_SECRET_KEY, "
@@ -194,6 +189,15 @@ def _texts(options: Iterable[str], flag: str) -> Mapping[str, str]:
             raise InvalidOptionError(flag, known, "is given twice")
         texts[known] = text
     return texts
+
+
+def _advice(name: str, equals: str, names: Mapping[str, str]) -> str:
+    """Return what to write instead of an option that does not exist or has no value."""
+    if not equals:
+        return f"write NAME=VALUE, of {', '.join(sorted(set(names.values()) - SECRETS))}"
+    near = grammar.nearest(name, names.values())
+    known = ", ".join(sorted(set(names.values()) - SECRETS))
+    return f"no such option; did you mean {near}?" if near else f"no such option; there are {known}"
 
 
 @contextmanager

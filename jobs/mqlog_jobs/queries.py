@@ -47,8 +47,7 @@ class KeyQuery:
 
     def __post_init__(self) -> None:
         if bool(self.keys) == bool(self.ids):
-            given = "both" if self.keys else "neither"
-            raise InvalidOptionError("--key, --id", given, "give the one or the other")
+            raise InvalidOptionError("--key", ", ".join(self.keys), "give either --key or --id")
 
 
 def select(

@@ -9,7 +9,7 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
-from mqlog_jobs.render import Row, count, size
+from mqlog_jobs.render import Row, count, several, size
 from mqstore.check.condition import look
 from mqstore.errors import StoreError
 from mqstore.printable import shown
@@ -87,8 +87,8 @@ def _lines(store: str, recovered: Recovered) -> list[str]:
     if recovered.rebuilt:
         made = recovered.rebuilt
         lines.append(
-            f"{count(made.records)} records read: {count(made.units_written)} units written, "
-            f"{count(made.units_zeroed)} zeroed, {count(made.keys_put)} keys put"
+            f"{several(made.records, 'record')} read: {several(made.units_written, 'unit')} "
+            f"written, {count(made.units_zeroed)} zeroed, {several(made.keys_put, 'key')} put"
         )
     return [*lines, f"the next record goes to byte {count(recovered.tail)}"]
 

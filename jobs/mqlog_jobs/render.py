@@ -66,6 +66,7 @@ class FieldView:
     kind: Kind = "text"
     rank: int = 0  # 0 stays; the highest is dropped first when the terminal is narrow.
     stretch: bool = False
+    wrap: bool = False  # With stretch: several lines, and nothing is cut.
     once: bool = False  # Left blank while it, and such columns before it, repeat the row above.
     style: str = ""
 
@@ -109,8 +110,8 @@ def table(console: Console, columns: Sequence[FieldView], rows: Sequence[Row]) -
             column.head,
             justify="right" if column.kind in _RIGHT else "left",
             style=column.style,
-            no_wrap=True,
-            overflow="ellipsis",
+            no_wrap=not column.wrap,
+            overflow="fold" if column.wrap else "ellipsis",
             width=widths[column.name],
         )
     for number, row in enumerate(rows):
@@ -120,7 +121,7 @@ def table(console: Console, columns: Sequence[FieldView], rows: Sequence[Row]) -
     _print(console, drawn)
     dropped = ", ".join(column.head for column in columns if column.head and column not in kept)
     if dropped:  # A bar has no head: it repeats the number beside it.
-        console.print(Text(f"not shown for want of width: {dropped}", style="dim"))
+        console.print(Text(f"not shown, the terminal is too narrow: {dropped}", style="dim"))
 
 
 def json_lines(rows: Iterable[Row], stream: TextIO | None = None) -> int:
@@ -169,9 +170,9 @@ def count(value: int) -> str:
     return f"{value:,}"
 
 
-def several(value: int, noun: str) -> str:
-    """Return 1 as 1 topic, 12345 as 12,345 topics."""
-    return f"{value:,} {noun}{'' if value == 1 else 's'}"
+def several(value: int, noun: str, plural: str = "") -> str:
+    """Return 1 as 1 topic, 12345 as 12,345 topics; ``plural`` is for nouns that take no s."""
+    return f"{value:,} {noun if value == 1 else plural or f'{noun}s'}"
 
 
 def size(value: int) -> str:

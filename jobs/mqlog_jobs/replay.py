@@ -11,22 +11,24 @@ goes on where the other ended.
 import argparse
 import sys
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from mqlog_jobs import arguments
-from mqlog_jobs.arguments import Place
 from mqlog_jobs.exit_codes import run
+from mqlog_jobs.offset_files import offset_place
 from mqlog_jobs.places import Named
 from mqlog_jobs.replay_plan import ReplayRequest, topic_map, write_options
 from mqlog_jobs.replay_work import replayed, said
 from mqlog_jobs.session import job_session
+from mqstore.options import grammar
 from mqstore.replay.run import NumberedPart
 
 _Made = TypeVar("_Made")
+_MOST_RATE: Final = 2**31 - 1
 
 
 class SparkRunner:
@@ -48,13 +50,15 @@ class SparkRunner:
 class SparkOffsets:
     """An OffsetMapTarget: folders ``write=NAME`` below a path, written by Spark."""
 
-    def __init__(self, spark: SparkSession, place: Place) -> None:
+    def __init__(self, spark: SparkSession, kind: str, directory: str) -> None:
+        """``kind`` is one of FILE_FORMATS."""
         self._spark = spark
-        self._place = place
+        self._kind = kind
+        self._directory = directory.rstrip("/")
 
     def has(self, name: str) -> bool:
         """Tell whether that piece was written."""
-        reader = self._spark.read.format(self._place.format).option("header", value=True)
+        reader = self._spark.read.format(self._kind).option("header", value=True)
         try:
             return bool(reader.load(self._path(name)).take(1))
         except AnalysisException:
@@ -63,11 +67,11 @@ class SparkOffsets:
     def write(self, name: str, rows: pa.Table) -> None:
         """Write a piece."""
         writer = self._spark.createDataFrame(rows).coalesce(1).write.mode("overwrite")
-        writer = writer.option("header", value=True).format(self._place.format)
+        writer = writer.option("header", value=True).format(self._kind)
         writer.save(self._path(name))
 
     def _path(self, name: str) -> str:
-        return f"{self._place.where.rstrip('/')}/write={name}"
+        return f"{self._directory}/write={name}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -77,6 +81,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _replay(given: argparse.Namespace) -> None:
+    rate = None if given.rate is None else grammar.count("--rate", given.rate, high=_MOST_RATE)
+    place = None if given.offset_map is None else offset_place("--offset-map", given.offset_map)
     request = ReplayRequest(
         source=Named.of([given.source], options=given.source_options, flag="--source-option"),
         address=given.address,
@@ -89,12 +95,12 @@ def _replay(given: argparse.Namespace) -> None:
         topics=topic_map(given.to_topic, given.renamed, to_origin=given.to_origin),
         at_least_once=given.at_least_once,
         name=given.name,
-        rates=(given.rate, given.byte_rate),
+        rates=(rate, given.byte_rate),
         options=write_options(given.options, create_topic=given.create_topic),
     )
     request.settings()  # Wrong options are named before a session starts.
     with job_session("mqlog replay") as spark:
-        target = None if given.offset_map is None else SparkOffsets(spark, given.offset_map)
+        target = None if place is None else SparkOffsets(spark, *place)
         done = replayed(request, SparkRunner(spark), target)
     sys.stdout.write(f"{said(done)}\n")
 
@@ -125,23 +131,22 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         type=arguments.option,
-        metavar="TOPIC=TOPIC",
-        help="send the one to the other; repeat it",
+        metavar="OLD=NEW",
+        help="send messages of topic OLD to topic NEW; repeat it",
     )
     parser.add_argument("--tag", default="*", help="tag expression, 'A || B'")
     parser.add_argument("--sql", help='SQL92 of properties, "a > 5"')
     parser.add_argument("--since", help="stored at or after: -15m, epoch ms, or ISO-8601 with zone")
     parser.add_argument("--until", help="stored before; written as --since")
     parser.add_argument("--to-topic", metavar="TOPIC", help="send all to this topic")
-    parser.add_argument("--rate", type=_count, help="at most so many messages a second")
+    parser.add_argument("--rate", metavar="N", help="at most so many messages a second")
     parser.add_argument("--byte-rate", metavar="SIZE", help="at most so many bytes a second: 5m")
     parser.add_argument("--name", help="tells this replay from another of the same messages")
     parser.add_argument("--on-corrupt", choices=("fail", "skip"), default="fail")
     parser.add_argument(
         "--offset-map",
-        type=_files,
-        metavar="PLACE",
-        help="where each message was and is now: parquet:PATH, csv:PATH or json:PATH",
+        metavar="FORMAT:DIR",
+        help="where each message was and is now: parquet:DIR, csv:DIR or json:DIR",
     )
     for flag, text in (
         ("--to-origin", "send dead letters and retries to the topics they came from"),
@@ -150,19 +155,6 @@ def _parser() -> argparse.ArgumentParser:
     ):
         parser.add_argument(flag, action="store_true", help=text)
     return parser
-
-
-def _files(text: str) -> Place:
-    place = arguments.source(text)
-    if place.format not in arguments.FILE_FORMATS:
-        raise argparse.ArgumentTypeError(f"{text!r}: write parquet:PATH, csv:PATH or json:PATH")
-    return place
-
-
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 0 < int(text) < 2**31):
-        raise argparse.ArgumentTypeError(f"{text!r}: must be a number above 0")
-    return int(text)
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ ToTopic: TypeAlias = Annotated[
 Renamed: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
-        "--map", metavar="TOPIC=TOPIC", help="Send the one to the other; may be repeated."
+        "--map", metavar="OLD=NEW", help="Send messages of topic OLD to topic NEW; may be repeated."
     ),
 ]
 ToOrigin: TypeAlias = Annotated[

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from mqlog_jobs.render import several
 from mqlog_jobs.replay_plan import ReplayRequest, choose, own_flags, task_of
 from mqstore.printable import shown
 from mqstore.replay.estimate import estimate
@@ -43,7 +44,7 @@ def replayed(
 def said(done: dict[str, Any]) -> str:
     """Return what ``replayed`` did in a sentence."""
     topics = ", ".join(f"{count:,} to {shown(topic)}" for topic, count in done["topics"].items())
-    parts = [f"{done['messages']:,} messages sent{': ' if topics else ''}{topics}"]
+    parts = [f"{several(done['messages'], 'message')} sent{': ' if topics else ''}{topics}"]
     if done["found"]:
         parts.append(f"{done['found']:,} of them by an earlier run that did not finish")
     if done["before"]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from mqlog_jobs import replay_parameters as p
-from mqlog_jobs.app import command
+from mqlog_jobs.app import SENDING, command
 from mqlog_jobs.parameters import AsJson, FromLog, Since, Until
 from mqlog_jobs.sending import pairs
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 @command(
-    epilog="Examples: mqlog replay /data/broker-a/store rocketmq://ns1:9876 --topic ORDERS "
-    "--since 2026-11-20T10:00Z --rate 500 --dry-run · "
-    "mqlog replay rocketmq://ns1:9876 rocketmq://ns1:9876 --topic '%DLQ%CG_SHOP' --to-origin"
+    SENDING,
+    "mqlog replay /data/store rocketmq://ns1:9876 -t ORDERS --since -2h --rate 500 --dry-run",
+    "mqlog replay rocketmq://ns1:9876 rocketmq://ns1:9876 -t '%DLQ%CG_SHOP' --to-origin",
 )
 def replay(
     source: p.Source,

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from rich.console import Console
 from rich.text import Text
 
-from mqlog_jobs.render import Row, count, size
+from mqlog_jobs.render import Row, count, several, size
 from mqstore.printable import shown
 from mqstore.salvage.report import REPORT_FOLDER
 from mqstore.salvage.salvage import Salvaged
@@ -13,7 +13,7 @@ from mqstore.salvage.salvage import Salvaged
 
 def show(console: Console, made: Salvaged, target: str) -> None:
     """Print what was salvaged, and what was not."""
-    text = f"{count(made.messages)} messages in {count(made.queues)} queues"
+    text = f"{several(made.messages, 'message')} in {several(made.queues, 'queue')}"
     console.print(Text.assemble((text, "green"), f" are in {shown(target)}"), soft_wrap=True)
     for line in _losses(made):
         console.print(Text(line, style="yellow"), soft_wrap=True)
@@ -33,20 +33,21 @@ def _losses(made: Salvaged) -> list[str]:
     if made.lost_bytes:
         lines.append(f"lost: {size(made.lost_bytes)} of the CommitLog have no whole record")
     if made.lost_messages:
-        lines.append(f"lost: {count(made.lost_messages)} messages between others of their queues")
-    if made.lost_files:
         lines.append(
-            f"lost: {count(made.lost_files)} files or databases of configuration or timers"
+            f"lost: {several(made.lost_messages, 'message')} between others of their queues"
         )
+    if made.lost_files:
+        files = several(made.lost_files, "file or database", "files or databases")
+        lines.append(f"lost: {files} of configuration or timers")
     if made.doubted:
-        lines.append(f"doubted: {count(made.doubted)} records, which are in the report only")
+        lines.append(f"doubted: {several(made.doubted, 'record')}, in the report only")
     return lines
 
 
 def _notes(made: Salvaged, target: str) -> list[str]:
     lines = []
     if made.moved:
-        lines.append(f"moved: {count(made.moved)} records lay elsewhere than they say")
+        lines.append(f"moved: {several(made.moved, 'record')} from another place in the log")
     if made.moved_by:
         lines.append(
             f"all physical offsets are {count(made.moved_by)} higher, and message ids made of them"

@@ -8,14 +8,15 @@ from typing import Annotated, Any
 
 import typer
 
-from mqlog_jobs.app import command
+from mqlog_jobs.app import SENDING, command
 from mqlog_jobs.parameters import AsJson
 from mqstore.errors import InvalidOptionError
 
 
 @command(
-    epilog="Examples: echo paid | mqlog send rocketmq://ns1:9876 ORDERS --tag paid --key o-1 · "
-    "mqlog send rocketmq://ns1:9876 ORDERS --json-lines -o createTopic=true < orders.jsonl"
+    SENDING,
+    "echo paid | mqlog send rocketmq://ns1:9876 ORDERS --tag paid --key o-1",
+    "mqlog send rocketmq://ns1:9876 ORDERS --json-lines -o createTopic=true < orders.jsonl",
 )
 def send(
     address: Annotated[
@@ -68,13 +69,14 @@ def send(
         (address, topic, dict(pairs("--option", options or ()))),
         (json_lines, separator, given, own),
     )
-    if as_json:
-        from mqlog_jobs import render
+    from mqlog_jobs import render
 
+    if as_json:
         render.json_lines([{"topic": topic, **counts}])
     else:
         again = f"; {counts['repeats']} requests were sent again, perhaps twice stored"
-        typer.echo(f"{counts['messages']} messages to {topic}{again if counts['repeats'] else ''}")
+        sent = f"{render.several(counts['messages'], 'message')} to {topic}"
+        typer.echo(f"{sent}{again if counts['repeats'] else ''}")
 
 
 def _sent(target: tuple[str, str, dict[str, str]], lines: tuple[Any, ...]) -> dict[str, int]:

@@ -24,7 +24,7 @@ class Form:
 
     def __post_init__(self) -> None:
         if self.as_json and self.as_csv:
-            raise InvalidOptionError("--csv", "--json", "choose one of the two")
+            raise InvalidOptionError("--csv", "true", "choose either --csv or --json")
 
     def written(self, rows: pa.RecordBatch | pa.Table) -> bool:
         """Write the rows as JSON or CSV if one of them is wanted; tell whether it was."""

@@ -113,7 +113,7 @@ class BacklogReport:
         if watching is not None and self.above is not None:
             raise InvalidOptionError("--fail-above", self.above, "is for one measurement")
         if self.summary and query.request.by_tag:
-            raise InvalidOptionError("--summary", "--by-tag", "choose one of the two")
+            raise InvalidOptionError("--summary", "true", "choose either --summary or --by-tag")
 
     def show(self, console: Console | None, measured: pa.RecordBatch) -> None:
         """Print the rows; as JSON or CSV without a console."""
@@ -143,8 +143,9 @@ class BacklogReport:
             if isinstance(waiting := line["lagMatching"], int) and waiting > self.above
         ]
         for group, waiting in late:
-            told = f"{render.count(waiting)} messages waiting, more than {render.count(self.above)}"
-            sys.stderr.write(f"mqlog: {shown(group)}: {told}\n")
+            messages = render.several(waiting, "message")
+            above = f"{messages} waiting, more than {render.count(self.above)}"
+            sys.stderr.write(f"mqlog: {shown(group)}: {above}\n")
         if late:
             raise typer.Exit(ABOVE)
 

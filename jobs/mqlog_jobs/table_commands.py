@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from mqlog_jobs.app import command
+from mqlog_jobs.app import MORE_TABLES, command
 from mqlog_jobs.parameters import (
     AsCsv,
     AsJson,
@@ -28,8 +28,9 @@ from mqlog_jobs.parameters import (
 
 
 @command(
-    epilog="Examples: mqlog scheduled /data/store --topic ORDERS · "
-    "mqlog scheduled '/data/brokers/*/store' --all --json"
+    MORE_TABLES,
+    "mqlog scheduled /data/store --topic ORDERS",
+    "mqlog scheduled '/data/brokers/*/store' --all --json",
 )
 def scheduled(
     stores: Stores,
@@ -58,8 +59,9 @@ def scheduled(
 
 
 @command(
-    epilog="Examples: mqlog retries /data/store -g CG_SHOP · "
-    "mqlog retries /data/store --dead --since -1d --json"
+    MORE_TABLES,
+    "mqlog retries /data/store -g CG_SHOP",
+    "mqlog retries /data/store --dead --since -1d --json",
 )
 def retries(
     stores: Stores,
@@ -88,7 +90,7 @@ def retries(
     show_tables.retries(named, Form(as_json, as_csv), query, dead=dead)
 
 
-@command(epilog="Example: mqlog halfmessages /data/store --topic ORDERS")
+@command(MORE_TABLES, "mqlog halfmessages /data/store --topic ORDERS")
 def halfmessages(
     stores: Stores,
     *,
@@ -110,7 +112,7 @@ def halfmessages(
     show_tables.half_messages(named, Form(as_json, as_csv), query)
 
 
-@command(epilog="Example: mqlog offsets /data/store -g CG_SHOP")
+@command(MORE_TABLES, "mqlog offsets /data/store -g CG_SHOP")
 def offsets(
     stores: Stores,
     *,
@@ -133,7 +135,7 @@ def offsets(
 
 
 @command(
-    epilog="Example: mqlog lagcompare /data/store -g CG_SHOP --subscription 'CG_SHOP=paid || sent'"
+    MORE_TABLES, "mqlog lagcompare /data/store -g CG_SHOP --subscription 'CG_SHOP=paid || sent'"
 )
 def lagcompare(
     stores: Stores,
@@ -157,7 +159,7 @@ def lagcompare(
     show_backlog.compared(named, query, Form(as_json, as_csv))
 
 
-@command(epilog="Example: mqlog commits /data/store --json")
+@command(MORE_TABLES, "mqlog commits /data/store --json")
 def commits(
     stores: Stores,
     *,

@@ -2,13 +2,12 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import groupby
 from typing import Final
 
 from rich.console import Console
 
-from mqlog_jobs.render import FieldView, Row, count, heading, table
-from mqlog_jobs.views import with_broker
+from mqlog_jobs.render import FieldView, Row, count, heading, several, table
+from mqlog_jobs.views import each_group, note_no_group, with_broker
 
 SCHEDULED_VIEW: Final = (
     FieldView("deliverTimestamp", "DUE (UTC)", "time"),
@@ -54,10 +53,10 @@ COMPARE_VIEW: Final = (
     FieldView("topic", "TOPIC", stretch=True, once=True, style="bold"),
     FieldView("queueId", "QUEUE", "number"),
     FieldView("lag", "LAG", "count"),
-    FieldView("lagMatching", "MATCHING", "count"),
-    FieldView("progressDiff", "PROGRESS", "count"),
-    FieldView("metricLag", "METRIC", "count"),
-    FieldView("metricLatencyMs", "LATENCY", "span", rank=1),
+    FieldView("lagMatching", "MATCHING", "count", rank=1),
+    FieldView("progressDiff", "PROGRESS", "count", rank=2),
+    FieldView("metricLag", "METRIC", "count", rank=3),
+    FieldView("metricLatencyMs", "LATENCY", "span", rank=4),
     FieldView("difference", "WHY", "status"),
 )
 SUMMARY_VIEW: Final = (
@@ -87,22 +86,20 @@ def scheduled(console: Console, rows: Sequence[Row], total: int) -> None:
     if not rows:
         console.print("no message waits for its delivery", style="dim")
         return
-    heading(console, _of("scheduled messages", rows, total), _by(rows, "state"))
+    heading(console, _of("scheduled message", rows, total), _by(rows, "state"))
     table(console, with_broker(SCHEDULED_VIEW, rows), rows)
 
 
 def retries(console: Console, rows: Sequence[Row], total: int) -> None:
     """Print messages that a consumer failed on, ``rows`` of ``total``, a table a group."""
-    for number, (group, found) in enumerate(groupby(rows, key=lambda row: row["group"])):
-        members = [{**row, "consumed": _YES[row["consumed"]]} for row in found]
-        if number:
-            console.print()
-        heading(console, str(group), _by(members, "kind"))
-        table(console, with_broker(RETRY_VIEW, rows), members)
+    for group, members in each_group(console, rows):
+        heading(console, group, _by(members, "kind"))
+        shown = [{**row, "consumed": _YES[row["consumed"]]} for row in members]
+        table(console, with_broker(RETRY_VIEW, rows), shown)
     if not rows:
         console.print("no message is in a retry or dead-letter queue", style="dim")
     elif len(rows) < total:
-        console.print(_of("messages shown", rows, total), style="dim")
+        console.print(f"{_of('message', rows, total)} shown", style="dim")
 
 
 def half_messages(console: Console, rows: Sequence[Row], total: int) -> None:
@@ -110,22 +107,17 @@ def half_messages(console: Console, rows: Sequence[Row], total: int) -> None:
     if not rows:
         console.print("every transaction was committed or rolled back", style="dim")
         return
-    heading(console, _of("half messages", rows, total), _by(rows, "state"))
+    heading(console, _of("half message", rows, total), _by(rows, "state"))
     table(console, with_broker(HALF_VIEW, rows), rows)
 
 
 def committed(console: Console, rows: Sequence[Row]) -> None:
     """Print the offsets of each group."""
-    for number, (group, found) in enumerate(groupby(rows, key=lambda row: row["group"])):
-        members = list(found)
-        if number:
-            console.print()
-        topics = len({row["topic"] for row in members})
-        of_topics = f"{count(topics)} topics" if topics > 1 else "a topic"
-        heading(console, str(group), f"{count(len(members))} queues of {of_topics}")
+    for group, members in each_group(console, rows):
+        topics = several(len({row["topic"] for row in members}), "topic")
+        heading(console, group, f"{several(len(members), 'queue')} of {topics}")
         table(console, with_broker(OFFSET_VIEW, rows), members)
-    if not rows:
-        console.print("no consumer group has committed an offset to this store", style="dim")
+    note_no_group(console, rows)
 
 
 def summary(console: Console, rows: Sequence[Row]) -> None:
@@ -133,28 +125,23 @@ def summary(console: Console, rows: Sequence[Row]) -> None:
     same = all(row["lagMatching"] == row["lag"] for row in rows)
     columns = [one for one in SUMMARY_VIEW if not (same and one.name == "lagMatching")]
     table(console, columns, [{**row, "share": row["lagMatching"]} for row in rows])
-    if not rows:
-        console.print("no consumer group has committed an offset to this store", style="dim")
+    note_no_group(console, rows)
 
 
 def compared(console: Console, rows: Sequence[Row]) -> None:
     """Print the backlog of each group beside the numbers of RocketMQ's tools."""
-    for number, (group, found) in enumerate(groupby(rows, key=lambda row: row["group"])):
-        members = list(found)
-        if number:
-            console.print()
+    for group, members in each_group(console, rows):
         reasons = Counter(str(row["difference"]) for row in members)
         note = ", ".join(f"{count(n)} {reason}" for reason, n in sorted(reasons.items()))
-        heading(console, str(group), note)
+        heading(console, group, note)
         table(console, with_broker(COMPARE_VIEW, rows), members)
-    if not rows:
-        console.print("no consumer group has committed an offset to this store", style="dim")
+    note_no_group(console, rows)
 
 
 def commits(console: Console, rows: Sequence[Row]) -> None:
     """Print the commits of stores."""
     if not rows:
-        console.print("mqlog committed nothing here", style="dim")
+        console.print("no commits of mqlog in this store", style="dim")
         return
     table(console, with_broker(COMMIT_VIEW, rows), rows)
 
@@ -163,9 +150,9 @@ _YES: Final[dict[object, str | None]] = {True: "yes", False: "no", None: None}
 
 
 def _of(what: str, rows: Sequence[Row], total: int) -> str:
-    if len(rows) == total:
-        return f"{count(total)} {what}"
-    return f"{count(len(rows))} of {count(total)} {what}"
+    """Return how many of ``what``, a noun in the singular, are shown of all there are."""
+    of_all = f"{count(len(rows))} of " if len(rows) < total else ""
+    return f"{of_all}{several(total, what)}"
 
 
 def _by(rows: Sequence[Row], name: str) -> str:

@@ -5,7 +5,7 @@ Rows are those of mqstore.tables and mqstore.backlog, so a name here is a column
 that compares the rows of one table.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple
 from datetime import datetime
 from itertools import groupby
@@ -15,7 +15,7 @@ import pyarrow as pa
 from rich.console import Console
 from rich.text import Text
 
-from mqlog_jobs.render import FieldView, Row, count, fact, heading, size, table
+from mqlog_jobs.render import FieldView, Row, count, fact, heading, several, size, table
 from mqstore import tables
 from mqstore.backlog.schema import AHEAD, EXPIRED, TOPIC_GONE
 from mqstore.check import Finding
@@ -75,12 +75,16 @@ MESSAGE_VIEW: Final = (
     FieldView("body", "BODY", stretch=True),
 )
 MESSAGE_COLUMNS: Final = ("brokerName", *(column.name for column in MESSAGE_VIEW))
+_REPAIR: Final = (
+    "Repair: a broker recovers its store when it starts; see also mqlog recover -h (a commit that "
+    "was interrupted) and mqlog salvage -h (a damaged disk)"
+)
 FINDINGS: Final = (
     FieldView("severity", "SEVERITY", "status"),
     FieldView("place", "PLACE", rank=1),
     FieldView("file", "FILE", rank=2),
     FieldView("position", "AT BYTE", "count", rank=3),
-    FieldView("problem", "PROBLEM", stretch=True),
+    FieldView("problem", "PROBLEM", stretch=True, wrap=True),
 )
 TAG_VIEW: Final = (
     FieldView("topic", "TOPIC", stretch=True, once=True, style="bold"),
@@ -131,22 +135,32 @@ def replay_plan(console: Console, rows: Sequence[Row]) -> None:
     """Print what a replay would send where, and the sums above it."""
     messages = sum(_number(row, "messages") for row in rows)
     total = sum(_number(row, "bodyBytes") for row in rows)
-    heading(console, "replay", f"{messages:,} messages, {size(total)} would be sent")
+    heading(console, "replay", f"{several(messages, 'message')}, {size(total)} would be sent")
     table(console, REPLAY_VIEW, rows)
 
 
 def backlog(console: Console, rows: Sequence[Row]) -> None:
     """Print one table for each group, with the sum of its waiting messages above it."""
-    for number, (group, rows_of_group) in enumerate(groupby(rows, key=lambda row: row["group"])):
-        members = list(rows_of_group)
-        if number:
-            console.print()
-        heading(console, str(group), _summary(members))
+    for group, members in each_group(console, rows):
+        heading(console, group, _summary(members))
         table(
             console,
             _of_backlog(members, rows),
             [{**row, "share": row["lagMatching"]} for row in members],
         )
+    note_no_group(console, rows)
+
+
+def each_group(console: Console, rows: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:
+    """Yield each consumer group with its rows, which stand together; print a line between two."""
+    for number, (group, members) in enumerate(groupby(rows, key=lambda row: row["group"])):
+        if number:
+            console.print()
+        yield str(group), list(members)
+
+
+def note_no_group(console: Console, rows: Sequence[Row]) -> None:
+    """Print that there is no committed offset, if there are no rows."""
     if not rows:
         console.print("no consumer group has committed an offset to this store", style="dim")
 
@@ -192,7 +206,8 @@ def tags(console: Console, rows: Sequence[Row]) -> None:
 def copied(console: Console, copy: Copied, target: str) -> None:
     """Print the contents of a copy of a store."""
     queues = copy.snapshot.queues
-    total = f"{count(sum(q.high - q.low for q in queues))} messages in {count(len(queues))} queues"
+    messages = several(sum(q.high - q.low for q in queues), "message")
+    total = f"{messages} in {several(len(queues), 'queue')}"
     console.print(Text.assemble((total, "green"), f" copied to {shown(target)}"), soft_wrap=True)
     sizes = f"{size(copy.linked_bytes)} by links, {size(copy.copied_bytes)} as bytes"
     console.print(Text(sizes, style="dim"))
@@ -223,6 +238,8 @@ def findings(console: Console, store: str, rows: Sequence[Row], *, named: bool =
         has_place = any(row["place"] is not None for row in placed)
         columns = [column for column in FINDINGS if has_place or column.name != "place"]
         table(console, columns, placed)
+        if console.is_terminal and any(row["severity"] == "error" for row in rows):
+            console.print(_REPAIR, style="dim", soft_wrap=True)
     else:
         console.print(f"{shown(store)}: whole, every rule holds", markup=False)
 
@@ -230,7 +247,7 @@ def findings(console: Console, store: str, rows: Sequence[Row], *, named: bool =
 def _problem(row: Row) -> str:
     """Return the broken rule of a finding, and how many others are broken only because of it."""
     number = _number(row, "consequences")
-    behind = f", and {count(number)} consequence{'s' * (number > 1)}" if number else ""
+    behind = f", and {several(number, 'consequence')}" if number else ""
     return f"{row['problem']}{behind}"
 
 
@@ -258,7 +275,7 @@ def _summary(rows: Sequence[Row]) -> str:
     odd = sorted({str(row["status"]) for row in rows} & _ODD)
     if not lag:
         return f"no messages waiting, but {', '.join(odd)}" if odd else "has consumed everything"
-    summary = f"{count(lag)} messages waiting, {size(behind)}"
+    summary = f"{several(lag, 'message')} waiting, {size(behind)}"
     expressions = sorted({str(row["subscription"]) for row in rows if row["subscription"]} - {"*"})
     if expressions:
         matching = sum(_number(row, "lagMatching") for row in rows)
@@ -284,8 +301,8 @@ def _of_backlog(rows: Sequence[Row], all_rows: Sequence[Row]) -> list[FieldView]
 def with_broker(columns: Iterable[FieldView], rows: Sequence[Row]) -> list[FieldView]:
     """Return the columns, with the broker's name first if the rows are of several brokers."""
     brokers = {row["brokerName"] for row in rows}
-    several = [FieldView("brokerName", "BROKER NAME", once=True)] if len(brokers) > 1 else []
-    return [*several, *columns]
+    broker = [FieldView("brokerName", "BROKER NAME", once=True)] if len(brokers) > 1 else []
+    return [*broker, *columns]
 
 
 def place_of(row: Row) -> str | None:

@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+from errno import EISDIR
 from pathlib import Path
 from typing import Final
 
@@ -11,6 +12,8 @@ _READABLE: Final = 0o644  # Other users read what a job or a command writes for 
 def replace_file(path: str | Path, content: str) -> None:
     """Replace the file's content atomically. Raises OSError with the path."""
     target = Path(path).absolute()
+    if target.is_dir():
+        raise IsADirectoryError(EISDIR, os.strerror(EISDIR), str(path))
     try:
         fd, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Messages encoded and staged on one core, committed on two, beside RocketMQ's Java and the disk.
+"""Messages encoded, staged and committed, on one core, beside RocketMQ's Java and the disk.
 
     PYTHONPATH=tests python tests/bench/bench_encode.py [MESSAGES]
 
@@ -6,8 +6,7 @@
 that a task does with Arrow batches as Spark gives them (10,000 rows): cast, validate, choose
 queues, compose properties with UNIQ_KEY, encode, hash index keys, checksum, write the staged
 file. ``commit`` is what the driver does: verify, append, ConsumeQueue, IndexFile, sync; it is
-timed from the staged files on, and has all cores, as one thread reads and checks what another
-appends. ``commit mmap`` is the same with writeMode=mmap. ``java`` puts the
+timed from the staged files on. ``commit mmap`` is the same with writeMode=mmap. ``java`` puts the
 same number of messages into a new store of DefaultMessageStore, in client-encoded batches of 1 MB,
 until they are dispatched; it has both cores and syncs nothing. ``disk`` writes the CommitLog's
 bytes one after the other and syncs.
@@ -113,12 +112,7 @@ class Writes:
         return Timed(self._rows, time.perf_counter() - begin)
 
     def _commit(self) -> int:
-        one = os.sched_getaffinity(0)
-        os.sched_setaffinity(0, range(os.cpu_count() or 1))
-        try:
-            return commit(self._job, [self._manifest]).messages
-        finally:
-            os.sched_setaffinity(0, one)
+        return commit(self._job, [self._manifest]).messages
 
     def _disk(self) -> Timed:
         size = self._rows * (self._body_bytes + RECORD_ROOM)

@@ -245,6 +245,10 @@ class Broker:
         """Its process id."""
         return self._jvm.pid
 
+    def log_tail(self) -> str:
+        """Return the end of what it logged."""
+        return self._jvm.log_tail()
+
     def stop(self) -> None:
         """Stop it cleanly, as ``mqshutdown broker`` does."""
         self._jvm.stop()

@@ -1,6 +1,8 @@
 """Spark writes to a cluster, killed with -9: tasks, the commit, the driver, executors; and brokers.
 
-MQLOG_SEND_KILLS says how many kills, MQLOG_SEED which; a kill happens when a broker gets rows.
+MQLOG_SEND_KILLS says how many kills, MQLOG_SEED which; a kill happens when a broker gets rows. What
+is left of the program stands still then until all that was on its way to brokers is over: so no
+request is held up for longer than ``fenceWait``, however slow the machine, which the guide demands.
 """
 
 import json
@@ -13,7 +15,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +34,10 @@ pytestmark = pytest.mark.spark
 
 KILLS = soak.size("SEND_KILLS", check=0, test=3, full=60)
 SEED = int(os.environ.get("MQLOG_SEED", "7"))
-STEP_S = 300
+STILL_S = 300
+"""So long the program may take for one step."""
+STEP_S = 1_800
+SHOWN = 10
 Moment = tuple[str, str]
 """A topic, and what is killed when rows come to it."""
 FIRST: list[Moment] = [("Least", "workers"), ("Once", "workers"), ("Stream", "driver")]
@@ -49,11 +54,16 @@ class Victim:
         self._command = [*map(str, command), json.dumps(options)]
         self._errors = folder / "errors.log"
         self._armed: Moment | None = None
+        self._phase = "start"
+        self._stopped: list[int] = []
         self._lock = threading.Lock()
         self._start()
 
     def sees(self, request: dict[str, Any]) -> bool:
-        """Kill what is to be killed with this request; tell whether it was the moment."""
+        """Kill what is to be killed with this request; tell whether it was the moment.
+
+        What is left is stopped, until ``suffer`` has it go on.
+        """
         with self._lock:
             if self._armed is None or request["extFields"]["b"] != self._armed[0]:
                 return False
@@ -64,35 +74,74 @@ class Victim:
             self.done[f"{kind} while {topic}"] += 1
             return True
 
-    def suffer(self, topic: str, kind: str) -> None:
-        """Be killed when rows come to the topic; return when the program goes on."""
+    def suffer(self, topic: str, kind: str, settle: Callable[[], None]) -> None:
+        """Be killed when rows come to the topic; return when the program goes on.
+
+        It goes on once ``settle`` returned: nothing is under way to brokers then.
+        """
         before = {each: sends.saved(self.log, each) for each in ("Once", "Least")}
+        self._phase = f"rows come to {topic}, to kill {kind} then"
         self._armed = topic, kind
         self.until(lambda: self._armed is None)
+        settle()
+        self.go_on()
         if kind == "driver":
-            self._process.wait(STEP_S)
+            self._process.wait(STILL_S)
             self._start()
+        self._phase = f"batches behind {before} are saved, after a kill of {kind} while {topic}"
         self.until(lambda: all(sends.saved(self.log, t) > n for t, n in before.items()))
+
+    def stop_all(self) -> dict[int, int]:
+        """Have all processes of the program stand still; return them, each with its parent."""
+        seen: dict[int, int] = {}
+        while found := {pid: of for pid, of in self._tree().items() if pid not in seen}:
+            seen |= found
+            for pid in found:
+                _signal(pid, signal.SIGSTOP)
+        self._stopped = list(seen)
+        return seen
+
+    def go_on(self) -> None:
+        """Have what was stopped go on."""
+        while self._stopped:
+            _signal(self._stopped.pop(), signal.SIGCONT)
 
     def finish(self) -> None:
         """Have it end by itself."""
+        self._phase = "the program ends by itself"
         self.stop.touch()
-        assert self._process.wait(STEP_S) == 0, self._told()
+        self.until(lambda: self._process.poll() is not None)
+        assert self._process.returncode == 0, f"it ended badly; {self.told()}"
 
     def close(self) -> None:
         """Kill all of it."""
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait(STEP_S)
+        for pid in self.stop_all() if self._process.poll() is None else ():
+            _signal(pid, signal.SIGKILL)
+        self._process.wait(STILL_S)
 
     def until(self, is_so: Callable[[], bool]) -> None:
-        """Return when it is so."""
-        end, pause = time.monotonic() + STEP_S, threading.Event()
+        """Return when it is so; fail if the program ends, or takes too long."""
+        begin, pause = time.monotonic(), threading.Event()
+        size, since = -1, begin
         while not is_so():
-            code = self._process.poll()
-            assert code in {None, -signal.SIGKILL}, f"it ended with {code}; {self._told()}"
-            assert time.monotonic() < end, f"waited in vain; {self._told()}"
+            code, now = self._process.poll(), time.monotonic()
+            assert code in {None, -signal.SIGKILL}, f"it ended with {code}; {self.told()}"
+            if (told := self.log.stat().st_size if self.log.exists() else 0) != size:
+                size, since = told, now
+            if now - since > STILL_S or now - begin > STEP_S:
+                self._show_threads()
+                words = f"nothing for {now - since:.0f} s, in all {now - begin:.0f} s"
+                raise AssertionError(f"{words}; {self.told()}")
             pause.wait(0.02)
+
+    def told(self) -> str:
+        """Return what was waited for, what was done, and the ends of the program's logs."""
+        log = self.log.read_text()[-3000:] if self.log.exists() else ""
+        errors = self._errors.read_text(errors="replace")[-6000:]
+        return (
+            f"wanted: {self._phase}\ndone: {dict(self.done)}; ended with {self._process.poll()}\n"
+            f"--- {self.log}\n{log}\n--- {self._errors}\n{errors}"
+        )
 
     def _start(self) -> None:
         with self._errors.open("ab") as told:
@@ -105,29 +154,42 @@ class Victim:
             )
 
     def _kill(self, kind: str) -> int:
-        """Kill all processes of a kind; return how many there were."""
+        """Kill all processes of a kind, and stop the others; return how many were killed."""
+        every = self.stop_all()
         if kind == "driver":
-            os.killpg(self._process.pid, signal.SIGKILL)
-            return 1
-        children: dict[int, list[int]] = {}
-        for pid, parent in _parents():
-            children.setdefault(parent, []).append(pid)
-        every = [self._process.pid]
-        for pid in every:
-            every += children.get(pid, [])
-        if kind == "workers":
-            daemons = [pid for pid in every if b"pyspark.daemon" in _command(pid)]
-            found = [pid for daemon in daemons for pid in children.get(daemon, [])]
+            found = list(every)
+        elif kind == "workers":
+            daemons = {pid for pid in every if b"pyspark.daemon" in _command(pid)}
+            found = [pid for pid, parent in every.items() if parent in daemons]
         else:
             found = [pid for pid in every if b"CoarseGrainedExecutorBackend" in _command(pid)]
         for pid in found:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+            _signal(pid, signal.SIGKILL)
+        if not found:
+            self.go_on()
         return len(found)
 
-    def _told(self) -> str:
-        log = self.log.read_text()[-1000:] if self.log.exists() else ""
-        return f"{log} {self._errors.read_text()[-3000:]}"
+    def _tree(self) -> dict[int, int]:
+        """Return all processes of the program, each with its parent."""
+        children: dict[int, list[int]] = {}
+        for pid, parent in _parents():
+            children.setdefault(parent, []).append(pid)
+        found, rest = {self._process.pid: os.getpid()}, [self._process.pid]
+        while rest:
+            parent = rest.pop()
+            found |= dict.fromkeys(children.get(parent, []), parent)
+            rest += children.get(parent, [])
+        return found
+
+    def _show_threads(self) -> None:
+        """Have all JVMs of the program write the stacks of their threads to its log of errors."""
+        before = self._errors.stat().st_size
+        for pid in self._tree():
+            if b"java" in _command(pid).partition(b"\0")[0]:
+                _signal(pid, signal.SIGQUIT)
+        end, pause = time.monotonic() + 10, threading.Event()
+        while self._errors.stat().st_size == before and time.monotonic() < end:
+            pause.wait(0.1)
 
 
 def assert_sent(victim: Victim, bodies_of: Callable[[str], list[bytes]]) -> None:
@@ -136,13 +198,23 @@ def assert_sent(victim: Victim, bodies_of: Callable[[str], list[bytes]]) -> None
         topic: Counter(b for v in range(sends.saved(victim.log, topic)) for b in sends.bodies(v))
         for topic in ("Once", "Least")
     }
-    assert Counter(bodies_of("Once")) == wanted["Once"]
-    least = Counter(bodies_of("Least"))
-    assert least >= wanted["Least"]
-    assert set(least) == set(wanted["Least"])
-    streamed = sorted(map(int, bodies_of("Stream")))
-    assert streamed == sorted(set(streamed))
-    assert set(range(streamed[-1] // sends.ROWS * sends.ROWS)) <= set(streamed)
+    once, least = (Counter(bodies_of(topic)) for topic in ("Once", "Least"))
+    streamed = Counter(map(int, bodies_of("Stream")))
+    of_stream = range(max(streamed, default=0) // sends.ROWS * sends.ROWS)
+    wrong = {
+        "Once, lost": wanted["Once"] - once,
+        "Once, too often": once - wanted["Once"],
+        "Least, lost": wanted["Least"] - least,
+        "Least, strange": Counter(set(least) - set(wanted["Least"])),
+        "Stream, lost": Counter(of_stream) - streamed,
+        "Stream, too often": streamed - Counter(set(streamed)),
+    }
+    found = {
+        what: f"{rows.total()}, such as {sorted(rows)[:SHOWN]}"
+        for what, rows in wrong.items()
+        if rows
+    }
+    assert not found, f"{found}\n{victim.told()}"
 
 
 def test_rows_are_there_once_though_tasks_the_commit_and_the_driver_are_killed(
@@ -156,13 +228,16 @@ def test_rows_are_there_once_though_tasks_the_commit_and_the_driver_are_killed(
         taking.take = lambda r: Take(stores=2, code=None) if victim.sees(r) else None
         with closing(victim):
             for topic, kind in FIRST:
-                victim.suffer(topic, kind)
+                victim.suffer(topic, kind, taking.settle)
             victim.finish()
         assert_sent(victim, taking.all_bodies)
 
 
+Pairs = list[tuple[Live, Proxy]]
+
+
 @pytest.fixture
-def brokers(cluster: Servers, tmp_path: Path) -> Iterator[list[tuple[Live, Proxy]]]:
+def brokers(cluster: Servers, tmp_path: Path) -> Iterator[Pairs]:
     """Two brokers, each behind a proxy."""
     with ExitStack() as stack:
         found = []
@@ -186,25 +261,55 @@ def test_rows_are_there_once_in_real_brokers_whatever_is_killed(
     names = brokers[0][0].name_servers
     options = {"createTopic": "true", "brokerAddresses": json.dumps(addresses)}
     victim = Victim(brokers[0][0].address, tmp_path, master, **options)
-    with closing(victim):
+    with closing(victim), logs_of(brokers):
         for _, proxy in brokers:
             proxy.choose = lambda head: Fault.IN_PART if victim.sees(head) else None
         for _ in range(KILLS):
             kind = moments.choice(kinds)
             if kind == "broker":
-                live, proxy = moments.choice(brokers)
-                proxy.shut()
-                live.kill()
-                live.start()
-                proxy.open()
-                victim.done["broker"] += 1
+                kill_broker(victim, brokers, moments.randrange(len(brokers)))
             else:
-                victim.suffer(moments.choice(sends.TOPICS), kind)
+                victim.suffer(moments.choice(sends.TOPICS), kind, lambda: settle(brokers))
         victim.finish()
-    cluster = ClusterSettings(name_servers=names)
-    assert_sent(victim, lambda topic: [body for body, _ in held(cluster, topic)])
+        cluster = ClusterSettings(name_servers=names)
+        assert_sent(victim, lambda topic: [body for body, _ in held(cluster, topic)])
     counts = {topic: sends.saved(victim.log, topic) for topic in ("Once", "Least")}
     soak.tell(f"{master}: {dict(victim.done)}, batches {counts}")
+
+
+def settle(brokers: Pairs) -> None:
+    """Return when nothing is under way to a broker."""
+    for _, proxy in brokers:
+        proxy.settle()
+
+
+def kill_broker(victim: Victim, brokers: Pairs, number: int) -> None:
+    """Kill a broker and start it again; what was under way is over before the program sees it."""
+    live, proxy = brokers[number]
+    victim.stop_all()
+    proxy.shut()
+    live.kill()
+    settle(brokers)
+    victim.go_on()
+    live.start()
+    proxy.open()
+    victim.done["broker"] += 1
+
+
+@contextmanager
+def logs_of(brokers: Pairs) -> Iterator[None]:
+    """Add the ends of the brokers' logs to a failure."""
+    try:
+        yield
+    except BaseException as error:
+        for live, _ in brokers:
+            error.add_note(live.broker.log_tail())
+        raise
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
 
 
 def _parents() -> Iterator[tuple[int, int]]:

@@ -18,6 +18,7 @@ from mqstore.deliver.job import SendJob, SendReport
 from mqstore.deliver.once.commit import Published, publish
 from mqstore.deliver.once.control import Control, InvalidControlError, decode, tag_of
 from mqstore.deliver.once.errors import (
+    ControlTooLargeError,
     LostHistoryError,
     NewerOwnerError,
     NondeterministicWriteError,
@@ -394,6 +395,16 @@ def test_a_queue_that_stands_still_is_a_named_error_in_time(taking: TakingCluste
     with pytest.raises(NotVisibleError, match="ConsumeQueues stand still"):
         once(taking, of([1]), visibility_timeout_ms=50)
     assert taking.bodies("T") == []
+
+
+def test_a_control_record_that_brokers_would_refuse_is_named_before_anything_is_sent(
+    taking: TakingCluster,
+) -> None:
+    taking.topic("T", 60)
+    taking.settings = "maxMessageSize=40000\nmappedFileSizeCommitLog=1500\n"
+    with pytest.raises(ControlTooLargeError, match=r"the brokers take 476 .*Nothing was sent"):
+        once(taking, of([1]))
+    assert taking.sends() == []
 
 
 def test_a_history_that_expired_is_an_error_before_anything_is_sent(

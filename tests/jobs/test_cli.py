@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,7 +13,11 @@ from pathlib import Path
 import pytest
 
 from jobs.command import Run
+from mqlog_jobs.app import PANELS
+from mqlog_jobs.maintenance import app
 from support import goldens
+
+COMMANDS = [command.callback.__name__ for command in app.registered_commands if command.callback]
 
 
 def test_the_backlog_is_what_the_broker_printed(run: Run, golden: tuple[str, Path]) -> None:
@@ -146,8 +151,8 @@ def test_tags_keys_and_times_choose(run: Run, golden_550: Path) -> None:
         (("topics", "/no/such/store"), "[MQLOG_STORE_NOT_FOUND]"),
         (("topics", "/"), "[MQLOG_NOT_A_STORE]"),
         (("cat", "STORE", "GTopik"), "[MQLOG_UNKNOWN_TOPIC] GTopik: no such topic"),
-        (("queues", "STORE", "-t", "GTopik"), "no such topic; there are"),
-        (("tags", "STORE", "-t", "GTopik"), "among them GTopic"),
+        (("queues", "STORE", "-t", "GTopik"), "no such topic; did you mean GTopic"),
+        (("tags", "STORE", "-t", "GTopik"), "did you mean GTopic"),
         (("find", "STORE", "--key", "k", "-t", "GTopik"), "[MQLOG_UNKNOWN_TOPIC] GTopik"),
         (("cat", "STORE", "GTopic/9"), "the topic has no queue 9; it has 0, 1, 2, 3"),
         (("cat", "STORE", "GTopic/0@121"), "queue GTopic/0 holds [0, 120)"),
@@ -160,8 +165,18 @@ def test_tags_keys_and_times_choose(run: Run, golden_550: Path) -> None:
         (("backlog", "STORE", "--sql", "a = 5"), "name it with --group"),
         (("backlog", "STORE", "-g", "CG_G", "--sql", "a >"), "at the end: expected a property"),
         (("backlog", "STORE", "-g", "/[/"), "[MQLOG_INVALID_OPTION]"),
-        (("topics", "STORE", "--csv", "--json"), "choose one of the two"),
-        (("cat", "STORE", "GTopic", "-f", "{body}", "--json"), "choose one of the two"),
+        (("topics", "STORE", "--csv", "--json"), "choose either --csv or --json"),
+        (("cat", "STORE", "GTopic", "-f", "{body}", "--json"), "choose either --format or --json"),
+        (("topics", "STORE", "-o", "tlsCaFil=x"), "no such option; did you mean tlsCaFile?"),
+        (("topics", "STORE", "-o", "xyz=1"), "no such option; there are allowUnclean, "),
+        (
+            ("topics", "rocketmq://me:secret@h:1"),
+            "rocketmq://***@h:1': has no user and no password",
+        ),
+        (("topics", "rocketmq://me:se/c@h:1"), "rocketmq://***@h:1': has no user and no password"),
+        (("cat", "STORE", "no-such"), "no such topic; the topics are DefaultCluster, "),
+        (("backlog", "STORE", "-g", "no-such"), "the groups are CG_G, DUMP_GROUP, LP_G, CID_"),
+        (("report", "STORE", "-o", "tlsCaFile=x"), "an option of a cluster is --option NAME=VALUE"),
         (("backlog", "STORE", "--count", "3"), "option --count='3': belongs to --watch"),
         (("backlog", "STORE", "--interval", "3"), "option --interval='3.0': belongs to --watch"),
     ],
@@ -195,6 +210,28 @@ def test_a_whole_store_verifies_and_a_damaged_one_exits_with_one(
 def test_every_command_has_help_with_an_example(run: Run) -> None:
     for command in ("backlog", "topics", "queues", "cat", "verify", "doctor", "demo"):
         assert f"mqlog {command}" in run(command, "--help").out.split("Example")[1]
+
+
+def test_a_help_names_values_and_no_types_of_python(run: Run) -> None:
+    for command in (*COMMANDS, ""):
+        text = run(*filter(None, (command, "--help"))).out
+        assert not re.search(r"<(bool|int|str|list|path|float)", text), command
+
+
+def test_the_list_of_commands_has_parts_in_their_order(run: Run) -> None:
+    text = run("--help").out
+    places = [text.index(part) for part in PANELS]
+
+    assert places == sorted(places)
+    assert all(re.search(rf"^│ {name} ", text, re.MULTILINE) for name in COMMANDS)
+
+
+def test_a_missing_topic_is_named_and_where_to_find_it(run: Run, golden_550: Path) -> None:
+    done = run("cat", golden_550)
+    words = re.sub(r"[\s│]+", "", done.err)
+
+    assert done.code == 2
+    assert f"MissingargumentTOPIC.Itfollowstheplaces.Tolisttopics:mqlogtopics{golden_550}" in words
 
 
 def test_a_command_starts_without_spark_and_stops_when_its_reader_does(golden_550: Path) -> None:

@@ -99,7 +99,7 @@ def test_bodies_are_printed_as_hexadecimal_or_base64(run: Run, store: MakeStore)
         (row,) = run("cat", root, "T", option, "--json").rows
         assert row[name] == shown
         assert "body" not in row
-    assert "choose one of the two" in run("cat", root, "T", "--hex", "--base64").err
+    assert "choose either --hex or --base64" in run("cat", root, "T", "--hex", "--base64").err
 
 
 def test_json_has_a_name_for_each_form_of_a_body(run: Run, store: MakeStore) -> None:

@@ -72,12 +72,12 @@ def test_nothing_found_is_exit_code_one_and_said_on_standard_error(golden_550: P
     code, out, err = run("find", golden_550, "--key", "nobody\x1b[2J")
 
     assert (code, out) == (1, "")
-    assert err == "no message has nobody\\x1b[2J\n"
+    assert err == "no message has the key nobody\\x1b[2J\n"
 
 
 @pytest.mark.parametrize("words", [(), ("--key", "a", "--id", "b")])
 def test_find_wants_keys_or_ids(golden_550: Path, words: tuple[str, ...]) -> None:
-    with pytest.raises(InvalidOptionError, match="give the one or the other"):
+    with pytest.raises(InvalidOptionError, match="give either --key or --id"):
         run("find", golden_550, *words)
 
 

@@ -52,7 +52,7 @@ def test_a_table_fits_its_terminal_and_says_what_it_leaves_out(width: int) -> No
 
 @pytest.mark.parametrize(
     ("width", "said"),
-    [(60, []), (50, ["not shown for want of width: BEHIND"])],
+    [(60, []), (50, ["not shown, the terminal is too narrow: BEHIND"])],
 )
 def test_a_bar_that_goes_is_not_missed(width: int, said: list[str]) -> None:
     columns = (
@@ -66,6 +66,19 @@ def test_a_bar_that_goes_is_not_missed(width: int, said: list[str]) -> None:
     render.table(console, columns, [ROW | {"topic": "t" * 40, "share": 1}])
 
     assert [line for line in stream.getvalue().splitlines() if "not shown" in line] == said
+
+
+def test_a_column_that_wraps_is_never_cut() -> None:
+    columns = (
+        FieldView("lag", "LAG", "count"),
+        FieldView("topic", "TOPIC", stretch=True, wrap=True),
+    )
+    stream = io.StringIO()
+    console = Console(file=stream, width=30, force_terminal=True, color_system=None)
+    render.table(console, columns, [ROW | {"topic": "a sentence that is longer than its line"}])
+
+    words = " ".join(line[8:].strip() for line in stream.getvalue().splitlines()[2:])
+    assert words.strip() == "a sentence that is longer than its line"
 
 
 def test_nothing_is_left_out_in_a_pipe_and_no_line_ends_in_blanks() -> None:

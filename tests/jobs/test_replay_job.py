@@ -61,6 +61,9 @@ def test_what_is_wrong_is_one_line(
     place = f"rocketmq://{taking.address}"
     assert replay.main(["--from", str(golden_550), "--to", place, "--topic", "GTx"]) == 2
     assert "no broker has a topic GTx" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        replay.main(["--from", "x", "--to", place, "--rate", "0"])
-    assert "must be a number above 0" in capsys.readouterr().err
+    for flag, value, told in (
+        ("--rate", "0", "option --rate='0': must be a whole number from 1 to"),
+        ("--offset-map", "table:x", "option --offset-map='table:x': write parquet:DIR, csv:DIR"),
+    ):
+        assert replay.main(["--from", "x", "--to", place, flag, value]) == 2
+        assert told in capsys.readouterr().err

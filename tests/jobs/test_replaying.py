@@ -360,3 +360,24 @@ def test_a_dead_letter_whose_topic_is_gone_is_named_with_the_flag_that_makes_it(
         replayed(store([failed(0)]).root, "-t", "%DLQ%g", "--to-origin", "--create-topic").code == 0
     )
     assert taking.all_bodies("T") == [b"0"]
+
+
+def test_messages_in_more_places_than_a_control_record_holds_are_refused_before_any_is_sent(
+    replayed: Any, taking: TakingCluster, store: MakeStore
+) -> None:
+    taking.topic("T")
+    taking.settings = "mappedFileSizeCommitLog=1300\n"
+    root = store(
+        [
+            Message(
+                topic="T", queue_offset=n, body=b"%d" % n, properties=b"KEYS\x01k%d\x02" % (n % 2)
+            )
+            for n in range(100)
+        ]
+    ).root
+    scattered = replayed(root, "-t", "T", "--key", "k1")
+    assert scattered.code == 2
+    assert "[MQLOG_CONTROL_TOO_LARGE] replay without a name" in scattered.err
+    assert taking.sends() == []
+    taking.settings = ""
+    assert replayed(root, "-t", "T", "--key", "k1").out == "50 messages sent: 50 to T\n"

@@ -26,7 +26,7 @@ def test_a_store_of_which_nothing_is_lost_ends_with_0(run: Run, tmp_path: Path) 
     laid = laid_out(tmp_path)
     done = run("salvage", laid.root, tmp_path / "new")
     assert (done.code, done.err) == (0, "")
-    assert "40 messages in 1 queues are in" in done.out
+    assert "40 messages in 1 queue are in" in done.out
     assert "lost" not in done.out
 
 
@@ -35,7 +35,7 @@ def test_losses_are_told_and_end_with_1(run: Run, tmp_path: Path) -> None:
     hole(laid)
     done = run("salvage", laid.root, tmp_path / "new")
     assert (done.code, done.err) == (1, "")
-    assert "lost: 1 messages between others of their queues" in done.out
+    assert "lost: 1 message between others of their queues" in done.out
     assert f"all physical offsets are {2 * SIZE:,} higher" in done.out
     text = (tmp_path / "new" / ".mqlog" / "salvage" / "report.txt").read_text()
     assert "no whole record has these queue offsets" in text
@@ -55,5 +55,5 @@ def test_a_directory_that_is_there_is_one_line_and_2(run: Run, tmp_path: Path) -
     laid = laid_out(tmp_path)
     done = run("salvage", laid.root, tmp_path)
     assert done.code == 2
-    assert f"option NEW='{tmp_path}': is there already" in done.err
+    assert f"option DEST='{tmp_path}': is there already" in done.err
     assert len(done.err.splitlines()) == 1

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from jobs.command import Run
 from mqlog_jobs import render, views
@@ -96,3 +97,22 @@ def test_findings_without_a_place_have_no_column_for_it() -> None:
         views.findings(render.terminal(out), "store", [row, more])
         assert ("PLACE" in out.getvalue()) is (told is not None)
         assert told is None or out.getvalue().splitlines()[3].split()[1] == told
+
+
+def test_on_a_terminal_a_broken_rule_comes_whole_and_with_what_repairs_it() -> None:
+    row = {
+        "severity": "error",
+        "file": "commitlog/00000000000000000000",
+        "position": 29_891,
+        "topic": None,
+        "queueId": None,
+        "queueOffset": None,
+        "problem": "CRC-32 of body or record differs from the one in its header",
+        "consequences": 0,
+    }
+    out = io.StringIO()
+    views.findings(Console(file=out, width=80, force_terminal=True, color_system=None), "s", [row])
+
+    text = " ".join(line[50:].strip() for line in out.getvalue().splitlines()[2:5])
+    assert text.startswith("CRC-32 of body or record differs from the one in its header")
+    assert "mqlog salvage -h" in out.getvalue()

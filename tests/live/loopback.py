@@ -192,13 +192,20 @@ class FakeCluster:
         return [(int(f["queueOffset"]), int(f["maxMsgNums"])) for f in asked]
 
     def _serve(self, peer: socket.socket) -> None:
-        while (request := read_request(peer)) is not None:
-            self.requests.append(request)
-            answer = self.fault(request)
-            answer = self._answer(request) if answer is None else answer
-            if answer == b"":
-                return
+        while self._serve_next(peer):
+            pass
+
+    def _serve_next(self, peer: socket.socket) -> bool:
+        """Answer a request; tell whether the connection goes on."""
+        request = read_request(peer)
+        if request is None:
+            return False
+        self.requests.append(request)
+        answer = self.fault(request)
+        answer = self._answer(request) if answer is None else answer
+        if answer:
             peer.sendall(answer)
+        return bool(answer)
 
     def _answer(self, request: dict[str, Any]) -> bytes:
         fields, opaque = request.get("extFields", {}), request["opaque"]

@@ -3,14 +3,17 @@
 It parses requests with ``struct`` and keeps what it takes as the oracle's messages.
 """
 
+import socket
 import struct
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from select import select
 from typing import Any
 
 from live.loopback import FakeCluster, FakeQueue, json_answer
 from support.oracle import Message
+from support.processes import until
 
 SENDS = (310, 320)
 NOW_MS = 1_700_000_000_000
@@ -53,11 +56,33 @@ class TakingCluster(FakeCluster):
         self.perm = 6
         self.settings = "maxMessageSize=4194304\n"
         self.lock = threading.Lock()
+        self._at_work: dict[socket.socket, bool] = {}
 
     def topic(self, topic: str, queues: int = 1, *, broker: str = "broker-a") -> None:
         """Give a broker an empty topic."""
         for queue_id in range(queues):
             self.fill(topic, 0, broker=broker, queue_id=queue_id)
+
+    def settle(self) -> None:
+        """Return when all that was sent to it is done."""
+        until(self._is_settled)
+
+    def _is_settled(self) -> bool:
+        peers = list(self._at_work.items())
+        heard = all(peer.fileno() < 0 or not select([peer], [], [], 0)[0] for peer, _ in peers)
+        return heard and not any(self._at_work.values())
+
+    def _serve(self, peer: socket.socket) -> None:
+        try:
+            super()._serve(peer)
+        finally:
+            del self._at_work[peer]
+
+    def _serve_next(self, peer: socket.socket) -> bool:
+        self._at_work[peer] = False
+        peer.recv(1, socket.MSG_PEEK)
+        self._at_work[peer] = True
+        return super()._serve_next(peer)
 
     def sends(self) -> list[dict[str, Any]]:
         """Every send that came, in order."""

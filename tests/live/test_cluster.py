@@ -21,6 +21,7 @@ from mqstore.live.errors import (
     NoMasterError,
     RequestRefusedError,
 )
+from mqstore.live.frame import Frame
 from mqstore.live.requests import GET_TOPIC_STATS_INFO, Kind
 from mqstore.live.topics import check_readable
 
@@ -129,6 +130,30 @@ def test_a_route_that_lacks_a_known_broker_is_asked_of_the_others_too(fake: Fake
             found = cluster.route("T", fresh=True)
             assert found is not None
             assert sorted(found.queues) == ["broker-a", "broker-b"]
+
+
+def test_routes_of_many_topics_are_asked_together(
+    fake: FakeCluster, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"T{n}" for n in range(100)]
+    for name in names[1:]:
+        fake.fill(name, 1)
+    calls: list[str] = []
+    send, receive = Connection.send, Connection.receive
+
+    def sent(own: Connection, request: requests.Request) -> int:
+        calls.append("s")
+        return send(own, request)
+
+    def received(own: Connection, opaque: int) -> Frame:
+        calls.append("r")
+        return receive(own, opaque)
+
+    monkeypatch.setattr(Connection, "send", sent)
+    monkeypatch.setattr(Connection, "receive", received)
+    routes = connect().fresh_routes(names)
+    assert [route and route.topic for route in routes] == [None, *names[1:]]
+    assert "".join(calls) == "s" * 64 + "r" * 64 + "s" * 36 + "r" * 36
 
 
 def test_a_static_topic_is_refused_by_name(fake: FakeCluster, connect: Connect) -> None:

@@ -47,6 +47,7 @@ def test_all_tables_are_tried() -> None:
         "fs.*",
         "requestsInFlight",
         "allowUnclean",
+        "maxObjects",
     }
 
 

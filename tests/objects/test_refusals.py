@@ -103,6 +103,10 @@ def test_an_option_is_refused_in_words_that_help(options: dict[str, str], told: 
         ({"fs.access_key": "hush"}, "option fs.access_key='***'"),
         ({"fs.scheme": "ftp"}, "Invalid S3 connection scheme"),
         ({"fs.connect_timeout": "soon"}, "option fs.connect_timeout='soon': must be a number"),
+        *(
+            ({"fs.request_timeout": text}, f"'{text}': must be a number of seconds, from 0 to")
+            for text in ("inf", "nan", "-1", "1e300")
+        ),
         ({"fs.role_arn": "a", "fs.access_key": "hush", "fs.secret_key": "hush"}, "option fs."),
     ],
 )
@@ -113,6 +117,14 @@ def test_an_argument_that_the_file_system_refuses_is_named(
         planned.rows("s3://bucket/store", **options)
     assert told in str(caught.value)
     assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize("limit", ["inf", "nan", "1e300"])
+def test_a_time_limit_of_google_that_no_clock_reaches_is_refused(limit: str) -> None:
+    with pytest.raises(
+        InvalidOptionError, match=r"fs\.retry_time_limit='.*': must be a number of seconds, from 0"
+    ):
+        planned.rows("gs://bucket/store", **{"fs.retry_time_limit": limit})
 
 
 @pytest.mark.parametrize("port", ["a", "99999999999"])
@@ -181,7 +193,7 @@ def test_streams_and_writes_are_refused_by_name() -> None:
     [
         (["recover", "s3://b/store"], "STORE='s3://b/store': must be a directory of this machine"),
         (["snapshot", "/data/store", "s3://b/x"], "DEST='s3://b/x': must be a directory"),
-        (["salvage", "/data/store", "s3://b/x"], "NEW='s3://b/x': must be a directory"),
+        (["salvage", "/data/store", "s3://b/x"], "DEST='s3://b/x': must be a directory"),
         (["snapshot", "s3://b/store", "/nowhere/x"], "must be a directory of this machine"),
         (["doctor", "s3://b/store"], "mqlog verify"),
         (["topics", "s3://b/store", "-o", "fs.secret_key=hush"], "AWS_SECRET_ACCESS_KEY"),
@@ -232,6 +244,20 @@ def test_what_is_not_there_is_named(server: S3Server) -> None:
         planned.rows("s3://stores/other", **server.options)
     with pytest.raises(StoreUnavailableError, match="NO_SUCH_BUCKET"):
         planned.rows("s3://no-bucket/store", **server.options)
+
+
+def test_a_bucket_with_more_objects_than_wanted_is_named_with_the_option(
+    server: S3Server, tmp_path: Path
+) -> None:
+    laid = lay_out(tmp_path / "store", [Message(topic=f"T{n}", body=b"x") for n in range(5)])
+    address = server.upload(laid.root, "many/store")
+    count = sum(1 for _ in (laid.root / "consumequeue").rglob("*"))
+    most = {**server.options, "maxObjects": str(count)}
+    assert len(planned.rows(address, **most)) == 5
+    with pytest.raises(NotAStoreError, match=rf"store/consumequeue: has {count} objects below it"):
+        planned.rows(address, **most | {"maxObjects": str(count - 1)})
+    with pytest.raises(NotAStoreError, match=r"s3://stores/many/store: has . objects below it"):
+        planned.rows(address, **most | {"maxObjects": "1"})
 
 
 def test_a_server_that_is_away_is_named_with_the_address() -> None:

@@ -96,6 +96,7 @@ def test_the_newest_record_tells_what_is_done_and_what_was_begun() -> None:
         '{"done":[],"takes":[["a","T",0,[[0,-1]]]]}',
         '{"done":[],"takes":[[1,2,3,4]]}',
         '{"done":[],"takes":[["a","T",0,[["0",1]]]]}',
+        '{"done":[["a","T",0,[[6,5]]]],"takes":[]}',
         "[" * 100_000,
     ],
 )

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import random
 import shutil
 import struct
@@ -26,6 +27,7 @@ from mqstore.errors import (
 from mqstore.files import durable
 from mqstore.files.config.broker_config import BrokerConfig
 from mqstore.files.store_dir import StoreDir
+from mqstore.format.config import MAX_CONFIG_BYTES
 from mqstore.read.directory import open_origin, take
 from mqstore.read.queues import slices_of
 from mqstore.read.scan import scan
@@ -317,6 +319,40 @@ def test_a_store_without_a_whole_record_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(CorruptStoreError, match="no whole record"):
         salvage(laid.root, tmp_path / "new")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["store"]
+
+
+@pytest.mark.parametrize("size", [-1, 0, 2**31, 2**70])
+def test_a_file_size_that_no_broker_maps_is_refused(laid: Laid, tmp_path: Path, size: int) -> None:
+    with pytest.raises(InvalidOptionError, match=r"--file-size='-?\d+': must be 1 to 2147483647"):
+        salvage(laid.root, tmp_path / "new", file_size=size)
+
+
+def test_a_file_size_that_no_record_fits_is_named(laid: Laid, tmp_path: Path) -> None:
+    with pytest.raises(CorruptStoreError, match=r"of 50 bytes: .* give it by --file-size"):
+        salvage(laid.root, tmp_path / "new", file_size=50)
+
+
+def test_a_log_cut_short_while_it_is_read_is_an_error(
+    laid: Laid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy_range = durable.copy_range
+
+    def cut(source: int, fd: int, position: int, size: int) -> int:
+        os.truncate(f"/proc/self/fd/{source}", position + size // 2)
+        return copy_range(source, fd, position, size)
+
+    monkeypatch.setattr(durable, "copy_range", cut)
+    with pytest.raises(CorruptStoreError, match="cut short while it was read"):
+        salvage(laid.root, tmp_path / "new")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["store"]
+
+
+def test_a_large_file_of_config_is_carried_over_whole(laid: Laid, tmp_path: Path) -> None:
+    size = MAX_CONFIG_BYTES + 1
+    (laid.root / "config" / "notes.db").touch()
+    os.truncate(laid.root / "config" / "notes.db", size)
+    salvage(laid.root, tmp_path / "new")
+    assert (tmp_path / "new" / "config" / "notes.db").stat().st_size == size
 
 
 def test_a_target_that_is_there_or_in_the_store_is_refused(laid: Laid, tmp_path: Path) -> None:

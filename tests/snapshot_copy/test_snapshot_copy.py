@@ -1,5 +1,6 @@
 """A copy of a store: whole, a prefix of the source, whatever the source does meanwhile."""
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,8 +11,9 @@ from hypothesis import strategies as st
 
 from mqstore.check import check
 from mqstore.copy.copy_store import copy_store
-from mqstore.errors import InvalidOptionError, StoreNotFoundError
+from mqstore.errors import InvalidOptionError, StoreNotFoundError, UnsupportedStoreError
 from mqstore.files import durable
+from mqstore.format.config import MAX_CONFIG_BYTES
 from snapshot_copy.copied import SMALL, errors, messages, rows
 from support import goldens
 from support.growing import grow
@@ -43,6 +45,19 @@ def test_full_files_are_links_and_the_tails_are_not(store: MakeStore, tmp_path: 
         assert [path.stat().st_nlink for path in files[:-1]] == [2] * (len(files) - 1)
         assert files[-1].stat().st_nlink == 1 or folder.startswith("consumequeue")
     assert copied.linked_bytes > copied.copied_bytes > 0
+
+
+def test_a_large_file_of_config_is_copied_whole_or_refused(
+    store: MakeStore, tmp_path: Path
+) -> None:
+    root, size = store(messages(4), SMALL).root, MAX_CONFIG_BYTES + 1
+    (root / "config" / "notes.db").touch()
+    os.truncate(root / "config" / "notes.db", size)
+    copy_store(root, tmp_path / "copy")
+    assert (tmp_path / "copy" / "config" / "notes.db").stat().st_size == size
+    (root / "config" / "notes.db").rename(root / "config" / "offsets.db")
+    with pytest.raises(UnsupportedStoreError, match=r"TOO_LARGE.*config/offsets\.db"):
+        copy_store(root, tmp_path / "second")
 
 
 def test_a_file_system_that_cannot_link_gets_bytes(

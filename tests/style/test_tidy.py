@@ -3,7 +3,7 @@
 import ast
 import importlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 
@@ -81,8 +81,8 @@ def layer(module: str) -> str | None:
     return next((name for name in names if name in known), None)
 
 
-def imports(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
+def imports(found: Iterable[ast.AST]) -> Iterator[str]:
+    for node in found:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -95,6 +95,12 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
+@lru_cache(maxsize=1)
+def nodes(path: Path) -> list[ast.AST]:
+    """All of a module: one walk for all rules."""
+    return list(ast.walk(parsed(path)))
+
+
 def imports_point_down(path: Path) -> None:
     here = layer(module_name(path))
     here = "mqstore.codec" if here == "mqstore.codec.schema" else here
@@ -102,7 +108,7 @@ def imports_point_down(path: Path) -> None:
     allowed = MAY_IMPORT[here] | {here, "mqstore.errors", "mqstore.arrays", "mqstore.printable"}
     allowed |= {"mqstore.codec.schema"} if "mqstore.codec" in allowed else set()
     # `from mqstore.read import scan` names the module and the room: the room is what counts.
-    found = {m: layer(m) for m in imports(parsed(path))}
+    found = {m: layer(m) for m in imports(nodes(path))}
     wrong = {m for m, of in found.items() if of not in {None, *allowed} and m not in allowed}
     if "mqstore.codec.schema" in allowed:
         wrong.discard("mqstore.codec")  # from mqstore.codec import schema
@@ -111,7 +117,7 @@ def imports_point_down(path: Path) -> None:
 
 def only_connector_and_jobs_know_spark_and_only_codec_and_above_arrow(path: Path) -> None:
     name = module_name(path)
-    tops = {module.split(".")[0] for module in imports(parsed(path))}
+    tops = {module.split(".")[0] for module in imports(nodes(path))}
     assert "pandas" not in tops
     if name.startswith("mqstore"):
         assert "pyspark" not in tops
@@ -122,14 +128,14 @@ def only_connector_and_jobs_know_spark_and_only_codec_and_above_arrow(path: Path
 def a_function_fits_a_screen_and_a_module_fits_a_head(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 400
-    for node in ast.walk(parsed(path)):
+    for node in nodes(path):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             assert (node.end_lineno or 0) - node.lineno < 60, node.name
 
 
 def no_bare_offset(path: Path) -> None:
     """Three things are called offset: say queue_offset, physical_offset or file position."""
-    for node in ast.walk(parsed(path)):
+    for node in nodes(path):
         if isinstance(node, ast.arg):
             assert node.arg not in {"offset", "offsets"}, f"line {node.lineno}"
         if isinstance(node, ast.Name):
@@ -145,7 +151,7 @@ def byte_orders_are_declared_in_format_alone(path: Path) -> None:
     name = module_name(path)
     if name.startswith(LAYOUT_ROOM):
         return
-    for node in ast.walk(parsed(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             assert not re.fullmatch(r"[<>!=]?[<>!][a-zA-Z]+\d*", node.value), f"line {node.lineno}"
         if isinstance(node, ast.Import):
@@ -158,18 +164,18 @@ def byte_orders_are_declared_in_format_alone(path: Path) -> None:
 
 def nothing_read_can_become_code(path: Path) -> None:
     """A store is untrusted: no eval, no pickle of ours, no YAML."""
-    for node in ast.walk(parsed(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Name):
             assert node.id not in BANNED_CALLS, f"line {node.lineno}: {node.id}"
         if isinstance(node, ast.Import | ast.ImportFrom):
-            tops = {module.split(".")[0] for module in imports(node)}
+            tops = {module.split(".")[0] for module in imports([node])}
             assert not tops & {*BANNED_CALLS, "yaml"}, f"line {node.lineno}"
         if isinstance(node, ast.Call) and any(k.arg == "allow_pickle" for k in node.keywords):
             raise AssertionError(f"line {node.lineno}: allow_pickle")
 
 
 def nobody_catches_everything(path: Path) -> None:
-    for node in ast.walk(parsed(path)):
+    for node in nodes(path):
         if isinstance(node, ast.ExceptHandler):
             assert node.type is not None, f"line {node.lineno}: bare except"
             caught = {n.id for n in ast.walk(node.type) if isinstance(n, ast.Name)}
@@ -183,7 +189,7 @@ def _raises(handler: ast.ExceptHandler) -> bool:
 def nothing_is_left_to_do(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert not re.search(r"\b(TODO|FIXME|XXX|HACK)\b(?!_)", text.replace("TOPIC_XXXX", ""))
-    for node in ast.walk(parsed(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Raise):
             names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
             assert "NotImplementedError" not in names, f"line {node.lineno}"
@@ -247,9 +253,7 @@ PACKAGES = sorted(p for p in SOURCES if p.name == "__init__.py")
 def test_a_shop_window_lists_what_it_shows(path: Path) -> None:
     module = importlib.import_module(module_name(path))
     if not hasattr(module, "__all__"):
-        public = [
-            n for n in ast.walk(parsed(path)) if isinstance(n, ast.FunctionDef | ast.ClassDef)
-        ]
+        public = [n for n in nodes(path) if isinstance(n, ast.FunctionDef | ast.ClassDef)]
         assert not public, "public names without __all__"
         return
     # In ruff's order (RUF022), which puts constants first.
@@ -266,7 +270,7 @@ NAMES_OF_C = "mqstore.codec.kernels.abi"
 def test_no_two_classes_share_a_name() -> None:
     places: dict[str, list[str]] = {}
     for path in SOURCES:
-        for node in ast.walk(parsed(path)):
+        for node in nodes(path):
             if isinstance(node, ast.ClassDef) and module_name(path) != NAMES_OF_C:
                 places.setdefault(node.name, []).append(module_name(path))
     assert {name: where for name, where in places.items() if len(where) > 1} == {}
@@ -341,5 +345,5 @@ def test_the_host_variants_differ_from_the_table_by_twelve_bytes_a_host() -> Non
 def test_the_oracle_knows_nothing_of_what_it_judges() -> None:
     for name in ("oracle.py", "stores.py", "strategies.py", "goldens.py"):
         path = ROOT / "tests" / "support" / name
-        tops = {module.split(".")[0] for module in imports(parsed(path))}
+        tops = {module.split(".")[0] for module in imports(nodes(path))}
         assert not tops & {"mqstore", "pyspark_mqlog", "mqlog_jobs"}

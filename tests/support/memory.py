@@ -7,9 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-_MEMORY = Path("/dev/shm")
+MEMORY = Path("/dev/shm")
 _LEAST_BYTES = 2 << 30
 """A container may have a few megabytes there, which are soon full."""
+
+
+def has_memory() -> bool:
+    """Tell whether there is a large file system in memory that we may write to."""
+    return os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free >= _LEAST_BYTES
 
 
 @contextmanager
@@ -18,11 +23,11 @@ def folder_in_memory(otherwise: Path | None = None) -> Iterator[Path]:
 
     Without a large file system in memory it is ``otherwise``, or a temporary folder.
     """
-    is_there = os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free >= _LEAST_BYTES
+    is_there = has_memory()
     if otherwise is not None and not is_there:
         yield otherwise
         return
     with tempfile.TemporaryDirectory(
-        prefix="mqlog-tests-", dir=_MEMORY if is_there else None, ignore_cleanup_errors=True
+        prefix="mqlog-tests-", dir=MEMORY if is_there else None, ignore_cleanup_errors=True
     ) as folder:
         yield Path(folder)

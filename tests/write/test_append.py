@@ -310,29 +310,29 @@ def test_what_is_put_below_our_own_folder_or_beside_the_store_is_in_nobodys_way(
 
 
 @pytest.fixture
-def in_memory(tmp_path: Path) -> Iterator[Path]:
-    """A directory on a file system in memory, while tmp_path is on a disk."""
-    if not is_in_memory(MEMORY) or is_in_memory(str(tmp_path)):
+def in_memory(on_disk: Path) -> Iterator[Path]:
+    """A directory on a file system in memory, beside one on a disk."""
+    if not is_in_memory(MEMORY) or is_in_memory(str(on_disk)):
         pytest.skip("needs /dev/shm in memory and temporary files on a disk")
     folder = Path(mkdtemp(dir=MEMORY))
     yield folder
     shutil.rmtree(folder)
 
 
-def test_rows_of_a_durable_commit_are_not_staged_in_memory(tmp_path: Path, in_memory: Path) -> None:
+def test_rows_of_a_durable_commit_are_not_staged_in_memory(on_disk: Path, in_memory: Path) -> None:
     """A power cut takes them, and with them what finishes the commit."""
     given = {**SMALL, "fsync": "commit", "staging_dir": str(in_memory / "not" / "made")}
     with pytest.raises(InvalidOptionError, match=r"stagingDir=.* lies in memory"):
-        prepared(tmp_path / "s", rows(1).schema, **given)
+        prepared(on_disk / "s", rows(1).schema, **given)
     assert list(in_memory.iterdir()) == []
     given["fsync"] = "none"
-    assert append(tmp_path / "s", rows(3), **given).messages == 3
+    assert append(on_disk / "s", rows(3), **given).messages == 3
     assert append(in_memory / "s", rows(3), **{**given, "fsync": "commit"}).messages == 3
 
 
-def test_rows_may_be_staged_on_another_file_system(tmp_path: Path, in_memory: Path) -> None:
+def test_rows_may_be_staged_on_another_file_system(on_disk: Path, in_memory: Path) -> None:
     """A commit copies them: no file is linked or renamed from there."""
-    given = {**SMALL, "fsync": "commit", "staging_dir": str(tmp_path / "staged")}
+    given = {**SMALL, "fsync": "commit", "staging_dir": str(on_disk / "staged")}
     assert append(in_memory / "s", rows(3), **given).messages == 3
     assert check(in_memory / "s") == []
 

@@ -35,6 +35,7 @@ from mqstore.files.safe_open import read_small, survey
 from mqstore.files.store import Store
 from mqstore.files.store_dir import StoreDir, open_dir
 from mqstore.format import names
+from mqstore.format.config import MAX_CONFIG_BYTES
 from mqstore.format.consume_queue import UNIT
 from mqstore.format.message import MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES
 from mqstore.format.sys_flag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
@@ -203,11 +204,16 @@ def _copy_index(copy: Copy, store: Store, end: _End) -> tuple[str, ...]:
 
 def _progress(place: StoreDir) -> dict[str, bytes]:
     """Return the files with the progress of consumers, timers and flushes, by path."""
-    paths = [names.CHECKPOINT] + [
-        f"{names.CONFIG}/{name}"
-        for name, kind, _ in survey(place.root, names.CONFIG)
+    sizes = {
+        f"{names.CONFIG}/{name}": size
+        for name, kind, size in survey(place.root, names.CONFIG)
         if kind == "file" and ("offset" in name.lower() or name.startswith("timercheck"))
-    ]
+    }
+    for path, size in sizes.items():
+        if size > MAX_CONFIG_BYTES:
+            reason = f"{path}: {size} bytes, more than {MAX_CONFIG_BYTES}"
+            raise UnsupportedStoreError(place.root, "TOO_LARGE", reason)
+    paths = [names.CHECKPOINT, *sizes]
     found = {path: read_small(place.root, path) for path in paths}
     return {path: data for path, data in found.items() if data is not None}
 
@@ -221,9 +227,7 @@ def _copy_config(copy: Copy, place: StoreDir, progress: dict[str, bytes]) -> Non
         path = f"{names.CONFIG}/{name}"
         # A broker replaces these files; one that is missing now is about to be there again.
         if kind == "file" and path not in progress:
-            found = read_small(place.root, path)
-            if found is not None:
-                copy.put(path, found)
+            _copy_files(copy, place, path, deep=False)
 
 
 def _copy_checkpoint(copy: Copy, data: bytes | None, log: CommitLog, end: _End) -> None:

@@ -16,7 +16,7 @@ from mqstore.deliver.topics import Placing, TaskTopics
 from mqstore.format.client_message import MAX_PROPERTIES_SENT
 from mqstore.format.message import RECORD_ROOM_BYTES
 from mqstore.live.cluster import Cluster
-from mqstore.live.send.sender import Sender, SenderSettings
+from mqstore.live.send.sender import SendCounts, Sender, SenderSettings
 from mqstore.live.send.topics import WriteQueues
 from mqstore.stage.compose import Composed
 from mqstore.stage.job import TopicQueues
@@ -41,22 +41,8 @@ def send(
     with Cluster(settings.cluster) as cluster:
         topics = TaskTopics(WriteQueues(cluster, new_queues(settings), job.queues), job)
         sender = Sender(cluster, sender_settings(job), topics.queues)
-        sink = SendSink(job, topics.placed, sender)
-        task = RowTask(job, partition, attempt, sink, limits_of(job, topics))
-        try:
-            task.take_all(batches)
-            sender.flush()
-            side = task.finish()
-        except BaseException:
-            task.discard()
-            raise
-    return SendReport(
-        partition=partition,
-        attempt=attempt,
-        skipped=task.skipped,
-        side=side,
-        counts=sender.counts,
-    )
+        task = (partition, attempt)
+        return send_rows(SendSink(job, topics.placed, sender), topics, batches, task)
 
 
 def hand_on(
@@ -69,17 +55,43 @@ def hand_on(
     with Cluster(job.settings.cluster) as cluster:
         topics = TaskTopics(WriteQueues(cluster, new_queues(job.settings), job.queues), job)
         sink = HandingSink(job, topics.placed, partition, attempt)
-        task = RowTask(job, partition, attempt, sink, limits_of(job, topics))
-        try:
-            task.take_all(batches)
-            side = task.finish()
-            handed = sink.finish()
-        except BaseException:
-            sink.discard()
-            task.discard()
-            raise
+        return hand_on_rows(sink, topics, batches, (partition, attempt))
+
+
+def send_rows(
+    sink: "SendSink", topics: TaskTopics, batches: Iterable[pa.RecordBatch], task: tuple[int, int]
+) -> SendReport:
+    """Send rows by a sink; ``task`` is its partition and attempt. Raises as ``send``."""
+    rows = RowTask(sink.job, *task, sink, limits_of(sink.job, topics))
+    try:
+        rows.take_all(batches)
+        counts = sink.finish()
+        side = rows.finish()
+    except BaseException:
+        rows.discard()
+        raise
+    partition, attempt = task
     return SendReport(
-        partition=partition, attempt=attempt, skipped=task.skipped, side=side, handed=handed
+        partition=partition, attempt=attempt, skipped=rows.skipped, side=side, counts=counts
+    )
+
+
+def hand_on_rows(
+    sink: HandingSink, topics: TaskTopics, batches: Iterable[pa.RecordBatch], task: tuple[int, int]
+) -> SendReport:
+    """Encode rows by a sink; ``task`` is its partition and attempt. Raises as ``hand_on``."""
+    rows = RowTask(sink.job, *task, sink, limits_of(sink.job, topics))
+    try:
+        rows.take_all(batches)
+        side = rows.finish()
+        handed = sink.finish()
+    except BaseException:
+        sink.discard()
+        rows.discard()
+        raise
+    partition, attempt = task
+    return SendReport(
+        partition=partition, attempt=attempt, skipped=rows.skipped, side=side, handed=handed
     )
 
 
@@ -117,8 +129,7 @@ class SendSink:
     written = "Rows before it may have been sent"
 
     def __init__(self, job: SendJob, placing: Placing, sender: Sender) -> None:
-        self._settings = job.settings
-        self._limits = job.limits
+        self.job = job
         self._placing = placing
         self._sender = sender
 
@@ -129,5 +140,10 @@ class SendSink:
     def append(self, rows: Rows, queue_ids: Int64s, composed: Composed) -> None:
         """Send the messages of ``rows``; raises what Sender#send raises."""
         placed = self._placing(rows, queue_ids, composed)
-        for parcel in parcels(placed, self._settings, self._limits):
+        for parcel in parcels(placed, self.job.settings, self.job.limits):
             self._sender.send(parcel)
+
+    def finish(self) -> SendCounts:
+        """Return what was sent, once all of it is acknowledged; raises as ``append``."""
+        self._sender.flush()
+        return self._sender.counts

@@ -33,6 +33,16 @@ SYNC_MEMBER_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
 """Of a topic of each 5.x broker that has no messages and no permission to read (TopicValidator)."""
 DEFAULT_TOPIC: Final = "TBW102"
 SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
+_PREDEFINED_GROUPS: Final = frozenset({
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_OWNER",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_PULL",
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "SELF_TEST_P_GROUP",
+    "TOOLS_CONSUMER",
+})  # fmt: skip
 
 _SYSTEM_TOPICS: Final = frozenset(
     {
@@ -102,6 +112,11 @@ def is_topic(name: str) -> bool:
 def is_writable_topic(name: str) -> bool:
     """Tell whether a producer may send to ``name``: TopicValidator#validateTopic."""
     return len(name) <= MAX_TOPIC_LENGTH and _WRITABLE_TOPIC.fullmatch(name) is not None
+
+
+def is_predefined_group(name: str) -> bool:
+    """Tell whether every broker has that group: MixAll#isPredefinedGroup, and its own."""
+    return name in _PREDEFINED_GROUPS or name.startswith(SYSTEM_GROUP_PREFIX)
 
 
 def is_system_topic(name: str) -> bool:

@@ -20,6 +20,10 @@ from mqstore.format.names import is_topic
 DEFAULT_PORT: Final = 9876
 _ADDRESS: Final = re.compile(r"(rocketmqs?)://([^/#]*)(?:/([^#]*))?(?:#([A-Za-z_]+)/?)?")
 _SERVER: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_][A-Za-z0-9_.-]*)(?::([0-9]{1,5}))?")
+_NO_USER: Final = (
+    "has no user and no password in it: set accessKey and secretKey, or credentialsFile, or the "
+    "variables MQLOG_ACCESS_KEY and MQLOG_SECRET_KEY"
+)
 _FORM: Final = "write rocketmq://HOST:9876,HOST:9876/TOPIC,TOPIC, with rocketmqs:// for TLS"
 
 
@@ -41,6 +45,8 @@ def is_address(path: str) -> bool:
 def parse_address(path: str) -> Address:
     """Return what ``rocketmq://…`` names; raises InvalidOptionError."""
     scheme, _, rest = path.partition("://")
+    if "@" in rest:  # A password may stand before it: it is not repeated.
+        raise InvalidOptionError("path", f"{scheme}://***@{rest.rpartition('@')[2]}", _NO_USER)
     match = _ADDRESS.fullmatch(f"{scheme.lower()}://{rest}")
     if match is None:
         raise InvalidOptionError("path", path, _FORM)

@@ -114,16 +114,25 @@ class Cluster:
         route once told is kept until a ``fresh`` one is asked for. Raises UnsupportedTopicError
         for a static topic.
         """
-        known = self._routes.get(topic)
-        if known is None or fresh:
-            found = self._ask_for_route(topic, known)
-            if found is None:
-                self._routes.pop(topic, None)
-                return None
-            refuse_static(found)
-            self._routes[topic] = found
-            self._brokers |= found.brokers
+        if topic not in self._routes or fresh:
+            return self.fresh_routes([topic])[0]
         return self._routes[topic]
+
+    def fresh_routes(self, topics: Sequence[str]) -> list[Route | None]:
+        """Ask where topics are, all at once; returns for each what ``route`` returns."""
+        found: list[tuple[str, Route | None]] = []
+        for first in range(0, len(topics), _IN_A_PIPELINE):
+            found += self._ask_for_routes(topics[first : first + _IN_A_PIPELINE])
+        return [self._kept(topic, route) for topic, route in found]
+
+    def _kept(self, topic: str, found: Route | None) -> Route | None:
+        if found is None:
+            self._routes.pop(topic, None)
+            return None
+        refuse_static(found)
+        self._routes[topic] = found
+        self._brokers |= found.brokers
+        return found
 
     def known_route(self, topic: str, option: str = "subscribe") -> Route:
         """Return the route; raises UnknownTopicError with the nearest names where there is none."""
@@ -239,18 +248,22 @@ class Cluster:
         A refusal is an answer. Before the first contact each is tried once, later on for
         ``retry_timeout_ms``.
         """
+        answers, address = self._ask_name_server([request])
+        return answers[0], address
+
+    def _ask_name_server(self, asked: Sequence[Request]) -> tuple[list[Frame], str]:
         retry = Retry(self.settings.retry_timeout_ms if self._has_contact else 0)
         while True:
             failures = []
             for address in list(self._name_servers):
                 try:
-                    answer = self._ask_address(address, request)
+                    answers = self._ask_address(address, asked)
                 except BrokerUnavailableError as error:
                     failures.append(error)
                     self._name_servers.append(self._name_servers.pop(0))
                 else:
                     self._has_contact = True
-                    return answer, address
+                    return answers, address
             retry.failed(_all_failed(failures))
 
     def _ask_open(
@@ -300,32 +313,45 @@ class Cluster:
             address = connection.address
             answers[place] = checked(address, asked[place][1], answer), address
 
-    def _ask_address(self, address: str, request: Request) -> Frame:
+    def _ask_address(self, address: str, asked: Sequence[Request]) -> list[Frame]:
         # A server closes a connection that was idle for two minutes: what fails on an old one
         # is tried on a new one.
         was_open = address in self._open and self._open[address].is_open
         for is_old in (True, False) if was_open else (False,):
             try:
                 connection = self.connection(address)
-                return checked(address, request, connection.receive(connection.send(request)))
+                numbers = [(request, connection.send(request)) for request in asked]
+                return [checked(address, one, connection.receive(at)) for one, at in numbers]
             except BrokerUnavailableError as error:
                 if not is_old or isinstance(error, BrokerTimeoutError):
                     raise
         raise AssertionError
 
-    def _ask_for_route(self, topic: str, known: Route | None) -> Route | None:
-        found: Route | None = None
+    def _ask_for_routes(self, topics: Sequence[str]) -> list[tuple[str, Route | None]]:
+        """Return what name servers say; all of them are asked while one lacks a known broker."""
+        found: dict[str, Route | None] = dict.fromkeys(topics)
+        left = list(found)
         for _ in self._name_servers:
-            request = requests.GET_ROUTEINFO_BY_TOPIC(topic=topic, acceptStandardJsonOnly=True)
-            answer, address = self.ask_name_server(request)
-            if answer.code == requests.SUCCESS:
-                route = parse_route(address, topic, value(address, request, answer))
-                if found is None or len(route.queues) > len(found.queues):
-                    found = route
-            if known is None or (found is not None and set(known.queues) <= set(found.queues)):
+            asked = [
+                requests.GET_ROUTEINFO_BY_TOPIC(topic=topic, acceptStandardJsonOnly=True)
+                for topic in left
+            ]
+            answers, address = self._ask_name_server(asked)
+            for topic, request, answer in zip(left, asked, answers, strict=True):
+                if answer.code == requests.SUCCESS:
+                    route = parse_route(address, topic, value(address, request, answer))
+                    before = found[topic]
+                    if before is None or len(route.queues) > len(before.queues):
+                        found[topic] = route
+            left = [topic for topic in left if self._lacks_brokers(topic, found[topic])]
+            if not left:
                 break
             self._name_servers.append(self._name_servers.pop(0))
-        return found
+        return [(topic, found[topic]) for topic in topics]
+
+    def _lacks_brokers(self, topic: str, found: Route | None) -> bool:
+        known = self._routes.get(topic)
+        return known is not None and not set(known.queues) <= set(found.queues if found else ())
 
     def _addresses(self, broker: str) -> Addresses:
         # While a broker registers, name servers show it without any address for a moment.

@@ -22,7 +22,9 @@ from mqstore.options.secret import HIDDEN, Secret
 FILE_SYSTEM: Final = "fs."
 REQUESTS_IN_FLIGHT: Final = "requestsInFlight"
 ALLOW_UNCLEAN: Final = "allowUnclean"
+MAX_OBJECTS: Final = "maxObjects"
 
+_OF_MQLOG: Final = frozenset({REQUESTS_IN_FLIGHT, ALLOW_UNCLEAN, MAX_OBJECTS})
 _OBJECT_ADDRESS: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/]*)((?:/.*)?)", re.DOTALL)
 _NOT_OBJECTS: Final = frozenset({"file", "rocketmq", "rocketmqs"})
 _ALIASES: Final = {"s3a": "s3"}
@@ -41,6 +43,7 @@ OBJECT_OPTIONS: Final = {
     "file_system": Option(f"{FILE_SYSTEM}*", _secret),
     "requests_in_flight": Option(REQUESTS_IN_FLIGHT, partial(grammar.count, high=_MOST_IN_FLIGHT)),
     "allow_unclean": Option(ALLOW_UNCLEAN, grammar.boolean),
+    "max_objects": Option(MAX_OBJECTS, grammar.count),
 }
 """The options of object stores, by the field of ObjectStore that each is."""
 
@@ -56,6 +59,7 @@ class ObjectStore:
     file_system: tuple[tuple[str, Secret], ...] = ()
     requests_in_flight: int = 8
     allow_unclean: bool = False
+    max_objects: int = 1_000_000
 
     @property
     def scheme(self) -> str:
@@ -71,7 +75,7 @@ def is_object_store(path: str) -> bool:
 
 def is_object_option(name: str) -> bool:
     """Tell whether an option is one of object stores."""
-    return name.startswith(FILE_SYSTEM) or name in {REQUESTS_IN_FLIGHT, ALLOW_UNCLEAN}
+    return name.startswith(FILE_SYSTEM) or name in _OF_MQLOG
 
 
 def parse_object_store(path: str, texts: Mapping[str, str]) -> ObjectStore:

@@ -22,16 +22,27 @@ from mqstore.printable import shown
 _ERRORS: Final = (pa.ArrowException, OSError, ValueError, TypeError, OverflowError)
 _LEAST_SECRET: Final = 4  # Shorter values are parts of any text.
 _BOOLEANS: Final = {"true": True, "false": False}
+_MOST_SECONDS: Final = 1e6
+
+
+def _seconds(text: str) -> float:
+    found = float(text)
+    if not 0 <= found <= _MOST_SECONDS:  # Not for nan either.
+        raise ValueError
+    return found
+
+
 _IN_NUMBERS: Final[Mapping[str, Callable[[str], Any]]] = {
-    "request_timeout": float,
-    "connect_timeout": float,
+    "request_timeout": _seconds,
+    "connect_timeout": _seconds,
     "load_frequency": int,
     "port": int,
     "replication": int,
     "buffer_size": int,
     "default_block_size": int,
-    "retry_time_limit": lambda text: timedelta(seconds=float(text)),
+    "retry_time_limit": lambda text: timedelta(seconds=_seconds(text)),
 }
+_IN_SECONDS: Final = frozenset({"request_timeout", "connect_timeout", "retry_time_limit"})
 PLAIN: Final = frozenset({"region", "scheme", "endpoint_override", "anonymous", *_IN_NUMBERS})
 """Options whose values are no secrets and may stand in the text of an error."""
 
@@ -112,7 +123,10 @@ def _value(name: str, secret: Secret) -> object:
         try:
             return _IN_NUMBERS[name](text)
         except (ValueError, OverflowError):
-            raise InvalidOptionError(FILE_SYSTEM + name, text, "must be a number") from None
+            expected = "must be a number"
+            if name in _IN_SECONDS:
+                expected += f" of seconds, from 0 to {_MOST_SECONDS:,.0f}"
+            raise InvalidOptionError(FILE_SYSTEM + name, text, expected) from None
     return _BOOLEANS.get(text.lower(), text)
 
 

@@ -17,10 +17,10 @@ from typing import Any, Final, TypeVar
 
 from pyarrow import fs
 
-from mqstore.errors import StoreNotFoundError, UncleanStoreError, UnsafePathError
+from mqstore.errors import NotAStoreError, StoreNotFoundError, UncleanStoreError, UnsafePathError
 from mqstore.files.read_file import Entry, RemoteFolder
 from mqstore.format.names import ABORT
-from mqstore.objects.address import ALLOW_UNCLEAN, ObjectStore
+from mqstore.objects.address import ALLOW_UNCLEAN, MAX_OBJECTS, ObjectStore
 from mqstore.objects.connection import connect, unavailable
 from mqstore.printable import shown
 
@@ -123,6 +123,7 @@ class ObjectFiles:
         start = f"{base}/{path}" if path else base
         with self.named(path):
             found = system.get_file_info(fs.FileSelector(start, recursive=bool(path)))
+        self._check_count(path, len(found))
         known = set(self._folders)
         self._folders[path] = {}
         try:
@@ -133,6 +134,16 @@ class ObjectFiles:
             for half_listed in set(self._folders) - known:
                 del self._folders[half_listed]
             raise
+
+    def _check_count(self, path: str, count: int) -> None:
+        """Raise NotAStoreError for more names than may be held: pyarrow gives all at once."""
+        if count > (most := self.store.max_objects):
+            where = f"{self.store.address}/{path}" if path else self.store.address
+            reason = (
+                f"has {count:,} objects below it, more than {most:,} ({MAX_OBJECTS}): name the "
+                "folder of the store, or raise it if that is one; each takes some 600 bytes"
+            )
+            raise NotAStoreError(where, reason)
 
     def _add(self, path: str, info: fs.FileInfo, listed: str) -> None:
         inside = path.removeprefix(f"{listed}/") if listed else path

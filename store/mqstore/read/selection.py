@@ -11,7 +11,7 @@ from functools import cached_property
 
 from mqstore.errors import InvalidOptionError, StoreError, UnknownGroupError, UnknownTopicError
 from mqstore.files.safe_open import real_path
-from mqstore.format.names import is_system_topic
+from mqstore.format.names import is_predefined_group, is_system_topic
 from mqstore.options.grammar import near
 from mqstore.printable import shown
 from mqstore.read.queues import QueueBounds, QueueFilter, Snapshot
@@ -316,13 +316,18 @@ def _assigned(snapshot: Snapshot, assigned: Mapping[str, tuple[int, ...]]) -> Sn
 
 def unknown(option: str, kind: str, name: str, known: Set[str]) -> str:
     """Return the text of an error: no topic or group of that name, but these."""
+    return f"option {option}: no {kind} {shown(name)}; {instead(kind, name, known)}"
+
+
+def instead(kind: str, name: str, known: Set[str]) -> str:
+    """Return the advice of an error about an unknown name: the nearest ones, or those there are."""
     close = near(name, known)
     if close:
-        return f"option {option}: no {kind} {shown(name)}; did you mean {_listed(close)}?"
-    # The user's own first: a broker has a dozen topics that nobody asks for.
-    ordered = sorted(known, key=lambda k: (is_system_topic(k), k))
-    there = f"the {kind}s are {_listed(ordered)}" if known else f"there is no {kind} at all"
-    return f"option {option}: no {kind} {shown(name)}; {there}"
+        return f"did you mean {_listed(close)}?"
+    # The user's own first: a broker has a dozen others.
+    is_own = is_system_topic if kind == "topic" else is_predefined_group
+    ordered = sorted(known, key=lambda k: (is_own(k), k))
+    return f"the {kind}s are {_listed(ordered)}" if known else f"there is no {kind} at all"
 
 
 def _listed(names: Sequence[str]) -> str:

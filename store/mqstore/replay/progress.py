@@ -151,5 +151,7 @@ def _ranges(listed: Any) -> Ranges:
             raise TypeError("a name is no text")
         if not all(type(n) is int and 0 <= n < 2**63 for n in numbers):
             raise ValueError("a number is none")
+        if any(start > end for start, end in ranges):
+            raise ValueError("a range ends in front of its start")
         found[broker, topic, queue_id] = _joined(ranges)
     return found

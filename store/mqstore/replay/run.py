@@ -6,6 +6,7 @@ versions of one application (``replay.progress``). What a group holds is bounded
 however much is replayed.
 """
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,6 +18,8 @@ import pyarrow as pa
 
 from mqstore.deliver.job import SendJob
 from mqstore.deliver.once.commit import Published, publish_rows
+from mqstore.deliver.once.control import most_bytes
+from mqstore.deliver.once.errors import ControlTooLargeError
 from mqstore.deliver.once.handed import HandedRows
 from mqstore.deliver.once.wire import LiveWire
 from mqstore.deliver.prepare import finish, with_key
@@ -161,6 +164,7 @@ class Replay:
             self._publish(runner, group, version, SourceNote(done, state.begun), counts)
             version, done = version + 1, union(done, state.begun)
         left = without(self.slices, done)
+        self._check_note(SourceNote(union(done, ranges_of(left))))
         counts.before = _length(self.slices) - _length(left)
         parts, at = parts_of(left), 0
         while at < len(parts):
@@ -171,6 +175,13 @@ class Replay:
             version, done, at = version + 1, union(done, takes), at + len(chosen)
             self._report(at, len(parts))
         return counts
+
+    def _check_note(self, note: SourceNote) -> None:
+        """Raise ControlTooLargeError before anything is sent, if a note would be too large."""
+        job = self.task.job
+        most, size = most_bytes(job.limits), len(json.dumps(note.encode()))
+        if size > most:
+            raise ControlTooLargeError(job.settings.txn_app_id or "", size, most)
 
     def _publish(
         self,

@@ -13,7 +13,7 @@ from mqstore.deliver.once.handed import HandingSink
 from mqstore.deliver.parcels import PlacedMessages
 from mqstore.deliver.prepare import new_queues
 from mqstore.deliver.receipts import NOWHERE, Receipts, StoredPlaces
-from mqstore.deliver.task import SendSink, limits_of, sender_settings
+from mqstore.deliver.task import SendSink, hand_on_rows, send_rows, sender_settings
 from mqstore.deliver.topics import TaskTopics
 from mqstore.live.cluster import Cluster
 from mqstore.live.send.pace import NO_LIMIT, Pace
@@ -24,7 +24,6 @@ from mqstore.replay.destinations import holds_failures, queue_for
 from mqstore.replay.rows import ReplayReading, SourceRows
 from mqstore.stage.compose import Composed
 from mqstore.stage.rows import Rows
-from mqstore.stage.task import RowTask
 
 SOURCES = pa.schema(
     [
@@ -106,18 +105,8 @@ def encode(task: ReplayTask, number: int, slices: Sequence[QueueSlice]) -> Hande
     with Cluster(job.settings.cluster) as cluster:
         placing = _Placing(task, cluster, slices)
         sink = HandingSink(job, placing.placed, number, _ATTEMPT)
-        rows = RowTask(job, number, _ATTEMPT, sink, limits_of(job, placing.topics))
-        try:
-            rows.take_all(placing.source.batches())
-            side = rows.finish()
-            handed = sink.finish()
-        except BaseException:
-            sink.discard()
-            rows.discard()
-            raise
-    report = SendReport(
-        partition=number, attempt=_ATTEMPT, skipped=rows.skipped, side=side, handed=handed
-    )
+        batches = placing.source.batches()
+        report = hand_on_rows(sink, placing.topics, batches, (number, _ATTEMPT))
     numbers = np.concatenate([np.zeros(0, np.int64), *sink.numbers])
     return HandedPart(report, sources_of(placing.source, numbers), placing.source.body_bytes)
 
@@ -138,14 +127,7 @@ def send(task: ReplayTask, number: int, slices: Sequence[QueueSlice]) -> SentPar
             pace=pace,
         )
         sink = _NotingSink(job, placing, sender)
-        rows = RowTask(job, number, _ATTEMPT, sink, limits_of(job, placing.topics))
-        try:
-            rows.take_all(placing.source.batches())
-            sender.flush()
-            side = rows.finish()
-        except BaseException:
-            rows.discard()
-            raise
+        report = send_rows(sink, placing.topics, placing.source.batches(), (number, _ATTEMPT))
     # The next part begins when this one's last request has had its time.
     time.sleep(max(0.0, pace.ready_at - time.monotonic()))
     numbers = np.concatenate([np.zeros(0, np.int64), *sink.numbers])
@@ -153,13 +135,6 @@ def send(task: ReplayTask, number: int, slices: Sequence[QueueSlice]) -> SentPar
     stored = receipts.places(int(numbers.max(initial=-1)) + 1)
     chosen = StoredPlaces(stored.queues, stored.places[numbers], stored.queue_offsets[numbers])
     moved = offset_map(sources_of(placing.source, numbers), chosen, ids)
-    report = SendReport(
-        partition=number,
-        attempt=_ATTEMPT,
-        skipped=rows.skipped,
-        side=side,
-        counts=sender.counts,
-    )
     return SentPart(report, moved, placing.source.body_bytes)
 
 

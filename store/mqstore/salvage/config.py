@@ -6,6 +6,7 @@ entry get one. No group goes on behind the end of a queue: those that were there
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from mqstore.codec.dispatch import Queue
@@ -13,7 +14,7 @@ from mqstore.errors import CorruptConfigError, StoreError
 from mqstore.files.config.broker_config import BrokerConfig
 from mqstore.files.config.config_write import add_topics, replace_checkpoint
 from mqstore.files.copy_target import Copy
-from mqstore.files.safe_open import exists, read_small, survey
+from mqstore.files.safe_open import exists, survey
 from mqstore.files.store_dir import StoreDir
 from mqstore.files.store_writer import StoreWriter
 from mqstore.format import names
@@ -34,7 +35,6 @@ _IN_ROCKSDB: Final = "configuration in RocksDB is not carried over"
 _BEHIND: Final = "the group goes on at the queue's new end"
 _TIMER: Final = ("timerlog", "timerwheel", f"{names.CONFIG}/{TIMER_CHECK}")
 _TIMER_LOST: Final = "it names places in the log, and all records were moved"
-_OURS: Final = f"{names.OURS}/groups"
 
 
 def carry_config(copy: Copy, place: StoreDir, ends: Mapping[Queue, int], report: Report) -> None:
@@ -52,7 +52,8 @@ def carry_config(copy: Copy, place: StoreDir, ends: Mapping[Queue, int], report:
                 text = json.dumps(document, ensure_ascii=False, indent="\t")
                 copy.put(f"{names.CONFIG}/{name}", text.encode())
         elif name in found and name != TIMER_CHECK:
-            _put(copy, place, f"{names.CONFIG}/{name}")
+            with suppress(FileNotFoundError):
+                copy.take(place.root, f"{names.CONFIG}/{name}", f"{names.CONFIG}/{name}")
 
 
 def _report_databases(place: StoreDir, report: Report) -> None:
@@ -150,9 +151,3 @@ def _lower(
             group=group,
         )
     )
-
-
-def _put(copy: Copy, place: StoreDir, path: str) -> None:
-    data = read_small(place.root, path)
-    if data is not None:
-        copy.put(path, data)

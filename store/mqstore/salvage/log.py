@@ -26,8 +26,16 @@ from mqstore.files.copy_target import Copy
 from mqstore.files.read_file import LocalFile
 from mqstore.format.message import BLANK, BLANK_MAGIC, HARD_RECORD_BYTES, HEADERS, MIN_BLANK_BYTES
 from mqstore.format.names import COMMIT_LOG, mapped_file_name
-from mqstore.salvage.report import DOUBTED, LOST, MOVED, Report, ReportEntry
-from mqstore.salvage.sources import MOST_FILES_APART, SourceFile, Sources
+from mqstore.salvage.report import (
+    DOUBTED,
+    LOST,
+    MOVED,
+    Report,
+    ReportEntry,
+    headers_of,
+    with_record,
+)
+from mqstore.salvage.sources import FILE_SIZE_FLAG, MOST_FILES_APART, SourceFile, Sources
 
 CopyProgress = Callable[[int, int], None]
 
@@ -39,6 +47,9 @@ _PLACE_TAKEN: Final = "another record lies where this one says that it lies"
 _NO_ROOM: Final = "too few bytes before it for a record or a blank one"
 _MISSING: Final = "the file is missing"
 _NO_WHOLE_RECORD: Final = "no whole record in these bytes"
+_OTHER_SIZE: Final = (
+    f"if the broker's mappedFileSizeCommitLog is another, give it by {FILE_SIZE_FLAG}"
+)
 
 
 @dataclass(slots=True)
@@ -108,7 +119,8 @@ class SalvagedLog:
         made = [file.start for file in self._files.values() if file.is_made]
         if not made:
             where = self._sources.files[0].folder if self._sources.files else COMMIT_LOG
-            raise CorruptStoreError(where, 0, "no whole record is in these files")
+            reason = f"no whole record is in these files of {self._size} bytes"
+            raise CorruptStoreError(where, 0, f"{reason}: {_OTHER_SIZE}")
         for start in range(min(made), max(made) + 1, self._size):
             self._fill_file(self._file(start), is_last=start == max(made))
 
@@ -147,7 +159,7 @@ class SalvagedLog:
             record = os.pread(fd, size, position)
             self._put_filler(fd, file, position, size, _time_of(record))
         self.records -= 1
-        self._report.add(_with_record(entry, record))
+        self._report.add(with_record(entry, record))
 
     def _take_file(self, file: SourceFile, progress: Callable[[int], None]) -> None:
         source = file.open()
@@ -160,7 +172,7 @@ class SalvagedLog:
                     self._doubt(file, source, found.position, found.length, found.reason)
                 elif new is not None and self._is_in_place(found, new):
                     with self._opened(new) as fd:
-                        durable.copy_range(source, fd, found.position, found.length)
+                        file.copy(source, fd, found.position, found.length)
                     new.occupy(found.position, found.end)
                     self.records += found.records
                 elif len(self._moved) < _MOST_MOVED:
@@ -228,7 +240,7 @@ class SalvagedLog:
                 continue
             size = int(ends[row + count - 1]) - first
             with self._opened(new) as fd:
-                durable.write_at(fd, os.pread(source, size, position + first), at)
+                durable.write_at(fd, file.read(source, position + first, size), at)
             new.occupy(at, at + size)
             if position + first + size == at + size == self._closed.get(file.name):
                 new.blank_at = at + size
@@ -285,11 +297,11 @@ class SalvagedLog:
     def _drop(self, fd: int, file: _NewFile, position: int) -> int:
         """Report the record at ``position`` of a new file as doubted; return its size."""
         head = os.pread(fd, HEADERS[-1].itemsize, position)
-        size = int(_fields(head).field("total_size")[0])
+        size = int(headers_of(head).field("total_size")[0])
         record = os.pread(fd, size, position)
         durable.write_zeros(fd, position, size)
         entry = ReportEntry(kind=DOUBTED, reason=_NO_ROOM, physicalOffset=file.start + position)
-        self._report.add(_with_record(entry, record))
+        self._report.add(with_record(entry, record))
         self.records -= 1
         return size
 
@@ -310,7 +322,7 @@ class SalvagedLog:
     ) -> None:
         record = os.pread(source, min(length, HARD_RECORD_BYTES), position)
         entry = ReportEntry(kind=DOUBTED, reason=reason, file=file.name, position=position)
-        self._report.add(_with_record(entry, record))
+        self._report.add(with_record(entry, record))
 
     def _put_filler(self, fd: int, file: _NewFile, position: int, size: int, ms: int) -> None:
         head, tail = filler(file.start + position, size, ms)
@@ -377,24 +389,5 @@ def _move_records(fd: int, size: int, by: int) -> None:
         durable.write_at(fd, memoryview(data), position)
 
 
-def _fields(record: bytes) -> RecordHeaders:
-    zero = np.zeros(1, np.int64)
-    return RecordHeaders.within(record, zero, zero + len(record))
-
-
 def _time_of(record: bytes) -> int:
-    return int(_fields(record).field("store_timestamp_ms")[0])
-
-
-def _with_record(entry: ReportEntry, record: bytes) -> ReportEntry:
-    """Return the entry with the record's bytes and what its header says."""
-    known: dict[str, object] = {"size": len(record), "count": 1, "record": record}
-    headers = _fields(record)
-    if len(record) and not headers.problems():
-        start, length = int(headers.topic_starts[0]), int(headers.topic_lengths[0])
-        known["topic"] = record[start : start + length].decode(errors="replace")
-        known["queueId"] = int(headers.field("queue_id")[0])
-        known["queueOffset"] = int(headers.field("queue_offset")[0])
-        known["physicalOffset"] = int(headers.field("physical_offset")[0])
-    values = {name: getattr(entry, name) for name in entry.__dataclass_fields__}
-    return ReportEntry(**(values | known))
+    return int(headers_of(record).field("store_timestamp_ms")[0])

@@ -11,9 +11,11 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from mqstore.codec.gather import RecordHeaders
 from mqstore.files.copy_target import Copy
 from mqstore.format.names import OURS
 from mqstore.printable import shown
@@ -88,8 +90,9 @@ class Report:
         self._bytes = 0
         self._lines = 0
         self.counts: Counter[str] = Counter()
-        self.lost_files = 0
         """How many rows there are of each kind."""
+        self.lost_files = 0
+        """Files and databases of configuration and timers."""
         self.lost_bytes = 0
         """Of the CommitLog."""
         self.lost_messages = 0
@@ -139,6 +142,26 @@ class Report:
         arrays = [pa.array(c, f.type) for c, f in zip(columns, _REPORT_COLUMNS, strict=True)]
         self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=_REPORT_COLUMNS))
         self._rows, self._bytes = [], 0
+
+
+def headers_of(record: bytes) -> RecordHeaders:
+    """Return the headers of one record; the first bytes of it will do."""
+    zero = np.zeros(1, np.int64)
+    return RecordHeaders.within(record, zero, zero + len(record))
+
+
+def with_record(entry: ReportEntry, record: bytes) -> ReportEntry:
+    """Return the entry with the record's bytes and what its header says."""
+    known: dict[str, object] = {"size": len(record), "count": 1, "record": record}
+    headers = headers_of(record)
+    if len(record) and not headers.problems():
+        start, length = int(headers.topic_starts[0]), int(headers.topic_lengths[0])
+        known["topic"] = record[start : start + length].decode(errors="replace")
+        known["queueId"] = int(headers.field("queue_id")[0])
+        known["queueOffset"] = int(headers.field("queue_offset")[0])
+        known["physicalOffset"] = int(headers.field("physical_offset")[0])
+    values = {name: getattr(entry, name) for name in entry.__dataclass_fields__}
+    return ReportEntry(**(values | known))
 
 
 def _storable(value: Any) -> Any:

@@ -1,18 +1,22 @@
 """The files that a damaged CommitLog left: those with their names, and others beside them."""
 
 import math
+import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
+from mqstore.errors import CorruptStoreError, InvalidOptionError
+from mqstore.files import durable
 from mqstore.files.safe_open import open_file, survey
 from mqstore.files.store_dir import StoreDir
 from mqstore.format.message import FILE_SIZE
 from mqstore.format.names import INTERLOCK, parse_mapped_file_name
 
 MOST_FILES_APART: Final = 1_024  # of a log of which some files were lost
+FILE_SIZE_FLAG: Final = "--file-size"
 _CANDIDATES: Final = 32
 _MOST_MAPPED_BYTES: Final = 2**31 - 1
 
@@ -35,6 +39,21 @@ class SourceFile:
         """Return a descriptor for reading. Raises OSError."""
         return open_file(self.folder, self.path)
 
+    def read(self, fd: int, position: int, size: int) -> bytes:
+        """Return bytes of ``open`` that were there. Raises CorruptStoreError, OSError."""
+        data = os.pread(fd, size, position)
+        self._check_whole(position, len(data), size)
+        return data
+
+    def copy(self, fd: int, to_fd: int, position: int, size: int) -> None:
+        """Copy bytes that were there to the same position of ``to_fd``. Raises as ``read``."""
+        self._check_whole(position, durable.copy_range(fd, to_fd, position, size), size)
+
+    def _check_whole(self, position: int, done: int, size: int) -> None:
+        if done < size:
+            reason = "the file was cut short while it was read"
+            raise CorruptStoreError(self.name, position + done, reason)
+
 
 @dataclass(frozen=True, slots=True)
 class Sources:
@@ -47,8 +66,12 @@ class Sources:
 def find_sources(place: StoreDir, file_size: int | None = None) -> Sources:
     """Return what lies in the CommitLog's folders; links and special files are passed over.
 
-    ``file_size`` is mappedFileSizeCommitLog; None: what most names and sizes say.
+    ``file_size`` is mappedFileSizeCommitLog; None: what most names and sizes say. Raises
+    InvalidOptionError for a size that no file of a broker has.
     """
+    if file_size is not None and not 0 < file_size <= _MOST_MAPPED_BYTES:
+        reason = f"must be 1 to {_MOST_MAPPED_BYTES}: a broker maps each file as a whole"
+        raise InvalidOptionError(FILE_SIZE_FLAG, file_size, reason)
     found = [
         (folder, name, size)
         for folder in place.commit_log

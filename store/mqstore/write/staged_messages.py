@@ -25,10 +25,8 @@ from mqstore.format.names import MAX_QUEUE_ID, is_topic
 from mqstore.format.sys_flag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from mqstore.stage.job import WriteJob
 from mqstore.txn.segment import Segment, SegmentFrame, read_frames, verify
-from mqstore.write.ahead import made_ahead
 
-_LEAST_AHEAD_BYTES: Final = 4 << 20  # For less a thread costs more than it gains.
-_MEMORIES: Final = 3  # A frame in use, one that was made ahead, one that is read.
+_MEMORIES: Final = 2  # A frame in use, and the one that is read next.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +66,7 @@ class StagedMessages:
         """
         done, memory = 0, Recycled(_MEMORIES)
         for segment in self.segments:
-            for frame in self._taken(self.check(segment, memory)):
+            for frame in self.check(segment, memory):
                 _check_records(frame, segment, bodies=bodies)
                 yield from ((segment, kept) for kept in self._left(frame, done))
                 done += len(frame.messages)
@@ -78,7 +76,7 @@ class StagedMessages:
         done, memory = 0, Recycled(_MEMORIES)
         for segment in self.segments:
             frames = read_frames(self.directory, segment, with_records=with_records, memory=memory)
-            for frame in self._taken(frames) if with_records else frames:
+            for frame in frames:
                 yield from self._left(frame, done)
                 done += len(frame.messages)
 
@@ -91,11 +89,6 @@ class StagedMessages:
             host_variant=self.host_variant,
             memory=memory,
         )
-
-    def _taken(self, frames: Iterator[SegmentFrame]) -> Iterator[SegmentFrame]:
-        """Return the frames; of a large job, the next is read and checked while one is used."""
-        total = sum(segment.records_bytes for segment in self.segments)
-        return made_ahead(frames) if total >= _LEAST_AHEAD_BYTES else frames
 
     def _left(self, frame: SegmentFrame, done: int) -> Iterator[SegmentFrame]:
         if self.present is None:

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from mqstore.live.fastjson import InvalidBodyError, loads
 from mqstore.live.send.requests import Queue
+from mqstore.live.send.topics import MessageLimits
 
 BEGIN: Final = "BEGIN"
 COMMIT: Final = "COMMIT"
@@ -26,6 +27,7 @@ WRITE_PROPERTY: Final = "MQLOG_WRITE"
 CONTROL_QUEUE: Final = 0
 """The queue of the control topic that has the records of a broker."""
 _HASH_BYTES: Final = 8
+_ROOM_BYTES: Final = 1_024  # The rest of the record: header, topic, properties, what a broker adds.
 
 Starts = Mapping[Queue, int]
 """Queue offsets by queue: where messages of a write may begin."""
@@ -103,6 +105,11 @@ def least(found: Iterable[Starts]) -> Starts:
         for queue, at in starts.items():
             lowest[queue] = min(at, lowest.get(queue, at))
     return lowest
+
+
+def most_bytes(limits: MessageLimits) -> int:
+    """Return how many bytes the body of a record may have, so that brokers take it."""
+    return min(limits.max_message_size, limits.log_file) - _ROOM_BYTES
 
 
 def tag_of(app: str) -> str:

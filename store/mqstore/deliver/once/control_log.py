@@ -37,11 +37,15 @@ _UNBOUNDED: Final = 2**63 - 1
 
 @dataclass(slots=True)
 class _Stretch:
-    """Queue offsets [at, end) of a broker's control queue, to be read; ``at`` moves with that."""
+    """Queue offsets [at, end) of a broker's control queue, to be read; ``at`` moves with that.
+
+    ``counts_only``: records in front of what the last standing COMMIT has seen are not wanted.
+    """
 
     broker: str
     at: int
     end: int = _UNBOUNDED
+    counts_only: bool = False
     records: list[Control] = field(default_factory=list)
 
 
@@ -97,7 +101,7 @@ class ControlLog:
                 seen = _seen(one.broker, records[one.broker])
                 first = max(one.low, start - window if seen is None else seen)
                 if first < start:
-                    parts.append(_Stretch(one.broker, first, start))
+                    parts.append(_Stretch(one.broker, first, start, counts_only=True))
             if not parts:
                 return records
             starts |= {part.broker: part.at for part in parts}
@@ -152,27 +156,34 @@ class ControlLog:
         part.at = min(begin, part.end)
         if answer.code == requests.SUCCESS:
             piece = LiveSlice(part.broker, self._topic, CONTROL_QUEUE, start, part.at)
-            part.records += self._records(app, Answer(piece, start, part.at, answer.body, address))
+            found = Answer(piece, start, part.at, answer.body, address)
+            part.records += self._records(app, found, counts_only=part.counts_only)
         return part.at >= min(high, part.end)
 
-    def _records(self, app: str, answer: Answer) -> list[Control]:
+    def _records(self, app: str, answer: Answer, *, counts_only: bool) -> list[Control]:
         tags = tag_of(app)
         reader = PullReader(self._cluster, [answer.piece], tags=tags, fail_on_data_loss=False)
         part = assemble([answer], reader, PullSettings(tags=tags, fail_on_data_loss=False))
         if part.broken:
             raise BrokenAnswerError(answer.address, f"a broken message in {answer.piece}")
         headers = part.headers
-        bodies = zip(headers.body_starts.tolist(), headers.body_lengths.tolist(), strict=True)
-        found = []
-        for start, length in bodies:
+        starts, lengths = headers.body_starts.tolist(), headers.body_lengths.tolist()
+        found: list[Control] = []
+        first: int | None = None
+        for row, at in reversed(list(enumerate(part.positions.queue_offsets.tolist()))):
+            if first is not None and at < first:
+                break
+            body = headers.buffer[starts[row] : starts[row] + lengths[row]].tobytes()
             try:
-                record = decode(headers.buffer[start : start + length].tobytes())
+                record = decode(body)
             except InvalidControlError as error:
                 reason = f"no control record: {error}, in {answer.piece}"
                 raise BrokenAnswerError(answer.address, reason) from error
             if record.app == app:
                 found.append(record)
-        return found
+                if counts_only and first is None:
+                    first = record.seen.get(answer.piece.broker)
+        return found[::-1]
 
 
 def _highs(held: Iterable[LiveBounds]) -> dict[str, int]:

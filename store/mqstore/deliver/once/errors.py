@@ -5,6 +5,7 @@ StoreError
 ├── LostHistoryError            the control topic no longer has the records of an application
 ├── NewerOwnerError             another publisher of the same application has begun
 ├── NotVisibleError             a broker does not show what it stored
+├── ControlTooLargeError        what a control record would say is more than brokers take
 └── PublicationError            a write that is not finished: run it again
 """
 
@@ -84,6 +85,29 @@ class NotVisibleError(StoreError):
             f"{shown(queue)}: the broker stored a record at queue offset {queue_offset} and does "
             f"not show it after {seconds:g} s (visibilityTimeout). Its ConsumeQueues stand still: "
             "without them it cannot be seen what is stored. Run the write again when they move"
+        )
+
+
+class ControlTooLargeError(StoreError):
+    """A write goes to so many queues, or comes from so many places, that its record is too large.
+
+    ``size`` are the bytes that the record would have at least, ``most`` those that it may have.
+    """
+
+    condition = "MQLOG_CONTROL_TOO_LARGE"
+
+    def __init__(self, write: str, size: int, most: int) -> None:
+        super().__init__(write, size, most)
+
+    def message(self) -> str:
+        """Name the write, both sizes, and what makes records smaller."""
+        write, size, most = self.args
+        return (
+            f"{shown(write)}: its control record would have {size:,} bytes or more, and the "
+            f"brokers take {most:,} (maxMessageSize, mappedFileSizeCommitLog). It names each queue "
+            "of the topics, and for a replay each range of its source: write to fewer topics at a "
+            "time; replay fewer messages (--topic, --since, --until, no --key) or --at-least-once. "
+            "Nothing was sent"
         )
 
 

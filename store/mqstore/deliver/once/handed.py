@@ -62,7 +62,7 @@ class HandingSink:
     def __init__(self, job: SendJob, placing: Placing, partition: int, attempt: int) -> None:
         self.numbers: list[Int64s] = []
         """The numbers of the rows of all messages taken, in the order of the messages."""
-        self._job = job
+        self.job = job
         self._placing = placing
         self._task = (partition, attempt)
         self._batches: list[pa.RecordBatch] = []
@@ -80,7 +80,7 @@ class HandingSink:
         """
         messages = composed.messages
         placed = self._placing(rows, queue_ids, composed)
-        settings = self._job.settings
+        settings = self.job.settings
         sharding = rows.sharding_codes() if settings.batch_builder == "keyBased" else None
         order = order_rows(placed.places, sharding, None)
         self.numbers.append(rows.numbers[order])
@@ -130,10 +130,10 @@ class HandingSink:
             return
         self._batches.append(batch)
         self._bytes += batch.nbytes
-        settings = self._job.settings
+        settings = self.job.settings
         if self._bytes <= settings.inline_bytes:
             return
-        folder = self._job.staging
+        folder = self.job.staging
         if folder is None:
             expected = (
                 f"a task has more messages than that ({self._bytes} bytes): set stagingPath to a "

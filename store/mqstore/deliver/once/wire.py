@@ -6,14 +6,26 @@ What is sent goes by the first, which are given up after any failure.
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from typing import Final, Self
 
 from mqstore.codec.properties import PropertyBlocks
 from mqstore.deliver.job import SendJob
 from mqstore.deliver.once.check import check_readable_back
-from mqstore.deliver.once.control import CONTROL_QUEUE, WRITE_PROPERTY, Control, Starts, tag_of
+from mqstore.deliver.once.control import (
+    CONTROL_QUEUE,
+    WRITE_PROPERTY,
+    Control,
+    Starts,
+    most_bytes,
+    tag_of,
+)
 from mqstore.deliver.once.control_log import ControlLog
-from mqstore.deliver.once.errors import InterruptedSendError, NotVisibleError
+from mqstore.deliver.once.errors import (
+    ControlTooLargeError,
+    InterruptedSendError,
+    NotVisibleError,
+)
 from mqstore.deliver.once.handed import HandedRows
 from mqstore.deliver.once.publish import History, Landed
 from mqstore.deliver.receipts import Receipts
@@ -33,6 +45,7 @@ _LONGEST_CHECK_S: Final = 1.0
 """So often a publisher looks for another one while it sends, or twice in fenceWait."""
 _STANDS_STILL_S: Final = 1.0
 """A broker that takes longer to tell the ends of its queues stood still."""
+_LAST_OFFSET: Final = 2**63 - 1
 _FIRST_LOOK_S: Final = 0.002
 _LAST_LOOK_S: Final = 0.2
 _LEAVES_OPEN: Final = (SendFailedError, BrokerUnavailableError, NoMasterError, BrokenAnswerError)
@@ -56,6 +69,7 @@ class LiveWire:
         self.topic = job.settings.control_topic
         self._senders: list[Sender] = []
         self._settings = job.settings
+        self._most_bytes = most_bytes(job.limits)
         self._mark = job.mark
         self._rows = rows
         self._receipts = Receipts() if receipts is None else receipts
@@ -89,7 +103,7 @@ class LiveWire:
         """Store a record behind the ends of the queues, and wait until it is visible.
 
         All by connections that are new where one broke meanwhile. Raises InterruptedSendError
-        when that did not succeed in ``sendTimeout``, NotVisibleError.
+        when that did not succeed in ``sendTimeout``, NotVisibleError, ControlTooLargeError.
         """
         deadline = time.monotonic() + self._settings.send_timeout_ms / 1000
         pause = _FIRST_LOOK_S
@@ -138,6 +152,7 @@ class LiveWire:
         if hidden := set(self._rows.queues) - record.starts.keys():
             reason = "rows go to this queue, and no name server shows it now"
             raise BrokerUnavailableError(str(min(hidden)), reason)
+        self._check_size(record)
         for broker in sorted(brokers):
             self._sender.send(self._control_parcel(broker, record))
         self._sender.flush()
@@ -164,7 +179,7 @@ class LiveWire:
 
     def _ask_for_routes(self) -> None:
         topics = [self.topic, *self._rows.topics]
-        self._has_routes = None not in [self._reading.route(one, fresh=True) for one in topics]
+        self._has_routes = None not in self._reading.fresh_routes(topics)
 
     def _ends(self) -> Starts:
         """Return the ends of all queues of the topics of the rows."""
@@ -275,6 +290,14 @@ class LiveWire:
         if self._check is not None and time.monotonic() - self._checked_at > self._check_s:
             self._check()
             self._checked_at = time.monotonic()
+
+    def _check_size(self, record: Control) -> None:
+        """Raise ControlTooLargeError where brokers would refuse a record, or its COMMIT."""
+        ended = replace(record, seen=dict.fromkeys(record.brokers, _LAST_OFFSET))
+        if (size := len(ended.encode())) > self._most_bytes:
+            raise ControlTooLargeError(
+                f"{record.app} version {record.version}", size, self._most_bytes
+            )
 
     def _control_parcel(self, broker: str, record: Control) -> Parcel:
         return Parcel(

@@ -43,8 +43,9 @@ TABLES: Final = (
 OF_FILES: Final = {
     "commits": "commits are kept beside a store that mqlog writes, and not by a broker",
     "files": "a broker does not report its files",
-    "index": "a broker finds messages by key (read them with the option keys), and does not list "
-    "the entries of its IndexFiles",
+    "index": "a broker lists no entries of its IndexFiles, and nothing else tells their files and "
+    "numbers; to find messages by key, read the table messages with the option keys, and its "
+    "columns keys, storeTimestamp and physicalOffset",
     "verify": "rules of files cannot be checked from a running broker",
 }
 """The tables that only the directory of a store has, with the reason."""

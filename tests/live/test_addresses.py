@@ -81,6 +81,11 @@ def test_a_table_of_a_cluster_is_refused_by_name(table: str) -> None:
             parse_read(options)
 
 
+def test_the_refusal_of_a_clusters_index_says_how_to_find_messages_by_key() -> None:
+    with pytest.raises(InvalidOptionError, match="read the table messages with the option keys"):
+        parse_read({"path": "rocketmq://a:1#index"})
+
+
 @pytest.mark.parametrize("parse", [parse_write, parse_stream_write], ids=["write", "stream"])
 @pytest.mark.parametrize(
     "more",

@@ -102,6 +102,25 @@ def test_a_weight_is_by_the_sizes_at_both_ends(fake: FakeCluster, connect: Conne
     assert weigh(connect(), slices) == [100 * len(record), 0, 2 * len(record)]
 
 
+def test_times_are_looked_for_in_64_queues_at_once_because_messages_may_be_large(
+    fake: FakeCluster, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for queue_id in range(150):
+        fake.fill("T", 5, queue_id=queue_id)
+    asked: list[int] = []
+    ask_all = Cluster.ask_all
+
+    def counted(cluster: Cluster, requests: Any) -> Any:
+        asked.append(len(requests))
+        return ask_all(cluster, requests)
+
+    monkeypatch.setattr(Cluster, "ask_all", counted)
+    held = [LiveBounds("broker-a", "T", queue_id, 0, 5) for queue_id in range(150)]
+    times = [1_700_000_000_000 + 10 * (queue_id % 5) for queue_id in range(150)]
+    assert first_at(connect(), held, times) == [queue_id % 5 for queue_id in range(150)]
+    assert max(asked) == 64
+
+
 KEY = '{"brokerName":"broker-a","queueId":0,"topic":"T"}'
 
 

@@ -413,6 +413,55 @@ def test_progress_waits_for_a_broker_that_is_away(
         assert fake.committed == {("T", "audit", 0): 4}
 
 
+def test_what_a_killed_broker_forgot_of_a_groups_progress_is_committed_again(
+    fake: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mqstore.live.group_publish._AWAY_S", 0.0)
+    fake.fill("T", 10)
+    fake.fill("T", 10, queue_id=1)
+    one, other = ("T", BROKER, 0), ("T", BROKER, 1)
+    with closing(
+        PublishedProgress("audit", {BROKER: ClusterOrigin(settings_of(fake), BROKER)})
+    ) as g:
+        g.publish({one: 4, other: 6})
+        fake.committed = {("T", "audit", 0): 1}
+        answers = iter([b""])  # The connection ended with the broker.
+        fake.fault = lambda request: next(answers, None) if request["code"] == 202 else None
+        g.publish({one: 5, other: 6})
+        g.publish({one: 5, other: 6})
+    assert fake.committed == {("T", "audit", 0): 5, ("T", "audit", 1): 6}
+
+
+def test_an_offset_behind_the_end_of_a_topic_that_was_made_again_does_not_hold_a_group_back(
+    fake: FakeCluster,
+) -> None:
+    fake.fill("T", 10)
+    fake.groups["audit"] = 0
+    fake.committed["T", "audit", 0] = 1_000
+    with closing(
+        PublishedProgress("audit", {BROKER: ClusterOrigin(settings_of(fake), BROKER)})
+    ) as g:
+        g.publish({("T", BROKER, 0): 7})
+    assert fake.committed == {("T", "audit", 0): 7}
+
+
+@pytest.mark.parametrize("again", [0, 3])
+def test_a_topic_that_is_deleted_or_made_again_under_a_stream_is_a_named_error(
+    fake: FakeCluster, opened: Any, monkeypatch: pytest.MonkeyPatch, again: int
+) -> None:
+    monkeypatch.setattr("mqstore.live.tail.ROUTES_S", 0.0)
+    fake.fill("U", 1)
+    fake.fill("T", 5)
+    with closing(follower_of(opened("T", "U"))) as stream:
+        start = stream.next({})
+        assert start["T", BROKER, 0] == 5
+        del fake.queues[BROKER, "T", 0]
+        if again:
+            fake.fill("T", again)
+        with pytest.raises(StoreReplacedError, match="read up to"):
+            stream.slices(start, start)
+
+
 def test_without_a_master_any_reads_a_slave_and_commits_nothing_to_it(fake: FakeCluster) -> None:
     fake.fill("T", 10)
     fake.addresses[BROKER] = {1: fake.address}

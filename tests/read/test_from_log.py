@@ -3,6 +3,7 @@
 import logging
 import pickle
 import shutil
+import struct
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from mqstore.errors import (
     UnsupportedTopicError,
 )
 from mqstore.files.store_dir import StoreDir
+from mqstore.format.consume_queue import HIGHEST_QUEUE_OFFSET
 from mqstore.read.directory import open_origin, take
 from mqstore.read.log_directory import open_by_log
 from mqstore.read.plan import SplitLimits, split, weigh
@@ -143,6 +145,18 @@ def test_gaps_and_doubles_are_named_and_every_message_is_read(
     assert row["messageCount"] == len(held)
     assert row["bytes"] == sum(m.size for m in held)
     assert tables.topics(found).to_pylist()[0]["messageCount"] == len(held)
+
+
+@pytest.mark.parametrize("number", [2**63 - 1, 2**62 - 1, HIGHEST_QUEUE_OFFSET + 1, -1])
+def test_a_queue_offset_that_no_file_can_have_is_left_out(tmp_path: Path, number: int) -> None:
+    laid = lay_out(tmp_path / "store", [Message(body=b"%d" % n) for n in range(5)])
+    path, position = laid.file_of(laid.messages[2])
+    data = bytearray(path.read_bytes())
+    struct.pack_into(">q", data, position + 20, number)
+    path.write_bytes(data)
+    found = by_log.snapshot(laid.root, tmp_path / "cache")
+    assert [row["queueOffset"] for row in by_log.rows(found)] == [0, 1, 3, 4]
+    assert tables.queues(found).to_pylist()[0]["maxOffset"] == 5
 
 
 def test_messages_that_the_queue_skips_are_read(store: MakeStore, tmp_path: Path) -> None:

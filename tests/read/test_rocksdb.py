@@ -1,6 +1,7 @@
 """Stores whose queues and configuration are in RocksDB: the same rows as of files, read-only."""
 
 import json
+import os
 import pickle
 import random
 import shutil
@@ -214,6 +215,25 @@ def test_units_behind_the_last_message_are_left_overs(tmp_path: Path) -> None:
     shutil.rmtree(laid.root / "consumequeue")
     rocksdb.write_queues(laid.root / "consumequeue", units, {("T", 0): 6})
     assert held(take(laid.root)) == [("T", 0, 0, 6)]
+
+
+def test_a_queue_that_ends_where_no_queue_can_is_not_believed(tmp_path: Path) -> None:
+    laid = lay_out(tmp_path / "store", [Message(body=b"%d" % n) for n in range(9)])
+    units = rocksdb.move_queues(laid.root)
+    shutil.rmtree(laid.root / "consumequeue")
+    rocksdb.write_queues(laid.root / "consumequeue", units | {("T", 1): [(2**61, 0, 100, 0, 0)]})
+    assert held(take(laid.root)) == [("T", 0, 0, 9)]
+    assert check(laid.root) == []
+
+
+@pytest.mark.parametrize("name", ["000999.log", "MANIFEST-000999"])
+def test_a_database_whose_logs_are_too_large_to_open_is_refused(tmp_path: Path, name: str) -> None:
+    """RocksDB reads them whole: 1 TiB of zeros takes minutes."""
+    laid = moved(tmp_path)
+    (laid.root / "consumequeue" / name).touch()
+    os.truncate(laid.root / "consumequeue" / name, 2**40)
+    with pytest.raises(UnsupportedStoreError, match=r"TOO_LARGE.* \d{13} bytes.*queues=log"):
+        take(laid.root)
 
 
 def test_a_database_beside_queue_files_is_not_needed(tmp_path: Path) -> None:

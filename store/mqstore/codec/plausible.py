@@ -16,6 +16,7 @@ from mqstore.codec.decode import topics_on_disk
 from mqstore.codec.gather import RecordHeaders
 from mqstore.codec.slices import slices
 from mqstore.format import names
+from mqstore.format.consume_queue import HIGHEST_QUEUE_OFFSET
 from mqstore.format.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 
 _MOST_PORT: Final = 65_535
@@ -33,7 +34,7 @@ def implausible(headers: RecordHeaders) -> dict[int, str]:
     found: dict[int, str] = {}
     for name, low, high in (
         ("queue_id", 0, names.MAX_QUEUE_ID),
-        ("queue_offset", 0, None),
+        ("queue_offset", 0, HIGHEST_QUEUE_OFFSET),
         ("physical_offset", 0, _MOST_PLACE),
         ("born_timestamp_ms", 0, None),
         ("store_timestamp_ms", 1, None),

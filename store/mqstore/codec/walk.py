@@ -4,7 +4,7 @@ Reference: org.apache.rocketmq.store.CommitLog#checkMessageAndReturnSize.
 """
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -26,6 +26,8 @@ BLANK_RECORD: Final = "blank"
 ZERO: Final = "zero"  # no record was ever written here
 NO_RECORD: Final = "no record"
 
+Data: TypeAlias = bytes | bytearray | memoryview
+
 _RECORD_MAGICS: Final = (MAGIC_V1, MAGIC_V2)
 _MAGIC_WORDS: Final = tuple(magic.to_bytes(4, "big", signed=True) for magic in _RECORD_MAGICS)
 
@@ -41,7 +43,7 @@ class Walked:
     why: str
 
 
-def follow(data: bytes) -> Walked:
+def follow(data: Data) -> Walked:
     """Walk from the start of ``data`` for as long as there are whole records.
 
     Only sizes and magics are looked at; ``RecordHeaders.problems`` checks the rest.
@@ -71,7 +73,7 @@ def places_of_headers(data: bytes, physical_offset: int | None = None) -> Int64s
     return found
 
 
-def _follow(data: bytes) -> tuple[Int64s, Int64s, int]:
+def _follow(data: Data) -> tuple[Int64s, Int64s, int]:
     """Return starts and sizes of the records, and where the last one ends.
 
     A loop over records: each one's place follows from the one before.
@@ -88,12 +90,12 @@ def _follow(data: bytes) -> tuple[Int64s, Int64s, int]:
     return np.array(starts, np.int64), np.array(sizes, np.int64), at
 
 
-def _size_and_magic(data: bytes, at: int) -> tuple[int, int]:
+def _size_and_magic(data: Data, at: int) -> tuple[int, int]:
     size = int.from_bytes(data[at : at + 4], "big", signed=True)
     return size, int.from_bytes(data[at + 4 : at + 8], "big", signed=True)
 
 
-def _why(data: bytes, at: int) -> str:
+def _why(data: Data, at: int) -> str:
     """Return what is at ``at``, where a record ends or all does; CUT also for a whole record."""
     if at + BLANK.itemsize > len(data):
         return CUT

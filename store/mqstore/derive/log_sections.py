@@ -21,6 +21,7 @@ from mqstore.derive.queue_units import is_possible, units_of
 from mqstore.derive.resync import Resync
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.mapped_file_queue import MappedFile
+from mqstore.format.consume_queue import HIGHEST_QUEUE_OFFSET
 from mqstore.format.message import MIN_BLANK_BYTES
 from mqstore.format.names import LMQ_PREFIX
 from mqstore.format.sys_flag import INNER_BATCH
@@ -169,9 +170,10 @@ class FileWalk:
         for place, reason in chunk.problems.items():
             self._damage(place, place + 1, reason)
         records = chunk.records
-        for place in records.physical_offsets[chunk.misplaced].tolist():
+        misplaced = records.stated_offsets != records.physical_offsets
+        for place in records.physical_offsets[misplaced].tolist():
             self._damage(place, place + 1, _MISPLACED)
-        wrong = chunk.misplaced | (records.physical_offsets >= self._limit)
+        wrong = misplaced | (records.physical_offsets >= self._limit)
         if wrong.any():
             kept = np.flatnonzero(~wrong)
             headers = records.headers.take(kept)
@@ -189,19 +191,22 @@ class FileWalk:
 def _units_of(records: DispatchRecords) -> tuple[list[Queue], Int64s, LogUnits]:
     """Return queues, which of them each unit is of, and the units, in log order.
 
-    A queue that no broker would make a directory for is left out, and so are records that name
-    another topic's queue beside their own: only light queues have such units.
+    A queue that no broker would make a directory for is left out, a queue offset that no file
+    could have, and records that name another topic's queue beside their own: only light queues
+    have such units.
     """
     found = units_of(records)
     expected, units = found.expected, found.expected.units
     possible = np.array([is_possible(queue) for queue in found.queues], np.bool_)
     light = np.array([topic.startswith(LMQ_PREFIX) for topic, _ in found.queues], np.bool_)
     places = units["physical_offset"].astype(np.int64)
-    kept = expected.queue_offsets >= 0
+    kept = (expected.queue_offsets >= 0) & (expected.queue_offsets <= HIGHEST_QUEUE_OFFSET)
     if len(found.queues):
         kept &= possible[found.codes] & (light[found.codes] | ~expected.is_second)
-    rows = np.searchsorted(records.physical_offsets, places)
-    flags = records.headers.sys_flags[rows] & INNER_BATCH
+    rows: Int64s | slice = slice(None)
+    if not np.array_equal(places, records.physical_offsets):
+        rows = np.searchsorted(records.physical_offsets, places)
+    flags = records.sys_flags[rows] & INNER_BATCH
     of_all = LogUnits(
         expected.queue_offsets,
         places,

@@ -161,7 +161,8 @@ class LogWalk:
             records = chunk.sound_records()
             if len(records):
                 self.last_physical_offset = int(records.physical_offsets[-1])
-                self.last_store_timestamp_ms = int(records.store_timestamps_ms[-1])
+                moments = records.headers.field("store_timestamp_ms")
+                self.last_store_timestamp_ms = int(moments[-1])
                 self.tail = self.last_physical_offset + int(records.headers.sizes[-1])
                 self.count += len(records)
                 yield records

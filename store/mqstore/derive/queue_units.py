@@ -76,11 +76,8 @@ def units_of(records: DispatchRecords) -> QueueUnits:
     (`is_possible`), and queue offsets may be negative.
     """
     rows = np.flatnonzero(records.in_queue)
-    joined = records.topic_codes[rows] << 32 | (records.queue_ids[rows] & 0xFFFFFFFF)
-    values, codes = np.unique(joined, return_inverse=True)
-    queue_ids = (values & 0xFFFFFFFF).astype(np.int32).tolist()
-    topics = [records.topic_names[code] for code in (values >> 32).tolist()]
-    queues = dict(zip(zip(topics, queue_ids, strict=True), range(len(values)), strict=True))
+    found, codes = records.queues_of(rows)
+    queues = {queue: number for number, queue in enumerate(found)}
     queue_offsets, is_second = records.queue_offsets[rows], np.zeros(len(rows), np.bool_)
     named = list(records.light_queues())
     if named:
@@ -96,7 +93,7 @@ def units_of(records: DispatchRecords) -> QueueUnits:
     units = make_units(places, sizes, tags_codes[rows])
     delayed_from_ms = np.where(certain, 0, records.store_timestamps_ms)[rows]
     expected = ExpectedUnits(queue_offsets, units, delayed_from_ms, is_second)
-    return QueueUnits(list(queues), codes.astype(np.int64), expected)
+    return QueueUnits(list(queues), codes, expected)
 
 
 def by_queue(parts: Sequence[QueueUnits]) -> Iterator[tuple[Queue, ExpectedUnits]]:

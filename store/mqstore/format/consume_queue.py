@@ -37,6 +37,8 @@ UNIT: Final = np.dtype(
 UNITS_PER_FILE: Final = 300_000  # For files we create; files we read tell their own size.
 FILLER_SIZE: Final = 2**31 - 1
 GAP_SIZE: Final = 2  # Smaller than any record.
+HIGHEST_QUEUE_OFFSET: Final = (2**63 - 2**31) // UNIT.itemsize - 1
+"""Files behind it could have no name: positions in a queue are signed 64-bit integers."""
 EXT_ADDRESS_MAX: Final = -(2**31) - 1
 
 assert UNIT.itemsize == 20

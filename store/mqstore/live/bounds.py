@@ -25,6 +25,7 @@ from mqstore.live.routes import Route
 _THERE_OR_NOT: Final = frozenset({requests.SUCCESS, requests.TOPIC_NOT_EXIST})
 _SAMPLE: Final = 16
 """Entries of the ConsumeQueue at each end of a range whose sizes stand for all."""
+_BISECTED_AT_A_TIME: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +88,18 @@ def held(cluster: Cluster, broker: str, topics: Iterable[str]) -> list[LiveBound
 def first_at(cluster: Cluster, queues: Sequence[LiveBounds], times_ms: Sequence[int]) -> list[int]:
     """Return for each queue its first offset with storeTimestamp >= the time, else its ``high``.
 
-    Bisects all queues side by side, with a pull of one message to each a round; times are epoch
-    ms. Store timestamps do not go back within a queue.
+    Bisects queues side by side, with a pull of one message to each a round; times are epoch ms.
+    Store timestamps do not go back within a queue. At most 64 messages are held at a time, which
+    may be large.
     """
+    found: list[int] = []
+    for first in range(0, len(queues), _BISECTED_AT_A_TIME):
+        some = slice(first, first + _BISECTED_AT_A_TIME)
+        found += _bisected(cluster, queues[some], times_ms[some])
+    return found
+
+
+def _bisected(cluster: Cluster, queues: Sequence[LiveBounds], times_ms: Sequence[int]) -> list[int]:
     edges = [[queue.low, queue.high] for queue in queues]
     while open_ := [place for place, (low, high) in enumerate(edges) if low < high]:
         middles = [sum(edges[place]) // 2 for place in open_]

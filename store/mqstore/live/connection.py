@@ -18,6 +18,8 @@ import time
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
+import numpy as np
+
 from mqstore.format.remoting import JSON, MAX_REQUEST_BYTES
 from mqstore.live.credentials import Credentials
 from mqstore.live.errors import BrokenAnswerError, BrokerTimeoutError, BrokerUnavailableError
@@ -25,6 +27,8 @@ from mqstore.live.frame import HEAD_BYTES, Frame, FrameError, TooLargeError, dec
 from mqstore.live.requests import GO_AWAY, Request
 from mqstore.printable import shown
 
+_AHEAD_BYTES: Final = 64 * 1024  # An answer of 32 messages comes with one call of the kernel.
+_UNARMED_SHARE: Final = 0.1
 _MAX_OPAQUE: Final = 0x7FFFFFFF
 _NO_TLS: Final = (
     "closed the connection without an answer: a server that speaks TLS only does so to others "
@@ -78,7 +82,9 @@ class Connection:
         self._awaited: set[int] = set()
         self._answers: dict[int, Frame] = {}
         self._has_answered = False
-        self._head = bytearray(HEAD_BYTES)
+        self._ahead = memoryview(bytearray(_AHEAD_BYTES))
+        self._low = self._high = 0  # of what is in it
+        self._armed = 0.0  # seconds
         self._socket = self._connect()
 
     def send(self, request: Request) -> int:
@@ -123,7 +129,9 @@ class Connection:
 
     @property
     def has_buffered(self) -> bool:
-        """Tell whether bytes were taken from the socket that no frame had yet (TLS records)."""
+        """Tell whether bytes were taken from the socket that no frame had yet."""
+        if self._low < self._high:
+            return True
         return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
 
     @property
@@ -163,13 +171,11 @@ class Connection:
         return time.monotonic() + self._limits.request_timeout_ms / 1000
 
     def _read(self, deadline: float) -> Frame:
-        self._fill(memoryview(self._head), deadline)
         try:
-            kind, header_bytes, body_bytes = sizes(self._head, self._limits.max_frame_bytes)
-            header, body = bytearray(header_bytes), bytearray(body_bytes)
-            self._fill(memoryview(header), deadline)
-            self._fill(memoryview(body), deadline)
-            frame = decode(kind, header, body)
+            head = bytes(self._take(HEAD_BYTES, deadline))
+            kind, header_bytes, body_bytes = sizes(head, self._limits.max_frame_bytes)
+            header = bytes(self._take(header_bytes, deadline))
+            frame = decode(kind, header, self._take(body_bytes, deadline))
         except TooLargeError as error:
             self.close()
             raise FrameTooLargeError(self.address, str(error)) from None
@@ -179,35 +185,66 @@ class Connection:
         self._has_answered = True
         return frame
 
-    def _fill(self, view: memoryview, deadline: float) -> None:
-        at = 0
-        while at < len(view):
-            self._wait_until(deadline)
+    def _take(self, count: int, deadline: float) -> bytes | memoryview:
+        """Return the next bytes; what the socket has beyond few of them waits in ``_ahead``."""
+        if count <= self._high - self._low:
+            self._low += count
+            return self._ahead[self._low - count : self._low].tobytes()
+        taken = np.empty(count, np.uint8).data
+        at = self._take_ahead(taken)
+        while at < count:
+            if count - at >= _AHEAD_BYTES // 2:
+                at += self._receive_into(taken[at:], deadline)
+            else:
+                self._low, self._high = 0, self._receive_into(self._ahead, deadline)
+                at += self._take_ahead(taken[at:])
+        return taken
+
+    def _take_ahead(self, into: memoryview) -> int:
+        count = min(len(into), self._high - self._low)
+        into[:count] = self._ahead[self._low : self._low + count]
+        self._low += count
+        return count
+
+    def _receive_into(self, view: memoryview, deadline: float) -> int:
+        while True:
+            self._arm(deadline)
             try:
-                count = self._socket.recv_into(view[at:])
+                count = self._socket.recv_into(view)
+            except TimeoutError:
+                continue
             except OSError as error:
                 raise self._broken(error) from error
             if count == 0:
                 raise self._closed()
-            at += count
+            return count
 
     def _write(self, data: bytes, deadline: float) -> None:
         view, at = memoryview(data), 0
         while at < len(view):
-            self._wait_until(deadline)
+            self._arm(deadline)
             try:
                 at += self._socket.send(view[at:])
+            except TimeoutError:
+                continue
             except OSError as error:
                 raise self._broken(error) from error
 
-    def _wait_until(self, deadline: float) -> None:
+    def _arm(self, deadline: float) -> None:
+        """Have the socket wait until about the deadline; raises BrokerTimeoutError behind it.
+
+        A time-out that differs by less than a tenth stays: setting one is a call of the kernel.
+        """
         left = deadline - time.monotonic()
         if left <= 0:
             raise self._broken(TimeoutError())
+        if abs(self._armed - left) < _UNARMED_SHARE * left:
+            return
         try:
             self._socket.settimeout(left)
         except OSError as error:  # closed before
             raise self._broken(error) from error
+        self._armed = left
 
     def _broken(self, error: OSError) -> BrokerUnavailableError:
         self.close()

@@ -131,16 +131,15 @@ def _of_json(header: bytes | bytearray, body: bytes | bytearray | memoryview) ->
     remark = found.get("remark") or ""
     if not isinstance(fields, dict) or len(fields) > _MOST_FIELDS or not isinstance(remark, str):
         raise FrameError("a header whose extFields or remark are of another type")
-    for name, text in fields.items():
-        if not (isinstance(name, str) and isinstance(text, str)):
-            raise FrameError("a header whose extFields are no texts")
+    if {*map(type, fields), *map(type, fields.values())} - {str}:
+        raise FrameError("a header whose extFields are no texts")
     code, opaque, flag = (_number(found, name) for name in ("code", "opaque", "flag"))
     return Frame(code, opaque, flag, fields, remark, body)
 
 
 def _number(found: dict[Any, Any], name: str) -> int:
     value = found.get(name, 0 if name == "flag" else None)
-    if not isinstance(value, int) or isinstance(value, bool) or value not in _INT32_RANGE:
+    if type(value) is not int or value not in _INT32_RANGE:  # A bool is no number here.
         raise FrameError(f"a header whose {name} is no 32-bit number")
     return value
 

@@ -97,7 +97,12 @@ class GroupPublisher:
         return True
 
     def _wait(self, error: StoreError) -> None:
-        """Try again after a moment."""
+        """Try again after a moment, from what the broker then has.
+
+        A broker that is killed forgets the commits of up to five seconds
+        (BrokerConfig#flushConsumerOffsetInterval).
+        """
+        self._sent, self._known = {}, None
         _LOG.warning("option %s: %s; it is tried again", COMMIT_GROUP, error)
         self._queues.cluster.forget(self._queues.broker)
         self._next_try = time.monotonic() + _AWAY_S
@@ -118,7 +123,9 @@ class GroupPublisher:
             if at is None:
                 continue
             at = min(max(at, held.low), held.high)
-            if at > self._known.get(queue, -1):
+            known = self._known.get(queue, -1)
+            # A 4.9 broker keeps the offsets of a topic that was deleted and made again.
+            if at > known or known > held.high:
                 self._send(group, queue, at)
                 self._known[queue] = at
 

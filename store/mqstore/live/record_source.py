@@ -5,18 +5,22 @@ only the record itself tells. So a record that cannot be parsed has no place: -1
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
 
 import numpy as np
 
+from mqstore.arrays import Int64s
+from mqstore.codec.decode import QueuePositions
 from mqstore.derive.records import FetchedRecords
 from mqstore.errors import CorruptStoreError
+from mqstore.files.log.commit_log import Block
 from mqstore.format.consume_queue import UNIT
 from mqstore.live.answers import header_number
 from mqstore.live.cluster import Cluster
-from mqstore.live.pull import LiveSlice, PullReader
-from mqstore.live.records import BrokenRecord, PulledRecords, PullSettings, read
+from mqstore.live.placed import PlacedRecords, placed, placed_by_headers
+from mqstore.live.pull import Answer, LiveSlice, PullReader
+from mqstore.live.records import BrokenRecord, PulledRecords, PullSettings, assemble, batches
 from mqstore.live.requests import ALL_TAGS, GET_MAX_OFFSET, GET_MIN_OFFSET
 from mqstore.live.topics import reading_settings
 from mqstore.live.units import (
@@ -44,6 +48,7 @@ class ClusterRecords(BrokerUnits):
         super().__init__(broker, cluster)
         self._name = name
         self._broken: dict[tuple[str, int, int], BrokenRecord] = {}
+        self._last: _LastBatch | None = None
 
     @property
     def low(self) -> int:
@@ -61,28 +66,43 @@ class ClusterRecords(BrokerUnits):
         report: Callable[[CorruptStoreError], None],
     ) -> Iterator[tuple[UnitBatch, FetchedRecords]]:
         """Yield the records of ``slices``, in their order; the broker leaves out other tags."""
-        wanted_tags = parse_tags(settings.tags)
-        wanted = PullSettings(
-            fail_on_data_loss=settings.fail_on_data_loss,
-            with_tags_codes="tagsCode" in settings.columns,
-            batch_rows=settings.batch_rows,
-            batch_bytes=settings.batch_bytes,
-            first_rows=settings.first_rows,
-        )
-        for whole in (False, True):
-            chosen = [_live(piece) for piece in slices if is_unhashed(piece.topic) is whole]
-            tags = tag_expression(chosen[0].topic, wanted_tags) if chosen else ALL_TAGS
-            reader = PullReader(
-                self._cluster,
-                chosen,
-                tags=tags,
-                fail_on_data_loss=settings.fail_on_data_loss,
-            )
-            for pulled in read(reader, wanted):
-                if whole and wanted.with_tags_codes:
-                    at = with_units_codes(self._cluster, self._broker, pulled.positions)
-                    pulled = replace(pulled, positions=at)  # noqa: PLW2901
-                yield from self._batches(pulled, settings.batch_rows)
+        for pull in self._pulls(slices, settings):
+            for answers in batches(pull.reader, pull.settings):
+                yield from self._assembled(answers, pull)
+
+    def unit_batches(
+        self,
+        slices: Sequence[QueueSlice],
+        settings: ScanSettings,
+        report: Callable[[CorruptStoreError], None],
+    ) -> Iterator[UnitBatch]:
+        """Yield the units of what is pulled: those that records tell, where all are as asked."""
+        for pull in self._pulls(slices, settings):
+            for answers in batches(pull.reader, pull.settings):
+                found = pull.placed(answers)
+                if found is not None:
+                    self._last = _LastBatch(answers, pull, found)
+                    yield found.units
+                    continue
+                for units, records in self._assembled(answers, pull):
+                    self._last = _LastBatch(answers, pull, records)
+                    yield units
+
+    def blocks(self, units: UnitBatch) -> Callable[[], Iterator[Block]] | None:
+        """Return what gives the records of the last batch, as they came over the wire."""
+        found = self._last.found if self._last else None
+        return found.blocks if isinstance(found, PlacedRecords) else None
+
+    def checked(self, units: UnitBatch) -> Iterator[tuple[UnitBatch, FetchedRecords]]:
+        """Yield rows of the last batch, all or some of which only the bodies are broken."""
+        last = self._last
+        assert last is not None
+        if isinstance(last.found, FetchedRecords):
+            yield units, last.found
+        elif len(units) == len(last.found.units):
+            yield from self._assembled(last.answers, last.pull)
+        else:
+            yield from self._assembled(last.answers, last.pull, units)
 
     def raw(self, units: UnitBatch, most: int) -> Iterator[tuple[UnitBatch, list[bytes]]]:
         """Yield units of the last batch that are broken, with at most 64 KiB of each."""
@@ -114,6 +134,38 @@ class ClusterRecords(BrokerUnits):
         )
         return [(start, start + room) for start in range(low - low % room, high, room)]
 
+    def _pulls(self, slices: Sequence[QueueSlice], settings: ScanSettings) -> Iterator["_Pulling"]:
+        wanted_tags = parse_tags(settings.tags)
+        wanted = PullSettings(
+            fail_on_data_loss=settings.fail_on_data_loss,
+            with_tags_codes="tagsCode" in settings.columns,
+            batch_rows=settings.batch_rows,
+            batch_bytes=settings.batch_bytes,
+            first_rows=settings.first_rows,
+        )
+        for unhashed in (False, True):
+            chosen = [_live(piece) for piece in slices if is_unhashed(piece.topic) is unhashed]
+            tags = tag_expression(chosen[0].topic, wanted_tags) if chosen else ALL_TAGS
+            reader = PullReader(
+                self._cluster,
+                chosen,
+                tags=tags,
+                fail_on_data_loss=settings.fail_on_data_loss,
+            )
+            yield _Pulling(reader, wanted, unhashed=unhashed)
+
+    def _assembled(
+        self, answers: Sequence[Answer], pull: "_Pulling", some: UnitBatch | None = None
+    ) -> Iterator[tuple[UnitBatch, FetchedRecords]]:
+        """Yield the records of answers, or those of some of their units."""
+        pulled = assemble(answers, pull.reader, pull.settings)
+        if some is not None:
+            pulled = pulled.take(_rows_of(some.positions, pulled.positions))
+        if pull.unhashed and pull.settings.with_tags_codes:
+            at = with_units_codes(self._cluster, self._broker, pulled.positions)
+            pulled = replace(pulled, positions=at)
+        yield from self._batches(pulled, pull.settings.batch_rows)
+
     def _batches(
         self, pulled: PulledRecords, most: int
     ) -> Iterator[tuple[UnitBatch, FetchedRecords]]:
@@ -138,6 +190,35 @@ class ClusterRecords(BrokerUnits):
             broken = []
 
 
+@dataclass(frozen=True, slots=True)
+class _Pulling:
+    """A reader of some slices, and how its answers are put together."""
+
+    reader: PullReader
+    settings: PullSettings
+    unhashed: bool
+
+    def placed(self, answers: Sequence[Answer]) -> PlacedRecords | None:
+        """Return the answers for the kernel; None where the units must be asked, or cut."""
+        codes = self.settings.with_tags_codes
+        if self.unhashed and codes:
+            return None
+        filtered = self.reader.is_filtered
+        if filtered or codes:
+            found = placed_by_headers(answers, filtered=filtered, with_tags_codes=codes)
+        else:
+            found = placed(answers)
+        return None if found and len(found.units) > self.settings.batch_rows else found
+
+
+class _LastBatch(NamedTuple):
+    """The batch that was given last."""
+
+    answers: Sequence[Answer]
+    pull: _Pulling
+    found: PlacedRecords | FetchedRecords
+
+
 class _UnplacedError(CorruptStoreError):
     """A record that cannot be parsed, of which only the queue and the queue offset are known."""
 
@@ -145,6 +226,16 @@ class _UnplacedError(CorruptStoreError):
         """Name the broker, the message and the broken rule."""
         name, _, reason = self.args
         return f"{name}: {reason}"
+
+
+def _rows_of(some: QueuePositions, positions: QueuePositions) -> Int64s:
+    """Return the rows that are among ``some``, by queue and queue offset."""
+    chosen = np.zeros(len(positions.queue), np.bool_)
+    for number, queue in enumerate(positions.queues):
+        those = [place for place, other in enumerate(some.queues) if other == queue]
+        wanted = some.queue_offsets[np.isin(some.queue, those)]
+        chosen |= (positions.queue == number) & np.isin(positions.queue_offsets, wanted)
+    return np.flatnonzero(chosen)
 
 
 def _live(piece: QueueSlice) -> LiveSlice:

@@ -25,12 +25,13 @@ from mqstore.codec.decode import QueuePositions
 from mqstore.codec.gather import RecordHeaders, sliding
 from mqstore.codec.hashing import tags_codes
 from mqstore.codec.properties import PropertyBlocks
-from mqstore.codec.walk import follow
+from mqstore.codec.walk import Data, follow
 from mqstore.errors import DataLossError
 from mqstore.format.names import LMQ_PREFIX
 from mqstore.format.properties import TAGS
 from mqstore.live.errors import BrokenAnswerError
 from mqstore.live.pull import Answer, LiveSlice, PullReader
+from mqstore.read.units import QueueName
 
 _LOG = logging.getLogger(__name__)
 _SHOWN_BYTES: Final = 64 * 1024
@@ -60,13 +61,18 @@ class PulledRecords:
     positions: QueuePositions
     broken: tuple[BrokenRecord, ...] = ()
 
+    def take(self, rows: Int64s) -> "PulledRecords":
+        """Return those sound records, and all that are broken."""
+        return PulledRecords(self.headers.take(rows), self.positions.take(rows), self.broken)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullSettings:
     """How records are put together; plain values.
 
-    A batch ends with the answer that brings it to ``batch_rows`` rows or ``batch_bytes`` bytes;
-    the first batch at ``first_rows``, so that a look at a few is cheap.
+    A batch ends with the answer that brings it to ``batch_bytes`` bytes, and before one that would
+    bring it above ``batch_rows`` rows; the first batch at ``first_rows``, so that a look at a few
+    is cheap.
     """
 
     tags: str = "*"
@@ -82,28 +88,38 @@ def read(reader: PullReader, settings: PullSettings) -> Iterator[PulledRecords]:
 
     Raises as PullReader does, and BrokenAnswerError for records that were not asked for.
     """
+    for answers in batches(reader, settings):
+        yield assemble(answers, reader, settings)
+
+
+def batches(reader: PullReader, settings: PullSettings) -> Iterator[list[Answer]]:
+    """Yield the answers of each batch; raises as PullReader does."""
     rows = min(settings.first_rows, settings.batch_rows)
     pending: list[Answer] = []
     count = size = 0
     for answer in reader.answers():
+        span = answer.end - answer.start
+        if pending and count + span > settings.batch_rows:
+            yield pending
+            pending, count, size, rows = [], 0, 0, settings.batch_rows
         pending.append(answer)
-        count += answer.end - answer.start
+        count += span
         size += len(answer.body)
         if count >= rows or size >= settings.batch_bytes:
-            yield assemble(pending, reader, settings)
+            yield pending
             pending, count, size, rows = [], 0, 0, settings.batch_rows
     if pending:
-        yield assemble(pending, reader, settings)
+        yield pending
 
 
 def assemble(
     answers: Sequence[Answer], reader: PullReader, settings: PullSettings
 ) -> PulledRecords:
     """Return the records of some answers of a reader; see ``read`` for what it raises."""
-    framed = _frame(answers)
+    framed = frame(answers)
     if framed is None:
         whole = [part for answer in answers for part in _mended(answer, reader)]
-        framed = _frame(whole)
+        framed = frame(whole)
         assert framed is not None
     problems = framed.headers.problems()
     broken = tuple(framed.broken(row, reason) for row, reason in sorted(problems.items()))
@@ -112,22 +128,16 @@ def assemble(
         framed = framed.take(sound)
     framed.check_whose()
     framed, queue_offsets = framed.filtered() if reader.is_filtered else framed.dense(settings)
-    codes = np.zeros(len(framed.headers), np.int64)
-    if settings.with_tags_codes:
-        headers = framed.headers
-        blocks = PropertyBlocks(
-            headers.buffer, headers.properties_starts, headers.properties_lengths
-        )
-        codes = tags_codes(blocks.column(TAGS))
-    return PulledRecords(framed.headers, framed.positions(queue_offsets, codes), broken)
+    positions = framed.positions(queue_offsets, with_codes=settings.with_tags_codes)
+    return PulledRecords(framed.headers, positions, broken)
 
 
-def headers_of(address: str, body: bytes | bytearray | memoryview) -> RecordHeaders:
+def headers_of(address: str, body: Data) -> RecordHeaders:
     """Return the headers of records that stand one after the other, and are whole.
 
     Raises BrokenAnswerError.
     """
-    walked = follow(bytes(body))
+    walked = follow(body)
     headers = RecordHeaders(walked.buffer, walked.starts, walked.sizes)
     problems = headers.problems()
     if walked.end != len(body) or problems:
@@ -137,8 +147,11 @@ def headers_of(address: str, body: bytes | bytearray | memoryview) -> RecordHead
 
 
 @dataclass(frozen=True, slots=True)
-class _Framed:
-    """Records, the answer each is of, and how many lie before it in that answer."""
+class Framed:
+    """Records, the answer each is of, and how many lie before it in that answer.
+
+    ``counts`` are the records of each answer.
+    """
 
     answers: Sequence[Answer]
     headers: RecordHeaders
@@ -146,8 +159,9 @@ class _Framed:
     index: Int64s
     counts: Int64s
 
-    def take(self, rows: NDArray[Any]) -> "_Framed":
-        return _Framed(
+    def take(self, rows: NDArray[Any]) -> "Framed":
+        """Return those rows only."""
+        return Framed(
             self.answers,
             self.headers.take(rows),
             self.answer[rows],
@@ -155,11 +169,20 @@ class _Framed:
             self.counts,
         )
 
+    def spans(self) -> Int64s:
+        """Return how many queue offsets each answer has."""
+        return np.array([answer.end - answer.start for answer in self.answers], np.int64)
+
+    def places(self) -> Int64s:
+        """Return the queue offsets of records that stand one for each in their answers."""
+        return self.per_answer([answer.start for answer in self.answers]) + self.index
+
     def per_answer(self, values: Sequence[int]) -> Int64s:
         """Return for each record a value of its answer."""
         return np.array(values, np.int64)[self.answer]
 
     def broken(self, row: int, reason: str) -> BrokenRecord:
+        """Return a record that breaks a rule."""
         answer = self.answers[int(self.answer[row])]
         start, size = int(self.headers.starts[row]), int(self.headers.sizes[row])
         data = self.headers.buffer[start : start + min(size, _SHOWN_BYTES)].tobytes()
@@ -179,7 +202,7 @@ class _Framed:
             reason = f"a pull of {answer.piece} gave a record of another topic or queue"
             raise BrokenAnswerError(answer.address, reason)
 
-    def filtered(self) -> "tuple[_Framed, Int64s]":
+    def filtered(self) -> "tuple[Framed, Int64s]":
         """Return the records of the ranges of their answers, and their own queue offsets."""
         found = self.headers.field("queue_offset").astype(np.int64)
         starts = self.per_answer([answer.start for answer in self.answers])
@@ -199,15 +222,14 @@ class _Framed:
             reason = f"a pull of {answer.piece} at {answer.start} gave queue offset {found[row]}"
             raise BrokenAnswerError(answer.address, f"{reason}, out of order")
 
-    def dense(self, settings: PullSettings) -> "tuple[_Framed, Int64s]":
+    def dense(self, settings: PullSettings) -> "tuple[Framed, Int64s]":
         """Return the records and their places: one for each offset of its answer's range.
 
         Where a broker skipped messages, DataLossError, or without ``fail_on_data_loss`` the
         places that can be had.
         """
-        spans = np.array([answer.end - answer.start for answer in self.answers], np.int64)
+        spans, places = self.spans(), self.places()
         stored = self.headers.field("queue_offset").astype(np.int64)
-        places = self.per_answer([answer.start for answer in self.answers]) + self.index
         light = [answer.piece.topic.startswith(LMQ_PREFIX) for answer in self.answers]
         differs = (stored != places) & ~np.array(light, np.bool_)[self.answer]
         if (self.counts == spans).all() and not differs.any():
@@ -219,7 +241,7 @@ class _Framed:
         self._lose(settings, np.union1d(np.flatnonzero(self.counts < spans), self.answer[differs]))
         return self._left(spans, stored, places)
 
-    def _left(self, spans: Int64s, stored: Int64s, places: Int64s) -> "tuple[_Framed, Int64s]":
+    def _left(self, spans: Int64s, stored: Int64s, places: Int64s) -> "tuple[Framed, Int64s]":
         # In an answer that lacks messages only the records can tell which they are.
         starts = self.per_answer([answer.start for answer in self.answers])
         ends = self.per_answer([answer.end for answer in self.answers])
@@ -228,15 +250,15 @@ class _Framed:
         self._check_order(found, whole | ((stored >= starts) & (stored < ends)))
         return self, found
 
-    def positions(self, queue_offsets: Int64s, codes: Int64s) -> QueuePositions:
-        """Return where the records come from."""
-        queues: dict[tuple[str, int, str], int] = {}
-        of_answer = []
-        for answer in self.answers:
-            piece = answer.piece
-            queue = (piece.topic, piece.queue_id, piece.broker)
-            of_answer.append(queues.setdefault(queue, len(queues)))
-        return QueuePositions(list(queues), self.per_answer(of_answer), queue_offsets, codes)
+    def positions(self, queue_offsets: Int64s, *, with_codes: bool) -> QueuePositions:
+        """Return where the records come from; with hashes of TAGS, all must be whole."""
+        queues, of_answer = queues_of(self.answers)
+        codes = np.zeros(len(self.headers), np.int64)
+        if with_codes:
+            headers = self.headers
+            places = headers.properties_starts, headers.properties_lengths
+            codes = tags_codes(PropertyBlocks(headers.buffer, *places).column(TAGS))
+        return QueuePositions(queues, of_answer[self.answer], queue_offsets, codes)
 
     def _lose(self, settings: PullSettings, places: Int64s) -> None:
         for place in places.tolist():
@@ -277,11 +299,21 @@ class _SkippedMessagesError(DataLossError):
         )
 
 
-def _frame(answers: Sequence[Answer]) -> _Framed | None:
-    """Return the records of the answers, or None where they are not whole in one of them."""
+def queues_of(answers: Sequence[Answer]) -> tuple[list[QueueName], Int64s]:
+    """Return the queues of answers, and which of them each answer is of."""
+    queues: dict[QueueName, int] = {}
+    pieces = [answer.piece for answer in answers]
+    names = [(piece.topic, piece.queue_id, piece.broker) for piece in pieces]
+    numbers = [queues.setdefault(name, len(queues)) for name in names]
+    return list(queues), np.array(numbers, np.int64)
+
+
+def frame(answers: Sequence[Answer]) -> Framed | None:
+    """Return the records of the answers, unchecked; None where one of them holds no whole ones."""
     lengths = np.array([len(answer.body) for answer in answers], np.int64)
     edges = np.concatenate(([0], np.cumsum(lengths)))
-    data = b"".join(answer.body for answer in answers)
+    bodies = [answer.body for answer in answers]
+    data = bodies[0] if len(bodies) == 1 else b"".join(bodies)
     if any(answer.is_single for answer in answers):
         return _frame_apart(answers, data, edges)
     walked = follow(data)
@@ -293,15 +325,15 @@ def _frame(answers: Sequence[Answer]) -> _Framed | None:
     return _framed(answers, headers, np.diff(firsts))
 
 
-def _frame_apart(answers: Sequence[Answer], data: bytes, edges: Int64s) -> _Framed:
-    """As ``_frame``, for answers of which some are single; the others are whole."""
+def _frame_apart(answers: Sequence[Answer], data: Data, edges: Int64s) -> Framed:
+    """As ``frame``, for answers of which some are single; the others are whole."""
     starts, sizes, counts = [], [], []
     for answer, edge in zip(answers, edges.tolist(), strict=False):
         if answer.is_single:
             starts.append(np.array([edge], np.int64))
             sizes.append(np.array([len(answer.body)], np.int64))
         else:
-            walked = follow(bytes(answer.body))
+            walked = follow(answer.body)
             starts.append(walked.starts + edge)
             sizes.append(walked.sizes)
         counts.append(len(starts[-1]))
@@ -310,16 +342,16 @@ def _frame_apart(answers: Sequence[Answer], data: bytes, edges: Int64s) -> _Fram
     return _framed(answers, headers, np.array(counts, np.int64))
 
 
-def _framed(answers: Sequence[Answer], headers: RecordHeaders, counts: Int64s) -> _Framed:
+def _framed(answers: Sequence[Answer], headers: RecordHeaders, counts: Int64s) -> Framed:
     answer = np.repeat(np.arange(len(answers)), counts)
     firsts = np.cumsum(counts) - counts
     index = np.arange(len(answer)) - firsts[answer]
-    return _Framed(answers, headers, answer, index, counts)
+    return Framed(answers, headers, answer, index, counts)
 
 
 def _mended(answer: Answer, reader: PullReader) -> Iterator[Answer]:
     """Yield the answer if its records are whole, else its messages pulled one by one."""
-    if _frame([answer]) is None:
+    if frame([answer]) is None:
         yield from reader.singles(answer)
     else:
         yield answer

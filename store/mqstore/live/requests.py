@@ -9,6 +9,7 @@ Reference: org.apache.rocketmq.remoting.protocol.RequestCode, ResponseCode and t
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 
 JSON_FORMAT: Final = "json"  # as fastjson writes it
@@ -175,13 +176,21 @@ def pull(
 
     Nothing is committed and nothing waited for.
     """
-    topic, queue_id = queue
+    first = _first_pull(group, *queue, tags)
+    fields = {**first.fields, "queueOffset": str(start), "maxMsgNums": str(most)}
+    return Request(
+        first.name, first.code, fields, first.answer, accepts=first.accepts, rights=first.rights
+    )
+
+
+@lru_cache(maxsize=256)
+def _first_pull(group: str, topic: str, queue_id: int, tags: str) -> Request:
     return PULL_MESSAGE(
         consumerGroup=group,
         topic=topic,
         queueId=queue_id,
-        queueOffset=start,
-        maxMsgNums=most,
+        queueOffset=0,
+        maxMsgNums=1,
         sysFlag=SUBSCRIPTION,
         commitOffset=0,
         suspendTimeoutMillis=0,

@@ -35,7 +35,7 @@ _PACKED: Final = ("sysFlag", "body")  # What decompression needs.
 class BlockSource(RecordSource, Protocol):
     """A RecordSource whose records lie in memory as they lie in a CommitLog.
 
-    A compiled kernel decodes from there; what it leaves is fetched and checked as by ``read``.
+    A compiled kernel decodes from there; what it leaves is checked as by ``read``.
     """
 
     def unit_batches(
@@ -54,8 +54,8 @@ class BlockSource(RecordSource, Protocol):
         CorruptStoreError if a file ends before its size said, and OSError.
         """
 
-    def fetch(self, units: UnitBatch) -> FetchedRecords:
-        """Return the records of one batch, checked, and the problems of the others."""
+    def checked(self, units: UnitBatch) -> Iterator[tuple[UnitBatch, FetchedRecords]]:
+        """Yield those rows of the last batch as ``read`` would."""
 
 
 class FusedDecode:

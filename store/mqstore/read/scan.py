@@ -76,7 +76,8 @@ class _Scan:
         for units in fused.source.unit_batches(slices, self._settings, self._damage.add):
             left = yield from fused.batches(units, self._filter)
             if len(left):
-                yield from self._checked(left, fused.source.fetch(left))
+                for checked in fused.source.checked(left):
+                    yield from self._checked(*checked)
 
     def _checked(self, units: UnitBatch, records: FetchedRecords) -> Iterator[pa.RecordBatch]:
         for row, reason in sorted(records.problems.items()):

@@ -119,7 +119,7 @@ class StoreRecords:
     ) -> Iterator[tuple[UnitBatch, FetchedRecords]]:
         """Yield the records of ``slices``; with ``settings.merged`` in the order of the log."""
         for units in self.unit_batches(slices, settings, report):
-            yield units, self.fetch(units)
+            yield from self.checked(units)
 
     def unit_batches(
         self, slices: Sequence[QueueSlice], settings: ScanSettings, report: _Report
@@ -136,11 +136,11 @@ class StoreRecords:
             return None
         return partial(self._log.blocks, places, sizes, self._scratch)
 
-    def fetch(self, units: UnitBatch) -> FetchedRecords:
-        """Return the records of ``units``; headers stand until the next call of it."""
+    def checked(self, units: UnitBatch) -> Iterator[tuple[UnitBatch, FetchedRecords]]:
+        """Yield the records of ``units``; headers stand until the next call of it."""
         checks = RecordChecks(positions=units.positions)
         places, sizes = units.physical_offsets, units.sizes
-        return fetch(self._log, places, sizes, checks, self._scratch)
+        yield units, fetch(self._log, places, sizes, checks, self._scratch)
 
     def raw(self, units: UnitBatch, most: int) -> Iterator[tuple[UnitBatch, list[bytes]]]:
         """Yield units and the bytes that lie where they point."""

@@ -19,14 +19,12 @@ from mqstore.codec.dispatch import Queue
 from mqstore.codec.filler import MIN_FILLER_BYTES
 from mqstore.derive.log_queues import LogQueues
 from mqstore.derive.log_sections import LogUnits
-from mqstore.format.consume_queue import UNIT
 
 TWICE: Final = "another record has its queue offset"
 OUT_OF_ORDER: Final = "its queue offset does not fit its place in the log"
 
 _CHOSEN_UNITS: Final = 1 << 20
 _ALL: Final = 2**63
-_HIGHEST: Final = (2**63 - 2**31) // UNIT.itemsize - 1  # Files behind it could have no name.
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +65,8 @@ def _choose(
     numbers: Int64s, places: Int64s, last_number: int, last_place: int
 ) -> tuple[Mask, dict[int, str]]:
     """Tell which units stay behind the last one kept before, and why the others do not."""
-    reasons: dict[int, str] = {}
     kept = numbers > last_number
-    reasons |= dict.fromkeys(np.flatnonzero(~kept).tolist(), TWICE)
-    reasons |= dict.fromkeys(np.flatnonzero(numbers > _HIGHEST).tolist(), OUT_OF_ORDER)
-    kept &= numbers <= _HIGHEST
+    reasons = dict.fromkeys(np.flatnonzero(~kept).tolist(), TWICE)
     for row in _doubles(numbers, places):
         kept[row] = False
         reasons.setdefault(row, TWICE)

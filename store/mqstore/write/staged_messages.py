@@ -19,6 +19,7 @@ import numpy as np
 from mqstore.arrays import Int64s, Mask, Recycled
 from mqstore.codec.checksum import broken
 from mqstore.codec.gather import RecordHeaders
+from mqstore.codec.kernels.frames import in_queues
 from mqstore.errors import CorruptStagingError
 from mqstore.format.message import HARD_RECORD_BYTES, MIN_RECORD_BYTES
 from mqstore.format.names import MAX_QUEUE_ID, is_topic
@@ -131,15 +132,16 @@ def _problem(frame: SegmentFrame, *, bodies: bool) -> str | None:
     if len(of) and not 0 <= int(of.min()) <= int(of.max()) < len(queues):
         return "a message of no queue"
     headers = RecordHeaders(records, np.cumsum(sizes) - sizes, sizes)
-    found = headers.problems()
-    if found:
-        return next(iter(found.values()))
-    if bodies and broken(headers).any():
-        return "the checksum of a record does not hold"
-    states = headers.sys_flags & TRANSACTION_MASK
-    in_none = np.isin(states, (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)).any()
-    theirs = not in_none and _names_queues(headers, queues, of)
-    return None if theirs else "a record of another topic or queue, or of none"
+    if not in_queues((records, headers.starts, sizes), queues, of):
+        found = headers.problems()
+        if found:
+            return next(iter(found.values()))
+        states = headers.sys_flags & TRANSACTION_MASK
+        in_none = np.isin(states, (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)).any()
+        if in_none or not _names_queues(headers, queues, of):
+            return "a record of another topic or queue, or of none"
+    wrong = bodies and broken(headers).any()
+    return "the checksum of a record does not hold" if wrong else None
 
 
 def _names_queues(headers: RecordHeaders, queues: Sequence[tuple[str, int]], of: Int64s) -> bool:

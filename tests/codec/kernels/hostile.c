@@ -19,7 +19,7 @@ enum { MOST_RECORDS = 4096, MOST_ROWS = 4, PICKS = 3 };
 static uint8_t *records[MOST_RECORDS];
 static int64_t lengths[MOST_RECORDS], record_count;
 static uint64_t state;
-static int64_t results[3], blocks_made[2], records_made[2], hashes_made[2];
+static int64_t results[3], blocks_made[2], records_made[2], hashes_made[2], dispatches[2], stagings[2];
 
 static uint64_t draw(uint64_t below)
 {
@@ -241,6 +241,14 @@ static void run_frames(const Frames *f)
     Places places = {f->places, f->queue_offsets, f->places,
                      draw(2) ? AT_STORE_TIMESTAMP : odd_number(100)};
     mq_patch(f->buffer, f->length, f->starts, f->rows, &places);
+    int64_t of[MOST_ROWS], ids[2] = {f->queue_ids[0], (int64_t)draw(4)};
+    int32_t edges[3] = {f->topic_edges[0], f->topic_edges[1], f->topic_edges[1]};
+    for (int64_t i = 0; i < f->rows; i++)
+        of[i] = draw(8) ? 0 : (int64_t)draw(5) - 1;
+    QueueNames queues = {ids, edges, f->topic, 2};
+    int in_queues = mq_in_queues(&slices, of, &queues) == DONE;
+    stagings[!in_queues]++;
+    require(!in_queues || whole, "only whole records are of a queue");
     free(wrong);
     free(sums);
     free(starts);
@@ -271,6 +279,30 @@ static void run_picks(const Frames *f)
                 "a value lies in its block");
     }
     free(found);
+}
+
+/* The records, each as often as not twice, and what their queues hold of them. */
+static void run_dispatch(const Frames *f)
+{
+    int64_t starts[2 * MOST_ROWS], sizes[2 * MOST_ROWS], n = f->rows << draw(2);
+    for (int64_t i = 0; i < n; i++) {
+        starts[i] = f->starts[i % f->rows];
+        sizes[i] = f->sizes[i % f->rows];
+    }
+    Slices slices = {f->buffer, f->length, starts, sizes, n};
+    int64_t *wide = room(4 * n * 8);
+    int32_t *narrow = room(2 * n * 4), *first = room(MOST_QUEUES * 4);
+    Dispatching d = {wide, wide + n, wide + 2 * n, wide + 3 * n, narrow, narrow + n, first, 0, 0, 0};
+    int found = mq_dispatch(&slices, &d) == DONE;
+    dispatches[!found]++;
+    require(!found || mq_all_whole(&slices) == DONE, "queues are told of whole records only");
+    for (int64_t i = 0; found && i < n; i++)
+        require(d.queue[i] >= 0 && d.queue[i] < d.queues && d.first[d.queue[i]] <= i &&
+                    d.queue[d.first[d.queue[i]]] == d.queue[i],
+                "the first of a queue comes first");
+    free(wide);
+    free(narrow);
+    free(first);
 }
 
 /* A column of n values, in memory of exactly their size; some are null if `nulls`. */
@@ -440,6 +472,7 @@ int main(int count, char **arguments)
         run_decode(&f);
         run_picks(&f);
         run_frames(&f);
+        run_dispatch(&f);
         free(f.buffer);
         run_blocks();
         run_hashes();
@@ -448,7 +481,9 @@ int main(int count, char **arguments)
     }
     const int64_t counts[] = {results[DONE], results[NOT_MINE], results[FULL],
                               blocks_made[DONE], blocks_made[NOT_MINE], hashes_made[DONE],
-                              hashes_made[NOT_MINE], records_made[DONE], records_made[NOT_MINE]};
+                              hashes_made[NOT_MINE], records_made[DONE], records_made[NOT_MINE],
+                              dispatches[DONE], dispatches[NOT_MINE],
+                              stagings[DONE], stagings[NOT_MINE]};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         printf("%lld ", (long long)counts[i]);
     for (int64_t i = 0; i < record_count; i++)

@@ -140,7 +140,39 @@ class WantedNames(ctypes.Structure):
     _fields_ = (("edges", _P), ("data", _P), ("count", _I))
 
 
-_STRUCTURES: Final = (Decoding, Slices, PlaceFields, Piece, Encoding, WantedNames)
+class Dispatching(ctypes.Structure):
+    """``Dispatching`` of dispatch.h."""
+
+    _fields_ = (
+        ("queue_offsets", _P),
+        ("physical_offsets", _P),
+        ("store_timestamps_ms", _P),
+        ("tags_codes", _P),
+        ("sys_flags", _P),
+        ("queue", _P),
+        ("first", _P),
+        ("queues", _I),
+        ("odd_tags", _I),
+        ("light", _I),
+    )
+
+
+class QueueNames(ctypes.Structure):
+    """``QueueNames`` of frames.h."""
+
+    _fields_ = (("queue_ids", _P), ("topic_edges", _P), ("topic_data", _P), ("count", _I))
+
+
+_STRUCTURES: Final = (
+    Decoding,
+    Slices,
+    PlaceFields,
+    Piece,
+    Encoding,
+    WantedNames,
+    Dispatching,
+    QueueNames,
+)
 _FUNCTIONS: Final = {
     "mq_sources": (ctypes.c_char_p, ()),
     "mq_crc_kind": (_I, ()),
@@ -148,8 +180,10 @@ _FUNCTIONS: Final = {
     "mq_decode": (_I, (_P, _P, _I, _P, _I, _I, _I)),
     "mq_all_whole": (_I, (_P,)),
     "mq_broken": (_I, (_P, _P)),
+    "mq_in_queues": (_I, (_P, _P, _P)),
     "mq_checksums": (_I, (_P, _P)),
     "mq_property_values": (_I, (_P, _P, _P, _P)),
+    "mq_dispatch": (_I, (_P, _P)),
     "mq_follow": (_I, (_P, _I, _P, _P, _I, _P)),
     "mq_patch": (_I, (_P, _I, _P, _I, _P)),
     "mq_join_blocks": (_I, (_P, _I, _I, _P, _P, _I)),

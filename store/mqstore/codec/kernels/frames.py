@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from mqstore.arrays import Bytes, Int64s, Mask
-from mqstore.codec.kernels.abi import KERNEL_DONE, PlaceFields, Slices, WantedNames
+from mqstore.codec.kernels.abi import KERNEL_DONE, PlaceFields, QueueNames, Slices, WantedNames
 from mqstore.codec.kernels.library import library
 from mqstore.codec.kernels.pointers import address, int64s
 from mqstore.format.message import CRC_MASK, HEADER, MIN_RECORD_BYTES
@@ -24,7 +24,7 @@ def all_whole(buffer: Bytes, starts: Int64s, sizes: Int64s) -> bool:
     found = library()
     if found is None or len(starts) < _FEW:
         return False
-    slices = _Sliced(buffer, starts, sizes)
+    slices = SlicedBuffer(buffer, starts, sizes)
     return bool(found.mq_all_whole(slices.reference) == KERNEL_DONE)
 
 
@@ -33,9 +33,30 @@ def broken(buffer: Bytes, starts: Int64s, sizes: Int64s) -> Mask | None:
     found = library()
     if found is None:
         return None
-    slices = _Sliced(buffer, starts, sizes)
+    slices = SlicedBuffer(buffer, starts, sizes)
     mask = np.empty(len(starts), np.bool_)
     return mask if found.mq_broken(slices.reference, address(mask)) == KERNEL_DONE else None
+
+
+def in_queues(
+    slices: tuple[Bytes, Int64s, Int64s], queues: Sequence[tuple[str, int]], of: Int64s
+) -> bool:
+    """Tell whether each slice (buffer, starts, sizes) is a record of the queue ``queues[of[i]]``.
+
+    It is whole, names topic and number of that queue, and is neither a prepared nor a rolled back
+    message. False: one is not, or it is not known.
+    """
+    found = library()
+    if found is None or len(of) != len(slices[1]):
+        return False
+    topics = [topic.encode() for topic, _ in queues]
+    edges = np.cumsum([0, *map(len, topics)]).astype(np.int32)
+    data = np.frombuffer(b"".join(topics) + b"\0", np.uint8)
+    ids = np.array([queue_id for _, queue_id in queues], np.int64)
+    names = QueueNames(address(ids), address(edges), address(data), len(topics))
+    sliced, wanted = SlicedBuffer(*slices), int64s(of)
+    result = found.mq_in_queues(sliced.reference, address(wanted), ctypes.byref(names))
+    return bool(result == KERNEL_DONE)
 
 
 def checksums(buffer: Bytes, starts: Int64s, sizes: Int64s) -> Int64s | None:
@@ -43,7 +64,7 @@ def checksums(buffer: Bytes, starts: Int64s, sizes: Int64s) -> Int64s | None:
     found = library()
     if found is None:
         return None
-    slices = _Sliced(buffer, starts, sizes)
+    slices = SlicedBuffer(buffer, starts, sizes)
     sums = np.empty(len(starts), np.int64)
     return sums if found.mq_checksums(slices.reference, address(sums)) == KERNEL_DONE else None
 
@@ -62,7 +83,7 @@ def property_values(
     edges = np.cumsum([0, *map(len, encoded)]).astype(np.int32)
     data = np.frombuffer(b"".join(encoded) + b"\0", np.uint8)
     wanted = WantedNames(address(edges), address(data), len(encoded))
-    slices = _Sliced(buffer, starts, lengths)
+    slices = SlicedBuffer(buffer, starts, lengths)
     tables = [np.empty((len(encoded), len(starts)), np.int64) for _ in range(2)]
     inputs = slices.reference, ctypes.byref(wanted)
     if found.mq_property_values(*inputs, *map(address, tables)) != KERNEL_DONE:
@@ -104,7 +125,7 @@ def patch(
     return bool(found.mq_patch(*inputs, ctypes.byref(places)) == KERNEL_DONE)
 
 
-class _Sliced:
+class SlicedBuffer:
     """``Slices`` of frames.h, and the arrays it points at."""
 
     def __init__(self, buffer: Bytes, starts: Int64s, sizes: Int64s) -> None:

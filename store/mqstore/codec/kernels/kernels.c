@@ -4,6 +4,7 @@
  * gave is read and written.
  */
 #include "decode.h"
+#include "dispatch.h"
 #include "encode.h"
 #include "frames.h"
 #include "picked.h"
@@ -29,7 +30,7 @@ int64_t mq_structure_bytes(int64_t number)
 {
     static const int64_t sizes[] = {
         sizeof(Decoding), sizeof(Slices), sizeof(Places), sizeof(Piece), sizeof(Encoding),
-        sizeof(WantedNames),
+        sizeof(WantedNames), sizeof(Dispatching), sizeof(QueueNames),
     };
     return number >= 0 && number < (int64_t)(sizeof sizes / sizeof *sizes) ? sizes[number] : 0;
 }

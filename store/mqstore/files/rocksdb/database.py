@@ -26,6 +26,7 @@ INSTALL: Final = "pip install 'mqlog[rocksdb]'"
 
 _ROCKSDICT: Final = "rocksdict"
 _OPENING_TRIES: Final = 4
+_MOST_LOG_BYTES: Final = 4 << 30  # Brokers begin a new MANIFEST at 1 GiB, and flush at 128 MiB.
 _FILE_ENDINGS: Final = (".sst", ".log", ".blob")
 _FILE_BEGINNINGS: Final = ("MANIFEST-", "OPTIONS-")
 _FILE_NAMES: Final = ("CURRENT", "IDENTITY")
@@ -44,7 +45,8 @@ class RocksDatabase:
 
         ``advice`` ends the messages of errors.
 
-        Raises that, CorruptStoreError, UnsafePathError, FileNotFoundError, OSError.
+        Raises that, also for a database too large to open, CorruptStoreError, UnsafePathError,
+        FileNotFoundError, OSError.
         """
         self._where = f"{root}/{path}"
         if isinstance(root, RemoteFolder):
@@ -56,6 +58,7 @@ class RocksDatabase:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         for tries_left in reversed(range(_OPENING_TRIES)):
             before = _files(root, path)
+            self._check_size(before)
             try:
                 self._families = self._open(before)
             except CorruptStoreError:
@@ -147,6 +150,14 @@ class RocksDatabase:
         except Exception as error:
             raise self._damaged(error) from error
         return rows
+
+    def _check_size(self, files: Mapping[str, int]) -> None:
+        """Raise UnsupportedStoreError where opening would read too much, and hold it in memory."""
+        logs = [n for n in files if n.endswith(".log") or n.startswith("MANIFEST-")]
+        size = sum(files[name] for name in logs)
+        if size > _MOST_LOG_BYTES:
+            reason = f"MANIFEST and *.log of this database have {size} bytes"
+            raise UnsupportedStoreError(self._where, "TOO_LARGE", f"{reason}{self._advice}")
 
     def _open(self, names: Mapping[str, int]) -> "dict[str, rocksdict.Rdict]":
         folder = tempfile.TemporaryDirectory(prefix="mqlog-rocksdb-")

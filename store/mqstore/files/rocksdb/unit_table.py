@@ -15,7 +15,7 @@ from mqstore.files.queue.consume_queue import MOST_QUEUES
 from mqstore.files.rocksdb.database import RocksDatabase
 from mqstore.files.store_dir import BY_LOG, ROCKSDB_CONSUME_QUEUE
 from mqstore.format import names
-from mqstore.format.consume_queue import UNIT
+from mqstore.format.consume_queue import HIGHEST_QUEUE_OFFSET, UNIT
 from mqstore.format.rocksdb_queue import (
     CHECKPOINT_TOPIC,
     EDGE_FAMILY,
@@ -29,7 +29,6 @@ from mqstore.format.rocksdb_queue import (
     unit_keys,
 )
 
-_HIGHEST_END: Final = 2**62
 _OF_A_UNIT: Final = ("physical_offset", "size", "tags_code")
 
 _TopicQueue = tuple[str, int]
@@ -73,7 +72,7 @@ class UnitTable:
             with suppress(UnicodeDecodeError):
                 queue = edge.topic.decode(), edge.queue_id
                 end = int(np.frombuffer(value, ROCKSDB_EDGE)["queue_offset"][0]) + 1
-                if _is_possible(queue) and 0 < end < _HIGHEST_END:
+                if _is_possible(queue) and 0 < end <= HIGHEST_QUEUE_OFFSET + 1:
                     found[queue] = end
             if len(found) > MOST_QUEUES:
                 reason = f"more than {MOST_QUEUES} queues"

@@ -117,7 +117,7 @@ def _make_of(programs: Programs, folder: Path) -> None:
     try:
         programs.run([f"-XX:DumpLoadedClassList={lists}/%p", *QUIET], work)
         names = lists / "all"
-        names.write_text(_merged([path.read_text() for path in lists.iterdir()]))
+        names.write_text(_merged([path.read_text() for path in sorted(lists.iterdir())]))
         _run([*shared, "-Xshare:dump", f"-XX:SharedClassListFile={names}"])
         _run([*shared, "-Xshare:on", "-version"])
     except (OSError, JvmError, subprocess.TimeoutExpired, subprocess.CalledProcessError):

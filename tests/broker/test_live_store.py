@@ -31,6 +31,9 @@ pytestmark = pytest.mark.broker
 ROUNDS = 10
 SECONDS = 300
 TOLD = ("topic", "queueId", "queueOffset", "msgId", "bodySha1")
+SMALL_BATCHES = Admission(max_offsets=50, max_bytes=20_000)
+PAUSE_S = 0.05
+"""Between looks at what a broker writes meanwhile, so that it gets its share of the machine."""
 
 
 class Stream:
@@ -114,7 +117,7 @@ def test_a_write_to_a_store_in_use_is_refused_and_changes_nothing(live: Live) ->
 def test_a_store_reads_while_its_broker_keeps_writing(live: Live) -> None:
     """No error, no torn row, and each read is a prefix of every queue."""
     reads: list[list[Row]] = []
-    enough = threading.Event()
+    enough, pause = threading.Event(), threading.Event()
     live.broker.produce("Live", "Single", 10)
 
     def keep_writing() -> None:
@@ -129,6 +132,7 @@ def test_a_store_reads_while_its_broker_keeps_writing(live: Live) -> None:
         writer = pool.submit(keep_writing)
         while len({len(rows) for rows in reads}) < 6 and time.monotonic() < end:
             reads.append([row for row in read(live.root) if row["topic"] == "Live"])
+            pause.wait(PAUSE_S)
         enough.set()
         writer.result(SECONDS)
     final = by_queue(told(live.rows("Live")))
@@ -146,11 +150,12 @@ def test_a_stream_gets_what_a_live_broker_acknowledges(live: Live) -> None:
             live.broker.produce(f"Tail{seed // 5}", "Single", 60, seed=seed)
             live.broker.produce("Tail", "Batch", 10, seed=seed)
 
-    stream = Stream(live.root, "Tail", Admission(max_offsets=50, max_bytes=20_000))
+    stream, pause = Stream(live.root, "Tail", SMALL_BATCHES), threading.Event()
     with ThreadPoolExecutor(1) as pool:
         writer = pool.submit(keep_writing)
         while not writer.done():
-            stream.step()
+            if not stream.step():
+                pause.wait(PAUSE_S)
         writer.result()
     dump = live.rows("Tail")
     _finish(stream, len(dump))
@@ -168,9 +173,10 @@ def test_a_stream_gets_what_a_live_broker_acknowledges(live: Live) -> None:
 
 def _finish(stream: Stream, count: int) -> None:
     """Go on until all is there; the broker fills ConsumeQueues a moment after it acknowledges."""
-    deadline = time.monotonic() + SECONDS
+    deadline, pause = time.monotonic() + SECONDS, threading.Event()
     while len(stream.rows) < count and time.monotonic() < deadline:
-        stream.step()
+        if not stream.step():
+            pause.wait(PAUSE_S)
     while stream.step():
         pass
     stream.close()

@@ -9,8 +9,11 @@ import pytest
 
 from mqlog_jobs import java
 from pyspark_mqlog.interpreter import NAMES
+from support import soak
 
 SECONDS = 600
+# A session of mqlog_jobs imports the package before it starts one, as `import` does.
+HOWS = ["import", "late", *(["session"] if soak.SOAKING else [])]
 
 
 def bare_environment(folder: Path) -> dict[str, str]:
@@ -24,8 +27,9 @@ def bare_environment(folder: Path) -> dict[str, str]:
     return kept | {"PATH": f"{other.parent}{os.pathsep}{os.environ['PATH']}"}
 
 
+@pytest.mark.soak
 @pytest.mark.spark
-@pytest.mark.parametrize("how", ["import", "session", "late"])
+@pytest.mark.parametrize("how", HOWS)
 def test_a_program_reads_without_an_activated_environment(
     how: str, golden_550: Path, tmp_path: Path
 ) -> None:

@@ -4,7 +4,8 @@ Batches are saved one after the other, each with its own txnVersion, and again u
 a query writes them, and is started again. Whatever is killed, and whenever, every row is there
 once, in order.
 
-MQLOG_SPARK_KILLS says how many kills of each, MQLOG_SEED at which moments.
+MQLOG_SPARK_KILLS says how many kills of each, MQLOG_SEED at which moments. `make test` kills
+one of the two, `make soak` both.
 """
 
 import json
@@ -134,7 +135,7 @@ class Victim:
         return sorted(c for c, p in parents.items() if p in daemons and c != holder)
 
 
-@pytest.mark.parametrize("what", ["batch", "stream"])
+@pytest.mark.parametrize("what", soak.sample(["stream", "batch"], check=1, test=1))
 def test_every_row_is_there_once_whatever_is_killed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], what: str
 ) -> None:

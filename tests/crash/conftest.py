@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from broker.toolchain import Toolchain
-from crash.rocketmq_jvm.shared import flags_of
 from crash.rocketmq_jvm.store_jvm import VERSIONS, MakeRoot, StoreJvm
 from support.memory import folder_in_memory
 
@@ -20,7 +19,7 @@ def jvm(
 ) -> Iterator[StoreJvm]:
     """The store classes of one version; pytest runs one version at a time."""
     home = tmp_path_factory.mktemp(f"jvm-{request.param}-")
-    with StoreJvm(toolchain, request.param, home, flags_of(toolchain, request.param)) as jvm:
+    with StoreJvm(toolchain, request.param, home) as jvm:
         yield jvm
 
 

@@ -12,7 +12,7 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -97,14 +97,10 @@ class RefusedError(Exception):
 class StoreJvm:
     """One version's store classes in a JVM of their own. A context manager."""
 
-    def __init__(
-        self, toolchain: Toolchain, version: str, home: Path, flags: Sequence[str] = SMALL
-    ) -> None:
-        """``flags`` are of the JVM: those of a short-lived one, unless others are given."""
+    def __init__(self, toolchain: Toolchain, version: str, home: Path) -> None:
         self.version = version
         self.overhead = 0
         """Bytes of a record of `put` besides its body, its topic and its key."""
-        self._flags = flags
         self._toolchain = replace(toolchain, room=HERE)
         self._home = home
         self._jvm: Jvm | None = None
@@ -167,7 +163,7 @@ class StoreJvm:
         (home / "logback.xml").write_text(LOGBACK.format(CONSOLE))
         command = [
             self._toolchain.java,
-            *("-Xms64m", "-Xmx512m", *self._flags, *OPEN_MODULES),
+            *("-Xms64m", "-Xmx512m", *SMALL, *OPEN_MODULES),
             f"-Duser.home={home}",
             f"-Drmq.logback.configurationFile={home / 'logback.xml'}",
             "-Drocketmq.client.logUseSlf4j=true",  # 4.9: no logger is bound, so nothing is logged.
@@ -175,13 +171,6 @@ class StoreJvm:
             *("-cp", self._toolchain.classpath(self.version), "StoreServer"),
         ]
         return Jvm(command, home, "jvm", talks=True)
-
-    def finish(self) -> None:
-        """Have the JVM end by itself; the next store is opened by a new one."""
-        if self._jvm is not None:
-            with self._jvm:
-                self._jvm.finish()
-        self._jvm = None
 
     def end(self) -> None:
         """End the JVM; the next store is opened by a new one."""
@@ -244,7 +233,7 @@ class Served:
     def close(self) -> None:
         """Shut down as a broker does, which takes seconds."""
         self._owner.ask("close")
-        self._owner.finish()
+        self._owner.end()
 
 
 def _await_stop(pid: int) -> None:

@@ -5,6 +5,7 @@ backlog is larger than wanted; 141 the reader of the pipe is gone.
 """
 
 import io
+import logging
 import os
 import re
 import sys
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, TextIO
 
 from mqstore.errors import StoreError
-from mqstore.printable import shown
+from mqstore.printable import printable, shown
 
 FOUND: Final = 1
 FAILED: Final = 2
@@ -22,6 +23,13 @@ ABOVE: Final = 3  # backlog --fail-above: a group has more messages waiting.
 READER_GONE: Final = 141  # 128 + SIGPIPE, a shell's exit code for a tool that the signal ends.
 STANDARD_OUTPUT: Final = "standard output"
 _CONDITION: Final = re.compile(r"\[MQLOG_[^\n]*")
+
+
+class _PrintableFormatter(logging.Formatter):
+    """Shows warnings, which may name files of a hostile store, without control characters."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        return printable(record.message)
 
 
 def run(work: Callable[[], object]) -> int:
@@ -36,6 +44,8 @@ def run(work: Callable[[], object]) -> int:
         return _failed(f"{STANDARD_OUTPUT} is closed")
     if sys.stdout is sys.__stdout__:
         sys.stdout = _named(sys.__stdout__)
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(_PrintableFormatter())
     out = sys.stdout
     try:
         code, problem = _ended(work)

@@ -58,10 +58,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _target(text: str) -> Place:
-    place = arguments.source(text)
-    if place.format != "parquet":
+    kind, _, path = text.partition(":")
+    if kind != "parquet" or not path:
         raise ArgumentTypeError(f"{text!r}: exports are Parquet; write parquet:PATH")
-    return place
+    return Place(kind, path)
 
 
 def _export(store: str, options: dict[str, str], place: Place, checkpoint: str | None) -> None:

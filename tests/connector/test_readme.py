@@ -13,6 +13,7 @@ from live.taking import TakingCluster
 from mqstore.codec.schema import COLUMNS, KAFKA_COLUMNS
 from mqstore.deliver.settings import SEND_OPTIONS, SendSettings
 from mqstore.options.option import options_of
+from mqstore.stage.rows import WRITE_COLUMNS
 from mqstore.stage.settings import WRITE_OPTIONS, MessageSettings, WriteSettings
 from pyspark_mqlog.read_options import ReadOptions, StreamOptions
 from pyspark_mqlog.schema import TABLE_SCHEMAS
@@ -68,6 +69,10 @@ def test_a_write_to_a_cluster_has_the_shared_options_and_those_of_its_own_table(
         : len(shared)
     ]
     assert list(shared)[-3] == "allow_system_topics"
+
+
+def test_the_columns_of_a_write_are_those_of_the_code() -> None:
+    assert tuple(name for name, _, _ in table("Columns of a write")) == WRITE_COLUMNS
 
 
 def test_the_columns_are_those_of_the_code() -> None:

@@ -4,7 +4,7 @@ import errno
 import pytest
 from pyspark.errors import AnalysisException, PythonException
 
-from mqlog_jobs import arguments, backlog, exit_codes
+from mqlog_jobs import arguments, backlog, exit_codes, export
 from mqlog_jobs.arguments import Place
 from mqstore.errors import StoreNotFoundError
 
@@ -34,6 +34,15 @@ def test_a_report_that_is_no_place_is_told_every_place(capsys: pytest.CaptureFix
     with pytest.raises(SystemExit):
         backlog.main(["--from", "/s", "--to", "consol"])
     assert "'consol': write console, prometheus:FILE, parquet:PATH" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["parquett:/x", "csv:/x", "table:t", "parquet:", "/x"])
+def test_an_export_to_another_place_is_told_the_only_form(
+    text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        export.main(["--from", "/s", "--to", text])
+    assert f"{text!r}: exports are Parquet; write parquet:PATH\n" in capsys.readouterr().err
 
 
 def test_an_option_may_hold_equals_signs() -> None:

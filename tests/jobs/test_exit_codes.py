@@ -1,6 +1,7 @@
 """How the command ends when the system, and not the user, is what fails."""
 
 import errno
+import logging
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from jobs.command import Run
+from mqlog_jobs import exit_codes
 from mqlog_jobs.doctor import ERROR, _store
 from mqstore import __version__
 from support import goldens, soak
@@ -187,3 +189,17 @@ main()
     done = started(program)
 
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_a_warning_about_a_hostile_name_shows_no_control_characters(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A glob finds directories of any name."""
+    logger = logging.getLogger("mqstore.test")
+    monkeypatch.setattr(logger, "propagate", False)  # Not to pytest, but to the last resort.
+
+    def warn() -> None:
+        logger.warning("the IndexFiles of %s do not cover it", "/data/a\x1b[2J\nb")
+
+    assert exit_codes.run(warn) == 0
+    assert capsys.readouterr().err == "the IndexFiles of /data/a\\x1b[2J\\nb do not cover it\n"

@@ -8,7 +8,7 @@ from mqstore.errors import InvalidOptionError
 from mqstore.format.client_message import MAX_BATCH_MESSAGES
 from mqstore.format.names import is_system_topic, is_writable_topic
 from mqstore.live.cluster import ClusterSettings
-from mqstore.live.options import group, milliseconds
+from mqstore.live.options import milliseconds
 from mqstore.options import grammar, store_paths
 from mqstore.options.option import one_of, option, options_of
 from mqstore.stage.settings import MessageSettings
@@ -36,7 +36,7 @@ class SendSettings(MessageSettings):
     cluster: ClusterSettings
     create_topic: bool = option("createTopic", grammar.boolean, False)
     batch_max_messages: int = option("batchMaxMessages", _messages, 1_000)
-    producer_group: str = option("producerGroup", group, _DEFAULT_GROUP)
+    producer_group: str = option("producerGroup", grammar.group_name, _DEFAULT_GROUP)
     delivery: str = option("delivery", one_of(AT_LEAST_ONCE, EXACTLY_ONCE), AT_LEAST_ONCE)
     control_topic: str = option("controlTopic", _control_topic, CONTROL_TOPIC)
     inline_bytes: int = option("inlineBytes", _inline_bytes, 64 * 1024 * 1024)

@@ -7,7 +7,6 @@ Reference: org.apache.rocketmq.client.impl.MQAdminImpl#queryMessage, #viewMessag
 QueryMessageProcessor (viewMessageById, queryMessage); MessageDecoder#decodeMessageId.
 """
 
-import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -23,12 +22,12 @@ from mqstore.live.cluster import Cluster
 from mqstore.live.pull import LiveSlice
 from mqstore.live.records import headers_of
 from mqstore.live.routes import Route
+from mqstore.read.lookup import offset_of
 
 _FOREVER_MS: Final = 2**63 - 1
 _MOST_MESSAGES: Final = 1_000  # of one key on one broker
 _BROKERS_MOST: Final = 64  # maxMsgsNumBatch: a broker gives as many, whatever it is asked
 # ip, port and physical offset of an IPv4 or IPv6 store host, in hex.
-_OFFSET_MSG_ID: Final = re.compile(r"(?:[0-9A-Fa-f]{16}|[0-9A-Fa-f]{40})([0-9A-Fa-f]{16})")
 
 
 def by_key(cluster: Cluster, routes: Sequence[Route], keys: Sequence[str]) -> list[LiveSlice]:
@@ -83,9 +82,9 @@ def by_id(cluster: Cluster, routes: Sequence[Route], msg_ids: Sequence[str]) -> 
     ids = sorted({text.upper() for text in msg_ids} | set(msg_ids))
     found = set(by_key(cluster, routes, ids))
     asked = [
-        (broker, requests.VIEW_MESSAGE_BY_ID(topic=route.topic, offset=int(match[1], 16)))
-        for match in filter(None, map(_OFFSET_MSG_ID.fullmatch, msg_ids))
-        if int(match[1], 16) < 2**63
+        (broker, requests.VIEW_MESSAGE_BY_ID(topic=route.topic, offset=place))
+        for place in map(offset_of, msg_ids)
+        if place is not None and place < 2**63
         for route in routes
         for broker in sorted(route.queues)
     ]

@@ -8,7 +8,6 @@ the Java client calls the same; org.apache.rocketmq.client.Validators#checkGroup
 """
 
 import json
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -21,10 +20,9 @@ from mqstore.live.connection import Limits
 from mqstore.live.credentials import Credentials, choose
 from mqstore.live.pull import MAX_MESSAGES
 from mqstore.live.tls import Tls
-from mqstore.options.grammar import boolean, choice, count, did_you_mean, duration, size
+from mqstore.options.grammar import boolean, choice, count, did_you_mean, duration, group_name, size
 from mqstore.options.secret import Secret
 
-_GROUP: Final = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
 _MAX_IN_FLIGHT: Final = 256
 _LEAST_FRAME_BYTES: Final = 64 * 1024
 _MOST_FRAME_BYTES: Final = 256 * 1024 * 1024
@@ -59,14 +57,6 @@ def milliseconds(name: str, text: str, *, low: int = 1) -> int:
     return found
 
 
-def group(name: str, text: str) -> str:
-    """Return the name of a group; raises InvalidOptionError for one that none can have."""
-    if _GROUP.fullmatch(text) is None:
-        expected = "must be a group's name: 1 to 255 of letters, digits, %, |, _ and -"
-        raise InvalidOptionError(name, text, expected)
-    return text
-
-
 def _addresses(name: str, text: str) -> dict[str, str]:
     form = '{"broker-a":"host:port"}'
     try:
@@ -84,7 +74,7 @@ class LiveOptions:
 
     given: frozenset[str]
     name_servers: Annotated[tuple[str, ...] | None, LiveOption("nameServers", name_servers)]
-    consumer_group: Annotated[str, LiveOption("consumerGroup", group, TOOLS_CONSUMER)]
+    consumer_group: Annotated[str, LiveOption("consumerGroup", group_name, TOOLS_CONSUMER)]
     access_key: Annotated[Secret | None, LiveOption("accessKey", _secret)]
     secret_key: Annotated[Secret | None, LiveOption("secretKey", _secret)]
     security_token: Annotated[Secret | None, LiveOption("securityToken", _secret)]

@@ -39,6 +39,7 @@ _DURATION: Final = re.compile(r"([0-9]+) ?(ms|s|m|h|d)?", re.IGNORECASE)
 _SHIFT: Final = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 _MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _OFFSET_WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
+_GROUP: Final = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")  # Validators#GROUP_PATTERN
 _MAX_LONG: Final = 2**63 - 1
 _MAX_DIGITS: Final = 19
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -270,3 +271,11 @@ def _json(option: str, text: str, form: str) -> object:
     except (ValueError, RecursionError) as error:
         raise InvalidOptionError(option, text, f"is not JSON ({error}): write {form}") from None
     return found
+
+
+def group_name(option: str, text: str) -> str:
+    """Return the name of a consumer group; raises InvalidOptionError for one that cannot be."""
+    if _GROUP.fullmatch(text) is None:
+        expected = "must be a group's name: 1 to 255 of letters, digits, %, |, _ and -"
+        raise InvalidOptionError(option, text, expected)
+    return text

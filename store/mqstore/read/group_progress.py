@@ -6,15 +6,12 @@ reads it. Of several queries that publish under one name, the last to publish co
 Reference: org.apache.rocketmq.client.Validators#checkGroup.
 """
 
-import re
 from collections.abc import Mapping
-from typing import Final
 
-from mqstore.errors import InvalidOptionError, StoreError
+from mqstore.errors import StoreError
+from mqstore.options import grammar
 from mqstore.read.progress import Progress
 from mqstore.read.source import COMMIT_GROUP, BoundsSource, Origin
-
-_GROUP: Final = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
 
 
 class PublishedProgress:
@@ -26,10 +23,7 @@ class PublishedProgress:
         Raises InvalidOptionError for text that is no name of a group, for a group of the
         broker's, and for an origin that this process may not write to.
         """
-        if _GROUP.fullmatch(group) is None:
-            expected = "must be a group's name: 1 to 255 of letters, digits, %, |, _ and -"
-            raise InvalidOptionError(COMMIT_GROUP, group, expected)
-        self._group = group
+        self._group = grammar.group_name(COMMIT_GROUP, group)
         self._origins = origins
         self._sources: dict[str, BoundsSource] = {}
         self._claim()

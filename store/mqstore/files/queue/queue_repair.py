@@ -36,11 +36,6 @@ class QueueRepair:
         self._found: list[tuple[int, int]] = []  # start and bytes of each file, empty ones too
         self.files = self._list()
 
-    @property
-    def base(self) -> int:
-        """First queue offset that any file of the queue has room for."""
-        return self.files.low // UNIT.itemsize
-
     def sizes(self) -> list[int]:
         """Return the bytes of each file that is not empty."""
         return [size for _, size in self._found if size]

@@ -240,8 +240,6 @@ def session(master: str) -> Iterator[SparkSession]:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
         "spark.log.level": "ERROR",
-        # Executors are JVMs of their own, as short-lived as the driver.
-        "spark.executor.extraJavaOptions": os.environ.get("SPARK_SUBMIT_OPTS", ""),
     }
     for name, value in settings.items():
         builder = builder.config(name, value)

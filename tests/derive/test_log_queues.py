@@ -12,7 +12,7 @@ from mqstore.derive import log_queues
 from mqstore.derive.log_sections import FileWalk
 from mqstore.errors import CorruptStoreError, InvalidOptionError, NoSpaceError
 from mqstore.read.log_directory import default_cache, open_by_log
-from support import by_log
+from support import by_log, soak
 from support.oracle import Message
 from support.stores import Laid, Layout, lay_out
 from support.writing import SMALL, append, rows
@@ -171,13 +171,14 @@ def test_units_that_changed_in_the_cache_are_an_error_once(tmp_path: Path) -> No
     assert by_log.rows(planned) == first
 
 
+@pytest.mark.soak
 def test_any_flipped_byte_gives_the_same_rows_or_a_named_error(tmp_path: Path) -> None:
     laid = lay_out(tmp_path / "store", [Message(body=b"1"), Message(body=b"2")])
     first = by_log.rows(by_log.snapshot(laid.root, tmp_path / "cache"))
     (path,) = sections(tmp_path / "cache")
     data = path.read_bytes()
     errors = []
-    for place in range(0, len(data), 37):
+    for place in soak.sample(range(0, len(data), 37), check=10, test=40):
         path.write_bytes(data[:place] + bytes([data[place] ^ 0x41]) + data[place + 1 :])
         try:
             assert by_log.rows(by_log.snapshot(laid.root, tmp_path / "cache")) == first

@@ -117,12 +117,12 @@ def test_each_message_comes_once_however_the_store_grows(
 def test_no_micro_batch_passes_its_limits(
     tmp_path_factory: pytest.TempPathFactory, admission: Admission
 ) -> None:
-    laid = lay_out(tmp_path_factory.mktemp("s") / "store", messages(60))
+    laid = lay_out(tmp_path_factory.mktemp("s") / "store", messages(24))
     sizes = {(m.topic, m.queue_id, m.queue_offset): m.size for m in laid.messages}
     stream, start = follower(laid.root, admission=admission), {}
     while (end := stream.next(start)) != start:
         found = places(stream.slices(start, end))
-        assert len(found) <= (admission.max_offsets or 60)
+        assert len(found) <= (admission.max_offsets or 24)
         size = sum(sizes[place] for place in found)
         assert admission.max_bytes is None or size <= admission.max_bytes or len(found) == 1
         start = end

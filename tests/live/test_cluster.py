@@ -3,6 +3,7 @@
 import json
 import socket
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -139,17 +140,17 @@ def test_routes_of_many_topics_are_asked_together(
     for name in names[1:]:
         fake.fill(name, 1)
     calls: list[str] = []
-    send, receive = Connection.send, Connection.receive
+    send_all, receive = Connection.send_all, Connection.receive
 
-    def sent(own: Connection, request: requests.Request) -> int:
-        calls.append("s")
-        return send(own, request)
+    def sent(own: Connection, asked: Sequence[requests.Request]) -> list[int]:
+        calls.append("s" * len(asked))
+        return send_all(own, asked)
 
     def received(own: Connection, opaque: int) -> Frame:
         calls.append("r")
         return receive(own, opaque)
 
-    monkeypatch.setattr(Connection, "send", sent)
+    monkeypatch.setattr(Connection, "send_all", sent)
     monkeypatch.setattr(Connection, "receive", received)
     routes = connect().fresh_routes(names)
     assert [route and route.topic for route in routes] == [None, *names[1:]]

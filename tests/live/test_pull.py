@@ -14,7 +14,7 @@ from live.loopback import FakeCluster, json_answer
 from mqstore.codec.decode import Records, decode
 from mqstore.errors import DataLossError
 from mqstore.live.cluster import Cluster, ClusterSettings
-from mqstore.live.connection import Limits
+from mqstore.live.connection import Connection, Limits
 from mqstore.live.errors import (
     AccessDeniedError,
     BrokenAnswerError,
@@ -23,6 +23,7 @@ from mqstore.live.errors import (
 )
 from mqstore.live.pull import LiveSlice, PullReader
 from mqstore.live.records import PulledRecords, PullSettings, read
+from mqstore.live.requests import Request
 from support import oracle
 
 COLUMNS = ("topic", "queueId", "queueOffset", "body", "brokerName")
@@ -94,6 +95,25 @@ def test_pulls_ask_for_what_the_broker_gives_and_no_more_than_it_may(
     assert pulls[0] == (0, 1_000)
     assert len(pulls) < 3_000 / 32 * 1.3
     assert max(most for _, most in pulls) <= 1_024
+
+
+def test_pulls_are_sent_half_of_those_in_flight_at_a_time(
+    fake: FakeCluster, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.fill("T", 3_200)
+    sent: list[int] = []
+    send_all = Connection.send_all
+
+    def counted(own: Connection, asked: Sequence[Request]) -> list[int]:
+        sent.append(sum(request.name == "PULL_MESSAGE" for request in asked))
+        return send_all(own, asked)
+
+    monkeypatch.setattr(Connection, "send_all", counted)
+    assert len(pull_all(connect(pulls_in_flight=8), whole(fake))) == 3_200
+    pulls = [count for count in sent if count]
+    assert sum(pulls) == len(fake.pulls()) >= 100
+    assert max(pulls) <= 8
+    assert len(pulls) < sum(pulls) / 3
 
 
 def test_a_broker_that_begins_to_give_more_is_asked_for_more(
@@ -192,13 +212,14 @@ def close_some(fake: FakeCluster, every: int) -> None:
     fake.fault = fault
 
 
+@pytest.mark.parametrize("in_flight", [1, 3, 8])
 @pytest.mark.parametrize("every", [5, 40])
 def test_connections_that_break_cost_no_message_and_double_none(
-    fake: FakeCluster, connect: Connect, every: int
+    fake: FakeCluster, connect: Connect, every: int, in_flight: int
 ) -> None:
     fake.fill("T", 500)
     close_some(fake, every)
-    cluster = connect(pulls_in_flight=3, retry_timeout_ms=30_000)
+    cluster = connect(pulls_in_flight=in_flight, retry_timeout_ms=30_000)
     assert places(pull_all(cluster, whole(fake))) == list(range(500))
 
 

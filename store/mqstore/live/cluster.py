@@ -283,8 +283,9 @@ class Cluster:
         for broker, places in by_broker.items():
             try:
                 connection = self.connection(self.asking_address(broker))
-                numbers = [(p, connection.send(asked[p][1])) for p in places[:_IN_A_PIPELINE]]
-                sent.append((broker, connection, numbers))
+                some = places[:_IN_A_PIPELINE]
+                opaques = connection.send_all([asked[place][1] for place in some])
+                sent.append((broker, connection, list(zip(some, opaques, strict=True))))
             except BrokerUnavailableError as error:
                 failure = located(broker, error)
             except NoMasterError as error:
@@ -309,8 +310,7 @@ class Cluster:
         numbers: Sequence[tuple[int, int]],
     ) -> None:
         for place, opaque in numbers:
-            answer = connection.receive(opaque)
-            address = connection.address
+            address, answer = connection.address, connection.receive(opaque)
             answers[place] = checked(address, asked[place][1], answer), address
 
     def _ask_address(self, address: str, asked: Sequence[Request]) -> list[Frame]:
@@ -320,7 +320,7 @@ class Cluster:
         for is_old in (True, False) if was_open else (False,):
             try:
                 connection = self.connection(address)
-                numbers = [(request, connection.send(request)) for request in asked]
+                numbers = zip(asked, connection.send_all(asked), strict=True)
                 return [checked(address, one, connection.receive(at)) for one, at in numbers]
             except BrokerUnavailableError as error:
                 if not is_old or isinstance(error, BrokerTimeoutError):

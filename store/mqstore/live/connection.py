@@ -15,6 +15,7 @@ import socket
 import ssl
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
@@ -89,16 +90,15 @@ class Connection:
 
     def send(self, request: Request) -> int:
         """Send a request; returns the number to ``receive`` its answer by."""
-        opaque = next(self._opaques) & _MAX_OPAQUE
-        fields = dict(request.fields)
-        if self._credentials is not None:
-            fields = self._credentials.sign(fields, request.body)
-        data = encode(Frame(request.code, opaque, 0, fields, "", request.body), self._kind)
-        if len(data) > MAX_REQUEST_BYTES:
-            raise FrameError(f"a request of {len(data)} bytes: a server reads {MAX_REQUEST_BYTES}")
-        self._write(data, self._deadline())
-        self._awaited.add(opaque)
-        return opaque
+        return self.send_all([request])[0]
+
+    def send_all(self, requests: Sequence[Request]) -> list[int]:
+        """Send requests with one call of the system; returns their numbers."""
+        opaques = [next(self._opaques) & _MAX_OPAQUE for _ in requests]
+        frames = [self._encoded(*one) for one in zip(requests, opaques, strict=True)]
+        self._write(b"".join(frames), self._deadline())
+        self._awaited.update(opaques)
+        return opaques
 
     def receive(self, opaque: int) -> Frame:
         """Return the answer to a request, whatever its code; others' answers are kept for them.
@@ -158,6 +158,15 @@ class Connection:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _encoded(self, request: Request, opaque: int) -> bytes:
+        fields = request.fields
+        if self._credentials is not None:
+            fields = self._credentials.sign(fields, request.body)
+        data = encode(Frame(request.code, opaque, 0, fields, "", request.body), self._kind)
+        if len(data) > MAX_REQUEST_BYTES:
+            raise FrameError(f"a request of {len(data)} bytes: a server reads {MAX_REQUEST_BYTES}")
+        return data
 
     def _take_next(self, deadline: float) -> int | None:
         frame = self._read(deadline)

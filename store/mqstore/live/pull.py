@@ -17,7 +17,8 @@ import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from itertools import groupby
+from typing import Final, TypeAlias
 
 from mqstore.errors import DataLossError
 from mqstore.live import requests
@@ -63,6 +64,10 @@ class Answer:
     body: bytes | bytearray | memoryview
     address: str
     is_single: bool = False
+
+
+_Range: TypeAlias = tuple[int, int, int]
+"""The place of a slice among all, and queue offsets [start, end) of it."""
 
 
 @dataclass(slots=True)
@@ -141,34 +146,62 @@ class PullReader:
             yield Answer(piece, start, start + 1, body, address, is_single=True)
 
     def _fill(self) -> None:
-        """Send pulls until enough are in flight: one, as long as no answer told how many it has."""
+        """Send pulls until enough are in flight: one, as long as no answer told how many it has.
+
+        Half of them at a time: a request that is sent alone costs a call of the system here, and
+        a thread's turn there.
+        """
         in_flight = 1 if self._stride is None else self._settings.pulls_in_flight
-        while len(self._flight) < in_flight and self._place < len(self._slices):
+        if len(self._flight) > in_flight // 2:
+            return
+        place, start = self._place, self._at
+        planned = self._planned(in_flight - len(self._flight))
+        try:
+            for broker, ranges in groupby(planned, lambda one: self._slices[one[0]].broker):
+                self._flight += self._sent(broker, list(ranges))
+        except (BrokerUnavailableError, NoMasterError):
+            if not self._flight:
+                self._place, self._at = place, start
+            raise
+
+    def _planned(self, count: int) -> list[_Range]:
+        """Move the cursor over the next ranges to pull."""
+        found: list[_Range] = []
+        while len(found) < count and self._place < len(self._slices):
             piece = self._slices[self._place]
-            count = min(self._stride or self._most, self._most)
+            span = min(self._stride or self._most, self._most)
             if self._stride is not None and self._full >= self._patience:
-                count, self._full = min(2 * count, self._most), 0
-            end = min(self._at + count, piece.end)
-            self._flight.append(self._sent(self._place, self._at, end))
+                span, self._full = min(2 * span, self._most), 0
+            end = min(self._at + span, piece.end)
+            found.append((self._place, self._at, end))
             self._at = end
             if end == piece.end:
                 self._go_to(self._place + 1)
+        return found
 
-    def _sent(self, place: int, start: int, end: int) -> _Pull:
-        piece = self._slices[place]
-        if piece.broker in self._without_slave:
-            address = self._cluster.master(piece.broker)
+    def _sent(self, broker: str, ranges: Sequence[_Range]) -> list[_Pull]:
+        """Pull ranges of slices of one broker."""
+        if broker in self._without_slave:
+            address = self._cluster.master(broker)
         else:
-            address = self._cluster.reading_address(piece.broker)
-        # With tags what is asked for is messages, and entries are looked at beyond them.
-        count = self._most if self.is_filtered else end - start
+            address = self._cluster.reading_address(broker)
+        asked = []
+        for place, start, end in ranges:
+            # With tags what is asked for is messages, and entries are looked at beyond them.
+            count = self._most if self.is_filtered else end - start
+            asked.append(self._request(self._slices[place], start, count, self._tags))
         try:
             connection = self._cluster.connection(address)
-            request = self._request(piece, start, count, self._tags)
-            opaque = connection.send(request)
+            opaques = connection.send_all(asked)
         except BrokerUnavailableError as error:
-            raise located(piece.broker, error) from error
-        return _Pull(place, start, end, address, connection, request, opaque)
+            raise located(broker, error) from error
+        return [
+            _Pull(*one, address, connection, request, opaque)
+            for one, request, opaque in zip(ranges, asked, opaques, strict=True)
+        ]
+
+    def _send_first(self, place: int, start: int, end: int) -> None:
+        self._flight.extendleft(self._sent(self._slices[place].broker, [(place, start, end)]))
 
     def _request(self, piece: LiveSlice, start: int, count: int, tags: str) -> Request:
         queue = (piece.topic, piece.queue_id)
@@ -254,8 +287,11 @@ class PullReader:
 
     def _advance(self, pull_: _Pull, end: int) -> None:
         """Ask for the hole that an answer left, or cut what the next would give again."""
+        if end < pull_.end and not self._flight:
+            self._place, self._at = pull_.place, end
+            return
         if end < pull_.end:
-            self._flight.appendleft(self._sent(pull_.place, end, pull_.end))
+            self._send_first(pull_.place, end, pull_.end)
             return
         while self._flight and self._flight[0].place == pull_.place:
             following = self._flight[0]
@@ -263,7 +299,7 @@ class PullReader:
                 return
             self._flight.popleft()  # Its answer comes and is thrown away.
             if following.end > end:
-                self._flight.appendleft(self._sent(pull_.place, end, following.end))
+                self._send_first(pull_.place, end, following.end)
                 return
         if self._place == pull_.place and self._at < end:
             self._at = end

@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -23,6 +24,7 @@ from support.stores import Laid, Layout, MakeStore, lay_out
 
 pytest_plugins = ["support.cpu_time", "broker.fixtures"]
 CONF = Path(__file__).parents[1] / "conf"
+WARM_WORKERS = Path(__file__).parent / "support" / "warm_workers"
 
 # Of every Spark that a test starts: no second compiler for a minute's work. Half the CPU time.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
@@ -192,7 +194,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     java.prepare()
     directory = tmp_path_factory.mktemp("spark")
-    session = (
+    builder = (
         SparkSession.builder.master("local[2]")
         .appName("mqlog-tests")
         .config("spark.ui.enabled", "false")
@@ -203,7 +205,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.warehouse.dir", str(directory))
         .config("spark.log.level", "ERROR")
-        .getOrCreate()
     )
+    # Only its JVM, and its Python workers, have this on their path.
+    with mock.patch.dict(os.environ, PYTHONPATH=str(WARM_WORKERS)):
+        session = builder.getOrCreate()
     yield session
     session.stop()

@@ -54,8 +54,10 @@ SETTINGS: Final = {
     "transactionCheckInterval": "1000",
     "transactionTimeOut": "3000",
     "transactionCheckMax": "1000",
-    # 5.x uses a whole core until this time has passed (TransactionMetricsFlushService#run).
+    # 5.x uses a whole core until these times have passed, after its start and after transactions
+    # (TransactionMetricsFlushService#run, TransactionalOpBatchService#run).
     "transactionMetricFlushInterval": "200",
+    "transactionOpBatchInterval": "200",
     # A slow or full machine must not change what a test sees.
     "brokerFastFailureEnable": "false",
     "osPageCacheBusyTimeOutMills": "20000",

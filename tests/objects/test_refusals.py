@@ -262,13 +262,13 @@ def test_a_bucket_with_more_objects_than_wanted_is_named_with_the_option(
     server: S3Server, tmp_path: Path
 ) -> None:
     laid = lay_out(tmp_path / "store", [Message(topic=f"T{n}", body=b"x") for n in range(5)])
-    address = server.upload(laid.root, "many/store")
+    address = server.upload(laid.root, "five/store")
     count = sum(1 for _ in (laid.root / "consumequeue").rglob("*"))
     most = {**server.options, "maxObjects": str(count)}
     assert len(planned.rows(address, **most)) == 5
     with pytest.raises(NotAStoreError, match=rf"store/consumequeue: has {count} objects below it"):
         planned.rows(address, **most | {"maxObjects": str(count - 1)})
-    with pytest.raises(NotAStoreError, match=r"s3://stores/many/store: has . objects below it"):
+    with pytest.raises(NotAStoreError, match=r"s3://stores/five/store: has . objects below it"):
         planned.rows(address, **most | {"maxObjects": "1"})
 
 

@@ -242,12 +242,30 @@ def test_units_out_of_order_are_an_error_of_the_store(tmp_path: Path, units: Any
 def test_a_unit_of_too_many_messages_gives_those_that_are_there(tmp_path: Path) -> None:
     root = batch_stores.lay_out(tmp_path / "store", three())
     units = [record.unit() for record in three()]
-    batch_stores.write_units(root, [*units[:2], count(units[2], 32_767)])
+    batch_stores.write_units(root, [*units[:2], count(units[2], 5)])
     with pytest.raises(CorruptStoreError, match="holds no message of that queue offset"):
         read(root)
     assert [row["queueOffset"] for row in read(root, on_corrupt="skip")] == list(range(12))
-    problems = [finding.problem for finding in check(root)]
-    assert problems == ["count is 32767, the record says 4"]
+    assert [finding.problem for finding in check(root)] == ["count is 5, the record says 4"]
+
+
+@pytest.mark.parametrize(("harm", "reason"), [
+    pytest.param(lambda u: count(u, 32_767), "more messages than its record has room for",
+                 id="messages"),
+    pytest.param(lambda u: struct.pack(">q", 1) + u[8:], "before the one of the unit before it",
+                 id="record"),
+])  # fmt: skip
+def test_units_claim_no_more_rows_than_the_log_has_bytes_for(
+    tmp_path: Path, harm: Any, reason: str
+) -> None:
+    """Else a few units would make rows, and errors, for hours."""
+    root = batch_stores.lay_out(tmp_path / "store", three())
+    units = [record.unit() for record in three()]
+    batch_stores.write_units(root, [*units[:2], harm(units[2])])
+    with pytest.raises(CorruptStoreError, match=reason):
+        read(root)
+    assert [row["queueOffset"] for row in read(root, on_corrupt="skip")] == list(range(8))
+    assert any(finding.severity == "error" for finding in check(root))
 
 
 HARMS = {

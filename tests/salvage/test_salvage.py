@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from check.damages import where, write
+from mqstore import tables
 from mqstore.check import check
 from mqstore.codec.schema import PROFILES
 from mqstore.errors import (
@@ -34,7 +35,7 @@ from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.salvage.salvage import Salvaged, salvage
 from mqstore.salvage.select import OUT_OF_ORDER, _choose
-from support import faults, goldens, oracle, soak
+from support import by_log, faults, goldens, oracle, soak
 from support.damaged import Damaged, damage
 from support.expectations import row, rows
 from support.oracle import Message, encode, with_property_crc
@@ -217,6 +218,18 @@ def test_times_are_found_also_where_records_were_lost(tmp_path: Path) -> None:
             (found,) = source.first_at([queue], [m.store_timestamp_ms])
             wanted = lost.start if m.queue_offset in [*lost, lost.stop] else m.queue_offset
             assert found == wanted
+
+
+def test_counts_of_queues_have_gap_units_and_those_of_the_log_do_not(tmp_path: Path) -> None:
+    laid = lay_out(tmp_path / "store", [Message(body=bytes(300))] * 40, Layout(index=False))
+    for m in laid.messages[5:8]:
+        put(laid, m, "crc", b"\1\2\3\4")
+    made = salvage(laid.root, tmp_path / "new")
+    assert (made.messages, made.lost_messages) == (37, 3)
+    (found,) = tables.queues(take(tmp_path / "new")).to_pylist()
+    assert found["messageCount"] == found["maxOffset"] - found["minOffset"] == 40
+    (by,) = tables.queues(by_log.snapshot(tmp_path / "new", tmp_path / "cache")).to_pylist()
+    assert by["messageCount"] == 37
 
 
 def test_queue_offsets_far_from_each_other_take_no_time_to_set_aside() -> None:

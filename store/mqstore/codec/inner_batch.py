@@ -23,6 +23,7 @@ from mqstore.codec.slices import slices
 from mqstore.format.client_message import (
     CLIENT_HEAD,
     CLIENT_LENGTHS,
+    LEAST_CLIENT_BYTES,
     MAX_BATCH_MESSAGES,
     SHORT_LENGTH,
 )
@@ -30,7 +31,6 @@ from mqstore.format.message import HEADER, PROPERTIES_LENGTH
 from mqstore.format.sys_flag import COMPRESSED, INNER_BATCH, NEED_UNWRAP
 
 _WRAPPED: Final = INNER_BATCH | NEED_UNWRAP
-_LEAST: Final = CLIENT_HEAD.itemsize + PROPERTIES_LENGTH.itemsize
 _NOT_IN_CLIENT: Final = (
     "total_size",
     "body_crc",
@@ -115,13 +115,13 @@ def _messages(records: RecordHeaders, number: int, wraps: Mask) -> list[int] | s
 def _starts(data: memoryview, at: int, end: int) -> list[int] | str:
     starts: list[int] = []
     while at < end:
-        if end - at < _LEAST:
+        if end - at < LEAST_CLIENT_BYTES:
             return NOT_FILLED
         total, body = CLIENT_LENGTHS.unpack_from(data, at)
-        if not _LEAST + body <= total <= end - at or body < 0:
+        if not LEAST_CLIENT_BYTES + body <= total <= end - at or body < 0:
             return NOT_FILLED
         properties = SHORT_LENGTH.unpack_from(data, at + CLIENT_HEAD.itemsize + body)[0]
-        if properties < 0 or _LEAST + body + properties != total:
+        if properties < 0 or LEAST_CLIENT_BYTES + body + properties != total:
             return NOT_FILLED
         if len(starts) == MAX_BATCH_MESSAGES:
             return TOO_MANY

@@ -31,6 +31,7 @@ CLIENT_HEAD: Final = np.dtype(
 CLIENT_LENGTHS: Final = Struct(">i12xi")
 """total_size and body_length, for a walk from message to message."""
 SHORT_LENGTH: Final = Struct(">h")
+LEAST_CLIENT_BYTES: Final = CLIENT_HEAD.itemsize + SHORT_LENGTH.size
 MAX_BATCH_MESSAGES: Final = 32_767
 """CommitLog#asyncPutMessages of 5.x counts a batch's messages in a short."""
 MAX_PROPERTIES_SENT: Final = 32_000

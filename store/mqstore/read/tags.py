@@ -24,12 +24,12 @@ from mqstore.format.hashing import java_hash
 from mqstore.format.names import SCHEDULE_TOPIC
 from mqstore.format.properties import KEY_SEPARATOR
 from mqstore.read.settings import ScanSettings
+from mqstore.sql.conversions import TRIMMED
 from mqstore.sql.filter import SqlFilter, parse_sql
 
 SUB_ALL: Final = "*"
 SEPARATOR: Final = "||"
 # String#trim takes off what is at or below the space, and nothing else.
-_TRIMMED: Final = "".join(map(chr, range(0x21)))
 _INT32: Final = np.iinfo(np.int32)
 _FEW_CODES: Final = 16
 _SINGLE_BAR: Final = re.compile(r"(?<!\|)\|(?:\|\|)*(?!\|)")
@@ -50,7 +50,7 @@ class TagFilter:
         A code that is no hash but an address in consumequeue_ext, or the delivery time of a
         delayed message, may be any tag's: only the tag can tell.
         """
-        found: Mask = (tags_codes < _INT32.min) | (tags_codes > _INT32.max)
+        found = ~are_hashes(tags_codes)
         if len(self.codes) > _FEW_CODES:
             return found | np.isin(tags_codes, np.fromiter(self.codes, np.int64))
         for code in self.codes:
@@ -70,6 +70,12 @@ class TagFilter:
         return found
 
 
+def are_hashes(tags_codes: Int64s) -> Mask:
+    """Tell which tagsCodes may be hashes of tags: those within 32 bits, as String#hashCode is."""
+    hashes: Mask = (tags_codes >= _INT32.min) & (tags_codes <= _INT32.max)
+    return hashes
+
+
 def parse_tags(expression: str | None, *, option: str = "tags") -> TagFilter | None:
     """Return the filter of ``expression``, or None for all messages (null, empty or ``*``).
 
@@ -81,7 +87,7 @@ def parse_tags(expression: str | None, *, option: str = "tags") -> TagFilter | N
     """
     if expression is None or expression in ("", SUB_ALL):
         return None
-    trimmed = (tag.strip(_TRIMMED) for tag in expression.split(SEPARATOR))
+    trimmed = (tag.strip(TRIMMED) for tag in expression.split(SEPARATOR))
     tags = frozenset(tag for tag in trimmed if tag)
     if not tags:
         accepted = "an expression with at least one tag, such as A || B, or * for all messages"

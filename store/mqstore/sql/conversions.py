@@ -30,8 +30,8 @@ _WORD: Final = r"\A[+-]?(?:NaN|Infinity)\z"
 _HEX_DOUBLE: Final = (
     r"\A[+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+[fFdD]?\z"
 )
-# String#trim takes off what is at or below the space, and nothing else.
-_TRIMMED: Final = "".join(map(chr, range(0x21)))
+TRIMMED: Final = "".join(map(chr, range(0x21)))
+"""The characters that Java's String#trim takes off: those at or below the space."""
 _SUFFIXES: Final = "fFdD"
 _LAST_OF_BMP: Final = 0xFFFF
 _LONG_DIGITS: Final = 19
@@ -79,7 +79,7 @@ def _longs(texts: pa.StringArray) -> NumberKeys:
 
 
 def _doubles(texts: pa.StringArray) -> NumberKeys:
-    trimmed = pc.utf8_trim(texts, characters=_TRIMMED)
+    trimmed = pc.utf8_trim(texts, characters=TRIMMED)
     decimal = pc.match_substring_regex(trimmed, _DECIMAL)
     words = pc.match_substring_regex(trimmed, _WORD)
     either = pc.fill_null(pc.or_(decimal, words), False)

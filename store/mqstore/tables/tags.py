@@ -23,7 +23,7 @@ from mqstore.format.hashing import tags_code
 from mqstore.format.names import SCHEDULE_TOPIC
 from mqstore.printable import shown
 from mqstore.read.queues import QueueSlice
-from mqstore.read.tags import TagFilter, parse_tags
+from mqstore.read.tags import TagFilter, are_hashes, parse_tags
 from mqstore.read.units import UnitBatch, units_at
 from mqstore.tables.columns import (
     BROKER_NAME,
@@ -53,7 +53,6 @@ _MAX_KEYS: Final = 200_000
 _MAX_CHARS: Final = 32 << 20
 _TASK_MESSAGES: Final = 500_000
 _QUEUE_MESSAGES: Final = 500  # what opening a queue costs, in messages
-_INT32: Final = np.iinfo(np.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +181,7 @@ class _Counts:
 
     def _codes(self, codes: Int64s, names: list[str | None], number: Int64s) -> Int64s:
         """Return the hash of each row: of its unit, or of its tag where the unit has none."""
-        hashed = (codes >= _INT32.min) & (codes <= _INT32.max) & self._has_hashes
+        hashed = are_hashes(codes) & self._has_hashes
         if hashed.all():
             return codes
         self.is_divisible = False

@@ -14,7 +14,6 @@ Reference: commit protocol, steps 14, 20, 25 and 26.
 
 import base64
 import os
-import re
 import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -38,6 +37,7 @@ from mqstore.format.staged import SUFFIX
 from mqstore.txn import small_json
 from mqstore.txn.ledger import LEDGER_FOLDER, Key, LedgerEntry
 from mqstore.txn.segment import Segment
+from mqstore.txn.staging import JOB_ID
 
 DECIDED: Final = "decided"
 PUBLISHED: Final = "published"
@@ -51,7 +51,6 @@ _SLOTS: Final = 1024  # commits that began or ended, newest kept, whose tails SE
 _ABORT: Final = "mqlog:"
 _MOST_IN_COMMIT: Final = 1 << 31
 _MOST_FILES: Final = 1 << 20
-_JOB: Final = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -296,7 +295,7 @@ def _parse(body: Mapping[str, Any]) -> Intent:
     for segment in found.segments:
         if "/" in segment.name or not segment.name.endswith(SUFFIX):
             raise ValueError(f"{segment.name!r} is not the name of a staged file")
-    if not _JOB.fullmatch(found.job_id) or (
+    if not JOB_ID.fullmatch(found.job_id) or (
         found.staging and os.path.split(found.staging)[1] != found.job_id
     ):
         raise ValueError(f"{found.staging!r} is not the directory of job {found.job_id!r}")

@@ -24,7 +24,7 @@ from mqstore.format.staged import NONCE, SUFFIX
 _NONCE_BYTES = 64
 _ABANDONED_S = 24 * 3600
 _TRIES = 100
-_JOB = re.compile(r"[0-9a-f]{32}")
+JOB_ID = re.compile(r"[0-9a-f]{32}")
 
 
 def make(directory: str, nonce: str, *others: str | None) -> list[str]:
@@ -213,7 +213,7 @@ def collect(folder: str) -> None:
     """
     latest = time.time() - _ABANDONED_S
     with suppress(OSError):
-        for name in filter(_JOB.fullmatch, list_names(folder)):
+        for name in filter(JOB_ID.fullmatch, list_names(folder)):
             directory = f"{folder}/{name}"
             paths = [directory, *(f"{directory}/{found}" for found in _names(folder, name))]
             if max(os.lstat(path).st_mtime for path in paths) < latest:

@@ -9,7 +9,6 @@ it, which holds a hash of what the stream is called.
 
 import hashlib
 import os
-import re
 from contextlib import suppress
 from dataclasses import replace
 
@@ -25,7 +24,6 @@ from mqstore.txn import intent, staging
 from mqstore.txn.ledger import Key
 
 _OWNER = "OWNER"
-_JOB = re.compile(r"[0-9a-f]{32}")
 _HEX_DIGITS = 64
 
 
@@ -69,7 +67,7 @@ def sweep(settings: WriteSettings, stream: str, *, before_ns: int) -> int:
 def _left(folder: str, stream: str, before_ns: int) -> list[str]:
     """Return the stream's own folders that are older than that."""
     try:
-        jobs = filter(_JOB.fullmatch, sorted(list_names(folder)))
+        jobs = filter(staging.JOB_ID.fullmatch, sorted(list_names(folder)))
     except FileNotFoundError:
         return []
     paths = (f"{folder}/{name}" for name in jobs)

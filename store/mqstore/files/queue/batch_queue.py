@@ -17,18 +17,23 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.arrays import Int64s, Structs
+from mqstore.arrays import Int64s, Mask, Structs
 from mqstore.errors import CorruptStoreError
 from mqstore.files.mapped_file_queue import MappedFile
 from mqstore.files.queue.consume_queue import ConsumeQueue, QueueExtent
 from mqstore.files.queue.unit_blocks import UnitBlocks
 from mqstore.format import names
 from mqstore.format.batch_consume_queue import BATCH_UNIT, NO_HASH, is_batch
+from mqstore.format.client_message import LEAST_CLIENT_BYTES
 from mqstore.format.consume_queue import GAP_SIZE, UNIT
+from mqstore.format.message import MIN_RECORD_BYTES
 
 _HIGHEST_END: Final = 2**62
 _READ_UNITS: Final = 4096
+_UNITS_GONE: Final = "units are missing that were there"
 _DISORDER: Final = "the unit begins before the queue offsets of the one before it end"
+_OVERLAP: Final = "the unit's record begins before the one of the unit before it ends"
+_TOO_MANY_CLAIMED: Final = "the unit claims more messages than its record has room for"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,20 +65,22 @@ class BatchFile:
             return blocks.first(self.count, lambda units: _ends(units) > queue_offset)
 
     def read(self, first: int, end: int) -> Structs:
-        """Return units [first, end). Raises CorruptStoreError where they are not in order."""
-        width = BATCH_UNIT.itemsize
+        """Return units [first, end), or those before the first that breaks a rule, at least one.
+
+        Raises CorruptStoreError where the first does: how many rows a queue has is bounded by the
+        bytes of the log that its units claim, each byte once.
+        """
+        width, begin = BATCH_UNIT.itemsize, max(first - 1, 0)  # The one before is compared with.
         with closing(self.file.open()) as opened:
-            data = opened.read((end - first) * width, first * width)
+            data = opened.read((end - begin) * width, begin * width)
         units = np.frombuffer(data[: len(data) // width * width], BATCH_UNIT)
-        if len(units) < end - first or not is_batch(units).all():
-            raise CorruptStoreError(self.name, first * width, "units are missing that were there")
-        bases, ends = _bases(units), _ends(units)
-        wrong = ends <= bases
-        wrong[1:] |= bases[1:] < ends[:-1]
-        if wrong.any():
-            position = (first + int(np.argmax(wrong))) * width
-            raise CorruptStoreError(self.name, position, _DISORDER)
-        return units
+        count, reason = len(units), _UNITS_GONE
+        for wrong, broken in _rules(units, self.high):
+            if wrong[:count].any():
+                count, reason = int(np.argmax(wrong)), broken
+        if begin + count <= first < end:
+            raise CorruptStoreError(self.name, (begin + count) * width, reason)
+        return units[first - begin : count]
 
 
 @dataclass(frozen=True)
@@ -203,8 +210,11 @@ class BatchQueue(ConsumeQueue):
     def batches(self, most: int = _READ_UNITS) -> Iterator[tuple[BatchFile, int, Structs]]:
         """Yield the units of batches as they are, with their file and the number of the first."""
         for file in self.batch_files:
-            for first in range(0, file.count, most):
-                yield file, first, file.read(first, min(first + most, file.count))
+            first = 0
+            while first < file.count:
+                units = file.read(first, min(first + most, file.count))
+                yield file, first, units
+                first += len(units)
 
     def last_batches(self, most: int) -> Iterator[Structs]:
         """Yield the units of batches from the last on, up to ``most`` at a time."""
@@ -213,7 +223,11 @@ class BatchQueue(ConsumeQueue):
             end = file.count
             while end:
                 first = max(0, end - step)
-                yield file.read(first, end)[::-1]
+                units = file.read(first, end)
+                if len(units) < end - first:
+                    position = (first + len(units)) * BATCH_UNIT.itemsize
+                    raise CorruptStoreError(file.name, position, _DISORDER)
+                yield units[::-1]
                 end, step = first, min(2 * step, most)
 
     def _behind_gap(self, queue_offset: int, high: int) -> np.void:
@@ -234,8 +248,25 @@ class BatchQueue(ConsumeQueue):
 
     def _record_end(self) -> int:
         last = self.batch_files[-1]
-        unit = last.read(last.count - 1, last.count)[0]
+        with closing(last.blocks()) as blocks:
+            unit = _unit(blocks, last.count - 1)[0]
         return int(unit["physical_offset"]) + int(unit["size"])
+
+
+def _rules(units: Structs, high: int) -> Iterator[tuple[Mask, str]]:
+    """Yield which units break a rule, and the rule; queue offsets end at ``high``."""
+    bases, ends = _bases(units), _ends(units)
+    sizes = units["size"].astype(np.int64)
+    places = units["physical_offset"].astype(np.int64)
+    room = np.maximum(1, (sizes - MIN_RECORD_BYTES) // LEAST_CLIENT_BYTES)
+    yield ~is_batch(units), _UNITS_GONE
+    yield units["count"] > room, _TOO_MANY_CLAIMED
+    disorder = (ends <= bases) | (ends > high)
+    disorder[1:] |= bases[1:] < ends[:-1]
+    yield disorder, _DISORDER
+    overlap = np.zeros(len(units), np.bool_)
+    overlap[1:] = places[1:] - sizes[:-1] < places[:-1]
+    yield overlap, _OVERLAP
 
 
 def _bases(units: Structs) -> Int64s:

@@ -1,0 +1,23 @@
+"""Imports mqlog in a daemon of Spark's Python workers, before it forks them.
+
+The folder is on the path of the JVM of the one session (conftest.py). Each kind of worker has a
+daemon of its own, and a worker ends when it had no work for a minute; the next one would import
+all of it again. Sessions of programs that tests start do not have it.
+"""
+
+import importlib
+import sys
+
+WORKERS = {
+    "pyspark.worker",
+    "pyspark.sql.worker.create_data_source",
+    "pyspark.sql.worker.plan_data_source_read",
+    "pyspark.sql.worker.write_into_data_source",
+    "pyspark.sql.worker.commit_data_source_write",
+}
+MODULES = ("batch_reader", "batch_writer", "cluster_writer", "stream_reader", "stream_writer")
+
+if "pyspark.daemon" in sys.orig_argv and sys.orig_argv[-1] in WORKERS:
+    importlib.import_module("pandas")
+    for module in MODULES:
+        importlib.import_module(f"pyspark_mqlog.{module}")

@@ -180,7 +180,7 @@ def test_messages_that_come_later_are_sent_by_the_next_run(
     assert replayed(place, "-t", "S", "--to", "T").out == "5 messages sent: 5 to T\n"
     source.messages += [replace(m, topic="S") for m in taking.fill("X", 8).messages[5:] if m]
     again = replayed(place, "-t", "S/0@7", "--to", "T")
-    assert again.out == "1 messages sent: 1 to T\n"
+    assert again.out == "1 message sent: 1 to T\n"
     again = replayed(place, "-t", "S", "--to", "T")
     assert again.out == "2 messages sent: 2 to T; 6 offsets of the source were replayed before\n"
     assert taking.bodies("T") == [b"0", b"1", b"2", b"3", b"4", b"7", b"5", b"6"]
@@ -303,7 +303,7 @@ def test_a_rate_spaces_small_requests(
         ),
         (("-t", "GTopic", "--to", "T", "--tag", "a |"), "--tag"),
         (("-t", "GTopic", "--to", "T", "--source-option", "tls=true"), "is for clusters"),
-        (("-t", "GTopic", "--source-option", "x=1"), "option --source-option='x': write"),
+        (("-t", "GTopic", "--source-option", "x=1"), "option --source-option='x=1': no such option"),
         (("-t", "GTopic", "--map", "x"), "option --map='x': must be OLD=NEW"),
         (("-t", "GTopic@3", "--to", "T"), "no such topic"),
     ],

@@ -46,9 +46,8 @@ def assert_commit_log(root: Path) -> list[Message]:
     found, ends = walked(files)
     for (_, data), end in zip(files[:-1], ends, strict=False):
         assert is_blank(data[end:]), "a file that is not the last ends with a blank record"
-    assert not any(data[end:] for (_, data), end in zip(files[-1:], ends[-1:], strict=True)), (
-        "nothing but zeros after the end"
-    )
+    for (_, data), end in zip(files[-1:], ends[-1:], strict=True):
+        assert not any(data[end:]), "nothing but zeros after the end"
     assert all(m.store_timestamp_ms for m in found), "a store timestamp of 0 never matches"
     return found
 

@@ -33,10 +33,10 @@ def leave_batches(cluster: Cluster, folder: Path) -> BatchesLeft:
     root.mkdir(parents=True)
     with cluster.broker(root, SETTINGS) as broker:
         create_topic(broker)
-        broker.produce(TOPIC, "Batch", 14)
+        broker.produce(TOPIC, "Batch", 40)
         broker.produce(TOPIC, "Single", 6, seed=2)
         broker.produce(TOPIC, "ZipLZ4", 2, seed=3)
-        broker.produce(TOPIC, "Batch", 12, seed=4)
+        broker.produce(TOPIC, "Batch", 20, seed=4)
         broker.produce(PLAIN, "Single", 10, seed=5)
         broker.commit(TOPIC, PULL_GROUP, 7)
         broker.push(TOPIC, PUSH_GROUP, "*", 60, fail_every=1000)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqstore.codec.compression import compress
-from mqstore.codec.encode import Hosts, Messages, encode
+from mqstore.codec.encode import Hosts, Messages, binary_lengths, encode
 from mqstore.codec.hashing import hash_strings, hash_text, key_hashes, tags_codes
 from mqstore.codec.patch import patch
 from mqstore.codec.properties_encode import entries, has_separator, join_blocks, join_map
@@ -175,3 +175,17 @@ def test_a_walk_says_why_it_ended(tail: bytes, why: str) -> None:
     walked = follow(record * 3 + tail)
     assert walked.starts.tolist() == [0, len(record), 2 * len(record)]
     assert (walked.end, walked.why) == (3 * len(record), why)
+
+
+@given(
+    values=st.lists(st.one_of(st.none(), st.text(max_size=5)), max_size=9),
+    cut=st.integers(0, 9),
+    kind=st.sampled_from([pa.string(), pa.binary(), pa.large_string(), pa.large_binary()]),
+)
+def test_lengths_are_those_of_the_bytes(
+    values: list[str | None], cut: int, kind: pa.DataType
+) -> None:
+    column = pa.array([None if v is None else v.encode() for v in values], pa.binary()).cast(kind)
+    expected = [len((v or "").encode()) for v in values]
+    assert binary_lengths(column).tolist() == expected
+    assert binary_lengths(column.slice(cut)).tolist() == expected[cut:]

@@ -22,6 +22,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from broker.harness import DEFAULT_FILES
 from broker.harness import Cluster as Servers
 from live.real import Live
 from live.relay import Relay, relay
@@ -38,6 +39,8 @@ TOPIC = "Chaos"
 QUEUES = 2
 BROKERS = ("broker-k", "broker-l")
 START_S = 300
+FILES = {**DEFAULT_FILES, "mappedFileSizeCommitLog": str(64 << 20), "maxIndexNum": "2000000"}
+"""With the small files of other tests a broker has 20,000 open after an hour, and cannot start."""
 Queue = tuple[str, int]
 
 
@@ -48,8 +51,12 @@ def test_a_stream_gets_every_message_once_whatever_is_killed(
 ) -> None:
     moments, done = random.Random(SEED), Counter[str]()
     with (
-        closing(Live(cluster, tmp_path / "k" / "store", {"brokerName": BROKERS[0]})) as first,
-        closing(Live(cluster, tmp_path / "l" / "store", {"brokerName": BROKERS[1]})) as second,
+        closing(
+            Live(cluster, tmp_path / "k" / "store", FILES | {"brokerName": BROKERS[0]})
+        ) as first,
+        closing(
+            Live(cluster, tmp_path / "l" / "store", FILES | {"brokerName": BROKERS[1]})
+        ) as second,
         relay(first.broker.address) as to_first,
         relay(second.broker.address) as to_second,
     ):

@@ -489,3 +489,18 @@ def test_a_task_waits_for_name_servers_that_are_away_and_a_start_does_not(
     found = scan([QueueSlice(origin, BROKER, "T", 0, 0, 10)], SETTINGS)
     assert sum(batch.num_rows for batch in found) == 10
     assert next(refusals, None) is None
+
+
+def test_a_task_waits_for_a_broker_whose_proxy_accepts_connections_and_closes_them(
+    fake: FakeCluster,
+) -> None:
+    fake.fill("T", 10)
+    refusals = iter([b""] * 5)
+    with FakeCluster().running() as broker:
+        broker.queues = fake.queues
+        broker.fault = lambda request: next(refusals, None)
+        fake.addresses[BROKER] = {0: broker.address}
+        origin = ClusterOrigin(settings_of(fake, retry_timeout_ms=30_000), BROKER)
+        found = scan([QueueSlice(origin, BROKER, "T", 0, 0, 10)], SETTINGS)
+        assert sum(batch.num_rows for batch in found) == 10
+    assert next(refusals, None) is None

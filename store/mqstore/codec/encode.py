@@ -31,6 +31,7 @@ from mqstore.format.sys_flag import BORN_HOST_V6, STORE_HOST_V6
 # MessageDecoder#encodeMessage: total size, magic, body CRC, flag, length of the body: 4 bytes each;
 # length of the properties: 2. The request names the topic. A batch is messages end to end.
 _CLIENT_FIXED_BYTES: Final = 5 * 4 + 2
+_NARROW: Final = (pa.binary(), pa.string())  # Their values lie between int32 edges.
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +193,10 @@ def body_crcs(bodies: pa.Array) -> Int64s:
 
 def binary_lengths(values: pa.Array) -> Int64s:
     """Return the bytes of each value of a binary array; 0 for null."""
+    is_plain = isinstance(values, pa.Array) and values.type in _NARROW
+    if is_plain and len(values) and not values.null_count:
+        edges = np.frombuffer(values.buffers()[1], np.int32, len(values) + 1, values.offset * 4)
+        return np.diff(edges).astype(np.int64)
     lengths = pc.binary_length(values)
     if lengths.null_count:
         lengths = lengths.fill_null(0)

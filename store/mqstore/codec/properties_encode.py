@@ -116,6 +116,14 @@ def has_separator(strings: pa.Array) -> Mask:
     return np.asarray(found.to_numpy(zero_copy_only=False), np.bool_)
 
 
+def may_hold(strings: pa.Array, character: str) -> bool:
+    """Tell whether an ASCII character may be in a string of the column: a look at all its bytes."""
+    data = strings.buffers()[2] if len(strings) else None
+    if data is None or not data.size:
+        return False
+    return bool((np.frombuffer(data, np.uint8) == ord(character)).any())
+
+
 def _optional(name: str, values: pa.Array) -> pa.Array:
     joined = pc.binary_join_element_wise(
         pa.scalar(f"{name}{_IS}"), values, pa.scalar(_END), "", null_handling="emit_null"

@@ -1,8 +1,7 @@
 """A cluster: its name servers, what they tell of brokers, and one connection to each server.
 
 Name servers know nothing of each other. One is asked for as long as it answers; when it does
-not, the next; and all of them when a route lacks a broker that it had before, for a name server
-forgets a broker as soon as their connection breaks.
+not, the next; and all when a route lacks a broker, which a name server forgets with its connection.
 
 Reference: org.apache.rocketmq.client.impl.MQClientAPIImpl#getTopicRouteInfoFromNameServer,
 NettyRemotingClient#getAndCreateNameserverChannel, MQClientInstance#findBrokerAddressInSubscribe.
@@ -78,21 +77,21 @@ class Cluster:
     ) -> None:
         """Connect to nothing yet; raises InvalidOptionError for unusable TLS files.
 
-        ``was_reached``: a name server answered the driver, so that none answers now will pass.
-        ``tls``: the context of these settings, where it was made before.
+        ``was_reached``: the servers answered the driver, so that none answers now will pass.
+        ``tls``: the context of these settings, made before.
         """
         self.settings = settings
         self._tls = tls or (settings.tls.context() if settings.tls else None)
         self._open: dict[str, Connection] = {}
         self._name_servers = list(settings.name_servers)
-        self._has_contact = was_reached
+        self._has_contact = self.is_understood = was_reached
         self._brokers: dict[str, Addresses] = {}
         self._routes: dict[str, Route] = {}
 
     def twin(self) -> "Cluster":
         """Return a cluster with connections of its own that knows where this one's brokers are."""
-        found = Cluster(self.settings, was_reached=self._has_contact, tls=self._tls)
-        found._brokers = dict(self._brokers)
+        found = Cluster(self.settings, was_reached=self.is_understood, tls=self._tls)
+        found._has_contact, found._brokers = self._has_contact, dict(self._brokers)
         return found
 
     def close(self) -> None:
@@ -228,7 +227,7 @@ class Cluster:
         What a broken connection or a busy broker left open is asked again.
         """
         answers: dict[int, tuple[Frame, str]] = {}
-        retry = Retry(self.settings.retry_timeout_ms)
+        retry = Retry(self.settings.retry_timeout_ms, understood=self.is_understood)
         while len(answers) < len(asked):
             before = len(answers)
             failure = self._ask_open(asked, answers, is_first=not retry.failures)
@@ -311,6 +310,7 @@ class Cluster:
     ) -> None:
         for place, opaque in numbers:
             address, answer = connection.address, connection.receive(opaque)
+            self.is_understood = True
             answers[place] = checked(address, asked[place][1], answer), address
 
     def _ask_address(self, address: str, asked: Sequence[Request]) -> list[Frame]:

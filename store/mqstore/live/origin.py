@@ -53,7 +53,7 @@ class ClusterOrigin:
 
     def records(self, read_mode: str = "pread") -> ClusterRecords:
         """Return the broker's records; connects when first asked."""
-        return ClusterRecords(self.name, self.broker, Cluster(self.settings))
+        return ClusterRecords(self.name, self.broker, Cluster(self.settings, was_reached=True))
 
 
 class ClusterBrokers:

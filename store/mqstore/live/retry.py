@@ -36,11 +36,14 @@ class Misunderstandings:
 class Retry:
     """Counts failures since the last success and pauses between tries, ever longer."""
 
-    def __init__(self, timeout_ms: int) -> None:
+    def __init__(self, timeout_ms: int, *, understood: bool = False) -> None:
+        """``understood``: a server that is spoken to in the same way answered before."""
         self._timeout_s = timeout_ms / 1000
         self._since: float | None = None
         self._pause_s = _FIRST_PAUSE_S
         self._misunderstandings = Misunderstandings()
+        if understood:
+            self._misunderstandings.answered()
         self.failures = 0
 
     def succeeded(self) -> None:

@@ -22,7 +22,7 @@ from mqstore.codec.compression import compress
 from mqstore.codec.encode import Messages
 from mqstore.codec.hashing import hash_strings, hash_text, key_hashes, tags_codes
 from mqstore.codec.hosts import hex_text
-from mqstore.codec.properties_encode import join_blocks, join_map
+from mqstore.codec.properties_encode import join_blocks, join_map, may_hold
 from mqstore.format import names
 from mqstore.format import properties as p
 from mqstore.format.index_file import TAG_KEY_PREFIX, TOPIC_KEY_SEPARATOR
@@ -130,7 +130,7 @@ def _present(strings: pa.Array | None) -> tuple[Int64s, pa.Array]:
 def _words(keys: pa.Array) -> tuple[Int64s, pa.Array]:
     """Return the row and the text of every key; keys are separated by spaces."""
     rows, present = _present(keys)
-    if not pc.any(pc.match_substring(present, p.KEY_SEPARATOR)).as_py():
+    if not may_hold(present, p.KEY_SEPARATOR):
         return rows, present
     lists = pc.split_pattern(present, p.KEY_SEPARATOR)
     words = lists.flatten()

@@ -86,8 +86,12 @@ class Placement:
 
     def place(self, sizes: Int64s, starts_batch: Mask) -> Placed:
         """Return the places of records of those sizes; the first one starts a batch."""
-        if not len(sizes):
-            return Placed(np.zeros(0, np.int64), ())
+        within = np.cumsum(sizes) - sizes
+        total = int(sizes.sum())
+        if total <= self._room() - MIN_BLANK_BYTES:  # All in the file where the log ends.
+            here = self.tail
+            self.tail += total
+            return Placed(within + here, ())
         firsts = np.flatnonzero(starts_batch)
         assert firsts[0] == 0
         batch_sizes = np.add.reduceat(sizes, firsts)
@@ -109,7 +113,6 @@ class Placement:
                 blanks.append(self.tail)
                 self.tail += self._room()
         shift = np.repeat(moved - batches, np.diff(np.append(firsts, len(sizes))))
-        within = np.cumsum(sizes) - sizes
         return Placed(within + shift, tuple(blanks))
 
     def _room(self) -> int:

@@ -194,6 +194,7 @@ class _OpenFile:
         self.first_pending = self.count
         self.pages_before: dict[int, bytes] = {}
         """Pages of slots that were changed, as they were."""
+        self._is_kept = np.zeros(len(self._is_read), np.bool_)
 
     @property
     def count(self) -> int:
@@ -243,9 +244,9 @@ class _OpenFile:
         units["time_diff_s"] = self._seconds(keys.store_timestamps_ms)
         units["previous"][order] = previous
         tails = np.append(heads[1:], True)
-        for page in pages.tolist():
-            if page not in self.pages_before:
-                self.pages_before[page] = self.page(page)
+        for page in pages[~self._is_kept[pages]].tolist():
+            self.pages_before[page] = self.page(page)
+        self._is_kept[pages] = True
         self.slots[ordered[tails]] = numbers[tails]
         self.pending, self.first_pending = units, first
         self._count(keys, used=int((before == 0).sum()))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.batch_left import PLAIN, SETTINGS, TOPIC, BatchesLeft, leave_batches
+from broker.batch_left import PLAIN, TOPIC, BatchesLeft, leave_batches
 from broker.harness import Cluster, Dumped
 from broker.reading import by_queue, read, rows_of, told
 from broker.toolchain import VERSIONS

@@ -303,7 +303,7 @@ def test_a_rate_spaces_small_requests(
         ),
         (("-t", "GTopic", "--to", "T", "--tag", "a |"), "--tag"),
         (("-t", "GTopic", "--to", "T", "--source-option", "tls=true"), "is for clusters"),
-        (("-t", "GTopic", "--source-option", "x=1"), "option --source-option='x=1': no such option"),
+        (("-t", "GTopic", "--source-option", "x=1"), "--source-option='x=1': no such option"),
         (("-t", "GTopic", "--map", "x"), "option --map='x': must be OLD=NEW"),
         (("-t", "GTopic@3", "--to", "T"), "no such topic"),
     ],

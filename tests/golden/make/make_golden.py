@@ -3,7 +3,6 @@
     make golden                  # every version, into tests/golden
     make golden ARGS='5.5.0'     # one of them
     make golden ARGS='4.9.7-dledger'            # two stores of a DLedger group
-    make golden ARGS='5.5.0-batch'              # batch ConsumeQueues
     make golden ARGS='--into /some/where'
 
 Each VERSION folder gets store.tar.gz, expected.jsonl.gz, progress.txt, topicstatus.txt, broker.conf
@@ -24,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 from broker import recipe
-from broker.batch_left import leave_batches
 from broker.group_left import leave_group
 from broker.harness import Broker, Cluster, Row
 from broker.toolchain import VERSIONS, Toolchain
@@ -34,7 +32,6 @@ LETTERS = {"4.9.7": "H", "5.5.0": "G"}
 COMPRESSIONS = {"4.9.7": ("ZipZLIB",), "5.5.0": recipe.ZIPPED}
 SETTINGS = {"transactionCheckInterval": "10000", "transactionCheckMax": "15"}
 DLEDGER = "-dledger"
-BATCH = "-batch"
 # RocksDB files and the timer wheel are megabytes that hold nothing of ours.
 LEFT_OUT = {"rocksdbstore", "timerwheel", "timerlog"}
 
@@ -45,7 +42,7 @@ def main() -> int:
     parser.add_argument("versions", nargs="*", metavar="VERSION", help=f"of {', '.join(VERSIONS)}")
     parser.add_argument("--into", type=Path, default=FOLDER, help="folder of the VERSION folders")
     arguments = parser.parse_args()
-    every = (*VERSIONS, f"{VERSIONS[0]}{DLEDGER}", f"{VERSIONS[1]}{BATCH}")
+    every = (*VERSIONS, f"{VERSIONS[0]}{DLEDGER}")
     unknown = set(arguments.versions) - set(every)
     if unknown:
         parser.error(f"no pom for {', '.join(sorted(unknown))}; there is {', '.join(every)}")
@@ -56,9 +53,8 @@ def main() -> int:
         folder = arguments.into / version
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="golden-") as work:
-            number, dash, kind = version.partition("-")
-            maker = {"": make, DLEDGER: make_group, BATCH: make_batches}[dash + kind]
-            maker(toolchain, number, Path(work), folder)
+            maker = make_group if version.endswith(DLEDGER) else make
+            maker(toolchain, version.removesuffix(DLEDGER), Path(work), folder)
         sys.stdout.write(f"{folder}\n")
     return 0
 
@@ -99,21 +95,6 @@ def make_group(toolchain: Toolchain, version: str, work: Path, folder: Path) -> 
         command = ["tar", "--sparse", "--owner=0", "--group=0", "-czf"]
         target = str(folder / f"{archive}.tar.gz")
         subprocess.run([*command, target, "store"], cwd=left.roots[peer].parent, check=True)
-    made = provenance(toolchain, version) | {"messages": len(left.dump.rows)}
-    (folder / "made.json").write_text(json.dumps(made, indent=2) + "\n")
-
-
-def make_batches(toolchain: Toolchain, version: str, work: Path, folder: Path) -> None:
-    """Have a broker leave batch ConsumeQueues."""
-    with Cluster(toolchain, version, work) as cluster:
-        left = leave_batches(cluster, work / "batches")
-    if left.dump.problems:
-        raise RuntimeError(f"{version}: not everything could be pulled: {left.dump.problems[:3]}")
-    write_rows(folder / "expected.jsonl.gz", left.dump.rows)
-    queues = {f"{topic}/{queue_id}": of for (topic, queue_id), of in left.dump.queues.items()}
-    told = {"queues": queues, "progress": left.progress}
-    (folder / "broker.json").write_text(json.dumps(told, indent=2) + "\n")
-    pack(left.root, folder / "store.tar.gz")
     made = provenance(toolchain, version) | {"messages": len(left.dump.rows)}
     (folder / "made.json").write_text(json.dumps(made, indent=2) + "\n")
 

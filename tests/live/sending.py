@@ -57,7 +57,7 @@ def producing(
     """
     stop = threading.Event()
     limits = Limits(connect_timeout_ms=1_000, request_timeout_ms=1_000)
-    settings = ClusterSettings(tuple(name_servers), limits=limits, retry_timeout_ms=0)
+    settings = ClusterSettings(name_servers=tuple(name_servers), limits=limits, retry_timeout_ms=0)
 
     def run() -> None:
         with Cluster(settings) as client:

@@ -1,4 +1,4 @@
-"""Batch ConsumeQueue unit: the entry for a record of several messages (queue.type=BatchCQ).
+"""Batch ConsumeQueue unit: the entry for a record of one or more messages (queue.type=BatchCQ).
 
 One unit, big-endian:
 
@@ -14,9 +14,9 @@ One unit, big-endian:
     42      4  reserved            0
 
 A file is ``unit* zero*``. The place of a unit in it says nothing of queue offsets: units ascend by
-``base``, and a search finds the one of a message. Queue offsets between the end of one unit and the
-base of the next have no message that a consumer gets: a single message that is sent to such a topic
-takes a queue offset, and no unit.
+``base``, and a search finds the one of a message. A message that was sent alone
+has a unit of its own, with count 1. Queue offsets between the end of one unit and the base of the
+next have no message that a consumer gets.
 
 Reference: org.apache.rocketmq.store.queue.BatchConsumeQueue (CQ_STORE_UNIT_SIZE,
 #putMessagePositionInfoWrapper, #recover), CommitLog#setBatchSizeIfNeeded.

@@ -1,11 +1,10 @@
 """What brokers give decodes alike with the compiled kernel and with numpy, damaged or not."""
 
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +15,6 @@ from mqstore.codec.schema import PROFILES
 from mqstore.format.names import LMQ_PREFIX, SCHEDULE_TOPIC
 from mqstore.live.cluster import ClusterSettings
 from mqstore.live.origin import ClusterOrigin
-from mqstore.read.fused import FusedDecode
 from mqstore.read.queues import QueueSlice
 from mqstore.read.settings import ScanSettings
 from support import kernels, oracle
@@ -32,16 +30,7 @@ Damage = Callable[[Message], bytes]
 @pytest.fixture
 def left(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many rows of each batch the compiled decoder left to numpy."""
-    found: list[int] = []
-    whole = FusedDecode.batches
-
-    def counted(*arguments: object) -> Iterator[pa.RecordBatch]:
-        rest = yield from whole(*arguments)  # type: ignore[arg-type]
-        found.append(len(rest))
-        return rest
-
-    monkeypatch.setattr(FusedDecode, "batches", counted)
-    return found
+    return kernels.left_to_numpy(monkeypatch)
 
 
 def slices_of(fake: FakeCluster, **more: Any) -> list[QueueSlice]:

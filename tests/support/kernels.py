@@ -15,6 +15,7 @@ import pytest
 
 from mqstore.codec.kernels import library
 from mqstore.errors import StoreError
+from mqstore.read.fused import FusedDecode
 from mqstore.read.queues import QueueSlice
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
@@ -49,6 +50,20 @@ def using(kind: str) -> Iterator[None]:
         os.environ.pop(library.VARIABLE, None)
         if before is not None:
             os.environ[library.VARIABLE] = before
+
+
+def left_to_numpy(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many rows of each batch the compiled decoder leaves to numpy, from now on."""
+    found: list[int] = []
+    whole = FusedDecode.batches
+
+    def counted(*arguments: object) -> Iterator[pa.RecordBatch]:
+        rest = yield from whole(*arguments)  # type: ignore[arg-type]
+        found.append(len(rest))
+        return rest
+
+    monkeypatch.setattr(FusedDecode, "batches", counted)
+    return found
 
 
 def with_both(work: Callable[[], Found]) -> tuple[Found, Found]:

@@ -12,6 +12,7 @@ import numpy as np
 from mqstore.arrays import Int64s, Structs
 from mqstore.check.causes import Causes
 from mqstore.check.finding import ERROR, FindingPlace, Findings
+from mqstore.check.log import log_place
 from mqstore.codec.dispatch import DispatchRecords, Queue
 from mqstore.codec.inner_batch import message_counts
 from mqstore.errors import CorruptStoreError, StoreError
@@ -41,8 +42,7 @@ class BatchCheck:
     def __init__(
         self, store: Store, findings: Findings, causes: Causes, *, unfinished: int | None = None
     ) -> None:
-        self._log = store.log
-        self._root = store.root
+        self._store = store
         self._findings = findings
         self._causes = causes
         self._unfinished = _NOWHERE if unfinished is None else unfinished
@@ -72,16 +72,15 @@ class BatchCheck:
             return
         settled = records.in_queue & (records.physical_offsets < self._unfinished)
         rows = np.flatnonzero(chosen[records.topic_codes] & settled)
-        joined = records.topic_codes[rows] << 32 | (records.queue_ids[rows] & 0xFFFFFFFF)
         expected = _expected(records, rows)
-        for value in np.unique(joined).tolist():
-            queue = topics[value >> 32], int(np.int32(np.uint32(value & 0xFFFFFFFF)))
-            self._match(queue, expected[joined == value])
+        queues, of = records.queues_of(rows)
+        for number, queue in enumerate(queues):
+            self._match(queue, expected[of == number])
 
     def finish(self) -> None:
         """Report units that no record implies."""
         for queue, walk in self._walks.items():
-            self._orphans(queue, walk, self._up_to(walk, self._unfinished - 1))
+            self._orphans(queue, self._up_to(walk, self._unfinished - 1))
 
     def _match(self, queue: Queue, expected: Structs) -> None:
         walk = self._walks.get(queue)
@@ -91,7 +90,7 @@ class BatchCheck:
             return
         units = self._up_to(walk, int(places[-1]))
         there = _places(units)
-        self._orphans(queue, walk, units[~np.isin(there, places)])
+        self._orphans(queue, units[~np.isin(there, places)])
         has_unit = np.isin(places, there)
         self._records(queue, "the record has no unit", expected[~has_unit])
         first = np.searchsorted(there, places[has_unit])
@@ -100,7 +99,7 @@ class BatchCheck:
             if wrong:
                 name = wrong[0]
                 problem = f"{name} is {has[name]}, the record says {implied[name]}"
-                self._findings.error(self._place(queue, walk, int(has["base"])), problem)
+                self._findings.error(_place(queue, int(has["base"])), problem)
 
     def _up_to(self, walk: _BatchWalk, place: int) -> Structs:
         """Return the units up to a physical offset that were not returned yet."""
@@ -127,41 +126,38 @@ class BatchCheck:
                 last = int(places[-1])
                 yield units
         except (StoreError, OSError) as error:
-            place = FindingPlace(queue.path, None, queue.topic, queue.queue_id)
-            self._findings.error(place, str(error))
+            self._findings.error(_place((queue.topic, queue.queue_id)), str(error))
 
-    def _orphans(self, queue: Queue, walk: _BatchWalk, units: Structs) -> None:
+    def _orphans(self, queue: Queue, units: Structs) -> None:
         places = _places(units)
-        units = units[(places >= self._log.low) & ~self._causes.covers(places)]
+        units = units[(places >= self._store.log.low) & ~self._causes.covers(places)]
         self._causes.explain(places, ERROR)
-        problem = "no record has this unit"
-        self._several(queue, problem, units, lambda base: self._place(queue, walk, base))
+        rule, bases = "no record has this unit", _bases(units)
+        self._several(queue, rule, bases, lambda row: _place(queue, int(bases[row])))
 
     def _records(self, queue: Queue, rule: str, expected: Structs) -> None:
         """Report records that break a rule, where they lie in the log."""
-        where = dict(zip(expected["base"].tolist(), _places(expected).tolist(), strict=True))
+        places, bases = _places(expected), _bases(expected)
 
-        def place(base: int) -> FindingPlace:
-            path, position = self._log.where(where[base])
-            return FindingPlace(path.removeprefix(f"{self._root}/"), position, *queue, base)
+        def place(row: int) -> FindingPlace:
+            return log_place(self._store, int(places[row]), (*queue, int(bases[row])))
 
-        self._several(queue, rule, expected, place)
+        self._several(queue, rule, bases, place)
 
     def _several(
-        self, queue: Queue, rule: str, units: Structs, place: Callable[[int], FindingPlace]
+        self, queue: Queue, rule: str, bases: Int64s, place: Callable[[int], FindingPlace]
     ) -> None:
-        bases = units["base"].astype(np.int64)
-        folder = f"{names.BATCH_CONSUME_QUEUE}/{queue[0]}/{queue[1]}"
-        self._findings.several(
-            ERROR,
-            FindingPlace(folder, None, *queue),
-            rule,
-            bases,
-            lambda row: (place(int(bases[row])), rule),
-        )
+        self._findings.several(ERROR, _place(queue), rule, bases, lambda row: (place(row), rule))
 
-    def _place(self, queue: Queue, walk: _BatchWalk, base: int) -> FindingPlace:
-        return FindingPlace(walk.queue.path, None, *queue, base)
+
+def _place(queue: Queue, base: int | None = None) -> FindingPlace:
+    folder = f"{names.BATCH_CONSUME_QUEUE}/{queue[0]}/{queue[1]}"
+    return FindingPlace(folder, None, *queue, base)
+
+
+def _bases(units: Structs) -> Int64s:
+    bases: Int64s = units["base"].astype(np.int64)
+    return bases
 
 
 def _places(units: Structs) -> Int64s:

@@ -28,7 +28,7 @@ class LogCheck:
         self, store: Store, findings: Findings, causes: Causes, *, unfinished: int | None = None
     ) -> None:
         self._unfinished = unfinished
-        self._root = store.root
+        self._store = store
         self._log = store.log
         self._entries = EntryCheck(store, findings)
         self._findings = findings
@@ -161,5 +161,17 @@ class LogCheck:
         return None
 
     def _at(self, physical_offset: int) -> FindingPlace:
-        path, position = self._log.where(min(physical_offset, max(self._log.high - 1, 0)))
-        return FindingPlace(path.removeprefix(f"{self._root}/"), position)
+        return log_place(self._store, min(physical_offset, max(self._log.high - 1, 0)))
+
+
+def log_place(
+    store: Store, physical_offset: int, message: tuple[str, int, int] | None = None
+) -> FindingPlace:
+    """Return the file of the CommitLog and the position in it; of a record, its ``message``.
+
+    That is topic, queueId and queue offset.
+    """
+    path, position = store.log.where(physical_offset)
+    topic, queue_id, queue_offset = message or (None, None, None)
+    inside = path.removeprefix(f"{store.root}/")
+    return FindingPlace(inside, position, topic, queue_id, queue_offset)

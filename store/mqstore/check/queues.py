@@ -15,6 +15,7 @@ from mqstore.arrays import Int64s, Mask, Structs
 from mqstore.check.causes import Causes
 from mqstore.check.finding import ERROR, SHOWN, WARNING, FindingPlace, Findings
 from mqstore.check.gaps import is_all_gap, wrong_gaps
+from mqstore.check.log import log_place
 from mqstore.check.unnamed import UnnamedMessages
 from mqstore.codec.dispatch import DispatchRecords, Queue
 from mqstore.derive.queue_units import (
@@ -61,7 +62,7 @@ class QueueCheck:
     def __init__(
         self, store: Store, findings: Findings, causes: Causes, *, unfinished: int | None = None
     ) -> None:
-        self._root = store.root
+        self._store = store
         self._log = store.log
         self._findings = findings
         self._causes = causes
@@ -303,9 +304,7 @@ class QueueCheck:
         places, numbers = expected.units["physical_offset"], expected.queue_offsets
 
         def finding(row: int) -> tuple[FindingPlace, str]:
-            path, position = self._log.where(int(places[row]))
-            path = path.removeprefix(f"{self._root}/")
-            place = FindingPlace(path, position, *queue, int(numbers[row]))
+            place = log_place(self._store, int(places[row]), (*queue, int(numbers[row])))
             return place, problems[row] if problems else rule
 
         self._several(queue, rule, numbers, finding)

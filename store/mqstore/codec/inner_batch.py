@@ -74,9 +74,8 @@ class Unwrapped:
 
 def unwrap(records: RecordHeaders, owners: Int64s, queue_offsets: Int64s) -> Unwrapped:
     """Return the messages of those queue offsets in whole records: ``owners[i]`` is row i's."""
-    wraps = (records.sys_flags & _WRAPPED) == _WRAPPED
+    wraps, parts = _taken_apart(records)
     numbers = queue_offsets - records.field("queue_offset").astype(np.int64)[owners]
-    parts = [_messages(records, number, wraps) for number in range(len(records))]
     counts = np.array([len(part) if isinstance(part, list) else 0 for part in parts], np.int64)
     inside = (numbers >= 0) & (numbers < counts[owners])
     problems = {}
@@ -87,24 +86,29 @@ def unwrap(records: RecordHeaders, owners: Int64s, queue_offsets: Int64s) -> Unw
     firsts = np.cumsum(counts) - counts
     every = np.array([at for part in parts if isinstance(part, list) for at in part], np.int64)
     places = every[firsts[owners[rows]] + numbers[rows]]
-    headers = _build(records, owners[rows], places, queue_offsets[rows], wraps[owners[rows]])
+    headers = _build(records, wraps, owners[rows], places, queue_offsets[rows])
     return Unwrapped(headers, rows, problems)
 
 
 def message_counts(records: RecordHeaders) -> Int64s:
     """Return how many messages each record holds; 1 of a batch that breaks a rule."""
-    wraps = (records.sys_flags & _WRAPPED) == _WRAPPED
-    parts = [_messages(records, number, wraps) for number in range(len(records))]
+    _, parts = _taken_apart(records)
     counts = [len(part) if isinstance(part, list) else 1 for part in parts]
     return np.array(counts, np.int64)
 
 
-def _messages(records: RecordHeaders, number: int, wraps: Mask) -> list[int] | str:
-    """Return where in the buffer each message of a record starts; the record, if it is no batch.
+def _taken_apart(records: RecordHeaders) -> tuple[Mask, list[list[int] | str]]:
+    """Return which records are batches, and of each where in the buffer its messages start.
 
     Of a batch that breaks a rule, the rule.
     """
-    if not wraps[number]:
+    wraps: Mask = (records.sys_flags & _WRAPPED) == _WRAPPED
+    is_batch = wraps.tolist()
+    return wraps, [_messages(records, n, is_batch=is_batch[n]) for n in range(len(records))]
+
+
+def _messages(records: RecordHeaders, number: int, *, is_batch: bool) -> list[int] | str:
+    if not is_batch:
         return [int(records.starts[number])]
     if records.sys_flags[number] & COMPRESSED:
         return PACKED
@@ -131,14 +135,15 @@ def _starts(data: memoryview, at: int, end: int) -> list[int] | str:
 
 
 def _build(
-    records: RecordHeaders, owners: Int64s, places: Int64s, queue_offsets: Int64s, wraps: Mask
+    records: RecordHeaders, batches: Mask, owners: Int64s, places: Int64s, queue_offsets: Int64s
 ) -> MessageHeaders:
-    """Return a record for each message at ``places``: of a batch, a new one around it."""
+    """Return a record for each message at ``places``: of ``batches``, a new one around it."""
+    wraps = batches[owners]
     lengths = _at(records.buffer, places, wraps, "body_length")
     totals = _at(records.buffer, places, wraps, "total_size")
     bodies = places + CLIENT_HEAD.itemsize
     tails = np.where(wraps, totals - CLIENT_HEAD.itemsize - lengths, 0)
-    heads, topics = _around(records)
+    heads, topics = _around(records, batches)
     parts = (
         heads.take(pa.array(owners)),
         slices(records.buffer, bodies, lengths),
@@ -157,18 +162,17 @@ def _build(
     return MessageHeaders(buffer, starts, sizes, records, owners)
 
 
-def _around(records: RecordHeaders) -> tuple[pa.BinaryArray, pa.BinaryArray]:
+def _around(records: RecordHeaders, batches: Mask) -> tuple[pa.BinaryArray, pa.BinaryArray]:
     """Return what lies before the body of each record, and its topic; all of one that is no batch.
 
     In the second all that is between body and properties.
     """
-    wraps = (records.sys_flags & _WRAPPED) == _WRAPPED
-    before = np.where(wraps, records.body_starts - records.starts, records.sizes)
+    before = np.where(batches, records.body_starts - records.starts, records.sizes)
     topics = records.body_starts + records.body_lengths
     ends = records.properties_starts - PROPERTIES_LENGTH.itemsize
     return (
         slices(records.buffer, records.starts, before),
-        slices(records.buffer, topics, np.where(wraps, ends - topics, 0)),
+        slices(records.buffer, topics, np.where(batches, ends - topics, 0)),
     )
 
 

@@ -32,7 +32,7 @@ from mqstore.salvage.report import (
     MOVED,
     Report,
     ReportEntry,
-    headers_of,
+    record_headers,
     with_record,
 )
 from mqstore.salvage.sources import FILE_SIZE_FLAG, MOST_FILES_APART, SourceFile, Sources
@@ -297,7 +297,7 @@ class SalvagedLog:
     def _drop(self, fd: int, file: _NewFile, position: int) -> int:
         """Report the record at ``position`` of a new file as doubted; return its size."""
         head = os.pread(fd, HEADERS[-1].itemsize, position)
-        size = int(headers_of(head).field("total_size")[0])
+        size = int(record_headers(head).field("total_size")[0])
         record = os.pread(fd, size, position)
         durable.write_zeros(fd, position, size)
         entry = ReportEntry(kind=DOUBTED, reason=_NO_ROOM, physicalOffset=file.start + position)
@@ -390,4 +390,4 @@ def _move_records(fd: int, size: int, by: int) -> None:
 
 
 def _time_of(record: bytes) -> int:
-    return int(headers_of(record).field("store_timestamp_ms")[0])
+    return int(record_headers(record).field("store_timestamp_ms")[0])

@@ -144,7 +144,7 @@ class Report:
         self._rows, self._bytes = [], 0
 
 
-def headers_of(record: bytes) -> RecordHeaders:
+def record_headers(record: bytes) -> RecordHeaders:
     """Return the headers of one record; the first bytes of it will do."""
     zero = np.zeros(1, np.int64)
     return RecordHeaders.within(record, zero, zero + len(record))
@@ -153,7 +153,7 @@ def headers_of(record: bytes) -> RecordHeaders:
 def with_record(entry: ReportEntry, record: bytes) -> ReportEntry:
     """Return the entry with the record's bytes and what its header says."""
     known: dict[str, object] = {"size": len(record), "count": 1, "record": record}
-    headers = headers_of(record)
+    headers = record_headers(record)
     if len(record) and not headers.problems():
         start, length = int(headers.topic_starts[0]), int(headers.topic_lengths[0])
         known["topic"] = record[start : start + length].decode(errors="replace")

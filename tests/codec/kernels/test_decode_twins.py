@@ -1,12 +1,10 @@
 """A scan gives the same with the compiled decoder and with numpy: batches, errors, warnings."""
 
 import logging
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +12,6 @@ from hypothesis import strategies as st
 from mqstore.codec.kernels.decode import Decoder
 from mqstore.codec.schema import PROFILES
 from mqstore.read.directory import take
-from mqstore.read.fused import FusedDecode
 from mqstore.read.queues import QueueSlice, slices_of
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
@@ -30,16 +27,7 @@ MAPPED_V4 = bytes(10) + b"\xff\xff\x7f\0\0\1"
 @pytest.fixture
 def left(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many rows of each chunk the compiled decoder left to numpy."""
-    found: list[int] = []
-    whole = FusedDecode.batches
-
-    def counted(*arguments: object) -> Iterator[pa.RecordBatch]:
-        rest = yield from whole(*arguments)  # type: ignore[arg-type]
-        found.append(len(rest))
-        return rest
-
-    monkeypatch.setattr(FusedDecode, "batches", counted)
-    return found
+    return kernels.left_to_numpy(monkeypatch)
 
 
 def both_scan(slices: list[QueueSlice], settings: ScanSettings) -> None:

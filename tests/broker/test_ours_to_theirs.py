@@ -10,7 +10,6 @@ import pytest
 
 from broker.harness import (
     DEFAULT_FILES,
-    FAST_DELAYS,
     SMALL_FILES,
     Broker,
     Cluster,
@@ -33,6 +32,7 @@ from mqstore.backlog.measure import measure
 from mqstore.backlog.plan import plan
 from mqstore.backlog.request import BacklogRequest
 from mqstore.check import Finding, check
+from mqstore.format.config import DELAY_LEVELS_MS
 from mqstore.read.directory import take
 from mqstore.tables import queues
 
@@ -77,7 +77,12 @@ class Turn:
 
 @pytest.fixture(scope="session")
 def turns(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> list[Turn]:
-    """A store that is ours and the broker's in turn: new; then appended to what a broker left."""
+    """A store that is ours and the broker's in turn: new; then appended to what a broker left.
+
+    The brokers have their own ``messageDelayLevel``: a message whose time, as we wrote it, is
+    further away than the delay that a broker has for its level is delivered at once
+    (ScheduleMessageService.DeliverDelayedMessageTimerTask#correctDeliverTimestamp).
+    """
     root = tmp_path_factory.mktemp(f"ours-{cluster.version}-") / "store"
     port = free_ports(-2, 0, 1)
     author = Author(PREFIX, seed=1)
@@ -87,7 +92,7 @@ def turns(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> list[Tu
     second = author.write_rows(1200)
     write(root, second, compression="lz4", partitioner="hash", born_host="10.1.2.3:4567")
     two = serve(cluster, root, port, Turn([*author.rows]), stop=Broker.kill)
-    with cluster.broker(root, FAST_DELAYS, port) as broker:
+    with cluster.broker(root, port=port) as broker:
         two.recovered = broker.dump()
         broker.kill()
     return [one, two]
@@ -105,7 +110,7 @@ def serve(
     turn.ours = read(root)
     table = rows_of(queues(take(root)))
     turn.queues = {(row["topic"], row["queueId"]): row for row in table}
-    with cluster.broker(root, FAST_DELAYS, port) as broker:
+    with cluster.broker(root, port=port) as broker:
         turn.served = broker.dump()
         turn.statuses = {topic: broker.topic_status(topic) for topic in TOPICS}
         look_up(broker, turn)
@@ -233,8 +238,8 @@ def test_delayed_messages_come_when_they_are_due(turns: list[Turn]) -> None:
     delivered = numbered(turn.delayed)
     assert set(delivered) == {n for n, row in late.items() if row["delayTimeLevel"] < 18}
     for number, row in delivered.items():
-        seconds = late[number]["delayTimeLevel"]  # As FAST_DELAYS has it: level 1 is 1s, 2 is 2s.
-        assert row["store"] >= waiting[number]["store"] + seconds * 1000
+        delay_ms = DELAY_LEVELS_MS[late[number]["delayTimeLevel"] - 1]
+        assert row["store"] >= waiting[number]["store"] + delay_ms
         assert differences(late[number], row) == {}
         assert row["msgId"] == waiting[number]["msgId"]
 

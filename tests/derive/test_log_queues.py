@@ -178,7 +178,8 @@ def test_any_flipped_byte_gives_the_same_rows_or_a_named_error(tmp_path: Path) -
     (path,) = sections(tmp_path / "cache")
     data = path.read_bytes()
     errors = []
-    for place in soak.sample(range(0, len(data), 37), check=10, test=40):
+    magic = len(data) - 1
+    for place in [magic, *soak.sample(range(0, len(data), 37), check=10, test=40)]:
         path.write_bytes(data[:place] + bytes([data[place] ^ 0x41]) + data[place + 1 :])
         try:
             assert by_log.rows(by_log.snapshot(laid.root, tmp_path / "cache")) == first

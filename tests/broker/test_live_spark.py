@@ -79,7 +79,7 @@ def test_a_query_beside_a_live_broker_gets_each_message_once(
                 .option("checkpointLocation", str(tmp_path / "checkpoint"))
                 .start()
             )
-        dump = [row for row in broker.dump().rows if row["topic"] == TOPIC]
+        dump = broker.dump(TOPIC).rows
         query.processAllAvailable()
         query.stop()
         broker.kill()

@@ -28,7 +28,7 @@ from mqstore.read.settings import ScanSettings
 from support.oracle import Message
 from support.stores import Layout, lay_out
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.soak]
 
 BATCH = [("A", 0, f"ours {n}", f"o{n}") for n in range(3)]
 KEYS = [f"o{n}" for n in range(3)]
@@ -324,6 +324,7 @@ def long_ago(root: Path, count: int) -> list[Message]:
     return list(lay_out(root, messages, LAID).messages)
 
 
+@pytest.mark.parametrize("jvm", VERSIONS, indirect=True, scope="session")
 def test_f7_a_checkpoint_from_the_future_hides_messages(jvm: StoreJvm, tmp_path: Path) -> None:
     found = {}
     for name, ahead_ms in (("bare", HOUR_MS), ("guarded", 0)):

@@ -276,6 +276,7 @@ def test_without_its_guard_the_finding_shows(tmp_path: Path, finding: str) -> No
 
 
 @pytest.mark.broker
+@pytest.mark.soak
 def test_f8_no_key_of_an_old_message_is_lost_wherever_a_commit_is_killed(
     jvm: StoreJvm, tmp_path: Path
 ) -> None:

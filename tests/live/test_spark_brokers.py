@@ -1,6 +1,7 @@
-"""Spark on real brokers of both versions: rows are those of the broker's directory, each once.
+"""Spark on real brokers: rows are those of the broker's directory, each once.
 
-The same brokers serve test_brokers, which is about the layers below Spark.
+`make test` takes brokers of one version, `make soak` of both. test_brokers, which is about the
+layers below Spark, takes both always.
 """
 
 import os
@@ -28,7 +29,14 @@ from mqstore.format.names import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC
 from mqstore.live.credentials import Credentials
 from support import soak
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark]
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.spark,
+    pytest.mark.soak,
+    pytest.mark.parametrize(
+        "cluster", soak.sample(VERSIONS, check=1, test=1), indirect=True, scope="session"
+    ),
+]
 
 SECONDS = 120
 ORDER = ("topic", "queueId", "queueOffset")
@@ -179,9 +187,6 @@ def second(
         live.broker.connect()
 
 
-one_version = pytest.mark.parametrize(
-    "cluster", soak.sample(VERSIONS, check=1, test=1), indirect=True, scope="session"
-)
 BROKERS = (BROKER_NAME, "broker-b")
 TWO = "OfTwoBrokers"
 QUEUES = 2
@@ -203,8 +208,6 @@ def by_queue(rows: list[Any]) -> dict[Queue, list[int]]:
     return dict(found)
 
 
-@one_version
-@pytest.mark.soak
 def test_a_batch_and_a_stream_of_two_brokers_go_on_where_a_killed_one_stopped(
     spark: SparkSession, live: Live, second: Live, tmp_path: Path
 ) -> None:
@@ -261,7 +264,7 @@ def stream(
         batches[number] = batch.select("brokerName", "queueId", "queueOffset").collect()
 
     reader = spark.readStream.format("mqlog").option("startingOffsets", "earliest")
-    writer = reader.option("maxOffsetsPerTrigger", 700).load(path).writeStream.foreachBatch(keep)
+    writer = reader.option("maxOffsetsPerTrigger", 1_500).load(path).writeStream.foreachBatch(keep)
     query = writer.option("checkpointLocation", str(folder / "checkpoint")).start()
 
     def count() -> int:

@@ -5,6 +5,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
+import java.util.TreeSet;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.PullResult;
 import org.apache.rocketmq.common.message.MessageConst;
@@ -14,6 +15,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
 /** Pulls every queue of every topic of a broker with the official client, one line a message. */
 final class Dump {
     private static final int PULL_COUNT = 32;
+    private static final int MANY_QUEUES = 64;
     private final DefaultMQPullConsumer consumer;
     private final OutputStream out;
     private final List<String> problems = new ArrayList<>();
@@ -25,17 +27,21 @@ final class Dump {
     }
 
     /** What was pulled: counts, the bounds of every queue, and whatever did not go as asked. */
-    static Map<String, Object> run(Session session, OutputStream out) throws Exception {
+    static Map<String, Object> run(Session session, String only, OutputStream out)
+            throws Exception {
         Dump dump = new Dump(session, out);
         Map<String, Object> queues = new TreeMap<>();
         var topics = new TreeMap<>(
                 session.admin.getAllTopicConfig(session.address, 10_000).getTopicConfigTable());
         for (var topic : topics.values()) {
-            for (int id = 0; id < topic.getReadQueueNums(); id++) {
+            if (!only.isEmpty() && !only.equals(topic.getTopicName())) {
+                continue;
+            }
+            for (int id : used(session, topic.getTopicName(), topic.getReadQueueNums())) {
                 MessageQueue queue = new MessageQueue(topic.getTopicName(), session.broker, id);
-                long low = session.admin.minOffset(queue);
                 long high = session.admin.maxOffset(queue);
                 if (high > 0) {
+                    long low = session.admin.minOffset(queue);
                     queues.put(topic.getTopicName() + "/" + id, List.of(low, high));
                     dump.pull(queue, low, high);
                 }
@@ -46,6 +52,27 @@ final class Dump {
         reply.put("queues", queues);
         reply.put("problems", dump.problems);
         return reply;
+    }
+
+    /**
+     * The ids of queues that may hold something. Of many queues those with messages, by one
+     * request: each broker has a topic BenchmarkTest of 1024.
+     */
+    private static Iterable<Integer> used(Session session, String topic, int count)
+            throws Exception {
+        TreeSet<Integer> ids = new TreeSet<>();
+        if (count <= MANY_QUEUES) {
+            for (int id = 0; id < count; id++) {
+                ids.add(id);
+            }
+            return ids;
+        }
+        session.admin.examineTopicStats(topic).getOffsetTable().forEach((queue, bounds) -> {
+            if (queue.getBrokerName().equals(session.broker) && bounds.getMaxOffset() > 0) {
+                ids.add(queue.getQueueId());
+            }
+        });
+        return ids;
     }
 
     /** Pulls {@code count} stretches of each queue of one topic, spread evenly. */

@@ -82,9 +82,9 @@ public final class Harness {
             case "sendAll":  // TOPIC COUNT BODY_BYTES BATCH
                 return Sends.run(session, a[1], Integer.parseInt(a[2]), Integer.parseInt(a[3]),
                         Integer.parseInt(a[4]));
-            case "dump":  // FILE
-                try (OutputStream out = open(a[1])) {
-                    return Dump.run(session, out);
+            case "dump":  // TOPIC (empty: all) FILE
+                try (OutputStream out = open(a[2])) {
+                    return Dump.run(session, a[1], out);
                 }
             case "sample":  // TOPIC COUNT FILE
                 try (OutputStream out = open(a[3])) {

@@ -30,7 +30,13 @@ from broker.toolchain import VERSIONS, Toolchain
 FOLDER = Path(__file__).parents[1]
 LETTERS = {"4.9.7": "H", "5.5.0": "G"}
 COMPRESSIONS = {"4.9.7": ("ZipZLIB",), "5.5.0": recipe.ZIPPED}
-SETTINGS = {"transactionCheckInterval": "10000", "transactionCheckMax": "15"}
+SETTINGS = {
+    "transactionCheckInterval": "10000",
+    "transactionCheckMax": "15",
+    # As a broker marks what was resolved by itself: in batches.
+    "transactionOpBatchInterval": "3000",
+    "transactionOpMsgMaxSize": "4096",
+}
 DLEDGER = "-dledger"
 # RocksDB files and the timer wheel are megabytes that hold nothing of ours.
 LEFT_OUT = {"rocksdbstore", "timerwheel", "timerlog"}

@@ -163,15 +163,21 @@ final class Opened {
     /**
      * Forget the store as a killed broker does. Its files stay mapped and its threads wait for the
      * end of the JVM: shutdown() unmaps files, and a thread that still writes to where one was
-     * would write into the file of the next store, which is mapped there by then. Only the thread
-     * that looks for new messages every millisecond is stopped.
+     * would write into the file of the next store, which is mapped there by then. Only threads are
+     * stopped that look for work every few milliseconds: for new messages, and for slaves.
      */
     void drop() throws Exception {
         if (started) {
-            Field field = DefaultMessageStore.class.getDeclaredField("reputMessageService");
-            field.setAccessible(true);
-            ((ServiceThread) field.get(store)).shutdown();
+            ((ServiceThread) field(store, "reputMessageService")).shutdown();
+            Object slaves = field(store, "haService");
+            ((ServiceThread) field(slaves, "groupTransferService")).shutdown();
         }
+    }
+
+    private static Object field(Object of, String name) throws Exception {
+        Field field = of.getClass().getDeclaredField(name);
+        field.setAccessible(true);
+        return field.get(of);
     }
 
     /** Shut down as a broker does. The JVM must end then: see drop. */

@@ -12,13 +12,15 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from broker.jvm import OPEN_MODULES, SMALL, Jvm, JvmError
+from broker.shared import flags_of
+from broker.toolchain import VERSIONS as WITH_BROKERS
 from broker.toolchain import Toolchain
 
 HERE: Final = Path(__file__).parent
@@ -27,7 +29,7 @@ ANSWER_SECONDS: Final = 300
 STOP_SECONDS: Final = 60
 STORES_PER_JVM: Final = 60
 
-# RocketMQ 5 logs through a logback of its own, at DEBUG if nobody says otherwise.
+# Both log at DEBUG if nobody says otherwise; RocketMQ 5 through a logback of its own.
 LOGBACK: Final = """<configuration>
   <appender name="console" class="{}">
     <encoder><pattern>%d %-5level %logger{{20}} - %msg%n</pattern></encoder>
@@ -35,7 +37,8 @@ LOGBACK: Final = """<configuration>
   <root level="WARN"><appender-ref ref="console"/></root>
 </configuration>
 """
-CONSOLE: Final = "org.apache.rocketmq.logging.ch.qos.logback.core.ConsoleAppender"
+PACKAGE_OF_5: Final = "org.apache.rocketmq.logging"
+CONSOLE: Final = "ch.qos.logback.core.ConsoleAppender"
 
 
 MakeRoot = Callable[[], Path]
@@ -101,7 +104,7 @@ class StoreJvm:
         self.version = version
         self.overhead = 0
         """Bytes of a record of `put` besides its body, its topic and its key."""
-        self._toolchain = replace(toolchain, room=HERE)
+        self._toolchain = toolchain
         self._home = home
         self._jvm: Jvm | None = None
         self._opened = self._jvms = 0
@@ -161,16 +164,31 @@ class StoreJvm:
         home = self._home / f"jvm-{self._jvms}"
         home.mkdir(parents=True)
         (home / "logback.xml").write_text(LOGBACK.format(CONSOLE))
+        (home / "logback-5.xml").write_text(LOGBACK.format(f"{PACKAGE_OF_5}.{CONSOLE}"))
+        classpath, flags = self._classes()
         command = [
             self._toolchain.java,
-            *("-Xms64m", "-Xmx512m", *SMALL, *OPEN_MODULES),
+            *("-Xms64m", "-Xmx512m", *flags, *OPEN_MODULES),
             f"-Duser.home={home}",
-            f"-Drmq.logback.configurationFile={home / 'logback.xml'}",
-            "-Drocketmq.client.logUseSlf4j=true",  # 4.9: no logger is bound, so nothing is logged.
+            f"-Dlogback.configurationFile={home / 'logback.xml'}",
+            f"-Drmq.logback.configurationFile={home / 'logback-5.xml'}",
+            "-Drocketmq.client.logUseSlf4j=true",  # 4.9, which has loggers of its own too.
             *("-Dfile.encoding=UTF-8", "-Duser.timezone=UTC"),
-            *("-cp", self._toolchain.classpath(self.version), "StoreServer"),
+            *("-cp", classpath, "StoreServer"),
         ]
         return Jvm(command, home, "jvm", talks=True)
+
+    def _classes(self) -> tuple[str, Sequence[str]]:
+        """Return the class path and the arguments: those of a broker, whose archive then serves.
+
+        Of a class path that begins as the archive's does, a JVM takes the classes from there.
+        """
+        own = replace(self._toolchain, room=HERE).classpath(self.version)
+        if self.version not in WITH_BROKERS:
+            return own, SMALL
+        program = own.partition(os.pathsep)[0]
+        classpath = f"{self._toolchain.classpath(self.version)}{os.pathsep}{program}"
+        return classpath, flags_of(self._toolchain, self.version)
 
     def end(self) -> None:
         """End the JVM; the next store is opened by a new one."""

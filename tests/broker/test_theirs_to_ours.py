@@ -123,8 +123,9 @@ def test_transactions_and_retries_are_named(left: dict[str, Left]) -> None:
 def test_the_transactions_that_nobody_resolved_are_told(left: dict[str, Left]) -> None:
     """Of three transactions one was committed, one rolled back, one left open, in turn.
 
-    5.x marks what was resolved in batches, and on a busy machine a broker may be gone before it
-    marked all. What no op message in the log names is open, whatever became of it.
+    5.x marks what was resolved a moment later, and on a busy machine a broker may be gone before
+    it marked all. What no op message in the log names is open, whatever became of it. A store with
+    marks of many transactions in one message is tests/golden/5.5.0.
     """
     root = left["stopped"].root
     sent = [row["msgId"] for row in left["stopped"].acknowledged if row["kind"] == "Tx"]

@@ -60,7 +60,8 @@ class Victim:
         conf = [word for name, value in CONF.items() for word in ("--conf", f"{name}={value}")]
         command = [SUBMIT, "--master", "local[2,4]", *conf, SCRIPT]
         command += [self._what, self.store, self.log, self.stop]
-        roots = [str(SCRIPT.parents[1])]
+        tests = SCRIPT.parents[1]
+        roots = [str(tests), str(tests / "support" / "warm_workers")]
         with self._errors.open("ab") as told:
             self._process = subprocess.Popen(
                 list(map(str, command)),

@@ -34,6 +34,8 @@ pytestmark = pytest.mark.spark
 
 KILLS = soak.size("SEND_KILLS", check=0, test=3, full=60)
 SEED = int(os.environ.get("MQLOG_SEED", "7"))
+TESTS = Path(sends.__file__).parents[1]
+PYTHONPATH = os.pathsep.join(map(str, (TESTS, TESTS / "support" / "warm_workers")))
 STILL_S = 600
 """So long the program may take for one step."""
 STEP_S = 1_800
@@ -154,7 +156,7 @@ class Victim:
                 start_new_session=True,
                 stdout=told,
                 stderr=told,
-                env=os.environ | {"PYTHONPATH": str(Path(sends.__file__).parents[1])},
+                env=os.environ | {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": PYTHONPATH},
             )
 
     def _kill(self, kind: str) -> int:

@@ -1,10 +1,10 @@
 """Imports mqlog in a daemon of Spark's Python workers, before it forks them.
 
-The folder is on the path of the JVM of the one session (conftest.py). Each kind of worker has a
-daemon of its own, and a worker ends when it had no work for a minute; the next one would import
-all of it again. Sessions of programs that tests start do not have it.
+The folder is on the path of programs whose workers a test kills: each new one would import all of
+it again. Other sessions have the workers of ``fork_server``, which have other parents.
 """
 
+import gc
 import importlib
 import sys
 
@@ -14,6 +14,7 @@ WORKERS = {
     "pyspark.sql.worker.plan_data_source_read",
     "pyspark.sql.worker.write_into_data_source",
     "pyspark.sql.worker.commit_data_source_write",
+    "pyspark.sql.worker.python_streaming_sink_runner",
 }
 MODULES = ("batch_reader", "batch_writer", "cluster_writer", "stream_reader", "stream_writer")
 
@@ -21,3 +22,5 @@ if "pyspark.daemon" in sys.orig_argv and sys.orig_argv[-1] in WORKERS:
     importlib.import_module("pandas")
     for module in MODULES:
         importlib.import_module(f"pyspark_mqlog.{module}")
+    gc.collect()
+    gc.freeze()

@@ -49,22 +49,25 @@ LOOK_MS: Final = 1_000
 
 
 @contextlib.contextmanager
-def forking() -> Iterator[Path]:
-    """Run the server while the block runs; give the ``python`` whose workers are its forks."""
+def forking(interpreter: str = sys.executable, paths: str = "") -> Iterator[Path]:
+    """Run the server while the block runs; give the ``python`` whose workers are its forks.
+
+    It is the interpreter, with ``paths`` as its PYTHONPATH, that imports and is forked.
+    """
     with tempfile.TemporaryDirectory(prefix="mqlog-python-") as name:
         folder = Path(name)
         python, path = folder / "python", folder / "socket"
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listening.bind(str(path))
         listening.listen()
-        words = [sys.executable, "-I", "-S", str(CLIENT), str(path), sys.executable]
+        words = [interpreter, "-I", "-S", str(CLIENT), str(path), interpreter]
         python.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
         python.chmod(0o755)
         server = subprocess.Popen(
-            [sys.executable, "-P", __file__, str(listening.fileno())],
+            [interpreter, "-P", __file__, str(listening.fileno())],
             stdin=subprocess.PIPE,
             pass_fds=[listening.fileno()],
-            env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+            env=os.environ | {"PYTHONPATH": paths},
             start_new_session=True,
         )
         listening.close()  # A client waits while the server imports.

@@ -9,6 +9,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -206,9 +207,16 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.sql.warehouse.dir", str(directory))
         .config("spark.log.level", "ERROR")
     )
-    with fork_server.forking() as python:
-        os.environ["PYSPARK_PYTHON"] = str(python)
+    with fork_server.forking() as forks:
+        os.environ["PYSPARK_PYTHON"] = forks.python
         session = builder.getOrCreate()
         yield session
         session.stop()
         os.environ["PYSPARK_PYTHON"] = sys.executable
+
+
+@pytest.fixture
+def forks() -> Iterator[fork_server.Forks | None]:
+    """What forks the Python processes of a program that is killed; in `make soak` Spark does."""
+    with nullcontext() if soak.SOAKING else fork_server.forking() as found:
+        yield found

@@ -75,7 +75,7 @@ def test_each_of_the_steps_works_on_the_line(line: str, tmp_path: Path) -> None:
         assert done(python, master, tmp_path, *steps) == steps
     else:
         with fork_server.forking(python, PATHS) as forks:
-            assert done(python, master, tmp_path, *steps, PYSPARK_PYTHON=str(forks)) == steps
+            assert done(python, master, tmp_path, *steps, PYSPARK_PYTHON=forks.python) == steps
 
 
 @pytest.mark.spark

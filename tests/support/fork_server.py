@@ -23,6 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -48,9 +49,19 @@ END_SECONDS: Final = 120
 LOOK_MS: Final = 1_000
 
 
+@dataclass(frozen=True, slots=True)
+class Forks:
+    """What a server gives to a program with Spark."""
+
+    python: str
+    """For PYSPARK_PYTHON."""
+    pid: int
+    """The process of the server, which is the parent of the daemons of workers."""
+
+
 @contextlib.contextmanager
-def forking(interpreter: str = sys.executable, paths: str = "") -> Iterator[Path]:
-    """Run the server while the block runs; give the ``python`` whose workers are its forks.
+def forking(interpreter: str = sys.executable, paths: str = "") -> Iterator[Forks]:
+    """Run a server while the block runs.
 
     It is the interpreter, with ``paths`` as its PYTHONPATH, that imports and is forked.
     """
@@ -70,10 +81,10 @@ def forking(interpreter: str = sys.executable, paths: str = "") -> Iterator[Path
             env=os.environ | {"PYTHONPATH": paths},
             start_new_session=True,
         )
-        listening.close()  # A client waits while the server imports.
+        listening.close()  # The server has it. A client waits while it imports.
         assert server.stdin
         try:
-            yield python
+            yield Forks(str(python), server.pid)
         finally:
             server.stdin.close()
             server.wait(END_SECONDS)

@@ -11,7 +11,7 @@ from support import fork_server, soak
 SECONDS = 60
 
 
-def started(python: Path, **environment: str) -> "subprocess.Popen[bytes]":
+def started(python: str, **environment: str) -> "subprocess.Popen[bytes]":
     own = {"PYTHON_WORKER_FACTORY_SECRET": "secret", **environment}
     return subprocess.Popen(
         [python, "-m", "pyspark.daemon", "pyspark.worker"],
@@ -23,7 +23,8 @@ def started(python: Path, **environment: str) -> "subprocess.Popen[bytes]":
 
 @soak.not_in_check
 def test_a_daemon_is_forked_and_ends_with_its_input_or_by_a_signal(tmp_path: Path) -> None:
-    with fork_server.forking() as python:
+    with fork_server.forking() as forks:
+        python = forks.python
         words = ["-c", "import sys; print(sys.executable, sys.argv[1])", "1 2"]
         real = subprocess.run([python, *words], capture_output=True, text=True, check=True)
         assert real.stdout == f"{sys.executable} 1 2\n"
@@ -45,7 +46,7 @@ def test_a_daemon_is_forked_and_ends_with_its_input_or_by_a_signal(tmp_path: Pat
         assert [daemon.wait(SECONDS) for daemon in forked] == [1, 1]  # Also of the real daemon.
         assert list(tmp_path.iterdir()) == []
         forked[1].communicate()
-    assert not python.exists()
+    assert not Path(python).exists()
 
 
 def test_without_a_server_the_real_interpreter_runs(tmp_path: Path) -> None:

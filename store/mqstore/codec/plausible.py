@@ -14,13 +14,13 @@ import pyarrow as pa
 from mqstore.arrays import Bytes, Int64s, Mask
 from mqstore.codec.decode import topics_on_disk
 from mqstore.codec.gather import RecordHeaders
+from mqstore.codec.schema import FIRST_MS
 from mqstore.codec.slices import slices
 from mqstore.format import names
 from mqstore.format.consume_queue import HIGHEST_QUEUE_OFFSET
 
 _MOST_PORT: Final = 65_535
 _MOST_PLACE: Final = 2**61  # No log is so long, and files behind it could have no name.
-_YEAR_1_MS: Final = -62_135_596_800_000  # A producer chooses its time.
 
 
 def implausible(headers: RecordHeaders) -> dict[int, str]:
@@ -33,7 +33,7 @@ def implausible(headers: RecordHeaders) -> dict[int, str]:
         ("queue_id", 0, names.MAX_QUEUE_ID),
         ("queue_offset", 0, HIGHEST_QUEUE_OFFSET),
         ("physical_offset", 0, _MOST_PLACE),
-        ("born_timestamp_ms", _YEAR_1_MS, None),
+        ("born_timestamp_ms", FIRST_MS, None),  # A producer chooses it.
         ("store_timestamp_ms", 1, None),
         ("born_port", 0, _MOST_PORT),
         ("store_port", 0, _MOST_PORT),
@@ -85,10 +85,10 @@ def _zeros_of_a_hole(content: Bytes, edges: Int64s) -> Int64s:
     a value, and other control characters, are text to a producer.
     """
     zeros = np.flatnonzero(content == 0)
-    beside = np.diff(zeros) == 1
-    together = np.append(beside, False) | np.append(False, beside)
+    together = (np.diff(zeros, prepend=-2) == 1) | (np.diff(zeros, append=-2) == 1)
     at_edge = np.isin(zeros, edges[:-1]) | np.isin(zeros + 1, edges[1:])
-    return zeros[together | at_edge]
+    found: Int64s = zeros[together | at_edge]
+    return found
 
 
 def _not_utf8(blocks: pa.BinaryArray, content: Bytes, edges: Int64s) -> Mask:

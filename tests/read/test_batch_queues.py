@@ -18,6 +18,7 @@ from mqstore.backlog.request import BacklogRequest
 from mqstore.check.store import check
 from mqstore.codec.schema import PROFILES
 from mqstore.copy.copy_store import copy_store
+from mqstore.copy.salvage import salvage
 from mqstore.errors import CorruptStoreError, StoreError, UnsupportedStoreError
 from mqstore.files.queue.batch_queue import BatchQueue
 from mqstore.files.store import Store
@@ -27,7 +28,6 @@ from mqstore.read.offsets import AtTimestamp, Latest, resolve
 from mqstore.read.queues import QueueSlice, slices_of
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.salvage.salvage import salvage
 from mqstore.tables import tags as tag_table
 from mqstore.write.recover import RecoverSettings, recover
 from support import batch_stores, expectations, goldens

@@ -19,6 +19,8 @@ from check.damages import where, write
 from mqstore import tables
 from mqstore.check import check
 from mqstore.codec.schema import PROFILES
+from mqstore.copy.salvage import Salvaged, salvage
+from mqstore.copy.salvaged_offsets import OUT_OF_ORDER, _choose
 from mqstore.errors import (
     CorruptStoreError,
     InvalidOptionError,
@@ -33,8 +35,6 @@ from mqstore.read.directory import open_origin, take
 from mqstore.read.queues import slices_of
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.salvage.salvage import Salvaged, salvage
-from mqstore.salvage.select import OUT_OF_ORDER, _choose
 from support import by_log, faults, goldens, oracle, soak
 from support.damaged import Damaged, damage
 from support.expectations import row, rows

@@ -23,10 +23,10 @@ from mqstore.errors import InvalidMessageError, InvalidOptionError, UnknownTopic
 from mqstore.options import grammar
 from mqstore.origins import is_cluster
 from mqstore.read.offsets import Position, resolve
-from mqstore.read.queues import QueueBounds, QueueSlice, Snapshot, slices_of
+from mqstore.read.queues import QueueBounds
 from mqstore.read.selection import OpenStores
 from mqstore.read.settings import ScanSettings
-from mqstore.read.source import Origin
+from mqstore.read.source import Origin, QueueSlice, Snapshot, slices_of
 from mqstore.read.tags import check_tags
 from mqstore.sql.filter import parse_sql
 from pyspark_mqlog.options import parse_write

@@ -32,9 +32,9 @@ from mqstore.codec.properties_encode import join_blocks
 from mqstore.codec.schema import PROFILES
 from mqstore.derive.log_walk import log_chunks
 from mqstore.files.log.commit_log import CommitLog
-from mqstore.read.queues import QueueSlice
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
+from mqstore.read.source import QueueSlice
 from mqstore.read.store_bounds import StoreOrigin
 
 BODIES = {100: 1, 1024: 1, 10_240: 4}  # bytes: by what the number of messages is divided

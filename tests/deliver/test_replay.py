@@ -22,7 +22,7 @@ from mqstore.deliver.replay.progress import (
 from mqstore.live.errors import BrokenAnswerError
 from mqstore.live.send.pace import Pace
 from mqstore.live.send.requests import Queue
-from mqstore.read.queues import QueueSlice
+from mqstore.read.source import QueueSlice
 
 AT = Queue("T", "a", 0)
 RANGES = st.lists(st.tuples(st.integers(0, 30), st.integers(1, 9)), max_size=6)

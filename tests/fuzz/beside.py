@@ -20,10 +20,9 @@ from mqstore.errors import NotAStoreError, StoreError, StoreLockedError, StoreNo
 from mqstore.files.store_dir import StoreDir
 from mqstore.files.txn import ledger
 from mqstore.read.directory import take
-from mqstore.read.queues import slices_of
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.read.source import Tail
+from mqstore.read.source import Tail, slices_of
 from mqstore.write.recover import RecoverSettings, recover
 from support import writing
 from support.opened import tail_of

@@ -28,9 +28,9 @@ from mqstore.files.txn import intent, ledger
 from mqstore.read.directory import take
 from mqstore.read.offsets import AtTimestamp, Latest, resolve
 from mqstore.read.plan import SplitLimits, split, weigh
-from mqstore.read.queues import slices_of
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
+from mqstore.read.source import slices_of
 from mqstore.tables import (
     SCHEMAS,
     commits,

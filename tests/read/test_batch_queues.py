@@ -25,9 +25,9 @@ from mqstore.files.store import Store
 from mqstore.files.store_dir import open_dir
 from mqstore.read.directory import take
 from mqstore.read.offsets import AtTimestamp, Latest, resolve
-from mqstore.read.queues import QueueSlice, slices_of
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
+from mqstore.read.source import QueueSlice, slices_of
 from mqstore.tables import tags as tag_table
 from mqstore.write.recover import RecoverSettings, recover
 from support import batch_stores, expectations, goldens

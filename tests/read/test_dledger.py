@@ -26,9 +26,9 @@ from mqstore.read.admission import Admission
 from mqstore.read.directory import take
 from mqstore.read.follow import Follower
 from mqstore.read.progress import Progress
-from mqstore.read.queues import slices_of
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
+from mqstore.read.source import slices_of
 from mqstore.tables import files
 from mqstore.tables.choice import open_root
 from mqstore.write.recover import RecoverSettings, recover

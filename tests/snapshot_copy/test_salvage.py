@@ -32,9 +32,9 @@ from mqstore.files.config.broker_config import BrokerConfig
 from mqstore.files.store_dir import StoreDir
 from mqstore.format.config import MAX_CONFIG_BYTES
 from mqstore.read.directory import open_origin, take
-from mqstore.read.queues import slices_of
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
+from mqstore.read.source import slices_of
 from support import by_log, faults, goldens, oracle, soak
 from support.damaged import Damaged, damage
 from support.expectations import row, rows

@@ -16,9 +16,9 @@ import pytest
 from mqstore.codec.kernels import library
 from mqstore.errors import StoreError
 from mqstore.read.fused import FusedDecode
-from mqstore.read.queues import QueueSlice
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
+from mqstore.read.source import QueueSlice
 
 KINDS = (library.COMPILED, library.NUMPY)
 Found = TypeVar("Found")

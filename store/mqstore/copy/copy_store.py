@@ -41,7 +41,7 @@ from mqstore.format.consume_queue import UNIT
 from mqstore.format.message import MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES
 from mqstore.format.sys_flag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from mqstore.read.directory import take
-from mqstore.read.queues import Snapshot
+from mqstore.read.source import Snapshot
 
 # Kept beside the queues by brokers that are set up so; a broker recovers them at its start.
 _BESIDE: Final = ("consumequeue_ext", "timerlog", "timerwheel")

@@ -26,8 +26,9 @@ from mqstore.files.store import Store
 from mqstore.files.store_dir import open_dir
 from mqstore.files.txn.intent import CommitFence
 from mqstore.read.log_records import LogRecords
-from mqstore.read.queues import QueueBounds, QueueFilter, QueueSlice, Snapshot, Weighed, Weight
+from mqstore.read.queues import QueueBounds, QueueFilter, Weight
 from mqstore.read.snapshot import check_log_files, configured, name_of
+from mqstore.read.source import QueueSlice, Snapshot, Weighed
 from mqstore.read.store_bounds import StoreBounds, StoreOrigin
 
 QUEUES: Final = "queues"

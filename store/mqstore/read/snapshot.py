@@ -30,8 +30,8 @@ from mqstore.files.store_dir import BY_LOG
 from mqstore.files.txn.intent import CommitFence
 from mqstore.format import names
 from mqstore.format.names import as_text
-from mqstore.read.queues import QueueBounds, Snapshot, Weight
-from mqstore.read.source import Origin
+from mqstore.read.queues import QueueBounds, Weight
+from mqstore.read.source import Origin, Snapshot
 
 _STORE_FOLDER = "store"  # The usual name of a root says nothing about its broker.
 _MOST_UNITS: Final = 32_768

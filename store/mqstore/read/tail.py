@@ -33,8 +33,9 @@ from mqstore.files.store import Store
 from mqstore.files.store_dir import StoreDir
 from mqstore.files.txn import intent
 from mqstore.format import names
-from mqstore.read.queues import Bounds, QueueBounds, QueueFilter, Snapshot
+from mqstore.read.queues import Bounds, QueueBounds, QueueFilter
 from mqstore.read.snapshot import written
+from mqstore.read.source import Snapshot
 from mqstore.read.units import fitting, read_units
 
 QueueId: TypeAlias = tuple[str, int]

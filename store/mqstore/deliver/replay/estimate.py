@@ -17,7 +17,7 @@ from mqstore.live.cluster import Cluster
 from mqstore.live.routes import MASTER_ID
 from mqstore.live.send.requests import Queue
 from mqstore.live.send.topics import WriteQueues
-from mqstore.read.queues import QueueSlice
+from mqstore.read.source import QueueSlice
 
 
 @dataclass(frozen=True, slots=True)

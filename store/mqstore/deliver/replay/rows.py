@@ -29,9 +29,9 @@ from mqstore.deliver.replay.destinations import TopicMap, holds_failures
 from mqstore.errors import InvalidMessageError
 from mqstore.format import properties as p
 from mqstore.printable import shown
-from mqstore.read.queues import QueueSlice
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
+from mqstore.read.source import QueueSlice
 
 _OF_PRODUCERS: Final = frozenset(
     {

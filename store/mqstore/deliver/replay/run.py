@@ -43,8 +43,7 @@ from mqstore.format.message import FILE_SIZE
 from mqstore.live.send.topics import MessageLimits
 from mqstore.printable import shown
 from mqstore.read.plan import SplitLimits, split, weigh
-from mqstore.read.queues import QueueSlice
-from mqstore.read.source import Origin
+from mqstore.read.source import Origin, QueueSlice
 
 PART_BYTES: Final = 32 * 1024 * 1024
 PART_MESSAGES: Final = 50_000

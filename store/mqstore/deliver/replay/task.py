@@ -21,7 +21,7 @@ from mqstore.live.cluster import Cluster
 from mqstore.live.send.pace import NO_LIMIT, Pace
 from mqstore.live.send.sender import Sender
 from mqstore.live.send.topics import WriteQueues
-from mqstore.read.queues import QueueSlice
+from mqstore.read.source import QueueSlice
 from mqstore.stage.compose import Composed
 from mqstore.stage.rows import Rows
 

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final, TypeVar
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from mqlog_jobs.arrow import import_without_pandas
 from mqlog_jobs.exit_codes import STANDARD_OUTPUT
 from mqstore import __version__
 from mqstore.errors import StoreError
@@ -117,6 +118,8 @@ class _StoreCommand(TyperCommand):
             raise
 
     def invoke(self, ctx: Any) -> Any:
+        if _stores(ctx.params):
+            import_without_pandas()
         try:
             return super().invoke(ctx)
         except StoreError as error:

@@ -12,7 +12,7 @@ from support.oracle import BORN_V6, STORE_V6, V2, Host, Message
 
 pytestmark = pytest.mark.soak
 
-FRAMES = soak.size("HOSTILE_FRAMES", check=2_000, test=10_000, full=1_000_000)
+FRAMES = soak.size("HOSTILE_FRAMES", check=10_000, test=10_000, full=1_000_000)
 SEED = soak.size("HOSTILE_SEED", check=1, test=1, full=1)
 SECONDS = 500
 SANITIZED = (
@@ -74,6 +74,7 @@ def run(*command: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
+@soak.not_in_check
 def test_hostile_frames_are_read_within_their_bounds(program: Path, corpus: Path) -> None:
     done = run(str(program), str(corpus), str(FRAMES), str(SEED))
     assert done.returncode == 0, done.stderr[-4000:]

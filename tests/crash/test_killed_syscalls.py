@@ -150,7 +150,7 @@ class Sweep:
         root = self._laid_out("all")
         every = self._killers[0].calls(*self._words, root)
         assert len(every) > 80
-        calls = soak.sample(every, check=4, test=20)
+        calls = soak.sample(every, check=6, test=20)
         return dict(zip(calls, self._each(calls, self._of_a_write), strict=True))
 
     def calls_of_a_recovery(self, left_at: Call) -> int:
@@ -160,7 +160,7 @@ class Sweep:
         again = self._copied(left, "again")
         every = self._killers[0].calls("recover", again)
         assert len(every) > 20
-        calls = soak.sample(every, check=2, test=10)
+        calls = soak.sample(every, check=4, test=10)
         with self._judging:
             play.assert_store(self.recording, again, True)
         shutil.rmtree(again.parent)

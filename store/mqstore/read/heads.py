@@ -64,28 +64,14 @@ def store_timestamps(log: CommitLog, physical_offsets: Int64s, sizes: Int64s) ->
     return found
 
 
-def tags(
-    log: CommitLog, physical_offsets: Int64s, sizes: Int64s
-) -> Iterator[tuple[Int64s, pa.StringArray]]:
-    """As ``properties``, the TAGS property only, null if they have none."""
-    return read_columns(log, physical_offsets, sizes, tags_of)
-
-
-def properties(
-    log: CommitLog, physical_offsets: Int64s, sizes: Int64s
-) -> Iterator[tuple[Int64s, pa.MapArray]]:
-    """Yield rows of the given records and all their properties.
+def read_columns(
+    log: CommitLog, physical_offsets: Int64s, sizes: Int64s, column_of: ColumnOf
+) -> Iterator[tuple[Int64s, pa.Array]]:
+    """Yield rows of the given records, and what ``column_of`` makes of their properties.
 
     Rows of records that cannot be read never come. At most 8 MiB are read at a time; of a
     record larger than a page the body is left out.
     """
-    return read_columns(log, physical_offsets, sizes, PropertyBlocks.as_map)
-
-
-def read_columns(
-    log: CommitLog, physical_offsets: Int64s, sizes: Int64s, column_of: ColumnOf
-) -> Iterator[tuple[Int64s, pa.Array]]:
-    """As ``properties``, what ``column_of`` makes of them."""
     small = sizes <= _WHOLE_BYTES
     chosen = np.flatnonzero(small)
     for batch in _batches(log, physical_offsets[chosen], sizes[chosen], lambda size: size):

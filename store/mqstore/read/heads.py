@@ -105,7 +105,7 @@ def locate(
             topics_on_disk(headers).to_pylist(),
             headers.field("queue_id").tolist(),
             headers.field("queue_offset").tolist(),
-            property_blocks(headers).column(UNIQ_KEY).to_pylist(),
+            PropertyBlocks.of(headers).column(UNIQ_KEY).to_pylist(),
             headers.field("store_timestamp_ms").tolist(),
             strict=True,
         )
@@ -126,7 +126,7 @@ def _of_whole(
     log: CommitLog, places: Int64s, sizes: Int64s, column_of: ColumnOf
 ) -> Iterator[tuple[Int64s, pa.Array]]:
     found = fetch(log, places, sizes, WHOLE)
-    yield found.rows, column_of(property_blocks(found.headers))
+    yield found.rows, column_of(PropertyBlocks.of(found.headers))
 
 
 def _of_ends(
@@ -146,11 +146,6 @@ def _of_ends(
         )
         blocks = PropertyBlocks(gathered.buffer, starts[sound], block_lengths[sound])
         yield rows[sound], column_of(blocks)
-
-
-def property_blocks(headers: RecordHeaders) -> PropertyBlocks:
-    """Return the properties of whole records."""
-    return PropertyBlocks(headers.buffer, headers.properties_starts, headers.properties_lengths)
 
 
 def _heads(log: CommitLog, places: Int64s, sizes: Int64s) -> tuple[RecordHeaders, Mask]:

@@ -5,7 +5,7 @@
 
 #include "bytes.h"
 
-enum { INDEX_UNIT_BYTES = 20, FIRST_INDEX_UNIT = 1 };
+enum { INDEX_UNIT_BYTES = 20, FIRST_INDEX_UNIT = 1, KEYS_AHEAD = 16 };
 
 /* Keys in log order, and the slots of the file, in memory. */
 typedef struct {
@@ -47,6 +47,8 @@ int64_t mq_index_chain(Chaining *c, uint8_t *units)
         return NOT_MINE;
     for (int64_t i = 0; i < c->count; i++) {
         int32_t *slot = c->slots + slot_of(c, i);
+        if (i + KEYS_AHEAD < c->count)
+            __builtin_prefetch(c->slots + slot_of(c, i + KEYS_AHEAD), 1);
         if (*slot < FIRST_INDEX_UNIT || *slot >= c->first)
             *slot = 0;
     }

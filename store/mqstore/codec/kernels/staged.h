@@ -63,29 +63,41 @@ static inline int is_in_queue(const Record *r, int64_t queue, const QueueNames *
            same_bytes(r->topic, queues->topic_data + edge[0], r->topic_length);
 }
 
+/* Where the run of records ends that starts with record i at `at`; 0 if one claims too much. */
+static const uint8_t *run_end(const Staged *s, int64_t i, const uint8_t *at, const uint8_t *end)
+{
+    for (const uint8_t *start = at; i < s->count && at - start < RUN_BYTES; i++) {
+        int64_t size = staged_i32(s, i, AT_MESSAGE_SIZE);
+        if (size < MIN_RECORD || size > MOST_RECORD || size > end - at)
+            return 0;
+        at += size;
+    }
+    return at;
+}
+
 /* DONE if the records are those of the table, each whole and of its queue; `sum`, the CRC-32 of
  * what stands before them in the frame, becomes that of both.
+ *
+ * The sum of a run comes first: it reads all bytes in order, and the checks then find in the
+ * cache what lies here and there.
  */
 int64_t mq_verify_staged(const Staged *s, const QueueNames *queues, uint32_t *sum)
 {
     Record r;
-    const uint8_t *at = s->records, *end = at + s->length, *summed = at;
+    const uint8_t *at = s->records, *end = at + s->length;
     uint32_t state = ~*sum;
-    for (int64_t i = 0; i < s->count; i++) {
-        int64_t size = staged_i32(s, i, AT_MESSAGE_SIZE);
-        if (size > MOST_RECORD || size > end - at || !read_record(&r, at, size) ||
-            !is_in_queue(&r, staged_i32(s, i, AT_MESSAGE_QUEUE), queues))
+    for (int64_t i = 0; i < s->count;) {
+        const uint8_t *stop = run_end(s, i, at, end);
+        if (!stop)
             return NOT_MINE;
-        at += size;
-        if (at - summed >= RUN_BYTES) {
-            state = crc_chosen(state, summed, at - summed);
-            summed = at;
-        }
+        state = crc_chosen(state, at, stop - at);
+        for (; at < stop; at = r.end, i++)
+            if (!read_record(&r, at, staged_i32(s, i, AT_MESSAGE_SIZE)) ||
+                !is_in_queue(&r, staged_i32(s, i, AT_MESSAGE_QUEUE), queues))
+                return NOT_MINE;
     }
-    if (at != end)
-        return NOT_MINE;
-    *sum = ~crc_chosen(state, summed, at - summed);
-    return DONE;
+    *sum = ~state;
+    return at == end ? DONE : NOT_MINE;
 }
 
 /* What a commit decides of each message of a frame, in log order. */

@@ -126,7 +126,8 @@ class IndexAppender:
                 self._roll(next_name())
             assert self._last is not None
             count = min(self._last.room, len(keys) - done)
-            self._last.put(keys.cut(done, done + count), self._chains)
+            kept = not self._writer.undo.is_ended
+            self._last.put(keys.cut(done, done + count), self._chains, kept=kept)
             self._write_units()
             done += count
 
@@ -206,8 +207,8 @@ class _OpenFile:
         self.pending = np.zeros(0, UNIT)
         self.first_pending = self.count
         self.pages_before: dict[int, bytes] = {}
-        """Pages of slots that were changed, as they were."""
-        self._is_kept = np.zeros(len(self._is_read), np.bool_)
+        """Pages of slots that were changed, as they were, where that may be taken back."""
+        self._is_changed = np.zeros(len(self._is_read), np.bool_)
 
     @property
     def count(self) -> int:
@@ -226,21 +227,21 @@ class _OpenFile:
 
     def changed_slots(self) -> Iterator[tuple[int, bytes]]:
         """Yield changed pages as they lie on disk, neighbours together: first slot, bytes."""
-        pages = np.array(sorted(self.pages_before), np.int64)
+        pages = np.flatnonzero(self._is_changed)
         for run in np.split(pages, np.flatnonzero(np.diff(pages) > 1) + 1):
             for part in np.split(run, range(_RUN_PAGES, len(run), _RUN_PAGES)):
                 begin, end = int(part[0]) * _PAGE_SLOTS, (int(part[-1]) + 1) * _PAGE_SLOTS
                 yield begin, self.slots[begin:end].astype(SLOT).tobytes()
 
-    def put(self, keys: IndexKeys, chains: KeyChains | None) -> None:
-        """Chain ``keys`` and leave their units in ``pending``."""
+    def put(self, keys: IndexKeys, chains: KeyChains | None, *, kept: bool) -> None:
+        """Chain ``keys`` and leave their units in ``pending``; ``kept``: it may be taken back."""
         pages = chains.pages_of(keys.hashes, len(self.slots), _PAGE_SLOTS) if chains else None
         if pages is None:
             pages = np.unique(keys.hashes.astype(np.int64) % len(self.slots) // _PAGE_SLOTS)
         self._read_pages(pages)
-        for page in pages[~self._is_kept[pages]].tolist():
+        for page in pages[~self._is_changed[pages]].tolist() if kept else ():
             self.pages_before[page] = self.page(page)
-        self._is_kept[pages] = True
+        self._is_changed[pages] = True
         first, places = self.count, (keys.physical_offsets, self._seconds(keys.store_timestamps_ms))
         made = chains.chain(keys.hashes, places, self.slots, first) if chains else None
         units, used = made or _chain(keys.hashes, places, self.slots, first)

@@ -205,7 +205,7 @@ def _decode(lines: Lines) -> str:
 
 
 def _write(lines: Lines) -> str:
-    names = ["encode", "stage", "commit", "commit mmap", "java", "disk"]
+    names = ["encode", "stage", "commit", "commit mmap", "java", "disk", "floor"]
     return _rates(lines.get("encode", []), names, lambda line: line["case"])
 
 

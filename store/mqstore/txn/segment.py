@@ -158,7 +158,7 @@ def verify(
     digest = hashlib.sha256()
     with StagedReader(directory, segment.name, segment.size, memory) as file:
         header = _header(job_id, segment.partition, host_variant)
-        if file.read(0, FILE_HEADER.itemsize) != header:
+        if file.read_few(0, FILE_HEADER.itemsize) != header:
             raise CorruptStagingError(f"{file.path}: not a segment of this job, task and version")
         position, messages, records = FILE_HEADER.itemsize, 0, 0
         for _ in range(segment.frame_count):
@@ -176,7 +176,7 @@ def verify(
         if (
             (messages, records, digest.hexdigest()) != expected
             or not at_end
-            or file.read(position, FOOTER.itemsize) != footer
+            or file.read_few(position, FOOTER.itemsize) != footer
         ):
             raise CorruptStagingError(
                 f"{file.path}: {messages} messages of {records} bytes, its task reported "
@@ -201,7 +201,7 @@ def _footer(frames: int, messages: int, records_bytes: int, digest: bytes) -> by
 
 
 def _read_head(file: StagedReader, position: int) -> np.void:
-    head: np.void = np.frombuffer(file.read(position, FRAME.itemsize), FRAME)[0]
+    head: np.void = np.frombuffer(file.read_few(position, FRAME.itemsize), FRAME)[0]
     if head["magic"] != FRAME_MAGIC or int(head["payload_bytes"]) != _payload_bytes(head):
         raise CorruptStagingError(f"{file.path} at byte {position}: no frame starts here")
     return head

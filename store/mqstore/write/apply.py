@@ -176,6 +176,10 @@ class Application:
             config_write.replace_file(self._writer, names.ABORT, text)
 
     def _write(self, one: AssignedFrame) -> None:
+        if not one.placed.blanks:  # One behind the other.
+            records = one.stored_records(self._planned.host_variant)
+            self._log.write(int(one.placed.physical_offsets[0]), records.data)
+            return
         sizes = one.frame.messages["size"].astype(np.int64)
         places = one.placed.physical_offsets
         starts = np.cumsum(sizes) - sizes

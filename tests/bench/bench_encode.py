@@ -90,10 +90,7 @@ class Writes:
         compare(
             "write",
             f"{self._body_bytes} B",
-            [
-                Side(name, work, self._rows, before.get(name))
-                for name, work in works.items()
-            ],
+            [Side(name, work, self._rows, before.get(name)) for name, work in works.items()],
             bodyBytes=self._body_bytes,
             queues=QUEUES,
         )

@@ -19,7 +19,7 @@ enum { MOST_RECORDS = 4096, MOST_ROWS = 4, PICKS = 3 };
 static uint8_t *records[MOST_RECORDS];
 static int64_t lengths[MOST_RECORDS], record_count;
 static uint64_t state;
-static int64_t results[3], blocks_made[2], records_made[2], hashes_made[2], dispatches[2], stagings[2];
+static int64_t results[3], blocks_made[2], records_made[2], hashes_made[2], dispatches[2], stagings[2], chainings[2];
 
 static uint64_t draw(uint64_t below)
 {
@@ -241,18 +241,72 @@ static void run_frames(const Frames *f)
     Places places = {f->places, f->queue_offsets, f->places,
                      draw(2) ? AT_STORE_TIMESTAMP : odd_number(100)};
     mq_patch(f->buffer, f->length, f->starts, f->rows, &places);
-    int64_t of[MOST_ROWS], ids[2] = {f->queue_ids[0], (int64_t)draw(4)};
-    int32_t edges[3] = {f->topic_edges[0], f->topic_edges[1], f->topic_edges[1]};
-    for (int64_t i = 0; i < f->rows; i++)
-        of[i] = draw(8) ? 0 : (int64_t)draw(5) - 1;
-    QueueNames queues = {ids, edges, f->topic, 2};
-    int in_queues = mq_in_queues(&slices, of, &queues) == DONE;
-    stagings[!in_queues]++;
-    require(!in_queues || whole, "only whole records are of a queue");
     free(wrong);
     free(sums);
     free(starts);
     free(sizes);
+}
+
+/* The records as those of a staged frame, mostly end to end, with a table of any claims. */
+static void run_staged(const Frames *f)
+{
+    int64_t n = f->rows, ids[2] = {f->queue_ids[0], (int64_t)draw(4)};
+    int32_t edges[3] = {f->topic_edges[0], f->topic_edges[1], f->topic_edges[1]};
+    uint8_t *table = room(n * MESSAGE_BYTES), *units = room(n * UNIT_BYTES);
+    int64_t *numbers = room(3 * n * 8), next[2] = {odd_number(9), odd_number(9)}, total = 0;
+    memset(table, 0, (size_t)(n * MESSAGE_BYTES));
+    for (int64_t i = 0; i < n; i++) {
+        uint8_t *row = table + i * MESSAGE_BYTES;
+        int32_t queue = draw(8) ? 0 : (int32_t)draw(5) - 1, size = (int32_t)f->sizes[i];
+        int64_t moment = odd_number(100);
+        memcpy(row + AT_MESSAGE_QUEUE, &queue, 4);
+        memcpy(row + AT_MESSAGE_SIZE, &size, 4);
+        row[AT_MESSAGE_DELAY_LEVEL] = draw(16) == 0;
+        memcpy(row + AT_MESSAGE_STORE_TIMESTAMP, &moment, 8);
+        total += size;
+    }
+    Staged staged = {table, n, f->buffer, f->length};
+    QueueNames queues = {ids, edges, f->topic, 2};
+    uint32_t sum = (uint32_t)draw(1u << 31), before = sum;
+    int sound = mq_verify_staged(&staged, &queues, &sum) == DONE;
+    stagings[!sound]++;
+    require(!sound || (total == f->length && sum == ~crc_chosen(~before, f->buffer, f->length)),
+            "sound records fill the frame and are summed");
+    Assigning assigning = {next, 2, odd_number(9), odd_number(100), odd_number(100),
+                           numbers, numbers + n, numbers + 2 * n};
+    mq_assign(&staged, &assigning);
+    int64_t firsts[2] = {(int64_t)draw(3) - 1, (int64_t)draw((uint64_t)n + 2)};
+    mq_make_units(&staged, f->places, firsts, 2, units);
+    free(table);
+    free(units);
+    free(numbers);
+}
+
+/* Keys into slots that hold anything. */
+static void run_index(void)
+{
+    int64_t n = (int64_t)draw(9), slots = 1 + (int64_t)draw(20), page = 1 + (int64_t)draw(8);
+    int32_t *hashes = room(n * 4), *held = room(slots * 4);
+    int64_t *places = room(n * 8), first = draw(8) ? 1 + (int64_t)draw(5) : odd_number(100);
+    uint8_t *units = room(n * INDEX_UNIT_BYTES), *pages = room((slots + page - 1) / page);
+    for (int64_t i = 0; i < n; i++) {
+        hashes[i] = (int32_t)odd_number(100);
+        places[i] = odd_number(100);
+    }
+    for (int64_t i = 0; i < slots; i++)
+        held[i] = draw(2) ? (int32_t)draw(8) : (int32_t)odd_number(100);
+    Chaining c = {hashes, places, places, n, held, slots, first, 0};
+    mq_index_pages(&c, page, pages);
+    int made = mq_index_chain(&c, units) == DONE;
+    chainings[!made]++;
+    require(!made || (c.used >= 0 && c.used <= n && c.used <= slots), "slots are counted once");
+    for (int64_t i = 0; made && i < n; i++)
+        require(load_i32(units + i * INDEX_UNIT_BYTES + 16) < first + i, "a chain goes back");
+    free(hashes);
+    free(held);
+    free(places);
+    free(units);
+    free(pages);
 }
 
 /* The records as property blocks, and half of them from within. */
@@ -473,7 +527,9 @@ int main(int count, char **arguments)
         run_picks(&f);
         run_frames(&f);
         run_dispatch(&f);
+        run_staged(&f);
         free(f.buffer);
+        run_index();
         run_blocks();
         run_hashes();
         run_checksums();
@@ -483,7 +539,8 @@ int main(int count, char **arguments)
                               blocks_made[DONE], blocks_made[NOT_MINE], hashes_made[DONE],
                               hashes_made[NOT_MINE], records_made[DONE], records_made[NOT_MINE],
                               dispatches[DONE], dispatches[NOT_MINE],
-                              stagings[DONE], stagings[NOT_MINE]};
+                              stagings[DONE], stagings[NOT_MINE],
+                              chainings[DONE], chainings[NOT_MINE]};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         printf("%lld ", (long long)counts[i]);
     for (int64_t i = 0; i < record_count; i++)

@@ -198,6 +198,20 @@ class CommitLog:
         wanted = min(size, file.end - physical_offset)
         return self._opened(index).read(wanted, physical_offset - file.start)
 
+    def read_into(self, physical_offset: int, into: memoryview) -> int:
+        """Fill ``into`` as ``read`` does; return how many bytes were read."""
+        index = int(np.searchsorted(self._starts, physical_offset, side="right")) - 1
+        if index < 0 or physical_offset >= self._ends[index]:
+            return 0
+        file = self.files.files[index]
+        room = into[: file.end - physical_offset]
+        return self._opened(index).read_into(room, physical_offset - file.start)
+
+    @property
+    def block_bytes(self) -> int:
+        """How many bytes to read at a time: a cache's worth, or what one request is worth."""
+        return _FAR_BLOCK_BYTES if self._is_far else _BLOCK_BYTES
+
     def header(self, physical_offset: int) -> np.void | None:
         """Return the record header there, of its host families; None where the log has no room.
 

@@ -19,6 +19,8 @@ from check.damages import where, write
 from mqstore import tables
 from mqstore.check import check
 from mqstore.codec.schema import PROFILES
+from mqstore.copy.salvage import Salvaged, salvage
+from mqstore.copy.salvaged_offsets import OUT_OF_ORDER, _choose
 from mqstore.errors import (
     CorruptStoreError,
     InvalidOptionError,
@@ -30,11 +32,9 @@ from mqstore.files.config.broker_config import BrokerConfig
 from mqstore.files.store_dir import StoreDir
 from mqstore.format.config import MAX_CONFIG_BYTES
 from mqstore.read.directory import open_origin, take
-from mqstore.read.queues import slices_of
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.salvage.salvage import Salvaged, salvage
-from mqstore.salvage.select import OUT_OF_ORDER, _choose
+from mqstore.read.source import slices_of
 from support import by_log, faults, goldens, oracle, soak
 from support.damaged import Damaged, damage
 from support.expectations import row, rows

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqstore.codec.kernels.library import C
+from mqstore.codec.kernels.library import COMPILED
 from mqstore.codec.kernels.walk import UnitsKernel
 from mqstore.derive import log_sections
 from mqstore.derive.log_sections import FileWalk, Section
@@ -100,7 +100,7 @@ def test_small_sections_have_the_units_of_large_ones(tmp_path: Path, most: int) 
     batch = [Message(topic=f"T{n % 3}", queue_id=n % 2, body=bytes(n)) for n in range(40)]
     batch[9] = replace(batch[9], properties=LIGHT)
     laid = lay_out(tmp_path / "store", batch, LAYOUT)
-    with kernels.using(C):
+    with kernels.using(COMPILED):
         assert joined(walked(laid, most)) == joined(walked(laid))
 
 
@@ -118,7 +118,7 @@ def test_records_left_to_numpy_one_by_one_leave_the_others_to_the_kernel(
         return chunks(log, start)
 
     monkeypatch.setattr(log_sections, "log_chunks", noted)
-    with kernels.using(C):
+    with kernels.using(COMPILED):
         (found, *_) = walked(laid)
     assert left == [laid.messages[75].physical_offset]
     assert sorted(found) == [("%LMQ%a", 0), ("%LMQ%b", 0), ("T", 0)]
@@ -132,7 +132,7 @@ def test_more_queues_than_the_kernel_knows_are_handed_over_in_parts() -> None:
     )
     data, starts, _ = packed(batch)
     buffer = np.frombuffer(data, np.uint8)
-    with kernels.using(C):
+    with kernels.using(COMPILED):
         end, _ = kernel.walk(buffer, 0)
         assert end == starts[MOST_QUEUES]
         assert kernel.take().queues == [("T", n) for n in range(MOST_QUEUES)]

@@ -13,9 +13,9 @@ from mqstore.codec.kernels.pointers import address
 from mqstore.format.config import DELAY_LEVELS_MS
 from mqstore.format.consume_queue import HIGHEST_QUEUE_OFFSET
 
-_QUEUES: Final = 1 << 13
-_SLOTS: Final = 2 * _QUEUES
-_COLUMNS: Final = 5
+_NAMED_QUEUES: Final = 1 << 13
+_NAME_SLOTS: Final = 2 * _NAMED_QUEUES
+_UNIT_FIELDS: Final = 5
 _DELAYS_MS: Final = np.array([0, *DELAY_LEVELS_MS], np.int64)
 
 
@@ -38,11 +38,11 @@ class UnitsKernel:
 
     def __init__(self, room: int, limit: int) -> None:
         """Take records before physical offset ``limit`` only."""
-        self._table = np.empty((_COLUMNS, room), np.int64)
+        self._table = np.empty((_UNIT_FIELDS, room), np.int64)
         self._several = np.empty(room, np.bool_)
         self._codes = np.empty(room, np.uint16)
-        self._names = np.empty(_QUEUES * ctypes.sizeof(NamedQueue), np.uint8)
-        self._slots = np.full(_SLOTS, -1, np.int16)
+        self._names = np.empty(_NAMED_QUEUES * ctypes.sizeof(NamedQueue), np.uint8)
+        self._slots = np.full(_NAME_SLOTS, -1, np.int16)
         self._rows = UnitRows(
             *map(address, self._table),
             address(self._several),
@@ -52,8 +52,8 @@ class UnitsKernel:
             address(self._names),
             address(self._slots),
             0,
-            _QUEUES,
-            _SLOTS,
+            _NAMED_QUEUES,
+            _NAME_SLOTS,
             address(_DELAYS_MS),
             len(_DELAYS_MS),
             HIGHEST_QUEUE_OFFSET,
@@ -97,7 +97,7 @@ class UnitsKernel:
         return found
 
     def _queues(self) -> list[tuple[str, int]]:
-        named = (NamedQueue * _QUEUES).from_buffer(self._names.data)
+        named = (NamedQueue * _NAMED_QUEUES).from_buffer(self._names.data)
         return [
             (bytes(one.topic[: one.topic_length]).decode("ascii"), one.queue_id)
             for one in named[: self._rows.queues]

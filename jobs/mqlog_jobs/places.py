@@ -23,8 +23,8 @@ from mqstore.origins import (
     places,
 )
 from mqstore.printable import shown
-from mqstore.read.queues import Snapshot
 from mqstore.read.selection import OpenStores, Selection, broker_names, instead
+from mqstore.read.source import Snapshot
 from mqstore.tables.choice import open_root
 
 _FLAG: Final = "--option"
@@ -141,9 +141,7 @@ def check_topic(stores: OpenStores, topic: str, *, consumed: bool = False) -> No
 
     With ``consumed`` a topic is known too if a group has committed an offset in it.
     """
-    known = stores.topics
-    if consumed and topic not in known:
-        known |= {name for source in stores.sources for name, _ in source.config.consumer_offsets()}
+    known = stores.known_topics([topic], consumed=consumed)
     if topic not in known:
         raise _unknown(topic, known)
 

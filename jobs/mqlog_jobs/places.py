@@ -11,6 +11,7 @@ from typing import Final
 
 from mqstore import tables
 from mqstore.errors import InvalidOptionError, UnknownTopicError
+from mqstore.format.names import is_system_topic
 from mqstore.options import grammar
 from mqstore.origins import (
     LIVE,
@@ -113,7 +114,7 @@ class Named:
             raise InvalidOptionError(_FROM_LOG, ", ".join(clusters), expected)
         found = places(self.paths, _texts(self.options, self.flag))
         if found.topics:
-            expected = "names no topic here: give the topic as an argument, or by --topic"
+            expected = "must be the cluster alone: give its topic as an argument, or by --topic"
             raise InvalidOptionError("PLACE", clusters[0], expected)
         return found
 
@@ -149,10 +150,17 @@ def check_topic(stores: OpenStores, topic: str, *, consumed: bool = False) -> No
 
 
 def without_system(snapshot: Snapshot) -> Snapshot:
-    """Return the snapshot without the queues of RocketMQ's own topics."""
+    """Return the snapshot without the queues of RocketMQ's own topics.
+
+    topics.json lacks some of them: they are known by their names.
+    """
     known = tables.topics(replace(snapshot, queues=()), ["topic"]).to_pylist()
     system = {row["topic"] for row in known if row["isSystem"]}
-    queues = tuple(queue for queue in snapshot.queues if queue.topic not in system)
+    queues = tuple(
+        queue
+        for queue in snapshot.queues
+        if queue.topic not in system and not is_system_topic(queue.topic)
+    )
     return replace(snapshot, queues=queues)
 
 

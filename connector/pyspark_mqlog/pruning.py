@@ -29,9 +29,9 @@ from mqstore.read.offsets import (
 )
 from mqstore.read.plan import SplitLimits, split, weigh
 from mqstore.read.progress import Progress
-from mqstore.read.queues import QueueBounds, QueueSlice, Snapshot, slices_of
+from mqstore.read.queues import QueueBounds
 from mqstore.read.selection import OpenStores, Selection, check_topic
-from mqstore.read.source import BoundsSource
+from mqstore.read.source import BoundsSource, QueueSlice, Snapshot, slices_of
 from pyspark_mqlog.read_options import FROM_EARLIEST, QueueRange, ReadOptions
 
 _LOG = logging.getLogger(__name__)

@@ -24,8 +24,8 @@ from mqstore.origins import (
     places,
 )
 from mqstore.printable import shown
-from mqstore.read.queues import Snapshot
 from mqstore.read.selection import OpenStores, Selection, broker_names, instead
+from mqstore.read.source import Snapshot
 from mqstore.tables.choice import open_root
 
 _FLAG: Final = "--option"

@@ -6,9 +6,9 @@ from rich.console import Console
 from rich.text import Text
 
 from mqlog_jobs.render import Row, count, several, size
+from mqstore.copy.salvage import Salvaged
+from mqstore.copy.salvage_report import REPORT_FOLDER
 from mqstore.printable import shown
-from mqstore.salvage.report import REPORT_FOLDER
-from mqstore.salvage.salvage import Salvaged
 
 
 def show(console: Console, made: Salvaged, target: str) -> None:

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from connector import chaotic
 from mqstore.check import check
 from mqstore.files.store_dir import StoreDir
-from mqstore.txn import intent, ledger
+from mqstore.files.txn import intent, ledger
 from support import soak
 from support.contract import assert_contract
 from support.writing import held

@@ -26,8 +26,8 @@ from mqstore.files.config import config_write
 from mqstore.files.new_file import NewFile, opened
 from mqstore.files.store_dir import StoreDir
 from mqstore.files.store_writer import StoreWriter
+from mqstore.files.txn import intent
 from mqstore.format.names import INTERLOCK
-from mqstore.txn import intent
 from mqstore.write.commit import abort, commit
 from mqstore.write.recover import RecoverSettings, recover
 from support.oracle import Message

@@ -28,7 +28,7 @@ from crash.invariants import assert_clocks, assert_index, assert_log
 from mqlog_jobs.session import LOOPBACK, QUIET
 from mqstore.check import check
 from mqstore.files.store_dir import StoreDir
-from mqstore.txn import intent, ledger
+from mqstore.files.txn import intent, ledger
 from mqstore.write.recover import RecoverSettings, recover
 from support import soak
 from support.contract import assert_consume_queues, assert_topics

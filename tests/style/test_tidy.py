@@ -16,7 +16,7 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 # Who may import whom: a layer imports itself, the layers named here, and errors.
 BYTES = {"mqstore.format", "mqstore.files", "mqstore.codec"}
-WITH_TXN = BYTES | {"mqstore.txn"}
+WITH_TXN = BYTES | {"mqstore.files.txn"}
 BELOW_WRITE = WITH_TXN | {"mqstore.stage", "mqstore.derive", "mqstore.options"}
 MAY_IMPORT: dict[str, set[str]] = {
     "mqstore.errors": set(),
@@ -27,18 +27,20 @@ MAY_IMPORT: dict[str, set[str]] = {
     "mqstore.format": set(),
     "mqstore.files": {"mqstore.format"},
     "mqstore.codec": {"mqstore.format"},
-    "mqstore.txn": {"mqstore.format", "mqstore.files"},
+    "mqstore.files.txn": {"mqstore.format", "mqstore.files"},
+    "mqstore.files.objects": {"mqstore.format", "mqstore.files", "mqstore.options"},
     "mqstore.read": WITH_TXN | {"mqstore.derive", "mqstore.options", "mqstore.sql"},
     "mqstore.stage": WITH_TXN | {"mqstore.options"},
     "mqstore.derive": BYTES,
     "mqstore.live": BYTES | {"mqstore.options", "mqstore.derive", "mqstore.read"},
-    "mqstore.objects": WITH_TXN | {"mqstore.options", "mqstore.read"},
     "mqstore.deliver": BELOW_WRITE | {"mqstore.live"},
+    "mqstore.deliver.replay": BELOW_WRITE | {"mqstore.live", "mqstore.read", "mqstore.deliver"},
     "mqstore.write": BELOW_WRITE,
     "mqstore": BELOW_WRITE
     | {"mqstore.read", "mqstore.live", "mqstore.write", "mqstore.deliver", "mqstore.sql"}
-    | {"mqstore.objects"},
-    # Of the codec, the connector and the jobs see codec.schema only; of files and format nothing.
+    | {"mqstore.files.objects", "mqstore.deliver.replay"},
+    # Of the codec, the connector sees the columns only, and the jobs also which kernels are in
+    # use; of files and format they see nothing.
     "pyspark_mqlog": {
         "mqstore",
         "mqstore.codec.schema",
@@ -52,21 +54,26 @@ MAY_IMPORT: dict[str, set[str]] = {
     "mqlog_jobs": {
         "mqstore",
         "mqstore.codec.schema",
+        "mqstore.codec.kernels.library",
         "mqstore.options",
         "mqstore.sql",
         "mqstore.read",
         "mqstore.write",
         "mqstore.deliver",
+        "mqstore.deliver.replay",
         "pyspark_mqlog",
     },
 }
+SHOWN_OF_CODEC = {"mqstore.codec.schema", "mqstore.codec.kernels.library"}
 BANNED_MODULES = {"utils", "util", "common", "helpers", "helper", "base", "manager", "misc"}
 BANNED_MODULES |= {"factory", "tools", "core", "main"}
 BANNED_CALLS = {"eval", "exec", "pickle", "cPickle", "marshal", "shelve", "dill", "cloudpickle"}
 # Where bytes may be interpreted: layouts are declared in format/, read and written in files/,
-# codec/ and txn/ by naming such a layout.
+# codec/ by naming such a layout.
 LAYOUT_ROOM = "mqstore.format"
-BYTE_ROOMS = ("mqstore.format", "mqstore.files", "mqstore.codec", "mqstore.txn")
+BYTE_ROOMS = ("mqstore.format", "mqstore.files", "mqstore.codec")
+# The one package of files/ that reads through pyarrow.
+FILES_OF_ARROW = "mqstore.files.objects"
 
 
 def module_name(path: Path) -> str:
@@ -76,8 +83,8 @@ def module_name(path: Path) -> str:
 
 def layer(module: str) -> str | None:
     parts = module.split(".")
-    names = (".".join(parts[:n]) for n in (3, 2, 1))
-    known = {*MAY_IMPORT, "mqstore.codec.schema"}
+    names = (".".join(parts[:n]) for n in (4, 3, 2, 1))
+    known = {*MAY_IMPORT, *SHOWN_OF_CODEC}
     return next((name for name in names if name in known), None)
 
 
@@ -103,10 +110,10 @@ def nodes(path: Path) -> list[ast.AST]:
 
 def imports_point_down(path: Path) -> None:
     here = layer(module_name(path))
-    here = "mqstore.codec" if here == "mqstore.codec.schema" else here
+    here = "mqstore.codec" if here in SHOWN_OF_CODEC else here
     assert here is not None, f"{path}: new layer; give it a row in MAY_IMPORT"
     allowed = MAY_IMPORT[here] | {here, "mqstore.errors", "mqstore.arrays", "mqstore.printable"}
-    allowed |= {"mqstore.codec.schema"} if "mqstore.codec" in allowed else set()
+    allowed |= SHOWN_OF_CODEC if "mqstore.codec" in allowed else set()
     # `from mqstore.read import scan` names the module and the room: the room is what counts.
     found = {m: layer(m) for m in imports(nodes(path))}
     wrong = {m for m, of in found.items() if of not in {None, *allowed} and m not in allowed}
@@ -121,7 +128,8 @@ def only_connector_and_jobs_know_spark_and_only_codec_and_above_arrow(path: Path
     assert "pandas" not in tops
     if name.startswith("mqstore"):
         assert "pyspark" not in tops
-    if name.startswith(("mqstore.format", "mqstore.files", "mqstore.txn", "mqstore.errors")):
+    low = ("mqstore.format", "mqstore.files", "mqstore.errors")
+    if name.startswith(low) and not name.startswith(FILES_OF_ARROW):
         assert "pyarrow" not in tops
 
 

@@ -19,9 +19,9 @@ from mqstore.errors import (
 )
 from mqstore.files import durable
 from mqstore.files.store_dir import StoreDir
+from mqstore.files.txn import small_json
+from mqstore.files.txn.ledger import Key
 from mqstore.files.undo import Undo
-from mqstore.txn import small_json
-from mqstore.txn.ledger import Key
 from mqstore.write.commit import abort, commit
 from mqstore.write.prepare import is_empty
 from mqstore.write.recover import RecoverSettings, recover

@@ -13,9 +13,9 @@ from mqstore.backlog.count import QueueCount, TooManyTagsError, fits
 from mqstore.backlog.keys import SqlVerdicts, TagStrings
 from mqstore.codec.properties import PropertyBlocks
 from mqstore.errors import CorruptStoreError
-from mqstore.read.queues import QueueRange, QueueSlice
+from mqstore.read.queues import QueueRange
 from mqstore.read.settings import ScanSettings
-from mqstore.read.source import RecordSource
+from mqstore.read.source import QueueSlice, RecordSource
 
 
 def count_matches(source: RecordSource, queues: Sequence[QueueCount]) -> None:

@@ -12,9 +12,9 @@ from mqstore.errors import InvalidOptionError
 from mqstore.files.store import Store
 from mqstore.files.store_dir import StoreDir, open_dir
 from mqstore.read.log_directory import default_cache
-from mqstore.read.queues import QueueFilter, Snapshot
+from mqstore.read.queues import QueueFilter
 from mqstore.read.rocksdb_tail import RocksTail
-from mqstore.read.source import COMMIT_GROUP
+from mqstore.read.source import COMMIT_GROUP, Snapshot
 from mqstore.read.store_bounds import StoreBounds, StoreOrigin
 from mqstore.read.store_records import StoreRecords
 

@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 from mqstore.files.store import Store
 from mqstore.files.store_dir import StoreDir
-from mqstore.read.queues import QueueFilter, Snapshot
+from mqstore.read.queues import QueueFilter
+from mqstore.read.source import Snapshot
 from mqstore.read.tail import Stamp, StoreTail
 
 

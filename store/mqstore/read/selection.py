@@ -14,8 +14,8 @@ from mqstore.files.safe_open import real_path
 from mqstore.format.names import is_predefined_group, is_system_topic
 from mqstore.options.grammar import near
 from mqstore.printable import shown
-from mqstore.read.queues import QueueBounds, QueueFilter, Snapshot
-from mqstore.read.source import BoundsSource, BrokerFinder, Tail
+from mqstore.read.queues import QueueBounds, QueueFilter
+from mqstore.read.source import BoundsSource, BrokerFinder, Snapshot, Tail
 
 _LOG = logging.getLogger(__name__)
 _SHOWN_NAMES = 5

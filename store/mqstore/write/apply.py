@@ -32,9 +32,9 @@ from mqstore.files.log.log_end import next_record
 from mqstore.files.queue.queue_append import QueueAppender
 from mqstore.files.safe_open import exists
 from mqstore.files.store_writer import StoreWriter
+from mqstore.files.txn import intent, ledger
+from mqstore.files.txn.intent import Intent
 from mqstore.format import names
-from mqstore.txn import intent, ledger
-from mqstore.txn.intent import Intent
 from mqstore.write.dispatch import AssignedFrame, OffsetAssigner, write_units
 from mqstore.write.plan import Placement
 from mqstore.write.staged_messages import StagedMessages

@@ -20,7 +20,7 @@ from mqstore.codec.patch import patch
 from mqstore.derive.queue_units import group_by_queue, join_units, make_units
 from mqstore.files.index.index_append import IndexKeys
 from mqstore.files.queue.queue_append import QueueAppender
-from mqstore.txn.segment import SegmentFrame
+from mqstore.files.txn.segment import SegmentFrame
 from mqstore.write.plan import Placed, Placement, sizes_of, starts_of
 
 _HELD_UNITS: Final = 1 << 18  # 5 MiB of units

@@ -21,11 +21,11 @@ from mqstore.codec.checksum import broken
 from mqstore.codec.gather import RecordHeaders
 from mqstore.codec.kernels.frames import in_queues
 from mqstore.errors import CorruptStagingError
+from mqstore.files.txn.segment import Segment, SegmentFrame, read_frames, verify
 from mqstore.format.message import HARD_RECORD_BYTES, MIN_RECORD_BYTES
 from mqstore.format.names import MAX_QUEUE_ID, is_topic
 from mqstore.format.sys_flag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from mqstore.stage.job import WriteJob
-from mqstore.txn.segment import Segment, SegmentFrame, read_frames, verify
 
 _MEMORIES: Final = 2  # A frame in use, and the one that is read next.
 

@@ -20,8 +20,8 @@ from mqstore.codec.kernels.records import BlockPiece, EndToEnd
 from mqstore.codec.patch import patch
 from mqstore.codec.properties_encode import join_blocks
 from mqstore.codec.walk import Walked, follow
+from mqstore.files.txn.segment import SegmentFrame
 from mqstore.format.staged import MESSAGE
-from mqstore.txn.segment import SegmentFrame
 from mqstore.write import staged_messages
 from support import kernels, oracle, strategies
 from support.oracle import Message

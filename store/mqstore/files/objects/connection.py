@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from mqstore.errors import REASON_CHARS, InvalidOptionError, StoreUnavailableError
-from mqstore.objects.address import FILE_SYSTEM, ObjectStore
+from mqstore.files.objects.address import FILE_SYSTEM, ObjectStore
 from mqstore.options.secret import HIDDEN, Secret
 from mqstore.printable import shown
 

@@ -15,6 +15,9 @@ import numpy as np
 
 from mqstore.arrays import Int64s, Structs
 from mqstore.codec.dispatch import Queue
+from mqstore.copy.salvage_report import DOUBTED, LOST, Report, ReportEntry
+from mqstore.copy.salvaged_log import SalvagedLog
+from mqstore.copy.salvaged_offsets import select
 from mqstore.derive.log_queues import LogQueues
 from mqstore.derive.log_sections import LogUnits
 from mqstore.derive.queue_units import make_units
@@ -23,9 +26,6 @@ from mqstore.files.queue.queue_repair import fillers
 from mqstore.files.store_writer import StoreWriter
 from mqstore.format.consume_queue import GAP_SIZE, UNIT
 from mqstore.format.names import LMQ_PREFIX
-from mqstore.salvage.log import SalvagedLog
-from mqstore.salvage.report import DOUBTED, LOST, Report, ReportEntry
-from mqstore.salvage.select import select
 
 _CHUNK_UNITS: Final = 50_000
 _GAP_REASON: Final = "no whole record has these queue offsets"

@@ -24,15 +24,7 @@ from mqstore.deliver.once.handed import HandedRows
 from mqstore.deliver.once.wire import LiveWire
 from mqstore.deliver.prepare import finish, with_key
 from mqstore.deliver.receipts import Receipts
-from mqstore.deliver.settings import SendSettings
-from mqstore.errors import InvalidOptionError
-from mqstore.format.message import FILE_SIZE
-from mqstore.live.send.topics import MessageLimits
-from mqstore.printable import shown
-from mqstore.read.plan import SplitLimits, split, weigh
-from mqstore.read.queues import QueueSlice
-from mqstore.read.source import Origin
-from mqstore.replay.progress import (
+from mqstore.deliver.replay.progress import (
     FinishedWrite,
     Ranges,
     ReplayState,
@@ -43,8 +35,15 @@ from mqstore.replay.progress import (
     union,
     without,
 )
-from mqstore.replay.task import HandedPart, ReplayTask, SentPart, encode, offset_map, send
-from mqstore.txn.ledger import Key
+from mqstore.deliver.replay.task import HandedPart, ReplayTask, SentPart, encode, offset_map, send
+from mqstore.deliver.settings import SendSettings
+from mqstore.errors import InvalidOptionError
+from mqstore.files.txn.ledger import Key
+from mqstore.format.message import FILE_SIZE
+from mqstore.live.send.topics import MessageLimits
+from mqstore.printable import shown
+from mqstore.read.plan import SplitLimits, split, weigh
+from mqstore.read.source import Origin, QueueSlice
 
 PART_BYTES: Final = 32 * 1024 * 1024
 PART_MESSAGES: Final = 50_000

@@ -19,6 +19,8 @@ from check.damages import where, write
 from mqstore import tables
 from mqstore.check import check
 from mqstore.codec.schema import PROFILES
+from mqstore.copy.salvage import Salvaged, salvage
+from mqstore.copy.salvaged_offsets import OUT_OF_ORDER, _choose
 from mqstore.errors import (
     CorruptStoreError,
     InvalidOptionError,
@@ -30,11 +32,9 @@ from mqstore.files.config.broker_config import BrokerConfig
 from mqstore.files.store_dir import StoreDir
 from mqstore.format.config import MAX_CONFIG_BYTES
 from mqstore.read.directory import open_origin, take
-from mqstore.read.queues import slices_of
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.salvage.salvage import Salvaged, salvage
-from mqstore.salvage.select import OUT_OF_ORDER, _choose
+from mqstore.read.source import slices_of
 from support import by_log, faults, goldens, oracle, soak
 from support.damaged import Damaged, damage
 from support.expectations import row, rows
@@ -523,3 +523,32 @@ def test_names_tell_the_size_of_all_where_no_file_is_whole(tmp_path: Path) -> No
     assert check(tmp_path / "new") == []
     assert made.messages > 0
     assert {len(data) for _, data in stored(tmp_path / "new")} == {SIZE}
+
+
+@pytest.mark.parametrize(
+    ("properties", "is_whole"),
+    [
+        (b"k\x01\x1b[31m\x03\x02", True),
+        (b"k\x01one zero \0 in a value\x02", True),
+        ("k\x01\x85Ω\x02".encode(), True),
+        (b"k\x01two \0\0 zeros\x02", False),
+        (b"\0\x01the first byte\x02", False),
+        (b"k\x01the last byte\0", False),
+        (b"k\x01no UTF-8 \xff\x02", False),
+    ],
+)
+def test_control_characters_of_a_producer_are_no_damage_and_zeros_of_a_hole_are(
+    tmp_path: Path, properties: bytes, is_whole: bool
+) -> None:
+    odd = Message(topic="T", body=b"x", properties=properties)
+    sent = [replace(odd, properties=b""), odd, replace(odd, properties=b"KEYS\x01k\x02")]
+    laid = lay_out(tmp_path / "store", sent, Layout(commit_log_bytes=SIZE, index_units=400))
+    made = salvage(laid.root, tmp_path / "new", file_size=SIZE)
+    assert (made.records, made.doubted) == ((3, 0) if is_whole else (2, 1))
+    assert check(tmp_path / "new") == []
+
+
+def test_a_message_born_before_1970_is_whole(tmp_path: Path) -> None:
+    sent = [Message(topic="T", body=b"x", born_timestamp_ms=moment) for moment in (-1, -(10**12))]
+    laid = lay_out(tmp_path / "store", sent, Layout(commit_log_bytes=SIZE, index=False))
+    assert salvage(laid.root, tmp_path / "new", file_size=SIZE).is_complete

@@ -8,6 +8,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from mqstore.copy.copy_store import check_apart
+from mqstore.copy.damaged_log import find_sources
+from mqstore.copy.salvage_report import DOUBTED, Report
+from mqstore.copy.salvaged_config import carry_config, carry_timer, complete_topics, put_checkpoint
+from mqstore.copy.salvaged_log import CopyProgress, SalvagedLog
+from mqstore.copy.salvaged_queues import SalvagedQueues
+from mqstore.copy.salvaged_sizes import sizes_of
 from mqstore.derive.log_queues import open_log_queues
 from mqstore.derive.log_walk import LogWalk
 from mqstore.derive.repair_index import IndexRebuild
@@ -21,12 +27,6 @@ from mqstore.files.safe_open import list_names
 from mqstore.files.store_dir import StoreDir, open_dir
 from mqstore.files.store_writer import StoreWriter
 from mqstore.format import names
-from mqstore.salvage.beside import sizes_of
-from mqstore.salvage.config import carry_config, carry_timer, complete_topics, put_checkpoint
-from mqstore.salvage.log import CopyProgress, SalvagedLog
-from mqstore.salvage.queues import SalvagedQueues
-from mqstore.salvage.report import DOUBTED, Report
-from mqstore.salvage.sources import find_sources
 
 _TEMP: Final = f"{names.OURS}/{TEMP_FOLDER}"
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})

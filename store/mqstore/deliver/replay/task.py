@@ -13,15 +13,15 @@ from mqstore.deliver.once.handed import HandingSink
 from mqstore.deliver.parcels import PlacedMessages
 from mqstore.deliver.prepare import new_queues
 from mqstore.deliver.receipts import NOWHERE, Receipts, StoredPlaces
+from mqstore.deliver.replay.destinations import holds_failures, queue_for
+from mqstore.deliver.replay.rows import ReplayReading, SourceRows
 from mqstore.deliver.task import SendSink, hand_on_rows, send_rows, sender_settings
 from mqstore.deliver.topics import TaskTopics
 from mqstore.live.cluster import Cluster
 from mqstore.live.send.pace import NO_LIMIT, Pace
 from mqstore.live.send.sender import Sender
 from mqstore.live.send.topics import WriteQueues
-from mqstore.read.queues import QueueSlice
-from mqstore.replay.destinations import holds_failures, queue_for
-from mqstore.replay.rows import ReplayReading, SourceRows
+from mqstore.read.source import QueueSlice
 from mqstore.stage.compose import Composed
 from mqstore.stage.rows import Rows
 

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from mqstore.codec.dispatch import Queue
+from mqstore.copy.salvage_report import LOST, MOVED, Report, ReportEntry
 from mqstore.errors import CorruptConfigError, StoreError
 from mqstore.files.config.broker_config import BrokerConfig
 from mqstore.files.config.config_write import add_topics, replace_checkpoint
@@ -27,7 +28,6 @@ from mqstore.format.config import (
     TOPIC_GROUP_SEPARATOR,
     TOPICS,
 )
-from mqstore.salvage.report import LOST, MOVED, Report, ReportEntry
 
 _UNPARSED: Final = "neither the file nor its .bak can be parsed"
 _FROM_BACKUP: Final = "the file cannot be parsed: its .bak is taken"

@@ -22,9 +22,9 @@ from mqstore.errors import (
     UncleanStoreError,
     UnsafePathError,
 )
-from mqstore.objects import connection, folder
-from mqstore.objects.address import parse_object_store
-from mqstore.objects.folder import ObjectFiles, open_objects
+from mqstore.files.objects import connection, folder
+from mqstore.files.objects.address import parse_object_store
+from mqstore.files.objects.folder import ObjectFiles, open_objects
 from mqstore.origins import OBJECTS
 from pyspark_mqlog.options import parse_read, parse_stream, parse_write
 from support import planned, rocksdb
@@ -32,7 +32,7 @@ from support.oracle import Message
 from support.s3_server import KEYS, S3Server
 from support.stores import Layout, lay_out
 
-PAGE = Path(__file__).parents[2] / "connector" / "OBJECTS.md"
+PAGE = Path(__file__).parents[3] / "connector" / "OBJECTS.md"
 
 
 def test_the_page_has_the_options_of_the_code() -> None:

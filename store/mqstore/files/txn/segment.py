@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from mqstore.arrays import Bytes, Int32s, Recycled
 from mqstore.errors import CorruptStagingError
+from mqstore.files.txn.staging import StagedReader, StagedWriter, segment_name
 from mqstore.format.crc import crc32
 from mqstore.format.staged import (
     FILE_HEADER,
@@ -28,7 +29,6 @@ from mqstore.format.staged import (
     TOPIC_SEPARATOR,
     VERSION,
 )
-from mqstore.txn.staging import StagedReader, StagedWriter, segment_name
 
 Table: TypeAlias = NDArray[Any]
 

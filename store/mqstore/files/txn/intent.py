@@ -30,14 +30,14 @@ from mqstore.files.new_file import opened
 from mqstore.files.safe_open import read_small
 from mqstore.files.store_dir import StoreDir
 from mqstore.files.store_writer import StoreWriter
+from mqstore.files.txn import small_json
+from mqstore.files.txn.ledger import LEDGER_FOLDER, Key, LedgerEntry
+from mqstore.files.txn.segment import Segment
+from mqstore.files.txn.staging import JOB_ID
 from mqstore.format import names
 from mqstore.format.message import HEADERS
 from mqstore.format.names import MAX_QUEUE_ID
 from mqstore.format.staged import SUFFIX
-from mqstore.txn import small_json
-from mqstore.txn.ledger import LEDGER_FOLDER, Key, LedgerEntry
-from mqstore.txn.segment import Segment
-from mqstore.txn.staging import JOB_ID
 
 DECIDED: Final = "decided"
 PUBLISHED: Final = "published"

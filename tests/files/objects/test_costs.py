@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from bench.laid_out import Shape, lay_out
+from mqstore.files.objects.address import parse_object_store
+from mqstore.files.objects.folder import ObjectFiles, open_objects
 from mqstore.format.consume_queue import UNIT
-from mqstore.objects.address import parse_object_store
-from mqstore.objects.folder import ObjectFiles, open_objects
 from mqstore.origins import open_all, places
 from mqstore.read.selection import Selection
 from support import planned

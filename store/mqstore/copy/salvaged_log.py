@@ -19,14 +19,8 @@ from mqstore.codec.filler import MIN_FILLER_BYTES, filler, filler_sizes
 from mqstore.codec.gather import RecordHeaders
 from mqstore.codec.patch import move
 from mqstore.codec.walk import CUT, follow
-from mqstore.derive.whole_records import Doubt, Stretch, WholeRecords
-from mqstore.errors import CorruptStoreError
-from mqstore.files import durable
-from mqstore.files.copy_target import Copy
-from mqstore.files.read_file import LocalFile
-from mqstore.format.message import BLANK, BLANK_MAGIC, HARD_RECORD_BYTES, HEADERS, MIN_BLANK_BYTES
-from mqstore.format.names import COMMIT_LOG, mapped_file_name
-from mqstore.salvage.report import (
+from mqstore.copy.damaged_log import FILE_SIZE_FLAG, MOST_FILES_APART, SourceFile, Sources
+from mqstore.copy.salvage_report import (
     DOUBTED,
     LOST,
     MOVED,
@@ -35,7 +29,13 @@ from mqstore.salvage.report import (
     record_headers,
     with_record,
 )
-from mqstore.salvage.sources import FILE_SIZE_FLAG, MOST_FILES_APART, SourceFile, Sources
+from mqstore.derive.whole_records import Doubt, Stretch, WholeRecords
+from mqstore.errors import CorruptStoreError
+from mqstore.files import durable
+from mqstore.files.copy_target import Copy
+from mqstore.files.read_file import LocalFile
+from mqstore.format.message import BLANK, BLANK_MAGIC, HARD_RECORD_BYTES, HEADERS, MIN_BLANK_BYTES
+from mqstore.format.names import COMMIT_LOG, mapped_file_name
 
 CopyProgress = Callable[[int, int], None]
 

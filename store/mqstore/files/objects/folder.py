@@ -18,10 +18,10 @@ from typing import Any, Final, TypeVar
 from pyarrow import fs
 
 from mqstore.errors import NotAStoreError, StoreNotFoundError, UncleanStoreError, UnsafePathError
+from mqstore.files.objects.address import ALLOW_UNCLEAN, MAX_OBJECTS, ObjectStore
+from mqstore.files.objects.connection import connect, unavailable
 from mqstore.files.read_file import Entry, RemoteFolder
 from mqstore.format.names import ABORT
-from mqstore.objects.address import ALLOW_UNCLEAN, MAX_OBJECTS, ObjectStore
-from mqstore.objects.connection import connect, unavailable
 from mqstore.printable import shown
 
 T = TypeVar("T")

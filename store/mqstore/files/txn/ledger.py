@@ -18,8 +18,8 @@ from typing import Any, Final
 from mqstore.files.safe_open import list_names
 from mqstore.files.store_dir import StoreDir
 from mqstore.files.store_writer import StoreWriter
+from mqstore.files.txn import small_json
 from mqstore.format.names import OURS
-from mqstore.txn import small_json
 
 LEDGER_FOLDER: Final = f"{OURS}/txn"
 

@@ -8,16 +8,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mqstore.deliver.prepare import new_queues
+from mqstore.deliver.replay.destinations import holds_failures, queue_for
+from mqstore.deliver.replay.rows import ReplayReading, SourceQueue, SourceRows
+from mqstore.deliver.replay.run import parts_of
 from mqstore.deliver.settings import SendSettings
 from mqstore.errors import InvalidOptionError
 from mqstore.live.cluster import Cluster
 from mqstore.live.routes import MASTER_ID
 from mqstore.live.send.requests import Queue
 from mqstore.live.send.topics import WriteQueues
-from mqstore.read.queues import QueueSlice
-from mqstore.replay.destinations import holds_failures, queue_for
-from mqstore.replay.rows import ReplayReading, SourceQueue, SourceRows
-from mqstore.replay.run import parts_of
+from mqstore.read.source import QueueSlice
 
 
 @dataclass(frozen=True, slots=True)

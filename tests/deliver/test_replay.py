@@ -9,12 +9,8 @@ from hypothesis import strategies as st
 
 from mqstore.deliver.once.control import BEGIN, COMMIT, Control
 from mqstore.deliver.once.publish import History
-from mqstore.live.errors import BrokenAnswerError
-from mqstore.live.send.pace import Pace
-from mqstore.live.send.requests import Queue
-from mqstore.read.queues import QueueSlice
-from mqstore.replay.destinations import queue_for
-from mqstore.replay.progress import (
+from mqstore.deliver.replay.destinations import queue_for
+from mqstore.deliver.replay.progress import (
     Ranges,
     SourceNote,
     finished_of,
@@ -23,6 +19,10 @@ from mqstore.replay.progress import (
     union,
     without,
 )
+from mqstore.live.errors import BrokenAnswerError
+from mqstore.live.send.pace import Pace
+from mqstore.live.send.requests import Queue
+from mqstore.read.source import QueueSlice
 
 AT = Queue("T", "a", 0)
 RANGES = st.lists(st.tuples(st.integers(0, 30), st.integers(1, 9)), max_size=6)

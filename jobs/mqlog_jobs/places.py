@@ -11,7 +11,6 @@ from typing import Final
 
 from mqstore import tables
 from mqstore.errors import InvalidOptionError, UnknownTopicError
-from mqstore.format.names import is_system_topic
 from mqstore.options import grammar
 from mqstore.origins import (
     LIVE,
@@ -152,15 +151,11 @@ def check_topic(stores: OpenStores, topic: str, *, consumed: bool = False) -> No
 def without_system(snapshot: Snapshot) -> Snapshot:
     """Return the snapshot without the queues of RocketMQ's own topics.
 
-    topics.json lacks some of them: they are known by their names.
+    topics.json lacks some of them: the topics of the queues count too.
     """
-    known = tables.topics(replace(snapshot, queues=()), ["topic"]).to_pylist()
+    known = tables.topics(snapshot, ["topic"]).to_pylist()
     system = {row["topic"] for row in known if row["isSystem"]}
-    queues = tuple(
-        queue
-        for queue in snapshot.queues
-        if queue.topic not in system and not is_system_topic(queue.topic)
-    )
+    queues = tuple(queue for queue in snapshot.queues if queue.topic not in system)
     return replace(snapshot, queues=queues)
 
 

@@ -91,7 +91,7 @@ def test_a_directory_named_like_a_server_is_itself(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     tmp_path.joinpath("10.0.0.1:9876").mkdir()
-    assert expand(["10.0.0.1:9876"]) == (str(tmp_path / "localhost:9876"),)
+    assert expand(["10.0.0.1:9876"]) == (str(tmp_path / "10.0.0.1:9876"),)
 
 
 def test_a_glob_is_its_directories_sorted(tmp_path: Path) -> None:

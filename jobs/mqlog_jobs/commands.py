@@ -89,7 +89,7 @@ def backlog(
     from mqlog_jobs import show_backlog
     from mqlog_jobs.places import Named
     from mqlog_jobs.show import Form
-    from mqstore.options.words import Sql92
+    from mqstore.options.grammar import Sql92
 
     expressions = [*(subscription or ()), *([] if sql is None else [Sql92(sql)])]
     query = show_backlog.BacklogQuery.of(groups, topic, expressions, system=system, by_tag=by_tag)

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from mqlog_jobs.render import Row
+from mqlog_jobs.render import Row, number_of
 from mqstore.backlog.schema import OK
 
 _SUMS: Final = ("lag", "lagMatching", "expired", "bytesBehind")
@@ -28,9 +28,9 @@ def by_lag(rows: Sequence[Row]) -> list[Row]:
     """Return the rows, those of the group with the largest lag first; of it the largest first."""
     sums: defaultdict[object, int] = defaultdict(int)
     for row in rows:
-        sums[row["group"]] += _number(row, "lag")
+        sums[row["group"]] += number_of(row, "lag")
     return sorted(
-        rows, key=lambda row: (-sums[row["group"]], str(row["group"]), -_number(row, "lag"))
+        rows, key=lambda row: (-sums[row["group"]], str(row["group"]), -number_of(row, "lag"))
     )
 
 
@@ -50,13 +50,8 @@ def _line(of: Row, rows: Sequence[Row]) -> Row:
         **of,
         "topics": len({row["topic"] for row in rows}),
         "queues": len({(row["brokerName"], row["topic"], row["queueId"]) for row in rows}),
-        **{name: sum(_number(row, name) for row in rows) for name in _SUMS},
+        **{name: sum(number_of(row, name) for row in rows) for name in _SUMS},
         "lagMs": max(ages, default=None),
         "status": ", ".join(words) or OK,
         "asOf": rows[0]["asOf"],
     }
-
-
-def _number(row: Row, name: str) -> int:
-    value = row[name]
-    return value if isinstance(value, int) else 0

@@ -141,9 +141,7 @@ def check_topic(stores: OpenStores, topic: str, *, consumed: bool = False) -> No
 
     With ``consumed`` a topic is known too if a group has committed an offset in it.
     """
-    known = stores.topics
-    if consumed and topic not in known:
-        known |= {name for source in stores.sources for name, _ in source.config.consumer_offsets()}
+    known = stores.known_topics([topic], consumed=consumed)
     if topic not in known:
         raise _unknown(topic, known)
 

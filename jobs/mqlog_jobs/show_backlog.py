@@ -28,7 +28,7 @@ from mqstore.backlog import (
 )
 from mqstore.backlog.request import is_system_group
 from mqstore.errors import InvalidOptionError
-from mqstore.options.words import Sql92
+from mqstore.options.grammar import Sql92
 from mqstore.printable import shown
 from mqstore.read.selection import OpenStores
 from mqstore.sql.filter import parse_sql

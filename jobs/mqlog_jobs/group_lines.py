@@ -40,7 +40,7 @@ def _tag_lines(group: str, rows: Sequence[Row]) -> list[Row]:
     for row in [row for row in rows if row["lag"] or row["status"] != OK] or rows:
         tags[row["tag"]].append(row)
     lines = [_line({"group": group, "tag": tag}, members) for tag, members in tags.items()]
-    return sorted(lines, key=lambda line: -_number(line, "lag"))
+    return sorted(lines, key=lambda line: -number_of(line, "lag"))
 
 
 def _line(of: Row, rows: Sequence[Row]) -> Row:

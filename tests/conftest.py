@@ -9,8 +9,8 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
-from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -18,13 +18,12 @@ from pyspark.sql import SparkSession
 
 from mqlog_jobs import java
 from mqstore.check import check
-from support import goldens, memory, shared_classes, soak
+from support import fork_server, goldens, memory, shared_classes, soak
 from support.oracle import Message
 from support.stores import Laid, Layout, MakeStore, lay_out
 
 pytest_plugins = ["support.cpu_time", "broker.fixtures"]
 CONF = Path(__file__).parents[1] / "conf"
-WARM_WORKERS = Path(__file__).parent / "support" / "warm_workers"
 
 # Of every Spark that a test starts: no second compiler for a minute's work. Half the CPU time.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
@@ -189,8 +188,10 @@ def store(tmp_path: Path, checked: Callable[[Path], Path]) -> MakeStore:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """One session for all: two cores, UTC, loopback, no UI, quiet."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    """One session for all: two cores, UTC, loopback, no UI, quiet.
+
+    Its Python processes, and those of sessions that tests start, are forked (``fork_server``).
+    """
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     java.prepare()
     directory = tmp_path_factory.mktemp("spark")
@@ -206,8 +207,16 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.sql.warehouse.dir", str(directory))
         .config("spark.log.level", "ERROR")
     )
-    # Only its JVM, and its Python workers, have this on their path.
-    with mock.patch.dict(os.environ, PYTHONPATH=str(WARM_WORKERS)):
+    with fork_server.forking() as forks:
+        os.environ["PYSPARK_PYTHON"] = forks.python
         session = builder.getOrCreate()
-    yield session
-    session.stop()
+        yield session
+        session.stop()
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+
+
+@pytest.fixture
+def forks() -> Iterator[fork_server.Forks | None]:
+    """What forks the Python processes of a program that is killed; in `make soak` Spark does."""
+    with nullcontext() if soak.SOAKING else fork_server.forking() as found:
+        yield found

@@ -9,7 +9,7 @@ from typing import Annotated, Final, TypeAlias
 import typer
 
 from mqstore.errors import InvalidOptionError, StoreError
-from mqstore.options.words import ON_CORRUPT
+from mqstore.options.grammar import ON_CORRUPT
 
 _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # A Path has one slash where two were.
 

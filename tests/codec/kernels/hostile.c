@@ -20,6 +20,7 @@ static uint8_t *records[MOST_RECORDS];
 static int64_t lengths[MOST_RECORDS], record_count;
 static uint64_t state;
 static int64_t results[3], blocks_made[2], records_made[2], hashes_made[2], dispatches[2], stagings[2];
+static int64_t walks[3];
 
 static uint64_t draw(uint64_t below)
 {
@@ -305,6 +306,42 @@ static void run_dispatch(const Frames *f)
     free(first);
 }
 
+/* The buffer as a part of a log, walked over with room for few rows and queues. */
+static void run_walk(const Frames *f)
+{
+    enum { QUEUES = 3, SLOTS = 8 };
+    static const int64_t delays[] = {0, 1000, 5000};
+    int64_t base = (int64_t)draw(1000), most = 1 + (int64_t)draw(MOST_ROWS + 1);
+    for (int64_t i = 0; i < f->rows; i++)
+        if (draw(8) && f->starts[i] >= 0 && f->starts[i] <= f->length - HEADER_BYTES) {
+            store_i64(f->buffer + f->starts[i] + AT_PHYSICAL_OFFSET, (uint64_t)(base + f->starts[i]));
+            store_i64(f->buffer + f->starts[i] + AT_QUEUE_OFFSET, draw(9));
+        }
+    int64_t *wide = room(5 * most * 8);
+    uint8_t *several = room(most);
+    uint16_t *queue = room(most * 2);
+    NamedQueue *names = room(QUEUES * (int64_t)sizeof(NamedQueue));
+    int16_t *slots = room(SLOTS * 2);
+    memset(slots, 0xFF, SLOTS * 2);
+    UnitRows u = {wide, wide + most, wide + 2 * most, wide + 3 * most, wide + 4 * most, several, queue,
+                  0, most, names, slots, 0, 1 + (int64_t)draw(QUEUES), SLOTS, delays, 3, 1000,
+                  draw(4) ? INT64_MAX : base + (int64_t)draw((uint64_t)f->length + 1), 0, 0};
+    int64_t result = mq_log_units(f->buffer, f->length, base, &u), before = base;
+    walks[result]++;
+    require(u.end >= 0 && u.end <= f->length, "a walk ends in its buffer");
+    require(u.rows <= u.room && u.queues <= u.queue_room, "rows and queues have their room");
+    for (int64_t i = 0; i < u.rows; i++) {
+        require(u.physical_offsets[i] >= before && u.queue[i] < u.queues, "units are in log order");
+        before = u.physical_offsets[i] + u.sizes[i];
+    }
+    require(before <= base + u.end, "no unit is behind the end of the walk");
+    free(wide);
+    free(several);
+    free(queue);
+    free(names);
+    free(slots);
+}
+
 /* A column of n values, in memory of exactly their size; some are null if `nulls`. */
 static Column make_column(int64_t n, int nulls)
 {
@@ -473,6 +510,7 @@ int main(int count, char **arguments)
         run_picks(&f);
         run_frames(&f);
         run_dispatch(&f);
+        run_walk(&f);
         free(f.buffer);
         run_blocks();
         run_hashes();
@@ -483,7 +521,8 @@ int main(int count, char **arguments)
                               blocks_made[DONE], blocks_made[NOT_MINE], hashes_made[DONE],
                               hashes_made[NOT_MINE], records_made[DONE], records_made[NOT_MINE],
                               dispatches[DONE], dispatches[NOT_MINE],
-                              stagings[DONE], stagings[NOT_MINE]};
+                              stagings[DONE], stagings[NOT_MINE],
+                              walks[DONE], walks[NOT_MINE], walks[FULL]};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         printf("%lld ", (long long)counts[i]);
     for (int64_t i = 0; i < record_count; i++)

@@ -163,6 +163,43 @@ class QueueNames(ctypes.Structure):
     _fields_ = (("queue_ids", _P), ("topic_edges", _P), ("topic_data", _P), ("count", _I))
 
 
+class NamedQueue(ctypes.Structure):
+    """``NamedQueue`` of walk.h."""
+
+    _fields_ = (
+        ("topic", ctypes.c_uint8 * 256),
+        ("topic_length", ctypes.c_int32),
+        ("queue_id", ctypes.c_int32),
+    )
+
+
+class UnitRows(ctypes.Structure):
+    """``UnitRows`` of walk.h."""
+
+    _fields_ = (
+        ("queue_offsets", _P),
+        ("physical_offsets", _P),
+        ("sizes", _P),
+        ("tags_codes", _P),
+        ("store_timestamps_ms", _P),
+        ("holds_several", _P),
+        ("queue", _P),
+        ("rows", _I),
+        ("room", _I),
+        ("names", _P),
+        ("slots", _P),
+        ("queues", _I),
+        ("queue_room", _I),
+        ("slot_count", _I),
+        ("delays_ms", _P),
+        ("delays", _I),
+        ("highest_queue_offset", _I),
+        ("limit", _I),
+        ("end", _I),
+        ("last_ms", _I),
+    )
+
+
 _STRUCTURES: Final = (
     Decoding,
     Slices,
@@ -172,6 +209,8 @@ _STRUCTURES: Final = (
     WantedNames,
     Dispatching,
     QueueNames,
+    UnitRows,
+    NamedQueue,
 )
 _FUNCTIONS: Final = {
     "mq_sources": (ctypes.c_char_p, ()),
@@ -184,6 +223,7 @@ _FUNCTIONS: Final = {
     "mq_checksums": (_I, (_P, _P)),
     "mq_property_values": (_I, (_P, _P, _P, _P)),
     "mq_dispatch": (_I, (_P, _P)),
+    "mq_log_units": (_I, (_P, _I, _I, _P)),
     "mq_follow": (_I, (_P, _I, _P, _P, _I, _P)),
     "mq_patch": (_I, (_P, _I, _P, _I, _P)),
     "mq_join_blocks": (_I, (_P, _I, _I, _P, _P, _I)),

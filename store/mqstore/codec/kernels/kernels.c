@@ -8,6 +8,7 @@
 #include "encode.h"
 #include "frames.h"
 #include "picked.h"
+#include "walk.h"
 
 #ifndef MQ_SOURCES
 #define MQ_SOURCES "unknown"
@@ -30,7 +31,8 @@ int64_t mq_structure_bytes(int64_t number)
 {
     static const int64_t sizes[] = {
         sizeof(Decoding), sizeof(Slices), sizeof(Places), sizeof(Piece), sizeof(Encoding),
-        sizeof(WantedNames), sizeof(Dispatching), sizeof(QueueNames),
+        sizeof(WantedNames), sizeof(Dispatching), sizeof(QueueNames), sizeof(UnitRows),
+        sizeof(NamedQueue),
     };
     return number >= 0 && number < (int64_t)(sizeof sizes / sizeof *sizes) ? sizes[number] : 0;
 }

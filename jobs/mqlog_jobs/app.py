@@ -38,7 +38,7 @@ _VALUES: Final = {
     "file_size": "BYTES",
     "sql": "EXPRESSION",
     "line": "TEXT",
-    "key_separator": "TEXT",
+    "separator": "TEXT",
     "staging_dir": "DIR",
     "assume": "published|lost",
 }

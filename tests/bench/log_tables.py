@@ -1,4 +1,4 @@
-"""What was measured of logs that no queue names, and of stores in an object store."""
+"""What was measured of logs without queues, of object stores, and of who works in a write."""
 
 from bench.kept import Line, Lines, busy_seconds, load_of, median, table
 from bench.rounds import cpu_ratio, ratio
@@ -43,6 +43,18 @@ def objects_table(lines: Lines) -> str:
         rows.append((line["case"], *times, gain, fetched, str(line["requests"]), load_of(line)))
     head = ("", "directory", "objects", "of directory", "fetched", "requests", "load")
     return table(head, rows)
+
+
+def parts_table(lines: Lines) -> str:
+    """Return a row for each side of a Spark write: CPU µs a row, by who worked."""
+    names = ("jvm", "broker", "receive", "stage", "commit", "python")
+    rows = []
+    for line in lines.get("spark_write", []):
+        for side, parts in line.get("parts", {}).items():
+            cells = [f"{parts[name]:.2f}" if name in parts else "" for name in names]
+            total = f"{sum(parts.values()):.2f}"
+            rows.append((f"{line['case']}, {side}", *cells, total, load_of(line)))
+    return table(("", *names, "all", "load"), rows)
 
 
 def _rate(line: Line, seconds: float) -> float:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.kept import Line, Lines, busy_seconds, load_of, median, table
-from bench.log_tables import log_table, log_targets, objects_table
+from bench.log_tables import log_table, log_targets, objects_table, parts_table
 from bench.rounds import cpu_ratio, ratio
 
 RESULTS = Path(__file__).parent / "results"
@@ -40,6 +40,7 @@ def tables(lines: Lines) -> str:
         ("Core write, one core: thousands of messages a second", _write(lines)),
         ("Spark read, two cores: thousands of messages a second", _spark_read(lines)),
         ("Spark write", _spark_write(lines)),
+        ("Spark write: CPU µs a row, by who worked", parts_table(lines)),
         ("Backlog, plan, commit", _others(lines)),
         ("Logs without queues: GiB/s, and seconds of a plan", log_table(lines)),
         ("Object stores", objects_table(lines)),
@@ -215,7 +216,7 @@ def _spark_read(lines: Lines) -> str:
 
 
 def _spark_write(lines: Lines) -> str:
-    names = ["mqlog", "limit", "kafka", "disk"]
+    names = ["mqlog", "limit", "mqlog 500", "limit 500", "kafka", "disk"]
     return _rates(lines.get("spark_write", []), names, lambda line: line["case"], of=("kafka",))
 
 

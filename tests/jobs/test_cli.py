@@ -216,6 +216,8 @@ def test_a_help_names_values_and_no_types_of_python(run: Run) -> None:
     for command in (*COMMANDS, ""):
         text = run(*filter(None, (command, "--help"))).out
         assert not re.search(r"<(bool|int|str|list|path|float)", text), command
+    assert re.search(r"--key-separator +-K +TEXT ", run("send", "--help").out)
+    assert "cluster" not in run("commits", "--help").out  # It refuses one.
 
 
 def test_the_list_of_commands_has_parts_in_their_order(run: Run) -> None:

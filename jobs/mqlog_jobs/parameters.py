@@ -91,6 +91,15 @@ _STORES_HELP: Final = (
 Stores: TypeAlias = Annotated[
     list[str], typer.Argument(metavar="PLACE...", help=_STORES_HELP, show_default=False)
 ]
+StoresOfFiles: TypeAlias = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="STORE...",
+        help="Broker's storePathRootDir, a glob of several in quotes, or one in an object store "
+        "(s3://BUCKET/STORE).",
+        show_default=False,
+    ),
+]
 Directories: TypeAlias = Annotated[
     list[str],
     typer.Argument(

@@ -75,6 +75,9 @@ MESSAGE_VIEW: Final = (
     FieldView("body", "BODY", stretch=True),
 )
 MESSAGE_COLUMNS: Final = ("brokerName", *(column.name for column in MESSAGE_VIEW))
+_NO_OFFSET: Final = (
+    "no committed offsets: no consumer group has any, or --group and --topic choose none"
+)
 _REPAIR: Final = (
     "Repair: a broker recovers its store when it starts; see also mqlog recover -h (a commit that "
     "was interrupted) and mqlog salvage -h (a damaged disk)"
@@ -160,9 +163,9 @@ def each_group(console: Console, rows: Sequence[Row]) -> Iterator[tuple[str, lis
 
 
 def note_no_group(console: Console, rows: Sequence[Row]) -> None:
-    """Print that there is no committed offset, if there are no rows."""
+    """Print that no committed offset was found, if there are no rows."""
     if not rows:
-        console.print("no consumer group has committed an offset to this store", style="dim")
+        console.print(_NO_OFFSET, style="dim")
 
 
 def messages(console: Console, rows: Sequence[Row]) -> None:

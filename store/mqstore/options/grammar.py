@@ -138,6 +138,9 @@ def timestamp(option: str, text: str, *, now_ms: int) -> int:
         moment = datetime.fromisoformat(stripped)
         naive = moment.utcoffset() is None
     except ValueError:
+        if _DURATION.fullmatch(stripped) and stripped[-1].isalpha():
+            expected = f"has no sign: the time so long before now is -{stripped}"
+            raise InvalidOptionError(option, text, expected) from None
         raise InvalidOptionError(
             option,
             text,

@@ -79,9 +79,11 @@ def test_hostile_frames_are_read_within_their_bounds(program: Path, corpus: Path
     done = run(str(program), str(corpus), str(FRAMES), str(SEED))
     assert done.returncode == 0, done.stderr[-4000:]
     counts = [int(word) for word in done.stdout.split()]
-    assert len(counts) == 13
+    assert len(counts) == 18
     soak.tell(f"{FRAMES} frames: {counts[:3]} decodes done, left to numpy, out of room")
-    soak.tell(f"done and left to numpy: blocks, hashes, records, queues, staged {counts[3:]}")
+    soak.tell(f"done and left to numpy: blocks, hashes, records, queues {counts[3:11]}")
+    soak.tell(f"and staged frames, keys {counts[11:15]}")
+    soak.tell(f"walks done, left to numpy, out of room {counts[15:]}")
     assert min(counts) > FRAMES // 200, "frames that all end alike are no test"
 
 

@@ -35,7 +35,7 @@ os.environ.setdefault(
 _FIXTURES = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 _ANY = settings(deadline=None, suppress_health_check=_FIXTURES, print_blob=True)
 # The same examples in every run: no verdict depends on chance. `long` looks for new ones.
-settings.register_profile("check", _ANY, max_examples=8, derandomize=True)
+settings.register_profile("check", _ANY, max_examples=5, derandomize=True)
 settings.register_profile("test", _ANY, max_examples=20, derandomize=True)
 settings.register_profile("long", _ANY, max_examples=500)
 _JVM = ("spark", "broker")

@@ -111,7 +111,7 @@ def _where(row: dict[str, object]) -> tuple[object, ...]:
     return row["topic"], row["queueId"], row["queueOffset"]
 
 
-@pytest.mark.parametrize("seed", range(soak.size("SALVAGED_STORES", check=8, test=20, full=400)))
+@pytest.mark.parametrize("seed", range(soak.size("SALVAGED_STORES", check=4, test=20, full=400)))
 def test_every_whole_record_is_in_the_new_store_and_no_other(tmp_path: Path, seed: int) -> None:
     laid = lay_out(tmp_path / "store", messages(seed), layout(seed))
     damaged = damage(laid, seed)
@@ -384,7 +384,7 @@ def test_a_salvage_that_was_killed_is_repeated(laid: Laid, tmp_path: Path) -> No
     with faults.killed(10**9) as calls:
         salvage(laid.root, tmp_path / "whole")
     expected = served(tmp_path / "whole")
-    for at in soak.sample(range(calls.count), check=5, test=12):
+    for at in soak.sample(range(calls.count), check=3, test=12):
         with faults.killed(at):
             salvage(laid.root, tmp_path / "new")
         assert at > calls.count - 10 or not (tmp_path / "new").exists()

@@ -4,7 +4,7 @@ import ast
 import importlib
 import re
 from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -106,6 +106,13 @@ def parsed(path: Path) -> ast.Module:
 def nodes(path: Path) -> list[ast.AST]:
     """All of a module: one walk for all rules."""
     return list(ast.walk(parsed(path)))
+
+
+@cache
+def declared_in(path: Path) -> tuple[list[str], list[tuple[str, str]]]:
+    """The names of a module's classes; name and value, as text, of its constants."""
+    classes = [node.name for node in nodes(path) if isinstance(node, ast.ClassDef)]
+    return classes, list(constants(path))
 
 
 def imports_point_down(path: Path) -> None:
@@ -239,6 +246,7 @@ def breaches() -> dict[str, dict[str, str]]:
     """By rule and module, why the module breaks the rule. Each module is parsed once."""
     found: dict[str, dict[str, str]] = {rule.__name__: {} for rule in RULES}
     for path in SOURCES:
+        declared_in(path)  # While its one parse is at hand.
         for rule in RULES:
             if why := broken(rule, path):
                 found[rule.__name__][module_name(path)] = why
@@ -278,9 +286,9 @@ NAMES_OF_C = "mqstore.codec.kernels.abi"
 def test_no_two_classes_share_a_name() -> None:
     places: dict[str, list[str]] = {}
     for path in SOURCES:
-        for node in nodes(path):
-            if isinstance(node, ast.ClassDef) and module_name(path) != NAMES_OF_C:
-                places.setdefault(node.name, []).append(module_name(path))
+        for name in declared_in(path)[0]:
+            if module_name(path) != NAMES_OF_C:
+                places.setdefault(name, []).append(module_name(path))
     assert {name: where for name, where in places.items() if len(where) > 1} == {}
 
 
@@ -301,7 +309,7 @@ def test_no_two_constants_share_a_name() -> None:
     places: dict[str, set[str]] = {}
     for path in SOURCES:
         module = module_name(path)
-        for name, value in constants(path):
+        for name, value in declared_in(path)[1]:
             if name not in OWN_OF_A_TABLE and module != NAMES_OF_C:
                 room = "mqstore.format" if module.startswith("mqstore.format.") else module
                 same = name.startswith("_") or value.startswith("TypeVar(")

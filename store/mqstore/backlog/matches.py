@@ -45,11 +45,8 @@ def _count_by_sql(source: RecordSource, queue: QueueCount, span: QueueRange) -> 
     piece = QueueSlice(item.origin, item.broker_name, *name, start, end)
     settings = ScanSettings(columns=("properties",), fail_on_data_loss=False)
     for units, records in source.read([piece], settings, _ignored):
-        headers = records.headers
-        blocks = PropertyBlocks(
-            headers.buffer, headers.properties_starts, headers.properties_lengths
-        )
-        queue.add_some(units.take(records.rows), blocks.as_map())
+        properties = PropertyBlocks.of(records.headers).as_map()
+        queue.add_some(units.take(records.rows), properties)
 
 
 def _ignored(_: CorruptStoreError) -> None:

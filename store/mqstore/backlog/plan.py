@@ -35,7 +35,7 @@ from mqstore.backlog.schema import SQL92, TAG
 from mqstore.backlog.standing import Standing
 from mqstore.errors import InvalidOptionError, UnknownGroupError, UnknownTopicError
 from mqstore.files.config.broker_config import FilterExpression, TopicConfig
-from mqstore.options.words import Sql92
+from mqstore.options.grammar import Sql92
 from mqstore.printable import shown
 from mqstore.read.broker_state import BrokerState
 from mqstore.read.selection import unknown

@@ -4,7 +4,6 @@ Nothing is written to it, and nothing is expected to come: it has no tail, and n
 its progress there.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -30,9 +29,9 @@ class AtRestOrigin(StoreOrigin):
         return AtRestBounds(self, broker_name)
 
 
-def open_at_rest(root: RemoteFolder, commit_log: Sequence[str] = ()) -> AtRestOrigin:
+def open_at_rest(root: RemoteFolder) -> AtRestOrigin:
     """Return the store at ``root``. Raises as ``open_origin``, and UncleanStoreError."""
-    found = open_dir(root, commit_log, in_batches=True)
+    found = open_dir(root, in_batches=True)
     return AtRestOrigin(found.root, found.commit_log)
 
 

@@ -185,11 +185,15 @@ class OpenStores:
         if not wanted:
             return
         option = "subscribe" if self.selection.subscribe else "assign"
-        known = self.topics
-        if consumed and not known.issuperset(wanted):
-            known |= {t for s in self.sources for t, _ in s.config.consumer_offsets()}
+        known = self.known_topics(wanted, consumed=consumed)
         for topic in sorted(wanted):
             check_topic(option, topic, known)
+
+    def known_topics(self, wanted: Iterable[str], *, consumed: bool) -> frozenset[str]:
+        """Return ``topics``; if they lack a ``wanted`` one, also those that groups ``consumed``."""
+        if not consumed or self.topics.issuperset(wanted):
+            return self.topics
+        return self.topics | {t for s in self.sources for t, _ in s.config.consumer_offsets()}
 
     def check_queue(
         self, option: str, snapshots: Sequence[Snapshot], queue: tuple[str | None, str, int]

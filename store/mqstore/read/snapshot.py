@@ -116,7 +116,10 @@ def _check_empty(store: Store) -> None:
     """Raise CorruptStoreError where the log begins with messages; no ConsumeQueue names any."""
     first = next(LogWalk(store.log, store.log.low).records(), None)
     if first is not None and first.in_queue.any():
-        reason = f"the store has messages and no ConsumeQueue at all. {BY_LOG}"
+        reason = (
+            f"the store has messages and no ConsumeQueue at all. {BY_LOG}; mqlog recover --rebuild "
+            "writes the queues anew"
+        )
         raise CorruptStoreError(f"{store.root}/{names.CONSUME_QUEUE}", 0, reason)
 
 

@@ -262,7 +262,7 @@ class StoreRecords:
         for part in cut(self._weigh(units.take(batched)), heads.AT_ONCE_BYTES):
             rows = batched[part]
             records = self._fetch(units.take(rows))
-            blocks = heads.property_blocks(records.headers)
+            blocks = PropertyBlocks.of(records.headers)
             yield rows[records.rows], column_of(blocks)
 
     def _weigh(self, units: UnitBatch) -> Int64s:

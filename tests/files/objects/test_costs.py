@@ -92,9 +92,12 @@ def test_a_plan_lists_a_store_in_a_few_requests_whatever_it_holds(
         assert len(requests) <= listings(requests) + 3 * queues + 20
 
 
-def test_a_listing_has_a_thousand_files_a_request(server: S3Server) -> None:
+def test_a_listing_has_a_thousand_files_a_request(server: S3Server, tmp_path: Path) -> None:
     for number in range(1_050):
-        server.put(f"wide/store/consumequeue/T/{number}/{0:020d}", b"")
+        folder = tmp_path / "consumequeue" / "T" / str(number)
+        folder.mkdir(parents=True)
+        (folder / f"{0:020d}").touch()
+    server.upload(tmp_path, "wide/store")
     before = len(server.requests())
     files = ObjectFiles(parse_object_store("s3://stores/wide/store", server.options))
     assert len(files.folder("consumequeue/T")) == 1_050

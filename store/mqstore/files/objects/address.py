@@ -17,7 +17,7 @@ from typing import Any, Final
 from mqstore.errors import InvalidOptionError
 from mqstore.options import grammar
 from mqstore.options.option import Option
-from mqstore.options.secret import HIDDEN, Secret
+from mqstore.options.secret import HIDDEN, Secret, parse_secret
 
 FILE_SYSTEM: Final = "fs."
 REQUESTS_IN_FLIGHT: Final = "requestsInFlight"
@@ -33,14 +33,8 @@ _MOST_IN_FLIGHT: Final = 64
 _EXPECTED: Final = "write s3://BUCKET/FOLDER of the store"
 
 
-def _secret(name: str, text: str) -> Secret:
-    if not text.strip():
-        raise InvalidOptionError(name, "", "is empty: leave it out, or give it")
-    return Secret(text)
-
-
 OBJECT_OPTIONS: Final = {
-    "file_system": Option(f"{FILE_SYSTEM}*", _secret),
+    "file_system": Option(f"{FILE_SYSTEM}*", parse_secret),
     "requests_in_flight": Option(REQUESTS_IN_FLIGHT, partial(grammar.count, high=_MOST_IN_FLIGHT)),
     "allow_unclean": Option(ALLOW_UNCLEAN, grammar.boolean),
     "max_objects": Option(MAX_OBJECTS, grammar.count),

@@ -5,7 +5,7 @@ twice: once to verify and count, once to append. Both hold one frame in memory.
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -56,6 +56,10 @@ class SegmentFrame:
     records: Bytes
     records_at: int = 0
     """Where the records lie in the staged file it was read from."""
+
+
+Summed: TypeAlias = Callable[[SegmentFrame, int], int]
+"""Returns the CRC-32 of what was summed before (second argument) and then the frame's records."""
 
 
 class SegmentWriter:
@@ -142,22 +146,26 @@ def verify(
     job_id: str,
     host_variant: int,
     memory: Recycled | None = None,
+    summed: Summed | None = None,
 ) -> Iterator[SegmentFrame]:
     """Yield the frames with records, and check that the file is the one its task reported.
+
+    ``summed`` may look at the records of a frame while it sums them; what it finds counts only once
+    the frame is yielded.
 
     Raises CorruptStagingError at the latest when the last frame was taken.
     """
     digest = hashlib.sha256()
     with StagedReader(directory, segment.name, segment.size, memory) as file:
         header = _header(job_id, segment.partition, host_variant)
-        if file.read(0, FILE_HEADER.itemsize) != header:
+        if file.read_few(0, FILE_HEADER.itemsize) != header:
             raise CorruptStagingError(f"{file.path}: not a segment of this job, task and version")
         position, messages, records = FILE_HEADER.itemsize, 0, 0
         for _ in range(segment.frame_count):
             head = _read_head(file, position)
             digest.update(head.tobytes())
             position += FRAME.itemsize
-            frame = _read_payload(file, position, head, with_records=True)
+            frame = _read_payload(file, position, head, with_records=True, summed=summed)
             position += int(head["payload_bytes"])
             messages += len(frame.messages)
             records += frame.records.nbytes
@@ -168,7 +176,7 @@ def verify(
         if (
             (messages, records, digest.hexdigest()) != expected
             or not at_end
-            or file.read(position, FOOTER.itemsize) != footer
+            or file.read_few(position, FOOTER.itemsize) != footer
         ):
             raise CorruptStagingError(
                 f"{file.path}: {messages} messages of {records} bytes, its task reported "
@@ -193,7 +201,7 @@ def _footer(frames: int, messages: int, records_bytes: int, digest: bytes) -> by
 
 
 def _read_head(file: StagedReader, position: int) -> np.void:
-    head: np.void = np.frombuffer(file.read(position, FRAME.itemsize), FRAME)[0]
+    head: np.void = np.frombuffer(file.read_few(position, FRAME.itemsize), FRAME)[0]
     if head["magic"] != FRAME_MAGIC or int(head["payload_bytes"]) != _payload_bytes(head):
         raise CorruptStagingError(f"{file.path} at byte {position}: no frame starts here")
     return head
@@ -210,14 +218,32 @@ def _payload_bytes(head: np.void) -> int:
 
 
 def _read_payload(
-    file: StagedReader, position: int, head: np.void, *, with_records: bool
+    file: StagedReader,
+    position: int,
+    head: np.void,
+    *,
+    with_records: bool,
+    summed: Summed | None = None,
 ) -> SegmentFrame:
     size = int(head["payload_bytes"])
     if not 0 <= size <= file.size - position:
         raise CorruptStagingError(f"{file.path} at byte {position}: a frame of {size} bytes")
-    data = file.read(position, size if with_records else size - int(head["records_bytes"]))
-    if with_records and crc32(data) != head["checksum"]:
-        raise CorruptStagingError(f"{file.path} at byte {position}: checksum of a frame differs")
+    tables_bytes = size - int(head["records_bytes"])
+    data = file.read(position, size if with_records else tables_bytes)
+    try:
+        frame = _frame(data, position, head)
+    except (IndexError, ValueError) as error:
+        reason = "the tables of a frame contradict each other"
+        raise CorruptStagingError(f"{file.path} at byte {position}: {reason}") from error
+    if with_records:
+        checksum = summed(frame, crc32(data[:tables_bytes])) if summed else crc32(data)
+        if checksum != head["checksum"]:
+            reason = "checksum of a frame differs"
+            raise CorruptStagingError(f"{file.path} at byte {position}: {reason}")
+    return frame
+
+
+def _frame(data: memoryview, position: int, head: np.void) -> SegmentFrame:
     topics_bytes = int(head["topics_bytes"])
     topics = bytes(data[:topics_bytes]).split(TOPIC_SEPARATOR)
     at = topics_bytes

@@ -190,6 +190,16 @@ class StagedReader:
             raise CorruptStagingError(f"{self.path}: ends at byte {position + done}")
         return view
 
+    def read_few(self, position: int, size: int) -> bytes:
+        """Return exactly ``size`` bytes of their own, which are few: the memory is kept for more.
+
+        Raises CorruptStagingError at the file's end.
+        """
+        data = os.pread(self._fd, size, position)
+        if len(data) < size:
+            raise CorruptStagingError(f"{self.path}: ends at byte {position + len(data)}")
+        return data
+
     def forget(self, position: int, size: int) -> None:
         """Let go of bytes that are not read again, unless the commit fails."""
         durable.forget(self._fd, position, size)

@@ -9,8 +9,8 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
-from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -18,21 +18,24 @@ from pyspark.sql import SparkSession
 
 from mqlog_jobs import java
 from mqstore.check import check
-from support import goldens, memory, shared_classes, soak
+from support import fork_server, goldens, memory, shared_classes, soak
 from support.oracle import Message
 from support.stores import Laid, Layout, MakeStore, lay_out
 
 pytest_plugins = ["support.cpu_time", "broker.fixtures"]
 CONF = Path(__file__).parents[1] / "conf"
-WARM_WORKERS = Path(__file__).parent / "support" / "warm_workers"
 
-# Of every Spark that a test starts: no second compiler for a minute's work. Half the CPU time.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+# Of every Spark that a test starts: no second compiler for a minute's work. Half the CPU time. The
+# code of the first needs more than the 48 MB that it has alone, else it is swept and made again.
+os.environ.setdefault(
+    "SPARK_SUBMIT_OPTS",
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=128m",
+)
 
 _FIXTURES = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 _ANY = settings(deadline=None, suppress_health_check=_FIXTURES, print_blob=True)
 # The same examples in every run: no verdict depends on chance. `long` looks for new ones.
-settings.register_profile("check", _ANY, max_examples=8, derandomize=True)
+settings.register_profile("check", _ANY, max_examples=5, derandomize=True)
 settings.register_profile("test", _ANY, max_examples=20, derandomize=True)
 settings.register_profile("long", _ANY, max_examples=500)
 _JVM = ("spark", "broker")
@@ -189,8 +192,10 @@ def store(tmp_path: Path, checked: Callable[[Path], Path]) -> MakeStore:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """One session for all: two cores, UTC, loopback, no UI, quiet."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    """One session for all: two cores, UTC, loopback, no UI, quiet.
+
+    Its Python processes, and those of sessions that tests start, are forked (``fork_server``).
+    """
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     java.prepare()
     directory = tmp_path_factory.mktemp("spark")
@@ -206,8 +211,16 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.sql.warehouse.dir", str(directory))
         .config("spark.log.level", "ERROR")
     )
-    # Only its JVM, and its Python workers, have this on their path.
-    with mock.patch.dict(os.environ, PYTHONPATH=str(WARM_WORKERS)):
+    with fork_server.forking() as forks:
+        os.environ["PYSPARK_PYTHON"] = forks.python
         session = builder.getOrCreate()
-    yield session
-    session.stop()
+        yield session
+        session.stop()
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+
+
+@pytest.fixture
+def forks() -> Iterator[fork_server.Forks | None]:
+    """What forks the Python processes of a program that is killed; in `make soak` Spark does."""
+    with nullcontext() if soak.SOAKING else fork_server.forking() as found:
+        yield found

@@ -2,6 +2,7 @@
 
 import pickle
 import re
+import tracemalloc
 from collections.abc import Iterator
 
 import pytest
@@ -93,3 +94,12 @@ def test_the_tree_in_the_docstring_is_the_tree() -> None:
 )
 def test_what_is_shown_is_printable_and_short(value: object, shown: str) -> None:
     assert errors.shown(value) == shown
+
+
+def test_of_a_large_body_only_what_is_shown_is_made_printable() -> None:
+    body = "\0" * (8 << 20)
+    tracemalloc.start()
+    text = errors.shown(body)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (len(text), peak < 100_000) == (200, True)

@@ -14,9 +14,9 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from mqstore.errors import DataLossError, StoreError, UnknownTopicError
-from mqstore.read.queues import QueueSlice
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
+from mqstore.read.source import QueueSlice
 from pyspark_mqlog.compat import to_arrow
 from pyspark_mqlog.pruning import in_partitions, message_slices, open_stores, without_start
 from pyspark_mqlog.read_options import ReadOptions

@@ -11,7 +11,6 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Final
 
 from mqstore.errors import DataLossError, InvalidOptionError
@@ -29,9 +28,9 @@ from mqstore.read.offsets import (
 )
 from mqstore.read.plan import SplitLimits, split, weigh
 from mqstore.read.progress import Progress
-from mqstore.read.queues import QueueBounds, QueueSlice, Snapshot, slices_of
+from mqstore.read.queues import QueueBounds
 from mqstore.read.selection import OpenStores, Selection, check_topic
-from mqstore.read.source import BoundsSource
+from mqstore.read.source import BoundsSource, QueueSlice, Snapshot, slices_of
 from pyspark_mqlog.read_options import FROM_EARLIEST, QueueRange, ReadOptions
 
 _LOG = logging.getLogger(__name__)
@@ -72,7 +71,7 @@ def message_slices(options: ReadOptions, stores: OpenStores) -> list[QueueSlice]
     """Return the slices of queues that the options choose of the stores."""
     found: list[QueueSlice] = []
     for store in _chosen(options, stores, stores.snapshots):
-        slices = slices_of(store.snapshot, store.ranges(options))
+        slices = slices_of(store.snapshot, store.ranges())
         if options.keys is not None or options.msg_ids is not None:
             slices = store.source.narrow(slices, options.keys or (), options.msg_ids or ())
         found += slices
@@ -92,7 +91,7 @@ def starting_progress(
     starts = {
         (queue.topic, store.broker_name, queue.queue_id): start
         for store in chosen
-        for queue, start, _ in store.ranges(options)
+        for queue, start, _ in store.ranges()
     }
     if not takes_topics_of_group(options):
         return starts
@@ -152,6 +151,7 @@ def cores() -> int:
 class _ChosenQueues:
     """The chosen queues of one store, and the committed offsets of startingGroup, if it is set."""
 
+    options: ReadOptions
     source: BoundsSource
     snapshot: Snapshot
     group: Mapping[tuple[str, int], int] | None
@@ -160,13 +160,13 @@ class _ChosenQueues:
     def broker_name(self) -> str:
         return self.snapshot.broker_name
 
-    def ranges(self, options: ReadOptions) -> list[tuple[QueueBounds, int, int]]:
+    def ranges(self) -> list[tuple[QueueBounds, int, int]]:
         """Return the range of each queue. Raises what ``resolve`` raises."""
-        ask = partial(self._positions, options)
-        loss = options.fail_on_data_loss
-        return resolve(self.source, self.snapshot, ask, fail_on_data_loss=loss)
+        loss = self.options.fail_on_data_loss
+        return resolve(self.source, self.snapshot, self._positions, fail_on_data_loss=loss)
 
-    def _positions(self, options: ReadOptions, queue: QueueBounds) -> tuple[Position, Position]:
+    def _positions(self, queue: QueueBounds) -> tuple[Position, Position]:
+        options = self.options
         key = queue.topic, self.broker_name, queue.queue_id
         end = _place(options.ending_offsets, key)
         ending_ms = _at_time(options.ending_timestamp, options.ending_by_timestamp, key)
@@ -202,18 +202,20 @@ def _chosen(
     """Return the chosen queues of each store. Raises as ``OpenStores.committed``."""
     _check_named_queues(options, stores, snapshots)
     _check_positions(options, snapshots)
-    sources = zip(stores.sources, snapshots, strict=True)
     if options.starting_group is None:
-        return [_ChosenQueues(source, snapshot, None) for source, snapshot in sources]
-    found = []
+        chosen = zip(stores.sources, snapshots, strict=True)
+        return [_ChosenQueues(options, source, snapshot, None) for source, snapshot in chosen]
     groups = stores.committed(options.starting_group)
-    for (source, snapshot), group in zip(sources, groups, strict=True):
-        queues = snapshot.queues
-        if takes_topics_of_group(options):
-            topics = {topic for topic, _ in group}
-            queues = tuple(queue for queue in queues if queue.topic in topics)
-        found.append(_ChosenQueues(source, replace(snapshot, queues=queues), group))
-    return found
+    if takes_topics_of_group(options):
+        snapshots = list(map(_of_topics, snapshots, groups))
+    chosen_of_group = zip(stores.sources, snapshots, groups, strict=True)
+    return [_ChosenQueues(options, *one) for one in chosen_of_group]
+
+
+def _of_topics(snapshot: Snapshot, group: Mapping[tuple[str, int], int]) -> Snapshot:
+    """Return the snapshot with the queues of topics that the group has committed in."""
+    topics = {topic for topic, _ in group}
+    return replace(snapshot, queues=tuple(q for q in snapshot.queues if q.topic in topics))
 
 
 def _place(wanted: QueueRange, key: tuple[str, str, int]) -> Position:

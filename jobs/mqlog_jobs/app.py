@@ -8,12 +8,13 @@ start without numpy and pyarrow.
 
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Final, TypeVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from mqlog_jobs.arrow import import_without_pandas
 from mqlog_jobs.exit_codes import STANDARD_OUTPUT
 from mqstore import __version__
 from mqstore.errors import StoreError
@@ -38,7 +39,7 @@ _VALUES: Final = {
     "file_size": "BYTES",
     "sql": "EXPRESSION",
     "line": "TEXT",
-    "key_separator": "TEXT",
+    "separator": "TEXT",
     "staging_dir": "DIR",
     "assume": "published|lost",
 }
@@ -95,6 +96,7 @@ _OWN_NAMES: Final = {
     "storePathCommitLog": "--commit-log",
     "queues": "--from-log",
 }
+_ADDRESS_OF_TOPIC: Final = re.compile(r"(rocketmqs?://[^/]+)/([^/,#]+)", re.IGNORECASE)
 _OPTION_NAME: Final = re.compile(rf"^(option )?({'|'.join(_OWN_NAMES)})(?=$|:)")
 
 
@@ -113,10 +115,12 @@ class _StoreCommand(TyperCommand):
             names = {parameter.name for parameter in self.params}
             if words and "place" in names and getattr(error.param, "name", "") == "stores":
                 error.param_hint = "TOPIC"
-                error.message = f"It follows the places. To list topics: mqlog topics {words[0]}"
+                error.message = f"It follows the places. {_advice_of_topic(ctx.info_name, words)}"
             raise
 
     def invoke(self, ctx: Any) -> Any:
+        if _stores(ctx.params):
+            import_without_pandas()
         try:
             return super().invoke(ctx)
         except StoreError as error:
@@ -141,7 +145,7 @@ def command(panel: str, *examples: str) -> Callable[[_Function], _Function]:
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from mqstore.kernels import kernels_in_use  # noqa: PLC0415 - for this option only
+        from mqstore.codec.kernels.library import kernels_in_use  # noqa: PLC0415 - for this option only
 
         sys.stdout.write(f"mqlog {__version__}, kernels: {kernels_in_use()}\n")
         raise typer.Exit
@@ -162,6 +166,14 @@ def _options(
 
 def _own_name(found: re.Match[str]) -> str:
     return f"{found[1] or ''}{_OWN_NAMES[found[2]]}"
+
+
+def _advice_of_topic(name: str, words: Sequence[str]) -> str:
+    """Return what to write where a topic is missing: an address may have it, as in Spark."""
+    found = _ADDRESS_OF_TOPIC.fullmatch(words[0])
+    if found:
+        return f"Write: mqlog {name} {found[1]} {found[2]}"
+    return f"To list topics: mqlog topics {words[0]}"
 
 
 def _stores(parameters: Mapping[str, Any]) -> list[str]:

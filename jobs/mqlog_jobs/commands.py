@@ -37,6 +37,7 @@ from mqlog_jobs.parameters import (
 @command(
     VIEWS,
     "mqlog backlog /data/store -g CG_SHOP --subscription 'paid || sent'",
+    "mqlog backlog /data/store --summary --by-tag",
     "mqlog backlog '/data/brokers/*/store' --summary --sort lag --fail-above 10000",
     "mqlog backlog rocketmq://ns1:9876 --watch --interval 5",
 )
@@ -50,7 +51,12 @@ def backlog(
         str | None, typer.Option(help='SQL92 that the groups of -g subscribe with, "a > 5".')
     ] = None,
     by_tag: Annotated[bool, typer.Option("--by-tag", help="One row for each tag.")] = False,
-    summary: Annotated[bool, typer.Option("--summary", help="One line for each group.")] = False,
+    summary: Annotated[
+        bool,
+        typer.Option(
+            "--summary", help="One line for each group; with --by-tag for each of its tags."
+        ),
+    ] = False,
     sort: Annotated[
         str, typer.Option(metavar="name|lag", help="Order; lag: the largest first.")
     ] = "name",
@@ -83,7 +89,7 @@ def backlog(
     from mqlog_jobs import show_backlog
     from mqlog_jobs.places import Named
     from mqlog_jobs.show import Form
-    from mqstore.options.words import Sql92
+    from mqstore.options.grammar import Sql92
 
     expressions = [*(subscription or ()), *([] if sql is None else [Sql92(sql)])]
     query = show_backlog.BacklogQuery.of(groups, topic, expressions, system=system, by_tag=by_tag)

@@ -11,9 +11,9 @@ from mqlog_jobs.queries import merged, settings_of
 from mqlog_jobs.render import Row, several
 from mqstore.printable import shown
 from mqstore.read.offsets import Latest, resolve
-from mqstore.read.queues import Bounds, QueueSlice
+from mqstore.read.queues import Bounds
 from mqstore.read.selection import OpenStores
-from mqstore.read.source import Tail
+from mqstore.read.source import QueueSlice, Tail
 
 _LOG: Final = logging.getLogger(__name__)
 

@@ -4,48 +4,54 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from mqlog_jobs.render import Row
+from mqlog_jobs.render import Row, number_of
 from mqstore.backlog.schema import OK
 
 _SUMS: Final = ("lag", "lagMatching", "expired", "bytesBehind")
 
 
-def group_lines(rows: Iterable[Row]) -> list[Row]:
+def group_lines(rows: Iterable[Row], *, by_tag: bool = False) -> list[Row]:
     """Return a line for each group of the backlog's rows, over all brokers, topics and queues.
 
     lag, lagMatching, expired and bytesBehind are sums, lagMs the largest; status has the words
-    that are not OK.
+    that are not OK. ``by_tag``: the rows are of tags, and so are the lines, the largest lag first.
     """
     groups: defaultdict[str, list[Row]] = defaultdict(list)
     for row in rows:
         groups[str(row["group"])].append(row)
-    return [_line(group, members) for group, members in groups.items()]
+    if by_tag:
+        return [line for group, members in groups.items() for line in _tag_lines(group, members)]
+    return [_line({"group": group}, members) for group, members in groups.items()]
 
 
 def by_lag(rows: Sequence[Row]) -> list[Row]:
     """Return the rows, those of the group with the largest lag first; of it the largest first."""
     sums: defaultdict[object, int] = defaultdict(int)
     for row in rows:
-        sums[row["group"]] += _number(row, "lag")
+        sums[row["group"]] += number_of(row, "lag")
     return sorted(
-        rows, key=lambda row: (-sums[row["group"]], str(row["group"]), -_number(row, "lag"))
+        rows, key=lambda row: (-sums[row["group"]], str(row["group"]), -number_of(row, "lag"))
     )
 
 
-def _line(group: str, rows: Sequence[Row]) -> Row:
+def _tag_lines(group: str, rows: Sequence[Row]) -> list[Row]:
+    """Return a line for each tag of a group; a queue without waiting messages has no tag."""
+    tags: defaultdict[object, list[Row]] = defaultdict(list)
+    for row in [row for row in rows if row["lag"] or row["status"] != OK] or rows:
+        tags[row["tag"]].append(row)
+    lines = [_line({"group": group, "tag": tag}, members) for tag, members in tags.items()]
+    return sorted(lines, key=lambda line: -number_of(line, "lag"))
+
+
+def _line(of: Row, rows: Sequence[Row]) -> Row:
     ages = [age for row in rows if isinstance(age := row["lagMs"], int)]
     words = sorted({str(row["status"]) for row in rows} - {OK})
     return {
-        "group": group,
+        **of,
         "topics": len({row["topic"] for row in rows}),
         "queues": len({(row["brokerName"], row["topic"], row["queueId"]) for row in rows}),
-        **{name: sum(_number(row, name) for row in rows) for name in _SUMS},
+        **{name: sum(number_of(row, name) for row in rows) for name in _SUMS},
         "lagMs": max(ages, default=None),
         "status": ", ".join(words) or OK,
         "asOf": rows[0]["asOf"],
     }
-
-
-def _number(row: Row, name: str) -> int:
-    value = row[name]
-    return value if isinstance(value, int) else 0

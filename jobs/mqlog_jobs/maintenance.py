@@ -175,7 +175,7 @@ def salvage(
     """Make a new, whole store of all whole records on a damaged disk; exit code 1 for losses."""
     from mqlog_jobs import render, salvage_report
     from mqlog_jobs.progress import Bar
-    from mqstore.salvage.salvage import salvage as make
+    from mqstore.copy.salvage import salvage as make
 
     with Bar("Reading the CommitLog") as bar:
         made = make(

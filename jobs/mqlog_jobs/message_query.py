@@ -9,8 +9,9 @@ from mqstore.errors import InvalidOptionError, UnknownTopicError
 from mqstore.options import grammar
 from mqstore.printable import shown
 from mqstore.read.offsets import At, AtTimestamp, Earliest, Last, Latest, Position
-from mqstore.read.queues import QueueBounds, Snapshot
+from mqstore.read.queues import QueueBounds
 from mqstore.read.selection import OpenStores
+from mqstore.read.source import Snapshot
 
 _PLACE: Final = re.compile(r"([^/]+)(?:/(\d{1,9})(?:@(-?\d{1,18}))?)?")
 

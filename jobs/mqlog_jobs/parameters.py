@@ -9,7 +9,7 @@ from typing import Annotated, Final, TypeAlias
 import typer
 
 from mqstore.errors import InvalidOptionError, StoreError
-from mqstore.options.words import ON_CORRUPT
+from mqstore.options.grammar import ON_CORRUPT
 
 _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # A Path has one slash where two were.
 
@@ -90,6 +90,15 @@ _STORES_HELP: Final = (
 )
 Stores: TypeAlias = Annotated[
     list[str], typer.Argument(metavar="PLACE...", help=_STORES_HELP, show_default=False)
+]
+StoresOfFiles: TypeAlias = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="STORE...",
+        help="Broker's storePathRootDir, a glob of several in quotes, or one in an object store "
+        "(s3://BUCKET/STORE).",
+        show_default=False,
+    ),
 ]
 Directories: TypeAlias = Annotated[
     list[str],

@@ -23,8 +23,8 @@ from mqstore.origins import (
     places,
 )
 from mqstore.printable import shown
-from mqstore.read.queues import Snapshot
 from mqstore.read.selection import OpenStores, Selection, broker_names, instead
+from mqstore.read.source import Snapshot
 from mqstore.tables.choice import open_root
 
 _FLAG: Final = "--option"
@@ -113,7 +113,7 @@ class Named:
             raise InvalidOptionError(_FROM_LOG, ", ".join(clusters), expected)
         found = places(self.paths, _texts(self.options, self.flag))
         if found.topics:
-            expected = "names no topic here: give the topic as an argument, or by --topic"
+            expected = "must be the cluster alone: give its topic as an argument, or by --topic"
             raise InvalidOptionError("PLACE", clusters[0], expected)
         return found
 
@@ -141,16 +141,17 @@ def check_topic(stores: OpenStores, topic: str, *, consumed: bool = False) -> No
 
     With ``consumed`` a topic is known too if a group has committed an offset in it.
     """
-    known = stores.topics
-    if consumed and topic not in known:
-        known |= {name for source in stores.sources for name, _ in source.config.consumer_offsets()}
+    known = stores.known_topics([topic], consumed=consumed)
     if topic not in known:
         raise _unknown(topic, known)
 
 
 def without_system(snapshot: Snapshot) -> Snapshot:
-    """Return the snapshot without the queues of RocketMQ's own topics."""
-    known = tables.topics(replace(snapshot, queues=()), ["topic"]).to_pylist()
+    """Return the snapshot without the queues of RocketMQ's own topics.
+
+    topics.json lacks some of them: the topics of the queues count too.
+    """
+    known = tables.topics(snapshot, ["topic"]).to_pylist()
     system = {row["topic"] for row in known if row["isSystem"]}
     queues = tuple(queue for queue in snapshot.queues if queue.topic not in system)
     return replace(snapshot, queues=queues)

@@ -18,10 +18,10 @@ from mqstore.codec.schema import resolve_columns
 from mqstore.errors import CorruptStoreError, InvalidOptionError
 from mqstore.options import grammar
 from mqstore.read.offsets import AtTimestamp, Earliest, Latest, Position, resolve
-from mqstore.read.queues import QueueSlice, slices_of
 from mqstore.read.scan import scan
 from mqstore.read.selection import OpenStores
 from mqstore.read.settings import ScanSettings
+from mqstore.read.source import QueueSlice, slices_of
 from mqstore.read.tags import check_tags
 from mqstore.sql.filter import parse_sql
 

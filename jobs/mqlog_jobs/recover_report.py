@@ -9,7 +9,7 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
-from mqlog_jobs.render import Row, count, several, size
+from mqlog_jobs.render import Row, camel_case, count, several, size
 from mqstore.check.condition import look
 from mqstore.errors import StoreError
 from mqstore.printable import shown
@@ -63,7 +63,7 @@ def row(recovered: Recovered) -> Row:
         "wasUnclean": recovered.was_unclean,
         "tail": recovered.tail,
         "clearedBytes": recovered.cleared_bytes,
-        "rebuilt": {_camel(name): value for name, value in asdict(rebuilt).items()}
+        "rebuilt": {camel_case(name): value for name, value in asdict(rebuilt).items()}
         if rebuilt
         else None,
     }
@@ -91,8 +91,3 @@ def _lines(store: str, recovered: Recovered) -> list[str]:
             f"written, {count(made.units_zeroed)} zeroed, {several(made.keys_put, 'key')} put"
         )
     return [*lines, f"the next record goes to byte {count(recovered.tail)}"]
-
-
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(word.title() for word in rest)

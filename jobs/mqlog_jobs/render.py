@@ -371,3 +371,15 @@ def _field(value: object, *, escaped: bool) -> object:
         case str() if escaped:
             return printable(value)
     return value
+
+
+def camel_case(name: str) -> str:
+    """Return the name of a column for the name of a field: ``lostBytes`` for ``lost_bytes``."""
+    first, *rest = name.split("_")
+    return first + "".join(word.title() for word in rest)
+
+
+def number_of(row: Row, name: str) -> int:
+    """Return the number in a field of a row; 0 if it has none."""
+    value = row[name]
+    return value if isinstance(value, int) else 0

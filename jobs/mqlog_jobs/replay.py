@@ -24,8 +24,8 @@ from mqlog_jobs.places import Named
 from mqlog_jobs.replay_plan import ReplayRequest, topic_map, write_options
 from mqlog_jobs.replay_work import replayed, said
 from mqlog_jobs.session import job_session
+from mqstore.deliver.replay.run import NumberedPart
 from mqstore.options import grammar
-from mqstore.replay.run import NumberedPart
 
 _Made = TypeVar("_Made")
 _MOST_RATE: Final = 2**31 - 1

@@ -14,20 +14,20 @@ from mqlog_jobs.places import Named, snapshots, without_system
 from mqlog_jobs.write_options import check_cluster, check_secrets
 from mqstore.deliver.once.control import tag_of
 from mqstore.deliver.prepare import prepare
+from mqstore.deliver.replay.destinations import TopicMap, holds_failures
+from mqstore.deliver.replay.progress import ranges_of, without
+from mqstore.deliver.replay.rows import ReplayReading
+from mqstore.deliver.replay.task import Rate, ReplayTask
 from mqstore.deliver.settings import AT_LEAST_ONCE, CONTROL_TOPIC, EXACTLY_ONCE, SendSettings
 from mqstore.errors import InvalidMessageError, InvalidOptionError, UnknownTopicError
 from mqstore.options import grammar
 from mqstore.origins import is_cluster
 from mqstore.read.offsets import Position, resolve
-from mqstore.read.queues import QueueBounds, QueueSlice, Snapshot, slices_of
+from mqstore.read.queues import QueueBounds
 from mqstore.read.selection import OpenStores
 from mqstore.read.settings import ScanSettings
-from mqstore.read.source import Origin
+from mqstore.read.source import Origin, QueueSlice, Snapshot, slices_of
 from mqstore.read.tags import check_tags
-from mqstore.replay.destinations import TopicMap, holds_failures
-from mqstore.replay.progress import ranges_of, without
-from mqstore.replay.rows import ReplayReading
-from mqstore.replay.task import Rate, ReplayTask
 from mqstore.sql.filter import parse_sql
 from pyspark_mqlog.options import parse_write
 

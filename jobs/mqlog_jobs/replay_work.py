@@ -5,10 +5,10 @@ from typing import Any
 
 from mqlog_jobs.render import several
 from mqlog_jobs.replay_plan import ReplayRequest, choose, own_flags, task_of
+from mqstore.deliver.replay.estimate import estimate
+from mqstore.deliver.replay.progress import without
+from mqstore.deliver.replay.run import OffsetMapTarget, Replay, Runner, read_state
 from mqstore.printable import shown
-from mqstore.replay.estimate import estimate
-from mqstore.replay.progress import without
-from mqstore.replay.run import OffsetMapTarget, Replay, Runner, read_state
 
 
 def replayed(

@@ -78,7 +78,7 @@ def _replayed(request: "ReplayRequest", offset_map: str | None) -> dict[str, Any
     from mqlog_jobs.offset_files import OffsetFiles, offset_place
     from mqlog_jobs.progress import Bar
     from mqlog_jobs.replay_work import replayed
-    from mqstore.replay.run import HereRunner
+    from mqstore.deliver.replay.run import HereRunner
 
     target = None if offset_map is None else OffsetFiles(*offset_place("--offset-map", offset_map))
     with Bar("Sending") as bar:

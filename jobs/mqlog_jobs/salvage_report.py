@@ -5,10 +5,10 @@ from dataclasses import asdict
 from rich.console import Console
 from rich.text import Text
 
-from mqlog_jobs.render import Row, count, several, size
+from mqlog_jobs.render import Row, camel_case, count, several, size
+from mqstore.copy.salvage import Salvaged
+from mqstore.copy.salvage_report import REPORT_FOLDER
 from mqstore.printable import shown
-from mqstore.salvage.report import REPORT_FOLDER
-from mqstore.salvage.salvage import Salvaged
 
 
 def show(console: Console, made: Salvaged, target: str) -> None:
@@ -24,7 +24,7 @@ def show(console: Console, made: Salvaged, target: str) -> None:
 def row(made: Salvaged, target: str) -> Row:
     """Return the result as a row."""
     return {"target": target, "report": f"{target}/{REPORT_FOLDER}"} | {
-        _camel(name): value for name, value in asdict(made).items()
+        camel_case(name): value for name, value in asdict(made).items()
     }
 
 
@@ -53,8 +53,3 @@ def _notes(made: Salvaged, target: str) -> list[str]:
             f"all physical offsets are {count(made.moved_by)} higher, and message ids made of them"
         )
     return [*lines, f"the report: {shown(target)}/{REPORT_FOLDER}"]
-
-
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(word.title() for word in rest)

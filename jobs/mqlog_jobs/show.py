@@ -11,7 +11,7 @@ from mqlog_jobs.places import Named, snapshots, without_system
 from mqlog_jobs.progress import Bar
 from mqstore import tables
 from mqstore.errors import InvalidOptionError
-from mqstore.read.queues import Snapshot, slices_of
+from mqstore.read.source import Snapshot, slices_of
 from mqstore.tables import tags as count_tags
 
 

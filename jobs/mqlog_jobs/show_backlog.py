@@ -28,9 +28,10 @@ from mqstore.backlog import (
 )
 from mqstore.backlog.request import is_system_group
 from mqstore.errors import InvalidOptionError
-from mqstore.options.words import Sql92
+from mqstore.options.grammar import Sql92
 from mqstore.printable import shown
 from mqstore.read.selection import OpenStores
+from mqstore.sql.filter import parse_sql
 
 _BY_NAME: Final = "name"
 _BY_LAG: Final = "lag"
@@ -95,7 +96,10 @@ class Watching:
 
 @dataclass(frozen=True, slots=True)
 class BacklogReport:
-    """How a backlog is shown: its order, a line a group, an alarm above so many messages."""
+    """How a backlog is shown: its order, a line a group, an alarm above so many messages.
+
+    ``summary``: a line for each group, or for each tag of a group if the rows are of tags.
+    """
 
     form: Form = field(default_factory=Form)
     sort: str = _BY_NAME
@@ -106,21 +110,21 @@ class BacklogReport:
         if self.sort not in _SORTS:
             raise InvalidOptionError("--sort", self.sort, f"must be {' or '.join(_SORTS)}")
 
-    def check(self, query: BacklogQuery, watching: Watching | None) -> None:
-        """Raise InvalidOptionError for what contradicts the query or its repetition."""
+    def check(self, watching: Watching | None) -> None:
+        """Raise InvalidOptionError for what contradicts the repetition."""
         if watching is not None and self.form.as_csv:
             raise InvalidOptionError("--csv", "--watch", "use --json, one object a line")
         if watching is not None and self.above is not None:
             raise InvalidOptionError("--fail-above", self.above, "is for one measurement")
-        if self.summary and query.request.by_tag:
-            raise InvalidOptionError("--summary", "true", "choose either --summary or --by-tag")
 
-    def show(self, console: Console | None, measured: pa.RecordBatch) -> None:
-        """Print the rows; as JSON or CSV without a console."""
+    def show(
+        self, console: Console | None, measured: pa.RecordBatch, *, by_tag: bool = False
+    ) -> None:
+        """Print the rows; as JSON or CSV without a console. ``by_tag``: each is of one tag."""
         rows: Sequence[Row] = views.rows_of(measured)
         names = measured.schema.names
         if self.summary:
-            rows = group_lines(rows)
+            rows = group_lines(rows, by_tag=by_tag)
             names = list(rows[0]) if rows else []
         if self.sort == _BY_LAG:
             rows = by_lag(rows)
@@ -159,6 +163,8 @@ def subscriptions_of(
     """
     found: dict[str, dict[str, str]] = {}
     for text in expressions:
+        if isinstance(text, Sql92):
+            parse_sql(text, option="--sql")
         place, equals, expression = text.partition("=")
         if equals and not isinstance(text, Sql92):
             group, _, topic = place.strip().partition("/")
@@ -181,14 +187,14 @@ def backlog(
     named: Named, query: BacklogQuery, report: BacklogReport, watching: Watching | None
 ) -> None:
     """Print the backlog of the groups."""
-    report.check(query, watching)
+    report.check(watching)
 
     def look(console: Console | None) -> pa.RecordBatch:
         with named.opened() as stores:
             items = query.items(stores)
             now_ms = time.time_ns() // 1_000_000
         measured = measure(items, query.request, now_ms)
-        report.show(console, measured)
+        report.show(console, measured, by_tag=query.request.by_tag)
         return measured
 
     if watching is None:

@@ -20,6 +20,7 @@ from mqlog_jobs.parameters import (
     Options,
     Since,
     Stores,
+    StoresOfFiles,
     Subscriptions,
     SystemGroups,
     Topic,
@@ -161,7 +162,7 @@ def lagcompare(
 
 @command(MORE_TABLES, "mqlog commits /data/store --json")
 def commits(
-    stores: Stores,
+    stores: StoresOfFiles,
     *,
     on_corrupt: OnCorrupt = "fail",
     as_json: AsJson = False,

@@ -61,6 +61,7 @@ COMPARE_VIEW: Final = (
 )
 SUMMARY_VIEW: Final = (
     FieldView("group", "GROUP", stretch=True, style="bold"),
+    FieldView("tag", "TAG", style="cyan"),
     FieldView("topics", "TOPICS", "number", rank=4),
     FieldView("queues", "QUEUES", "number", rank=5),
     FieldView("lag", "LAG", "count"),
@@ -121,9 +122,11 @@ def committed(console: Console, rows: Sequence[Row]) -> None:
 
 
 def summary(console: Console, rows: Sequence[Row]) -> None:
-    """Print a line for each group."""
+    """Print a line for each group, or for each tag of a group if the lines have a tag."""
     same = all(row["lagMatching"] == row["lag"] for row in rows)
-    columns = [one for one in SUMMARY_VIEW if not (same and one.name == "lagMatching")]
+    absent = {"lagMatching"} if same else set()
+    absent |= {"tag"} if not any("tag" in row for row in rows) else set()
+    columns = [one for one in SUMMARY_VIEW if one.name not in absent]
     table(console, columns, [{**row, "share": row["lagMatching"]} for row in rows])
     note_no_group(console, rows)
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from rich.console import Console
 from rich.text import Text
 
-from mqlog_jobs.render import FieldView, Row, count, fact, heading, several, size, table
+from mqlog_jobs.render import FieldView, Row, count, fact, heading, number_of, several, size, table
 from mqstore import tables
 from mqstore.backlog.schema import AHEAD, EXPIRED, TOPIC_GONE
 from mqstore.check import Finding
@@ -75,6 +75,9 @@ MESSAGE_VIEW: Final = (
     FieldView("body", "BODY", stretch=True),
 )
 MESSAGE_COLUMNS: Final = ("brokerName", *(column.name for column in MESSAGE_VIEW))
+_NO_OFFSET: Final = (
+    "no committed offsets: no consumer group has any, or --group and --topic choose none"
+)
 _REPAIR: Final = (
     "Repair: a broker recovers its store when it starts; see also mqlog recover -h (a commit that "
     "was interrupted) and mqlog salvage -h (a damaged disk)"
@@ -115,7 +118,7 @@ def row_of(finding: Finding) -> dict[str, object]:
 
 def topics(console: Console, rows: Sequence[Row]) -> None:
     """Print topics, those with the most messages first."""
-    most_first = sorted(rows, key=lambda row: (-_number(row, "messageCount"), str(row["topic"])))
+    most_first = sorted(rows, key=lambda row: (-number_of(row, "messageCount"), str(row["topic"])))
     shaped = [
         {**row, "perm": _perm(row["perm"]), "share": row["messageCount"]} for row in most_first
     ]
@@ -133,8 +136,8 @@ def queues(console: Console, rows: Sequence[Row]) -> None:
 
 def replay_plan(console: Console, rows: Sequence[Row]) -> None:
     """Print what a replay would send where, and the sums above it."""
-    messages = sum(_number(row, "messages") for row in rows)
-    total = sum(_number(row, "bodyBytes") for row in rows)
+    messages = sum(number_of(row, "messages") for row in rows)
+    total = sum(number_of(row, "bodyBytes") for row in rows)
     heading(console, "replay", f"{several(messages, 'message')}, {size(total)} would be sent")
     table(console, REPLAY_VIEW, rows)
 
@@ -160,9 +163,9 @@ def each_group(console: Console, rows: Sequence[Row]) -> Iterator[tuple[str, lis
 
 
 def note_no_group(console: Console, rows: Sequence[Row]) -> None:
-    """Print that there is no committed offset, if there are no rows."""
+    """Print that no committed offset was found, if there are no rows."""
     if not rows:
-        console.print("no consumer group has committed an offset to this store", style="dim")
+        console.print(_NO_OFFSET, style="dim")
 
 
 def messages(console: Console, rows: Sequence[Row]) -> None:
@@ -193,12 +196,12 @@ def tags(console: Console, rows: Sequence[Row]) -> None:
     for row in rows:
         sums = by_tag.setdefault((row["topic"], row["tag"]), {**row, "messageCount": 0, "bytes": 0})
         for name in ("messageCount", "bytes"):
-            sums[name] = _number(sums, name) + _number(row, name)
+            sums[name] = number_of(sums, name) + number_of(row, name)
         for name, choose in (("firstStoreTimestamp", min), ("lastStoreTimestamp", max)):
             times = [time for time in (sums[name], row[name]) if isinstance(time, datetime)]
             sums[name] = choose(times, default=None)
     most_first = sorted(
-        by_tag.values(), key=lambda row: (str(row["topic"]), -_number(row, "messageCount"))
+        by_tag.values(), key=lambda row: (str(row["topic"]), -number_of(row, "messageCount"))
     )
     table(console, TAG_VIEW, [{**row, "share": row["messageCount"]} for row in most_first])
 
@@ -246,7 +249,7 @@ def findings(console: Console, store: str, rows: Sequence[Row], *, named: bool =
 
 def _problem(row: Row) -> str:
     """Return the broken rule of a finding, and how many others are broken only because of it."""
-    number = _number(row, "consequences")
+    number = number_of(row, "consequences")
     behind = f", and {several(number, 'consequence')}" if number else ""
     return f"{row['problem']}{behind}"
 
@@ -270,15 +273,15 @@ def _fact(console: Console, name: str, value: object) -> None:
 
 
 def _summary(rows: Sequence[Row]) -> str:
-    lag = sum(_number(row, "lag") for row in rows)
-    behind = sum(_number(row, "bytesBehind") for row in rows)
+    lag = sum(number_of(row, "lag") for row in rows)
+    behind = sum(number_of(row, "bytesBehind") for row in rows)
     odd = sorted({str(row["status"]) for row in rows} & _ODD)
     if not lag:
         return f"no messages waiting, but {', '.join(odd)}" if odd else "has consumed everything"
     summary = f"{several(lag, 'message')} waiting, {size(behind)}"
     expressions = sorted({str(row["subscription"]) for row in rows if row["subscription"]} - {"*"})
     if expressions:
-        matching = sum(_number(row, "lagMatching") for row in rows)
+        matching = sum(number_of(row, "lagMatching") for row in rows)
         summary += f"; {count(matching)} match {', '.join(expressions)}"
     return summary
 
@@ -315,11 +318,6 @@ def place_of(row: Row) -> str | None:
             break
         place += f"{mark}{row[name]}"
     return place
-
-
-def _number(row: Row, name: str) -> int:
-    value = row[name]
-    return value if isinstance(value, int) else 0
 
 
 def _perm(value: object) -> str:

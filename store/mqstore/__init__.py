@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from mqstore.read.directory import take
-    from mqstore.read.queues import QueueBounds, QueueSlice, Snapshot, slices_of
+    from mqstore.read.queues import QueueBounds
     from mqstore.read.scan import scan
     from mqstore.read.settings import ScanSettings
+    from mqstore.read.source import QueueSlice, Snapshot, slices_of
 
 __version__ = "0.1.0"
 
@@ -27,9 +28,9 @@ _HOMES: Final = {
     "scan": "mqstore.read.scan",
     "ScanSettings": "mqstore.read.settings",
     "QueueBounds": "mqstore.read.queues",
-    "QueueSlice": "mqstore.read.queues",
-    "Snapshot": "mqstore.read.queues",
-    "slices_of": "mqstore.read.queues",
+    "QueueSlice": "mqstore.read.source",
+    "Snapshot": "mqstore.read.source",
+    "slices_of": "mqstore.read.source",
 }
 
 

@@ -10,23 +10,23 @@ from dataclasses import dataclass
 from typing import Final
 
 from mqstore.errors import InvalidOptionError
-from mqstore.files.read_file import RemoteFolder
-from mqstore.live.address import Address, is_address, parse_address
-from mqstore.live.cluster import ClusterSettings
-from mqstore.live.options import LIVE_OPTIONS, cluster_settings, parse_options
-from mqstore.live.origin import ClusterBrokers
-from mqstore.objects.address import (
+from mqstore.files.objects.address import (
     FILE_SYSTEM,
     OBJECT_OPTIONS,
     is_object_option,
     is_object_store,
     parse_object_store,
 )
-from mqstore.objects.connection import PLAIN
-from mqstore.objects.folder import open_objects
-from mqstore.objects.origin import NO_STREAM, open_at_rest
+from mqstore.files.objects.connection import PLAIN
+from mqstore.files.objects.folder import open_objects
+from mqstore.files.read_file import RemoteFolder
+from mqstore.live.address import Address, is_address, parse_address
+from mqstore.live.cluster import ClusterSettings
+from mqstore.live.options import LIVE_OPTIONS, cluster_settings, parse_options
+from mqstore.live.origin import ClusterBrokers
 from mqstore.options import store_paths
 from mqstore.options.option import Option
+from mqstore.read.at_rest import NO_STREAM, open_at_rest
 from mqstore.read.directory import open_origin
 from mqstore.read.log_directory import CACHE_DIR, QUEUES, open_by_log
 from mqstore.read.selection import OpenStores, Selection, broker_names

@@ -18,5 +18,5 @@ def printable(text: str, keep: str = "") -> str:
 
 def shown(value: object, most: int = _SHOWN_CHARS) -> str:
     """Return ``value`` fit for a message: printable, at most ``most`` characters."""
-    text = printable(str(value))
+    text = printable(str(value)[: most + 1])  # A body may be large.
     return text if len(text) <= most else text[: most - 1] + "…"

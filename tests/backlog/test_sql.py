@@ -11,7 +11,7 @@ from backlog.counted import measured
 from mqstore.backlog import BacklogRequest
 from mqstore.errors import InvalidOptionError
 from mqstore.options import grammar
-from mqstore.options.words import Sql92
+from mqstore.options.grammar import Sql92
 from support.oracle import Message, join_properties
 from support.stores import Laid, Layout, MakeStore, lay_out, write_json
 

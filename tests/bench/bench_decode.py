@@ -29,9 +29,9 @@ from bench.peers import StorePeer, store_peer
 from bench.rounds import Side, Timed, compare
 from mqstore.codec.schema import PROFILES
 from mqstore.format.names import mapped_file_name
-from mqstore.read.queues import QueueSlice
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
+from mqstore.read.source import QueueSlice
 from mqstore.read.store_bounds import StoreOrigin
 
 TOPIC = topic_name(0)

@@ -9,7 +9,15 @@ file. ``commit`` is what the driver does: verify, append, ConsumeQueue, IndexFil
 timed from the staged files on. ``commit mmap`` is the same with writeMode=mmap. ``java`` puts the
 same number of messages into a new store of DefaultMessageStore, in client-encoded batches of 1 MB,
 until they are dispatched; it has both cores and syncs nothing. ``disk`` writes the CommitLog's
-bytes one after the other and syncs.
+bytes, all zeros, one after the other into a new file that is not preallocated, and syncs; what it
+writes never leaves the processor's cache. ``floor`` is what a commit cannot do without: it reads
+the staged file and sums its bytes, then reads it again, sums, and writes the bytes into a
+preallocated file, with the commit's hints to the kernel, and syncs.
+
+Before each side that begins with nothing (``stage``, ``disk``, ``floor``, ``java``) a file of twice
+the records' bytes is written and removed. A virtual machine may have given free memory back to its
+host, and the first write into such a page costs ten times what the next one does: without this, a
+side would pay for the memory that the side before it let go.
 """
 
 import os
@@ -28,6 +36,9 @@ from bench.rows import batches
 from mqstore.arrays import Recycled
 from mqstore.codec.encode import Hosts, Messages, encode
 from mqstore.codec.properties_encode import join_blocks
+from mqstore.files import durable
+from mqstore.files.read_file import read_into
+from mqstore.format.crc import crc32
 from mqstore.stage.settings import WriteSettings
 from mqstore.stage.task import stage
 from mqstore.write.commit import commit
@@ -37,6 +48,7 @@ BODIES = {100: 1, 1024: 1, 10_240: 4}  # bytes: by what the number of messages i
 QUEUES = 4
 RECORD_ROOM = 250
 PIECE = bytes(1 << 20)
+FRAME_BYTES = 8 << 20
 _GOES_ON = {"encode", "commit", "commit mmap"}  # from what the side before them left
 
 
@@ -70,16 +82,15 @@ class Writes:
             "stage mmap": lambda: self._stage("mmap"),
             "commit mmap": self._commit,
             "disk": self._disk,
+            "floor": self._floor,
         }
         if self._peer:
             works["java"] = self._java
+        before = dict.fromkeys(set(works) - _GOES_ON, self._new) | {"floor": self._new_staged}
         compare(
             "write",
             f"{self._body_bytes} B",
-            [
-                Side(name, work, self._rows, None if name in _GOES_ON else self._new)
-                for name, work in works.items()
-            ],
+            [Side(name, work, self._rows, before.get(name)) for name, work in works.items()],
             bodyBytes=self._body_bytes,
             queues=QUEUES,
         )
@@ -123,9 +134,49 @@ class Writes:
             os.fsync(file.fileno())
         return Timed(self._rows, time.perf_counter() - begin)
 
+    def _floor(self) -> int:
+        assert self._manifest.segment
+        folder, size = Path(self._job.target.staging), self._manifest.segment.size
+        staged = os.open(folder / self._manifest.segment.name, os.O_RDONLY)
+        log = os.open(self._home / "floor", os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        first = self._read_and_write(staged, size, None)
+        os.posix_fallocate(log, 0, size)
+        assert self._read_and_write(staged, size, log) == first
+        os.fdatasync(log)
+        os.close(log)
+        os.close(staged)
+        return self._rows
+
+    def _read_and_write(self, staged: int, size: int, log: int | None) -> int:
+        """Return the sum of all staged bytes; write them into ``log``, and let go of them."""
+        checksum, block, back = 0, memoryview(bytearray(FRAME_BYTES)), durable.WriteBack()
+        for position in range(0, size, len(block)):
+            part = block[: size - position]
+            read_into(staged, part, position)
+            checksum = crc32(part, checksum)
+            if log is not None:
+                durable.write_at(log, part, position)
+                back.wrote(log, position, len(part))
+                durable.forget(staged, position, len(part))
+        return checksum
+
     def _java(self) -> Timed:
         assert self._peer
         return self._peer.write(self._home / "store", self._rows, self._body_bytes, QUEUES)
+
+    def _new_staged(self) -> None:
+        """Let a staged file be there, which ``floor`` reads."""
+        self._new()
+        self._stage()
+        self._make_resident()
+
+    def _make_resident(self) -> None:
+        """Let free memory of twice the records' bytes be the machine's own again."""
+        path, size = self._home / "floor", 2 * self._rows * (self._body_bytes + RECORD_ROOM)
+        with path.open("wb", buffering=0) as file:
+            for _ in range(-(-size // len(PIECE))):
+                file.write(PIECE)
+        path.unlink()
 
     def _new(self) -> None:
         old = self._home / "store"
@@ -133,6 +184,7 @@ class Writes:
             old.unlink()
         else:
             shutil.rmtree(old, ignore_errors=True)
+        self._make_resident()
 
 
 if __name__ == "__main__":

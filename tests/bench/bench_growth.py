@@ -25,9 +25,9 @@ from mqstore import backlog
 from mqstore.codec.schema import PROFILES
 from mqstore.read.directory import take
 from mqstore.read.plan import SplitLimits, split, weigh
-from mqstore.read.queues import QueueSlice, slices_of
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
+from mqstore.read.source import QueueSlice, slices_of
 from mqstore.stage.settings import WriteSettings
 from mqstore.stage.task import stage
 from mqstore.write.commit import commit

@@ -27,20 +27,20 @@ from bench.rounds import Side, Timed, compare
 from bench.rows import batches
 from mqstore.arrays import Recycled
 from mqstore.codec.encode import Hosts, Messages, encode
-from mqstore.codec.kernels.library import NUMPY, VARIABLE, C
+from mqstore.codec.kernels.library import COMPILED, NUMPY, VARIABLE
 from mqstore.codec.properties_encode import join_blocks
 from mqstore.codec.schema import PROFILES
 from mqstore.derive.log_walk import log_chunks
 from mqstore.files.log.commit_log import CommitLog
-from mqstore.read.queues import QueueSlice
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
+from mqstore.read.source import QueueSlice
 from mqstore.read.store_bounds import StoreOrigin
 
 BODIES = {100: 1, 1024: 1, 10_240: 4}  # bytes: by what the number of messages is divided
 QUEUES = (1, 4)
 MODES = ("pread", "mmap")
-KINDS = (C, NUMPY)
+KINDS = (COMPILED, NUMPY)
 HOSTS = Hosts(bytes([127, 0, 0, 1]), 0, bytes([127, 0, 0, 1]), 10911)
 DECODED = ("minimal", "standard", "full")
 

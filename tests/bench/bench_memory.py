@@ -17,9 +17,9 @@ from bench.facts import facts, load
 from bench.laid_out import Shape, lay_out, topic_name
 from bench.rows import batches
 from mqstore.codec.schema import PROFILES
-from mqstore.read.queues import QueueSlice
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
+from mqstore.read.source import QueueSlice
 from mqstore.read.store_bounds import StoreOrigin
 from mqstore.stage.job import Manifest, WriteJob
 from mqstore.stage.settings import WriteSettings

@@ -29,9 +29,9 @@ from bench.rounds import Side, compare
 from bench.spark import spark_session, to_noop, told
 from mqstore.codec.schema import PROFILES
 from mqstore.read.directory import take
-from mqstore.read.queues import slices_of
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
+from mqstore.read.source import slices_of
 
 TOPIC = topic_name(0)
 BODIES = {100: 1, 1024: 1, 10_240: 4}  # bytes: by what the number of messages is divided

@@ -30,6 +30,34 @@ def load() -> float:
 
 def cpu_seconds() -> float:
     """Return what this process and all below it, JVMs and their workers, have worked."""
+    return sum(_used().values())
+
+
+def cpu_by_kind() -> dict[str, float]:
+    """Return the same by kind of process: ``driver`` (this one), ``jvm``, ``broker``, ``python``.
+
+    A process that ends meanwhile takes its seconds with it: compare where none does.
+    """
+    found = dict.fromkeys(("driver", "jvm", "broker", "python"), 0.0)
+    for pid, seconds in _used().items():
+        found[_kind(pid)] += seconds
+    return found
+
+
+def _kind(pid: int) -> str:
+    if pid == os.getpid():
+        return "driver"
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return "python"
+    if b"kafka.Kafka" in command:
+        return "broker"
+    return "jvm" if command[0].endswith(b"java") else "python"
+
+
+def _used() -> dict[int, float]:
+    """Return the CPU seconds of this process and of each one below it, by process id."""
     parents, used = {}, {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -42,7 +70,8 @@ def cpu_seconds() -> float:
     found = {os.getpid()}
     for _ in range(6):  # this process, the launcher, the JVM, the daemon, its workers
         found |= {pid for pid, parent in parents.items() if parent in found}
-    return sum(used[pid] for pid in found) / os.sysconf("SC_CLK_TCK")
+    ticks = os.sysconf("SC_CLK_TCK")
+    return {pid: used[pid] / ticks for pid in found}
 
 
 def _cpu() -> str:

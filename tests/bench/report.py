@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from bench.kept import Line, Lines, busy_seconds, load_of, median, table
+from bench.log_tables import log_table, log_targets, objects_table, parts_table
 from bench.rounds import cpu_ratio, ratio
 
 RESULTS = Path(__file__).parent / "results"
@@ -17,9 +19,6 @@ BEGIN, END = "<!-- tables -->", "<!-- end of tables -->"
 FULL = "≥ 5 × the full read"
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _QUEUES = re.compile(r", (\d+) queues?$")
-
-Line = dict[str, Any]
-Lines = dict[str, list[Line]]
 
 
 def read(folder: Path = RESULTS) -> Lines:
@@ -35,13 +34,16 @@ def tables(lines: Lines) -> str:
     head = ("measure", "target", "reached", "by CPU time", "load")
     reached, missed = sorted_by_margin(targets(lines))
     parts = [
-        ("Targets reached, by the widest margin first", _table(head, reached)),
-        ("Targets missed, by the widest margin first", _table(head, missed)),
+        ("Targets reached, by the widest margin first", table(head, reached)),
+        ("Targets missed, by the widest margin first", table(head, missed)),
         ("Core, one core: thousands of messages a second", _decode(lines)),
         ("Core write, one core: thousands of messages a second", _write(lines)),
         ("Spark read, two cores: thousands of messages a second", _spark_read(lines)),
         ("Spark write", _spark_write(lines)),
+        ("Spark write: CPU µs a row, by who worked", parts_table(lines)),
         ("Backlog, plan, commit", _others(lines)),
+        ("Logs without queues: GiB/s, and seconds of a plan", log_table(lines)),
+        ("Object stores", objects_table(lines)),
         ("Memory beyond imports, MiB", _memory(lines)),
         ("Streams", _stream(lines)),
         ("Clusters: thousands of messages a second", _live(lines)),
@@ -49,7 +51,7 @@ def tables(lines: Lines) -> str:
         ("Clusters: requests", _asked(lines)),
         ("Settings: base = 1", _settings(lines)),
     ]
-    return "\n\n".join(f"## {title}\n\n{table}" for title, table in parts if table)
+    return "\n\n".join(f"## {title}\n\n{text}" for title, text in parts if text)
 
 
 def targets(lines: Lines) -> list[tuple[str, ...]]:
@@ -62,7 +64,7 @@ def targets(lines: Lines) -> list[tuple[str, ...]]:
         rate = line["sides"]["no body"]["rowsPerSecond"] / 1e6
         busy = 1 / max(line["sides"]["no body"]["cpuMicroseconds"], 1e-3)
         what, target = f"core decode without body and properties, {where}", "≥ 2 M/s"
-        rows.append((what, target, f"{rate:.2f} M/s", f"{busy:.2f} M/s", _load(line)))
+        rows.append((what, target, f"{rate:.2f} M/s", f"{busy:.2f} M/s", load_of(line)))
         for side, what in (("tag", "tag of 1 %"), ("no body", "no body")):
             rows += _share(f"core, {what}, {where}", FULL, line, side, "standard")
         rows += _share(f"core, no body beside `full`, {where}", FULL, line, "no body", "full")
@@ -84,6 +86,7 @@ def targets(lines: Lines) -> list[tuple[str, ...]]:
         + _other_targets(lines)
         + _live_targets(lines)
         + _send_targets(lines)
+        + log_targets(lines)
     )
 
 
@@ -134,22 +137,22 @@ def _other_targets(lines: Lines) -> list[tuple[str, ...]]:
         side = line["sides"]["hash"]
         rate, busy = side["rowsPerSecond"] / 1e6, 1 / max(side["cpuMicroseconds"], 1e-3)
         found = (f"{rate:.0f} M/s", f"{busy:.0f} M/s")
-        rows.append(("backlog by hash, one core", "≥ 20 M units/s", *found, _load(line)))
+        rows.append(("backlog by hash, one core", "≥ 20 M units/s", *found, load_of(line)))
     for line in lines.get("plan", []):
         if line["bench"] == "plan":
-            more = _median(line, "mqlog") - _median(line, "limit")
+            more = median(line, "mqlog") - median(line, "limit")
             reached = f"{more:.2f} s, {line['tasks']} partitions"
-            busy = f"{_busy(line, 'mqlog') - _busy(line, 'limit'):.2f} s"
+            busy = f"{busy_seconds(line, 'mqlog') - busy_seconds(line, 'limit'):.2f} s"
             what, target = f"plan of {line['case']}", "< 2 s beyond Spark's"
-            rows.append((what, target, reached, busy, _load(line)))
+            rows.append((what, target, reached, busy, load_of(line)))
         if line["bench"] == "groups":
-            reached, busy = f"{_median(line, 'exact'):.1f} s", f"{_busy(line, 'exact'):.1f} s"
-            rows.append((f"backlog of {line['case']}", "< 60 s", reached, busy, _load(line)))
+            reached, busy = f"{median(line, 'exact'):.1f} s", f"{busy_seconds(line, 'exact'):.1f} s"
+            rows.append((f"backlog of {line['case']}", "< 60 s", reached, busy, load_of(line)))
     for case, target in (("read", "< 300 MiB"), ("stage", "< 300 MiB"), ("commit", "< 200 MiB")):
         found_lines = [line for line in lines.get("memory", []) if line["case"] == case]
         if found_lines:
             reached = f"{max(line['MiB'] for line in found_lines):.0f} MiB"
-            rows.append((f"memory: {case}", target, reached, "", _load(found_lines[-1])))
+            rows.append((f"memory: {case}", target, reached, "", load_of(found_lines[-1])))
     return rows
 
 
@@ -161,9 +164,9 @@ def _live_targets(lines: Lines) -> list[tuple[str, ...]]:
             rows += _share(what, "≥ 1 × Java's pull consumer", line, "mqlog", "java")
             rows += _share(what, "≥ 1 × Kafka's connector", line, "mqlog", "kafka")
         elif line["case"] == "look, 1 topic":
-            rows.append((what, "≤ 5 ms", f"{line['ms']:.2f} ms", "", _load(line)))
+            rows.append((what, "≤ 5 ms", f"{line['ms']:.2f} ms", "", load_of(line)))
         elif line["case"].startswith("backlog"):
-            rows.append((what, "≤ 1 s", f"{line['ms'] / 1e3:.2f} s", "", _load(line)))
+            rows.append((what, "≤ 1 s", f"{line['ms'] / 1e3:.2f} s", "", load_of(line)))
     return rows
 
 
@@ -178,7 +181,7 @@ def _send_targets(lines: Lines) -> list[tuple[str, ...]]:
             rows += _share(once, "≥ 0.5 × Kafka's connector", line, "once", "kafka")
         elif line["case"].startswith("published"):
             reached, busy = f"{line['ms']:.1f} ms", f"{line['cpuMs']:.1f} ms"
-            rows.append((what, "≤ 30 ms", reached, busy, _load(line)))
+            rows.append((what, "≤ 30 ms", reached, busy, load_of(line)))
     return rows
 
 
@@ -186,16 +189,11 @@ def _share(what: str, target: str, line: Line, side: str, other: str) -> list[tu
     if not {side, other} <= set(line["sides"]):
         return []
     by_time, by_work = ratio(line, side, other), cpu_ratio(line, side, other)
-    return [(what, target, f"{by_time:.2f} ×", f"{by_work:.2f} ×", _load(line))]
+    return [(what, target, f"{by_time:.2f} ×", f"{by_work:.2f} ×", load_of(line))]
 
 
 def _queues(line: Line) -> str:
     return f"{line['queues']} queue{'s' * (line['queues'] > 1)}"
-
-
-def _busy(line: Line, side: str) -> float:
-    found = line["sides"][side]
-    return float(found["cpuMicroseconds"] * found["rows"] / 1e6)
 
 
 def _decode(lines: Lines) -> str:
@@ -205,7 +203,7 @@ def _decode(lines: Lines) -> str:
 
 
 def _write(lines: Lines) -> str:
-    names = ["encode", "stage", "commit", "commit mmap", "java", "disk"]
+    names = ["encode", "stage", "commit", "commit mmap", "java", "disk", "floor"]
     return _rates(lines.get("encode", []), names, lambda line: line["case"])
 
 
@@ -218,7 +216,7 @@ def _spark_read(lines: Lines) -> str:
 
 
 def _spark_write(lines: Lines) -> str:
-    names = ["mqlog", "limit", "kafka", "disk"]
+    names = ["mqlog", "limit", "mqlog 500", "limit 500", "kafka", "disk"]
     return _rates(lines.get("spark_write", []), names, lambda line: line["case"], of=("kafka",))
 
 
@@ -226,16 +224,16 @@ def _others(lines: Lines) -> str:
     rows = []
     for line in [*lines.get("backlog", []), *lines.get("plan", [])]:
         for name, side in line["sides"].items():
-            seconds = f"{_median(line, name):.3f}"
+            seconds = f"{median(line, name):.3f}"
             rate = f"{side['rowsPerSecond']:,}"
-            rows.append((line["bench"], line["case"], name, seconds, rate, _load(line)))
-    return _table(("what", "of", "side", "seconds", "rows/s", "load"), rows)
+            rows.append((line["bench"], line["case"], name, seconds, rate, load_of(line)))
+    return table(("what", "of", "side", "seconds", "rows/s", "load"), rows)
 
 
 def _memory(lines: Lines) -> str:
     found = lines.get("memory", [])
     rows = [(line["case"], f"{line['messages']:,}", f"{line['MiB']:.0f}") for line in found]
-    return _table(("work", "messages", "MiB"), rows)
+    return table(("work", "messages", "MiB"), rows)
 
 
 def _stream(lines: Lines) -> str:
@@ -243,19 +241,19 @@ def _stream(lines: Lines) -> str:
     for line in lines.get("stream", []):
         unit = "us" if "us" in line else "ms"
         value = f"{line[unit]:g} {unit.replace('us', 'µs')}"
-        rows.append((f"{line['case']}, {line['queues']} queues", value, _load(line)))
+        rows.append((f"{line['case']}, {line['queues']} queues", value, load_of(line)))
     for line in lines.get("sink", []):
         if "ms" in line:
             value = ", ".join(f"{name} {ms:g} ms" for name, ms in line["ms"].items())
-            rows.append((f"write, {line['case']}", value, _load(line)))
+            rows.append((f"write, {line['case']}", value, load_of(line)))
         else:
             value = (
                 f"{line['commitMs']:g} ms, 95 % in {line['commitP95Ms']:g} ms, "
                 f"{line['commitCpuMs']:g} ms of CPU"
             )
             what = f"write, commit of {line['rows']:,} rows, {line['files']} files"
-            rows.append((what, value, _load(line)))
-    return _table(("what", "median", "load"), rows)
+            rows.append((what, value, load_of(line)))
+    return table(("what", "median", "load"), rows)
 
 
 def _live(lines: Lines) -> str:
@@ -274,11 +272,11 @@ def _asked(lines: Lines) -> str:
     rows = []
     for line in [*lines.get("live", []), *lines.get("send", [])]:
         if "ms" in line:
-            rows.append((line["case"], f"{line['ms']:g} ms", _load(line)))
+            rows.append((line["case"], f"{line['ms']:g} ms", load_of(line)))
         elif "MiB" in line:
             what = f"memory of {line['messages']:,} messages"
-            rows.append((what, f"{line['MiB']:g} MiB", _load(line)))
-    return _table(("what", "median", "load"), rows)
+            rows.append((what, f"{line['MiB']:g} MiB", load_of(line)))
+    return table(("what", "median", "load"), rows)
 
 
 def _settings(lines: Lines) -> str:
@@ -291,11 +289,11 @@ def _settings(lines: Lines) -> str:
                 name,
                 f"{ratio(line, name, base):.2f}",
                 f"{cpu_ratio(line, name, base):.2f}",
-                _load(line),
+                load_of(line),
             )
             for name in line["sides"]
         ]
-    return _table(("among", "setting", "rows a second", "by CPU time", "load"), rows)
+    return table(("among", "setting", "rows a second", "by CPU time", "load"), rows)
 
 
 def _rates(found: list[Line], names: list[str], told: Any, of: tuple[str, ...] = ()) -> str:
@@ -310,8 +308,8 @@ def _rates(found: list[Line], names: list[str], told: Any, of: tuple[str, ...] =
             else ""
             for peer in of
         ]
-        rows.append((told(line), *rates, *shares, _load(line)))
-    return _table(("", *present, *(f"of {peer}" for peer in of), "load"), rows)
+        rows.append((told(line), *rates, *shares, load_of(line)))
+    return table(("", *present, *(f"of {peer}" for peer in of), "load"), rows)
 
 
 def _rate(side: Line) -> str:
@@ -326,22 +324,6 @@ def _find(lines: Lines, name: str, **wanted: Any) -> list[Line]:
         for line in lines.get(name, [])
         if all(line.get(key) == value for key, value in wanted.items())
     ]
-
-
-def _median(line: Line, side: str) -> float:
-    seconds = sorted(line["sides"][side]["seconds"])
-    return float(seconds[len(seconds) // 2])
-
-
-def _load(line: Line) -> str:
-    return f"{min(line['load']):.0f}–{max(line['load']):.0f}"
-
-
-def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    if not rows:
-        return ""
-    lines = [head, tuple("---" for _ in head), *rows]
-    return "\n".join(f"| {' | '.join(row)} |" for row in lines)
 
 
 def write(folder: Path = RESULTS) -> None:
@@ -367,10 +349,10 @@ def draw(lines: list[Line], path: Path) -> None:
     for axis, (title, cases) in zip(axes, panels.items(), strict=True):
         found = [line for line in lines if line["case"] in cases]
         for name in dict.fromkeys(name for line in found for name in line["sides"]):
-            points = [(line["at"], _median(line, name)) for line in found if name in line["sides"]]
+            points = [(line["at"], median(line, name)) for line in found if name in line["sides"]]
             axis.plot(*zip(*points, strict=True), marker="o", label=name)
         edges = [min(line["at"] for line in found), max(line["at"] for line in found)]
-        top = max(_median(line, name) for line in found for name in line["sides"])
+        top = max(median(line, name) for line in found for name in line["sides"])
         axis.plot(edges, [top * edges[0] / edges[1], top], "--", color="grey", label="linear")
         axis.set(xscale="log", yscale="log", xlabel=title, ylabel="seconds")
         axis.grid(alpha=0.3)

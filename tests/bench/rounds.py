@@ -37,9 +37,18 @@ class Side:
 
 
 def compare(
-    bench: str, case: str, sides: Sequence[Side], *, rounds: int = ROUNDS, **shape: Any
+    bench: str,
+    case: str,
+    sides: Sequence[Side],
+    *,
+    rounds: int = ROUNDS,
+    found: Callable[[], dict[str, Any]] | None = None,
+    **shape: Any,
 ) -> dict[str, Any]:
-    """Run the sides in turn, print one JSON line, and return it."""
+    """Run the sides in turn, print one JSON line, and return it.
+
+    The line also has what ``found`` returns after the last round.
+    """
     before = load()
     seconds: dict[str, list[float]] = {side.name: [] for side in sides}
     busy: dict[str, list[float]] = {side.name: [] for side in sides}
@@ -54,6 +63,7 @@ def compare(
         "case": case,
         **shape,
         "sides": {side.name: _summary(side, seconds[side.name], busy[side.name]) for side in sides},
+        **(found() if found else {}),
         "load": [before, load()],
         **facts(),
     }

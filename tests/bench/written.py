@@ -6,6 +6,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 BODY_BYTES = 1024
+PATIENCE_MS = 600_000
 
 
 def orders(spark: SparkSession, rows: int, partitions: int) -> DataFrame:
@@ -47,7 +48,9 @@ class KafkaWrites:
             F.array(header).alias("headers"),
         )
         sink = messages.write.format("kafka").option("kafka.bootstrap.servers", self._servers)
-        sink.options(topic=self._last, includeHeaders="true").save()
+        # On a busy machine the broker may answer late: that is no error of a measurement.
+        patience = {"kafka.delivery.timeout.ms": str(PATIENCE_MS)}
+        sink.options(topic=self._last, includeHeaders="true", **patience).save()
         return self._rows
 
     def check(self) -> None:

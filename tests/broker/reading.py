@@ -12,9 +12,9 @@ import pyarrow as pa
 from broker.harness import Row
 from mqstore.codec.schema import PROFILES
 from mqstore.read.directory import take
-from mqstore.read.queues import Snapshot, slices_of
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
+from mqstore.read.source import Snapshot, slices_of
 
 COMPRESSED = 0x1
 

@@ -10,7 +10,7 @@ from broker.harness import FAST_DELAYS, SMALL_FILES, Broker, Cluster, Row
 from broker.left import MOVING, NAMES, Left
 from broker.reading import by_queue, read, told
 from mqstore.check import check
-from mqstore.salvage.salvage import salvage
+from mqstore.copy.salvage import salvage
 from support import soak
 
 pytestmark = pytest.mark.broker

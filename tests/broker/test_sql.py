@@ -14,9 +14,9 @@ from broker.writing import SMALL_SIZES, on_port, write
 from mqstore.backlog import BacklogRequest, measure, plan
 from mqstore.errors import InvalidOptionError
 from mqstore.read.directory import take
-from mqstore.read.queues import slices_of
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
+from mqstore.read.source import slices_of
 from mqstore.sql.filter import parse_sql
 from sql.expressions import expressions, messages
 from sql.judged import column, ours, theirs

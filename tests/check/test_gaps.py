@@ -9,9 +9,9 @@ from check.damages import errors, write
 from mqstore.check import check
 from mqstore.codec.schema import PROFILES
 from mqstore.read.directory import take
-from mqstore.read.queues import QueueSlice, slices_of
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
+from mqstore.read.source import QueueSlice, slices_of
 from support.oracle import ROLLBACK, Message, blank
 from support.stores import Laid, Layout, lay_out
 

@@ -1,4 +1,8 @@
-"""One of two queries over one store, until it is killed: python chaotic.py write|tail STORE TARGET.
+"""One of two queries over one store, until it is killed.
+
+python chaotic.py write|tail STORE TARGET SECONDS
+
+Its batches begin so many seconds after another, or at once with 0.
 
 `write` writes the numbers from 0 on, ROWS a batch, odd ones to queue 1. `tail` copies what is in
 the store to TARGET/rows. The tests end the same queries in a session of their own.
@@ -47,11 +51,12 @@ def tailed(spark: SparkSession, store: str, target: str) -> DataStreamWriter:
     return writer.option("checkpointLocation", f"{target}/checkpoint")
 
 
-def main(what: str, store: str, target: str) -> None:
+def main(what: str, store: str, target: str, seconds: str) -> None:
     signal.alarm(LIFE_S)
     spark = session(f"chaotic {what}", {**QUIET, **LOOPBACK, "spark.master": "local[2]"})
-    query = written(spark, target).start(store) if what == "write" else None
-    (query or tailed(spark, store, target).start()).awaitTermination()
+    query = written(spark, target) if what == "write" else tailed(spark, store, target)
+    query = query.trigger(processingTime=f"{seconds} seconds")
+    query.start(store if what == "write" else None).awaitTermination()
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from connector import chaotic
 from mqstore.check import check
 from mqstore.files.store_dir import StoreDir
-from mqstore.txn import intent, ledger
+from mqstore.files.txn import intent, ledger
 from support import soak
 from support.contract import assert_contract
 from support.writing import held
@@ -30,6 +30,8 @@ from support.writing import held
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
 KILLS = soak.size("STREAM_KILLS", check=0, test=2, full=40)
 SEED = int(os.environ.get("MQLOG_SEED", "7"))
+# Queries that do not wait are busy all the time that the other takes to start again.
+EVERY_S, KILLED_WITHIN_S = (0, 2.0) if soak.SOAKING else (2, 0.5)
 START_S = 240.0
 LAST_S = 300
 INDEX = (int(chaotic.STORE["maxHashSlotNum"]), int(chaotic.STORE["maxIndexNum"]))
@@ -42,7 +44,7 @@ class Query:
         self.what = what
         self.target = target
         script = str(Path(chaotic.__file__))
-        self._command = [sys.executable, script, what, str(store), str(target)]
+        self._command = [sys.executable, script, what, str(store), str(target), str(EVERY_S)]
         self._process: subprocess.Popen[bytes] | None = None
         self._before = 0
 
@@ -55,8 +57,12 @@ class Query:
 
     def batches(self) -> int:
         """How many batches Spark has done: it notes each, and keeps the last hundred notes."""
-        done = (self.target / "checkpoint" / "commits").glob("[0-9]*")
-        return max((int(path.name) + 1 for path in done), default=0)
+        return self._noted("commits")
+
+    def until_a_batch_begins(self) -> None:
+        """Wait until a batch is planned that is not done."""
+        while self._noted("offsets") <= self.batches():
+            self.pause(0.005)
 
     def until_it_works(self) -> None:
         deadline = time.monotonic() + START_S
@@ -75,6 +81,10 @@ class Query:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait(LAST_S)
+
+    def _noted(self, kind: str) -> int:
+        noted = (self.target / "checkpoint" / kind).glob("[0-9]*")
+        return max((int(path.name) + 1 for path in noted), default=0)
 
     @property
     def _log(self) -> Path:
@@ -123,7 +133,9 @@ def _kill_both(writer: Query, tail: Query, store: Path) -> Counter[str]:
     pairs = [moments.sample((writer, tail), 2) for _ in range(-(-KILLS // 2))]
     for victim in [victim for pair in pairs for victim in pair][:KILLS]:
         victim.until_it_works()
-        victim.pause(moments.uniform(0, 2))
+        if not soak.SOAKING:
+            victim.until_a_batch_begins()
+        victim.pause(moments.uniform(0, KILLED_WITHIN_S))
         victim.kill()
         if victim is writer:
             found = intent.load(StoreDir.at(store))

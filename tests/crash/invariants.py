@@ -19,11 +19,11 @@ from crash.broker_model import serve
 from mqstore.check import check
 from mqstore.errors import NotAStoreError, StoreNotFoundError
 from mqstore.files.store_dir import StoreDir
+from mqstore.files.txn import intent, ledger
 from mqstore.read.directory import take
-from mqstore.read.queues import slices_of
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.txn import intent, ledger
+from mqstore.read.source import slices_of
 from mqstore.write.recover import RecoverSettings, recover
 from support import oracle
 from support.contract import assert_consume_queues, assert_topics, walked

@@ -18,7 +18,7 @@ from crash.disk import forgetting
 from crash.scenarios import SCENARIOS, work
 from mqstore.files import durable
 from mqstore.files.log.log_append import CommitLogAppender
-from mqstore.txn import intent, ledger
+from mqstore.files.txn import intent, ledger
 from mqstore.write import apply, resume
 
 TELLING = ("everything", "stale-tail", "interlock", "second-version", "new-store")

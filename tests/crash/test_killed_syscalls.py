@@ -23,7 +23,7 @@ from crash.forks import Forks, Laid
 from crash.invariants import is_decided
 from crash.scenarios import BY_NAME, work
 from mqstore.files.store_dir import StoreDir
-from mqstore.txn import intent
+from mqstore.files.txn import intent
 from support import soak
 
 pytestmark = pytest.mark.soak

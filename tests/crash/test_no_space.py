@@ -21,7 +21,7 @@ TESTS = Path(__file__).parents[1]
 PAGE = 4096
 # The commit wants 1 MiB left over, for the small files that come after the decision.
 NEED, MARGIN = 100 * PAGE, 1 << 20
-STEP = soak.size("NO_SPACE_STEP_BYTES", check=40 * PAGE, test=16 * PAGE, full=PAGE)
+STEP = soak.size("NO_SPACE_STEP_BYTES", check=80 * PAGE, test=16 * PAGE, full=PAGE)
 
 
 @pytest.fixture(scope="module")

@@ -37,7 +37,7 @@ from support.memory import folder_in_memory
 
 pytestmark = pytest.mark.soak
 
-CUTS = soak.size("POWER_CUTS", check=4, test=13, full=1_000)
+CUTS = soak.size("POWER_CUTS", check=2, test=13, full=1_000)
 SEED = int(os.environ.get("MQLOG_SEED", "0"))
 SECONDS = 60
 IMAGE_BYTES = 32 << 20

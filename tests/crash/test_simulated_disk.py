@@ -16,7 +16,7 @@ from crash.scenarios import SCENARIOS
 from support import soak
 
 pytestmark = pytest.mark.soak
-STATES = soak.size("CRASH_STATES", check=65, test=500, full=500_000)
+STATES = soak.size("CRASH_STATES", check=39, test=500, full=500_000)
 ONE = os.environ.get("MQLOG_CRASH_STATE", "")
 SAMPLES = 40 if soak.SOAKING else 1
 

@@ -20,12 +20,12 @@ from broker.reading import told as comparable
 from live.real import READING, Live, full_rows
 from mqstore.deliver.once.commit import publish
 from mqstore.deliver.prepare import prepare
+from mqstore.deliver.replay.rows import LEFT_OUT
 from mqstore.deliver.settings import SendSettings
 from mqstore.deliver.task import hand_on, send
 from mqstore.errors import MessageTooLargeError
 from mqstore.live.cluster import ClusterSettings
 from mqstore.live.requests import Request
-from mqstore.replay.rows import LEFT_OUT
 from mqstore.stage.task import CHUNK_ROWS
 from support import goldens
 from support.processes import until

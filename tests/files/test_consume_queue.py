@@ -177,3 +177,14 @@ def test_directories_that_are_no_topic_or_queue_are_the_brokers_to_ignore(
     for name in ("T/x", "T/01", "T/-1", "..x/0", "a b/0", "T/70000"):
         (laid.root / "consumequeue" / name).mkdir(parents=True)
     assert list_queues(StoreDir.at(laid.root)) == [("T", 0)]
+
+
+def test_a_hole_at_the_end_of_a_full_file_does_not_make_its_messages_expired_ones(
+    tmp_path: Path,
+) -> None:
+    layout = Layout(start=8192, queue_units=10)
+    laid = lay_out(tmp_path / "store", [Message(topic="T", body=b"x")] * 25, layout)
+    assert ConsumeQueue(StoreDir.at(laid.root), "T", 0).bounds(laid.low) == (0, 25)
+    path = laid.root / "consumequeue" / "T" / "0" / mapped_file_name(0)
+    path.write_bytes(path.read_bytes()[:-40] + bytes(40))
+    assert ConsumeQueue(StoreDir.at(laid.root), "T", 0).bounds(laid.low) == (0, 25)

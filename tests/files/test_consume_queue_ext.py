@@ -11,9 +11,9 @@ from mqstore.files.queue.consume_queue import ConsumeQueue
 from mqstore.files.queue.extension import ConsumeQueueExt
 from mqstore.files.store_dir import StoreDir
 from mqstore.read.directory import take
-from mqstore.read.queues import slices_of
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
+from mqstore.read.source import slices_of
 from support import oracle
 from support.oracle import LEVELS_S, SCHEDULE_TOPIC, Message
 from support.stores import Laid, Layout, lay_out

@@ -41,7 +41,14 @@ def test_the_parent_of_one_store_is_told_it(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello")
     assert told(tmp_path).endswith(f"did you mean {root}?")
     lay_out(tmp_path / "broker-b", [Message()])
-    assert "did you mean" not in told(tmp_path)
+    assert told(tmp_path).endswith(f"did you mean {tmp_path}/*?")
+
+
+def test_the_folder_of_several_brokers_is_told_the_glob_of_their_stores(tmp_path: Path) -> None:
+    root = lay_out(tmp_path / "broker-a" / "store", [Message()]).root
+    assert told(tmp_path).endswith(f"did you mean {root}?")
+    lay_out(tmp_path / "broker-b" / "store", [Message()])
+    assert told(tmp_path).endswith(f"did you mean {tmp_path}/*/store?")
 
 
 def test_of_many_names_none_is_guessed(tmp_path: Path) -> None:

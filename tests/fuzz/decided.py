@@ -4,7 +4,7 @@ import json
 import zlib
 from dataclasses import MISSING, fields
 
-from mqstore.txn import intent
+from mqstore.files.txn import intent
 
 JOB = "0123456789abcdef0123456789abcdef"
 

@@ -13,13 +13,13 @@ from mqstore.errors import StoreError
 from mqstore.files.config.broker_config import BrokerConfig
 from mqstore.files.index.index_file import list_index_files
 from mqstore.files.store_dir import StoreDir
-from mqstore.read import queues
+from mqstore.read import source
 from mqstore.read.directory import take
 from mqstore.read.offsets import AtTimestamp, Latest, resolve
 from mqstore.read.plan import SplitLimits, split, weigh
-from mqstore.read.queues import QueueSlice
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
+from mqstore.read.source import QueueSlice
 from support import expectations
 from support.opened import narrowed, source_of, topics_of
 from support.oracle import Message
@@ -32,7 +32,7 @@ SECRET = b"secret of another directory"
 
 def slices_of(root: Path, *, strict: bool = True) -> list[QueueSlice]:
     snapshot = take(root, broker_name="b", strict=strict)
-    return queues.slices_of(snapshot)
+    return source.slices_of(snapshot)
 
 
 def read(

@@ -24,12 +24,13 @@ from mqstore.copy.copy_store import copy_store
 from mqstore.files.config.broker_config import BrokerConfig
 from mqstore.files.store import Store
 from mqstore.files.store_dir import StoreDir, open_dir
+from mqstore.files.txn import intent, ledger
 from mqstore.read.directory import take
 from mqstore.read.offsets import AtTimestamp, Latest, resolve
 from mqstore.read.plan import SplitLimits, split, weigh
-from mqstore.read.queues import slices_of
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
+from mqstore.read.source import slices_of
 from mqstore.tables import (
     SCHEMAS,
     commits,
@@ -44,7 +45,6 @@ from mqstore.tables import (
 )
 from mqstore.tables import verify as verify_table
 from mqstore.tables.choice import Window, open_root, slices
-from mqstore.txn import intent, ledger
 from support.opened import narrowed, opened, tail_of, topics_of
 
 Rows = pa.Table | None

@@ -16,9 +16,9 @@ from mqstore.files.index.index_file import Layout as IndexLayout
 from mqstore.files.store_dir import StoreDir
 from mqstore.read.directory import take
 from mqstore.read.plan import SplitLimits, split, weigh
-from mqstore.read.queues import slices_of
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
+from mqstore.read.source import slices_of
 from support import expectations, goldens
 from support.oracle import Message
 from support.stores import Laid, Layout, lay_out

@@ -24,10 +24,10 @@ from mqstore.errors import (
     StoreError,
     UnsafePathError,
 )
+from mqstore.files.txn.segment import Segment, SegmentFrame, SegmentWriter, read_frames
+from mqstore.files.txn.staging import check_shared
 from mqstore.stage.job import Manifest, WriteJob
 from mqstore.stage.task import stage
-from mqstore.txn.segment import Segment, SegmentFrame, SegmentWriter, read_frames
-from mqstore.txn.staging import check_shared
 from mqstore.write.commit import commit
 from mqstore.write.staged_messages import StagedMessages
 from support import goldens, oracle, writing

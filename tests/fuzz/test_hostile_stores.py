@@ -24,9 +24,9 @@ from mqstore.errors import (
 )
 from mqstore.files.queue import consume_queue
 from mqstore.read.directory import take
-from mqstore.read.queues import slices_of
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
+from mqstore.read.source import slices_of
 from mqstore.write.recover import RecoverSettings, recover
 from support import goldens, oracle, writing
 from support.oracle import Message

@@ -32,11 +32,11 @@ from mqstore.codec.schema import PROFILES
 from mqstore.errors import StoreLockedError
 from mqstore.files.lock.store_lock import StoreHold
 from mqstore.files.store_dir import StoreDir
+from mqstore.files.txn import intent, ledger
 from mqstore.read.directory import take
-from mqstore.read.queues import slices_of
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.txn import intent, ledger
+from mqstore.read.source import slices_of
 from mqstore.write.commit import abort
 from mqstore.write.recover import RecoverSettings, recover
 from support import oracle, soak, writing

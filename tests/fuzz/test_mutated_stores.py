@@ -24,9 +24,9 @@ from support.memory import folder_in_memory
 
 pytestmark = pytest.mark.soak
 
-MUTANTS = soak.size("FUZZ_MUTANTS", check=100, test=1_000, full=2_000_000)
+MUTANTS = soak.size("FUZZ_MUTANTS", check=50, test=1_000, full=2_000_000)
 SEED = int(os.environ.get("MQLOG_FUZZ_SEED", "1"))
-TRACED = soak.size("FUZZ_TRACED", check=2, test=15, full=3_000)
+TRACED = soak.size("FUZZ_TRACED", check=1, test=8, full=3_000)
 STALLED_S = 400
 FEW_BASES = ("small", "ours", "pending")
 """Enough where few mutants are made: to make all bases and look at them takes seconds."""

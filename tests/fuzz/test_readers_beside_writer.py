@@ -24,7 +24,7 @@ from support.memory import folder_in_memory
 pytestmark = pytest.mark.soak
 
 SECONDS = soak.size("BESIDE_SECONDS", check=0, test=0, full=3_600)
-LOOKS = soak.size("BESIDE_LOOKS", check=10, test=30, full=1_000)
+LOOKS = soak.size("BESIDE_LOOKS", check=5, test=20, full=1_000)
 """So many reads, and so many looks of streams, by each reader."""
 KILLS = soak.size("BESIDE_KILLS", check=1, test=2, full=100)
 FILES = soak.size("BESIDE_FILES", check=2, test=5, full=1_000)

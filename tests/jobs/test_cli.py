@@ -216,6 +216,8 @@ def test_a_help_names_values_and_no_types_of_python(run: Run) -> None:
     for command in (*COMMANDS, ""):
         text = run(*filter(None, (command, "--help"))).out
         assert not re.search(r"<(bool|int|str|list|path|float)", text), command
+    assert re.search(r"--key-separator +-K +TEXT ", run("send", "--help").out)
+    assert "cluster" not in run("commits", "--help").out  # It refuses one.
 
 
 def test_the_list_of_commands_has_parts_in_their_order(run: Run) -> None:
@@ -232,6 +234,19 @@ def test_a_missing_topic_is_named_and_where_to_find_it(run: Run, golden_550: Pat
 
     assert done.code == 2
     assert f"MissingargumentTOPIC.Itfollowstheplaces.Tolisttopics:mqlogtopics{golden_550}" in words
+
+
+def test_an_address_with_its_topic_is_told_to_be_two_arguments(run: Run) -> None:
+    told = run("cat", "rocketmq://ns1:9876/ORDERS")
+    words = re.sub(r"[│\s]", "", told.err)
+    assert (told.code, "Write:mqlogcatrocketmq://ns1:9876ORDERS" in words) == (2, True)
+    told = run("backlog", "rocketmq://ns1:9876/ORDERS")
+    assert (told.code, "must be the cluster alone" in told.err) == (2, True)
+
+
+def test_a_server_without_a_scheme_is_told_the_address_of_a_cluster(run: Run) -> None:
+    told = run("backlog", "ns1:9876")
+    assert (told.code, "a cluster is rocketmq://ns1:9876" in told.err) == (2, True)
 
 
 def test_a_command_starts_without_spark_and_stops_when_its_reader_does(golden_550: Path) -> None:

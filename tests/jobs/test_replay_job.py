@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from live.taking import TakingCluster
 from mqlog_jobs import replay
-from mqstore.replay import run as replay_run
+from mqstore.deliver.replay import run as replay_run
 from support import goldens
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]

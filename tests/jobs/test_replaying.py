@@ -13,8 +13,8 @@ import pytest
 
 from jobs.command import Done, Run
 from live.taking import Take, TakingCluster
+from mqstore.deliver.replay import run as replay_run
 from mqstore.live.send.pace import Pace
-from mqstore.replay import run as replay_run
 from support import goldens
 from support.oracle import Message
 from support.stores import MakeStore

@@ -19,7 +19,8 @@ from mqlog_jobs.report.rates import TimedQueue, rates, step_ms
 from mqlog_jobs.report.tag_counts import tags_of
 from mqstore.backlog import BacklogRequest, plan
 from mqstore.read.directory import open_origin, take
-from mqstore.read.queues import QueueBounds, slices_of
+from mqstore.read.queues import QueueBounds
+from mqstore.read.source import slices_of
 from mqstore.read.store_bounds import StoreBounds
 from support import goldens
 from support.oracle import Message

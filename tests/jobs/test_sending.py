@@ -101,6 +101,7 @@ def test_a_wrong_line_is_named_and_sends_nothing(
     [
         (("/data/store", "T"), "must be a running cluster"),
         (("ADDRESS", "U"), "option topic: no broker has a topic U"),
+        (("ADDRESS", "t"), "did you mean T?; createTopic=true makes it"),
         (("ADDRESS", "T", "-o", "accessKey=x"), "would show in the list of processes"),
         (("ADDRESS", "T", "-o", "lockTimeout=1s"), "is for the directories of stores"),
         (("ADDRESS", "T", "-o", "createTopic"), "must be NAME=VALUE"),

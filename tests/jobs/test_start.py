@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from support import soak
+
 HEAVY = ("numpy", "pyarrow", "pandas", "pyspark")
 LOOKS = ("rich.console", "typer.rich_utils")
 PROGRAM = """
@@ -76,6 +78,25 @@ def test_a_group_is_completed_from_the_stores_on_the_line(golden_550: Path) -> N
     printed, _ = modules(_MQLOG_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD="4")
 
     assert printed.split() == ["CG_G"]
+
+
+def test_a_command_that_reads_a_store_imports_no_pandas(golden_550: Path) -> None:
+    printed, imported = modules("topics", str(golden_550), "--json")
+
+    assert '"topic":"GTopic"' in printed
+    assert "pyarrow" in imported
+    assert imported.isdisjoint(("pandas", "pyspark"))
+
+
+@soak.not_in_check
+def test_a_table_becomes_one_of_pandas_after_a_command_did_without() -> None:
+    program = (
+        "import sys; from mqlog_jobs.arrow import import_without_pandas as without; without(); "
+        "import pyarrow as pa; values = pa.array([1, 2]); assert 'pandas' not in sys.modules; "
+        "assert values.to_pandas().sum() == 3; import pandas; "
+        "assert pa.array(pandas.Series([1.5, None]), from_pandas=True).null_count == 1"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_the_package_finds_its_names_when_they_are_used() -> None:

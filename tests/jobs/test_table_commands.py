@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from jobs.command import Run
+from mqlog_jobs.group_lines import group_lines
 from mqstore.tables import SCHEMAS
 from support import goldens
 from support.oracle import Message, join_properties
@@ -206,8 +207,62 @@ def test_a_summary_is_a_line_for_each_group(run: Run, golden_497: Path) -> None:
             assert line[name] == sum(lag(of_group, name))
     out = run("backlog", golden_497, "--summary", "--sort", "lag").out
     assert [line.split()[0] for line in out.splitlines()[2:]] == ["LP_H", "CG_H"]
-    told = run("backlog", golden_497, "--summary", "--by-tag")
-    assert (told.code, "choose either" in told.err) == (2, True)
+
+
+def test_a_summary_by_tag_is_a_line_for_each_tag_of_a_group(run: Run, golden_497: Path) -> None:
+    every = run("backlog", golden_497, "--by-tag", "--json").rows
+    lines = run("backlog", golden_497, "--summary", "--by-tag", "--json").rows
+
+    of_tags = {(row["group"], row["tag"]) for row in every if row["lag"]}
+    assert {(line["group"], line["tag"]) for line in lines} == of_tags
+    for line in lines:
+        of_tag = [
+            row for row in every if (row["group"], row["tag"]) == (line["group"], line["tag"])
+        ]
+        assert (line["lag"], line["queues"]) == (sum(lag(of_tag, "lag")), len(of_tag))
+    sizes = [(line["group"], -int(str(line["lag"]))) for line in lines]
+    assert sizes == sorted(sizes, key=lambda size: (str(size[0]), size[1]))
+    out = run("backlog", golden_497, "--summary", "--by-tag", "-g", "CG_H").out.splitlines()
+    assert out[0].split()[:4] == ["GROUP", "TAG", "TOPICS", "QUEUES"]
+    assert out[2].split()[:2] == ["CG_H", "HB"]
+    assert "TAG" not in run("backlog", golden_497, "--summary").out.splitlines()[0]
+
+
+def test_a_group_that_has_caught_up_has_one_line_without_a_tag() -> None:
+    row = {
+        "group": "G", "brokerName": "b", "topic": "T", "tag": None, "lag": 0, "lagMatching": 0,
+        "expired": 0, "bytesBehind": 0, "lagMs": None, "status": "OK", "asOf": None,
+    }  # fmt: skip
+    found = group_lines([{**row, "queueId": 0}, {**row, "queueId": 1}], by_tag=True)
+    assert [(line["tag"], line["queues"], line["lag"]) for line in found] == [(None, 2, 0)]
+
+
+def test_no_committed_offset_is_said_for_groups_that_are_not_there(
+    run: Run, golden_497: Path
+) -> None:
+    for args in (
+        ("backlog", "-g", "/none.*/"),
+        ("backlog", "-t", "HOrder"),
+        ("offsets", "-t", "HOrder"),
+    ):
+        command, *rest = args
+        assert "no committed offsets: " in run(command, golden_497, *rest).out
+
+
+def test_an_expression_of_sql92_is_refused_by_the_name_of_its_option(
+    run: Run, golden_497: Path
+) -> None:
+    assert "option --sql='a >'" in run("backlog", golden_497, "-g", "CG_H", "--sql", "a >").err
+
+
+@pytest.mark.parametrize("command", ["topics", "queues", "tags"])
+def test_rocketmqs_own_topics_are_left_out_also_where_topics_json_lacks_them(
+    run: Run, golden: tuple[str, Path], command: str
+) -> None:
+    _, root = golden
+    shown = {str(row["topic"]) for row in run(command, root, "--json").rows}
+    assert shown
+    assert not [topic for topic in shown if topic.startswith(("RMQ_SYS_", "%RETRY%", "SCHEDULE_"))]
 
 
 def test_a_backlog_may_be_of_one_topic(run: Run, golden_497: Path) -> None:

@@ -15,12 +15,10 @@ from mqstore.live.bounds import LiveBounds, bounds, first_at, weigh
 from mqstore.live.cluster import Cluster, ClusterSettings
 from mqstore.live.errors import BrokenAnswerError, RequestRefusedError
 from mqstore.live.groups import (
-    GroupProgress,
     OnlineGroup,
     Subscription,
     committed,
     online,
-    progress,
 )
 from mqstore.live.lookup import by_id, by_key
 from mqstore.live.pull import LiveSlice
@@ -185,20 +183,6 @@ def test_offsets_that_are_none_are_a_broken_answer(
     answering(fake, 43, body)
     with pytest.raises(BrokenAnswerError):
         committed(connect(), ["broker-a"])
-
-
-def test_progress_has_a_row_for_each_queue_of_a_topic_that_a_group_read() -> None:
-    queues = [LiveBounds("b", "T", 0, 2, 10), LiveBounds("b", "T", 1, 3, 5)]
-    table = {"b": {("T", "G"): {0: 4}, ("T", "H"): {0: 99, 1: 0}, ("gone", "G"): {0: 1}}}
-    found = progress(queues, table)
-    assert found == [
-        GroupProgress("G", queues[0], 4),
-        GroupProgress("G", queues[1], None),
-        GroupProgress("H", queues[0], 99),
-        GroupProgress("H", queues[1], 0),
-    ]
-    assert [row.behind for row in found] == [6, 2, 0, 2]
-    assert progress(queues, table, "H") == found[2:]
 
 
 def test_online_groups_tell_their_subscriptions_and_offline_ones_nothing(

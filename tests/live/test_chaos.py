@@ -41,6 +41,8 @@ BROKERS = ("broker-k", "broker-l")
 START_S = 300
 FILES = {**DEFAULT_FILES, "mappedFileSizeCommitLog": str(64 << 20), "maxIndexNum": "2000000"}
 """With the small files of other tests a broker has 20,000 open after an hour, and cannot start."""
+NO_PROCESS_IN_TIME = "Python worker failed to connect back"
+"""Spark waits 10 s for a Python process to start (PythonWorkerFactory#createSimpleWorker)."""
 Queue = tuple[str, int]
 
 
@@ -159,8 +161,10 @@ class Query:
     def _await(self, is_so: Callable[[], bool], seconds: float) -> None:
         deadline, pause = time.monotonic() + seconds, threading.Event()
         while not is_so():
-            ended = self._process.poll()
-            assert ended is None, f"the query ended: {self._log.read_text()[-4000:]}"
+            if self._process.poll() is not None:
+                said = self._log.read_text()[-4000:]
+                assert NO_PROCESS_IN_TIME in said, f"the query ended: {said}"
+                self.start()
             assert time.monotonic() < deadline, "the query did not come so far"
             pause.wait(2)
 

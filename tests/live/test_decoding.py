@@ -15,8 +15,8 @@ from mqstore.codec.schema import PROFILES
 from mqstore.format.names import LMQ_PREFIX, SCHEDULE_TOPIC
 from mqstore.live.cluster import ClusterSettings
 from mqstore.live.origin import ClusterOrigin
-from mqstore.read.queues import QueueSlice
 from mqstore.read.settings import ScanSettings
+from mqstore.read.source import QueueSlice
 from support import kernels, oracle
 from support.oracle import Message
 

@@ -84,3 +84,10 @@ def test_any_bytes_are_a_value_or_refused(data: bytes) -> None:
         loads(data)
     except InvalidBodyError:
         return
+
+
+def test_half_of_a_surrogate_pair_is_replaced_and_a_pair_is_not() -> None:
+    text = rb'{"a\ud800":["x\uDFFFy","\ud83d\ude00",1],{"topic":"\ud800"}:null}'
+    found = loads(text)
+    assert found == {"a\ufffd": ["x\ufffdy", "😀", 1], (("topic", "\ufffd"),): None}
+    assert str(found).encode()

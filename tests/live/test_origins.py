@@ -31,10 +31,11 @@ from mqstore.read.admission import Admission
 from mqstore.read.follow import Follower
 from mqstore.read.group_progress import PublishedProgress
 from mqstore.read.plan import SplitLimits, split, weigh
-from mqstore.read.queues import QueueFilter, QueueSlice, slices_of
+from mqstore.read.queues import QueueFilter
 from mqstore.read.scan import scan
 from mqstore.read.selection import OpenStores, Selection
 from mqstore.read.settings import ScanSettings
+from mqstore.read.source import QueueSlice, slices_of
 from support import oracle
 
 BROKER = "broker-a"

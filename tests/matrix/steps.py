@@ -235,6 +235,7 @@ def session(master: str) -> Iterator[SparkSession]:
         builder = SparkSession.builder.master(master)
     settings = {
         "spark.ui.enabled": "false",
+        "spark.executor.extraJavaOptions": os.environ.get("SPARK_SUBMIT_OPTS", ""),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.sql.session.timeZone": "UTC",

@@ -17,8 +17,10 @@ import pytest
 from matrix import environments
 from matrix.environments import HERE, LINES, IndexUnreachableError
 from matrix.steps import Steps
+from support import fork_server
 
 ROOT = HERE.parents[1]
+PATHS = os.pathsep.join(str(ROOT / top) for top in ("store", "connector", "jobs"))
 SECONDS = 1500
 STEPS = [name for name in vars(Steps) if not name.startswith("_")]
 MATRIX = bool(os.environ.get("MQLOG_MATRIX"))
@@ -39,12 +41,13 @@ def interpreter(line: str) -> str:
         pytest.skip(f"no package index to take Spark {line} from: {error}")
 
 
-def done(python: str, master: str, folder: Path, *names: str) -> list[str]:
+def done(python: str, master: str, folder: Path, *names: str, **more: str) -> list[str]:
     """Run the steps in an environment; return those that are done."""
     environment = {name: value for name, value in os.environ.items() if "SPARK" not in name}
     environment |= {
-        "PYTHONPATH": os.pathsep.join(str(ROOT / top) for top in ("store", "connector", "jobs")),
+        "PYTHONPATH": PATHS,
         "SPARK_SUBMIT_OPTS": os.environ.get("SPARK_SUBMIT_OPTS", ""),
+        **more,
     }
     ran = subprocess.run(
         [python, str(HERE / "steps.py"), master, str(folder), *names],
@@ -67,7 +70,12 @@ def test_each_of_the_steps_works_on_the_line(line: str, tmp_path: Path) -> None:
     is_newest = line == LINES[-1]
     master = "local-cluster[2,1,1024]" if is_newest else "local[2]"
     steps = ON_EXECUTORS if is_newest and not MATRIX else STEPS
-    assert done(interpreter(line), master, tmp_path, *steps) == steps
+    python = interpreter(line)
+    if MATRIX:  # The interpreter is found, and starts all that Spark wants.
+        assert done(python, master, tmp_path, *steps) == steps
+    else:
+        with fork_server.forking(python, PATHS) as forks:
+            assert done(python, master, tmp_path, *steps, PYSPARK_PYTHON=forks.python) == steps
 
 
 @pytest.mark.spark

@@ -84,6 +84,11 @@ def test_a_timestamp_of_another_form_is_refused(text: str) -> None:
         grammar.timestamp("startingTimestamp", text, now_ms=NOW_MS)
 
 
+def test_a_time_before_now_without_its_sign_is_told_it() -> None:
+    with pytest.raises(InvalidOptionError, match=r"before now is -1d$"):
+        grammar.timestamp("startingTimestamp", "1d", now_ms=0)
+
+
 @pytest.mark.parametrize("text", ["a, b,a", '["a","b"]'])
 def test_names_come_as_a_comma_list_or_as_json(text: str) -> None:
     assert grammar.names("keys", text) == ("a", "b")

@@ -77,6 +77,23 @@ def test_any_other_uri_is_refused(path: str) -> None:
         expand([path])
 
 
+@pytest.mark.parametrize("path", ["localhost:9876", "10.0.0.1:9876/ORDERS", "ns1:9876,ns2:9876"])
+def test_servers_without_a_scheme_are_told_the_address_of_a_cluster(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidOptionError, match=f"a cluster is rocketmq://{path}$"):
+        expand([path])
+
+
+def test_a_directory_named_like_a_server_is_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    tmp_path.joinpath("10.0.0.1:9876").mkdir()
+    assert expand(["10.0.0.1:9876"]) == (str(tmp_path / "10.0.0.1:9876"),)
+
+
 def test_a_glob_is_its_directories_sorted(tmp_path: Path) -> None:
     for name in ("b/store", "a/store", "c"):
         (tmp_path / name).mkdir(parents=True)

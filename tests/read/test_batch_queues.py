@@ -18,16 +18,16 @@ from mqstore.backlog.request import BacklogRequest
 from mqstore.check.store import check
 from mqstore.codec.schema import PROFILES
 from mqstore.copy.copy_store import copy_store
+from mqstore.copy.salvage import salvage
 from mqstore.errors import CorruptStoreError, StoreError, UnsupportedStoreError
 from mqstore.files.queue.batch_queue import BatchQueue
 from mqstore.files.store import Store
 from mqstore.files.store_dir import open_dir
 from mqstore.read.directory import take
 from mqstore.read.offsets import AtTimestamp, Latest, resolve
-from mqstore.read.queues import QueueSlice, slices_of
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.salvage.salvage import salvage
+from mqstore.read.source import QueueSlice, slices_of
 from mqstore.tables import tags as tag_table
 from mqstore.write.recover import RecoverSettings, recover
 from support import batch_stores, expectations, goldens

@@ -19,16 +19,16 @@ from mqstore.check.finding import ERROR
 from mqstore.check.store import check
 from mqstore.codec.schema import PROFILES
 from mqstore.copy.copy_store import copy_store
+from mqstore.copy.salvage import salvage
 from mqstore.errors import CorruptStoreError, StoreError, UnsafePathError, UnsupportedStoreError
 from mqstore.files.store import Store
 from mqstore.read.admission import Admission
 from mqstore.read.directory import take
 from mqstore.read.follow import Follower
 from mqstore.read.progress import Progress
-from mqstore.read.queues import slices_of
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.salvage.salvage import salvage
+from mqstore.read.source import slices_of
 from mqstore.tables import files
 from mqstore.tables.choice import open_root
 from mqstore.write.recover import RecoverSettings, recover

@@ -18,10 +18,9 @@ from mqstore.files import durable
 from mqstore.read.admission import Admission
 from mqstore.read.follow import Follower
 from mqstore.read.progress import Progress
-from mqstore.read.queues import QueueSlice
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.read.source import Tail
+from mqstore.read.source import QueueSlice, Tail
 from mqstore.write.recover import RecoverSettings, recover
 from support.growing import grow
 from support.opened import tail_of

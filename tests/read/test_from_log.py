@@ -25,9 +25,10 @@ from mqstore.format.consume_queue import HIGHEST_QUEUE_OFFSET
 from mqstore.read.directory import open_origin, take
 from mqstore.read.log_directory import open_by_log
 from mqstore.read.plan import SplitLimits, split, weigh
-from mqstore.read.queues import QueueFilter, slices_of
+from mqstore.read.queues import QueueFilter
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
+from mqstore.read.source import slices_of
 from support import by_log, expectations, killed_commit, oracle, strategies
 from support.oracle import Message
 from support.stores import Layout, MakeStore, lay_out

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqstore.files.log.commit_log import CommitLog
-from mqstore.read.heads import NO_TIMESTAMP, store_timestamps, tags
+from mqstore.read.heads import NO_TIMESTAMP, read_columns, store_timestamps, tags_of
 from support import strategies
 from support.oracle import Message
 from support.stores import Laid, Layout, lay_out
@@ -53,7 +53,7 @@ def test_heads_are_what_the_oracle_reads_in_any_order(
     order = np.array(data.draw(st.permutations(range(len(places)))), np.intp)
     with CommitLog([str(laid.root / "commitlog")]) as log:
         times = store_timestamps(log, places[order], sizes[order])
-        found = list(tags(log, places[order], sizes[order]))
+        found = list(read_columns(log, places[order], sizes[order], tags_of))
     assert times.tolist() == [laid.messages[i].store_timestamp_ms for i in order]
     pairs = [pair for rows, column in found for pair in zip(rows, column.to_pylist(), strict=True)]
     assert sorted(pairs, key=lambda pair: pair[0]) == [
@@ -80,7 +80,7 @@ def test_no_byte_and_no_unit_is_trusted(
     sizes = np.array([size for _, size in pairs], np.int64)
     with CommitLog([str(laid.root / "commitlog")]) as log:
         assert len(store_timestamps(log, places, sizes)) == len(pairs)
-        for rows, column in tags(log, places, sizes):
+        for rows, column in read_columns(log, places, sizes, tags_of):
             column.validate(full=True)
             assert len(rows) == len(column) <= len(pairs)
 

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqstore.codec.schema import PROFILES
-from mqstore.read import queues
+from mqstore.read import source
 from mqstore.read.directory import take
-from mqstore.read.queues import QueueSlice
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
+from mqstore.read.source import QueueSlice
 from support import expectations, oracle, strategies
 from support.opened import narrowed
 from support.oracle import Message
@@ -24,7 +24,7 @@ FULL = PROFILES["full"]
 
 def slices_of(root: Path) -> list[QueueSlice]:
     snapshot = take(root, broker_name="b")
-    return queues.slices_of(snapshot)
+    return source.slices_of(snapshot)
 
 
 def found(

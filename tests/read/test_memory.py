@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from mqstore.codec.schema import PROFILES
-from mqstore.read.queues import QueueSlice
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
+from mqstore.read.source import QueueSlice
 from mqstore.read.store_bounds import StoreOrigin
 from support import oracle
 from support.oracle import Message

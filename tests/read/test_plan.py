@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mqstore.errors import CorruptStoreError
 from mqstore.read.directory import take
 from mqstore.read.plan import SplitLimits, split, weigh
-from mqstore.read.queues import QueueSlice, Weighed, slices_of
+from mqstore.read.source import QueueSlice, Weighed, slices_of
 from mqstore.read.store_bounds import StoreOrigin
 from support.oracle import Message
 from support.stores import Layout, MakeStore, lay_out

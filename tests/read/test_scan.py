@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from mqstore.codec.schema import PROFILES, message_schema
 from mqstore.errors import CorruptStoreError
 from mqstore.read.directory import take
-from mqstore.read.queues import QueueSlice, slices_of
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
+from mqstore.read.source import QueueSlice, slices_of
 from support import expectations, goldens, kernels, oracle, strategies
 from support.oracle import Message
 from support.stores import Laid, Layout, MakeStore, lay_out

@@ -16,7 +16,7 @@ from mqstore.errors import (
     UnsupportedStoreError,
 )
 from mqstore.read.directory import take
-from mqstore.read.queues import Snapshot
+from mqstore.read.source import Snapshot
 from support import goldens, oracle, strategies
 from support.opened import topics_of
 from support.oracle import Message

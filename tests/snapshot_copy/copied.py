@@ -7,9 +7,9 @@ from pathlib import Path
 
 from mqstore.check import check
 from mqstore.read.directory import take
-from mqstore.read.queues import slices_of
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
+from mqstore.read.source import slices_of
 from support.oracle import Message, join_properties
 from support.stores import Layout
 

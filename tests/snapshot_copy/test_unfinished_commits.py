@@ -11,7 +11,7 @@ from mqstore.copy.copy_store import copy_store
 from mqstore.errors import CommitInDoubtError, StoreLockedError
 from mqstore.files import durable
 from mqstore.files.store_dir import StoreDir
-from mqstore.txn import intent, ledger
+from mqstore.files.txn import intent, ledger
 from snapshot_copy.copied import rows
 from support import writing
 from support.writing import append

@@ -17,7 +17,7 @@ from support import goldens, soak
 from support.processes import held_by_another
 from support.stores import MakeStore, lay_out
 
-CUTS = soak.size("COPY_CUTS", check=10, test=80, full=5_000)
+CUTS = soak.size("COPY_CUTS", check=5, test=80, full=5_000)
 
 
 def test_a_copy_that_fails_leaves_nothing(
@@ -64,7 +64,7 @@ def test_a_copy_killed_anywhere_is_made_by_the_next(tmp_path: Path) -> None:
         copy_store(disk_root / "store", disk_root / "copy")
     disk = Disk(recorder)
     count = len(disk.ops)
-    for prefix in soak.sample(range(count + 1), check=5, test=30):
+    for prefix in soak.sample(range(count + 1), check=3, test=30):
         killed.mkdir()
         disk.kill(prefix, killed)
         if (killed / "copy").exists():

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from mqstore.check import check
 from mqstore.errors import CorruptStagingError, InvalidMessageError, InvalidOptionError
+from mqstore.files.txn.segment import Segment, read_frames
 from mqstore.format.hashing import java_hash
 from mqstore.format.sys_flag import COMPRESSED, MULTI_TAGS
 from mqstore.stage.batches import BatchLimits, order_rows, split_batches
 from mqstore.stage.task import CHUNK_BYTES, CHUNK_ROWS
-from mqstore.txn.segment import Segment, read_frames
 from mqstore.write.commit import commit
 from mqstore.write.plan import Placement
 from mqstore.write.staged_messages import StagedMessages

@@ -48,6 +48,9 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("body is null", {"body": [b"x", None]}, "body is null"),
     ("queueId too large", {"queueId": [0, 4]}, "queueId 4 is not one of the topic's 4 queues"),
     ("queueId negative", {"queueId": [0, -1]}, "queueId -1 is not one of"),
+    ("the least queueId", {"queueId": [0, -(2**63)]}, "queueId -9223372036854775807 is not one"),
+    ("born in microseconds", {"bornTimestamp": [0, 17 * 10**14]}, "not in the years 1 to 9999"),
+    ("born before year 1", {"bornTimestamp": [0, -(10**14)]}, "bornTimestamp is -100000000000000"),
     ("delay level", {"delayTimeLevel": [0, 19]}, "delayTimeLevel 19 is not one of 0 to 18"),
     ("delay level negative", {"delayTimeLevel": [0, -1]}, "delayTimeLevel -1"),
     ("flag", {"flag": pa.array([0, 2**31], pa.int64())}, "flag 2147483648 does not fit"),
@@ -439,3 +442,12 @@ def test_a_topic_is_made_only_if_it_may_be(tmp_path: Path) -> None:
     append(root, rows(4, queueId=[0, 1, 0, 1]), create_topic=False, queue_nums=9)
     with pytest.raises(InvalidMessageError, match="queueId 2 is not one of the topic's 2"):
         append(root, rows(1, queueId=2))
+
+
+@pytest.mark.parametrize("moment", [0, -1, -(2**63)])
+def test_a_preserved_store_timestamp_before_1970_is_refused_and_never_taken_for_null(
+    tmp_path: Path, moment: int
+) -> None:
+    batch = rows(2, storeTimestamp=pa.array([1_700_000_000_000, moment], pa.int64()))
+    with pytest.raises(InvalidMessageError, match=r"row 1, .* storeTimestamp is .* ms, not after"):
+        append(tmp_path / "s", batch, timestamps="preserve", **SMALL)

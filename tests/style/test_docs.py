@@ -6,13 +6,9 @@ from pathlib import Path
 import pytest
 
 import mqstore
+from style.documents import ROOT, documents
 
-ROOT = Path(__file__).parents[2]
-DOCS = sorted(
-    path
-    for path in ROOT.rglob("*.md")
-    if not {part for part in path.relative_to(ROOT).parts[:-1] if part.startswith(".")}
-)
+DOCS = documents()
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 LINK_HERE = re.compile(r"\]\(#([^)\s]+)\)")
 MOST_LINES = 200  # Of a page without links to its sections.

@@ -1,18 +1,13 @@
 """The documents: every command and make target that is shown exists."""
 
 import re
-from pathlib import Path
 
 import pytest
 
 from mqlog_jobs.maintenance import app
+from style.documents import ROOT, documents
 
-ROOT = Path(__file__).parents[2]
-BOOKS = sorted(
-    str(path.relative_to(ROOT))
-    for path in ROOT.rglob("*.md")
-    if not any(part.startswith(".") for part in path.relative_to(ROOT).parts)
-)
+BOOKS = [str(path.relative_to(ROOT)) for path in documents()]
 every_book = pytest.mark.parametrize("book", BOOKS)
 
 

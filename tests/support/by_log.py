@@ -7,9 +7,9 @@ from typing import Any
 
 from mqstore.codec.schema import PROFILES
 from mqstore.read.log_directory import open_by_log
-from mqstore.read.queues import Snapshot, slices_of
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
+from mqstore.read.source import Snapshot, slices_of
 from support import expectations, oracle
 from support.oracle import Message
 from support.stores import Laid

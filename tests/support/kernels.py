@@ -16,11 +16,11 @@ import pytest
 from mqstore.codec.kernels import library
 from mqstore.errors import StoreError
 from mqstore.read.fused import FusedDecode
-from mqstore.read.queues import QueueSlice
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
+from mqstore.read.source import QueueSlice
 
-KINDS = (library.C, library.NUMPY)
+KINDS = (library.COMPILED, library.NUMPY)
 Found = TypeVar("Found")
 Outcome: TypeAlias = list[pa.RecordBatch] | tuple[str, str]
 
@@ -30,7 +30,7 @@ def why_not_compiled() -> str:
     """Why there is no compiled kernel; empty if there is one."""
     with using(""):
         used = library.kernels_in_use()
-    return "" if used.kind == library.C else used.reason
+    return "" if used.kind == library.COMPILED else used.reason
 
 
 def needs_compiled() -> pytest.MarkDecorator:

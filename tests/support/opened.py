@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from mqstore.read.directory import open_origin
-from mqstore.read.queues import QueueFilter, QueueSlice, Snapshot
-from mqstore.read.source import BoundsSource, Tail
+from mqstore.read.queues import QueueFilter
+from mqstore.read.source import BoundsSource, QueueSlice, Snapshot, Tail
 
 
 def opened(

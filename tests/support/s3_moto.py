@@ -1,7 +1,9 @@
 """An S3 server of moto's on loopback: python -m support.s3_moto LOG.
 
 It prints its port, and writes one JSON line a request to LOG: method, path, bytes of the answer.
-What it stores is in its memory. It ends when its standard input does.
+What it stores is in its memory. A JSON line of its standard input, ``[bucket, name, directory]``,
+stores all files below a directory without a request each: it prints their number. It ends when its
+standard input does.
 """
 
 import json
@@ -12,6 +14,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from moto.core import DEFAULT_ACCOUNT_ID
+from moto.s3.models import s3_backends
 from moto.server import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import WSGIRequestHandler, make_server
 
@@ -23,9 +27,17 @@ class _Quiet(WSGIRequestHandler):
         """Say nothing: each request has a line in LOG."""
 
 
-def _end_with_input() -> None:
-    """End with the process that started this one, however that ends."""
-    sys.stdin.read()
+def _store_what_is_named() -> None:
+    """Store directories; end with the process that started this one, however that ends."""
+    for line in sys.stdin:
+        bucket, name, directory = json.loads(line)
+        root = Path(directory)
+        files = [path for path in sorted(root.rglob("*")) if path.is_file()]
+        for path in files:
+            key = f"{name}/{path.relative_to(root)}"
+            s3_backends[DEFAULT_ACCOUNT_ID]["aws"].put_object(bucket, key, path.read_bytes())
+        sys.stdout.write(f"{len(files)}\n")
+        sys.stdout.flush()
     os._exit(0)
 
 
@@ -47,7 +59,7 @@ def _serve(path: Path) -> None:
         server = make_server("127.0.0.1", 0, answer, threaded=True, request_handler=_Quiet)
         sys.stdout.write(f"{server.server_port}\n")
         sys.stdout.flush()
-        threading.Thread(target=_end_with_input, daemon=True).start()
+        threading.Thread(target=_store_what_is_named, daemon=True).start()
         server.serve_forever()
 
 

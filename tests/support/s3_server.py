@@ -32,10 +32,11 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class S3Server:
-    """A running server, by its port and the file of its log."""
+    """A running server, by its port, the file of its log, and its process."""
 
     port: int
     log: Path
+    process: "subprocess.Popen[str]"
 
     @property
     def options(self) -> dict[str, str]:
@@ -54,9 +55,11 @@ class S3Server:
 
     def upload(self, root: Path, name: str) -> str:
         """Copy all files below a directory, and return the address of the copy."""
-        for path in sorted(root.rglob("*")):
-            if path.is_file():
-                self.put(f"{name}/{path.relative_to(root)}", path.read_bytes())
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(f"{json.dumps([BUCKET, name, str(root)])}\n")
+        self.process.stdin.flush()
+        assert int(self.process.stdout.readline()) > 0
         return f"s3://{BUCKET}/{name}"
 
     def put(self, key: str, data: bytes) -> None:
@@ -89,7 +92,7 @@ def running(log: Path) -> Iterator[S3Server]:
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, cwd=tests, text=True) as process:
         try:
             assert process.stdout is not None
-            server = S3Server(int(process.stdout.readline()), log)
+            server = S3Server(int(process.stdout.readline()), log, process)
             server.system().create_dir(BUCKET)
             yield server
         finally:

@@ -7,10 +7,10 @@ import pytest
 
 from mqstore.errors import CorruptConfigError
 from mqstore.files.store_writer import StoreWriter
+from mqstore.files.txn import ledger
+from mqstore.files.txn.ledger import Key, LedgerEntry
 from mqstore.tables import commits
 from mqstore.tables.choice import open_root
-from mqstore.txn import ledger
-from mqstore.txn.ledger import Key, LedgerEntry
 from mqstore.write.recover import RecoverSettings, recover
 from support import killed_commit, parts
 from support.oracle import Message

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqstore.errors import InvalidOptionError
-from mqstore.read.queues import QueueSlice
+from mqstore.read.source import QueueSlice
 from mqstore.tables import tags
 from mqstore.tables.choice import slices
 from mqstore.tables.tags import TagsPart

@@ -19,9 +19,9 @@ from mqstore.errors import InvalidMessageError, InvalidOptionError, StoreError
 from mqstore.files.lock.file_system import is_in_memory
 from mqstore.format.properties import RESERVED
 from mqstore.read.directory import take
-from mqstore.read.queues import slices_of
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
+from mqstore.read.source import slices_of
 from mqstore.write.commit import commit
 from support import strategies
 from support.opened import narrowed

@@ -14,8 +14,8 @@ from mqstore.files import durable
 from mqstore.files.log.log_append import CommitLogAppender
 from mqstore.files.queue.consume_queue import ConsumeQueue, list_queues
 from mqstore.files.store_dir import StoreDir
-from mqstore.txn import intent
-from mqstore.txn.intent import CommitFence
+from mqstore.files.txn import intent
+from mqstore.files.txn.intent import CommitFence
 from mqstore.write.recover import RecoverSettings, recover
 from support import oracle
 from support.writing import SMALL, append, held, rows

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from mqstore.files.store_dir import StoreDir
-from mqstore.txn import ledger
-from mqstore.txn.ledger import DONE, Key, LedgerEntry
+from mqstore.files.txn import ledger
+from mqstore.files.txn.ledger import DONE, Key, LedgerEntry
 from support.writing import SMALL, append, held, rows, writer_of
 
 KEPT = 100

@@ -9,7 +9,7 @@ import pytest
 from mqstore.files import durable
 from mqstore.files.lock.store_lock import StoreHold
 from mqstore.files.log.log_append import CommitLogAppender
-from mqstore.txn import intent
+from mqstore.files.txn import intent
 from support.writing import SMALL, append, rows
 
 Noted = Callable[[object, str, Callable[..., str]], None]

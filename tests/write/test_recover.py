@@ -12,8 +12,8 @@ from mqstore.errors import CommitInDoubtError, UncleanStoreError
 from mqstore.files import durable
 from mqstore.files.config import checkpoint, config_write
 from mqstore.files.store_dir import StoreDir
+from mqstore.files.txn import intent, ledger
 from mqstore.read.directory import take
-from mqstore.txn import intent, ledger
 from mqstore.write.commit import commit
 from mqstore.write.recover import RecoverSettings, recover
 from support import killed_commit, oracle

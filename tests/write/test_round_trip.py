@@ -14,9 +14,9 @@ from mqstore.check import check
 from mqstore.codec.schema import PROFILES
 from mqstore.errors import InvalidMessageError
 from mqstore.read.directory import take
-from mqstore.read.queues import slices_of
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
+from mqstore.read.source import slices_of
 from support import strategies
 from support.oracle import Message
 from support.stores import MakeStore, lay_out

@@ -19,9 +19,9 @@ from mqstore.errors import (
 )
 from mqstore.files import durable
 from mqstore.files.store_dir import StoreDir
+from mqstore.files.txn import small_json
+from mqstore.files.txn.ledger import Key
 from mqstore.files.undo import Undo
-from mqstore.txn import small_json
-from mqstore.txn.ledger import Key
 from mqstore.write.commit import abort, commit
 from mqstore.write.prepare import is_empty
 from mqstore.write.recover import RecoverSettings, recover
@@ -120,7 +120,7 @@ def test_a_failure_at_any_durable_call_leaves_the_store_as_it_was_or_is_made_goo
     """
     calls, untold, in_doubt = count_calls(tmp_path), [], 0
     assert calls > 100
-    tried = soak.sample(range(calls), check=6, test=30)
+    tried = soak.sample(range(calls), check=4, test=30)
     for k in tried:
         root = brokers_store(tmp_path / f"{k}")
         before = everything(root)
@@ -150,7 +150,7 @@ def test_a_failure_while_a_store_is_made_leaves_no_store(tmp_path: Path) -> None
     with pytest.MonkeyPatch.context() as patch:
         disk = Disk(patch)
         append(tmp_path / "counted", BATCH, **SMALL)
-    for k in soak.sample(range(disk.calls), check=6, test=30):
+    for k in soak.sample(range(disk.calls), check=4, test=30):
         root = tmp_path / f"{k}"
         with pytest.MonkeyPatch.context() as patch:
             Disk(patch, at=k)

@@ -17,7 +17,7 @@ from mqlog_jobs.views import rows_of
 from mqstore.backlog import BacklogItem, BacklogRequest, measure
 from mqstore.backlog.schema import OK
 from mqstore.backlog.standing import Standing
-from mqstore.read.queues import QueueSlice
+from mqstore.read.source import QueueSlice
 
 _MEASURED_MESSAGES: Final = 20_000_000
 _MS_OF_A_SECOND: Final = 1000

@@ -69,11 +69,10 @@ def cell(*parts: Node, number: bool = False, class_: str | None = None) -> Eleme
     return element("td", *parts, class_="n" if number else class_)
 
 
-def counted(value: int, most: int, *, about: bool = False) -> Element:
+def counted(value: int, most: int) -> Element:
     """Return a cell with a number, and a bar that compares it with the largest of its column."""
-    text = about_count(value, about=about)
     line = bar([(value / most, "s0")], f"{value / most:.0%} of the largest") if value else None
-    return element("td", element("span", text), line, class_="n")
+    return element("td", element("span", count(value)), line, class_="n")
 
 
 def bytes_cell(value: int, *, about: bool = False) -> Element:

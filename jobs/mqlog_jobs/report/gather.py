@@ -29,9 +29,9 @@ from mqstore import __version__, tables
 from mqstore.backlog import BacklogRequest, plan_all
 from mqstore.backlog.request import is_system_group
 from mqstore.errors import InvalidOptionError, StoreError, UnknownGroupError
-from mqstore.read.queues import QueueBounds, QueueSlice, Snapshot, slices_of
+from mqstore.read.queues import QueueBounds
 from mqstore.read.selection import OpenStores
-from mqstore.read.source import BoundsSource
+from mqstore.read.source import BoundsSource, QueueSlice, Snapshot, slices_of
 from mqstore.tables.choice import store_roots
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 from mqlog_jobs.report.facts import Looked, TagHeld, Tags
 from mqlog_jobs.views import rows_of
-from mqstore.read.queues import QueueSlice
+from mqstore.read.source import QueueSlice
 from mqstore.tables import tags as count_tags
 
 Key = TypeVar("Key", bound=Hashable)

@@ -18,8 +18,9 @@ from mqstore.backlog import BacklogItem, BacklogRequest, plan_all
 from mqstore.backlog.request import is_system_group
 from mqstore.backlog.schema import OK
 from mqstore.backlog.standing import Standing
-from mqstore.read.queues import QueueFilter, Snapshot
+from mqstore.read.queues import QueueFilter
 from mqstore.read.selection import OpenStores
+from mqstore.read.source import Snapshot
 
 WINDOW_S: Final = 30.0
 _MOST_LOOKS: Final = 120  # that are kept, whatever the interval

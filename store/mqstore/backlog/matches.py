@@ -13,9 +13,9 @@ from mqstore.backlog.count import QueueCount, TooManyTagsError, fits
 from mqstore.backlog.keys import SqlVerdicts, TagStrings
 from mqstore.codec.properties import PropertyBlocks
 from mqstore.errors import CorruptStoreError
-from mqstore.read.queues import QueueRange, QueueSlice
+from mqstore.read.queues import QueueRange
 from mqstore.read.settings import ScanSettings
-from mqstore.read.source import RecordSource
+from mqstore.read.source import QueueSlice, RecordSource
 
 
 def count_matches(source: RecordSource, queues: Sequence[QueueCount]) -> None:
@@ -45,11 +45,8 @@ def _count_by_sql(source: RecordSource, queue: QueueCount, span: QueueRange) -> 
     piece = QueueSlice(item.origin, item.broker_name, *name, start, end)
     settings = ScanSettings(columns=("properties",), fail_on_data_loss=False)
     for units, records in source.read([piece], settings, _ignored):
-        headers = records.headers
-        blocks = PropertyBlocks(
-            headers.buffer, headers.properties_starts, headers.properties_lengths
-        )
-        queue.add_some(units.take(records.rows), blocks.as_map())
+        properties = PropertyBlocks.of(records.headers).as_map()
+        queue.add_some(units.take(records.rows), properties)
 
 
 def _ignored(_: CorruptStoreError) -> None:

@@ -35,12 +35,11 @@ from mqstore.backlog.schema import SQL92, TAG
 from mqstore.backlog.standing import Standing
 from mqstore.errors import InvalidOptionError, UnknownGroupError, UnknownTopicError
 from mqstore.files.config.broker_config import FilterExpression, TopicConfig
-from mqstore.options.words import Sql92
+from mqstore.options.grammar import Sql92
 from mqstore.printable import shown
 from mqstore.read.broker_state import BrokerState
-from mqstore.read.queues import Snapshot
 from mqstore.read.selection import unknown
-from mqstore.read.source import BoundsSource, Origin
+from mqstore.read.source import BoundsSource, Origin, Snapshot
 from mqstore.read.tags import TagFilter, parse_tags
 from mqstore.sql.filter import SqlFilter, parse_sql
 

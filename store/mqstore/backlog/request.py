@@ -7,7 +7,7 @@ from typing import Final
 
 from mqstore.errors import InvalidOptionError
 from mqstore.format.names import RETRY_PREFIX, SYSTEM_GROUP_PREFIX
-from mqstore.options.words import Sql92
+from mqstore.options.grammar import Sql92
 from mqstore.read.tags import SUB_ALL, check_tags
 from mqstore.sql.filter import parse_sql
 

@@ -109,23 +109,23 @@ class Tally:
         np.minimum.at(self.first, cells, places)
         self.note_places(np.unique(places[self.first[cells] == places]))
 
-    def fill(self, end: int, total: int, key: int = 0) -> None:
-        """Count under ``key`` what was not added, up to ``end``.
+    def fill(self, end: int, total: int) -> None:
+        """Count under the first key what was not added, up to ``end``.
 
         From the first start on there are about ``total`` bytes: they are spread evenly.
         """
-        self._widen(key + 1)
+        self._widen(1)
         spans = np.diff(np.append(self.starts, end))
         if not len(spans):
             return
         missing = spans - self.counts.sum(axis=1)
         spread = (spans * (total / int(spans.sum()))).astype(np.int64)
         rest = np.maximum(spread - self.bytes.sum(axis=1), 0)
-        self.bytes[:, key] += np.where(missing > 0, rest, 0)
+        self.bytes[:, 0] += np.where(missing > 0, rest, 0)
         # What is missing begins a segment if nothing that was added does.
         begins = np.flatnonzero((missing > 0) & (self.first.min(axis=1) != self.starts))
-        self.counts[:, key] += missing
-        self.first[begins, key] = self.starts[begins]
+        self.counts[:, 0] += missing
+        self.first[begins, 0] = self.starts[begins]
         self.note_places(self.starts[begins])
 
     def accumulate(self) -> None:

@@ -16,7 +16,7 @@ from mqstore.check.log import log_place
 from mqstore.codec.dispatch import DispatchRecords, Queue
 from mqstore.codec.inner_batch import message_counts
 from mqstore.errors import CorruptStoreError, StoreError
-from mqstore.files.queue.batch_queue import BatchQueue
+from mqstore.files.queue.batch_queue import BatchQueue, bases_of
 from mqstore.files.store import Store
 from mqstore.format import names
 from mqstore.format.batch_consume_queue import BATCH_UNIT
@@ -132,12 +132,12 @@ class BatchCheck:
         places = _places(units)
         units = units[(places >= self._store.log.low) & ~self._causes.covers(places)]
         self._causes.explain(places, ERROR)
-        rule, bases = "no record has this unit", _bases(units)
+        rule, bases = "no record has this unit", bases_of(units)
         self._several(queue, rule, bases, lambda row: _place(queue, int(bases[row])))
 
     def _records(self, queue: Queue, rule: str, expected: Structs) -> None:
         """Report records that break a rule, where they lie in the log."""
-        places, bases = _places(expected), _bases(expected)
+        places, bases = _places(expected), bases_of(expected)
 
         def place(row: int) -> FindingPlace:
             return log_place(self._store, int(places[row]), (*queue, int(bases[row])))
@@ -153,11 +153,6 @@ class BatchCheck:
 def _place(queue: Queue, base: int | None = None) -> FindingPlace:
     folder = f"{names.BATCH_CONSUME_QUEUE}/{queue[0]}/{queue[1]}"
     return FindingPlace(folder, None, *queue, base)
-
-
-def _bases(units: Structs) -> Int64s:
-    bases: Int64s = units["base"].astype(np.int64)
-    return bases
 
 
 def _places(units: Structs) -> Int64s:

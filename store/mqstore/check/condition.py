@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from mqstore.files.lock.processes import holders, is_locked
 from mqstore.files.safe_open import exists
 from mqstore.files.store_dir import StoreDir
+from mqstore.files.txn import intent
 from mqstore.format import names
 from mqstore.printable import shown
-from mqstore.txn import intent
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,11 @@ from mqstore.files.config import stream_groups
 from mqstore.files.read_file import Entry
 from mqstore.files.safe_open import list_directory, survey
 from mqstore.files.store import Store
+from mqstore.files.txn import intent
 from mqstore.format import names
 from mqstore.format.config import CONSUMER_OFFSET, DELAY_OFFSET, TOPICS
 from mqstore.format.names import INDEX, is_index_file_name
 from mqstore.printable import shown
-from mqstore.txn import intent
 
 _REPORTED = (CorruptConfigError, UnsafePathError)  # by check_config_files
 _PENDING = f"{names.OURS}/txn/pending.json"

@@ -56,8 +56,7 @@ class Records:
     @cached_property
     def properties(self) -> PropertyBlocks:
         """All property blocks, parsed once for all columns that need them."""
-        headers = self.headers
-        return PropertyBlocks(headers.buffer, headers.properties_starts, headers.properties_lengths)
+        return PropertyBlocks.of(self.headers)
 
     def per_queue(self, item: int, kind: pa.DataType) -> pa.Array:
         """Return a column of what the queue of each row says: topic, queueId or brokerName."""

@@ -14,16 +14,13 @@ import pyarrow as pa
 from mqstore.arrays import Bytes, Int64s, Mask
 from mqstore.codec.decode import topics_on_disk
 from mqstore.codec.gather import RecordHeaders
+from mqstore.codec.schema import FIRST_MS
 from mqstore.codec.slices import slices
 from mqstore.format import names
 from mqstore.format.consume_queue import HIGHEST_QUEUE_OFFSET
-from mqstore.format.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 
 _MOST_PORT: Final = 65_535
 _MOST_PLACE: Final = 2**61  # No log is so long, and files behind it could have no name.
-_FIRST_PRINTED: Final = 0x20
-_SEPARATORS: Final = (NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR)
-_WHITE: Final = (9, 10, 13)
 
 
 def implausible(headers: RecordHeaders) -> dict[int, str]:
@@ -36,7 +33,7 @@ def implausible(headers: RecordHeaders) -> dict[int, str]:
         ("queue_id", 0, names.MAX_QUEUE_ID),
         ("queue_offset", 0, HIGHEST_QUEUE_OFFSET),
         ("physical_offset", 0, _MOST_PLACE),
-        ("born_timestamp_ms", 0, None),
+        ("born_timestamp_ms", FIRST_MS, None),  # A producer chooses it.
         ("store_timestamp_ms", 1, None),
         ("born_port", 0, _MOST_PORT),
         ("store_port", 0, _MOST_PORT),
@@ -74,18 +71,24 @@ def _wrong_properties(headers: RecordHeaders) -> Mask:
     _, edges_buffer, content_buffer = blocks.buffers()
     edges = np.frombuffer(edges_buffer, np.int32)[: len(blocks) + 1].astype(np.int64)
     content = np.frombuffer(content_buffer or b"", np.uint8)[: int(edges[-1])]
-    controls = np.flatnonzero(_are_controls(content))
-    wrong[np.searchsorted(edges, controls, side="right") - 1] = True
+    zeros = _zeros_of_a_hole(content, edges)
+    wrong[np.searchsorted(edges, zeros, side="right") - 1] = True
     if len(content) and int(content.max()) >= 0x80:
         wrong |= _not_utf8(blocks, content, edges)
     return wrong
 
 
-def _are_controls(content: Bytes) -> Mask:
-    odd: Mask = content < _FIRST_PRINTED
-    for allowed in (*_SEPARATORS, *_WHITE):
-        odd &= content != allowed
-    return odd
+def _zeros_of_a_hole(content: Bytes, edges: Int64s) -> Int64s:
+    """Return where a zero byte is the first or last of its block, or beside another one.
+
+    A hole of zeros reaches over an edge of the block or is a run of zeros in it. A single zero in
+    a value, and other control characters, are text to a producer.
+    """
+    zeros = np.flatnonzero(content == 0)
+    together = (np.diff(zeros, prepend=-2) == 1) | (np.diff(zeros, append=-2) == 1)
+    at_edge = np.isin(zeros, edges[:-1]) | np.isin(zeros + 1, edges[1:])
+    found: Int64s = zeros[together | at_edge]
+    return found
 
 
 def _not_utf8(blocks: pa.BinaryArray, content: Bytes, edges: Int64s) -> Mask:

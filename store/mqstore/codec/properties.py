@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from mqstore.arrays import Bytes, Int32s, Int64s, Mask
+from mqstore.codec.gather import RecordHeaders
 from mqstore.codec.schema import KAFKA_HEADERS, PROPERTIES_MAP
 from mqstore.codec.slices import as_text, pairs, slices
 from mqstore.format.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
@@ -37,6 +38,11 @@ class PropertyBlocks:
         overwritten = self._layouts.overwritten
         if overwritten is not None:
             self._drop(overwritten)
+
+    @classmethod
+    def of(cls, headers: RecordHeaders) -> "PropertyBlocks":
+        """Return the properties of whole records."""
+        return cls(headers.buffer, headers.properties_starts, headers.properties_lengths)
 
     def column(self, name: str) -> pa.StringArray:
         """Return the value of one property for every row; null where there is none."""

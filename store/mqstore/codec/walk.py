@@ -50,7 +50,7 @@ def follow(data: Data) -> Walked:
     """
     buffer = np.frombuffer(data, np.uint8)
     starts, sizes, end = frames.follow(buffer) or _follow(data)
-    return Walked(buffer, starts, sizes, end, _why(data, end))
+    return Walked(buffer, starts, sizes, end, what_lies_at(data, end))
 
 
 def places_of_headers(data: bytes, physical_offset: int | None = None) -> Int64s:
@@ -73,6 +73,18 @@ def places_of_headers(data: bytes, physical_offset: int | None = None) -> Int64s
     return found
 
 
+def what_lies_at(data: Data, at: int) -> str:
+    """Return what is at ``at``, where a record ends or all does; CUT also for a whole record."""
+    if at + BLANK.itemsize > len(data):
+        return CUT
+    size, magic = _size_and_magic(data, at)
+    if magic in _RECORD_MAGICS and MIN_RECORD_BYTES <= size <= HARD_RECORD_BYTES:
+        return CUT
+    if magic == BLANK_MAGIC:
+        return BLANK_RECORD
+    return ZERO if size == 0 and magic == 0 else NO_RECORD
+
+
 def _follow(data: Data) -> tuple[Int64s, Int64s, int]:
     """Return starts and sizes of the records, and where the last one ends.
 
@@ -80,7 +92,7 @@ def _follow(data: Data) -> tuple[Int64s, Int64s, int]:
     """
     starts, sizes = [], []
     at = 0
-    while _why(data, at) == CUT and at + BLANK.itemsize <= len(data):
+    while what_lies_at(data, at) == CUT and at + BLANK.itemsize <= len(data):
         size, _ = _size_and_magic(data, at)
         if at + size > len(data):
             break
@@ -93,15 +105,3 @@ def _follow(data: Data) -> tuple[Int64s, Int64s, int]:
 def _size_and_magic(data: Data, at: int) -> tuple[int, int]:
     size = int.from_bytes(data[at : at + 4], "big", signed=True)
     return size, int.from_bytes(data[at + 4 : at + 8], "big", signed=True)
-
-
-def _why(data: Data, at: int) -> str:
-    """Return what is at ``at``, where a record ends or all does; CUT also for a whole record."""
-    if at + BLANK.itemsize > len(data):
-        return CUT
-    size, magic = _size_and_magic(data, at)
-    if magic in _RECORD_MAGICS and MIN_RECORD_BYTES <= size <= HARD_RECORD_BYTES:
-        return CUT
-    if magic == BLANK_MAGIC:
-        return BLANK_RECORD
-    return ZERO if size == 0 and magic == 0 else NO_RECORD

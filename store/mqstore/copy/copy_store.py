@@ -34,14 +34,14 @@ from mqstore.files.mapped_file_queue import MappedFile
 from mqstore.files.safe_open import read_small, survey
 from mqstore.files.store import Store
 from mqstore.files.store_dir import StoreDir, open_dir
+from mqstore.files.txn import intent, ledger
 from mqstore.format import names
 from mqstore.format.config import MAX_CONFIG_BYTES
 from mqstore.format.consume_queue import UNIT
 from mqstore.format.message import MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES
 from mqstore.format.sys_flag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from mqstore.read.directory import take
-from mqstore.read.queues import Snapshot
-from mqstore.txn import intent, ledger
+from mqstore.read.source import Snapshot
 
 # Kept beside the queues by brokers that are set up so; a broker recovers them at its start.
 _BESIDE: Final = ("consumequeue_ext", "timerlog", "timerwheel")

@@ -4,11 +4,11 @@ from dataclasses import dataclass, field
 
 from mqstore.deliver.once.parts import HandedMessages, folder_of
 from mqstore.deliver.settings import SendSettings
+from mqstore.files.txn.ledger import Key
 from mqstore.live.send.requests import Queue
 from mqstore.live.send.sender import SendCounts
 from mqstore.live.send.topics import MessageLimits
 from mqstore.stage.job import RowJob, TaskReport
-from mqstore.txn.ledger import Key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

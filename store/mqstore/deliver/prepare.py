@@ -14,6 +14,8 @@ from mqstore.deliver.once.check import check_once
 from mqstore.deliver.once.control import mark_of
 from mqstore.deliver.settings import AT_LEAST_ONCE, EXACTLY_ONCE, SEND_OPTIONS, SendSettings
 from mqstore.errors import InvalidOptionError, UnknownTopicError
+from mqstore.files.txn import staging
+from mqstore.files.txn.ledger import Key
 from mqstore.format.message import FILE_SIZE
 from mqstore.live.cluster import Cluster
 from mqstore.live.routes import MASTER_ID
@@ -25,8 +27,6 @@ from mqstore.printable import shown
 from mqstore.stage import bad_rows
 from mqstore.stage.effect import check_effect, key_of
 from mqstore.stage.rows import check_columns
-from mqstore.txn import staging
-from mqstore.txn.ledger import Key
 
 _JOB_ID_DIGITS: Final = 32
 _NO_REPEATS: Final = ": what is sent at least once may come twice"
@@ -171,7 +171,7 @@ def _queues(cluster: Cluster, settings: SendSettings, topic: str) -> tuple[Queue
         try:
             cluster.known_route(topic, "topic")
         except UnknownTopicError as error:
-            raise UnknownTopicError(f"{error.args[0]}. createTopic=true makes it") from None
+            raise UnknownTopicError(f"{error.args[0]}; createTopic=true makes it") from None
     if not queues:
         expected = (
             "the topic takes no messages now: its perm has no W (mqadmin updateTopicPerm), or none "

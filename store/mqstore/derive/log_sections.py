@@ -7,17 +7,20 @@ file. Damage ends no walk: it goes on with the next record that is whole and in 
 Reference: CommitLog#checkMessageAndReturnSize, CommitLogDispatcherBuildConsumeQueue.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 import numpy as np
 
 from mqstore.arrays import Int64s, Mask
 from mqstore.codec.dispatch import DispatchRecords, Queue
-from mqstore.codec.walk import BLANK_RECORD, ZERO
+from mqstore.codec.kernels.walk import GatheredUnits
+from mqstore.codec.walk import BLANK_RECORD, CUT, ZERO
 from mqstore.derive.log_walk import LogChunk, log_chunks
 from mqstore.derive.queue_units import is_possible, units_of
+from mqstore.derive.quick_units import LEFT, QuickWalk
 from mqstore.derive.resync import Resync
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.mapped_file_queue import MappedFile
@@ -32,6 +35,8 @@ MOST_DAMAGES: Final = 100  # of one file that are listed; more are counted
 _BROKEN_OFF: Final = "no record starts here, and the log does not end here either"
 _MISPLACED: Final = "PHYSICALOFFSET is not the record's own place"
 _FEW_QUEUES: Final = 1 << 16
+_QUICK_BYTES: Final = 1 << 23
+_MOST_CHUNKS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +132,9 @@ class FileWalk:
 
     def sections(self, most: int = SECTION_ROWS) -> Iterator[Section]:
         """Yield the units, about ``most`` at a time. Raises OSError."""
-        pending: list[tuple[list[Queue], Int64s, LogUnits]] = []
+        pending: list[_Part] = []
         count = 0
-        for records in self._records():
-            part = _units_of(records)
+        for part in self._parts(most):
             pending.append(part)
             count += len(part[2])
             if count >= most:
@@ -144,15 +148,13 @@ class FileWalk:
         """Return a section without units."""
         return Section([], np.zeros(1, np.int64), LogUnits.joined([]))
 
-    def _records(self) -> Iterator[DispatchRecords]:
+    def _parts(self, most: int) -> Iterator["_Part"]:
         resync, position = Resync(self._log, self._file), self._start
+        is_quick = QuickWalk.is_for(self._log, self._file)
+        quick = QuickWalk(self._log, self._file, self._limit, most) if is_quick else None
         while True:
-            why = ZERO
-            for chunk in log_chunks(self._log, position):
-                yield self._sound(chunk)
-                self.end, why = chunk.end, chunk.why
-                if why == BLANK_RECORD or self.end >= self._limit:
-                    break
+            self.end = position
+            why = yield from self._stretch(quick)
             self.is_closed = why == BLANK_RECORD or self._is_full(self.end)
             if self.is_closed or self.end >= self._limit:
                 return
@@ -162,6 +164,32 @@ class FileWalk:
                 return
             self._damage(self.end, following, _BROKEN_OFF)
             position = following
+
+    def _stretch(self, quick: QuickWalk | None) -> Generator["_Part", None, str]:
+        """Yield the units of records that follow each other from ``end`` on.
+
+        Return what lies behind them. Where the kernel leaves one record after the other to numpy,
+        it is asked less and less.
+        """
+        chunks, why = 1, CUT
+        while why == CUT and self.end < self._limit:
+            if quick is not None:
+                before = self.end
+                yield from map(_of_kernel, quick.parts(before))
+                self.end, why = quick.end, quick.why
+                self._last_ms = max(self._last_ms, quick.last_ms)
+                if why != LEFT:
+                    break
+                chunks = 1 if self.end - before >= _QUICK_BYTES else min(2 * chunks, _MOST_CHUNKS)
+            why = ZERO
+            for chunk in islice(log_chunks(self._log, self.end), chunks if quick else None):
+                yield _units_of(self._sound(chunk))
+                self.end, why = chunk.end, chunk.why
+                if why == BLANK_RECORD or self.end >= self._limit:
+                    break
+            if quick is None:
+                break
+        return why
 
     def _is_full(self, end: int) -> bool:
         return self._file.end - end < MIN_BLANK_BYTES
@@ -188,7 +216,19 @@ class FileWalk:
             self.damages.append(LogDamage(start, end, reason))
 
 
-def _units_of(records: DispatchRecords) -> tuple[list[Queue], Int64s, LogUnits]:
+_Part = tuple[list[Queue], Int64s, LogUnits]
+
+
+def _of_kernel(found: GatheredUnits) -> _Part:
+    units = LogUnits.of(found.columns, found.holds_several)
+    possible = np.array([is_possible(queue) for queue in found.queues], np.bool_)
+    if possible.all():
+        return found.queues, found.codes, units
+    kept = possible[found.codes]
+    return found.queues, found.codes[kept], units.take(kept)
+
+
+def _units_of(records: DispatchRecords) -> _Part:
     """Return queues, which of them each unit is of, and the units, in log order.
 
     A queue that no broker would make a directory for is left out, a queue offset that no file
@@ -220,22 +260,24 @@ def _units_of(records: DispatchRecords) -> tuple[list[Queue], Int64s, LogUnits]:
     return found.queues, found.codes[kept], of_all.take(kept)
 
 
-def _section(parts: Sequence[tuple[list[Queue], Int64s, LogUnits]]) -> Section:
+def _section(parts: Sequence[_Part]) -> Section:
     numbers: dict[Queue, int] = {}
     joined = []
     for queues, codes, _ in parts:
         of_part = [numbers.setdefault(queue, len(numbers)) for queue in queues]
         joined.append(np.array(of_part, np.int64)[codes] if of_part else codes)
-    codes = np.concatenate(joined)
-    units = LogUnits.joined([of for _, _, of in parts])
-    # A stable sort of 16-bit numbers is a radix sort: ten times as fast.
-    few = codes.astype(np.uint16) if len(numbers) <= _FEW_QUEUES else codes
-    order = np.argsort(few, kind="stable")
-    codes, units = codes[order], units.take(order)
+    codes = joined[0] if len(joined) == 1 else np.concatenate(joined)
+    units = parts[0][2] if len(parts) == 1 else LogUnits.joined([of for _, _, of in parts])
+    if (codes[1:] < codes[:-1]).any():
+        # A stable sort of 16-bit numbers is a radix sort: ten times as fast.
+        few = codes.astype(np.uint16) if len(numbers) <= _FEW_QUEUES else codes
+        order = np.argsort(few, kind="stable")
+        codes, units = codes[order], units.take(order)
     back = (np.diff(units.queue_offsets) < 0) & (np.diff(codes) == 0)
     if back.any():
         units = units.take(np.lexsort((units.queue_offsets, codes)))
-    there = np.unique(codes)
+    counts = np.bincount(codes, minlength=1)
+    there = np.flatnonzero(counts)
     names = list(numbers)
-    edges = np.append(np.searchsorted(codes, there), len(codes)).astype(np.int64)
+    edges = np.append(0, np.cumsum(counts[there])).astype(np.int64)
     return Section([names[code] for code in there.tolist()], edges, units)

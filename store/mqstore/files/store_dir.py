@@ -195,9 +195,18 @@ def _meant(folder: str) -> str:
     if found:
         return found[0]
     with suppress(OSError), os.scandir(folder) as entries:
-        few = [f"{folder}/{entry.name}" for entry in islice(entries, _MOST_NAMES + 1)]
-        found = [path for path in few if _is_store(path)]
-        return found[0] if len(found) == 1 and len(few) <= _MOST_NAMES else ""
+        few = [entry.name for entry in islice(entries, _MOST_NAMES + 1)]
+        if len(few) <= _MOST_NAMES:
+            return _of_brokers(folder, few)
+    return ""
+
+
+def _of_brokers(folder: str, brokers: Sequence[str]) -> str:
+    """Return the store of one broker in a folder, or the glob of several."""
+    for below in ("", "/store"):
+        found = [path for name in brokers if _is_store(path := f"{folder}/{name}{below}")]
+        if found:
+            return found[0] if len(found) == 1 else f"{folder}/*{below}"
     return ""
 
 

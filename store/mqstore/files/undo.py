@@ -24,6 +24,11 @@ class Undo:
         undo.end()
         return undo
 
+    @property
+    def is_ended(self) -> bool:
+        """Whether nothing is remembered any more."""
+        return self._ended
+
     def remember(self, step: Step) -> None:
         """Run ``step`` if the commit fails later on."""
         if not self._ended:

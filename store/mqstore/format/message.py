@@ -45,7 +45,6 @@ BLANK_MAGIC: Final = -875286124  # 0xCBD43194, CommitLog.BLANK_MAGIC_CODE
 
 CRC_MASK: Final = 0x7FFFFFFF
 MAX_PROPERTIES_BYTES: Final = 32_767
-MAX_TOPIC_BYTES_V1: Final = 127
 MAX_MESSAGE_SIZE: Final = 4 * 1024 * 1024  # MessageStoreConfig#maxMessageSize, of the body
 RECORD_ROOM_BYTES: Final = 64 * 1024  # a record may exceed maxMessageSize by this much
 HARD_RECORD_BYTES: Final = 64 * 1024 * 1024  # no record we believe is larger than this

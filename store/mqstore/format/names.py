@@ -60,7 +60,6 @@ _SYSTEM_PREFIXES: Final = (RETRY_PREFIX, DLQ_PREFIX, LMQ_PREFIX, "RMQ_SYS_", "rm
 
 MAX_TOPIC_LENGTH: Final = 127
 MAX_RETRY_TOPIC_LENGTH: Final = 255
-MAX_GROUP_LENGTH: Final = 255
 MAX_QUEUE_ID: Final = 65_535
 # TopicValidator's bitmap, and + for pop-retry topics, which brokers make themselves.
 _TOPIC: Final = re.compile(r"[%|a-zA-Z0-9_+-]+")

@@ -49,9 +49,7 @@ BINARY: Final = 1  # SerializeType.ROCKETMQ
 KIND_SHIFT: Final = 24
 HEADER_LENGTH_MASK: Final = 0xFFFFFF
 RESPONSE_FLAG: Final = 1
-ONE_WAY_FLAG: Final = 2
 
-PYTHON: Final = 3  # LanguageCode.PYTHON
 VERSION: Final = 433  # MQVersion.Version.V5_1_0: from 401 on routes come as standard JSON
 MAX_REQUEST_BYTES: Final = 16 * 1024 * 1024  # com.rocketmq.remoting.frameMaxLength
 

@@ -21,7 +21,7 @@ from typing import Any, Final, Self
 
 import numpy as np
 
-from mqstore.format.remoting import JSON, MAX_REQUEST_BYTES
+from mqstore.format.remoting import MAX_REQUEST_BYTES
 from mqstore.live.credentials import Credentials
 from mqstore.live.errors import BrokenAnswerError, BrokerTimeoutError, BrokerUnavailableError
 from mqstore.live.frame import HEAD_BYTES, Frame, FrameError, TooLargeError, decode, encode, sizes
@@ -72,13 +72,11 @@ class Connection:
         *,
         credentials: Credentials | None = None,
         tls: ssl.SSLContext | None = None,
-        header_kind: int = JSON,
     ) -> None:
         self.address = address
         self._limits = limits
         self._credentials = credentials
         self._tls = tls
-        self._kind = header_kind
         self._opaques = itertools.count(1)
         self._awaited: set[int] = set()
         self._answers: dict[int, Frame] = {}
@@ -163,7 +161,7 @@ class Connection:
         fields = request.fields
         if self._credentials is not None:
             fields = self._credentials.sign(fields, request.body)
-        data = encode(Frame(request.code, opaque, 0, fields, "", request.body), self._kind)
+        data = encode(Frame(request.code, opaque, 0, fields, "", request.body))
         if len(data) > MAX_REQUEST_BYTES:
             raise FrameError(f"a request of {len(data)} bytes: a server reads {MAX_REQUEST_BYTES}")
         return data

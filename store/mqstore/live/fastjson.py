@@ -21,6 +21,7 @@ _MOST_DIGITS: Final = 20  # of a 64-bit integer, with its sign
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _NUMBER: Final = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?")
+_SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 _WORDS: Final = {"true": True, "false": False, "null": None}
 
 
@@ -37,11 +38,25 @@ def loads(data: bytes | bytearray | memoryview) -> Any:
     text = bytes(data).decode("utf-8", errors="replace")
     _check(text)
     try:
-        return _DECODER.decode(text)
+        value = _DECODER.decode(text)
     except InvalidBodyError:
         raise
     except (ValueError, RecursionError):
-        return _Text(text).parse()
+        value = _Text(text).parse()
+    return _paired(value) if _SURROGATE.search(text) else value
+
+
+def _paired(value: Any) -> Any:
+    """Return the value with U+FFFD for halves of surrogate pairs, which no encoding takes."""
+    match value:
+        case str():
+            return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        case dict():
+            return {_paired(key): _paired(inner) for key, inner in value.items()}
+        case list() | tuple():
+            return type(value)(map(_paired, value))
+        case _:
+            return value
 
 
 def _check(text: str) -> None:

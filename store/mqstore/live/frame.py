@@ -23,7 +23,6 @@ from mqstore.format.remoting import (
     JSON,
     KIND_SHIFT,
     NAME_LENGTH,
-    PYTHON,
     RESPONSE_FLAG,
     VALUE_LENGTH,
     VERSION,
@@ -62,11 +61,11 @@ class Frame:
         return bool(self.flag & RESPONSE_FLAG)
 
 
-def encode(frame: Frame, kind: int = JSON) -> bytes:
-    """Return the bytes of a command whose header is JSON or BINARY."""
-    header = _json_header(frame) if kind == JSON else _binary_header(frame)
+def encode(frame: Frame) -> bytes:
+    """Return the bytes of a command, with a header in JSON."""
+    header = _json_header(frame)
     length = _MARK_BYTES + len(header) + len(frame.body)
-    mark = kind << KIND_SHIFT | len(header)
+    mark = JSON << KIND_SHIFT | len(header)
     head = length.to_bytes(_LENGTH_BYTES, "big") + mark.to_bytes(_MARK_BYTES, "big")
     return b"".join((head, header, frame.body))
 
@@ -145,24 +144,6 @@ def _number(found: dict[Any, Any], name: str) -> int:
     if type(value) is not int or value not in _INT32_RANGE:  # A bool is no number here.
         raise FrameError(f"a header whose {name} is no 32-bit number")
     return value
-
-
-def _binary_header(frame: Frame) -> bytes:
-    pairs = b"".join(
-        _with_length(name, NAME_LENGTH) + _with_length(value, VALUE_LENGTH)
-        for name, value in frame.fields.items()
-    )
-    remark = frame.remark.encode()
-    head = np.zeros((), BINARY_HEAD)
-    values = (frame.code, PYTHON, VERSION, frame.opaque, frame.flag, len(remark))
-    for name, value in zip(BINARY_HEAD.names or (), values, strict=True):
-        head[name] = value
-    return b"".join((head.tobytes(), remark, np.array(len(pairs), EXT_LENGTH).tobytes(), pairs))
-
-
-def _with_length(text: str, length: "np.dtype[Any]") -> bytes:
-    data = text.encode()
-    return np.array(len(data), length).tobytes() + data
 
 
 def _of_binary(header: bytes, body: bytes | bytearray | memoryview) -> Frame:

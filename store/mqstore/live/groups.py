@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from mqstore.live import requests
 from mqstore.live.answers import number, rows, table, text, value
-from mqstore.live.bounds import LiveBounds
 from mqstore.live.cluster import Cluster
 from mqstore.live.errors import BrokenAnswerError
 
@@ -42,21 +41,6 @@ class OnlineGroup:
     clients: int
     model: str
     subscriptions: tuple[Subscription, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class GroupProgress:
-    """How far a group is in one queue; ``committed`` is None where it never committed."""
-
-    group: str
-    queue: LiveBounds
-    committed: int | None
-
-    @property
-    def behind(self) -> int:
-        """Messages of [committed, high) that the queue still holds; all where none is committed."""
-        start = self.queue.low if self.committed is None else self.committed
-        return max(0, self.queue.high - max(start, self.queue.low))
 
 
 def committed(cluster: Cluster, brokers: Sequence[str]) -> dict[str, Committed]:
@@ -93,29 +77,6 @@ def online(
             group = request.fields["consumerGroup"]
             found[broker, group] = _online(address, group, value(address, request, answer))
     return found
-
-
-def progress(
-    queues: Sequence[LiveBounds], committed_by: Mapping[str, Committed], group: str | None = None
-) -> list[GroupProgress]:
-    """Return a row for each queue of each topic that a group committed in, as consumerProgress.
-
-    ``group`` None means all. A queue where the group has no offset is a row too: its messages
-    wait for it.
-    """
-    found: list[GroupProgress] = []
-    by_topic: dict[tuple[str, str], list[LiveBounds]] = {}
-    for queue in queues:
-        by_topic.setdefault((queue.broker, queue.topic), []).append(queue)
-    pairs = {pair for table_ in committed_by.values() for pair in table_}
-    for topic, name in sorted(pairs):
-        if group is not None and name != group:
-            continue
-        for broker in sorted(committed_by):
-            positions = committed_by[broker].get((topic, name), {})
-            queues_there = by_topic.get((broker, topic), [])
-            found += [GroupProgress(name, q, positions.get(q.queue_id)) for q in queues_there]
-    return sorted(found, key=lambda row: (row.group, row.queue.topic))
 
 
 def _committed(address: str, found: Any, name: str) -> Committed:

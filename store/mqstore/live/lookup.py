@@ -117,7 +117,7 @@ def _places(
     rows = topics_on_disk(headers).to_pylist()
     kept = np.flatnonzero(np.array([name == topic for name in rows], np.bool_))
     headers = headers.take(kept)
-    blocks = PropertyBlocks(headers.buffer, headers.properties_starts, headers.properties_lengths)
+    blocks = PropertyBlocks.of(headers)
     columns = zip(
         headers.field("queue_id").tolist(),
         headers.field("queue_offset").tolist(),

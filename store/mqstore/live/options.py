@@ -21,7 +21,7 @@ from mqstore.live.credentials import Credentials, choose
 from mqstore.live.pull import MAX_MESSAGES
 from mqstore.live.tls import Tls
 from mqstore.options.grammar import boolean, choice, count, did_you_mean, duration, group_name, size
-from mqstore.options.secret import Secret
+from mqstore.options.secret import Secret, parse_secret
 
 _MAX_IN_FLIGHT: Final = 256
 _LEAST_FRAME_BYTES: Final = 64 * 1024
@@ -37,12 +37,6 @@ class LiveOption:
     name: str
     parse: Callable[[str, str], Any]
     default: str | None = None
-
-
-def _secret(name: str, text: str) -> Secret:
-    if not text.strip():
-        raise InvalidOptionError(name, "", "is empty: leave it out, or give it")
-    return Secret(text)
 
 
 def _any_text(_name: str, text: str) -> str:
@@ -75,9 +69,9 @@ class LiveOptions:
     given: frozenset[str]
     name_servers: Annotated[tuple[str, ...] | None, LiveOption("nameServers", name_servers)]
     consumer_group: Annotated[str, LiveOption("consumerGroup", group_name, TOOLS_CONSUMER)]
-    access_key: Annotated[Secret | None, LiveOption("accessKey", _secret)]
-    secret_key: Annotated[Secret | None, LiveOption("secretKey", _secret)]
-    security_token: Annotated[Secret | None, LiveOption("securityToken", _secret)]
+    access_key: Annotated[Secret | None, LiveOption("accessKey", parse_secret)]
+    secret_key: Annotated[Secret | None, LiveOption("secretKey", parse_secret)]
+    security_token: Annotated[Secret | None, LiveOption("securityToken", parse_secret)]
     credentials_file: Annotated[str | None, LiveOption("credentialsFile", _any_text)]
     tls: Annotated[bool, LiveOption("tls", boolean, "false")]
     tls_ca_file: Annotated[str | None, LiveOption("tlsCaFile", _any_text)]

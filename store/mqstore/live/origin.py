@@ -24,7 +24,8 @@ from mqstore.live.state import ClusterState
 from mqstore.live.tail import ClusterTail
 from mqstore.live.topics import broker_infos
 from mqstore.read.broker_state import BrokerFacts
-from mqstore.read.queues import QueueBounds, QueueFilter, QueueSlice, Snapshot, Weighed
+from mqstore.read.queues import QueueBounds, QueueFilter
+from mqstore.read.source import QueueSlice, Snapshot, Weighed
 
 _LOG = logging.getLogger(__name__)
 

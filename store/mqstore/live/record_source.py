@@ -31,8 +31,8 @@ from mqstore.live.units import (
     unit_of,
     with_units_codes,
 )
-from mqstore.read.queues import QueueSlice
 from mqstore.read.settings import ScanSettings
+from mqstore.read.source import QueueSlice
 from mqstore.read.tags import parse_tags
 from mqstore.read.units import UnitBatch, cut, join
 

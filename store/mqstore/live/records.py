@@ -255,9 +255,7 @@ class Framed:
         queues, of_answer = queues_of(self.answers)
         codes = np.zeros(len(self.headers), np.int64)
         if with_codes:
-            headers = self.headers
-            places = headers.properties_starts, headers.properties_lengths
-            codes = tags_codes(PropertyBlocks(headers.buffer, *places).column(TAGS))
+            codes = tags_codes(PropertyBlocks.of(self.headers).column(TAGS))
         return QueuePositions(queues, of_answer[self.answer], queue_offsets, codes)
 
     def _lose(self, settings: PullSettings, places: Int64s) -> None:

@@ -19,8 +19,8 @@ from mqstore.live.errors import BrokerUnavailableError, NoMasterError, RequestRe
 from mqstore.live.pull import LiveSlice
 from mqstore.live.requests import TOPIC_NOT_EXIST
 from mqstore.live.routes import Route
-from mqstore.read.queues import Bounds, QueueBounds, QueueFilter, Snapshot
-from mqstore.read.source import Origin
+from mqstore.read.queues import Bounds, QueueBounds, QueueFilter
+from mqstore.read.source import Origin, Snapshot
 
 LOOK_S: Final = 0.2
 ROUTES_S: Final = 10.0

@@ -126,7 +126,7 @@ class BrokerUnits:
     def properties(self, units: UnitBatch) -> Iterator[tuple[Int64s, pa.MapArray]]:
         """Yield properties by pulls of one message each."""
         for row, headers in self._singles(units):
-            yield np.array([row]), _blocks(headers).as_map()
+            yield np.array([row]), PropertyBlocks.of(headers).as_map()
 
     def locate(self, topics: Mapping[int, str]) -> dict[int, LocatedRecord]:
         """Return the records that start at those places of the CommitLog, and say so."""
@@ -237,11 +237,7 @@ def _tags_of(headers: RecordHeaders) -> pa.StringArray:
 
 
 def _property(headers: RecordHeaders, name: str) -> pa.StringArray:
-    return _blocks(headers).column(name)
-
-
-def _blocks(headers: RecordHeaders) -> PropertyBlocks:
-    return PropertyBlocks(headers.buffer, headers.properties_starts, headers.properties_lengths)
+    return PropertyBlocks.of(headers).column(name)
 
 
 def _located(headers: RecordHeaders) -> LocatedRecord:

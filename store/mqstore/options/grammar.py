@@ -26,10 +26,10 @@ from difflib import get_close_matches
 from typing import Final, TypeAlias, TypeGuard
 
 from mqstore.errors import InvalidOptionError
-from mqstore.options.words import Sql92
 
 EARLIEST: Final = -2
 LATEST: Final = -1
+ON_CORRUPT: Final = ("fail", "skip", "rescue")
 
 QueueKey: TypeAlias = tuple[str, str | None, int]
 """A topic, a broker's name (None: every store's queue) and a queue id."""
@@ -44,6 +44,12 @@ _MAX_LONG: Final = 2**63 - 1
 _MAX_DIGITS: Final = 19
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MS_STEP: Final = timedelta(milliseconds=1)
+
+
+class Sql92(str):
+    """A subscription that is an SQL92 expression, where other text is a tag expression."""
+
+    __slots__ = ()
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
@@ -132,6 +138,9 @@ def timestamp(option: str, text: str, *, now_ms: int) -> int:
         moment = datetime.fromisoformat(stripped)
         naive = moment.utcoffset() is None
     except ValueError:
+        if _DURATION.fullmatch(stripped) and stripped[-1].isalpha():
+            expected = f"has no sign: the time so long before now is -{stripped}"
+            raise InvalidOptionError(option, text, expected) from None
         raise InvalidOptionError(
             option,
             text,

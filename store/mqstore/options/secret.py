@@ -3,6 +3,8 @@
 import secrets
 from typing import Final
 
+from mqstore.errors import InvalidOptionError
+
 HIDDEN: Final = "***"
 
 
@@ -35,6 +37,13 @@ class Secret:
         data = self._text.encode()
         pad = secrets.token_bytes(len(data))
         return (_unpadded, (pad, _xor(data, pad)))
+
+
+def parse_secret(name: str, text: str) -> Secret:
+    """Return the value of an option that is a secret; InvalidOptionError, without it, if empty."""
+    if not text.strip():
+        raise InvalidOptionError(name, "", "is empty: leave it out, or give it")
+    return Secret(text)
 
 
 def _unpadded(pad: bytes, data: bytes) -> Secret:

@@ -18,6 +18,7 @@ from urllib.parse import unquote, urlsplit
 from mqstore.errors import InvalidOptionError, StoreNotFoundError
 
 _TABLE_SUFFIX: Final = re.compile(r"(.+)#([A-Za-z_]+)/?")
+_SERVERS: Final = re.compile(r"[\w.-]+:[0-9]{2,5}(?:[,;][\w.-]+:[0-9]{2,5})*(?:/.*)?", re.ASCII)
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 
 
@@ -69,6 +70,8 @@ def absolute(option: str, path: str) -> str:
 
 
 def _local(option: str, path: str) -> str:
+    if option == "path" and _SERVERS.fullmatch(path) and not os.path.lexists(path):
+        raise InvalidOptionError(option, path, f"is no directory; a cluster is rocketmq://{path}")
     local = _of_uri(option, path)
     if not local.strip():
         raise InvalidOptionError(option, path, "must be the path of a directory")

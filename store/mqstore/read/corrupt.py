@@ -10,7 +10,7 @@ import pyarrow as pa
 from mqstore.codec.decode import timestamps
 from mqstore.codec.schema import BY_NAME, message_schema
 from mqstore.errors import CorruptStoreError, InvalidOptionError
-from mqstore.options.words import ON_CORRUPT
+from mqstore.options.grammar import ON_CORRUPT
 from mqstore.read.units import UnitBatch
 
 _LOG = logging.getLogger(__name__)

@@ -28,8 +28,8 @@ from typing import Final, TypeAlias
 from mqstore.errors import DataLossError, StoreReplacedError
 from mqstore.read.admission import Admission, share_bytes, share_count
 from mqstore.read.progress import BrokerQueue, Progress
-from mqstore.read.queues import Bounds, QueueSlice, Snapshot
-from mqstore.read.source import Tail
+from mqstore.read.queues import Bounds
+from mqstore.read.source import QueueSlice, Snapshot, Tail
 
 AllBounds: TypeAlias = dict[BrokerQueue, tuple[int, int]]
 

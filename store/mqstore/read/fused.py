@@ -19,9 +19,8 @@ from mqstore.codec.schema import message_schema
 from mqstore.derive.records import FetchedRecords
 from mqstore.errors import CorruptStoreError, StoreError
 from mqstore.files.log.commit_log import Block
-from mqstore.read.queues import QueueSlice
 from mqstore.read.settings import ScanSettings
-from mqstore.read.source import RecordSource
+from mqstore.read.source import QueueSlice, RecordSource
 from mqstore.read.tags import RowFilter
 from mqstore.read.units import UnitBatch
 

@@ -64,28 +64,14 @@ def store_timestamps(log: CommitLog, physical_offsets: Int64s, sizes: Int64s) ->
     return found
 
 
-def tags(
-    log: CommitLog, physical_offsets: Int64s, sizes: Int64s
-) -> Iterator[tuple[Int64s, pa.StringArray]]:
-    """As ``properties``, the TAGS property only, null if they have none."""
-    return read_columns(log, physical_offsets, sizes, tags_of)
-
-
-def properties(
-    log: CommitLog, physical_offsets: Int64s, sizes: Int64s
-) -> Iterator[tuple[Int64s, pa.MapArray]]:
-    """Yield rows of the given records and all their properties.
+def read_columns(
+    log: CommitLog, physical_offsets: Int64s, sizes: Int64s, column_of: ColumnOf
+) -> Iterator[tuple[Int64s, pa.Array]]:
+    """Yield rows of the given records, and what ``column_of`` makes of their properties.
 
     Rows of records that cannot be read never come. At most 8 MiB are read at a time; of a
     record larger than a page the body is left out.
     """
-    return read_columns(log, physical_offsets, sizes, PropertyBlocks.as_map)
-
-
-def read_columns(
-    log: CommitLog, physical_offsets: Int64s, sizes: Int64s, column_of: ColumnOf
-) -> Iterator[tuple[Int64s, pa.Array]]:
-    """As ``properties``, what ``column_of`` makes of them."""
     small = sizes <= _WHOLE_BYTES
     chosen = np.flatnonzero(small)
     for batch in _batches(log, physical_offsets[chosen], sizes[chosen], lambda size: size):
@@ -119,7 +105,7 @@ def locate(
             topics_on_disk(headers).to_pylist(),
             headers.field("queue_id").tolist(),
             headers.field("queue_offset").tolist(),
-            property_blocks(headers).column(UNIQ_KEY).to_pylist(),
+            PropertyBlocks.of(headers).column(UNIQ_KEY).to_pylist(),
             headers.field("store_timestamp_ms").tolist(),
             strict=True,
         )
@@ -140,7 +126,7 @@ def _of_whole(
     log: CommitLog, places: Int64s, sizes: Int64s, column_of: ColumnOf
 ) -> Iterator[tuple[Int64s, pa.Array]]:
     found = fetch(log, places, sizes, WHOLE)
-    yield found.rows, column_of(property_blocks(found.headers))
+    yield found.rows, column_of(PropertyBlocks.of(found.headers))
 
 
 def _of_ends(
@@ -160,11 +146,6 @@ def _of_ends(
         )
         blocks = PropertyBlocks(gathered.buffer, starts[sound], block_lengths[sound])
         yield rows[sound], column_of(blocks)
-
-
-def property_blocks(headers: RecordHeaders) -> PropertyBlocks:
-    """Return the properties of whole records."""
-    return PropertyBlocks(headers.buffer, headers.properties_starts, headers.properties_lengths)
 
 
 def _heads(log: CommitLog, places: Int64s, sizes: Int64s) -> tuple[RecordHeaders, Mask]:

@@ -24,11 +24,12 @@ from mqstore.errors import InvalidOptionError, StoreError, UnsupportedTopicError
 from mqstore.files.safe_open import real_path
 from mqstore.files.store import Store
 from mqstore.files.store_dir import open_dir
+from mqstore.files.txn.intent import CommitFence
 from mqstore.read.log_records import LogRecords
-from mqstore.read.queues import QueueBounds, QueueFilter, QueueSlice, Snapshot, Weighed, Weight
+from mqstore.read.queues import QueueBounds, QueueFilter, Weight
 from mqstore.read.snapshot import check_log_files, configured, name_of
+from mqstore.read.source import QueueSlice, Snapshot, Weighed
 from mqstore.read.store_bounds import StoreBounds, StoreOrigin
-from mqstore.txn.intent import CommitFence
 
 QUEUES: Final = "queues"
 CACHE_DIR: Final = "cacheDir"

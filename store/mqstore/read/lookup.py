@@ -22,7 +22,7 @@ from mqstore.format.hashing import key_hash
 from mqstore.format.index_file import TOPIC_KEY_SEPARATOR
 from mqstore.format.names import LMQ_PREFIX
 from mqstore.read.heads import locate
-from mqstore.read.queues import QueueSlice
+from mqstore.read.source import QueueSlice
 
 _LOG = logging.getLogger(__name__)
 # ip, port and physical offset of an IPv4 or IPv6 store host, in hex.

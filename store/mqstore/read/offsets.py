@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from mqstore.errors import DataLossError, InvalidOptionError
-from mqstore.read.queues import QueueBounds, Snapshot
-from mqstore.read.source import BoundsSource
+from mqstore.read.queues import QueueBounds
+from mqstore.read.source import BoundsSource, Snapshot
 
 _LOG = logging.getLogger(__name__)
 

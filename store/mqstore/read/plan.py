@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.read.queues import QueueSlice, Weighed
+from mqstore.read.source import QueueSlice, Weighed
 
 MAX_PARTITION_BYTES: Final = 128 * 1024 * 1024
 _MIN_TARGET_BYTES: Final = 32 * 1024 * 1024  # Less takes less time than a partition costs.

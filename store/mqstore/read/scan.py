@@ -20,9 +20,8 @@ from mqstore.codec.gather import RecordHeaders
 from mqstore.derive.records import FetchedRecords
 from mqstore.read.corrupt import Damage, rescued
 from mqstore.read.fused import FusedDecode
-from mqstore.read.queues import QueueSlice
 from mqstore.read.settings import ScanSettings
-from mqstore.read.source import RecordSource
+from mqstore.read.source import QueueSlice, RecordSource
 from mqstore.read.tags import RowFilter
 from mqstore.read.units import UnitBatch
 

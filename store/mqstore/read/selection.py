@@ -14,8 +14,8 @@ from mqstore.files.safe_open import real_path
 from mqstore.format.names import is_predefined_group, is_system_topic
 from mqstore.options.grammar import near
 from mqstore.printable import shown
-from mqstore.read.queues import QueueBounds, QueueFilter, Snapshot
-from mqstore.read.source import BoundsSource, BrokerFinder, Tail
+from mqstore.read.queues import QueueBounds, QueueFilter
+from mqstore.read.source import BoundsSource, BrokerFinder, Snapshot, Tail
 
 _LOG = logging.getLogger(__name__)
 _SHOWN_NAMES = 5
@@ -185,11 +185,15 @@ class OpenStores:
         if not wanted:
             return
         option = "subscribe" if self.selection.subscribe else "assign"
-        known = self.topics
-        if consumed and not known.issuperset(wanted):
-            known |= {t for s in self.sources for t, _ in s.config.consumer_offsets()}
+        known = self.known_topics(wanted, consumed=consumed)
         for topic in sorted(wanted):
             check_topic(option, topic, known)
+
+    def known_topics(self, wanted: Iterable[str], *, consumed: bool) -> frozenset[str]:
+        """Return ``topics``; if they lack a ``wanted`` one, also those that groups ``consumed``."""
+        if not consumed or self.topics.issuperset(wanted):
+            return self.topics
+        return self.topics | {t for s in self.sources for t, _ in s.config.consumer_offsets()}
 
     def check_queue(
         self, option: str, snapshots: Sequence[Snapshot], queue: tuple[str | None, str, int]

@@ -1,6 +1,6 @@
 """The bounds of a store at one moment: what there is to read, frozen.
 
-A commit of ours that begins or ends meanwhile is not part of it (see txn/intent.py).
+A commit of ours that begins or ends meanwhile is not part of it (see files/txn/intent.py).
 Taking a snapshot lists directories and bisects ConsumeQueues. It reads no record of a store
 that was closed cleanly; of one that was not (``abort`` is there) it reads the last header of
 each queue, and walks back over units whose record never reached the disk.
@@ -27,11 +27,11 @@ from mqstore.files.queue.consume_queue import ConsumeQueue, QueueExtent
 from mqstore.files.read_file import each
 from mqstore.files.store import Store
 from mqstore.files.store_dir import BY_LOG
+from mqstore.files.txn.intent import CommitFence
 from mqstore.format import names
 from mqstore.format.names import as_text
-from mqstore.read.queues import QueueBounds, Snapshot, Weight
-from mqstore.read.source import Origin
-from mqstore.txn.intent import CommitFence
+from mqstore.read.queues import QueueBounds, Weight
+from mqstore.read.source import Origin, Snapshot
 
 _STORE_FOLDER = "store"  # The usual name of a root says nothing about its broker.
 _MOST_UNITS: Final = 32_768
@@ -116,7 +116,10 @@ def _check_empty(store: Store) -> None:
     """Raise CorruptStoreError where the log begins with messages; no ConsumeQueue names any."""
     first = next(LogWalk(store.log, store.log.low).records(), None)
     if first is not None and first.in_queue.any():
-        reason = f"the store has messages and no ConsumeQueue at all. {BY_LOG}"
+        reason = (
+            f"the store has messages and no ConsumeQueue at all. {BY_LOG}; mqlog recover --rebuild "
+            "writes the queues anew"
+        )
         raise CorruptStoreError(f"{store.root}/{names.CONSUME_QUEUE}", 0, reason)
 
 

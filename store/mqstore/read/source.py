@@ -1,14 +1,18 @@
-"""The interfaces of an origin of messages: its bounds, its records, its tail.
+"""The interfaces of an origin of messages: its bounds, its records, its tail; and their values.
 
 An ``Origin`` is a small value that pickles into tasks. On the driver it opens as a
 ``BoundsSource``: queues, what they hold, where a time begins, how far groups are. In a task it
 opens as a ``RecordSource``: ranges of queues to checked records. All above knows these only.
 
+``Snapshot``, ``QueueSlice`` and ``Weighed`` are what passes between them: plain values that name
+their origin.
+
 A store's directory has them in ``directory``, ``tail`` and ``store_records``, or made from its log
 in ``log_directory`` and ``log_records``; a running cluster in ``mqstore.live``.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 import pyarrow as pa
@@ -19,15 +23,7 @@ from mqstore.errors import CorruptStoreError, StoreError
 from mqstore.files.config.broker_config import TopicConfig
 from mqstore.read.broker_state import BrokerFacts, BrokerState
 from mqstore.read.heads import LocatedRecord
-from mqstore.read.queues import (
-    Bounds,
-    QueueBounds,
-    QueueFilter,
-    QueueRange,
-    QueueSlice,
-    Snapshot,
-    Weighed,
-)
+from mqstore.read.queues import Bounds, QueueBounds, QueueFilter, QueueRange, Weight
 from mqstore.read.settings import ScanSettings
 from mqstore.read.tags import TagFilter
 from mqstore.read.units import CHUNK_UNITS, UnitBatch
@@ -50,6 +46,80 @@ class Origin(Protocol):
 
     def records(self, read_mode: str = "pread") -> "RecordSource":
         """Open it to read records. Raises as ``bounds``, InvalidOptionError for a read mode."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The queues of one broker at one moment. Plain values: it pickles into tasks.
+
+    ``low`` and ``high`` are the physical offsets of the CommitLog's first byte and of the end
+    of its last file; ``taken_ms`` is epoch ms; ``is_unclean`` says that ``abort`` was there.
+    """
+
+    origin: Origin
+    broker_name: str
+    low: int
+    high: int
+    queues: tuple[QueueBounds, ...]
+    taken_ms: int
+    is_unclean: bool
+
+    def queue(self, topic: str, queue_id: int) -> QueueBounds | None:
+        """Return the bounds of one queue, or None if it has no ConsumeQueue."""
+        wanted = (topic, queue_id)
+        return next((q for q in self.queues if (q.topic, q.queue_id) == wanted), None)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSlice:
+    """Queue offsets [start, end) of one queue of one broker. Plain values: it pickles."""
+
+    origin: Origin
+    broker_name: str
+    topic: str
+    queue_id: int
+    start: int
+    end: int
+    weight: Weight | None = field(default=None, compare=False, repr=False)
+    """What is known of its bytes before it is weighed; does not travel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """A slice and how its bytes grow: ``bytes[i]`` CommitLog bytes before ``edges[i]``.
+
+    ``edges`` ascend from the slice's start to its end; about there, records of the slice lie at
+    the physical offsets ``places``, which never go back.
+    """
+
+    slice: QueueSlice
+    edges: Int64s
+    bytes: Int64s
+    places: Int64s
+    again: "Callable[[], Weighed] | None" = None
+    """Weighs it exactly: not done yet for a few bytes, which most often are in one partition."""
+
+    @property
+    def total(self) -> int:
+        """Bytes of the whole slice."""
+        return int(self.bytes[-1])
+
+
+def slices_of(
+    snapshot: Snapshot, ranges: Iterable[tuple[QueueBounds, int, int]] | None = None
+) -> list[QueueSlice]:
+    """Return the slices of (queue, start, end) ranges, half-open; of all that is held if None.
+
+    Empty ranges are left out.
+    """
+    if ranges is None:
+        ranges = ((queue, queue.low, queue.high) for queue in snapshot.queues)
+    origin, broker_name = snapshot.origin, snapshot.broker_name
+    return [
+        QueueSlice(origin, broker_name, queue.topic, queue.queue_id, start, end, queue.weight)
+        for queue, start, end in ranges
+        if start < end
+    ]
 
 
 class BoundsSource(Protocol):

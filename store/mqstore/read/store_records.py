@@ -37,8 +37,9 @@ from mqstore.format.index_file import TOPIC_KEY_SEPARATOR
 from mqstore.format.message import HARD_RECORD_BYTES
 from mqstore.read import heads
 from mqstore.read.batches import AROUND_BYTES, holds_batches, of_one_kind, rows_of_batches
-from mqstore.read.queues import QueueRange, QueueSlice
+from mqstore.read.queues import QueueRange
 from mqstore.read.settings import ScanSettings
+from mqstore.read.source import QueueSlice
 from mqstore.read.tags import TagFilter, parse_tags
 from mqstore.read.units import (
     CHUNK_UNITS,
@@ -261,7 +262,7 @@ class StoreRecords:
         for part in cut(self._weigh(units.take(batched)), heads.AT_ONCE_BYTES):
             rows = batched[part]
             records = self._fetch(units.take(rows))
-            blocks = heads.property_blocks(records.headers)
+            blocks = PropertyBlocks.of(records.headers)
             yield rows[records.rows], column_of(blocks)
 
     def _weigh(self, units: UnitBatch) -> Int64s:

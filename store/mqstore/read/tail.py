@@ -31,11 +31,12 @@ from mqstore.files.queue.queue_end import QueueEnd
 from mqstore.files.safe_open import list_names
 from mqstore.files.store import Store
 from mqstore.files.store_dir import StoreDir
+from mqstore.files.txn import intent
 from mqstore.format import names
-from mqstore.read.queues import Bounds, QueueBounds, QueueFilter, Snapshot
+from mqstore.read.queues import Bounds, QueueBounds, QueueFilter
 from mqstore.read.snapshot import written
+from mqstore.read.source import Snapshot
 from mqstore.read.units import fitting, read_units
-from mqstore.txn import intent
 
 QueueId: TypeAlias = tuple[str, int]
 Stamp: TypeAlias = tuple[int, int] | None

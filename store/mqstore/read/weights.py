@@ -10,7 +10,7 @@ import numpy as np
 from mqstore.arrays import Int64s
 from mqstore.files.queue.consume_queue import ConsumeQueue
 from mqstore.files.store import Store
-from mqstore.read.queues import QueueSlice, Weighed
+from mqstore.read.source import QueueSlice, Weighed
 from mqstore.read.units import read_units, shared_bytes
 
 _FEW_BYTES: Final = 64 * 1024

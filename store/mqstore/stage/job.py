@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from mqstore.codec.encode import Hosts
 from mqstore.files.file_sizes import FileSizes
 from mqstore.files.store_dir import StoreDir
+from mqstore.files.txn.ledger import Key
+from mqstore.files.txn.segment import Segment
 from mqstore.format.message import RECORD_ROOM_BYTES
 from mqstore.stage.settings import MessageSettings, WriteSettings
-from mqstore.txn.ledger import Key
-from mqstore.txn.segment import Segment
 
 
 @dataclass(frozen=True, slots=True)

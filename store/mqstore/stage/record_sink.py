@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from mqstore.arrays import Int32s, Int64s, Mask, Recycled
 from mqstore.codec.encode import Messages, encode
+from mqstore.files.txn.segment import Segment, SegmentFrame, SegmentWriter
 from mqstore.format.message import MIN_BLANK_BYTES
 from mqstore.format.names import RETRY_PREFIX
 from mqstore.format.staged import MESSAGE
@@ -19,7 +20,6 @@ from mqstore.stage.batches import BatchLimits, order_rows, split_batches
 from mqstore.stage.compose import Composed, index_keys, tags_codes_of
 from mqstore.stage.job import WriteJob
 from mqstore.stage.rows import Rows
-from mqstore.txn.segment import Segment, SegmentFrame, SegmentWriter
 
 # A batch takes at most this part of a CommitLog file, so that little is lost where a file ends.
 _FILE_PART: Final = 4

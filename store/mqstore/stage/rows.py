@@ -44,6 +44,7 @@ WRITE_COLUMNS: Final = (
 # write takes what they tell of the body (codec/compression.py).
 READ_ONLY_COLUMNS: Final = frozenset(column.name for column in COLUMNS) - set(WRITE_COLUMNS)
 NULL_QUEUE: Final = -(2**63)
+NULL_MOMENT: Final = -(2**63)
 
 
 def check_columns(schema: pa.Schema, *, topic_given: bool) -> bool:
@@ -97,7 +98,7 @@ class Rows:
     flags: Int64s
     born_timestamps_ms: Int64s
     store_timestamps_ms: Int64s
-    """−1 for null, or where they are not to be preserved."""
+    """NULL_MOMENT for null, or where they are not to be preserved."""
     delay_levels: Int64s
     waits: Mask
     wait_texts: pa.Array
@@ -156,11 +157,13 @@ def cast_rows(batch: pa.RecordBatch, job: RowJob, *, numbers: Int64s, now_ms: in
         reserved=entries.reserved,
         carried=entries.carried,
         unique_keys=entries.unique_keys,
-        queue_ids=_integers(columns.get("queueId"), count, NULL_QUEUE),
+        queue_ids=_apart(columns.get("queueId"), count, NULL_QUEUE),
         flags=_integers(columns.get("flag"), count, 0),
         born_timestamps_ms=_milliseconds(columns.get("bornTimestamp"), count, now_ms),
         store_timestamps_ms=_milliseconds(
-            columns.get("storeTimestamp") if settings.timestamps == "preserve" else None, count, -1
+            columns.get("storeTimestamp") if settings.timestamps == "preserve" else None,
+            count,
+            NULL_MOMENT,
         ),
         delay_levels=delay_levels,
         waits=_waits(waits, count),
@@ -331,9 +334,19 @@ def _integers(column: pa.Array | None, count: int, missing: int) -> Int64s:
     return found
 
 
+def _apart(column: pa.Array | None, count: int, missing: int) -> Int64s:
+    """Return integers in which ``missing``, the least one there is, stands for null alone."""
+    found = _integers(column, count, missing)
+    if column is None or pa.types.is_null(column.type):
+        return found
+    valid = column.is_valid().to_numpy(zero_copy_only=False)
+    return np.where(valid, np.maximum(found, missing + 1), missing)
+
+
 def _milliseconds(column: pa.Array | None, count: int, missing: int) -> Int64s:
     if column is None or not pa.types.is_timestamp(column.type):
-        return _integers(column, count, missing)
+        whole = _apart if missing == NULL_MOMENT else _integers
+        return whole(column, count, missing)
     per_ms = {"s": 0, "ms": 1, "us": 1_000, "ns": 1_000_000}[column.type.unit]
     ticks = column.cast(pa.int64())
     valid = ticks.is_valid().to_numpy(zero_copy_only=False)

@@ -9,11 +9,11 @@ from typing import Final
 
 from mqstore.errors import InvalidOptionError
 from mqstore.files.store_writer import MMAP, PWRITE
+from mqstore.files.txn.ledger import STREAM_PREFIX
 from mqstore.format.message import HARD_RECORD_BYTES, MAX_MESSAGE_SIZE, RECORD_ROOM_BYTES
 from mqstore.format.names import MAX_QUEUE_ID
 from mqstore.options import grammar, store_paths
 from mqstore.options.option import any_text, one_of, option, options_of
-from mqstore.txn.ledger import STREAM_PREFIX
 
 QUEUE_NUMS: Final = 4  # DefaultMQProducer#defaultTopicQueueNums
 COMPRESS_OVER: Final = 4096  # DefaultMQProducer#compressMsgBodyOverHowmuch

@@ -16,13 +16,14 @@ import pyarrow as pa
 from mqstore.arrays import Int64s, Mask
 from mqstore.codec.encode import binary_lengths
 from mqstore.codec.properties_encode import entries, has_separator
+from mqstore.codec.schema import FIRST_MS, LAST_MS
 from mqstore.errors import InvalidMessageError, MessageTooLargeError
 from mqstore.format.config import DELAY_LEVELS_MS
 from mqstore.format.message import MAX_PROPERTIES_BYTES, MIN_BLANK_BYTES
 from mqstore.format.names import MAX_QUEUE_ID, MAX_TOPIC_LENGTH, is_system_topic, is_writable_topic
 from mqstore.printable import shown
 from mqstore.stage.job import TopicQueues
-from mqstore.stage.rows import NULL_QUEUE, Rows
+from mqstore.stage.rows import NULL_MOMENT, NULL_QUEUE, Rows
 
 Rule: TypeAlias = tuple[Mask, Callable[[int], str]]
 """Which rows break it, and what to say about one of them."""
@@ -180,7 +181,7 @@ def _topic_rules(rows: Rows, limits: RowLimits) -> list[Rule]:
 
 def _field_rules(rows: Rows) -> list[Rule]:
     flags, levels, moments = rows.flags, rows.delay_levels, rows.store_timestamps_ms
-    highest = len(DELAY_LEVELS_MS)
+    born, highest = rows.born_timestamps_ms, len(DELAY_LEVELS_MS)
     return [
         (_nulls(rows.bodies), lambda _: "body is null"),
         (
@@ -192,8 +193,12 @@ def _field_rules(rows: Rows) -> list[Rule]:
             lambda row: f"flag {flags[row]} does not fit an int",
         ),
         (
-            (moments <= 0) & (moments != -1),
+            (moments <= 0) & (moments != NULL_MOMENT),
             lambda row: f"storeTimestamp is {moments[row]} ms, not after 1970",
+        ),
+        (
+            (born < FIRST_MS) | (born > LAST_MS),
+            lambda row: f"bornTimestamp is {born[row]} ms, not in the years 1 to 9999",
         ),
         (
             rows.stored_compression.broken,

@@ -11,10 +11,10 @@ from mqstore.files.store import Store
 from mqstore.files.store_dir import StoreDir, open_dir
 from mqstore.format.names import is_system_topic
 from mqstore.read.offsets import AtTimestamp, Earliest, Latest, Position, resolve
-from mqstore.read.queues import QueueBounds, QueueSlice, Snapshot, slices_of
+from mqstore.read.queues import QueueBounds
 from mqstore.read.selection import Selection, broker_names, check_names_differ
 from mqstore.read.snapshot import folder_name, name_of
-from mqstore.read.source import BoundsSource
+from mqstore.read.source import BoundsSource, QueueSlice, Snapshot, slices_of
 
 
 @dataclass(frozen=True, slots=True)

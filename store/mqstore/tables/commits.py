@@ -4,7 +4,7 @@ Of an application (a txnAppId, a streaming query) the newest hundred commits are
 newest hundred of those that have no key. A commit is ``decided`` when it will happen whatever
 comes, ``published`` when a broker would serve its messages, ``done`` when nothing is left to do.
 
-Reference: mqstore.txn.ledger, mqstore.txn.intent.
+Reference: mqstore.files.txn.ledger, mqstore.files.txn.intent.
 """
 
 import logging
@@ -17,10 +17,10 @@ import pyarrow as pa
 from mqstore.codec.schema import FIRST_MS, LAST_MS, TIMESTAMP
 from mqstore.errors import CorruptConfigError
 from mqstore.files.store_dir import StoreDir
+from mqstore.files.txn import intent, ledger
+from mqstore.files.txn.ledger import DONE, LedgerEntry
 from mqstore.tables.choice import StoreRoot
 from mqstore.tables.columns import BROKER_NAME, US, Columns, TableRow, batches, schema
-from mqstore.txn import intent, ledger
-from mqstore.txn.ledger import DONE, LedgerEntry
 
 _LOG = logging.getLogger(__name__)
 

@@ -21,12 +21,12 @@ from mqstore.files.mapped_file_queue import MappedFile
 from mqstore.files.queue.consume_queue import ConsumeQueue
 from mqstore.files.safe_open import survey
 from mqstore.files.store_dir import StoreDir
+from mqstore.files.txn import intent
 from mqstore.format import checkpoint, names
 from mqstore.format import index_file as index_format
 from mqstore.format.consume_queue import UNIT
 from mqstore.tables.choice import StoreRoot
 from mqstore.tables.columns import BROKER_NAME, Columns, batches, schema
-from mqstore.txn import intent
 
 COLUMNS: Final[Columns] = (
     ("kind", pa.string(), False,

@@ -14,8 +14,7 @@ from typing import Final
 import pyarrow as pa
 
 from mqstore.backlog.request import is_system_group
-from mqstore.read.queues import Snapshot
-from mqstore.read.source import BoundsSource
+from mqstore.read.source import BoundsSource, Snapshot
 from mqstore.tables.choice import RowChoice
 from mqstore.tables.columns import BROKER_NAME, Columns, TableRow, batches, schema
 

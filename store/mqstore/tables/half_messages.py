@@ -30,10 +30,10 @@ from mqstore.format.names import (
     OP_HALF_TOPIC,
     TRANSACTION_GROUP,
 )
-from mqstore.read.queues import QueueBounds, QueueSlice, Snapshot
+from mqstore.read.queues import QueueBounds
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.read.source import BoundsSource
+from mqstore.read.source import BoundsSource, QueueSlice, Snapshot
 from mqstore.tables.choice import RowChoice, chosen_rows
 from mqstore.tables.columns import (
     BROKER_NAME,

@@ -23,10 +23,9 @@ from mqstore.read.broker_state import BrokerState
 from mqstore.read.heads import LocatedRecord
 from mqstore.read.lookup import offset_of
 from mqstore.read.plan import SplitLimits, split
-from mqstore.read.queues import QueueSlice, Snapshot
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.read.source import BoundsSource, RecordSource
+from mqstore.read.source import BoundsSource, QueueSlice, RecordSource, Snapshot
 from mqstore.tables.choice import RowChoice, Window, chosen_rows, slices
 from mqstore.tables.columns import (
     BROKER_NAME,

@@ -23,10 +23,9 @@ from mqstore.codec.schema import TIMESTAMP, message_schema
 from mqstore.format import properties
 from mqstore.format.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from mqstore.read.plan import SplitLimits, split
-from mqstore.read.queues import QueueSlice, Snapshot
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.read.source import BoundsSource
+from mqstore.read.source import BoundsSource, QueueSlice, Snapshot
 from mqstore.tables.choice import RowChoice, Window, chosen_rows, slices
 from mqstore.tables.columns import (
     BROKER_NAME,

@@ -20,8 +20,8 @@ from mqstore.files.config.broker_config import TopicConfig
 from mqstore.files.read_file import RemoteFolder
 from mqstore.format.config import PERM_INHERIT
 from mqstore.format.names import is_system_topic
-from mqstore.read.queues import QueueBounds, Snapshot
-from mqstore.read.source import RecordSource
+from mqstore.read.queues import QueueBounds
+from mqstore.read.source import RecordSource, Snapshot
 from mqstore.read.units import UnitBatch, join
 from mqstore.tables.choice import RowChoice
 from mqstore.tables.columns import BROKER_NAME, Columns, batch, known_us, packed, schema

@@ -22,7 +22,7 @@ from mqstore.errors import InvalidOptionError
 from mqstore.format.hashing import tags_code
 from mqstore.format.names import SCHEDULE_TOPIC
 from mqstore.printable import shown
-from mqstore.read.queues import QueueSlice
+from mqstore.read.source import QueueSlice
 from mqstore.read.tags import TagFilter, are_hashes, parse_tags
 from mqstore.read.units import UnitBatch, units_at
 from mqstore.tables.columns import (

@@ -17,6 +17,7 @@ from typing import Final
 import numpy as np
 
 from mqstore.codec.dispatch import Queue
+from mqstore.codec.kernels import index_keys
 from mqstore.derive.index_keys import has_keys
 from mqstore.derive.log_end import LogEnd
 from mqstore.errors import CommitInDoubtError
@@ -32,9 +33,9 @@ from mqstore.files.log.log_end import next_record
 from mqstore.files.queue.queue_append import QueueAppender
 from mqstore.files.safe_open import exists
 from mqstore.files.store_writer import StoreWriter
+from mqstore.files.txn import intent, ledger
+from mqstore.files.txn.intent import Intent
 from mqstore.format import names
-from mqstore.txn import intent, ledger
-from mqstore.txn.intent import Intent
 from mqstore.write.dispatch import AssignedFrame, OffsetAssigner, write_units
 from mqstore.write.plan import Placement
 from mqstore.write.staged_messages import StagedMessages
@@ -67,7 +68,7 @@ class Application:
             queue.reserve(start, start + count)
             self._queues[topic, queue_id] = queue
         if planned.key_count:
-            self._index = IndexAppender(self._writer)
+            self._index = IndexAppender(self._writer, index_keys)
             self._begin_file_behind_gap(self._index)
             self._index.reserve(planned.key_count)
 
@@ -175,6 +176,10 @@ class Application:
             config_write.replace_file(self._writer, names.ABORT, text)
 
     def _write(self, one: AssignedFrame) -> None:
+        if not one.placed.blanks:  # One behind the other.
+            records = one.stored_records(self._planned.host_variant)
+            self._log.write(int(one.placed.physical_offsets[0]), records.data)
+            return
         sizes = one.frame.messages["size"].astype(np.int64)
         places = one.placed.physical_offsets
         starts = np.cumsum(sizes) - sizes

@@ -1,6 +1,6 @@
 """The driver's side of a write: staged files become messages, all of them or none.
 
-Space first, then topics.json, then the decision (txn/intent.py). Until the decision any error
+Space first, then topics.json, then the decision (files/txn/intent.py). Until the decision any error
 takes every change back; from then on the commit happens, here or when the store is next opened
 for writing.
 
@@ -25,12 +25,12 @@ from mqstore.files.safe_open import exists, list_names
 from mqstore.files.store import Store
 from mqstore.files.store_dir import check_writable, open_dir
 from mqstore.files.store_writer import StoreWriter
+from mqstore.files.txn import intent, ledger, staging
+from mqstore.files.txn.intent import Intent
 from mqstore.files.undo import Undo
 from mqstore.format import names
 from mqstore.stage import bad_rows
 from mqstore.stage.job import CommitResult, Manifest, WriteJob
-from mqstore.txn import intent, ledger, staging
-from mqstore.txn.intent import Intent
 from mqstore.write.apply import Application, clear_tail
 from mqstore.write.create import create
 from mqstore.write.locked import LockedStore

@@ -16,11 +16,12 @@ import numpy as np
 
 from mqstore.arrays import Bytes, Int64s, Structs
 from mqstore.codec.dispatch import Queue, deliver_timestamps_ms
+from mqstore.codec.kernels import staged
 from mqstore.codec.patch import patch
-from mqstore.derive.queue_units import group_by_queue, join_units, make_units
+from mqstore.derive.queue_units import join_units, make_units
 from mqstore.files.index.index_append import IndexKeys
 from mqstore.files.queue.queue_append import QueueAppender
-from mqstore.txn.segment import SegmentFrame
+from mqstore.files.txn.segment import SegmentFrame
 from mqstore.write.plan import Placed, Placement, sizes_of, starts_of
 
 _HELD_UNITS: Final = 1 << 18  # 5 MiB of units
@@ -34,8 +35,25 @@ class AssignedFrame:
     placed: Placed
     queue_offsets: Int64s
     store_timestamps_ms: Int64s
+    first_offsets: Int64s
+    """Of each queue of the frame: the queue offset of its first message here."""
 
-    def units(self) -> Structs:
+    def units(self) -> Iterator[tuple[Queue, int, Structs]]:
+        """Yield each queue of the frame, its first queue offset here, and its units from there."""
+        codes = self.frame.messages["queue"]
+        counts = np.bincount(codes, minlength=len(self.frame.queues))
+        ends = np.cumsum(counts)
+        units = staged.make_units(
+            self.frame.messages, self.placed.physical_offsets, (ends - counts).astype(np.int64)
+        )
+        if units is None:
+            units = self._all_units()[np.argsort(codes, kind="stable")]
+        places = zip(self.first_offsets.tolist(), counts.tolist(), ends.tolist(), strict=True)
+        for queue, (first, count, end) in zip(self.frame.queues, places, strict=True):
+            if count:
+                yield queue, first, units[end - count : end]
+
+    def _all_units(self) -> Structs:
         """Return the ConsumeQueue unit of each message."""
         table = self.frame.messages
         levels = table["delay_level"]
@@ -85,44 +103,64 @@ class OffsetAssigner:
     def assign(self, frame: SegmentFrame) -> AssignedFrame:
         """Return the frame with its places; frames must come in the same order each time."""
         table = frame.messages
-        placed = self._placement.place(sizes_of(frame), starts_of(frame))
+        firsts = np.array([self._next.get(queue, 0) for queue in frame.queues], np.int64)
+        ends = firsts.copy()
+        start = self._placement.place_together(int(table["size"].sum(dtype=np.int64)))
+        found, moments = None, (self._store_timestamp_ms, self._least_ms)
+        if start is not None:
+            found = staged.assign(table, ends, start, moments)
+        if found is None:
+            placed = self._place(frame, start)
+            one = AssignedFrame(frame, placed, _number(table, ends), self._moments(table), firsts)
+        else:
+            placed = Placed(found.physical_offsets, ())
+            times = found.store_timestamps_ms
+            one = AssignedFrame(frame, placed, found.queue_offsets, times, firsts)
+        self._next.update(zip(frame.queues, ends.tolist(), strict=True))
+        return one
+
+    def _place(self, frame: SegmentFrame, start: int | None) -> Placed:
+        sizes = sizes_of(frame)
+        if start is None:
+            return self._placement.place(sizes, starts_of(frame))
+        return Placed(np.cumsum(sizes) - sizes + start, ())
+
+    def _moments(self, table: Structs) -> Int64s:
         moments = table["store_timestamp_ms"].astype(np.int64)
         moments = np.where(moments > 0, moments, self._store_timestamp_ms)
-        moments = np.maximum(moments, self._least_ms)
-        return AssignedFrame(frame, placed, self._number(frame), moments)
+        return np.maximum(moments, self._least_ms)
 
-    def _number(self, frame: SegmentFrame) -> Int64s:
-        """Return each message's queue offset: the queue's next, counted up in log order."""
-        codes = frame.messages["queue"]
-        order = np.argsort(codes, kind="stable")
-        counts = np.bincount(codes, minlength=len(frame.queues))
-        first = np.cumsum(counts) - counts
-        bases = np.array([self._next.get(queue, 0) for queue in frame.queues], np.int64)
-        numbers = np.empty(len(codes), np.int64)
-        numbers[order] = np.arange(len(codes)) - np.repeat(first - bases, counts)
-        for queue, count in zip(frame.queues, counts.tolist(), strict=True):
-            self._next[queue] = self._next.get(queue, 0) + count
-        return numbers
+
+def _number(table: Structs, next_offsets: Int64s) -> Int64s:
+    """Return each message's queue offset: the queue's next, counted up in log order."""
+    codes = table["queue"]
+    order = np.argsort(codes, kind="stable")
+    counts = np.bincount(codes, minlength=len(next_offsets))
+    first = np.cumsum(counts) - counts
+    numbers = np.empty(len(codes), np.int64)
+    numbers[order] = np.arange(len(codes)) - np.repeat(first - next_offsets, counts)
+    next_offsets += counts
+    return numbers
 
 
 def write_units(frames: Iterator[AssignedFrame], queues: Mapping[Queue, QueueAppender]) -> None:
     """Write the units of all messages into their queues."""
-    held: list[AssignedFrame] = []
+    held: dict[Queue, list[tuple[int, Structs]]] = {}
     count = 0
     for one in frames:
-        held.append(one)
+        for queue, first, units in one.units():
+            held.setdefault(queue, []).append((first, units))
         count += len(one.queue_offsets)
         if count >= _HELD_UNITS:
             _flush(held, queues)
-            held, count = [], 0
-    if held:
-        _flush(held, queues)
+            count = 0
+    _flush(held, queues)
 
 
-def _flush(held: list[AssignedFrame], queues: Mapping[Queue, QueueAppender]) -> None:
-    order, places = group_by_queue([(f.frame.queues, f.frame.messages["queue"]) for f in held])
-    units = join_units([one.units() for one in held])[order]
-    queue_offsets = np.concatenate([one.queue_offsets for one in held])[order]
-    for queue, rows in places:
+def _flush(
+    held: dict[Queue, list[tuple[int, Structs]]], queues: Mapping[Queue, QueueAppender]
+) -> None:
+    for queue, parts in held.items():
         # A queue's units are consecutive and without gaps.
-        queues[queue].write(int(queue_offsets[rows.start]), units[rows])
+        queues[queue].write(parts[0][0], join_units([units for _, units in parts]))
+    held.clear()

@@ -18,10 +18,10 @@ from mqstore.files.safe_open import list_names
 from mqstore.files.store import Store
 from mqstore.files.store_dir import StoreDir
 from mqstore.files.store_writer import StoreWriter
+from mqstore.files.txn import ledger, staging
 from mqstore.files.undo import Undo
 from mqstore.format import names
 from mqstore.stage.settings import WriteSettings
-from mqstore.txn import ledger, staging
 
 _TEMPORARY = f"{names.OURS}/{TEMP_FOLDER}"
 

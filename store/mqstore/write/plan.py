@@ -22,11 +22,11 @@ from mqstore.derive.log_end import LogEnd, next_queue_offset
 from mqstore.errors import CorruptStagingError, InvalidMessageError
 from mqstore.files.store import Store
 from mqstore.files.store_dir import StoreDir
+from mqstore.files.txn.segment import Segment, SegmentFrame
 from mqstore.format import names
 from mqstore.format.message import MIN_BLANK_BYTES
 from mqstore.format.staged import SUFFIX
 from mqstore.stage.job import Manifest
-from mqstore.txn.segment import Segment, SegmentFrame
 from mqstore.write.staged_messages import StagedMessages
 
 _MOST_AHEAD_MS: Final = 3_600_000
@@ -84,13 +84,21 @@ class Placement:
         self._file_size = file_size
         self._log_start = log_start
 
+    def place_together(self, total: int) -> int | None:
+        """Return where records of ``total`` bytes start that fit into the file the log ends in.
+
+        They follow each other. None: they do not fit, and have no place yet.
+        """
+        if total > self._room() - MIN_BLANK_BYTES:
+            return None
+        self.tail += total
+        return self.tail - total
+
     def place(self, sizes: Int64s, starts_batch: Mask) -> Placed:
         """Return the places of records of those sizes; the first one starts a batch."""
         within = np.cumsum(sizes) - sizes
-        total = int(sizes.sum())
-        if total <= self._room() - MIN_BLANK_BYTES:  # All in the file where the log ends.
-            here = self.tail
-            self.tail += total
+        here = self.place_together(int(sizes.sum()))
+        if here is not None:
             return Placed(within + here, ())
         firsts = np.flatnonzero(starts_batch)
         assert firsts[0] == 0
@@ -137,9 +145,9 @@ def plan(
     for segment, frame in source.verified():
         _check_frame(frame, segment)
         newest_ms = _check_moments(frame, newest_ms, now_ms, least_ms)
-        places = placement.place(sizes_of(frame), starts_of(frame)).physical_offsets
-        first = int(places[0]) if first < 0 else first
-        last, last_kept = int(places[-1]), int(frame.messages["store_timestamp_ms"][-1])
+        begin, last = _edges(placement, frame)
+        first = begin if first < 0 else first
+        last_kept = int(frame.messages["store_timestamp_ms"][-1])
         counts = np.bincount(frame.messages["queue"], minlength=len(frame.queues))
         for queue, count in zip(frame.queues, counts.tolist(), strict=True):
             queue_counts[queue] = queue_counts.get(queue, 0) + count
@@ -176,6 +184,16 @@ def segments_of(manifests: Sequence[Manifest]) -> list[Segment]:
     return staged
 
 
+def _edges(placement: Placement, frame: SegmentFrame) -> tuple[int, int]:
+    """Place the records of a frame; return where the first and the last of them start."""
+    total = len(frame.records)
+    begin = placement.place_together(total)
+    if begin is not None:
+        return begin, begin + total - int(frame.messages["size"][-1])
+    places = placement.place(sizes_of(frame), starts_of(frame)).physical_offsets
+    return int(places[0]), int(places[-1])
+
+
 def sizes_of(frame: SegmentFrame) -> Int64s:
     """Return the bytes of each record."""
     return frame.messages["size"].astype(np.int64)
@@ -196,6 +214,7 @@ def _check_frame(frame: SegmentFrame, segment: Segment) -> None:
         and int(table["queue"].min()) >= 0
         and int(table["queue"].max()) < len(frame.queues)
         and int(table["starts_batch"][0]) == 1
+        and len(set(frame.queues)) == len(frame.queues)
         and all(names.is_topic(t) and 0 <= q <= names.MAX_QUEUE_ID for t, q in frame.queues)
     )
     if not sound:

@@ -24,6 +24,8 @@ from mqstore.files.safe_open import exists, list_names
 from mqstore.files.store import Store
 from mqstore.files.store_dir import StoreDir, check_writable, open_dir
 from mqstore.files.store_writer import MMAP, PWRITE
+from mqstore.files.txn import ledger, staging
+from mqstore.files.txn.ledger import Key
 from mqstore.format import names
 from mqstore.format.config import PERM_WRITE
 from mqstore.format.message import RECORD_ROOM_BYTES
@@ -35,8 +37,6 @@ from mqstore.stage.rows import check_columns
 from mqstore.stage.settings import WriteSettings
 from mqstore.stage.task import limits_of
 from mqstore.stage.validate import topic_problem
-from mqstore.txn import ledger, staging
-from mqstore.txn.ledger import Key
 from mqstore.write.create import check_sizes, sizes_of_new
 from mqstore.write.locked import LockedStore
 from mqstore.write.resume import resume

@@ -16,11 +16,11 @@ from mqstore.files.log.log_clear import remove_files_behind
 from mqstore.files.store import Store
 from mqstore.files.store_dir import check_writable, open_dir
 from mqstore.files.store_writer import StoreWriter
+from mqstore.files.txn import intent, staging
+from mqstore.files.txn.intent import Intent
+from mqstore.files.txn.ledger import Key
 from mqstore.format import names
 from mqstore.stage.settings import WriteSettings
-from mqstore.txn import intent, staging
-from mqstore.txn.intent import Intent
-from mqstore.txn.ledger import Key
 from mqstore.write.apply import clear_tail
 from mqstore.write.locked import LockedStore
 from mqstore.write.resume import repair, resume

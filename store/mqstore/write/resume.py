@@ -36,9 +36,9 @@ from mqstore.files.safe_open import open_file
 from mqstore.files.store import Store
 from mqstore.files.store_dir import StoreDir
 from mqstore.files.store_writer import StoreWriter
+from mqstore.files.txn import intent, ledger, staging
+from mqstore.files.txn.intent import Intent
 from mqstore.format import names
-from mqstore.txn import intent, ledger, staging
-from mqstore.txn.intent import Intent
 from mqstore.write.apply import Application, assigned_frames, clear_tail, finish, remove_abort
 from mqstore.write.locked import LockedStore
 from mqstore.write.plan import plan

@@ -29,10 +29,10 @@ from mqstore.files.log.log_clear import amend, clear, restore
 from mqstore.files.queue.consume_queue import ConsumeQueue
 from mqstore.files.store import Store
 from mqstore.files.store_writer import StoreWriter
+from mqstore.files.txn.intent import Intent
 from mqstore.format.consume_queue import FILLER_SIZE, UNIT
 from mqstore.format.message import HEADER
 from mqstore.format.sys_flag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
-from mqstore.txn.intent import Intent
 from mqstore.write.apply import assigned_frames
 from mqstore.write.staged_messages import StagedMessages
 

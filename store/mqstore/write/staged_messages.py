@@ -19,13 +19,14 @@ import numpy as np
 from mqstore.arrays import Int64s, Mask, Recycled
 from mqstore.codec.checksum import broken
 from mqstore.codec.gather import RecordHeaders
-from mqstore.codec.kernels.frames import in_queues
+from mqstore.codec.kernels import staged
 from mqstore.errors import CorruptStagingError
+from mqstore.files.txn.segment import Segment, SegmentFrame, Summed, read_frames, verify
+from mqstore.format.crc import crc32
 from mqstore.format.message import HARD_RECORD_BYTES, MIN_RECORD_BYTES
 from mqstore.format.names import MAX_QUEUE_ID, is_topic
 from mqstore.format.sys_flag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from mqstore.stage.job import WriteJob
-from mqstore.txn.segment import Segment, SegmentFrame, read_frames, verify
 
 _MEMORIES: Final = 2  # A frame in use, and the one that is read next.
 
@@ -65,10 +66,11 @@ class StagedMessages:
         What our own task reported the digest of is what it wrote. Where the digest comes from the
         store itself, anybody may have made both: then let ``bodies`` be checked as a broker does.
         """
-        done, memory = 0, Recycled(_MEMORIES)
+        done, memory, seen = 0, Recycled(_MEMORIES), _Seen()
         for segment in self.segments:
-            for frame in self.check(segment, memory):
-                _check_records(frame, segment, bodies=bodies)
+            for frame in self.check(segment, memory, seen.summed):
+                if bodies or not seen.sound:
+                    _check_records(frame, segment, bodies=bodies)
                 yield from ((segment, kept) for kept in self._left(frame, done))
                 done += len(frame.messages)
 
@@ -81,7 +83,9 @@ class StagedMessages:
                 yield from self._left(frame, done)
                 done += len(frame.messages)
 
-    def check(self, segment: Segment, memory: Recycled | None = None) -> Iterator[SegmentFrame]:
+    def check(
+        self, segment: Segment, memory: Recycled | None = None, summed: Summed | None = None
+    ) -> Iterator[SegmentFrame]:
         """Yield the frames of one segment with their records, every byte of it verified."""
         return verify(
             self.directory,
@@ -89,6 +93,7 @@ class StagedMessages:
             job_id=self.job_id,
             host_variant=self.host_variant,
             memory=memory,
+            summed=summed,
         )
 
     def _left(self, frame: SegmentFrame, done: int) -> Iterator[SegmentFrame]:
@@ -100,6 +105,21 @@ class StagedMessages:
             yield frame
         elif keep.any():
             yield _only(frame, keep)
+
+
+class _Seen:
+    """What the compiled kernel saw of a frame's records while it summed them."""
+
+    sound = False
+    """Whether ``_problem`` would find nothing, checksums of bodies aside."""
+
+    def summed(self, frame: SegmentFrame, checksum: int) -> int:
+        """Return the CRC-32 of what was summed before and then the frame's records."""
+        total = None
+        if _are_topics(frame.queues):
+            total = staged.verify(frame.messages, frame.records, frame.queues, checksum)
+        self.sound = total is not None
+        return crc32(frame.records.data, checksum) if total is None else total
 
 
 def _check_records(frame: SegmentFrame, segment: Segment, *, bodies: bool) -> None:
@@ -124,7 +144,7 @@ def _problem(frame: SegmentFrame, *, bodies: bool) -> str | None:
     queues, records = frame.queues, frame.records
     of = frame.messages["queue"].astype(np.int64)
     sizes = frame.messages["size"].astype(np.int64)
-    if not all(is_topic(topic) and 0 <= queue_id <= MAX_QUEUE_ID for topic, queue_id in queues):
+    if not _are_topics(queues):
         return "a queue of no topic"
     believable = (sizes >= MIN_RECORD_BYTES) & (sizes <= HARD_RECORD_BYTES)
     if not believable.all() or int(sizes.sum()) != len(records):
@@ -132,16 +152,19 @@ def _problem(frame: SegmentFrame, *, bodies: bool) -> str | None:
     if len(of) and not 0 <= int(of.min()) <= int(of.max()) < len(queues):
         return "a message of no queue"
     headers = RecordHeaders(records, np.cumsum(sizes) - sizes, sizes)
-    if not in_queues((records, headers.starts, sizes), queues, of):
-        found = headers.problems()
-        if found:
-            return next(iter(found.values()))
-        states = headers.sys_flags & TRANSACTION_MASK
-        in_none = np.isin(states, (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)).any()
-        if in_none or not _names_queues(headers, queues, of):
-            return "a record of another topic or queue, or of none"
+    found = headers.problems()
+    if found:
+        return next(iter(found.values()))
+    states = headers.sys_flags & TRANSACTION_MASK
+    in_none = np.isin(states, (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)).any()
+    if in_none or not _names_queues(headers, queues, of):
+        return "a record of another topic or queue, or of none"
     wrong = bodies and broken(headers).any()
     return "the checksum of a record does not hold" if wrong else None
+
+
+def _are_topics(queues: Sequence[tuple[str, int]]) -> bool:
+    return all(is_topic(topic) and 0 <= queue_id <= MAX_QUEUE_ID for topic, queue_id in queues)
 
 
 def _names_queues(headers: RecordHeaders, queues: Sequence[tuple[str, int]], of: Int64s) -> bool:

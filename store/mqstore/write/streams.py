@@ -17,11 +17,11 @@ from mqstore.files import durable
 from mqstore.files.lock.store_lock import StoreHold
 from mqstore.files.safe_open import list_names, open_file
 from mqstore.files.store_dir import StoreDir
+from mqstore.files.txn import intent, staging
+from mqstore.files.txn.ledger import Key
 from mqstore.format.names import OURS, STAGING
 from mqstore.stage.job import WriteJob
 from mqstore.stage.settings import WriteSettings
-from mqstore.txn import intent, staging
-from mqstore.txn.ledger import Key
 
 _OWNER = "OWNER"
 _HEX_DIGITS = 64

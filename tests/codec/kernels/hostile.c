@@ -20,6 +20,7 @@ static uint8_t *records[MOST_RECORDS];
 static int64_t lengths[MOST_RECORDS], record_count;
 static uint64_t state;
 static int64_t results[3], blocks_made[2], records_made[2], hashes_made[2], dispatches[2], stagings[2];
+static int64_t walks[3], chainings[2];
 
 static uint64_t draw(uint64_t below)
 {
@@ -241,18 +242,72 @@ static void run_frames(const Frames *f)
     Places places = {f->places, f->queue_offsets, f->places,
                      draw(2) ? AT_STORE_TIMESTAMP : odd_number(100)};
     mq_patch(f->buffer, f->length, f->starts, f->rows, &places);
-    int64_t of[MOST_ROWS], ids[2] = {f->queue_ids[0], (int64_t)draw(4)};
-    int32_t edges[3] = {f->topic_edges[0], f->topic_edges[1], f->topic_edges[1]};
-    for (int64_t i = 0; i < f->rows; i++)
-        of[i] = draw(8) ? 0 : (int64_t)draw(5) - 1;
-    QueueNames queues = {ids, edges, f->topic, 2};
-    int in_queues = mq_in_queues(&slices, of, &queues) == DONE;
-    stagings[!in_queues]++;
-    require(!in_queues || whole, "only whole records are of a queue");
     free(wrong);
     free(sums);
     free(starts);
     free(sizes);
+}
+
+/* The records as those of a staged frame, mostly end to end, with a table of any claims. */
+static void run_staged(const Frames *f)
+{
+    int64_t n = f->rows, ids[2] = {f->queue_ids[0], (int64_t)draw(4)};
+    int32_t edges[3] = {f->topic_edges[0], f->topic_edges[1], f->topic_edges[1]};
+    uint8_t *table = room(n * MESSAGE_BYTES), *units = room(n * UNIT_BYTES);
+    int64_t *numbers = room(3 * n * 8), next[2] = {odd_number(9), odd_number(9)}, total = 0;
+    memset(table, 0, (size_t)(n * MESSAGE_BYTES));
+    for (int64_t i = 0; i < n; i++) {
+        uint8_t *row = table + i * MESSAGE_BYTES;
+        int32_t queue = draw(8) ? 0 : (int32_t)draw(5) - 1, size = (int32_t)f->sizes[i];
+        int64_t moment = odd_number(100);
+        memcpy(row + AT_MESSAGE_QUEUE, &queue, 4);
+        memcpy(row + AT_MESSAGE_SIZE, &size, 4);
+        row[AT_MESSAGE_DELAY_LEVEL] = draw(16) == 0;
+        memcpy(row + AT_MESSAGE_STORE_TIMESTAMP, &moment, 8);
+        total += size;
+    }
+    Staged staged = {table, n, f->buffer, f->length};
+    QueueNames queues = {ids, edges, f->topic, 2};
+    uint32_t sum = (uint32_t)draw(1u << 31), before = sum;
+    int sound = mq_verify_staged(&staged, &queues, &sum) == DONE;
+    stagings[!sound]++;
+    require(!sound || (total == f->length && sum == ~crc_chosen(~before, f->buffer, f->length)),
+            "sound records fill the frame and are summed");
+    Assigning assigning = {next, 2, odd_number(9), odd_number(100), odd_number(100),
+                           numbers, numbers + n, numbers + 2 * n};
+    mq_assign(&staged, &assigning);
+    int64_t firsts[2] = {(int64_t)draw(3) - 1, (int64_t)draw((uint64_t)n + 2)};
+    mq_make_units(&staged, f->places, firsts, 2, units);
+    free(table);
+    free(units);
+    free(numbers);
+}
+
+/* Keys into slots that hold anything. */
+static void run_index(void)
+{
+    int64_t n = (int64_t)draw(9), slots = 1 + (int64_t)draw(20), page = 1 + (int64_t)draw(8);
+    int32_t *hashes = room(n * 4), *held = room(slots * 4);
+    int64_t *places = room(n * 8), first = draw(8) ? 1 + (int64_t)draw(5) : odd_number(100);
+    uint8_t *units = room(n * INDEX_UNIT_BYTES), *pages = room((slots + page - 1) / page);
+    for (int64_t i = 0; i < n; i++) {
+        hashes[i] = (int32_t)odd_number(100);
+        places[i] = odd_number(100);
+    }
+    for (int64_t i = 0; i < slots; i++)
+        held[i] = draw(2) ? (int32_t)draw(8) : (int32_t)odd_number(100);
+    Chaining c = {hashes, places, places, n, held, slots, first, 0};
+    mq_index_pages(&c, page, pages);
+    int made = mq_index_chain(&c, units) == DONE;
+    chainings[!made]++;
+    require(!made || (c.used >= 0 && c.used <= n && c.used <= slots), "slots are counted once");
+    for (int64_t i = 0; made && i < n; i++)
+        require(load_i32(units + i * INDEX_UNIT_BYTES + 16) < first + i, "a chain goes back");
+    free(hashes);
+    free(held);
+    free(places);
+    free(units);
+    free(pages);
 }
 
 /* The records as property blocks, and half of them from within. */
@@ -303,6 +358,42 @@ static void run_dispatch(const Frames *f)
     free(wide);
     free(narrow);
     free(first);
+}
+
+/* The buffer as a part of a log, walked over with room for few rows and queues. */
+static void run_walk(const Frames *f)
+{
+    enum { QUEUES = 3, SLOTS = 8 };
+    static const int64_t delays[] = {0, 1000, 5000};
+    int64_t base = (int64_t)draw(1000), most = 1 + (int64_t)draw(MOST_ROWS + 1);
+    for (int64_t i = 0; i < f->rows; i++)
+        if (draw(8) && f->starts[i] >= 0 && f->starts[i] <= f->length - HEADER_BYTES) {
+            store_i64(f->buffer + f->starts[i] + AT_PHYSICAL_OFFSET, (uint64_t)(base + f->starts[i]));
+            store_i64(f->buffer + f->starts[i] + AT_QUEUE_OFFSET, draw(9));
+        }
+    int64_t *wide = room(5 * most * 8);
+    uint8_t *several = room(most);
+    uint16_t *queue = room(most * 2);
+    NamedQueue *names = room(QUEUES * (int64_t)sizeof(NamedQueue));
+    int16_t *slots = room(SLOTS * 2);
+    memset(slots, 0xFF, SLOTS * 2);
+    UnitRows u = {wide, wide + most, wide + 2 * most, wide + 3 * most, wide + 4 * most, several, queue,
+                  0, most, names, slots, 0, 1 + (int64_t)draw(QUEUES), SLOTS, delays, 3, 1000,
+                  draw(4) ? INT64_MAX : base + (int64_t)draw((uint64_t)f->length + 1), 0, 0};
+    int64_t result = mq_log_units(f->buffer, f->length, base, &u), before = base;
+    walks[result]++;
+    require(u.end >= 0 && u.end <= f->length, "a walk ends in its buffer");
+    require(u.rows <= u.room && u.queues <= u.queue_room, "rows and queues have their room");
+    for (int64_t i = 0; i < u.rows; i++) {
+        require(u.physical_offsets[i] >= before && u.queue[i] < u.queues, "units are in log order");
+        before = u.physical_offsets[i] + u.sizes[i];
+    }
+    require(before <= base + u.end, "no unit is behind the end of the walk");
+    free(wide);
+    free(several);
+    free(queue);
+    free(names);
+    free(slots);
 }
 
 /* A column of n values, in memory of exactly their size; some are null if `nulls`. */
@@ -473,7 +564,10 @@ int main(int count, char **arguments)
         run_picks(&f);
         run_frames(&f);
         run_dispatch(&f);
+        run_staged(&f);
+        run_walk(&f);
         free(f.buffer);
+        run_index();
         run_blocks();
         run_hashes();
         run_checksums();
@@ -483,7 +577,9 @@ int main(int count, char **arguments)
                               blocks_made[DONE], blocks_made[NOT_MINE], hashes_made[DONE],
                               hashes_made[NOT_MINE], records_made[DONE], records_made[NOT_MINE],
                               dispatches[DONE], dispatches[NOT_MINE],
-                              stagings[DONE], stagings[NOT_MINE]};
+                              stagings[DONE], stagings[NOT_MINE],
+                              chainings[DONE], chainings[NOT_MINE],
+                              walks[DONE], walks[NOT_MINE], walks[FULL]};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         printf("%lld ", (long long)counts[i]);
     for (int64_t i = 0; i < record_count; i++)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from mqstore.codec.kernels.decode import Decoder
 from mqstore.codec.schema import PROFILES
 from mqstore.read.directory import take
-from mqstore.read.queues import QueueSlice, slices_of
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
+from mqstore.read.source import QueueSlice, slices_of
 from support import expectations, kernels, oracle, strategies
 from support.oracle import BORN_V6, STORE_V6, Host, Message
 from support.stores import Layout, MakeStore, lay_out

@@ -20,9 +20,6 @@ from mqstore.codec.kernels.records import BlockPiece, EndToEnd
 from mqstore.codec.patch import patch
 from mqstore.codec.properties_encode import join_blocks
 from mqstore.codec.walk import Walked, follow
-from mqstore.format.staged import MESSAGE
-from mqstore.txn.segment import SegmentFrame
-from mqstore.write import staged_messages
 from support import kernels, oracle, strategies
 from support.oracle import Message
 from support.stores import packed, place
@@ -118,41 +115,6 @@ def test_a_place_outside_is_none_that_is_patched() -> None:
             assert not frames.patch(content, *arrays([start]), (one, one, one), 56)
         assert not content.any()
         assert frames.patch(content, *arrays([136]), (one, one, one), 56)
-
-
-@given(batch=strategies.batches(), changed=changes, other=st.booleans())
-def test_staged_records_are_judged_alike(
-    batch: list[Message], changed: list[tuple[int, int]], other: bool
-) -> None:
-    headers = headers_of(batch, changed)
-    queues = tuple(dict.fromkeys((m.topic, m.queue_id) for m in batch))
-    table = np.zeros(len(batch), MESSAGE)
-    table["size"] = headers.sizes
-    table["queue"] = [queues.index((m.topic, m.queue_id)) for m in batch]
-    if other and len(batch):
-        table["queue"][-1] = 0
-    frame = SegmentFrame(queues, table, np.zeros(0, np.int32), headers.buffer)
-    ours, theirs = kernels.with_both(lambda: staged_messages._problem(frame, bodies=other))
-    assert ours == theirs
-
-
-def test_a_record_is_of_its_own_queue_alone() -> None:
-    batch = place([Message(topic=topic, queue_id=n) for topic in ("T", "Ta") for n in (0, 1)])
-    data, starts, sizes = packed(batch)
-    slices = np.frombuffer(data, np.uint8), *arrays(starts, sizes)
-    queues = [(m.topic, m.queue_id) for m in batch]
-
-    def of(*rows: int) -> bool:
-        return frames.in_queues(slices, queues, np.array(rows, np.int64))
-
-    with kernels.using("c"):
-        assert of(0, 1, 2, 3)
-        assert not any(of(row, 1, 2, 3) for row in (-1, 1, 2, 3, 4, 2**63 - 1))
-        assert not of(0, 1, 2)
-        for flag in (oracle.PREPARED, oracle.ROLLBACK):
-            changed = np.frombuffer(bytearray(data), np.uint8)
-            changed[39] |= flag
-            assert not frames.in_queues((changed, *slices[1:]), queues, np.arange(4))
 
 
 @pytest.mark.parametrize("start", [-1, 1, 150, 2**63 - 1, -(2**63)])

@@ -22,8 +22,8 @@ from crash.scenarios import APP, BY_NAME, Scenario, Shape, Work, work, write
 from mqstore.check import check
 from mqstore.errors import UncleanStoreError
 from mqstore.files.store_dir import StoreDir
+from mqstore.files.txn import intent, ledger
 from mqstore.format.names import INTERLOCK
-from mqstore.txn import intent, ledger
 from mqstore.write.recover import RecoverSettings, recover
 from support.oracle import Message
 

@@ -163,6 +163,79 @@ class QueueNames(ctypes.Structure):
     _fields_ = (("queue_ids", _P), ("topic_edges", _P), ("topic_data", _P), ("count", _I))
 
 
+class Staged(ctypes.Structure):
+    """``Staged`` of staged.h."""
+
+    _fields_ = (("messages", _P), ("count", _I), ("records", _P), ("length", _I))
+
+
+class Assigning(ctypes.Structure):
+    """``Assigning`` of staged.h."""
+
+    _fields_ = (
+        ("next", _P),
+        ("queues", _I),
+        ("start", _I),
+        ("store_timestamp_ms", _I),
+        ("least_ms", _I),
+        ("queue_offsets", _P),
+        ("physical_offsets", _P),
+        ("store_timestamps_ms", _P),
+    )
+
+
+class Chaining(ctypes.Structure):
+    """``Chaining`` of index.h."""
+
+    _fields_ = (
+        ("hashes", _P),
+        ("physical_offsets", _P),
+        ("seconds", _P),
+        ("count", _I),
+        ("slots", _P),
+        ("slot_count", _I),
+        ("first", _I),
+        ("used", _I),
+    )
+
+
+class NamedQueue(ctypes.Structure):
+    """``NamedQueue`` of walk.h."""
+
+    _fields_ = (
+        ("topic", ctypes.c_uint8 * 256),
+        ("topic_length", ctypes.c_int32),
+        ("queue_id", ctypes.c_int32),
+    )
+
+
+class UnitRows(ctypes.Structure):
+    """``UnitRows`` of walk.h."""
+
+    _fields_ = (
+        ("queue_offsets", _P),
+        ("physical_offsets", _P),
+        ("sizes", _P),
+        ("tags_codes", _P),
+        ("store_timestamps_ms", _P),
+        ("holds_several", _P),
+        ("queue", _P),
+        ("rows", _I),
+        ("room", _I),
+        ("names", _P),
+        ("slots", _P),
+        ("queues", _I),
+        ("queue_room", _I),
+        ("slot_count", _I),
+        ("delays_ms", _P),
+        ("delays", _I),
+        ("highest_queue_offset", _I),
+        ("limit", _I),
+        ("end", _I),
+        ("last_ms", _I),
+    )
+
+
 _STRUCTURES: Final = (
     Decoding,
     Slices,
@@ -172,6 +245,11 @@ _STRUCTURES: Final = (
     WantedNames,
     Dispatching,
     QueueNames,
+    Staged,
+    Assigning,
+    Chaining,
+    UnitRows,
+    NamedQueue,
 )
 _FUNCTIONS: Final = {
     "mq_sources": (ctypes.c_char_p, ()),
@@ -180,12 +258,17 @@ _FUNCTIONS: Final = {
     "mq_decode": (_I, (_P, _P, _I, _P, _I, _I, _I)),
     "mq_all_whole": (_I, (_P,)),
     "mq_broken": (_I, (_P, _P)),
-    "mq_in_queues": (_I, (_P, _P, _P)),
     "mq_checksums": (_I, (_P, _P)),
     "mq_property_values": (_I, (_P, _P, _P, _P)),
     "mq_dispatch": (_I, (_P, _P)),
+    "mq_log_units": (_I, (_P, _I, _I, _P)),
     "mq_follow": (_I, (_P, _I, _P, _P, _I, _P)),
     "mq_patch": (_I, (_P, _I, _P, _I, _P)),
+    "mq_verify_staged": (_I, (_P, _P, _P)),
+    "mq_assign": (_I, (_P, _P)),
+    "mq_make_units": (_I, (_P, _P, _P, _I, _P)),
+    "mq_index_pages": (_I, (_P, _I, _P)),
+    "mq_index_chain": (_I, (_P, _P)),
     "mq_join_blocks": (_I, (_P, _I, _I, _P, _P, _I)),
     "mq_encode": (_I, (_P, _I, _P, _P, _I)),
     "mq_java_hashes": (_I, (_P, _P, _I, _P)),

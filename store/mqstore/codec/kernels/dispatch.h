@@ -27,24 +27,40 @@ typedef struct {
     int32_t queue_id;
 } KnownQueue;
 
-static inline uint32_t queue_hash(const KnownQueue *q)
+/* The n < 8 bytes at p as a number; nothing is read at `limit` or behind it. */
+static inline uint64_t short_word(const uint8_t *p, int64_t n, const uint8_t *limit)
+{
+    uint64_t word = 0;
+    if (limit - p < 8) {
+        memcpy(&word, p, (size_t)n);
+        return word;
+    }
+    memcpy(&word, p, 8);
+    return word & (((uint64_t)1 << (8 * n)) - 1);
+}
+
+static inline uint32_t queue_hash(const KnownQueue *q, const uint8_t *limit)
 {
     uint64_t hash = (uint64_t)(uint32_t)q->queue_id * 0x9E3779B97F4A7C15u + (uint64_t)q->topic_length;
     const uint8_t *p = q->topic;
     for (int64_t n = q->topic_length; n > 0; n -= 8, p += 8) {
-        uint64_t word = 0;
-        memcpy(&word, p, n < 8 ? (size_t)n : 8);
+        uint64_t word;
+        if (n < 8)
+            word = short_word(p, n, limit);
+        else
+            memcpy(&word, p, 8);
         hash = (hash ^ word) * 0xFF51AFD7ED558CCDu;
         hash ^= hash >> 32;
     }
-    return (uint32_t)hash & (QUEUE_SLOTS - 1);
+    return (uint32_t)hash;
 }
 
 /* Return which queue it is, a new one if it is not known; -1 if there are too many. */
 static inline int64_t queue_number(const KnownQueue *wanted, KnownQueue *known, int64_t *count,
-                                   int16_t *slots)
+                                   int16_t *slots, const uint8_t *limit)
 {
-    for (uint32_t slot = queue_hash(wanted);; slot = (slot + 1) & (QUEUE_SLOTS - 1)) {
+    uint32_t slot = queue_hash(wanted, limit) & (QUEUE_SLOTS - 1);
+    for (;; slot = (slot + 1) & (QUEUE_SLOTS - 1)) {
         int64_t number = slots[slot];
         if (number < 0) {
             if (*count == MOST_QUEUES)
@@ -97,7 +113,8 @@ int64_t mq_dispatch(const Slices *s, Dispatching *d)
         if (!lies_within(s, i) || !read_record(&r, s->buffer + s->starts[i], s->sizes[i]))
             return NOT_MINE;
         KnownQueue own = {r.topic, r.topic_length, load_i32(r.start + AT_QUEUE_ID)};
-        int64_t before = d->queues, number = queue_number(&own, known, &d->queues, slots);
+        const uint8_t *limit = s->buffer + s->length;
+        int64_t before = d->queues, number = queue_number(&own, known, &d->queues, slots, limit);
         if (number < 0)
             return NOT_MINE;
         if (number == before)
@@ -107,7 +124,6 @@ int64_t mq_dispatch(const Slices *s, Dispatching *d)
         d->physical_offsets[i] = load_i64(r.start + AT_PHYSICAL_OFFSET);
         d->store_timestamps_ms[i] = load_i64(r.start + AT_STORE_TIMESTAMP + r.born_more);
         d->sys_flags[i] = r.sys_flag;
-        const uint8_t *limit = s->buffer + s->length;
         if (!split_properties(r.properties, r.end, limit, &found, &high))
             return NOT_MINE;
         dispatch_properties(&found, d, i);

@@ -46,35 +46,6 @@ int64_t mq_broken(const Slices *s, uint8_t *broken)
     return DONE;
 }
 
-/* Queue k is number queue_ids[k] of the topic topic_data[topic_edges[k] .. topic_edges[k + 1]). */
-typedef struct {
-    const int64_t *queue_ids;
-    const int32_t *topic_edges;
-    const uint8_t *topic_data;
-    int64_t count;
-} QueueNames;
-
-enum { SYS_TRANSACTION = 0xC, SYS_PREPARED = 0x4, SYS_ROLLED_BACK = 0xC };
-
-/* DONE if each slice is a whole record of the queue of[i], and one that queues have. */
-int64_t mq_in_queues(const Slices *s, const int64_t *of, const QueueNames *queues)
-{
-    Record r;
-    for (int64_t i = 0; i < s->count; i++) {
-        if (!lies_within(s, i) || !read_record(&r, s->buffer + s->starts[i], s->sizes[i]))
-            return NOT_MINE;
-        int32_t state = r.sys_flag & SYS_TRANSACTION;
-        if (state == SYS_PREPARED || state == SYS_ROLLED_BACK || of[i] < 0 || of[i] >= queues->count)
-            return NOT_MINE;
-        const int32_t *edge = queues->topic_edges + of[i];
-        if (load_i32(r.start + AT_QUEUE_ID) != queues->queue_ids[of[i]] ||
-            r.topic_length != (int64_t)edge[1] - edge[0] ||
-            !same_bytes(r.topic, queues->topic_data + edge[0], r.topic_length))
-            return NOT_MINE;
-    }
-    return DONE;
-}
-
 /* CRC-32 without its top bit of each slice, whatever it is. */
 int64_t mq_checksums(const Slices *s, int64_t *sums)
 {

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from mqstore.arrays import Bytes, Int64s, Mask
-from mqstore.codec.kernels.abi import KERNEL_DONE, PlaceFields, QueueNames, Slices, WantedNames
+from mqstore.codec.kernels.abi import KERNEL_DONE, PlaceFields, Slices, WantedNames
 from mqstore.codec.kernels.library import library
 from mqstore.codec.kernels.pointers import address, int64s
 from mqstore.format.message import CRC_MASK, HEADER, MIN_RECORD_BYTES
@@ -36,27 +36,6 @@ def broken(buffer: Bytes, starts: Int64s, sizes: Int64s) -> Mask | None:
     slices = SlicedBuffer(buffer, starts, sizes)
     mask = np.empty(len(starts), np.bool_)
     return mask if found.mq_broken(slices.reference, address(mask)) == KERNEL_DONE else None
-
-
-def in_queues(
-    slices: tuple[Bytes, Int64s, Int64s], queues: Sequence[tuple[str, int]], of: Int64s
-) -> bool:
-    """Tell whether each slice (buffer, starts, sizes) is a record of the queue ``queues[of[i]]``.
-
-    It is whole, names topic and number of that queue, and is neither a prepared nor a rolled back
-    message. False: one is not, or it is not known.
-    """
-    found = library()
-    if found is None or len(of) != len(slices[1]):
-        return False
-    topics = [topic.encode() for topic, _ in queues]
-    edges = np.cumsum([0, *map(len, topics)]).astype(np.int32)
-    data = np.frombuffer(b"".join(topics) + b"\0", np.uint8)
-    ids = np.array([queue_id for _, queue_id in queues], np.int64)
-    names = QueueNames(address(ids), address(edges), address(data), len(topics))
-    sliced, wanted = SlicedBuffer(*slices), int64s(of)
-    result = found.mq_in_queues(sliced.reference, address(wanted), ctypes.byref(names))
-    return bool(result == KERNEL_DONE)
 
 
 def checksums(buffer: Bytes, starts: Int64s, sizes: Int64s) -> Int64s | None:

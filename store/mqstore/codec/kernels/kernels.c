@@ -7,7 +7,10 @@
 #include "dispatch.h"
 #include "encode.h"
 #include "frames.h"
+#include "index.h"
 #include "picked.h"
+#include "staged.h"
+#include "walk.h"
 
 #ifndef MQ_SOURCES
 #define MQ_SOURCES "unknown"
@@ -30,7 +33,8 @@ int64_t mq_structure_bytes(int64_t number)
 {
     static const int64_t sizes[] = {
         sizeof(Decoding), sizeof(Slices), sizeof(Places), sizeof(Piece), sizeof(Encoding),
-        sizeof(WantedNames), sizeof(Dispatching), sizeof(QueueNames),
+        sizeof(WantedNames), sizeof(Dispatching), sizeof(QueueNames), sizeof(Staged),
+        sizeof(Assigning), sizeof(Chaining), sizeof(UnitRows), sizeof(NamedQueue),
     };
     return number >= 0 && number < (int64_t)(sizeof sizes / sizeof *sizes) ? sizes[number] : 0;
 }

@@ -17,7 +17,7 @@ from mqstore.codec.kernels.compiling import FOLDER, LIBRARY_NAME, digest
 from mqstore.errors import InvalidOptionError
 
 VARIABLE: Final = "MQSTORE_KERNELS"
-C: Final = "c"
+COMPILED: Final = "c"
 NUMPY: Final = "numpy"
 
 _LOG = logging.getLogger(__name__)
@@ -54,14 +54,14 @@ def library() -> ctypes.CDLL | None:
 
 def _decide() -> tuple[KernelsInUse, ctypes.CDLL | None]:
     wanted = os.environ.get(VARIABLE, "").strip().lower()
-    if wanted not in {"", C, NUMPY}:
-        raise InvalidOptionError(VARIABLE, wanted, f"accepted: {C}, {NUMPY}")
+    if wanted not in {"", COMPILED, NUMPY}:
+        raise InvalidOptionError(VARIABLE, wanted, f"accepted: {COMPILED}, {NUMPY}")
     if wanted == NUMPY:
         return KernelsInUse(NUMPY, f"{VARIABLE}={NUMPY}"), None
     found, reason = _load()
     if found is not None:
-        return KernelsInUse(C, reason), found
-    if wanted == C:
+        return KernelsInUse(COMPILED, reason), found
+    if wanted == COMPILED:
         raise InvalidOptionError(VARIABLE, wanted, f"{reason}; unset it to use numpy")
     return KernelsInUse(NUMPY, reason), None
 

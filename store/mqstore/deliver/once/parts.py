@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from mqstore.errors import CorruptStagingError, StagingNotSharedError
 from mqstore.files import durable
-from mqstore.txn.ledger import Key
-from mqstore.txn.staging import (
+from mqstore.files.txn.ledger import Key
+from mqstore.files.txn.staging import (
     StagedReader,
     StagedSink,
     collect,

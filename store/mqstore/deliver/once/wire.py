@@ -218,10 +218,7 @@ class LiveWire:
                 reason = f"{queue} may hold messages of the write, and no name server shows it now"
                 raise NoMasterError(reason)
             for part in self._pull(held[queue], start):
-                headers = part.headers
-                blocks = PropertyBlocks(
-                    headers.buffer, headers.properties_starts, headers.properties_lengths
-                )
+                blocks = PropertyBlocks.of(part.headers)
                 marks, keys = blocks.column(WRITE_PROPERTY), blocks.column(UNIQ_KEY)
                 at = part.positions.queue_offsets.tolist()
                 for mark, key, queue_offset in zip(

@@ -10,7 +10,7 @@ the end of the one before).
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
@@ -55,14 +55,27 @@ class IndexKeys:
         )
 
 
+class KeyChains(Protocol):
+    """A faster way to chain keys: what it returns is what numpy here would; None: it has none."""
+
+    def pages_of(self, hashes: Int32s, slot_count: int, page_slots: int) -> Int64s | None:
+        """Return the pages of slots that the keys fall into, ascending."""
+
+    def chain(
+        self, hashes: Int32s, places: tuple[Int64s, Int64s], slots: Int32s, first: int
+    ) -> tuple[Structs, int] | None:
+        """Let each slot point at its last key; return the units and how many slots were free."""
+
+
 class IndexAppender:
     """Puts keys into the last IndexFile of a store and into new ones.
 
     Raises CorruptStoreError if the last file is not of the layout in the writer's sizes.
     """
 
-    def __init__(self, writer: StoreWriter) -> None:
+    def __init__(self, writer: StoreWriter, chains: KeyChains | None = None) -> None:
         self._writer = writer
+        self._chains = chains
         self._layout = layout = writer.sizes.index
         self._new: list[NewFile] = []
         files = list_index_files(writer.place)
@@ -113,7 +126,8 @@ class IndexAppender:
                 self._roll(next_name())
             assert self._last is not None
             count = min(self._last.room, len(keys) - done)
-            self._last.put(keys.cut(done, done + count))
+            kept = not self._writer.undo.is_ended
+            self._last.put(keys.cut(done, done + count), self._chains, kept=kept)
             self._write_units()
             done += count
 
@@ -193,8 +207,8 @@ class _OpenFile:
         self.pending = np.zeros(0, UNIT)
         self.first_pending = self.count
         self.pages_before: dict[int, bytes] = {}
-        """Pages of slots that were changed, as they were."""
-        self._is_kept = np.zeros(len(self._is_read), np.bool_)
+        """Pages of slots that were changed, as they were, where that may be taken back."""
+        self._is_changed = np.zeros(len(self._is_read), np.bool_)
 
     @property
     def count(self) -> int:
@@ -213,43 +227,26 @@ class _OpenFile:
 
     def changed_slots(self) -> Iterator[tuple[int, bytes]]:
         """Yield changed pages as they lie on disk, neighbours together: first slot, bytes."""
-        pages = np.array(sorted(self.pages_before), np.int64)
+        pages = np.flatnonzero(self._is_changed)
         for run in np.split(pages, np.flatnonzero(np.diff(pages) > 1) + 1):
             for part in np.split(run, range(_RUN_PAGES, len(run), _RUN_PAGES)):
                 begin, end = int(part[0]) * _PAGE_SLOTS, (int(part[-1]) + 1) * _PAGE_SLOTS
                 yield begin, self.slots[begin:end].astype(SLOT).tobytes()
 
-    def put(self, keys: IndexKeys) -> None:
-        """Chain ``keys`` and leave their units in ``pending``."""
-        count, first = len(keys), self.count
-        # Place and number in one integer: sorting those is many times faster than argsort.
-        both = keys.hashes.astype(np.int64) % len(self.slots) << _NUMBER_BITS | np.arange(count)
-        both.sort()
-        ordered, order = both >> _NUMBER_BITS, both & ((1 << _NUMBER_BITS) - 1)
-        numbers = order + first
-        heads = _changes(ordered)
-        previous = np.empty(count, np.int64)
-        previous[1:] = numbers[:-1]
-        pages = ordered // _PAGE_SLOTS
-        pages = pages[_changes(pages)]
+    def put(self, keys: IndexKeys, chains: KeyChains | None, *, kept: bool) -> None:
+        """Chain ``keys`` and leave their units in ``pending``; ``kept``: it may be taken back."""
+        pages = chains.pages_of(keys.hashes, len(self.slots), _PAGE_SLOTS) if chains else None
+        if pages is None:
+            pages = np.unique(keys.hashes.astype(np.int64) % len(self.slots) // _PAGE_SLOTS)
         self._read_pages(pages)
-        before = self.slots[ordered[heads]].astype(np.int64)
-        # As the broker does: a slot that points outside the file counts as empty. It also follows
-        # one that points at the unit to come, which then is its own previous.
-        before[(before < FIRST_UNIT) | (before >= first)] = 0
-        previous[heads] = before
-        units = np.zeros(count, UNIT)
-        units["key_hash"] = keys.hashes
-        units["physical_offset"] = keys.physical_offsets
-        units["time_diff_s"] = self._seconds(keys.store_timestamps_ms)
-        units["previous"][order] = previous
-        tails = np.append(heads[1:], True)
-        for page in pages[~self._is_kept[pages]].tolist():
+        for page in pages[~self._is_changed[pages]].tolist() if kept else ():
             self.pages_before[page] = self.page(page)
-        self._is_kept[pages] = True
-        self.slots[ordered[tails]] = numbers[tails]
+        self._is_changed[pages] = True
+        first, places = self.count, (keys.physical_offsets, self._seconds(keys.store_timestamps_ms))
+        made = chains.chain(keys.hashes, places, self.slots, first) if chains else None
+        units, used = made or _chain(keys.hashes, places, self.slots, first)
         self.pending, self.first_pending = units, first
-        self._count(keys, used=int((before == 0).sum()))
+        self._count(keys, used=used)
 
     def _read_pages(self, pages: Int64s) -> None:
         missing = pages[~self._is_read[pages]]
@@ -288,6 +285,33 @@ def next_name(last: str) -> str:
     now = time.time_ns() // 1_000_000
     name = time.strftime("%Y%m%d%H%M%S", time.localtime(now // 1000)) + f"{now % 1000:03d}"
     return max(name, f"{int(last) + 1:017d}") if last else name
+
+
+def _chain(
+    hashes: Int32s, places: tuple[Int64s, Int64s], slots: Int32s, first: int
+) -> tuple[Structs, int]:
+    """Let each slot point at its last key; return the units and how many slots were free."""
+    count = len(hashes)
+    # Place and number in one integer: sorting those is many times faster than argsort.
+    both = hashes.astype(np.int64) % len(slots) << _NUMBER_BITS | np.arange(count)
+    both.sort()
+    ordered, order = both >> _NUMBER_BITS, both & ((1 << _NUMBER_BITS) - 1)
+    numbers = order + first
+    heads = _changes(ordered)
+    previous = np.empty(count, np.int64)
+    previous[1:] = numbers[:-1]
+    before = slots[ordered[heads]].astype(np.int64)
+    # As the broker does: a slot that points outside the file counts as empty. It also follows
+    # one that points at the unit to come, which then is its own previous.
+    before[(before < FIRST_UNIT) | (before >= first)] = 0
+    previous[heads] = before
+    units = np.zeros(count, UNIT)
+    units["key_hash"] = hashes
+    units["physical_offset"], units["time_diff_s"] = places
+    units["previous"][order] = previous
+    tails = np.append(heads[1:], True)
+    slots[ordered[tails]] = numbers[tails]
+    return units, int((before == 0).sum())
 
 
 def _changes(ascending: Int64s) -> Mask:

@@ -123,6 +123,8 @@ class CommitLog:
         self._folder = folders[0] if folders else ""
         self._is_far = isinstance(self._folder, RemoteFolder)
         is_local = not self._is_far and not any(map(is_remote, folders))
+        self.block_bytes = _FAR_BLOCK_BYTES if self._is_far else _BLOCK_BYTES
+        """How many bytes to read at a time: a cache's worth, or what one request is worth."""
         self._mapped = read_mode == "mmap" and is_local
         self.files = MappedFileQueue.list([(folder, "") for folder in folders])
         self._starts = np.array([file.start for file in self.files.files], np.int64)
@@ -191,12 +193,13 @@ class CommitLog:
 
     def read(self, physical_offset: int, size: int) -> bytes:
         """Return up to ``size`` bytes: fewer at a file's end, none outside the log."""
-        index = int(np.searchsorted(self._starts, physical_offset, side="right")) - 1
-        if index < 0 or physical_offset >= self._ends[index]:
-            return b""
-        file = self.files.files[index]
-        wanted = min(size, file.end - physical_offset)
-        return self._opened(index).read(wanted, physical_offset - file.start)
+        opened, position, room = self._opened_at(physical_offset)
+        return opened.read(min(size, room), position) if opened is not None else b""
+
+    def read_into(self, physical_offset: int, into: memoryview) -> int:
+        """Fill ``into`` as ``read`` does; return how many bytes were read."""
+        opened, position, room = self._opened_at(physical_offset)
+        return opened.read_into(into[:room], position) if opened is not None else 0
 
     def header(self, physical_offset: int) -> np.void | None:
         """Return the record header there, of its host families; None where the log has no room.
@@ -280,8 +283,7 @@ class CommitLog:
                 self._read_into(file, start, buffer.data)
                 yield Block(first, last, buffer, physical_offsets[first:last], start)
         else:
-            block = _FAR_BLOCK_BYTES if self._is_far else _BLOCK_BYTES
-            for first, last in _about(block, np.cumsum(sizes), 0):
+            for first, last in _about(self.block_bytes, np.cumsum(sizes), 0):
                 piece = slice(first, last)
                 gathered = self.gather(physical_offsets[piece], sizes[piece], scratch)
                 yield Block(first, last, gathered.buffer, gathered.starts, 0)
@@ -314,6 +316,14 @@ class CommitLog:
         if done < len(into):
             reason = f"the file ends here; it was {file.size} bytes long when it was listed"
             raise CorruptStoreError(file.name, position + done, reason)
+
+    def _opened_at(self, physical_offset: int) -> tuple[ReadFile | None, int, int]:
+        """Return the file that holds a place, the position in it, and the bytes from there on."""
+        index = int(np.searchsorted(self._starts, physical_offset, side="right")) - 1
+        if index < 0 or physical_offset >= self._ends[index]:
+            return None, 0, 0
+        file = self.files.files[index]
+        return self._opened(index), physical_offset - file.start, file.end - physical_offset
 
     def _opened(self, index: int) -> ReadFile:
         opened = self._open.pop(index, None)

@@ -104,7 +104,7 @@ class BatchQueue(ConsumeQueue):
                 count = blocks.first(blocks.count, lambda units: ~is_batch(units))
                 if not count:
                     continue
-                low = int(_bases(blocks.units(0, 1))[0])
+                low = int(bases_of(blocks.units(0, 1))[0])
                 high = int(_ends(_unit(blocks, count - 1))[0])
             if low >= high or high > _HIGHEST_END or (found and found[-1].high > low):
                 raise CorruptStoreError(file.name, 0, _DISORDER)
@@ -255,7 +255,7 @@ class BatchQueue(ConsumeQueue):
 
 def _rules(units: Structs, high: int) -> Iterator[tuple[Mask, str]]:
     """Yield which units break a rule, and the rule; queue offsets end at ``high``."""
-    bases, ends = _bases(units), _ends(units)
+    bases, ends = bases_of(units), _ends(units)
     sizes = units["size"].astype(np.int64)
     places = units["physical_offset"].astype(np.int64)
     room = np.maximum(1, (sizes - MIN_RECORD_BYTES) // LEAST_CLIENT_BYTES)
@@ -269,14 +269,15 @@ def _rules(units: Structs, high: int) -> Iterator[tuple[Mask, str]]:
     yield overlap, _OVERLAP
 
 
-def _bases(units: Structs) -> Int64s:
+def bases_of(units: Structs) -> Int64s:
+    """Return the queue offset of the first message of each unit."""
     bases: Int64s = units["base"].astype(np.int64)
     return bases
 
 
 def _ends(units: Structs) -> Int64s:
     # A base near 2**63 wraps around, and the unit is out of order then.
-    ends: Int64s = _bases(units) + units["count"]
+    ends: Int64s = bases_of(units) + units["count"]
     return ends
 
 
@@ -310,7 +311,7 @@ def _batches(file: BatchFile, start: int, end: int) -> Iterator[Structs]:
 
 def _put(into: Structs, batches: Structs, start: int) -> None:
     """Put the units of the messages of ``batches`` into the range that begins at ``start``."""
-    lows = np.clip(_bases(batches) - start, 0, len(into))
+    lows = np.clip(bases_of(batches) - start, 0, len(into))
     highs = np.clip(_ends(batches) - start, 0, len(into))
     counts = highs - lows
     rows = np.repeat(np.arange(len(batches)), counts)

@@ -229,7 +229,8 @@ def _record_end(unit: Structs) -> int:
 def _is_live(units: Structs, commit_log_low: int) -> Mask:
     # ConsumeQueue#fillPreBlank leaves the place 0: a unit of another place is a damaged one.
     filler = (units["size"] == FILLER_SIZE) & (units["physical_offset"] == 0)
-    live: Mask = ~filler & (units["physical_offset"] >= commit_log_low)
+    # No unit in front of the queue's end has the size 0: it is a hole, whose messages may be held.
+    live: Mask = ~filler & ((units["physical_offset"] >= commit_log_low) | (units["size"] == 0))
     return live
 
 

@@ -92,14 +92,14 @@ class RocksDatabase:
             raise self._damaged(error) from error
         return value
 
-    def items(self, family: str, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """Yield keys from ``start`` on, ascending, with their values. Raises CorruptStoreError."""
+    def items(self, family: str) -> Iterator[tuple[bytes, bytes]]:
+        """Yield all keys, ascending, with their values. Raises CorruptStoreError."""
         found = self._families.get(family)
         if found is None:
             return
         try:
             rows = found.iter()
-            rows.seek(start)
+            rows.seek(b"")
             while rows.valid():
                 yield rows.key(), rows.value()
                 rows.next()

@@ -1,0 +1,153 @@
+"""Carries over what lies beside log and queues: config/, checkpoint, and the timer's files.
+
+A file of config/ is carried over if it, or its .bak, can be parsed. Topics that have queues and no
+entry get one. No group goes on behind the end of a queue: those that were there go on at the end.
+"""
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+from mqstore.codec.dispatch import Queue
+from mqstore.copy.salvage_report import LOST, MOVED, Report, ReportEntry
+from mqstore.errors import CorruptConfigError, StoreError
+from mqstore.files.config.broker_config import BrokerConfig
+from mqstore.files.config.config_write import add_topics, replace_checkpoint
+from mqstore.files.copy_target import Copy
+from mqstore.files.safe_open import exists, survey
+from mqstore.files.store_dir import StoreDir
+from mqstore.files.store_writer import StoreWriter
+from mqstore.format import names
+from mqstore.format.config import (
+    BACKUP_SUFFIX,
+    CONSUMER_OFFSET,
+    DELAY_OFFSET,
+    LMQ_CONSUMER_OFFSET,
+    TIMER_CHECK,
+    TOPIC_GROUP_SEPARATOR,
+    TOPICS,
+)
+
+_UNPARSED: Final = "neither the file nor its .bak can be parsed"
+_FROM_BACKUP: Final = "the file cannot be parsed: its .bak is taken"
+_IN_ROCKSDB: Final = "configuration in RocksDB is not carried over"
+_BEHIND: Final = "the group goes on at the queue's new end"
+_TIMER: Final = ("timerlog", "timerwheel", f"{names.CONFIG}/{TIMER_CHECK}")
+_TIMER_LOST: Final = "it names places in the log, and all records were moved"
+
+
+def carry_config(copy: Copy, place: StoreDir, ends: Mapping[Queue, int], report: Report) -> None:
+    """Carry over the files of config/; ``ends`` has the end of each queue. Raises OSError."""
+    copy.make_directory(names.CONFIG)
+    config = BrokerConfig(place)
+    _report_databases(place, report)
+    found = [name for name, kind, _ in survey(place.root, names.CONFIG) if kind == "file"]
+    documents = {name.removesuffix(BACKUP_SUFFIX) for name in found}
+    for name in sorted(documents):
+        if name.endswith(".json"):
+            document = _load(config, place, name, report)
+            if document is not None:
+                _limit(name, document, ends, report)
+                text = json.dumps(document, ensure_ascii=False, indent="\t")
+                copy.put(f"{names.CONFIG}/{name}", text.encode())
+        elif name in found and name != TIMER_CHECK:
+            with suppress(FileNotFoundError):
+                copy.take(place.root, f"{names.CONFIG}/{name}", f"{names.CONFIG}/{name}")
+
+
+def _report_databases(place: StoreDir, report: Report) -> None:
+    for name, kind, _ in survey(place.root, names.CONFIG):
+        path = f"{names.CONFIG}/{name}"
+        if kind == "directory" and exists(place.root, f"{path}/CURRENT"):
+            report.lose_file(path, _IN_ROCKSDB)
+
+
+def carry_timer(copy: Copy, place: StoreDir, report: Report, *, is_moved: bool) -> None:
+    """Carry over what the timer of 5.x keeps, unless all records have other places now."""
+    for path in _TIMER:
+        parent, _, name = path.rpartition("/")
+        kinds = {entry: kind for entry, kind, _ in survey(place.root, parent)}
+        inner = [one for one, kind, _ in survey(place.root, path) if kind == "file"]
+        if name in kinds and is_moved:
+            report.lose_file(path, _TIMER_LOST)
+        elif kinds.get(name) == "file":
+            copy.take(place.root, path, path)
+        elif kinds.get(name) == "directory":
+            copy.make_directory(path)
+            for one in inner:
+                copy.take(place.root, f"{path}/{one}", f"{path}/{one}")
+
+
+def complete_topics(writer: StoreWriter, ends: Mapping[Queue, int]) -> None:
+    """Give each topic with queues an entry with so many queues."""
+    counts: dict[str, int] = {}
+    for topic, queue_id in ends:
+        if not names.is_system_topic(topic) or topic.startswith(names.RETRY_PREFIX):
+            counts[topic] = max(counts.get(topic, 0), queue_id + 1)
+    add_topics(writer, counts)
+
+
+def put_checkpoint(writer: StoreWriter, last_ms: int, last_physical_offset: int) -> None:
+    """Note the last record as flushed and dispatched: it and all before it are."""
+    fields = ("physic_msg_timestamp", "logics_msg_timestamp")
+    values = dict.fromkeys(fields, last_ms) | {"logics_physical_offset": last_physical_offset}
+    replace_checkpoint(writer, values)
+
+
+def _load(
+    config: BrokerConfig, place: StoreDir, name: str, report: Report
+) -> dict[str, Any] | None:
+    try:
+        document, source = config.load_from(name)
+    except (CorruptConfigError, StoreError):
+        report.lose_file(f"{names.CONFIG}/{name}", _UNPARSED)
+        return None
+    if source.endswith(BACKUP_SUFFIX):
+        report.add(ReportEntry(kind=LOST, reason=_FROM_BACKUP, file=f"{names.CONFIG}/{name}"))
+    if name == TOPICS and not isinstance(document.get("topicConfigTable"), dict):
+        document["topicConfigTable"] = {}
+    return document or None
+
+
+def _limit(name: str, document: dict[str, Any], ends: Mapping[Queue, int], report: Report) -> None:
+    """Lower what goes on behind the end of a queue."""
+    table = document.get("offsetTable")
+    if not isinstance(table, dict):
+        return
+    if name in (CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET):
+        for key, queues in table.items():
+            topic, _, group = str(key).partition(TOPIC_GROUP_SEPARATOR)
+            for queue_id in queues if isinstance(queues, dict) else ():
+                number = names.parse_queue_id(str(queue_id))
+                queue = (topic, -1 if number is None else number)
+                _lower(queues, queue_id, queue, (ends, report, group))
+    elif name == DELAY_OFFSET:
+        for level in table:
+            number = names.parse_queue_id(str(level))
+            queue = (names.SCHEDULE_TOPIC, -1 if number is None else number - 1)
+            _lower(table, level, queue, (ends, report, f"level {level}"))
+
+
+def _lower(
+    table: dict[str, Any],
+    key: str,
+    queue: Queue,
+    into: tuple[Mapping[Queue, int], Report, str],
+) -> None:
+    ends, report, group = into
+    value, end = table[key], ends.get(queue, 0)
+    if queue[1] < 0 or type(value) is not int or value <= end:
+        return
+    table[key] = end
+    report.add(
+        ReportEntry(
+            kind=MOVED,
+            reason=_BEHIND,
+            topic=queue[0],
+            queueId=queue[1],
+            queueOffset=end,
+            count=value - end if value < 2**62 else None,
+            group=group,
+        )
+    )

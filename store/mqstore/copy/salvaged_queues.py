@@ -1,0 +1,154 @@
+"""The ConsumeQueues of the new store: a unit for each record, gap units for those that were lost.
+
+A queue keeps the numbers of its messages. Below its first one is filler, as a broker puts it there;
+between two stand gap units. Both work in a CommitLog that does not start at 0: gap units of its
+first records name a file before them, which holds a blank record and nothing else. A log that
+starts too early for that is moved up, with all records in it.
+
+Reference: ConsumeQueue#fillPreBlank, DefaultMessageStore#getMessage.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from mqstore.arrays import Int64s, Structs
+from mqstore.codec.dispatch import Queue
+from mqstore.copy.salvage_report import DOUBTED, LOST, Report, ReportEntry
+from mqstore.copy.salvaged_log import SalvagedLog
+from mqstore.copy.salvaged_offsets import select
+from mqstore.derive.log_queues import LogQueues
+from mqstore.derive.log_sections import LogUnits
+from mqstore.derive.queue_units import make_units
+from mqstore.files.queue.queue_append import QueueAppender
+from mqstore.files.queue.queue_repair import fillers
+from mqstore.files.store_writer import StoreWriter
+from mqstore.format.consume_queue import GAP_SIZE, UNIT
+from mqstore.format.names import LMQ_PREFIX
+
+_CHUNK_UNITS: Final = 50_000
+_GAP_REASON: Final = "no whole record has these queue offsets"
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePlan:
+    """A queue of the new store: queue offsets [low, high), and what its units ask of the log."""
+
+    low: int
+    high: int
+    has_filler: bool
+    """Whether its first file begins with filler."""
+    first_gap_place: int
+    """Where the record behind its first gap lies; -1 if it has none."""
+
+
+class SalvagedQueues:
+    """Plans all queues, then writes them. Raises CorruptStoreError, NoSpaceError, OSError."""
+
+    def __init__(self, queues: LogQueues, writer: StoreWriter, report: Report) -> None:
+        self._queues = queues
+        self._writer = writer
+        self._report = report
+        self._per_file = writer.sizes.consume_queue // UNIT.itemsize
+        self.plans: dict[Queue, QueuePlan] = {}
+        self.units = 0
+        """Units of messages that were written."""
+
+    def plan(self, log: SalvagedLog) -> None:
+        """Choose the records that stay in their queues; the others are set aside in ``log``."""
+        for queue in self._queues.queues:
+            low = high = first_gap = -1
+            for selected in select(self._queues, queue):
+                self._set_aside(log, queue, selected.aside, selected.reasons)
+                numbers, places = selected.kept.queue_offsets, selected.kept.physical_offsets
+                if not len(numbers):
+                    continue
+                low = int(numbers[0]) if low < 0 else low
+                before = np.append(high - 1 if high >= 0 else low - 1, numbers[:-1])
+                for row in np.flatnonzero(numbers - before > 1).tolist():
+                    self._lose(queue, int(before[row]) + 1, int(numbers[row]))
+                    first_gap = int(places[row]) if first_gap < 0 else first_gap
+                high = int(numbers[-1]) + 1
+            if low >= 0:
+                has_filler = low % self._per_file > 0
+                self.plans[queue] = QueuePlan(low, high, has_filler, first_gap)
+
+    def shift(self, log_low: int) -> tuple[int, int | None]:
+        """Return by how much the log moves up, and where a blank file is needed before it."""
+        size = self._writer.sizes.commit_log
+        has_filler = any(plan.has_filler for plan in self.plans.values())
+        gaps = [plan.first_gap_place for plan in self.plans.values() if plan.first_gap_place >= 0]
+        if gaps and min(gaps) < log_low + size:
+            moved = 0 if log_low > size else 2 * size - log_low
+            return moved, log_low + moved - size
+        return (size if has_filler and not log_low else 0), None
+
+    def write(self, log_low: int, moved_by: int) -> None:
+        """Write the units; the log starts at ``log_low`` now, ``moved_by`` above the plan."""
+        for queue, plan in self.plans.items():
+            start = plan.low - plan.low % self._per_file
+            appender = QueueAppender(self._writer, *queue)
+            appender.reserve(start, plan.high)
+            for first in range(start, plan.low, _CHUNK_UNITS):
+                appender.write(first, fillers(min(_CHUNK_UNITS, plan.low - first)))
+            following = plan.low
+            for selected in select(self._queues, queue):
+                self._write(appender, selected.kept, following, (log_low, moved_by))
+                if len(selected.kept):
+                    following = int(selected.kept.queue_offsets[-1]) + 1
+                    self.units += len(selected.kept)
+            appender.close()
+
+    def _write(
+        self, appender: QueueAppender, kept: LogUnits, following: int, log: tuple[int, int]
+    ) -> None:
+        numbers, places = kept.queue_offsets, kept.physical_offsets + log[1]
+        units = make_units(places, kept.sizes, kept.tags_codes)
+        before = np.append(following - 1, numbers[:-1])
+        edges = np.flatnonzero(numbers - before > 1)
+        for part in np.split(np.arange(len(numbers)), edges):
+            if not len(part):
+                continue
+            first = int(part[0])
+            if numbers[first] - before[first] > 1:
+                start, end = int(before[first]) + 1, int(numbers[first])
+                gap = self._gap_before(int(places[first]), log[0])
+                for number in range(start, end, _CHUNK_UNITS):
+                    count = min(_CHUNK_UNITS, end - number)
+                    appender.write(number, np.repeat(gap, count))
+            for number in range(0, len(part), _CHUNK_UNITS):
+                rows = part[number : number + _CHUNK_UNITS]
+                appender.write(int(numbers[rows[0]]), units[rows])
+
+    def _gap_before(self, place: int, log_low: int) -> Structs:
+        """Return the gap unit for queue offsets before the record at ``place``."""
+        within = (place - log_low) % self._writer.sizes.commit_log
+        return make_units(_one(place - within - 1), _one(GAP_SIZE), _one(0))
+
+    def _set_aside(
+        self, log: SalvagedLog, queue: Queue, units: LogUnits, reasons: list[str]
+    ) -> None:
+        if queue[0].startswith(LMQ_PREFIX):  # The record is another queue's, which keeps it.
+            return
+        places, sizes = units.physical_offsets.tolist(), units.sizes.tolist()
+        for place, size, reason in zip(places, sizes, reasons, strict=True):
+            entry = ReportEntry(kind=DOUBTED, reason=reason, physicalOffset=place)
+            log.set_aside(place, size, entry)
+
+    def _lose(self, queue: Queue, start: int, end: int) -> None:
+        topic, queue_id = queue
+        self._report.add(
+            ReportEntry(
+                kind=LOST,
+                reason=_GAP_REASON,
+                topic=topic,
+                queueId=queue_id,
+                queueOffset=start,
+                count=end - start,
+            )
+        )
+
+
+def _one(value: int) -> Int64s:
+    return np.array([value], np.int64)

@@ -1,1 +1,0 @@
-"""Stores at rest in object stores and HDFS, read through pyarrow.fs by ranges of bytes."""

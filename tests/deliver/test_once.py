@@ -5,6 +5,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -25,6 +26,7 @@ from mqstore.deliver.once.errors import (
     NondeterministicWriteError,
     NotVisibleError,
     PublicationError,
+    TornMessageError,
 )
 from mqstore.deliver.prepare import of_batch, prepare
 from mqstore.deliver.settings import SendSettings
@@ -290,6 +292,56 @@ def test_other_rows_in_a_second_try_are_an_error(taking: TakingCluster) -> None:
         once(taking, of([100, 101]))
     before = taking.bodies("T")
     assert once(taking, of(list(range(5)))).found == len(before)
+    assert Counter(taking.bodies("T")) == Counter(b"%d" % n for n in range(5))
+
+
+def tear(taking: TakingCluster, kept: int) -> None:
+    """Leave the last message of T as a broker that was killed keeps it: zeros behind ``kept``."""
+    messages = taking.queues["broker-a", "T", 0].messages
+    whole = messages[-1]
+    assert whole is not None
+    zeros = bytes(len(whole.properties) - kept)
+    messages[-1] = replace(whole, properties=whole.properties[:kept] + zeros)
+
+
+@pytest.mark.parametrize("kept", [0, 3, 60], ids=["nothing", "no mark", "half of the id"])
+def test_a_message_that_a_killed_broker_kept_in_part_is_an_error(
+    taking: TakingCluster, kept: int
+) -> None:
+    """Brokers serve it, and its body would be there twice."""
+    taking.topic("T")
+    unfinished(taking, of(list(range(5))), 0)
+    before = taking.bodies("T")
+    tear(taking, kept)
+    for _ in range(2):
+        with pytest.raises(TornMessageError, match="at queue offset 2, and serves it since"):
+            once(taking, of(list(range(5))))
+    assert taking.bodies("T") == before
+    assert once(taking, of([3, 4]), txn_version=1).messages == 2
+
+
+def test_what_a_killed_broker_kept_in_part_of_others_is_not_of_the_write(
+    taking: TakingCluster,
+) -> None:
+    taking.topic("T")
+    unfinished(taking, of(list(range(5))), 0)
+    queue = taking.queues["broker-a", "T", 0].messages
+    last = queue[-1]
+    assert last is not None
+    queue.append(replace(last, body=b"of another", queue_offset=len(queue)))
+    tear(taking, 3)
+    assert once(taking, of(list(range(5)))).found == 3
+    assert Counter(taking.bodies("T")) == Counter([*(b"%d" % n for n in range(5)), b"of another"])
+
+
+def test_what_brokers_add_to_a_row_may_be_lost(taking: TakingCluster) -> None:
+    taking.topic("T")
+    unfinished(taking, of(list(range(5))), 0)
+    messages = taking.queues["broker-a", "T", 0].messages
+    last = messages[-1]
+    assert last is not None
+    messages[-1] = replace(last, properties=last.properties + bytes(30))
+    assert once(taking, of(list(range(5)))).found == 3
     assert Counter(taking.bodies("T")) == Counter(b"%d" % n for n in range(5))
 
 

@@ -35,8 +35,7 @@ def decompress_bodies(headers: RecordHeaders, limit: int, budget: int) -> Plain:
     """
 
     def stored(row: int) -> bytes:
-        start = int(headers.body_starts[row])
-        return headers.buffer[start : start + int(headers.body_lengths[row])].tobytes()
+        return bytes(headers.body(row))
 
     return decompress_stored(headers.sys_flags, stored, limit, budget)
 

@@ -3,13 +3,15 @@
 Reference: org.apache.rocketmq.common.message.MessageDecoder#encodeMessages.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqstore.codec.encode import Encoded, Messages, binary_lengths, fixed_width
-from mqstore.format.client_message import CLIENT_HEAD
+from mqstore.format.client_message import CLIENT_HEAD, CLIENT_LENGTHS
 from mqstore.format.message import PROPERTIES_LENGTH
 
 
@@ -36,3 +38,11 @@ def encode_for_client(messages: Messages, order: NDArray[np.intp]) -> Encoded:
     data = joined.buffers()[2]
     made = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
     return Encoded(made[: int(sizes.sum())], np.cumsum(sizes) - sizes, sizes)
+
+
+def bodies_in(messages: pa.Array) -> Iterator[memoryview]:
+    """Yield the body of each message, large_binary[n], as it is stored."""
+    for message in messages:
+        held = memoryview(message.as_buffer())
+        _, size = CLIENT_LENGTHS.unpack_from(held)
+        yield held[CLIENT_HEAD.itemsize : CLIENT_HEAD.itemsize + size]

@@ -131,6 +131,21 @@ class RecordHeaders:
         lengths = self._at(self._properties_length_at, PROPERTIES_LENGTH).astype(np.int64)
         return np.maximum(lengths, 0)
 
+    def body(self, row: int) -> memoryview:
+        """Return one stored body, not copied."""
+        start = int(self.body_starts[row])
+        return memoryview(self.buffer)[start : start + int(self.body_lengths[row])]
+
+    def lack_ends_of_properties(self) -> Mask:
+        """Tell which property blocks end with two zeros or more: their broker was killed there.
+
+        All must be whole. The page of a mapped file that a broker had not written yet is zeros.
+        """
+        ends = self.properties_starts + self.properties_lengths
+        short = self.properties_lengths < 2
+        lacking: Mask = ~short & (self.buffer[ends - 1] == 0) & (self.buffer[ends - 2] == 0)
+        return lacking
+
     def have_topics(self, topics: Sequence[str], which: Int64s) -> Mask:
         """Tell for each record whether its topic is ``topics[which[i]]``; all must be whole."""
         same = np.zeros(len(self), np.bool_)

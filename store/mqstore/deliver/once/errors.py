@@ -2,6 +2,7 @@
 
 StoreError
 ├── NondeterministicWriteError  a write that runs again has other rows than it had
+├── TornMessageError            a killed broker kept a message of the write in part
 ├── LostHistoryError            the control topic no longer has the records of an application
 ├── NewerOwnerError             another publisher of the same application has begun
 ├── NotVisibleError             a broker does not show what it stored
@@ -31,6 +32,31 @@ class NondeterministicWriteError(StoreError):
             "not among the rows of this one. A write that runs again must have the same rows: "
             "no rand(), uuid() or current_timestamp() in them, and the same input. What is there "
             "stays; write the rest under another txnVersion, or with a new checkpoint"
+        )
+
+
+class TornMessageError(StoreError):
+    """A broker that was killed kept a message of this write without the end of its properties.
+
+    Brokers check the body of a record when they start again, not its properties, and serve it
+    (CommitLog#checkMessageAndReturnSize).
+    """
+
+    condition = "MQLOG_TORN_MESSAGE"
+
+    def __init__(self, write: str, queue: str, queue_offset: int) -> None:
+        super().__init__(write, queue, queue_offset)
+
+    def message(self) -> str:
+        """Name the write and the message, and what can be done."""
+        write, queue, queue_offset = self.args
+        return (
+            f"{shown(write)}: the broker of {shown(queue)} was killed while it stored the message "
+            f"at queue offset {queue_offset}, and serves it since: its body is that of a row of "
+            "this write, and the end of its properties is lost (keys, tags). It cannot be "
+            "removed, and with the row sent again its body would be there twice. Decide about that "
+            "row; write it and the rows that are missing under another txnVersion, or with a new "
+            "checkpoint"
         )
 
 

@@ -4,6 +4,7 @@ Each row is a message as a producer encodes it, with the queue it goes to and wh
 request says of it. Equal messages of all tasks are numbered by their digests, at the first time.
 """
 
+import hashlib
 from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mqstore.arrays import Int32s, Int64s, Mask
-from mqstore.codec.client_encode import encode_for_client
+from mqstore.codec.client_encode import bodies_in, encode_for_client
 from mqstore.codec.client_ids import (
     ID,
     Ids,
@@ -202,6 +203,14 @@ class HandedRows:
                 yield from self._parcels(table, first, kept)
             first = end
 
+    def bodies_among(self, digests: AbstractSet[bytes]) -> set[bytes]:
+        """Return those of the digests, as of ``body_digest``, that a stored body of a row has."""
+        found: set[bytes] = set()
+        for part in self.parts if digests else ():
+            for batch in part.batches():
+                found |= digests & {body_digest(body) for body in bodies_in(batch["message"])}
+        return found
+
     def _pieces(self) -> Iterator[pa.Table]:
         """Yield messages in their order, as many at a time as fill requests well."""
         pending: list[pa.RecordBatch] = []
@@ -253,6 +262,11 @@ class HandedRows:
                 waits=bool(columns["waits"][first]),
                 rows=base + chosen[first:end],
             )
+
+
+def body_digest(body: memoryview) -> bytes:
+    """Return 16 bytes that stand for a stored body."""
+    return hashlib.blake2b(body, digest_size=16).digest()
 
 
 def _places(rows: pa.RecordBatch | pa.Table) -> Iterator[tuple[str, str, int]]:

@@ -23,6 +23,7 @@ from mqstore.deliver.once.errors import (
     NewerOwnerError,
     NondeterministicWriteError,
     PublicationError,
+    TornMessageError,
 )
 from mqstore.live.send.requests import Queue
 
@@ -72,10 +73,15 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Landed:
-    """A message of a write that is in a queue."""
+    """A message of a write that is in a queue.
+
+    ``cut_at`` is its queue offset if a killed broker kept it with a part of its properties only:
+    then its key may be cut as well.
+    """
 
     unique_key: str
     queue: Queue
+    cut_at: int | None = None
 
 
 class Wire(Protocol):
@@ -133,8 +139,8 @@ class Publication:
         """Have every row in the cluster once; return how many were there already.
 
         None if the write, or a newer version, was committed before: then nothing is sent. Raises
-        NondeterministicWriteError, LostHistoryError, NewerOwnerError, NotVisibleError,
-        PublicationError, and what the wire raises.
+        NondeterministicWriteError, TornMessageError, LostHistoryError, NewerOwnerError,
+        NotVisibleError, PublicationError, and what the wire raises.
         """
         try:
             return self._run()
@@ -199,6 +205,8 @@ class Publication:
         for message in self._wire.landed(self._starts):
             if message.unique_key in self._write.ids:
                 found.add(message.unique_key)
+            elif message.cut_at is not None:
+                raise TornMessageError(str(self._write), str(message.queue), message.cut_at)
             else:
                 strange.append(message)
         if strange:

@@ -26,7 +26,7 @@ from mqstore.deliver.once.errors import (
     InterruptedSendError,
     NotVisibleError,
 )
-from mqstore.deliver.once.handed import HandedRows
+from mqstore.deliver.once.handed import HandedRows, body_digest
 from mqstore.deliver.once.publish import History, Landed
 from mqstore.deliver.receipts import Receipts
 from mqstore.format.properties import TAGS, UNIQ_KEY, join
@@ -208,11 +208,16 @@ class LiveWire:
         return self._control.whole(app)
 
     def landed(self, starts: Starts) -> Iterator[Landed]:
-        """Yield the messages with the mark of the write; raises NoMasterError, DataLossError."""
+        """Yield the messages with the mark of the write; raises NoMasterError, DataLossError.
+
+        A message without the end of its properties may have lost the mark: it is one of the write
+        if its body is that of a row.
+        """
         held = {
             Queue(one.topic, one.broker, one.queue_id): one
             for one in self._bounds(sorted({queue.topic for queue in starts}))
         }
+        torn: dict[bytes, tuple[Queue, int]] = {}
         for queue, start in sorted(starts.items()):
             if queue not in held:
                 reason = f"{queue} may hold messages of the write, and no name server shows it now"
@@ -221,12 +226,18 @@ class LiveWire:
                 blocks = PropertyBlocks.of(part.headers)
                 marks, keys = blocks.column(WRITE_PROPERTY), blocks.column(UNIQ_KEY)
                 at = part.positions.queue_offsets.tolist()
-                for mark, key, queue_offset in zip(
-                    marks.to_pylist(), keys.to_pylist(), at, strict=True
+                cut = part.headers.lack_ends_of_properties().tolist()
+                for mark, key, queue_offset, is_cut in zip(
+                    marks.to_pylist(), keys.to_pylist(), at, cut, strict=True
                 ):
                     if self._mark is not None and mark == self._mark[1]:
                         self._note_landed(key or "", queue, queue_offset)
-                        yield Landed(key or "", queue)
+                        yield Landed(key or "", queue, queue_offset if is_cut else None)
+                    elif is_cut:
+                        body = part.headers.body(at.index(queue_offset))
+                        torn[body_digest(body)] = (queue, queue_offset)
+        for digest in self._rows.bodies_among(torn.keys()):
+            yield Landed("", *torn[digest])
 
     def _note_landed(self, key: str, queue: Queue, queue_offset: int) -> None:
         if self._number_of is None:

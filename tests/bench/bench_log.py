@@ -34,7 +34,7 @@ TOPICS = 10
 def main(messages: int) -> None:
     """Measure both stores."""
     for body_bytes, (times, part) in BODIES.items():
-        count = messages * times // part
+        count = max(QUEUES * TOPICS, messages * times // part)
         with tempfile.TemporaryDirectory() as directory:
             _measure(Path(directory), Shape(count, body_bytes, queues=QUEUES, topics=TOPICS))
 

@@ -29,7 +29,12 @@ from mqstore.codec.properties import PropertyBlocks
 from mqstore.deliver.job import SendJob
 from mqstore.deliver.once import commit
 from mqstore.deliver.once.control import Control, Starts
-from mqstore.deliver.once.errors import NewerOwnerError, NotVisibleError, PublicationError
+from mqstore.deliver.once.errors import (
+    NewerOwnerError,
+    NotVisibleError,
+    PublicationError,
+    TornMessageError,
+)
 from mqstore.deliver.once.handed import HandedRows
 from mqstore.deliver.once.publish import History, Landed
 from mqstore.deliver.once.wire import LiveWire

@@ -75,6 +75,7 @@ def read(folder: Path, seed: int, noted: Path) -> None:
     tails: dict[Path, Tail] = {}
     while not select.select([sys.stdin], [], [], 0 if stores(folder) else 0.05)[0]:
         for root in stores(folder)[-1:]:
+            is_made = (root / "commitlog").is_dir() and (root / "consumequeue").is_dir()
             try:
                 if rng.random() < 0.5:
                     _look(root, seen[root], counts)
@@ -83,9 +84,9 @@ def read(folder: Path, seed: int, noted: Path) -> None:
             except (StoreNotFoundError, NotAStoreError, StoreLockedError):
                 counts["too early"] += 1
             except StoreError as error:
-                if (root / "commitlog").is_dir() and (root / "consumequeue").is_dir():
+                if is_made:
                     raise AssertionError(f"{root.name}: {error}") from error
-                counts["too early"] += 1  # The store is being made.
+                counts["too early"] += 1  # The store was being made.
         noted.with_suffix(".new").write_text(json.dumps(counts))
         noted.with_suffix(".new").replace(noted)
     for tail in tails.values():

@@ -78,7 +78,7 @@ def test_an_address_names_no_topic_and_options_are_for_addresses(
     fake: FakeCluster, run: Run, golden_550: Path
 ) -> None:
     done = run("cat", f"rocketmq://{fake.address}/T", "T")
-    assert "give the topic as an argument" in done.err
+    assert "give its topic as an argument" in done.err
     done = run("cat", golden_550, "GTopic", "-o", "readFrom=any")
     assert "is for clusters" in done.err
 

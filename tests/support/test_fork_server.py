@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from support import fork_server, soak
 
@@ -22,9 +23,10 @@ def started(python: str, **environment: str) -> "subprocess.Popen[bytes]":
 
 
 @soak.not_in_check
-def test_a_daemon_is_forked_and_ends_with_its_input_or_by_a_signal(tmp_path: Path) -> None:
-    with fork_server.forking() as forks:
-        python = forks.python
+def test_a_daemon_is_forked_and_ends_with_its_input_or_by_a_signal() -> None:
+    # A short path: that of a socket has at most 107 bytes.
+    with TemporaryDirectory(prefix="mqlog-") as folder, fork_server.forking() as forks:
+        sockets, python = Path(folder), forks.python
         words = ["-c", "import sys; print(sys.executable, sys.argv[1])", "1 2"]
         real = subprocess.run([python, *words], capture_output=True, text=True, check=True)
         assert real.stdout == f"{sys.executable} 1 2\n"
@@ -32,7 +34,7 @@ def test_a_daemon_is_forked_and_ends_with_its_input_or_by_a_signal(tmp_path: Pat
             started(
                 python,
                 PYTHON_UNIX_DOMAIN_ENABLED="true",
-                PYTHON_WORKER_FACTORY_SOCK_DIR=str(tmp_path),
+                PYTHON_WORKER_FACTORY_SOCK_DIR=folder,
             )
             for _ in range(2)
         ]
@@ -40,11 +42,11 @@ def test_a_daemon_is_forked_and_ends_with_its_input_or_by_a_signal(tmp_path: Pat
             assert daemon.stdin
             assert daemon.stdout
             length = int.from_bytes(daemon.stdout.read(4), "big")
-            assert Path(daemon.stdout.read(length).decode()).parent == tmp_path
+            assert Path(daemon.stdout.read(length).decode()).parent == sockets
         forked[0].communicate()
         forked[1].send_signal(signal.SIGTERM)
         assert [daemon.wait(SECONDS) for daemon in forked] == [1, 1]  # Also of the real daemon.
-        assert list(tmp_path.iterdir()) == []
+        assert list(sockets.iterdir()) == []
         forked[1].communicate()
     assert not Path(python).exists()
 

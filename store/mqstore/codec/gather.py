@@ -134,7 +134,7 @@ class RecordHeaders:
     def body(self, row: int) -> memoryview:
         """Return one stored body, not copied."""
         start = int(self.body_starts[row])
-        return memoryview(self.buffer)[start : start + int(self.body_lengths[row])]
+        return self.buffer.data[start : start + int(self.body_lengths[row])]
 
     def lack_ends_of_properties(self) -> Mask:
         """Tell which property blocks end with two zeros or more: their broker was killed there.

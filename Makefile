@@ -11,7 +11,7 @@ ARGS   ?=
 # What is chosen by ARGS runs in one process and can print. Tests without a JVM share two
 # processes, each file in one of them, in the order of tests/conftest.py: the longest first. Those
 # with JVMs wait more than they compute: four processes run side by side, two with a session of
-# Spark and one for each version of brokers.
+# Spark and one for each version of brokers, whose shares take about as long.
 PYTEST := $(BIN)/python -m pytest
 SHARED := $(if $(ARGS),,-n 2 --dist loadfile --no-loadscope-reorder)
 NO_JVM := not spark and not broker
@@ -47,10 +47,13 @@ with-spark-and-brokers:
 		&& $(PYTEST) -m 'spark and broker' && $(PYTEST) -m spark tests/matrix
 
 with-brokers-4:
-	@echo 'Tests with brokers of 4.9.7:' && $(PYTEST) -m 'broker and not spark' -k 4.9.7
+	@echo 'Tests with brokers of 4.9.7, then of crashes with 5.x:' \
+		&& $(PYTEST) -m 'broker and not spark' -k 4.9.7 \
+		&& $(PYTEST) -m 'broker and not spark' -k 'not 4.9.7' tests/crash
 
 with-brokers-5:
-	@echo 'Tests with brokers of 5.x:' && $(PYTEST) -m 'broker and not spark' -k 'not 4.9.7'
+	@echo 'Tests with brokers of 5.x:' \
+		&& $(PYTEST) -m 'broker and not spark' -k 'not 4.9.7' --ignore tests/crash
 
 soak: $(READY)  ## whole what the others sample, and in large sizes: hours (tests/README.md)
 	@MQLOG_SOAK=1 $(PYTEST) -m soak -s $(ARGS)

@@ -10,6 +10,7 @@ import pytest
 
 from broker.harness import (
     DEFAULT_FILES,
+    FAST_DELAYS,
     SMALL_FILES,
     Broker,
     Cluster,
@@ -43,6 +44,10 @@ LATE = f"{PREFIX}Late"
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 TOPICS = tuple(f"{PREFIX}{n}" for n in range(3))
 LZ4, ZSTD, ZLIB = 0x100, 0x200, 0x300
+DELAYS = {"messageDelayLevel": FAST_DELAYS["messageDelayLevel"].replace(" 2s", " 5s", 1)}
+"""Ours for the levels that we write. A message whose time is further away than the delay that its
+broker has for the level is delivered at once, as
+ScheduleMessageService.DeliverDelayedMessageTimerTask#correctDeliverTimestamp has it."""
 EVERY = 37
 """One message in so many is looked up."""
 
@@ -77,12 +82,7 @@ class Turn:
 
 @pytest.fixture(scope="session")
 def turns(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> list[Turn]:
-    """A store that is ours and the broker's in turn: new; then appended to what a broker left.
-
-    The brokers have their own ``messageDelayLevel``: a message whose time, as we wrote it, is
-    further away than the delay that a broker has for its level is delivered at once
-    (ScheduleMessageService.DeliverDelayedMessageTimerTask#correctDeliverTimestamp).
-    """
+    """A store that is ours and the broker's in turn: new; then appended to what a broker left."""
     root = tmp_path_factory.mktemp(f"ours-{cluster.version}-") / "store"
     port = free_ports(-2, 0, 1)
     author = Author(PREFIX, seed=1)
@@ -92,7 +92,7 @@ def turns(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> list[Tu
     second = author.write_rows(1200)
     write(root, second, compression="lz4", partitioner="hash", born_host="10.1.2.3:4567")
     two = serve(cluster, root, port, Turn([*author.rows]), stop=Broker.kill)
-    with cluster.broker(root, port=port) as broker:
+    with cluster.broker(root, DELAYS, port) as broker:
         two.recovered = broker.dump()
         broker.kill()
     return [one, two]
@@ -110,7 +110,7 @@ def serve(
     turn.ours = read(root)
     table = rows_of(queues(take(root)))
     turn.queues = {(row["topic"], row["queueId"]): row for row in table}
-    with cluster.broker(root, port=port) as broker:
+    with cluster.broker(root, DELAYS, port) as broker:
         turn.served = broker.dump()
         turn.statuses = {topic: broker.topic_status(topic) for topic in TOPICS}
         look_up(broker, turn)

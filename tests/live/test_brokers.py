@@ -144,7 +144,9 @@ def test_keys_and_ids_lead_to_the_messages_that_the_client_finds(live: Live) -> 
             place.queue_id,
             place.start,
         )
-    assert by_id(live.cluster, routes, [row["offsetMsgId"][:-1] + "3", "nobody"]) == []
+    *digits, last = row["offsetMsgId"]
+    beside = "".join([*digits, "3" if last != "3" else "4"])
+    assert by_id(live.cluster, routes, [beside, "nobody"]) == []
 
 
 def test_a_broker_says_what_it_is(live: Live) -> None:

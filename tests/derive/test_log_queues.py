@@ -178,8 +178,7 @@ def test_any_flipped_byte_gives_the_same_rows_or_a_named_error(tmp_path: Path) -
     (path,) = sections(tmp_path / "cache")
     data = path.read_bytes()
     errors = []
-    magic = len(data) - 1
-    for place in [magic, *soak.sample(range(0, len(data), 37), check=10, test=40)]:
+    for place in soak.sample(range(0, len(data), 37), check=120, test=120):
         path.write_bytes(data[:place] + bytes([data[place] ^ 0x41]) + data[place + 1 :])
         try:
             assert by_log.rows(by_log.snapshot(laid.root, tmp_path / "cache")) == first

@@ -326,12 +326,9 @@ def held(settings: ClusterSettings, topic: str) -> list[tuple[bytes, str]]:
     with Cluster(settings) as client:
         found = bounds(client, [client.known_route(topic)])
         for part in read(PullReader(client, slices(found)), PullSettings()):
-            heads = part.headers
-            blocks = PropertyBlocks(heads.buffer, heads.properties_starts, heads.properties_lengths)
-            keys = blocks.column(UNIQ_KEY).to_pylist()
-            starts, lengths = heads.body_starts.tolist(), heads.body_lengths.tolist()
-            for start, length, key in zip(starts, lengths, keys, strict=True):
-                every.append((heads.buffer[start : start + length].tobytes(), key or ""))
+            keys = PropertyBlocks.of(part.headers).column(UNIQ_KEY).to_pylist()
+            for row, key in enumerate(keys):
+                every.append((bytes(part.headers.body(row)), key or ""))
     return every
 
 

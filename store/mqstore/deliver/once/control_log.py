@@ -166,16 +166,13 @@ class ControlLog:
         part = assemble([answer], reader, PullSettings(tags=tags, fail_on_data_loss=False))
         if part.broken:
             raise BrokenAnswerError(answer.address, f"a broken message in {answer.piece}")
-        headers = part.headers
-        starts, lengths = headers.body_starts.tolist(), headers.body_lengths.tolist()
         found: list[Control] = []
         first: int | None = None
         for row, at in reversed(list(enumerate(part.positions.queue_offsets.tolist()))):
             if first is not None and at < first:
                 break
-            body = headers.buffer[starts[row] : starts[row] + lengths[row]].tobytes()
             try:
-                record = decode(body)
+                record = decode(bytes(part.headers.body(row)))
             except InvalidControlError as error:
                 reason = f"no control record: {error}, in {answer.piece}"
                 raise BrokenAnswerError(answer.address, reason) from error

@@ -224,18 +224,16 @@ class LiveWire:
                 raise NoMasterError(reason)
             for part in self._pull(held[queue], start):
                 blocks = PropertyBlocks.of(part.headers)
-                marks, keys = blocks.column(WRITE_PROPERTY), blocks.column(UNIQ_KEY)
-                at = part.positions.queue_offsets.tolist()
+                marks = blocks.column(WRITE_PROPERTY).to_pylist()
+                keys = blocks.column(UNIQ_KEY).to_pylist()
                 cut = part.headers.lack_ends_of_properties().tolist()
-                for mark, key, queue_offset, is_cut in zip(
-                    marks.to_pylist(), keys.to_pylist(), at, cut, strict=True
-                ):
+                for row, queue_offset in enumerate(part.positions.queue_offsets.tolist()):
+                    mark, key, is_cut = marks[row], keys[row], cut[row]
                     if self._mark is not None and mark == self._mark[1]:
                         self._note_landed(key or "", queue, queue_offset)
                         yield Landed(key or "", queue, queue_offset if is_cut else None)
                     elif is_cut:
-                        body = part.headers.body(at.index(queue_offset))
-                        torn[body_digest(body)] = (queue, queue_offset)
+                        torn[body_digest(part.headers.body(row))] = (queue, queue_offset)
         for digest in self._rows.bodies_among(torn.keys()):
             yield Landed("", *torn[digest])
 

@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from mqstore.arrays import Bytes, Int32s, Recycled
 from mqstore.errors import CorruptStagingError
 from mqstore.files.txn.staging import StagedReader, StagedWriter, segment_name
+from mqstore.format.arrays import Bytes, Int32s, Recycled
 from mqstore.format.crc import crc32
 from mqstore.format.staged import (
     FILE_HEADER,

@@ -14,19 +14,18 @@ from typing import Any
 
 import pytest
 
-from mqstore import ahead
 from mqstore.check import check
 from mqstore.errors import CommitInDoubtError, CorruptStagingError, InvalidMessageError, StoreError
-from mqstore.files import durable, read_file
+from mqstore.files import ahead, durable, read_file
 from mqstore.files.lock.store_lock import StoreHold
 from mqstore.files.txn import segment, staging
 from mqstore.format.staged import FRAME
 from mqstore.read.directory import take
-from mqstore.stage import task
-from mqstore.stage.job import Manifest, WriteJob
 from mqstore.write.apply import Application
 from mqstore.write.commit import commit
 from mqstore.write.recover import RecoverSettings, recover
+from mqstore.write.stage import task
+from mqstore.write.stage.job import Manifest, WriteJob
 from support import faults
 from support.writing import SMALL, append, files, held, prepared, rows, staged
 

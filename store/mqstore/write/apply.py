@@ -17,13 +17,13 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from mqstore.ahead import made_ahead
 from mqstore.codec.dispatch import Queue
 from mqstore.codec.kernels import index_keys
 from mqstore.derive.index_keys import has_keys
 from mqstore.derive.log_end import LogEnd
 from mqstore.errors import CommitInDoubtError
 from mqstore.files import durable
+from mqstore.files.ahead import made_ahead
 from mqstore.files.config import checkpoint, config_write
 from mqstore.files.index.index_append import IndexAppender, next_name
 from mqstore.files.index.index_file import list_index_files

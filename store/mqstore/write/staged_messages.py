@@ -17,17 +17,17 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.arrays import Int64s, Mask, Recycled
 from mqstore.codec.checksum import broken
 from mqstore.codec.gather import RecordHeaders
 from mqstore.codec.kernels import staged
 from mqstore.errors import CorruptStagingError
 from mqstore.files.txn.segment import Segment, SegmentFrame, Summed, is_much, read_frames, verify
+from mqstore.format.arrays import Int64s, Mask, Recycled
 from mqstore.format.crc import crc32
 from mqstore.format.message import HARD_RECORD_BYTES, MIN_RECORD_BYTES
 from mqstore.format.names import MAX_QUEUE_ID, is_topic
 from mqstore.format.sys_flag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
-from mqstore.stage.job import WriteJob
+from mqstore.write.stage.job import WriteJob
 
 _MEMORIES: Final = 3  # A frame in use, the next one that waits, and the one that is read.
 

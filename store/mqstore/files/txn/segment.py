@@ -14,10 +14,10 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from mqstore.ahead import made_ahead
-from mqstore.arrays import Bytes, Int32s, Recycled
 from mqstore.errors import CorruptStagingError
+from mqstore.files.ahead import made_ahead
 from mqstore.files.txn.staging import StagedReader, StagedWriter, segment_name
+from mqstore.format.arrays import Bytes, Int32s, Recycled
 from mqstore.format.crc import crc32
 from mqstore.format.staged import (
     FILE_HEADER,

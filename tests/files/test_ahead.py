@@ -9,8 +9,8 @@ from contextvars import ContextVar
 
 import pytest
 
-from mqstore import ahead
-from mqstore.ahead import made_ahead
+from mqstore.files import ahead
+from mqstore.files.ahead import made_ahead
 
 WAIT_S = 30
 NAMED: ContextVar[str] = ContextVar("named", default="nobody")

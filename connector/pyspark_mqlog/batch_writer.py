@@ -16,11 +16,11 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from mqstore.errors import OverwriteUnsupportedError
-from mqstore.stage.job import Manifest, WriteJob
-from mqstore.stage.settings import WriteSettings
-from mqstore.stage.task import stage
 from mqstore.write.commit import abort, commit
 from mqstore.write.prepare import prepare
+from mqstore.write.stage.job import Manifest, WriteJob
+from mqstore.write.stage.settings import WriteSettings
+from mqstore.write.stage.task import stage
 from pyspark_mqlog.schema import write_schema
 from pyspark_mqlog.worker import freeze_once, named_errors
 
@@ -28,7 +28,7 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Staged(WriterCommitMessage):
+class StagedRows(WriterCommitMessage):
     """A task's message to the commit: the manifest of its staged records."""
 
     manifest: Manifest
@@ -43,7 +43,7 @@ class MqlogWriter(DataSourceArrowWriter):
         self._job = prepare(settings, write_schema(schema))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return Staged(stage_task(self._job, iterator))
+        return StagedRows(stage_task(self._job, iterator))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         with named_errors():
@@ -71,4 +71,4 @@ def stage_task(job: WriteJob, rows: Iterator[pa.RecordBatch]) -> Manifest:
 
 def _manifests(messages: Sequence[WriterCommitMessage | None]) -> list[Manifest]:
     """Return the manifests; the message of a failed task is None."""
-    return [message.manifest for message in messages if isinstance(message, Staged)]
+    return [message.manifest for message in messages if isinstance(message, StagedRows)]

@@ -83,7 +83,7 @@ class MqlogDataSource(DataSource):
             return MqlogReader(schema, plan)
 
     def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceArrowWriter":
-        from mqstore.stage.settings import WriteSettings
+        from mqstore.write.stage.settings import WriteSettings
         from pyspark_mqlog.batch_writer import MqlogWriter
         from pyspark_mqlog.cluster_writer import ClusterWriter
         from pyspark_mqlog.options import parse_write
@@ -114,7 +114,7 @@ class MqlogDataSource(DataSource):
         self, schema: "StructType", overwrite: bool
     ) -> "DataSourceStreamWriter":
         from mqstore.deliver.prepare import prepare
-        from mqstore.stage.settings import WriteSettings
+        from mqstore.write.stage.settings import WriteSettings
         from pyspark_mqlog.cluster_writer import ClusterStreamWriter
         from pyspark_mqlog.options import parse_stream_write, stream_name
         from pyspark_mqlog.schema import write_schema

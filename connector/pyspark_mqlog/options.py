@@ -9,13 +9,20 @@ from dataclasses import replace
 from typing import Any, Final
 
 from mqstore.deliver.settings import AT_LEAST_ONCE, EXACTLY_ONCE, SEND_OPTIONS, SendSettings
-from mqstore.errors import InvalidOptionError
+from mqstore.errors import InvalidOptionError, shown
 from mqstore.options import grammar, store_paths
 from mqstore.options.option import Option
-from mqstore.origins import LIVE, OBJECTS, OF_READS, Places, names_cluster, places, write_target
-from mqstore.printable import shown
 from mqstore.read.log_directory import BY_LOG_WORD, CACHE_DIR
-from mqstore.stage.settings import WRITE_OPTIONS, WriteSettings
+from mqstore.tables.places import (
+    LIVE,
+    OBJECTS,
+    OF_READS,
+    Places,
+    names_cluster,
+    places,
+    write_target,
+)
+from mqstore.write.stage.settings import WRITE_OPTIONS, WriteSettings
 from pyspark_mqlog.option_map import named_paths, own_options, parse, refusals
 from pyspark_mqlog.read_options import (
     MESSAGES,

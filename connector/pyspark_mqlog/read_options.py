@@ -14,11 +14,11 @@ from typing import Final
 from mqstore.errors import InvalidOptionError
 from mqstore.options import grammar, store_paths
 from mqstore.options.option import any_text, one_of, option, options_of
-from mqstore.origins import Places
 from mqstore.read.admission import Admission
 from mqstore.read.log_directory import BY_LOG_WORD, CACHE_DIR, QUEUES
+from mqstore.read.sql.filter import parse_sql
 from mqstore.read.tags import check_tags
-from mqstore.sql.filter import parse_sql
+from mqstore.tables.places import Places
 
 MESSAGES: Final = frozenset({"messages"})
 TABLES: Final = (

@@ -21,11 +21,11 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from mqstore.errors import InvalidOptionError, StoreError
-from mqstore.stage.job import Manifest, WriteJob
-from mqstore.stage.settings import WriteSettings
 from mqstore.write import streams
 from mqstore.write.commit import abort, commit
 from mqstore.write.prepare import prepare
+from mqstore.write.stage.job import Manifest, WriteJob
+from mqstore.write.stage.settings import WriteSettings
 from pyspark_mqlog.batch_writer import stage_task
 from pyspark_mqlog.compat import StreamArrowWriter
 from pyspark_mqlog.schema import write_schema

@@ -14,8 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TextIO
 
-from mqstore.errors import StoreError
-from mqstore.printable import printable, shown
+from mqstore.errors import StoreError, printable, shown
 
 FOUND: Final = 1
 FAILED: Final = 2

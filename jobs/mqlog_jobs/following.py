@@ -9,7 +9,7 @@ from mqlog_jobs.message_query import MessageQuery, chosen
 from mqlog_jobs.places import snapshots
 from mqlog_jobs.queries import merged, settings_of
 from mqlog_jobs.render import Row, several
-from mqstore.printable import shown
+from mqstore.errors import shown
 from mqstore.read.offsets import Latest, resolve
 from mqstore.read.queues import Bounds
 from mqstore.read.selection import OpenStores

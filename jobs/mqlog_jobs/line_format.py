@@ -12,8 +12,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from mqstore.codec.schema import check_columns, resolve_columns
-from mqstore.errors import InvalidOptionError
-from mqstore.printable import printable
+from mqstore.errors import InvalidOptionError, printable
 
 ONE_LINE: Final = r"{storeTimestamp}  {topic}/{queueId}@{queueOffset}  {tags}\t{keys}\t{body}"
 """The format of messages that are printed as they are stored."""

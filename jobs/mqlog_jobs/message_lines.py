@@ -12,9 +12,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from mqstore.errors import InvalidMessageError
+from mqstore.errors import InvalidMessageError, shown
 from mqstore.options import grammar
-from mqstore.printable import shown
 
 SCHEMA: Final = pa.schema(
     [

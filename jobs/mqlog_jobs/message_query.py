@@ -5,9 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from mqlog_jobs.places import snapshots as place_snapshots
-from mqstore.errors import InvalidOptionError, UnknownTopicError
+from mqstore.errors import InvalidOptionError, UnknownTopicError, shown
 from mqstore.options import grammar
-from mqstore.printable import shown
 from mqstore.read.offsets import At, AtTimestamp, Earliest, Last, Latest, Position
 from mqstore.read.queues import QueueBounds
 from mqstore.read.selection import OpenStores

@@ -18,8 +18,7 @@ from mqlog_jobs.places import Named
 from mqlog_jobs.progress import Bar
 from mqlog_jobs.queries import KeyQuery
 from mqlog_jobs.render import Row
-from mqstore.errors import CorruptStoreError, InvalidOptionError
-from mqstore.printable import shown
+from mqstore.errors import CorruptStoreError, InvalidOptionError, shown
 
 _LOOK_S: Final = 0.5  # Between two looks that find nothing.
 _WRITTEN_BODIES: Final[Mapping[str, Callable[[bytes], str]]] = {

@@ -13,8 +13,7 @@ import typer
 from mqlog_jobs.app import VIEWS, command
 from mqlog_jobs.parameters import OF_A_CLUSTER, AsJson, CommitLog, Options, Stores, SystemGroups
 from mqlog_jobs.top.orders import TOP_ORDERS
-from mqstore.errors import InvalidOptionError
-from mqstore.printable import shown
+from mqstore.errors import InvalidOptionError, shown
 
 
 def _known_order(value: str) -> str:
@@ -60,7 +59,7 @@ def report(
     from mqlog_jobs.render import several, size, terminal
     from mqlog_jobs.report.gather import ReportRequest
     from mqlog_jobs.report.write import write_report
-    from mqstore.origins import LIVE, OBJECTS
+    from mqstore.tables.places import LIVE, OBJECTS
 
     name = output.name.partition("=")[0]
     if "=" in output.name and name in {one.name for one in (*LIVE.values(), *OBJECTS.values())}:

@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import Final
 
 from mqstore import tables
-from mqstore.errors import InvalidOptionError, UnknownTopicError
+from mqstore.errors import InvalidOptionError, UnknownTopicError, shown
 from mqstore.options import grammar
-from mqstore.origins import (
+from mqstore.read.selection import OpenStores, Selection, broker_names, instead
+from mqstore.read.source import Snapshot
+from mqstore.tables.choice import open_root
+from mqstore.tables.places import (
     LIVE,
     OBJECTS,
     PLAIN_OBJECT_OPTIONS,
@@ -22,10 +25,6 @@ from mqstore.origins import (
     open_all,
     places,
 )
-from mqstore.printable import shown
-from mqstore.read.selection import OpenStores, Selection, broker_names, instead
-from mqstore.read.source import Snapshot
-from mqstore.tables.choice import open_root
 
 _FLAG: Final = "--option"
 _COMMIT_LOG: Final = "--commit-log"
@@ -75,7 +74,7 @@ class Named:
         """Open them all, and close them afterwards; ``topic`` names what must be readable.
 
         ``damaged``: open stores with what can be read of them, whatever is wrong with the rest.
-        Raises InvalidOptionError, StoreNotFoundError, and what ``origins.open_all`` raises.
+        Raises InvalidOptionError, StoreNotFoundError, and what ``tables.places.open_all`` raises.
         """
         with _own_advice():
             found = self.places()

@@ -28,9 +28,8 @@ from mqlog_jobs import arguments
 from mqlog_jobs.arguments import TABLE, Place
 from mqlog_jobs.exit_codes import run
 from mqlog_jobs.session import job_session
-from mqstore.errors import NotAStoreError, StoreNotFoundError
+from mqstore.errors import NotAStoreError, StoreNotFoundError, shown
 from mqstore.options import store_paths
-from mqstore.printable import shown
 from mqstore.tables import commits
 from mqstore.tables.choice import open_root
 

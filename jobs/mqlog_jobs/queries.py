@@ -22,8 +22,8 @@ from mqstore.read.scan import scan
 from mqstore.read.selection import OpenStores
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import QueueSlice, slices_of
+from mqstore.read.sql.filter import parse_sql
 from mqstore.read.tags import check_tags
-from mqstore.sql.filter import parse_sql
 
 _LOG_ORDER: Final = "physicalOffset"
 _BY_OFFSET: Final = "queueOffset"

@@ -11,8 +11,7 @@ from rich.text import Text
 
 from mqlog_jobs.render import Row, camel_case, count, several, size
 from mqstore.check.condition import look
-from mqstore.errors import StoreError
-from mqstore.printable import shown
+from mqstore.errors import StoreError, shown
 from mqstore.write.recover import Recovered
 
 _ARGUMENTS: Final = {

@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mqstore.printable import printable, shown
+from mqstore.errors import printable, shown
 
 Row: TypeAlias = Mapping[str, object]
 Kind: TypeAlias = Literal["text", "number", "count", "bytes", "time", "span", "bar", "status"]

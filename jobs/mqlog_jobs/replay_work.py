@@ -8,7 +8,7 @@ from mqlog_jobs.replay_plan import ReplayRequest, choose, own_flags, task_of
 from mqstore.deliver.replay.estimate import estimate
 from mqstore.deliver.replay.progress import without
 from mqstore.deliver.replay.run import OffsetMapTarget, Replay, Runner, read_state
-from mqstore.printable import shown
+from mqstore.errors import shown
 
 
 def replayed(

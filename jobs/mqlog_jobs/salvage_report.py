@@ -8,7 +8,7 @@ from rich.text import Text
 from mqlog_jobs.render import Row, camel_case, count, several, size
 from mqstore.copy.salvage import Salvaged
 from mqstore.copy.salvage_report import REPORT_FOLDER
-from mqstore.printable import shown
+from mqstore.errors import shown
 
 
 def show(console: Console, made: Salvaged, target: str) -> None:

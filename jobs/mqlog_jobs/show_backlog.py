@@ -27,11 +27,10 @@ from mqstore.backlog import (
     plan_all,
 )
 from mqstore.backlog.request import is_system_group
-from mqstore.errors import InvalidOptionError
+from mqstore.errors import InvalidOptionError, shown
 from mqstore.options.grammar import Sql92
-from mqstore.printable import shown
 from mqstore.read.selection import OpenStores
-from mqstore.sql.filter import parse_sql
+from mqstore.read.sql.filter import parse_sql
 
 _BY_NAME: Final = "name"
 _BY_LAG: Final = "lag"

@@ -22,7 +22,7 @@ from mqstore.check import Finding
 from mqstore.check.diagnosis import GOOD, Diagnosis
 from mqstore.check.finding import ERROR, WARNING
 from mqstore.copy.copy_store import Copied
-from mqstore.printable import shown
+from mqstore.errors import shown
 
 TOPIC_VIEW: Final = (
     FieldView("topic", "TOPIC", stretch=True, style="bold"),

@@ -33,16 +33,16 @@ import pyarrow as pa
 from bench.peers import StorePeer, store_peer
 from bench.rounds import Side, Timed, compare
 from bench.rows import batches
-from mqstore.arrays import Recycled
 from mqstore.codec.encode import Hosts, Messages, encode
 from mqstore.codec.properties_encode import join_blocks
 from mqstore.files import durable
 from mqstore.files.read_file import read_into
+from mqstore.format.arrays import Recycled
 from mqstore.format.crc import crc32
-from mqstore.stage.settings import WriteSettings
-from mqstore.stage.task import stage
 from mqstore.write.commit import commit
 from mqstore.write.prepare import prepare
+from mqstore.write.stage.settings import WriteSettings
+from mqstore.write.stage.task import stage
 
 BODIES = {100: 1, 1024: 1, 10_240: 4}  # bytes: by what the number of messages is divided
 QUEUES = 4

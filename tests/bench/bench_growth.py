@@ -28,10 +28,10 @@ from mqstore.read.plan import SplitLimits, split, weigh
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import QueueSlice, slices_of
-from mqstore.stage.settings import WriteSettings
-from mqstore.stage.task import stage
 from mqstore.write.commit import commit
 from mqstore.write.prepare import prepare
+from mqstore.write.stage.settings import WriteSettings
+from mqstore.write.stage.task import stage
 
 BODY_BYTES = 100
 LIMITS = SplitLimits(128 << 20, None, None, 2)

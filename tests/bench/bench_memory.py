@@ -21,11 +21,11 @@ from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import QueueSlice
 from mqstore.read.store_bounds import StoreOrigin
-from mqstore.stage.job import Manifest, WriteJob
-from mqstore.stage.settings import WriteSettings
-from mqstore.stage.task import stage
 from mqstore.write.commit import commit
 from mqstore.write.prepare import prepare
+from mqstore.write.stage.job import Manifest, WriteJob
+from mqstore.write.stage.settings import WriteSettings
+from mqstore.write.stage.task import stage
 
 BODY_BYTES = 1024
 GROWN = 4

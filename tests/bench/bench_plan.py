@@ -26,10 +26,10 @@ from bench.nothing import RepeatingSource
 from bench.rounds import Side, Timed, compare
 from bench.rows import batches
 from bench.spark import spark_session
-from mqstore.stage.settings import WriteSettings
-from mqstore.stage.task import stage
 from mqstore.write.commit import commit
 from mqstore.write.prepare import prepare
+from mqstore.write.stage.settings import WriteSettings
+from mqstore.write.stage.task import stage
 
 TOPICS = 100
 QUEUES = 4

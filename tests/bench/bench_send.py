@@ -41,7 +41,6 @@ from bench.rows import batches
 from bench.spark import spark_session
 from bench.written import BODY_BYTES, KafkaWrites, content, orders
 from broker.harness import DEFAULT_FILES, Broker
-from mqstore.arrays import Int64s
 from mqstore.codec.encode import Messages
 from mqstore.deliver.job import SendJob
 from mqstore.deliver.once.commit import publish
@@ -50,13 +49,14 @@ from mqstore.deliver.prepare import prepare
 from mqstore.deliver.settings import SendSettings
 from mqstore.deliver.task import hand_on, limits_of, send
 from mqstore.deliver.topics import TaskTopics
+from mqstore.format.arrays import Int64s
 from mqstore.live.cluster import Cluster, ClusterSettings
 from mqstore.live.send.requests import Parcel
 from mqstore.live.send.sender import Sender, SenderSettings
 from mqstore.live.send.topics import WriteQueues, create_topic
-from mqstore.stage.compose import Composed
-from mqstore.stage.rows import Rows
-from mqstore.stage.task import RowTask
+from mqstore.write.stage.compose import Composed
+from mqstore.write.stage.rows import Rows
+from mqstore.write.stage.task import RowTask
 
 QUEUES = 4
 JAVA_BATCH = 100

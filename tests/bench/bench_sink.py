@@ -32,10 +32,10 @@ from pyspark.sql.types import StructType
 
 from bench.facts import cpu_seconds, facts, load
 from bench.spark import spark_session
-from mqstore.stage.settings import WriteSettings
-from mqstore.stage.task import stage
 from mqstore.write.commit import commit
 from mqstore.write.prepare import prepare
+from mqstore.write.stage.settings import WriteSettings
+from mqstore.write.stage.task import stage
 
 ROWS = 1_000
 FILES = (1, 10, 100)

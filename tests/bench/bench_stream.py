@@ -28,10 +28,10 @@ from bench.spark import spark_session
 from mqstore.read.admission import Admission
 from mqstore.read.follow import Follower
 from mqstore.read.source import Tail
-from mqstore.stage.settings import WriteSettings
-from mqstore.stage.task import stage
 from mqstore.write.commit import commit
 from mqstore.write.prepare import prepare
+from mqstore.write.stage.settings import WriteSettings
+from mqstore.write.stage.task import stage
 from support.opened import tail_of
 
 ROWS = 1_000

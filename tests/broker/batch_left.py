@@ -1,6 +1,5 @@
 """The store that a broker left whose topic has batch ConsumeQueues (queue.type=BatchCQ)."""
 
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -43,7 +42,7 @@ def leave_batches(cluster: Cluster, folder: Path) -> BatchesLeft:
         progress = {group: broker.consumer_progress(group) for group in GROUPS}
         dump = broker.dump()
         beside = folder / "beside" / "store"
-        shutil.copytree(root, beside)
+        broker.copy_store(root, beside)
         broker.stop()
     return BatchesLeft(beside, root, dump, progress)
 

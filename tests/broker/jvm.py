@@ -1,9 +1,12 @@
 """One Java process: started with a log, waited for with a bound, always ended."""
 
 import os
+import signal
 import subprocess
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -20,6 +23,7 @@ SMALL: Final = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
 LOG_TAIL_CHARACTERS: Final = 4_000
 KILLED_SECONDS: Final = 120
 """So long the kernel may take to free what a killed broker had mapped."""
+STOP_SECONDS: Final = 60
 LOGBACK_CHATTER: Final = " |-"
 
 
@@ -72,6 +76,16 @@ class Jvm:
     def wait_for(self, text: str, seconds: float) -> None:
         """Return when a line with ``text`` was printed; JvmError when that takes too long."""
         self._next_line(0, text, seconds, repr(text))
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Let no thread of the process do anything meanwhile: its files stay as they are."""
+        os.kill(self.pid, signal.SIGSTOP)
+        try:
+            _await_stop(self.pid)
+            yield
+        finally:
+            os.kill(self.pid, signal.SIGCONT)
 
     def stop(self, seconds: float = 60) -> None:
         """Ask the process to end (SIGTERM: RocketMQ's shutdown hook) and wait for it."""
@@ -151,3 +165,20 @@ class Jvm:
             why = "ended" if self._ended else f"waited {seconds} s"
             raise JvmError(f"{self.name}: {wanted} never came ({why})\n{self.log_tail()}")
         return found[0]
+
+
+def _await_stop(pid: int) -> None:
+    """Return when every thread of the process is stopped: a signal takes its time."""
+    end, pause = time.monotonic() + STOP_SECONDS, threading.Event()
+    while not all(_is_stopped(task) for task in Path(f"/proc/{pid}/task").iterdir()):
+        if time.monotonic() > end:
+            raise JvmError(f"process {pid} did not stop in {STOP_SECONDS} s")
+        pause.wait(0.001)
+
+
+def _is_stopped(task: Path) -> bool:
+    try:
+        state = (task / "stat").read_text().rpartition(") ")[2][:1]
+    except (FileNotFoundError, ProcessLookupError):
+        return True  # It ended.
+    return state in "TtZX"

@@ -1,6 +1,5 @@
 """A real broker that keeps queues and configuration in RocksDB: what the client pulls is read."""
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -36,7 +35,7 @@ def test_queues_and_offsets_in_rocksdb_are_those_of_the_client(
         groups = NAMES.push_group, NAMES.pull_group
         dump = broker.dump()
         beside = read(root)
-        shutil.copytree(root, tmp_path / "killed")
+        broker.copy_store(root, tmp_path / "killed")
         progress = {group: broker.consumer_progress(group) for group in groups}
         broker.stop()
     assert dump.problems == []

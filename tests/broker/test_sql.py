@@ -17,9 +17,9 @@ from mqstore.read.directory import take
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import slices_of
-from mqstore.sql.filter import parse_sql
-from sql.expressions import expressions, messages
-from sql.judged import column, ours, theirs
+from mqstore.read.sql.filter import parse_sql
+from read.sql.expressions import expressions, messages
+from read.sql.judged import column, ours, theirs
 from support import soak
 
 pytestmark = pytest.mark.broker

@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -32,6 +32,8 @@ MAVEN_SECONDS: Final = 300
 JAVAC_SECONDS: Final = 120
 WAIT_SECONDS: Final = 20 * MAVEN_SECONDS
 """As long as other processes may need Maven before this one's turn."""
+SHORT_LIVED: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""Half the CPU time of Maven and of javac, which run for seconds."""
 
 
 class ToolchainError(Exception):
@@ -62,22 +64,30 @@ class Toolchain:
 
         Raises ToolchainError when Maven cannot resolve the jars or javac refuses the source.
         """
-        pom = self.room / f"pom-{version}.xml"
+        pom = self._pom(version)
         jars = made_once("jars", [pom], partial(self._resolve, pom), _has_its_jars)
         listing = (jars / "classpath.txt").read_text()
         sources = sorted({SHARED, *(self.room / "java").glob("*.java")})
         program = made_once("program", [pom, *sources], partial(self._compile, sources, listing))
         return f"{program / PROGRAM}{os.pathsep}{listing}"
 
+    def _pom(self, version: str) -> Path:
+        """Return the room's pom of a version, or that of brokers: its jars have all classes."""
+        own = self.room / f"pom-{version}.xml"
+        return own if own.exists() else HERE / own.name
+
     def _resolve(self, pom: Path, work: Path) -> None:
         goal = ("dependency:build-classpath", f"-Dmdep.outputFile={work / 'classpath.txt'}")
+        options = os.environ.get("MAVEN_OPTS") or " ".join(SHORT_LIVED)
         with locked(_maven_lock(), WAIT_SECONDS):  # Maven 3 fills its repository without a lock.
-            _run([self.maven, "-q", "-B", "-f", str(pom), *goal], MAVEN_SECONDS)
+            command = [self.maven, "-q", "-B", "-f", str(pom), *goal]
+            _run(command, MAVEN_SECONDS, {"MAVEN_OPTS": options})
 
     def _compile(self, sources: list[Path], listing: str, work: Path) -> None:
         """Make a jar of the program: an archive of classes takes none from a folder."""
         with tempfile.TemporaryDirectory() as folder:
-            options = ["-nowarn", "-encoding", "UTF-8", "-d", folder, "-cp", listing]
+            options = [*(f"-J{flag}" for flag in SHORT_LIVED), "-nowarn"]
+            options += ["-encoding", "UTF-8", "-d", folder, "-cp", listing]
             _run([self.javac, *options, *map(str, sources)], JAVAC_SECONDS)
             with zipfile.ZipFile(work / PROGRAM, "w") as jar:
                 for path in sorted(Path(folder).rglob("*.class")):
@@ -142,9 +152,10 @@ def locked(path: Path, seconds: float) -> Iterator[None]:
         yield
 
 
-def _run(command: list[str], seconds: int) -> None:
+def _run(command: list[str], seconds: int, more: Mapping[str, str] | None = None) -> None:
     done = subprocess.run(
         command,
+        env=os.environ | dict(more or {}),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

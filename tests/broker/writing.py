@@ -11,11 +11,11 @@ import pyarrow as pa
 
 from broker.harness import LOOPBACK, SMALL_FILES, Row
 from mqstore.codec.schema import PROPERTIES_MAP, TIMESTAMP
-from mqstore.stage.job import CommitResult
-from mqstore.stage.settings import WriteSettings
-from mqstore.stage.task import stage
 from mqstore.write.commit import commit
 from mqstore.write.prepare import prepare
+from mqstore.write.stage.job import CommitResult
+from mqstore.write.stage.settings import WriteSettings
+from mqstore.write.stage.task import stage
 
 NUMBER: Final = "number"
 """The property by which a message is found again, whatever became of it."""

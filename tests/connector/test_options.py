@@ -9,7 +9,7 @@ import pytest
 from mqstore.deliver.settings import SendSettings
 from mqstore.errors import InvalidOptionError, StoreNotFoundError
 from mqstore.options.grammar import EARLIEST, LATEST
-from mqstore.stage.settings import WRITE_OPTIONS, WriteSettings
+from mqstore.write.stage.settings import WRITE_OPTIONS, WriteSettings
 from pyspark_mqlog.options import (
     parse_read,
     parse_stream,

@@ -13,8 +13,8 @@ from live.taking import TakingCluster
 from mqstore.codec.schema import COLUMNS, KAFKA_COLUMNS
 from mqstore.deliver.settings import SEND_OPTIONS, SendSettings
 from mqstore.options.option import options_of
-from mqstore.stage.rows import WRITE_COLUMNS
-from mqstore.stage.settings import WRITE_OPTIONS, MessageSettings, WriteSettings
+from mqstore.write.stage.rows import WRITE_COLUMNS
+from mqstore.write.stage.settings import WRITE_OPTIONS, MessageSettings, WriteSettings
 from pyspark_mqlog.read_options import ReadOptions, StreamOptions
 from pyspark_mqlog.schema import TABLE_SCHEMAS
 

@@ -15,12 +15,12 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from mqstore.errors import CommitInDoubtError, StoreError
 from mqstore.files import durable
-from mqstore.stage.settings import WriteSettings
-from mqstore.stage.task import stage
 from mqstore.tables import commits
 from mqstore.tables.choice import open_root
 from mqstore.write import streams
 from mqstore.write.prepare import prepare
+from mqstore.write.stage.settings import WriteSettings
+from mqstore.write.stage.task import stage
 from pyspark_mqlog.batch_writer import MqlogWriter
 from pyspark_mqlog.options import parse_write
 from pyspark_mqlog.stream_writer import MqlogStreamWriter, StagedBatch, StreamSettings

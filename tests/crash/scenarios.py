@@ -12,8 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from mqstore.stage.job import CommitResult
 from mqstore.write.commit import abort, commit
+from mqstore.write.stage.job import CommitResult
 from support.oracle import Message, join_properties
 from support.stores import Layout, lay_out
 from support.writing import prepared, staged

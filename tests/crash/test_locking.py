@@ -28,9 +28,9 @@ from crash.scenarios import APP, BY_NAME, work
 from mqstore.check import check
 from mqstore.errors import CommitInDoubtError, HoldLostError, StoreError, StoreLockedError
 from mqstore.files.lock import store_lock
-from mqstore.stage.job import CommitResult
 from mqstore.write.commit import commit
 from mqstore.write.recover import RecoverSettings, recover
+from mqstore.write.stage.job import CommitResult
 from support import soak
 from support.processes import SECONDS, is_waited_for, lines_about, lock_user, running, until
 from support.writing import append, held, prepared, rows, staged

@@ -34,7 +34,9 @@ def mountable(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.mark.usefixtures("mountable")
-@pytest.mark.parametrize(("scenario", "coarser"), [("everything", 1), ("mapped", 4)])
+@pytest.mark.parametrize(
+    ("scenario", "coarser"), soak.sample([("everything", 1), ("mapped", 4)], check=1, test=2)
+)
 def test_a_disk_that_is_too_small_is_an_exception_and_costs_nothing(
     tmp_path: Path, scenario: str, coarser: int
 ) -> None:

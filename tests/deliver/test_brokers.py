@@ -26,7 +26,7 @@ from mqstore.deliver.task import hand_on, send
 from mqstore.errors import MessageTooLargeError
 from mqstore.live.cluster import ClusterSettings
 from mqstore.live.requests import Request
-from mqstore.stage.task import CHUNK_ROWS
+from mqstore.write.stage.task import CHUNK_ROWS
 from support import goldens
 from support.processes import until
 from support.writing import rows

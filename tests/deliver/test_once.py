@@ -35,6 +35,7 @@ from mqstore.errors import InvalidMessageError, InvalidOptionError
 from mqstore.live.cluster import ClusterSettings
 from mqstore.live.errors import BrokenAnswerError
 from mqstore.live.send.requests import Queue
+from support import soak
 from support.oracle import Message
 from support.writing import rows
 
@@ -387,6 +388,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mqstore.deliver.once.wire._LONGEST_CHECK_S", 3_600.0)
 
 
+@soak.not_in_check
 @pytest.mark.usefixtures("patient")
 def test_a_write_reads_as_many_control_records_after_ninety_writes_as_after_one(
     taking: TakingCluster,

@@ -14,7 +14,7 @@ from mqstore.check import check
 from mqstore.derive.rebuild import recovery_start
 from mqstore.files import durable
 from mqstore.files.store import Store
-from support import oracle
+from support import oracle, soak
 from support.faults import killed
 from support.oracle import Message
 from support.stores import Laid, Layout, MakeStore, lay_out
@@ -160,6 +160,7 @@ def test_records_larger_than_what_is_read_at_once_are_walked(tmp_path: Path, siz
     assert (found.records, found.tail, found.units_written, found.keys_put) == (4, laid.high, 0, 0)
 
 
+@soak.not_in_check
 def test_memory_does_not_grow_with_the_log(tmp_path: Path) -> None:
     """64 MiB of CommitLog in 250,000 records, rebuilt whole; the growth of the process is told."""
     record = Message(body=bytes(120), properties=b"KEYS\x01k\x02TAGS\x01t\x02")

@@ -19,7 +19,7 @@ from mqstore.read.plan import SplitLimits, split, weigh
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import slices_of
-from support import expectations, goldens
+from support import expectations, goldens, soak
 from support.oracle import Message
 from support.stores import Laid, Layout, lay_out
 
@@ -91,6 +91,7 @@ def test_a_file_whose_end_is_no_position_is_refused(tmp_path: Path, folder: str)
     assert caught.value.args[0] == str(path)
 
 
+@soak.not_in_check
 def test_a_queue_with_a_file_far_away_is_cut_into_few_partitions(tmp_path: Path) -> None:
     laid = laid_out(tmp_path)
     path, _ = laid.unit_of(("T", 0), 0)
@@ -108,6 +109,7 @@ def test_a_queue_file_that_grew_hides_nothing_of_the_next(tmp_path: Path) -> Non
     assert rescued(laid.root) == 20
 
 
+@soak.not_in_check
 def test_units_of_anything_cost_no_batch_each(tmp_path: Path) -> None:
     root = goldens.unpack("5.5.0", tmp_path)
     log = sorted((root / "commitlog").iterdir())[1].read_bytes()

@@ -26,9 +26,9 @@ from mqstore.errors import (
 )
 from mqstore.files.txn.segment import Segment, SegmentFrame, SegmentWriter, read_frames
 from mqstore.files.txn.staging import check_shared
-from mqstore.stage.job import Manifest, WriteJob
-from mqstore.stage.task import stage
 from mqstore.write.commit import commit
+from mqstore.write.stage.job import Manifest, WriteJob
+from mqstore.write.stage.task import stage
 from mqstore.write.staged_messages import StagedMessages
 from support import goldens, oracle, writing
 from support.oracle import Message

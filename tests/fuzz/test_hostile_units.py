@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fuzz.hostile import outcome, read, whole, write
 from fuzz.in_time import in_time  # noqa: F401 - a fixture
 from mqstore.errors import StoreError
-from support import expectations, oracle
+from support import expectations, oracle, soak
 from support.oracle import Message
 from support.stores import Layout, lay_out
 
@@ -90,6 +90,7 @@ def test_units_out_of_order_are_read_where_they_are_or_refused(
     assert isinstance(rows, StoreError) or all(row in right for row in rows)
 
 
+@soak.not_in_check
 @pytest.mark.parametrize("count", [1, 20, 1000])
 def test_many_units_of_one_huge_record_take_no_more_memory_than_one(
     tmp_path: Path, count: int

@@ -24,14 +24,14 @@ from support.memory import folder_in_memory
 
 pytestmark = pytest.mark.soak
 
-MUTANTS = soak.size("FUZZ_MUTANTS", check=50, test=1_000, full=2_000_000)
+MUTANTS = soak.size("FUZZ_MUTANTS", check=30, test=1_000, full=2_000_000)
 SEED = int(os.environ.get("MQLOG_FUZZ_SEED", "1"))
-TRACED = soak.size("FUZZ_TRACED", check=1, test=8, full=3_000)
+TRACED = soak.size("FUZZ_TRACED", check=0, test=8, full=3_000)
 STALLED_S = 400
 FEW_BASES = ("small", "ours", "pending")
 """Enough where few mutants are made: to make all bases and look at them takes seconds."""
 BASES = FEW_BASES if soak.CHECKING else bases.NAMES
-TRACED_BASES = bases.NAMES if soak.SOAKING else FEW_BASES[-1:] if soak.CHECKING else FEW_BASES
+TRACED_BASES = bases.NAMES if soak.SOAKING else FEW_BASES
 CORES = len(os.sched_getaffinity(0)) if soak.SOAKING else 1
 AGAIN = os.environ.get("MQLOG_FUZZ_AGAIN")
 
@@ -153,6 +153,7 @@ _CHANGES = re.compile(
 )
 
 
+@soak.not_in_check
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 def test_a_look_opens_nothing_outside_the_store_and_nothing_for_writing(memory: Path) -> None:
     trace = memory / "trace"

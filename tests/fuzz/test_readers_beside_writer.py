@@ -24,10 +24,10 @@ from support.memory import folder_in_memory
 pytestmark = pytest.mark.soak
 
 SECONDS = soak.size("BESIDE_SECONDS", check=0, test=0, full=3_600)
-LOOKS = soak.size("BESIDE_LOOKS", check=5, test=20, full=1_000)
+LOOKS = soak.size("BESIDE_LOOKS", check=2, test=20, full=1_000)
 """So many reads, and so many looks of streams, by each reader."""
 KILLS = soak.size("BESIDE_KILLS", check=1, test=2, full=100)
-FILES = soak.size("BESIDE_FILES", check=2, test=5, full=1_000)
+FILES = soak.size("BESIDE_FILES", check=1, test=5, full=1_000)
 READERS = 8 if soak.SOAKING else 1 if soak.CHECKING else 2
 SEED = int(os.environ.get("MQLOG_BESIDE_SEED", "1"))
 LATE_S = 600

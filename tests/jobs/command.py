@@ -2,7 +2,12 @@
 
 import json
 from collections.abc import Callable
-from typing import NamedTuple
+from functools import cache
+from typing import Any, NamedTuple
+
+from typer.main import get_command
+
+from mqlog_jobs.maintenance import app
 
 
 class Done(NamedTuple):
@@ -16,3 +21,9 @@ class Done(NamedTuple):
 
 
 Run = Callable[..., Done]
+
+
+@cache
+def commands() -> Any:
+    """The commands of the application, which ``app()`` makes anew at each call, in 9 ms."""
+    return get_command(app)

@@ -5,13 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from jobs.command import Done, Run
-from mqlog_jobs import cli, doctor
+from jobs.command import Done, Run, commands
+from mqlog_jobs import cli, doctor, maintenance
 from mqstore.check.diagnosis import GOOD, Diagnosis
 
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    monkeypatch.setattr(maintenance, "app", commands())
+
     def command(*arguments: str | Path) -> Done:
         monkeypatch.setattr(sys, "argv", ["mqlog", *map(str, arguments)])
         with pytest.raises(SystemExit) as ended:

@@ -9,11 +9,12 @@ import pytest
 from mqlog_jobs.places import Named
 from mqlog_jobs.report.gather import ReportRequest
 from mqlog_jobs.report.write import write_report
-from support import browser, goldens
+from support import browser, goldens, soak
 
-pytestmark = pytest.mark.skipif(
-    browser.PATH is None, reason="needs a browser: apt install chromium"
-)
+pytestmark = [
+    pytest.mark.skipif(browser.PATH is None, reason="needs a browser: apt install chromium"),
+    soak.not_in_check,
+]
 
 WIDTHS = (1200, 400)
 SCHEMES = ("light", "dark")

@@ -24,7 +24,7 @@ def tidy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     ("rule", "file", "text"),
     [
         ("imports_point_down", "mqstore/files/a.py", "from mqstore.codec import gather"),
-        ("imports_point_down", "mqstore/read/a.py", "import mqstore.stage.task"),
+        ("imports_point_down", "mqstore/read/a.py", "import mqstore.write.stage.task"),
         ("imports_point_down", "mqstore/format/a.py", "from mqstore.files.config import load"),
         ("imports_point_down", "pyspark_mqlog/a.py", "from mqstore.files import config"),
         (

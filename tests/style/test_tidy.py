@@ -17,27 +17,26 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 # Who may import whom: a layer imports itself, the layers named here, and errors.
 BYTES = {"mqstore.format", "mqstore.files", "mqstore.codec"}
 WITH_TXN = BYTES | {"mqstore.files.txn"}
-BELOW_WRITE = WITH_TXN | {"mqstore.stage", "mqstore.derive", "mqstore.options"}
+BELOW_WRITE = WITH_TXN | {"mqstore.write.stage", "mqstore.derive", "mqstore.options"}
 MAY_IMPORT: dict[str, set[str]] = {
     "mqstore.errors": set(),
-    "mqstore.arrays": set(),
-    "mqstore.printable": set(),
+    "mqstore.format.arrays": set(),
     "mqstore.options": set(),
-    "mqstore.sql": set(),
+    "mqstore.read.sql": set(),
     "mqstore.format": set(),
     "mqstore.files": {"mqstore.format"},
     "mqstore.codec": {"mqstore.format"},
     "mqstore.files.txn": {"mqstore.format", "mqstore.files"},
     "mqstore.files.objects": {"mqstore.format", "mqstore.files", "mqstore.options"},
-    "mqstore.read": WITH_TXN | {"mqstore.derive", "mqstore.options", "mqstore.sql"},
-    "mqstore.stage": WITH_TXN | {"mqstore.options"},
+    "mqstore.read": WITH_TXN | {"mqstore.derive", "mqstore.options", "mqstore.read.sql"},
+    "mqstore.write.stage": WITH_TXN | {"mqstore.options"},
     "mqstore.derive": BYTES,
     "mqstore.live": BYTES | {"mqstore.options", "mqstore.derive", "mqstore.read"},
     "mqstore.deliver": BELOW_WRITE | {"mqstore.live"},
     "mqstore.deliver.replay": BELOW_WRITE | {"mqstore.live", "mqstore.read", "mqstore.deliver"},
     "mqstore.write": BELOW_WRITE,
     "mqstore": BELOW_WRITE
-    | {"mqstore.read", "mqstore.live", "mqstore.write", "mqstore.deliver", "mqstore.sql"}
+    | {"mqstore.read", "mqstore.live", "mqstore.write", "mqstore.deliver", "mqstore.read.sql"}
     | {"mqstore.files.objects", "mqstore.deliver.replay"},
     # Of the codec, the connector sees the columns only, and the jobs also which kernels are in
     # use; of files and format they see nothing.
@@ -45,9 +44,9 @@ MAY_IMPORT: dict[str, set[str]] = {
         "mqstore",
         "mqstore.codec.schema",
         "mqstore.options",
-        "mqstore.sql",
+        "mqstore.read.sql",
         "mqstore.read",
-        "mqstore.stage",
+        "mqstore.write.stage",
         "mqstore.write",
         "mqstore.deliver",
     },
@@ -56,7 +55,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "mqstore.codec.schema",
         "mqstore.codec.kernels.library",
         "mqstore.options",
-        "mqstore.sql",
+        "mqstore.read.sql",
         "mqstore.read",
         "mqstore.write",
         "mqstore.deliver",
@@ -119,7 +118,7 @@ def imports_point_down(path: Path) -> None:
     here = layer(module_name(path))
     here = "mqstore.codec" if here in SHOWN_OF_CODEC else here
     assert here is not None, f"{path}: new layer; give it a row in MAY_IMPORT"
-    allowed = MAY_IMPORT[here] | {here, "mqstore.errors", "mqstore.arrays", "mqstore.printable"}
+    allowed = MAY_IMPORT[here] | {here, "mqstore.errors", "mqstore.format.arrays"}
     allowed |= SHOWN_OF_CODEC if "mqstore.codec" in allowed else set()
     # `from mqstore.read import scan` names the module and the room: the room is what counts.
     found = {m: layer(m) for m in imports(nodes(path))}

@@ -16,7 +16,7 @@ another sample, and MQLOG_SAMPLE=whole leaves nothing out, as `make soak` does.
 import itertools
 import os
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 import pytest
@@ -30,6 +30,8 @@ CHECKING = not SOAKING and os.environ.get("MQLOG_CHECK", "0") not in {"", "0"}
 """Whether this run is `make check`."""
 SAMPLE = os.environ.get("MQLOG_SAMPLE") or ("whole" if SOAKING else "1")
 """The seed of all samples, or `whole`."""
+CASES = 2
+"""How many cases of a parametrized test `make check` runs."""
 
 
 def size(name: str, *, check: int, test: int, full: int) -> int:
@@ -52,6 +54,24 @@ def sample(items: Iterable[Item], *, check: int, test: int) -> list[Item]:
     edges = [number * len(every) // count for number in range(count + 1)]
     rng = random.Random(SAMPLE)
     return [every[rng.randrange(a, b)] for a, b in itertools.pairwise(edges)]
+
+
+def leave_out_cases(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """Return the cases of parametrized tests that `make check` leaves out: all but CASES of each.
+
+    Tests that carry the marker `soak` are not concerned: they say how much they do.
+    """
+    if not CHECKING:
+        return []
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.nodeid.endswith("]") and not item.get_closest_marker("soak"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    left_out: list[pytest.Item] = []
+    for of_one in cases.values():
+        kept = {item.nodeid for item in sample(of_one, check=CASES, test=len(of_one))}
+        left_out += [item for item in of_one if item.nodeid not in kept]
+    return left_out
 
 
 def header() -> str:

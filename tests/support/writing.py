@@ -10,11 +10,11 @@ from mqstore.files.file_sizes import FileSizes
 from mqstore.files.store_dir import StoreDir
 from mqstore.files.store_writer import StoreWriter
 from mqstore.files.undo import Undo
-from mqstore.stage.job import CommitResult, Manifest, WriteJob
-from mqstore.stage.settings import WriteSettings
-from mqstore.stage.task import stage
 from mqstore.write.commit import abort, commit
 from mqstore.write.prepare import prepare
+from mqstore.write.stage.job import CommitResult, Manifest, WriteJob
+from mqstore.write.stage.settings import WriteSettings
+from mqstore.write.stage.task import stage
 from support import oracle
 from support.oracle import Message
 

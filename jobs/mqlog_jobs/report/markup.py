@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Final, TypeAlias
 
-from mqstore.printable import printable
+from mqstore.errors import printable
 
 _VOID: Final = {"meta", "wbr"}
 _CAMEL_CASE: Final = {"view_box": "viewBox", "preserve_aspect_ratio": "preserveAspectRatio"}

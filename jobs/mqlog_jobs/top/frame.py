@@ -11,7 +11,7 @@ from rich.text import Text
 from mqlog_jobs.render import FieldView, Row, count, several, span, table
 from mqlog_jobs.top.meter import Flow, Measured
 from mqlog_jobs.top.orders import TOP_ORDERS
-from mqstore.printable import shown
+from mqstore.errors import shown
 
 NEVER: Final = "never"
 UNKNOWN: Final = "–"

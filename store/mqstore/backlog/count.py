@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mqstore.arrays import Int64s, Mask
 from mqstore.backlog.keys import (
     Classifier,
     EveryMessage,
@@ -31,13 +30,13 @@ from mqstore.backlog.plan import BacklogItem
 from mqstore.backlog.request import HASH, BacklogRequest
 from mqstore.backlog.standing import Standing
 from mqstore.backlog.tally import NONE, Tally
-from mqstore.errors import InvalidOptionError
-from mqstore.printable import shown
+from mqstore.errors import InvalidOptionError, shown
+from mqstore.format.arrays import Int64s, Mask
 from mqstore.read.queues import QueueRange
 from mqstore.read.source import RecordSource
+from mqstore.read.sql.filter import SqlFilter
 from mqstore.read.tags import TagFilter
 from mqstore.read.units import CHUNK_UNITS, UnitBatch, join, units_at
-from mqstore.sql.filter import SqlFilter
 
 MAX_CELLS: Final = 4_000_000  # of queues counted together: starts × tags, 24 bytes each
 MAX_CHARS: Final = 64 << 20  # of their distinct tags

@@ -19,7 +19,7 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.arrays import Mask
+from mqstore.format.arrays import Mask
 from mqstore.read.source import RecordSource
 from mqstore.read.tags import TagFilter
 

@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mqstore.arrays import Int64s, Mask
+from mqstore.format.arrays import Int64s, Mask
 from mqstore.format.hashing import tags_code
 from mqstore.format.properties import TAGS
 from mqstore.read.source import RecordSource
+from mqstore.read.sql.filter import SqlFilter, property_of
 from mqstore.read.tags import TagFilter
 from mqstore.read.units import UnitBatch, join
-from mqstore.sql.filter import SqlFilter, property_of
 
 Keys: TypeAlias = NDArray[np.intp]
 Wanted: TypeAlias = TagFilter | SqlFilter | None

@@ -13,7 +13,6 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from mqstore.arrays import Int64s
 from mqstore.backlog.count import (
     MAX_QUEUES_AT_ONCE,
     QueueCount,
@@ -28,6 +27,7 @@ from mqstore.backlog.plan import BacklogItem
 from mqstore.backlog.request import BacklogRequest
 from mqstore.backlog.rows import rows
 from mqstore.backlog.schema import SCHEMA
+from mqstore.format.arrays import Int64s
 from mqstore.read.source import Origin, RecordSource
 
 _BATCH_ROWS: Final = 10_000

@@ -21,7 +21,6 @@ from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from mqstore.arrays import Int32s, Int64s, Mask
 from mqstore.backlog.request import (
     ANY_TOPIC,
     EXACT,
@@ -33,15 +32,15 @@ from mqstore.backlog.request import (
 )
 from mqstore.backlog.schema import SQL92, TAG
 from mqstore.backlog.standing import Standing
-from mqstore.errors import InvalidOptionError, UnknownGroupError, UnknownTopicError
+from mqstore.errors import InvalidOptionError, UnknownGroupError, UnknownTopicError, shown
 from mqstore.files.config.broker_config import FilterExpression, TopicConfig
+from mqstore.format.arrays import Int32s, Int64s, Mask
 from mqstore.options.grammar import Sql92
-from mqstore.printable import shown
 from mqstore.read.broker_state import BrokerState
 from mqstore.read.selection import unknown
 from mqstore.read.source import BoundsSource, Origin, Snapshot
+from mqstore.read.sql.filter import SqlFilter, parse_sql
 from mqstore.read.tags import TagFilter, parse_tags
-from mqstore.sql.filter import SqlFilter, parse_sql
 
 _LOG = logging.getLogger(__name__)
 MAX_ITEMS: Final = 5_000_000

@@ -8,8 +8,8 @@ from typing import Final
 from mqstore.errors import InvalidOptionError
 from mqstore.format.names import RETRY_PREFIX, SYSTEM_GROUP_PREFIX
 from mqstore.options.grammar import Sql92
+from mqstore.read.sql.filter import parse_sql
 from mqstore.read.tags import SUB_ALL, check_tags
-from mqstore.sql.filter import parse_sql
 
 EXACT: Final = "exact"
 HASH: Final = "hash"

@@ -6,11 +6,11 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from mqstore.arrays import Int64s, Mask
 from mqstore.backlog.count import Amounts
 from mqstore.backlog.plan import BacklogItem
 from mqstore.backlog.schema import SCHEMA
 from mqstore.backlog.standing import Standing
+from mqstore.format.arrays import Int64s, Mask
 from mqstore.read.heads import NO_TIMESTAMP
 
 _US: Final = 1000

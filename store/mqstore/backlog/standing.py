@@ -7,8 +7,8 @@ from typing import Final, Protocol
 import numpy as np
 import pyarrow as pa
 
-from mqstore.arrays import Int64s, Mask
 from mqstore.backlog.schema import AHEAD, EXPIRED, NEVER_COMMITTED, OK, TOPIC_GONE
+from mqstore.format.arrays import Int64s, Mask
 
 _STATUS: Final = (TOPIC_GONE, NEVER_COMMITTED, AHEAD, EXPIRED, OK)
 

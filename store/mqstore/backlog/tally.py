@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from mqstore.arrays import Int64s, Mask
+from mqstore.format.arrays import Int64s, Mask
 from mqstore.read.units import UnitBatch
 
 NONE: Final = np.iinfo(np.int64).max

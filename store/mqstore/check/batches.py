@@ -9,7 +9,6 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.arrays import Int64s, Structs
 from mqstore.check.causes import Causes
 from mqstore.check.finding import ERROR, FindingPlace, Findings
 from mqstore.check.log import log_place
@@ -19,6 +18,7 @@ from mqstore.errors import CorruptStoreError, StoreError
 from mqstore.files.queue.batch_queue import BatchQueue, bases_of
 from mqstore.files.store import Store
 from mqstore.format import names
+from mqstore.format.arrays import Int64s, Structs
 from mqstore.format.batch_consume_queue import BATCH_UNIT
 
 _NOWHERE: Final = 2**63 - 1

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mqstore.arrays import Int64s, Mask
 from mqstore.check.finding import ERROR, FindingPlace, Findings
+from mqstore.format.arrays import Int64s, Mask
 
 
 @dataclass(frozen=True, slots=True)

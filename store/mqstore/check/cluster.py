@@ -16,7 +16,7 @@ from typing import Final
 from mqstore.check.cluster_requests import allowed_requests
 from mqstore.check.diagnosis import GOOD, Diagnosis
 from mqstore.check.finding import ERROR, WARNING
-from mqstore.errors import StoreError, UnsupportedTopicError
+from mqstore.errors import StoreError, UnsupportedTopicError, shown
 from mqstore.live.cluster import Cluster, ClusterSettings
 from mqstore.live.errors import (
     AccessDeniedError,
@@ -26,7 +26,6 @@ from mqstore.live.errors import (
 )
 from mqstore.live.routes import Route
 from mqstore.live.topics import broker_infos, check_readable, reading_settings, topic_names
-from mqstore.printable import shown
 
 _OLDEST: Final = (4, 9)
 _NEWEST: Final = (5, 5)

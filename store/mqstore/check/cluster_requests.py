@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 from mqstore.check.diagnosis import GOOD, Diagnosis
 from mqstore.check.finding import ERROR, WARNING
-from mqstore.errors import StoreError
+from mqstore.errors import StoreError, shown
 from mqstore.live import requests
 from mqstore.live.bounds import LiveBounds, bounds
 from mqstore.live.cluster import TOOLS_CONSUMER, Cluster
@@ -20,7 +20,6 @@ from mqstore.live.errors import AccessDeniedError
 from mqstore.live.requests import Request
 from mqstore.live.routes import Route
 from mqstore.live.state import ClusterState
-from mqstore.printable import shown
 
 T = TypeVar("T")
 

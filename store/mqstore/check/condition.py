@@ -6,12 +6,12 @@ Nothing is opened that a broker or a writer would notice.
 import os
 from dataclasses import dataclass
 
+from mqstore.errors import shown
 from mqstore.files.lock.processes import holders, is_locked
 from mqstore.files.safe_open import exists
 from mqstore.files.store_dir import StoreDir
 from mqstore.files.txn import intent
 from mqstore.format import names
-from mqstore.printable import shown
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import numpy as np
 
 from mqstore.check.causes import Causes
 from mqstore.check.finding import WARNING, FindingPlace, Findings
-from mqstore.errors import CorruptConfigError, StoreError, UnsafePathError
+from mqstore.errors import CorruptConfigError, StoreError, UnsafePathError, shown
 from mqstore.files.config import stream_groups
 from mqstore.files.read_file import Entry
 from mqstore.files.safe_open import list_directory, survey
@@ -15,7 +15,6 @@ from mqstore.files.txn import intent
 from mqstore.format import names
 from mqstore.format.config import CONSUMER_OFFSET, DELAY_OFFSET, TOPICS
 from mqstore.format.names import INDEX, is_index_file_name
-from mqstore.printable import shown
 
 _REPORTED = (CorruptConfigError, UnsafePathError)  # by check_config_files
 _PENDING = f"{names.OURS}/txn/pending.json"

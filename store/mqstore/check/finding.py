@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from mqstore.arrays import Int64s
+from mqstore.format.arrays import Int64s
 from mqstore.format.names import as_text
 
 ERROR: Final = "error"

@@ -8,11 +8,11 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.arrays import Mask, Structs
 from mqstore.derive.queue_units import is_gap
 from mqstore.errors import CorruptStoreError
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.queue.consume_queue import ConsumeQueue
+from mqstore.format.arrays import Mask, Structs
 from mqstore.format.consume_queue import UNIT
 
 _CHUNK_UNITS: Final = 50_000

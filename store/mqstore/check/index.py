@@ -9,7 +9,6 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.arrays import Int64s, Mask
 from mqstore.check.causes import Causes
 from mqstore.check.finding import SHOWN, WARNING, FindingPlace, Findings
 from mqstore.codec.dispatch import DispatchRecords, record_keys
@@ -17,6 +16,7 @@ from mqstore.derive.index_chains import ChainedUnits, ChainWalk, IndexUnits
 from mqstore.derive.index_keys import AlignedUnits, IndexUnitStream
 from mqstore.files.index.index_file import IndexFile
 from mqstore.files.store import Store
+from mqstore.format.arrays import Int64s, Mask
 from mqstore.format.index_file import FIRST_UNIT
 from mqstore.format.names import INDEX
 

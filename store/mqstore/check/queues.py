@@ -11,7 +11,6 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.arrays import Int64s, Mask, Structs
 from mqstore.check.causes import Causes
 from mqstore.check.finding import ERROR, SHOWN, WARNING, FindingPlace, Findings
 from mqstore.check.gaps import is_all_gap, wrong_gaps
@@ -31,6 +30,7 @@ from mqstore.errors import CorruptStoreError
 from mqstore.files.queue.consume_queue import ConsumeQueue
 from mqstore.files.store import Store
 from mqstore.format import names
+from mqstore.format.arrays import Int64s, Mask, Structs
 from mqstore.format.consume_queue import UNIT
 
 _CHUNK_UNITS: Final = 50_000

@@ -10,7 +10,6 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.arrays import Mask
 from mqstore.check.finding import FindingPlace, Findings
 from mqstore.codec.dispatch import Queue
 from mqstore.derive.queue_units import ExpectedUnits, is_possible
@@ -18,6 +17,7 @@ from mqstore.errors import CorruptStoreError
 from mqstore.files.queue.consume_queue import ConsumeQueue
 from mqstore.files.store_dir import BY_LOG
 from mqstore.format import names
+from mqstore.format.arrays import Mask
 
 _COMPARED_UNITS: Final = 50_000
 _MOST_LISTED: Final = 10_000  # queues: names in a log may be anything

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from mqstore.arrays import Bytes, Int64s, Mask
 from mqstore.codec.gather import RecordHeaders, sliding
 from mqstore.codec.inner_batch import MessageHeaders
 from mqstore.codec.kernels import frames
+from mqstore.format.arrays import Bytes, Int64s, Mask
 from mqstore.format.crc import crc32
 from mqstore.format.message import CRC_MASK
 from mqstore.format.properties import CRC32, NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR

@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mqstore.arrays import Int32s, Int64s
 from mqstore.codec.encode import Encoded
+from mqstore.format.arrays import Int32s, Int64s
 
 _ID_DIGITS: Final = 32
 _DIGEST_BYTES: Final = 16

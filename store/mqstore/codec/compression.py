@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mqstore.arrays import Int32s, Int64s, Mask
+from mqstore.format.arrays import Int32s, Int64s, Mask
 from mqstore.format.crc import crc32
 from mqstore.format.message import CRC_MASK
 from mqstore.format.sys_flag import (

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqstore.arrays import Int64s, Mask
 from mqstore.codec.bodies import Plain, body_column, compression_names
 from mqstore.codec.gather import RecordHeaders
 from mqstore.codec.hosts import host_text, offset_msg_id
 from mqstore.codec.properties import PropertyBlocks
 from mqstore.codec.schema import FIRST_MS, LAST_MS, TIMESTAMP, message_schema
 from mqstore.codec.slices import as_text, slices
+from mqstore.format.arrays import Int64s, Mask
 from mqstore.format.properties import KEYS, SHARDING_KEY, TAGS, UNIQ_KEY
 from mqstore.format.sys_flag import TRANSACTION_MASK, TRANSACTION_STATES
 

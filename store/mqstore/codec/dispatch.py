@@ -16,13 +16,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mqstore.arrays import Int32s, Int64s, Mask
 from mqstore.codec.decode import topics_on_disk
 from mqstore.codec.gather import RecordHeaders
 from mqstore.codec.hashing import hash_strings, hash_text, key_hashes, tags_codes
 from mqstore.codec.kernels.dispatch import Dispatched, dispatched
 from mqstore.codec.picked import PickedProperties
 from mqstore.format import names
+from mqstore.format.arrays import Int32s, Int64s, Mask
 from mqstore.format.config import DELAY_LEVELS_MS
 from mqstore.format.index_file import TAG_KEY_PREFIX, TOPIC_KEY_SEPARATOR
 from mqstore.format.properties import (

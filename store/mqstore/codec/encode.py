@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqstore.arrays import Bytes, Int32s, Int64s, Recycled, Structs
 from mqstore.codec.checksum import crc_of
 from mqstore.codec.kernels import records
+from mqstore.format.arrays import Bytes, Int32s, Int64s, Recycled, Structs
 from mqstore.format.message import (
     HEADERS,
     HOST_VARIANT_SHIFT,

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mqstore.arrays import Int64s, Structs
 from mqstore.codec.walk import BLANK_RECORD, CUT, NO_RECORD, ZERO, Walked
+from mqstore.format.arrays import Int64s, Structs
 from mqstore.format.dledger import (
     BLANK_MAGIC,
     BODY_OFFSET,

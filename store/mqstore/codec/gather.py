@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mqstore.arrays import Bytes, Int32s, Int64s, Mask, Structs
 from mqstore.codec.kernels import frames
+from mqstore.format.arrays import Bytes, Int32s, Int64s, Mask, Structs
 from mqstore.format.message import (
     HEADER,
     HOST_VARIANT_MASK,

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mqstore.arrays import Int32s, Int64s, UInt32s
 from mqstore.codec.kernels import records
+from mqstore.format.arrays import Int32s, Int64s, UInt32s
 from mqstore.format.hashing import java_hash
 
 _ASCII_MAX: Final = 0x7F

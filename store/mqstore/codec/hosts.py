@@ -9,9 +9,9 @@ from ipaddress import IPv4Address, IPv6Address
 import numpy as np
 import pyarrow as pa
 
-from mqstore.arrays import Bytes, Int64s
 from mqstore.codec.gather import RecordHeaders, sliding
 from mqstore.codec.slices import scatter
+from mqstore.format.arrays import Bytes, Int64s
 from mqstore.format.message import HEADER, IP_V4_BYTES, IP_V6_BYTES
 from mqstore.format.sys_flag import BORN_HOST_V6, STORE_HOST_V6
 

@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mqstore.arrays import Bytes, Int64s, Mask
 from mqstore.codec.gather import RecordHeaders, sliding
 from mqstore.codec.slices import slices
+from mqstore.format.arrays import Bytes, Int64s, Mask
 from mqstore.format.client_message import (
     CLIENT_HEAD,
     CLIENT_LENGTHS,

@@ -6,10 +6,10 @@ Reference: CommitLog.DefaultAppendMessageCallback#doAppend, which does the same 
 that the encoder left.
 """
 
-from mqstore.arrays import Bytes, Int64s
 from mqstore.codec.checksum import renew_record_crcs
 from mqstore.codec.gather import RecordHeaders, sliding
 from mqstore.codec.kernels import frames
+from mqstore.format.arrays import Bytes, Int64s
 from mqstore.format.message import HEADER, HEADERS
 
 

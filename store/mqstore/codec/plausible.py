@@ -11,12 +11,12 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from mqstore.arrays import Bytes, Int64s, Mask
 from mqstore.codec.decode import topics_on_disk
 from mqstore.codec.gather import RecordHeaders
 from mqstore.codec.schema import FIRST_MS
 from mqstore.codec.slices import slices
 from mqstore.format import names
+from mqstore.format.arrays import Bytes, Int64s, Mask
 from mqstore.format.consume_queue import HIGHEST_QUEUE_OFFSET
 
 _MOST_PORT: Final = 65_535

@@ -10,10 +10,10 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from mqstore.arrays import Bytes, Int32s, Int64s, Mask
 from mqstore.codec.gather import RecordHeaders
 from mqstore.codec.schema import KAFKA_HEADERS, PROPERTIES_MAP
 from mqstore.codec.slices import as_text, pairs, slices
+from mqstore.format.arrays import Bytes, Int32s, Int64s, Mask
 from mqstore.format.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 
 

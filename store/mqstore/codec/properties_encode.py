@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mqstore.arrays import Int64s, Mask
 from mqstore.codec.kernels import records
 from mqstore.codec.kernels.records import BlockPiece
+from mqstore.format.arrays import Int64s, Mask
 from mqstore.format.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 
 _IS: str = chr(NAME_VALUE_SEPARATOR)

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mqstore.arrays import Bytes, Int64s, Mask
+from mqstore.format.arrays import Bytes, Int64s, Mask
 
 _MOST_BYTES: Final = 2**31 - 1  # What the int32 edges of an Arrow array can span.
 _ASCII_END: Final = 0x80

@@ -8,9 +8,9 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from mqstore.arrays import Bytes, Int64s
 from mqstore.codec.gather import sliding
 from mqstore.codec.kernels import frames
+from mqstore.format.arrays import Bytes, Int64s
 from mqstore.format.message import (
     BLANK,
     BLANK_MAGIC,

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mqstore.codec.gather import RecordHeaders
+from mqstore.errors import shown
 from mqstore.files.copy_target import Copy
 from mqstore.format.names import OURS
-from mqstore.printable import shown
 
 REPORT_FOLDER: Final = f"{OURS}/salvage"
 _REPORT_TABLE: Final = f"{REPORT_FOLDER}/report.parquet"

@@ -14,7 +14,6 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.arrays import Int64s
 from mqstore.codec.filler import MIN_FILLER_BYTES, filler, filler_sizes
 from mqstore.codec.gather import RecordHeaders
 from mqstore.codec.patch import move
@@ -34,6 +33,7 @@ from mqstore.errors import CorruptStoreError
 from mqstore.files import durable
 from mqstore.files.copy_target import Copy
 from mqstore.files.read_file import LocalFile
+from mqstore.format.arrays import Int64s
 from mqstore.format.message import BLANK, BLANK_MAGIC, HARD_RECORD_BYTES, HEADERS, MIN_BLANK_BYTES
 from mqstore.format.names import COMMIT_LOG, mapped_file_name
 

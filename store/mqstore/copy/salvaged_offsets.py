@@ -14,11 +14,11 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.arrays import Int64s, Mask
 from mqstore.codec.dispatch import Queue
 from mqstore.codec.filler import MIN_FILLER_BYTES
 from mqstore.derive.log_queues import LogQueues
 from mqstore.derive.log_sections import LogUnits
+from mqstore.format.arrays import Int64s, Mask
 
 TWICE: Final = "another record has its queue offset"
 OUT_OF_ORDER: Final = "its queue offset does not fit its place in the log"

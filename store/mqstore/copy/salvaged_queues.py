@@ -13,7 +13,6 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.arrays import Int64s, Structs
 from mqstore.codec.dispatch import Queue
 from mqstore.copy.salvage_report import DOUBTED, LOST, Report, ReportEntry
 from mqstore.copy.salvaged_log import SalvagedLog
@@ -24,6 +23,7 @@ from mqstore.derive.queue_units import make_units
 from mqstore.files.queue.queue_append import QueueAppender
 from mqstore.files.queue.queue_repair import fillers
 from mqstore.files.store_writer import StoreWriter
+from mqstore.format.arrays import Int64s, Structs
 from mqstore.format.consume_queue import GAP_SIZE, UNIT
 from mqstore.format.names import LMQ_PREFIX
 

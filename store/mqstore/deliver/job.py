@@ -8,7 +8,7 @@ from mqstore.files.txn.ledger import Key
 from mqstore.live.send.requests import Queue
 from mqstore.live.send.sender import SendCounts
 from mqstore.live.send.topics import MessageLimits
-from mqstore.stage.job import RowJob, TaskReport
+from mqstore.write.stage.job import RowJob, TaskReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,16 +17,16 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from mqstore.arrays import Int64s, Mask
 from mqstore.codec.client_encode import encode_for_client
 from mqstore.codec.encode import Hosts, Messages
 from mqstore.deliver.settings import SendSettings
+from mqstore.format.arrays import Int64s, Mask
 from mqstore.format.names import RETRY_PREFIX
 from mqstore.live.send.requests import Parcel, Queue
 from mqstore.live.send.topics import MessageLimits
-from mqstore.stage.batches import BatchLimits, order_rows, split_batches
-from mqstore.stage.compose import Composed
-from mqstore.stage.rows import NULL_QUEUE, Rows
+from mqstore.write.stage.batches import BatchLimits, order_rows, split_batches
+from mqstore.write.stage.compose import Composed
+from mqstore.write.stage.rows import NULL_QUEUE, Rows
 
 LONGEST_HOSTS: Final = Hosts(bytes(16), 0, bytes(16), 0)
 """The longest that a broker can write into a record."""

@@ -13,7 +13,7 @@ from mqstore.deliver.job import SendJob, SendReport
 from mqstore.deliver.once.check import check_once
 from mqstore.deliver.once.control import mark_of
 from mqstore.deliver.settings import AT_LEAST_ONCE, EXACTLY_ONCE, SEND_OPTIONS, SendSettings
-from mqstore.errors import InvalidOptionError, UnknownTopicError
+from mqstore.errors import InvalidOptionError, UnknownTopicError, shown
 from mqstore.files.txn import staging
 from mqstore.files.txn.ledger import Key
 from mqstore.format.message import FILE_SIZE
@@ -23,10 +23,9 @@ from mqstore.live.send.requests import Queue
 from mqstore.live.send.sender import SendCounts
 from mqstore.live.send.topics import MessageLimits, WriteQueues, message_limits
 from mqstore.options.option import checked
-from mqstore.printable import shown
-from mqstore.stage import bad_rows
-from mqstore.stage.effect import check_effect, key_of
-from mqstore.stage.rows import check_columns
+from mqstore.write.stage import bad_rows
+from mqstore.write.stage.effect import check_effect, key_of
+from mqstore.write.stage.rows import check_columns
 
 _JOB_ID_DIGITS: Final = 32
 _NO_REPEATS: Final = ": what is sent at least once may come twice"

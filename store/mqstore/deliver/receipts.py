@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from mqstore.arrays import Int64s
+from mqstore.format.arrays import Int64s
 from mqstore.live.send.requests import Parcel, Queue
 
 NOWHERE = -1

@@ -11,7 +11,7 @@ from mqstore.live.cluster import ClusterSettings
 from mqstore.live.options import milliseconds
 from mqstore.options import grammar, store_paths
 from mqstore.options.option import one_of, option, options_of
-from mqstore.stage.settings import MessageSettings
+from mqstore.write.stage.settings import MessageSettings
 
 AT_LEAST_ONCE: Final = "atLeastOnce"
 EXACTLY_ONCE: Final = "exactlyOnce"

@@ -5,7 +5,6 @@ from typing import Final
 
 import pyarrow as pa
 
-from mqstore.arrays import Int64s
 from mqstore.codec.encode import Messages
 from mqstore.deliver.job import SendJob, SendReport
 from mqstore.deliver.once.handed import HandingSink
@@ -13,16 +12,17 @@ from mqstore.deliver.parcels import LONGEST_HOSTS, parcels
 from mqstore.deliver.prepare import new_queues
 from mqstore.deliver.settings import EXACTLY_ONCE
 from mqstore.deliver.topics import Placing, TaskTopics
+from mqstore.format.arrays import Int64s
 from mqstore.format.client_message import MAX_PROPERTIES_SENT
 from mqstore.format.message import RECORD_ROOM_BYTES
 from mqstore.live.cluster import Cluster
 from mqstore.live.send.sender import SendCounts, Sender, SenderSettings
 from mqstore.live.send.topics import WriteQueues
-from mqstore.stage.compose import Composed
-from mqstore.stage.job import TopicQueues
-from mqstore.stage.rows import Rows
-from mqstore.stage.task import RowTask
-from mqstore.stage.validate import RowLimits
+from mqstore.write.stage.compose import Composed
+from mqstore.write.stage.job import TopicQueues
+from mqstore.write.stage.rows import Rows
+from mqstore.write.stage.task import RowTask
+from mqstore.write.stage.validate import RowLimits
 
 _BATCHED_BYTES: Final = 33_000
 """Of a message in a batch, which maxMessageSize bounds as a whole: properties and head."""

@@ -5,15 +5,15 @@ from typing import TypeAlias
 
 import numpy as np
 
-from mqstore.arrays import Int64s
 from mqstore.deliver.job import SendJob
 from mqstore.deliver.parcels import PlacedMessages, place
+from mqstore.format.arrays import Int64s
 from mqstore.format.names import is_system_topic, is_writable_topic
 from mqstore.live.send.requests import Queue
 from mqstore.live.send.topics import WriteQueues
-from mqstore.stage.compose import Composed
-from mqstore.stage.job import TopicQueues
-from mqstore.stage.rows import Rows
+from mqstore.write.stage.compose import Composed
+from mqstore.write.stage.job import TopicQueues
+from mqstore.write.stage.rows import Rows
 
 Placing: TypeAlias = Callable[[Rows, Int64s, Composed], PlacedMessages]
 """Gives each message of rows its queue; the numbers are those that ``assign_queues`` gives."""

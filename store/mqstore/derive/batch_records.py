@@ -5,11 +5,11 @@ Reference: PullAPIWrapper#processPullResult.
 
 import numpy as np
 
-from mqstore.arrays import Int64s
 from mqstore.codec.decode import QueuePositions
 from mqstore.codec.inner_batch import unwrap
 from mqstore.derive.records import OF_ANOTHER, FetchedRecords, fetch
 from mqstore.files.log.commit_log import CommitLog, Scratch
+from mqstore.format.arrays import Int64s
 
 
 def fetch_messages(

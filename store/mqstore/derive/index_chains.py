@@ -9,7 +9,6 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.arrays import Mask, Structs
 from mqstore.files.index.index_file import (
     IndexFile,
     Layout,
@@ -19,6 +18,7 @@ from mqstore.files.index.index_file import (
     read_units,
 )
 from mqstore.files.index.index_repair import place_of, units_of
+from mqstore.format.arrays import Mask, Structs
 from mqstore.format.index_file import FIRST_UNIT, UNIT, file_size
 
 INDEX_CHUNK_UNITS: Final = 50_000

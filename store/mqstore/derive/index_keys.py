@@ -11,12 +11,12 @@ from functools import cached_property
 
 import numpy as np
 
-from mqstore.arrays import Int64s, Mask
 from mqstore.codec.dispatch import DispatchRecords, record_keys
 from mqstore.derive.index_chains import IndexUnits
 from mqstore.derive.log_walk import LogWalk
 from mqstore.files.index.index_file import time_differences_s
 from mqstore.files.log.commit_log import CommitLog
+from mqstore.format.arrays import Int64s, Mask
 from mqstore.format.index_file import FIRST_UNIT
 
 

@@ -14,7 +14,6 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.arrays import Int64s, Mask
 from mqstore.codec.dispatch import DispatchRecords, Queue
 from mqstore.codec.kernels.walk import GatheredUnits
 from mqstore.codec.walk import BLANK_RECORD, CUT, ZERO
@@ -24,6 +23,7 @@ from mqstore.derive.quick_units import LEFT, QuickWalk
 from mqstore.derive.resync import Resync
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.mapped_file_queue import MappedFile
+from mqstore.format.arrays import Int64s, Mask
 from mqstore.format.consume_queue import HIGHEST_QUEUE_OFFSET
 from mqstore.format.message import MIN_BLANK_BYTES
 from mqstore.format.names import LMQ_PREFIX

@@ -17,7 +17,6 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.arrays import Mask, Structs
 from mqstore.codec.checksum import broken
 from mqstore.codec.dispatch import DispatchRecords
 from mqstore.codec.entries import broken_rules, follow_entries
@@ -26,6 +25,7 @@ from mqstore.codec.walk import BLANK_RECORD, CUT, Walked, follow
 from mqstore.derive.records import WHOLE, verify
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.mapped_file_queue import MappedFile
+from mqstore.format.arrays import Mask, Structs
 from mqstore.format.dledger import BODY_OFFSET
 from mqstore.format.message import HARD_RECORD_BYTES
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mqstore.arrays import Int64s, Mask, Structs
 from mqstore.codec.dispatch import DispatchRecords, Queue
 from mqstore.format import names
+from mqstore.format.arrays import Int64s, Mask, Structs
 from mqstore.format.consume_queue import EXT_ADDRESS_MAX, FILLER_SIZE, GAP_SIZE, UNIT
 
 

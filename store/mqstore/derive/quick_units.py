@@ -5,13 +5,13 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.arrays import Bytes
 from mqstore.codec.kernels.abi import FULL, NOT_MINE
 from mqstore.codec.kernels.library import library
 from mqstore.codec.kernels.walk import GatheredUnits, UnitsKernel
 from mqstore.codec.walk import CUT, what_lies_at
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.mapped_file_queue import MappedFile
+from mqstore.format.arrays import Bytes
 from mqstore.format.message import HARD_RECORD_BYTES
 
 LEFT: Final = "left to numpy"

@@ -17,11 +17,11 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from mqstore.arrays import Int64s
 from mqstore.codec.checksum import broken
 from mqstore.codec.decode import QueuePositions
 from mqstore.codec.gather import RecordHeaders
 from mqstore.files.log.commit_log import CommitLog, Scratch
+from mqstore.format.arrays import Int64s
 from mqstore.format.message import MAGIC_V1, MAGIC_V2
 from mqstore.format.names import LMQ_PREFIX
 

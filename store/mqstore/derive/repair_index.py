@@ -13,7 +13,6 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.arrays import Int64s
 from mqstore.codec.dispatch import DispatchRecords, RecordKeys, record_keys
 from mqstore.codec.kernels import index_keys
 from mqstore.derive.index_chains import INDEX_CHUNK_UNITS, IndexUnits, sound_parts
@@ -34,6 +33,7 @@ from mqstore.files.index.index_repair import (
 )
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.store_writer import StoreWriter
+from mqstore.format.arrays import Int64s
 from mqstore.format.index_file import FIRST_UNIT
 from mqstore.format.names import INDEX
 

@@ -15,7 +15,6 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.arrays import Int64s, Mask, Structs
 from mqstore.codec.dispatch import DispatchRecords, Queue
 from mqstore.derive.queue_units import (
     ExpectedUnits,
@@ -38,6 +37,7 @@ from mqstore.files.queue.queue_repair import QueueRepair, are_empty, fillers
 from mqstore.files.safe_open import list_names
 from mqstore.files.store_writer import StoreWriter
 from mqstore.format import names
+from mqstore.format.arrays import Int64s, Mask, Structs
 from mqstore.format.consume_queue import FILLER_SIZE, UNIT
 
 _PENDING_UNITS: Final = 1 << 18  # 5 MiB of units

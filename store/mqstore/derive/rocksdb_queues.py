@@ -16,7 +16,6 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.arrays import Structs
 from mqstore.derive.log_queues import LogQueues, open_log_queues
 from mqstore.derive.log_sections import LogUnits
 from mqstore.derive.queue_units import join_units, make_units
@@ -29,6 +28,7 @@ from mqstore.files.mapped_file_queue import MappedFileQueue
 from mqstore.files.queue.consume_queue import ConsumeQueue, QueueExtent
 from mqstore.files.rocksdb.unit_table import UnitTable
 from mqstore.files.store_dir import BY_LOG, StoreDir
+from mqstore.format.arrays import Structs
 from mqstore.format.consume_queue import UNIT
 
 _FAR: Final = 2**62

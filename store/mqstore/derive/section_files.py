@@ -18,11 +18,11 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from mqstore.arrays import Int64s
 from mqstore.codec.dispatch import Queue
 from mqstore.derive.log_sections import SECTION_ROWS, LogDamage, LogUnits, Section
 from mqstore.derive.queue_units import is_possible
 from mqstore.errors import CorruptStoreError
+from mqstore.format.arrays import Int64s
 from mqstore.format.crc import crc32
 
 SECTION_BATCH_ROWS: Final = 1 << 14

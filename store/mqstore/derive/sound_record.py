@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from mqstore.arrays import Bytes
 from mqstore.codec.gather import RecordHeaders
 from mqstore.derive.records import SOUND_CHECKS, fetch_at
 from mqstore.files.log.commit_log import CommitLog
+from mqstore.format.arrays import Bytes
 from mqstore.format.message import HEADER, MAGIC_V1, MAGIC_V2
 from mqstore.format.sys_flag import (
     TRANSACTION_MASK,

@@ -16,11 +16,10 @@ import os
 import stat
 from typing import Final
 
-from mqstore.errors import InvalidOptionError
+from mqstore.errors import InvalidOptionError, shown
 from mqstore.files import durable
 from mqstore.files.lock.processes import openers
 from mqstore.files.safe_open import list_names, open_file, survey
-from mqstore.printable import shown
 
 MARK: Final = "mqlog-copy-in-progress"
 

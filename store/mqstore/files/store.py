@@ -17,7 +17,7 @@ from typing import Protocol
 
 import numpy as np
 
-from mqstore.errors import UnsupportedStoreError
+from mqstore.errors import UnsupportedStoreError, shown
 from mqstore.files.config import checkpoint
 from mqstore.files.config.broker_config import BrokerConfig
 from mqstore.files.entry_log import open_log
@@ -29,7 +29,6 @@ from mqstore.files.queue.consume_queue import ConsumeQueue, list_queues
 from mqstore.files.safe_open import exists
 from mqstore.files.store_dir import BATCH_QUEUES, StoreDir, open_dir
 from mqstore.format import names
-from mqstore.printable import shown
 
 _MOST_QUEUES_KEPT = 16_384  # about 1 KiB each, with their lists of files
 

@@ -21,13 +21,13 @@ from mqstore.errors import (
     StoreNotFoundError,
     UnsafePathError,
     UnsupportedStoreError,
+    shown,
 )
 from mqstore.files.copy_target import MARK
 from mqstore.files.mapped_file_queue import MappedFileQueue, check_sizes
 from mqstore.files.read_file import RemoteFolder
 from mqstore.files.safe_open import exists, is_directory, is_taken, list_names, within
 from mqstore.format import dledger, names
-from mqstore.printable import shown
 
 _PARTS: Final = (names.COMMIT_LOG, names.CONSUME_QUEUE, names.INDEX, names.CONFIG)
 _MOST_NAMES: Final = 100

@@ -26,7 +26,7 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.arrays import Int64s, Mask, Structs
+from mqstore.format.arrays import Int64s, Mask, Structs
 
 BATCH_UNIT: Final = np.dtype(
     [

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
-from mqstore.errors import StoreError, UnknownTopicError
+from mqstore.errors import StoreError, UnknownTopicError, shown
 from mqstore.live import requests
 from mqstore.live.answers import checked, rows, table, value
 from mqstore.live.connection import Connection, Limits
@@ -31,7 +31,6 @@ from mqstore.live.routes import (
 )
 from mqstore.live.tls import Tls
 from mqstore.options.grammar import near
-from mqstore.printable import shown
 
 TOOLS_CONSUMER: Final = "TOOLS_CONSUMER"
 """The group that every broker has (MixAll.TOOLS_CONSUMER_GROUP): another name makes a group."""

@@ -21,12 +21,12 @@ from typing import Any, Final, Self
 
 import numpy as np
 
+from mqstore.errors import shown
 from mqstore.format.remoting import MAX_REQUEST_BYTES
 from mqstore.live.credentials import Credentials
 from mqstore.live.errors import BrokenAnswerError, BrokerTimeoutError, BrokerUnavailableError
 from mqstore.live.frame import HEAD_BYTES, Frame, FrameError, TooLargeError, decode, encode, sizes
 from mqstore.live.requests import GO_AWAY, Request
-from mqstore.printable import shown
 
 _AHEAD_BYTES: Final = 64 * 1024  # An answer of 32 messages comes with one call of the kernel.
 _UNARMED_SHARE: Final = 0.1

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.arrays import Int64s
+from mqstore.format.arrays import Int64s
 from mqstore.live.answers import header_number
 from mqstore.live.cluster import Cluster
 from mqstore.live.errors import BrokenAnswerError

@@ -1,7 +1,6 @@
 """The errors of clusters: part of the tree in ``mqstore.errors``."""
 
-from mqstore.errors import REASON_CHARS, StoreError
-from mqstore.printable import shown
+from mqstore.errors import REASON_CHARS, StoreError, shown
 
 
 class ServerError(StoreError):

@@ -11,11 +11,11 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.arrays import Int64s
 from mqstore.codec.decode import QueuePositions
 from mqstore.codec.gather import RecordHeaders, sliding
 from mqstore.codec.walk import follow
 from mqstore.files.log.commit_log import Block
+from mqstore.format.arrays import Int64s
 from mqstore.format.message import HEADER
 from mqstore.live.errors import BrokenAnswerError
 from mqstore.live.pull import Answer

@@ -10,11 +10,11 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from mqstore.arrays import Int64s
 from mqstore.codec.decode import QueuePositions
 from mqstore.derive.records import FetchedRecords
 from mqstore.errors import CorruptStoreError
 from mqstore.files.log.commit_log import Block
+from mqstore.format.arrays import Int64s
 from mqstore.format.consume_queue import UNIT
 from mqstore.live.answers import header_number
 from mqstore.live.cluster import Cluster

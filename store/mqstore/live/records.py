@@ -20,13 +20,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from mqstore.arrays import Int64s, Mask
 from mqstore.codec.decode import QueuePositions
 from mqstore.codec.gather import RecordHeaders, sliding
 from mqstore.codec.hashing import tags_codes
 from mqstore.codec.properties import PropertyBlocks
 from mqstore.codec.walk import Data, follow
 from mqstore.errors import DataLossError
+from mqstore.format.arrays import Int64s, Mask
 from mqstore.format.names import LMQ_PREFIX
 from mqstore.format.properties import TAGS
 from mqstore.live.errors import BrokenAnswerError

@@ -13,13 +13,13 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from mqstore.arrays import Int64s, Mask
 from mqstore.codec.decode import QueuePositions, topics_on_disk
 from mqstore.codec.gather import RecordHeaders
 from mqstore.codec.properties import PropertyBlocks
 from mqstore.codec.schema import FIRST_MS, LAST_MS
 from mqstore.codec.walk import follow
 from mqstore.errors import DataLossError
+from mqstore.format.arrays import Int64s, Mask
 from mqstore.format.names import LMQ_PREFIX, SCHEDULE_TOPIC
 from mqstore.format.properties import TAGS, UNIQ_KEY
 from mqstore.live.bounds import weigh

@@ -6,8 +6,8 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.arrays import Mask
 from mqstore.codec.decode import QueuePositions
+from mqstore.format.arrays import Mask
 from mqstore.format.batch_consume_queue import NO_HASH
 from mqstore.read.units import UnitBatch
 

@@ -10,7 +10,6 @@ from typing import Final, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 import pyarrow as pa
 
-from mqstore.arrays import Int64s
 from mqstore.codec.bodies import Plain, decompress_stored, with_plain
 from mqstore.codec.kernels.columns import Decoded
 from mqstore.codec.kernels.decode import Decoder
@@ -19,6 +18,7 @@ from mqstore.codec.schema import message_schema
 from mqstore.derive.records import FetchedRecords
 from mqstore.errors import CorruptStoreError, StoreError
 from mqstore.files.log.commit_log import Block
+from mqstore.format.arrays import Int64s
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import QueueSlice, RecordSource
 from mqstore.read.tags import RowFilter

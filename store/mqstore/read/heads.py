@@ -14,13 +14,13 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from mqstore.arrays import Bytes, Int64s, Mask
 from mqstore.codec.decode import topics_on_disk
 from mqstore.codec.gather import RecordHeaders, sliding
 from mqstore.codec.properties import PropertyBlocks
 from mqstore.codec.schema import FIRST_MS, LAST_MS
 from mqstore.derive.records import IN_PLACE, WHOLE, RecordChecks, fetch, record_sizes
 from mqstore.files.log.commit_log import CommitLog
+from mqstore.format.arrays import Bytes, Int64s, Mask
 from mqstore.format.message import (
     HEADERS,
     MAGIC_V1,

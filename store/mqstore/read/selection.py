@@ -9,11 +9,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from mqstore.errors import InvalidOptionError, StoreError, UnknownGroupError, UnknownTopicError
+from mqstore.errors import (
+    InvalidOptionError,
+    StoreError,
+    UnknownGroupError,
+    UnknownTopicError,
+    shown,
+)
 from mqstore.files.safe_open import real_path
 from mqstore.format.names import is_predefined_group, is_system_topic
 from mqstore.options.grammar import near
-from mqstore.printable import shown
 from mqstore.read.queues import QueueBounds, QueueFilter
 from mqstore.read.source import BoundsSource, BrokerFinder, Snapshot, Tail
 

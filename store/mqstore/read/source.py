@@ -17,10 +17,10 @@ from typing import Final, Protocol
 
 import pyarrow as pa
 
-from mqstore.arrays import Int64s, Mask
 from mqstore.derive.records import FetchedRecords
 from mqstore.errors import CorruptStoreError, StoreError
 from mqstore.files.config.broker_config import TopicConfig
+from mqstore.format.arrays import Int64s, Mask
 from mqstore.read.broker_state import BrokerFacts, BrokerState
 from mqstore.read.heads import LocatedRecord
 from mqstore.read.queues import Bounds, QueueBounds, QueueFilter, QueueRange, Weight

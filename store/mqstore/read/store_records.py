@@ -14,7 +14,6 @@ from typing import Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from mqstore.arrays import Int64s, Mask
 from mqstore.codec.properties import PropertyBlocks
 from mqstore.derive.batch_records import fetch_messages
 from mqstore.derive.records import (
@@ -31,6 +30,7 @@ from mqstore.errors import CorruptStoreError, DataLossError
 from mqstore.files.log.commit_log import Block, CommitLog, Scratch
 from mqstore.files.store import Store
 from mqstore.files.store_dir import BY_LOG
+from mqstore.format.arrays import Int64s, Mask
 from mqstore.format.consume_queue import GAP_SIZE
 from mqstore.format.hashing import key_hash
 from mqstore.format.index_file import TOPIC_KEY_SEPARATOR

@@ -18,14 +18,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mqstore.arrays import Int64s, Mask
 from mqstore.errors import InvalidOptionError
+from mqstore.format.arrays import Int64s, Mask
 from mqstore.format.hashing import java_hash
 from mqstore.format.names import SCHEDULE_TOPIC
 from mqstore.format.properties import KEY_SEPARATOR
 from mqstore.read.settings import ScanSettings
-from mqstore.sql.conversions import TRIMMED
-from mqstore.sql.filter import SqlFilter, parse_sql
+from mqstore.read.sql.conversions import TRIMMED
+from mqstore.read.sql.filter import SqlFilter, parse_sql
 
 SUB_ALL: Final = "*"
 SEPARATOR: Final = "||"

@@ -12,10 +12,10 @@ from typing import Any, Final, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from mqstore.arrays import Int64s, Mask
 from mqstore.codec.decode import QueuePositions
 from mqstore.errors import CorruptStoreError
 from mqstore.files.queue.consume_queue import ConsumeQueue
+from mqstore.format.arrays import Int64s, Mask
 from mqstore.format.batch_consume_queue import is_of_batch
 from mqstore.format.consume_queue import GAP_SIZE, UNIT
 from mqstore.format.message import HARD_RECORD_BYTES

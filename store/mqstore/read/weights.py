@@ -7,9 +7,9 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.arrays import Int64s
 from mqstore.files.queue.consume_queue import ConsumeQueue
 from mqstore.files.store import Store
+from mqstore.format.arrays import Int64s
 from mqstore.read.source import QueueSlice, Weighed
 from mqstore.read.units import read_units, shared_bytes
 

@@ -20,10 +20,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mqstore.arrays import Mask
 from mqstore.codec.schema import TIMESTAMP, message_schema
 from mqstore.errors import InvalidOptionError
 from mqstore.format import properties
+from mqstore.format.arrays import Mask
 from mqstore.format.names import (
     CHECK_MAX_TIME_TOPIC,
     HALF_TOPIC,

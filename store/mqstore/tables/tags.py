@@ -16,12 +16,11 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from mqstore.arrays import Int64s
 from mqstore.codec.schema import TIMESTAMP
-from mqstore.errors import InvalidOptionError
+from mqstore.errors import InvalidOptionError, shown
+from mqstore.format.arrays import Int64s
 from mqstore.format.hashing import tags_code
 from mqstore.format.names import SCHEDULE_TOPIC
-from mqstore.printable import shown
 from mqstore.read.source import QueueSlice
 from mqstore.read.tags import TagFilter, are_hashes, parse_tags
 from mqstore.read.units import UnitBatch, units_at

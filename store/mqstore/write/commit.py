@@ -29,8 +29,6 @@ from mqstore.files.txn import intent, ledger, staging
 from mqstore.files.txn.intent import Intent
 from mqstore.files.undo import Undo
 from mqstore.format import names
-from mqstore.stage import bad_rows
-from mqstore.stage.job import CommitResult, Manifest, WriteJob
 from mqstore.write.apply import Application, clear_tail
 from mqstore.write.create import create
 from mqstore.write.locked import LockedStore
@@ -38,6 +36,8 @@ from mqstore.write.merge import in_order
 from mqstore.write.plan import Plan, plan, segments_of
 from mqstore.write.prepare import is_committed, is_empty
 from mqstore.write.resume import resume
+from mqstore.write.stage import bad_rows
+from mqstore.write.stage.job import CommitResult, Manifest, WriteJob
 from mqstore.write.staged_messages import StagedMessages
 
 _SCHEDULE_QUEUES = 18

@@ -6,7 +6,7 @@ from mqstore.files.file_sizes import NOTE, FileSizes, KnownFileSizes, note
 from mqstore.files.store_writer import StoreWriter
 from mqstore.format import checkpoint, consume_queue, index_file, message, names
 from mqstore.format.config import TOPICS
-from mqstore.stage.settings import WriteSettings
+from mqstore.write.stage.settings import WriteSettings
 
 
 def sizes_of_new(settings: WriteSettings) -> FileSizes:

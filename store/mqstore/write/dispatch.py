@@ -14,7 +14,6 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.arrays import Bytes, Int64s, Structs
 from mqstore.codec.dispatch import Queue, deliver_timestamps_ms
 from mqstore.codec.kernels import staged
 from mqstore.codec.patch import patch
@@ -22,6 +21,7 @@ from mqstore.derive.queue_units import join_units, make_units
 from mqstore.files.index.index_append import IndexKeys
 from mqstore.files.queue.queue_append import QueueAppender
 from mqstore.files.txn.segment import SegmentFrame
+from mqstore.format.arrays import Bytes, Int64s, Structs
 from mqstore.write.plan import Placed, Placement, sizes_of, starts_of
 
 _HELD_UNITS: Final = 1 << 18  # 5 MiB of units

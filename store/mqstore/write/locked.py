@@ -21,7 +21,7 @@ from mqstore.files.store_writer import StoreWriter
 from mqstore.files.txn import ledger, staging
 from mqstore.files.undo import Undo
 from mqstore.format import names
-from mqstore.stage.settings import WriteSettings
+from mqstore.write.stage.settings import WriteSettings
 
 _TEMPORARY = f"{names.OURS}/{TEMP_FOLDER}"
 

@@ -13,12 +13,12 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.arrays import Int32s, Int64s
 from mqstore.errors import InvalidMessageError
 from mqstore.files.txn.segment import Segment, SegmentFrame, SegmentWriter
 from mqstore.files.txn.staging import StagedReader
+from mqstore.format.arrays import Int32s, Int64s
 from mqstore.format.staged import MESSAGE
-from mqstore.stage.job import WriteJob
+from mqstore.write.stage.job import WriteJob
 from mqstore.write.staged_messages import StagedMessages
 
 MAX_COMMIT_MESSAGES: Final = 1_500_000

@@ -17,16 +17,16 @@ from typing import Any, Final
 
 import numpy as np
 
-from mqstore.arrays import Int64s, Mask
 from mqstore.derive.log_end import LogEnd, next_queue_offset
 from mqstore.errors import CorruptStagingError, InvalidMessageError
 from mqstore.files.store import Store
 from mqstore.files.store_dir import StoreDir
 from mqstore.files.txn.segment import Segment, SegmentFrame
 from mqstore.format import names
+from mqstore.format.arrays import Int64s, Mask
 from mqstore.format.message import MIN_BLANK_BYTES
 from mqstore.format.staged import SUFFIX
-from mqstore.stage.job import Manifest
+from mqstore.write.stage.job import Manifest
 from mqstore.write.staged_messages import StagedMessages
 
 _MOST_AHEAD_MS: Final = 3_600_000

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from mqstore.codec.encode import Hosts
 from mqstore.derive.log_end import last_store_host
-from mqstore.errors import InvalidOptionError, StoreNotFoundError
+from mqstore.errors import InvalidOptionError, StoreNotFoundError, shown
 from mqstore.files import durable, new_file
 from mqstore.files.config.broker_config import BrokerConfig, TopicConfig
 from mqstore.files.file_sizes import FileSizes
@@ -30,16 +30,15 @@ from mqstore.format import names
 from mqstore.format.config import PERM_WRITE
 from mqstore.format.message import RECORD_ROOM_BYTES
 from mqstore.options.option import checked
-from mqstore.printable import shown
-from mqstore.stage.effect import check_effect, key_of
-from mqstore.stage.job import StoreTarget, TopicQueues, WriteJob
-from mqstore.stage.rows import check_columns
-from mqstore.stage.settings import WriteSettings
-from mqstore.stage.task import limits_of
-from mqstore.stage.validate import topic_problem
 from mqstore.write.create import check_sizes, sizes_of_new
 from mqstore.write.locked import LockedStore
 from mqstore.write.resume import resume
+from mqstore.write.stage.effect import check_effect, key_of
+from mqstore.write.stage.job import StoreTarget, TopicQueues, WriteJob
+from mqstore.write.stage.rows import check_columns
+from mqstore.write.stage.settings import WriteSettings
+from mqstore.write.stage.task import limits_of
+from mqstore.write.stage.validate import topic_problem
 
 _BROKER_PORT: Final = 10911
 _PORT_DIGITS: Final = 5

@@ -20,10 +20,10 @@ from mqstore.files.txn import intent, staging
 from mqstore.files.txn.intent import Intent
 from mqstore.files.txn.ledger import Key
 from mqstore.format import names
-from mqstore.stage.settings import WriteSettings
 from mqstore.write.apply import clear_tail
 from mqstore.write.locked import LockedStore
 from mqstore.write.resume import repair, resume
+from mqstore.write.stage.settings import WriteSettings
 
 _EVERYWHERE = 2**63
 

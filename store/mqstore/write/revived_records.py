@@ -21,7 +21,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mqstore.arrays import Bytes, Int64s, Mask
 from mqstore.codec.gather import RecordHeaders
 from mqstore.derive.log_walk import LogWalk
 from mqstore.files.log.commit_log import CommitLog
@@ -30,6 +29,7 @@ from mqstore.files.queue.consume_queue import ConsumeQueue
 from mqstore.files.store import Store
 from mqstore.files.store_writer import StoreWriter
 from mqstore.files.txn.intent import Intent
+from mqstore.format.arrays import Bytes, Int64s, Mask
 from mqstore.format.consume_queue import FILLER_SIZE, UNIT
 from mqstore.format.message import HEADER
 from mqstore.format.sys_flag import TRANSACTION_MASK, TRANSACTION_ROLLBACK

@@ -1,7 +1,8 @@
 """What tasks staged, as the commit reads it: frame by frame, in the order it is appended.
 
 A commit reads it three times: to verify and count, to append the records, and without the
-records to enter them into queues and index. One frame is in memory at a time.
+records to enter them into queues and index. In memory are the frame in use, and the next one
+where a second thread reads ahead.
 
 A broker cuts its CommitLog off at the first record it cannot parse or whose checksum does not
 hold, and what lies behind is lost. So the sums of a staged file are not enough: each record must
@@ -16,19 +17,19 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.arrays import Int64s, Mask, Recycled
 from mqstore.codec.checksum import broken
 from mqstore.codec.gather import RecordHeaders
 from mqstore.codec.kernels import staged
 from mqstore.errors import CorruptStagingError
-from mqstore.files.txn.segment import Segment, SegmentFrame, Summed, read_frames, verify
+from mqstore.files.txn.segment import Segment, SegmentFrame, Summed, is_much, read_frames, verify
+from mqstore.format.arrays import Int64s, Mask, Recycled
 from mqstore.format.crc import crc32
 from mqstore.format.message import HARD_RECORD_BYTES, MIN_RECORD_BYTES
 from mqstore.format.names import MAX_QUEUE_ID, is_topic
 from mqstore.format.sys_flag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
-from mqstore.stage.job import WriteJob
+from mqstore.write.stage.job import WriteJob
 
-_MEMORIES: Final = 2  # A frame in use, and the one that is read next.
+_MEMORIES: Final = 3  # A frame in use, the next one that waits, and the one that is read.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +56,11 @@ class StagedMessages:
     def count(self) -> int:
         """Staged messages, present ones included."""
         return sum(segment.message_count for segment in self.segments)
+
+    @property
+    def is_much(self) -> bool:
+        """Whether the frames are worth a second thread that reads them."""
+        return is_much(self.segments)
 
     def without(self, present: Mask | None) -> "StagedMessages":
         """Return the source without messages that are in the log."""

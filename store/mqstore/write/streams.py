@@ -20,8 +20,8 @@ from mqstore.files.store_dir import StoreDir
 from mqstore.files.txn import intent, staging
 from mqstore.files.txn.ledger import Key
 from mqstore.format.names import OURS, STAGING
-from mqstore.stage.job import WriteJob
-from mqstore.stage.settings import WriteSettings
+from mqstore.write.stage.job import WriteJob
+from mqstore.write.stage.settings import WriteSettings
 
 _OWNER = "OWNER"
 _HEX_DIGITS = 64

@@ -145,6 +145,7 @@ def test_sources_that_do_not_compile_leave_what_was_there(tmp_path: Path) -> Non
     assert output.read_text() == "before"
 
 
+@soak.not_in_check
 @needs_compiler
 def test_the_sources_compile_without_a_warning(tmp_path: Path) -> None:
     compiler = compiling.local_compiler()

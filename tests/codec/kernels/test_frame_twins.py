@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqstore.arrays import Recycled
 from mqstore.codec.checksum import broken, crc_of
 from mqstore.codec.encode import Encoded, Hosts, Messages, encode
 from mqstore.codec.gather import RecordHeaders
@@ -20,6 +19,7 @@ from mqstore.codec.kernels.records import BlockPiece, EndToEnd
 from mqstore.codec.patch import patch
 from mqstore.codec.properties_encode import join_blocks
 from mqstore.codec.walk import Walked, follow
+from mqstore.format.arrays import Recycled
 from support import kernels, oracle, strategies
 from support.oracle import Message
 from support.stores import packed, place

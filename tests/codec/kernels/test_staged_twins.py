@@ -7,10 +7,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqstore.arrays import Structs
 from mqstore.codec.kernels import index_keys, staged
 from mqstore.files.index import index_append
 from mqstore.files.txn.segment import SegmentFrame
+from mqstore.format.arrays import Structs
 from mqstore.format.staged import MESSAGE
 from mqstore.write import staged_messages
 from mqstore.write.dispatch import AssignedFrame, OffsetAssigner

@@ -9,9 +9,6 @@ mapped. After some stores it ends, and another one begins.
 import json
 import os
 import shutil
-import signal
-import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -26,7 +23,6 @@ from broker.toolchain import Toolchain
 HERE: Final = Path(__file__).parent
 VERSIONS: Final = ("4.9.7", "5.3.3", "5.5.0")
 ANSWER_SECONDS: Final = 300
-STOP_SECONDS: Final = 60
 STORES_PER_JVM: Final = 60
 
 # Both log at DEBUG if nobody says otherwise; RocketMQ 5 through a logback of its own.
@@ -151,13 +147,8 @@ class StoreJvm:
     def frozen(self) -> Iterator[None]:
         """Let no thread of the JVM do anything meanwhile; files keep what was written to maps."""
         assert self._jvm is not None
-        pid = self._jvm.pid
-        os.kill(pid, signal.SIGSTOP)
-        try:
-            _await_stop(pid)
+        with self._jvm.frozen():
             yield
-        finally:
-            os.kill(pid, signal.SIGCONT)
 
     def _boot(self) -> Jvm:
         self._jvms += 1
@@ -252,20 +243,3 @@ class Served:
         """Shut down as a broker does, which takes seconds."""
         self._owner.ask("close")
         self._owner.end()
-
-
-def _await_stop(pid: int) -> None:
-    """Return when every thread of the process is stopped: a signal takes its time."""
-    end, pause = time.monotonic() + STOP_SECONDS, threading.Event()
-    while not all(_is_stopped(task) for task in Path(f"/proc/{pid}/task").iterdir()):
-        if time.monotonic() > end:
-            raise JvmError(f"process {pid} did not stop in {STOP_SECONDS} s")
-        pause.wait(0.001)
-
-
-def _is_stopped(task: Path) -> bool:
-    try:
-        state = (task / "stat").read_text().rpartition(") ")[2][:1]
-    except (FileNotFoundError, ProcessLookupError):
-        return True  # It ended.
-    return state in "TtZX"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mqstore.origins import OBJECTS
+from mqstore.tables.places import OBJECTS
 from pyspark_mqlog.read_options import READ_OPTIONS
 from support import goldens, planned, soak
 from support.s3_server import S3Server

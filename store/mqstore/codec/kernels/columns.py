@@ -7,7 +7,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mqstore.arrays import Int64s
 from mqstore.codec.bodies import compression_names
 from mqstore.codec.decode import LOG_APPEND_TIME, QueuePositions, transaction_states
 from mqstore.codec.kernels.abi import Decoding, Text
@@ -15,6 +14,7 @@ from mqstore.codec.kernels.arena import Lease
 from mqstore.codec.kernels.slots import Slots, TextSlot
 from mqstore.codec.kernels.wanted import FIXED, PICKS, TEXTS
 from mqstore.codec.schema import BY_NAME, KAFKA_HEADERS, PROPERTIES_MAP
+from mqstore.format.arrays import Int64s
 from mqstore.format.sys_flag import COMPRESSED, TRANSACTION_MASK
 
 _EDGE: Final = 4

@@ -11,7 +11,6 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from mqstore.arrays import Bytes, Int64s
 from mqstore.codec.decode import QueuePositions
 from mqstore.codec.kernels import abi
 from mqstore.codec.kernels.abi import Decoding
@@ -21,6 +20,7 @@ from mqstore.codec.kernels.pointers import address, int64s
 from mqstore.codec.kernels.rooms import ENTRIES, Rooms
 from mqstore.codec.kernels.slots import Slots
 from mqstore.codec.kernels.wanted import Wanted
+from mqstore.format.arrays import Bytes, Int64s
 from mqstore.format.message import MIN_RECORD_BYTES
 from mqstore.format.names import LMQ_PREFIX
 

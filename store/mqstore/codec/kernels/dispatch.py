@@ -6,11 +6,11 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.arrays import Bytes, Int32s, Int64s
 from mqstore.codec.kernels.abi import KERNEL_DONE, Dispatching
 from mqstore.codec.kernels.frames import SlicedBuffer
 from mqstore.codec.kernels.library import library
 from mqstore.codec.kernels.pointers import address
+from mqstore.format.arrays import Bytes, Int32s, Int64s
 
 _KNOWN_QUEUES: Final = 512  # MOST_QUEUES of dispatch.h
 _FEW: Final = 4  # For so few a call costs more than it saves.

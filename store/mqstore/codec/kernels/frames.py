@@ -6,10 +6,10 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.arrays import Bytes, Int64s, Mask
 from mqstore.codec.kernels.abi import KERNEL_DONE, PlaceFields, Slices, WantedNames
 from mqstore.codec.kernels.library import library
 from mqstore.codec.kernels.pointers import address, int64s
+from mqstore.format.arrays import Bytes, Int64s, Mask
 from mqstore.format.message import CRC_MASK, HEADER, MIN_RECORD_BYTES
 
 assert CRC_MASK == 0x7FFFFFFF

@@ -4,10 +4,10 @@ import ctypes
 
 import numpy as np
 
-from mqstore.arrays import Int32s, Int64s, Structs
 from mqstore.codec.kernels.abi import KERNEL_DONE, Chaining
 from mqstore.codec.kernels.library import library
 from mqstore.codec.kernels.pointers import address, int64s
+from mqstore.format.arrays import Int32s, Int64s, Structs
 from mqstore.format.index_file import UNIT
 
 assert UNIT.itemsize == 20

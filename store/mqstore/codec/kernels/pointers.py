@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mqstore.arrays import Int64s
+from mqstore.format.arrays import Int64s
 
 
 def address(array: NDArray[Any]) -> int:

@@ -8,10 +8,10 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from mqstore.arrays import Bytes, Int32s, Int64s, UInt32s
 from mqstore.codec.kernels.abi import KERNEL_DONE, ColumnPointers, Encoding, Piece
 from mqstore.codec.kernels.library import library
 from mqstore.codec.kernels.pointers import address, int64s
+from mqstore.format.arrays import Bytes, Int32s, Int64s, UInt32s
 
 _MOST_BYTES: Final = 2**31 - 1  # What the int32 edges of an Arrow array can span.
 _EDGE: Final = 4

@@ -7,10 +7,10 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.arrays import Bytes, Int64s, Structs
 from mqstore.codec.kernels.abi import KERNEL_DONE, Assigning, QueueNames, Staged
 from mqstore.codec.kernels.library import library
 from mqstore.codec.kernels.pointers import address, int64s
+from mqstore.format.arrays import Bytes, Int64s, Structs
 from mqstore.format.consume_queue import UNIT
 from mqstore.format.staged import MESSAGE
 

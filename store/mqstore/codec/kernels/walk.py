@@ -6,10 +6,10 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.arrays import Bytes, Int64s, Mask
 from mqstore.codec.kernels.abi import NOT_MINE, NamedQueue, UnitRows
 from mqstore.codec.kernels.library import library
 from mqstore.codec.kernels.pointers import address
+from mqstore.format.arrays import Bytes, Int64s, Mask
 from mqstore.format.config import DELAY_LEVELS_MS
 from mqstore.format.consume_queue import HIGHEST_QUEUE_OFFSET
 

@@ -10,8 +10,7 @@ StoreError
 └── PublicationError            a write that is not finished: run it again
 """
 
-from mqstore.errors import StoreError
-from mqstore.printable import shown
+from mqstore.errors import StoreError, shown
 
 _REASON_CHARS = 600
 

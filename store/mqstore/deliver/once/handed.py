@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mqstore.arrays import Int32s, Int64s, Mask
 from mqstore.codec.client_encode import bodies_in, encode_for_client
 from mqstore.codec.client_ids import (
     ID,
@@ -33,10 +32,11 @@ from mqstore.deliver.once.parts import HandedMessages, PartWriter
 from mqstore.deliver.parcels import ADDED_BYTES, LONGEST_HOSTS, group_kinds, limits_of_batch
 from mqstore.deliver.topics import Placing
 from mqstore.errors import InvalidOptionError
+from mqstore.format.arrays import Int32s, Int64s, Mask
 from mqstore.live.send.requests import Parcel, Queue
-from mqstore.stage.batches import order_rows, split_batches
-from mqstore.stage.compose import Composed
-from mqstore.stage.rows import Rows
+from mqstore.write.stage.batches import order_rows, split_batches
+from mqstore.write.stage.compose import Composed
+from mqstore.write.stage.rows import Rows
 
 _PIECE_BYTES: Final = 16 * 1024 * 1024
 _TEXTS_BY_NUMBER = pa.dictionary(pa.int32(), pa.string())

@@ -11,10 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from mqstore.errors import InvalidOptionError
+from mqstore.errors import InvalidOptionError, shown
 from mqstore.format.names import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
 from mqstore.live.send.requests import Queue
-from mqstore.printable import shown
 
 _OF_FAILURES: Final = (RETRY_PREFIX, DLQ_PREFIX)
 

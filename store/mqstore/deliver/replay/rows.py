@@ -21,14 +21,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mqstore.arrays import Int64s, Mask
 from mqstore.codec.properties_encode import entries
 from mqstore.codec.schema import message_schema
 from mqstore.deliver.once.control import WRITE_PROPERTY
 from mqstore.deliver.replay.destinations import TopicMap, holds_failures
-from mqstore.errors import InvalidMessageError
+from mqstore.errors import InvalidMessageError, shown
 from mqstore.format import properties as p
-from mqstore.printable import shown
+from mqstore.format.arrays import Int64s, Mask
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import QueueSlice

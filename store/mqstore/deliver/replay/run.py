@@ -37,11 +37,10 @@ from mqstore.deliver.replay.progress import (
 )
 from mqstore.deliver.replay.task import HandedPart, ReplayTask, SentPart, encode, offset_map, send
 from mqstore.deliver.settings import SendSettings
-from mqstore.errors import InvalidOptionError
+from mqstore.errors import InvalidOptionError, shown
 from mqstore.files.txn.ledger import Key
 from mqstore.format.message import FILE_SIZE
 from mqstore.live.send.topics import MessageLimits
-from mqstore.printable import shown
 from mqstore.read.plan import SplitLimits, split, weigh
 from mqstore.read.source import Origin, QueueSlice
 

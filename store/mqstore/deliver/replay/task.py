@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from mqstore.arrays import Int64s
 from mqstore.deliver.job import SendJob, SendReport
 from mqstore.deliver.once.handed import HandingSink
 from mqstore.deliver.parcels import PlacedMessages
@@ -17,13 +16,14 @@ from mqstore.deliver.replay.destinations import holds_failures, queue_for
 from mqstore.deliver.replay.rows import ReplayReading, SourceRows
 from mqstore.deliver.task import SendSink, hand_on_rows, send_rows, sender_settings
 from mqstore.deliver.topics import TaskTopics
+from mqstore.format.arrays import Int64s
 from mqstore.live.cluster import Cluster
 from mqstore.live.send.pace import NO_LIMIT, Pace
 from mqstore.live.send.sender import Sender
 from mqstore.live.send.topics import WriteQueues
 from mqstore.read.source import QueueSlice
-from mqstore.stage.compose import Composed
-from mqstore.stage.rows import Rows
+from mqstore.write.stage.compose import Composed
+from mqstore.write.stage.rows import Rows
 
 SOURCES = pa.schema(
     [

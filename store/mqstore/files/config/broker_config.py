@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any, Final
 
-from mqstore.errors import CorruptConfigError, UnsupportedStoreError
+from mqstore.errors import CorruptConfigError, UnsupportedStoreError, shown
 from mqstore.files.config import bounded_json, stream_groups
 from mqstore.files.config.config_text import parse_object
 from mqstore.files.config.rocksdb_config import (
@@ -25,7 +25,6 @@ from mqstore.files.config.rocksdb_config import (
 from mqstore.files.safe_open import exists, open_to_read
 from mqstore.files.store_dir import StoreDir
 from mqstore.format import config, names
-from mqstore.printable import shown
 
 _LOG = logging.getLogger(__name__)
 _BY_SQL: Final = "SQL92"  # ExpressionType.SQL92

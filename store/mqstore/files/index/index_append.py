@@ -14,7 +14,6 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from mqstore.arrays import Int32s, Int64s, Mask, Structs
 from mqstore.files import durable
 from mqstore.files.index.index_file import (
     IndexFile,
@@ -26,6 +25,7 @@ from mqstore.files.index.index_file import (
 )
 from mqstore.files.new_file import NewFile, opened, reserve_in
 from mqstore.files.store_writer import StoreWriter
+from mqstore.format.arrays import Int32s, Int64s, Mask, Structs
 from mqstore.format.index_file import FIRST_UNIT, HEADER, SLOT, UNIT, file_size
 from mqstore.format.names import INDEX
 

@@ -13,12 +13,12 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.arrays import Bytes, Int32s, Int64s, Structs
 from mqstore.errors import CorruptStoreError
 from mqstore.files.read_file import ReadFile
 from mqstore.files.safe_open import list_directory, open_to_read
 from mqstore.files.store_dir import StoreDir
 from mqstore.format import names
+from mqstore.format.arrays import Bytes, Int32s, Int64s, Structs
 from mqstore.format.index_file import (
     FIRST_UNIT,
     HEADER,

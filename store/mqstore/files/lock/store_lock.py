@@ -36,12 +36,12 @@ from mqstore.errors import (
     StoreNotFoundError,
     UnsafePathError,
     UnsupportedStoreError,
+    shown,
 )
 from mqstore.files import durable
 from mqstore.files.lock.file_system import file_system, is_for_writing
 from mqstore.files.lock.processes import holders, openers
 from mqstore.format import names
-from mqstore.printable import shown
 
 _LOCK_BYTES: Final = b"lock"  # what a broker writes there
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.005, 0.2

@@ -5,10 +5,10 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.arrays import Bytes
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.mapped_file_queue import MappedFile
 from mqstore.format import dledger
+from mqstore.format.arrays import Bytes
 from mqstore.format.message import BLANK, BLANK_MAGIC, MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES
 
 _CHUNK_BYTES: Final = 1 << 20

@@ -14,10 +14,9 @@ from typing import Any, Final
 import pyarrow as pa
 from pyarrow import fs
 
-from mqstore.errors import REASON_CHARS, InvalidOptionError, StoreUnavailableError
+from mqstore.errors import REASON_CHARS, InvalidOptionError, StoreUnavailableError, shown
 from mqstore.files.objects.address import FILE_SYSTEM, ObjectStore
 from mqstore.options.secret import HIDDEN, Secret
-from mqstore.printable import shown
 
 _ERRORS: Final = (pa.ArrowException, OSError, ValueError, TypeError, OverflowError)
 _LEAST_SECRET: Final = 4  # Shorter values are parts of any text.

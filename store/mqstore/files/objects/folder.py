@@ -17,12 +17,17 @@ from typing import Any, Final, TypeVar
 
 from pyarrow import fs
 
-from mqstore.errors import NotAStoreError, StoreNotFoundError, UncleanStoreError, UnsafePathError
+from mqstore.errors import (
+    NotAStoreError,
+    StoreNotFoundError,
+    UncleanStoreError,
+    UnsafePathError,
+    shown,
+)
 from mqstore.files.objects.address import ALLOW_UNCLEAN, MAX_OBJECTS, ObjectStore
 from mqstore.files.objects.connection import connect, unavailable
 from mqstore.files.read_file import Entry, RemoteFolder
 from mqstore.format.names import ABORT
-from mqstore.printable import shown
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -17,12 +17,12 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.arrays import Int64s, Mask, Structs
 from mqstore.errors import CorruptStoreError
 from mqstore.files.mapped_file_queue import MappedFile
 from mqstore.files.queue.consume_queue import ConsumeQueue, QueueExtent
 from mqstore.files.queue.unit_blocks import UnitBlocks
 from mqstore.format import names
+from mqstore.format.arrays import Int64s, Mask, Structs
 from mqstore.format.batch_consume_queue import BATCH_UNIT, NO_HASH, is_batch
 from mqstore.format.client_message import LEAST_CLIENT_BYTES
 from mqstore.format.consume_queue import GAP_SIZE, UNIT

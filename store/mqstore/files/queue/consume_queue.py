@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mqstore.arrays import Mask, Structs
 from mqstore.errors import CorruptStoreError, UnsupportedStoreError
 from mqstore.files.mapped_file_queue import MappedFileQueue
 from mqstore.files.queue.extension import ConsumeQueueExt, is_address
@@ -16,6 +15,7 @@ from mqstore.files.queue.unit_blocks import PROBED_UNITS, UnitBlocks
 from mqstore.files.safe_open import list_directory
 from mqstore.files.store_dir import BY_LOG, StoreDir
 from mqstore.format import names
+from mqstore.format.arrays import Mask, Structs
 from mqstore.format.consume_queue import FILLER_SIZE, GAP_SIZE, UNIT
 from mqstore.format.message import HARD_RECORD_BYTES
 

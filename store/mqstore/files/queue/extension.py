@@ -9,10 +9,10 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.arrays import Int64s, Mask, Structs
 from mqstore.files.mapped_file_queue import MappedFileQueue
 from mqstore.files.store_dir import StoreDir
 from mqstore.format import names
+from mqstore.format.arrays import Int64s, Mask, Structs
 from mqstore.format.consume_queue import EXT_ADDRESS_MAX
 from mqstore.format.consume_queue_ext import ADDRESS_BASE, EXT_UNIT
 

@@ -10,10 +10,10 @@ import os
 
 import numpy as np
 
-from mqstore.arrays import Structs
 from mqstore.files import durable
 from mqstore.files.new_file import NewFile, opened, reserve_in, wipe
 from mqstore.files.store_writer import StoreWriter
+from mqstore.format.arrays import Structs
 from mqstore.format.consume_queue import UNIT
 from mqstore.format.names import CONSUME_QUEUE, mapped_file_name
 

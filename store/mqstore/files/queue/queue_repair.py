@@ -10,7 +10,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from mqstore.arrays import Int64s, Mask, Structs
 from mqstore.errors import CorruptStoreError, UnsafePathError
 from mqstore.files import durable
 from mqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
@@ -18,6 +17,7 @@ from mqstore.files.new_file import opened
 from mqstore.files.queue.queue_append import QueueAppender
 from mqstore.files.safe_open import list_directory
 from mqstore.files.store_writer import StoreWriter
+from mqstore.format.arrays import Int64s, Mask, Structs
 from mqstore.format.consume_queue import FILLER_SIZE, UNIT
 from mqstore.format.names import CONSUME_QUEUE, mapped_file_name, parse_mapped_file_name
 

@@ -6,9 +6,9 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from mqstore.arrays import Mask, Structs
 from mqstore.files.mapped_file_queue import MappedFile
 from mqstore.files.read_file import ReadFile
+from mqstore.format.arrays import Mask, Structs
 from mqstore.format.consume_queue import UNIT
 
 Test: TypeAlias = Callable[[Structs], Mask]

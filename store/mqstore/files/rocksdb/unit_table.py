@@ -9,12 +9,12 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.arrays import Int64s, Structs
 from mqstore.errors import CorruptStoreError, UnsupportedStoreError
 from mqstore.files.queue.consume_queue import MOST_QUEUES
 from mqstore.files.rocksdb.database import RocksDatabase
 from mqstore.files.store_dir import BY_LOG, ROCKSDB_CONSUME_QUEUE
 from mqstore.format import names
+from mqstore.format.arrays import Int64s, Structs
 from mqstore.format.consume_queue import HIGHEST_QUEUE_OFFSET, UNIT
 from mqstore.format.rocksdb_queue import (
     CHECKPOINT_TOPIC,

@@ -21,7 +21,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from mqstore.arrays import Mask
 from mqstore.errors import CorruptConfigError, StoreError, StoreLockedError
 from mqstore.files import durable
 from mqstore.files.file_sizes import FileSizes
@@ -35,6 +34,7 @@ from mqstore.files.txn.ledger import LEDGER_FOLDER, Key, LedgerEntry
 from mqstore.files.txn.segment import Segment
 from mqstore.files.txn.staging import JOB_ID
 from mqstore.format import names
+from mqstore.format.arrays import Mask
 from mqstore.format.message import HEADERS
 from mqstore.format.names import MAX_QUEUE_ID
 from mqstore.format.staged import SUFFIX

@@ -1,20 +1,23 @@
 """Staged segments: frames of encoded records with what the commit must know of each.
 
 The layout is format/staged.py. A task appends frames; the commit reads them back one at a time,
-twice: once to verify and count, once to append. Both hold one frame in memory.
+twice: once to verify and count, once to append. Both hold the frame in use in memory, and the one
+that a second thread reads meanwhile.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mqstore.arrays import Bytes, Int32s, Recycled
 from mqstore.errors import CorruptStagingError
+from mqstore.files.ahead import made_ahead
 from mqstore.files.txn.staging import StagedReader, StagedWriter, segment_name
+from mqstore.format.arrays import Bytes, Int32s, Recycled
 from mqstore.format.crc import crc32
 from mqstore.format.staged import (
     FILE_HEADER,
@@ -31,6 +34,7 @@ from mqstore.format.staged import (
 )
 
 Table: TypeAlias = NDArray[Any]
+_MUCH_BYTES: Final = 4 << 20  # of records; where there are fewer, a thread costs more than it gains
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +60,13 @@ class SegmentFrame:
     records: Bytes
     records_at: int = 0
     """Where the records lie in the staged file it was read from."""
+
+
+def is_much(segments: Iterable[Segment]) -> bool:
+    """Tell whether the frames of the segments are worth a second thread that reads them."""
+    found = list(segments)
+    many = sum(segment.frame_count for segment in found) > 1
+    return many and sum(segment.records_bytes for segment in found) >= _MUCH_BYTES
 
 
 Summed: TypeAlias = Callable[[SegmentFrame, int], int]
@@ -128,15 +139,11 @@ def read_frames(
     (a frame's ``records`` are then empty). Raises CorruptStagingError.
     """
     with StagedReader(directory, segment.name, segment.size, memory) as file:
-        position = FILE_HEADER.itemsize
-        for _ in range(segment.frame_count):
-            head = _read_head(file, position)
-            position += FRAME.itemsize
-            frame = _read_payload(file, position, head, with_records=with_records)
+        for payload in _payloads(file, segment, with_records=with_records):
+            frame = _frame(file, payload)
             yield frame
             if with_records:  # The last time: what else is read of the file is without them.
                 file.forget(frame.records_at, len(frame.records))
-            position += int(head["payload_bytes"])
 
 
 def verify(
@@ -150,6 +157,7 @@ def verify(
 ) -> Iterator[SegmentFrame]:
     """Yield the frames with records, and check that the file is the one its task reported.
 
+    While one is checked and used, a second thread reads the next, where there is much to read.
     ``summed`` may look at the records of a frame while it sums them; what it finds counts only once
     the frame is yielded.
 
@@ -161,15 +169,15 @@ def verify(
         if file.read_few(0, FILE_HEADER.itemsize) != header:
             raise CorruptStagingError(f"{file.path}: not a segment of this job, task and version")
         position, messages, records = FILE_HEADER.itemsize, 0, 0
-        for _ in range(segment.frame_count):
-            head = _read_head(file, position)
-            digest.update(head.tobytes())
-            position += FRAME.itemsize
-            frame = _read_payload(file, position, head, with_records=True, summed=summed)
-            position += int(head["payload_bytes"])
-            messages += len(frame.messages)
-            records += frame.records.nbytes
-            yield frame
+        payloads = _payloads(file, segment, with_records=True)
+        with closing(made_ahead(payloads, wanted=is_much([segment]))) as found:
+            for payload in found:
+                digest.update(payload.head.tobytes())
+                frame = _frame(file, payload, summed)
+                position = payload.end
+                messages += len(frame.messages)
+                records += frame.records.nbytes
+                yield frame
         expected = (segment.message_count, segment.records_bytes, segment.digest)
         footer = _footer(segment.frame_count, messages, records, digest.digest())
         at_end = position + FOOTER.itemsize == segment.size
@@ -217,33 +225,54 @@ def _payload_bytes(head: np.void) -> int:
     )
 
 
-def _read_payload(
-    file: StagedReader,
-    position: int,
-    head: np.void,
-    *,
-    with_records: bool,
-    summed: Summed | None = None,
-) -> SegmentFrame:
-    size = int(head["payload_bytes"])
-    if not 0 <= size <= file.size - position:
-        raise CorruptStagingError(f"{file.path} at byte {position}: a frame of {size} bytes")
-    tables_bytes = size - int(head["records_bytes"])
-    data = file.read(position, size if with_records else tables_bytes)
+@dataclass(frozen=True, slots=True)
+class _Payload:
+    """What follows the head of a frame: all of it, or its tables alone, from ``position`` on."""
+
+    position: int
+    head: np.void
+    data: memoryview
+    with_records: bool
+
+    @property
+    def end(self) -> int:
+        """Where the next frame starts."""
+        return self.position + int(self.head["payload_bytes"])
+
+
+def _payloads(
+    file: StagedReader, segment: Segment, *, with_records: bool
+) -> Generator[_Payload, None, None]:
+    position = FILE_HEADER.itemsize
+    for _ in range(segment.frame_count):
+        head = _read_head(file, position)
+        position += FRAME.itemsize
+        size = int(head["payload_bytes"])
+        if not 0 <= size <= file.size - position:
+            raise CorruptStagingError(f"{file.path} at byte {position}: a frame of {size} bytes")
+        wanted = size if with_records else size - int(head["records_bytes"])
+        yield _Payload(position, head, file.read(position, wanted), with_records)
+        position += size
+
+
+def _frame(file: StagedReader, payload: _Payload, summed: Summed | None = None) -> SegmentFrame:
+    """Return the frame; if it is there with its records, its checksum holds."""
+    data, position, head = payload.data, payload.position, payload.head
     try:
-        frame = _frame(data, position, head)
+        frame = _tables(data, position, head)
     except (IndexError, ValueError) as error:
         reason = "the tables of a frame contradict each other"
         raise CorruptStagingError(f"{file.path} at byte {position}: {reason}") from error
-    if with_records:
-        checksum = summed(frame, crc32(data[:tables_bytes])) if summed else crc32(data)
+    if payload.with_records:
+        before = len(data) - int(head["records_bytes"])
+        checksum = summed(frame, crc32(data[:before])) if summed else crc32(data)
         if checksum != head["checksum"]:
             reason = "checksum of a frame differs"
             raise CorruptStagingError(f"{file.path} at byte {position}: {reason}")
     return frame
 
 
-def _frame(data: memoryview, position: int, head: np.void) -> SegmentFrame:
+def _tables(data: memoryview, position: int, head: np.void) -> SegmentFrame:
     topics_bytes = int(head["topics_bytes"])
     topics = bytes(data[:topics_bytes]).split(TOPIC_SEPARATOR)
     at = topics_bytes

@@ -14,11 +14,11 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 
-from mqstore.arrays import Recycled
 from mqstore.errors import CorruptStagingError, StagingNotSharedError, UnsafePathError
 from mqstore.files import durable
 from mqstore.files.read_file import read_into
 from mqstore.files.safe_open import list_names, open_file
+from mqstore.format.arrays import Recycled
 from mqstore.format.staged import NONCE, SUFFIX
 
 _NONCE_BYTES = 64

@@ -7,8 +7,7 @@ StoreError
 
 from typing import Final
 
-from mqstore.errors import StoreError
-from mqstore.printable import shown
+from mqstore.errors import StoreError, shown
 
 _REASON_CHARS: Final = 600
 

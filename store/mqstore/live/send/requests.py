@@ -11,7 +11,7 @@ Reference: SendMessageRequestHeaderV2, CreateTopicRequestHeader; PermName; Topic
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from mqstore.arrays import Int64s
+from mqstore.format.arrays import Int64s
 from mqstore.format.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, WAIT
 from mqstore.live.requests import Kind, Request
 from mqstore.live.routes import READABLE, WRITABLE

@@ -11,7 +11,7 @@ from mqstore.files.store_dir import StoreDir
 from mqstore.files.txn.ledger import Key
 from mqstore.files.txn.segment import Segment
 from mqstore.format.message import RECORD_ROOM_BYTES
-from mqstore.stage.settings import MessageSettings, WriteSettings
+from mqstore.write.stage.settings import MessageSettings, WriteSettings
 
 
 @dataclass(frozen=True, slots=True)

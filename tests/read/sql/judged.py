@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from mqstore.codec.schema import PROPERTIES_MAP
 from mqstore.errors import InvalidOptionError
-from mqstore.sql.filter import parse_sql
+from mqstore.read.sql.filter import parse_sql
 
 REFUSED = "refused"
 

@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqstore.arrays import Mask
-from mqstore.sql.conversions import NumberKeys, key_of, keys_of, truths_of
-from mqstore.sql.program import Argument, Number, Op, Program, Width
+from mqstore.format.arrays import Mask
+from mqstore.read.sql.conversions import NumberKeys, key_of, keys_of, truths_of
+from mqstore.read.sql.program import Argument, Number, Op, Program, Width
 
 Truths: TypeAlias = NDArray[np.uint8]
 """FALSE, TRUE, NULL or INVALID of n messages, or one for all."""

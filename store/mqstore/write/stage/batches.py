@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from mqstore.arrays import Int64s, Mask
+from mqstore.format.arrays import Int64s, Mask
 
 _LAST: Final = np.iinfo(np.int64).max
 

@@ -1,6 +1,6 @@
 """Writes verdicts.json: what RocketMQ's filter module says of expressions and messages.
 
-    PYTHONPATH=tests python tests/sql/make_verdicts.py
+    PYTHONPATH=tests python tests/read/sql/make_verdicts.py
 
 Needs Maven and a JDK. The expressions are those of ``expressions.py`` by the seed below, and the
 ones listed here, each of which shows a rule.
@@ -12,7 +12,7 @@ from typing import Final
 
 from broker.toolchain import Toolchain
 from broker.verdicts import verdicts
-from sql.expressions import expressions, messages
+from read.sql.expressions import expressions, messages
 
 VERSION: Final = "5.5.0"
 SEED: Final = 92

@@ -7,10 +7,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mqstore.arrays import Mask
-from mqstore.sql.grammar import compiled
-from mqstore.sql.machine import Machine
-from mqstore.sql.program import Program
+from mqstore.format.arrays import Mask
+from mqstore.read.sql.grammar import compiled
+from mqstore.read.sql.machine import Machine
+from mqstore.read.sql.program import Program
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,10 @@ from mqstore.errors import CorruptStagingError, InvalidMessageError, InvalidOpti
 from mqstore.files.txn.segment import Segment, read_frames
 from mqstore.format.hashing import java_hash
 from mqstore.format.sys_flag import COMPRESSED, MULTI_TAGS
-from mqstore.stage.batches import BatchLimits, order_rows, split_batches
-from mqstore.stage.task import CHUNK_BYTES, CHUNK_ROWS
 from mqstore.write.commit import commit
 from mqstore.write.plan import Placement
+from mqstore.write.stage.batches import BatchLimits, order_rows, split_batches
+from mqstore.write.stage.task import CHUNK_BYTES, CHUNK_ROWS
 from mqstore.write.staged_messages import StagedMessages
 from support.oracle import split_properties
 from support.writing import SMALL, append, held, of_queue, prepared, rows, staged
@@ -267,7 +267,7 @@ def test_a_batch_ends_where_the_next_message_differs(
 
 def test_keys_are_gathered_among_the_rows_that_a_task_takes_at_a_time(tmp_path: Path) -> None:
     """The guide gives the bound: two rows of a key that are further apart are two batches."""
-    guide = (Path(__file__).parents[2] / "connector" / "WRITE.md").read_text(encoding="utf-8")
+    guide = (Path(__file__).parents[3] / "connector" / "WRITE.md").read_text(encoding="utf-8")
     assert f"(about {CHUNK_ROWS:,} rows or {CHUNK_BYTES >> 20} MiB)" in guide
     for count, is_gathered in ((CHUNK_ROWS, True), (3 * CHUNK_ROWS, False)):
         batch = rows(count, queueId=0, shardingKey=["a", *["b"] * (count - 2), "a"])

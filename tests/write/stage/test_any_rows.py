@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqstore.errors import StoreError
-from mqstore.stage.job import CommitResult, Manifest
-from mqstore.stage.settings import WriteSettings
-from mqstore.stage.task import stage
 from mqstore.write.commit import abort, commit
 from mqstore.write.prepare import prepare
+from mqstore.write.stage.job import CommitResult, Manifest
+from mqstore.write.stage.settings import WriteSettings
+from mqstore.write.stage.task import stage
 from support import goldens, oracle, strategies
 from support.contract import assert_contract
 from support.oracle import Message

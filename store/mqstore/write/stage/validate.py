@@ -13,17 +13,16 @@ from typing import Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from mqstore.arrays import Int64s, Mask
 from mqstore.codec.encode import binary_lengths
 from mqstore.codec.properties_encode import entries, has_separator
 from mqstore.codec.schema import FIRST_MS, LAST_MS
-from mqstore.errors import InvalidMessageError, MessageTooLargeError
+from mqstore.errors import InvalidMessageError, MessageTooLargeError, shown
+from mqstore.format.arrays import Int64s, Mask
 from mqstore.format.config import DELAY_LEVELS_MS
 from mqstore.format.message import MAX_PROPERTIES_BYTES, MIN_BLANK_BYTES
 from mqstore.format.names import MAX_QUEUE_ID, MAX_TOPIC_LENGTH, is_system_topic, is_writable_topic
-from mqstore.printable import shown
-from mqstore.stage.job import TopicQueues
-from mqstore.stage.rows import NULL_MOMENT, NULL_QUEUE, Rows
+from mqstore.write.stage.job import TopicQueues
+from mqstore.write.stage.rows import NULL_MOMENT, NULL_QUEUE, Rows
 
 Rule: TypeAlias = tuple[Mask, Callable[[int], str]]
 """Which rows break it, and what to say about one of them."""

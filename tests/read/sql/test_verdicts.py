@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqstore.errors import InvalidOptionError
-from mqstore.sql.filter import parse_sql
-from mqstore.sql.grammar import MAX_NESTING
-from mqstore.sql.tokens import MAX_SQL_CHARS
-from sql.expressions import NAMES, NUMBERS, SIGNS, WORDS
-from sql.judged import REFUSED, column, ours, theirs
+from mqstore.read.sql.filter import parse_sql
+from mqstore.read.sql.grammar import MAX_NESTING
+from mqstore.read.sql.tokens import MAX_SQL_CHARS
+from read.sql.expressions import NAMES, NUMBERS, SIGNS, WORDS
+from read.sql.judged import REFUSED, column, ours, theirs
 
 GOLDEN = json.loads(Path(__file__).with_name("verdicts.json").read_text())
 COLUMN = column(GOLDEN["messages"])

@@ -16,15 +16,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mqstore.arrays import Int32s, Int64s, Mask
 from mqstore.codec.compression import UNKNOWN_CRC, StoredCompression, stored_compression
 from mqstore.codec.properties_encode import entries
 from mqstore.codec.schema import COLUMNS
 from mqstore.codec.slices import not_utf8
 from mqstore.errors import InvalidSchemaError
+from mqstore.format.arrays import Int32s, Int64s, Mask
 from mqstore.format.properties import KEY_SEPARATOR
-from mqstore.stage.job import RowJob
-from mqstore.stage.property_plan import sort_out
+from mqstore.write.stage.job import RowJob
+from mqstore.write.stage.property_plan import sort_out
 
 WRITE_COLUMNS: Final = (
     "body",

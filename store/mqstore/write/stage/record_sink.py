@@ -10,16 +10,16 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from mqstore.arrays import Int32s, Int64s, Mask, Recycled
 from mqstore.codec.encode import Messages, encode
 from mqstore.files.txn.segment import Segment, SegmentFrame, SegmentWriter
+from mqstore.format.arrays import Int32s, Int64s, Mask, Recycled
 from mqstore.format.message import MIN_BLANK_BYTES
 from mqstore.format.names import RETRY_PREFIX
 from mqstore.format.staged import MESSAGE
-from mqstore.stage.batches import BatchLimits, order_rows, split_batches
-from mqstore.stage.compose import Composed, index_keys, tags_codes_of
-from mqstore.stage.job import WriteJob
-from mqstore.stage.rows import Rows
+from mqstore.write.stage.batches import BatchLimits, order_rows, split_batches
+from mqstore.write.stage.compose import Composed, index_keys, tags_codes_of
+from mqstore.write.stage.job import WriteJob
+from mqstore.write.stage.rows import Rows
 
 # A batch takes at most this part of a CommitLog file, so that little is lost where a file ends.
 _FILE_PART: Final = 4

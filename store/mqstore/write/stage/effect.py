@@ -4,7 +4,7 @@ import pyarrow as pa
 
 from mqstore.errors import InvalidOptionError
 from mqstore.files.txn.ledger import Key
-from mqstore.stage.settings import MessageSettings, rooms_of
+from mqstore.write.stage.settings import MessageSettings, rooms_of
 
 
 def check_effect(settings: MessageSettings, columns: pa.Schema, *, carries_read: bool) -> None:

@@ -26,9 +26,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mqstore.arrays import Int64s, Mask
 from mqstore.codec.properties_encode import entries
 from mqstore.format import properties as names
+from mqstore.format.arrays import Int64s, Mask
 from mqstore.format.properties import RESERVED, TRANSIENT_PREFIX
 
 _COLUMN_OF: Final = {

@@ -14,11 +14,11 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.arrays import Int64s
 from mqstore.codec.hashing import hash_strings
-from mqstore.stage.job import RowJob
-from mqstore.stage.rows import NULL_QUEUE, Rows
-from mqstore.stage.settings import rooms_of
+from mqstore.format.arrays import Int64s
+from mqstore.write.stage.job import RowJob
+from mqstore.write.stage.rows import NULL_QUEUE, Rows
+from mqstore.write.stage.settings import rooms_of
 
 # SplitMix64 (Steele, Lea and Flood, 2014).
 _GAMMA: Final = np.uint64(0x9E3779B97F4A7C15)

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqstore.arrays import Int64s, Mask
-from mqstore.sql.program import INT_MAX, LONG_MAX, Number, Width
+from mqstore.format.arrays import Int64s, Mask
+from mqstore.read.sql.program import INT_MAX, LONG_MAX, Number, Width
 
 NumberKeys: TypeAlias = tuple[Int64s, Mask]
 """NumberKeys of n texts, and which of them are numbers."""

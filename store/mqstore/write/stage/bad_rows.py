@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 from mqstore.files import durable
 from mqstore.files.safe_open import list_names
 from mqstore.files.txn.staging import StagedSink
-from mqstore.stage.job import RowJob, TaskReport
-from mqstore.stage.validate import BadRow
+from mqstore.write.stage.job import RowJob, TaskReport
+from mqstore.write.stage.validate import BadRow
 
 REASON: Final = "reason"
 _HIDDEN_PREFIX: Final = "_mqlog-"

@@ -21,8 +21,17 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final, NamedTuple
 
-from mqstore.sql.program import INT_MAX, LONG_MAX, Argument, Number, Op, Program, SqlStep, Width
-from mqstore.sql.tokens import DECIMAL, END, FLOAT, NAME, TEXT, Token, Words, text_of
+from mqstore.read.sql.program import (
+    INT_MAX,
+    LONG_MAX,
+    Argument,
+    Number,
+    Op,
+    Program,
+    SqlStep,
+    Width,
+)
+from mqstore.read.sql.tokens import DECIMAL, END, FLOAT, NAME, TEXT, Token, Words, text_of
 
 MAX_NESTING: Final = 64
 _LONG_DIGITS: Final = 19

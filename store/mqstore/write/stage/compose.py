@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqstore.arrays import Int32s, Int64s, Mask, UInt32s
 from mqstore.codec.compression import compress
 from mqstore.codec.encode import Messages
 from mqstore.codec.hashing import hash_strings, hash_text, key_hashes, tags_codes
@@ -25,11 +24,12 @@ from mqstore.codec.hosts import hex_text
 from mqstore.codec.properties_encode import join_blocks, join_map, may_hold
 from mqstore.format import names
 from mqstore.format import properties as p
+from mqstore.format.arrays import Int32s, Int64s, Mask, UInt32s
 from mqstore.format.index_file import TAG_KEY_PREFIX, TOPIC_KEY_SEPARATOR
 from mqstore.format.sys_flag import MULTI_TAGS
-from mqstore.stage.job import RowJob
-from mqstore.stage.rows import Rows
-from mqstore.stage.settings import COMPRESS_OVER, MessageSettings
+from mqstore.write.stage.job import RowJob
+from mqstore.write.stage.rows import Rows
+from mqstore.write.stage.settings import COMPRESS_OVER, MessageSettings
 
 _UNIQ_BYTES: Final = 16
 _ROW_BYTES: Final = 6

@@ -12,17 +12,17 @@ from typing import Final, Protocol
 import numpy as np
 import pyarrow as pa
 
-from mqstore.arrays import Int64s
 from mqstore.codec.encode import Messages
 from mqstore.files import durable
 from mqstore.files.txn import staging
-from mqstore.stage.assign import assign_queues
-from mqstore.stage.bad_rows import SideWriter
-from mqstore.stage.compose import Composed, compose
-from mqstore.stage.job import Manifest, RowJob, WriteJob
-from mqstore.stage.record_sink import RecordSink
-from mqstore.stage.rows import Rows, cast_rows
-from mqstore.stage.validate import RowLimits, find_bad_rows, refuse
+from mqstore.format.arrays import Int64s
+from mqstore.write.stage.assign import assign_queues
+from mqstore.write.stage.bad_rows import SideWriter
+from mqstore.write.stage.compose import Composed, compose
+from mqstore.write.stage.job import Manifest, RowJob, WriteJob
+from mqstore.write.stage.record_sink import RecordSink
+from mqstore.write.stage.rows import Rows, cast_rows
+from mqstore.write.stage.validate import RowLimits, find_bad_rows, refuse
 
 CHUNK_BYTES: Final = 8 * 1024 * 1024
 CHUNK_ROWS: Final = 16_384

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from mqstore.arrays import Recycled
+from mqstore.format.arrays import Recycled
 
 
 def test_memory_is_used_again_once_nothing_refers_to_it() -> None:

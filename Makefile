@@ -10,8 +10,8 @@ READY  := $(VENV)/.ready
 ARGS   ?=
 # What is chosen by ARGS runs in one process and can print. Tests without a JVM share two
 # processes, each file in one of them, in the order of tests/conftest.py: the longest first. Those
-# with JVMs wait more than they compute: five processes run side by side, two with a session of
-# Spark, one with brokers of 4.9.7, and two with those of 5.x.
+# with JVMs wait more than they compute: six processes run side by side, two with a session of
+# Spark, one with the lines of Spark, one with brokers of 4.9.7, and two with those of 5.x.
 PYTEST := $(BIN)/python -m pytest
 SHARED := $(if $(ARGS),,-n 2 --dist loadfile --no-loadscope-reorder)
 NO_JVM := not spark and not broker
@@ -23,7 +23,8 @@ unexport SPARK_HOME SPARK_CONF_DIR PYTHONPATH PYTHONHOME PYSPARK_PYTHON PYSPARK_
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-JVM_LANES := with-brokers-5 with-spark with-spark-and-brokers with-brokers-4 other-with-brokers-5
+JVM_LANES := with-brokers-5 with-spark with-spark-and-brokers with-brokers-4 \
+	other-with-brokers-5 with-lines-of-spark
 .PHONY: help demo check test soak matrix bench golden picture clean $(JVM_LANES)
 
 help:  ## show this list
@@ -37,14 +38,16 @@ check: $(READY)  ## style, types and the tests without a JVM, in small samples: 
 
 test: $(READY)  ## all tests: style, types, Spark, brokers (ARGS='-k backlog' to choose)
 	@$(if $(ARGS),$(PYTEST) $(ARGS),$(PYTEST) $(SHARED) -m '$(NO_JVM)' \
-		&& $(MAKE) --no-print-directory --jobs=5 --output-sync=target $(JVM_LANES))
+		&& $(MAKE) --no-print-directory --jobs=6 --output-sync=target $(JVM_LANES))
 
 with-spark:
 	@echo 'Tests with Spark:' && $(PYTEST) -m 'spark and not broker' --ignore tests/matrix
 
 with-spark-and-brokers:
-	@echo 'Tests with Spark and brokers, and every line of Spark:' \
-		&& $(PYTEST) -m 'spark and broker' && $(PYTEST) -m spark tests/matrix
+	@echo 'Tests with Spark and brokers:' && $(PYTEST) -m 'spark and broker'
+
+with-lines-of-spark:
+	@echo 'Every line of Spark:' && $(PYTEST) -m spark tests/matrix
 
 with-brokers-4:
 	@echo 'Tests with brokers of 4.9.7:' && $(PYTEST) -m 'broker and not spark' -k 4.9.7

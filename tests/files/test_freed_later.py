@@ -33,7 +33,7 @@ class Closes:
 
 @pytest.fixture
 def closes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Closes]:
-    monkeypatch.setattr(freed_later, "_LARGE_BYTES", LARGE)
+    monkeypatch.setattr(freed_later, "_SLOW_BYTES", LARGE)
     found = Closes(monkeypatch)
     yield found
     found.may_go_on.set()

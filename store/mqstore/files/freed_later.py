@@ -14,7 +14,7 @@ from typing import Final
 from mqstore.errors import UnsafePathError
 from mqstore.files.safe_open import open_file
 
-_LARGE_BYTES: Final = 16 << 20
+_SLOW_BYTES: Final = 16 << 20  # Fewer are freed in a few milliseconds.
 _MOST_OPEN: Final = 64  # The blocks of further files are freed by unlink.
 _FREEING: Final[set[threading.Thread]] = set()
 
@@ -39,7 +39,7 @@ def freed_later(folder: str, names: Iterable[str]) -> Iterator[None]:
 
 
 def _hold(folder: str, name: str, held: list[int]) -> None:
-    if os.lstat(f"{folder}/{name}").st_size >= _LARGE_BYTES:
+    if os.lstat(f"{folder}/{name}").st_size >= _SLOW_BYTES:
         held.append(open_file(folder, name))
 
 

@@ -219,7 +219,7 @@ class ReadOptions:
         "minPartitions", partial(grammar.count, high=MAX_PARTITIONS)
     )
     max_records_per_partition: int | None = _of_read("maxRecordsPerPartition", grammar.count)
-    max_bytes_per_partition: int = _of_read("maxBytesPerPartition", grammar.size, 128 << 20)
+    max_bytes_per_partition: int = _of_read("maxBytesPerPartition", grammar.size, 256 << 20)
     batch_rows: int = _of_read("batchRows", partial(grammar.count, high=MAX_BATCH_ROWS), 50_000)
     batch_bytes: int = _of_read("batchBytes", _batch_bytes, 8 << 20)
     groups: str | None = _of_read("groups", any_text, tables=GROUPS)

@@ -29,7 +29,7 @@ def test_a_read_without_options_takes_every_default() -> None:
     assert (options.table, options.columns, options.tags) == ("messages", "standard", "*")
     assert options.starting_offsets == QueueRange(EARLIEST)
     assert options.ending_offsets == QueueRange(LATEST)
-    assert options.max_bytes_per_partition == 128 * 2**20
+    assert options.max_bytes_per_partition == 256 * 2**20
     assert options.fail_on_data_loss
 
 

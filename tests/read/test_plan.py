@@ -105,6 +105,20 @@ def test_queues_of_one_size_are_spread_over_the_cores() -> None:
     assert len(partitions) == 4
 
 
+@pytest.mark.parametrize("queues", [1, 3, 500])
+@pytest.mark.parametrize(("parallelism", "total", "partitions"), [(2, 90, 10), (8, 130, 16)])
+def test_the_last_round_of_tasks_keeps_all_cores_busy(
+    queues: int, parallelism: int, total: int, partitions: int
+) -> None:
+    """Bytes for nine tasks make ten of two cores; for thirteen, sixteen of eight."""
+    sizes = {i: [total * MIB // queues // 1000] * 1000 for i in range(queues)}
+    weighed = [piece(i, 0, each) for i, each in sizes.items()]
+    found = split(weighed, SplitLimits(max_bytes=10 * MIB, parallelism=parallelism))
+    assert len(found) == partitions
+    totals = [size_of(part, sizes, [0] * queues) for part in found]
+    assert max(totals) < 1.3 * total * MIB / partitions
+
+
 @pytest.mark.parametrize("queues", [2, 4, 7])
 @pytest.mark.parametrize("parallelism", [2, 8])
 def test_queues_that_lie_side_by_side_are_cut_at_the_same_places(

@@ -19,7 +19,7 @@ import numpy as np
 
 from mqstore.read.source import QueueSlice, Weighed
 
-MAX_PARTITION_BYTES: Final = 128 * 1024 * 1024
+MAX_PARTITION_BYTES: Final = 256 * 1024 * 1024
 _MIN_TARGET_BYTES: Final = 32 * 1024 * 1024  # Less takes less time than a partition costs.
 _SLICE_BYTES: Final = 64 * 1024  # What opening one more queue costs, in bytes read meanwhile.
 _HALVINGS: Final = 40
@@ -51,7 +51,8 @@ def split(weighed: Sequence[Weighed], limits: SplitLimits) -> list[tuple[QueueSl
     """Return partitions: each a tuple of slices in order; every message is in exactly one.
 
     A partition holds at most ``max_bytes`` and ``max_records`` (a single message may be larger),
-    and there are at least ``min_partitions`` as long as there are as many messages.
+    and there are at least ``min_partitions`` as long as there are as many messages. Where bytes
+    need more than ``parallelism`` partitions, there are about a whole multiple of it.
     """
     filled = [w for w in weighed if w.slice.end > w.slice.start]
     total = sum(max(w.total, _SLICE_BYTES) for w in filled)
@@ -59,13 +60,19 @@ def split(weighed: Sequence[Weighed], limits: SplitLimits) -> list[tuple[QueueSl
     # more than there are cores, for the last would run alone.
     share = max(_MIN_TARGET_BYTES, -(-total * 9 // (8 * max(1, limits.parallelism))))
     target = max(1, min(limits.max_bytes, share))
+    parts = -(-total // target)
+    if parts > limits.parallelism:
+        # All cores are busy until the end if the last tasks are as many as the first.
+        parts += -parts % max(1, limits.parallelism)
+        target = max(1, min(target, -(-total * 9 // (8 * parts))))
     wanted = min(limits.min_partitions or 0, sum(w.slice.end - w.slice.start for w in filled))
-    partitions = _pack(_cuts(filled, target, limits.max_records), target, limits.max_records)
+    partitions = _pack(_cuts(filled, target, limits.max_records), target, parts, limits.max_records)
     for _ in range(_HALVINGS):
         if len(partitions) >= wanted:
             break
         target = max(1, min(target // 2, -(-total // wanted)))
-        partitions = _pack(_cuts(filled, target, limits.max_records), target, limits.max_records)
+        cuts = _cuts(filled, target, limits.max_records)
+        partitions = _pack(cuts, target, -(-total // target), limits.max_records)
     return partitions
 
 
@@ -80,12 +87,12 @@ class _Cut:
 
 
 def _pack(
-    cuts: Sequence[_Cut], target: int, max_records: int | None
+    cuts: Sequence[_Cut], target: int, parts: int, max_records: int | None
 ) -> list[tuple[QueueSlice, ...]]:
     # The cost of opening fills a partition, but never breaks a byte bound by itself.
     costs = [max(cut.bytes, min(_SLICE_BYTES, target // 16)) for cut in cuts]
     # Each as full as the others: full ones and a rest would leave cores idle at the end.
-    even = sum(costs) / max(1, -(-sum(costs) // target))
+    even = sum(costs) / max(1, parts, -(-sum(costs) // target))
     done = 0
     partitions: list[tuple[QueueSlice, ...]] = []
     current: list[_Cut] = []

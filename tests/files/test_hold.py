@@ -277,6 +277,7 @@ else:
 def test_a_forked_child_neither_holds_the_store_nor_keeps_it_held(tmp_path: Path) -> None:
     script = """
 import os, sys
+from mqstore.errors import HoldLostError, StoreLockedError
 from mqstore.files.lock.store_lock import StoreHold, writers_only
 root = sys.argv[1]
 told, tell = os.pipe()
@@ -361,6 +362,7 @@ def test_without_a_lease_a_store_is_refused_by_name_or_held_more_weakly_when_ask
     """Only the owner of a file may take a lease on it."""
     script = """
 import ctypes, os, signal, sys
+from mqstore.errors import StoreLockedError, UnsupportedStoreError
 from mqstore.files.lock.store_lock import StoreHold, writers_only
 os.setgid(65534); os.setuid(65534)
 root = sys.argv[1]

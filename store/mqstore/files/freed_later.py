@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from mqstore.errors import UnsafePathError
+from mqstore.files.lock.file_system import is_remote
 from mqstore.files.safe_open import open_file
 
 _SLOW_BYTES: Final = 16 << 20  # Fewer are freed in a few milliseconds.
@@ -24,9 +25,12 @@ def freed_later(folder: str, names: Iterable[str]) -> Iterator[None]:
     """Let the blocks of large files that are removed in the block be freed after it.
 
     The names are gone, durably or not, as without it. The process does not end before the blocks
-    are freed, and fork(2) waits for it: a child would keep the files open.
+    are freed, and fork(2) waits for it: a child would keep the files open. A network's file system
+    gives a file that is removed while it is open another name in its folder: there none is held.
     """
     held: list[int] = []
+    if is_remote(folder):
+        names = ()
     try:
         for name in names:
             if len(held) < _MOST_OPEN:

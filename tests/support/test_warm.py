@@ -86,6 +86,12 @@ def test_what_mqlog_imports_is_there() -> None:
     assert outcome(warm.Popen, program) == (0, "True\n", "")
 
 
+@pytest.mark.parametrize("kernels", ["numpy", ""])
+def test_kernels_are_those_of_its_environment(kernels: str) -> None:
+    program = "from mqstore.codec.kernels.library import kernels_in_use; print(kernels_in_use())"
+    both(program, env=os.environ | {"MQSTORE_KERNELS": kernels})
+
+
 @pytest.mark.parametrize("start", STARTERS.values(), ids=STARTERS)
 def test_a_pipe_without_a_reader_and_a_full_disk_are_errors(start: Callable[..., Any]) -> None:
     program = [sys.executable, "-c", "import sys; sys.stdin.read(); print('x')"]

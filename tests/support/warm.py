@@ -28,9 +28,11 @@ from pathlib import Path
 from typing import Any, AnyStr, Final
 
 _SERVER: Final = Path(__file__).with_name("warm_server.py")
-_END_S: Final = 60
+_END_S: Final = 300
 _SET_CHILD_SUBREAPER: Final = 36  # prctl(2)
 _TURN: Final = threading.Lock()
+_ENVIRONMENT: Final = dict(os.environ)
+"""That of the server: before any test changes it."""
 
 
 class Popen(subprocess.Popen[AnyStr]):
@@ -94,6 +96,7 @@ class _Server:
                 [sys.executable, "-P", str(_SERVER), str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
+                env=_ENVIRONMENT,
             )
         self._socket = ours
         atexit.register(self.end)

@@ -2,7 +2,8 @@
 
 A test's CPU time is that of its process and of every process below it (Spark's JVM, brokers,
 commands), between the end of the test before and its own end, fixtures included. Wall time
-depends on what else a machine does; CPU time hardly does.
+depends on what else a machine does; CPU time hardly does. A process whose parent ended before it
+is not counted, such as the JVM of a program that was killed.
 """
 
 import os

@@ -25,8 +25,8 @@ def freed_later(folder: str) -> Iterator[None]:
     """Let the blocks of the folder's large files that are removed in the block be freed after it.
 
     Names are removed, durably or not, as without it. The process does not end before the blocks
-    are freed, and fork(2) waits for it: a child would keep the files open, as one does that is forked
-    in the block.
+    are freed, and fork(2) waits for it: a child would keep the files open. So does a child that is
+    forked in the block.
     """
     held: list[int] = []
     try:

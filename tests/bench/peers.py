@@ -128,7 +128,7 @@ def kafka_broker(home: Path, partitions: int) -> Iterator[str]:
 def connector_jars() -> list[str]:
     """Return the jars of Spark's Kafka connector; raises PeerMissingError."""
     _, classpath = _java("kafka", CONNECTOR)
-    return classpath.split(os.pathsep)[1:]
+    return classpath.split(os.pathsep)[:-1]
 
 
 def connector_version() -> str:

@@ -1,6 +1,6 @@
 """Things compared in alternating runs: what is slow about a minute is slow for all of them.
 
-Each round runs every side once, in turn; a first round, which is not counted, warms them up.
+Each round runs every side once, in turn; first rounds, which are not counted, warm them up.
 A line keeps the seconds of every round, so that a ratio can be taken round by round.
 """
 
@@ -42,20 +42,22 @@ def compare(
     sides: Sequence[Side],
     *,
     rounds: int = ROUNDS,
+    warm: int = 1,
     found: Callable[[], dict[str, Any]] | None = None,
     **shape: Any,
 ) -> dict[str, Any]:
     """Run the sides in turn, print one JSON line, and return it.
 
-    The line also has what ``found`` returns after the last round.
+    ``warm`` rounds come first and are not counted. The line also has what ``found`` returns after
+    the last round.
     """
     before = load()
     seconds: dict[str, list[float]] = {side.name: [] for side in sides}
     busy: dict[str, list[float]] = {side.name: [] for side in sides}
-    for number in range(rounds + 1):
+    for number in range(warm + rounds):
         for side in sides:
             taken, worked = _run(side)
-            if number:
+            if number >= warm:
                 seconds[side.name].append(round(taken, 5))
                 busy[side.name].append(worked)
     line = {

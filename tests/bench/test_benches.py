@@ -83,6 +83,13 @@ def test_a_ratio_is_taken_round_by_round() -> None:
     assert ratio(line, "b", "a") == 0.5
 
 
+def test_rounds_that_warm_up_are_not_counted() -> None:
+    pace = iter([9.0, 8.0, 7.0, 1.0, 2.0])
+    side = Side("a", lambda: Timed(10, next(pace)), 10)
+    line = compare("test", "case", [side], rounds=2, warm=3)
+    assert line["sides"]["a"]["seconds"] == [1.0, 2.0]
+
+
 def test_a_side_that_sees_other_rows_is_refused() -> None:
     with pytest.raises(AssertionError, match="few saw 9 rows of 10"):
         compare("test", "case", [Side("few", lambda: 9, 10)], rounds=1)

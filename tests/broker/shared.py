@@ -15,11 +15,15 @@ NAMES = Names("S")
 
 @cache
 def flags_of(toolchain: Toolchain, version: str) -> tuple[str, ...]:
-    """Return the arguments of a name server, a broker or clients of a version."""
+    """Return the arguments of a name server, a broker or clients of a version.
+
+    The archive is of RocketMQ's jars alone, which stay where they are when our programs change: of
+    a class path that begins as the archive's does, a JVM takes the classes from there.
+    """
     programs = Programs(
         f"rocketmq-{version}",
         toolchain.java,
-        toolchain.classpath(version),
+        toolchain.jars(version),
         Path(__file__),
         partial(_run, toolchain, version),
     )

@@ -60,16 +60,20 @@ class Toolchain:
         return cls(maven, java, javac)
 
     def classpath(self, version: str) -> str:
-        """Return the class path of RocketMQ ``version`` with the program of the room in front.
+        """Return the class path of RocketMQ ``version`` with the program of the room behind.
 
         Raises ToolchainError when Maven cannot resolve the jars or javac refuses the source.
         """
-        pom = self._pom(version)
-        jars = made_once("jars", [pom], partial(self._resolve, pom), _has_its_jars)
-        listing = (jars / "classpath.txt").read_text()
+        pom, listing = self._pom(version), self.jars(version)
         sources = sorted({SHARED, *(self.room / "java").glob("*.java")})
         program = made_once("program", [pom, *sources], partial(self._compile, sources, listing))
-        return f"{program / PROGRAM}{os.pathsep}{listing}"
+        return f"{listing}{os.pathsep}{program / PROGRAM}"
+
+    def jars(self, version: str) -> str:
+        """Return the class path without the program. Raises ToolchainError."""
+        pom = self._pom(version)
+        made = made_once("jars", [pom], partial(self._resolve, pom), _has_its_jars)
+        return (made / "classpath.txt").read_text()
 
     def _pom(self, version: str) -> Path:
         """Return the room's pom of a version, or that of brokers: its jars have all classes."""

@@ -372,6 +372,7 @@ def test_f8_an_unclean_start_deletes_an_index_that_the_checkpoint_does_not_cover
 SHRINKING = """
 import os, sys
 import numpy as np
+from mqstore.errors import CorruptStoreError
 from mqstore.files.log.commit_log import CommitLog
 root, mode = sys.argv[1:]
 with CommitLog([root + "/commitlog"], mode) as log:
@@ -400,6 +401,7 @@ def test_f10_reading_a_file_that_shrinks_is_a_named_error_unless_it_is_mapped(
 
 FILLING = """
 import mmap, os, sys
+from mqstore.errors import NoSpaceError
 from mqstore.files import durable
 path, mode = sys.argv[1:]
 fd = durable.create(path)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from mqstore.files import freed_later
+from mqstore.files.lock import file_system
 from mqstore.files.txn import staging
 
 WAIT_S = 30
@@ -132,3 +133,15 @@ def test_of_very_many_files_few_are_open(
     freed_later._wait()
     assert not folder.exists()
     assert len(closes.threads) == 2
+
+
+def test_no_file_of_a_network_is_held_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NFS renames it to .nfs…, and its folder could not be removed."""
+    monkeypatch.setattr(freed_later, "_SLOW_BYTES", LARGE)
+    monkeypatch.setattr(file_system, "file_system", lambda _path: "nfs4")
+    held: list[str] = []
+    monkeypatch.setattr(freed_later, "_hold", lambda _folder, name, _held: held.append(name))
+    folder = job(tmp_path)
+    staging.remove(str(folder))
+    assert held == []
+    assert not folder.exists()

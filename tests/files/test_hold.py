@@ -4,7 +4,6 @@ import fcntl
 import json
 import os
 import socket
-import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +23,7 @@ from mqstore.files import durable
 from mqstore.files.lock import processes, store_lock
 from mqstore.files.lock.processes import is_locked, openers
 from mqstore.files.lock.store_lock import StoreHold, writers_only
+from support import warm
 from support.processes import (
     SECONDS,
     held_by_another,
@@ -39,15 +39,13 @@ PATIENT_MS = SECONDS * 1000
 
 def run(script: str, *arguments: object) -> str:
     """Run a program to its end, and return what it printed."""
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, "-c", script, *map(str, arguments)],
-        capture_output=True,
         text=True,
         timeout=SECONDS,
-        check=False,
     )
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    return str(done.stdout)
 
 
 HOLDER = """
@@ -278,7 +276,7 @@ def test_a_forked_child_neither_holds_the_store_nor_keeps_it_held(tmp_path: Path
     script = """
 import os, sys
 from mqstore.errors import HoldLostError, StoreLockedError
-from mqstore.files.lock.store_lock import StoreHold, writers_only
+from mqstore.files.lock.store_lock import StoreHold
 root = sys.argv[1]
 told, tell = os.pipe()
 with StoreHold(root, timeout_ms=0) as held:
@@ -363,7 +361,7 @@ def test_without_a_lease_a_store_is_refused_by_name_or_held_more_weakly_when_ask
     script = """
 import ctypes, os, signal, sys
 from mqstore.errors import StoreLockedError, UnsupportedStoreError
-from mqstore.files.lock.store_lock import StoreHold, writers_only
+from mqstore.files.lock.store_lock import StoreHold
 os.setgid(65534); os.setuid(65534)
 root = sys.argv[1]
 try:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from support import warm
 from support.oracle import Message
 from support.stores import MakeStore
 
@@ -35,9 +36,7 @@ def shown(*commands: list[str]) -> list[str]:
         environment.pop(name, None)
     ours, theirs = pty.openpty()
     program = [sys.executable, "-c", PROGRAM, json.dumps(commands)]
-    with subprocess.Popen(
-        program, stdout=theirs, stderr=subprocess.PIPE, env=environment
-    ) as process:
+    with warm.Popen(program, stdout=theirs, stderr=subprocess.PIPE, env=environment) as process:
         os.close(theirs)
         told = b"".join(iter(lambda: read(ours), b"")).decode()
         assert process.stderr is not None
@@ -91,7 +90,7 @@ def test_nothing_in_a_message_is_a_command_to_the_terminal(root: Path) -> None:
 def test_a_message_is_a_line_on_a_terminal_and_as_it_is_in_a_pipe(root: Path) -> None:
     words = ["cat", str(root), "T", "-f", "{body}"]
     program = [sys.executable, "-c", "from mqlog_jobs.cli import main; main()"]
-    piped = subprocess.run([*program, *words], capture_output=True, check=True).stdout
+    piped = warm.run([*program, *words], check=True).stdout
 
     (told,) = shown(words)
     assert told.count("\n") == 1

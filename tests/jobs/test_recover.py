@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from mqlog_jobs.doctor import examine
 from mqstore.check import check
 from mqstore.check.diagnosis import GOOD, Diagnosis
 from mqstore.check.finding import WARNING
-from support import goldens, killed_commit
+from support import goldens, killed_commit, warm
 from support.processes import held_by_another
 from support.writing import SMALL, append, held, rows
 
@@ -138,7 +137,7 @@ def test_a_shell_completes_topics(
     golden_550: Path, words: tuple[str, ...], completed: list[str]
 ) -> None:
     line = ["mqlog", *(str(golden_550) if word == "STORE" else word for word in words)]
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, "-c", "from mqlog_jobs.maintenance import app; app(prog_name='mqlog')"],
         env={
             **os.environ,
@@ -146,10 +145,7 @@ def test_a_shell_completes_topics(
             "COMP_WORDS": " ".join(line),
             "COMP_CWORD": str(len(line) - 1),
         },
-        capture_output=True,
         text=True,
-        check=False,
-        timeout=60,
     )
     assert done.stdout.split() == completed
     assert done.stderr == ""

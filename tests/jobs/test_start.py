@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support import soak
+from support import soak, warm
 
 HEAVY = ("numpy", "pyarrow", "pandas", "pyspark")
 LOOKS = ("rich.console", "typer.rich_utils")
@@ -64,20 +64,29 @@ def test_a_completion_imports_neither_numpy_nor_a_terminal_library(
     assert imported.isdisjoint((*HEAVY, *LOOKS))
 
 
+def completed(line: str) -> list[str]:
+    """Return what a shell is told that may stand for the last word of a line."""
+    words = {"_MQLOG_COMPLETE": "complete_bash", "COMP_WORDS": line}
+    done = warm.run(
+        [
+            sys.executable,
+            "-c",
+            "import sys; from mqlog_jobs.cli import main; sys.argv[0] = 'mqlog'; main()",
+        ],
+        env={**os.environ, **words, "COMP_CWORD": str(line.count(" "))},
+        text=True,
+        check=True,
+    )
+    return str(done.stdout).split()
+
+
 @pytest.mark.parametrize("line", ["cat {} GTo", "tags {} --topic GTo"])
 def test_a_topic_is_completed_from_the_stores_on_the_line(golden_550: Path, line: str) -> None:
-    words = f"mqlog {line.format(golden_550)}"
-    count = str(words.count(" "))
-    printed, _ = modules(_MQLOG_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=count)
-
-    assert printed.split() == ["GTopic"]
+    assert completed(f"mqlog {line.format(golden_550)}") == ["GTopic"]
 
 
 def test_a_group_is_completed_from_the_stores_on_the_line(golden_550: Path) -> None:
-    words = f"mqlog backlog {golden_550} --group CG"
-    printed, _ = modules(_MQLOG_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD="4")
-
-    assert printed.split() == ["CG_G"]
+    assert completed(f"mqlog backlog {golden_550} --group CG") == ["CG_G"]
 
 
 def test_a_command_that_reads_a_store_imports_no_pandas(golden_550: Path) -> None:

@@ -59,13 +59,15 @@ def sample(items: Iterable[Item], *, check: int, test: int) -> list[Item]:
 def leave_out_cases(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     """Return the cases of parametrized tests that `make check` leaves out: all but CASES of each.
 
-    Tests that carry the marker `soak` are not concerned: they say how much they do.
+    Those that carry the marker `soak` are not concerned: they say how much they do. Nor are those
+    that are `not_in_check`.
     """
     if not CHECKING:
         return []
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
-        if item.nodeid.endswith("]") and not item.get_closest_marker("soak"):
+        is_told = item.get_closest_marker("soak") or not_in_check.mark in item.iter_markers()
+        if item.nodeid.endswith("]") and not is_told:
             cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
     left_out: list[pytest.Item] = []
     for of_one in cases.values():

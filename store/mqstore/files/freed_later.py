@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from mqstore.errors import UnsafePathError
+from mqstore.files.lock.file_system import is_remote
 from mqstore.files.safe_open import list_names, open_file
 
 _SLOW_BYTES: Final = 16 << 20  # Fewer are freed in a few milliseconds.
@@ -26,12 +27,14 @@ def freed_later(folder: str) -> Iterator[None]:
 
     Names are removed, durably or not, as without it. The process does not end before the blocks
     are freed, and fork(2) waits for it: a child would keep the files open. So does a child that is
-    forked in the block.
+    forked in the block. A network's file system gives a file that is removed while it is open
+    another name in its folder: there none is held.
     """
     held: list[int] = []
     try:
         with suppress(OSError, UnsafePathError):
-            for name in list_names(*os.path.split(folder)):
+            names = [] if is_remote(folder) else list_names(*os.path.split(folder))
+            for name in names:
                 if len(held) < _MOST_OPEN:
                     _hold(folder, name, held)
         yield

@@ -107,9 +107,12 @@ def test_run_from_an_archive_mqstore_reads_with_numpy_and_says_so(
         "import sys; sys.path.insert(0, sys.argv[1]); import logging; logging.basicConfig()\n"
         "import mqstore; assert mqstore.__file__.startswith(sys.argv[1])\n"
         "from mqstore.codec.kernels.library import kernels_in_use\n"
-        "slices = mqstore.slices_of(mqstore.take(sys.argv[2]))\n"
-        "settings = mqstore.ScanSettings(('queueOffset',))\n"
-        "for _ in range(2): rows = sum(b.num_rows for b in mqstore.scan(slices, settings))\n"
+        "from mqstore.read.directory import take\n"
+        "from mqstore.read.scan import scan\n"
+        "from mqstore.read.settings import ScanSettings\n"
+        "from mqstore.read.source import slices_of\n"
+        "slices, settings = slices_of(take(sys.argv[2])), ScanSettings(('queueOffset',))\n"
+        "for _ in range(2): rows = sum(b.num_rows for b in scan(slices, settings))\n"
         "print(rows, kernels_in_use())\n"
     )
     environment = {name: text for name, text in os.environ.items() if name != library.VARIABLE}

@@ -7,9 +7,8 @@ mapped. After some stores it ends, and another one begins.
 """
 
 import json
-import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -156,7 +155,9 @@ class StoreJvm:
         home.mkdir(parents=True)
         (home / "logback.xml").write_text(LOGBACK.format(CONSOLE))
         (home / "logback-5.xml").write_text(LOGBACK.format(f"{PACKAGE_OF_5}.{CONSOLE}"))
-        classpath, flags = self._classes()
+        classpath = replace(self._toolchain, room=HERE).classpath(self.version)
+        is_shared = self.version in WITH_BROKERS
+        flags = flags_of(self._toolchain, self.version) if is_shared else SMALL
         command = [
             self._toolchain.java,
             *("-Xms64m", "-Xmx512m", *flags, *OPEN_MODULES),
@@ -168,18 +169,6 @@ class StoreJvm:
             *("-cp", classpath, "StoreServer"),
         ]
         return Jvm(command, home, "jvm", talks=True)
-
-    def _classes(self) -> tuple[str, Sequence[str]]:
-        """Return the class path and the arguments: those of a broker, whose archive then serves.
-
-        Of a class path that begins as the archive's does, a JVM takes the classes from there.
-        """
-        own = replace(self._toolchain, room=HERE).classpath(self.version)
-        if self.version not in WITH_BROKERS:
-            return own, SMALL
-        program = own.partition(os.pathsep)[0]
-        classpath = f"{self._toolchain.classpath(self.version)}{os.pathsep}{program}"
-        return classpath, flags_of(self._toolchain, self.version)
 
     def end(self) -> None:
         """End the JVM; the next store is opened by a new one."""

@@ -11,7 +11,7 @@ from mqstore.files.objects.folder import ObjectFiles, open_objects
 from mqstore.format.consume_queue import UNIT
 from mqstore.read.selection import Selection
 from mqstore.tables.places import open_all, places
-from support import planned
+from support import planned, soak
 from support.oracle import Message
 from support.s3_server import Request, S3Server
 from support.stores import lay_out as lay_out_messages
@@ -73,6 +73,7 @@ def test_a_queue_of_four_that_lie_in_turn_is_read_in_large_ranges(
     assert len(of_log) < 2 * log_bytes / (1 << 20) + 40
 
 
+@soak.not_in_check
 def test_a_plan_lists_a_store_in_a_few_requests_whatever_it_holds(
     server: S3Server, large: tuple[Path, str], tmp_path: Path
 ) -> None:

@@ -83,6 +83,7 @@ def test_messages_are_the_same(
     assert ordered(planned.rows(address, **server.options, **options), address) == local
 
 
+@soak.not_in_check
 def test_messages_of_batch_queues_are_the_same(server: S3Server, tmp_path: Path) -> None:
     root = goldens.unpack(goldens.BATCH, tmp_path)
     uploaded = root, server.upload(root, "batch/store")

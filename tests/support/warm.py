@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, AnyStr, Final
 
 _SERVER: Final = Path(__file__).with_name("warm_server.py")
-_END_S: Final = 60
+_END_S: Final = 300
 _SET_CHILD_SUBREAPER: Final = 36  # prctl(2)
 _TURN: Final = threading.Lock()
 _ENVIRONMENT: Final = dict(os.environ)

@@ -17,6 +17,7 @@ import pytest
 from broker.harness import FAST_DELAYS, Cluster
 from broker.reading import as_dumped
 from broker.reading import told as comparable
+from broker.toolchain import VERSIONS
 from live.real import READING, Live, full_rows
 from mqstore.deliver.once.commit import publish
 from mqstore.deliver.prepare import prepare
@@ -27,11 +28,15 @@ from mqstore.errors import MessageTooLargeError
 from mqstore.live.cluster import ClusterSettings
 from mqstore.live.requests import Request
 from mqstore.write.stage.task import CHUNK_ROWS
-from support import goldens
+from support import goldens, soak
 from support.processes import until
 from support.writing import rows
 
 pytestmark = pytest.mark.broker
+one_version = pytest.mark.parametrize(
+    "cluster", soak.sample(VERSIONS, check=1, test=1), indirect=True, scope="session"
+)
+"""What takes long and is the same for us with each version; the other tests take both."""
 
 MAP = pa.map_(pa.string(), pa.string())
 COUNT = 60
@@ -169,6 +174,8 @@ def test_a_large_message_goes_alone_and_one_too_large_is_not_sent(live: Live) ->
         sent(live, rows(1, body=[b"b" * 262_000], topic=None), topic="Large")
 
 
+@pytest.mark.soak
+@one_version
 def test_a_broker_that_is_killed_and_started_again_loses_nothing(live: Live) -> None:
     """Rows are there at least once, with one id each, in whatever batch it was killed."""
     job = prepare(settings_for(live, topic="Killed", batch_max_messages=500), rows(1).schema)
@@ -217,6 +224,8 @@ def as_sent(row: dict[str, Any]) -> tuple[str, int, dict[str, str]]:
     return row["bodySha1"], row["flag"], kept
 
 
+@pytest.mark.soak
+@one_version
 def test_a_golden_store_is_replayed_once_though_the_command_is_killed(
     live: Live, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

@@ -52,12 +52,19 @@ def job(home: Path) -> Path:
     return folder
 
 
+def remove(folder: Path) -> None:
+    with freed_later.freed_later(str(folder)):
+        staging.remove(str(folder))
+        assert not folder.exists()
+        assert not freed_later._FREEING  # What else is removed here does not wait behind it.
+
+
 def test_names_are_gone_before_the_blocks_of_large_files_are_freed(
     tmp_path: Path, closes: Closes
 ) -> None:
     descriptors = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - as many as are open
     folder = job(tmp_path)
-    staging.remove(str(folder))
+    remove(folder)
     assert not folder.exists()
     assert (tmp_path / "kept").exists()
     assert len(freed_later._FREEING) == 1
@@ -71,7 +78,7 @@ def test_names_are_gone_before_the_blocks_of_large_files_are_freed(
 def test_a_child_that_is_forked_meanwhile_does_not_keep_the_files(
     tmp_path: Path, closes: Closes
 ) -> None:
-    staging.remove(str(job(tmp_path)))
+    remove(job(tmp_path))
     threading.Timer(0.05, closes.may_go_on.set).start()  # fork waits for it.
     child = os.fork()
     if not child:
@@ -100,7 +107,7 @@ def test_files_are_removed_where_no_thread_can_be_had(
     monkeypatch.setattr(threading.Thread, "start", none)
     closes.may_go_on.set()
     folder = job(tmp_path)
-    staging.remove(str(folder))
+    remove(folder)
     assert not folder.exists()
     assert closes.threads == [threading.get_ident()]
 
@@ -108,7 +115,7 @@ def test_files_are_removed_where_no_thread_can_be_had(
 def test_small_files_need_no_thread(tmp_path: Path, closes: Closes) -> None:
     folder = job(tmp_path)
     (folder / "large").unlink()
-    staging.remove(str(folder))
+    remove(folder)
     assert not folder.exists()
     assert not freed_later._FREEING
 
@@ -122,7 +129,7 @@ def test_of_very_many_files_few_are_open(
     for number in range(5):
         (folder / str(number)).write_bytes(bytes(LARGE))
     closes.may_go_on.set()
-    staging.remove(str(folder))
+    remove(folder)
     freed_later._wait()
     assert not folder.exists()
     assert len(closes.threads) == 2

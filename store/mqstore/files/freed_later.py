@@ -2,18 +2,19 @@
 
 unlink(2) of the last name frees a file's blocks before it returns. Where the file system tells the
 disk of each of them (mount option ``discard``), that took 0.2 s for 1 GiB, most of it waiting. A
-file that is open loses its name at once, and its blocks when the last descriptor is closed.
+file that is open loses its name at once, and its blocks when the last descriptor is closed; what is
+removed meanwhile waits for the disk behind them.
 """
 
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
 from mqstore.errors import UnsafePathError
 from mqstore.files.lock.file_system import is_remote
-from mqstore.files.safe_open import open_file
+from mqstore.files.safe_open import list_names, open_file
 
 _SLOW_BYTES: Final = 16 << 20  # Fewer are freed in a few milliseconds.
 _MOST_OPEN: Final = 64  # The blocks of further files are freed by unlink.
@@ -21,20 +22,20 @@ _FREEING: Final[set[threading.Thread]] = set()
 
 
 @contextmanager
-def freed_later(folder: str, names: Iterable[str]) -> Iterator[None]:
-    """Let the blocks of large files that are removed in the block be freed after it.
+def freed_later(folder: str) -> Iterator[None]:
+    """Let the blocks of the folder's large files that are removed in the block be freed after it.
 
-    The names are gone, durably or not, as without it. The process does not end before the blocks
-    are freed, and fork(2) waits for it: a child would keep the files open. A network's file system
-    gives a file that is removed while it is open another name in its folder: there none is held.
+    Names are removed, durably or not, as without it. The process does not end before the blocks
+    are freed, and fork(2) waits for it: a child would keep the files open. So does a child that is
+    forked in the block. A network's file system gives a file that is removed while it is open
+    another name in its folder: there none is held.
     """
     held: list[int] = []
-    if is_remote(folder):
-        names = ()
     try:
-        for name in names:
-            if len(held) < _MOST_OPEN:
-                with suppress(OSError, UnsafePathError):
+        with suppress(OSError, UnsafePathError):
+            names = [] if is_remote(folder) else list_names(*os.path.split(folder))
+            for name in names:
+                if len(held) < _MOST_OPEN:
                     _hold(folder, name, held)
         yield
     finally:
@@ -43,8 +44,9 @@ def freed_later(folder: str, names: Iterable[str]) -> Iterator[None]:
 
 
 def _hold(folder: str, name: str, held: list[int]) -> None:
-    if os.lstat(f"{folder}/{name}").st_size >= _SLOW_BYTES:
-        held.append(open_file(folder, name))
+    with suppress(OSError, UnsafePathError):
+        if os.lstat(f"{folder}/{name}").st_size >= _SLOW_BYTES:
+            held.append(open_file(folder, name))
 
 
 def _close_later(descriptors: list[int]) -> None:

@@ -37,6 +37,7 @@ from mqstore.files.safe_open import exists
 from mqstore.files.store_writer import StoreWriter
 from mqstore.files.txn import intent, ledger
 from mqstore.files.txn.intent import Intent
+from mqstore.files.txn.segment import SegmentFrame
 from mqstore.format import names
 from mqstore.write.dispatch import AssignedFrame, OffsetAssigner, write_units
 from mqstore.write.plan import Placement
@@ -137,9 +138,12 @@ class Application:
         pieces = made_ahead(self._pieces(), wanted=self._source.is_much)
         try:
             with closing(pieces):
-                for frame in pieces:
+                for frame, of_frame in pieces:
                     self._writer.check()
-                    self._write(frame)
+                    self._write(of_frame)
+                    # Here and not in the other thread: what is written next then takes the memory
+                    # that the same processor has just let go of, and no fresh pages.
+                    self._source.forget(frame)
         finally:
             self._log.close()
 
@@ -181,10 +185,10 @@ class Application:
             text = intent.abort_text(self._planned)
             config_write.replace_file(self._writer, names.ABORT, text)
 
-    def _pieces(self) -> Generator[list[_Piece], None, None]:
-        """Yield what each frame becomes in the log; to be run in any thread: it writes nothing."""
+    def _pieces(self) -> Generator[tuple[SegmentFrame, list[_Piece]], None, None]:
+        """Yield each frame and what it becomes in the log. Any thread may run it: it only reads."""
         for one in self._frames(with_records=True):
-            yield _pieces_of(one, self._planned.host_variant)
+            yield one.frame, _pieces_of(one, self._planned.host_variant)
 
     def _write(self, pieces: list[_Piece]) -> None:
         for physical_offset, records in pieces:

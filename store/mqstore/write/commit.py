@@ -19,6 +19,7 @@ from mqstore.errors import CommitInDoubtError, CorruptStoreError, NoSpaceError, 
 from mqstore.files import durable
 from mqstore.files.config import config_write
 from mqstore.files.config.broker_config import BrokerConfig
+from mqstore.files.freed_later import freed_later
 from mqstore.files.lock.processes import openers
 from mqstore.files.lock.store_lock import writers_only
 from mqstore.files.safe_open import exists, list_names
@@ -53,20 +54,26 @@ def commit(job: WriteJob, manifests: Sequence[Manifest]) -> CommitResult:
     nothing staged is left. Raises CommitInDoubtError after the decision: then the messages will
     be there.
     """
+    with freed_later(job.target.staging):
+        try:
+            committed = _commit(job, manifests)
+        except CommitInDoubtError:
+            raise
+        except BaseException:
+            abort(job, manifests)
+            raise
+    return committed
+
+
+def _commit(job: WriteJob, manifests: Sequence[Manifest]) -> CommitResult:
     settings = job.settings
-    try:
-        with (
-            durable.synced(wanted=settings.fsync == "commit"),
-            LockedStore(job.target.place, settings, job.job_id) as locked,
-        ):
-            committed = _Commit(job, manifests, locked).run()
-            staging.remove(job.target.staging)
-            staging.collect(f"{job.target.root}/{names.OURS}/{names.STAGING}")
-    except CommitInDoubtError:
-        raise
-    except BaseException:
-        abort(job, manifests)
-        raise
+    with (
+        durable.synced(wanted=settings.fsync == "commit"),
+        LockedStore(job.target.place, settings, job.job_id) as locked,
+    ):
+        committed = _Commit(job, manifests, locked).run()
+        staging.remove(job.target.staging)
+        staging.collect(f"{job.target.root}/{names.OURS}/{names.STAGING}")
     return committed
 
 

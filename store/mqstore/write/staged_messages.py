@@ -21,6 +21,7 @@ from mqstore.codec.checksum import broken
 from mqstore.codec.gather import RecordHeaders
 from mqstore.codec.kernels import staged
 from mqstore.errors import CorruptStagingError
+from mqstore.files.txn import staging
 from mqstore.files.txn.segment import Segment, SegmentFrame, Summed, is_much, read_frames, verify
 from mqstore.format.arrays import Int64s, Mask, Recycled
 from mqstore.format.crc import crc32
@@ -88,6 +89,11 @@ class StagedMessages:
             for frame in frames:
                 yield from self._left(frame, done)
                 done += len(frame.messages)
+
+    def forget(self, frame: SegmentFrame) -> None:
+        """Let go of the memory of staged records that were appended; tables are read again."""
+        if frame.file_name:
+            staging.forget(self.directory, frame.file_name, frame.records_at, len(frame.records))
 
     def check(
         self, segment: Segment, memory: Recycled | None = None, summed: Summed | None = None

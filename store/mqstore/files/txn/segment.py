@@ -60,6 +60,8 @@ class SegmentFrame:
     records: Bytes
     records_at: int = 0
     """Where the records lie in the staged file it was read from."""
+    file_name: str = ""
+    """Name of that file."""
 
 
 def is_much(segments: Iterable[Segment]) -> bool:
@@ -140,10 +142,7 @@ def read_frames(
     """
     with StagedReader(directory, segment.name, segment.size, memory) as file:
         for payload in _payloads(file, segment, with_records=with_records):
-            frame = _frame(file, payload)
-            yield frame
-            if with_records:  # The last time: what else is read of the file is without them.
-                file.forget(frame.records_at, len(frame.records))
+            yield _frame(file, payload)
 
 
 def verify(
@@ -259,7 +258,7 @@ def _frame(file: StagedReader, payload: _Payload, summed: Summed | None = None) 
     """Return the frame; if it is there with its records, its checksum holds."""
     data, position, head = payload.data, payload.position, payload.head
     try:
-        frame = _tables(data, position, head)
+        frame = _tables(file.name, data, position, head)
     except (IndexError, ValueError) as error:
         reason = "the tables of a frame contradict each other"
         raise CorruptStagingError(f"{file.path} at byte {position}: {reason}") from error
@@ -272,7 +271,7 @@ def _frame(file: StagedReader, payload: _Payload, summed: Summed | None = None) 
     return frame
 
 
-def _tables(data: memoryview, position: int, head: np.void) -> SegmentFrame:
+def _tables(file_name: str, data: memoryview, position: int, head: np.void) -> SegmentFrame:
     topics_bytes = int(head["topics_bytes"])
     topics = bytes(data[:topics_bytes]).split(TOPIC_SEPARATOR)
     at = topics_bytes
@@ -287,4 +286,4 @@ def _tables(data: memoryview, position: int, head: np.void) -> SegmentFrame:
     queues, messages, keys = tables
     named = tuple((topics[q["topic"]].decode(), int(q["queue_id"])) for q in queues)
     records = np.frombuffer(data, np.uint8)[at:]
-    return SegmentFrame(named, messages, keys, records, position + at)
+    return SegmentFrame(named, messages, keys, records, position + at, file_name)

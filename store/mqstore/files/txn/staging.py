@@ -16,7 +16,6 @@ from contextlib import suppress
 
 from mqstore.errors import CorruptStagingError, StagingNotSharedError, UnsafePathError
 from mqstore.files import durable
-from mqstore.files.freed_later import freed_later
 from mqstore.files.read_file import read_into
 from mqstore.files.safe_open import list_names, open_file
 from mqstore.format.arrays import Recycled
@@ -162,6 +161,7 @@ class StagedReader:
         What is read lies in ``memory``.
         """
         self._memory = memory or Recycled(most=1)
+        self.name = name
         self.path = f"{directory}/{name}"
         try:
             self._fd = open_file(directory, name)
@@ -201,23 +201,26 @@ class StagedReader:
             raise CorruptStagingError(f"{self.path}: ends at byte {position + len(data)}")
         return data
 
-    def forget(self, position: int, size: int) -> None:
-        """Let go of bytes that are not read again, unless the commit fails."""
-        durable.forget(self._fd, position, size)
+
+def forget(directory: str, name: str, position: int, size: int) -> None:
+    """Let go of bytes of a staged file that are not read again, unless the commit fails: a hint."""
+    with suppress(OSError, UnsafePathError):
+        fd = open_file(directory, name)
+        try:
+            durable.forget(fd, position, size)
+        finally:
+            os.close(fd)
 
 
 def remove(directory: str) -> None:
     """Remove the job's directory with the files in it, as far as they can be removed.
 
-    The blocks of large files are freed a little later. A symbolic link in the directory's place is
-    left alone: it may lead out of the staging directory.
+    A symbolic link in its place is left alone: it may lead out of the staging directory.
     """
     with suppress(OSError, UnsafePathError):
-        names = list_names(*os.path.split(directory))
-        with freed_later(directory, names):
-            for name in names:
-                durable.unlink(f"{directory}/{name}")
-            durable.remove_directory(directory)
+        for name in list_names(*os.path.split(directory)):
+            durable.unlink(f"{directory}/{name}")
+        durable.remove_directory(directory)
 
 
 def collect(folder: str) -> None:

@@ -270,6 +270,7 @@ def test_a_dead_letter_goes_back_to_its_topic(live: Live) -> None:
     back |= {"originMsgId": "", "originTopic": "Failing", "unitMode": "false"}
     live.cluster.ask("broker-a", Request("CONSUMER_SEND_MSG_BACK", 36, back))
     dead = "%DLQ%GIVES_UP"
+    until(lambda: live.cluster.route(dead, fresh=True) is not None)  # It is registered later.
     until(lambda: live.broker.held(dead) == 1)
     where = ("-b", live.broker.address, "-n", live.name_servers[1])
     live.broker.mqadmin("updateTopicPerm", *where, "-t", dead, "-p", "6")

@@ -16,6 +16,8 @@ from mqstore.files.queue.consume_queue import ConsumeQueue, list_queues
 from mqstore.files.store_dir import StoreDir
 from mqstore.files.txn import intent
 from mqstore.files.txn.intent import CommitFence
+from mqstore.read import snapshot
+from mqstore.read.directory import take
 from mqstore.write.recover import RecoverSettings, recover
 from support import oracle
 from support.writing import SMALL, append, held, rows
@@ -51,6 +53,25 @@ def test_no_look_that_hides_nothing_sees_part_of_a_commit(
     append(tmp_path / "s", rows(8), **{**SMALL, "create_store": False})
     assert parts
     assert set(parts) == {0}
+
+
+def test_the_first_commit_of_a_store_during_a_look_is_no_loss_of_its_queues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The queues are listed before it, the log after it: messages without a queue."""
+    for folder in ("commitlog", "consumequeue"):
+        (tmp_path / "s" / folder).mkdir(parents=True)
+    list_bounds = snapshot.each
+
+    def each(*args: Any) -> Any:
+        found = list_bounds(*args)
+        append(tmp_path / "s", rows(8), **{**SMALL, "create_store": False})
+        return found
+
+    monkeypatch.setattr(snapshot, "each", each)
+    assert take(str(tmp_path / "s")).queues == ()
+    monkeypatch.undo()
+    assert sum(q.high - q.low for q in take(str(tmp_path / "s")).queues) == 8
 
 
 def test_preserved_timestamps_wait_for_no_broker(

@@ -64,7 +64,7 @@ def take_snapshot(
     if strict:
         _check_files(log, wanted)
         if not (store.queues or is_unclean):
-            _check_empty(store)
+            _check_empty(store, fence)
     if is_unclean:
         bounds = [(q, first, written(q, log, first, last)) for q, first, last in bounds]
     elif strict:
@@ -112,9 +112,15 @@ def _check_files(log: CommitLog, queues: Sequence[ConsumeQueue]) -> None:
         check_sizes([q.files for q, is_of in zip(queues, batched, strict=True) if is_of is kind])
 
 
-def _check_empty(store: Store) -> None:
-    """Raise CorruptStoreError where the log begins with messages; no ConsumeQueue names any."""
+def _check_empty(store: Store, fence: CommitFence) -> None:
+    """Raise CorruptStoreError where the log begins with messages; no ConsumeQueue names any.
+
+    Those of a commit that began after the queues were listed do not count.
+    """
     first = next(LogWalk(store.log, store.log.low).records(), None)
+    cap = fence.cap()
+    if first is not None and cap is not None:
+        first = first.first(int(np.searchsorted(first.physical_offsets, cap)))
     if first is not None and first.in_queue.any():
         reason = (
             f"the store has messages and no ConsumeQueue at all. {BY_LOG}; mqlog recover --rebuild "

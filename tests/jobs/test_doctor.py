@@ -10,6 +10,7 @@ from mqlog_jobs import doctor
 from mqstore.check.diagnosis import GOOD, Diagnosis
 from mqstore.check.finding import ERROR, WARNING
 from pyspark_mqlog.interpreter import NAMES
+from support import soak
 
 
 def found(store: Path | None = None) -> dict[str, Diagnosis]:
@@ -83,6 +84,7 @@ def test_an_interpreter_without_what_the_source_needs_is_an_error(
     assert (diagnosis.severity, diagnosis.found[-9:]) == (ERROR, "numpy: no")
 
 
+@soak.not_in_check
 def test_a_neighbour_that_cannot_be_imported_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -67,6 +67,7 @@ def unprivileged() -> Iterator[None]:
             os.seteuid(0)
 
 
+@soak.not_in_check
 @pytest.mark.soak
 @some_commands
 def test_output_to_a_full_disk_is_told_in_one_line(
@@ -83,6 +84,7 @@ def test_closed_output_is_told_in_one_line(golden_550: Path, words: tuple[str, .
     assert ended(words, golden_550, ">&-") == (2, "mqlog: standard output is closed\n")
 
 
+@soak.not_in_check
 def test_closed_standard_error_hides_the_words_and_not_the_exit_code(golden_550: Path) -> None:
     assert ended(("topics", "STORE"), golden_550, ">/dev/null 2>&-") == (0, "")
     assert ended(("cat", "STORE", "Nope"), golden_550, "2>&-") == (2, "")

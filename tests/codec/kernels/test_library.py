@@ -13,7 +13,7 @@ import pytest
 
 from mqstore.codec.kernels import abi, compiling, library
 from mqstore.errors import InvalidOptionError
-from support import kernels
+from support import kernels, soak
 
 ROOT = Path(__file__).parents[3]
 
@@ -96,6 +96,7 @@ def test_every_structure_is_as_large_here_as_there(monkeypatch: pytest.MonkeyPat
     assert not abi.declare(found)
 
 
+@soak.not_in_check
 def test_run_from_an_archive_mqstore_reads_with_numpy_and_says_so(
     tmp_path: Path, golden_550: Path
 ) -> None:

@@ -43,6 +43,7 @@ def listings(requests: list[Request]) -> int:
     return sum("list-type" in request.path for request in requests)
 
 
+@soak.not_in_check
 def test_a_tag_of_one_percent_fetches_less_than_a_tenth_of_the_store(
     server: S3Server, large: tuple[Path, str]
 ) -> None:
@@ -52,6 +53,7 @@ def test_a_tag_of_one_percent_fetches_less_than_a_tenth_of_the_store(
     assert sum(request.bytes for request in requests) <= used_bytes(root) / 10
 
 
+@soak.not_in_check
 def test_all_messages_fetch_the_log_once(server: S3Server, large: tuple[Path, str]) -> None:
     root, address = large
     count, requests = asked(server, address)
@@ -62,6 +64,7 @@ def test_all_messages_fetch_the_log_once(server: S3Server, large: tuple[Path, st
     assert len(of_log) < 2 * log_bytes / (1 << 20) + 40
 
 
+@soak.not_in_check
 def test_a_queue_of_four_that_lie_in_turn_is_read_in_large_ranges(
     server: S3Server, large: tuple[Path, str]
 ) -> None:
@@ -93,6 +96,7 @@ def test_a_plan_lists_a_store_in_a_few_requests_whatever_it_holds(
         assert len(requests) <= listings(requests) + 3 * queues + 20
 
 
+@soak.not_in_check
 def test_a_listing_has_a_thousand_files_a_request(server: S3Server, tmp_path: Path) -> None:
     for number in range(1_050):
         folder = tmp_path / "consumequeue" / "T" / str(number)

@@ -92,6 +92,7 @@ def test_messages_of_batch_queues_are_the_same(server: S3Server, tmp_path: Path)
         same(server, uploaded, table=table)
 
 
+@soak.not_in_check
 def test_messages_are_found_by_tag_key_id_and_group(
     server: S3Server, uploaded: tuple[Path, str]
 ) -> None:
@@ -106,6 +107,7 @@ def test_messages_are_found_by_tag_key_id_and_group(
     assert same(server, uploaded, **start) > 0
 
 
+@soak.not_in_check
 def test_messages_are_found_by_the_log_alone(
     server: S3Server, uploaded: tuple[Path, str], tmp_path: Path
 ) -> None:

@@ -8,12 +8,13 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 ARGS   ?=
-# What is chosen by ARGS runs in one process and can print. Tests without a JVM share three
-# processes, each file in one of them, in the order of tests/conftest.py: the longest first; the
-# third computes while others wait. Those with JVMs wait more than they compute: six processes run side by side, two with a session of
-# Spark, one with the lines of Spark, one with brokers of 4.9.7, and two with those of 5.x.
+# What is chosen by ARGS runs in one process and can print. Tests without a JVM share four
+# processes, each file in one of them, in the order of tests/conftest.py: the longest first; two
+# compute while others wait. Those with JVMs wait more than they compute: six processes run side by
+# side, two with a session of Spark, one with the lines of Spark, one with brokers of 4.9.7, and two
+# with those of 5.x.
 PYTEST := $(BIN)/python -m pytest
-SHARED := $(if $(ARGS),,-n 3 --dist loadfile --no-loadscope-reorder)
+SHARED := $(if $(ARGS),,-n 4 --dist loadfile --no-loadscope-reorder)
 NO_JVM := not spark and not broker
 
 # Spark would follow these to another interpreter or another Spark than the ones of .venv.

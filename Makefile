@@ -16,6 +16,8 @@ ARGS   ?=
 PYTEST := $(BIN)/python -m pytest
 SHARED := $(if $(ARGS),,-n 4 --dist loadfile --no-loadscope-reorder)
 NO_JVM := not spark and not broker
+# The tests with Spark take longest: they go first where both cores are wanted.
+LATER  := nice -n 5
 
 # Spark would follow these to another interpreter or another Spark than the ones of .venv.
 unexport SPARK_HOME SPARK_CONF_DIR PYTHONPATH PYTHONHOME PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON \
@@ -24,7 +26,7 @@ unexport SPARK_HOME SPARK_CONF_DIR PYTHONPATH PYTHONHOME PYSPARK_PYTHON PYSPARK_
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-JVM_LANES := with-brokers-5 with-spark with-spark-and-brokers with-brokers-4 \
+JVM_LANES := with-spark with-brokers-5 with-spark-and-brokers with-brokers-4 \
 	other-with-brokers-5 with-lines-of-spark
 .PHONY: help demo check test soak matrix bench golden picture clean $(JVM_LANES)
 
@@ -45,21 +47,21 @@ with-spark:
 	@echo 'Tests with Spark:' && $(PYTEST) -m 'spark and not broker' --ignore tests/matrix
 
 with-spark-and-brokers:
-	@echo 'Tests with Spark and brokers:' && $(PYTEST) -m 'spark and broker'
+	@echo 'Tests with Spark and brokers:' && $(LATER) $(PYTEST) -m 'spark and broker'
 
 with-lines-of-spark:
-	@echo 'Every line of Spark:' && $(PYTEST) -m spark tests/matrix
+	@echo 'Every line of Spark:' && $(LATER) $(PYTEST) -m spark tests/matrix
 
 with-brokers-4:
-	@echo 'Tests with brokers of 4.9.7:' && $(PYTEST) -m 'broker and not spark' -k 4.9.7
+	@echo 'Tests with brokers of 4.9.7:' && $(LATER) $(PYTEST) -m 'broker and not spark' -k 4.9.7
 
 with-brokers-5:
 	@echo 'Tests with brokers of 5.x and their stores:' \
-		&& $(PYTEST) -m 'broker and not spark' -k 'not 4.9.7' tests/broker
+		&& $(LATER) $(PYTEST) -m 'broker and not spark' -k 'not 4.9.7' tests/broker
 
 other-with-brokers-5:
 	@echo 'Other tests with brokers of 5.x:' \
-		&& $(PYTEST) -m 'broker and not spark' -k 'not 4.9.7' --ignore tests/broker
+		&& $(LATER) $(PYTEST) -m 'broker and not spark' -k 'not 4.9.7' --ignore tests/broker
 
 soak: $(READY)  ## whole what the others sample, and in large sizes: hours (tests/README.md)
 	@MQLOG_SOAK=1 $(PYTEST) -m soak -s $(ARGS)

@@ -10,9 +10,9 @@ READY  := $(VENV)/.ready
 ARGS   ?=
 # What is chosen by ARGS runs in one process and can print. Tests without a JVM share four
 # processes, each file in one of them, in the order of tests/conftest.py: the longest first; two
-# compute while others wait. Those with JVMs wait more than they compute: six processes run side by
-# side, two with a session of Spark, one with the lines of Spark, one with brokers of 4.9.7, and two
-# with those of 5.x.
+# compute while others wait. Those with JVMs wait more than they compute: seven processes run side
+# by side, three with a session of Spark, one with the lines of Spark, one with brokers of 4.9.7,
+# and two with those of 5.x.
 PYTEST := $(BIN)/python -m pytest
 SHARED := $(if $(ARGS),,-n 4 --dist loadfile --no-loadscope-reorder)
 NO_JVM := not spark and not broker
@@ -26,7 +26,7 @@ unexport SPARK_HOME SPARK_CONF_DIR PYTHONPATH PYTHONHOME PYSPARK_PYTHON PYSPARK_
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-JVM_LANES := with-spark with-brokers-5 with-spark-and-brokers with-brokers-4 \
+JVM_LANES := with-spark other-with-spark with-brokers-5 with-spark-and-brokers with-brokers-4 \
 	other-with-brokers-5 with-lines-of-spark
 .PHONY: help demo check test soak matrix bench golden picture clean $(JVM_LANES)
 
@@ -41,10 +41,14 @@ check: $(READY)  ## style, types and the tests without a JVM, in small samples: 
 
 test: $(READY)  ## all tests: style, types, Spark, brokers (ARGS='-k backlog' to choose)
 	@$(if $(ARGS),$(PYTEST) $(ARGS),$(PYTEST) $(SHARED) -m '$(NO_JVM)' \
-		&& $(MAKE) --no-print-directory --jobs=6 --output-sync=target $(JVM_LANES))
+		&& $(MAKE) --no-print-directory --jobs=7 --output-sync=target $(JVM_LANES))
 
 with-spark:
-	@echo 'Tests with Spark:' && $(PYTEST) -m 'spark and not broker' --ignore tests/matrix
+	@echo 'Tests of the source with Spark:' && $(PYTEST) -m 'spark and not broker' tests/connector
+
+other-with-spark:
+	@echo 'Other tests with Spark:' \
+		&& $(PYTEST) -m 'spark and not broker' --ignore tests/connector --ignore tests/matrix
 
 with-spark-and-brokers:
 	@echo 'Tests with Spark and brokers:' && $(LATER) $(PYTEST) -m 'spark and broker'

@@ -10,10 +10,9 @@ Reference: commit protocol, steps 10 to 28; DefaultMessageStore (the order a bro
 
 import logging
 import time
-from collections.abc import Generator, Iterator
-from contextlib import closing
+from collections.abc import Iterator
 from itertools import pairwise
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
 
@@ -23,7 +22,6 @@ from mqstore.derive.index_keys import has_keys
 from mqstore.derive.log_end import LogEnd
 from mqstore.errors import CommitInDoubtError
 from mqstore.files import durable
-from mqstore.files.ahead import made_ahead
 from mqstore.files.config import checkpoint, config_write
 from mqstore.files.index.index_append import IndexAppender, next_name
 from mqstore.files.index.index_file import list_index_files
@@ -37,7 +35,6 @@ from mqstore.files.safe_open import exists
 from mqstore.files.store_writer import StoreWriter
 from mqstore.files.txn import intent, ledger
 from mqstore.files.txn.intent import Intent
-from mqstore.files.txn.segment import SegmentFrame
 from mqstore.format import names
 from mqstore.write.dispatch import AssignedFrame, OffsetAssigner, write_units
 from mqstore.write.plan import Placement
@@ -46,8 +43,6 @@ from mqstore.write.staged_messages import StagedMessages
 _LOG = logging.getLogger(__name__)
 _MAYBE: Final = "decided and perhaps published"
 _LOOKED_THROUGH: Final = 64 << 20  # bytes of records, a tenth of a second
-_Piece: TypeAlias = tuple[int, memoryview | None]
-"""A physical offset, and the records that stand there; None: the file ends with a blank record."""
 
 
 class Application:
@@ -135,15 +130,10 @@ class Application:
         The records of a published commit may be readable and yet not on the disk, if their sync
         failed: a second sync would report no error. Written again, they are on the disk.
         """
-        pieces = made_ahead(self._pieces(), wanted=self._source.is_much)
         try:
-            with closing(pieces):
-                for frame, of_frame in pieces:
-                    self._writer.check()
-                    self._write(of_frame)
-                    # Here and not in the other thread: what is written next then takes the memory
-                    # that the same processor has just let go of, and no fresh pages.
-                    self._source.forget(frame)
+            for frame in self._frames(with_records=True):
+                self._writer.check()
+                self._write(frame)
         finally:
             self._log.close()
 
@@ -185,36 +175,30 @@ class Application:
             text = intent.abort_text(self._planned)
             config_write.replace_file(self._writer, names.ABORT, text)
 
-    def _pieces(self) -> Generator[tuple[SegmentFrame, list[_Piece]], None, None]:
-        """Yield each frame and what it becomes in the log. Any thread may run it: it only reads."""
-        for one in self._frames(with_records=True):
-            yield one.frame, _pieces_of(one, self._planned.host_variant)
-
-    def _write(self, pieces: list[_Piece]) -> None:
-        for physical_offset, records in pieces:
-            if records is None:
-                self._log.blank(physical_offset)
+    def _write(self, one: AssignedFrame) -> None:
+        if not one.placed.blanks:  # One behind the other.
+            records = one.stored_records(self._planned.host_variant)
+            self._log.write(int(one.placed.physical_offsets[0]), records.data)
+            return
+        sizes = one.frame.messages["size"].astype(np.int64)
+        places = one.placed.physical_offsets
+        starts = np.cumsum(sizes) - sizes
+        records = one.stored_records(self._planned.host_variant)
+        gaps = np.flatnonzero(places[1:] != places[:-1] + sizes[:-1]) + 1
+        edges = [0, *gaps.tolist(), len(places)]
+        runs = {
+            int(places[a]): records[int(starts[a]) : int(starts[b - 1] + sizes[b - 1])]
+            for a, b in pairwise(edges)
+        }
+        for place in sorted({*runs, *one.placed.blanks}):
+            if place in runs:
+                self._log.write(place, runs[place].data)
             else:
-                self._log.write(physical_offset, records)
+                self._log.blank(place)
 
     def _next_index_name(self) -> str:
         assert self._index is not None
         return next_name(self._index.last_name)
-
-
-def _pieces_of(one: AssignedFrame, host_variant: int) -> list[_Piece]:
-    """Return a frame's records as they stand in the log, and the blank ones among them."""
-    records, places = one.stored_records(host_variant), one.placed.physical_offsets
-    if not one.placed.blanks:  # One behind the other.
-        return [(int(places[0]), records.data)]
-    sizes = one.frame.messages["size"].astype(np.int64)
-    starts = np.cumsum(sizes) - sizes
-    gaps = np.flatnonzero(places[1:] != places[:-1] + sizes[:-1]) + 1
-    edges = [0, *gaps.tolist(), len(places)]
-    pieces: dict[int, memoryview | None] = dict.fromkeys(one.placed.blanks)
-    for a, b in pairwise(edges):
-        pieces[int(places[a])] = records[int(starts[a]) : int(starts[b - 1] + sizes[b - 1])].data
-    return sorted(pieces.items())
 
 
 def assigned_frames(

@@ -1,8 +1,7 @@
 """What tasks staged, as the commit reads it: frame by frame, in the order it is appended.
 
 A commit reads it three times: to verify and count, to append the records, and without the
-records to enter them into queues and index. In memory are the frame in use, and the next one
-where a second thread reads ahead.
+records to enter them into queues and index. One frame is in memory at a time.
 
 A broker cuts its CommitLog off at the first record it cannot parse or whose checksum does not
 hold, and what lies behind is lost. So the sums of a staged file are not enough: each record must
@@ -21,8 +20,7 @@ from mqstore.codec.checksum import broken
 from mqstore.codec.gather import RecordHeaders
 from mqstore.codec.kernels import staged
 from mqstore.errors import CorruptStagingError
-from mqstore.files.txn import staging
-from mqstore.files.txn.segment import Segment, SegmentFrame, Summed, is_much, read_frames, verify
+from mqstore.files.txn.segment import Segment, SegmentFrame, Summed, read_frames, verify
 from mqstore.format.arrays import Int64s, Mask, Recycled
 from mqstore.format.crc import crc32
 from mqstore.format.message import HARD_RECORD_BYTES, MIN_RECORD_BYTES
@@ -30,7 +28,7 @@ from mqstore.format.names import MAX_QUEUE_ID, is_topic
 from mqstore.format.sys_flag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from mqstore.write.stage.job import WriteJob
 
-_MEMORIES: Final = 3  # A frame in use, the next one that waits, and the one that is read.
+_MEMORIES: Final = 2  # A frame in use, and the one that is read next.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,11 +56,6 @@ class StagedMessages:
         """Staged messages, present ones included."""
         return sum(segment.message_count for segment in self.segments)
 
-    @property
-    def is_much(self) -> bool:
-        """Whether the frames are worth a second thread that reads them."""
-        return is_much(self.segments)
-
     def without(self, present: Mask | None) -> "StagedMessages":
         """Return the source without messages that are in the log."""
         return replace(self, present=present)
@@ -89,11 +82,6 @@ class StagedMessages:
             for frame in frames:
                 yield from self._left(frame, done)
                 done += len(frame.messages)
-
-    def forget(self, frame: SegmentFrame) -> None:
-        """Let go of the memory of staged records that were appended; tables are read again."""
-        if frame.file_name:
-            staging.forget(self.directory, frame.file_name, frame.records_at, len(frame.records))
 
     def check(
         self, segment: Segment, memory: Recycled | None = None, summed: Summed | None = None

@@ -1,21 +1,18 @@
 """Staged segments: frames of encoded records with what the commit must know of each.
 
 The layout is format/staged.py. A task appends frames; the commit reads them back one at a time,
-twice: once to verify and count, once to append. Both hold the frame in use in memory, and the one
-that a second thread reads meanwhile.
+twice: once to verify and count, once to append. Both hold one frame in memory.
 """
 
 import hashlib
-from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mqstore.errors import CorruptStagingError
-from mqstore.files.ahead import made_ahead
 from mqstore.files.txn.staging import StagedReader, StagedWriter, segment_name
 from mqstore.format.arrays import Bytes, Int32s, Recycled
 from mqstore.format.crc import crc32
@@ -34,7 +31,6 @@ from mqstore.format.staged import (
 )
 
 Table: TypeAlias = NDArray[Any]
-_MUCH_BYTES: Final = 4 << 20  # of records; where there are fewer, a thread costs more than it gains
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,15 +56,6 @@ class SegmentFrame:
     records: Bytes
     records_at: int = 0
     """Where the records lie in the staged file it was read from."""
-    file_name: str = ""
-    """Name of that file."""
-
-
-def is_much(segments: Iterable[Segment]) -> bool:
-    """Tell whether the frames of the segments are worth a second thread that reads them."""
-    found = list(segments)
-    many = sum(segment.frame_count for segment in found) > 1
-    return many and sum(segment.records_bytes for segment in found) >= _MUCH_BYTES
 
 
 Summed: TypeAlias = Callable[[SegmentFrame, int], int]
@@ -141,8 +128,15 @@ def read_frames(
     (a frame's ``records`` are then empty). Raises CorruptStagingError.
     """
     with StagedReader(directory, segment.name, segment.size, memory) as file:
-        for payload in _payloads(file, segment, with_records=with_records):
-            yield _frame(file, payload)
+        position = FILE_HEADER.itemsize
+        for _ in range(segment.frame_count):
+            head = _read_head(file, position)
+            position += FRAME.itemsize
+            frame = _read_payload(file, position, head, with_records=with_records)
+            yield frame
+            if with_records:  # The last time: what else is read of the file is without them.
+                file.forget(frame.records_at, len(frame.records))
+            position += int(head["payload_bytes"])
 
 
 def verify(
@@ -156,7 +150,6 @@ def verify(
 ) -> Iterator[SegmentFrame]:
     """Yield the frames with records, and check that the file is the one its task reported.
 
-    While one is checked and used, a second thread reads the next, where there is much to read.
     ``summed`` may look at the records of a frame while it sums them; what it finds counts only once
     the frame is yielded.
 
@@ -168,15 +161,15 @@ def verify(
         if file.read_few(0, FILE_HEADER.itemsize) != header:
             raise CorruptStagingError(f"{file.path}: not a segment of this job, task and version")
         position, messages, records = FILE_HEADER.itemsize, 0, 0
-        payloads = _payloads(file, segment, with_records=True)
-        with closing(made_ahead(payloads, wanted=is_much([segment]))) as found:
-            for payload in found:
-                digest.update(payload.head.tobytes())
-                frame = _frame(file, payload, summed)
-                position = payload.end
-                messages += len(frame.messages)
-                records += frame.records.nbytes
-                yield frame
+        for _ in range(segment.frame_count):
+            head = _read_head(file, position)
+            digest.update(head.tobytes())
+            position += FRAME.itemsize
+            frame = _read_payload(file, position, head, with_records=True, summed=summed)
+            position += int(head["payload_bytes"])
+            messages += len(frame.messages)
+            records += frame.records.nbytes
+            yield frame
         expected = (segment.message_count, segment.records_bytes, segment.digest)
         footer = _footer(segment.frame_count, messages, records, digest.digest())
         at_end = position + FOOTER.itemsize == segment.size
@@ -224,54 +217,33 @@ def _payload_bytes(head: np.void) -> int:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Payload:
-    """What follows the head of a frame: all of it, or its tables alone, from ``position`` on."""
-
-    position: int
-    head: np.void
-    data: memoryview
-    with_records: bool
-
-    @property
-    def end(self) -> int:
-        """Where the next frame starts."""
-        return self.position + int(self.head["payload_bytes"])
-
-
-def _payloads(
-    file: StagedReader, segment: Segment, *, with_records: bool
-) -> Generator[_Payload, None, None]:
-    position = FILE_HEADER.itemsize
-    for _ in range(segment.frame_count):
-        head = _read_head(file, position)
-        position += FRAME.itemsize
-        size = int(head["payload_bytes"])
-        if not 0 <= size <= file.size - position:
-            raise CorruptStagingError(f"{file.path} at byte {position}: a frame of {size} bytes")
-        wanted = size if with_records else size - int(head["records_bytes"])
-        yield _Payload(position, head, file.read(position, wanted), with_records)
-        position += size
-
-
-def _frame(file: StagedReader, payload: _Payload, summed: Summed | None = None) -> SegmentFrame:
-    """Return the frame; if it is there with its records, its checksum holds."""
-    data, position, head = payload.data, payload.position, payload.head
+def _read_payload(
+    file: StagedReader,
+    position: int,
+    head: np.void,
+    *,
+    with_records: bool,
+    summed: Summed | None = None,
+) -> SegmentFrame:
+    size = int(head["payload_bytes"])
+    if not 0 <= size <= file.size - position:
+        raise CorruptStagingError(f"{file.path} at byte {position}: a frame of {size} bytes")
+    tables_bytes = size - int(head["records_bytes"])
+    data = file.read(position, size if with_records else tables_bytes)
     try:
-        frame = _tables(file.name, data, position, head)
+        frame = _frame(data, position, head)
     except (IndexError, ValueError) as error:
         reason = "the tables of a frame contradict each other"
         raise CorruptStagingError(f"{file.path} at byte {position}: {reason}") from error
-    if payload.with_records:
-        before = len(data) - int(head["records_bytes"])
-        checksum = summed(frame, crc32(data[:before])) if summed else crc32(data)
+    if with_records:
+        checksum = summed(frame, crc32(data[:tables_bytes])) if summed else crc32(data)
         if checksum != head["checksum"]:
             reason = "checksum of a frame differs"
             raise CorruptStagingError(f"{file.path} at byte {position}: {reason}")
     return frame
 
 
-def _tables(file_name: str, data: memoryview, position: int, head: np.void) -> SegmentFrame:
+def _frame(data: memoryview, position: int, head: np.void) -> SegmentFrame:
     topics_bytes = int(head["topics_bytes"])
     topics = bytes(data[:topics_bytes]).split(TOPIC_SEPARATOR)
     at = topics_bytes
@@ -286,4 +258,4 @@ def _tables(file_name: str, data: memoryview, position: int, head: np.void) -> S
     queues, messages, keys = tables
     named = tuple((topics[q["topic"]].decode(), int(q["queue_id"])) for q in queues)
     records = np.frombuffer(data, np.uint8)[at:]
-    return SegmentFrame(named, messages, keys, records, position + at, file_name)
+    return SegmentFrame(named, messages, keys, records, position + at)

@@ -161,7 +161,6 @@ class StagedReader:
         What is read lies in ``memory``.
         """
         self._memory = memory or Recycled(most=1)
-        self.name = name
         self.path = f"{directory}/{name}"
         try:
             self._fd = open_file(directory, name)
@@ -201,15 +200,9 @@ class StagedReader:
             raise CorruptStagingError(f"{self.path}: ends at byte {position + len(data)}")
         return data
 
-
-def forget(directory: str, name: str, position: int, size: int) -> None:
-    """Let go of bytes of a staged file that are not read again, unless the commit fails: a hint."""
-    with suppress(OSError, UnsafePathError):
-        fd = open_file(directory, name)
-        try:
-            durable.forget(fd, position, size)
-        finally:
-            os.close(fd)
+    def forget(self, position: int, size: int) -> None:
+        """Let go of bytes that are not read again, unless the commit fails."""
+        durable.forget(self._fd, position, size)
 
 
 def remove(directory: str) -> None:

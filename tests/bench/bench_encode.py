@@ -1,4 +1,4 @@
-"""Messages encoded, staged and committed, beside RocketMQ's Java and the disk.
+"""Messages encoded, staged and committed, on one core, beside RocketMQ's Java and the disk.
 
     PYTHONPATH=tests python tests/bench/bench_encode.py [MESSAGES]
 
@@ -6,23 +6,19 @@
 that a task does with Arrow batches as Spark gives them (10,000 rows): cast, validate, choose
 queues, compose properties with UNIQ_KEY, encode, hash index keys, checksum, write the staged
 file. ``commit`` is what the driver does: verify, append, ConsumeQueue, IndexFile, sync; it is
-timed from the staged files on, until their names are gone (the blocks are freed a little later; no
-other side frees any). ``commit mmap`` is the same with writeMode=mmap, ``commit one core`` the same
-as ``commit`` where the driver has one core only. ``java`` puts the same number of messages into a
-new store of DefaultMessageStore, in client-encoded batches of 1 MB, until they are dispatched; it
-syncs nothing. ``disk`` writes the CommitLog's bytes, all zeros, one after the other into a new file
-that is not preallocated, and syncs; what it writes never leaves the processor's cache. ``floor`` is
-what a commit on one core cannot do without: it reads the staged file and sums its bytes, then reads
-it again, sums, and writes the bytes into a preallocated file, with the commit's hints to the
-kernel, and syncs.
+timed from the staged files on, until their names are gone (their blocks are freed a little later; no
+other side frees any). ``commit mmap`` is the same with writeMode=mmap. ``java`` puts the
+same number of messages into a new store of DefaultMessageStore, in client-encoded batches of 1 MB,
+until they are dispatched; it has both cores and syncs nothing. ``disk`` writes the CommitLog's
+bytes, all zeros, one after the other into a new file that is not preallocated, and syncs; what it
+writes never leaves the processor's cache. ``floor`` is what a commit cannot do without: it reads
+the staged file and sums its bytes, then reads it again, sums, and writes the bytes into a
+preallocated file, with the commit's hints to the kernel, and syncs.
 
-A driver has all cores of its machine, and so have ``commit``, ``commit mmap``, ``disk``, ``floor``
-and ``java``; a task has one, and so have ``encode`` and ``stage``.
-
-Before each side but ``encode`` a file of twice the records' bytes is written and removed. A virtual
-machine may have given free memory back to its host, and the first write into such a page costs ten
-times what the next one does: without this, a side would pay for the memory that the side before it
-let go.
+Before each side that begins with nothing (``stage``, ``disk``, ``floor``, ``java``) a file of twice
+the records' bytes is written and removed. A virtual machine may have given free memory back to its
+host, and the first write into such a page costs ten times what the next one does: without this, a
+side would pay for the memory that the side before it let go.
 """
 
 import os
@@ -30,9 +26,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -56,8 +50,7 @@ QUEUES = 4
 RECORD_ROOM = 250
 PIECE = bytes(1 << 20)
 FRAME_BYTES = 8 << 20
-Work: TypeAlias = Callable[[], int | Timed]
-_ALL_CORES = {"commit", "commit mmap", "disk", "floor"}
+_GOES_ON = {"encode", "commit", "commit mmap"}  # from what the side before them left
 
 
 def main(count: int) -> None:
@@ -68,21 +61,17 @@ def main(count: int) -> None:
         pa.set_cpu_count(1)
         pa.set_io_thread_count(1)
         for body_bytes, share in BODIES.items():
-            rows = max(100, count // share)
-            Writes(Path(directory), rows, body_bytes, peer, cores).measure()
+            Writes(Path(directory), max(100, count // share), body_bytes, peer).measure()
 
 
 class Writes:
     """The same rows, written by each side into a directory that is new each time."""
 
-    def __init__(
-        self, home: Path, count: int, body_bytes: int, peer: StorePeer | None, cores: set[int]
-    ) -> None:
+    def __init__(self, home: Path, count: int, body_bytes: int, peer: StorePeer | None) -> None:
         self._home = home
         self._rows = count
         self._body_bytes = body_bytes
         self._peer = peer
-        self._cores = cores
         self._batches = batches(count, body_bytes)
 
     def measure(self) -> None:
@@ -93,41 +82,20 @@ class Writes:
             "commit": self._commit,
             "stage mmap": lambda: self._stage("mmap"),
             "commit mmap": self._commit,
-            "commit one core": self._commit,
             "disk": self._disk,
             "floor": self._floor,
         }
         if self._peer:
             works["java"] = self._java
-        before = dict.fromkeys(set(works) - {"encode"}, self._new)
-        before |= dict.fromkeys(("commit", "commit mmap"), self._make_resident)
-        before |= dict.fromkeys(("commit one core", "floor"), self._new_staged)
+        before = dict.fromkeys(set(works) - _GOES_ON, self._new) | {"floor": self._new_staged}
         compare(
             "write",
             f"{self._body_bytes} B",
-            [
-                Side(name, self._pinned(name, work), self._rows, before.get(name))
-                for name, work in works.items()
-            ],
+            [Side(name, work, self._rows, before.get(name)) for name, work in works.items()],
             bodyBytes=self._body_bytes,
             queues=QUEUES,
         )
         shutil.rmtree(self._home / "store", ignore_errors=True)
-
-    def _pinned(self, name: str, work: Work) -> Work:
-        """Return the work of a side, with the cores that it has."""
-        if name not in _ALL_CORES:
-            return work
-
-        def on_all_cores() -> int | Timed:
-            before = os.sched_getaffinity(0)
-            os.sched_setaffinity(0, self._cores)
-            try:
-                return work()
-            finally:
-                os.sched_setaffinity(0, before)
-
-        return on_all_cores
 
     def _encode(self) -> int:
         hosts = Hosts(bytes([127, 0, 0, 1]), 0, bytes([127, 0, 0, 1]), 10911)
@@ -198,7 +166,7 @@ class Writes:
         return self._peer.write(self._home / "store", self._rows, self._body_bytes, QUEUES)
 
     def _new_staged(self) -> None:
-        """Let a staged file be there."""
+        """Let a staged file be there, which ``floor`` reads."""
         self._new()
         self._stage()
         self._make_resident()

@@ -37,7 +37,7 @@ def tables(lines: Lines) -> str:
         ("Targets reached, by the widest margin first", table(head, reached)),
         ("Targets missed, by the widest margin first", table(head, missed)),
         ("Core, one core: thousands of messages a second", _decode(lines)),
-        ("Core write: thousands of messages a second", _write(lines)),
+        ("Core write, one core: thousands of messages a second", _write(lines)),
         ("Spark read, two cores: thousands of messages a second", _spark_read(lines)),
         ("Spark write", _spark_write(lines)),
         ("Spark write: CPU µs a row, by who worked", parts_table(lines)),
@@ -203,7 +203,7 @@ def _decode(lines: Lines) -> str:
 
 
 def _write(lines: Lines) -> str:
-    names = ["encode", "stage", "commit", "commit mmap", "commit one core", "java", "disk", "floor"]
+    names = ["encode", "stage", "commit", "commit mmap", "java", "disk", "floor"]
     return _rates(lines.get("encode", []), names, lambda line: line["case"])
 
 

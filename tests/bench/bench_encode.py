@@ -6,8 +6,8 @@
 that a task does with Arrow batches as Spark gives them (10,000 rows): cast, validate, choose
 queues, compose properties with UNIQ_KEY, encode, hash index keys, checksum, write the staged
 file. ``commit`` is what the driver does: verify, append, ConsumeQueue, IndexFile, sync; it is
-timed from the staged files on, until their names are gone (their blocks are freed a little later; no
-other side frees any). ``commit mmap`` is the same with writeMode=mmap. ``java`` puts the
+timed from the staged files on, until their names are gone (their blocks are freed a little later;
+no other side frees any). ``commit mmap`` is the same with writeMode=mmap. ``java`` puts the
 same number of messages into a new store of DefaultMessageStore, in client-encoded batches of 1 MB,
 until they are dispatched; it has both cores and syncs nothing. ``disk`` writes the CommitLog's
 bytes, all zeros, one after the other into a new file that is not preallocated, and syncs; what it

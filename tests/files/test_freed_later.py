@@ -142,6 +142,6 @@ def test_no_file_of_a_network_is_held_open(tmp_path: Path, monkeypatch: pytest.M
     held: list[str] = []
     monkeypatch.setattr(freed_later, "_hold", lambda _folder, name, _held: held.append(name))
     folder = job(tmp_path)
-    staging.remove(str(folder))
+    remove(folder)
     assert held == []
     assert not folder.exists()

@@ -16,6 +16,7 @@ from mqstore.options import grammar, store_paths
 from mqstore.options.option import any_text, one_of, option, options_of
 from mqstore.read.admission import Admission
 from mqstore.read.log_directory import BY_LOG_WORD, CACHE_DIR, QUEUES
+from mqstore.read.plan import MAX_PARTITION_BYTES
 from mqstore.read.sql.filter import parse_sql
 from mqstore.read.tags import check_tags
 from mqstore.tables.places import Places
@@ -219,7 +220,9 @@ class ReadOptions:
         "minPartitions", partial(grammar.count, high=MAX_PARTITIONS)
     )
     max_records_per_partition: int | None = _of_read("maxRecordsPerPartition", grammar.count)
-    max_bytes_per_partition: int = _of_read("maxBytesPerPartition", grammar.size, 256 << 20)
+    max_bytes_per_partition: int = _of_read(
+        "maxBytesPerPartition", grammar.size, MAX_PARTITION_BYTES
+    )
     batch_rows: int = _of_read("batchRows", partial(grammar.count, high=MAX_BATCH_ROWS), 50_000)
     batch_bytes: int = _of_read("batchBytes", _batch_bytes, 8 << 20)
     groups: str | None = _of_read("groups", any_text, tables=GROUPS)

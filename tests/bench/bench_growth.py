@@ -34,7 +34,7 @@ from mqstore.write.stage.settings import WriteSettings
 from mqstore.write.stage.task import stage
 
 BODY_BYTES = 100
-LIMITS = SplitLimits(128 << 20, None, None, 2)
+LIMITS = SplitLimits(parallelism=2)
 QUEUES = (1, 10, 100, 1_000, 10_000)
 FILES = (1, 10, 100, 1_000)
 TOPICS_FROM = 100

@@ -1,4 +1,4 @@
-"""Removes large files without a wait for their blocks: another thread has them freed.
+"""Removes large files without a wait for their blocks: another thread frees them.
 
 unlink(2) of the last name frees a file's blocks before it returns. Where the file system tells the
 disk of each of them (mount option ``discard``), that took 0.2 s for 1 GiB, most of it waiting. A
@@ -26,9 +26,9 @@ def freed_later(folder: str) -> Iterator[None]:
     """Let the blocks of the folder's large files that are removed in the block be freed after it.
 
     Names are removed, durably or not, as without it. The process does not end before the blocks
-    are freed, and fork(2) waits for it: a child would keep the files open. So does a child that is
-    forked in the block. A network's file system gives a file that is removed while it is open
-    another name in its folder: there none is held.
+    are freed, and a fork(2) after the block waits for it, as a child would keep the files open. A
+    child that is forked inside the block does keep them. A network's file system gives a file that
+    is removed while it is open another name in its folder: there none is held.
     """
     held: list[int] = []
     try:

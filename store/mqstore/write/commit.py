@@ -56,13 +56,12 @@ def commit(job: WriteJob, manifests: Sequence[Manifest]) -> CommitResult:
     """
     with freed_later(job.target.staging):
         try:
-            committed = _commit(job, manifests)
+            return _commit(job, manifests)
         except CommitInDoubtError:
             raise
         except BaseException:
             abort(job, manifests)
             raise
-    return committed
 
 
 def _commit(job: WriteJob, manifests: Sequence[Manifest]) -> CommitResult:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from mqstore.derive import log_queues
+from mqstore.derive import walked_log
 from mqstore.derive.log_sections import FileWalk
 from mqstore.errors import CorruptStoreError, InvalidOptionError, NoSpaceError
 from mqstore.read.log_directory import default_cache, open_by_log
@@ -29,7 +29,7 @@ def walked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         found.append(file.start)  # type: ignore[attr-defined]
         return FileWalk(log, file, *span)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(log_queues, "FileWalk", noted)
+    monkeypatch.setattr(walked_log, "FileWalk", noted)
     return found
 
 
@@ -66,7 +66,7 @@ def test_a_record_that_a_mapped_file_got_without_a_new_time_is_read(
     tmp_path: Path, walked: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The kernel may keep the times of a file that a broker has mapped."""
-    monkeypatch.setattr(log_queues, "_key", lambda file, *_: f"{file.start:020d}-same")
+    monkeypatch.setattr(walked_log, "_key", lambda file, *_: f"{file.start:020d}-same")
     root = tmp_path / "store"
     append(root, rows(3), **SMALL)
     by_log.snapshot(root, tmp_path / "cache")

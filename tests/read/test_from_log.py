@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mqstore import tables
 from mqstore.derive import log_sections
-from mqstore.derive.log_queues import open_log_queues
+from mqstore.derive.walked_log import open_log_queues
 from mqstore.errors import (
     CorruptStoreError,
     InvalidOptionError,

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqstore.codec.schema import PROFILES, message_schema
-from mqstore.errors import CorruptStoreError
+from mqstore.errors import CorruptStoreError, DataLossError
+from mqstore.files.log import commit_log
 from mqstore.read.directory import take
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
@@ -294,7 +295,7 @@ def test_a_light_queue_gives_the_messages_of_its_parent_under_its_own_name(
     ]
 
 
-@pytest.mark.parametrize("lost", [0, 2, 4])
+@pytest.mark.parametrize("lost", [1, 2, 4])
 @pytest.mark.parametrize("on_corrupt", ["skip", "rescue"])
 def test_a_lost_consume_queue_file_costs_its_own_messages_only(
     tmp_path: Path, on_corrupt: str, lost: int
@@ -305,6 +306,32 @@ def test_a_lost_consume_queue_file_costs_its_own_messages_only(
     found = read_slices(slices, replace(SETTINGS, on_corrupt=on_corrupt))
     gone = range(16 * lost, 16 * lost + 16)
     assert [row["queueOffset"] for row in found] == [q for q in range(80) if q not in gone]
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_log_file_that_expires_while_a_task_reads_is_a_data_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fails: bool
+) -> None:
+    monkeypatch.setattr(commit_log, "_OPEN_FILES", 1)
+    laid = lay_out(
+        tmp_path / "store", [Message(queue_id=n % 2, body=bytes(300)) for n in range(80)]
+    )
+    settings = replace(SETTINGS, batch_rows=40, fail_on_data_loss=fails)
+    batches = scan(slices_of(take(laid.root)), settings)
+    assert next(batches).num_rows == 40
+    first, low = laid.file_of(laid.messages[40])[0], laid.messages[40].physical_offset
+    for path in sorted(first.parent.iterdir()):
+        if path < first:
+            path.unlink()
+    held = [m for m in laid.messages if m.physical_offset >= int(first.name) and m.queue_id]
+    assert int(first.name) <= low
+    if fails:
+        with pytest.raises(DataLossError, match=r"T/1 .*\[0, \d\d\)"):
+            list(batches)
+    else:
+        found = [row["queueOffset"] for batch in batches for row in expectations.rows(batch)]
+        assert found == [m.queue_offset for m in held]
+        assert f"the store holds [{held[0].queue_offset}, 40)" in caplog.text
 
 
 def keyed(*keys: str) -> list[Message]:

@@ -14,9 +14,9 @@ from mqstore.copy.salvaged_config import carry_config, carry_timer, complete_top
 from mqstore.copy.salvaged_log import CopyProgress, SalvagedLog
 from mqstore.copy.salvaged_queues import SalvagedQueues
 from mqstore.copy.salvaged_sizes import sizes_of
-from mqstore.derive.log_queues import open_log_queues
 from mqstore.derive.log_walk import LogWalk
 from mqstore.derive.repair_index import IndexRebuild
+from mqstore.derive.walked_log import open_log_queues
 from mqstore.errors import NoSpaceError, UnsupportedStoreError
 from mqstore.files.config.config_write import replace_file
 from mqstore.files.copy_target import Copy, remove_tree

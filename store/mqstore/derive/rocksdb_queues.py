@@ -16,11 +16,12 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.derive.log_queues import LogQueues, open_log_queues
+from mqstore.derive.log_queues import LogQueues
 from mqstore.derive.log_sections import LogUnits
 from mqstore.derive.queue_units import join_units, make_units
 from mqstore.derive.records import fetch_at
 from mqstore.derive.section_files import QueueTotals
+from mqstore.derive.walked_log import open_log_queues
 from mqstore.errors import CorruptStoreError
 from mqstore.files.entry_log import open_log
 from mqstore.files.log.log_end import after_blank
@@ -40,6 +41,8 @@ class _Found:
 
     ends: dict[tuple[str, int], int]
     log: LogQueues | None
+    has_expired: bool
+    """Whether records behind what the database has, and before what the log has, expired."""
 
 
 class RocksQueues:
@@ -63,7 +66,9 @@ class RocksQueues:
     def _found(self) -> _Found:
         # The database first: what a broker flushes in between is then in both.
         ends, checkpoint = self.table.ends(), self.table.checkpoint()
-        return _Found(ends, _behind(self.place, checkpoint, self._cache, self._known))
+        with open_log(self.place) as log:
+            has_expired = log.low > checkpoint
+        return _Found(ends, _behind(self.place, checkpoint, self._cache, self._known), has_expired)
 
     def close(self) -> None:
         """Close the database and the cached units; a later read opens them again."""
@@ -80,6 +85,13 @@ class RocksQueues:
     def log(self) -> LogQueues | None:
         """The queues of the log behind what the database has; None if nothing is there."""
         return self._found.log
+
+    def has_expired(self, queue: tuple[str, int], queue_offset: int) -> bool:
+        """Tell whether the log behind the database lost that message of a queue: it expired."""
+        if not self._found.has_expired or queue_offset < self.ends.get(queue, 0):
+            return False
+        behind = [] if self.log is None else self.log.totals(queue)
+        return queue_offset < min((totals.low for totals in behind), default=queue_offset + 1)
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -172,7 +184,7 @@ class RocksQueue(ConsumeQueue):
         missing = start + len(units)
         if missing >= end:
             return units
-        if missing < self.room_low:
+        if missing < self.room_low or self.held.has_expired(self._name, missing):
             raise FileNotFoundError(f"{self.held.table.where}: queue offset {missing} expired")
         reason = f"no unit of queue offset {missing} of {self.topic}/{self.queue_id}. {BY_LOG}"
         raise CorruptStoreError(self.held.table.where, 0, reason)

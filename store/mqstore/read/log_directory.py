@@ -17,9 +17,10 @@ from typing import Final, NoReturn
 
 import numpy as np
 
-from mqstore.derive.log_queues import LogQueues, gaps_and_doubles, open_log_queues
+from mqstore.derive.log_queues import LogQueues, gaps_and_doubles
 from mqstore.derive.log_sections import LogDamage, LogUnits
 from mqstore.derive.section_files import QueueTotals, edges_of
+from mqstore.derive.walked_log import open_log_queues
 from mqstore.errors import InvalidOptionError, StoreError, UnsupportedTopicError
 from mqstore.files.safe_open import real_path
 from mqstore.files.store import Store
@@ -45,12 +46,13 @@ _MOST_EDGES: Final = 4096
 class LogOrigin(StoreOrigin):
     """A store read by its CommitLog. ``cache`` is the directory for what a walk found.
 
-    ``known`` are the keys of growing log files as the driver saw them; it says nothing of what
-    the origin is.
+    ``known`` are the keys of growing log files as the driver saw them, and ``low`` is the physical
+    offset at which the log began then; they say nothing of what the origin is.
     """
 
     cache: str
     known: tuple[str, ...] = field(default=(), compare=False)
+    low: int | None = field(default=None, compare=False)
 
     def bounds(self, broker_name: str | None = None) -> "LogBounds":
         """Open the store to plan a read."""
@@ -59,7 +61,8 @@ class LogOrigin(StoreOrigin):
     def records(self, read_mode: str = "pread") -> LogRecords:
         """Open the store to read records. Raises as ``open_by_log``, ``open_log_queues``."""
         place = open_dir(self.root, self.commit_log, by_log=True)
-        return LogRecords(Store(place, read_mode), open_log_queues(self, self.cache, self.known))
+        queues = open_log_queues(self, self.cache, self.known, planned_low=self.low)
+        return LogRecords(Store(place, read_mode), queues)
 
 
 def open_by_log(
@@ -196,7 +199,7 @@ class LogBounds(StoreBounds):
         if cap != limit:
             found = open_log_queues(self.origin, self.origin.cache, limit=cap)
         self._queues = found
-        self.origin = replace(self.origin, known=found.keys)
+        self.origin = replace(self.origin, known=found.keys, low=found.low)
         return is_unclean, taken_ms
 
     def _report_damages(self, *, strict: bool) -> None:

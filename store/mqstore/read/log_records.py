@@ -32,6 +32,10 @@ class LogUnitReader:
     ) -> Iterator[UnitBatch]:
         """Yield the units of queue offsets ``bounds``, half-open; two may have the same one."""
         names = names or [(*queue, "")]
+        start, end = bounds
+        expired = self._queues.forgotten(queue, start, end)
+        if expired and report is not None:
+            report(start, start + expired, FileNotFoundError("the log's files expired"))
         for units in self._queues.units(queue, *bounds, most):
             yield _batch(units, names, number)
 

@@ -6,7 +6,6 @@ rows or ``batch_bytes`` record bytes, whichever comes first, so memory does not 
 size of a queue; only a single message may be larger than the bound.
 """
 
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeAlias
@@ -26,7 +25,8 @@ from mqstore.derive.records import (
     fetch,
     out_of_reach,
 )
-from mqstore.errors import CorruptStoreError, DataLossError
+from mqstore.errors import CorruptStoreError
+from mqstore.files.entry_log import open_log
 from mqstore.files.log.commit_log import Block, CommitLog, Scratch
 from mqstore.files.store import Store
 from mqstore.files.store_dir import BY_LOG
@@ -37,6 +37,7 @@ from mqstore.format.index_file import TOPIC_KEY_SEPARATOR
 from mqstore.format.message import HARD_RECORD_BYTES
 from mqstore.read import heads
 from mqstore.read.batches import AROUND_BYTES, holds_batches, of_one_kind, rows_of_batches
+from mqstore.read.losses import Losses
 from mqstore.read.queues import QueueRange
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import QueueSlice
@@ -56,7 +57,6 @@ from mqstore.read.units import (
 
 _Report: TypeAlias = Callable[[CorruptStoreError], None]
 
-_LOG = logging.getLogger(__name__)
 _OF_UNITS: Final = frozenset({OUTSIDE, NOT_HERE, OF_ANOTHER})
 _LANES: Final = 256  # So many queues are merged at a time.
 _SHORT_UNITS: Final = 1_000  # read at once, not one by one
@@ -99,6 +99,7 @@ class StoreRecords:
         self._batches = frozenset() if units else store.batch_topics
         self._log = store.log
         self._scratch = Scratch()
+        self._losses = Losses(fails=True)
 
     def __enter__(self) -> "StoreRecords":
         return self
@@ -130,6 +131,7 @@ class StoreRecords:
     ) -> Iterator[UnitBatch]:
         """Yield the units of ``slices``, bounded by ``settings``."""
         limits = settings.batch_rows, settings.batch_bytes
+        self._losses = Losses(fails=settings.fail_on_data_loss)
         parts = _SliceUnits(self._log, self._units, slices, settings, report).parts()
         for units in in_batches(parts, self._weigh, limits, settings.first_rows):
             yield from of_one_kind(units, self._batches, in_order=not settings.merged)
@@ -145,7 +147,23 @@ class StoreRecords:
 
     def checked(self, units: UnitBatch) -> Iterator[tuple[UnitBatch, FetchedRecords]]:
         """Yield the records of ``units``; headers stand until the next call of it."""
-        yield units, self._fetch(units)
+        while len(units):
+            try:
+                fetched = self._fetch(units)
+            except FileNotFoundError:  # The broker deleted a file since the log was listed.
+                held = self._still_held(units)
+                if len(held) == len(units):
+                    raise
+                units = held
+            else:
+                yield units, fetched
+                return
+
+    def _still_held(self, units: UnitBatch) -> UnitBatch:
+        """Return ``units`` without those that expired since the log was listed."""
+        low = open_log(self._store.place).low
+        self._losses.of_records(units, low)
+        return units.take(units.physical_offsets >= low)
 
     def _fetch(self, units: UnitBatch) -> FetchedRecords:
         places, sizes = units.physical_offsets, units.sizes
@@ -295,6 +313,7 @@ class _SliceUnits:
         self._settings = settings
         self._tags = parse_tags(settings.tags)
         self._report = report
+        self._losses = Losses(fails=settings.fail_on_data_loss)
 
     def parts(self) -> Iterator[UnitBatch]:
         """Yield them slice by slice, or merged where the settings say so."""
@@ -318,9 +337,7 @@ class _SliceUnits:
         ):
             kept = units.physical_offsets >= low
             if not kept.all():
-                expired = units.positions.queue_offsets[~kept & (units.sizes != GAP_SIZE)]
-                if len(expired):
-                    self._expired(piece, (int(expired[0]), int(expired[-1]) + 1), low)
+                self._losses.of_records(units, low, piece.end)
             kept &= units.sizes != GAP_SIZE
             if self._tags is not None:
                 kept &= self._tags.may_match(piece.topic, units.tags_codes)
@@ -336,17 +353,5 @@ class _SliceUnits:
         if isinstance(error, CorruptStoreError):
             self._report(error)
         else:
-            self._expired(piece, (start, min(end, piece.end)), 0)
-
-    def _expired(self, piece: QueueSlice, lost: tuple[int, int], low: int) -> None:
-        start, end = lost
-        error = DataLossError(
-            f"{piece.topic}/{piece.queue_id} (CommitLog now starts at byte {low})",
-            start=start,
-            end=end,
-            low=end,
-            high=piece.end,
-        )
-        if self._settings.fail_on_data_loss:
-            raise error
-        _LOG.warning("%s", error)
+            queue, lost = (piece.topic, piece.queue_id), (start, min(end, piece.end))
+            self._losses.of(queue, lost, piece.end, "its oldest units are gone")

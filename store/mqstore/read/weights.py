@@ -1,12 +1,14 @@
 """Estimates the bytes that a range of a queue has in the CommitLog, from the sizes in its units."""
 
 import itertools
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Final
 
 import numpy as np
 
+from mqstore.errors import CorruptStoreError
 from mqstore.files.queue.consume_queue import ConsumeQueue
 from mqstore.files.store import Store
 from mqstore.format.arrays import Int64s
@@ -54,16 +56,22 @@ def weigh_slice(store: Store, piece: QueueSlice, *, strict: bool = True) -> Weig
 def _units(queue: ConsumeQueue, start: int, end: int, strict: bool) -> tuple[Int64s, Int64s]:
     """Return the record bytes of each unit of [start, end), and where the records lie."""
     if strict:
-        read = queue.read(start, end)
-        places = read["physical_offset"].astype(np.int64)
-        sizes = np.maximum(read["size"].astype(np.int64), 0)
-        return shared_bytes(places, sizes, read["tags_code"].astype(np.int64)), places
+        with suppress(FileNotFoundError):  # It expired: the scan says so.
+            read = queue.read(start, end)
+            places = read["physical_offset"].astype(np.int64)
+            sizes = np.maximum(read["size"].astype(np.int64), 0)
+            return shared_bytes(places, sizes, read["tags_code"].astype(np.int64)), places
     sizes, places = np.zeros((2, end - start), np.int64)
-    for batch in read_units(queue, (start, end)):
+    for batch in read_units(queue, (start, end), report=_raise_damage if strict else None):
         rows, units = slice(batch.start - start, batch.end - start), batch.believable()
         sizes[rows] = units.record_bytes
         places[rows] = np.where(units.sizes, units.physical_offsets, 0)
     return sizes, places
+
+
+def _raise_damage(_start: int, _end: int, error: CorruptStoreError | FileNotFoundError) -> None:
+    if isinstance(error, CorruptStoreError):
+        raise error
 
 
 def _sample(queue: ConsumeQueue, start: int, end: int, strict: bool) -> tuple[float, int]:

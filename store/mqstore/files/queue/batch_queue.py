@@ -149,7 +149,7 @@ class BatchQueue(ConsumeQueue):
         if missing >= end:
             return units
         name = f"{self.place.root}/{self.path}"
-        if missing < self.room_low:
+        if missing < self.room_low or not self.batch_files:
             raise FileNotFoundError(f"{name}: queue offset {missing} expired")
         reason = f"no unit of queue offset {missing}: a file is missing or cut short"
         raise error or CorruptStoreError(name, 0, reason)

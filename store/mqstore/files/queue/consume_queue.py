@@ -93,7 +93,9 @@ class ConsumeQueue:
         """Return the units of queue offsets [start, end), big-endian as on disk.
 
         A tags code that is an address is given as what the extension has there, if it has.
-        Raises CorruptStoreError where a file of the range is missing or short.
+        Raises CorruptStoreError where a file of the range is missing or short, FileNotFoundError
+        where it expired: a broker deletes files from the oldest on (CleanConsumeQueueService), and
+        all of a topic that is deleted.
         """
         position, stop = start * UNIT.itemsize, end * UNIT.itemsize
         parts = []
@@ -101,6 +103,9 @@ class ConsumeQueue:
             data = self.files.read(position, stop - position)
             data = data[: len(data) // UNIT.itemsize * UNIT.itemsize]
             if not data:
+                if position < self.files.low or not self.files.files:
+                    path = f"{self.place.root}/{self.path}"
+                    raise FileNotFoundError(f"{path}: queue offset {start} expired")
                 file = self.files.find(position)
                 name = file.name if file else f"{self.place.root}/{self.path}"
                 reason = f"ConsumeQueue file missing or cut short. {BY_LOG}"

@@ -1,0 +1,238 @@
+"""What a read of any kind of place does: the same claims for all."""
+
+import logging
+import pickle
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import StructType
+
+from mqstore.errors import CorruptStoreError, DataLossError
+from places.kinds import START_MS, TOGETHER, Place
+from pyspark_mqlog.batch_reader import Work, plan_read
+from pyspark_mqlog.options import parse_read, parse_stream
+from pyspark_mqlog.schema import read_schema
+from pyspark_mqlog.stream_reader import MqlogStreamReader
+from support.oracle import Message
+
+Rows = list[dict[str, Any]]
+
+PARTS = [4, 2]
+"""One of so many parts of the log expires: a quarter ends within the first file of each queue."""
+
+
+def planned(place: Place, **options: str) -> Sequence[Work]:
+    """The work of a read's tasks."""
+    parsed = parse_read({**place.options, "subscribe": "T", **options})
+    return plan_read(parsed, read_schema(parsed).names).work()
+
+
+def given(work: Sequence[Work]) -> Rows:
+    """What tasks give; each gets its work from a pickle."""
+    found: Rows = []
+    for share in work:
+        for batch in pickle.loads(pickle.dumps(share)).batches():
+            found += batch.to_pylist()
+    return found
+
+
+def rows(work: Sequence[Work]) -> Rows:
+    return sorted(given(work), key=lambda row: (row["queueId"], row["queueOffset"]))
+
+
+def shown(found: Rows) -> list[tuple[object, ...]]:
+    names = ("queueId", "queueOffset", "body", "tags")
+    times = [int(row["storeTimestamp"].timestamp() * 1000) for row in found]
+    return [(*(row[name] for name in names), ms) for row, ms in zip(found, times, strict=True)]
+
+
+def expected(messages: Sequence[Message]) -> list[tuple[object, ...]]:
+    return [
+        (m.queue_id, m.queue_offset, m.body, m.properties_map["TAGS"], m.store_timestamp_ms)
+        for m in messages
+    ]
+
+
+def places_of(messages: Sequence[Message]) -> list[tuple[int, int]]:
+    return [(m.queue_id, m.queue_offset) for m in messages]
+
+
+def found_places(found: Rows) -> list[tuple[int, int]]:
+    return [(row["queueId"], row["queueOffset"]) for row in found]
+
+
+def edges(messages: Sequence[Message]) -> dict[int, tuple[int, int]]:
+    found: dict[int, tuple[int, int]] = {}
+    for m in messages:
+        low, _ = found.get(m.queue_id, (m.queue_offset, 0))
+        found[m.queue_id] = low, m.queue_offset + 1
+    return found
+
+
+def bounds(place: Place) -> dict[int, tuple[int, int]]:
+    return {
+        row["queueId"]: (row["minOffset"], row["maxOffset"])
+        for row in given(planned(place, table="queues"))
+    }
+
+
+def test_every_message_is_read_once_as_it_was_sent(place: Place) -> None:
+    assert len(place.held) == 96
+    assert shown(rows(planned(place))) == expected(place.held)
+
+
+def test_what_expired_before_the_plan_is_no_loss(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    place.expire(2)
+    assert 0 < len(place.held) < 96
+    with caplog.at_level(logging.WARNING):
+        assert shown(rows(planned(place))) == expected(place.held)
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("part", [None, *PARTS])
+def test_bounds_are_the_first_message_held_and_the_end(place: Place, part: int | None) -> None:
+    if part is not None:
+        place.expire(part)
+    assert bounds(place) == edges(place.held)
+
+
+def test_partitions_have_no_more_messages_than_asked_for(place: Place) -> None:
+    work = planned(place, maxRecordsPerPartition="10")
+    assert len(work) >= 10
+    assert all(len(rows([share])) <= 10 for share in work)
+    assert shown(rows(work)) == expected(place.held)
+
+
+@pytest.mark.parametrize("ms", [-1, 0, 35, 70, 230])
+def test_a_read_starts_at_the_first_message_of_a_time(place: Place, ms: int) -> None:
+    after = START_MS + ms
+    found = rows(planned(place, startingTimestamp=str(after)))
+    assert shown(found) == expected([m for m in place.held if m.store_timestamp_ms >= after])
+
+
+def test_tags_choose_messages(place: Place) -> None:
+    tagged = [m for m in place.held if m.properties_map["TAGS"] == "B"]
+    assert shown(rows(planned(place, tags="B"))) == expected(tagged)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_what_expires_after_the_plan_is_a_data_loss(place: Place, part: int) -> None:
+    work = planned(place)
+    place.expire(part)
+    with pytest.raises(DataLossError, match=r"T/[01].*failOnDataLoss=false"):
+        rows(work)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_without_fail_on_data_loss_a_warning_names_what_is_lost(
+    place: Place, part: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    work = planned(place, failOnDataLoss="false")
+    before = edges(place.held)
+    place.expire(part)
+    with caplog.at_level(logging.WARNING):
+        found = rows(work)
+    assert shown(found) == expected(place.held)
+    for queue_id, (low, _) in edges(place.held).items():
+        first = before[queue_id][0]
+        assert f"T/{queue_id}" in caplog.text
+        assert f"[{first}, " in caplog.text
+        assert f"holds [{low}, " in caplog.text
+
+
+@pytest.mark.parametrize("part", ["of the loss", "behind it"])
+def test_only_the_task_that_had_the_messages_fails(place: Place, part: str) -> None:
+    work = planned(place, maxRecordsPerPartition="8")
+    of_share = [found_places(rows([share])) for share in work]
+    place.expire(2)
+    held = set(places_of(place.held))
+    assert {True, False} <= {held.issuperset(mine) for mine in of_share}
+    for share, mine in zip(work, of_share, strict=True):
+        if held.issuperset(mine) and part == "behind it":
+            assert found_places(rows([share])) == mine
+        elif not held.issuperset(mine) and part == "of the loss":
+            with pytest.raises(DataLossError):
+                rows([share])
+
+
+def test_a_damaged_record_is_an_error_that_names_it(place: Place) -> None:
+    work = planned(place)
+    place.damage(place.held[30])
+    with pytest.raises(CorruptStoreError):
+        rows(work if place.options.get("queues") != "log" else planned(place))
+
+
+def test_a_damaged_record_costs_its_own_messages_only(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    lost = place.damage(place.held[30])
+    assert len(lost) in (1, TOGETHER)
+    with caplog.at_level(logging.WARNING):
+        found = rows(planned(place, onCorrupt="skip"))
+    assert shown(found) == expected([m for m in place.held if m not in lost])
+    assert caplog.records
+
+
+def stream(place: Place, **options: str) -> MqlogStreamReader:
+    asked = {**place.options, "subscribe": "T", "startingOffsets": "earliest", **options}
+    names = ("queueId", "queueOffset")
+    return MqlogStreamReader(parse_stream(asked), StructType(), names)
+
+
+def taken(reader: MqlogStreamReader, start: Mapping[str, Any], end: Mapping[str, Any]) -> Rows:
+    return rows([partition.value for partition in reader.partitions(dict(start), dict(end))])
+
+
+@pytest.fixture
+def followed(place: Place) -> Place:
+    if not place.follows:
+        pytest.skip("a stream does not follow such a place")
+    return place
+
+
+def test_a_stream_gives_every_message(followed: Place) -> None:
+    reader = stream(followed)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert found_places(taken(reader, start, end)) == places_of(followed.held)
+    reader.stop()
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("expires", ["before its tasks are planned", "before its tasks run"])
+def test_what_expires_in_a_micro_batch_is_a_data_loss(
+    followed: Place, part: int, expires: str
+) -> None:
+    reader = stream(followed)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    if expires == "before its tasks are planned":
+        followed.expire(part)
+        with pytest.raises(DataLossError):
+            taken(reader, start, end)
+    else:
+        work = [partition.value for partition in reader.partitions(start, end)]
+        followed.expire(part)
+        with pytest.raises(DataLossError):
+            rows(work)
+    reader.stop()
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_stream_that_accepts_losses_goes_on_with_what_is_held(
+    followed: Place, part: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader = stream(followed, failOnDataLoss="false")
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    followed.expire(part)
+    with caplog.at_level(logging.WARNING):
+        found = taken(reader, start, end)
+    assert found_places(found) == places_of(followed.held)
+    assert "T/0" in caplog.text
+    assert "T/1" in caplog.text
+    reader.stop()

@@ -16,9 +16,9 @@ from mqstore.format.message import (
     BLANK_MAGIC,
     HARD_RECORD_BYTES,
     HEADER,
-    MAGIC_V1,
-    MAGIC_V2,
     MIN_RECORD_BYTES,
+    RECORD_MAGICS,
+    version_indices,
 )
 
 CUT: Final = "cut"  # the record that starts here ends behind the bytes given
@@ -28,8 +28,7 @@ NO_RECORD: Final = "no record"
 
 Data: TypeAlias = bytes | bytearray | memoryview
 
-_RECORD_MAGICS: Final = (MAGIC_V1, MAGIC_V2)
-_MAGIC_WORDS: Final = tuple(magic.to_bytes(4, "big", signed=True) for magic in _RECORD_MAGICS)
+_MAGIC_WORDS: Final = tuple(magic.to_bytes(4, "big", signed=True) for magic in RECORD_MAGICS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +62,7 @@ def places_of_headers(data: bytes, physical_offset: int | None = None) -> Int64s
     if not any(word in data for word in _MAGIC_WORDS):  # Zeros, most often: a fast look.
         return np.zeros(0, np.int64)
     heads = sliding(np.frombuffer(data, np.uint8), HEADER)
-    magics = heads["magic"]
-    starts = np.flatnonzero((magics == MAGIC_V1) | (magics == MAGIC_V2))
+    starts = np.flatnonzero(version_indices(heads["magic"]) >= 0)
     sizes = heads["total_size"][starts]
     fits = (sizes >= MIN_RECORD_BYTES) & (sizes <= HARD_RECORD_BYTES)
     if physical_offset is not None:
@@ -78,7 +76,7 @@ def what_lies_at(data: Data, at: int) -> str:
     if at + BLANK.itemsize > len(data):
         return CUT
     size, magic = _size_and_magic(data, at)
-    if magic in _RECORD_MAGICS and MIN_RECORD_BYTES <= size <= HARD_RECORD_BYTES:
+    if magic in RECORD_MAGICS and MIN_RECORD_BYTES <= size <= HARD_RECORD_BYTES:
         return CUT
     if magic == BLANK_MAGIC:
         return BLANK_RECORD

@@ -18,7 +18,14 @@ from numpy.typing import NDArray
 
 from mqstore.format.consume_queue import UNIT, UNITS_PER_FILE
 from mqstore.format.hashing import tags_code
-from mqstore.format.message import BLANK, BLANK_MAGIC, CRC_MASK, HEADER, MIN_BLANK_BYTES, RECORD_MAGICS
+from mqstore.format.message import (
+    BLANK,
+    BLANK_MAGIC,
+    CRC_MASK,
+    HEADER,
+    MIN_BLANK_BYTES,
+    RECORD_MAGICS,
+)
 from mqstore.format.names import mapped_file_name
 from mqstore.format.properties import join
 

@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqstore.codec.checksum import crc_of
-from mqstore.codec.kernels import records
 from mqstore.format.arrays import Bytes, Int32s, Int64s, Recycled, Structs
 from mqstore.format.message import (
     HEADERS,
@@ -27,6 +26,7 @@ from mqstore.format.message import (
 )
 from mqstore.format.record_versions import WRITTEN_VERSION
 from mqstore.format.sys_flag import BORN_HOST_V6, STORE_HOST_V6
+from mqstore.native import records
 
 # MessageDecoder#encodeMessage: total size, magic, body CRC, flag, length of the body: 4 bytes each;
 # length of the properties: 2. The request names the topic. A batch is messages end to end.

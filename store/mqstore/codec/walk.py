@@ -9,7 +9,6 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from mqstore.codec.gather import sliding
-from mqstore.codec.kernels import frames
 from mqstore.format.arrays import Bytes, Int64s
 from mqstore.format.message import (
     BLANK,
@@ -20,6 +19,8 @@ from mqstore.format.message import (
     RECORD_MAGICS,
     version_indices,
 )
+from mqstore.native import frames
+from mqstore.native.registry import compiled_first
 
 CUT: Final = "cut"  # the record that starts here ends behind the bytes given
 BLANK_RECORD: Final = "blank"
@@ -48,7 +49,7 @@ def follow(data: Data) -> Walked:
     Only sizes and magics are looked at; ``RecordHeaders.problems`` checks the rest.
     """
     buffer = np.frombuffer(data, np.uint8)
-    starts, sizes, end = frames.follow(buffer) or _follow(data)
+    starts, sizes, end = _follow(buffer)
     return Walked(buffer, starts, sizes, end, what_lies_at(data, end))
 
 
@@ -83,12 +84,13 @@ def what_lies_at(data: Data, at: int) -> str:
     return ZERO if size == 0 and magic == 0 else NO_RECORD
 
 
-def _follow(data: Data) -> tuple[Int64s, Int64s, int]:
+@compiled_first(frames.follow)
+def _follow(buffer: Bytes) -> tuple[Int64s, Int64s, int]:
     """Return starts and sizes of the records, and where the last one ends.
 
     A loop over records: each one's place follows from the one before.
     """
-    starts, sizes = [], []
+    data, starts, sizes = buffer.data, [], []
     at = 0
     while what_lies_at(data, at) == CUT and at + BLANK.itemsize <= len(data):
         size, _ = _size_and_magic(data, at)

@@ -34,7 +34,7 @@ Reference: org.apache.rocketmq.store.CommitLog#checkMessageAndReturnSize,
 DefaultAppendMessageCallback#doAppend (END_FILE_MIN_BLANK_LENGTH), MessageExtEncoder#encode.
 """
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -93,7 +93,11 @@ HEADERS: Final = (
 HOST_VARIANT_MASK: Final = sys_flag.BORN_HOST_V6 | sys_flag.STORE_HOST_V6
 HOST_VARIANT_SHIFT: Final = 4
 BLANK: Final = np.dtype([("total_size", ">i4"), ("magic", ">i4")])
-_LENGTHS: Final = {1: np.dtype("i1"), 2: np.dtype(">i2"), 4: np.dtype(">i4")}
+_LENGTHS: Final[dict[int, "np.dtype[Any]"]] = {
+    1: np.dtype("i1"),
+    2: np.dtype(">i2"),
+    4: np.dtype(">i4"),
+}
 """A length of so many bytes; signed, as Java reads it."""
 TOPIC_LENGTHS: Final = tuple(_LENGTHS[row.topic_length_bytes] for row in RECORD_VERSIONS)
 PROPERTIES_LENGTHS: Final = tuple(_LENGTHS[row.properties_length_bytes] for row in RECORD_VERSIONS)

@@ -88,7 +88,7 @@ clean:  ## remove .venv and all that tools left behind
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamp is the last thing written, so an interrupted install is done again.
-$(READY): pyproject.toml hatch_build.py $(wildcard store/mqstore/codec/kernels/*.[ch])
+$(READY): pyproject.toml hatch_build.py $(wildcard store/mqstore/native/*.[ch]) store/mqstore/format/record_versions.py
 	@test -n "$(PYTHON)" || { echo "mqlog needs Python 3.11 or newer with its module venv (on Debian: apt install python3-venv); PATH has none. Elsewhere? make PYTHON=/path/to/python3" >&2; exit 1; }
 	@$(BIN)/python -c '' 2>/dev/null || { echo "Making $(VENV) with $(PYTHON)"; \
 		rm -rf $(VENV); $(PYTHON) -m venv $(VENV); }

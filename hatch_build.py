@@ -18,7 +18,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-KERNELS = "mqstore/codec/kernels"
+KERNELS = "mqstore/native"
 ZIG = "ziglang>=0.13"
 ZIG_MACHINES = {"x86_64", "aarch64", "arm64"}
 

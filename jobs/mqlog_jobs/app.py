@@ -145,7 +145,7 @@ def command(panel: str, *examples: str) -> Callable[[_Function], _Function]:
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from mqstore.codec.kernels.library import kernels_in_use  # noqa: PLC0415 - for this option only
+        from mqstore.native.registry import kernels_in_use  # noqa: PLC0415 - for this option only
 
         sys.stdout.write(f"mqlog {__version__}, kernels: {kernels_in_use()}\n")
         raise typer.Exit

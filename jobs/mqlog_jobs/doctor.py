@@ -27,8 +27,8 @@ from mqstore.check.cluster import examine_cluster
 from mqstore.check.condition import Condition, look
 from mqstore.check.diagnosis import GOOD, Diagnosis
 from mqstore.check.finding import ERROR, WARNING
-from mqstore.codec.kernels.library import COMPILED, kernels_in_use
 from mqstore.errors import InvalidOptionError, StoreError
+from mqstore.native.registry import COMPILED, kernels_in_use
 from mqstore.read.directory import take
 
 _ANSWER_SECONDS: Final = 60

@@ -15,6 +15,7 @@ HERE = Path(__file__).parent
 SIZES = {
     "decode": 400_000,
     "kernels": 400_000,
+    "trial": 100_000,
     "encode": 400_000,
     "backlog": 10_000_000,
     "log": 800_000,

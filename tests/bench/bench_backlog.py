@@ -21,7 +21,7 @@ from bench.rounds import Side, compare
 from mqstore.backlog import BacklogItem, BacklogRequest, measure
 from mqstore.format.consume_queue import UNIT, UNITS_PER_FILE
 from mqstore.format.hashing import java_hash
-from mqstore.format.message import HEADER, MAGIC_V1
+from mqstore.format.message import HEADER, RECORD_MAGICS
 from mqstore.format.names import mapped_file_name
 from mqstore.read.directory import open_origin
 
@@ -104,7 +104,7 @@ def _write_records(root: Path, tags: np.ndarray) -> None:
         block = f"TAGS\x01{tag}\x02UNIQ_KEY\x01{'0' * 32}\x02".encode()
         tail = b"\x01T" + len(block).to_bytes(2, "big") + block
         head = np.zeros(1, HEADER)
-        head["total_size"], head["magic"] = RECORD_BYTES, MAGIC_V1
+        head["total_size"], head["magic"] = RECORD_BYTES, RECORD_MAGICS[0]
         head["body_length"] = RECORD_BYTES - HEADER.itemsize - len(tail)
         record = head.tobytes().ljust(RECORD_BYTES - len(tail), b"x") + tail
         template[number] = np.frombuffer(record, np.uint8)

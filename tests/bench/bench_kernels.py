@@ -26,12 +26,12 @@ from bench.laid_out import Shape, lay_out, topic_name
 from bench.rounds import Side, Timed, compare
 from bench.rows import batches
 from mqstore.codec.encode import Hosts, Messages, encode
-from mqstore.codec.kernels.library import COMPILED, NUMPY, VARIABLE
 from mqstore.codec.properties_encode import join_blocks
 from mqstore.codec.schema import PROFILES
 from mqstore.derive.log_walk import log_chunks
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.format.arrays import Recycled
+from mqstore.native.registry import COMPILED, NUMPY, VARIABLE
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import QueueSlice

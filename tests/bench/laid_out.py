@@ -18,7 +18,14 @@ from numpy.typing import NDArray
 
 from mqstore.format.consume_queue import UNIT, UNITS_PER_FILE
 from mqstore.format.hashing import tags_code
-from mqstore.format.message import BLANK, BLANK_MAGIC, CRC_MASK, HEADER, MAGIC_V1, MIN_BLANK_BYTES
+from mqstore.format.message import (
+    BLANK,
+    BLANK_MAGIC,
+    CRC_MASK,
+    HEADER,
+    MIN_BLANK_BYTES,
+    RECORD_MAGICS,
+)
 from mqstore.format.names import mapped_file_name
 from mqstore.format.properties import join
 
@@ -179,7 +186,7 @@ def _templates(body_bytes: int) -> NDArray[np.uint8]:
     head = np.zeros(_DISTINCT, HEADER)
     bodies = [random.bytes(body_bytes) for _ in range(_DISTINCT)]
     head["total_size"] = HEADER.itemsize + body_bytes + len(tail)
-    head["magic"], head["body_length"] = MAGIC_V1, body_bytes
+    head["magic"], head["body_length"] = RECORD_MAGICS[0], body_bytes
     head["body_crc"] = [zlib.crc32(body) & CRC_MASK for body in bodies]
     head["born_ip"] = head["store_ip"] = np.void(bytes([127, 0, 0, 1]))
     head["store_port"] = 10911

@@ -15,7 +15,7 @@ SOURCES = sorted(p for top in ("store", "connector", "jobs") for p in (ROOT / to
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 # Who may import whom: a layer imports itself, the layers named here, and errors.
-BYTES = {"mqstore.format", "mqstore.files", "mqstore.codec"}
+BYTES = {"mqstore.format", "mqstore.files", "mqstore.native", "mqstore.codec"}
 WITH_TXN = BYTES | {"mqstore.files.txn"}
 BELOW_WRITE = WITH_TXN | {"mqstore.write.stage", "mqstore.derive", "mqstore.options"}
 MAY_IMPORT: dict[str, set[str]] = {
@@ -25,7 +25,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "mqstore.read.sql": set(),
     "mqstore.format": set(),
     "mqstore.files": {"mqstore.format"},
-    "mqstore.codec": {"mqstore.format"},
+    "mqstore.native": {"mqstore.format"},
+    "mqstore.codec": {"mqstore.format", "mqstore.native"},
     "mqstore.files.txn": {"mqstore.format", "mqstore.files"},
     "mqstore.files.objects": {"mqstore.format", "mqstore.files", "mqstore.options"},
     "mqstore.read": WITH_TXN | {"mqstore.derive", "mqstore.options", "mqstore.read.sql"},
@@ -53,7 +54,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "mqlog_jobs": {
         "mqstore",
         "mqstore.codec.schema",
-        "mqstore.codec.kernels.library",
+        "mqstore.native.registry",
         "mqstore.options",
         "mqstore.read.sql",
         "mqstore.read",
@@ -63,14 +64,15 @@ MAY_IMPORT: dict[str, set[str]] = {
         "pyspark_mqlog",
     },
 }
-SHOWN_OF_CODEC = {"mqstore.codec.schema", "mqstore.codec.kernels.library"}
+# Modules that rooms see which do not see the rest of their room.
+SHOWN = {"mqstore.codec.schema": "mqstore.codec", "mqstore.native.registry": "mqstore.native"}
 BANNED_MODULES = {"utils", "util", "common", "helpers", "helper", "base", "manager", "misc"}
 BANNED_MODULES |= {"factory", "tools", "core", "main"}
 BANNED_CALLS = {"eval", "exec", "pickle", "cPickle", "marshal", "shelve", "dill", "cloudpickle"}
 # Where bytes may be interpreted: layouts are declared in format/, read and written in files/,
 # codec/ by naming such a layout.
 LAYOUT_ROOM = "mqstore.format"
-BYTE_ROOMS = ("mqstore.format", "mqstore.files", "mqstore.codec")
+BYTE_ROOMS = ("mqstore.format", "mqstore.files", "mqstore.native", "mqstore.codec")
 # The one package of files/ that reads through pyarrow.
 FILES_OF_ARROW = "mqstore.files.objects"
 
@@ -83,7 +85,7 @@ def module_name(path: Path) -> str:
 def layer(module: str) -> str | None:
     parts = module.split(".")
     names = (".".join(parts[:n]) for n in (4, 3, 2, 1))
-    known = {*MAY_IMPORT, *SHOWN_OF_CODEC}
+    known = {*MAY_IMPORT, *SHOWN}
     return next((name for name in names if name in known), None)
 
 
@@ -116,10 +118,11 @@ def declared_in(path: Path) -> tuple[list[str], list[tuple[str, str]]]:
 
 def imports_point_down(path: Path) -> None:
     here = layer(module_name(path))
-    here = "mqstore.codec" if here in SHOWN_OF_CODEC else here
+    here = SHOWN.get(here or "", here)
     assert here is not None, f"{path}: new layer; give it a row in MAY_IMPORT"
     allowed = MAY_IMPORT[here] | {here, "mqstore.errors", "mqstore.format.arrays"}
-    allowed |= SHOWN_OF_CODEC if "mqstore.codec" in allowed else set()
+    allowed |= {shown for shown, room in SHOWN.items() if room == here}
+    allowed |= {*SHOWN} if "mqstore.codec" in allowed else set()
     # `from mqstore.read import scan` names the module and the room: the room is what counts.
     found = {m: layer(m) for m in imports(nodes(path))}
     wrong = {m for m, of in found.items() if of not in {None, *allowed} and m not in allowed}
@@ -278,16 +281,13 @@ def test_a_shop_window_lists_what_it_shows(path: Path) -> None:
 
 # A module that has a table declares its columns and its schema under these names.
 OWN_OF_A_TABLE = {"COLUMNS", "SCHEMA", "_MESSAGE_COLUMNS"}
-# C's structures and codes, which have the names that they have in C.
-NAMES_OF_C = "mqstore.codec.kernels.abi"
 
 
 def test_no_two_classes_share_a_name() -> None:
     places: dict[str, list[str]] = {}
     for path in SOURCES:
         for name in declared_in(path)[0]:
-            if module_name(path) != NAMES_OF_C:
-                places.setdefault(name, []).append(module_name(path))
+            places.setdefault(name, []).append(module_name(path))
     assert {name: where for name, where in places.items() if len(where) > 1} == {}
 
 
@@ -309,7 +309,7 @@ def test_no_two_constants_share_a_name() -> None:
     for path in SOURCES:
         module = module_name(path)
         for name, value in declared_in(path)[1]:
-            if name not in OWN_OF_A_TABLE and module != NAMES_OF_C:
+            if name not in OWN_OF_A_TABLE:
                 room = "mqstore.format" if module.startswith("mqstore.format.") else module
                 same = name.startswith("_") or value.startswith("TypeVar(")
                 places.setdefault(name, set()).add(value if same else room)

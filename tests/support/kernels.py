@@ -13,14 +13,14 @@ from typing import TypeAlias, TypeVar
 import pyarrow as pa
 import pytest
 
-from mqstore.codec.kernels import library
 from mqstore.errors import StoreError
+from mqstore.native import registry
 from mqstore.read.fused import FusedDecode
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import QueueSlice
 
-KINDS = (library.COMPILED, library.NUMPY)
+KINDS = (registry.COMPILED, registry.NUMPY)
 Found = TypeVar("Found")
 Outcome: TypeAlias = list[pa.RecordBatch] | tuple[str, str]
 
@@ -29,8 +29,8 @@ Outcome: TypeAlias = list[pa.RecordBatch] | tuple[str, str]
 def why_not_compiled() -> str:
     """Why there is no compiled kernel; empty if there is one."""
     with using(""):
-        used = library.kernels_in_use()
-    return "" if used.kind == library.COMPILED else used.reason
+        used = registry.kernels_in_use()
+    return "" if used.kind == registry.COMPILED else used.reason
 
 
 def needs_compiled() -> pytest.MarkDecorator:
@@ -41,15 +41,15 @@ def needs_compiled() -> pytest.MarkDecorator:
 @contextmanager
 def using(kind: str) -> Iterator[None]:
     """Let MQSTORE_KERNELS be ``kind``; unset it if that is empty."""
-    before = os.environ.pop(library.VARIABLE, None)
+    before = os.environ.pop(registry.VARIABLE, None)
     if kind:
-        os.environ[library.VARIABLE] = kind
+        os.environ[registry.VARIABLE] = kind
     try:
         yield
     finally:
-        os.environ.pop(library.VARIABLE, None)
+        os.environ.pop(registry.VARIABLE, None)
         if before is not None:
-            os.environ[library.VARIABLE] = before
+            os.environ[registry.VARIABLE] = before
 
 
 def left_to_numpy(monkeypatch: pytest.MonkeyPatch) -> list[int]:

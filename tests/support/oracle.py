@@ -16,6 +16,8 @@ import pyarrow as pa
 
 V1 = 0xDAA320A7 - 2**32
 V2 = 0xDAA320AB - 2**32
+# The lengths of topic and properties, as struct names their widths.
+LENGTHS = {V1: "bh", V2: "hh"}
 BLANK = 0xCBD43194 - 2**32
 
 COMPRESSED = 0x1
@@ -131,9 +133,9 @@ def encode(m: Message) -> bytes:
         + struct.pack(">iq", m.reconsume_times, m.prepared_transaction_offset)
         + struct.pack(">i", len(m.body))
         + m.body
-        + struct.pack(">h" if m.magic == V2 else ">b", len(topic))
+        + struct.pack(">" + LENGTHS[m.magic][0], len(topic))
         + topic
-        + struct.pack(">h", len(m.properties))
+        + struct.pack(">" + LENGTHS[m.magic][1], len(m.properties))
         + m.properties
     )  # fmt: skip
     return struct.pack(">i", 4 + len(after_size)) + after_size
@@ -161,7 +163,7 @@ def decode(data: bytes, position: int = 0) -> Message:
     at = _Cursor(data, position)
     size = at.number("i")
     magic = at.number("i")
-    if magic not in (V1, V2):
+    if magic not in LENGTHS:
         raise NotARecordError(f"magic {magic:#x}")
     body_crc = at.number("i")
     queue_id = at.number("i")
@@ -176,8 +178,9 @@ def decode(data: bytes, position: int = 0) -> Message:
     reconsume_times = at.number("i")
     prepared_transaction_offset = at.number("q")
     body = at.take(max(0, at.number("i")))  # a length below 0 is none, as for the broker
-    topic = at.take(at.number("h" if magic == V2 else "b")).decode()
-    properties = at.take(max(0, at.number("h")))
+    topic_length, properties_length = LENGTHS[magic]
+    topic = at.take(at.number(topic_length)).decode()
+    properties = at.take(max(0, at.number(properties_length)))
     if at.position - position != size:
         raise NotARecordError(f"TOTALSIZE {size}, fields {at.position - position}")
     return Message(

@@ -88,7 +88,7 @@ def test_what_mqlog_imports_is_there() -> None:
 
 @pytest.mark.parametrize("kernels", ["numpy", ""])
 def test_kernels_are_those_of_its_environment(kernels: str) -> None:
-    program = "from mqstore.codec.kernels.library import kernels_in_use; print(kernels_in_use())"
+    program = "from mqstore.native.registry import kernels_in_use; print(kernels_in_use())"
     both(program, env=os.environ | {"MQSTORE_KERNELS": kernels})
 
 

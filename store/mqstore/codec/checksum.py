@@ -9,11 +9,12 @@ import numpy as np
 
 from mqstore.codec.gather import RecordHeaders, sliding
 from mqstore.codec.inner_batch import MessageHeaders
-from mqstore.codec.kernels import frames
 from mqstore.format.arrays import Bytes, Int64s, Mask
 from mqstore.format.crc import crc32
 from mqstore.format.message import CRC_MASK
 from mqstore.format.properties import CRC32, NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
+from mqstore.native import frames
+from mqstore.native.registry import compiled_first
 
 _CRC_DIGITS = 10
 _CRC_PROPERTY_BYTES = len(CRC32) + 1 + _CRC_DIGITS + 1
@@ -24,11 +25,8 @@ _MARK = CRC32.encode() + bytes([NAME_VALUE_SEPARATOR])
 def crc_of(buffer: Bytes, starts: Int64s, lengths: Int64s) -> Int64s:
     """Return ``CRC-32 & 0x7FFFFFFF`` of each slice.
 
-    Without a compiled kernel a Python call per slice: 0.12 µs for 1 KiB, most of it the call.
+    A Python call per slice: 0.12 µs for 1 KiB, most of it the call.
     """
-    found = frames.checksums(buffer, starts, lengths)
-    if found is not None:
-        return found
     view = buffer.data
     ends = (starts + lengths).tolist()
     sums = [crc32(view[a:b]) for a, b in zip(starts.tolist(), ends, strict=True)]
@@ -43,9 +41,12 @@ def broken(headers: RecordHeaders) -> Mask:
     """
     if isinstance(headers, MessageHeaders):
         return broken(headers.records)[headers.owners]
-    found = frames.broken(headers.buffer, headers.starts, headers.sizes)
-    if found is not None:
-        return found
+    return _broken(headers.buffer, headers.starts, headers.sizes)
+
+
+@compiled_first(frames.broken)
+def _broken(buffer: Bytes, starts: Int64s, sizes: Int64s) -> Mask:
+    headers = RecordHeaders(buffer, starts, sizes)
     computed = crc_of(headers.buffer, headers.body_starts, headers.body_lengths)
     wrong: Mask = (computed != headers.field("body_crc")) & (headers.body_lengths > 0)
     return wrong | _record_crc_broken(headers)

@@ -19,7 +19,6 @@ import pyarrow.compute as pc
 from mqstore.codec.decode import topics_on_disk
 from mqstore.codec.gather import RecordHeaders
 from mqstore.codec.hashing import hash_strings, hash_text, key_hashes, tags_codes
-from mqstore.codec.kernels.dispatch import Dispatched, dispatched
 from mqstore.codec.picked import PickedProperties
 from mqstore.format import names
 from mqstore.format.arrays import Int32s, Int64s, Mask
@@ -69,7 +68,7 @@ class DispatchRecords:
     def topic_codes(self) -> Int64s:
         """Which of ``topic_names`` each record is of."""
         codes: Int64s = self._topics.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-        return codes if self._derived is None else codes[self._derived.queue]
+        return codes
 
     @cached_property
     def properties(self) -> PickedProperties:
@@ -81,7 +80,7 @@ class DispatchRecords:
     @cached_property
     def sys_flags(self) -> Int32s:
         """SYSFLAG of each record."""
-        return self.headers.sys_flags if self._derived is None else self._derived.sys_flags
+        return self.headers.sys_flags
 
     @cached_property
     def transactions(self) -> Int32s:
@@ -98,32 +97,21 @@ class DispatchRecords:
     @cached_property
     def stated_offsets(self) -> Int64s:
         """PHYSICALOFFSET of each record: where it says that it lies."""
-        if self._derived is not None:
-            return self._derived.physical_offsets
         return self.headers.field("physical_offset").astype(np.int64)
 
     @cached_property
     def store_timestamps_ms(self) -> Int64s:
         """Store timestamp of each record."""
-        if self._derived is not None:
-            return self._derived.store_timestamps_ms
         return self.headers.field("store_timestamp_ms").astype(np.int64)
 
     @cached_property
     def queue_ids(self) -> Int64s:
         """Queue id of each record."""
-        derived = self._derived
-        if derived is not None:
-            return (
-                self.headers.take(derived.first).field("queue_id").astype(np.int64)[derived.queue]
-            )
         return self.headers.field("queue_id").astype(np.int64)
 
     @cached_property
     def queue_offsets(self) -> Int64s:
         """Queue offset of each record."""
-        if self._derived is not None:
-            return self._derived.queue_offsets
         return self.headers.field("queue_offset").astype(np.int64)
 
     @cached_property
@@ -132,9 +120,7 @@ class DispatchRecords:
 
         Delayed messages have their delivery time, which depends on the broker's own levels.
         """
-        codes = self._derived.tags_codes if self._derived is not None else None
-        if codes is None:
-            codes = tags_codes(self.properties.column(TAGS))
+        codes = tags_codes(self.properties.column(TAGS))
         if names.SCHEDULE_TOPIC not in self.topic_names:
             return codes, np.ones(len(codes), np.bool_)
         waiting = self.topic_codes == self.topic_names.index(names.SCHEDULE_TOPIC)
@@ -145,14 +131,8 @@ class DispatchRecords:
 
     def queues_of(self, rows: Int64s) -> tuple[list[Queue], Int64s]:
         """Return the queues that the records of ``rows`` name, and which of them each row does."""
-        derived = self._derived
-        chosen = rows if derived is None else derived.first
-        joined = self.topic_codes[chosen] << 32 | (self.queue_ids[chosen] & 0xFFFFFFFF)
+        joined = self.topic_codes[rows] << 32 | (self.queue_ids[rows] & 0xFFFFFFFF)
         values, codes = np.unique(joined, return_inverse=True)
-        if derived is not None:
-            codes = codes[derived.queue[rows]]
-            there = np.bincount(codes, minlength=len(values)) > 0
-            values, codes = values[there], (np.cumsum(there) - 1)[codes]
         ids = (values & 0xFFFFFFFF).astype(np.int32).tolist()
         topics = [self.topic_names[code] for code in (values >> 32).tolist()]
         return list(zip(topics, ids, strict=True)), codes.astype(np.int64)
@@ -163,8 +143,6 @@ class DispatchRecords:
         The broker wrote the offsets into the record when it took it; without them, or with
         another number of them, it dispatches to none.
         """
-        if self._derived is not None and not self._derived.names_light:
-            return
         queues = self.properties.column(MULTI_DISPATCH)
         numbers = self.properties.column(MULTI_QUEUE_OFFSET)
         both = pc.and_(queues.is_valid(), numbers.is_valid()).to_numpy(zero_copy_only=False)
@@ -182,16 +160,9 @@ class DispatchRecords:
                     yield row, (name, 0 if light else int(self.queue_ids[row])), int(number)
 
     @cached_property
-    def _derived(self) -> Dispatched | None:
-        """What the compiled kernel finds in one pass over the records; None: numpy looks."""
-        return dispatched(self.headers.buffer, self.headers.starts, self.headers.sizes)
-
-    @cached_property
     def _topics(self) -> pa.DictionaryArray:
-        """Topic of each record, as it says itself; of the kernel's queues, one each."""
-        derived = self._derived
-        headers = self.headers if derived is None else self.headers.take(derived.first)
-        return topics_on_disk(headers).dictionary_encode()
+        """Topic of each record, as it says itself."""
+        return topics_on_disk(self.headers).dictionary_encode()
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,17 +16,17 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mqstore.codec.checksum import crc_of
-from mqstore.codec.kernels import records
 from mqstore.format.arrays import Bytes, Int32s, Int64s, Recycled, Structs
 from mqstore.format.message import (
     HEADERS,
     HOST_VARIANT_SHIFT,
     IP_V6_BYTES,
-    MAGIC_V1,
     PROPERTIES_LENGTH,
-    TOPIC_LENGTH_V1,
+    TOPIC_LENGTH,
 )
+from mqstore.format.record_versions import WRITTEN_VERSION
 from mqstore.format.sys_flag import BORN_HOST_V6, STORE_HOST_V6
+from mqstore.native import records
 
 # MessageDecoder#encodeMessage: total size, magic, body CRC, flag, length of the body: 4 bytes each;
 # length of the properties: 2. The request names the topic. A batch is messages end to end.
@@ -76,7 +76,7 @@ class Messages:
     def sizes(self, hosts: Hosts) -> Int64s:
         """Return the bytes of each record."""
         names = np.array([len(name.encode()) for name in self.topic_names], np.int64)
-        fixed = HEADERS[hosts.variant].itemsize + TOPIC_LENGTH_V1.itemsize
+        fixed = HEADERS[hosts.variant].itemsize + TOPIC_LENGTH.itemsize
         tails = binary_lengths(self.bodies) + binary_lengths(self.properties)
         return tails + names[self.topics] + fixed + PROPERTIES_LENGTH.itemsize
 
@@ -150,7 +150,7 @@ def _in_one_pass(messages: Messages, hosts: Hosts, places: records.EndToEnd) -> 
 def _shared_header(count: int, hosts: Hosts) -> Structs:
     """Return headers with what is the same in all records; the rest is zero."""
     header = np.zeros(count, HEADERS[hosts.variant])
-    header["magic"] = MAGIC_V1
+    header["magic"] = WRITTEN_VERSION.magic
     header["born_ip"] = np.void(hosts.born_ip)
     header["born_port"] = hosts.born_port
     header["store_ip"] = np.void(hosts.store_ip)
@@ -206,7 +206,7 @@ def binary_lengths(values: pa.Array) -> Int64s:
 
 def _topic_tails(messages: Messages) -> list[bytes]:
     encoded = [name.encode() for name in messages.topic_names]
-    return [len(name).to_bytes(TOPIC_LENGTH_V1.itemsize, "big") + name for name in encoded]
+    return [len(name).to_bytes(TOPIC_LENGTH.itemsize, "big") + name for name in encoded]
 
 
 def _topics(messages: Messages) -> Any:
@@ -225,5 +225,5 @@ def fixed_width(values: NDArray[Any]) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), len(values), buffers)
 
 
-_MAX_TOPIC: Final = np.iinfo(TOPIC_LENGTH_V1).max
+_MAX_TOPIC: Final = np.iinfo(TOPIC_LENGTH).max
 assert _MAX_TOPIC == 127

@@ -16,11 +16,11 @@ from mqstore.format.crc import crc32
 from mqstore.format.message import (
     CRC_MASK,
     HEADER,
-    MAGIC_V1,
     MIN_RECORD_BYTES,
     PROPERTIES_LENGTH,
-    TOPIC_LENGTH_V1,
+    TOPIC_LENGTH,
 )
+from mqstore.format.record_versions import WRITTEN_VERSION
 from mqstore.format.sys_flag import TRANSACTION_ROLLBACK
 
 MIN_FILLER_BYTES: Final = MIN_RECORD_BYTES + 1
@@ -44,13 +44,13 @@ def filler(physical_offset: int, size: int, store_timestamp_ms: int) -> tuple[by
     topic = _LONG_TOPIC if size >= MIN_RECORD_BYTES + len(_LONG_TOPIC) else _SHORT_TOPIC
     head = np.zeros((), HEADER)
     head["total_size"] = size
-    head["magic"] = MAGIC_V1
+    head["magic"] = WRITTEN_VERSION.magic
     head["physical_offset"] = physical_offset
     head["sys_flag"] = TRANSACTION_ROLLBACK
     head["born_timestamp_ms"] = head["store_timestamp_ms"] = store_timestamp_ms
     head["body_length"] = size - MIN_RECORD_BYTES - len(topic)
     head["body_crc"] = _crc_of_zeros(int(head["body_length"]))
-    width = np.array(len(topic), TOPIC_LENGTH_V1).tobytes()
+    width = np.array(len(topic), TOPIC_LENGTH).tobytes()
     return head.tobytes(), width + topic + bytes(PROPERTIES_LENGTH.itemsize)
 
 

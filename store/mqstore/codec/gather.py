@@ -14,18 +14,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mqstore.codec.kernels import frames
 from mqstore.format.arrays import Bytes, Int32s, Int64s, Mask, Structs
 from mqstore.format.message import (
     HEADER,
     HOST_VARIANT_MASK,
     IP_V4_BYTES,
     IP_V6_BYTES,
-    MAGIC_V1,
-    MAGIC_V2,
-    PROPERTIES_LENGTH,
-    TOPIC_LENGTH_V1,
-    TOPIC_LENGTH_V2,
+    PROPERTIES_LENGTHS,
+    TOPIC_LENGTHS,
+    version_indices,
 )
 from mqstore.format.sys_flag import BORN_HOST_V6, STORE_HOST_V6
 
@@ -41,6 +38,36 @@ def sliding(buffer: Bytes, dtype: "np.dtype[Any]") -> NDArray[Any]:
     """Return a view whose item i is the ``dtype`` at byte i of ``buffer``; nothing is copied."""
     count = max(0, len(buffer) - dtype.itemsize + 1)
     return np.ndarray((count,), dtype, buffer, strides=(1,))
+
+
+def items_at(buffer: Bytes, positions: Int64s, dtype: "np.dtype[Any]") -> NDArray[Any]:
+    """Return the ``dtype`` at each position; of one that is not in the buffer, at its edge.
+
+    A length that damage has changed may point anywhere; who reads behind it refuses it later.
+    """
+    view = sliding(buffer, dtype)
+    if not len(view):
+        return np.zeros(len(positions), dtype)
+    return view[np.clip(positions, 0, len(view) - 1)]
+
+
+def widths_of(versions: Int64s, lengths: Sequence["np.dtype[Any]"]) -> Int64s:
+    """Return the bytes that a length takes in records of those versions; of no version as of 1."""
+    return np.array([dtype.itemsize for dtype in lengths], np.int64)[np.maximum(versions, 0)]
+
+
+def lengths_at(
+    buffer: Bytes, positions: Int64s, versions: Int64s, lengths: Sequence["np.dtype[Any]"]
+) -> Int64s:
+    """Return the lengths at those positions, each as wide as ``lengths`` has it for its version.
+
+    A record of no version is read as one of version 1. A length is negative in a broken record.
+    """
+    found: Int64s = items_at(buffer, positions, lengths[0]).astype(np.int64)
+    for index, dtype in enumerate(lengths):
+        if dtype != lengths[0] and (rows := np.flatnonzero(versions == index)).size:
+            found[rows] = items_at(buffer, positions[rows], dtype)
+    return found
 
 
 class RecordHeaders:
@@ -108,28 +135,22 @@ class RecordHeaders:
     @cached_property
     def topic_starts(self) -> Int64s:
         """Where each topic starts in the buffer."""
-        width = np.where(self._is_v2, TOPIC_LENGTH_V2.itemsize, TOPIC_LENGTH_V1.itemsize)
-        return self._topic_length_at + width
+        return self._topic_length_at + widths_of(self._versions, TOPIC_LENGTHS)
 
     @cached_property
     def topic_lengths(self) -> Int64s:
         """Bytes of each topic; negative in a broken record."""
-        lengths = self._at(self._topic_length_at, TOPIC_LENGTH_V1).astype(np.int64)
-        if self._is_v2.any():
-            wide = self._at(self._topic_length_at, TOPIC_LENGTH_V2).astype(np.int64)
-            lengths = np.where(self._is_v2, wide, lengths)
-        return lengths
+        return lengths_at(self.buffer, self._topic_length_at, self._versions, TOPIC_LENGTHS)
 
     @cached_property
     def properties_starts(self) -> Int64s:
         """Where each property block starts in the buffer."""
-        return self._properties_length_at + PROPERTIES_LENGTH.itemsize
+        return self._properties_length_at + widths_of(self._versions, PROPERTIES_LENGTHS)
 
     @cached_property
     def properties_lengths(self) -> Int64s:
         """Bytes of each property block."""
-        lengths = self._at(self._properties_length_at, PROPERTIES_LENGTH).astype(np.int64)
-        return np.maximum(lengths, 0)
+        return np.maximum(self._stated_properties_lengths, 0)
 
     def body(self, row: int) -> memoryview:
         """Return one stored body, not copied."""
@@ -159,8 +180,6 @@ class RecordHeaders:
 
     def problems(self) -> dict[int, str]:
         """Return the broken records: row → the rule it breaks. All others may be trusted."""
-        if frames.all_whole(self.buffer, self.starts, self.sizes):
-            return {}
         found: dict[int, str] = {}
         for broken, reason in self._rules():
             for row in np.flatnonzero(broken).tolist():
@@ -168,17 +187,16 @@ class RecordHeaders:
         return found
 
     def _rules(self) -> list[tuple[Mask, str]]:
-        known = (self.magics == MAGIC_V1) | (self.magics == MAGIC_V2)
         total = self.field("total_size")
         room = self.sizes - (self.body_starts - self.starts)
         body = self.field("body_length")
         in_body = (body >= 0) & (body <= room)
         end = self.starts + self.sizes
-        topic = (self.topic_lengths > 0) & (self._properties_length_at + 2 <= end)
-        length = self._at(self._properties_length_at, PROPERTIES_LENGTH)
-        adds_up = (length >= 0) & (self.properties_starts + self.properties_lengths == end)
+        topic = (self.topic_lengths > 0) & (self.properties_starts <= end)
+        ends = self.properties_starts + self.properties_lengths
+        adds_up = (self._stated_properties_lengths >= 0) & (ends == end)
         return [
-            (~known, "no record starts here (bad magic)"),
+            (self._versions < 0, "no record starts here (bad magic)"),
             (total != self.sizes, "TOTALSIZE is not the size in the ConsumeQueue"),
             (~in_body, "body length reaches out of the record"),
             (~topic, "topic length reaches out of the record"),
@@ -198,9 +216,13 @@ class RecordHeaders:
         return sliding(padded, HEADER)[np.zeros(len(self.starts), np.int64)]
 
     @cached_property
-    def _is_v2(self) -> Mask:
-        is_v2: Mask = self.magics == MAGIC_V2
-        return is_v2
+    def _versions(self) -> Int64s:
+        return version_indices(self.magics)
+
+    @cached_property
+    def _stated_properties_lengths(self) -> Int64s:
+        at = self._properties_length_at
+        return lengths_at(self.buffer, at, self._versions, PROPERTIES_LENGTHS)
 
     @cached_property
     def _topic_length_at(self) -> Int64s:
@@ -211,8 +233,4 @@ class RecordHeaders:
         return self.topic_starts + np.maximum(self.topic_lengths, 0)
 
     def _at(self, positions: Int64s, dtype: "np.dtype[Any]") -> NDArray[Any]:
-        view = sliding(self.buffer, dtype)
-        if not len(view):
-            return np.zeros(len(positions), dtype)
-        # A broken length may point behind the buffer; it is read from the edge and refused later.
-        return view[np.minimum(positions, len(view) - 1)]
+        return items_at(self.buffer, positions, dtype)

@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mqstore.codec.kernels import records
 from mqstore.format.arrays import Int32s, Int64s, UInt32s
 from mqstore.format.hashing import java_hash
 
@@ -41,9 +40,6 @@ class Hashes:
 
 def hash_strings(strings: pa.Array) -> Hashes:
     """Return the hashes of a string array; a null hashes as the empty string, to 0."""
-    found = records.java_hashes(strings)
-    if found is not None:
-        return Hashes(*found)
     data, starts = _characters(strings)
     lengths = np.diff(starts)
     if not len(data):

@@ -27,7 +27,7 @@ from mqstore.format.client_message import (
     MAX_BATCH_MESSAGES,
     SHORT_LENGTH,
 )
-from mqstore.format.message import HEADER, PROPERTIES_LENGTH
+from mqstore.format.message import HEADER
 from mqstore.format.sys_flag import COMPRESSED, INNER_BATCH, NEED_UNWRAP
 
 _WRAPPED: Final = INNER_BATCH | NEED_UNWRAP
@@ -148,6 +148,7 @@ def _build(
         heads.take(pa.array(owners)),
         slices(records.buffer, bodies, lengths),
         topics.take(pa.array(owners)),
+        _wider_lengths(records, batches).take(pa.array(owners)),
         slices(records.buffer, bodies + lengths, tails),
     )
     _, edges, data = pc.binary_join_element_wise(*parts, b"").buffers()
@@ -169,11 +170,19 @@ def _around(records: RecordHeaders, batches: Mask) -> tuple[pa.BinaryArray, pa.B
     """
     before = np.where(batches, records.body_starts - records.starts, records.sizes)
     topics = records.body_starts + records.body_lengths
-    ends = records.properties_starts - PROPERTIES_LENGTH.itemsize
+    ends = records.topic_starts + records.topic_lengths
     return (
         slices(records.buffer, records.starts, before),
         slices(records.buffer, topics, np.where(batches, ends - topics, 0)),
     )
+
+
+def _wider_lengths(records: RecordHeaders, batches: Mask) -> pa.BinaryArray:
+    """Return the zeros that make a client's length of properties as wide as the record has it."""
+    own = records.properties_starts - records.topic_starts - records.topic_lengths
+    more = np.where(batches, own - SHORT_LENGTH.size, 0)
+    kinds, which = np.unique(more, return_inverse=True)
+    return pa.array([bytes(int(count)) for count in kinds], pa.binary()).take(pa.array(which))
 
 
 def _write(headers: RecordHeaders, values: dict[str, Int64s]) -> None:

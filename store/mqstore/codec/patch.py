@@ -8,7 +8,6 @@ that the encoder left.
 
 from mqstore.codec.checksum import renew_record_crcs
 from mqstore.codec.gather import RecordHeaders, sliding
-from mqstore.codec.kernels import frames
 from mqstore.format.arrays import Bytes, Int64s
 from mqstore.format.message import HEADER, HEADERS
 
@@ -31,8 +30,6 @@ def patch(
     assert fields is not None
     names = ("queue_offset", "physical_offset", "store_timestamp_ms")
     values = (queue_offsets, physical_offsets, store_timestamps_ms)
-    if frames.patch(records, starts, values, fields["store_timestamp_ms"][1]):
-        return
     for name, each in zip(names, values, strict=True):
         dtype, position = fields[name][:2]
         sliding(records, dtype)[starts + position] = each

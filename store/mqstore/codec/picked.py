@@ -9,10 +9,10 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from mqstore.codec.kernels import frames
 from mqstore.codec.properties import PropertyBlocks
 from mqstore.codec.slices import as_text, scatter, slices
 from mqstore.format.arrays import Bytes, Int64s
+from mqstore.native import frames
 
 
 class PickedProperties:

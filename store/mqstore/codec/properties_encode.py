@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mqstore.codec.kernels import records
-from mqstore.codec.kernels.records import BlockPiece
 from mqstore.format.arrays import Int64s, Mask
 from mqstore.format.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
+from mqstore.native import records
+from mqstore.native.records import BlockPiece
 
 _IS: str = chr(NAME_VALUE_SEPARATOR)
 _END: str = chr(PROPERTY_SEPARATOR)

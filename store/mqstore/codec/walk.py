@@ -9,17 +9,18 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from mqstore.codec.gather import sliding
-from mqstore.codec.kernels import frames
 from mqstore.format.arrays import Bytes, Int64s
 from mqstore.format.message import (
     BLANK,
     BLANK_MAGIC,
     HARD_RECORD_BYTES,
     HEADER,
-    MAGIC_V1,
-    MAGIC_V2,
     MIN_RECORD_BYTES,
+    RECORD_MAGICS,
+    version_indices,
 )
+from mqstore.native import frames
+from mqstore.native.registry import compiled_first
 
 CUT: Final = "cut"  # the record that starts here ends behind the bytes given
 BLANK_RECORD: Final = "blank"
@@ -28,8 +29,7 @@ NO_RECORD: Final = "no record"
 
 Data: TypeAlias = bytes | bytearray | memoryview
 
-_RECORD_MAGICS: Final = (MAGIC_V1, MAGIC_V2)
-_MAGIC_WORDS: Final = tuple(magic.to_bytes(4, "big", signed=True) for magic in _RECORD_MAGICS)
+_MAGIC_WORDS: Final = tuple(magic.to_bytes(4, "big", signed=True) for magic in RECORD_MAGICS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def follow(data: Data) -> Walked:
     Only sizes and magics are looked at; ``RecordHeaders.problems`` checks the rest.
     """
     buffer = np.frombuffer(data, np.uint8)
-    starts, sizes, end = frames.follow(buffer) or _follow(data)
+    starts, sizes, end = _follow(buffer)
     return Walked(buffer, starts, sizes, end, what_lies_at(data, end))
 
 
@@ -63,8 +63,7 @@ def places_of_headers(data: bytes, physical_offset: int | None = None) -> Int64s
     if not any(word in data for word in _MAGIC_WORDS):  # Zeros, most often: a fast look.
         return np.zeros(0, np.int64)
     heads = sliding(np.frombuffer(data, np.uint8), HEADER)
-    magics = heads["magic"]
-    starts = np.flatnonzero((magics == MAGIC_V1) | (magics == MAGIC_V2))
+    starts = np.flatnonzero(version_indices(heads["magic"]) >= 0)
     sizes = heads["total_size"][starts]
     fits = (sizes >= MIN_RECORD_BYTES) & (sizes <= HARD_RECORD_BYTES)
     if physical_offset is not None:
@@ -78,19 +77,20 @@ def what_lies_at(data: Data, at: int) -> str:
     if at + BLANK.itemsize > len(data):
         return CUT
     size, magic = _size_and_magic(data, at)
-    if magic in _RECORD_MAGICS and MIN_RECORD_BYTES <= size <= HARD_RECORD_BYTES:
+    if magic in RECORD_MAGICS and MIN_RECORD_BYTES <= size <= HARD_RECORD_BYTES:
         return CUT
     if magic == BLANK_MAGIC:
         return BLANK_RECORD
     return ZERO if size == 0 and magic == 0 else NO_RECORD
 
 
-def _follow(data: Data) -> tuple[Int64s, Int64s, int]:
+@compiled_first(frames.follow)
+def _follow(buffer: Bytes) -> tuple[Int64s, Int64s, int]:
     """Return starts and sizes of the records, and where the last one ends.
 
     A loop over records: each one's place follows from the one before.
     """
-    starts, sizes = [], []
+    data, starts, sizes = buffer.data, [], []
     at = 0
     while what_lies_at(data, at) == CUT and at + BLANK.itemsize <= len(data):
         size, _ = _size_and_magic(data, at)

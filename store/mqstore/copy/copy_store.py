@@ -38,7 +38,7 @@ from mqstore.files.txn import intent, ledger
 from mqstore.format import names
 from mqstore.format.config import MAX_CONFIG_BYTES
 from mqstore.format.consume_queue import UNIT
-from mqstore.format.message import MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES
+from mqstore.format.message import MIN_RECORD_BYTES, RECORD_MAGICS
 from mqstore.format.sys_flag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from mqstore.read.directory import take
 from mqstore.read.source import Snapshot
@@ -144,7 +144,7 @@ def _end(found: Snapshot, store: Store) -> _End:
 def _is_without_unit(head: np.void, physical_offset: int) -> bool:
     state = int(head["sys_flag"]) & TRANSACTION_MASK
     return (
-        int(head["magic"]) in (MAGIC_V1, MAGIC_V2)
+        int(head["magic"]) in RECORD_MAGICS
         and int(head["physical_offset"]) == physical_offset
         and int(head["total_size"]) >= MIN_RECORD_BYTES
         and state in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)

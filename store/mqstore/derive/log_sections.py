@@ -15,7 +15,6 @@ from typing import Final
 import numpy as np
 
 from mqstore.codec.dispatch import DispatchRecords, Queue
-from mqstore.codec.kernels.walk import GatheredUnits
 from mqstore.codec.walk import BLANK_RECORD, CUT, ZERO
 from mqstore.derive.log_walk import LogChunk, log_chunks
 from mqstore.derive.queue_units import is_possible, units_of
@@ -28,6 +27,7 @@ from mqstore.format.consume_queue import HIGHEST_QUEUE_OFFSET
 from mqstore.format.message import MIN_BLANK_BYTES
 from mqstore.format.names import LMQ_PREFIX
 from mqstore.format.sys_flag import INNER_BATCH
+from mqstore.native.walk import GatheredUnits
 
 SECTION_ROWS: Final = 1 << 19
 MOST_DAMAGES: Final = 100  # of one file that are listed; more are counted

@@ -5,14 +5,13 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.codec.kernels.abi import FULL, NOT_MINE
-from mqstore.codec.kernels.library import library
-from mqstore.codec.kernels.walk import GatheredUnits, UnitsKernel
 from mqstore.codec.walk import CUT, what_lies_at
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.mapped_file_queue import MappedFile
 from mqstore.format.arrays import Bytes
 from mqstore.format.message import HARD_RECORD_BYTES
+from mqstore.native.registry import FULL, NOT_MINE
+from mqstore.native.walk import GatheredUnits, UnitsKernel
 
 LEFT: Final = "left to numpy"
 
@@ -35,7 +34,7 @@ class QuickWalk:
     @staticmethod
     def is_for(log: CommitLog, file: MappedFile) -> bool:
         """Tell whether there is a kernel for such a file: one of plain records."""
-        return library() is not None and log.committed_end is None and not log.head_bytes(file)
+        return UnitsKernel.is_there() and log.committed_end is None and not log.head_bytes(file)
 
     @property
     def last_ms(self) -> int:

@@ -22,7 +22,7 @@ from mqstore.codec.decode import QueuePositions
 from mqstore.codec.gather import RecordHeaders
 from mqstore.files.log.commit_log import CommitLog, Scratch
 from mqstore.format.arrays import Int64s
-from mqstore.format.message import MAGIC_V1, MAGIC_V2
+from mqstore.format.message import RECORD_MAGICS
 from mqstore.format.names import LMQ_PREFIX
 
 QueueOffset: TypeAlias = tuple[str, int, int]
@@ -153,7 +153,7 @@ def has_header(
     The topic is not compared: it lies behind the body.
     """
     head = log.header(physical_offset)
-    if head is None or int(head["magic"]) not in (MAGIC_V1, MAGIC_V2):
+    if head is None or int(head["magic"]) not in RECORD_MAGICS:
         return False
     is_whole = int(head["total_size"]) == size
     is_here = not checks.own_place or int(head["physical_offset"]) == physical_offset

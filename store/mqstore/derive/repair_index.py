@@ -14,7 +14,6 @@ from typing import Final
 import numpy as np
 
 from mqstore.codec.dispatch import DispatchRecords, RecordKeys, record_keys
-from mqstore.codec.kernels import index_keys
 from mqstore.derive.index_chains import INDEX_CHUNK_UNITS, IndexUnits, sound_parts
 from mqstore.derive.index_keys import AlignedUnits, IndexUnitStream, has_keys
 from mqstore.derive.records import WHOLE, fetch_at
@@ -181,7 +180,7 @@ class IndexRebuild:
     def _open(self) -> IndexAppender:
         if self._has_tags is None:
             self._has_tags = self._had_tags()
-        appender = IndexAppender(self._writer, index_keys)
+        appender = IndexAppender(self._writer)
         if self._is_behind_gap(appender.last_physical_offset):
             appender.end_file()
         return appender

@@ -7,7 +7,7 @@ from mqstore.codec.gather import RecordHeaders
 from mqstore.derive.records import SOUND_CHECKS, fetch_at
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.format.arrays import Bytes
-from mqstore.format.message import HEADER, MAGIC_V1, MAGIC_V2
+from mqstore.format.message import HEADER, RECORD_MAGICS
 from mqstore.format.sys_flag import (
     TRANSACTION_MASK,
     TRANSACTION_PREPARED,
@@ -51,7 +51,7 @@ def sound_records_in(log: CommitLog, position: int, chunk: Bytes) -> Iterator[So
     As `data_behind` gives chunks: a magic may lie across two, and the next one starts a little
     before this one's end.
     """
-    for magic in (MAGIC_V1, MAGIC_V2):
+    for magic in RECORD_MAGICS:
         data, word = chunk.tobytes(), magic.to_bytes(4, "big", signed=True)
         found = data.find(word)
         while found >= 0:

@@ -31,7 +31,7 @@ from mqstore.format.dledger import (
     INDEX,
     UNIT,
 )
-from mqstore.format.message import BLANK_MAGIC, MAGIC_V1, MAGIC_V2
+from mqstore.format.message import BLANK_MAGIC, RECORD_MAGICS
 
 _CHECKPOINT_BYTES: Final = 4096
 _SHARED: Final = UNIT.names or ()
@@ -71,7 +71,7 @@ class EntryLog(CommitLog):
         found = self._heads.get(file.start)
         if found is None:
             word = int.from_bytes(self.read(file.start + _WORD_BYTES, _WORD_BYTES), "big")
-            is_plain = word - 2**32 in (MAGIC_V1, MAGIC_V2, BLANK_MAGIC)
+            is_plain = word - 2**32 in (*RECORD_MAGICS, BLANK_MAGIC)
             found = self._heads[file.start] = 0 if is_plain else BODY_OFFSET
         return found
 

@@ -7,7 +7,7 @@ those 4: positions after it move by 12):
     at  bytes  field                        meaning
     --  -----  ---------------------------  ----------------------------------------
      0      4  total_size                   bytes of the whole record
-     4      4  magic                        MAGIC_V1, MAGIC_V2 or BLANK_MAGIC
+     4      4  magic                        of a record version, or BLANK_MAGIC
      8      4  body_crc                     CRC-32 of the stored body & 0x7FFFFFFF
     12      4  queue_id                     queue of the topic
     16      4  flag                         the user's, opaque
@@ -24,23 +24,25 @@ those 4: positions after it move by 12):
     76      8  prepared_transaction_offset  half message of a committed transaction, else 0
     84      4  body_length                  0 if there is no body
 
-The tail: body_length bytes of body; topic length in 1 byte (V1) or 2 (V2), then the topic;
-properties length in 2 bytes, then the properties. Records follow each other without gap or
-padding and never cross files: the room left at a file's end is a blank record, of which only
-BLANK (total_size = the room, BLANK_MAGIC) is defined. Magic 0 is the end of the log.
+The tail: body_length bytes of body; topic length in as many bytes as the version has for it (1
+or 2, see record_versions.py), then the topic; properties length in 2 bytes, then the properties.
+Records follow each other without gap or padding and never cross files: the room left at a file's
+end is a blank record, of which only BLANK (total_size = the room, BLANK_MAGIC) is defined. Magic 0
+is the end of the log.
 
 Reference: org.apache.rocketmq.store.CommitLog#checkMessageAndReturnSize,
 DefaultAppendMessageCallback#doAppend (END_FILE_MIN_BLANK_LENGTH), MessageExtEncoder#encode.
 """
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from mqstore.format import sys_flag
+from mqstore.format.arrays import Int32s, Int64s
+from mqstore.format.record_versions import RECORD_VERSIONS, WRITTEN_VERSION
 
-MAGIC_V1: Final = -626843481  # 0xDAA320A7, MessageDecoder.MESSAGE_MAGIC_CODE
-MAGIC_V2: Final = -626843477  # 0xDAA320AB, MessageVersion.MESSAGE_VERSION_V2 (5.1.0)
+RECORD_MAGICS: Final = tuple(version.magic for version in RECORD_VERSIONS)
 BLANK_MAGIC: Final = -875286124  # 0xCBD43194, CommitLog.BLANK_MAGIC_CODE
 
 CRC_MASK: Final = 0x7FFFFFFF
@@ -91,12 +93,33 @@ HEADERS: Final = (
 HOST_VARIANT_MASK: Final = sys_flag.BORN_HOST_V6 | sys_flag.STORE_HOST_V6
 HOST_VARIANT_SHIFT: Final = 4
 BLANK: Final = np.dtype([("total_size", ">i4"), ("magic", ">i4")])
-TOPIC_LENGTH_V1: Final = np.dtype("i1")  # signed, as Java reads it
-TOPIC_LENGTH_V2: Final = np.dtype(">i2")
-PROPERTIES_LENGTH: Final = np.dtype(">i2")
+_LENGTHS: Final[dict[int, "np.dtype[Any]"]] = {
+    1: np.dtype("i1"),
+    2: np.dtype(">i2"),
+    4: np.dtype(">i4"),
+}
+"""A length of so many bytes; signed, as Java reads it."""
+TOPIC_LENGTHS: Final = tuple(_LENGTHS[row.topic_length_bytes] for row in RECORD_VERSIONS)
+PROPERTIES_LENGTHS: Final = tuple(_LENGTHS[row.properties_length_bytes] for row in RECORD_VERSIONS)
+"""The dtypes of both lengths, by version: indices are those of RECORD_VERSIONS."""
+TOPIC_LENGTH: Final = _LENGTHS[WRITTEN_VERSION.topic_length_bytes]
+PROPERTIES_LENGTH: Final = _LENGTHS[WRITTEN_VERSION.properties_length_bytes]
+"""Those of the version that mqlog writes."""
 
 MIN_BLANK_BYTES: Final = BLANK.itemsize
-MIN_RECORD_BYTES: Final = HEADER.itemsize + TOPIC_LENGTH_V1.itemsize + PROPERTIES_LENGTH.itemsize
+MIN_RECORD_BYTES: Final = HEADER.itemsize + min(
+    topic.itemsize + properties.itemsize
+    for topic, properties in zip(TOPIC_LENGTHS, PROPERTIES_LENGTHS, strict=True)
+)
+
+
+def version_indices(magics: Int32s) -> Int64s:
+    """Return the index into RECORD_VERSIONS of each magic; -1 for the magic of no version."""
+    found = np.full(len(magics), -1, np.int64)
+    for index, magic in enumerate(RECORD_MAGICS):
+        found[magics == magic] = index
+    return found
+
 
 assert HEADER.itemsize == 88
 assert HEADERS[3].itemsize == 112

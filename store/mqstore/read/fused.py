@@ -11,9 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from mqstore.codec.bodies import Plain, decompress_stored, with_plain
-from mqstore.codec.kernels.columns import Decoded
-from mqstore.codec.kernels.decode import Decoder
-from mqstore.codec.kernels.library import library
+from mqstore.codec.fused.columns import Decoded
+from mqstore.codec.fused.decoder import Decoder
 from mqstore.codec.schema import message_schema
 from mqstore.derive.records import FetchedRecords
 from mqstore.errors import CorruptStoreError, StoreError
@@ -78,15 +77,14 @@ class FusedDecode:
         check_crc: bool,
         plain: bool,
     ) -> "FusedDecode | None":
-        """Return one for ``settings``, None without a compiled kernel or without blocks.
+        """Return one for ``settings``, None without a kernel for its columns or without blocks.
 
-        Raises InvalidOptionError where MQSTORE_KERNELS asks for a kernel that is not there.
+        Raises InvalidOptionError where MQSTORE_KERNELS asks for kernels that are not there.
         """
-        found = library()
-        if found is None or not isinstance(source, BlockSource):
-            return None
         columns = {*settings.columns, *row_filter.columns, *(_PACKED if plain else ())}
-        decoder = Decoder(found, columns, check_crc=check_crc)
+        decoder = Decoder.of(columns, check_crc=check_crc)
+        if decoder is None or not isinstance(source, BlockSource):
+            return None
         return cls(decoder, source, settings, plain=plain)
 
     def batches(self, units: UnitBatch, row_filter: RowFilter) -> Batches:

@@ -9,13 +9,13 @@ Reference: DefaultMessageStore#getStoreTimeStamp; ExpressionMessageFilter.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from mqstore.codec.decode import topics_on_disk
-from mqstore.codec.gather import RecordHeaders, sliding
+from mqstore.codec.gather import RecordHeaders, lengths_at, widths_of
 from mqstore.codec.properties import PropertyBlocks
 from mqstore.codec.schema import FIRST_MS, LAST_MS
 from mqstore.derive.records import IN_PLACE, WHOLE, RecordChecks, fetch, record_sizes
@@ -23,19 +23,18 @@ from mqstore.files.log.commit_log import CommitLog
 from mqstore.format.arrays import Bytes, Int64s, Mask
 from mqstore.format.message import (
     HEADERS,
-    MAGIC_V1,
-    MAGIC_V2,
     MAX_PROPERTIES_BYTES,
-    PROPERTIES_LENGTH,
-    TOPIC_LENGTH_V1,
-    TOPIC_LENGTH_V2,
+    PROPERTIES_LENGTHS,
+    TOPIC_LENGTHS,
+    version_indices,
 )
 from mqstore.format.properties import TAGS, UNIQ_KEY
 from mqstore.read.units import cut
 
 NO_TIMESTAMP: Final = np.iinfo(np.int64).min
 _HEAD_BYTES: Final = HEADERS[-1].itemsize
-_MAX_TAIL_BYTES: Final = 2 * (TOPIC_LENGTH_V2.itemsize + MAX_PROPERTIES_BYTES)
+_MAX_LENGTH_BYTES: Final = max(dtype.itemsize for dtype in (*TOPIC_LENGTHS, *PROPERTIES_LENGTHS))
+_MAX_TAIL_BYTES: Final = 2 * (_MAX_LENGTH_BYTES + MAX_PROPERTIES_BYTES)
 _WHOLE_BYTES: Final = 4096  # up to a page, one read of all is cheaper than two of the ends
 AT_ONCE_BYTES: Final = 8 << 20
 
@@ -136,13 +135,13 @@ def _of_ends(
     skipped = heads.body_starts - heads.starts + heads.body_lengths
     lengths = sizes - skipped
     valid &= (lengths > 0) & (lengths <= _MAX_TAIL_BYTES)
-    wide = heads.magics == MAGIC_V2
+    versions = version_indices(heads.magics)
     chosen = np.flatnonzero(valid)
     for batch in cut(lengths[chosen], AT_ONCE_BYTES):
         rows = chosen[batch]
         gathered = log.gather(places[rows] + skipped[rows], lengths[rows])
         starts, block_lengths, sound = _blocks(
-            gathered.buffer, gathered.starts, lengths[rows], wide[rows]
+            gathered.buffer, gathered.starts, lengths[rows], versions[rows]
         )
         blocks = PropertyBlocks(gathered.buffer, starts[sound], block_lengths[sound])
         yield rows[sound], column_of(blocks)
@@ -153,30 +152,20 @@ def _heads(log: CommitLog, places: Int64s, sizes: Int64s) -> tuple[RecordHeaders
     lengths = np.minimum(sizes, _HEAD_BYTES)
     gathered = log.gather(places, lengths)
     heads = RecordHeaders(gathered.buffer, gathered.starts, lengths)
-    known = (heads.magics == MAGIC_V1) | (heads.magics == MAGIC_V2)
+    known = version_indices(heads.magics) >= 0
     return heads, known & (heads.field("total_size") == sizes)
 
 
 def _blocks(
-    buffer: Bytes, tails: Int64s, lengths: Int64s, wide: Mask
+    buffer: Bytes, tails: Int64s, lengths: Int64s, versions: Int64s
 ) -> tuple[Int64s, Int64s, Mask]:
     """Return start and length of each tail's property block, and whether its lengths add up."""
-    topic = np.where(wide, _at(buffer, tails, TOPIC_LENGTH_V2), _at(buffer, tails, TOPIC_LENGTH_V1))
-    topic_starts = tails + np.where(wide, TOPIC_LENGTH_V2.itemsize, TOPIC_LENGTH_V1.itemsize)
-    places = topic_starts + topic
-    block_lengths = _at(buffer, places, PROPERTIES_LENGTH)
-    starts = places + PROPERTIES_LENGTH.itemsize
+    topic = lengths_at(buffer, tails, versions, TOPIC_LENGTHS)
+    places = tails + widths_of(versions, TOPIC_LENGTHS) + topic
+    block_lengths = lengths_at(buffer, places, versions, PROPERTIES_LENGTHS)
+    starts = places + widths_of(versions, PROPERTIES_LENGTHS)
     adds_up = (starts + block_lengths == tails + lengths) & (topic > 0) & (block_lengths >= 0)
     return starts, block_lengths, adds_up
-
-
-def _at(buffer: Bytes, places: Int64s, dtype: "np.dtype[Any]") -> Int64s:
-    view = sliding(buffer, dtype)
-    if not len(view):
-        return np.zeros(len(places), np.int64)
-    # A broken length may point anywhere; it is read from the buffer's edge and refused later.
-    found: Int64s = view[np.clip(places, 0, len(view) - 1)].astype(np.int64)
-    return found
 
 
 def _batches(

@@ -17,7 +17,6 @@ from typing import Final
 import numpy as np
 
 from mqstore.codec.dispatch import Queue
-from mqstore.codec.kernels import index_keys
 from mqstore.derive.index_keys import has_keys
 from mqstore.derive.log_end import LogEnd
 from mqstore.errors import CommitInDoubtError
@@ -68,7 +67,7 @@ class Application:
             queue.reserve(start, start + count)
             self._queues[topic, queue_id] = queue
         if planned.key_count:
-            self._index = IndexAppender(self._writer, index_keys)
+            self._index = IndexAppender(self._writer)
             self._begin_file_behind_gap(self._index)
             self._index.reserve(planned.key_count)
 

@@ -15,13 +15,13 @@ from typing import Final
 import numpy as np
 
 from mqstore.codec.dispatch import Queue, deliver_timestamps_ms
-from mqstore.codec.kernels import staged
 from mqstore.codec.patch import patch
 from mqstore.derive.queue_units import join_units, make_units
 from mqstore.files.index.index_append import IndexKeys
 from mqstore.files.queue.queue_append import QueueAppender
 from mqstore.files.txn.segment import SegmentFrame
 from mqstore.format.arrays import Bytes, Int64s, Structs
+from mqstore.native import staged
 from mqstore.write.plan import Placed, Placement, sizes_of, starts_of
 
 _HELD_UNITS: Final = 1 << 18  # 5 MiB of units
@@ -106,16 +106,8 @@ class OffsetAssigner:
         firsts = np.array([self._next.get(queue, 0) for queue in frame.queues], np.int64)
         ends = firsts.copy()
         start = self._placement.place_together(int(table["size"].sum(dtype=np.int64)))
-        found, moments = None, (self._store_timestamp_ms, self._least_ms)
-        if start is not None:
-            found = staged.assign(table, ends, start, moments)
-        if found is None:
-            placed = self._place(frame, start)
-            one = AssignedFrame(frame, placed, _number(table, ends), self._moments(table), firsts)
-        else:
-            placed = Placed(found.physical_offsets, ())
-            times = found.store_timestamps_ms
-            one = AssignedFrame(frame, placed, found.queue_offsets, times, firsts)
+        placed = self._place(frame, start)
+        one = AssignedFrame(frame, placed, _number(table, ends), self._moments(table), firsts)
         self._next.update(zip(frame.queues, ends.tolist(), strict=True))
         return one
 

@@ -18,7 +18,6 @@ import numpy as np
 
 from mqstore.codec.checksum import broken
 from mqstore.codec.gather import RecordHeaders
-from mqstore.codec.kernels import staged
 from mqstore.errors import CorruptStagingError
 from mqstore.files.txn.segment import Segment, SegmentFrame, Summed, read_frames, verify
 from mqstore.format.arrays import Int64s, Mask, Recycled
@@ -26,6 +25,7 @@ from mqstore.format.crc import crc32
 from mqstore.format.message import HARD_RECORD_BYTES, MIN_RECORD_BYTES
 from mqstore.format.names import MAX_QUEUE_ID, is_topic
 from mqstore.format.sys_flag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from mqstore.native import staged
 from mqstore.write.stage.job import WriteJob
 
 _MEMORIES: Final = 2  # A frame in use, and the one that is read next.

@@ -10,7 +10,7 @@ the end of the one before).
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -55,27 +55,14 @@ class IndexKeys:
         )
 
 
-class KeyChains(Protocol):
-    """A faster way to chain keys: what it returns is what numpy here would; None: it has none."""
-
-    def pages_of(self, hashes: Int32s, slot_count: int, page_slots: int) -> Int64s | None:
-        """Return the pages of slots that the keys fall into, ascending."""
-
-    def chain(
-        self, hashes: Int32s, places: tuple[Int64s, Int64s], slots: Int32s, first: int
-    ) -> tuple[Structs, int] | None:
-        """Let each slot point at its last key; return the units and how many slots were free."""
-
-
 class IndexAppender:
     """Puts keys into the last IndexFile of a store and into new ones.
 
     Raises CorruptStoreError if the last file is not of the layout in the writer's sizes.
     """
 
-    def __init__(self, writer: StoreWriter, chains: KeyChains | None = None) -> None:
+    def __init__(self, writer: StoreWriter) -> None:
         self._writer = writer
-        self._chains = chains
         self._layout = layout = writer.sizes.index
         self._new: list[NewFile] = []
         files = list_index_files(writer.place)
@@ -127,7 +114,7 @@ class IndexAppender:
             assert self._last is not None
             count = min(self._last.room, len(keys) - done)
             kept = not self._writer.undo.is_ended
-            self._last.put(keys.cut(done, done + count), self._chains, kept=kept)
+            self._last.put(keys.cut(done, done + count), kept=kept)
             self._write_units()
             done += count
 
@@ -233,18 +220,17 @@ class _OpenFile:
                 begin, end = int(part[0]) * _PAGE_SLOTS, (int(part[-1]) + 1) * _PAGE_SLOTS
                 yield begin, self.slots[begin:end].astype(SLOT).tobytes()
 
-    def put(self, keys: IndexKeys, chains: KeyChains | None, *, kept: bool) -> None:
+    def put(self, keys: IndexKeys, *, kept: bool) -> None:
         """Chain ``keys`` and leave their units in ``pending``; ``kept``: it may be taken back."""
-        pages = chains.pages_of(keys.hashes, len(self.slots), _PAGE_SLOTS) if chains else None
-        if pages is None:
-            pages = np.unique(keys.hashes.astype(np.int64) % len(self.slots) // _PAGE_SLOTS)
+        is_used = np.zeros_like(self._is_read)
+        is_used[keys.hashes.astype(np.int64) % len(self.slots) // _PAGE_SLOTS] = True
+        pages = np.flatnonzero(is_used)
         self._read_pages(pages)
         for page in pages[~self._is_changed[pages]].tolist() if kept else ():
             self.pages_before[page] = self.page(page)
         self._is_changed[pages] = True
         first, places = self.count, (keys.physical_offsets, self._seconds(keys.store_timestamps_ms))
-        made = chains.chain(keys.hashes, places, self.slots, first) if chains else None
-        units, used = made or _chain(keys.hashes, places, self.slots, first)
+        units, used = _chain(keys.hashes, places, self.slots, first)
         self.pending, self.first_pending = units, first
         self._count(keys, used=used)
 

@@ -9,7 +9,7 @@ from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.mapped_file_queue import MappedFile
 from mqstore.format import dledger
 from mqstore.format.arrays import Bytes
-from mqstore.format.message import BLANK, BLANK_MAGIC, MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES
+from mqstore.format.message import BLANK, BLANK_MAGIC, MIN_RECORD_BYTES, RECORD_MAGICS
 
 _CHUNK_BYTES: Final = 1 << 20
 # A chunk starts this much before the last one's end: a magic code may lie across the two.
@@ -61,7 +61,7 @@ def records_end(file: MappedFile, *, of_entries: bool = False) -> int:
                 size, magic = magic, size  # An entry begins with its magic.
             if magic == (dledger.BLANK_MAGIC if of_entries else BLANK_MAGIC):
                 return file.size
-            known = (dledger.ENTRY_MAGIC,) if of_entries else (MAGIC_V1, MAGIC_V2)
+            known = (dledger.ENTRY_MAGIC,) if of_entries else RECORD_MAGICS
             if magic not in known or size < MIN_RECORD_BYTES:
                 break
             position += size

@@ -207,7 +207,7 @@ def doctor(
     """Examine why Spark does not find the format mqlog, or cannot read a store or a cluster."""
     from mqlog_jobs import render, views
     from mqlog_jobs.doctor import examine
-    from mqstore.check.finding import ERROR
+    from mqstore.diagnosis import ERROR
 
     diagnoses = list(examine(*(stores or ()), commit_log=commit_log or (), options=options or ()))
     if as_json:

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from mqlog_jobs import doctor
-from mqstore.check.diagnosis import GOOD, Diagnosis
-from mqstore.check.finding import ERROR, WARNING
+from mqstore.diagnosis import ERROR, GOOD, WARNING, Diagnosis
 from pyspark_mqlog.interpreter import NAMES
 from support import soak
 

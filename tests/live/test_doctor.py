@@ -11,8 +11,7 @@ from jobs.conftest import run
 from live.loopback import FakeCluster, json_answer, listening
 from live.test_cluster import dead_address
 from live.test_tls import CA, STRANGER, serving
-from mqlog_jobs import doctor
-from mqstore.check.diagnosis import GOOD, Diagnosis
+from mqlog_jobs import installation
 
 __all__ = ["run"]
 
@@ -21,9 +20,8 @@ __all__ = ["run"]
 def look(run: Run, fake: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Examine the fake cluster, or another address; return the lines by subject, and the code."""
     monkeypatch.delenv("MQLOG_ACCESS_KEY", raising=False)
-    for step in ("_packages", "_lookup"):  # Of the installation: they take seconds.
-        monkeypatch.setattr(doctor, step, lambda: iter(()))
-    monkeypatch.setattr(doctor, "_java", lambda: Diagnosis(GOOD, "Java", ""))
+    # Of this machine, which takes seconds.
+    monkeypatch.setattr(installation, "examine", lambda **_: iter(()))
 
     def looked(*arguments: str, address: str | None = None) -> tuple[list[dict[str, str]], int]:
         place = address or f"rocketmq://{fake.address}"

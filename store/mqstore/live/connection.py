@@ -42,7 +42,7 @@ _CLOSED: Final = (
     "closed the connection without an answer, as a load balancer or a tunnel does in front of a "
     "server that is away, and a server at a frame that it does not take"
 )
-_ENDS: Final = (ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError)
+_WORDLESS: Final = (ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError)
 """Errors of a peer that went away without a word."""
 
 
@@ -259,14 +259,14 @@ class Connection:
         self._armed = left
 
     def _broken(self, error: OSError) -> BrokerUnavailableError:
-        if isinstance(self._socket, ssl.SSLSocket) and isinstance(error, _ENDS):
+        if isinstance(self._socket, ssl.SSLSocket) and isinstance(error, _WORDLESS):
             error = self._alert() or error
         self.close()
         if isinstance(error, TimeoutError):
             waited = self._limits.request_timeout_ms / 1000
             reason = f"no answer in {waited:g} s; requestTimeout sets how long to wait"
             return BrokerTimeoutError(self.address, reason)
-        if isinstance(error, _ENDS) and not self._has_answered:
+        if isinstance(error, _WORDLESS) and not self._has_answered:
             return self._closed()
         if isinstance(error, ssl.SSLError) and not self._has_answered:
             # With TLS 1.3 a server refuses our certificate after the handshake.
@@ -278,7 +278,7 @@ class Connection:
         try:
             self._socket.settimeout(0)
             self._socket.recv(1)
-        except (*_ENDS, ssl.SSLWantReadError):
+        except (*_WORDLESS, ssl.SSLWantReadError):
             return None
         except ssl.SSLError as error:
             return error
@@ -328,7 +328,7 @@ class Connection:
             raise BrokerTimeoutError(self.address, _TLS_REFUSED.format(why=why)) from None
         except (OSError, ValueError) as error:
             plain.close()
-            if isinstance(error, _ENDS):
+            if isinstance(error, _WORDLESS):
                 raise self._not_understood(_text(error)) from error
             why = _TLS_REFUSED.format(why=_text(error))
             raise NotUnderstoodError(self.address, why) from error

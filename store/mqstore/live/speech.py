@@ -19,7 +19,7 @@ from mqstore.live.requests import GET_BROKER_RUNTIME_INFO
 from mqstore.live.sockets import connected, split_host
 
 _ALERT: Final = "ALERT"  # In the names of OpenSSL's errors for what a peer said by TLS.
-_MOST_BYTES: Final = 1 << 20
+_MOST_ANSWER_BYTES: Final = 1 << 20
 
 
 def speaks_tls(address: str, timeout_s: float) -> bool:
@@ -56,7 +56,7 @@ def speaks_plainly(address: str, timeout_s: float) -> bool:
     if len(head) < HEAD_BYTES:
         return False
     try:
-        sizes(head, _MOST_BYTES)
+        sizes(head, _MOST_ANSWER_BYTES)
     except FrameError:
         return False
     return True

@@ -548,6 +548,21 @@ def test_control_characters_of_a_producer_are_no_damage_and_zeros_of_a_hole_are(
     assert check(tmp_path / "new") == []
 
 
+def test_a_plain_record_that_says_that_it_is_compressed_is_doubted(tmp_path: Path) -> None:
+    """One changed bit of sysFlag, which no checksum covers: no consumer could open the body."""
+    sent = [Message(topic="T", body=b"plain %d" % number) for number in range(3)]
+    laid = lay_out(tmp_path / "store", sent, Layout(commit_log_bytes=SIZE, index=False))
+    put(laid, laid.messages[1], "sys_flag", struct.pack(">i", oracle.COMPRESSED))
+    made = salvage(laid.root, tmp_path / "new", file_size=SIZE)
+    assert (made.records, made.doubted, made.lost_messages) == (2, 1, 1)
+    assert check(tmp_path / "new") == []
+    assert [r["body"] for r in served(tmp_path / "new")] == [b"plain 0", b"plain 2"]
+    table = pq.read_table(tmp_path / "new" / ".mqlog" / "salvage" / "report.parquet")
+    (doubted,) = [r for r in table.to_pylist() if r["kind"] == "doubted"]
+    assert doubted["record"] == encode(replace(laid.messages[1], sys_flag=oracle.COMPRESSED))
+    assert doubted["reason"].startswith("the body cannot be decompressed: zlib body is broken")
+
+
 def test_a_message_born_before_1970_is_whole(tmp_path: Path) -> None:
     sent = [Message(topic="T", body=b"x", born_timestamp_ms=moment) for moment in (-1, -(10**12))]
     laid = lay_out(tmp_path / "store", sent, Layout(commit_log_bytes=SIZE, index=False))

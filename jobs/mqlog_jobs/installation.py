@@ -24,7 +24,7 @@ from typing import Final
 from mqlog_jobs import java
 from mqlog_jobs.exit_codes import FOUND
 from mqlog_jobs.java import JavaNotFoundError
-from mqstore.diagnosis import ERROR, GOOD, NOTE, WARNING, Diagnosis
+from mqstore.diagnosis import ERROR, GOOD, REMARK, WARNING, Diagnosis
 from mqstore.errors import printable, shown
 
 _ANSWER_SECONDS: Final = 60
@@ -150,7 +150,7 @@ def _lines(diagnosis: Diagnosis, label: str) -> Iterator[str]:
 
 
 def _noted(diagnosis: Diagnosis) -> Diagnosis:
-    return replace(diagnosis, severity=NOTE) if diagnosis.severity == ERROR else diagnosis
+    return replace(diagnosis, severity=REMARK) if diagnosis.severity == ERROR else diagnosis
 
 
 def _package(requirement: Requirement) -> Diagnosis:

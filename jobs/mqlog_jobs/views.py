@@ -21,7 +21,7 @@ from mqstore import tables
 from mqstore.backlog.schema import AHEAD, EXPIRED, TOPIC_GONE
 from mqstore.check import Finding
 from mqstore.copy.copy_store import Copied
-from mqstore.diagnosis import ERROR, GOOD, NOTE, WARNING, Diagnosis
+from mqstore.diagnosis import ERROR, GOOD, REMARK, WARNING, Diagnosis
 from mqstore.errors import printable, shown
 
 TOPIC_VIEW: Final = (
@@ -103,7 +103,7 @@ _ODD: Final = {AHEAD, EXPIRED, TOPIC_GONE}  # Without messages waiting, and yet 
 _NOT_ON_A_CARD: Final = {"topic", "queueId", "queueOffset", "properties", "body", "tagsCode"}
 _MARKS: Final = {
     GOOD: ("✓", "green"),
-    NOTE: ("·", "dim"),
+    REMARK: ("·", "dim"),
     WARNING: ("!", "bold yellow"),
     ERROR: ("✗", "bold red"),
 }

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 GOOD: Final = "OK"
-NOTE: Final = "note"
+REMARK: Final = "note"
 WARNING: Final = "warning"
 ERROR: Final = "error"
 
@@ -16,7 +16,7 @@ ERROR: Final = "error"
 class Diagnosis:
     """The result of one examination: its severity, what was found, and advice.
 
-    ``severity`` is GOOD; NOTE, for what is wrong with a thing that nobody asked for; WARNING; or
+    ``severity`` is GOOD; REMARK, for what is wrong with a thing that nobody asked for; WARNING; or
     ERROR.
     """
 

@@ -19,10 +19,14 @@ from urllib.parse import unquote, urlsplit
 from mqstore.errors import InvalidOptionError, StoreNotFoundError
 
 _TABLE_SUFFIX: Final = re.compile(r"(.+)#([A-Za-z_]+)/?")
-_SERVER: Final = r"(?:[\w.-]+|\[[0-9A-Fa-f:.]+\])"
-_PORT: Final = ":[0-9]{2,5}"
-_SERVERS: Final = re.compile(rf"{_SERVER}{_PORT}(?:[,;]{_SERVER}{_PORT})*(?:/.*)?", re.ASCII)
-_WEB: Final = re.compile(rf"(?:http(s?)|tcp|rmq)://({_SERVER}(?:{_PORT})?(?:[/,;].*)?)", re.ASCII)
+_HOST_FORM: Final = r"(?:[\w.-]+|\[[0-9A-Fa-f:.]+\])"
+_PORT_FORM: Final = ":[0-9]{2,5}"
+_SERVERS: Final = re.compile(
+    rf"{_HOST_FORM}{_PORT_FORM}(?:[,;]{_HOST_FORM}{_PORT_FORM})*(?:/.*)?", re.ASCII
+)
+_WEB: Final = re.compile(
+    rf"(?:http(s?)|tcp|rmq)://({_HOST_FORM}(?:{_PORT_FORM})?(?:[/,;].*)?)", re.ASCII
+)
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 
 

@@ -7,6 +7,7 @@ Reference: org.apache.rocketmq.client.impl.MQClientAPIImpl#getTopicRouteInfoFrom
 NettyRemotingClient#getAndCreateNameserverChannel, MQClientInstance#findBrokerAddressInSubscribe.
 """
 
+import logging
 import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ from mqstore.live.routes import (
 from mqstore.live.tls import Tls
 from mqstore.read.selection import near_names
 
+_LOG = logging.getLogger(__name__)
 TOOLS_CONSUMER: Final = "TOOLS_CONSUMER"
 """The group that every broker has (MixAll.TOOLS_CONSUMER_GROUP): another name makes a group."""
 READ_FROM: Final = ("master", "slave", "any")
@@ -86,6 +88,7 @@ class Cluster:
         self._has_contact = was_reached
         self._brokers: dict[str, Addresses] = {}
         self._routes: dict[str, Route] = {}
+        self._absent: set[tuple[str, str]] = set()
 
     def twin(self) -> "Cluster":
         """Return a cluster with connections of its own that knows where this one's brokers are."""
@@ -131,6 +134,17 @@ class Cluster:
         self._routes[topic] = found
         self._brokers |= found.brokers
         return found
+
+    def note_absent(self, broker: str, topic: str) -> None:
+        """Note that a broker lacks a topic that name servers show on it; the first time, warn."""
+        if (broker, topic) not in self._absent:
+            self._absent.add((broker, topic))
+            _LOG.warning("left out: %s", absence(broker, topic))
+
+    def without_absent(self, route: Route) -> Route:
+        """Return a route without the brokers that turned out to lack its topic."""
+        lacking = {broker for broker, topic in self._absent if topic == route.topic}
+        return route.without(lacking) if lacking else route
 
     def known_route(self, topic: str, option: str = "subscribe") -> Route:
         """Return the route; raises UnknownTopicError with the nearest names where there is none."""
@@ -370,6 +384,15 @@ class Cluster:
                 "set readFrom=any, which reads a slave where no master is"
             )
         return found[broker_id]
+
+
+def absence(broker: str, topic: str) -> str:
+    """Return the sentence about a topic that name servers show on a broker which lacks it."""
+    return (
+        f"name servers show topic {shown(topic)} on {shown(broker)}, which does not have it, as "
+        "after a deletion that ended half-way; createTopic=true of a write or mqadmin updateTopic "
+        "makes it there again, and name servers forget it when the broker is started again"
+    )
 
 
 def located(broker: str, error: BrokerUnavailableError) -> BrokerUnavailableError:

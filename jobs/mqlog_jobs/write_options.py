@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from mqstore.deliver.settings import AT_LEAST_ONCE, SendSettings
 from mqstore.errors import InvalidOptionError
-from mqstore.tables.places import SECRETS, is_cluster
+from mqstore.places import SECRETS, is_cluster
 from pyspark_mqlog.options import parse_write
 
 

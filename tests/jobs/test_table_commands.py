@@ -11,7 +11,7 @@ import pytest
 
 from jobs.command import Run
 from mqlog_jobs.group_lines import group_lines
-from mqstore.tables import SCHEMAS
+from mqstore.tables.catalog import CATALOG
 from support import goldens
 from support.oracle import Message, join_properties
 from support.stores import Layout, MakeStore
@@ -166,7 +166,7 @@ def test_a_table_without_rows_says_so(run: Run, store: MakeStore, view: str, tol
 def test_csv_has_all_columns_of_the_table(run: Run, golden_550: Path, view: str) -> None:
     out = run(view, golden_550, "--csv").out
 
-    assert next(csv.reader(io.StringIO(out))) == SCHEMAS[view].names
+    assert next(csv.reader(io.StringIO(out))) == CATALOG[view].schema.names
 
 
 @pytest.mark.parametrize("view", ["scheduled", "retries", "halfmessages", "offsets", "lagcompare"])

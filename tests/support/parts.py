@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from mqstore.tables import SCHEMAS
+from mqstore.tables.catalog import CATALOG
 from support import expectations
 
 
@@ -16,7 +16,7 @@ class Part(Protocol):
 
 def rows(table: str, parts: Sequence[Part]) -> list[dict[str, Any]]:
     """All rows, every column checked against the table's schema; timestamps in microseconds."""
-    schema = SCHEMAS[table]
+    schema = CATALOG[table].schema
     carried: list[Part] = pickle.loads(pickle.dumps(list(parts)))
     batches = [batch for part in carried for batch in part.batches(schema.names)]
     for batch in batches:

@@ -1,0 +1,64 @@
+"""Commands that read places and print rows: the arguments and options that all of them have."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from mqlog_jobs.app import command
+from mqlog_jobs.parameters import AsCsv, AsJson, CommitLog, FromLog, Options, Stores
+
+_Function = TypeVar("_Function", bound=Callable[..., None])
+_STORES: Final = "stores"
+_SHARED: Final[dict[str, tuple[Any, object]]] = {
+    "commit_log": (CommitLog, None),
+    "from_log": (FromLog, False),
+    "options": (Options, None),
+    "as_json": (AsJson, False),
+    "as_csv": (AsCsv, False),
+}
+
+
+def place_command(
+    panel: str, *examples: str, stores: Any = Stores, by_log: bool = True
+) -> Callable[[_Function], _Function]:
+    """Make a function of (named, form, *, …) a command of places.
+
+    ``named`` is a Named of the places and of the options -o, --commit-log and --from-log, ``form``
+    a Form of --json and --csv; the function declares what it takes beside these: positional
+    parameters are arguments in front of the places. ``stores`` is the type of the places;
+    ``by_log``: the command has --from-log.
+    """
+    shared = {name: of for name, of in _SHARED.items() if by_log or name != "from_log"}
+
+    def decorated(function: _Function) -> _Function:
+        own = list(inspect.signature(function).parameters.values())[2:]
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        first = inspect.Parameter(
+            _STORES, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=stores
+        )
+        added = [
+            inspect.Parameter(name, keyword, default=default, annotation=kind)
+            for name, (kind, default) in shared.items()
+        ]
+
+        def run(**given: Any) -> None:
+            from mqlog_jobs.form import Form  # noqa: PLC0415 - a help starts fast
+            from mqlog_jobs.places import Named  # noqa: PLC0415
+
+            form = Form(given.pop("as_json"), given.pop("as_csv"))
+            named = Named.of(
+                given.pop(_STORES),
+                given.pop("commit_log"),
+                given.pop("options"),
+                from_log=given.pop("from_log", False),
+            )
+            function(named, form, **given)
+
+        parameters = [*arguments, place, *options, *added]
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {one.name: one.annotation for one in parameters}
+        run.__name__, run.__doc__ = function.__name__, function.__doc__
+        command(panel, *examples)(run)
+        return function
+
+    return decorated

@@ -32,10 +32,13 @@ def place_command(
 
     def decorated(function: _Function) -> _Function:
         own = list(inspect.signature(function).parameters.values())[2:]
-        keyword = inspect.Parameter.KEYWORD_ONLY
-        first = inspect.Parameter(
-            _STORES, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=stores
+        positional, keyword = (
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            inspect.Parameter.KEYWORD_ONLY,
         )
+        arguments = [one for one in own if one.kind is positional]
+        options = [one for one in own if one.kind is keyword]
+        place = inspect.Parameter(_STORES, positional, annotation=stores)
         added = [
             inspect.Parameter(name, keyword, default=default, annotation=kind)
             for name, (kind, default) in shared.items()

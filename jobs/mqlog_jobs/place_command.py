@@ -1,15 +1,15 @@
 """Commands that read places and print rows: the arguments and options that all of them have."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Final, TypeVar
 
 from mqlog_jobs.app import command
 from mqlog_jobs.parameters import AsCsv, AsJson, CommitLog, FromLog, Options, Stores
 
-_Function = TypeVar("_Function", bound=Callable[..., None])
+_Body = TypeVar("_Body", bound=Callable[..., None])
 _STORES: Final = "stores"
-_SHARED: Final[dict[str, tuple[Any, object]]] = {
+_OF_ALL: Final[dict[str, tuple[Any, object]]] = {
     "commit_log": (CommitLog, None),
     "from_log": (FromLog, False),
     "options": (Options, None),
@@ -19,18 +19,18 @@ _SHARED: Final[dict[str, tuple[Any, object]]] = {
 
 
 def place_command(
-    panel: str, *examples: str, stores: Any = Stores, by_log: bool = True
-) -> Callable[[_Function], _Function]:
+    panel: str, *examples: str, stores: Any = Stores, without: Collection[str] = ()
+) -> Callable[[_Body], _Body]:
     """Make a function of (named, form, *, …) a command of places.
 
     ``named`` is a Named of the places and of the options -o, --commit-log and --from-log, ``form``
     a Form of --json and --csv; the function declares what it takes beside these: positional
     parameters are arguments in front of the places. ``stores`` is the type of the places;
-    ``by_log``: the command has --from-log.
+    ``without`` names those of commit_log, from_log and options that the command does not have.
     """
-    shared = {name: of for name, of in _SHARED.items() if by_log or name != "from_log"}
+    shared = {name: of for name, of in _OF_ALL.items() if name not in without}
 
-    def decorated(function: _Function) -> _Function:
+    def decorated(function: _Body) -> _Body:
         own = list(inspect.signature(function).parameters.values())[2:]
         positional, keyword = (
             inspect.Parameter.POSITIONAL_OR_KEYWORD,
@@ -51,8 +51,8 @@ def place_command(
             form = Form(given.pop("as_json"), given.pop("as_csv"))
             named = Named.of(
                 given.pop(_STORES),
-                given.pop("commit_log"),
-                given.pop("options"),
+                given.pop("commit_log", None),
+                given.pop("options", None),
                 from_log=given.pop("from_log", False),
             )
             function(named, form, **given)

@@ -101,10 +101,9 @@ class Named:
         InvalidOptionError.
         """
         self.places()
-        for path in filter(is_cluster, self.paths if CATALOG[table].of_files else ()):
-            expected = (
-                f"has no table {table}: {CATALOG[table].of_files}; give the store's directory"
-            )
+        reason = CATALOG[table].of_files
+        for path in filter(is_cluster, self.paths if reason else ()):
+            expected = f"a cluster has no table {table}: {reason}; give the store's directory"
             raise InvalidOptionError("PLACE", path, expected)
         own = {**_texts(self.options, self.flag), **texts, "table": table}
         if self.commit_log:

@@ -204,7 +204,12 @@ def lagcompare(
     _show(named, form, "lagcompare", options, system=system)
 
 
-@place_command(MORE_TABLES, "mqlog commits /data/store --json", stores=StoresOfFiles, by_log=False)
+@place_command(
+    MORE_TABLES,
+    "mqlog commits /data/store --json",
+    stores=StoresOfFiles,
+    without=("commit_log", "from_log", "options"),
+)
 def commits(named: "Named", form: "Form", *, on_corrupt: OnCorrupt = "fail") -> None:
     """List what mqlog committed to a store, the oldest first; also a commit to be finished."""
     _show(named, form, "commits", {"onCorrupt": on_corrupt})

@@ -126,7 +126,7 @@ def test_a_read_option_is_parsed(name: str, text: str, field: str, value: object
         (
             "groups",
             "g",
-            "is for table=backlog|groups|lagcompare|retries|subscriptions, not messages",
+            "is for table=backlog|groups|lagcompare|offsets|retries|subscriptions, not messages",
         ),
     ],
 )

@@ -31,6 +31,16 @@ def table(fake: FakeCluster, name: str, **options: str) -> list[dict[str, Any]]:
     return [row for part in work for batch in part.batches() for row in rows(batch)]
 
 
+@pytest.mark.parametrize("name", ["backlog", "offsets", "queues", "topics", "lagcompare"])
+def test_a_topic_of_the_address_is_the_one_whose_rows_come(name: str) -> None:
+    with FakeCluster().running() as fake:
+        shop(fake, Random(7))
+        parsed = parse_read({"path": f"rocketmq://{fake.address}/U#{name}", "retrytimeout": "1s"})
+        work = plan_read(parsed, ["topic"]).work()
+        topics = {r["topic"] for part in work for batch in part.batches() for r in rows(batch)}
+    assert topics == {"U"}
+
+
 def backlog(fake: FakeCluster, request: BacklogRequest) -> list[dict[str, Any]]:
     """The backlog as of a fixed time."""
     found = places([f"rocketmq://{fake.address}"], {"retryTimeout": "1s"})

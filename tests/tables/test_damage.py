@@ -88,7 +88,7 @@ def test_names_of_files_that_are_no_text_end_no_table(tmp_path: Path) -> None:
     root = lay_out(tmp_path / os.fsdecode(b"\xffbroker"), MESSAGES).root
     for place in ("commitlog", "consumequeue", "consumequeue/T", "index", "config", "."):
         (root / place / os.fsdecode(b"\xff")).write_bytes(b"x")
-    assert read_all(root, "fail") == 0
+    assert read_all(tmp_path / "*", "fail") == 0  # A glob finds what nobody can type.
     found = parts.rows("files", files.plan(open_root(str(root))))
     assert "consumequeue/T/\N{REPLACEMENT CHARACTER}" in {row["path"] for row in found}
     assert {row["brokerName"] for row in found} == {"\N{REPLACEMENT CHARACTER}broker"}

@@ -9,9 +9,9 @@ import pyarrow as pa
 from mqstore import backlog
 from mqstore.backlog import BacklogItem, BacklogRequest, Listed, PackedItems
 from mqstore.read.source import Origin
-from mqstore.tables.table import BY_GROUP, BY_LOG, BY_QUEUE, Table, TableRequest
+from mqstore.tables.table import BY_GROUP, FROM_LOG, BY_QUEUE, Table, TableRequest
 
-_ORDER: Final = ("group", "brokerName", "topic", "queueId")
+_ROW_ORDER: Final = ("group", "brokerName", "topic", "queueId")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +70,13 @@ def _items(wanted: TableRequest) -> tuple[list[BacklogItem], BacklogRequest, int
     return items, request, max(snapshot.taken_ms for snapshot in snapshots)
 
 
-TABLES: Final = (
+BACKLOGS: Final = (
     Table(
         "backlog",
         backlog.COLUMNS,
         _measured,
-        options=BY_QUEUE | BY_GROUP | BY_LOG | {"subscriptions", "lagMode", "byTag"},
-        order=_ORDER,
+        options=BY_QUEUE | BY_GROUP | FROM_LOG | {"subscriptions", "lagMode", "byTag"},
+        order=_ROW_ORDER,
         owner="group",
     ),
     Table(
@@ -84,7 +84,7 @@ TABLES: Final = (
         backlog.COMPARE_COLUMNS,
         _compared,
         options=BY_QUEUE | BY_GROUP | {"subscriptions"},
-        order=_ORDER,
+        order=_ROW_ORDER,
         owner="group",
     ),
 )

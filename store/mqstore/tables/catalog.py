@@ -17,18 +17,18 @@ from mqstore.tables import (
 )
 from mqstore.tables.table import Table
 
-_TABLES: Final = (
-    *backlogs.TABLES,
-    *store.TABLES,
-    *groups.TABLES,
-    tags.TABLE,
-    scheduled.TABLE,
-    half_messages.TABLE,
-    retries.TABLE,
-    commits.TABLE,
-    files.TABLE,
-    index.TABLE,
-    verify.TABLE,
+_IN_ORDER: Final = (
+    *backlogs.BACKLOGS,
+    *store.OF_QUEUES,
+    *groups.OF_GROUPS,
+    tags.TAG_COUNTS,
+    scheduled.SCHEDULED,
+    half_messages.HALF_MESSAGES,
+    retries.RETRIES,
+    commits.COMMITS,
+    files.FILES,
+    index.INDEX_ENTRIES,
+    verify.VERIFY,
 )
-CATALOG: Final[dict[str, Table]] = {table.name: table for table in _TABLES}
+CATALOG: Final[dict[str, Table]] = {table.name: table for table in _IN_ORDER}
 """The tables by name, of the option ``table``."""

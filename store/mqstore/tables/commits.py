@@ -93,7 +93,7 @@ def _row(entry: LedgerEntry, broker_name: str) -> TableRow:
     )
 
 
-TABLE: Final = Table(
+COMMITS: Final = Table(
     "commits",
     COLUMNS,
     lambda request: [

@@ -238,7 +238,7 @@ def _listed(folder: str, path: str = "") -> list[tuple[str, str, int]]:
         return []
 
 
-TABLE: Final = Table(
+FILES: Final = Table(
     "files",
     COLUMNS,
     lambda request: [part for root in request.roots() for part in plan(root)],

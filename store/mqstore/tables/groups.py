@@ -14,6 +14,7 @@ from typing import Final
 import pyarrow as pa
 
 from mqstore.backlog.request import is_system_group
+from mqstore.format.names import as_text
 from mqstore.read.source import BoundsSource, Snapshot
 from mqstore.tables.choice import RowChoice
 from mqstore.tables.columns import BROKER_NAME, Columns, TableRow, batches, schema
@@ -97,7 +98,7 @@ def plan_brokers(source: BoundsSource, snapshot: Snapshot) -> list[PlannedRows]:
     told = source.broker(snapshot)
     config = source.config
     counts = len(config.topics()), len(config.groups())
-    row = (source.broker_name, told.place, told.version, told.low, told.high, *counts)
+    row = (source.broker_name, as_text(told.place), told.version, told.low, told.high, *counts)
     return [PlannedRows(schema(BROKER_COLUMNS), (row,))]
 
 
@@ -115,7 +116,7 @@ def _planned_subscriptions(request: TableRequest) -> list[PlannedRows]:
     ]
 
 
-TABLES: Final = (
+OF_GROUPS: Final = (
     Table(
         "groups",
         GROUP_COLUMNS,

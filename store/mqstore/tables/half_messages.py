@@ -46,7 +46,7 @@ from mqstore.tables.columns import (
     schema,
     text,
 )
-from mqstore.tables.table import BY_LOG, BY_QUEUE, Table, TableRequest
+from mqstore.tables.table import BY_QUEUE, FROM_LOG, Table, TableRequest
 
 GIVEN_UP: Final = "GIVEN_UP"
 
@@ -238,10 +238,10 @@ def _planned(request: TableRequest) -> list[HalfPart]:
     ]
 
 
-TABLE: Final = Table(
+HALF_MESSAGES: Final = Table(
     "halfmessages",
     COLUMNS,
     _planned,
-    options=BY_QUEUE | BY_LOG,
+    options=BY_QUEUE | FROM_LOG,
     order=("bornTimestamp", "brokerName", "physicalOffset"),
 )

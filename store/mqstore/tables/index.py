@@ -155,7 +155,7 @@ def _planned(request: TableRequest) -> list[IndexPart]:
     ]
 
 
-TABLE: Final = Table(
+INDEX_ENTRIES: Final = Table(
     "index",
     COLUMNS,
     _planned,

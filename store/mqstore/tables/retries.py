@@ -36,7 +36,7 @@ from mqstore.tables.columns import (
     text,
     times,
 )
-from mqstore.tables.table import BY_GROUP, BY_LOG, BY_TIME, BY_TOPIC, Table, TableRequest
+from mqstore.tables.table import BY_GROUP, BY_TIME, BY_TOPIC, FROM_LOG, Table, TableRequest
 
 RETRY: Final = "RETRY"
 DLQ: Final = "DLQ"
@@ -234,10 +234,10 @@ def _planned(request: TableRequest) -> list[RetriesPart]:
     ]
 
 
-TABLE: Final = Table(
+RETRIES: Final = Table(
     "retries",
     COLUMNS,
     _planned,
-    options=BY_TOPIC | BY_TIME | BY_GROUP | BY_LOG,
+    options=BY_TOPIC | BY_TIME | BY_GROUP | FROM_LOG,
     order=("group", "kind", "storeTimestamp", "brokerName", "physicalOffset"),
 )

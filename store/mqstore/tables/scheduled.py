@@ -37,7 +37,7 @@ from mqstore.tables.columns import (
     text,
     times,
 )
-from mqstore.tables.table import BY_LOG, BY_QUEUE, BY_TIME, Table, TableRequest
+from mqstore.tables.table import BY_QUEUE, BY_TIME, FROM_LOG, Table, TableRequest
 
 DELIVERED: Final = "DELIVERED"
 CANCEL: Final = "CANCEL"  # a request to drop another timer, not a message
@@ -180,10 +180,10 @@ def _planned(request: TableRequest) -> list[ScheduledPart]:
     ]
 
 
-TABLE: Final = Table(
+SCHEDULED: Final = Table(
     "scheduled",
     COLUMNS,
     _planned,
-    options=BY_QUEUE | BY_TIME | BY_LOG,
+    options=BY_QUEUE | BY_TIME | FROM_LOG,
     order=("deliverTimestamp", "brokerName", "physicalOffset"),
 )

@@ -26,7 +26,7 @@ from mqstore.read.source import RecordSource, Snapshot
 from mqstore.read.units import UnitBatch, join
 from mqstore.tables.choice import RowChoice
 from mqstore.tables.columns import BROKER_NAME, Columns, batch, known_us, packed, schema
-from mqstore.tables.table import BY_GROUP, BY_LOG, BY_QUEUE, Table, TableRequest
+from mqstore.tables.table import BY_GROUP, FROM_LOG, BY_QUEUE, Table, TableRequest
 
 QUEUE_COLUMNS: Final[Columns] = (
     BROKER_NAME,
@@ -273,14 +273,14 @@ def _planned_offsets(request: TableRequest) -> list[StorePart]:
     ]
 
 
-TABLES: Final = (
-    Table("queues", QUEUE_COLUMNS, _planned("queues"), BY_QUEUE | BY_LOG, owner="topic"),
-    Table("topics", TOPIC_COLUMNS, _planned("topics"), BY_QUEUE | BY_LOG, owner="topic"),
+OF_QUEUES: Final = (
+    Table("queues", QUEUE_COLUMNS, _planned("queues"), BY_QUEUE | FROM_LOG, owner="topic"),
+    Table("topics", TOPIC_COLUMNS, _planned("topics"), BY_QUEUE | FROM_LOG, owner="topic"),
     Table(
         "offsets",
         OFFSET_COLUMNS,
         _planned_offsets,
-        options=BY_QUEUE | BY_GROUP | BY_LOG,
+        options=BY_QUEUE | BY_GROUP | FROM_LOG,
         order=("group", "brokerName", "topic", "queueId"),
         owner="group",
     ),

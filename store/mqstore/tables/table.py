@@ -24,7 +24,7 @@ BY_TOPIC: Final = frozenset({"subscribe", "subscribePattern", "includeSystemTopi
 BY_QUEUE: Final = BY_TOPIC | {"assign"}
 BY_TIME: Final = frozenset({"startingTimestamp", "endingTimestamp"})
 BY_GROUP: Final = frozenset({"groups"})
-BY_LOG: Final = frozenset({"queues", "cacheDir"})
+FROM_LOG: Final = frozenset({"queues", "cacheDir"})
 """The options of tables that can be read by the CommitLog alone."""
 BY_RANGE: Final = BY_TIME | {
     "startingOffsets",

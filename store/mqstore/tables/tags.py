@@ -34,7 +34,7 @@ from mqstore.tables.columns import (
     packed,
     schema,
 )
-from mqstore.tables.table import BY_LOG, BY_QUEUE, BY_RANGE, Table
+from mqstore.tables.table import BY_QUEUE, BY_RANGE, FROM_LOG, Table
 
 COLUMNS: Final[Columns] = (
     ("topic", pa.string(), False, "topic"),
@@ -216,10 +216,10 @@ def _times(piece: QueueSlice, where: Int64s, *, timed: bool) -> list[int | None]
             return [None] * len(units)
 
 
-TABLE: Final = Table(
+TAG_COUNTS: Final = Table(
     "tags",
     COLUMNS,
     lambda request: plan(request.slices(), request.tags),
-    options=BY_RANGE | BY_QUEUE | BY_LOG,
+    options=BY_RANGE | BY_QUEUE | FROM_LOG,
     owner="topic",
 )

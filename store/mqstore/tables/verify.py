@@ -46,7 +46,7 @@ def plan(store: StoreRoot) -> list[VerifyPart]:
     return [VerifyPart(store)]
 
 
-TABLE: Final = Table(
+VERIFY: Final = Table(
     "verify",
     COLUMNS,
     lambda request: [part for root in request.roots() for part in plan(root)],

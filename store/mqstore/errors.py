@@ -157,9 +157,13 @@ class UnsafePathError(StoreError):
 
 
 class CorruptStoreError(StoreError):
-    """Bytes break the format. The message names file, position and the rule that was broken."""
+    """Bytes break the format. The message names file, position and the rule that was broken.
+
+    ``physical_offset`` is where the broken record should be, if the error is about one.
+    """
 
     condition = "MQLOG_CORRUPT_STORE"
+    physical_offset: int | None = None
 
     def __init__(self, path: str, position: int, reason: str) -> None:
         super().__init__(path, position, reason)

@@ -64,7 +64,7 @@ class LogRecords(StoreRecords):
 
     def corrupt(self, physical_offset: int, reason: str) -> CorruptStoreError:
         """Return the error that names the CommitLog file and the position in it."""
-        return self._log.corrupt(physical_offset, reason)
+        return self._log.log.corrupt(physical_offset, reason)
 
     def units(
         self, queue: tuple[str, int], start: int, end: int, most: int = CHUNK_UNITS

@@ -20,6 +20,7 @@ import pyarrow as pa
 from mqstore.derive.records import FetchedRecords
 from mqstore.errors import CorruptStoreError, StoreError
 from mqstore.files.config.broker_config import TopicConfig
+from mqstore.files.log.commit_log import Block
 from mqstore.format.arrays import Int64s, Mask
 from mqstore.read.broker_state import BrokerFacts, BrokerState
 from mqstore.read.heads import LocatedRecord
@@ -255,6 +256,37 @@ class Tail(Protocol):
         """Close what is open; the next look opens it again."""
 
 
+class Fetched(Protocol):
+    """A batch of units, and their records in either of two ways. It stands until the next one."""
+
+    @property
+    def units(self) -> UnitBatch:
+        """The units; what is done with them is left to the caller."""
+
+    def blocks(self) -> Callable[[], Iterator[Block]] | None:
+        """Return what gives the records of all units as they lie in a CommitLog, unchecked.
+
+        The function yields blocks, each of which stands until the next; it raises
+        CorruptStoreError if a file ends before its size says, and OSError. None if the records
+        are not to be had so: one cannot be read from where its unit says, or is larger than
+        LARGE_BYTES and does not say so itself.
+        """
+
+    def checked(self, some: UnitBatch) -> Iterator[tuple[UnitBatch, FetchedRecords]]:
+        """Yield ``some`` of the units, or all of them, with their records, checked.
+
+        Each row of units has a record or a problem, and problems are left to the caller. Headers
+        stand until the next ones. Raises DataLossError as ``RecordSource.fetched``.
+        """
+
+    def raw(self, lost: UnitBatch, most: int) -> Iterator[tuple[UnitBatch, list[bytes]]]:
+        """Yield units that have a problem, with the bytes found in place of their records.
+
+        At most the size that the unit says, fewer where less is there; about ``most`` bytes, or
+        those of one unit, at a time. The units are of the records that ``checked`` gave last.
+        """
+
+
 class RecordSource(Protocol):
     """The records of one origin, open in a task. Nothing of it travels; ``close`` it."""
 
@@ -265,26 +297,17 @@ class RecordSource(Protocol):
     def close(self) -> None:
         """Close what is open."""
 
-    def read(
+    def fetched(
         self,
         slices: Sequence[QueueSlice],
         settings: ScanSettings,
         report: Callable[[CorruptStoreError], None],
-    ) -> Iterator[tuple[UnitBatch, FetchedRecords]]:
-        """Yield the records of ``slices``, checked, in batches bounded by ``settings``.
+    ) -> Iterator[Fetched]:
+        """Yield the units of ``slices`` with their records, in batches bounded by ``settings``.
 
-        Rows are those of the batch of units: each has a record or a problem, and problems are
-        left to the caller. Units that ``settings.tags`` excludes by hash are left out. Headers
-        stand until the next batch. What is damaged beside records goes to ``report``. Raises
-        DataLossError at messages that expired since the slices were planned, if
-        ``settings.fail_on_data_loss``, else logs it.
-        """
-
-    def raw(self, units: UnitBatch, most: int) -> Iterator[tuple[UnitBatch, list[bytes]]]:
-        """Yield units of the last batch whose records are lost, with the bytes found there.
-
-        At most the size that the unit says, fewer where less is there; about ``most`` bytes, or
-        those of one unit, at a time.
+        Units that ``settings.tags`` excludes by hash are left out. What is damaged beside records
+        goes to ``report``. Raises DataLossError at messages that expired since the slices were
+        planned, if ``settings.fail_on_data_loss``, else logs it.
         """
 
     def corrupt(self, physical_offset: int, reason: str) -> CorruptStoreError:
@@ -353,3 +376,14 @@ class RecordSource(Protocol):
 
     def places_of_key(self, topic: str, key: str) -> list[int]:
         """Return the places, ascending, of records that may be of that topic and have that key."""
+
+
+def records_of(
+    source: RecordSource,
+    slices: Sequence[QueueSlice],
+    settings: ScanSettings,
+    report: Callable[[CorruptStoreError], None],
+) -> Iterator[tuple[UnitBatch, FetchedRecords]]:
+    """Yield the records of ``slices``, checked; raises as ``RecordSource.fetched``."""
+    for fetched in source.fetched(slices, settings, report):
+        yield from fetched.checked(fetched.units)

@@ -9,7 +9,7 @@ import pyarrow as pa
 from mqstore import backlog
 from mqstore.backlog import BacklogItem, BacklogRequest, Listed, PackedItems
 from mqstore.read.source import Origin
-from mqstore.tables.table import BY_GROUP, FROM_LOG, BY_QUEUE, Table, TableRequest
+from mqstore.tables.table import BY_GROUP, BY_QUEUE, FROM_LOG, Table, TableRequest
 
 _ROW_ORDER: Final = ("group", "brokerName", "topic", "queueId")
 

@@ -26,7 +26,7 @@ from mqstore.read.source import RecordSource, Snapshot
 from mqstore.read.units import UnitBatch, join
 from mqstore.tables.choice import RowChoice
 from mqstore.tables.columns import BROKER_NAME, Columns, batch, known_us, packed, schema
-from mqstore.tables.table import BY_GROUP, FROM_LOG, BY_QUEUE, Table, TableRequest
+from mqstore.tables.table import BY_GROUP, BY_QUEUE, FROM_LOG, Table, TableRequest
 
 QUEUE_COLUMNS: Final[Columns] = (
     BROKER_NAME,

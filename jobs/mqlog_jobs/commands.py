@@ -72,7 +72,7 @@ def backlog(
         bool, typer.Option("--watch", help="Repeat the measurement until interrupted.")
     ] = False,
     interval: Annotated[
-        float | None, typer.Option(min=0, help="Seconds between two measurements; default 2.")
+        float | None, typer.Option(min=0.1, help="Seconds between two measurements; default 2.")
     ] = None,
     number: Annotated[
         int | None, typer.Option("--count", min=0, help="Stop after so many; 0: never.")

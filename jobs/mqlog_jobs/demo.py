@@ -30,6 +30,7 @@ from mqlog_jobs.demo_data import ORDERS, PARCELS, PAYMENTS
 from mqlog_jobs.form import rows_of
 from mqlog_jobs.picture import save as save_picture
 from mqlog_jobs.session import LOOPBACK, QUIET, job_session, stderr_to
+from mqlog_jobs.whole_file import check_directory, check_file
 from mqstore import __version__
 from mqstore.errors import InvalidOptionError
 from mqstore.read.directory import take
@@ -96,11 +97,10 @@ def run(
     """Show the demo; the store stays in ``directory`` (missing or empty), if one is given.
 
     ``picture`` is a file for the main parts of it, as SVG. Raises InvalidOptionError for a
-    directory that is not empty, JavaNotFoundError.
+    directory that is not empty, JavaNotFoundError, OSError for what cannot be written.
     """
     console = console or render.terminal()
-    if directory is not None and directory.exists() and any(directory.iterdir()):
-        raise InvalidOptionError("DIR", directory, "must be a new or an empty directory")
+    _check_outputs(directory, picture)
     notice = java.prepare()
     if notice:
         _note(console, notice)
@@ -116,6 +116,15 @@ def run(
             save_picture(picture, "mqlog demo", lambda on: _show_main(on, spark, root, written))
         _show_golden(console, spark, Path(temporary))
     _close(console, root if directory else None)
+
+
+def _check_outputs(directory: Path | None, picture: Path | None) -> None:
+    if directory is not None:
+        check_directory(directory)
+        if directory.exists() and any(directory.iterdir()):
+            raise InvalidOptionError("DIR", directory, "must be a new or an empty directory")
+    if picture is not None:
+        check_file(picture)
 
 
 def _greet(console: Console, spark: SparkSession) -> None:

@@ -77,7 +77,7 @@ REQUIREMENTS: Final = (
     Requirement("numpy", (2,)),
     Requirement("pyarrow", (18,)),
     Requirement("rich", (13, 7), of_command=True),
-    Requirement("typer", (0, 15), of_command=True),
+    Requirement("typer", (0, 15, 4), of_command=True),
     Requirement("zlib-ng", (1, 0), of_speed=True),
 )
 
@@ -164,7 +164,7 @@ def _package(requirement: Requirement) -> Diagnosis:
         installed = version(name)
     except PackageNotFoundError:
         return Diagnosis(severity, name, "not installed", advice)
-    numbers = tuple(int(part) for part in installed.split(".")[:2] if part.isdigit())
+    numbers = tuple(int(part) for part in installed.split(".") if part.isdigit())
     fits = requirement.low <= numbers and (not requirement.high or numbers < requirement.high)
     return Diagnosis(GOOD if fits else severity, name, installed, "" if fits else advice)
 

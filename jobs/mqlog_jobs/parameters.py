@@ -61,7 +61,7 @@ def _directory(parameter: typer.CallbackParam, path: Path) -> Path:
         expected = "must be a directory of this machine"
         typed = str(path).replace(":/", "://", 1)  # A Path has one slash where two were typed.
         raise InvalidOptionError(str(parameter.metavar), typed, expected)
-    return path
+    return path.expanduser()
 
 
 def new_directory(parameter: typer.CallbackParam, path: Path) -> Path:

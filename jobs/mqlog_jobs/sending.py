@@ -85,11 +85,12 @@ def _sent(target: tuple[str, str, dict[str, str]], lines: tuple[Any, ...]) -> di
     ``target`` are address, topic and options, ``lines`` the fields of a LineForm.
     """
     from mqlog_jobs.message_lines import SCHEMA, LineForm, batches
-    from mqlog_jobs.write_options import settings_of
+    from mqlog_jobs.write_options import advising, settings_of
     from mqstore.deliver.prepare import finish, prepare
     from mqstore.deliver.task import send as send_rows
 
-    job = prepare(settings_of(*target), SCHEMA)
+    with advising(("option topic: ", ""), ("createTopic=true", "-o createTopic=true")):
+        job = prepare(settings_of(*target), SCHEMA)
     rows = batches(sys.stdin.buffer, LineForm(*lines))
     report = send_rows(job, rows, partition=0, attempt=0)
     counts = finish(job, [report])

@@ -96,7 +96,8 @@ def test_a_command_without_its_packages_names_them_in_one_line(
 
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        f"mqlog: not installed for {python}: rich, typer; pip install 'rich>=13.7' 'typer>=0.15'\n"
+        f"mqlog: not installed for {python}: rich, typer; "
+        "pip install 'rich>=13.7' 'typer>=0.15.4'\n"
     )
 
 

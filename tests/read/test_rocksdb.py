@@ -289,10 +289,10 @@ def test_without_the_package_reading_says_what_is_missing_and_the_log_is_read(
     laid = moved(tmp_path)
     rocksdb.move_config(laid.root)
     monkeypatch.setitem(sys.modules, "rocksdict", None)
-    said = r"ROCKSDB_CONSUME_QUEUE\].*pip install 'mqlog\[rocksdb\]'.*queues=log"
+    said = r"ROCKSDB_CONSUME_QUEUE\].*pip install rocksdict.*queues=log"
     with pytest.raises(UnsupportedStoreError, match=said):
         take(laid.root)
-    said = r"ROCKSDB_CONFIG\].*pip install 'mqlog\[rocksdb\]'"
+    said = r"ROCKSDB_CONFIG\].*pip install rocksdict"
     with pytest.raises(UnsupportedStoreError, match=said):
         BrokerConfig(StoreDir.at(laid.root)).groups()
     by = by_log.snapshot(laid.root, tmp_path / "walks")

@@ -16,6 +16,9 @@ FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 # Joined here so that this file does not break its own rule.
 MACHINE = re.compile("|".join(["/wor" + "k/", "/tm" + "p/mq", "/roo" + "t/"]))
 
+NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
+OF_AN_INDEX = re.compile(r"pip install [^`\n]*\bmqlog(?![-\w/*.])|mqlog\[\w+\]")
+
 every_document = pytest.mark.parametrize("path", DOCS, ids=lambda p: str(p.relative_to(ROOT)))
 
 
@@ -51,6 +54,15 @@ def test_a_long_page_begins_with_links_to_all_its_sections(path: Path) -> None:
 @every_document
 def test_no_document_names_one_machine(path: Path) -> None:
     assert not MACHINE.search(path.read_text(encoding="utf-8"))
+
+
+def test_no_page_and_no_error_wants_mqlog_from_an_index_of_packages() -> None:
+    """The name is on none: ``pip install`` takes a checkout, a wheel, or the dependency itself."""
+    sources = [
+        path for top in ("store", "connector", "jobs") for path in (ROOT / top).rglob("*.py")
+    ]
+    texts = {path: path.read_text(encoding="utf-8") for path in [*DOCS, *NOTEBOOKS, *sources]}
+    assert [path for path, text in texts.items() if OF_AN_INDEX.search(text)] == []
 
 
 def test_the_changelogs_last_release_is_this_version_or_none_is_out_yet() -> None:

@@ -30,7 +30,7 @@ from mqstore.live.routes import (
     refuse_static,
 )
 from mqstore.live.tls import Tls
-from mqstore.options.grammar import near
+from mqstore.read.selection import near_names
 
 TOOLS_CONSUMER: Final = "TOOLS_CONSUMER"
 """The group that every broker has (MixAll.TOOLS_CONSUMER_GROUP): another name makes a group."""
@@ -393,6 +393,6 @@ def _all_failed(failures: Sequence[BrokerUnavailableError]) -> BrokerUnavailable
 
 
 def _no_topic(topic: str, option: str, names: Sequence[str]) -> str:
-    close = near(topic, names)
+    close = near_names("topic", topic, names)
     advice = f"; did you mean {', '.join(map(shown, close))}?" if close else ""
     return f"option {option}: no broker has a topic {shown(topic)}{advice}"

@@ -20,7 +20,7 @@ from mqstore.errors import UnsupportedStoreError
 from mqstore.files.config.broker_config import TopicConfig
 from mqstore.files.read_file import RemoteFolder
 from mqstore.format.config import PERM_INHERIT
-from mqstore.format.names import is_system_topic
+from mqstore.format.names import REPLY_SUFFIX, is_system_topic
 from mqstore.read.queues import QueueBounds
 from mqstore.read.source import RecordSource, Snapshot
 from mqstore.read.units import UnitBatch, join
@@ -72,7 +72,6 @@ _LOG = logging.getLogger(__name__)
 _BATCH_QUEUES: Final = 1000
 _TASK_UNITS: Final = 5_000_000  # of ConsumeQueue: 100 MB, about 0.1 s
 _QUEUE_UNITS: Final = 5_000  # what opening a queue costs, in units
-_REPLY_SUFFIX: Final = "_REPLY_TOPIC"  # MixAll.REPLY_TOPIC_POSTFIX
 
 
 def queues(snapshot: Snapshot, columns: Sequence[str] = QUEUE_SCHEMA.names) -> pa.RecordBatch:
@@ -208,7 +207,7 @@ def _own_topics(configured: Mapping[str, TopicConfig]) -> set[str]:
     Reference: TopicConfigManager#init.
     """
     own = {topic for topic, entry in configured.items() if entry.perm & PERM_INHERIT}
-    return own | {topic + _REPLY_SUFFIX for topic in own}
+    return own | {topic + REPLY_SUFFIX for topic in own}
 
 
 def _sizes(

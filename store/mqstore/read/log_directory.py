@@ -46,13 +46,15 @@ _MOST_EDGES: Final = 4096
 class LogOrigin(StoreOrigin):
     """A store read by its CommitLog. ``cache`` is the directory for what a walk found.
 
-    ``known`` are the keys of growing log files as the driver saw them, and ``low`` is the physical
-    offset at which the log began then; they say nothing of what the origin is.
+    As the driver saw them: ``known`` are the keys of growing log files, ``low`` is the physical
+    offset at which the log began, ``damages`` are those at which damages of the log start. They
+    say nothing of what the origin is.
     """
 
     cache: str
     known: tuple[str, ...] = field(default=(), compare=False)
     low: int | None = field(default=None, compare=False)
+    damages: frozenset[int] = field(default=frozenset(), compare=False)
 
     def bounds(self, broker_name: str | None = None) -> "LogBounds":
         """Open the store to plan a read."""
@@ -62,7 +64,7 @@ class LogOrigin(StoreOrigin):
         """Open the store to read records. Raises as ``open_by_log``, ``open_log_queues``."""
         place = open_dir(self.root, self.commit_log, by_log=True)
         queues = open_log_queues(self, self.cache, self.known, planned_low=self.low)
-        return LogRecords(Store(place, read_mode), queues)
+        return LogRecords(Store(place, read_mode), queues, self.damages)
 
 
 def open_by_log(
@@ -199,7 +201,8 @@ class LogBounds(StoreBounds):
         if cap != limit:
             found = open_log_queues(self.origin, self.origin.cache, limit=cap)
         self._queues = found
-        self.origin = replace(self.origin, known=found.keys, low=found.low)
+        damages = frozenset(one.start for one in found.damages())
+        self.origin = replace(self.origin, known=found.keys, low=found.low, damages=damages)
         return is_unclean, taken_ms
 
     def _report_damages(self, *, strict: bool) -> None:

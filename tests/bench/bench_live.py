@@ -49,7 +49,7 @@ from mqstore.live.pull import LiveSlice, PullReader
 from mqstore.read.queues import QueueFilter
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.read.source import QueueSlice
+from mqstore.read.source import QueueSlice, followable
 from pyspark_mqlog.batch_reader import plan_read
 from pyspark_mqlog.options import parse_read
 from pyspark_mqlog.schema import read_schema
@@ -213,7 +213,7 @@ def measure_groups(name_server: str) -> None:
     for case, chosen in (("1 topic", one), (f"{TOPICS} topics", every)):
         with (
             closing(ClusterOrigin(settings, BROKER_NAME).bounds()) as source,
-            closing(source.tail(chosen)) as tail,
+            closing(followable(source).tail(chosen)) as tail,
         ):
             _report(f"look, {case}", _median(partial(tail.look, at_once=True)))
             _report(f"look within 200 ms, {case}", _median(tail.look))

@@ -24,10 +24,9 @@ from mqstore.format.consume_queue import HIGHEST_QUEUE_OFFSET
 from mqstore.read.directory import open_origin, take
 from mqstore.read.log_directory import open_by_log
 from mqstore.read.plan import SplitLimits, split, weigh
-from mqstore.read.queues import QueueFilter
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.read.source import slices_of
+from mqstore.read.source import followable, slices_of
 from mqstore.tables import store as store_tables
 from support import by_log, expectations, killed_commit, oracle, strategies
 from support.oracle import Message
@@ -250,7 +249,7 @@ def test_a_stream_is_refused(tmp_path: Path) -> None:
     laid = lay_out(tmp_path / "store", [Message()])
     source = open_by_log(laid.root, (), str(tmp_path / "cache")).bounds()
     with pytest.raises(InvalidOptionError, match="a stream follows"):
-        source.tail(QueueFilter())
+        followable(source)
 
 
 def test_keys_are_looked_for_by_a_scan(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

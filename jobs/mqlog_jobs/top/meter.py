@@ -19,7 +19,7 @@ from mqstore.backlog.schema import OK
 from mqstore.backlog.standing import Standing
 from mqstore.read.queues import QueueFilter
 from mqstore.read.selection import OpenStores
-from mqstore.read.source import Snapshot
+from mqstore.read.source import Snapshot, followable
 from mqstore.tables import store as store_tables
 
 WINDOW_S: Final = 30.0
@@ -103,7 +103,8 @@ class Meter:
         self._own: frozenset[str] = frozenset()
         every = QueueFilter()
         self._tails = [
-            source.tail(every, strict=False, fail_on_data_loss=False) for source in stores.sources
+            followable(source).tail(every, strict=False, fail_on_data_loss=False)
+            for source in stores.sources
         ]
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, NoReturn
+from typing import Final
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from mqstore.files.store import Store
 from mqstore.files.store_dir import open_dir
 from mqstore.files.txn.intent import CommitFence
 from mqstore.read.log_records import LogRecords
-from mqstore.read.queues import QueueBounds, QueueFilter, Weight
+from mqstore.read.queues import QueueBounds, Weight
 from mqstore.read.snapshot import check_log_files, configured, name_of
 from mqstore.read.source import QueueSlice, Snapshot, Weighed
 from mqstore.read.store_bounds import StoreBounds, StoreOrigin
@@ -177,13 +177,6 @@ class LogBounds(StoreBounds):
             "with queues=log %s is searched by a scan of %d messages", self.origin.name, count
         )
         return sorted(slices, key=lambda part: (part.topic, part.queue_id, part.start))
-
-    def tail(
-        self, chosen: QueueFilter, *, strict: bool = True, fail_on_data_loss: bool = True
-    ) -> NoReturn:
-        """Raise InvalidOptionError: streams follow ConsumeQueues."""
-        expected = "is for spark.read: a stream follows the ConsumeQueues of a store"
-        raise InvalidOptionError(QUEUES, BY_LOG_WORD, expected)
 
     def _open(self, known: Sequence[str] = ()) -> tuple[bool, int]:
         """Open the queues; return whether ``abort`` was there before, and when that was.

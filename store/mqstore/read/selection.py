@@ -20,7 +20,7 @@ from mqstore.files.safe_open import real_path
 from mqstore.format.names import REPLY_SUFFIX, is_predefined_group, is_system_topic
 from mqstore.options.grammar import near
 from mqstore.read.queues import QueueBounds, QueueFilter
-from mqstore.read.source import BoundsSource, BrokerFinder, Snapshot, Tail
+from mqstore.read.source import BoundsSource, BrokerFinder, Snapshot, Tail, followable
 
 _LOG = logging.getLogger(__name__)
 _SHOWN_NAMES = 5
@@ -137,7 +137,9 @@ class OpenStores:
             _LOG.warning("%s", error)
         chosen = self._filter()
         tails = tuple(
-            source.tail(chosen, strict=self._strict, fail_on_data_loss=fail_on_data_loss)
+            followable(source).tail(
+                chosen, strict=self._strict, fail_on_data_loss=fail_on_data_loss
+            )
             for source in self.sources
         )
         snapshots = [tail.snapshot for tail in tails]

@@ -13,12 +13,12 @@ in ``log_directory`` and ``log_records``; a running cluster in ``mqstore.live``.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 import pyarrow as pa
 
 from mqstore.derive.records import FetchedRecords
-from mqstore.errors import CorruptStoreError, StoreError
+from mqstore.errors import CorruptStoreError, InvalidOptionError, StoreError
 from mqstore.files.config.broker_config import TopicConfig
 from mqstore.files.log.commit_log import Block
 from mqstore.format.arrays import Int64s, Mask
@@ -30,6 +30,10 @@ from mqstore.read.tags import TagFilter
 from mqstore.read.units import CHUNK_UNITS, UnitBatch
 
 COMMIT_GROUP: Final = "commitGroup"
+NO_STREAM: Final = (
+    "this is read at rest, and a stream follows a place that grows: the directory of a store with "
+    "its ConsumeQueues, or a cluster. Read it with spark.read"
+)
 
 
 class Origin(Protocol):
@@ -188,10 +192,20 @@ class BoundsSource(Protocol):
         of topic, queue, start.
         """
 
+
+@runtime_checkable
+class Followable(Protocol):
+    """A BoundsSource whose queues grow: a stream may follow them. Not every one has this."""
+
     def tail(
         self, chosen: QueueFilter, *, strict: bool = True, fail_on_data_loss: bool = True
     ) -> "Tail":
-        """Return the moving bounds of the chosen queues. Raises as ``snapshot``."""
+        """Return the moving bounds of the chosen queues. Raises as ``BoundsSource.snapshot``."""
+
+
+@runtime_checkable
+class PublishesGroups(Protocol):
+    """A BoundsSource that takes a stream's progress as a consumer group's. Not every one does."""
 
     def claim_group(self, group: str) -> None:
         """Make ready to publish a stream's progress as that consumer group's.
@@ -207,6 +221,21 @@ class BoundsSource(Protocol):
         """
 
 
+def followable(source: BoundsSource) -> Followable:
+    """Return the source, which a stream may follow; raises InvalidOptionError where none may."""
+    if isinstance(source, Followable):
+        return source
+    raise InvalidOptionError("path", source.origin.name, NO_STREAM)
+
+
+def group_publisher(source: BoundsSource, group: str) -> PublishesGroups:
+    """Return the source, which takes the progress of ``group``; raises InvalidOptionError."""
+    if isinstance(source, PublishesGroups):
+        return source
+    expected = f"progress is kept in the store, and mqlog only reads {source.origin.name}"
+    raise InvalidOptionError(COMMIT_GROUP, group, f"{expected}: leave the option out")
+
+
 class BrokerFinder(Protocol):
     """A place with several brokers, which come and go: a cluster. ``close`` it."""
 
@@ -220,7 +249,7 @@ class BrokerFinder(Protocol):
         """Close what is open."""
 
 
-class FoundBounds(BoundsSource, Protocol):
+class FoundBounds(BoundsSource, Followable, Protocol):
     """A broker that was found, and may go away."""
 
     def tail_of_away(self, chosen: QueueFilter) -> "Tail":

@@ -153,6 +153,8 @@ _OWN_NAMES: Final = {
     "groups": "--group",
     "subscriptions": "--subscription",
     "subscribe": "--topic",
+    "startingTimestamp": "--since",
+    "endingTimestamp": "--until",
     "onCorrupt": "--on-corrupt",
     "storePathCommitLog": "--commit-log",
     "queues": "--from-log",

@@ -106,7 +106,7 @@ def _sent(
     from mqlog_jobs.arriving import ArrivingLines
     from mqlog_jobs.interrupts import held
     from mqlog_jobs.message_lines import SCHEMA, LineForm, batches
-    from mqlog_jobs.write_options import settings_of
+    from mqlog_jobs.write_options import advising, settings_of
     from mqstore.deliver.prepare import finish, prepare
     from mqstore.deliver.task import sending
     from mqstore.live.options import milliseconds
@@ -114,7 +114,8 @@ def _sent(
     linger_s = milliseconds("--linger", linger, low=0) / 1000
     if sys.stdin is None:
         raise OSError(errno.EBADF, os.strerror(errno.EBADF), "standard input")
-    job = prepare(settings_of(*target), SCHEMA)
+    with advising(("option topic: ", ""), ("createTopic=true", "-o createTopic=true")):
+        job = prepare(settings_of(*target), SCHEMA)
     with held(_NOTE) as interrupts, sending(job, partition=0, attempt=0) as task:
         lines = ArrivingLines(sys.stdin.fileno(), interrupts, linger_s)
         for group in lines:

@@ -28,8 +28,8 @@ def flip(path: Path, position: int) -> None:
 
 def where(field: str) -> int:
     """Where that field of a record of IPv4 hosts starts."""
-    return {"crc": 8, "queue_id": 12, "queue_offset": 20, "physical_offset": 28, "store": 56,
-            "body_length": 84, "body": 88}[field]  # fmt: skip
+    return {"crc": 8, "queue_id": 12, "queue_offset": 20, "physical_offset": 28, "sys_flag": 36,
+            "store": 56, "body_length": 84, "body": 88}[field]  # fmt: skip
 
 
 Damage = Callable[[Laid], tuple[Path, int | None]]

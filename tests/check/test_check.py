@@ -3,6 +3,7 @@
 import os
 import shutil
 import struct
+import zlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,8 +20,14 @@ from check.damages import (
     write,
 )
 from mqstore.check import check
-from mqstore.errors import NotAStoreError, StoreNotFoundError
-from support import goldens, strategies
+from mqstore.codec.compression import MAX_DECOMPRESSED_BYTES
+from mqstore.codec.schema import PROFILES
+from mqstore.errors import CorruptStoreError, NotAStoreError, StoreNotFoundError
+from mqstore.read.directory import take
+from mqstore.read.scan import scan
+from mqstore.read.settings import ScanSettings
+from mqstore.read.source import slices_of
+from support import goldens, oracle, strategies
 from support.oracle import Message
 from support.stores import Laid, Layout, lay_out
 
@@ -100,6 +107,39 @@ def test_any_changed_byte_is_survived(
             bytes([data.draw(st.integers(0, 255))]),
         )
     check(laid.root)
+
+
+@pytest.mark.parametrize("sys_flag", [0, oracle.COMPRESSED | oracle.ZLIB, oracle.LZ4, 0xC0])
+def test_of_a_store_that_is_whole_every_row_can_be_read(tmp_path: Path, sys_flag: int) -> None:
+    """No checksum covers sysFlag: each of its bits is flipped in turn, of a plain and a packed."""
+    body = zlib.compress(b"body " * 20) if sys_flag & oracle.COMPRESSED else b"a plain body"
+    sent = [Message(body=b"first"), Message(body=body, sys_flag=sys_flag), Message(body=b"last")]
+    laid = lay_out(tmp_path / "store", sent)
+    path, position = laid.file_of(laid.messages[1])
+    told = 0
+    for bit in range(32):
+        write(path, position + where("sys_flag"), struct.pack(">I", sys_flag ^ 1 << bit))
+        packed = [f for f in errors(laid.root) if "decompressed" in f.problem]
+        told += len(packed)
+        assert {f.position for f in packed} <= {position}
+        if packed:
+            with pytest.raises(CorruptStoreError, match=r"body is broken|unknown compression"):
+                read_all(laid.root)
+        elif not errors(laid.root):
+            read_all(laid.root)
+    assert told == (3 if sys_flag & oracle.COMPRESSED else 1)
+
+
+def read_all(root: Path) -> None:
+    for _ in scan(slices_of(take(root)), ScanSettings(columns=PROFILES["standard"])):
+        pass
+
+
+def test_a_body_that_is_longer_than_a_read_takes_is_no_damage(tmp_path: Path) -> None:
+    long = zlib.compress(bytes(MAX_DECOMPRESSED_BYTES + 1))
+    sent = [Message(body=long, sys_flag=oracle.COMPRESSED | oracle.ZLIB)]
+    laid = lay_out(tmp_path / "store", sent, Layout(commit_log_bytes=1 << 17))
+    assert check(laid.root) == []
 
 
 def test_what_is_no_store_is_not_checked(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from jobs.command import Done, Run, commands
-from mqlog_jobs import cli, doctor, maintenance
-from mqstore.check.diagnosis import GOOD, Diagnosis
+from mqlog_jobs import cli, installation, maintenance
+from mqstore.diagnosis import GOOD, Diagnosis
 
 
 @pytest.fixture
@@ -31,5 +31,5 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 @pytest.fixture
 def doctor_of_stores(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let doctor start no interpreter and no Java: each takes a second."""
-    monkeypatch.setattr(doctor, "_lookup", lambda: iter(()))
-    monkeypatch.setattr(doctor, "_java", lambda: Diagnosis(GOOD, "Java", ""))
+    monkeypatch.setattr(installation, "_lookup", lambda: iter(()))
+    monkeypatch.setattr(installation, "_java", lambda: Diagnosis(GOOD, "Java", ""))

@@ -112,8 +112,10 @@ def test_a_wrong_line_is_named_and_sends_nothing(
     ("arguments", "told"),
     [
         (("/data/store", "T"), "must be a running cluster"),
-        (("ADDRESS", "U"), "option topic: no broker has a topic U"),
-        (("ADDRESS", "t"), "did you mean T?; createTopic=true makes it"),
+        (("ADDRESS", "U"), "[MQLOG_UNKNOWN_TOPIC] no broker has a topic U"),
+        (("ADDRESS", "t"), "did you mean T?; -o createTopic=true makes it"),
+        (("ns1:9876", "T"), "must be a running cluster: rocketmq://ns1:9876\n"),
+        (("https://ns1", "T"), "must be a running cluster: rocketmqs://ns1\n"),
         (("ADDRESS", "T", "-o", "accessKey=x"), "would show in the list of processes"),
         (("ADDRESS", "T", "-o", "lockTimeout=1s"), "is for the directories of stores"),
         (("ADDRESS", "T", "-o", "createTopic"), "must be NAME=VALUE"),

@@ -16,7 +16,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from check.damages import where, write
-from mqstore import tables
 from mqstore.check import check
 from mqstore.codec.schema import PROFILES
 from mqstore.copy.salvage import Salvaged, salvage
@@ -35,6 +34,7 @@ from mqstore.read.directory import open_origin, take
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import slices_of
+from mqstore.tables import store as store_tables
 from support import by_log, faults, goldens, oracle, soak
 from support.damaged import Damaged, damage
 from support.expectations import row, rows
@@ -226,9 +226,9 @@ def test_counts_of_queues_have_gap_units_and_those_of_the_log_do_not(tmp_path: P
         put(laid, m, "crc", b"\1\2\3\4")
     made = salvage(laid.root, tmp_path / "new")
     assert (made.messages, made.lost_messages) == (37, 3)
-    (found,) = tables.queues(take(tmp_path / "new")).to_pylist()
+    (found,) = store_tables.queues(take(tmp_path / "new")).to_pylist()
     assert found["messageCount"] == found["maxOffset"] - found["minOffset"] == 40
-    (by,) = tables.queues(by_log.snapshot(tmp_path / "new", tmp_path / "cache")).to_pylist()
+    (by,) = store_tables.queues(by_log.snapshot(tmp_path / "new", tmp_path / "cache")).to_pylist()
     assert by["messageCount"] == 37
 
 
@@ -546,6 +546,21 @@ def test_control_characters_of_a_producer_are_no_damage_and_zeros_of_a_hole_are(
     made = salvage(laid.root, tmp_path / "new", file_size=SIZE)
     assert (made.records, made.doubted) == ((3, 0) if is_whole else (2, 1))
     assert check(tmp_path / "new") == []
+
+
+def test_a_plain_record_that_says_that_it_is_compressed_is_doubted(tmp_path: Path) -> None:
+    """One changed bit of sysFlag, which no checksum covers: no consumer could open the body."""
+    sent = [Message(topic="T", body=b"plain %d" % number) for number in range(3)]
+    laid = lay_out(tmp_path / "store", sent, Layout(commit_log_bytes=SIZE, index=False))
+    put(laid, laid.messages[1], "sys_flag", struct.pack(">i", oracle.COMPRESSED))
+    made = salvage(laid.root, tmp_path / "new", file_size=SIZE)
+    assert (made.records, made.doubted, made.lost_messages) == (2, 1, 1)
+    assert check(tmp_path / "new") == []
+    assert [r["body"] for r in served(tmp_path / "new")] == [b"plain 0", b"plain 2"]
+    table = pq.read_table(tmp_path / "new" / ".mqlog" / "salvage" / "report.parquet")
+    (doubted,) = [r for r in table.to_pylist() if r["kind"] == "doubted"]
+    assert doubted["record"] == encode(replace(laid.messages[1], sys_flag=oracle.COMPRESSED))
+    assert doubted["reason"].startswith("the body cannot be decompressed: zlib body is broken")
 
 
 def test_a_message_born_before_1970_is_whole(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from mqstore.check.causes import Causes
 from mqstore.check.entries import EntryCheck
 from mqstore.check.finding import ERROR, WARNING, FindingPlace, Findings
+from mqstore.codec.bodies import broken_bodies
 from mqstore.codec.dispatch import DispatchRecords
 from mqstore.codec.walk import BLANK_RECORD, ZERO
 from mqstore.derive.log_walk import LogChunk, log_chunks
@@ -108,6 +109,9 @@ class LogCheck:
         ):
             for place in places[wrong].tolist():
                 self._findings.error(self._at(place), problem)
+        whole = np.flatnonzero(~chunk.broken_checksums)
+        for row, problem in broken_bodies(chunk.records.headers.take(whole)).items():
+            self._findings.error(self._at(int(places[whole[row]])), problem)
         self._check_times(chunk.records)
 
     def _check_times(self, records: DispatchRecords) -> None:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mqstore.codec.compression import decompress
+from mqstore.codec.compression import MAX_DECOMPRESSED_BYTES, BodyTooLongError, decompress
 from mqstore.codec.gather import RecordHeaders
 from mqstore.codec.slices import slices
 from mqstore.format.sys_flag import CODECS, COMPRESSED, COMPRESSION_MASK, COMPRESSION_SHIFT
@@ -58,6 +58,25 @@ def decompress_stored(
         plain.rows.append(row)
         plain.bodies.append(body)
     return plain
+
+
+def broken_bodies(headers: RecordHeaders) -> dict[int, str]:
+    """Return the rows of records whose body is compressed by SYSFLAG and cannot be opened, and why.
+
+    A consumer gets neither such a message nor those behind it in one answer of the broker. Bodies
+    of more than MAX_DECOMPRESSED_BYTES are decompressed up to there. Reference:
+    MessageDecoder#decode (null where a body cannot be decompressed), #decodesBatch.
+    """
+    found = {}
+    for row in np.flatnonzero(headers.sys_flags & COMPRESSED).tolist():
+        try:
+            stored = bytes(headers.body(row))
+            _decompress(int(headers.sys_flags[row]), stored, MAX_DECOMPRESSED_BYTES)
+        except BodyTooLongError:
+            continue
+        except ValueError as error:
+            found[row] = f"the body cannot be decompressed: {error}"
+    return found
 
 
 def body_column(headers: RecordHeaders, plain: Plain | None) -> pa.BinaryArray:

@@ -30,6 +30,8 @@ from mqstore.format.sys_flag import (
 )
 
 UNKNOWN_CRC: Final = -1
+MAX_DECOMPRESSED_BYTES: Final = 64 * 1024 * 1024
+"""Longest body that a read decompresses unless its options allow more."""
 LEVEL: Final = 5  # MixAll: the client's compress level
 # Magic, version 1 with independent blocks, blocks of 4 MiB, header checksum.
 _LZ4_HEADER: Final = bytes.fromhex("04224D18607073")
@@ -42,6 +44,10 @@ _FIRST_READ_BYTES: Final = 64 * 1024
 _EXPECTED_RATIO: Final = 4
 _MAGICS: Final = {"lz4": bytes.fromhex("04224D18"), "zstd": bytes.fromhex("28B52FFD")}
 _LONGEST_MAGIC: Final = 4
+
+
+class BodyTooLongError(ValueError):
+    """A body that was not decompressed to its end, because its plain bytes are more than asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +91,15 @@ def compress(bodies: pa.Array, codec: str, over: int) -> tuple[pa.Array, Int32s]
 def decompress(codec: str, data: bytes, limit: int) -> bytes:
     """Return the plain bytes of a ``zlib``, ``lz4`` (frame) or ``zstd`` body.
 
-    Raises ValueError if the body is broken, cut short, or longer than ``limit`` bytes; no more
-    than that is ever held.
+    Raises ValueError if the body is broken or cut short, BodyTooLongError if it is longer than
+    ``limit`` bytes; no more than that is ever held.
     """
     try:
         plain = _inflate(data, limit) if codec == "zlib" else _stream(codec, data, limit)
     except (zlib.error, OSError, pa.ArrowException) as error:
         raise ValueError(f"{codec} body is broken: {error}") from error
     if len(plain) > limit:
-        raise ValueError(f"{codec} body is longer than maxDecompressedBytes={limit}")
+        raise BodyTooLongError(f"{codec} body is longer than maxDecompressedBytes={limit}")
     return plain
 
 

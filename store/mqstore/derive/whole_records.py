@@ -1,10 +1,11 @@
 """Find all whole records of one file, wherever damage lies between them.
 
-A record is whole if its magic is known, its lengths add up, its checksums hold, and its fields are
-believable. Where it says that it lies need not be where it does: a file may have lost its name.
-While records follow each other, TOTALSIZE leads from one to the next. Behind damage every
-place that looks like a header is tried. The work is linear in the file's bytes, also if bytes
-imitate records: what is checked in one window of the file is bounded.
+A record is whole if its magic is known, its lengths add up, its checksums hold, its fields are
+believable, and its body can be decompressed if its SYSFLAG says that it is compressed. Where it
+says that it lies need not be where it does: a file may have lost its name. While records follow
+each other, TOTALSIZE leads from one to the next. Behind damage every place that looks like a header
+is tried. The work is linear in the file's bytes, also if bytes imitate records: what is checked in
+one window of the file is bounded.
 
 Reference: CommitLog#checkMessageAndReturnSize.
 """
@@ -16,6 +17,7 @@ from typing import Final
 
 import numpy as np
 
+from mqstore.codec.bodies import broken_bodies
 from mqstore.codec.checksum import broken
 from mqstore.codec.gather import RecordHeaders
 from mqstore.codec.plausible import implausible
@@ -172,7 +174,7 @@ class WholeRecords:
             chosen[_apart(headers, np.flatnonzero(rows), np.flatnonzero(chosen))] = True
         kept = np.flatnonzero(chosen)
         headers, wrong = headers.take(kept), wrong[kept]
-        odd = dict.fromkeys(np.flatnonzero(wrong).tolist(), _BROKEN) | implausible(headers)
+        odd = _odd(headers) | dict.fromkeys(np.flatnonzero(wrong).tolist(), _BROKEN)
         doubts = [
             Doubt(position + int(headers.starts[row]), int(headers.sizes[row]), reason)
             for row, reason in odd.items()
@@ -190,7 +192,12 @@ def _count_whole(headers: RecordHeaders) -> int:
     wrong = np.flatnonzero(broken(headers))
     if len(wrong):
         headers = headers.take(np.arange(int(wrong[0])))
-    return min(implausible(headers), default=len(headers)) if len(headers) else 0
+    return min(_odd(headers), default=len(headers)) if len(headers) else 0
+
+
+def _odd(headers: RecordHeaders) -> dict[int, str]:
+    """Return the rows of records that no checksum shows to be damaged and that are, and why."""
+    return broken_bodies(headers) | implausible(headers)
 
 
 def _stretches(position: int, headers: RecordHeaders) -> Iterator[Stretch]:

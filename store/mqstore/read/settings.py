@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 from typing import Final
 
+from mqstore.codec.compression import MAX_DECOMPRESSED_BYTES
+
 BATCH_ROWS: Final = 50_000
 BATCH_BYTES: Final = 8 * 1024 * 1024
 FIRST_BATCH_ROWS: Final = 1_000
-MAX_DECOMPRESSED_BYTES: Final = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)

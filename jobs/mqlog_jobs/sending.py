@@ -15,6 +15,7 @@ from mqlog_jobs.cli import INTERRUPTED
 from mqlog_jobs.parameters import AsJson
 from mqstore.errors import InvalidOptionError
 
+_MOST_LINGER_MS: Final = 24 * 3600 * 1000
 _NOTE: Final = "interrupted: the lines that came are sent; Ctrl-C again ends at once"
 
 
@@ -109,15 +110,17 @@ def _sent(
     from mqlog_jobs.write_options import advising, settings_of
     from mqstore.deliver.prepare import finish, prepare
     from mqstore.deliver.task import sending
-    from mqstore.live.options import milliseconds
+    from mqstore.options.grammar import duration
 
-    linger_s = milliseconds("--linger", linger, low=0) / 1000
+    linger_ms = duration("--linger", linger)
+    if linger_ms > _MOST_LINGER_MS:
+        raise InvalidOptionError("--linger", linger, "must be at most 24h")
     if sys.stdin is None:
         raise OSError(errno.EBADF, os.strerror(errno.EBADF), "standard input")
     with advising(("option topic: ", ""), ("createTopic=true", "-o createTopic=true")):
         job = prepare(settings_of(*target), SCHEMA)
     with held(_NOTE) as interrupts, sending(job, partition=0, attempt=0) as task:
-        lines = ArrivingLines(sys.stdin.fileno(), interrupts, linger_s)
+        lines = ArrivingLines(sys.stdin.fileno(), interrupts, linger_ms / 1000)
         for group in lines:
             task.take(batches(group.lines, LineForm(*form), group.first))
             if not group.more:

@@ -5,7 +5,7 @@
 import errno
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Final
 
 import typer
@@ -72,28 +72,39 @@ def send(
 
     After Ctrl-C the lines that came by then are sent; Ctrl-C again ends the command at once.
     """
-    if json_lines and separator is not None:
+    form = _form(json_lines, separator, (tag, key, delay_level), properties)
+    target = address, topic, dict(pairs("--option", options or ()))
+    counts, is_cut = _sent(target, form, linger)
+    _tell(topic, counts, as_json=as_json)
+    if is_cut:
+        raise typer.Exit(INTERRUPTED)
+
+
+def _form(
+    is_json: bool,
+    separator: str | None,
+    given: tuple[str | None, str | None, int],
+    properties: Iterable[str] | None,
+) -> tuple[Any, ...]:
+    """Return the fields of a LineForm; ``given`` are tag, keys and delay level of every message."""
+    if is_json and separator is not None:
         raise InvalidOptionError("--key-separator", separator, "cannot stand with --json-lines")
     if separator == "":
         raise InvalidOptionError("--key-separator", "", "is empty")
-    defaults = {"tags": tag, "keys": key, "delayTimeLevel": delay_level or None}
-    given = {name: value for name, value in defaults.items() if value is not None}
-    own = dict(pairs("--property", properties or ()))
-    counts, is_cut = _sent(
-        (address, topic, dict(pairs("--option", options or ()))),
-        (json_lines, separator, given, own),
-        linger,
-    )
+    named = zip(("tags", "keys", "delayTimeLevel"), given, strict=True)
+    defaults = {name: value for name, value in named if value not in (None, 0)}
+    return is_json, separator, defaults, dict(pairs("--property", properties or ()))
+
+
+def _tell(topic: str, counts: Mapping[str, int], *, as_json: bool) -> None:
     from mqlog_jobs import render
 
     if as_json:
         render.json_lines([{"topic": topic, **counts}])
-    else:
-        again = f"; {counts['repeats']} requests were sent again, perhaps twice stored"
-        sent = f"{render.several(counts['messages'], 'message')} to {topic}"
-        typer.echo(f"{sent}{again if counts['repeats'] else ''}")
-    if is_cut:
-        raise typer.Exit(INTERRUPTED)
+        return
+    again = f"; {counts['repeats']} requests were sent again, perhaps twice stored"
+    sent = f"{render.several(counts['messages'], 'message')} to {topic}"
+    typer.echo(f"{sent}{again if counts['repeats'] else ''}")
 
 
 def _sent(

@@ -11,7 +11,7 @@ from mqlog_jobs.message_lines import bad_line
 
 _GROUP_LINES: Final = 16_384
 _GROUP_BYTES: Final = 8 * 1024 * 1024
-_READ_BYTES: Final = 256 * 1024
+_READ_BYTES: Final = 1024 * 1024
 _MOST_LINE_BYTES: Final = 64 * 1024 * 1024
 
 

@@ -27,10 +27,10 @@ from mqstore.live.origin import ClusterBrokers
 from mqstore.options import store_paths
 from mqstore.options.option import Option
 from mqstore.read.at_rest import open_at_rest
+from mqstore.read.capabilities import NO_STREAM
 from mqstore.read.directory import open_origin
 from mqstore.read.log_directory import CACHE_DIR, QUEUES, open_by_log
 from mqstore.read.selection import OpenStores, Selection, broker_names
-from mqstore.read.source import NO_STREAM
 from mqstore.read.store_bounds import StoreOrigin
 
 NAME_SERVERS: Final = "nameServers"

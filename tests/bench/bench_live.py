@@ -46,10 +46,11 @@ from mqstore.live.cluster import Cluster, ClusterSettings
 from mqstore.live.groups import committed
 from mqstore.live.origin import ClusterOrigin
 from mqstore.live.pull import LiveSlice, PullReader
+from mqstore.read.capabilities import followable
 from mqstore.read.queues import QueueFilter
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.read.source import QueueSlice, followable
+from mqstore.read.source import QueueSlice
 from pyspark_mqlog.batch_reader import plan_read
 from pyspark_mqlog.options import parse_read
 from pyspark_mqlog.schema import read_schema

@@ -21,12 +21,13 @@ from mqstore.errors import (
 )
 from mqstore.files.store_dir import StoreDir
 from mqstore.format.consume_queue import HIGHEST_QUEUE_OFFSET
+from mqstore.read.capabilities import followable
 from mqstore.read.directory import open_origin, take
 from mqstore.read.log_directory import open_by_log
 from mqstore.read.plan import SplitLimits, split, weigh
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.read.source import followable, slices_of
+from mqstore.read.source import slices_of
 from mqstore.tables import store as store_tables
 from support import by_log, expectations, killed_commit, oracle, strategies
 from support.oracle import Message

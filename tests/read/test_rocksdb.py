@@ -26,11 +26,12 @@ from mqstore.errors import (
 )
 from mqstore.files.config.broker_config import BrokerConfig
 from mqstore.files.store_dir import StoreDir
+from mqstore.read.capabilities import followable, group_publisher
 from mqstore.read.directory import open_origin, take
 from mqstore.read.queues import QueueFilter
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.read.source import Snapshot, followable, group_publisher, slices_of
+from mqstore.read.source import Snapshot, slices_of
 from mqstore.tables import store as store_tables
 from mqstore.write.recover import RecoverSettings, recover
 from support import by_log, expectations, rocksdb, soak, strategies

@@ -5,9 +5,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from mqstore.read.capabilities import Tail, followable
 from mqstore.read.directory import open_origin
 from mqstore.read.queues import QueueFilter
-from mqstore.read.source import BoundsSource, QueueSlice, Snapshot, Tail, followable
+from mqstore.read.source import BoundsSource, QueueSlice, Snapshot
 
 
 def opened(

@@ -17,9 +17,10 @@ from mqstore.backlog import BacklogItem, BacklogRequest, plan_all
 from mqstore.backlog.request import is_system_group
 from mqstore.backlog.schema import OK
 from mqstore.backlog.standing import Standing
+from mqstore.read.capabilities import followable
 from mqstore.read.queues import QueueFilter
 from mqstore.read.selection import OpenStores
-from mqstore.read.source import Snapshot, followable
+from mqstore.read.source import Snapshot
 from mqstore.tables import store as store_tables
 
 WINDOW_S: Final = 30.0

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 
 from mqstore.errors import StoreError
 from mqstore.options import grammar
+from mqstore.read.capabilities import COMMIT_GROUP, group_publisher
 from mqstore.read.progress import Progress
-from mqstore.read.source import COMMIT_GROUP, BoundsSource, Origin, group_publisher
+from mqstore.read.source import BoundsSource, Origin
 
 
 class PublishedProgress:

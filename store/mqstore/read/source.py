@@ -13,27 +13,21 @@ in ``log_directory`` and ``log_records``; a running cluster in ``mqstore.live``.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol, runtime_checkable
+from typing import Protocol
 
 import pyarrow as pa
 
 from mqstore.derive.records import FetchedRecords
-from mqstore.errors import CorruptStoreError, InvalidOptionError, StoreError
+from mqstore.errors import CorruptStoreError
 from mqstore.files.config.broker_config import TopicConfig
 from mqstore.files.log.commit_log import Block
 from mqstore.format.arrays import Int64s, Mask
 from mqstore.read.broker_state import BrokerFacts, BrokerState
 from mqstore.read.heads import LocatedRecord
-from mqstore.read.queues import Bounds, QueueBounds, QueueFilter, QueueRange, Weight
+from mqstore.read.queues import QueueBounds, QueueRange, Weight
 from mqstore.read.settings import ScanSettings
 from mqstore.read.tags import TagFilter
 from mqstore.read.units import CHUNK_UNITS, UnitBatch
-
-COMMIT_GROUP: Final = "commitGroup"
-NO_STREAM: Final = (
-    "this is read at rest, and a stream follows a place that grows: the directory of a store with "
-    "its ConsumeQueues, or a cluster. Read it with spark.read"
-)
 
 
 class Origin(Protocol):
@@ -191,98 +185,6 @@ class BoundsSource(Protocol):
         Logs a warning with the number of messages that no index covers; they stay. In the order
         of topic, queue, start.
         """
-
-
-@runtime_checkable
-class Followable(Protocol):
-    """A BoundsSource whose queues grow: a stream may follow them. Not every one has this."""
-
-    def tail(
-        self, chosen: QueueFilter, *, strict: bool = True, fail_on_data_loss: bool = True
-    ) -> "Tail":
-        """Return the moving bounds of the chosen queues. Raises as ``BoundsSource.snapshot``."""
-
-
-@runtime_checkable
-class PublishesGroups(Protocol):
-    """A BoundsSource that takes a stream's progress as a consumer group's. Not every one does."""
-
-    def claim_group(self, group: str) -> None:
-        """Make ready to publish a stream's progress as that consumer group's.
-
-        Raises InvalidOptionError (option ``commitGroup``) for a group that the broker knows, and
-        where this process may not write.
-        """
-
-    def publish_group(self, group: str, queues: Mapping[tuple[str, int], int]) -> bool:
-        """Publish the next queue offsets of a group by topic and queueId. Raises OSError.
-
-        False: the broker is away, and nothing was published.
-        """
-
-
-def followable(source: BoundsSource) -> Followable:
-    """Return the source, which a stream may follow; raises InvalidOptionError where none may."""
-    if isinstance(source, Followable):
-        return source
-    raise InvalidOptionError("path", source.origin.name, NO_STREAM)
-
-
-def group_publisher(source: BoundsSource, group: str) -> PublishesGroups:
-    """Return the source, which takes the progress of ``group``; raises InvalidOptionError."""
-    if isinstance(source, PublishesGroups):
-        return source
-    expected = f"progress is kept in the store, and mqlog only reads {source.origin.name}"
-    raise InvalidOptionError(COMMIT_GROUP, group, f"{expected}: leave the option out")
-
-
-class BrokerFinder(Protocol):
-    """A place with several brokers, which come and go: a cluster. ``close`` it."""
-
-    def brokers(self) -> Sequence[str]:
-        """Return the names of the brokers that are there now."""
-
-    def source(self, broker_name: str) -> "FoundBounds":
-        """Return that broker, there or not."""
-
-    def close(self) -> None:
-        """Close what is open."""
-
-
-class FoundBounds(BoundsSource, Followable, Protocol):
-    """A broker that was found, and may go away."""
-
-    def tail_of_away(self, chosen: QueueFilter) -> "Tail":
-        """Return the moving bounds of a broker that may be away until later."""
-
-
-class Tail(Protocol):
-    """The moving bounds of one broker's queues, for a stream. Keeps things open: ``close`` it."""
-
-    @property
-    def chosen(self) -> QueueFilter:
-        """Which queues are followed."""
-
-    @property
-    def away(self) -> StoreError | None:
-        """Why the broker could not be looked at: bounds are those before. None: it could."""
-
-    @property
-    def snapshot(self) -> Snapshot:
-        """The chosen queues as they were at the last look."""
-
-    def look(self, *, at_once: bool = False) -> Bounds:
-        """Return what each queue holds: now if ``at_once``, else as of a moment ago.
-
-        The same object as before if nothing was found to have changed. Raises StoreReplacedError
-        if the place is not the one it was, and what ``BoundsSource.snapshot`` raises.
-        """
-
-    def fitting(self, queue: tuple[str, int], start: int, end: int, room: int) -> tuple[int, int]:
-        """Return how many messages of [start, end) have at most ``room`` bytes, and their bytes."""
-
-    def close(self) -> None:
-        """Close what is open; the next look opens it again."""
 
 
 class Fetched(Protocol):

@@ -16,10 +16,11 @@ from mqstore.files.read_file import each
 from mqstore.files.store import Store
 from mqstore.files.store_dir import StoreDir, open_dir
 from mqstore.read.broker_state import BrokerFacts
+from mqstore.read.capabilities import COMMIT_GROUP
 from mqstore.read.lookup import narrow
 from mqstore.read.queues import QueueBounds, QueueFilter
 from mqstore.read.snapshot import configured, name_of, take_snapshot
-from mqstore.read.source import COMMIT_GROUP, QueueSlice, Snapshot, Weighed
+from mqstore.read.source import QueueSlice, Snapshot, Weighed
 from mqstore.read.store_records import StoreRecords
 from mqstore.read.tail import StoreTail
 from mqstore.read.weights import weigh_slice

@@ -44,6 +44,7 @@ EXAMPLES = [
     errors.StagingNotSharedError("staging"),
     errors.CorruptStagingError("segment"),
     errors.CommitInDoubtError("/s", "loader 7", "decided", "disk full"),
+    errors.NondeterministicWriteError("app version 1", "3 rows were committed as 4"),
     errors.NoSpaceError("full"),
     live_errors.BrokerUnavailableError("127.0.0.1:9876", "connection refused"),
     live_errors.BrokerTimeoutError("127.0.0.1:9876", "no answer in 10 s"),

@@ -1,8 +1,8 @@
 """Apache RocketMQ message stores as a Spark data source: ``spark.read.format("mqlog")``.
 
 Spark imports this package in every session to look for data sources (``DefaultSource``), and
-drops all sources if one such import fails. So this module imports Spark only; the rest is imported
-when the source is used.
+drops all sources if one such import fails. So this module imports Spark only, and mqlog's version;
+the rest is imported when the source is used.
 
 Import it before the session starts, and Spark looks with the interpreter that runs the program.
 Raises SparkTooOldError where Spark is older than 4.0.
@@ -10,6 +10,7 @@ Raises SparkTooOldError where Spark is older than 4.0.
 
 from typing import TYPE_CHECKING
 
+from mqstore import __version__
 from pyspark_mqlog import interpreter, versions
 
 versions.refuse_older(versions.INSTALLED)
@@ -19,7 +20,7 @@ from pyspark_mqlog.datasource import MqlogDataSource  # noqa: E402 - not there i
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["DefaultSource", "register"]
+__all__ = ["DefaultSource", "__version__", "register"]
 
 DefaultSource = MqlogDataSource
 interpreter.name_this()

@@ -49,8 +49,7 @@ class MqlogWriter(DataSourceArrowWriter):
         with named_errors():
             done = commit(self._job, _manifests(messages))
         if done.is_repeated:
-            note = done.another or "nothing was written"
-            _LOG.warning("%s was committed before: %s", self._job.key, note)
+            _LOG.warning("%s was committed before: nothing was written", self._job.key)
         else:
             _LOG.info("%s", done)
 

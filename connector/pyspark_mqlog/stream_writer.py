@@ -79,8 +79,6 @@ class MqlogStreamWriter(StreamArrowWriter):
                 done = commit(job, manifests)
                 again = "there already: " if done.is_repeated else ""
                 _LOG.info("batch %d of %s: %s%s", batchId, job.key, again, done)
-                if done.another:
-                    _LOG.warning("%s: was the checkpoint restored from a backup?", done.another)
             self._sweep()
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803

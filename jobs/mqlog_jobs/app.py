@@ -9,6 +9,7 @@ start without numpy and pyarrow.
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
 
 import typer
@@ -17,7 +18,7 @@ from typer.core import TyperCommand, TyperGroup
 from mqlog_jobs.arrow import import_without_pandas
 from mqlog_jobs.exit_codes import STANDARD_OUTPUT
 from mqstore import __version__
-from mqstore.errors import StoreError
+from mqstore.errors import InvalidOptionError, StoreError, printable
 
 # The parts of the help's list of commands.
 VIEWS: Final = "Show messages, topics and backlog"
@@ -31,6 +32,7 @@ _VALUES: Final = {
     "since": "TIME",
     "until": "TIME",
     "lock_timeout": "TIME",
+    "linger": "TIME",
     "interval": "SECONDS",
     "number": "N",
     "count": "N",
@@ -44,7 +46,59 @@ _VALUES: Final = {
     "assume": "published|lost",
 }
 
+# What typer raises for a wrong line: its name is in click, or in typer's own copy of it.
+_UsageError: Final[type[Exception]] = typer.BadParameter.__mro__[1]
+
 _Function = TypeVar("_Function", bound=Callable[..., object])
+
+
+# What typer says of a value that is no number.
+_NOT_A_NUMBER: Final = re.compile(r"Input should be a valid (integer|number),.*", re.DOTALL)
+
+
+class WrongLineError(InvalidOptionError):
+    """Words of a line that the command does not take, or words that it lacks."""
+
+    def __init__(self, text: str) -> None:
+        StoreError.__init__(self, text)
+
+    def message(self) -> str:
+        """Return the text."""
+        return str(self.args[0])
+
+
+def wrong_line(error: Any, words: Sequence[str]) -> InvalidOptionError:
+    """Return typer's error about the words of a line as one of mqlog's, in one line."""
+    flag, value = _typed(getattr(error, "param", None), words)
+    if value is not None and isinstance(error, typer.BadParameter):
+        expected = _NOT_A_NUMBER.sub(_number, str(error.message).rstrip("."))
+        return InvalidOptionError(flag, value, expected.replace("Input should be", "must be"))
+    text = printable(" ".join(error.format_message().split()))
+    if "mqlog" in text:  # It is advice already.
+        return WrongLineError(text)
+    end = "" if text.endswith((".", "?")) else "."
+    if error.ctx is None:  # Of an option that lacks its value.
+        names = [word for word in words[:1] if not word.startswith("-")]
+    else:
+        names = [error.ctx.info_name] if error.ctx.parent else []
+    return WrongLineError(f"{text}{end} See: {' '.join(['mqlog', *names])} -h")
+
+
+def _number(found: re.Match[str]) -> str:
+    return "must be a whole number" if found[1] == "integer" else "must be a number"
+
+
+def _typed(parameter: Any, words: Sequence[str]) -> tuple[str, str | None]:
+    """Return the flag of an option as it stands on the line, and its value; or no value."""
+    flags = [flag for flag in getattr(parameter, "opts", ()) if flag.startswith("-")]
+    for word, following in zip(words, [*words[1:], None], strict=True):
+        for flag in flags:
+            if word == flag:
+                return flag, following
+            joined = f"{flag}=" if flag.startswith("--") else flag
+            if word.startswith(joined):
+                return flag, word.removeprefix(joined)
+    return "", None
 
 
 def _described(parameters: list[Any]) -> list[Any]:
@@ -70,6 +124,14 @@ class _Commands(TyperGroup):
     def get_params(self, ctx: Any) -> list[Any]:
         return _described(super().get_params(ctx))
 
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run a command line and exit. Raises InvalidOptionError for a wrong line."""
+        try:
+            code = super().main(*args, **{**extra, "standalone_mode": False})
+        except _UsageError as error:
+            raise wrong_line(error, extra.get("args") or sys.argv[1:]) from None
+        sys.exit(code)
+
 
 app = typer.Typer(
     name="mqlog",
@@ -92,6 +154,8 @@ _OWN_NAMES: Final = {
     "groups": "--group",
     "subscriptions": "--subscription",
     "subscribe": "--topic",
+    "startingTimestamp": "--since",
+    "endingTimestamp": "--until",
     "onCorrupt": "--on-corrupt",
     "storePathCommitLog": "--commit-log",
     "queues": "--from-log",
@@ -109,7 +173,7 @@ class _StoreCommand(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         words = [word for word in args if not word.startswith("-")]
         try:
-            return super().parse_args(ctx, args)
+            rest = super().parse_args(ctx, args)
         except typer.BadParameter as error:
             # Of a single word typer takes the last argument for given, and the first for missing.
             names = {parameter.name for parameter in self.params}
@@ -117,6 +181,8 @@ class _StoreCommand(TyperCommand):
                 error.param_hint = "TOPIC"
                 error.message = f"It follows the places. {_advice_of_topic(ctx.info_name, words)}"
             raise
+        ctx.params |= {name: _at_home(value) for name, value in ctx.params.items()}
+        return rest
 
     def invoke(self, ctx: Any) -> Any:
         if _stores(ctx.params):
@@ -162,6 +228,13 @@ def _options(
     ] = False,
 ) -> None:
     pass
+
+
+def _at_home(value: Any) -> Any:
+    """Return paths with ``~`` as a shell writes them out, but not behind ``--commit-log=``."""
+    if isinstance(value, list):
+        return [_at_home(one) for one in value]
+    return value.expanduser() if isinstance(value, Path) else value
 
 
 def _own_name(found: re.Match[str]) -> str:

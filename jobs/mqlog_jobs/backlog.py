@@ -19,9 +19,9 @@ from mqlog_jobs import arguments, job_output, prometheus
 from mqlog_jobs.arguments import CONSOLE, Place
 from mqlog_jobs.exit_codes import run
 from mqlog_jobs.session import job_session
-from mqlog_jobs.whole_file import replace_file
+from mqlog_jobs.whole_file import check_file, replace_file
 from mqstore.errors import InvalidOptionError
-from mqstore.tables.places import LIVE
+from mqstore.places import LIVE
 
 PROMETHEUS: Final = "prometheus"
 _BACKLOG_REPORT = (
@@ -64,7 +64,10 @@ def _target(text: str) -> Place:
 
 
 def _report(stores: list[str], options: dict[str, str], place: Place, mode: str) -> None:
+    if place.format == PROMETHEUS:
+        check_file(place.where)
     with job_session("mqlog backlog") as spark:
+        job_output.check(spark, place)
         rows = job_output.read(spark, "backlog", stores, options)
         if place.format != PROMETHEUS:
             job_output.write(rows, place, mode, _show)

@@ -34,6 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _check(stores: list[str], options: dict[str, str], place: Place, mode: str) -> int:
     with job_session("mqlog check") as spark:
+        job_output.check(spark, place)
         # Cached: a store is read once, for the report and for the exit code.
         rows = job_output.read(spark, "verify", stores, options).cache()
         try:

@@ -18,9 +18,24 @@ def main() -> None:
     """Run the command and exit; an error that a user can correct is one line, no traceback."""
     try:
         from mqlog_jobs.exit_codes import run
-        from mqlog_jobs.maintenance import app
 
-        code = run(app)
+        code = run(_command)
     except KeyboardInterrupt:
         code = INTERRUPTED
     sys.exit(code)
+
+
+def _command() -> object:
+    try:
+        from mqlog_jobs.maintenance import app
+
+        return app()
+    except ModuleNotFoundError as error:
+        command, *words = sys.argv[1:] or [""]
+        if command != "doctor" or {"-h", "--help"} & set(words):
+            raise
+        from mqlog_jobs import installation
+
+        if installation.missing(error) is None:
+            raise
+        return installation.examine_alone(words)

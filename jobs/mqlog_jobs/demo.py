@@ -27,8 +27,10 @@ from rich.text import Text
 
 from mqlog_jobs import demo_data, java, render, views
 from mqlog_jobs.demo_data import ORDERS, PARCELS, PAYMENTS
+from mqlog_jobs.form import rows_of
 from mqlog_jobs.picture import save as save_picture
 from mqlog_jobs.session import LOOPBACK, QUIET, job_session, stderr_to
+from mqlog_jobs.whole_file import check_directory, check_file
 from mqstore import __version__
 from mqstore.errors import InvalidOptionError
 from mqstore.read.directory import take
@@ -95,11 +97,10 @@ def run(
     """Show the demo; the store stays in ``directory`` (missing or empty), if one is given.
 
     ``picture`` is a file for the main parts of it, as SVG. Raises InvalidOptionError for a
-    directory that is not empty, JavaNotFoundError.
+    directory that is not empty, JavaNotFoundError, OSError for what cannot be written.
     """
     console = console or render.terminal()
-    if directory is not None and directory.exists() and any(directory.iterdir()):
-        raise InvalidOptionError("DIR", directory, "must be a new or an empty directory")
+    _check_outputs(directory, picture)
     notice = java.prepare()
     if notice:
         _note(console, notice)
@@ -115,6 +116,15 @@ def run(
             save_picture(picture, "mqlog demo", lambda on: _show_main(on, spark, root, written))
         _show_golden(console, spark, Path(temporary))
     _close(console, root if directory else None)
+
+
+def _check_outputs(directory: Path | None, picture: Path | None) -> None:
+    if directory is not None:
+        check_directory(directory)
+        if directory.exists() and any(directory.iterdir()):
+            raise InvalidOptionError("DIR", directory, "must be a new or an empty directory")
+    if picture is not None:
+        check_file(picture)
 
 
 def _greet(console: Console, spark: SparkSession) -> None:
@@ -161,7 +171,8 @@ def _commit_offsets(root: Path) -> None:
 
 def _show(console: Console, spark: SparkSession, root: Path, tour: Tour) -> None:
     _step(console, "Topics", _TABLE.format("topics"))
-    views.topics(console, _rows(_table(spark, root, "topics").where(~col("isSystem"))))
+    rows = _rows(_table(spark, root, "topics").where(~col("isSystem")))
+    views.topics(console, rows, len(rows))
 
     _show_messages(console, spark, root, tour, _SHOWN_ROWS)
     _step(console, "Backlog of two groups", _BACKLOG.format("tags_of_groups"))
@@ -242,5 +253,5 @@ def _table(spark: SparkSession, root: Path, name: str, **options: str) -> DataFr
 
 def _rows(frame: DataFrame, *order: str) -> list[dict[str, object]]:
     """Return the rows by those columns; few as they are, Spark need not sort them."""
-    rows = views.rows_of(frame.toArrow())
+    rows = rows_of(frame.toArrow())
     return sorted(rows, key=itemgetter(*order)) if order else rows

@@ -67,6 +67,10 @@ def problem_of(error: Exception) -> str | None:
     """
     from mqlog_jobs.java import JavaNotFoundError  # noqa: PLC0415 - a command starts without it
 
+    if isinstance(error, ModuleNotFoundError):
+        from mqlog_jobs import installation  # noqa: PLC0415 - the same
+
+        return installation.missing(error)
     if isinstance(error, StoreError | JavaNotFoundError):
         return str(error)
     if isinstance(error, OSError):

@@ -20,9 +20,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import expr
 
 from mqlog_jobs import arguments
+from mqlog_jobs.amounts import several
 from mqlog_jobs.arguments import Place
 from mqlog_jobs.exit_codes import run
-from mqlog_jobs.render import several
 from mqlog_jobs.session import job_session
 from mqstore.errors import InvalidOptionError
 from pyspark_mqlog.versions import LIMITS_SINCE, SPARK

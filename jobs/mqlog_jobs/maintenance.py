@@ -193,6 +193,7 @@ def salvage(
     START,
     "mqlog doctor /data/store",
     "mqlog doctor rocketmqs://ns1:9876 -o tlsCaFile=/etc/mqlog/ca.pem",
+    "mqlog doctor rocketmq://ns1:9876 --spark",
 )
 def doctor(
     stores: Annotated[
@@ -201,15 +202,28 @@ def doctor(
     ] = None,
     *,
     commit_log: CommitLog = None,
+    spark: Annotated[
+        bool,
+        typer.Option(
+            "--spark",
+            help="With a PLACE: count what Spark lacks as an error, as without one; else a note.",
+        ),
+    ] = False,
     options: Options = None,
     as_json: AsJson = False,
 ) -> None:
     """Examine why Spark does not find the format mqlog, or cannot read a store or a cluster."""
     from mqlog_jobs import render, views
     from mqlog_jobs.doctor import examine
-    from mqstore.check.finding import ERROR
+    from mqstore.diagnosis import ERROR
 
-    diagnoses = list(examine(*(stores or ()), commit_log=commit_log or (), options=options or ()))
+    found = examine(
+        *(stores or ()),
+        commit_log=commit_log or (),
+        options=options or (),
+        spark=spark or not stores,
+    )
+    diagnoses = list(found)
     if as_json:
         render.json_lines(asdict(diagnosis) for diagnosis in diagnoses)
     else:

@@ -5,7 +5,7 @@ import time
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from typing import Final
 
 import typer
@@ -97,13 +97,23 @@ def cat(named: Named, query: MessageQuery, form: MessageForm, number: int) -> No
     with named.opened(query.topic) as stores, Bar("Reading") as bar:
         rows = queries.select(stores, query, form.columns, number, bar if has_bar else None)
         if form.is_by_line:
-            form.write(rows)
+            first = list(islice(rows, 1))
+            form.write(chain(first, rows))
+            if not first:
+                _say_empty(query)
             return
         before, problem = _until_error(rows)
-    if before or problem is None:
+    if before:
         views.messages(render.terminal(), list(map(form.shaped, before)))
+    elif problem is None:
+        _say_empty(query)
     if problem is not None:
         raise problem
+
+
+def _say_empty(query: MessageQuery) -> None:
+    """Say on standard error that there is nothing: standard output is for messages."""
+    sys.stderr.write(f"no message of {shown(query.place)} matches\n")
 
 
 def follow(named: Named, query: MessageQuery, form: MessageForm, number: int) -> None:

@@ -15,6 +15,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from mqlog_jobs.arguments import FILE_FORMATS
+from mqlog_jobs.whole_file import check_directory
 from mqstore.errors import InvalidOptionError
 
 _FOLDER: Final = "write="
@@ -24,9 +25,10 @@ class OffsetFiles:
     """An OffsetMapTarget of files in a directory."""
 
     def __init__(self, kind: str, directory: str) -> None:
-        """``kind`` is one of FILE_FORMATS."""
+        """``kind`` is one of FILE_FORMATS. Raises OSError if nothing can be written there."""
         self._kind = kind
         self._directory = Path(directory)
+        check_directory(self._directory)
 
     def has(self, name: str) -> bool:
         """Tell whether that piece was written."""

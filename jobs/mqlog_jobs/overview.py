@@ -59,12 +59,14 @@ def report(
     from mqlog_jobs.render import several, size, terminal
     from mqlog_jobs.report.gather import ReportRequest
     from mqlog_jobs.report.write import write_report
-    from mqstore.tables.places import LIVE, OBJECTS
+    from mqlog_jobs.whole_file import check_file
+    from mqstore.places import LIVE, OBJECTS
 
     name = output.name.partition("=")[0]
     if "=" in output.name and name in {one.name for one in (*LIVE.values(), *OBJECTS.values())}:
         expected = "is the file of the page here: an option of a cluster is --option NAME=VALUE"
         raise InvalidOptionError("-o", f"{name}=…", expected)
+    check_file(output)
     request = ReportRequest(groups=group, system=system, verify=verify)
     named = Named.of(stores, commit_log, options)
     with named.opened(damaged=True) as found, Bar("Checking") as bar:

@@ -10,10 +10,10 @@ from itertools import islice
 from operator import itemgetter
 from typing import Final
 
+from mqlog_jobs.form import rows_of
 from mqlog_jobs.message_query import MessageQuery, chosen
 from mqlog_jobs.places import snapshots as place_snapshots
 from mqlog_jobs.render import Row
-from mqlog_jobs.views import rows_of
 from mqstore.codec.schema import resolve_columns
 from mqstore.errors import CorruptStoreError, InvalidOptionError
 from mqstore.options import grammar

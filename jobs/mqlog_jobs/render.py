@@ -23,7 +23,30 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from mqlog_jobs.amounts import count, moment, several, size, span
 from mqstore.errors import printable, shown
+
+__all__ = [  # With the amounts that it shows.
+    "STYLES",
+    "FieldView",
+    "Kind",
+    "Row",
+    "camel_case",
+    "comma_separated",
+    "count",
+    "fact",
+    "heading",
+    "json_lines",
+    "json_text",
+    "moment",
+    "number_of",
+    "several",
+    "size",
+    "span",
+    "table",
+    "terminal",
+    "text_of",
+]
 
 Row: TypeAlias = Mapping[str, object]
 Kind: TypeAlias = Literal["text", "number", "count", "bytes", "time", "span", "bar", "status"]
@@ -33,8 +56,6 @@ _BAR_CELLS: Final = 10
 _RIGHT: Final = {"number", "count", "bytes", "span"}
 _GAP: Final = 2
 _PIPE_WIDTH: Final = 10_000
-# Seconds of a unit, its name; seconds of the unit below, its name.
-_UNITS: Final = ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "m"), (60, "m", 1, "s"))
 
 STYLES: Final = {
     "OK": "green",
@@ -163,43 +184,6 @@ def json_text(value: object) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
-
-
-def count(value: int) -> str:
-    """Return 12345 as 12,345."""
-    return f"{value:,}"
-
-
-def several(value: int, noun: str, plural: str = "") -> str:
-    """Return 1 as 1 topic, 12345 as 12,345 topics; ``plural`` is for nouns that take no s."""
-    return f"{value:,} {noun if value == 1 else plural or f'{noun}s'}"
-
-
-def size(value: int) -> str:
-    """Return bytes with a binary unit and three digits at most: 820 B, 1.4 KiB, 512 MiB."""
-    if abs(value) < 1024:
-        return f"{value} B"
-    power = min(int(math.log(abs(value), 1024)), 6)
-    scaled = value / 1024**power
-    digits = 1 if abs(scaled) < 99.95 else 0
-    return f"{scaled:.{digits}f} {'KMGTPE'[power - 1]}iB"
-
-
-def span(milliseconds: int) -> str:
-    """Return a length of time in its two largest units: 450 ms, 12 s, 3 m 20 s, 5 d 4 h."""
-    if abs(milliseconds) < 1000:
-        return f"{milliseconds} ms"
-    seconds = milliseconds // 1000
-    for unit, name, below, smaller in _UNITS:
-        if abs(seconds) >= unit:
-            rest = seconds % unit // below
-            return f"{seconds // unit} {name}" + (f" {rest} {smaller}" if rest else "")
-    return f"{seconds} s"
-
-
-def moment(value: datetime) -> str:
-    """Return a time in UTC, to the second."""
-    return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def text_of(value: bytes) -> str:

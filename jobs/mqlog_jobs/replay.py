@@ -24,6 +24,7 @@ from mqlog_jobs.places import Named
 from mqlog_jobs.replay_plan import ReplayRequest, topic_map, write_options
 from mqlog_jobs.replay_work import replayed, said
 from mqlog_jobs.session import job_session
+from mqlog_jobs.spark_paths import check_writable
 from mqstore.deliver.replay.run import NumberedPart
 from mqstore.options import grammar
 
@@ -51,10 +52,11 @@ class SparkOffsets:
     """An OffsetMapTarget: folders ``write=NAME`` below a path, written by Spark."""
 
     def __init__(self, spark: SparkSession, kind: str, directory: str) -> None:
-        """``kind`` is one of FILE_FORMATS."""
+        """``kind`` is one of FILE_FORMATS. Raises InvalidOptionError if Spark can write nothing."""
         self._spark = spark
         self._kind = kind
         self._directory = directory.rstrip("/")
+        check_writable(spark, "--offset-map", directory)
 
     def has(self, name: str) -> bool:
         """Tell whether that piece was written."""

@@ -3,15 +3,15 @@
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from mqlog_jobs.message_query import MessageQuery, chosen
 from mqlog_jobs.places import Named, snapshots, without_system
-from mqlog_jobs.write_options import check_cluster, check_secrets
+from mqlog_jobs.write_options import advising, check_cluster, check_secrets
 from mqstore.deliver.once.control import tag_of
 from mqstore.deliver.prepare import prepare
 from mqstore.deliver.replay.destinations import TopicMap, holds_failures
@@ -19,8 +19,9 @@ from mqstore.deliver.replay.progress import ranges_of, without
 from mqstore.deliver.replay.rows import ReplayReading
 from mqstore.deliver.replay.task import Rate, ReplayTask
 from mqstore.deliver.settings import AT_LEAST_ONCE, CONTROL_TOPIC, EXACTLY_ONCE, SendSettings
-from mqstore.errors import InvalidMessageError, InvalidOptionError, UnknownTopicError
+from mqstore.errors import InvalidOptionError
 from mqstore.options import grammar
+from mqstore.places import is_cluster
 from mqstore.read.offsets import Position, resolve
 from mqstore.read.queues import QueueBounds
 from mqstore.read.selection import OpenStores
@@ -28,7 +29,6 @@ from mqstore.read.settings import ScanSettings
 from mqstore.read.source import Origin, QueueSlice, Snapshot, slices_of
 from mqstore.read.sql.filter import parse_sql
 from mqstore.read.tags import check_tags
-from mqstore.tables.places import is_cluster
 from pyspark_mqlog.options import parse_write
 
 _ON_CORRUPT: Final = ("fail", "skip")
@@ -235,22 +235,13 @@ def write_options(given: Sequence[tuple[str, str]], *, create_topic: bool) -> di
     return found
 
 
-@contextmanager
-def own_flags() -> Iterator[None]:
-    """Let errors that advise options of a write advise the flags of a replay."""
-    try:
-        yield
-    except (InvalidMessageError, InvalidOptionError, UnknownTopicError) as error:
-        words = (
-            ("option topic: ", ""),
-            ("set createTopic=true", "use --create-topic"),
-            ("createTopic=true", "--create-topic"),
-        )
-        for old, new in words:
-            error.args = tuple(
-                one.replace(old, new) if isinstance(one, str) else one for one in error.args
-            )
-        raise
+def own_flags() -> AbstractContextManager[None]:
+    """Return what lets errors that advise options of a write advise the flags of a replay."""
+    return advising(
+        ("option topic: ", ""),
+        ("set createTopic=true", "use --create-topic"),
+        ("createTopic=true", "--create-topic"),
+    )
 
 
 def _always(

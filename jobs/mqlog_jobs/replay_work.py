@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from mqlog_jobs.render import several
+from mqlog_jobs.amounts import several
 from mqlog_jobs.replay_plan import ReplayRequest, choose, own_flags, task_of
 from mqstore.deliver.replay.estimate import estimate
 from mqstore.deliver.replay.progress import without

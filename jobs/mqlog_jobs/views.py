@@ -11,18 +11,17 @@ from datetime import datetime
 from itertools import groupby
 from typing import Final
 
-import pyarrow as pa
 from rich.console import Console
 from rich.text import Text
 
+from mqlog_jobs.installation import labels
 from mqlog_jobs.render import FieldView, Row, count, fact, heading, number_of, several, size, table
-from mqstore import tables
 from mqstore.backlog.schema import AHEAD, EXPIRED, TOPIC_GONE
 from mqstore.check import Finding
-from mqstore.check.diagnosis import GOOD, Diagnosis
-from mqstore.check.finding import ERROR, WARNING
 from mqstore.copy.copy_store import Copied
-from mqstore.errors import shown
+from mqstore.diagnosis import ERROR, GOOD, REMARK, WARNING, Diagnosis
+from mqstore.errors import printable, shown
+from mqstore.tables import verify
 
 TOPIC_VIEW: Final = (
     FieldView("topic", "TOPIC", stretch=True, style="bold"),
@@ -101,22 +100,21 @@ TAG_VIEW: Final = (
 _ODD: Final = {AHEAD, EXPIRED, TOPIC_GONE}  # Without messages waiting, and yet not consumed.
 # Fields that the heading has, or that repeat another one.
 _NOT_ON_A_CARD: Final = {"topic", "queueId", "queueOffset", "properties", "body", "tagsCode"}
-_MARKS: Final = {GOOD: ("✓", "green"), WARNING: ("!", "bold yellow"), ERROR: ("✗", "bold red")}
+_MARKS: Final = {
+    GOOD: ("✓", "green"),
+    REMARK: ("·", "dim"),
+    WARNING: ("!", "bold yellow"),
+    ERROR: ("✗", "bold red"),
+}
 _PERMISSIONS: Final = ((4, "R"), (2, "W"), (1, "X"))  # PermName#PERM_READ, _WRITE, _INHERIT
-
-
-def rows_of(batch: pa.RecordBatch | pa.Table) -> list[dict[str, object]]:
-    """Return the rows of a batch as dictionaries, columns in the batch's order."""
-    rows: list[dict[str, object]] = batch.to_pylist()
-    return rows
 
 
 def row_of(finding: Finding) -> dict[str, object]:
     """Return a finding of a check as a row of ``table=verify``, without the broker's name."""
-    return dict(zip(tables.SCHEMAS["verify"].names, astuple(finding), strict=False))
+    return dict(zip(verify.SCHEMA.names, astuple(finding), strict=False))
 
 
-def topics(console: Console, rows: Sequence[Row]) -> None:
+def topics(console: Console, rows: Sequence[Row], _total: int) -> None:
     """Print topics, those with the most messages first."""
     most_first = sorted(rows, key=lambda row: (-number_of(row, "messageCount"), str(row["topic"])))
     shaped = [
@@ -125,7 +123,7 @@ def topics(console: Console, rows: Sequence[Row]) -> None:
     table(console, with_broker(TOPIC_VIEW, rows), shaped)
 
 
-def queues(console: Console, rows: Sequence[Row]) -> None:
+def queues(console: Console, rows: Sequence[Row], _total: int) -> None:
     """Print queues, topic by topic."""
     table(
         console,
@@ -190,7 +188,7 @@ def cards(console: Console, rows: Iterable[Row]) -> int:
     return number
 
 
-def tags(console: Console, rows: Sequence[Row]) -> None:
+def tags(console: Console, rows: Sequence[Row], _total: int) -> None:
     """Print the tags of each topic over all its queues, the most used first."""
     by_tag: dict[tuple[object, object], dict[str, object]] = {}
     for row in rows:
@@ -254,17 +252,16 @@ def _problem(row: Row) -> str:
     return f"{row['problem']}{behind}"
 
 
-def diagnoses(console: Console, found: Iterable[Diagnosis]) -> None:
+def diagnoses(console: Console, found: Sequence[Diagnosis]) -> None:
     """Print each diagnosis: a mark, what was found, and the advice below it."""
     plain = not console.encoding.startswith("utf")
-    for diagnosis in found:
+    for diagnosis, label in zip(found, labels(found), strict=True):
         mark, style = _MARKS[diagnosis.severity]
-        head = (diagnosis.severity if plain else mark, style)
-        line = Text.assemble(head, "  ", (f"{diagnosis.subject:<17}", "bold"))
-        line.append(shown(diagnosis.found))
+        head = (f"{diagnosis.severity:<7}" if plain else mark, style)
+        line = Text.assemble(head, "  ", (label, "bold"), "  ", shown(diagnosis.found))
         console.print(line, soft_wrap=True)
         if diagnosis.advice:
-            console.print(Text(f"   {diagnosis.advice}", style="dim"), soft_wrap=True)
+            console.print(Text(f"   {printable(diagnosis.advice)}", style="dim"), soft_wrap=True)
 
 
 def _fact(console: Console, name: str, value: object) -> None:

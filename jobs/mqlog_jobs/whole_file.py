@@ -1,29 +1,62 @@
-"""A text file that is replaced at once: a reader sees the old content or the new."""
+"""A text file that is replaced at once: a reader sees the old content or the new.
+
+What is written last is checked first: see ``check_file`` and ``check_directory``.
+"""
 
 import os
 import tempfile
-from errno import EISDIR
+from errno import EISDIR, ENOTDIR
 from pathlib import Path
 from typing import Final
 
 _READABLE: Final = 0o644  # Other users read what a job or a command writes for them.
 
 
-def replace_file(path: str | Path, content: str) -> None:
-    """Replace the file's content atomically. Raises OSError with the path."""
-    target = Path(path).absolute()
-    if target.is_dir():
-        raise IsADirectoryError(EISDIR, os.strerror(EISDIR), str(path))
+def check_file(path: str | Path) -> None:
+    """Raise the OSError, with the whole path, that ``replace_file`` would raise now."""
+    fd, temporary = _beside(path)
+    os.close(fd)
+    Path(temporary).unlink()
+
+
+def check_directory(path: str | Path) -> None:
+    """Raise OSError if no file could be made in the directory, which may not be there yet."""
+    folder = Path(path).absolute()
+    while not os.path.lexists(folder):
+        folder = folder.parent
+    if not folder.is_dir():
+        raise NotADirectoryError(ENOTDIR, os.strerror(ENOTDIR), str(folder))
     try:
-        fd, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        fd, temporary = tempfile.mkstemp(prefix=".mqlog.", dir=folder)
     except OSError as error:
-        error.filename = str(path)  # And not the temporary name.
+        error.filename = str(folder)  # And not the temporary name.
         raise
+    os.close(fd)
+    Path(temporary).unlink()
+
+
+def replace_file(path: str | Path, content: str) -> None:
+    """Replace the file's content atomically. Raises OSError with the whole path."""
+    fd, temporary = _beside(path)
     try:
         with os.fdopen(fd, "w", encoding="utf-8") as file:
             file.write(content)
             os.fchmod(file.fileno(), _READABLE)
-        Path(temporary).replace(target)
-    except BaseException:
+        Path(temporary).replace(Path(path).absolute())
+    except BaseException as error:
         Path(temporary).unlink(missing_ok=True)
+        if isinstance(error, OSError):  # A full disk has no name.
+            error.filename = str(Path(path).absolute())
+        raise
+
+
+def _beside(path: str | Path) -> tuple[int, str]:
+    """Make an empty file beside the path; return its descriptor and name."""
+    target = Path(path).absolute()
+    if target.is_dir():
+        raise IsADirectoryError(EISDIR, os.strerror(EISDIR), str(target))
+    try:
+        return tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    except OSError as error:
+        error.filename = str(target)  # And not the temporary name.
         raise

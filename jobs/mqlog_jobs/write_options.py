@@ -1,10 +1,12 @@
 """Options of a write to a cluster, as a command's flags give them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from mqstore.deliver.settings import AT_LEAST_ONCE, SendSettings
-from mqstore.errors import InvalidOptionError
-from mqstore.tables.places import SECRETS, is_cluster
+from mqstore.errors import InvalidMessageError, InvalidOptionError, UnknownTopicError
+from mqstore.options import store_paths
+from mqstore.places import SECRETS, is_cluster
 from pyspark_mqlog.options import parse_write
 
 
@@ -23,10 +25,27 @@ def settings_of(address: str, topic: str, options: Mapping[str, str]) -> SendSet
     return found
 
 
+@contextmanager
+def advising(*words: tuple[str, str]) -> Iterator[None]:
+    """Let errors that advise an option of a write advise what a command has instead.
+
+    ``words`` are texts of such errors, each with its replacement.
+    """
+    try:
+        yield
+    except (InvalidMessageError, InvalidOptionError, UnknownTopicError) as error:
+        for old, new in words:
+            error.args = tuple(
+                one.replace(old, new) if isinstance(one, str) else one for one in error.args
+            )
+        raise
+
+
 def check_cluster(address: str) -> None:
     """Raise InvalidOptionError unless ``address`` is that of a cluster."""
     if not is_cluster(address):
-        expected = "must be a running cluster: rocketmq://HOST:9876, with TLS rocketmqs://HOST:9876"
+        form = "rocketmq://HOST:9876, with TLS rocketmqs://HOST:9876"
+        expected = f"must be a running cluster: {store_paths.cluster_meant(address) or form}"
         raise InvalidOptionError("ADDRESS", address, expected)
 
 

@@ -24,6 +24,7 @@ StoreError
 ├── StagingNotSharedError     a task cannot see the driver's staging directory
 ├── CorruptStagingError       a staged file differs from the report of its task
 ├── CommitInDoubtError        a commit was decided and not finished: the next writer finishes it
+├── NondeterministicWriteError  a write that runs again has other rows than it had
 ├── NoSpaceError              the disk has no room for a commit; nothing was changed
 ├── SparkTooOldError          Spark is older than the first one with streams of Python sources
 ├── ServerError               what a broker or name server did, at its address
@@ -360,6 +361,28 @@ class CommitInDoubtError(StoreError):
             f"{shown(path)}: commit {shown(key)} is {state}, but not finished ({shown(reason)}). "
             f"The next write to this store finishes it, or: mqlog recover {shown(path)}. Do not "
             "write its rows again, unless with the same txnAppId and txnVersion"
+        )
+
+
+class NondeterministicWriteError(StoreError):
+    """A write that runs again has other rows than an earlier try of it, of which some are there.
+
+    ``write`` names it, ``difference`` is a sentence without its full stop.
+    """
+
+    condition = "MQLOG_NONDETERMINISTIC_WRITE"
+
+    def __init__(self, write: str, difference: str) -> None:
+        super().__init__(write, difference)
+
+    def message(self) -> str:
+        """Name the write, what differs, and what makes rows differ."""
+        write, difference = self.args
+        return (
+            f"{shown(write)}: {shown(difference, REASON_CHARS)}. A write that runs again must have "
+            "the same rows: the same input and options, no rand(), uuid() or current_timestamp() "
+            "in them, and no checkpoint restored from a backup. What is there stays; write what is "
+            "missing under another txnVersion, or with a new checkpoint"
         )
 
 

@@ -92,7 +92,7 @@ def test_topics_are_chosen_as_in_kafka(golden_550: Path) -> None:
     ("options", "told"),
     [
         ({"subscribe": "GTopik"}, "option subscribe: no topic GTopik; did you mean GTopic"),
-        ({"subscribe": "zzz"}, "no topic zzz; the topics are DefaultCluster,"),
+        ({"subscribe": "zzz"}, "no topic zzz; the topics are GBatch, GDelay,"),
         ({"assign": '{"GTopic":[9]}'}, "assign: topic GTopic has no queue 9; its queues are 0, 1"),
         ({"assign": '{"GTopi":[0]}'}, "option assign: no topic GTopi; did you mean GTopic"),
         ({"startingOffsets": '{"GTopi":{"0":1}}'}, "no topic GTopi; did you mean GTopic"),

@@ -2,7 +2,7 @@
 
 import re
 import shutil
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -13,10 +13,10 @@ from live.taking import TakingCluster
 from mqstore.codec.schema import COLUMNS, KAFKA_COLUMNS
 from mqstore.deliver.settings import SEND_OPTIONS, SendSettings
 from mqstore.options.option import options_of
+from mqstore.request.read_options import ReadOptions, StreamOptions
+from mqstore.tables.catalog import CATALOG
 from mqstore.write.stage.rows import WRITE_COLUMNS
 from mqstore.write.stage.settings import WRITE_OPTIONS, MessageSettings, WriteSettings
-from pyspark_mqlog.read_options import ReadOptions, StreamOptions
-from pyspark_mqlog.schema import TABLE_SCHEMAS
 
 README = Path(__file__).parents[2] / "connector" / "README.md"
 WRITE = README.with_name("WRITE.md").read_text(encoding="utf-8")
@@ -90,7 +90,7 @@ def test_the_columns_are_those_of_the_code() -> None:
 
 def test_the_tables_are_those_of_the_code() -> None:
     assert dict(table("Tables")) == {  # type: ignore[arg-type]
-        name: ", ".join(schema.names) for name, schema in TABLE_SCHEMAS.items()
+        name: ", ".join(listed.schema.names) for name, listed in CATALOG.items()
     }
 
 
@@ -112,3 +112,37 @@ def test_every_example_runs(spark: SparkSession, golden_550: Path, tmp_path: Pat
         for example in found:
             here = re.sub(r"ns1:9876(,ns2:9876)?", fake.address, example)
             exec(here.replace("/data/", f"{data}/"), {"spark": spark})
+
+
+@pytest.mark.spark
+def test_the_recipe_for_at_least_once_leaves_one_whole_message_of_each_row(
+    spark: SparkSession,
+) -> None:
+    """Repeats have one id; a torn message has zeros from somewhere in its properties on."""
+    example = next(
+        part
+        for part in re.findall(r"^```python\n(.*?)^```", WRITE, re.MULTILINE | re.DOTALL)
+        if "has_whole_id" in part
+    )
+    with TakingCluster().running() as fake:
+        assert isinstance(fake, TakingCluster)
+        fake.topic("SHOP_ORDERS")
+        sent = spark.range(4).selectExpr("CAST(id AS STRING) AS body", "'own' AS tags")
+        sent.coalesce(1).write.format("mqlog").mode("append").save(
+            f"rocketmq://{fake.address}/SHOP_ORDERS"
+        )
+        messages = fake.queues["broker-a", "SHOP_ORDERS", 0].messages
+        whole = [message for message in messages if message is not None]
+        for message, kept in zip(whole, (0, 10, 40, len(whole[3].properties) - 2), strict=True):
+            zeros = bytes(len(message.properties) - kept)
+            torn = replace(message, properties=message.properties[:kept] + zeros)
+            for repeat in (torn, message):
+                messages.append(replace(repeat, queue_offset=len(messages)))
+        *before, last = example.replace("ns1:9876", fake.address).strip().splitlines()
+        namespace: dict[str, object] = {"spark": spark}
+        exec("\n".join(before), namespace)
+        rows = eval(last, namespace).select("body", "queueOffset").collect()
+        every = spark.read.format("mqlog").load(f"rocketmq://{fake.address}/SHOP_ORDERS")
+        naive = every.dropDuplicates(["msgId"]).count()
+    assert sorted(bytes(row["body"]) for row in rows) == [b"0", b"1", b"2", b"3"]
+    assert naive > len(rows)

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -48,6 +49,10 @@ def test_a_version_is_its_first_two_numbers(version: str, numbers: tuple[int, in
 def sources() -> Iterator[Path]:
     for top in ("connector", "jobs"):
         yield from (ROOT / top).rglob("*.py")
+
+
+def test_the_package_has_the_version_of_mqlog() -> None:
+    assert pyspark_mqlog.__version__ == metadata.version("mqlog")
 
 
 def test_no_other_module_asks_for_a_version_of_spark() -> None:

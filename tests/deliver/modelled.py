@@ -139,6 +139,9 @@ class ModelWire:
             ends[name] = len(controls)
         return History(records, ends)
 
+    def whole_history(self, app: str) -> History:
+        return self.history(app, dict.fromkeys(self._brokers.logs, 0))
+
     def landed(self, starts: Starts) -> Iterator[Landed]:
         self._brokers.kill("before it looks")
         for queue, start in starts.items():

@@ -18,6 +18,7 @@ from broker.harness import FAST_DELAYS, Cluster
 from broker.reading import as_dumped
 from broker.reading import told as comparable
 from broker.toolchain import VERSIONS
+from deliver.trial import is_whole
 from live.real import READING, Live, full_rows
 from mqstore.deliver.once.commit import publish
 from mqstore.deliver.prepare import prepare
@@ -193,8 +194,18 @@ def test_a_broker_that_is_killed_and_started_again_loses_nothing(live: Live) -> 
         report = send(job, killing(), partition=0, attempt=1)
         for one in restarted:
             one.result(120)
-    live.broker.wait_for("Killed", len(wanted))
-    found = told(live, "Killed")
+    every: list[dict[str, Any]] = []
+
+    def whole() -> list[dict[str, Any]]:
+        return [row for row in every if is_whole(row["properties"].get("UNIQ_KEY"))]
+
+    def is_visible() -> bool:
+        every[:] = told(live, "Killed")
+        return len({row["msgId"] for row in whole()}) >= len(wanted)
+
+    until(is_visible)
+    found = whole()
+    assert len(every) - len(found) <= 1  # The one that the killed broker was about to store.
     assert {row["bodySha1"] for row in found} == {
         hashlib.sha1(b"%d" % n, usedforsecurity=False).hexdigest() for n in wanted
     }

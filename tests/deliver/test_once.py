@@ -23,7 +23,6 @@ from mqstore.deliver.once.errors import (
     ControlTooLargeError,
     LostHistoryError,
     NewerOwnerError,
-    NondeterministicWriteError,
     NotVisibleError,
     PublicationError,
     TornMessageError,
@@ -31,7 +30,7 @@ from mqstore.deliver.once.errors import (
 from mqstore.deliver.prepare import of_batch, prepare
 from mqstore.deliver.settings import SendSettings
 from mqstore.deliver.task import hand_on
-from mqstore.errors import InvalidMessageError, InvalidOptionError
+from mqstore.errors import InvalidMessageError, InvalidOptionError, NondeterministicWriteError
 from mqstore.live.cluster import ClusterSettings
 from mqstore.live.errors import BrokenAnswerError
 from mqstore.live.send.requests import Queue
@@ -95,7 +94,6 @@ def test_rows_are_there_once_in_order_and_a_second_run_sends_nothing(
     assert [taking.bodies("T", n) for n in range(2)] == [bodies[0::2], bodies[1::2]]
     count = len(taking.sends())
     assert once(taking, part).is_repeated
-    assert once(taking, of([1]), txn_version=0).is_repeated
     assert len(taking.sends()) == count
     assert once(taking, part, txn_version=1).messages == 50
     assert Counter(taking.all_bodies("T")) == Counter(bodies * 2)
@@ -294,6 +292,37 @@ def test_other_rows_in_a_second_try_are_an_error(taking: TakingCluster) -> None:
     before = taking.bodies("T")
     assert once(taking, of(list(range(5)))).found == len(before)
     assert Counter(taking.bodies("T")) == Counter(b"%d" % n for n in range(5))
+
+
+@pytest.mark.parametrize("later", [0, 1, 40], ids=lambda later: f"{later} versions later")
+def test_other_rows_under_a_committed_version_are_an_error(
+    taking: TakingCluster, later: int
+) -> None:
+    taking.topic("T")
+    once(taking, of([0, 1, 1]))
+    for version in range(1, later + 1):
+        once(taking, of([version]), txn_version=version)
+    before = taking.bodies("T")
+    assert once(taking, of([1]), of([0, 1]), txn_version=0).is_repeated
+    for other, words in ((of([0, 1, 2]), "others"), (of([0, 1]), "2 rows")):
+        with pytest.raises(
+            NondeterministicWriteError, match=f"app version 0: 3 rows .* now it has {words}"
+        ):
+            once(taking, other, txn_version=0)
+    assert taking.bodies("T") == before
+
+
+def test_a_commit_without_a_digest_is_one_of_any_rows(taking: TakingCluster) -> None:
+    """As an older mqlog wrote it."""
+    taking.topic("T")
+    once(taking, of([0, 1]))
+    queue = taking.queues["broker-a", CONTROL, 0]
+    assert queue.messages[-1] is not None
+    body = json.loads(queue.messages[-1].body)
+    assert (body.pop("rows"), len(body.pop("digest"))) == (2, 32)
+    queue.messages[-1] = replace(queue.messages[-1], body=json.dumps(body).encode())
+    assert once(taking, of([7])).is_repeated
+    assert taking.bodies("T") == [b"0", b"1"]
 
 
 def tear(taking: TakingCluster, kept: int) -> None:
@@ -560,6 +589,7 @@ def test_a_batch_of_a_stream_is_known_by_its_query_and_number(taking: TakingClus
 
 
 TEXTS = st.text(max_size=20)
+LONGS = st.integers(0, 2**62)
 STARTS = st.dictionaries(
     st.builds(Queue, TEXTS, TEXTS, st.integers(0, 65_535)), st.integers(0, 2**62), max_size=5
 )
@@ -568,8 +598,14 @@ STARTS = st.dictionaries(
 SEEN = st.dictionaries(TEXTS, st.integers(0, 2**62), max_size=3)
 
 
-@given(st.builds(Control, TEXTS, TEXTS, st.integers(0, 2**62), TEXTS, STARTS, SEEN))
-def test_a_control_record_is_read_as_it_was_written(record: Control) -> None:
+ROWS = st.one_of(
+    st.just({}), st.fixed_dictionaries({"rows": LONGS, "digest": st.text("ab", min_size=1)})
+)
+
+
+@given(st.builds(Control, TEXTS, TEXTS, LONGS, TEXTS, STARTS, SEEN), ROWS)
+def test_a_control_record_is_read_as_it_was_written(record: Control, more: dict[str, Any]) -> None:
+    record = replace(record, **more)
     assert decode(record.encode()) == record
     assert len(tag_of(record.app)) == 16
 
@@ -587,6 +623,9 @@ def test_a_control_record_is_read_as_it_was_written(record: Control) -> None:
         {"starts": {"b": {"T": {"1": None}}}},
         {"seen": {"b": -1}},
         {"seen": None},
+        {"digest": 5},
+        {"digest": "d"},
+        {"digest": "d", "rows": -1},
     ],
 )
 def test_what_is_no_control_record_is_told(change: dict[str, Any]) -> None:

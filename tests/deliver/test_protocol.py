@@ -13,11 +13,11 @@ from deliver.modelled import Brokers, KilledError, ModelWire
 from mqstore.deliver.once.errors import (
     LostHistoryError,
     NewerOwnerError,
-    NondeterministicWriteError,
     NotVisibleError,
     PublicationError,
 )
 from mqstore.deliver.once.publish import History, Publication, Write
+from mqstore.errors import NondeterministicWriteError
 from mqstore.live.send.requests import Queue
 from support import soak
 
@@ -134,11 +134,23 @@ def publication(
 def test_a_committed_version_and_those_before_it_send_nothing() -> None:
     brokers = quiet()
     assert publication(brokers, ["x", "y"], 5).run() == 0
-    for version in (5, 4):
-        assert publication(brokers, ["x", "z"], version, f"again {version}").run() is None
+    for version, keys in ((5, ["x", "y"]), (4, ["x", "z"])):
+        assert publication(brokers, keys, version, f"again {version}").run() is None
     assert sorted(brokers.keys()) == ["x", "y"]
     assert publication(brokers, ["z"], 6, "next").run() == 0
     assert sorted(brokers.keys()) == ["x", "y", "z"]
+
+
+def test_other_rows_than_those_of_a_commit_are_an_error() -> None:
+    brokers = quiet()
+    for version in (0, 1):
+        publication(brokers, [f"x{version}", f"y{version}"], version).run()
+    before = brokers.keys()
+    for version in (0, 1):
+        for keys in ([f"x{version}", "z"], [f"x{version}"]):
+            with pytest.raises(NondeterministicWriteError, match="2 rows were committed as"):
+                publication(brokers, keys, version, "other").run()
+    assert brokers.keys() == before
 
 
 def killed_after(brokers: Brokers, keys: list[str], rows: int) -> None:
@@ -236,7 +248,6 @@ def test_a_publisher_gives_up_when_nothing_comes_through() -> None:
         NotVisibleError("MQLOG_CONTROL/a/0", 7, 30.0),
         LostHistoryError("app version 1", "MQLOG_CONTROL"),
         NewerOwnerError("app version 1", "a"),
-        NondeterministicWriteError("app version 1", 3, "T/a/0"),
         PublicationError("app version 1", 3, "no answer"),
     ],
 )

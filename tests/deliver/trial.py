@@ -7,6 +7,7 @@ clock of its own.
 
 import os
 import random
+import re
 import signal
 import threading
 import time
@@ -17,7 +18,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Final
 from unittest import mock
 
 import pyarrow as pa
@@ -73,6 +74,19 @@ AGAIN = (
 """With these a driver fails, and is to run the write again."""
 Before = Callable[[str, int], None]
 """Called in front of each call of the wire, with its name and how many came before."""
+
+
+_WHOLE_ID: Final = re.compile("[0-9A-F]{32}")
+
+
+def is_whole(key: str | None) -> bool:
+    """Tell whether a message of ours has its UNIQ_KEY, which is the last of its properties.
+
+    A broker that is killed while it stores a message may keep it with zeros at the end of its
+    properties. It did not acknowledge this message, so it was sent again
+    (CommitLog#checkMessageAndReturnSize checks the body alone).
+    """
+    return key is not None and _WHOLE_ID.fullmatch(key) is not None
 
 
 class StoppedError(Exception):

@@ -29,7 +29,7 @@ from crash.disk import Passing, standing_in
 from crash.faults import CHANGES
 from mqstore.check import check
 from mqstore.codec.schema import PROFILES
-from mqstore.errors import StoreLockedError
+from mqstore.errors import NondeterministicWriteError, StoreLockedError
 from mqstore.files.lock.store_lock import StoreHold
 from mqstore.files.store_dir import StoreDir
 from mqstore.files.txn import intent, ledger
@@ -115,6 +115,7 @@ class Store(RuleBasedStateMachine):
         self.limbo: list[Body] = []
         COUNTS["runs"] += 1
         self.version = 0
+        self.keyed: dict[int, list[Body]] = {}
         self.number = 0
         self.abandoned: list[Path] = []
 
@@ -131,7 +132,7 @@ class Store(RuleBasedStateMachine):
     @rule(count=st.integers(1, 6), keyed=st.booleans(), large=st.booleans())
     def write(self, count: int, keyed: bool, large: bool) -> None:
         bodies = self._bodies(count, large)
-        settings = self._next_key() if keyed else {}
+        settings = self._next_key(bodies) if keyed else {}
         done = self._append(bodies, settings)
         assert done.messages == count
         self._settle(decided=True)
@@ -143,17 +144,21 @@ class Store(RuleBasedStateMachine):
     @precondition(lambda self: self._last_version() and not self.limbo)
     @rule(count=st.integers(1, 3))
     def write_the_same_again(self, count: int) -> None:
-        known = {"txn_app_id": APP, "txn_version": self._last_version()}
-        done = self._append(self._bodies(count, large=False), known)
+        """The same rows are there already; others under their key are refused."""
+        last = self._last_version()
+        known = {"txn_app_id": APP, "txn_version": last}
+        done = self._append(self.keyed[last], known)
         assert done.is_repeated
         assert not done.messages
+        with pytest.raises(NondeterministicWriteError):
+            self._append(self._bodies(count, large=False), known)
 
     @rule(count=st.integers(1, 5), at=st.integers(0, 120), again=st.booleans())
     def crash(self, count: int, at: int, again: bool) -> None:
         """A writer is killed; it is started again with its key, or never."""
         before = self.limbo
         bodies = self._bodies(count, large=False)
-        key = self._next_key()
+        key = self._next_key(bodies)
         if not self._in_child(at, lambda: self._append(bodies, key)):
             self._settle(decided=True)
             self._add(bodies)
@@ -271,8 +276,9 @@ class Store(RuleBasedStateMachine):
     def _key(self) -> dict[str, Any]:
         return {"txn_app_id": APP, "txn_version": self.version}
 
-    def _next_key(self) -> dict[str, Any]:
+    def _next_key(self, bodies: list[Body]) -> dict[str, Any]:
         self.version += 1
+        self.keyed[self.version] = bodies
         return self._key()
 
     def _append(self, bodies: list[Body], how: dict[str, Any]) -> Any:

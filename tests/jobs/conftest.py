@@ -1,13 +1,14 @@
 """The command, run in this process."""
 
+import signal
 import sys
 from pathlib import Path
 
 import pytest
 
 from jobs.command import Done, Run, commands
-from mqlog_jobs import cli, doctor, maintenance
-from mqstore.check.diagnosis import GOOD, Diagnosis
+from mqlog_jobs import cli, installation, maintenance
+from mqstore.diagnosis import GOOD, Diagnosis
 
 
 @pytest.fixture
@@ -16,8 +17,10 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
     def command(*arguments: str | Path) -> Done:
         monkeypatch.setattr(sys, "argv", ["mqlog", *map(str, arguments)])
+        at_interrupt = signal.getsignal(signal.SIGINT)
         with pytest.raises(SystemExit) as ended:
             cli.main()
+        signal.signal(signal.SIGINT, at_interrupt)
         out, err = capsys.readouterr()
         code = ended.value.code
         return Done(code if isinstance(code, int) else 0, out, err)
@@ -28,5 +31,5 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 @pytest.fixture
 def doctor_of_stores(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let doctor start no interpreter and no Java: each takes a second."""
-    monkeypatch.setattr(doctor, "_lookup", lambda: iter(()))
-    monkeypatch.setattr(doctor, "_java", lambda: Diagnosis(GOOD, "Java", ""))
+    monkeypatch.setattr(installation, "_lookup", lambda: iter(()))
+    monkeypatch.setattr(installation, "_java", lambda: Diagnosis(GOOD, "Java", ""))

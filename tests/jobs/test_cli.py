@@ -131,6 +131,56 @@ def test_a_place_may_name_a_queue_and_an_offset(run: Run, golden_550: Path) -> N
     assert run("cat", golden_550, "GTopic/1@121", "-f", shape).out == ""
 
 
+@pytest.mark.parametrize("form", [(), ("--json",), ("-f", "{body}")])
+def test_a_search_without_a_match_says_so(
+    run: Run, golden_550: Path, form: tuple[str, ...]
+) -> None:
+    done = run("cat", golden_550, "GTopic", "--tag", "nobody", *form)
+
+    assert done == (0, "", "no message of GTopic matches\n")
+
+
+def test_a_topic_of_rocketmq_is_not_advised_for_one_of_a_user(run: Run, golden_550: Path) -> None:
+    """The nearest name by letters is OFFSET_MOVED_EVENT; a cluster has a topic of its name too."""
+    for name in ("OFFSET_MOVED_EVEN", "DefaultCluste", "BenchmarkTes", "DefaultCluster_REPLY"):
+        assert "did you mean" not in run("cat", golden_550, name).err
+    assert "did you mean RMQ_SYS_TRANS_HALF" in run("cat", golden_550, "RMQ_SYS_TRANS_HALF").err
+
+
+def test_a_path_may_begin_with_the_home_directory(
+    run: Run, golden_550: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(golden_550.parent))
+    name = golden_550.name
+
+    assert run("topics", f"~/{name}").code == 0
+    assert run("topics", f"~/{name[:-1]}*").code == 0
+    assert run("topics", golden_550, f"--commit-log=~/{name}/commitlog").code == 0
+    assert run("recover", f"~/{name}").code == 0
+
+
+def test_the_package_is_the_command_too(golden_550: Path) -> None:
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "mqlog_jobs",
+            "cat",
+            golden_550,
+            "GTopic",
+            "-n",
+            "1",
+            "-f",
+            "{topic}",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "GTopic\n", "")
+
+
 def test_tags_keys_and_times_choose(run: Run, golden_550: Path) -> None:
     tags = {row["tags"] for row in run("cat", golden_550, "GTopic", "--tag", "GA", "--json").rows}
     keyed = run("cat", golden_550, "GTopic", "--key", "late78", "-f", "{body}").out
@@ -151,7 +201,10 @@ def test_tags_keys_and_times_choose(run: Run, golden_550: Path) -> None:
         (("topics", "/no/such/store"), "[MQLOG_STORE_NOT_FOUND]"),
         (("topics", "/"), "[MQLOG_NOT_A_STORE]"),
         (("cat", "STORE", "GTopik"), "[MQLOG_UNKNOWN_TOPIC] GTopik: no such topic"),
-        (("queues", "STORE", "-t", "GTopik"), "no such topic; did you mean GTopic"),
+        (
+            ("queues", "STORE", "-t", "GTopik"),
+            "option --topic: no topic GTopik; did you mean GT",
+        ),
         (("tags", "STORE", "-t", "GTopik"), "did you mean GTopic"),
         (("find", "STORE", "--key", "k", "-t", "GTopik"), "[MQLOG_UNKNOWN_TOPIC] GTopik"),
         (("cat", "STORE", "GTopic/9"), "the topic has no queue 9; it has 0, 1, 2, 3"),
@@ -174,11 +227,26 @@ def test_tags_keys_and_times_choose(run: Run, golden_550: Path) -> None:
             "rocketmq://***@h:1': has no user and no password",
         ),
         (("topics", "rocketmq://me:se/c@h:1"), "rocketmq://***@h:1': has no user and no password"),
-        (("cat", "STORE", "no-such"), "no such topic; the topics are DefaultCluster, "),
+        (("cat", "STORE", "no-such"), "no such topic; the topics are GBatch, GDelay, "),
         (("backlog", "STORE", "-g", "no-such"), "the groups are CG_G, DUMP_GROUP, LP_G, CID_"),
         (("report", "STORE", "-o", "tlsCaFile=x"), "an option of a cluster is --option NAME=VALUE"),
         (("backlog", "STORE", "--count", "3"), "option --count='3': belongs to --watch"),
         (("backlog", "STORE", "--interval", "3"), "option --interval='3.0': belongs to --watch"),
+        (
+            ("backlog", "STORE", "--watch", "--interval", "0"),
+            "option --interval='0': must be great",
+        ),
+        (("cat", "STORE", "GTopic", "-n", "abc"), "option -n='abc': must be a whole number\n"),
+        (("cat", "STORE", "GTopic", "-n-1"), "option -n='-1': must be greater than or equal to 0"),
+        (("top", "STORE", "--interval=x"), "option --interval='x': must be a number\n"),
+        (("cat", "STORE", "GTopic", "-n"), "Option '-n' requires an argument. See: mqlog cat -h"),
+        (("cat", "STORE", "GTopic", "--nosuch"), "No such option: --nosuch. See: mqlog cat -h"),
+        (("cat", "STORE"), "Missing argument TOPIC. It follows the places. To list topics: mqlog"),
+        (("topics",), "Missing argument 'PLACE...'. See: mqlog topics -h\n"),
+        (("ca", "STORE"), "No such command 'ca'. Did you mean 'cat'? See: mqlog -h\n"),
+        (("snapshot", "a", "b", "c\x1b"), "unexpected extra argument(s) (c\\x1b). See: mqlog snap"),
+        (("topics", "http://ns1:9876"), "a cluster is rocketmq://ns1:9876\n"),
+        (("topics", "ns1:9876"), "a cluster is rocketmq://ns1:9876\n"),
     ],
 )
 def test_a_mistake_is_one_line_on_standard_error_and_exit_code_two(

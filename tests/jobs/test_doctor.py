@@ -1,14 +1,14 @@
 """What the doctor says of this machine, and of machines with something missing."""
 
+import io
 import json
 import sys
 from pathlib import Path
 
 import pytest
 
-from mqlog_jobs import doctor
-from mqstore.check.diagnosis import GOOD, Diagnosis
-from mqstore.check.finding import ERROR, WARNING
+from mqlog_jobs import doctor, render, views
+from mqstore.diagnosis import ERROR, GOOD, WARNING, Diagnosis
 from pyspark_mqlog.interpreter import NAMES
 from support import soak
 
@@ -120,3 +120,15 @@ def test_a_store_is_told_and_an_unclean_one_is_a_warning(golden_550: Path, tmp_p
     assert (well.severity, well.found.split(":")[0]) == (GOOD, "broker-a")
     assert (nowhere.severity, "[MQLOG_STORE_NOT_FOUND]" in nowhere.found) == (ERROR, True)
     assert (unclean.severity, "abort exists" in unclean.advice) == (WARNING, True)
+
+
+@pytest.mark.parametrize("broker", ["b", "broker-a-of-the-second-region", "x" * 127, "a\x1b[2Jb"])
+def test_a_subject_is_parted_from_what_was_found(broker: str) -> None:
+    out = io.StringIO()
+    told = [Diagnosis(GOOD, "Python", "3.11"), Diagnosis(WARNING, f"Settings {broker}", "max=8")]
+    views.diagnoses(render.terminal(out), [*told, Diagnosis(ERROR, "Java", "none", "a\x1bb")])
+    lines = out.getvalue().splitlines()
+
+    assert [line.split()[-1] for line in lines] == ["3.11", "max=8", "none", "a\\x1bb"]
+    assert lines[1].split()[1:-1] == ["Settings", broker.replace("\x1b", "\\x1b")]
+    assert lines[0].index("3.11") == lines[2].index("none")

@@ -1,14 +1,13 @@
 """How the command ends when the system, and not the user, is what fails."""
 
+import ctypes
 import errno
 import logging
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,8 @@ from mqlog_jobs.doctor import ERROR, _store
 from mqstore import __version__
 from support import goldens, soak
 
-NOBODY = 65534
+LINUX_CAPABILITY_VERSION_3 = 0x20080522
+CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 1 << 1, 1 << 2
 COMMANDS = (
     ("verify", "STORE"),
     ("topics", "STORE"),
@@ -45,26 +45,31 @@ def ended(words: tuple[str, ...], store: Path, redirected: str) -> tuple[int, st
 
 
 @pytest.fixture
-def open_store() -> Iterator[Path]:
-    """A golden store at a path that every user may pass through."""
-    with tempfile.TemporaryDirectory(prefix="mqlog-outcome-") as folder:
-        Path(folder).chmod(0o755)
-        yield goldens.unpack("5.5.0", Path(folder))
+def own_store(tmp_path: Path) -> Path:
+    """A golden store whose modes a test may change."""
+    return goldens.unpack("5.5.0", tmp_path)
 
 
 @contextmanager
-def unprivileged() -> Iterator[None]:
-    """Be no root meanwhile, for whom no file is unreadable."""
-    privileged = os.geteuid() == 0
-    if privileged:
-        for name in ("maintenance", "messages", "show_backlog", "doctor", "java"):
-            import_module(f"mqlog_jobs.{name}")  # What root has installed, others may not read.
-        os.seteuid(NOBODY)
+def bound_by_modes() -> Iterator[None]:
+    """Let file modes bind this thread meanwhile, as they bind every user but root.
+
+    Its user stays the same: another one could import nothing from a checkout that only root
+    may enter. Root passes over modes by two capabilities (capabilities(7), CAP_DAC_*).
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    header = (ctypes.c_uint32 * 2)(LINUX_CAPABILITY_VERSION_3, 0)
+    before = (ctypes.c_uint32 * 6)()  # Two times effective, permitted, inheritable.
+    if libc.capget(header, before):
+        raise OSError(ctypes.get_errno(), "capget")
+    bound = (ctypes.c_uint32 * 6)(*before)
+    bound[0] &= ~(CAP_DAC_OVERRIDE | CAP_DAC_READ_SEARCH)
+    if libc.capset(header, bound):
+        raise OSError(ctypes.get_errno(), "capset")
     try:
         yield
     finally:
-        if privileged:
-            os.seteuid(0)
+        libc.capset(header, before)
 
 
 @soak.not_in_check
@@ -122,17 +127,17 @@ def test_a_reader_that_leaves_is_no_error_and_has_the_exit_code_of_its_signal(
 )
 def test_what_may_not_be_read_is_told_with_its_path(
     run: Run,
-    open_store: Path,
+    own_store: Path,
     path: str,
     words: tuple[str, ...],
 ) -> None:
-    (open_store / path).chmod(0)
-    with unprivileged():
-        code, out, err = run(*(open_store if word == "STORE" else word for word in words))
-    (open_store / path).chmod(0o755)
+    (own_store / path).chmod(0)
+    with bound_by_modes():
+        code, out, err = run(*(own_store if word == "STORE" else word for word in words))
+    (own_store / path).chmod(0o755)
 
     assert (code, out) == (2, "")
-    assert err.startswith(f"mqlog: {open_store}")
+    assert err.startswith(f"mqlog: {own_store}")
     assert Path(path).name in err
     assert err.endswith(f": {os.strerror(errno.EACCES)}\n")
     assert err.count("\n") == 1

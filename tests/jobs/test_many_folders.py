@@ -6,8 +6,7 @@ import pytest
 
 from jobs.command import Run
 from mqlog_jobs.doctor import examine
-from mqstore.check.diagnosis import GOOD, Diagnosis
-from mqstore.check.finding import ERROR
+from mqstore.diagnosis import ERROR, GOOD, Diagnosis
 from support import goldens
 
 Scattered = tuple[Path, tuple[str, ...]]

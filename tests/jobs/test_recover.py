@@ -11,8 +11,7 @@ import pytest
 from jobs.command import Run
 from mqlog_jobs.doctor import examine
 from mqstore.check import check
-from mqstore.check.diagnosis import GOOD, Diagnosis
-from mqstore.check.finding import WARNING
+from mqstore.diagnosis import GOOD, WARNING, Diagnosis
 from support import goldens, killed_commit, warm
 from support.processes import held_by_another
 from support.writing import SMALL, append, held, rows

@@ -18,6 +18,7 @@ from support.oracle import Message
 
 LOOPBACK = "127.0.0.1"
 JSON, BINARY = 0, 1
+MOST_FRAME_BYTES = 16 << 20
 Play = Callable[[socket.socket], None]
 
 
@@ -40,11 +41,13 @@ def json_answer(
 
 
 def read_request(peer: socket.socket) -> dict[str, Any] | None:
-    """The next request's header with its body, or None where the client is gone."""
+    """The next request's header with its body, or None where the client is gone or no client."""
     head = _exactly(peer, 8)
     if head is None:
         return None
     length, mark = struct.unpack(">iI", head)
+    if length > MOST_FRAME_BYTES:
+        return None  # The begin of a TLS handshake, say: a broker closes the connection.
     assert mark >> 24 == JSON
     header, body = _exactly(peer, mark & 0xFFFFFF), _exactly(peer, length - 4 - (mark & 0xFFFFFF))
     if header is None or body is None:

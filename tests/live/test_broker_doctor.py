@@ -6,8 +6,7 @@ from broker.harness import BROKER_NAME
 from live.real import Live
 from live.secure import READER, STRANGER, TRUSTED, Guarded
 from mqstore.check.cluster import examine_cluster
-from mqstore.check.diagnosis import GOOD, Diagnosis
-from mqstore.check.finding import ERROR, WARNING
+from mqstore.diagnosis import ERROR, GOOD, WARNING, Diagnosis
 from mqstore.live.cluster import ClusterSettings
 from mqstore.live.connection import Limits
 from mqstore.live.credentials import Credentials

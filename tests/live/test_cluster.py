@@ -10,10 +10,11 @@ import pytest
 
 from live.conftest import PATIENT, QUICK, Connect
 from live.loopback import FakeCluster, json_answer, listening, read_request
+from live.test_tls import serving
 from mqstore.errors import UnknownTopicError, UnsupportedTopicError
 from mqstore.live import requests
 from mqstore.live.cluster import Cluster, ClusterSettings
-from mqstore.live.connection import Connection
+from mqstore.live.connection import Connection, NotUnderstoodError
 from mqstore.live.errors import (
     AccessDeniedError,
     BrokenAnswerError,
@@ -23,8 +24,11 @@ from mqstore.live.errors import (
     RequestRefusedError,
 )
 from mqstore.live.frame import Frame
+from mqstore.live.pull import LiveSlice, PullReader
 from mqstore.live.requests import GET_TOPIC_STATS_INFO, Kind
 from mqstore.live.topics import check_readable
+
+PIECE = LiveSlice("broker-a", "T", 0, 0, 40)
 
 
 def dead_address() -> str:
@@ -288,6 +292,33 @@ def test_a_frozen_broker_is_a_timeout_within_retry_timeout(
         with pytest.raises(BrokerTimeoutError, match="requestTimeout"):
             impatient.ask("broker-a", GET_TOPIC_STATS_INFO(topic="T"))
         assert time.monotonic() - before < 30
+
+
+def test_a_broker_behind_something_that_accepts_connections_is_waited_for(
+    fake: FakeCluster, connect: Connect
+) -> None:
+    """The first connections to it end without an answer, as those that try TLS meanwhile."""
+    fake.fill("T", 40)
+    with FakeCluster().running() as broker:
+        broker.queues = fake.queues
+        fake.addresses["broker-a"] = {0: broker.address}
+        patient = {"retry_timeout_ms": 60_000}
+        for ask in (
+            lambda: connect(**patient).ask("broker-a", GET_TOPIC_STATS_INFO(topic="T")),
+            lambda: list(PullReader(connect(**patient), [PIECE]).answers()),
+        ):
+            left = [b""] * 4
+            broker.fault = lambda _, left=left: left.pop() if left else None
+            assert ask()
+            assert not left
+
+
+def test_a_broker_of_tls_only_is_told_at_once(fake: FakeCluster, connect: Connect) -> None:
+    fake.fill("T", 1)
+    with listening(serving("server")) as address:
+        fake.addresses["broker-a"] = {0: address}
+        with pytest.raises(NotUnderstoodError, match="tls=true"):
+            connect(retry_timeout_ms=3_600_000).ask("broker-a", GET_TOPIC_STATS_INFO(topic="T"))
 
 
 @pytest.mark.parametrize(

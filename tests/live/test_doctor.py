@@ -11,8 +11,8 @@ from jobs.conftest import run
 from live.loopback import FakeCluster, json_answer, listening
 from live.test_cluster import dead_address
 from live.test_tls import CA, STRANGER, serving
-from mqlog_jobs import doctor
-from mqstore.check.diagnosis import GOOD, Diagnosis
+from mqlog_jobs import installation
+from mqlog_jobs.java import JavaNotFoundError
 
 __all__ = ["run"]
 
@@ -21,9 +21,8 @@ __all__ = ["run"]
 def look(run: Run, fake: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Examine the fake cluster, or another address; return the lines by subject, and the code."""
     monkeypatch.delenv("MQLOG_ACCESS_KEY", raising=False)
-    for step in ("_packages", "_lookup"):  # Of the installation: they take seconds.
-        monkeypatch.setattr(doctor, step, lambda: iter(()))
-    monkeypatch.setattr(doctor, "_java", lambda: Diagnosis(GOOD, "Java", ""))
+    # Of this machine, which takes seconds.
+    monkeypatch.setattr(installation, "examine", lambda **_: iter(()))
 
     def looked(*arguments: str, address: str | None = None) -> tuple[list[dict[str, str]], int]:
         place = address or f"rocketmq://{fake.address}"
@@ -37,6 +36,15 @@ def look(run: Run, fake: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def lines(found: list[dict[str, str]], subject: str) -> list[tuple[str, str, str]]:
     return [(r["severity"], r["found"], r["advice"]) for r in found if r["subject"] == subject]
+
+
+def no_java() -> None:
+    raise JavaNotFoundError
+
+
+def severities(done: Done, severity: str) -> set[object]:
+    """The subjects of that severity."""
+    return {row["subject"] for row in done.rows if row["severity"] == severity}
 
 
 @pytest.fixture
@@ -63,6 +71,22 @@ def test_a_cluster_that_is_well(well: FakeCluster, look: Any) -> None:
     changing = {15, 200, 10, 310, 320, 34, 17, 25}
     assert not changing & {request["code"] for request in well.requests}
     assert [pull for pull in well.pulls() if pull[1] != 1] == []
+
+
+def test_what_only_spark_lacks_does_not_make_a_cluster_ill(
+    well: FakeCluster, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The look-up of a Python without the source, and a machine without Java."""
+    monkeypatch.setattr(installation.java, "find", no_java)
+    monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", str(tmp_path / "no-python"))
+    place = f"rocketmq://{well.address}"
+    alone, asked = run("doctor", place, "--json"), run("doctor", place, "--spark", "--json")
+    of_spark = {"Java", "PYSPARK_DRIVER_PYTHON"}
+
+    assert (alone.code, asked.code) == (0, 1)
+    assert severities(alone, "note") == of_spark == severities(asked, "error")
+    assert severities(alone, "error") == set()
+    assert run("doctor").code == 1
 
 
 def test_dead_name_servers(well: FakeCluster, look: Any) -> None:

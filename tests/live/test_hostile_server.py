@@ -151,7 +151,7 @@ CASES: dict[str, Case] = {
         BrokerUnavailableError,
         "without an answer",
     ),
-    "the end": (closes, BrokerUnavailableError, "tls=true"),
+    "the end": (closes, BrokerUnavailableError, "in front of a server that is away"),
 }
 
 

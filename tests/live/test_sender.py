@@ -269,21 +269,24 @@ def test_a_broker_that_is_away_is_waited_for(taking: TakingCluster, sender: Make
     assert made.counts.repeats == 0
 
 
-def test_a_broker_that_answered_before_is_waited_for_though_connections_end_at_once(
-    taking: TakingCluster, sender: MakeSender
+@pytest.mark.parametrize("answered", [True, False])
+def test_a_broker_behind_something_that_accepts_connections_is_waited_for(
+    taking: TakingCluster, sender: MakeSender, answered: bool
 ) -> None:
-    """A proxy accepts them in the name of a broker that is away."""
+    """Connections end at once while it is away, also before it ever answered."""
     taking.topic("T")
     with TakingCluster().running() as broker:
         assert isinstance(broker, TakingCluster)
         broker.topic("T")
         taking.addresses["broker-a"] = {0: broker.address}
         made = sender()
-        send(made, single(b"0"))
+        bodies = [b"0", b"1"] if answered else [b"1"]
+        if answered:
+            send(made, single(b"0"))
         lost = [Take(stores=0, code=None)] * 5
         broker.take = lambda _: lost.pop() if lost else None
         send(made, single(b"1"))
-        assert broker.bodies("T") == [b"0", b"1"]
+        assert broker.bodies("T") == bodies
         assert not lost
 
 

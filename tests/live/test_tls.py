@@ -9,7 +9,7 @@ import pytest
 from live.conftest import PATIENT
 from live.loopback import Play, json_answer, listening, read_request
 from mqstore.errors import InvalidOptionError
-from mqstore.live.connection import Connection
+from mqstore.live.connection import Connection, NotUnderstoodError
 from mqstore.live.errors import BrokerUnavailableError
 from mqstore.live.requests import GET_BROKER_RUNTIME_INFO
 from mqstore.live.tls import Tls
@@ -68,23 +68,42 @@ def test_any_other_server_is_not_and_the_error_says_what_to_set(
     server: str, tls: Tls | None, words: str
 ) -> None:
     with listening(serving(server)) as address:
-        with pytest.raises(BrokerUnavailableError, match=words) as caught:
+        with pytest.raises(NotUnderstoodError, match=words) as caught:
             ask(address, tls)
         assert address in str(caught.value)
 
 
-def test_a_plain_server_is_told_from_one_of_tls() -> None:
-    def plain(peer: socket.socket) -> None:
-        peer.recv(1_000)  # A broker closes at a frame whose length makes no sense.
+def answers_plainly(peer: socket.socket) -> None:
+    """Answer requests, and close at the begin of a handshake, as a broker without TLS does."""
+    while (request := read_request(peer)) is not None:
+        peer.sendall(json_answer(request["opaque"], 0, b"{}"))
 
-    with listening(plain) as address, pytest.raises(BrokerUnavailableError, match="tls=false"):
+
+def closes(peer: socket.socket) -> None:
+    """End every connection at its first bytes, as a load balancer without its server does."""
+    peer.recv(1_000)
+
+
+def test_a_plain_server_is_told_from_one_of_tls() -> None:
+    words = "speaks plainly: set tls=false"
+    with listening(answers_plainly) as address, pytest.raises(NotUnderstoodError, match=words):
         ask(address, Tls(CA))
+
+
+@pytest.mark.parametrize("tls", [None, Tls(CA)])
+def test_who_closes_every_connection_is_not_taken_for_one_of_the_other_speech(
+    tls: Tls | None,
+) -> None:
+    words = "in front of a server"
+    with listening(closes) as address, pytest.raises(BrokerUnavailableError, match=words) as caught:
+        ask(address, tls)
+    assert not isinstance(caught.value, NotUnderstoodError)
 
 
 def test_our_certificate_is_shown_where_it_is_wanted() -> None:
     with listening(serving("server", wants_certificate=True)) as address:
         assert ask(address, Tls(CA, **CLIENT)) == 0
-        with pytest.raises(BrokerUnavailableError):
+        with pytest.raises(NotUnderstoodError, match="tlsCertFile"):
             ask(address, Tls(CA))
 
 

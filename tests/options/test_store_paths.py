@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mqstore.errors import InvalidOptionError, StoreNotFoundError
-from mqstore.options.store_paths import absolute, expand, split_table
+from mqstore.options.store_paths import absolute, cluster_meant, expand, split_table
 from pyspark_mqlog.options import parse_stream_write, parse_write
 
 
@@ -84,6 +84,31 @@ def test_servers_without_a_scheme_are_told_the_address_of_a_cluster(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InvalidOptionError, match=f"a cluster is rocketmq://{path}$"):
         expand([path])
+
+
+@pytest.mark.parametrize(
+    ("path", "address"),
+    [
+        ("[::1]:9876", "rocketmq://[::1]:9876"),
+        ("http://ns1:9876", "rocketmq://ns1:9876"),
+        ("https://ns1:9876/ORDERS", "rocketmqs://ns1:9876/ORDERS"),
+        ("tcp://10.0.0.1", "rocketmq://10.0.0.1"),
+        ("/data/store", None),
+        ("s3://bucket/store", None),
+        ("file:/data", None),
+    ],
+)
+def test_an_address_of_another_form_is_told_as_that_of_a_cluster(
+    path: str, address: str | None
+) -> None:
+    assert cluster_meant(path) == address
+
+
+@pytest.mark.parametrize("path", ["~/store", "file:~/store"])
+def test_a_tilde_is_the_home_directory(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home-of-a")
+    assert expand([path]) == ("/home-of-a/store",)
+    assert absolute("stagingDir", path) == "/home-of-a/store"
 
 
 def test_a_directory_named_like_a_server_is_itself(

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqstore import tables
 from mqstore.backlog import BacklogRequest, measure, plan
 from mqstore.check import check
 from mqstore.copy.copy_store import copy_store
@@ -32,6 +31,7 @@ from mqstore.read.queues import QueueFilter
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import Snapshot, slices_of
+from mqstore.tables import store as store_tables
 from mqstore.write.recover import RecoverSettings, recover
 from support import by_log, expectations, rocksdb, soak, strategies
 from support.oracle import Message
@@ -74,8 +74,8 @@ def test_golden_stores_in_rocksdb_read_the_same_rows(
     assert by_log.rows(found) == by_log.rows(whole)
     merged = by_log.places(by_log.rows(found, merged=True))
     assert sorted(merged) == sorted(by_log.places(by_log.rows(whole)))
-    expected = [row for row in tables.queues(whole).to_pylist() if row["maxOffset"]]
-    assert tables.queues(found).to_pylist() == expected
+    expected = [row for row in store_tables.queues(whole).to_pylist() if row["maxOffset"]]
+    assert store_tables.queues(found).to_pylist() == expected
     assert state(root) == before, "reading changed the store"
 
 
@@ -289,10 +289,10 @@ def test_without_the_package_reading_says_what_is_missing_and_the_log_is_read(
     laid = moved(tmp_path)
     rocksdb.move_config(laid.root)
     monkeypatch.setitem(sys.modules, "rocksdict", None)
-    said = r"ROCKSDB_CONSUME_QUEUE\].*pip install 'mqlog\[rocksdb\]'.*queues=log"
+    said = r"ROCKSDB_CONSUME_QUEUE\].*pip install rocksdict.*queues=log"
     with pytest.raises(UnsupportedStoreError, match=said):
         take(laid.root)
-    said = r"ROCKSDB_CONFIG\].*pip install 'mqlog\[rocksdb\]'"
+    said = r"ROCKSDB_CONFIG\].*pip install rocksdict"
     with pytest.raises(UnsupportedStoreError, match=said):
         BrokerConfig(StoreDir.at(laid.root)).groups()
     by = by_log.snapshot(laid.root, tmp_path / "walks")

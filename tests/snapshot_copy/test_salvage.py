@@ -16,7 +16,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from check.damages import where, write
-from mqstore import tables
 from mqstore.check import check
 from mqstore.codec.schema import PROFILES
 from mqstore.copy.salvage import Salvaged, salvage
@@ -35,6 +34,7 @@ from mqstore.read.directory import open_origin, take
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import slices_of
+from mqstore.tables import store as store_tables
 from support import by_log, faults, goldens, oracle, soak
 from support.damaged import Damaged, damage
 from support.deleted import NEW, make_again, twice
@@ -227,9 +227,9 @@ def test_counts_of_queues_have_gap_units_and_those_of_the_log_do_not(tmp_path: P
         put(laid, m, "crc", b"\1\2\3\4")
     made = salvage(laid.root, tmp_path / "new")
     assert (made.messages, made.lost_messages) == (37, 3)
-    (found,) = tables.queues(take(tmp_path / "new")).to_pylist()
+    (found,) = store_tables.queues(take(tmp_path / "new")).to_pylist()
     assert found["messageCount"] == found["maxOffset"] - found["minOffset"] == 40
-    (by,) = tables.queues(by_log.snapshot(tmp_path / "new", tmp_path / "cache")).to_pylist()
+    (by,) = store_tables.queues(by_log.snapshot(tmp_path / "new", tmp_path / "cache")).to_pylist()
     assert by["messageCount"] == 37
 
 

@@ -3,7 +3,7 @@
 import json
 import shutil
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from tempfile import mkdtemp
@@ -15,8 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqstore.check import check
-from mqstore.errors import InvalidMessageError, InvalidOptionError, StoreError
+from mqstore.errors import (
+    InvalidMessageError,
+    InvalidOptionError,
+    NondeterministicWriteError,
+    StoreError,
+)
 from mqstore.files.lock.file_system import is_in_memory
+from mqstore.files.txn import ledger, small_json
 from mqstore.format.properties import RESERVED
 from mqstore.read.directory import take
 from mqstore.read.scan import scan
@@ -352,29 +358,110 @@ def test_tasks_that_run_elsewhere_put_files_where_the_driver_said(
     assert list((tmp_path / "task").iterdir()) == []
 
 
-def test_what_was_committed_before_is_counted_and_not_looked_at(tmp_path: Path) -> None:
-    root, key = tmp_path / "s", {"txn_app_id": "a", "txn_version": 3}
-    append(root, rows(2), **SMALL, **key)
-    before = [*files(root)]
-    bad = rows(3, body=[b"x", None, b"y"])
-    for version, told in ((3, "2 rows were committed as a version 3, the 6 of now"), (2, "")):
-        job = prepared(root, bad.schema, **{**SMALL, **key, "txn_version": version})
-        manifests = staged(job, [bad], [bad])
-        assert [path.name for path in Path(job.target.staging).iterdir()] == ["NONCE"]
-        done = commit(job, manifests)
-        assert (done.messages, done.is_repeated, done.another[: len(told)]) == (0, True, told)
-        assert bool(done.another) == bool(told)
-    assert [*files(root)] == before
-    assert append(root, rows(2), **{**SMALL, **key}).another == ""
+KEY: Mapping[str, Any] = {"txn_app_id": "a", "txn_version": 3}
 
 
-@pytest.mark.parametrize(("count", "is_another"), [(1, True), (2, False), (3, False)])
-def test_rows_that_may_have_been_bad_make_no_other_commit(
-    tmp_path: Path, count: int, is_another: bool
+def given(**changed: Any) -> pa.RecordBatch:
+    """Four rows, all of which have all that a row may give."""
+    columns: dict[str, Any] = {
+        "tags": ["a", None, "b", "a"],
+        "keys": [f"k{n}" for n in range(4)],
+        "shardingKey": "s",
+        "properties": pa.array([[("p", f"{n}")] for n in range(4)], MAP),
+        "queueId": 1,
+        "flag": [0, 1, 2, 3],
+        "delayTimeLevel": [0, 0, 0, 1],
+        "waitStoreMsgOK": [True, False, True, True],
+    }
+    return rows(4, **columns | changed)
+
+
+@pytest.mark.parametrize("compression", ["none", "zlib"])
+def test_the_same_rows_in_any_order_and_partitions_are_repeated(
+    tmp_path: Path, compression: str
 ) -> None:
-    key = {"txn_app_id": "a", "txn_version": 3, "on_invalid": "skip"}
-    append(tmp_path / "s", rows(3, body=[b"x", None, b"y"]), **SMALL, **key)
-    assert bool(append(tmp_path / "s", rows(count), **key).another) is is_another
+    more = {**KEY, "compression": compression, "compress_over": 1}
+    more = more if compression != "none" else {**KEY}
+    append(tmp_path / "s", given(), **SMALL, **more)
+    before = [*files(tmp_path / "s")]
+    moved = given().take(pa.array([2, 0, 3, 1]))
+    for parts in ([given()], [moved.slice(0, 1), moved.slice(1)], [moved.slice(3), moved[:3]]):
+        assert append(tmp_path / "s", *parts, **KEY).is_repeated
+    assert [*files(tmp_path / "s")] == before
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"body": [b"body 0", b"body 1", b"body 2", b"other"]},
+        {"topic": "U"},
+        {"tags": ["a", "a", "b", "a"]},
+        {"tags": None},
+        {"keys": ["k1", "k0", "k2", "k3"]},
+        {"shardingKey": "t"},
+        {"properties": pa.array([[("q", "0")]] * 4, MAP)},
+        {"queueId": 0},
+        {"flag": 0},
+        {"delayTimeLevel": 1},
+        {"waitStoreMsgOK": True},
+    ],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_other_rows_under_a_committed_key_are_an_error(
+    tmp_path: Path, changed: dict[str, Any]
+) -> None:
+    root = tmp_path / "s"
+    append(root, given(), **SMALL, **KEY)
+    before = [*files(root)]
+    with pytest.raises(NondeterministicWriteError, match=r"version 3: 4 rows .* now it has other"):
+        append(root, given(**changed), **KEY)
+    with pytest.raises(NondeterministicWriteError, match=r"4 rows were .* now it has 3 rows"):
+        append(root, given().slice(1), **KEY)
+    assert [*files(root)] == before
+    assert not (root / ".mqlog" / "staging").exists()
+
+
+def test_a_key_that_the_ledger_has_no_digest_of_is_told_by_the_number_of_rows(
+    tmp_path: Path,
+) -> None:
+    """As an older mqlog wrote it; bad rows that were skipped are in no number."""
+    root = tmp_path / "s"
+    append(root, rows(3, body=[b"x", None, b"y"]), **SMALL, **KEY, on_invalid="skip")
+    forget_digests(root)
+    for count, skips in ((2, False), (2, True), (3, True)):
+        skip = {"on_invalid": "skip"} if skips else {}
+        assert append(root, rows(count, body=[b"z"] * count), **KEY, **skip).is_repeated
+    for count, skips in ((1, True), (3, False)):
+        skip = {"on_invalid": "skip"} if skips else {}
+        with pytest.raises(NondeterministicWriteError, match=f"2 rows .* has {count} rows"):
+            append(root, rows(count), **KEY, **skip)
+
+
+def forget_digests(root: Path) -> None:
+    """Leave the ledger of application a as an older mqlog did."""
+    path = root / ledger.path_of("a")
+    body = json.loads(path.read_bytes())["body"]
+    for commit_ in body["commits"]:
+        assert len(commit_.pop("digest")) == 16
+    path.write_bytes(small_json.document(body))
+
+
+def test_bad_rows_that_were_skipped_are_rows_of_the_write(tmp_path: Path) -> None:
+    more = {**KEY, "on_invalid": "skip"}
+    bad = rows(3, body=[b"x", None, b"y"])
+    append(tmp_path / "s", bad, **SMALL, **more)
+    assert append(tmp_path / "s", bad.slice(2), bad.slice(0, 2), **more).is_repeated
+    with pytest.raises(NondeterministicWriteError):
+        append(tmp_path / "s", bad.slice(2), bad.slice(0, 1), **more)
+
+
+def test_rows_of_a_forgotten_version_are_not_looked_at(tmp_path: Path) -> None:
+    append(tmp_path / "s", rows(2), **SMALL, **KEY)
+    bad = rows(3, body=[b"x", None, b"y"])
+    job = prepared(tmp_path / "s", bad.schema, **{**KEY, "txn_version": 2})
+    manifests = staged(job, [bad], [bad])
+    assert [path.name for path in Path(job.target.staging).iterdir()] == ["NONCE"]
+    assert commit(job, manifests).is_repeated
 
 
 def test_a_store_that_was_replaced_since_a_repeated_write_began_is_named(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """What the next writer, or `mqlog recover`, makes of a store that was left in the middle."""
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from mqstore.errors import CommitInDoubtError, CorruptStoreError, UncleanStoreEr
 from mqstore.files import durable
 from mqstore.files.config import checkpoint, config_write
 from mqstore.files.store_dir import StoreDir
-from mqstore.files.txn import intent, ledger
+from mqstore.files.txn import intent, ledger, small_json
 from mqstore.read.directory import take
 from mqstore.write.commit import commit
 from mqstore.write.recover import RecoverSettings, recover
@@ -61,6 +62,17 @@ def test_a_job_that_was_killed_after_its_decision_is_not_done_again(laid: Laid) 
     assert again.messages == 0
     assert len(held(laid.root)) == 8
     assert append(laid.root, rows(3), txn_app_id=killed_commit.APP_ID, txn_version=8).messages == 3
+
+
+def test_a_commit_that_an_older_mqlog_left_without_a_digest_is_finished(laid: Laid) -> None:
+    killed_commit.leave(laid.root, "decided")
+    path = laid.root / ledger.LEDGER_FOLDER / intent.INTENT_FILES[0]
+    body = json.loads(path.read_bytes())["body"]
+    assert len(body.pop("digest")) == 16
+    path.write_bytes(small_json.document(body))
+    key = {"txn_app_id": killed_commit.APP_ID, "txn_version": killed_commit.VERSION}
+    assert append(laid.root, rows(3, body=["x", "y", "z"]), **key).is_repeated
+    assert sorted(bodies(laid.root)[5:]) == ["body 0", "body 1", "body 2"]
 
 
 def test_a_broker_that_wrote_in_between_keeps_its_place(laid: Laid) -> None:

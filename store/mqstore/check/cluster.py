@@ -14,8 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from mqstore.check.cluster_requests import allowed_requests
-from mqstore.check.diagnosis import GOOD, Diagnosis
-from mqstore.check.finding import ERROR, WARNING
+from mqstore.diagnosis import ERROR, GOOD, WARNING, Diagnosis
 from mqstore.errors import StoreError, UnsupportedTopicError, shown
 from mqstore.live.cluster import Cluster, ClusterSettings
 from mqstore.live.errors import (

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
-from mqstore.check.diagnosis import GOOD, Diagnosis
-from mqstore.check.finding import ERROR, WARNING
+from mqstore.diagnosis import ERROR, GOOD, WARNING, Diagnosis
 from mqstore.errors import StoreError, shown
 from mqstore.live import requests
 from mqstore.live.bounds import LiveBounds, bounds

@@ -4,11 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
+from mqstore.diagnosis import ERROR, WARNING
 from mqstore.format.arrays import Int64s
 from mqstore.format.names import as_text
 
-ERROR: Final = "error"
-WARNING: Final = "warning"
+__all__ = ["ERROR", "SHOWN", "WARNING", "Finding", "FindingPlace", "Findings"]
+
 _MOST_FINDINGS: Final = 1000
 SHOWN: Final = 10
 """Findings of one rule and queue; the others are counted."""

@@ -53,6 +53,11 @@ class IdSet(AbstractSet[str]):
     def __init__(self, ids: Ids) -> None:
         self._ids = np.sort(ids)
 
+    @property
+    def sorted(self) -> Ids:
+        """The ids in their order."""
+        return self._ids
+
     def __len__(self) -> int:
         """Return how many there are."""
         return len(self._ids)
@@ -68,6 +73,12 @@ class IdSet(AbstractSet[str]):
         wanted = id_.encode()
         place = int(np.searchsorted(self._ids, wanted))
         return place < len(self._ids) and bool(self._ids[place] == wanted)
+
+
+def digest_of_ids(ids: AbstractSet[str]) -> str:
+    """Return 32 hex digits that stand for a set of ids."""
+    held = ids if isinstance(ids, IdSet) else IdSet(np.array([*map(str.encode, ids)], ID))
+    return hashlib.blake2b(held.sorted.data, digest_size=_DIGEST_BYTES).hexdigest()
 
 
 def number_equals(digests: bytes) -> Int32s:

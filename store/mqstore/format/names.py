@@ -56,6 +56,8 @@ _SYSTEM_TOPICS: Final = frozenset(
         "CHECKPOINT_TOPIC",
     }
 )
+REPLY_SUFFIX: Final = "_REPLY_TOPIC"
+"""Behind a cluster's name, the topic of replies: MixAll.REPLY_TOPIC_POSTFIX."""
 _SYSTEM_PREFIXES: Final = (RETRY_PREFIX, DLQ_PREFIX, LMQ_PREFIX, "RMQ_SYS_", "rmq_sys_")
 
 MAX_TOPIC_LENGTH: Final = 127

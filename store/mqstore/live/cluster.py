@@ -30,7 +30,7 @@ from mqstore.live.routes import (
     refuse_static,
 )
 from mqstore.live.tls import Tls
-from mqstore.options.grammar import near
+from mqstore.read.selection import near_names
 
 TOOLS_CONSUMER: Final = "TOOLS_CONSUMER"
 """The group that every broker has (MixAll.TOOLS_CONSUMER_GROUP): another name makes a group."""
@@ -83,14 +83,14 @@ class Cluster:
         self._tls = tls or (settings.tls.context() if settings.tls else None)
         self._open: dict[str, Connection] = {}
         self._name_servers = list(settings.name_servers)
-        self._has_contact = self.is_understood = was_reached
+        self._has_contact = was_reached
         self._brokers: dict[str, Addresses] = {}
         self._routes: dict[str, Route] = {}
 
     def twin(self) -> "Cluster":
         """Return a cluster with connections of its own that knows where this one's brokers are."""
-        found = Cluster(self.settings, was_reached=self.is_understood, tls=self._tls)
-        found._has_contact, found._brokers = self._has_contact, dict(self._brokers)
+        found = Cluster(self.settings, was_reached=self._has_contact, tls=self._tls)
+        found._brokers = dict(self._brokers)
         return found
 
     def close(self) -> None:
@@ -226,7 +226,7 @@ class Cluster:
         What a broken connection or a busy broker left open is asked again.
         """
         answers: dict[int, tuple[Frame, str]] = {}
-        retry = Retry(self.settings.retry_timeout_ms, understood=self.is_understood)
+        retry = Retry(self.settings.retry_timeout_ms)
         while len(answers) < len(asked):
             before = len(answers)
             failure = self._ask_open(asked, answers, is_first=not retry.failures)
@@ -309,7 +309,6 @@ class Cluster:
     ) -> None:
         for place, opaque in numbers:
             address, answer = connection.address, connection.receive(opaque)
-            self.is_understood = True
             answers[place] = checked(address, asked[place][1], answer), address
 
     def _ask_address(self, address: str, asked: Sequence[Request]) -> list[Frame]:
@@ -394,6 +393,6 @@ def _all_failed(failures: Sequence[BrokerUnavailableError]) -> BrokerUnavailable
 
 
 def _no_topic(topic: str, option: str, names: Sequence[str]) -> str:
-    close = near(topic, names)
+    close = near_names("topic", topic, names)
     advice = f"; did you mean {', '.join(map(shown, close))}?" if close else ""
     return f"option {option}: no broker has a topic {shown(topic)}{advice}"

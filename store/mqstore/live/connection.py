@@ -9,36 +9,41 @@ Reference: org.apache.rocketmq.remoting.netty.NettyRemotingAbstract (processResp
 responseTable), NettyDecoder.
 """
 
-import ipaddress
 import itertools
 import socket
 import ssl
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import numpy as np
 
-from mqstore.errors import shown
 from mqstore.format.remoting import MAX_REQUEST_BYTES
 from mqstore.live.credentials import Credentials
 from mqstore.live.errors import BrokenAnswerError, BrokerTimeoutError, BrokerUnavailableError
 from mqstore.live.frame import HEAD_BYTES, Frame, FrameError, TooLargeError, decode, encode, sizes
 from mqstore.live.requests import GO_AWAY, Request
+from mqstore.live.sockets import connected, split_host
+from mqstore.live.speech import speaks_plainly, speaks_tls
 
 _AHEAD_BYTES: Final = 64 * 1024  # An answer of 32 messages comes with one call of the kernel.
 _UNARMED_SHARE: Final = 0.1
 _MAX_OPAQUE: Final = 0x7FFFFFFF
-_NO_TLS: Final = (
-    "closed the connection without an answer: a server that speaks TLS only does so to others "
-    "(set tls=true, or write rocketmqs://), and any server to a frame it does not take"
+_SPEAKS_TLS: Final = (
+    "closed the connection without an answer, and speaks TLS: set tls=true, or write rocketmqs://"
 )
+_SPEAKS_PLAINLY: Final = "no TLS: {why}. The server speaks plainly: set tls=false (rocketmq://)"
 _TLS_REFUSED: Final = (
     "no TLS: {why}. If the server speaks plainly, set tls=false (rocketmq://); else check "
     "tlsCaFile, tlsCertFile and, for a certificate without this host's name, tlsVerifyHostname"
 )
+_CLOSED: Final = (
+    "closed the connection without an answer, as a load balancer or a tunnel does in front of a "
+    "server that is away, and a server at a frame that it does not take"
+)
+_WORDLESS: Final = (ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError)
+"""Errors of a peer that went away without a word."""
 
 
 class FrameTooLargeError(BrokenAnswerError):
@@ -46,7 +51,7 @@ class FrameTooLargeError(BrokenAnswerError):
 
 
 class NotUnderstoodError(BrokerUnavailableError):
-    """A server that broke off before any answer: most often TLS on one side only."""
+    """A server that shows that no retry helps: TLS on one side only, or refused certificates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,30 +259,57 @@ class Connection:
         self._armed = left
 
     def _broken(self, error: OSError) -> BrokerUnavailableError:
+        if isinstance(self._socket, ssl.SSLSocket) and isinstance(error, _WORDLESS):
+            error = self._alert() or error
         self.close()
         if isinstance(error, TimeoutError):
             waited = self._limits.request_timeout_ms / 1000
             reason = f"no answer in {waited:g} s; requestTimeout sets how long to wait"
             return BrokerTimeoutError(self.address, reason)
-        if not self._has_answered and isinstance(error, ConnectionResetError):
+        if isinstance(error, _WORDLESS) and not self._has_answered:
             return self._closed()
         if isinstance(error, ssl.SSLError) and not self._has_answered:
             # With TLS 1.3 a server refuses our certificate after the handshake.
             return NotUnderstoodError(self.address, _TLS_REFUSED.format(why=_text(error)))
         return BrokerUnavailableError(self.address, f"the connection broke: {_text(error)}")
 
+    def _alert(self) -> ssl.SSLError | None:
+        """Return what a server said by TLS before it closed the connection, if anything."""
+        try:
+            self._socket.settimeout(0)
+            self._socket.recv(1)
+        except (*_WORDLESS, ssl.SSLWantReadError):
+            return None
+        except ssl.SSLError as error:
+            return error
+        except OSError:
+            return None
+        return None
+
     def _closed(self) -> BrokerUnavailableError:
+        """Return the error for a connection that the server closed.
+
+        Before the first answer, what a server does that speaks TLS only, or none, looks like what
+        stands in front of a server that is away: so the other way of speaking is tried.
+        """
         self.close()
         if self._has_answered:
             return BrokerUnavailableError(self.address, "the server closed the connection")
-        why = _TLS_REFUSED.format(why="the server closed the connection")
-        return NotUnderstoodError(self.address, _NO_TLS if self._tls is None else why)
+        return self._not_understood("the server closed the connection")
+
+    def _not_understood(self, why: str) -> BrokerUnavailableError:
+        timeout_s = self._limits.connect_timeout_ms / 1000
+        if self._tls is None and speaks_tls(self.address, timeout_s):
+            return NotUnderstoodError(self.address, _SPEAKS_TLS)
+        if self._tls is not None and speaks_plainly(self.address, timeout_s):
+            return NotUnderstoodError(self.address, _SPEAKS_PLAINLY.format(why=why))
+        return BrokerUnavailableError(self.address, _CLOSED)
 
     def _connect(self) -> socket.socket:
         deadline = time.monotonic() + self._limits.connect_timeout_ms / 1000
         host, port = split_host(self.address)
         try:
-            plain = _connected(host, port, deadline)
+            plain = connected(host, port, deadline)
         except TimeoutError:
             waited = self._limits.connect_timeout_ms / 1000
             reason = f"no connection in {waited:g} s; connectTimeout sets how long to wait"
@@ -296,63 +328,10 @@ class Connection:
             raise BrokerTimeoutError(self.address, _TLS_REFUSED.format(why=why)) from None
         except (OSError, ValueError) as error:
             plain.close()
+            if isinstance(error, _WORDLESS):
+                raise self._not_understood(_text(error)) from error
             why = _TLS_REFUSED.format(why=_text(error))
             raise NotUnderstoodError(self.address, why) from error
-
-
-def split_host(address: str) -> tuple[str, int]:
-    """Return host and port of ``host:port`` or ``[ipv6]:port``; raises BrokerUnavailableError."""
-    host, _, port = address.rpartition(":")
-    host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    if not host or not (port.isascii() and port.isdigit() and 0 < int(port[:9]) < 65_536):
-        raise BrokerUnavailableError(address, "is no address: host:port")
-    return host, int(port)
-
-
-def _connected(host: str, port: int, deadline: float) -> socket.socket:
-    """Return a socket connected to the first of the host's addresses that answers."""
-    last: OSError = OSError(f"{shown(host)} has no address")
-    for family, kind, protocol, _, address in _addresses(host, port, deadline):
-        left = deadline - time.monotonic()
-        if left <= 0:
-            raise TimeoutError
-        made = socket.socket(family, kind, protocol)
-        try:
-            made.settimeout(left)
-            made.connect(address)
-        except OSError as error:
-            made.close()
-            last = error
-            continue
-        return made
-    raise last
-
-
-def _addresses(host: str, port: int, deadline: float) -> list[Any]:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        pass
-    else:
-        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    found: list[Any] = []
-
-    # A resolver takes the time it takes and cannot be stopped: it is left behind when that is long.
-    def look_up() -> None:
-        try:
-            found.append(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
-        except (OSError, UnicodeError) as error:
-            found.append(error if isinstance(error, OSError) else OSError(str(error)))
-
-    looking = threading.Thread(target=look_up, name=f"look up {host}", daemon=True)
-    looking.start()
-    looking.join(max(0.0, deadline - time.monotonic()))
-    if not found:
-        raise TimeoutError
-    if isinstance(found[0], OSError):
-        raise found[0]
-    addresses: list[Any] = found[0]
-    return addresses
 
 
 def _text(error: Exception) -> str:

@@ -100,8 +100,7 @@ class PullReader:
         self._slices = [piece for piece in slices if piece.start < piece.end]
         self._tags = tags
         self._fails = fail_on_data_loss
-        timeout_ms = self._settings.retry_timeout_ms
-        self._retry = Retry(timeout_ms, understood=cluster.is_understood)
+        self._retry = Retry(self._settings.retry_timeout_ms)
         self._flight: deque[_Pull] = deque()
         self._place = 0
         self._at = self._slices[0].start if self._slices else 0

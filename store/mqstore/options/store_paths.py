@@ -1,6 +1,7 @@
 """The paths of stores in options: directories, ``file:`` URIs, globs, and a table after ``#``.
 
 /data/broker-a/store         one store
+~/store                      one below the home directory of who runs the driver
 file:/data/broker-a/store    the same, as Spark's catalog writes it
 /data/brokers/*/store        every directory that matches, sorted
 /data/broker-a/store#backlog one of its tables
@@ -18,7 +19,14 @@ from urllib.parse import unquote, urlsplit
 from mqstore.errors import InvalidOptionError, StoreNotFoundError
 
 _TABLE_SUFFIX: Final = re.compile(r"(.+)#([A-Za-z_]+)/?")
-_SERVERS: Final = re.compile(r"[\w.-]+:[0-9]{2,5}(?:[,;][\w.-]+:[0-9]{2,5})*(?:/.*)?", re.ASCII)
+_HOST_FORM: Final = r"(?:[\w.-]+|\[[0-9A-Fa-f:.]+\])"
+_PORT_FORM: Final = ":[0-9]{2,5}"
+_SERVERS: Final = re.compile(
+    rf"{_HOST_FORM}{_PORT_FORM}(?:[,;]{_HOST_FORM}{_PORT_FORM})*(?:/.*)?", re.ASCII
+)
+_WEB: Final = re.compile(
+    rf"(?:http(s?)|tcp|rmq)://({_HOST_FORM}(?:{_PORT_FORM})?(?:[/,;].*)?)", re.ASCII
+)
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 
 
@@ -61,6 +69,17 @@ def _pattern(path: str) -> str | None:
     return os.path.join(glob.escape(there), rest)  # noqa: PTH118
 
 
+def cluster_meant(path: str) -> str | None:
+    """Return the address of the cluster that a path in another form seems to name, or None.
+
+    The forms are ``HOST:9876`` and ``http://HOST:9876``.
+    """
+    if _SERVERS.fullmatch(path):
+        return f"rocketmq://{path}"
+    web = _WEB.fullmatch(path)
+    return f"rocketmq{web[1] or ''}://{web[2]}" if web else None
+
+
 def absolute(option: str, path: str) -> str:
     """Return the absolute path of the one directory that ``option`` names, which need not exist.
 
@@ -70,9 +89,10 @@ def absolute(option: str, path: str) -> str:
 
 
 def _local(option: str, path: str) -> str:
-    if option == "path" and _SERVERS.fullmatch(path) and not os.path.lexists(path):
-        raise InvalidOptionError(option, path, f"is no directory; a cluster is rocketmq://{path}")
-    local = _of_uri(option, path)
+    meant = cluster_meant(path) if option == "path" and not os.path.lexists(path) else None
+    if meant:
+        raise InvalidOptionError(option, path, f"is no directory; a cluster is {meant}")
+    local = os.path.expanduser(_of_uri(option, path))  # noqa: PTH111 - a path may be empty
     if not local.strip():
         raise InvalidOptionError(option, path, "must be the path of a directory")
     if "\0" in local or not _encodes(local):

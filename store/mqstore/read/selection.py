@@ -5,7 +5,7 @@ Reference: Spark's ConsumerStrategy (subscribe, subscribePattern, assign).
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -17,7 +17,7 @@ from mqstore.errors import (
     shown,
 )
 from mqstore.files.safe_open import real_path
-from mqstore.format.names import is_predefined_group, is_system_topic
+from mqstore.format.names import REPLY_SUFFIX, is_predefined_group, is_system_topic
 from mqstore.options.grammar import near
 from mqstore.read.queues import QueueBounds, QueueFilter
 from mqstore.read.source import BoundsSource, BrokerFinder, Snapshot, Tail
@@ -330,13 +330,32 @@ def unknown(option: str, kind: str, name: str, known: Set[str]) -> str:
 
 def instead(kind: str, name: str, known: Set[str]) -> str:
     """Return the advice of an error about an unknown name: the nearest ones, or those there are."""
-    close = near(name, known)
+    close = near_names(kind, name, known)
     if close:
         return f"did you mean {_listed(close)}?"
     # The user's own first: a broker has a dozen others.
-    is_own = is_system_topic if kind == "topic" else is_predefined_group
-    ordered = sorted(known, key=lambda k: (is_own(k), k))
+    ordered = sorted(known, key=lambda k: (_is_rocketmqs(kind, k, known), k))
     return f"the {kind}s are {_listed(ordered)}" if known else f"there is no {kind} at all"
+
+
+def near_names(kind: str, name: str, known: Collection[str]) -> list[str]:
+    """Return known topics or groups like ``name``: RocketMQ's own only if ``name`` is like those.
+
+    ``kind`` is ``topic`` or ``group``.
+    """
+    of_users = [one for one in known if not _is_rocketmqs(kind, one, known)]
+    return near(name, known if _is_rocketmqs(kind, name, known) else of_users)
+
+
+def _is_rocketmqs(kind: str, name: str, known: Collection[str]) -> bool:
+    """Tell whether a name is RocketMQ's own: a cluster has a topic of its name too.
+
+    Source: TopicConfigManager (the topics that a broker makes), MixAll#REPLY_TOPIC_POSTFIX.
+    """
+    if kind != "topic":
+        return is_predefined_group(name)
+    is_cluster = f"{name}{REPLY_SUFFIX}" in known
+    return is_system_topic(name) or is_cluster or name.endswith(REPLY_SUFFIX)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -15,7 +15,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from mqstore.derive.log_end import find_log_end
-from mqstore.errors import CommitInDoubtError, CorruptStoreError, NoSpaceError, StoreError
+from mqstore.errors import (
+    CommitInDoubtError,
+    CorruptStoreError,
+    NondeterministicWriteError,
+    NoSpaceError,
+    StoreError,
+)
 from mqstore.files import durable
 from mqstore.files.config import config_write
 from mqstore.files.config.broker_config import BrokerConfig
@@ -39,6 +45,7 @@ from mqstore.write.prepare import is_committed, is_empty
 from mqstore.write.resume import resume
 from mqstore.write.stage import bad_rows
 from mqstore.write.stage.job import CommitResult, Manifest, WriteJob
+from mqstore.write.stage.row_digest import as_text, joined
 from mqstore.write.staged_messages import StagedMessages
 
 _SCHEDULE_QUEUES = 18
@@ -50,6 +57,7 @@ def commit(job: WriteJob, manifests: Sequence[Manifest]) -> CommitResult:
 
     Raises StoreLockedError, UncleanStoreError, UnsupportedStoreError, CorruptStoreError,
     CorruptStagingError, InvalidMessageError (a preserved store timestamp goes back),
+    NondeterministicWriteError (the key was committed with other rows),
     NoSpaceError, StoreError (a job of too many queues), OSError: then nothing was changed and
     nothing staged is left. Raises CommitInDoubtError after the decision: then the messages will
     be there.
@@ -143,20 +151,35 @@ class _Commit:
     def _repeated(self) -> CommitResult:
         """Return the result of a job whose key was committed before."""
         bad_rows.withdraw(self._job, self._manifests)
-        another = self._another_job()
-        return CommitResult(0, 0, -1, -1, self._skipped, is_repeated=True, another=another)
+        self._check_same_rows()
+        return CommitResult(0, 0, -1, -1, self._skipped, is_repeated=True)
 
-    def _another_job(self) -> str:
-        """Return a text if other rows were committed with the job's key: these are not written."""
+    def _check_same_rows(self) -> None:
+        """Raise NondeterministicWriteError if other rows were committed with the job's key.
+
+        Nothing is known of a commit that is not among the newest of its application. One by an
+        older mqlog has a number of rows and no digest.
+        """
         job = self._job
         now = sum(segment.message_count for segment in segments_of(self._manifests))
         now += sum(manifest.passed_over for manifest in self._manifests)
         known = ledger.find(self._place, job.key) if job.key else None
         # Rows that were counted and not checked may include bad rows, which were not committed.
         may_be_more = job.is_repeated and job.settings.on_invalid != "fail"
-        if known is None or known.rows == now or (may_be_more and known.rows < now):
-            return ""
-        return f"{known.rows} rows were committed as {job.key}, the {now} of now are not written"
+        if known is None or known.digest == self._digest:
+            return
+        if known.digest is None and (known.rows == now or (may_be_more and known.rows < now)):
+            return
+        those = "others" if known.rows == now else f"{now} rows"
+        difference = f"{known.rows} rows were committed as this write, and now it has {those}"
+        raise NondeterministicWriteError(f"{self._place.root}: {job.key}", difference)
+
+    @property
+    def _digest(self) -> str:
+        total = 0
+        for manifest in self._manifests:
+            total = joined(total, manifest.digest)
+        return as_text(total)
 
     @property
     def _skipped(self) -> int:
@@ -201,6 +224,7 @@ class _Commit:
             sizes=job.target.sizes,
             interlock=job.settings.interlock,
             abort_was_there=self._place.is_unclean,
+            digest=self._digest if job.key else None,
             **what.intent_fields(self._place),
         )
 

@@ -4,7 +4,10 @@ A record is JSON, one message of the control topic, whose tag is a hash of the a
 stands in each broker's log in front of the rows of the write, with the ends of the queues before
 them; COMMIT stands behind all of its rows.
 
-A COMMIT also has ``seen``: the ends of the control queues that its publisher had read. Of what
+A COMMIT also has the number of rows and the digest of their ids, by which a later publisher of the
+same write tells whether it has the same rows.
+
+A COMMIT has ``seen`` as well: the ends of the control queues that its publisher had read. Of what
 stands in front of these ends, the COMMIT is all that a later publisher needs: its version is the
 newest of them, and its starts are the least of that version. Where a publisher saw a record of a
 newer version, which an application that counts its versions up does not leave, ``seen`` is empty.
@@ -52,6 +55,10 @@ class Control:
     seen: Mapping[str, int] = field(default_factory=dict)
     """By broker the end of its control queue; all records in front of it need no reading."""
     source: str = ""
+    rows: int = 0
+    digest: str = ""
+    """Of a COMMIT: how many rows the write has, and what stands for their ids. Empty in a BEGIN,
+    and in the records of publishers that did not know it."""
 
     @property
     def brokers(self) -> set[str]:
@@ -74,6 +81,8 @@ class Control:
         }
         if self.source:
             found["source"] = self.source
+        if self.digest:
+            found |= {"rows": self.rows, "digest": self.digest}
         return json.dumps(found, separators=(",", ":")).encode()
 
 
@@ -95,7 +104,9 @@ def decode(body: bytes) -> Control:
     }
     seen = {broker: _number(at) for broker, at in _table(found.get("seen")).items()}
     source = _text(found, "source") if "source" in found else ""
-    return Control(kind, app, version, owner, starts, seen, source)
+    digest = _text(found, "digest") if "digest" in found else ""
+    rows = _number(found.get("rows")) if digest else 0
+    return Control(kind, app, version, owner, starts, seen, source, rows, digest)
 
 
 def least(found: Iterable[Starts]) -> Starts:
@@ -137,7 +148,7 @@ def _text(found: dict[Any, Any], name: str) -> str:
 
 def _number(found: Any) -> int:
     if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found < 2**63:
-        raise InvalidControlError("a version or an offset is no number")
+        raise InvalidControlError("a version, an offset or a number of rows is no number")
     return found
 
 

@@ -1,7 +1,6 @@
 """The errors of publishing exactly once, each with the name of its condition.
 
 StoreError
-├── NondeterministicWriteError  a write that runs again has other rows than it had
 ├── TornMessageError            a killed broker kept a message of the write in part
 ├── LostHistoryError            the control topic no longer has the records of an application
 ├── NewerOwnerError             another publisher of the same application has begun
@@ -13,25 +12,6 @@ StoreError
 from mqstore.errors import StoreError, shown
 
 _REASON_CHARS = 600
-
-
-class NondeterministicWriteError(StoreError):
-    """Messages of an earlier try of this write are there that this try does not have."""
-
-    condition = "MQLOG_NONDETERMINISTIC_WRITE"
-
-    def __init__(self, write: str, count: int, queue: str) -> None:
-        super().__init__(write, count, queue)
-
-    def message(self) -> str:
-        """Name the write, what was found, and what makes rows differ."""
-        write, count, queue = self.args
-        return (
-            f"{shown(write)}: {count} messages of an earlier try, the first in {shown(queue)}, are "
-            "not among the rows of this one. A write that runs again must have the same rows: "
-            "no rand(), uuid() or current_timestamp() in them, and the same input. What is there "
-            "stays; write the rest under another txnVersion, or with a new checkpoint"
-        )
 
 
 class TornMessageError(StoreError):

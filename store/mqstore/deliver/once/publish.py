@@ -11,22 +11,25 @@ the broker may have lost what it acknowledged: BEGIN, rows, and the ends that we
 publisher looks again, from the least of the old starts and the new ends.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
+from mqstore.codec.client_ids import digest_of_ids
 from mqstore.deliver.once.control import BEGIN, COMMIT, Control, Starts, least
 from mqstore.deliver.once.errors import (
     InterruptedSendError,
     LostHistoryError,
     NewerOwnerError,
-    NondeterministicWriteError,
     PublicationError,
     TornMessageError,
 )
+from mqstore.errors import NondeterministicWriteError
 from mqstore.live.send.requests import Queue
 
+Records: TypeAlias = Sequence[tuple[str, Control]]
+"""Control records of one application, each with its broker."""
 ROUNDS: Final = 3
 """So many tries to send in turn may bring nothing before the publisher gives up."""
 
@@ -103,6 +106,9 @@ class Wire(Protocol):
         Without them: of each broker from what its last COMMIT with ``seen`` has seen.
         """
 
+    def whole_history(self, app: str) -> History:
+        """Return all records of an application that have not expired."""
+
     def landed(self, starts: Starts) -> Iterable[Landed]:
         """Yield the messages that carry the mark of the write, from those offsets on."""
 
@@ -151,6 +157,7 @@ class Publication:
         before = self._wire.history(self._write.app)
         self._check_history(before)
         if is_committed(before.all(), self._write.version):
+            self._check_same_rows(before.all())
             return None
         self._begin()
         # An earlier try may have begun behind ``before``: it is in front of our BEGIN.
@@ -159,6 +166,7 @@ class Publication:
         self._check_behind_begin(after)
         records = before.all() + after.all()
         if is_committed(records, self._write.version):
+            self._check_same_rows(records)
             return None
         version = self._write.version
         self._is_newest = all(record.version <= version for _, record in records)
@@ -210,8 +218,11 @@ class Publication:
             else:
                 strange.append(message)
         if strange:
-            queue = str(strange[0].queue)
-            raise NondeterministicWriteError(str(self._write), len(strange), queue)
+            difference = (
+                f"{len(strange)} messages of an earlier try, the first in {strange[0].queue}, are "
+                "not among the rows of this one"
+            )
+            raise NondeterministicWriteError(str(self._write), difference)
         self._known = len(found)
         return found
 
@@ -223,12 +234,31 @@ class Publication:
 
     def _last(self) -> Control:
         """Return the COMMIT; it stands for all records that this publisher has seen."""
+        ids = self._write.ids
         record = self._record(COMMIT, self._starts)
+        record = replace(record, rows=len(ids), digest=digest_of_ids(ids))
         return replace(record, seen=self._seen) if self._is_newest else record
 
     def _record(self, kind: str, starts: Starts) -> Control:
         write = self._write
         return Control(kind, write.app, write.version, self._owner, starts, source=write.source)
+
+    def _check_same_rows(self, records: Records) -> None:
+        """Raise NondeterministicWriteError if other rows were committed as this write.
+
+        Of an older version the COMMIT may stand in front of ``records``; it may also have expired,
+        or be of a publisher that noted no digest: then nothing is known.
+        """
+        write = self._write
+        commits = commits_of(records, write.version)
+        if not commits:
+            commits = commits_of(self._wire.whole_history(write.app).all(), write.version)
+        digest = digest_of_ids(write.ids) if any(one.digest for one in commits) else ""
+        for one in commits:
+            if one.digest and (one.rows, one.digest) != (len(write.ids), digest):
+                those = "others" if one.rows == len(write.ids) else f"{len(write.ids)} rows"
+                difference = f"{one.rows} rows were committed as this write, and now it has {those}"
+                raise NondeterministicWriteError(str(write), difference)
 
     def _check_behind_begin(self, found: History) -> None:
         for broker, records in found.records.items():
@@ -243,11 +273,13 @@ class Publication:
             raise LostHistoryError(str(self._write), self._wire.topic)
 
 
-def is_committed(records: Iterable[tuple[str, Control]], version: int) -> bool:
-    """Tell whether a newer version was committed, or this one on each of its brokers.
+def commits_of(records: Records, version: int) -> list[Control]:
+    """Return the COMMITs of a version."""
+    return [one for _, one in records if (one.kind, one.version) == (COMMIT, version)]
 
-    ``records`` are those of one application, each with its broker.
-    """
+
+def is_committed(records: Records, version: int) -> bool:
+    """Tell whether a newer version was committed, or this one on each of its brokers."""
     commits = [(broker, record) for broker, record in records if record.kind == COMMIT]
     if any(record.version > version for _, record in commits):
         return True

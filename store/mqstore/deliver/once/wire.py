@@ -9,6 +9,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Final, Self
 
+from mqstore.codec.client_ids import digest_of_ids
 from mqstore.codec.properties import PropertyBlocks
 from mqstore.deliver.job import SendJob
 from mqstore.deliver.once.check import check_readable_back
@@ -308,7 +309,9 @@ class LiveWire:
 
     def _check_size(self, record: Control) -> None:
         """Raise ControlTooLargeError where brokers would refuse a record, or its COMMIT."""
-        ended = replace(record, seen=dict.fromkeys(record.brokers, _LAST_OFFSET))
+        seen = dict.fromkeys(record.brokers, _LAST_OFFSET)
+        digest = digest_of_ids(frozenset())
+        ended = replace(record, seen=seen, rows=_LAST_OFFSET, digest=digest)
         if (size := len(ended.encode())) > self._most_bytes:
             raise ControlTooLargeError(
                 f"{record.app} version {record.version}", size, self._most_bytes

@@ -1,6 +1,6 @@
 """A RocksDB database of a store, opened to be read. Nothing is written beside it.
 
-The package rocksdict, which mqlog[rocksdb] installs, reads it. It writes files of its own beside
+The package rocksdict reads it. It writes files of its own beside
 a database, also when it only reads: so it is given a temporary folder with links to the database's
 files. A process that has a database open may remove files of it; those that are open stay.
 
@@ -21,7 +21,7 @@ from mqstore.files.safe_open import exists, list_directory
 if TYPE_CHECKING:
     import rocksdict
 
-INSTALL: Final = "pip install 'mqlog[rocksdb]'"
+INSTALL: Final = "pip install rocksdict"
 
 _ROCKSDICT: Final = "rocksdict"
 _OPENING_TRIES: Final = 4

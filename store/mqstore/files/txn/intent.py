@@ -93,6 +93,8 @@ class Intent:
     """No message gets an earlier one, even if its own was to be preserved."""
     earlier: int | None = None
     """Physical offset of the first message that an earlier generation left in the log."""
+    digest: str | None = None
+    """Of all rows that the write was given; None without a key."""
 
     def __str__(self) -> str:
         return str(self.key or f"of job {self.job_id}")
@@ -120,6 +122,7 @@ class Intent:
             last_physical_offset=self.last,
             committed_ms=now_ms,
             state=state,
+            digest=self.digest,
         )
 
 
@@ -287,7 +290,7 @@ def published(intent: Intent) -> Intent:
 
 
 def _parse(body: Mapping[str, Any]) -> Intent:
-    found = small_json.build(Intent, body)
+    found = small_json.build(Intent, {"digest": None, **body})  # Older ones lack it.
     _check_numbers(found)
     for topic, queue_id, start, count in found.queues:
         if not names.is_topic(topic) or min(queue_id, start, count) < 0 or queue_id > MAX_QUEUE_ID:

@@ -70,6 +70,9 @@ class LedgerEntry:
     last_physical_offset: int
     committed_ms: int
     state: str
+    digest: str | None = None
+    """Of all rows that the write was given (mqstore.write.stage.row_digest); None without a key,
+    and of a commit by an older mqlog."""
 
 
 def last_version(place: StoreDir, app_id: str | None) -> int | None:
@@ -157,7 +160,10 @@ _NAMES: Final = {
     "last_physical_offset": "lastPhysicalOffset",
     "committed_ms": "committedAt",
     "state": "state",
+    "digest": "digest",
 }
+_NOT_BEFORE: Final = {"digest": None}
+"""Fields that ledgers of an older mqlog lack."""
 
 
 def _as_json(entry: LedgerEntry) -> dict[str, Any]:
@@ -167,8 +173,10 @@ def _as_json(entry: LedgerEntry) -> dict[str, Any]:
 def _parse(place: StoreDir, path: str, body: Mapping[str, Any]) -> list[LedgerEntry]:
     try:
         return [
-            small_json.build(LedgerEntry, {field: found[name] for field, name in _NAMES.items()})
-            for found in body["commits"][-_KEPT_COMMITS:]
+            small_json.build(
+                LedgerEntry, {field: (_NOT_BEFORE | one)[name] for field, name in _NAMES.items()}
+            )
+            for one in body["commits"][-_KEPT_COMMITS:]
         ]
     except small_json.BAD as error:
         raise small_json.corrupt(place, path, error) from error

@@ -17,10 +17,10 @@ from typing import Final
 from mqstore.errors import StoreError
 from mqstore.live.answers import first_line, header_number, refusal
 from mqstore.live.cluster import Cluster, located
-from mqstore.live.connection import Connection
+from mqstore.live.connection import Connection, NotUnderstoodError
 from mqstore.live.errors import BrokenAnswerError, BrokerUnavailableError, NoMasterError
 from mqstore.live.frame import Frame
-from mqstore.live.retry import NEW_ROUTE_AFTER, Misunderstandings
+from mqstore.live.retry import NEW_ROUTE_AFTER
 from mqstore.live.send.brokers import BrokerStates
 from mqstore.live.send.errors import NotReplicatedError, SendFailedError
 from mqstore.live.send.outcome import Outcome, outcome
@@ -118,7 +118,6 @@ class Sender:
         self._pace = pace or Pace()
         self._first_connections: dict[str, Connection] = {}
         self._states = BrokerStates()
-        self._misunderstandings: dict[str, Misunderstandings] = {}
         self._lines: dict[Queue, _Line] = {}
         self._flights: dict[tuple[Connection, int], _Flight] = {}
         self._pending_bytes = 0
@@ -295,7 +294,6 @@ class Sender:
         found = outcome(answer)
         if found in {Outcome.STORED, Outcome.STORED_ALONE}:
             self._states.answered(queue.broker, time.monotonic() - flight.sent_at)
-            self._misunderstandings.setdefault(queue.broker, Misunderstandings()).answered()
             self._acknowledged(queue, address, answer, is_alone=found is Outcome.STORED_ALONE)
             return
         if found is Outcome.REFUSED:
@@ -332,7 +330,7 @@ class Sender:
         """Have the first parcels of queues of a broker sent again, or raise where that is over."""
         broker = queues[0].broker
         failures = self._states.failed(broker)
-        if self._misunderstandings.setdefault(broker, Misunderstandings()).is_hopeless(error):
+        if isinstance(error, NotUnderstoodError):
             raise error
         for queue in queues:
             waiting = self._lines[queue].waiting[0]

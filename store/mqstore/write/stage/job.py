@@ -104,14 +104,15 @@ class Manifest(TaskReport):
     """None if the task had no valid row."""
     passed_over: int = 0
     """Rows of a job that is repeated: counted, neither checked nor staged."""
+    digest: int = 0
+    """Of all rows of a job with a key, bad ones too: see ``row_digest``."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommitResult:
     """What a commit appended. Physical offsets are −1 if there was nothing to append.
 
-    ``is_repeated`` tells that its key was committed before, so that nothing was appended now;
-    ``another`` says of what, where what came now is something else.
+    ``is_repeated`` tells that its key was committed before, so that nothing was appended now.
     """
 
     messages: int
@@ -120,4 +121,3 @@ class CommitResult:
     last_physical_offset: int
     skipped: int
     is_repeated: bool = False
-    another: str = ""

@@ -10,7 +10,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from mqstore.codec.encode import Messages, encode
+from mqstore.codec.encode import Encoded, Messages, encode
+from mqstore.codec.gather import RecordHeaders
 from mqstore.files.txn.segment import Segment, SegmentFrame, SegmentWriter
 from mqstore.format.arrays import Int32s, Int64s, Mask, Recycled
 from mqstore.format.message import MIN_BLANK_BYTES
@@ -19,6 +20,7 @@ from mqstore.format.staged import MESSAGE
 from mqstore.write.stage.batches import BatchLimits, order_rows, split_batches
 from mqstore.write.stage.compose import Composed, index_keys, tags_codes_of
 from mqstore.write.stage.job import WriteJob
+from mqstore.write.stage.row_digest import digest_of, joined
 from mqstore.write.stage.rows import Rows
 
 # A batch takes at most this part of a CommitLog file, so that little is lost where a file ends.
@@ -41,13 +43,18 @@ class RecordSink:
         self._attempt = attempt
         self._writer: SegmentWriter | None = None
         self._memory = Recycled(most=1)
+        self.digest = 0
+        """Of the rows that were staged, of a job with a key."""
 
     def record_sizes(self, messages: Messages) -> Int64s:
         """Return the bytes of each message's record: int64[n]."""
         return messages.sizes(self._target.hosts)
 
     def append(self, rows: Rows, queue_ids: Int64s, composed: Composed) -> None:
-        """Stage the messages of ``rows``, which are sound; ``queue_ids`` are where they go."""
+        """Stage the messages of ``rows``, which are sound; ``queue_ids`` are where they go.
+
+        Of a job with a key, ``digest`` then covers these rows too.
+        """
         frame = self._frame(rows, queue_ids, composed)
         if self._writer is None:
             self._writer = SegmentWriter(
@@ -74,6 +81,9 @@ class RecordSink:
         count = len(order)
         table = np.zeros(count, MESSAGE)
         encoded = encode(messages, self._target.hosts, order, self._memory)
+        if self._job.key is not None:
+            crcs = _crcs(rows, messages, order, encoded)
+            self.digest = joined(self.digest, digest_of(rows, crcs))
         table["queue"] = placed.codes[order]
         table["size"] = encoded.sizes
         table["tags_code"] = tags_codes_of(rows, composed.delayed)[order]
@@ -113,6 +123,18 @@ class RecordSink:
         )
         client_sizes = messages.client_sizes()[order]
         return split_batches(kinds[order], alone[order], client_sizes, record_sizes, limits)
+
+
+def _crcs(
+    rows: Rows, messages: Messages, order: NDArray[np.intp], encoded: Encoded
+) -> Int64s | None:
+    """Return BODYCRC of the rows' bodies where their records have it; None: they differ."""
+    if messages.bodies is not rows.bodies:
+        return None  # Compressed now.
+    found = np.empty(len(order), np.int64)
+    headers = RecordHeaders(encoded.records, encoded.starts, encoded.sizes)
+    found[order] = headers.field("body_crc")
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from mqstore.write.stage.bad_rows import SideWriter
 from mqstore.write.stage.compose import Composed, compose
 from mqstore.write.stage.job import Manifest, RowJob, WriteJob
 from mqstore.write.stage.record_sink import RecordSink
+from mqstore.write.stage.row_digest import digest_of, joined
 from mqstore.write.stage.rows import Rows, cast_rows
 from mqstore.write.stage.validate import RowLimits, find_bad_rows, refuse
 
@@ -46,13 +47,12 @@ def stage(
 ) -> Manifest:
     """Stage the rows of ``batches`` and return what the commit needs to find them.
 
-    Of a job that was committed before, rows are only counted. Raises InvalidMessageError (the
-    first ten reasons of the first chunk that has bad rows), StagingNotSharedError, NoSpaceError.
-    Whatever is raised, no staged file is left.
+    Of a job that was committed before, only the digest of the rows is taken. Raises
+    InvalidMessageError (the first ten reasons of the first chunk that has bad rows),
+    StagingNotSharedError, NoSpaceError. Whatever is raised, no staged file is left.
     """
     if job.is_repeated:
-        rows = sum(batch.num_rows for batch in batches)
-        return Manifest(partition=partition, attempt=attempt, passed_over=rows)
+        return _passed_over(job, batches, partition=partition, attempt=attempt)
     staging.check_shared(job.target.staging, job.target.nonce)
     sink = RecordSink(job, partition, attempt)
     task = RowTask(job, partition, attempt, sink, limits_of(job))
@@ -66,11 +66,23 @@ def stage(
                 segment=sink.finish(),
                 skipped=task.skipped,
                 side=side,
+                digest=joined(sink.digest, task.digest),
             )
     except BaseException:
         sink.discard()
         task.discard()
         raise
+
+
+def _passed_over(
+    job: WriteJob, batches: Iterable[pa.RecordBatch], *, partition: int, attempt: int
+) -> Manifest:
+    """Count rows of a job that was committed before, and sum their digests; nothing is checked."""
+    count = digest = 0
+    for batch in batches:
+        rows = cast_rows(batch, job, numbers=np.arange(batch.num_rows), now_ms=0)
+        count, digest = count + len(rows), joined(digest, digest_of(rows))
+    return Manifest(partition=partition, attempt=attempt, passed_over=count, digest=digest)
 
 
 def limits_of(job: WriteJob) -> RowLimits:
@@ -100,14 +112,19 @@ class RowTask:
         self._sink = sink
         side, name = job.settings.side_path, staging.segment_name(partition, attempt)
         self._side = SideWriter(side, job.job_id, name) if side else None
+        self._taken = 0
         self.skipped = 0
+        self.digest = 0
+        """Of the rows that were skipped."""
 
     def take_all(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Append the messages of all rows. Raises InvalidMessageError, and what the sink does."""
-        number = 0
+        """Append the messages of all rows, which go on from those of the last call.
+
+        Raises InvalidMessageError, and what the sink does.
+        """
         for chunk in _chunks(batches):
-            self._take(chunk, number)
-            number += chunk.num_rows
+            self._take(chunk, self._taken)
+            self._taken += chunk.num_rows
 
     def finish(self) -> str:
         """Make the file with the bad rows durable and return its name; empty if there is none."""
@@ -131,10 +148,15 @@ class RowTask:
             self.skipped += len(bad)
             keep = np.ones(len(rows), np.bool_)
             keep[[b.row for b in bad]] = False
+            self.digest = joined(self.digest, self._digest(chunk.filter(pa.array(~keep))))
             chunk = chunk.filter(pa.array(keep))
             rows, queue_ids, composed = self._compose(chunk, numbers[keep])
         if len(rows):
             self._sink.append(rows, queue_ids, composed)
+
+    def _digest(self, chunk: pa.RecordBatch) -> int:
+        numbers = np.arange(chunk.num_rows)
+        return digest_of(cast_rows(chunk, self._job, numbers=numbers, now_ms=self._now_ms))
 
     def _compose(self, chunk: pa.RecordBatch, numbers: Int64s) -> tuple[Rows, Int64s, Composed]:
         rows = cast_rows(chunk, self._job, numbers=numbers, now_ms=self._now_ms)

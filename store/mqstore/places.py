@@ -121,6 +121,11 @@ def places(
 def _stores(paths: Sequence[str], texts: Mapping[str, str]) -> tuple[str, ...]:
     """Return directories as typed, and stores in object stores as RemoteFolders."""
     remote = [path for path in paths if is_object_store(path)]
+    for path in remote:
+        meant = store_paths.cluster_meant(path)
+        if meant:
+            expected = f"is neither a directory nor an object store; a cluster is {meant}"
+            raise InvalidOptionError("path", path, expected)
     for name in filter(is_object_option, texts if not remote else ()):
         expected = "is for stores in object stores: a path such as s3://BUCKET/STORE"
         raise InvalidOptionError(name, "***", expected)

@@ -1,0 +1,35 @@
+"""Paths that Spark writes to, in any of Hadoop's file systems."""
+
+from typing import Any
+from uuid import uuid4
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.sql import SparkSession
+
+from mqstore.errors import InvalidOptionError, shown
+
+
+def check_writable(spark: SparkSession, option: str, path: str) -> None:
+    """Raise InvalidOptionError if Spark's driver can make nothing at ``path``.
+
+    A folder is made there, or beside it if nothing is there yet, and removed. A session of Spark
+    Connect has no access to its file systems, and is not checked.
+
+    Source: Hadoop's FileSystem#mkdirs, which Spark's committers call as a job starts
+    (FileOutputCommitter#setupJob), and whose failure they only log.
+    """
+    jvm: Any = getattr(spark, "_jvm", None)
+    if jvm is None:
+        return
+    try:
+        target = jvm.org.apache.hadoop.fs.Path(path)
+        files = target.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+        parent = target if files.exists(target) else target.getParent()
+        tried = jvm.org.apache.hadoop.fs.Path(parent, f"_mqlog-{uuid4()}")
+        if files.mkdirs(tried):
+            files.delete(tried, True)
+            return
+        problem = "no folder can be made there"
+    except Py4JJavaError as error:
+        problem = str(error.java_exception.getMessage())
+    raise InvalidOptionError(option, path, f"cannot be written: {shown(problem)}")

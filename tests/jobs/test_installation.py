@@ -1,0 +1,166 @@
+"""The command and the source in an environment that has nothing but what a cluster provides."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+import venv
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, distribution, files, requires
+from pathlib import Path
+
+import pytest
+
+from mqlog_jobs import installation
+from mqstore.diagnosis import ERROR, GOOD, WARNING
+
+ROOT = Path(__file__).parents[2]
+CLUSTER = ("pyspark", "numpy", "pandas", "pyarrow")
+COMMAND = "from mqlog_jobs.cli import main; main()"
+READ = """
+import sys
+import pyspark_mqlog
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.master("local[1]").getOrCreate()
+print(spark.read.format("mqlog").load(sys.argv[1]).count())
+"""
+NAME = re.compile(r"[\w.-]+")
+
+Environment = Callable[..., Path]
+
+
+def with_what_they_need(names: tuple[str, ...]) -> set[str]:
+    """The distributions of these names, and those that they require without an extra."""
+    found: set[str] = set()
+    wanted = [*names]
+    while wanted:
+        name = wanted.pop()
+        if name in found:
+            continue
+        with suppress(PackageNotFoundError):  # It is for another system or an older Python.
+            lines = requires(name) or ()
+            found.add(name)
+            needed = (NAME.match(line) for line in lines if "extra ==" not in line)
+            wanted += [one[0] for one in needed if one]
+    return found
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Environment:
+    """Make one with these distributions only, linked from this one, and this mqlog."""
+
+    def made(*names: str) -> Path:
+        folder = tmp_path / "environment"
+        venv.create(folder, symlinks=True)
+        (packages,) = folder.glob("lib/python*/site-packages")
+        for name in with_what_they_need(names):
+            for top in {file.parts[0] for file in files(name) or ()} - {"..", "__pycache__"}:
+                target = Path(str(distribution(name).locate_file(top)))
+                (packages / top).symlink_to(target)
+        rooms = [f"{ROOT / top}\n" for top in ("store", "connector", "jobs")]
+        (packages / "mqlog.pth").write_text("".join(rooms))
+        return folder / "bin" / "python"
+
+    return made
+
+
+def ended(
+    python: Path, *words: str | Path, more: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [python, "-c", *words],
+        env={name: text for name, text in os.environ.items() if "PYTHON" not in name}
+        | (more or {}),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+def found(output: str) -> dict[str, str]:
+    """Severity by subject, of JSON lines."""
+    rows = [json.loads(line) for line in output.splitlines()]
+    return {row["subject"]: row["severity"] for row in rows}
+
+
+@pytest.mark.parametrize("words", [("--help",), ("topics", "STORE"), ("doctor", "--help")])
+def test_a_command_without_its_packages_names_them_in_one_line(
+    environment: Environment, words: tuple[str, ...]
+) -> None:
+    python = environment(*CLUSTER)
+    done = ended(python, COMMAND, *words)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        f"mqlog: not installed for {python}: rich, typer; "
+        "pip install 'rich>=13.7' 'typer>=0.15.4'\n"
+    )
+
+
+def test_doctor_without_the_commands_packages_names_them(environment: Environment) -> None:
+    python = environment(*CLUSTER)
+    done = ended(python, COMMAND, "doctor", "--json", more={"PYSPARK_PYTHON": str(python)})
+    told = found(done.stdout)
+
+    assert (done.returncode, done.stderr) == (1, "")
+    assert {name: told[name] for name in (*CLUSTER, "PYSPARK_PYTHON")} == {
+        **dict.fromkeys(CLUSTER, GOOD),
+        "PYSPARK_PYTHON": GOOD,
+    }
+    assert {name for name, severity in told.items() if severity == ERROR} == {"rich", "typer"}
+    assert told["zlib-ng"] == WARNING
+
+
+def test_doctor_runs_with_the_standard_library_alone(environment: Environment) -> None:
+    python = environment()
+    done = ended(python, COMMAND, "doctor", "/no/such/store", more={"PATH": str(python.parent)})
+    lines = done.stdout.splitlines()
+
+    assert (done.returncode, done.stderr) == (1, "")
+    assert lines[0].startswith("OK       Python  ")
+    for name in ("numpy", "pyarrow", "rich", "typer"):
+        assert any(re.fullmatch(rf"error +{name} +not installed", line) for line in lines)
+    assert "   pip install 'numpy>=2'" in lines
+    assert re.fullmatch(r"error +Places +not examined", lines[-2])
+
+
+def test_a_package_that_lacks_its_own_is_no_traceback(environment: Environment) -> None:
+    python = environment(*CLUSTER, "typer")
+    (site,) = python.parents[1].glob("lib/python*/site-packages")
+    (site / "markdown_it").unlink()
+    done = ended(python, COMMAND, "topics", "--help")
+
+    assert done.returncode == 2
+    assert done.stderr == (
+        "mqlog: No module named 'markdown_it': a package lacks what it needs; pip check names it\n"
+    )
+
+
+@pytest.mark.parametrize("job", ["backlog", "check", "export", "publish", "replay", "tail"])
+def test_a_job_starts_without_the_commands_packages(environment: Environment, job: str) -> None:
+    program = f"import runpy; runpy.run_module('mqlog_jobs.{job}', run_name='__main__')"
+    done = ended(environment(*CLUSTER), program, "--help")
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.spark
+def test_the_source_reads_where_only_spark_numpy_pandas_and_pyarrow_are(
+    environment: Environment, golden_550: Path
+) -> None:
+    done = ended(environment(*CLUSTER), READ, golden_550, more={"SPARK_LOCAL_IP": "127.0.0.1"})
+
+    assert (done.returncode, done.stdout) == (0, "1122\n"), done.stderr
+
+
+def test_the_requirements_are_those_of_the_project() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+    assert sorted(map(str, installation.REQUIREMENTS)) == sorted(project["dependencies"])
+    assert all(installation._package(one).severity == GOOD for one in installation.REQUIREMENTS), (
+        sys.executable
+    )

@@ -27,7 +27,7 @@ from mqstore.format import names
 from mqstore.format.arrays import Int64s, Mask
 from mqstore.format.consume_queue import UNIT
 
-_MOST_QUEUES: Final = 10_000
+_MOST_HELD_QUEUES: Final = 10_000
 _MADE_AGAIN: Final = (
     "{} messages of the log lie before the first of their queue, and are in no queue: the topic "
     "was deleted and made again, or its queues were lost and begun anew"
@@ -83,7 +83,7 @@ class EarlierMessages:
         """Keep messages of a queue without a ConsumeQueue for ``rest``; False: of too many."""
         held = self._held.get(queue)
         if held is None:
-            if len(self._held) >= _MOST_QUEUES:
+            if len(self._held) >= _MOST_HELD_QUEUES:
                 return False
             first = expected.take(slice(0, SHOWN))
             held = self._held[queue] = MessagesWithoutQueue(first)

@@ -22,7 +22,7 @@ from mqstore.derive.queue_units import NamedOffsets, group_by_queue, named_offse
 from mqstore.format.arrays import Int64s, Mask
 from mqstore.format.names import LMQ_PREFIX
 
-_PENDING_ROWS: Final = 1 << 18
+_PENDING_OFFSETS: Final = 1 << 18
 
 
 @dataclass(slots=True)
@@ -98,7 +98,7 @@ def offsets_by_queue(walked: Iterable[DispatchRecords]) -> Iterator[tuple[Queue,
     for records in walked:
         pending.append(named_offsets(records))
         count += len(pending[-1][1])
-        if count >= _PENDING_ROWS:
+        if count >= _PENDING_OFFSETS:
             yield from _grouped(pending)
             pending, count = [], 0
     if pending:

@@ -17,11 +17,11 @@ from mqstore.errors import DataLossError, StoreError, UnknownTopicError
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import QueueSlice
+from mqstore.request.chosen_queues import in_partitions, message_slices, open_stores, without_start
+from mqstore.request.read_options import ReadOptions
+from mqstore.request.tables import plan_table
 from pyspark_mqlog.compat import to_arrow
-from pyspark_mqlog.pruning import in_partitions, message_slices, open_stores, without_start
-from pyspark_mqlog.read_options import ReadOptions
 from pyspark_mqlog.schema import conform
-from pyspark_mqlog.tables import plan_table
 from pyspark_mqlog.worker import freeze_once, named_errors
 
 

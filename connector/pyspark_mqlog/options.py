@@ -6,34 +6,33 @@ Reference: org.apache.spark.sql.kafka010.KafkaSourceProvider#validateBatchOption
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from mqstore.deliver.settings import AT_LEAST_ONCE, EXACTLY_ONCE, SEND_OPTIONS, SendSettings
 from mqstore.errors import InvalidOptionError, shown
 from mqstore.options import grammar, store_paths
 from mqstore.options.option import Option
-from mqstore.read.log_directory import BY_LOG_WORD, CACHE_DIR
-from mqstore.tables.places import (
+from mqstore.options.texts import parse, refusals
+from mqstore.places import (
     LIVE,
     OBJECTS,
     OF_READS,
-    Places,
     names_cluster,
-    places,
     write_target,
 )
-from mqstore.write.stage.settings import WRITE_OPTIONS, WriteSettings
-from pyspark_mqlog.option_map import named_paths, own_options, parse, refusals
-from pyspark_mqlog.read_options import (
+from mqstore.request.read import IN_READ, check_together, named_places, read_options, without_places
+from mqstore.request.read_options import (
     MESSAGES,
-    OF_FILES,
     READ_OPTIONS,
     STREAM_OPTIONS,
     QueueRange,
     ReadOptions,
     StreamOptions,
     queue_range,
+    takers,
 )
+from mqstore.write.stage.settings import WRITE_OPTIONS, WriteSettings
+from pyspark_mqlog.option_map import named_paths, own_options, texts_of
 
 _SHOWN_ROOTS: Final = 5
 _MISSING_WRITE_PATH: Final = (
@@ -54,9 +53,8 @@ def _names(options: Iterable[Option]) -> list[str]:
     return [option.name for option in options]
 
 
-_IN_READ: Final[dict[str, Option]] = {**READ_OPTIONS, **LIVE, **OBJECTS}
 _OF_LOG_READS: Final = ("queues", "cache_dir")
-_OF_MESSAGES: Final = {f: o for f, o in READ_OPTIONS.items() if o.tables >= MESSAGES}
+_OF_MESSAGES: Final = {f: o for f, o in READ_OPTIONS.items() if MESSAGES in takers(o.name)}
 _IN_STREAM: Final[dict[str, Option]] = {
     **{f: o for f, o in _OF_MESSAGES.items() if f not in {"table", *_ENDS, *_OF_LOG_READS}},
     "starting_offsets": replace(READ_OPTIONS["starting_offsets"], parse=_stream_start),
@@ -94,7 +92,7 @@ _REFUSED_IN_STREAM: Final = (
 _IN_SEND: Final = {**SEND_OPTIONS, **{f: o for f, o in LIVE.items() if o.name not in OF_READS}}
 _OF_READS: Final = (
     refusals(_names(STREAM_OPTIONS.values()), "is an option of streaming reads")
-    | refusals(_names(_IN_READ.values()), "is an option of reads")
+    | refusals(_names(IN_READ.values()), "is an option of reads")
     | refusals(["subscribe"], "is an option of reads; in a write use topic")
 )
 _REFUSED_IN_WRITE: Final = _OF_READS | refusals(
@@ -120,11 +118,7 @@ def parse_read(options: Mapping[str, str]) -> ReadOptions:
         if own.get("table", suffix).strip().lower() != suffix.lower():
             raise InvalidOptionError("table", own["table"], f"the path has #{suffix}")
         own["table"] = suffix
-    values, given = parse(own, _IN_READ, _REFUSED_IN_READ)
-    found = ReadOptions(places=_places(paths, own, given), given=given, **_without_live(values))
-    _check_together(found)
-    _check_live(found)
-    return found
+    return read_options(paths, texts_of(own, _REFUSED_IN_READ), _REFUSED_IN_READ)
 
 
 def parse_stream(options: Mapping[str, str]) -> StreamOptions:
@@ -136,13 +130,15 @@ def parse_stream(options: Mapping[str, str]) -> StreamOptions:
             raise InvalidOptionError(
                 "table", table, "a stream reads messages; read tables with spark.read"
             )
-    values, given = parse(own, _IN_STREAM, _REFUSED_IN_STREAM)
+    values, given = parse(texts_of(own, _REFUSED_IN_STREAM), _IN_STREAM, _REFUSED_IN_STREAM)
     limits = {field: values.pop(field) for field in STREAM_OPTIONS if field in values}
     values.setdefault("starting_offsets", QueueRange(grammar.LATEST))
-    read = ReadOptions(places=_places(paths, own, given), given=given, **_without_live(values))
+    read = ReadOptions(
+        places=named_places(paths, own, given), given=given, **without_places(values)
+    )
     read.places.check_grows()
     found = StreamOptions(read=read, **limits)
-    _check_together(found.read)
+    check_together(found.read)
     least, most = found.min_offsets, found.max_offsets
     if least is not None and most is not None and least > most:
         raise InvalidOptionError(
@@ -157,7 +153,7 @@ def parse_write(options: Mapping[str, str]) -> WriteSettings | SendSettings:
     if names_cluster(named_paths(own)[0], own):
         return _parse_send(own, AT_LEAST_ONCE)
     root = _write_root(own)
-    values, _ = parse(own, WRITE_OPTIONS, _REFUSED_IN_WRITE)
+    values, _ = parse(texts_of(own, _REFUSED_IN_WRITE), WRITE_OPTIONS, _REFUSED_IN_WRITE)
     return WriteSettings(root=root, **values)
 
 
@@ -167,7 +163,9 @@ def parse_stream_write(options: Mapping[str, str]) -> WriteSettings | SendSettin
     if names_cluster(named_paths(own)[0], own):
         return _parse_send(own, EXACTLY_ONCE, _REFUSED_IN_STREAM_SEND)
     root = _write_root(own)
-    values, _ = parse(own, _IN_STREAM_WRITE, _REFUSED_IN_STREAM_WRITE)
+    values, _ = parse(
+        texts_of(own, _REFUSED_IN_STREAM_WRITE), _IN_STREAM_WRITE, _REFUSED_IN_STREAM_WRITE
+    )
     values.setdefault("lock_timeout_ms", _STREAM_LOCK_TIMEOUT_MS)
     return WriteSettings(root=root, **values)
 
@@ -182,7 +180,8 @@ def _parse_send(
     if table is not None:
         raise InvalidOptionError("path", own["path"], "no table can be written: give the cluster")
     taken = {f: o for f, o in _IN_SEND.items() if refused is None or f not in _TRANSACTION}
-    values, given = parse(own, taken, _REFUSED_IN_SEND if refused is None else refused)
+    refused = _REFUSED_IN_SEND if refused is None else refused
+    values, given = parse(texts_of(own, refused), taken, refused)
     live = {option.name for option in LIVE.values()}
     texts = {name: own[name.lower()] for name in given if name in live}
     cluster, topic = write_target(paths, texts)
@@ -196,7 +195,7 @@ def _parse_send(
         raise InvalidOptionError(
             _READING_GROUP, given[_READING_GROUP], "is for reads and delivery=exactlyOnce"
         )
-    return SendSettings(cluster=cluster, **_without_live(values))
+    return SendSettings(cluster=cluster, **without_places(values))
 
 
 def stream_name(options: Mapping[str, str]) -> str | None:
@@ -213,56 +212,6 @@ def names_stream(options: Mapping[str, str]) -> bool:
 def is_create_table(options: Mapping[str, str]) -> bool:
     """Tell whether the schema is for CREATE TABLE, which names no store yet."""
     return "provider" in options
-
-
-def _places(paths: tuple[str, ...], own: Mapping[str, str], given: Iterable[str]) -> Places:
-    return places(paths, {name: own[name.lower()] for name in given if name.lower() in own})
-
-
-def _without_live(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {field: value for field, value in values.items() if field not in {*LIVE, *OBJECTS}}
-
-
-def _check_live(options: ReadOptions) -> None:
-    """Refuse the tables that no cluster has."""
-    reason = OF_FILES.get(options.table)
-    if options.places.clusters and reason is not None:
-        expected = f"{reason}: for this table give the path of a store"
-        raise InvalidOptionError("table", options.table, expected)
-
-
-def _check_together(options: ReadOptions) -> None:
-    """Refuse options that contradict each other, or are for another table."""
-    for option in READ_OPTIONS.values():
-        if option.name in options.given and options.table not in option.tables:
-            raise InvalidOptionError(
-                option.name,
-                options.given[option.name],
-                f"is for table={'|'.join(sorted(option.tables))}, not {options.table}",
-            )
-    if options.table == "index" and options.keys is None:
-        for name in ("subscribe", "subscribePattern", "includeSystemTopics"):
-            if name in options.given:
-                expected = "needs keys too: an entry has the hash of topic#key, and no topic"
-                raise InvalidOptionError(name, options.given[name], expected)
-    if options.cache_dir is not None and options.queues != BY_LOG_WORD:
-        expected = "is for queues=log, which keeps there what it finds in a CommitLog"
-        raise InvalidOptionError(CACHE_DIR, options.cache_dir, expected)
-    _only_one(options, "subscribe", "subscribePattern", "assign")
-    _only_one(options, "startingOffsets", "startingTimestamp")
-    for name in ("subscribe", "subscribePattern", "assign"):
-        if options.places.topics and name in options.given:
-            expected = f"the path names topics: {', '.join(options.places.topics)}"
-            raise InvalidOptionError(name, options.given[name], expected)
-    for other in ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp"):
-        _only_one(options, "startingGroup", other)
-
-
-def _only_one(options: ReadOptions, *names: str) -> None:
-    given = [name for name in names if name in options.given]
-    if len(given) > 1:
-        others = " and ".join(given[1:])
-        raise InvalidOptionError(given[0], options.given[given[0]], f"excludes {others}")
 
 
 def _write_root(own: Mapping[str, str]) -> str:

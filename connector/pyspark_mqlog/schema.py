@@ -6,25 +6,18 @@ flags included (pyspark's records_to_arrow_batches).
 """
 
 from collections.abc import Sequence
-from typing import Final
 
 import pyarrow as pa
 from pyspark.errors import PySparkTypeError
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import DataType, StructField, StructType
 
-from mqstore import backlog, tables
 from mqstore.codec.schema import check_columns, message_schema, resolve_columns
 from mqstore.errors import InvalidSchemaError
 from mqstore.options.grammar import did_you_mean
+from mqstore.request.read_options import ReadOptions
+from mqstore.tables.catalog import CATALOG
 from pyspark_mqlog.compat import to_arrow
-from pyspark_mqlog.read_options import ReadOptions
-
-TABLE_SCHEMAS: Final = {
-    "backlog": backlog.SCHEMA,
-    "lagcompare": backlog.COMPARE_SCHEMA,
-    **tables.SCHEMAS,
-}
 
 
 def read_schema(options: ReadOptions) -> pa.Schema:
@@ -34,7 +27,7 @@ def read_schema(options: ReadOptions) -> pa.Schema:
     """
     if options.table == "messages":
         return message_schema(resolve_columns(options.columns))
-    schema = TABLE_SCHEMAS[options.table]
+    schema = CATALOG[options.table].schema
     if "columns" not in options.given:
         return schema
     names = [name.strip() for name in options.columns.split(",")]
@@ -54,7 +47,7 @@ def check_projection(schema: StructType, options: ReadOptions) -> tuple[str, ...
         columns = check_columns(schema.names)
         full = message_schema(columns)
     else:
-        full = TABLE_SCHEMAS[options.table]
+        full = CATALOG[options.table].schema
         columns = _known(schema.names, full, options.table)
     if "columns" in options.given and tuple(read_schema(options).names) != columns:
         raise InvalidSchemaError(

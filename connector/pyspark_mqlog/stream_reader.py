@@ -25,6 +25,8 @@ from mqstore.read.follow import Follower
 from mqstore.read.group_progress import PublishedProgress
 from mqstore.read.progress import Progress, brokers_in, from_json, to_json
 from mqstore.read.selection import OpenStores
+from mqstore.request.chosen_queues import open_stores, starting_progress, takes_topics_of_group
+from mqstore.request.read_options import StreamOptions
 from pyspark_mqlog.batch_reader import message_work, read_work
 from pyspark_mqlog.compat import (
     Json,
@@ -35,8 +37,6 @@ from pyspark_mqlog.compat import (
     ReadMinRows,
     SupportsTriggerAvailableNow,
 )
-from pyspark_mqlog.pruning import open_stores, starting_progress, takes_topics_of_group
-from pyspark_mqlog.read_options import StreamOptions
 from pyspark_mqlog.worker import named_errors
 
 _START: Final = "/start"  # In the end of a first batch, see first_end. No topic has a slash.

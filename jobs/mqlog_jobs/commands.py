@@ -1,4 +1,4 @@
-"""The commands of ``mqlog`` that show messages: backlog, topics, queues, cat, find, tags.
+"""The commands of ``mqlog`` that show messages and the backlog: backlog, cat, find.
 
 Each takes directories of stores and addresses of clusters: see mqlog_jobs.places.
 
@@ -27,7 +27,6 @@ from mqlog_jobs.parameters import (
     Stores,
     StoresOfTopics,
     Subscriptions,
-    System,
     SystemGroups,
     Topic,
     Until,
@@ -87,8 +86,8 @@ def backlog(
 ) -> None:
     """Show the messages that consumer groups have not consumed yet."""
     from mqlog_jobs import show_backlog
+    from mqlog_jobs.form import Form
     from mqlog_jobs.places import Named
-    from mqlog_jobs.show import Form
     from mqstore.options.grammar import Sql92
 
     expressions = [*(subscription or ()), *([] if sql is None else [Sql92(sql)])]
@@ -98,45 +97,6 @@ def backlog(
     show_backlog.backlog(
         Named.of(stores, commit_log, options, from_log=from_log), query, report, watching
     )
-
-
-@command(VIEWS, "mqlog topics /data/store --json", "mqlog topics rocketmq://ns1:9876")
-def topics(
-    stores: Stores,
-    *,
-    system: System = False,
-    commit_log: CommitLog = None,
-    from_log: FromLog = False,
-    options: Options = None,
-    as_json: AsJson = False,
-    as_csv: AsCsv = False,
-) -> None:
-    """List the topics: permissions, queues, messages, bytes."""
-    from mqlog_jobs import show
-    from mqlog_jobs.places import Named
-
-    named = Named.of(stores, commit_log, options, from_log=from_log)
-    show.topics(named, show.Form(as_json, as_csv), system=system)
-
-
-@command(VIEWS, "mqlog queues /data/store --topic ORDERS")
-def queues(
-    stores: Stores,
-    *,
-    topic: Topic = None,
-    system: System = False,
-    commit_log: CommitLog = None,
-    from_log: FromLog = False,
-    options: Options = None,
-    as_json: AsJson = False,
-    as_csv: AsCsv = False,
-) -> None:
-    """List the queues: offsets, messages, bytes, times of the first and the last message."""
-    from mqlog_jobs import show
-    from mqlog_jobs.places import Named
-
-    named = Named.of(stores, commit_log, options, from_log=from_log)
-    show.queues(named, show.Form(as_json, as_csv), topic, system=system)
 
 
 @command(
@@ -223,22 +183,3 @@ def find(
     query = KeyQuery(tuple(key or ()), tuple(message_id or ()), topic, since)
     named = Named.of(stores, commit_log, options, from_log=from_log)
     messages.find(named, query, on_corrupt, as_json=as_json)
-
-
-@command(VIEWS, "mqlog tags /data/store --topic ORDERS")
-def tags(
-    stores: Stores,
-    *,
-    topic: Topic = None,
-    commit_log: CommitLog = None,
-    from_log: FromLog = False,
-    options: Options = None,
-    as_json: AsJson = False,
-    as_csv: AsCsv = False,
-) -> None:
-    """Count the messages of each tag; --json and --csv have a row for each queue."""
-    from mqlog_jobs import show
-    from mqlog_jobs.places import Named
-
-    named = Named.of(stores, commit_log, options, from_log=from_log)
-    show.tags(named, show.Form(as_json, as_csv), topic)

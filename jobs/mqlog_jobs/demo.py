@@ -27,6 +27,7 @@ from rich.text import Text
 
 from mqlog_jobs import demo_data, java, render, views
 from mqlog_jobs.demo_data import ORDERS, PARCELS, PAYMENTS
+from mqlog_jobs.form import rows_of
 from mqlog_jobs.picture import save as save_picture
 from mqlog_jobs.session import LOOPBACK, QUIET, job_session, stderr_to
 from mqlog_jobs.whole_file import check_directory, check_file
@@ -170,7 +171,8 @@ def _commit_offsets(root: Path) -> None:
 
 def _show(console: Console, spark: SparkSession, root: Path, tour: Tour) -> None:
     _step(console, "Topics", _TABLE.format("topics"))
-    views.topics(console, _rows(_table(spark, root, "topics").where(~col("isSystem"))))
+    rows = _rows(_table(spark, root, "topics").where(~col("isSystem")))
+    views.topics(console, rows, len(rows))
 
     _show_messages(console, spark, root, tour, _SHOWN_ROWS)
     _step(console, "Backlog of two groups", _BACKLOG.format("tags_of_groups"))
@@ -251,5 +253,5 @@ def _table(spark: SparkSession, root: Path, name: str, **options: str) -> DataFr
 
 def _rows(frame: DataFrame, *order: str) -> list[dict[str, object]]:
     """Return the rows by those columns; few as they are, Spark need not sort them."""
-    rows = views.rows_of(frame.toArrow())
+    rows = rows_of(frame.toArrow())
     return sorted(rows, key=itemgetter(*order)) if order else rows

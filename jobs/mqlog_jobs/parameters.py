@@ -9,7 +9,7 @@ from typing import Annotated, Final, TypeAlias
 import typer
 
 from mqstore.errors import InvalidOptionError, StoreError
-from mqstore.options.grammar import ON_CORRUPT
+from mqstore.options.grammar import ON_CORRUPT, did_you_mean
 
 _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # A Path has one slash where two were.
 
@@ -203,4 +203,31 @@ Since: TypeAlias = Annotated[
     str | None, typer.Option(help="Stored at or after: -15m, epoch ms, or ISO-8601 with zone.")
 ]
 Until: TypeAlias = Annotated[str | None, typer.Option(help="Stored before; written as --since.")]
+
+
+def tables_like(incomplete: str) -> list[str]:
+    """Return the tables with that prefix."""
+    from mqstore.tables.catalog import CATALOG  # noqa: PLC0415 - a completion starts fast
+
+    return [name for name in CATALOG if name.startswith(incomplete)]
+
+
+def _table(value: str) -> str:
+    from mqstore.tables.catalog import CATALOG  # noqa: PLC0415 - a help starts fast
+
+    if value not in CATALOG:
+        expected = f"{did_you_mean(value, CATALOG)}the tables are {', '.join(CATALOG)}"
+        raise InvalidOptionError("TABLE", value, expected)
+    return value
+
+
+TableName: TypeAlias = Annotated[
+    str,
+    typer.Argument(
+        metavar="TABLE",
+        help="Such as index, files, verify, groups or subscriptions.",
+        autocompletion=tables_like,
+        callback=_table,
+    ),
+]
 Number: TypeAlias = Annotated[int, typer.Option("-n", min=0, help="Show at most so many; 0: all.")]

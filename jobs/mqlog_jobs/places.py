@@ -3,19 +3,16 @@
 Both open as OpenStores: the queues of each broker, and what the broker knows beside messages.
 """
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from mqstore import tables
 from mqstore.errors import InvalidOptionError, UnknownTopicError, shown
 from mqstore.options import grammar
-from mqstore.read.selection import OpenStores, Selection, broker_names, instead
-from mqstore.read.source import Snapshot
-from mqstore.tables.choice import open_root
-from mqstore.tables.places import (
+from mqstore.places import (
     LIVE,
     OBJECTS,
     PLAIN_OBJECT_OPTIONS,
@@ -25,6 +22,14 @@ from mqstore.tables.places import (
     open_all,
     places,
 )
+from mqstore.read.log_directory import BY_LOG_WORD, QUEUES
+from mqstore.read.selection import OpenStores, Selection, broker_names, instead
+from mqstore.read.source import Snapshot
+from mqstore.request.read import read_options
+from mqstore.request.read_options import READ_OPTIONS, ReadOptions
+from mqstore.tables import store as store_tables
+from mqstore.tables.catalog import CATALOG
+from mqstore.tables.choice import open_root
 
 _FLAG: Final = "--option"
 _COMMIT_LOG: Final = "--commit-log"
@@ -76,7 +81,7 @@ class Named:
         ``damaged``: open stores with what can be read of them, whatever is wrong with the rest.
         Raises InvalidOptionError, StoreNotFoundError, and what ``tables.places.open_all`` raises.
         """
-        with _own_advice():
+        with own_advice():
             found = self.places()
             selection = Selection(
                 roots=found.roots(),
@@ -88,6 +93,24 @@ class Named:
                 selection = replace(selection, broker_names=_names(selection))
             with closing(open_all(selection, found.clusters, strict=not damaged)) as stores:
                 yield stores
+
+    def read_options(self, table: str, texts: Mapping[str, str]) -> ReadOptions:
+        """Return the options of a read of a table of these places; connects to nothing.
+
+        ``texts`` are options of the read beside those that the places have. Raises
+        InvalidOptionError.
+        """
+        self.places()
+        reason = CATALOG[table].of_files
+        for path in filter(is_cluster, self.paths if reason else ()):
+            expected = f"a cluster has no table {table}: {reason}; give the store's directory"
+            raise InvalidOptionError("PLACE", path, expected)
+        own = {**_texts(self.options, self.flag), **texts, "table": table}
+        if self.commit_log:
+            own["storePathCommitLog"] = json.dumps(self.commit_log)
+        if self.from_log:
+            own[QUEUES] = BY_LOG_WORD
+        return read_options(self.paths, {name.lower(): text for name, text in own.items()})
 
     def directories(self, why: str) -> tuple[str, ...]:
         """Return the directories; raises InvalidOptionError with ``why`` for a cluster."""
@@ -115,6 +138,21 @@ class Named:
             expected = "must be the cluster alone: give its topic as an argument, or by --topic"
             raise InvalidOptionError("PLACE", clusters[0], expected)
         return found
+
+
+def with_read_options(named: Named) -> tuple[Named, dict[str, str | None]]:
+    """Return the places without those of their options that are of any read, and these."""
+    names = {option.name.lower(): option.name for option in READ_OPTIONS.values()}
+    texts: dict[str, str | None] = {}
+    others = []
+    for option in named.options:
+        name, equals, text = option.partition("=")
+        known = names.get(name.strip().lower())
+        if not equals or known is None:
+            others.append(option)
+        else:
+            texts[known] = text
+    return replace(named, options=tuple(others)), texts
 
 
 def snapshots(
@@ -146,14 +184,19 @@ def check_topic(stores: OpenStores, topic: str, *, consumed: bool = False) -> No
 
 
 def without_system(snapshot: Snapshot) -> Snapshot:
-    """Return the snapshot without the queues of RocketMQ's own topics.
+    """Return the snapshot without the queues of RocketMQ's own topics."""
+    system = system_topics(snapshot)
+    queues = tuple(queue for queue in snapshot.queues if queue.topic not in system)
+    return replace(snapshot, queues=queues)
+
+
+def system_topics(snapshot: Snapshot) -> set[str]:
+    """Return RocketMQ's own topics of a broker.
 
     topics.json lacks some of them: the topics of the queues count too.
     """
-    known = tables.topics(snapshot, ["topic"]).to_pylist()
-    system = {row["topic"] for row in known if row["isSystem"]}
-    queues = tuple(queue for queue in snapshot.queues if queue.topic not in system)
-    return replace(snapshot, queues=queues)
+    known = store_tables.topics(snapshot, ["topic"]).to_pylist()
+    return {row["topic"] for row in known if row["isSystem"]}
 
 
 def _names(selection: Selection) -> tuple[str, ...]:
@@ -201,7 +244,7 @@ def _advice(name: str, equals: str, names: Mapping[str, str]) -> str:
 
 
 @contextmanager
-def _own_advice() -> Iterator[None]:
+def own_advice() -> Iterator[None]:
     """Let errors that advise options of a read advise what the command has instead."""
     try:
         yield

@@ -12,17 +12,14 @@ from rich.console import Console
 
 from mqlog_jobs import render, table_views, views
 from mqlog_jobs.exit_codes import ABOVE
+from mqlog_jobs.form import Form, rows_of
 from mqlog_jobs.group_lines import by_lag, group_lines
 from mqlog_jobs.places import Named, check_topic, snapshots
 from mqlog_jobs.render import Row
-from mqlog_jobs.show import Form
 from mqlog_jobs.watch import watch
 from mqstore.backlog import (
-    COMPARE_SCHEMA,
     BacklogItem,
     BacklogRequest,
-    Listed,
-    compare,
     measure,
     plan_all,
 )
@@ -120,7 +117,7 @@ class BacklogReport:
         self, console: Console | None, measured: pa.RecordBatch, *, by_tag: bool = False
     ) -> None:
         """Print the rows; as JSON or CSV without a console. ``by_tag``: each is of one tag."""
-        rows: Sequence[Row] = views.rows_of(measured)
+        rows: Sequence[Row] = rows_of(measured)
         names = measured.schema.names
         if self.summary:
             rows = group_lines(rows, by_tag=by_tag)
@@ -142,7 +139,7 @@ class BacklogReport:
             return
         late = [
             (str(line["group"]), waiting)
-            for line in group_lines(views.rows_of(measured))
+            for line in group_lines(rows_of(measured))
             if isinstance(waiting := line["lagMatching"], int) and waiting > self.above
         ]
         for group, waiting in late:
@@ -202,21 +199,6 @@ def backlog(
     # A stream of JSON objects is for a program, also on a terminal.
     console = None if report.form.as_json else render.terminal()
     watch(console, look, interval_s=watching.interval_s, rounds=watching.rounds)
-
-
-def compared(named: Named, query: BacklogQuery, form: Form) -> None:
-    """Print the backlog beside the numbers of RocketMQ's own tools."""
-    with named.opened() as stores:
-        items = query.items(stores)
-        now_ms = time.time_ns() // 1_000_000
-        used = {item.origin for item in items}
-        listed = {s.origin: Listed.of(s.config) for s in stores.sources if s.origin in used}
-        found = compare(items, query.request, listed, now_ms)
-        rows = pa.Table.from_batches(found, COMPARE_SCHEMA)
-    order = ("group", "brokerName", "topic", "queueId")
-    rows = rows.sort_by([(name, "ascending") for name in order])
-    if not form.written(rows):
-        table_views.compared(render.terminal(), views.rows_of(rows))
 
 
 def _named(groups: str | None, expression: str) -> list[str]:

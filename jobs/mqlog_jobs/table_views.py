@@ -1,13 +1,19 @@
 """The tables of scheduled, failed and half messages, offsets and commits on a terminal."""
 
+import re
 from collections import Counter
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias
 
+import pyarrow as pa
 from rich.console import Console
 
-from mqlog_jobs.render import FieldView, Row, count, heading, several, table
-from mqlog_jobs.views import each_group, note_no_group, with_broker
+from mqlog_jobs.render import FieldView, Kind, Row, count, heading, several, table
+from mqlog_jobs.views import each_group, note_no_group, queues, tags, topics, with_broker
+from mqstore.tables.table import Table
+
+View: TypeAlias = Callable[[Console, Sequence[Row], int], None]
+"""Prints rows of a table, of which there are so many in all."""
 
 SCHEDULED_VIEW: Final = (
     FieldView("deliverTimestamp", "DUE (UTC)", "time"),
@@ -112,7 +118,7 @@ def half_messages(console: Console, rows: Sequence[Row], total: int) -> None:
     table(console, with_broker(HALF_VIEW, rows), rows)
 
 
-def committed(console: Console, rows: Sequence[Row]) -> None:
+def committed(console: Console, rows: Sequence[Row], _total: int) -> None:
     """Print the offsets of each group."""
     for group, members in each_group(console, rows):
         topics = several(len({row["topic"] for row in members}), "topic")
@@ -131,7 +137,7 @@ def summary(console: Console, rows: Sequence[Row]) -> None:
     note_no_group(console, rows)
 
 
-def compared(console: Console, rows: Sequence[Row]) -> None:
+def compared(console: Console, rows: Sequence[Row], _total: int) -> None:
     """Print the backlog of each group beside the numbers of RocketMQ's tools."""
     for group, members in each_group(console, rows):
         reasons = Counter(str(row["difference"]) for row in members)
@@ -141,7 +147,7 @@ def compared(console: Console, rows: Sequence[Row]) -> None:
     note_no_group(console, rows)
 
 
-def commits(console: Console, rows: Sequence[Row]) -> None:
+def commits(console: Console, rows: Sequence[Row], _total: int) -> None:
     """Print the commits of stores."""
     if not rows:
         console.print("no commits of mqlog in this store", style="dim")
@@ -162,3 +168,52 @@ def _by(rows: Sequence[Row], name: str) -> str:
     """Return how many rows have each word of a column."""
     numbers = Counter(str(row[name]) for row in rows)
     return ", ".join(f"{count(number)} {word}" for word, number in sorted(numbers.items()))
+
+
+def any_table(shown: Table) -> View:
+    """Return the view of a table that has none of its own: all columns, each by its type."""
+
+    def view(console: Console, rows: Sequence[Row], total: int) -> None:
+        columns = [
+            FieldView(field.name, _head(field.name), _kind(field), rank=number)
+            for number, field in enumerate(shown.schema)
+            if field.name != "brokerName"
+        ]
+        if rows:
+            table(console, with_broker(columns, rows), rows)
+        note = f"{_of('row', rows, total)} shown" if len(rows) < total else "no rows"
+        if len(rows) < total or not rows:
+            console.print(note, style="dim")
+
+    return view
+
+
+def view_of(shown: Table) -> View:
+    """Return the function that prints rows of a table on a terminal."""
+    return _VIEWS.get(shown.name) or any_table(shown)
+
+
+def _head(name: str) -> str:
+    """Return a column's name in words, upper case: queueId → QUEUE ID."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name).upper()
+
+
+def _kind(field: pa.Field) -> Kind:
+    if pa.types.is_timestamp(field.type):
+        return "time"
+    if pa.types.is_integer(field.type):
+        return "bytes" if field.name.lower().endswith("bytes") else "number"
+    return "text"
+
+
+_VIEWS: Final[dict[str, View]] = {
+    "topics": topics,
+    "queues": queues,
+    "tags": tags,
+    "scheduled": scheduled,
+    "retries": retries,
+    "halfmessages": half_messages,
+    "offsets": committed,
+    "lagcompare": compared,
+    "commits": commits,
+}

@@ -11,18 +11,17 @@ from datetime import datetime
 from itertools import groupby
 from typing import Final
 
-import pyarrow as pa
 from rich.console import Console
 from rich.text import Text
 
 from mqlog_jobs.installation import labels
 from mqlog_jobs.render import FieldView, Row, count, fact, heading, number_of, several, size, table
-from mqstore import tables
 from mqstore.backlog.schema import AHEAD, EXPIRED, TOPIC_GONE
 from mqstore.check import Finding
 from mqstore.copy.copy_store import Copied
 from mqstore.diagnosis import ERROR, GOOD, REMARK, WARNING, Diagnosis
 from mqstore.errors import printable, shown
+from mqstore.tables import verify
 
 TOPIC_VIEW: Final = (
     FieldView("topic", "TOPIC", stretch=True, style="bold"),
@@ -110,18 +109,12 @@ _MARKS: Final = {
 _PERMISSIONS: Final = ((4, "R"), (2, "W"), (1, "X"))  # PermName#PERM_READ, _WRITE, _INHERIT
 
 
-def rows_of(batch: pa.RecordBatch | pa.Table) -> list[dict[str, object]]:
-    """Return the rows of a batch as dictionaries, columns in the batch's order."""
-    rows: list[dict[str, object]] = batch.to_pylist()
-    return rows
-
-
 def row_of(finding: Finding) -> dict[str, object]:
     """Return a finding of a check as a row of ``table=verify``, without the broker's name."""
-    return dict(zip(tables.SCHEMAS["verify"].names, astuple(finding), strict=False))
+    return dict(zip(verify.SCHEMA.names, astuple(finding), strict=False))
 
 
-def topics(console: Console, rows: Sequence[Row]) -> None:
+def topics(console: Console, rows: Sequence[Row], _total: int) -> None:
     """Print topics, those with the most messages first."""
     most_first = sorted(rows, key=lambda row: (-number_of(row, "messageCount"), str(row["topic"])))
     shaped = [
@@ -130,7 +123,7 @@ def topics(console: Console, rows: Sequence[Row]) -> None:
     table(console, with_broker(TOPIC_VIEW, rows), shaped)
 
 
-def queues(console: Console, rows: Sequence[Row]) -> None:
+def queues(console: Console, rows: Sequence[Row], _total: int) -> None:
     """Print queues, topic by topic."""
     table(
         console,
@@ -195,7 +188,7 @@ def cards(console: Console, rows: Iterable[Row]) -> int:
     return number
 
 
-def tags(console: Console, rows: Sequence[Row]) -> None:
+def tags(console: Console, rows: Sequence[Row], _total: int) -> None:
     """Print the tags of each topic over all its queues, the most used first."""
     by_tag: dict[tuple[object, object], dict[str, object]] = {}
     for row in rows:

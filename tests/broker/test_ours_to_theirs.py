@@ -35,7 +35,7 @@ from mqstore.backlog.request import BacklogRequest
 from mqstore.check import Finding, check
 from mqstore.format.config import DELAY_LEVELS_MS
 from mqstore.read.directory import take
-from mqstore.tables import queues
+from mqstore.tables.store import queues
 
 pytestmark = pytest.mark.broker
 

@@ -9,6 +9,7 @@ import pytest
 from mqstore.deliver.settings import SendSettings
 from mqstore.errors import InvalidOptionError, StoreNotFoundError
 from mqstore.options.grammar import EARLIEST, LATEST
+from mqstore.request.read_options import READ_OPTIONS, QueueRange
 from mqstore.write.stage.settings import WRITE_OPTIONS, WriteSettings
 from pyspark_mqlog.options import (
     parse_read,
@@ -17,7 +18,6 @@ from pyspark_mqlog.options import (
     parse_write,
     stream_name,
 )
-from pyspark_mqlog.read_options import READ_OPTIONS, QueueRange
 
 PATH = {"path": "/data/broker-a/store"}
 
@@ -126,7 +126,7 @@ def test_a_read_option_is_parsed(name: str, text: str, field: str, value: object
         (
             "groups",
             "g",
-            "is for table=backlog|groups|lagcompare|retries|subscriptions, not messages",
+            "is for table=backlog|groups|lagcompare|offsets|retries|subscriptions, not messages",
         ),
     ],
 )

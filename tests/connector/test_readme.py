@@ -13,10 +13,10 @@ from live.taking import TakingCluster
 from mqstore.codec.schema import COLUMNS, KAFKA_COLUMNS
 from mqstore.deliver.settings import SEND_OPTIONS, SendSettings
 from mqstore.options.option import options_of
+from mqstore.request.read_options import ReadOptions, StreamOptions
+from mqstore.tables.catalog import CATALOG
 from mqstore.write.stage.rows import WRITE_COLUMNS
 from mqstore.write.stage.settings import WRITE_OPTIONS, MessageSettings, WriteSettings
-from pyspark_mqlog.read_options import ReadOptions, StreamOptions
-from pyspark_mqlog.schema import TABLE_SCHEMAS
 
 README = Path(__file__).parents[2] / "connector" / "README.md"
 WRITE = README.with_name("WRITE.md").read_text(encoding="utf-8")
@@ -90,7 +90,7 @@ def test_the_columns_are_those_of_the_code() -> None:
 
 def test_the_tables_are_those_of_the_code() -> None:
     assert dict(table("Tables")) == {  # type: ignore[arg-type]
-        name: ", ".join(schema.names) for name, schema in TABLE_SCHEMAS.items()
+        name: ", ".join(listed.schema.names) for name, listed in CATALOG.items()
     }
 
 

@@ -19,9 +19,9 @@ from pyspark.sql.types import (
 
 from mqstore.codec.schema import COLUMNS, KAFKA_COLUMNS, message_schema
 from mqstore.errors import InvalidSchemaError
+from mqstore.tables.catalog import CATALOG
 from pyspark_mqlog.options import parse_read
 from pyspark_mqlog.schema import (
-    TABLE_SCHEMAS,
     check_projection,
     conform,
     read_schema,
@@ -33,7 +33,7 @@ from pyspark_mqlog.schema import (
 ALL = [
     message_schema([column.name for column in COLUMNS]),
     message_schema([column.name for column in KAFKA_COLUMNS]),
-    *TABLE_SCHEMAS.values(),
+    *(table.schema for table in CATALOG.values()),
 ]
 
 

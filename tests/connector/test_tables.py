@@ -11,22 +11,16 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_type
 
-from mqstore import backlog, tables
 from mqstore.errors import InvalidOptionError, UnknownGroupError, UnknownTopicError
+from mqstore.tables.catalog import CATALOG
 from pyspark_mqlog.batch_reader import ReadPlan, plan_read
 from pyspark_mqlog.options import parse_read
-from pyspark_mqlog.read_options import TABLES
-from pyspark_mqlog.schema import TABLE_SCHEMAS, conform, read_schema, to_arrow, to_struct
+from pyspark_mqlog.schema import conform, read_schema, to_arrow, to_struct
 from support import expectations, goldens
 from support.oracle import Message
 from support.stores import Layout, MakeStore, lay_out
 
 DOCUMENT = (Path(__file__).parents[2] / "connector" / "TABLES.md").read_text(encoding="utf-8")
-COLUMNS = {
-    "backlog": backlog.COLUMNS,
-    "lagcompare": backlog.COMPARE_COLUMNS,
-    **tables.COLUMNS,
-}
 NOW = {"asOf", "lagMs", "metricLatencyMs"}
 
 
@@ -47,11 +41,10 @@ def rows(path: Path, **options: str) -> list[dict[str, object]]:
 
 
 def test_every_table_but_messages_has_a_schema_and_a_chapter() -> None:
-    assert set(TABLE_SCHEMAS) == set(TABLES) - {"messages"} == set(COLUMNS)
-    assert re.findall(r"^## (\w+)$", DOCUMENT, re.MULTILINE) == list(TABLE_SCHEMAS)
+    assert re.findall(r"^## (\w+)$", DOCUMENT, re.MULTILINE) == list(CATALOG)
 
 
-@pytest.mark.parametrize("table", COLUMNS)
+@pytest.mark.parametrize("table", CATALOG)
 def test_the_document_tells_the_columns_of_the_code(table: str) -> None:
     chapter = DOCUMENT.split(f"\n## {table}\n", 1)[1].split("\n## ", 1)[0]
     told = [
@@ -61,17 +54,17 @@ def test_the_document_tells_the_columns_of_the_code(table: str) -> None:
     ]
     assert told == [
         (name, from_arrow_type(kind).simpleString() + "?" * nullable, meaning)
-        for name, kind, nullable, meaning in COLUMNS[table]
+        for name, kind, nullable, meaning in CATALOG[table].columns
     ]
-    names = [name for name, *_ in COLUMNS[table]]
-    assert TABLE_SCHEMAS[table].names == names
+    names = [name for name, *_ in CATALOG[table].columns]
+    assert CATALOG[table].schema.names == names
 
 
 def halves(names: Sequence[str]) -> list[list[str]]:
     return [[*names[::2]][::-1], [*names[1::2]]]
 
 
-@pytest.mark.parametrize("table", COLUMNS)
+@pytest.mark.parametrize("table", CATALOG)
 @pytest.mark.parametrize("version", goldens.VERSIONS)
 def test_columns_that_are_asked_for_are_what_all_of_them_would_be(
     version: str, table: str, request: pytest.FixtureRequest
@@ -203,13 +196,13 @@ def test_a_damaged_store_still_tells_its_files(tmp_path: Path) -> None:
     assert {row["brokerName"] for row in found.values()} == {"broker-a"}
 
 
-@pytest.mark.parametrize("table", COLUMNS)
+@pytest.mark.parametrize("table", CATALOG)
 def test_two_stores_of_one_name_are_refused_by_every_table(tmp_path: Path, table: str) -> None:
     roots = [lay_out(tmp_path / part / "b" / "store", [Message()]).root for part in ("x", "y")]
     paths = {"paths": json.dumps([str(root) for root in roots]), "table": table}
     with pytest.raises(InvalidOptionError, match="brokerName='b': two stores have this name"):
-        plan_read(parse_read(paths), TABLE_SCHEMAS[table].names)
-    assert plan_read(parse_read(paths | {"brokerName": '["x","y"]'}), TABLE_SCHEMAS[table].names)
+        plan_read(parse_read(paths), CATALOG[table].schema.names)
+    assert plan_read(parse_read(paths | {"brokerName": '["x","y"]'}), CATALOG[table].schema.names)
 
 
 @pytest.mark.spark
@@ -217,7 +210,7 @@ def test_spark_reads_tables_and_a_schema_is_a_projection(
     spark: SparkSession, golden_550: Path
 ) -> None:
     frame = spark.read.format("mqlog").load(f"{golden_550}#lagcompare")
-    assert frame.columns == TABLE_SCHEMAS["lagcompare"].names
+    assert frame.columns == CATALOG["lagcompare"].schema.names
     assert frame.count() == read(golden_550, table="lagcompare").num_rows
     asked = spark.read.format("mqlog").schema("state string, realTopic string")
     states = asked.load(f"{golden_550}#scheduled").collect()

@@ -5,10 +5,9 @@ mutant is looked at by; each ends in a named error or not at all differently.
 """
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
@@ -31,26 +30,13 @@ from mqstore.read.plan import SplitLimits, split, weigh
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import slices_of
-from mqstore.tables import (
-    SCHEMAS,
-    commits,
-    files,
-    groups,
-    half_messages,
-    index,
-    retries,
-    scheduled,
-    store,
-    tags,
-)
-from mqstore.tables import verify as verify_table
-from mqstore.tables.choice import Window, open_root, slices
+from mqstore.tables.catalog import CATALOG
+from support import parts
 from support.opened import narrowed, opened, tail_of, topics_of
 
 Rows = pa.Table | None
 Look = Callable[[Path], Rows]
 FULL = PROFILES["full"]
-WINDOW = Window(1, 2**60)
 
 
 def whole_rows(root: Path) -> pa.Table:
@@ -115,40 +101,17 @@ def _cat(root: Path) -> Rows:
 
 
 def _table(name: str, on_corrupt: str) -> Look:
+    options = {"onCorrupt": on_corrupt}
+    if CATALOG[name].takes("startingTimestamp"):
+        options |= {"startingTimestamp": "1", "endingTimestamp": str(2**60)}
+
     def look(root: Path) -> Rows:
-        for part in _parts(name, root, on_corrupt):
-            for batch in part.batches(SCHEMAS[name].names):
+        for work in parts.planned(root, name, **options):
+            for batch in work.batches():
                 batch.validate(full=True)
         return None
 
     return look
-
-
-def _parts(name: str, root: Path, on_corrupt: str) -> list[Any]:
-    if name in _OF_ROOTS:
-        return list(_OF_ROOTS[name](open_root(str(root)), on_corrupt))
-    taken = opened(root, strict=on_corrupt == "fail")
-    with closing(taken[0]):
-        if name in _OF_SNAPSHOTS:
-            return list(_OF_SNAPSHOTS[name](taken, on_corrupt))
-        return list(store.plan(name, taken[1], None))
-
-
-_OF_ROOTS: dict[str, Callable[[Any, str], Sequence[Any]]] = {
-    "commits": lambda place, how: commits.plan(place, on_corrupt=how),
-    "files": lambda place, _: files.plan(place),
-    "verify": lambda place, _: verify_table.plan(place),
-    "index": lambda place, how: index.plan(place, WINDOW, on_corrupt=how),
-}
-_OF_SNAPSHOTS: dict[str, Callable[[Any, str], Sequence[Any]]] = {
-    "tags": lambda taken, _: tags.plan(slices(*taken, lambda _: True), "*"),
-    "scheduled": lambda taken, how: scheduled.plan(*taken, WINDOW, None, how),
-    "halfmessages": lambda taken, how: half_messages.plan(*taken, None, how),
-    "retries": lambda taken, how: retries.plan(*taken, WINDOW, None, lambda _: True, how),
-    "groups": lambda taken, _: groups.plan_groups(taken[0], lambda _: True),
-    "subscriptions": lambda taken, _: groups.plan_subscriptions(taken[0], lambda _: True, None),
-    "brokers": lambda taken, _: groups.plan_brokers(*taken),
-}
 
 
 def _backlog(root: Path) -> Rows:
@@ -215,7 +178,7 @@ def _tail(root: Path) -> Rows:
     return None
 
 
-TABLES = tuple(SCHEMAS)
+TABLES = tuple(CATALOG)
 LOOKS: dict[str, Look] = {
     "scan fail": _scan("fail"),
     "scan fail mmap": _scan("fail", "mmap"),

@@ -11,8 +11,8 @@ import pytest
 
 from jobs.command import Run
 from mqlog_jobs.group_lines import group_lines
-from mqstore.tables import SCHEMAS
-from support import goldens
+from mqstore.tables.catalog import CATALOG
+from support import goldens, parts
 from support.oracle import Message, join_properties
 from support.stores import Layout, MakeStore
 from support.writing import SMALL, append, rows
@@ -140,7 +140,7 @@ def test_commits_are_listed_with_their_key(run: Run, tmp_path: Path) -> None:
     assert "orders" in run("commits", root).out
     done = run("commits", "rocketmq://127.0.0.1:1")
     assert (done.code, done.err.count("\n")) == (2, 1)
-    assert "a cluster has none" in done.err
+    assert "a cluster has no table commits" in done.err
 
 
 EMPTY = {
@@ -166,7 +166,7 @@ def test_a_table_without_rows_says_so(run: Run, store: MakeStore, view: str, tol
 def test_csv_has_all_columns_of_the_table(run: Run, golden_550: Path, view: str) -> None:
     out = run(view, golden_550, "--csv").out
 
-    assert next(csv.reader(io.StringIO(out))) == SCHEMAS[view].names
+    assert next(csv.reader(io.StringIO(out))) == CATALOG[view].schema.names
 
 
 @pytest.mark.parametrize("view", ["scheduled", "retries", "halfmessages", "offsets", "lagcompare"])
@@ -337,3 +337,42 @@ def test_find_leaves_out_what_was_stored_before(run: Run, golden_550: Path) -> N
 
     assert run("find", golden_550, "--key", "late78", "--since", str(ms), "--json").rows == [row]
     assert run("find", golden_550, "--key", "late78", "--since", str(ms + 1)).code == 1
+
+
+@pytest.mark.parametrize("name", CATALOG)
+def test_any_table_is_shown_with_the_columns_that_spark_reads(
+    run: Run, golden_550: Path, name: str
+) -> None:
+    header = next(csv.reader(io.StringIO(run("table", name, golden_550, "--csv").out)))
+    assert header == CATALOG[name].schema.names
+    shown = run("table", name, golden_550, "--json", "--system").rows
+    work = parts.planned(golden_550, name)
+    assert len(shown) == sum(batch.num_rows for one in work for batch in one.batches())
+    assert run("table", name, golden_550).out
+
+
+def test_a_table_takes_the_options_of_the_read(run: Run, golden_550: Path) -> None:
+    every = run("table", "index", golden_550, "--json").rows
+    some = run("table", "index", golden_550, "--json", "-n", "3").rows
+    assert some == every[:3]
+    keyed = run("table", "index", golden_550, "-o", "keys=key28", "--json").rows
+    assert 0 < len(keyed) < len(every)
+    for words, told in (
+        (("index", "-g", "CG_G"), "option --group='CG_G': is for table=backlog|"),
+        (("indx",), "did you mean index? the tables are backlog, "),
+        (("index", "-o", "kyes=g7"), "no such option; there are "),
+    ):
+        done = run("table", words[0], golden_550, *words[1:])
+        assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+        assert told in done.err
+
+
+def test_groups_subscriptions_and_brokers_are_commands(run: Run, golden_550: Path) -> None:
+    groups = [row["group"] for row in run("groups", golden_550, "--json").rows]
+    assert "CG_G" in groups
+    assert not any(str(group).startswith("CID_RMQ_SYS_") for group in groups)
+    assert set(groups) < {r["group"] for r in run("groups", golden_550, "--json", "--system").rows}
+    (broker,) = run("brokers", golden_550, "--json").rows
+    assert broker["maxPhysicalOffset"]
+    assert "MAX PHYSICAL OFFSET" in run("brokers", golden_550).out
+    assert run("subscriptions", golden_550).code == 0

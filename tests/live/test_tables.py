@@ -12,8 +12,8 @@ from live.loopback import FakeCluster, FakeQueue
 from mqstore.backlog import BacklogRequest, measure, plan_all
 from mqstore.errors import UnknownGroupError
 from mqstore.live.errors import AccessDeniedError
+from mqstore.places import open_all, places
 from mqstore.read.selection import Selection
-from mqstore.tables.places import open_all, places
 from pyspark_mqlog.batch_reader import plan_read
 from pyspark_mqlog.options import parse_read
 from pyspark_mqlog.schema import read_schema
@@ -29,6 +29,16 @@ def table(fake: FakeCluster, name: str, **options: str) -> list[dict[str, Any]]:
     parsed = parse_read({"path": path, "retrytimeout": "1s", **options})
     work = plan_read(parsed, read_schema(parsed).names).work()
     return [row for part in work for batch in part.batches() for row in rows(batch)]
+
+
+@pytest.mark.parametrize("name", ["backlog", "offsets", "queues", "topics", "lagcompare"])
+def test_a_topic_of_the_address_is_the_one_whose_rows_come(name: str) -> None:
+    with FakeCluster().running() as fake:
+        shop(fake, Random(7))
+        parsed = parse_read({"path": f"rocketmq://{fake.address}/U#{name}", "retrytimeout": "1s"})
+        work = plan_read(parsed, ["topic"]).work()
+        topics = {r["topic"] for part in work for batch in part.batches() for r in rows(batch)}
+    assert topics == {"U"}
 
 
 def backlog(fake: FakeCluster, request: BacklogRequest) -> list[dict[str, Any]]:

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqstore import tables
 from mqstore.derive import log_sections
 from mqstore.derive.walked_log import open_log_queues
 from mqstore.errors import (
@@ -22,13 +21,14 @@ from mqstore.errors import (
 )
 from mqstore.files.store_dir import StoreDir
 from mqstore.format.consume_queue import HIGHEST_QUEUE_OFFSET
+from mqstore.read.capabilities import followable
 from mqstore.read.directory import open_origin, take
 from mqstore.read.log_directory import open_by_log
 from mqstore.read.plan import SplitLimits, split, weigh
-from mqstore.read.queues import QueueFilter
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import slices_of
+from mqstore.tables import store as store_tables
 from support import by_log, expectations, killed_commit, oracle, strategies
 from support.oracle import Message
 from support.stores import Layout, MakeStore, lay_out
@@ -60,9 +60,9 @@ def test_golden_tables_are_the_same(golden: tuple[str, Path], tmp_path: Path) ->
     _, root = golden
     lost = without_queues(root, tmp_path / "store")
     found, whole = by_log.snapshot(lost, tmp_path / "cache"), take(root, broker_name="b")
-    expected = [row for row in tables.queues(whole).to_pylist() if row["messageCount"]]
-    assert tables.queues(found).to_pylist() == expected
-    assert tables.topics(found).to_pylist() == tables.topics(whole).to_pylist()
+    expected = [row for row in store_tables.queues(whole).to_pylist() if row["messageCount"]]
+    assert store_tables.queues(found).to_pylist() == expected
+    assert store_tables.topics(found).to_pylist() == store_tables.topics(whole).to_pylist()
 
 
 def test_golden_times_begin_at_the_same_messages(golden: tuple[str, Path], tmp_path: Path) -> None:
@@ -141,11 +141,11 @@ def test_gaps_and_doubles_are_named_and_every_message_is_read(
     assert "3 records have the queueOffset of another, the first 1" in caplog.text
     expected = sorted(held, key=lambda m: (m.queue_offset, m.physical_offset))
     assert [row["body"] for row in by_log.rows(found)] == [m.body for m in expected]
-    (row,) = tables.queues(found).to_pylist()
+    (row,) = store_tables.queues(found).to_pylist()
     assert (row["minOffset"], row["maxOffset"]) == (0, 6)
     assert row["messageCount"] == len(held)
     assert row["bytes"] == sum(m.size for m in held)
-    assert tables.topics(found).to_pylist()[0]["messageCount"] == len(held)
+    assert store_tables.topics(found).to_pylist()[0]["messageCount"] == len(held)
 
 
 @pytest.mark.parametrize("number", [2**63 - 1, 2**62 - 1, HIGHEST_QUEUE_OFFSET + 1, -1])
@@ -157,7 +157,7 @@ def test_a_queue_offset_that_no_file_can_have_is_left_out(tmp_path: Path, number
     path.write_bytes(data)
     found = by_log.snapshot(laid.root, tmp_path / "cache")
     assert [row["queueOffset"] for row in by_log.rows(found)] == [0, 1, 3, 4]
-    assert tables.queues(found).to_pylist()[0]["maxOffset"] == 5
+    assert store_tables.queues(found).to_pylist()[0]["maxOffset"] == 5
 
 
 def test_messages_that_the_queue_skips_are_read(store: MakeStore, tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_messages_that_the_queue_skips_are_read(store: MakeStore, tmp_path: Path
         by_log.rows(take(laid.root))
     found = by_log.snapshot(laid.root, tmp_path / "cache")
     assert [row["queueOffset"] for row in by_log.rows(found)] == list(range(9))
-    (row,) = tables.queues(found).to_pylist()
+    (row,) = store_tables.queues(found).to_pylist()
     assert (row["messageCount"], row["namedCount"]) == (9, 5)
 
 
@@ -250,7 +250,7 @@ def test_a_stream_is_refused(tmp_path: Path) -> None:
     laid = lay_out(tmp_path / "store", [Message()])
     source = open_by_log(laid.root, (), str(tmp_path / "cache")).bounds()
     with pytest.raises(InvalidOptionError, match="a stream follows"):
-        source.tail(QueueFilter())
+        followable(source)
 
 
 def test_keys_are_looked_for_by_a_scan(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqstore import tables
 from mqstore.backlog import BacklogRequest, measure, plan
 from mqstore.check import check
 from mqstore.copy.copy_store import copy_store
@@ -27,11 +26,13 @@ from mqstore.errors import (
 )
 from mqstore.files.config.broker_config import BrokerConfig
 from mqstore.files.store_dir import StoreDir
+from mqstore.read.capabilities import followable, group_publisher
 from mqstore.read.directory import open_origin, take
 from mqstore.read.queues import QueueFilter
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import Snapshot, slices_of
+from mqstore.tables import store as store_tables
 from mqstore.write.recover import RecoverSettings, recover
 from support import by_log, expectations, rocksdb, soak, strategies
 from support.oracle import Message
@@ -74,8 +75,8 @@ def test_golden_stores_in_rocksdb_read_the_same_rows(
     assert by_log.rows(found) == by_log.rows(whole)
     merged = by_log.places(by_log.rows(found, merged=True))
     assert sorted(merged) == sorted(by_log.places(by_log.rows(whole)))
-    expected = [row for row in tables.queues(whole).to_pylist() if row["maxOffset"]]
-    assert tables.queues(found).to_pylist() == expected
+    expected = [row for row in store_tables.queues(whole).to_pylist() if row["maxOffset"]]
+    assert store_tables.queues(found).to_pylist() == expected
     assert state(root) == before, "reading changed the store"
 
 
@@ -167,7 +168,7 @@ def test_what_a_plan_and_its_tasks_need_works_on_rocksdb(
         assert (0, 7, 8) in {(part.queue_id, part.start, part.end) for part in found}
         assert sum(part.end - part.start for part in found) <= 2, "the index leaves few"
         with pytest.raises(InvalidOptionError, match="commitGroup"):
-            source.claim_group("Mine")
+            group_publisher(source, "Mine")
     settings = ScanSettings(columns=by_log.FULL)
     bodies = [row["body"] for batch in scan(slices, settings) for row in batch.to_pylist()]
     assert sorted(bodies) == sorted(m.body for m in laid.messages)
@@ -180,7 +181,7 @@ def test_a_stream_sees_what_is_added_to_the_log_and_what_is_flushed(tmp_path: Pa
     whole = path.read_bytes()
     path.write_bytes(whole[:position] + bytes(len(whole) - position))
     with closing(open_origin(laid.root).bounds("b")) as source:
-        tail = source.tail(QueueFilter())
+        tail = followable(source).tail(QueueFilter())
         first = tail.look(at_once=True)
         assert first["T", last.queue_id] == (0, last.queue_offset)
         assert tail.look(at_once=True) is first

@@ -16,7 +16,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from check.damages import where, write
-from mqstore import tables
 from mqstore.check import check
 from mqstore.codec.schema import PROFILES
 from mqstore.copy.salvage import Salvaged, salvage
@@ -35,8 +34,10 @@ from mqstore.read.directory import open_origin, take
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import slices_of
+from mqstore.tables import store as store_tables
 from support import by_log, faults, goldens, oracle, soak
 from support.damaged import Damaged, damage
+from support.deleted import NEW, make_again, twice
 from support.expectations import row, rows
 from support.oracle import Message, encode, with_property_crc
 from support.stores import Laid, Layout, is_consumable, lay_out, stored
@@ -226,9 +227,9 @@ def test_counts_of_queues_have_gap_units_and_those_of_the_log_do_not(tmp_path: P
         put(laid, m, "crc", b"\1\2\3\4")
     made = salvage(laid.root, tmp_path / "new")
     assert (made.messages, made.lost_messages) == (37, 3)
-    (found,) = tables.queues(take(tmp_path / "new")).to_pylist()
+    (found,) = store_tables.queues(take(tmp_path / "new")).to_pylist()
     assert found["messageCount"] == found["maxOffset"] - found["minOffset"] == 40
-    (by,) = tables.queues(by_log.snapshot(tmp_path / "new", tmp_path / "cache")).to_pylist()
+    (by,) = store_tables.queues(by_log.snapshot(tmp_path / "new", tmp_path / "cache")).to_pylist()
     assert by["messageCount"] == 37
 
 
@@ -567,3 +568,21 @@ def test_a_message_born_before_1970_is_whole(tmp_path: Path) -> None:
     sent = [Message(topic="T", body=b"x", born_timestamp_ms=moment) for moment in (-1, -(10**12))]
     laid = lay_out(tmp_path / "store", sent, Layout(commit_log_bytes=SIZE, index=False))
     assert salvage(laid.root, tmp_path / "new", file_size=SIZE).is_complete
+
+
+@pytest.mark.parametrize(("before", "after"), [(40, 6), (6, 40), (9, 1)])
+def test_of_a_topic_that_was_made_again_the_new_messages_are_served(
+    tmp_path: Path, before: int, after: int
+) -> None:
+    """The deleted ones stay in the log, as in the source, and are in no queue."""
+    small = Layout(commit_log_bytes=SIZE, queue_units=8, index=False)
+    laid = make_again(lay_out(tmp_path / "store", twice(before, after), small))
+    expected = served(laid.root)
+    made = salvage(laid.root, tmp_path / "new", file_size=SIZE)
+    assert made.is_complete
+    assert (made.records, made.messages) == (2 * (before + after), before + 2 * after)
+    assert served(tmp_path / "new") == expected
+    assert [f for f in check(tmp_path / "new") if f.severity == "error"] == []
+    table = pq.read_table(tmp_path / "new" / ".mqlog" / "salvage" / "report.parquet")
+    told = {(r["kind"], r["topic"], r["queueId"]): r["count"] for r in table.to_pylist()}
+    assert told == {("deleted", NEW, q): (before + 1 - q) // 2 for q in range(2)}

@@ -56,6 +56,28 @@ def test_no_document_names_one_machine(path: Path) -> None:
     assert not MACHINE.search(path.read_text(encoding="utf-8"))
 
 
+def measured(table: str, row: str) -> dict[str, str]:
+    """A row of the results by column, without what stands in brackets: rates by CPU time."""
+    text = (ROOT / "tests" / "bench" / "results" / "README.md").read_text(encoding="utf-8")
+    lines = text.split(f"## {table}", 1)[1].split("\n## ", 1)[0].splitlines()
+    heads = next(line for line in lines if line.startswith("|"))
+    found = next(line for line in lines if line.startswith(f"| {row} |"))
+    cells = ([cell.split("(")[0].strip() for cell in line.split("|")] for line in (heads, found))
+    return dict(zip(*cells, strict=True))
+
+
+def test_the_front_page_has_the_measured_rates_of_like_and_like() -> None:
+    cluster = measured("Clusters: thousands", "spark, Kafka's columns")
+    files = [measured("Spark read", f"1024 B, {q}, kafka") for q in ("4 queues", "1 queue")]
+    low, high = (10 * (int(row["mqlog"]) // 10) for row in files)
+    ratio = f"{float(cluster['of kafka']):.1f}"
+    front = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+
+    assert f"reads {cluster['mqlog']},000 messages of 1 KiB a second from a cluster" in front
+    assert f"{ratio} times as many as Spark's Kafka connector reads from a Kafka broker" in front
+    assert f"From the files of a broker it reads [{low},000 to {high},000 a second]" in front
+
+
 def test_no_page_and_no_error_wants_mqlog_from_an_index_of_packages() -> None:
     """The name is on none: ``pip install`` takes a checkout, a wheel, or the dependency itself."""
     sources = [

@@ -2,11 +2,16 @@
 
 import pickle
 from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
 
-from mqstore.tables import SCHEMAS
+from mqstore.request.chosen_queues import open_stores
+from mqstore.request.read import read_options
+from mqstore.request.tables import TableWork, plan_table
+from mqstore.tables.catalog import CATALOG
 from support import expectations
 
 
@@ -16,7 +21,7 @@ class Part(Protocol):
 
 def rows(table: str, parts: Sequence[Part]) -> list[dict[str, Any]]:
     """All rows, every column checked against the table's schema; timestamps in microseconds."""
-    schema = SCHEMAS[table]
+    schema = CATALOG[table].schema
     carried: list[Part] = pickle.loads(pickle.dumps(list(parts)))
     batches = [batch for part in carried for batch in part.batches(schema.names)]
     for batch in batches:
@@ -25,3 +30,11 @@ def rows(table: str, parts: Sequence[Part]) -> list[dict[str, Any]]:
     for name in schema.names:
         assert schema.field(name).nullable or not found[name].null_count, name
     return expectations.rows(found)
+
+
+def planned(root: Path, table: str, **options: str) -> list[TableWork]:
+    """The work of reading all columns of a table of one store, as the connector plans it."""
+    texts = {"table": table, **{name.lower(): text for name, text in options.items()}}
+    parsed = read_options((str(root),), texts)
+    with closing(open_stores(parsed)) as stores:
+        return plan_table(parsed, stores, CATALOG[table].schema.names)

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from numpy.typing import NDArray
 
-from mqstore import tables
 from mqstore.files import mapped_file_queue
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.read_file import Entry
 from mqstore.read import heads
 from mqstore.read.directory import take
+from mqstore.tables import store as store_tables
 from support import goldens, oracle, strategies
 from support.expectations import rows
 from support.oracle import Message
@@ -27,7 +27,7 @@ def test_golden_queues_are_what_topic_status_printed(
     version: str, request: pytest.FixtureRequest
 ) -> None:
     root = request.getfixturevalue(f"golden_{version.replace('.', '')}")
-    batch = tables.queues(take(root))
+    batch = store_tables.queues(take(root))
     batch.validate(full=True)
     found = {(r["topic"], r["queueId"]): r for r in rows(batch)}
     printed = goldens.topic_status(version)
@@ -41,7 +41,7 @@ def test_golden_queues_hold_what_the_client_decoded(
     version: str, request: pytest.FixtureRequest
 ) -> None:
     root = request.getfixturevalue(f"golden_{version.replace('.', '')}")
-    for row in rows(tables.queues(take(root))):
+    for row in rows(store_tables.queues(take(root))):
         # Delayed and half messages kept coming after the dump.
         if row["topic"].startswith(("SCHEDULE_TOPIC", "RMQ_SYS")):
             continue
@@ -62,7 +62,7 @@ def test_queues_and_topics_count_what_was_laid_out(
 ) -> None:
     laid = lay_out(tmp_path_factory.mktemp("store"), messages, layout)
     snapshot = take(laid.root, broker_name="b")
-    assert rows(tables.queues(snapshot)) == [
+    assert rows(store_tables.queues(snapshot)) == [
         {
             "brokerName": "b",
             "topic": topic,
@@ -83,7 +83,7 @@ def test_queues_and_topics_count_what_was_laid_out(
         sizes[topic] += sum(m.size for m in held)
     for m in messages:
         queue_nums[m.topic] = max(queue_nums[m.topic], m.queue_id + 1)
-    assert rows(tables.topics(snapshot)) == [
+    assert rows(store_tables.topics(snapshot)) == [
         {
             "brokerName": "b",
             "topic": topic,
@@ -103,7 +103,7 @@ def test_an_expired_queue_is_empty_and_has_no_times(store: MakeStore) -> None:
     early = Message(topic="Early", body=bytes(1900))
     layout = Layout(commit_log_bytes=2048, expired_files=1)
     laid = store([early, Message(topic="Late", body=bytes(1900))], layout)
-    found = [row for row in rows(tables.queues(take(laid.root))) if row["topic"] == "Early"]
+    found = [row for row in rows(store_tables.queues(take(laid.root))) if row["topic"] == "Early"]
     for row in found:
         assert (row["minOffset"], row["maxOffset"], row["messageCount"]) == (1, 1, 0)
         assert row["minStoreTimestamp"] is row["maxStoreTimestamp"] is None
@@ -111,7 +111,7 @@ def test_an_expired_queue_is_empty_and_has_no_times(store: MakeStore) -> None:
 
 
 def test_a_topic_that_is_not_configured_has_what_its_queues_tell(golden_497: Path) -> None:
-    found = {row["topic"]: row for row in rows(tables.topics(take(golden_497)))}
+    found = {row["topic"]: row for row in rows(store_tables.topics(take(golden_497)))}
     row = found["RMQ_SYS_TRANS_OP_HALF_TOPIC"]
     assert row["perm"] is row["readQueueNums"] is row["writeQueueNums"] is row["order"] is None
     assert row["messageCount"] == 27
@@ -122,7 +122,7 @@ def test_only_the_users_topics_are_not_the_systems(
     version: str, request: pytest.FixtureRequest
 ) -> None:
     root = request.getfixturevalue(f"golden_{version.replace('.', '')}")
-    batch = tables.topics(take(root))
+    batch = store_tables.topics(take(root))
     batch.validate(full=True)
     letter = {"4.9.7": "H", "5.5.0": "G"}[version]
     users = {row["topic"] for row in rows(batch) if not row["isSystem"]}
@@ -133,7 +133,9 @@ def test_offsets_are_those_of_the_file_believable_or_not(store: MakeStore) -> No
     layout = Layout(
         group_offsets={("T", "h"): {1: 2**63 - 1, 0: -5}, ("Gone", "g"): {7: 3}, ("T", "g"): {}}
     )
-    found = rows(tables.offsets(take(store([Message()], layout).root, broker_name="b")))
+    found = rows(
+        store_tables.committed_offsets(take(store([Message()], layout).root, broker_name="b"))
+    )
     assert [tuple(row.values()) for row in found] == [
         ("b", "g", "Gone", 7, 3, "consumerOffset.json"),
         ("b", "h", "T", 0, -5, "consumerOffset.json"),
@@ -144,15 +146,15 @@ def test_offsets_are_those_of_the_file_believable_or_not(store: MakeStore) -> No
 def test_offsets_of_a_backup_say_so(store: MakeStore) -> None:
     laid = store([Message()], Layout(group_offsets={("T", "g"): {0: 1}}))
     (laid.root / "config" / "consumerOffset.json").write_text('{"offsetTable":{"T@')
-    (row,) = rows(tables.offsets(take(laid.root)))
+    (row,) = rows(store_tables.committed_offsets(take(laid.root)))
     assert (row["consumerOffset"], row["source"]) == (1, "consumerOffset.json.bak")
 
 
 def test_columns_that_are_not_asked_for_are_not_added_up(store: MakeStore) -> None:
     snapshot = take(store([Message(body=b"12")]).root)
-    (row,) = rows(tables.queues(snapshot, ["topic", "maxStoreTimestamp"]))
+    (row,) = rows(store_tables.queues(snapshot, ["topic", "maxStoreTimestamp"]))
     assert (row["bytes"], row["maxStoreTimestamp"]) == (0, Message().store_timestamp_ms * 1000)
-    (row,) = rows(tables.topics(snapshot, ["topic", "messageCount"]))
+    (row,) = rows(store_tables.topics(snapshot, ["topic", "messageCount"]))
     assert (row["bytes"], row["messageCount"]) == (0, 1)
 
 
@@ -160,9 +162,9 @@ def test_bytes_that_the_snapshot_knows_are_not_added_up_again(tmp_path: Path) ->
     messages = [Message(topic=t, body=bytes(n)) for t in "AB" for n in range(9)]
     laid = lay_out(tmp_path / "store", messages)
     snapshot = take(laid.root)
-    expected = rows(tables.topics(snapshot))
+    expected = rows(store_tables.topics(snapshot))
     shutil.rmtree(laid.root / "consumequeue")
-    assert rows(tables.topics(snapshot)) == expected
+    assert rows(store_tables.topics(snapshot)) == expected
     assert min(row["bytes"] for row in expected) > 0
 
 
@@ -179,7 +181,7 @@ def test_the_files_of_a_queue_are_listed_once(
         return act(root, path)
 
     monkeypatch.setattr(mapped_file_queue, "list_directory", list_and_note)
-    assert [row["messageCount"] for row in rows(tables.queues(snapshot))] == [30, 30]
+    assert [row["messageCount"] for row in rows(store_tables.queues(snapshot))] == [30, 30]
     assert sorted(listed) == ["", "consumequeue/A/0", "consumequeue/B/0"]
 
 
@@ -188,7 +190,7 @@ def test_times_of_a_queue_with_a_hole_are_those_of_its_ends(tmp_path: Path) -> N
     messages = messages[:200] + [m for m in messages[200:] if m.topic == "L"]
     laid = lay_out(tmp_path / "store", messages)
     laid.unit_of(("H", 0), 50)[0].unlink()
-    found = {row["topic"]: row for row in rows(tables.queues(take(laid.root)))}
+    found = {row["topic"]: row for row in rows(store_tables.queues(take(laid.root)))}
     for topic, last in (("L", 1199), ("H", 99)):
         assert found[topic]["minStoreTimestamp"] == 10**15
         assert found[topic]["maxStoreTimestamp"] == (10**12 + last) * 1000
@@ -206,7 +208,7 @@ def test_a_log_file_that_expires_meanwhile_takes_only_its_own_times(
         return act(log, *of)
 
     monkeypatch.setattr(heads, "store_timestamps", expire)
-    of_a, of_b = rows(tables.queues(snapshot))
+    of_a, of_b = rows(store_tables.queues(snapshot))
     assert (of_a["minStoreTimestamp"], of_a["maxStoreTimestamp"]) == (None, None)
     time = Message().store_timestamp_ms * 1000
     assert (of_b["minStoreTimestamp"], of_b["maxStoreTimestamp"]) == (time, time)
@@ -214,7 +216,7 @@ def test_a_log_file_that_expires_meanwhile_takes_only_its_own_times(
 
 def test_an_empty_store_has_empty_tables(store: MakeStore) -> None:
     snapshot = take(store([]).root)
-    for table in (tables.queues, tables.topics, tables.offsets):
+    for table in (store_tables.queues, store_tables.topics, store_tables.committed_offsets):
         assert table(snapshot).num_rows == 0
 
 
@@ -224,6 +226,6 @@ def test_a_record_that_cannot_be_read_leaves_its_time_out(store: MakeStore, tmp_
     data = bytearray(path.read_bytes())
     data[position + 4] ^= 1
     path.write_bytes(data)
-    (row,) = rows(tables.queues(take(laid.root)))
+    (row,) = rows(store_tables.queues(take(laid.root)))
     assert row["minStoreTimestamp"] is None
     assert row["maxStoreTimestamp"] == oracle.Message().store_timestamp_ms * 1000

@@ -12,8 +12,8 @@ from typing import Final
 
 import numpy as np
 
+from mqlog_jobs.form import rows_of
 from mqlog_jobs.report.facts import Behind
-from mqlog_jobs.views import rows_of
 from mqstore.backlog import BacklogItem, BacklogRequest, measure
 from mqstore.backlog.schema import OK
 from mqstore.backlog.standing import Standing

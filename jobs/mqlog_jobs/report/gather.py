@@ -19,19 +19,20 @@ from datetime import datetime
 from functools import partial
 from typing import Final, TypeVar
 
+from mqlog_jobs.form import rows_of
 from mqlog_jobs.report.behind import Waiting, waiting
 from mqlog_jobs.report.facts import Behind, BrokerHeld, Facts, Found, Tags, TopicHeld, Unread
 from mqlog_jobs.report.on_disk import files_of, verified
 from mqlog_jobs.report.rates import BISECTED_QUEUES, MOST_LOOKS, TimedQueue, rates
 from mqlog_jobs.report.tag_counts import MOST_MESSAGES, tags_of
-from mqlog_jobs.views import rows_of
-from mqstore import __version__, tables
+from mqstore import __version__
 from mqstore.backlog import BacklogRequest, plan_all
 from mqstore.backlog.request import is_system_group
 from mqstore.errors import InvalidOptionError, StoreError, UnknownGroupError
 from mqstore.read.queues import QueueBounds
 from mqstore.read.selection import OpenStores
 from mqstore.read.source import BoundsSource, QueueSlice, Snapshot, slices_of
+from mqstore.tables import store as store_tables
 from mqstore.tables.choice import store_roots
 
 T = TypeVar("T")
@@ -128,7 +129,7 @@ def _read(part: Callable[[], T]) -> Found[T]:
 def _queues(snapshots: Sequence[Snapshot]) -> list[_HeldQueue]:
     held = []
     for number, snapshot in enumerate(snapshots):
-        rows = rows_of(tables.queues(snapshot, _TIMES))
+        rows = rows_of(store_tables.queues(snapshot, _TIMES))
         for bounds, row in zip(snapshot.queues, rows, strict=True):
             times = _ms(row["minStoreTimestamp"]), _ms(row["maxStoreTimestamp"])
             held.append(_HeldQueue(number, bounds, *times))
@@ -139,7 +140,7 @@ def _system_topics(snapshots: Iterable[Snapshot]) -> set[str]:
     """Return RocketMQ's own topics; none of a configuration that cannot be read."""
     found: set[str] = set()
     for snapshot in snapshots:
-        rows = _read(partial(tables.topics, snapshot, ("topic", "isSystem")))
+        rows = _read(partial(store_tables.topics, snapshot, ("topic", "isSystem")))
         if not isinstance(rows, Unread):
             found |= {str(row["topic"]) for row in rows_of(rows) if row["isSystem"]}
     return found

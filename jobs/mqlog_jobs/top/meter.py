@@ -13,14 +13,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from mqstore import tables
 from mqstore.backlog import BacklogItem, BacklogRequest, plan_all
 from mqstore.backlog.request import is_system_group
 from mqstore.backlog.schema import OK
 from mqstore.backlog.standing import Standing
+from mqstore.read.capabilities import followable
 from mqstore.read.queues import QueueFilter
 from mqstore.read.selection import OpenStores
 from mqstore.read.source import Snapshot
+from mqstore.tables import store as store_tables
 
 WINDOW_S: Final = 30.0
 _MOST_LOOKS: Final = 120  # that are kept, whatever the interval
@@ -103,7 +104,8 @@ class Meter:
         self._own: frozenset[str] = frozenset()
         every = QueueFilter()
         self._tails = [
-            source.tail(every, strict=False, fail_on_data_loss=False) for source in stores.sources
+            followable(source).tail(every, strict=False, fail_on_data_loss=False)
+            for source in stores.sources
         ]
 
     def close(self) -> None:
@@ -166,7 +168,7 @@ class Meter:
         topics = frozenset(queue.topic for one in snapshots for queue in one.queues)
         if topics == self._known:
             return
-        found = [tables.topics(one, ("topic", "isSystem")).to_pylist() for one in snapshots]
+        found = [store_tables.topics(one, ("topic", "isSystem")).to_pylist() for one in snapshots]
         self._own = frozenset(row["topic"] for rows in found for row in rows if row["isSystem"])
         self._known = topics
 

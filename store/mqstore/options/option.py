@@ -23,14 +23,12 @@ _METADATA: Final = "option"
 class Option:
     """One option: its name as the user's guide spells it, the parser of its text, another name.
 
-    ``parse`` takes the name and the text, and raises InvalidOptionError. ``tables`` are the
-    tables of a read that take the option.
+    ``parse`` takes the name and the text, and raises InvalidOptionError.
     """
 
     name: str
     parse: Callable[[str, str], Any]
     alias: str | None = None
-    tables: frozenset[str] = frozenset()
 
     def value(self, text: str, name: str | None = None) -> Any:
         """Return the value of ``text``; ``name`` is the one that the user wrote, for errors."""
@@ -46,10 +44,9 @@ def option(
     default: object = None,
     *,
     alias: str | None = None,
-    tables: frozenset[str] = frozenset(),
 ) -> Any:
     """Return a dataclass field that holds an option; its default is the option's."""
-    declared = Option(name, parse, alias, tables)
+    declared = Option(name, parse, alias)
     return dataclasses.field(default=default, metadata={_METADATA: declared})
 
 

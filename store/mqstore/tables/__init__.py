@@ -1,61 +1,6 @@
 """What there is to know of a store beside its messages, as tables.
 
-Of each table ``COLUMNS`` has the columns with their meaning and ``SCHEMAS`` the Arrow schema. A
-module a table: its ``plan`` gives parts that pickle, and a part yields Arrow batches in a task.
-The backlog and its comparison are in mqstore.backlog.
+``catalog`` lists them. A module declares one table or a few of one source as ``Table`` values: its
+columns with their meaning, the options that it takes, and its plan, which gives parts that pickle;
+a part yields Arrow batches in a task.
 """
-
-from typing import Final
-
-from mqstore.tables import (
-    columns,
-    commits,
-    files,
-    groups,
-    half_messages,
-    index,
-    retries,
-    scheduled,
-    tags,
-    verify,
-)
-from mqstore.tables.store import (
-    OFFSET_COLUMNS,
-    OFFSETS,
-    QUEUE_COLUMNS,
-    QUEUE_SCHEMA,
-    TOPIC_COLUMNS,
-    TOPIC_SCHEMA,
-    queues,
-    topics,
-)
-from mqstore.tables.store import committed_offsets as offsets
-
-__all__ = [
-    "COLUMNS",
-    "OFFSETS",
-    "QUEUE_SCHEMA",
-    "SCHEMAS",
-    "TOPIC_SCHEMA",
-    "offsets",
-    "queues",
-    "topics",
-]
-
-COLUMNS: Final[dict[str, columns.Columns]] = {
-    "queues": QUEUE_COLUMNS,
-    "topics": TOPIC_COLUMNS,
-    "offsets": OFFSET_COLUMNS,
-    "groups": groups.GROUP_COLUMNS,
-    "subscriptions": groups.SUBSCRIPTION_COLUMNS,
-    "brokers": groups.BROKER_COLUMNS,
-    "tags": tags.COLUMNS,
-    "scheduled": scheduled.COLUMNS,
-    "halfmessages": half_messages.COLUMNS,
-    "retries": retries.COLUMNS,
-    "commits": commits.COLUMNS,
-    "files": files.COLUMNS,
-    "index": index.COLUMNS,
-    "verify": verify.COLUMNS,
-}
-SCHEMAS: Final = {name: columns.schema(of) for name, of in COLUMNS.items()}

@@ -21,6 +21,7 @@ from mqstore.files.txn import intent, ledger
 from mqstore.files.txn.ledger import DONE, LedgerEntry
 from mqstore.tables.choice import StoreRoot
 from mqstore.tables.columns import BROKER_NAME, US, Columns, TableRow, batches, schema
+from mqstore.tables.table import Table
 
 _LOG = logging.getLogger(__name__)
 
@@ -90,3 +91,14 @@ def _row(entry: LedgerEntry, broker_name: str) -> TableRow:
         entry.state,
         broker_name,
     )
+
+
+COMMITS: Final = Table(
+    "commits",
+    COLUMNS,
+    lambda request: [
+        part for root in request.roots() for part in plan(root, on_corrupt=request.on_corrupt)
+    ],
+    options=frozenset(),
+    of_files="commits are kept beside a store that mqlog writes, and not by a broker",
+)

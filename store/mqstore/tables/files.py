@@ -27,6 +27,7 @@ from mqstore.format import index_file as index_format
 from mqstore.format.consume_queue import UNIT
 from mqstore.tables.choice import StoreRoot
 from mqstore.tables.columns import BROKER_NAME, Columns, batches, schema
+from mqstore.tables.table import Table
 
 COLUMNS: Final[Columns] = (
     ("kind", pa.string(), False,
@@ -235,3 +236,12 @@ def _listed(folder: str, path: str = "") -> list[tuple[str, str, int]]:
         return survey(folder, path)
     except UnsafePathError:
         return []
+
+
+FILES: Final = Table(
+    "files",
+    COLUMNS,
+    lambda request: [part for root in request.roots() for part in plan(root)],
+    options=frozenset(),
+    of_files="a broker does not report its files",
+)

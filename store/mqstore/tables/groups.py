@@ -14,9 +14,11 @@ from typing import Final
 import pyarrow as pa
 
 from mqstore.backlog.request import is_system_group
+from mqstore.format.names import as_text
 from mqstore.read.source import BoundsSource, Snapshot
 from mqstore.tables.choice import RowChoice
 from mqstore.tables.columns import BROKER_NAME, Columns, TableRow, batches, schema
+from mqstore.tables.table import BY_GROUP, BY_TOPIC, Table, TableRequest
 
 GROUP_COLUMNS: Final[Columns] = (
     BROKER_NAME,
@@ -44,26 +46,21 @@ BROKER_COLUMNS: Final[Columns] = (
     ("topics", pa.int32(), False, "configured topics"),
     ("groups", pa.int32(), False, "configured consumer groups"),
 )  # fmt: skip
-_SCHEMAS: Final = {
-    "groups": schema(GROUP_COLUMNS),
-    "subscriptions": schema(SUBSCRIPTION_COLUMNS),
-    "brokers": schema(BROKER_COLUMNS),
-}
 
 
 @dataclass(frozen=True, slots=True)
-class ToldPart:
-    """Rows that the driver was told. Pickles into a task."""
+class PlannedRows:
+    """Rows that the plan has found already. Pickles into a task."""
 
-    table: str
+    schema: pa.Schema
     rows: tuple[TableRow, ...]
 
     def batches(self, _columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the rows."""
-        yield from batches(self.rows, _SCHEMAS[self.table])
+        yield from batches(self.rows, self.schema)
 
 
-def plan_groups(source: BoundsSource, chosen: Callable[[str], object]) -> list[ToldPart]:
+def plan_groups(source: BoundsSource, chosen: Callable[[str], object]) -> list[PlannedRows]:
     """Return the groups of one broker that are ``chosen``, by name. Raises CorruptConfigError."""
     committed: dict[str, int] = {}
     for _, group in source.config.consumer_offsets():
@@ -78,12 +75,12 @@ def plan_groups(source: BoundsSource, chosen: Callable[[str], object]) -> list[T
         model = found.model or None if found else None
         row = (name, name in configured, committed.get(name, 0), clients, model)
         rows.append((source.broker_name, *row, is_system_group(name)))
-    return [ToldPart("groups", tuple(rows))]
+    return [PlannedRows(schema(GROUP_COLUMNS), tuple(rows))]
 
 
 def plan_subscriptions(
     source: BoundsSource, chosen: Callable[[str], object], choice: RowChoice | None
-) -> list[ToldPart]:
+) -> list[PlannedRows]:
     """Return what is known of the subscriptions of the ``chosen`` groups of one broker."""
     config = source.config
     known = {group for _, group in config.consumer_offsets()} | config.groups()
@@ -93,13 +90,54 @@ def plan_subscriptions(
         for (topic, group), one in found.items()
         if choice is None or choice.passes(topic, None)
     )
-    return [ToldPart("subscriptions", tuple(rows))]
+    return [PlannedRows(schema(SUBSCRIPTION_COLUMNS), tuple(rows))]
 
 
-def plan_brokers(source: BoundsSource, snapshot: Snapshot) -> list[ToldPart]:
+def plan_brokers(source: BoundsSource, snapshot: Snapshot) -> list[PlannedRows]:
     """Return the row of one broker; the snapshot may be of no topics."""
     told = source.broker(snapshot)
     config = source.config
     counts = len(config.topics()), len(config.groups())
-    row = (source.broker_name, told.place, told.version, told.low, told.high, *counts)
-    return [ToldPart("brokers", (row,))]
+    row = (source.broker_name, as_text(told.place), told.version, told.low, told.high, *counts)
+    return [PlannedRows(schema(BROKER_COLUMNS), (row,))]
+
+
+def _planned_groups(request: TableRequest) -> list[PlannedRows]:
+    chosen = request.group_choice(request.known_groups)
+    return [part for source, _ in request.sources() for part in plan_groups(source, chosen)]
+
+
+def _planned_subscriptions(request: TableRequest) -> list[PlannedRows]:
+    chosen, choice = request.group_choice(request.known_groups), request.choice()
+    return [
+        part
+        for source, _ in request.sources()
+        for part in plan_subscriptions(source, chosen, choice)
+    ]
+
+
+OF_GROUPS: Final = (
+    Table(
+        "groups",
+        GROUP_COLUMNS,
+        _planned_groups,
+        options=BY_GROUP,
+        order=("group", "brokerName"),
+        owner="group",
+    ),
+    Table(
+        "subscriptions",
+        SUBSCRIPTION_COLUMNS,
+        _planned_subscriptions,
+        options=BY_TOPIC | BY_GROUP,
+        order=("group", "brokerName", "topic"),
+        owner="group",
+    ),
+    Table(
+        "brokers",
+        BROKER_COLUMNS,
+        lambda request: [part for pair in request.sources() for part in plan_brokers(*pair)],
+        options=frozenset(),
+        order=("brokerName",),
+    ),
+)

@@ -46,6 +46,7 @@ from mqstore.tables.columns import (
     schema,
     text,
 )
+from mqstore.tables.table import BY_QUEUE, FROM_LOG, Table, TableRequest
 
 GIVEN_UP: Final = "GIVEN_UP"
 
@@ -226,3 +227,21 @@ def _too_many(count: int) -> InvalidOptionError:
         f"the broker left {count:,} half messages unchecked, more than fit into memory: read "
         f"{HALF_TOPIC} as messages",
     )
+
+
+def _planned(request: TableRequest) -> list[HalfPart]:
+    choice = request.choice()
+    return [
+        part
+        for source, snapshot in request.sources(is_source)
+        for part in plan(source, snapshot, choice, request.on_corrupt)
+    ]
+
+
+HALF_MESSAGES: Final = Table(
+    "halfmessages",
+    COLUMNS,
+    _planned,
+    options=BY_QUEUE | FROM_LOG,
+    order=("bornTimestamp", "brokerName", "physicalOffset"),
+)

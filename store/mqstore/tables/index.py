@@ -19,8 +19,10 @@ from mqstore.errors import CorruptStoreError
 from mqstore.files.index.index_file import IndexFile, Layout
 from mqstore.files.store import Store
 from mqstore.format.index_file import FIRST_UNIT
+from mqstore.read.lookup import hashes_of
 from mqstore.tables.choice import StoreRoot, Window
 from mqstore.tables.columns import BROKER_NAME, Columns, schema
+from mqstore.tables.table import BY_TIME, BY_TOPIC, Table, TableRequest
 
 COLUMNS: Final[Columns] = (
     BROKER_NAME,
@@ -140,3 +142,25 @@ def _is_outside(file: IndexFile, window: Window) -> bool:
 
 def _unreadable(file: IndexFile) -> CorruptStoreError:
     return CorruptStoreError(file.path, 0, "no number of slots fits what the file holds")
+
+
+def _planned(request: TableRequest) -> list[IndexPart]:
+    stores, hashes = request.stores, None
+    if request.keys is not None:
+        hashes = hashes_of(filter(stores.topic_test(), stores.topics), request.keys)
+    return [
+        part
+        for root in request.roots()
+        for part in plan(root, request.window, hashes, on_corrupt=request.on_corrupt)
+    ]
+
+
+INDEX_ENTRIES: Final = Table(
+    "index",
+    COLUMNS,
+    _planned,
+    options=BY_TOPIC | BY_TIME | {"keys"},
+    of_files="a broker lists no entries of its IndexFiles, and nothing else tells their files and "
+    "numbers; to find messages by key, read the table messages with the option keys, and its "
+    "columns keys, storeTimestamp and physicalOffset",
+)

@@ -36,6 +36,7 @@ from mqstore.tables.columns import (
     text,
     times,
 )
+from mqstore.tables.table import BY_GROUP, BY_TIME, BY_TOPIC, FROM_LOG, Table, TableRequest
 
 RETRY: Final = "RETRY"
 DLQ: Final = "DLQ"
@@ -218,3 +219,25 @@ def _by_key(source: RecordSource, topic: str | None, key: str) -> _Place | None:
         return None
     records = source.locate(dict.fromkeys(source.places_of_key(topic, key), topic))
     return next(((p, r) for p, r in records.items() if (r.topic, r.uniq_key) == (topic, key)), None)
+
+
+def _planned(request: TableRequest) -> list[RetriesPart]:
+    choice = request.choice()
+    sources = request.sources(is_source)
+    groups = request.group_choice(
+        lambda: set().union(*(known_groups(source.config, held) for source, held in sources))
+    )
+    return [
+        part
+        for source, held in sources
+        for part in plan(source, held, request.window, choice, groups, request.on_corrupt)
+    ]
+
+
+RETRIES: Final = Table(
+    "retries",
+    COLUMNS,
+    _planned,
+    options=BY_TOPIC | BY_TIME | BY_GROUP | FROM_LOG,
+    order=("group", "kind", "storeTimestamp", "brokerName", "physicalOffset"),
+)

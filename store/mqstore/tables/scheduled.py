@@ -37,6 +37,7 @@ from mqstore.tables.columns import (
     text,
     times,
 )
+from mqstore.tables.table import BY_QUEUE, BY_TIME, FROM_LOG, Table, TableRequest
 
 DELIVERED: Final = "DELIVERED"
 CANCEL: Final = "CANCEL"  # a request to drop another timer, not a message
@@ -168,3 +169,21 @@ def _batch(piece: QueueSlice, found: pa.RecordBatch, own: dict[str, Any]) -> pa.
     fields = [field.with_nullable(field.nullable or field.name in unread) for field in SCHEMA]
     columns = [arrays.get(field.name, pa.nulls(found.num_rows, field.type)) for field in fields]
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+
+def _planned(request: TableRequest) -> list[ScheduledPart]:
+    choice = request.choice()
+    return [
+        part
+        for source, snapshot in request.sources(is_source)
+        for part in plan(source, snapshot, request.window, choice, request.on_corrupt)
+    ]
+
+
+SCHEDULED: Final = Table(
+    "scheduled",
+    COLUMNS,
+    _planned,
+    options=BY_QUEUE | BY_TIME | FROM_LOG,
+    order=("deliverTimestamp", "brokerName", "physicalOffset"),
+)

@@ -7,13 +7,14 @@ of some at both ends. Times are those of the first and the last message held. Wh
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
 
+from mqstore.backlog.request import group_test
 from mqstore.codec.schema import TIMESTAMP
 from mqstore.errors import UnsupportedStoreError
 from mqstore.files.config.broker_config import TopicConfig
@@ -25,6 +26,7 @@ from mqstore.read.source import RecordSource, Snapshot
 from mqstore.read.units import UnitBatch, join
 from mqstore.tables.choice import RowChoice
 from mqstore.tables.columns import BROKER_NAME, Columns, batch, known_us, packed, schema
+from mqstore.tables.table import BY_GROUP, BY_QUEUE, FROM_LOG, Table, TableRequest
 
 QUEUE_COLUMNS: Final[Columns] = (
     BROKER_NAME,
@@ -155,11 +157,15 @@ _ROWS: Final = {"queues": queues, "topics": topics, "offsets": committed_offsets
 
 @dataclass(frozen=True, slots=True)
 class StorePart:
-    """The rows of one store, or of some of its queues. Pickles into a task."""
+    """The rows of one store, or of some of its queues; of ``offsets`` those of groups.
+
+    Pickles into a task.
+    """
 
     table: str
     snapshot: Snapshot
     choice: RowChoice | None
+    groups: str | None = None
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the rows; of ``columns`` at least."""
@@ -172,6 +178,9 @@ class StorePart:
                 queue_ids = found["queueId"].to_pylist() if of_queues else no_queues
                 passed = map(self.choice.passes, topics_, queue_ids)
                 found = found.filter(pa.array(passed, pa.bool_()))
+            if self.groups is not None:
+                chosen = map(group_test(self.groups), found["group"].to_pylist())
+                found = found.filter(pa.array(map(bool, chosen), pa.bool_()))
             yield found
 
     def _snapshots(self) -> Iterator[Snapshot]:
@@ -245,3 +254,33 @@ def _edge_times(
     for (row, _), first, last in zip(known, found[::2], found[1::2], strict=True):
         times[row] = first, last
     return times
+
+
+def _planned(table: str) -> Callable[[TableRequest], list[StorePart]]:
+    def planned(request: TableRequest) -> list[StorePart]:
+        choice = request.choice()
+        return [part for held in request.stores.held for part in plan(table, held, choice)]
+
+    return planned
+
+
+def _planned_offsets(request: TableRequest) -> list[StorePart]:
+    choice = request.choice(consumed=True)
+    request.group_choice(request.known_groups)
+    return [
+        StorePart("offsets", snapshot, choice, request.groups) for _, snapshot in request.sources()
+    ]
+
+
+OF_QUEUES: Final = (
+    Table("queues", QUEUE_COLUMNS, _planned("queues"), BY_QUEUE | FROM_LOG, owner="topic"),
+    Table("topics", TOPIC_COLUMNS, _planned("topics"), BY_QUEUE | FROM_LOG, owner="topic"),
+    Table(
+        "offsets",
+        OFFSET_COLUMNS,
+        _planned_offsets,
+        options=BY_QUEUE | BY_GROUP | FROM_LOG,
+        order=("group", "brokerName", "topic", "queueId"),
+        owner="group",
+    ),
+)

@@ -34,6 +34,7 @@ from mqstore.tables.columns import (
     packed,
     schema,
 )
+from mqstore.tables.table import BY_QUEUE, BY_RANGE, FROM_LOG, Table
 
 COLUMNS: Final[Columns] = (
     ("topic", pa.string(), False, "topic"),
@@ -213,3 +214,12 @@ def _times(piece: QueueSlice, where: Int64s, *, timed: bool) -> list[int | None]
             return known_us(source.store_timestamps(units).tolist())
         except FileNotFoundError:  # They expired meanwhile.
             return [None] * len(units)
+
+
+TAG_COUNTS: Final = Table(
+    "tags",
+    COLUMNS,
+    lambda request: plan(request.slices(), request.tags),
+    options=BY_RANGE | BY_QUEUE | FROM_LOG,
+    owner="topic",
+)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from mqstore.check import check
 from mqstore.tables.choice import StoreRoot
 from mqstore.tables.columns import BROKER_NAME, Columns, batches, schema
+from mqstore.tables.table import Table
 
 COLUMNS: Final[Columns] = (
     ("severity", pa.string(), False, "error: a broker would lose or misread something; warning"),
@@ -43,3 +44,12 @@ class VerifyPart:
 def plan(store: StoreRoot) -> list[VerifyPart]:
     """Return the one part of a store: its rules tie all files together."""
     return [VerifyPart(store)]
+
+
+VERIFY: Final = Table(
+    "verify",
+    COLUMNS,
+    lambda request: [part for root in request.roots() for part in plan(root)],
+    options=frozenset(),
+    of_files="rules of files cannot be checked from a running broker",
+)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from mqstore.tables.places import OBJECTS
-from pyspark_mqlog.read_options import READ_OPTIONS
+from mqstore.places import OBJECTS
+from mqstore.request.read_options import READ_OPTIONS
 from support import goldens, planned, soak
 from support.s3_server import S3Server
 

@@ -1,4 +1,4 @@
-"""The options of reads, each declared once: name, grammar, tables that it is for, default.
+"""The options of reads, each declared once: name, grammar, default. Tables declare which they take.
 
 The fields of ReadOptions are the options of a batch read; a streaming read has most of them and
 those of StreamOptions.
@@ -14,53 +14,18 @@ from typing import Final
 from mqstore.errors import InvalidOptionError
 from mqstore.options import grammar, store_paths
 from mqstore.options.option import any_text, one_of, option, options_of
+from mqstore.places import Places
 from mqstore.read.admission import Admission
 from mqstore.read.log_directory import BY_LOG_WORD, CACHE_DIR, QUEUES
 from mqstore.read.plan import MAX_PARTITION_BYTES
 from mqstore.read.sql.filter import parse_sql
 from mqstore.read.tags import check_tags
-from mqstore.tables.places import Places
+from mqstore.tables.catalog import CATALOG
 
-MESSAGES: Final = frozenset({"messages"})
-TABLES: Final = (
-    "messages",
-    "backlog",
-    "lagcompare",
-    "queues",
-    "topics",
-    "offsets",
-    "groups",
-    "subscriptions",
-    "brokers",
-    "tags",
-    "scheduled",
-    "halfmessages",
-    "retries",
-    "commits",
-    "files",
-    "index",
-    "verify",
-)
-OF_FILES: Final = {
-    "commits": "commits are kept beside a store that mqlog writes, and not by a broker",
-    "files": "a broker does not report its files",
-    "index": "a broker lists no entries of its IndexFiles, and nothing else tells their files and "
-    "numbers; to find messages by key, read the table messages with the option keys, and its "
-    "columns keys, storeTimestamp and physicalOffset",
-    "verify": "rules of files cannot be checked from a running broker",
-}
-"""The tables that only the directory of a store has, with the reason."""
-BACKLOG: Final = frozenset({"backlog"})
-GROUPS: Final = frozenset({"backlog", "lagcompare", "retries", "groups", "subscriptions"})
-SUBSCRIPTIONS: Final = frozenset({"backlog", "lagcompare"})
-WITH_KEYS: Final = frozenset({"messages", "index"})
-RANGES: Final = frozenset({"messages", "tags"})
-TIMES: Final = RANGES | {"scheduled", "retries", "index"}
-ANY_TABLE: Final = frozenset(TABLES)
-WITH_TOPIC: Final = ANY_TABLE - {"commits", "files", "verify", "groups", "brokers"}
-WITH_QUEUE: Final = WITH_TOPIC - {"retries", "index", "subscriptions"}
-FROM_LOG: Final = TIMES - {"index"} | {"backlog", "queues", "topics", "offsets", "halfmessages"}
-"""The tables that can be read by the CommitLog alone."""
+MESSAGES: Final = "messages"
+TABLES: Final = (MESSAGES, *CATALOG)
+_OF_TABLES: Final = frozenset({"groups", "subscriptions", "lagMode", "byTag"})
+"""The options that a read of messages does not take."""
 MAX_BATCH_ROWS: Final = 1_000_000
 # A column of a batch must stay below 2 GiB: the bodies stored plain, the decompressed ones and
 # one more body.
@@ -157,7 +122,7 @@ def queue_range(name: str, text: str, otherwise: int) -> QueueRange:
 
 FROM_EARLIEST: Final = QueueRange(grammar.EARLIEST)
 TO_LATEST: Final = QueueRange(grammar.LATEST)
-_of_read = partial(option, tables=MESSAGES)
+_of_read = partial(option)
 _batch_bytes = partial(grammar.size, high=MAX_BATCH_BYTES)
 _body_bytes = partial(grammar.size, high=MAX_BODY_BYTES)
 
@@ -172,65 +137,55 @@ class ReadOptions:
 
     places: Places
     given: Mapping[str, str]
-    broker_names: tuple[str, ...] | None = _of_read("brokerName", grammar.names, tables=ANY_TABLE)
-    table: str = _of_read("table", one_of(*TABLES), "messages", tables=ANY_TABLE)
-    subscribe: tuple[str, ...] | None = _of_read("subscribe", grammar.names, tables=WITH_TOPIC)
-    subscribe_pattern: str | None = _of_read("subscribePattern", _regex, tables=WITH_TOPIC)
-    assign: Mapping[str, tuple[int, ...]] | None = _of_read(
-        "assign", grammar.queues, tables=WITH_QUEUE
+    broker_names: tuple[str, ...] | None = option("brokerName", grammar.names)
+    table: str = option("table", one_of(*TABLES), MESSAGES)
+    subscribe: tuple[str, ...] | None = option("subscribe", grammar.names)
+    subscribe_pattern: str | None = option("subscribePattern", _regex)
+    assign: Mapping[str, tuple[int, ...]] | None = option("assign", grammar.queues)
+    commit_log: tuple[str, ...] | None = option("storePathCommitLog", _folders)
+    queues: str = option(QUEUES, one_of("files", BY_LOG_WORD), "files")
+    cache_dir: str | None = option(CACHE_DIR, store_paths.absolute)
+    include_system_topics: bool = option("includeSystemTopics", grammar.boolean, False)
+    columns: str = option("columns", any_text, "standard")
+    starting_offsets: QueueRange = option(  # noqa: RUF009 - a field, and QueueRange is frozen
+        "startingOffsets", _starting_offsets, FROM_EARLIEST
     )
-    commit_log: tuple[str, ...] | None = _of_read("storePathCommitLog", _folders, tables=ANY_TABLE)
-    queues: str = _of_read(QUEUES, one_of("files", BY_LOG_WORD), "files", tables=FROM_LOG)
-    cache_dir: str | None = _of_read(CACHE_DIR, store_paths.absolute, tables=FROM_LOG)
-    include_system_topics: bool = _of_read(
-        "includeSystemTopics", grammar.boolean, False, tables=WITH_TOPIC
+    ending_offsets: QueueRange = option(  # noqa: RUF009 - a field, and QueueRange is frozen
+        "endingOffsets", _ending_offsets, TO_LATEST
     )
-    columns: str = _of_read("columns", any_text, "standard", tables=ANY_TABLE)
-    starting_offsets: QueueRange = _of_read(  # noqa: RUF009 - a field, and QueueRange is frozen
-        "startingOffsets", _starting_offsets, FROM_EARLIEST, tables=RANGES
+    starting_timestamp: int | None = option("startingTimestamp", _timestamp)
+    ending_timestamp: int | None = option("endingTimestamp", _timestamp)
+    starting_by_timestamp: Mapping[grammar.QueueKey, int] | None = option(
+        "startingOffsetsByTimestamp", _timestamps
     )
-    ending_offsets: QueueRange = _of_read(  # noqa: RUF009 - a field, and QueueRange is frozen
-        "endingOffsets", _ending_offsets, TO_LATEST, tables=RANGES
+    ending_by_timestamp: Mapping[grammar.QueueKey, int] | None = option(
+        "endingOffsetsByTimestamp", _timestamps
     )
-    starting_timestamp: int | None = _of_read("startingTimestamp", _timestamp, tables=TIMES)
-    ending_timestamp: int | None = _of_read("endingTimestamp", _timestamp, tables=TIMES)
-    starting_by_timestamp: Mapping[grammar.QueueKey, int] | None = _of_read(
-        "startingOffsetsByTimestamp", _timestamps, tables=RANGES
-    )
-    ending_by_timestamp: Mapping[grammar.QueueKey, int] | None = _of_read(
-        "endingOffsetsByTimestamp", _timestamps, tables=RANGES
-    )
-    strategy: str = _of_read(
-        "startingOffsetsByTimestampStrategy", one_of("error", "latest"), "error", tables=RANGES
-    )
-    starting_group: str | None = _of_read("startingGroup", any_text, tables=RANGES)
-    tags: str = _of_read("tags", _tags, "*", alias="subExpression", tables=RANGES)
-    sql: str | None = _of_read("sql", _sql)
-    keys: tuple[str, ...] | None = _of_read("keys", grammar.names, tables=WITH_KEYS)
-    msg_ids: tuple[str, ...] | None = _of_read("msgIds", grammar.names)
-    fail_on_data_loss: bool = _of_read("failOnDataLoss", grammar.boolean, True, tables=RANGES)
-    on_corrupt: str = _of_read(
-        "onCorrupt", one_of("fail", "skip", "rescue"), "fail", tables=ANY_TABLE
-    )
-    verify_crc: bool = _of_read("verifyCrc", grammar.boolean, True)
-    decompress: bool = _of_read("decompress", grammar.boolean, True)
-    max_decompressed_bytes: int = _of_read("maxDecompressedBytes", _body_bytes, 64 << 20)
-    read_mode: str = _of_read("readMode", one_of("mmap", "pread"), "pread")
-    min_partitions: int | None = _of_read(
+    strategy: str = option("startingOffsetsByTimestampStrategy", one_of("error", "latest"), "error")
+    starting_group: str | None = option("startingGroup", any_text)
+    tags: str = option("tags", _tags, "*", alias="subExpression")
+    sql: str | None = option("sql", _sql)
+    keys: tuple[str, ...] | None = option("keys", grammar.names)
+    msg_ids: tuple[str, ...] | None = option("msgIds", grammar.names)
+    fail_on_data_loss: bool = option("failOnDataLoss", grammar.boolean, True)
+    on_corrupt: str = option("onCorrupt", one_of("fail", "skip", "rescue"), "fail")
+    verify_crc: bool = option("verifyCrc", grammar.boolean, True)
+    decompress: bool = option("decompress", grammar.boolean, True)
+    max_decompressed_bytes: int = option("maxDecompressedBytes", _body_bytes, 64 << 20)
+    read_mode: str = option("readMode", one_of("mmap", "pread"), "pread")
+    min_partitions: int | None = option(
         "minPartitions", partial(grammar.count, high=MAX_PARTITIONS)
     )
-    max_records_per_partition: int | None = _of_read("maxRecordsPerPartition", grammar.count)
-    max_bytes_per_partition: int = _of_read(
-        "maxBytesPerPartition", grammar.size, MAX_PARTITION_BYTES
+    max_records_per_partition: int | None = option("maxRecordsPerPartition", grammar.count)
+    max_bytes_per_partition: int = option("maxBytesPerPartition", grammar.size, MAX_PARTITION_BYTES)
+    batch_rows: int = option("batchRows", partial(grammar.count, high=MAX_BATCH_ROWS), 50_000)
+    batch_bytes: int = option("batchBytes", _batch_bytes, 8 << 20)
+    groups: str | None = option("groups", any_text)
+    subscriptions: Mapping[str, Mapping[str, str]] | None = option(
+        "subscriptions", grammar.expressions
     )
-    batch_rows: int = _of_read("batchRows", partial(grammar.count, high=MAX_BATCH_ROWS), 50_000)
-    batch_bytes: int = _of_read("batchBytes", _batch_bytes, 8 << 20)
-    groups: str | None = _of_read("groups", any_text, tables=GROUPS)
-    subscriptions: Mapping[str, Mapping[str, str]] | None = _of_read(
-        "subscriptions", grammar.expressions, tables=SUBSCRIPTIONS
-    )
-    lag_mode: str = _of_read("lagMode", one_of("exact", "hash", "offset"), "exact", tables=BACKLOG)
-    by_tag: bool = _of_read("byTag", grammar.boolean, False, tables=BACKLOG)
+    lag_mode: str = option("lagMode", one_of("exact", "hash", "offset"), "exact")
+    by_tag: bool = option("byTag", grammar.boolean, False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,3 +215,19 @@ class StreamOptions:
 
 READ_OPTIONS: Final = options_of(ReadOptions)
 STREAM_OPTIONS: Final = options_of(StreamOptions)
+
+
+def takers(option: str) -> list[str]:
+    """Return the values of the option ``table`` that take an option, ``messages`` first."""
+    of_messages = [] if option in _OF_TABLES else [MESSAGES]
+    return of_messages + [table.name for table in CATALOG.values() if table.takes(option)]
+
+
+def _undeclared() -> set[str]:
+    return set().union(*(t.options for t in CATALOG.values())) - {
+        declared.name for declared in READ_OPTIONS.values()
+    }
+
+
+if _undeclared():
+    raise ValueError(f"tables take options that no read has: {sorted(_undeclared())}")

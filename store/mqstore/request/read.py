@@ -1,0 +1,91 @@
+"""Options of a batch read, from paths and texts: parsed, and checked against each other.
+
+Reference: org.apache.spark.sql.kafka010.KafkaSourceProvider#validateBatchOptions for what is
+refused together.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from mqstore.errors import InvalidOptionError
+from mqstore.options.option import Option
+from mqstore.options.texts import parse
+from mqstore.places import LIVE, OBJECTS, Places, places
+from mqstore.read.log_directory import BY_LOG_WORD, CACHE_DIR
+from mqstore.request.read_options import READ_OPTIONS, ReadOptions, takers
+from mqstore.tables.catalog import CATALOG
+
+IN_READ: Final[dict[str, Option]] = {**READ_OPTIONS, **LIVE, **OBJECTS}
+"""The options of a batch read, by field: its own, and those of clusters and object stores."""
+
+
+def read_options(
+    paths: tuple[str, ...],
+    texts: Mapping[str, str],
+    refused: Mapping[str, tuple[str, str]] | None = None,
+) -> ReadOptions:
+    """Return the options of a batch read of ``paths``; touches no store.
+
+    ``texts`` are the options by name in lower case, ``refused`` as in ``parse``. Raises
+    InvalidOptionError.
+    """
+    values, given = parse(texts, IN_READ, refused or {})
+    found = ReadOptions(
+        places=named_places(paths, texts, given), given=given, **without_places(values)
+    )
+    check_together(found)
+    _check_has_table(found)
+    return found
+
+
+def named_places(paths: tuple[str, ...], texts: Mapping[str, str], given: Iterable[str]) -> Places:
+    """Return what the paths name, with the texts of the ``given`` options; connects to nothing."""
+    return places(paths, {name: texts[name.lower()] for name in given if name.lower() in texts})
+
+
+def without_places(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values without those of clusters and object stores, which Places has."""
+    return {field: value for field, value in values.items() if field not in {*LIVE, *OBJECTS}}
+
+
+def _check_has_table(options: ReadOptions) -> None:
+    """Refuse the tables that no cluster has."""
+    reason = CATALOG[options.table].of_files if options.table in CATALOG else ""
+    if options.places.clusters and reason:
+        expected = f"{reason}: for this table give the path of a store"
+        raise InvalidOptionError("table", options.table, expected)
+
+
+def check_together(options: ReadOptions) -> None:
+    """Raise InvalidOptionError for options that contradict each other, or are for another table."""
+    for option in READ_OPTIONS.values():
+        tables = takers(option.name)
+        if option.name in options.given and options.table not in tables:
+            raise InvalidOptionError(
+                option.name,
+                options.given[option.name],
+                f"is for table={'|'.join(sorted(tables))}, not {options.table}",
+            )
+    if options.table == "index" and options.keys is None:
+        for name in ("subscribe", "subscribePattern", "includeSystemTopics"):
+            if name in options.given:
+                expected = "needs keys too: an entry has the hash of topic#key, and no topic"
+                raise InvalidOptionError(name, options.given[name], expected)
+    if options.cache_dir is not None and options.queues != BY_LOG_WORD:
+        expected = "is for queues=log, which keeps there what it finds in a CommitLog"
+        raise InvalidOptionError(CACHE_DIR, options.cache_dir, expected)
+    _only_one(options, "subscribe", "subscribePattern", "assign")
+    _only_one(options, "startingOffsets", "startingTimestamp")
+    for name in ("subscribe", "subscribePattern", "assign"):
+        if options.places.topics and name in options.given:
+            expected = f"the path names topics: {', '.join(options.places.topics)}"
+            raise InvalidOptionError(name, options.given[name], expected)
+    for other in ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp"):
+        _only_one(options, "startingGroup", other)
+
+
+def _only_one(options: ReadOptions, *names: str) -> None:
+    given = [name for name in names if name in options.given]
+    if len(given) > 1:
+        others = " and ".join(given[1:])
+        raise InvalidOptionError(given[0], options.given[given[0]], f"excludes {others}")

@@ -1,0 +1,90 @@
+"""The tables ``backlog`` and ``lagcompare``, planned as parts that tasks measure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from mqstore import backlog
+from mqstore.backlog import BacklogItem, BacklogRequest, Listed, PackedItems
+from mqstore.read.source import Origin
+from mqstore.tables.table import BY_GROUP, BY_QUEUE, FROM_LOG, Table, TableRequest
+
+_ROW_ORDER: Final = ("group", "brokerName", "topic", "queueId")
+
+
+@dataclass(frozen=True, slots=True)
+class BacklogPart:
+    """Queues of groups to measure. Pickles into a task."""
+
+    items: PackedItems
+    request: BacklogRequest
+    as_of_ms: int
+
+    def batches(self, _columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the items."""
+        yield from backlog.measure_in_batches(self.items.items(), self.request, self.as_of_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class ComparePart:
+    """Queues of groups to compare with the numbers of RocketMQ's own tools. Pickles into a task."""
+
+    items: PackedItems
+    request: BacklogRequest
+    as_of_ms: int
+    listed: Mapping[Origin, Listed]
+
+    def batches(self, _columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the items."""
+        yield from backlog.compare(self.items.items(), self.request, self.listed, self.as_of_ms)
+
+
+def _measured(wanted: TableRequest) -> list[BacklogPart]:
+    items, request, as_of_ms = _items(wanted)
+    shares = backlog.split(items, wanted.cores)
+    return [BacklogPart(PackedItems.of(share), request, as_of_ms) for share in shares]
+
+
+def _compared(wanted: TableRequest) -> list[ComparePart]:
+    items, request, as_of_ms = _items(wanted)
+    used = {item.origin for item in items}
+    listed = {s.origin: Listed.of(s.config) for s in wanted.stores.sources if s.origin in used}
+    parts = []
+    for share in backlog.split(items, wanted.cores):
+        of_share = {origin: listed[origin] for origin in {item.origin for item in share}}
+        parts.append(ComparePart(PackedItems.of(share), request, as_of_ms, of_share))
+    return parts
+
+
+def _items(wanted: TableRequest) -> tuple[list[BacklogItem], BacklogRequest, int]:
+    """Return the queues of groups, the request, and when the offsets were read (epoch ms)."""
+    request = BacklogRequest(wanted.groups, wanted.subscriptions, wanted.lag_mode, wanted.by_tag)
+    # A topic is deleted if a snapshot of all topics does not have it.
+    snapshots = wanted.stores.held_of(lambda _: True)
+    choice = wanted.choice(consumed=True)
+    items = backlog.plan_all(wanted.stores.sources, snapshots, request)
+    if choice is not None:
+        items = [item for item in items if choice.passes(item.topic, item.queue_id)]
+    return items, request, max(snapshot.taken_ms for snapshot in snapshots)
+
+
+BACKLOGS: Final = (
+    Table(
+        "backlog",
+        backlog.COLUMNS,
+        _measured,
+        options=BY_QUEUE | BY_GROUP | FROM_LOG | {"subscriptions", "lagMode", "byTag"},
+        order=_ROW_ORDER,
+        owner="group",
+    ),
+    Table(
+        "lagcompare",
+        backlog.COMPARE_COLUMNS,
+        _compared,
+        options=BY_QUEUE | BY_GROUP | {"subscriptions"},
+        order=_ROW_ORDER,
+        owner="group",
+    ),
+)

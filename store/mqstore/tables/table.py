@@ -1,0 +1,140 @@
+"""A table as one declared value, and the request that its plan is made from.
+
+The connector, the command and the documents take a table from ``mqstore.tables.catalog``; no
+other module names one.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final, Literal, Protocol
+
+import pyarrow as pa
+
+from mqstore.backlog.plan import check_groups
+from mqstore.backlog.request import group_test
+from mqstore.read.selection import OpenStores
+from mqstore.read.source import BoundsSource, QueueSlice, Snapshot
+from mqstore.tables.choice import RowChoice, StoreRoot, Window, store_roots
+from mqstore.tables.columns import Columns, schema
+
+ALWAYS: Final = frozenset({"brokerName", "table", "storePathCommitLog", "columns", "onCorrupt"})
+"""The options that every table takes."""
+BY_TOPIC: Final = frozenset({"subscribe", "subscribePattern", "includeSystemTopics"})
+BY_QUEUE: Final = BY_TOPIC | {"assign"}
+BY_TIME: Final = frozenset({"startingTimestamp", "endingTimestamp"})
+BY_GROUP: Final = frozenset({"groups"})
+FROM_LOG: Final = frozenset({"queues", "cacheDir"})
+"""The options of tables that can be read by the CommitLog alone."""
+BY_RANGE: Final = BY_TIME | {
+    "startingOffsets",
+    "endingOffsets",
+    "startingOffsetsByTimestamp",
+    "endingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "startingGroup",
+    "tags",
+    "failOnDataLoss",
+}
+"""The options of tables that are made of chosen messages."""
+
+
+class Part(Protocol):
+    """The part of a table that one task reads. Pickles."""
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows with all columns of the table; only ``columns`` must have their values."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableRequest:
+    """The stores whose rows are wanted, and what the options of a read choose of them.
+
+    The fields are options of that name (see ``mqstore.request.read_options``); topics and queues
+    are those of ``stores.selection``. ``slices`` returns the chosen ranges of messages, for tables
+    that are made of messages; ``cores`` is the number of parallel tasks.
+    """
+
+    stores: OpenStores
+    slices: Callable[[], Sequence[QueueSlice]]
+    window: Window = field(default_factory=Window)
+    groups: str | None = None
+    subscriptions: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    lag_mode: str = "exact"
+    by_tag: bool = False
+    tags: str = "*"
+    keys: tuple[str, ...] | None = None
+    on_corrupt: str = "fail"
+    cores: int = 1
+
+    def choice(self, *, consumed: bool = False) -> RowChoice | None:
+        """Return the rows that the topic options choose by name; None for all rows.
+
+        With ``consumed``, topics are known too in which a group has an offset. Raises
+        UnknownTopicError.
+        """
+        self.stores.check_topics(consumed=consumed)
+        chosen = self.stores.selection
+        if chosen.subscribe or chosen.assign:
+            return RowChoice(frozenset(chosen.subscribe or chosen.assign or ()), chosen.assign)
+        if chosen.subscribe_pattern is None and chosen.include_system_topics:
+            return None
+        return RowChoice(pattern=chosen.subscribe_pattern, with_system=chosen.include_system_topics)
+
+    def group_choice(self, known: Callable[[], set[str]]) -> Callable[[str], object]:
+        """Return the test of a group's name; raises UnknownGroupError for one not ``known``."""
+        check_groups(self.groups, known)
+        return group_test(self.groups)
+
+    def known_groups(self) -> set[str]:
+        """Return the groups that a store has a configuration or a committed offset of."""
+        return {
+            name
+            for config in (source.config for source in self.stores.sources)
+            for name in (*config.groups(), *(group for _, group in config.consumer_offsets()))
+        }
+
+    def sources(
+        self, topics: Callable[[str], bool] = lambda _: False
+    ) -> list[tuple[BoundsSource, Snapshot]]:
+        """Return each broker with a snapshot of its queues of those topics."""
+        snapshots = self.stores.snapshots_of(topics)
+        return list(zip(self.stores.sources, snapshots, strict=True))
+
+    def roots(self) -> list[StoreRoot]:
+        """Return the stores in directories; raises as ``store_roots``."""
+        return store_roots(self.stores.selection)
+
+
+@dataclass(frozen=True)
+class Table:
+    """One value of the option ``table``.
+
+    ``options`` are the names of the options that it takes beside those that every table takes.
+    ``order`` are the columns by which the command sorts its rows; empty: as they are planned.
+    ``owner`` is the column with the topic or the group that a row is about: by default the command
+    leaves out rows of RocketMQ's own. ``of_files`` is the reason why a cluster does not have the
+    table; empty where it has.
+    """
+
+    name: str
+    columns: Columns
+    plan: Callable[[TableRequest], Sequence[Part]]
+    options: frozenset[str]
+    order: tuple[str, ...] = ()
+    owner: Literal["topic", "group", ""] = ""
+    of_files: str = ""
+
+    def __post_init__(self) -> None:
+        absent = set(self.order) - {name for name, *_ in self.columns}
+        if absent:
+            raise ValueError(f"table {self.name} has no columns {sorted(absent)}")
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of its rows."""
+        return schema(self.columns)
+
+    def takes(self, option: str) -> bool:
+        """Tell whether an option, by its name, is for this table."""
+        return option in ALWAYS or option in self.options

@@ -16,7 +16,8 @@ from typing import Final
 from mqstore.check.cluster_requests import allowed_requests
 from mqstore.diagnosis import ERROR, GOOD, WARNING, Diagnosis
 from mqstore.errors import StoreError, UnsupportedTopicError, shown
-from mqstore.live.cluster import Cluster, ClusterSettings, absence
+from mqstore.live.advice import absence
+from mqstore.live.cluster import Cluster, ClusterSettings
 from mqstore.live.errors import (
     AccessDeniedError,
     BrokerTimeoutError,

@@ -1,0 +1,44 @@
+"""Errors and warnings of clusters that say what to do."""
+
+from collections.abc import Sequence
+
+from mqstore.errors import shown
+from mqstore.live.errors import BrokerUnavailableError
+from mqstore.read.selection import near_names
+
+
+def absence(broker: str, topic: str) -> str:
+    """Return the sentence about a topic that name servers show on a broker which lacks it."""
+    return (
+        f"name servers show topic {shown(topic)} on {shown(broker)}, which does not have it, as "
+        "after a deletion that ended half-way; createTopic=true of a write or mqadmin updateTopic "
+        "makes it there again, and name servers forget it when the broker is started again"
+    )
+
+
+def located(broker: str, error: BrokerUnavailableError) -> BrokerUnavailableError:
+    """Return the error with the broker's name and what to do where its address is not ours."""
+    address, reason = error.args
+    if reason.startswith("no connection"):
+        reason = (
+            f"{reason}. The broker registered this address at the name server; where it cannot "
+            f'be reached from here, set brokerAddresses={{"{broker}":"host:port"}}'
+        )
+    return type(error)(f"{broker} at {address}", reason)
+
+
+def all_failed(failures: Sequence[BrokerUnavailableError]) -> BrokerUnavailableError:
+    """Return the error for name servers none of which answered: of one kind if all have that."""
+    if len(failures) == 1:
+        return failures[0]
+    reasons = "; ".join(f"{address}: {reason}" for address, reason in (e.args for e in failures))
+    kinds = {type(failure) for failure in failures}
+    kind = kinds.pop() if len(kinds) == 1 else BrokerUnavailableError
+    return kind("no name server answered", reasons)
+
+
+def no_topic(topic: str, option: str, names: Sequence[str]) -> str:
+    """Return the sentence about a topic that no name server knows, with the nearest of ``names``."""
+    close = near_names("topic", topic, names)
+    advice = f"; did you mean {', '.join(map(shown, close))}?" if close else ""
+    return f"option {option}: no broker has a topic {shown(topic)}{advice}"

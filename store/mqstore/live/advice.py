@@ -38,7 +38,7 @@ def all_failed(failures: Sequence[BrokerUnavailableError]) -> BrokerUnavailableE
 
 
 def no_topic(topic: str, option: str, names: Sequence[str]) -> str:
-    """Return the sentence about a topic that no name server knows, with the nearest of ``names``."""
+    """Return the sentence about a topic that nobody knows, with the nearest of ``names``."""
     close = near_names("topic", topic, names)
     advice = f"; did you mean {', '.join(map(shown, close))}?" if close else ""
     return f"option {option}: no broker has a topic {shown(topic)}{advice}"

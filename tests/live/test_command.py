@@ -61,7 +61,7 @@ def test_a_topic_that_a_broker_lacks_though_name_servers_show_it_breaks_no_view(
             cluster.fill("U", 2, broker="broker-b")
         fake.addresses["broker-b"] = {0: other.address}
         fake.committed["T", "g", 0] = other.committed["T", "g", 0] = 1
-        replay = f"replay rocketmq://{fake.address} --to U --dry-run"
+        replay = f"replay rocketmq://{fake.address} --to U --same-topic --dry-run"
         for view in ("cat T -f {body}", "tags", "backlog", "find --key k", replay):
             done = look(*view.split())
             assert "MQLOG_" not in done.err, view

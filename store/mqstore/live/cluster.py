@@ -9,6 +9,7 @@ NettyRemotingClient#getAndCreateNameserverChannel, MQClientInstance#findBrokerAd
 
 import ssl
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
@@ -19,6 +20,7 @@ from mqstore.live.connection import Connection, Limits
 from mqstore.live.credentials import Credentials
 from mqstore.live.errors import BrokerTimeoutError, BrokerUnavailableError, NoMasterError
 from mqstore.live.frame import Frame
+from mqstore.live.overrides import warn_of_strangers
 from mqstore.live.requests import Request
 from mqstore.live.retry import Retry
 from mqstore.live.routes import (
@@ -86,6 +88,7 @@ class Cluster:
         self._has_contact = was_reached
         self._brokers: dict[str, Addresses] = {}
         self._routes: dict[str, Route] = {}
+        self._has_compared = False
 
     def twin(self) -> "Cluster":
         """Return a cluster with connections of its own that knows where this one's brokers are."""
@@ -358,9 +361,13 @@ class Cluster:
         return self._brokers.get(broker, {})
 
     def _address(self, broker: str, broker_id: int) -> str:
-        override = self.settings.broker_addresses.get(broker)
-        if override is not None and broker_id == MASTER_ID:
-            return override
+        overrides = self.settings.broker_addresses
+        if broker in overrides and broker_id == MASTER_ID:
+            return overrides[broker]
+        if overrides and not self._has_compared:  # One of them may be misspelt.
+            self._has_compared = True
+            with suppress(StoreError):
+                warn_of_strangers(overrides, self.brokers())
         found = self._addresses(broker)
         if broker_id not in found:
             slaves = ", ".join(found[id_] for id_ in sorted(found)) or "no slave either"
@@ -377,8 +384,8 @@ def located(broker: str, error: BrokerUnavailableError) -> BrokerUnavailableErro
     address, reason = error.args
     if reason.startswith("no connection"):
         reason = (
-            f"{reason}. The broker registered this address at the name server; where it cannot "
-            f'be reached from here, set brokerAddresses={{"{broker}":"host:port"}}'
+            f"{reason.rstrip('.')}. The broker registered this address at the name server; where "
+            f'it cannot be reached from here, set brokerAddresses={{"{broker}":"host:port"}}'
         )
     return type(error)(f"{broker} at {address}", reason)
 

@@ -32,6 +32,7 @@ _VALUES: Final = {
     "since": "TIME",
     "until": "TIME",
     "lock_timeout": "TIME",
+    "linger": "TIME",
     "interval": "SECONDS",
     "number": "N",
     "count": "N",

@@ -28,7 +28,6 @@ SCHEMA: Final = pa.schema(
     ]
 )
 _LINES_AT_ONCE: Final = 1_000
-_MOST_LINE_BYTES: Final = 64 * 1024 * 1024
 _TEXT_FIELDS: Final = ("tags", "keys", "shardingKey")
 _NUMBER_FIELDS: Final = ("queueId", "flag", "delayTimeLevel")
 
@@ -46,30 +45,26 @@ class LineForm:
     properties: Mapping[str, str] = field(default_factory=dict)
 
 
-def batches(lines: Iterable[bytes], form: LineForm) -> Iterator[pa.RecordBatch]:
-    """Yield the messages of the lines as rows of SCHEMA.
+def batches(lines: Iterable[bytes], form: LineForm, first: int = 1) -> Iterator[pa.RecordBatch]:
+    """Yield the messages of the lines, without their line feeds, as rows of SCHEMA.
 
-    Raises InvalidMessageError with the number of the line.
+    Raises InvalidMessageError with the number of the line; ``first`` is that of the first one.
     """
     rows = (
-        _row(number, line.removesuffix(b"\n"), form)
-        for number, line in enumerate(lines, 1)
-        if line.strip(b"\r\n")
+        _row(number, line, form) for number, line in enumerate(lines, first) if line.strip(b"\r")
     )
     while chunk := list(islice(rows, _LINES_AT_ONCE)):
         yield pa.RecordBatch.from_pylist(chunk, schema=SCHEMA)
 
 
 def _row(number: int, line: bytes, form: LineForm) -> dict[str, Any]:
-    if len(line) > _MOST_LINE_BYTES:
-        raise _bad(number, f"has {len(line)} bytes")
     found: dict[str, Any] = {"properties": []}
     if form.is_json:
         found |= _of_json(number, line)
     elif form.separator is not None:
         key, mark, body = line.partition(form.separator.encode())
         if not mark:
-            raise _bad(number, f"has no {form.separator!r} between a key and a body")
+            raise bad_line(number, f"has no {form.separator!r} between a key and a body")
         found |= {"keys": _text(number, key), "body": body}
     else:
         found["body"] = line
@@ -82,14 +77,16 @@ def _of_json(number: int, line: bytes) -> dict[str, Any]:
     try:
         given = json.loads(_text(number, line))
     except (ValueError, RecursionError) as error:
-        raise _bad(number, f"is not JSON: {error}") from error
+        raise bad_line(number, f"is not JSON: {error}") from error
     if not isinstance(given, dict):
-        raise _bad(number, 'is no JSON object: write {"body": "…"}')
+        raise bad_line(number, 'is no JSON object: write {"body": "…"}')
     for name in given:
         if name not in SCHEMA.names:
             advice = grammar.did_you_mean(name, SCHEMA.names)
             fields = ", ".join(SCHEMA.names)
-            raise _bad(number, f"has a field {shown(repr(name))}; {advice}the fields are {fields}")
+            raise bad_line(
+                number, f"has a field {shown(repr(name))}; {advice}the fields are {fields}"
+            )
     return {name: _value(number, name, value) for name, value in given.items() if value is not None}
 
 
@@ -97,7 +94,7 @@ def _value(number: int, name: str, value: Any) -> Any:
     if name == "properties":
         if isinstance(value, dict) and all(isinstance(v, str) for v in value.values()):
             return list(value.items())
-        raise _bad(number, "has properties that are no object of texts")
+        raise bad_line(number, "has properties that are no object of texts")
     if name == "body" and not isinstance(value, str):
         return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
     if name == "keys" and isinstance(value, list) and all(isinstance(v, str) for v in value):
@@ -105,19 +102,20 @@ def _value(number: int, name: str, value: Any) -> Any:
     is_number = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
     if not (isinstance(value, str) if name not in _NUMBER_FIELDS else is_number):
         kind = "a text" if name in _TEXT_FIELDS else "a number"
-        raise _bad(number, f"has a {name} that is not {kind}")
+        raise bad_line(number, f"has a {name} that is not {kind}")
     try:
         return value.encode() if name == "body" else value
     except UnicodeEncodeError as error:
-        raise _bad(number, "has half of a surrogate pair in its body") from error
+        raise bad_line(number, "has half of a surrogate pair in its body") from error
 
 
 def _text(number: int, data: bytes) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise _bad(number, "is not UTF-8") from error
+        raise bad_line(number, "is not UTF-8") from error
 
 
-def _bad(number: int, why: str) -> InvalidMessageError:
+def bad_line(number: int, why: str) -> InvalidMessageError:
+    """Return the error of a line, which ``why`` says more of."""
     return InvalidMessageError(f"line {number} {why}. Lines before it may have been sent")

@@ -161,6 +161,7 @@ class CorruptStoreError(StoreError):
     """Bytes break the format. The message names file, position and the rule that was broken."""
 
     condition = "MQLOG_CORRUPT_STORE"
+    physical_offset: int | None = None  # Where the broken record is, if it is about one.
 
     def __init__(self, path: str, position: int, reason: str) -> None:
         super().__init__(path, position, reason)

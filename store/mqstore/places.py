@@ -26,7 +26,8 @@ from mqstore.live.options import LIVE_OPTIONS, cluster_settings, parse_options
 from mqstore.live.origin import ClusterBrokers
 from mqstore.options import store_paths
 from mqstore.options.option import Option
-from mqstore.read.at_rest import NO_STREAM, open_at_rest
+from mqstore.read.at_rest import open_at_rest
+from mqstore.read.capabilities import NO_STREAM
 from mqstore.read.directory import open_origin
 from mqstore.read.log_directory import CACHE_DIR, QUEUES, open_by_log
 from mqstore.read.selection import OpenStores, Selection, broker_names

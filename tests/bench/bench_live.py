@@ -46,6 +46,7 @@ from mqstore.live.cluster import Cluster, ClusterSettings
 from mqstore.live.groups import committed
 from mqstore.live.origin import ClusterOrigin
 from mqstore.live.pull import LiveSlice, PullReader
+from mqstore.read.capabilities import followable
 from mqstore.read.queues import QueueFilter
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
@@ -213,7 +214,7 @@ def measure_groups(name_server: str) -> None:
     for case, chosen in (("1 topic", one), (f"{TOPICS} topics", every)):
         with (
             closing(ClusterOrigin(settings, BROKER_NAME).bounds()) as source,
-            closing(source.tail(chosen)) as tail,
+            closing(followable(source).tail(chosen)) as tail,
         ):
             _report(f"look, {case}", _median(partial(tail.look, at_once=True)))
             _report(f"look within 200 ms, {case}", _median(tail.look))

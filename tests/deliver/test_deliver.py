@@ -17,7 +17,7 @@ from live.taking import Take, TakingCluster, said
 from mqstore.deliver.job import SendJob, SendReport
 from mqstore.deliver.prepare import finish, of_batch, prepare, withdraw
 from mqstore.deliver.settings import SendSettings
-from mqstore.deliver.task import send
+from mqstore.deliver.task import send, sending
 from mqstore.errors import (
     InvalidMessageError,
     InvalidOptionError,
@@ -385,3 +385,33 @@ def test_settings_of_programs_follow_the_rules_of_options(taking: TakingCluster)
         with pytest.raises(InvalidOptionError) as caught:
             prepare(settings_for(taking, **more), rows(1).schema)
         assert caught.value.args[0] == option
+
+
+def test_rows_of_an_open_task_go_on_from_those_before(taking: TakingCluster) -> None:
+    """Each part is acknowledged by itself, and the queues take turns over all of them."""
+    taking.topic("T", 3)
+    part = rows(1, topic=["T"], body=[b"x"])
+    job = prepare(settings_for(taking), part.schema)
+    with sending(job, partition=0, attempt=0) as task:
+        for _ in range(3):
+            task.take([part])
+            task.flush()
+        assert {len(taking.bodies("T", queue_id)) for queue_id in range(3)} == {1}
+        assert len({m.properties_map["UNIQ_KEY"] for m in held(taking)}) == 3
+        assert task.finish().counts.messages == 3
+
+
+def test_a_connection_that_a_broker_closed_while_it_was_idle_costs_no_repeat(
+    taking: TakingCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mqstore.deliver.task._IDLE_S", -1.0)
+    taking.topic("T")
+    part = rows(1, topic=["T"], body=[b"x"])
+    job = prepare(settings_for(taking), part.schema)
+    with sending(job, partition=0, attempt=0) as task:
+        task.take([part])
+        task.flush()
+        taking.hang_up()
+        task.take([part])
+        counts = task.finish().counts
+    assert (counts.messages, counts.requests, counts.repeats) == (2, 2, 0)

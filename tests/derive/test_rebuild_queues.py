@@ -16,6 +16,7 @@ from derive.rebuilds import derived, own_sizes, rebuilt, sizes_of
 from mqstore.check import check
 from mqstore.errors import CorruptStoreError
 from support import oracle, soak, strategies
+from support.deleted import NEW, make_again, twice
 from support.faults import killed
 from support.oracle import Message
 from support.stores import UNIT_BYTES, Layout, MakeStore, lay_out
@@ -451,3 +452,46 @@ def test_a_store_without_a_log_is_left_as_it_is(tmp_path: Path) -> None:
     found = rebuilt(laid.root, sizes_of(laid.layout))
     assert found.records == 0
     assert derived(laid.root, QUEUES) == before
+
+
+@pytest.mark.parametrize(("before", "after"), [(40, 6), (6, 40), (9, 1)])
+@pytest.mark.parametrize("lost", ["", QUEUES, f"{QUEUES}/{NEW}/0"])
+def test_of_a_topic_that_was_made_again_only_the_new_messages_get_units(
+    tmp_path: Path, before: int, after: int, lost: str
+) -> None:
+    layout = Layout(index=False, queue_units=8)
+    laid = make_again(lay_out(tmp_path / "store", twice(before, after), layout))
+    expected = derived(laid.root, QUEUES)
+    if lost:
+        shutil.rmtree(laid.root / lost)
+    found = rebuilt(laid.root, sizes_of(layout))
+    assert derived(laid.root, QUEUES) == expected
+    assert (found.units_written > 0, found.units_zeroed) == (bool(lost), 0)
+
+
+def test_from_the_new_messages_on_the_deleted_ones_lose_their_units(tmp_path: Path) -> None:
+    """As a power cut leaves it: it took back that the queues were removed."""
+    layout = Layout(index=False, queue_units=8)
+    laid = make_again(lay_out(tmp_path / "store", twice(40, 6, 1), layout))
+    expected = derived(laid.root, QUEUES)
+    path, _ = laid.unit_of((NEW, 0), 0)
+    first = next(m for m in laid.messages if m.topic == NEW)
+    path.write_bytes(bytes(160))
+    rebuilt(laid.root, sizes_of(layout), first.physical_offset)
+    assert derived(laid.root, QUEUES) == expected
+
+
+def test_a_queue_that_has_an_older_first_message_is_the_witness(tmp_path: Path) -> None:
+    """The last record of a queue says queue offset 0, by a changed bit."""
+    layout = Layout(index=False, queue_units=8)
+    laid = lay_out(tmp_path / "store", [Message(body=b"x") for _ in range(9)], layout)
+    before = derived(laid.root, QUEUES)
+    path, position = laid.file_of(laid.messages[8])
+    write(path, position + 20, bytes(8))
+    rebuilt(laid.root, sizes_of(layout))
+    kept = derived(laid.root, QUEUES)
+    assert kept[f"{QUEUES}/T/0/{0:020d}"] == before[f"{QUEUES}/T/0/{0:020d}"]
+    shutil.rmtree(laid.root / QUEUES)
+    rebuilt(laid.root, sizes_of(layout))
+    unit, _ = laid.unit_of(("T", 0), 0)
+    assert unit.read_bytes() == oracle.unit(laid.messages[8]).ljust(160, b"\0")

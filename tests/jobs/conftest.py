@@ -1,5 +1,6 @@
 """The command, run in this process."""
 
+import signal
 import sys
 from pathlib import Path
 
@@ -16,8 +17,10 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
     def command(*arguments: str | Path) -> Done:
         monkeypatch.setattr(sys, "argv", ["mqlog", *map(str, arguments)])
+        at_interrupt = signal.getsignal(signal.SIGINT)
         with pytest.raises(SystemExit) as ended:
             cli.main()
+        signal.signal(signal.SIGINT, at_interrupt)
         out, err = capsys.readouterr()
         code = ended.value.code
         return Done(code if isinstance(code, int) else 0, out, err)

@@ -67,6 +67,11 @@ class TakingCluster(FakeCluster):
         """Return when all that was sent to it is done."""
         until(self._is_settled)
 
+    def hang_up(self) -> None:
+        """Close every connection, as a broker does with one that was idle for long."""
+        for peer in list(self._at_work):
+            peer.shutdown(socket.SHUT_RDWR)
+
     def _is_settled(self) -> bool:
         peers = list(self._at_work.items())
         heard = all(peer.fileno() < 0 or not select([peer], [], [], 0)[0] for peer, _ in peers)

@@ -37,6 +37,7 @@ from mqstore.read.source import slices_of
 from mqstore.tables import store as store_tables
 from support import by_log, faults, goldens, oracle, soak
 from support.damaged import Damaged, damage
+from support.deleted import NEW, make_again, twice
 from support.expectations import row, rows
 from support.oracle import Message, encode, with_property_crc
 from support.stores import Laid, Layout, is_consumable, lay_out, stored
@@ -567,3 +568,21 @@ def test_a_message_born_before_1970_is_whole(tmp_path: Path) -> None:
     sent = [Message(topic="T", body=b"x", born_timestamp_ms=moment) for moment in (-1, -(10**12))]
     laid = lay_out(tmp_path / "store", sent, Layout(commit_log_bytes=SIZE, index=False))
     assert salvage(laid.root, tmp_path / "new", file_size=SIZE).is_complete
+
+
+@pytest.mark.parametrize(("before", "after"), [(40, 6), (6, 40), (9, 1)])
+def test_of_a_topic_that_was_made_again_the_new_messages_are_served(
+    tmp_path: Path, before: int, after: int
+) -> None:
+    """The deleted ones stay in the log, as in the source, and are in no queue."""
+    small = Layout(commit_log_bytes=SIZE, queue_units=8, index=False)
+    laid = make_again(lay_out(tmp_path / "store", twice(before, after), small))
+    expected = served(laid.root)
+    made = salvage(laid.root, tmp_path / "new", file_size=SIZE)
+    assert made.is_complete
+    assert (made.records, made.messages) == (2 * (before + after), before + 2 * after)
+    assert served(tmp_path / "new") == expected
+    assert [f for f in check(tmp_path / "new") if f.severity == "error"] == []
+    table = pq.read_table(tmp_path / "new" / ".mqlog" / "salvage" / "report.parquet")
+    told = {(r["kind"], r["topic"], r["queueId"]): r["count"] for r in table.to_pylist()}
+    assert told == {("deleted", NEW, q): (before + 1 - q) // 2 for q in range(2)}

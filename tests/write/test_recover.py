@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mqstore.check import check
-from mqstore.errors import CommitInDoubtError, UncleanStoreError
+from mqstore.errors import CommitInDoubtError, CorruptStoreError, UncleanStoreError
 from mqstore.files import durable
 from mqstore.files.config import checkpoint, config_write
 from mqstore.files.store_dir import StoreDir
@@ -17,7 +17,7 @@ from mqstore.files.txn import intent, ledger, small_json
 from mqstore.read.directory import take
 from mqstore.write.commit import commit
 from mqstore.write.recover import RecoverSettings, recover
-from support import killed_commit, oracle
+from support import goldens, killed_commit, oracle
 from support.growing import grow
 from support.oracle import Message
 from support.stores import Laid, Layout, lay_out
@@ -207,3 +207,30 @@ def test_a_record_that_came_back_to_life_torn_is_made_whole(laid: Laid) -> None:
     assert [message.body for message in after[8:]] == [first.body]
     assert seen(laid.root) == 9
     assert [f for f in check(laid.root) if f.severity == "error"] == []
+
+
+@pytest.mark.parametrize("what", ["twice", "no queue can have it", "a longer file"])
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_rebuild_that_fails_leaves_the_store_as_it_was(
+    tmp_path: Path, what: str, *, lost: bool
+) -> None:
+    """Also files that brokers would not start with, which a rebuild puts right, stay."""
+    laid = lay_out(tmp_path / "store", old(9), LAYOUT)
+    if lost:
+        shutil.rmtree(laid.root / "consumequeue" / "T" / "0")
+    (laid.root / "index" / f"{10**16}").touch()
+    folder = laid.root / "consumequeue" / "T" / "1"
+    (folder / f"{400:020d}").touch()
+    if what == "a longer file":
+        (folder / f"{200:020d}").write_bytes(bytes(400))
+    else:
+        path, position = laid.file_of(laid.messages[8])
+        with path.open("r+b") as file:
+            file.seek(position + 20)
+            number = 2 if what == "twice" else 2**62
+            file.write(number.to_bytes(8, "big"))
+    before = goldens.digest(laid.root)
+    reason = "longer|bytes long" if what == "a longer file" else "no queue can have"
+    with pytest.raises(CorruptStoreError, match=reason):
+        recover(laid.root, RecoverSettings(rebuild=True))
+    assert goldens.digest(laid.root) == before

@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 
 from mqstore.check.causes import Causes
+from mqstore.check.earlier import EarlierMessages
 from mqstore.check.finding import ERROR, FindingPlace, Findings
 from mqstore.check.log import log_place
 from mqstore.codec.dispatch import DispatchRecords, Queue
@@ -40,11 +41,18 @@ class BatchCheck:
     """
 
     def __init__(
-        self, store: Store, findings: Findings, causes: Causes, *, unfinished: int | None = None
+        self,
+        store: Store,
+        findings: Findings,
+        causes: Causes,
+        earlier: EarlierMessages,
+        *,
+        unfinished: int | None = None,
     ) -> None:
         self._store = store
         self._findings = findings
         self._causes = causes
+        self._earlier = earlier
         self._unfinished = _NOWHERE if unfinished is None else unfinished
         self.topics = store.batch_topics
         self._walks: dict[Queue, _BatchWalk] = {}
@@ -53,6 +61,7 @@ class BatchCheck:
             if isinstance(queue, BatchQueue):
                 units = self._units_of(queue)
                 self._walks[topic, queue_id] = _BatchWalk(queue, units, np.empty(0, BATCH_UNIT))
+                earlier.look(store.log, (topic, queue_id), queue)
 
     def bounds(self) -> dict[Queue, tuple[int, int]]:
         """Return [low, high) of every queue's units, in queue offsets; none of a damaged queue."""
@@ -87,6 +96,10 @@ class BatchCheck:
         places = _places(expected)
         if walk is None:
             self._records(queue, "the queue has no batch ConsumeQueue", expected)
+            return
+        expected = expected[~self._earlier.are_earlier(queue, places)]
+        places = _places(expected)
+        if not len(expected):
             return
         units = self._up_to(walk, int(places[-1]))
         there = _places(units)

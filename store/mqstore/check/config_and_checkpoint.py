@@ -8,6 +8,7 @@ from mqstore.check.causes import Causes
 from mqstore.check.finding import WARNING, FindingPlace, Findings
 from mqstore.errors import CorruptConfigError, StoreError, UnsafePathError, shown
 from mqstore.files.config import stream_groups
+from mqstore.files.config.broker_config import TopicConfig
 from mqstore.files.read_file import Entry
 from mqstore.files.safe_open import list_directory, survey
 from mqstore.files.store import Store
@@ -60,6 +61,14 @@ def check_index_names(store: Store, findings: Findings) -> None:
         elif size != usual:
             problem = f"the file is {size} bytes long, the others {usual}: brokers misread it"
             findings.error(place, problem)
+
+
+def known_topics(store: Store) -> dict[str, TopicConfig]:
+    """Return the topics of topics.json; none where it is not there or cannot be read."""
+    try:
+        return store.config.topics()
+    except StoreError:
+        return {}
 
 
 def check_topics(store: Store, findings: Findings) -> None:

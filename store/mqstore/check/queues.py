@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 
 from mqstore.check.causes import Causes
+from mqstore.check.earlier import EarlierMessages, MessagesWithoutQueue
 from mqstore.check.finding import ERROR, SHOWN, WARNING, FindingPlace, Findings
 from mqstore.check.gaps import is_all_gap, wrong_gaps
 from mqstore.check.log import log_place
@@ -35,6 +36,7 @@ from mqstore.format.consume_queue import UNIT
 
 _CHUNK_UNITS: Final = 50_000
 _NOWHERE: Final = 2**63 - 1
+_NO_QUEUE: Final = "the queue has no ConsumeQueue"
 
 
 @dataclass
@@ -60,7 +62,13 @@ class QueueCheck:
     """
 
     def __init__(
-        self, store: Store, findings: Findings, causes: Causes, *, unfinished: int | None = None
+        self,
+        store: Store,
+        findings: Findings,
+        causes: Causes,
+        earlier: EarlierMessages,
+        *,
+        unfinished: int | None = None,
     ) -> None:
         self._store = store
         self._log = store.log
@@ -68,6 +76,7 @@ class QueueCheck:
         self._causes = causes
         self._unfinished = _NOWHERE if unfinished is None else unfinished
         self._unnamed = UnnamedMessages(findings)
+        self._earlier = earlier
         self._states: dict[Queue, _QueueWalk] = {}
         sizes: dict[int, str] = {}
         self._batches = store.batch_topics
@@ -81,6 +90,7 @@ class QueueCheck:
             high = end if unfinished is None else queue.first_behind(low, end, unfinished)
             state = self._states[topic, queue_id] = _QueueWalk(queue, end, high)
             self._scan((topic, queue_id), state)
+            earlier.look(self._log, (topic, queue_id), queue)
         if len(sizes) > 1:
             for size, path in sorted(sizes.items())[:-1]:
                 problem = f"the file is {size} bytes long, others {max(sizes)}"
@@ -113,7 +123,10 @@ class QueueCheck:
                 self._match_second(queue, second)
 
     def finish(self) -> None:
-        """Report units that no record implies."""
+        """Report units that no record implies, and queues that are not there."""
+        topics = {topic for (topic, _), state in self._states.items() if state.end}
+        for queue, lost in self._earlier.report(topics):
+            self._without_queue(queue, lost)
         self._unnamed.report()
         for queue, state in self._states.items():
             if state.live != state.matched and not self._are_explained(queue, state):
@@ -121,9 +134,13 @@ class QueueCheck:
 
     def _match(self, queue: Queue, expected: ExpectedUnits) -> None:
         state = self._states.get(queue)
-        if state is None:
-            self._records(queue, "the queue has no ConsumeQueue", expected)
-            self._unnamed.add(queue, None, 0, expected)
+        if state is None or not state.end:
+            if not self._earlier.hold(queue, expected):
+                self._records(queue, _NO_QUEUE, expected)
+            return
+        places = expected.units["physical_offset"].astype(np.int64)
+        expected = expected.take(~self._earlier.are_earlier(queue, places))
+        if not len(expected):
             return
         numbers = expected.queue_offsets
         self._check_dense(queue, state, expected)
@@ -133,6 +150,15 @@ class QueueCheck:
         if held.any():
             missed[held] = self._compare(queue, state, expected.take(held))
         self._unnamed.add(queue, state.queue, state.high, expected.take(missed))
+
+    def _without_queue(self, queue: Queue, lost: MessagesWithoutQueue) -> None:
+        self._records(queue, _NO_QUEUE, lost.shown)
+        if lost.more:
+            first, last = lost.more[0], lost.more[-1]
+            path = f"{names.CONSUME_QUEUE}/{queue[0]}/{queue[1]}"
+            more = f"and {lost.count - len(lost.shown)} more from queue offset {first} to {last}"
+            self._report(queue, FindingPlace(path, None, *queue, first), f"{more}: {_NO_QUEUE}")
+        self._unnamed.add_all(queue, int(lost.shown.queue_offsets[0]), lost.count)
 
     def _compare(self, queue: Queue, state: _QueueWalk, expected: ExpectedUnits) -> Mask:
         """Report units that differ from the expected ones; tell which name another record."""

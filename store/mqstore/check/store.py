@@ -13,9 +13,11 @@ from mqstore.check.config_and_checkpoint import (
     check_index_names,
     check_names,
     check_topics,
+    known_topics,
     unfinished,
 )
 from mqstore.check.config_files import check_config_files
+from mqstore.check.earlier import EarlierMessages
 from mqstore.check.entries import committed_end
 from mqstore.check.finding import Finding, Findings
 from mqstore.check.index import IndexCheck
@@ -45,8 +47,9 @@ def check(
         begun = unfinished(store, findings)
         begun = committed_end(store, findings) if store.place.dledger else begun
         walk = LogCheck(store, findings, causes, unfinished=begun)
-        queues = QueueCheck(store, findings, causes, unfinished=begun)
-        batches = BatchCheck(store, findings, causes, unfinished=begun)
+        earlier = EarlierMessages(findings, known_topics(store))
+        queues = QueueCheck(store, findings, causes, earlier, unfinished=begun)
+        batches = BatchCheck(store, findings, causes, earlier, unfinished=begun)
         index = IndexCheck(store, findings, causes, unfinished=begun)
         check_names(store, findings, is_under_way=begun is not None)
         check_index_names(store, findings)
@@ -59,8 +62,8 @@ def check(
                 progress(walk.end - low, total)
         if progress:
             progress(walk.end - low, total)
-        queues.finish()
         batches.finish()
+        queues.finish()
         index.finish()
         check_config_files(store, findings)
         check_topics(store, findings)

@@ -43,26 +43,35 @@ class UnnamedMessages:
         self._found: dict[Queue, _Unnamed] = {}
         self._others = 0
 
-    def add(self, name: Queue, queue: ConsumeQueue | None, high: int, wrong: ExpectedUnits) -> None:
+    def add(self, name: Queue, queue: ConsumeQueue, high: int, wrong: ExpectedUnits) -> None:
         """Look for units of these records, in log order, anywhere in ``queue``, which ends at high.
 
-        None: there is no such ConsumeQueue. Light queues are passed over, because brokers drop them
-        and make them anew, and so are names that no queue can have.
+        Light queues are passed over, because brokers drop them and make them anew, and so are names
+        that no queue can have.
         """
-        if not len(wrong) or name[0].startswith(names.LMQ_PREFIX) or not is_possible(name):
+        found = self._counted(name, len(wrong))
+        if found is None:
             return
-        if name not in self._found and len(self._found) >= _MOST_LISTED:
-            self._others += len(wrong)
-            return
-        found = self._found.setdefault(name, _Unnamed())
-        is_named = np.zeros(len(wrong), np.bool_)
-        if queue is not None:
-            is_named = _named(queue, high, wrong, found)
+        is_named = _named(queue, high, wrong, found)
         left = wrong.queue_offsets[~is_named]
         if len(left) and not found.count:
             found.first = int(left[0])
         found.count += len(left)
         found.parted += int(is_named.sum())
+
+    def add_all(self, name: Queue, first: int, count: int) -> None:
+        """Add so many messages of a queue without a ConsumeQueue, from a queue offset on."""
+        found = self._counted(name, count)
+        if found is not None:
+            found.first, found.count = first, count
+
+    def _counted(self, name: Queue, count: int) -> _Unnamed | None:
+        if not count or name[0].startswith(names.LMQ_PREFIX) or not is_possible(name):
+            return None
+        if name not in self._found and len(self._found) >= _MOST_LISTED:
+            self._others += count
+            return None
+        return self._found.setdefault(name, _Unnamed())
 
     def report(self) -> None:
         """Report one finding for each queue with messages that no unit names, and where it parts.

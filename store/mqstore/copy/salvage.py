@@ -158,6 +158,7 @@ class _Store:
         """Write the IndexFiles; return the walk over the log."""
         with CommitLog(self._writer.place.commit_log) as log:
             index = IndexRebuild(self._writer, log, log.low)
+            index.begin()
             walk = LogWalk(log, log.low)
             for records in walk.records():
                 index.feed(records)

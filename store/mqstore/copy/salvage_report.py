@@ -1,4 +1,4 @@
-"""The report of a salvage: what is lost, doubted or moved, as Parquet and as text.
+"""The report of a salvage: what is lost, doubted, moved or was deleted, as Parquet and as text.
 
 Rows are written as they are found, so that memory does not depend on their number. A record that
 is not in the new store, though its lengths add up, is in the report with its bytes.
@@ -27,6 +27,7 @@ _REPORT_TEXT: Final = f"{REPORT_FOLDER}/report.txt"
 LOST: Final = "lost"
 DOUBTED: Final = "doubted"
 MOVED: Final = "moved"
+DELETED: Final = "deleted"
 
 _REPORT_COLUMNS: Final = pa.schema(
     [

@@ -34,18 +34,25 @@ class Selected:
     kept: LogUnits
     aside: LogUnits
     reasons: list[str]
+    earlier: int
+    """How many more lie before the records that count."""
 
 
-def select(queues: LogQueues, queue: Queue) -> Iterator[Selected]:
-    """Yield a queue's units, about a million at a time. Raises CorruptStoreError, OSError."""
+def select(queues: LogQueues, queue: Queue, begin: int) -> Iterator[Selected]:
+    """Yield a queue's units, about a million at a time: of records from a physical offset on.
+
+    Raises CorruptStoreError, OSError.
+    """
     last = (-1, -1)
-    for units in _chunks(queues, queue):
+    for found in _chunks(queues, queue):
+        units = found.take(found.physical_offsets >= begin)
         kept, reasons = _choose(units.queue_offsets, units.physical_offsets, *last)
         aside = np.flatnonzero(~kept)
         chosen = units.take(kept)
         if len(chosen):
             last = int(chosen.queue_offsets[-1]), int(chosen.physical_offsets[-1])
-        yield Selected(chosen, units.take(aside), [reasons.get(r, "") for r in aside.tolist()])
+        told = [reasons.get(row, "") for row in aside.tolist()]
+        yield Selected(chosen, units.take(aside), told, len(found) - len(units))
 
 
 def _chunks(queues: LogQueues, queue: Queue) -> Iterator[LogUnits]:

@@ -14,12 +14,15 @@ from typing import Final
 import numpy as np
 
 from mqstore.codec.dispatch import Queue
-from mqstore.copy.salvage_report import DOUBTED, LOST, Report, ReportEntry
+from mqstore.copy.salvage_report import DELETED, DOUBTED, LOST, Report, ReportEntry
 from mqstore.copy.salvaged_log import SalvagedLog
 from mqstore.copy.salvaged_offsets import select
+from mqstore.derive.generations import Generations, offsets_by_queue
 from mqstore.derive.log_queues import LogQueues
 from mqstore.derive.log_sections import LogUnits
+from mqstore.derive.log_walk import LogWalk
 from mqstore.derive.queue_units import make_units
+from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.queue.queue_append import QueueAppender
 from mqstore.files.queue.queue_repair import fillers
 from mqstore.files.store_writer import StoreWriter
@@ -28,7 +31,9 @@ from mqstore.format.consume_queue import GAP_SIZE, UNIT
 from mqstore.format.names import LMQ_PREFIX
 
 _CHUNK_UNITS: Final = 50_000
+_NOWHERE: Final = 2**63 - 1
 _GAP_REASON: Final = "no whole record has these queue offsets"
+_REPLACED: Final = "of a topic that was deleted and made again: in the log, and in no queue"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +59,20 @@ class SalvagedQueues:
         self.plans: dict[Queue, QueuePlan] = {}
         self.units = 0
         """Units of messages that were written."""
+        self._begins: dict[Queue, int] = {}
 
     def plan(self, log: SalvagedLog) -> None:
-        """Choose the records that stay in their queues; the others are set aside in ``log``."""
+        """Choose the records that stay in their queues; the others are set aside in ``log``.
+
+        Those of a topic that was deleted and made again stay in the log, and are in no queue.
+        """
+        self._begins = self._find_begins()
         for queue in self._queues.queues:
             low = high = first_gap = -1
-            for selected in select(self._queues, queue):
+            earlier = 0
+            for selected in select(self._queues, queue, self._begins.get(queue, 0)):
                 self._set_aside(log, queue, selected.aside, selected.reasons)
+                earlier += selected.earlier
                 numbers, places = selected.kept.queue_offsets, selected.kept.physical_offsets
                 if not len(numbers):
                     continue
@@ -73,6 +85,25 @@ class SalvagedQueues:
             if low >= 0:
                 has_filler = low % self._per_file > 0
                 self.plans[queue] = QueuePlan(low, high, has_filler, first_gap)
+            if earlier:
+                self._report.add(_deleted(queue, earlier))
+
+    def _find_begins(self) -> dict[Queue, int]:
+        """Return where the newest generation begins, of each queue that has records before it.
+
+        The log is walked only if a queue has several records of queue offset 0.
+        """
+        for queue in self._queues.queues:
+            if sum(len(units) for units in self._queues.units(queue, 0, 1)) > 1:
+                break
+        else:
+            return {}
+        generations = Generations()
+        with CommitLog(self._writer.place.commit_log) as log:
+            for queue, named in offsets_by_queue(LogWalk(log, log.low).records()):
+                own = named.take(~named.is_second)
+                generations.take(queue, own.queue_offsets, own.physical_offsets)
+        return dict.fromkeys(generations.left(), _NOWHERE) | generations.begins()
 
     def shift(self, log_low: int) -> tuple[int, int | None]:
         """Return by how much the log moves up, and where a blank file is needed before it."""
@@ -93,7 +124,7 @@ class SalvagedQueues:
             for first in range(start, plan.low, _CHUNK_UNITS):
                 appender.write(first, fillers(min(_CHUNK_UNITS, plan.low - first)))
             following = plan.low
-            for selected in select(self._queues, queue):
+            for selected in select(self._queues, queue, self._begins.get(queue, 0)):
                 self._write(appender, selected.kept, following, (log_low, moved_by))
                 if len(selected.kept):
                     following = int(selected.kept.queue_offsets[-1]) + 1
@@ -148,6 +179,11 @@ class SalvagedQueues:
                 count=end - start,
             )
         )
+
+
+def _deleted(queue: Queue, count: int) -> ReportEntry:
+    topic, queue_id = queue
+    return ReportEntry(kind=DELETED, reason=_REPLACED, topic=topic, queueId=queue_id, count=count)
 
 
 def _one(value: int) -> Int64s:

@@ -1,7 +1,9 @@
 """A task's side of a write to a cluster, at least once: rows in, messages sent and acknowledged."""
 
-from collections.abc import Iterable, Mapping
-from typing import Final
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final, Self
 
 import pyarrow as pa
 
@@ -26,6 +28,7 @@ from mqstore.write.stage.validate import RowLimits
 
 _BATCHED_BYTES: Final = 33_000
 """Of a message in a batch, which maxMessageSize bounds as a whole: properties and head."""
+_IDLE_S: Final = 30.0
 _ROOM_BYTES: Final = 1_024  # Room for properties that a broker adds to a message.
 
 
@@ -37,12 +40,24 @@ def send(
     Raises InvalidMessageError, and what Sender#send and WriteQueues#of raise: then some of the
     messages may be stored.
     """
+    with sending(job, partition=partition, attempt=attempt) as task:
+        task.take(batches)
+        return task.finish()
+
+
+@contextmanager
+def sending(job: SendJob, *, partition: int, attempt: int) -> Iterator["SendTask"]:
+    """Open a task that sends rows in several parts; an error leaves no file of bad rows.
+
+    Raises as SendTask#take.
+    """
     settings = job.settings
     with Cluster(settings.cluster) as cluster:
         topics = TaskTopics(WriteQueues(cluster, new_queues(settings), job.queues), job)
         sender = Sender(cluster, sender_settings(job), topics.queues)
-        task = (partition, attempt)
-        return send_rows(SendSink(job, topics.placed, sender), topics, batches, task)
+        sink = SendSink(job, topics.placed, sender)
+        with SendTask(sink, topics, (partition, attempt), cluster) as task:
+            yield task
 
 
 def hand_on(
@@ -62,18 +77,9 @@ def send_rows(
     sink: "SendSink", topics: TaskTopics, batches: Iterable[pa.RecordBatch], task: tuple[int, int]
 ) -> SendReport:
     """Send rows by a sink; ``task`` is its partition and attempt. Raises as ``send``."""
-    rows = RowTask(sink.job, *task, sink, limits_of(sink.job, topics))
-    try:
-        rows.take_all(batches)
-        counts = sink.finish()
-        side = rows.finish()
-    except BaseException:
-        rows.discard()
-        raise
-    partition, attempt = task
-    return SendReport(
-        partition=partition, attempt=attempt, skipped=rows.skipped, side=side, counts=counts
-    )
+    with SendTask(sink, topics, task) as opened:
+        opened.take(batches)
+        return opened.finish()
 
 
 def hand_on_rows(
@@ -143,7 +149,68 @@ class SendSink:
         for parcel in parcels(placed, self.job.settings, self.job.limits):
             self._sender.send(parcel)
 
-    def finish(self) -> SendCounts:
-        """Return what was sent, once all of it is acknowledged; raises as ``append``."""
+    def flush(self) -> SendCounts:
+        """Return what was sent so far, once all of it is acknowledged; raises as ``append``."""
         self._sender.flush()
         return self._sender.counts
+
+
+class SendTask:
+    """A task that sends rows, which may come in several parts. Not for several threads.
+
+    As a context manager it removes the file of bad rows at an error. ``task`` is its partition and
+    attempt. ``cluster`` has the sink's connections: those that were idle for long are made anew,
+    because a broker closes them after two minutes.
+
+    Reference: NettyServerConfig#serverChannelMaxIdleTimeSeconds; ClientConfig#
+    heartbeatBrokerInterval, the 30 seconds in which a broker expects to hear of a client.
+    """
+
+    def __init__(
+        self,
+        sink: SendSink,
+        topics: Mapping[str, TopicQueues],
+        task: tuple[int, int],
+        cluster: Cluster | None = None,
+    ) -> None:
+        self._partition, self._attempt = task
+        self._sink = sink
+        self._rows = RowTask(sink.job, *task, sink, limits_of(sink.job, topics))
+        self._cluster = cluster
+        self._idle_since: float | None = None
+
+    def take(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Send rows; some of them may wait for brokers when it returns.
+
+        Raises InvalidMessageError, and what Sender#send and WriteQueues#of raise: then some of the
+        messages may be stored.
+        """
+        if self._idle_since is not None and self._cluster is not None:
+            if time.monotonic() - self._idle_since > _IDLE_S:
+                self._cluster.close()
+            self._idle_since = None
+        self._rows.take_all(batches)
+
+    def flush(self) -> None:
+        """Return when brokers have acknowledged all rows so far; raises as ``take``."""
+        self._sink.flush()
+        self._idle_since = time.monotonic()
+
+    def finish(self) -> SendReport:
+        """Return what was sent, once all of it is acknowledged; raises as ``take``, and OSError."""
+        counts = self._sink.flush()
+        side = self._rows.finish()
+        return SendReport(
+            partition=self._partition,
+            attempt=self._attempt,
+            skipped=self._rows.skipped,
+            side=side,
+            counts=counts,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self._rows.discard()

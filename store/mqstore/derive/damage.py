@@ -9,7 +9,6 @@ Reference: CommitLog#recoverAbnormally cuts a log there, and loses them.
 from enum import Enum
 from typing import Final
 
-from mqstore.derive.log_walk import LogWalk
 from mqstore.derive.sound_record import SoundRecord, sound_records_in
 from mqstore.files.log.log_end import data_behind
 from mqstore.files.store import Store
@@ -27,12 +26,11 @@ class BeyondLogEnd(Enum):
     """Whatever there is: the user gives it up."""
 
 
-def refuse_damage(store: Store, start: int, behind: BeyondLogEnd) -> None:
-    """Raise CorruptStoreError if a log, walked from ``start``, ends before messages of its own."""
+def refuse_damage(store: Store, tail: int, behind: BeyondLogEnd) -> None:
+    """Raise CorruptStoreError if a log, walked up to ``tail``, ends before messages of its own."""
     if behind is BeyondLogEnd.ANY:
         return
     log = store.log
-    tail = LogWalk(log, start).to_end().tail
     for position, chunk in data_behind(log, tail):
         for record in sound_records_in(log, position, chunk):
             is_lost = _is_dispatched(store, record)

@@ -40,6 +40,39 @@ class ExpectedUnits:
 
 
 @dataclass(frozen=True, slots=True)
+class NamedOffsets:
+    """n queue offsets, in log order: ``rows``, int64[n], are the records that name them."""
+
+    rows: Int64s
+    queue_offsets: Int64s
+    physical_offsets: Int64s
+    is_second: Mask
+    """Whether the record belongs to another queue, and names this one in INNER_MULTI_DISPATCH."""
+
+    def __len__(self) -> int:
+        return len(self.queue_offsets)
+
+    def take(self, chosen: Int64s | Mask | slice) -> "NamedOffsets":
+        """Return those queue offsets only."""
+        return NamedOffsets(
+            self.rows[chosen],
+            self.queue_offsets[chosen],
+            self.physical_offsets[chosen],
+            self.is_second[chosen],
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence["NamedOffsets"]) -> "NamedOffsets":
+        """Return the queue offsets of one part after another; of one part at least."""
+        return cls(
+            np.concatenate([part.rows for part in parts]),
+            np.concatenate([part.queue_offsets for part in parts]),
+            np.concatenate([part.physical_offsets for part in parts]),
+            np.concatenate([part.is_second for part in parts]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class QueueUnits:
     """Units of several queues: unit i belongs to ``queues[codes[i]]``."""
 
@@ -69,11 +102,12 @@ def make_units(physical_offsets: Int64s, sizes: Int64s, tags_codes: Int64s) -> S
     return units
 
 
-def units_of(records: DispatchRecords) -> QueueUnits:
-    """Return the units that records imply: in their own queues, and in those they name besides.
+def named_offsets(records: DispatchRecords) -> tuple[list[Queue], Int64s, "NamedOffsets"]:
+    """Return the queue offsets that records name, in log order, and queues: row i's is codes[i].
 
-    The names of the queues are those of the records: not all can be a directory's
-    (`is_possible`), and queue offsets may be negative.
+    Those in their own queues, and those in light queues that they name besides. The names of the
+    queues are those of the records: not all can be a directory's (`is_possible`), and queue
+    offsets may be negative.
     """
     rows = np.flatnonzero(records.in_queue)
     found, codes = records.queues_of(rows)
@@ -88,12 +122,19 @@ def units_of(records: DispatchRecords) -> QueueUnits:
         codes = np.append(codes, more)[order]
         queue_offsets = np.append(queue_offsets, [number for _, _, number in named])[order]
         is_second = np.append(is_second, np.ones(len(named), np.bool_))[order]
+    places = records.physical_offsets[rows]
+    return list(queues), codes, NamedOffsets(rows, queue_offsets, places, is_second)
+
+
+def units_of(records: DispatchRecords) -> QueueUnits:
+    """Return the units that records imply, in the queues of ``named_offsets``."""
+    queues, codes, named = named_offsets(records)
     tags_codes, certain = records.tags_codes
-    places, sizes = records.physical_offsets[rows], records.headers.sizes[rows]
-    units = make_units(places, sizes, tags_codes[rows])
-    delayed_from_ms = np.where(certain, 0, records.store_timestamps_ms)[rows]
-    expected = ExpectedUnits(queue_offsets, units, delayed_from_ms, is_second)
-    return QueueUnits(list(queues), codes, expected)
+    sizes = records.headers.sizes[named.rows]
+    units = make_units(named.physical_offsets, sizes, tags_codes[named.rows])
+    delayed_from_ms = np.where(certain, 0, records.store_timestamps_ms)[named.rows]
+    expected = ExpectedUnits(named.queue_offsets, units, delayed_from_ms, named.is_second)
+    return QueueUnits(queues, codes, expected)
 
 
 def by_queue(parts: Sequence[QueueUnits]) -> Iterator[tuple[Queue, ExpectedUnits]]:

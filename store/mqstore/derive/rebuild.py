@@ -43,24 +43,38 @@ class Rebuilt:
     """Where the last record that was walked starts; -1 if there was none."""
 
 
+@dataclass(frozen=True, slots=True)
+class _RebuildSettings:
+    behind: BeyondLogEnd
+    with_index: bool
+    to_end: bool
+
+
 def rebuild(
-    writer: StoreWriter, start: int, *, behind: BeyondLogEnd, with_index: bool = True
+    writer: StoreWriter,
+    start: int,
+    *,
+    behind: BeyondLogEnd,
+    with_index: bool = True,
+    to_end: bool = False,
 ) -> Rebuilt:
     """Make ConsumeQueues and IndexFiles agree with the CommitLog from ``start`` to its end.
 
     ``start`` is where a record or a file starts; where more than that is lost, the walk goes
     through all of the log. A store without a CommitLog file is left as it is. Raises
-    CorruptStoreError for sound records that lie behind the end and may not (``behind``), with
-    nothing changed; NoSpaceError, OSError: run it again then.
+    CorruptStoreError, with nothing changed, for sound records that lie behind the end and may not
+    (``behind``), for files of another size, and with ``to_end`` for records at the log's end that
+    no queue can have; NoSpaceError, OSError: run it again then.
     """
+    settings = _RebuildSettings(behind, with_index=with_index, to_end=to_end)
     with Store(writer.place) as store:
         low = store.log.low
         if not store.log.files.files:
             return Rebuilt(0, 0, 0, 0, 0, 0, low, 0, -1)
         with suppress(EarlierUnitsLostError):
-            return _rebuild_from(writer, store, max(start, low), behind, with_index=with_index)
+            return _rebuild_from(writer, store, max(start, low), settings)
     with Store(writer.place) as store:
-        return _rebuild_from(writer, store, low, behind, with_index=with_index)
+        return _rebuild_from(writer, store, low, settings)
 
 
 def recovery_start(store: Store, *, with_index: bool = True) -> int:
@@ -88,15 +102,26 @@ def recovery_start(store: Store, *, with_index: bool = True) -> int:
 
 
 def _rebuild_from(
-    writer: StoreWriter, store: Store, start: int, behind: BeyondLogEnd, *, with_index: bool
+    writer: StoreWriter, store: Store, start: int, settings: _RebuildSettings
 ) -> Rebuilt:
-    """Walk from ``start`` once. Raises EarlierUnitsLostError."""
-    index = IndexRebuild(writer, store.log, start) if with_index else None
+    """Walk from ``start`` twice: what cannot be done is found by the first walk, which only reads.
+
+    Raises EarlierUnitsLostError.
+    """
+    log = store.log
+    index = IndexRebuild(writer, log, start) if settings.with_index else None
     if index:
         start = index.start
-    refuse_damage(store, start, behind)
-    walk = LogWalk(store.log, start)
-    queues = QueueRebuild(writer, store.log, start)
+    queues = QueueRebuild(writer, log, start)
+    first = LogWalk(log, start)
+    foreseen = queues.foresee(first.records())
+    refuse_damage(store, first.tail, settings.behind)
+    if settings.to_end:
+        foreseen.refuse_rest(log)
+    queues.begin()
+    if index:
+        index.begin()
+    walk = LogWalk(log, start)
     for records in walk.records():
         queues.feed(records)
         if index:

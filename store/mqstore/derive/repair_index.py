@@ -40,7 +40,10 @@ _TRIED_UNITS: Final = 200
 
 
 class IndexRebuild:
-    """Repairs the index: ``feed`` it all records from ``start`` on, then ``finish``."""
+    """Repairs the index: ``begin``, ``feed`` it all records from ``start`` on, then ``finish``.
+
+    Nothing is changed before ``begin``.
+    """
 
     def __init__(self, writer: StoreWriter, log: CommitLog, start: int) -> None:
         """``start`` may turn out to lie further back: where units can still be believed."""
@@ -48,7 +51,6 @@ class IndexRebuild:
         self._root = writer.root
         self._log = log
         self._layout = writer.sizes.index
-        remove_empty(writer.place)
         self._parts = sound_parts(list_index_files(self._writer.place), self._layout, start)
         self.start = self._start_of(start)
         self.keys_put = 0
@@ -56,6 +58,10 @@ class IndexRebuild:
         self._doubtful: IndexKeys | None = None
         self._appender: IndexAppender | None = None
         self._units = IndexUnitStream(self._read_from(self.start))
+
+    def begin(self) -> None:
+        """Remove files without a byte."""
+        remove_empty(self._writer.place)
 
     def feed(self, records: DispatchRecords) -> None:
         """Take the next records. Raises NoSpaceError, CorruptStoreError, OSError."""

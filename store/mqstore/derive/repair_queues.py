@@ -4,11 +4,15 @@ The records come in log order. What each queue must hold because of them waits i
 there is much of it; then units that are missing or differ are written. When the log has ended,
 units that point behind the place the walk began at and are no record's are phantoms.
 
+A walk before that one changes nothing: ``foreseen_queues`` finds what cannot be done, and where
+the newest generation of a queue begins.
+
 Reference: CommitLogDispatcherBuildConsumeQueue, ConsumeQueue#putMessagePositionInfo (a queue
 offset that a unit has already is not given again), #fillPreBlank, #truncateDirtyLogicFiles.
 """
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -16,6 +20,8 @@ from typing import Final
 import numpy as np
 
 from mqstore.codec.dispatch import DispatchRecords, Queue
+from mqstore.derive.foreseen_queues import ForeseenQueues
+from mqstore.derive.generations import offsets_by_queue
 from mqstore.derive.queue_units import (
     ExpectedUnits,
     QueueUnits,
@@ -56,10 +62,15 @@ class _RepairedQueue:
     """Queue offset behind the last unit that the records imply so far."""
     first: int = -1
     """First queue offset that a record of the walk implies; -1 for none yet."""
+    begin: int = 0
+    """Physical offset of the first record that counts; those before are of a deleted topic."""
 
 
 class QueueRebuild:
-    """Repairs all queues: ``feed`` it all records from ``start`` on, then ``finish``."""
+    """Repairs all queues: ``foresee`` and ``begin``, ``feed`` it all records, then ``finish``.
+
+    The records are those from ``start`` on. Nothing is changed before ``begin``.
+    """
 
     def __init__(self, writer: StoreWriter, log: CommitLog, start: int) -> None:
         self._writer = writer
@@ -78,7 +89,8 @@ class QueueRebuild:
         self.removed = 0
         self._repairs = {queue: self._repair_of(queue) for queue in list_queues(writer.place)}
         self._check_size()
-        self.removed += sum(repair.repair_files() for repair in self._repairs.values())
+        for repair in self._repairs.values():
+            repair.check_files()
 
     def _check_size(self) -> None:
         """Raise CorruptStoreError if the files agree on another size than the writer's."""
@@ -87,6 +99,35 @@ class QueueRebuild:
         if usual != self._file_size and count > 1:
             reason = f"ConsumeQueue files are {usual} bytes long, not {self._file_size}"
             raise CorruptStoreError(f"{self._root}/{names.CONSUME_QUEUE}", 0, reason)
+
+    def foresee(self, walked: Iterable[DispatchRecords]) -> ForeseenQueues:
+        """Take all records, and return what the queues will be.
+
+        Raises EarlierUnitsLostError.
+        """
+        ends = {queue: self._known_end(queue, repair) for queue, repair in self._repairs.items()}
+        found = ForeseenQueues(ends, self._queue_offsets_end)
+        for queue, named in offsets_by_queue(walked):
+            found.take(queue, named)
+        for queue, place in found.begins().items():
+            if not self._has_older_first(queue, place):
+                self._states[queue] = _RepairedQueue(self._repair_or_new(queue), 0, begin=place)
+                found.begin_at(queue)
+        for queue in found.left():
+            repair = self._repair_or_new(queue)
+            if not repair.files.files:
+                self._states[queue] = _RepairedQueue(repair, 0, begin=_MAX_POSITION)
+                found.leave(queue)
+        for queue, first in found.firsts():
+            if queue not in self._states:
+                state = _RepairedQueue(self._repair_or_new(queue), ends.get(queue, 0))
+                self._check_before(state, first)
+                self._states[queue] = state
+        return found
+
+    def begin(self) -> None:
+        """Put the files right that no broker would start with."""
+        self.removed += sum(repair.repair_files() for repair in self._repairs.values())
 
     def feed(self, records: DispatchRecords) -> None:
         """Take the next records. Raises EarlierUnitsLostError, NoSpaceError, OSError."""
@@ -132,6 +173,7 @@ class QueueRebuild:
     def _put(self, queue: Queue, expected: ExpectedUnits) -> None:
         """Give a queue the units that records imply."""
         state = self._state(queue)
+        expected = expected.take(expected.units["physical_offset"] >= state.begin)
         # No file can hold a unit whose position is no int64: its name would stop every broker.
         expected = expected.take(expected.queue_offsets < self._queue_offsets_end)
         # Of two records with one queue offset the first in the log keeps it, and a queue offset
@@ -173,16 +215,34 @@ class QueueRebuild:
         first message with units of its own.
         """
         repair = state.repair
-        if first <= state.next or self._may_stay(repair.read(first - 1, first))[0]:
+        if not self._lacks_before(state, first):
             return []
-        if self._start > self._log.low:
-            raise EarlierUnitsLostError
         low = max(repair.file_start(first), state.next)
         if low >= first:
             return []
         staying = np.flatnonzero(self._may_stay(repair.read(low, first)))
         low += int(staying[-1]) + 1 if len(staying) else 0
         return [(low, fillers(first - low))]
+
+    def _lacks_before(self, state: _RepairedQueue, first: int) -> bool:
+        if first <= state.next:
+            return False
+        return not self._may_stay(state.repair.read(first - 1, first))[0]
+
+    def _check_before(self, state: _RepairedQueue, first: int) -> None:
+        if self._start > self._log.low and self._lacks_before(state, first):
+            raise EarlierUnitsLostError
+
+    def _has_older_first(self, queue: Queue, place: int) -> bool:
+        """Tell whether the queue has a record before ``place`` for queue offset 0.
+
+        Then it is the witness that records from ``place`` on are no newer generation.
+        """
+        repair = self._repairs.get(queue)
+        unit = repair.read(0, 1)[0] if repair else None
+        if unit is None or not self._log.low <= int(unit["physical_offset"]) < place:
+            return False
+        return self._is_implied(queue, 0, unit)
 
     def _clear_between(self, state: _RepairedQueue, queue: Queue, numbers: Int64s) -> None:
         """Clear units between those of two records that follow each other in the queue.
@@ -260,9 +320,12 @@ class QueueRebuild:
     def _state(self, queue: Queue) -> _RepairedQueue:
         state = self._states.get(queue)
         if state is None:
-            repair = self._repairs.get(queue) or self._repair_of(queue)
+            repair = self._repair_or_new(queue)
             state = self._states[queue] = _RepairedQueue(repair, self._known_end(queue, repair))
         return state
+
+    def _repair_or_new(self, queue: Queue) -> QueueRepair:
+        return self._repairs.get(queue) or self._repair_of(queue)
 
     def _known_end(self, queue: Queue, repair: QueueRepair) -> int:
         """Return the queue offset behind the last unit of a record before the walk.

@@ -20,7 +20,7 @@ from mqstore.live import groups
 from mqstore.live.broker_queues import BrokerQueues
 from mqstore.live.errors import BrokerUnavailableError, NoMasterError, RequestRefusedError
 from mqstore.live.requests import SUB_RIGHTS, Kind
-from mqstore.read.source import COMMIT_GROUP
+from mqstore.read.capabilities import COMMIT_GROUP
 
 _LOG = logging.getLogger(__name__)
 _AWAY_S: Final = 1.0

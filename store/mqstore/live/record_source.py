@@ -6,7 +6,7 @@ only the record itself tells. So a record that cannot be parsed has no place: -1
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from mqstore.live.units import (
     with_units_codes,
 )
 from mqstore.read.settings import ScanSettings
-from mqstore.read.source import QueueSlice
+from mqstore.read.source import Fetched, QueueSlice
 from mqstore.read.tags import parse_tags
 from mqstore.read.units import UnitBatch, cut, join
 
@@ -47,8 +47,6 @@ class ClusterRecords(BrokerUnits):
         """``name`` is what errors call the broker."""
         super().__init__(broker, cluster)
         self._name = name
-        self._broken: dict[tuple[str, int, int], BrokenRecord] = {}
-        self._last: _LastBatch | None = None
 
     @property
     def low(self) -> int:
@@ -59,63 +57,20 @@ class ClusterRecords(BrokerUnits):
         """Close the connections."""
         self._cluster.close()
 
-    def read(
+    def fetched(
         self,
         slices: Sequence[QueueSlice],
         settings: ScanSettings,
         report: Callable[[CorruptStoreError], None],
-    ) -> Iterator[tuple[UnitBatch, FetchedRecords]]:
-        """Yield the records of ``slices``, in their order; the broker leaves out other tags."""
-        for pull in self._pulls(slices, settings):
-            for answers in batches(pull.reader, pull.settings):
-                yield from self._assembled(answers, pull)
-
-    def unit_batches(
-        self,
-        slices: Sequence[QueueSlice],
-        settings: ScanSettings,
-        report: Callable[[CorruptStoreError], None],
-    ) -> Iterator[UnitBatch]:
-        """Yield the units of what is pulled: those that records tell, where all are as asked."""
+    ) -> Iterator[Fetched]:
+        """Yield what is pulled of ``slices``, in their order; the broker leaves out other tags."""
         for pull in self._pulls(slices, settings):
             for answers in batches(pull.reader, pull.settings):
                 found = pull.placed(answers)
                 if found is not None:
-                    self._last = _LastBatch(answers, pull, found)
-                    yield found.units
-                    continue
-                for units, records in self._assembled(answers, pull):
-                    self._last = _LastBatch(answers, pull, records)
-                    yield units
-
-    def blocks(self, units: UnitBatch) -> Callable[[], Iterator[Block]] | None:
-        """Return what gives the records of the last batch, as they came over the wire."""
-        found = self._last.found if self._last else None
-        return found.blocks if isinstance(found, PlacedRecords) else None
-
-    def checked(self, units: UnitBatch) -> Iterator[tuple[UnitBatch, FetchedRecords]]:
-        """Yield rows of the last batch, all or some of which only the bodies are broken."""
-        last = self._last
-        assert last is not None
-        if isinstance(last.found, FetchedRecords):
-            yield units, last.found
-        elif len(units) == len(last.found.units):
-            yield from self._assembled(last.answers, last.pull)
-        else:
-            yield from self._assembled(last.answers, last.pull, units)
-
-    def raw(self, units: UnitBatch, most: int) -> Iterator[tuple[UnitBatch, list[bytes]]]:
-        """Yield units of the last batch that are broken, with at most 64 KiB of each."""
-        names, positions = units.positions.queues, units.positions
-        keys = [
-            (*names[number][:2], queue_offset)
-            for number, queue_offset in zip(
-                positions.queue.tolist(), positions.queue_offsets.tolist(), strict=True
-            )
-        ]
-        data = [self._broken[key].data for key in keys]
-        for rows in cut(np.array([len(one) for one in data], np.int64), most):
-            yield units.take(rows), data[rows]
+                    yield _Placed(found, answers, pull)
+                else:
+                    yield from pull.assembled(answers)
 
     def corrupt(self, physical_offset: int, reason: str) -> CorruptStoreError:
         """Return the error that names the broker and the position in its CommitLog, if known."""
@@ -133,6 +88,9 @@ class ClusterRecords(BrokerUnits):
             )
         )
         return [(start, start + room) for start in range(low - low % room, high, room)]
+
+    def _unit_codes(self, positions: QueuePositions) -> QueuePositions:
+        return with_units_codes(self._cluster, self._broker, positions)
 
     def _pulls(self, slices: Sequence[QueueSlice], settings: ScanSettings) -> Iterator["_Pulling"]:
         wanted_tags = parse_tags(settings.tags)
@@ -152,56 +110,24 @@ class ClusterRecords(BrokerUnits):
                 tags=tags,
                 fail_on_data_loss=settings.fail_on_data_loss,
             )
-            yield _Pulling(reader, wanted, unhashed=unhashed)
-
-    def _assembled(
-        self, answers: Sequence[Answer], pull: "_Pulling", some: UnitBatch | None = None
-    ) -> Iterator[tuple[UnitBatch, FetchedRecords]]:
-        """Yield the records of answers, or those of some of their units."""
-        pulled = assemble(answers, pull.reader, pull.settings)
-        if some is not None:
-            pulled = pulled.take(_rows_of(some.positions, pulled.positions))
-        if pull.unhashed and pull.settings.with_tags_codes:
-            at = with_units_codes(self._cluster, self._broker, pulled.positions)
-            pulled = replace(pulled, positions=at)
-        yield from self._batches(pulled, pull.settings.batch_rows)
-
-    def _batches(
-        self, pulled: PulledRecords, most: int
-    ) -> Iterator[tuple[UnitBatch, FetchedRecords]]:
-        """Yield at most ``most`` sound records at a time, with the first those that are broken."""
-        broken = list(pulled.broken)
-        self._broken = {
-            (one.piece.topic, one.piece.queue_id, one.queue_offset): one for one in broken
-        }
-        for start in range(0, max(len(pulled.headers), 1 if broken else 0), most):
-            rows = np.arange(start, min(start + most, len(pulled.headers)))
-            headers, positions = pulled.headers.take(rows), pulled.positions.take(rows)
-            places = headers.field("physical_offset").astype(np.int64)
-            units = UnitBatch(places, headers.sizes, positions)
-            problems = {
-                len(rows) + number: f"{one.piece} queue offset {one.queue_offset}: {one.reason}"
-                for number, one in enumerate(broken)
-            }
-            yield (
-                join([units, *map(unit_of, broken)]),
-                FetchedRecords(headers, np.arange(len(rows)), problems),
-            )
-            broken = []
+            yield _Pulling(reader, wanted, self._unit_codes if unhashed else None)
 
 
 @dataclass(frozen=True, slots=True)
 class _Pulling:
-    """A reader of some slices, and how its answers are put together."""
+    """A reader of some slices, and how its answers are put together.
+
+    ``codes`` asks the broker for the tagsCodes of messages whose records do not tell them.
+    """
 
     reader: PullReader
     settings: PullSettings
-    unhashed: bool
+    codes: Callable[[QueuePositions], QueuePositions] | None
 
     def placed(self, answers: Sequence[Answer]) -> PlacedRecords | None:
         """Return the answers for the kernel; None where the units must be asked, or cut."""
         codes = self.settings.with_tags_codes
-        if self.unhashed and codes:
+        if self.codes and codes:
             return None
         filtered = self.reader.is_filtered
         if filtered or codes:
@@ -210,13 +136,104 @@ class _Pulling:
             found = placed(answers)
         return None if found and len(found.units) > self.settings.batch_rows else found
 
+    def assembled(
+        self, answers: Sequence[Answer], some: UnitBatch | None = None
+    ) -> Iterator["_Assembled"]:
+        """Yield the records of answers, or those of some of their units, in batches of rows."""
+        pulled = assemble(answers, self.reader, self.settings)
+        if some is not None:
+            pulled = pulled.take(_rows_of(some.positions, pulled.positions))
+        if self.codes and self.settings.with_tags_codes:
+            pulled = replace(pulled, positions=self.codes(pulled.positions))
+        count, most = len(pulled.headers), self.settings.batch_rows
+        places = [_row_of(one, pulled.positions) for one in pulled.broken]
+        for start in range(0, max(count, 1 if places else 0), most):
+            end = min(start + most, count)
+            is_last = end == count
+            here = [n for n, at in enumerate(places) if start <= at and (at < end or is_last)]
+            yield _Assembled.of(
+                pulled.take(np.arange(start, end)),
+                [pulled.broken[number] for number in here],
+                [places[number] - start for number in here],
+            )
 
-class _LastBatch(NamedTuple):
-    """The batch that was given last."""
 
-    answers: Sequence[Answer]
-    pull: _Pulling
-    found: PlacedRecords | FetchedRecords
+@dataclass(frozen=True, slots=True)
+class _Assembled:
+    """A Fetched of records that were parsed already; of ``broken`` ones only the bytes came."""
+
+    units: UnitBatch
+    records: FetchedRecords
+    broken: Mapping[tuple[str, int, int], BrokenRecord]
+
+    @classmethod
+    def of(
+        cls, pulled: PulledRecords, broken: Sequence[BrokenRecord], rows: Sequence[int]
+    ) -> "_Assembled":
+        """Return sound records, with each broken one in front of the sound one of that row."""
+        headers, count = pulled.headers, len(pulled.headers)
+        physical_offsets = headers.field("physical_offset").astype(np.int64)
+        sound = UnitBatch(physical_offsets, headers.sizes, pulled.positions)
+        keys = np.concatenate((2 * np.arange(count) + 1, 2 * np.array(rows, np.int64)))
+        order = np.argsort(keys, kind="stable")
+        problems = {}
+        for row in np.flatnonzero(order >= count).tolist():
+            one = broken[int(order[row]) - count]
+            problems[row] = f"{one.piece} queue offset {one.queue_offset}: {one.reason}"
+        return cls(
+            join([sound, *map(unit_of, broken)]).take(order),
+            FetchedRecords(headers, np.flatnonzero(order < count), problems),
+            {(one.piece.topic, one.piece.queue_id, one.queue_offset): one for one in broken},
+        )
+
+    def blocks(self) -> None:
+        """Return None: the records do not lie as in a log."""
+
+    def checked(self, some: UnitBatch) -> Iterator[tuple[UnitBatch, FetchedRecords]]:
+        """Yield all records: whatever decodes blocks took none."""
+        yield some, self.records
+
+    def raw(self, lost: UnitBatch, most: int) -> Iterator[tuple[UnitBatch, list[bytes]]]:
+        """Yield units that are broken, with at most 64 KiB of each."""
+        names, positions = lost.positions.queues, lost.positions
+        keys = [
+            (*names[number][:2], queue_offset)
+            for number, queue_offset in zip(
+                positions.queue.tolist(), positions.queue_offsets.tolist(), strict=True
+            )
+        ]
+        data = [self.broken[key].data for key in keys]
+        for rows in cut(np.array([len(one) for one in data], np.int64), most):
+            yield lost.take(rows), data[rows]
+
+
+class _Placed:
+    """A Fetched of records as they came over the wire, which a kernel decodes."""
+
+    def __init__(self, found: PlacedRecords, answers: Sequence[Answer], pull: _Pulling) -> None:
+        self._found, self._answers, self._pull = found, answers, pull
+        self._last: _Assembled | None = None
+
+    @property
+    def units(self) -> UnitBatch:
+        """The units that records tell."""
+        return self._found.units
+
+    def blocks(self) -> Callable[[], Iterator[Block]]:
+        """Return what gives the records from memory."""
+        return self._found.blocks
+
+    def checked(self, some: UnitBatch) -> Iterator[tuple[UnitBatch, FetchedRecords]]:
+        """Yield units, all or some of which only the bodies are broken, with their records."""
+        chosen = None if len(some) == len(self.units) else some
+        for found in self._pull.assembled(self._answers, chosen):
+            self._last = found
+            yield found.units, found.records
+
+    def raw(self, lost: UnitBatch, most: int) -> Iterator[tuple[UnitBatch, list[bytes]]]:
+        """Yield units that are broken, with at most 64 KiB of each."""
+        assert self._last is not None, "no record was checked"
+        yield from self._last.raw(lost, most)
 
 
 class _UnplacedError(CorruptStoreError):
@@ -236,6 +253,18 @@ def _rows_of(some: QueuePositions, positions: QueuePositions) -> Int64s:
         wanted = some.queue_offsets[np.isin(some.queue, those)]
         chosen |= (positions.queue == number) & np.isin(positions.queue_offsets, wanted)
     return np.flatnonzero(chosen)
+
+
+def _row_of(one: BrokenRecord, positions: QueuePositions) -> int:
+    """Return the row of the first sound record behind a broken one in its queue."""
+    piece = one.piece
+    name = (piece.topic, piece.queue_id, piece.broker)
+    numbers = [number for number, other in enumerate(positions.queues) if other == name]
+    of_queue = np.flatnonzero(np.isin(positions.queue, numbers))
+    before = int(np.count_nonzero(positions.queue_offsets[of_queue] < one.queue_offset))
+    if not len(of_queue):
+        return len(positions.queue)
+    return int(of_queue[before]) if before < len(of_queue) else int(of_queue[-1]) + 1
 
 
 def _live(piece: QueueSlice) -> LiveSlice:

@@ -97,11 +97,11 @@ def recover(root: str | os.PathLike[str], settings: RecoverSettings) -> Recovere
         if settings.rebuild or gives_up:
             with Store(place) as store:
                 low = store.log.low
-            rebuilt = repair(writer, low, behind=behind)
+            rebuilt = repair(writer, low, behind=behind, to_end=True)
         elif settings.recover_unclean:
             with Store(place) as store:
                 start = recovery_start(store)
-            rebuilt = repair(writer, start, behind=behind)
+            rebuilt = repair(writer, start, behind=behind, to_end=True)
         with Store(place) as store:
             known_to = known_to if behind is BeyondLogEnd.NONE else _EVERYWHERE
             found = find_log_end(store, known_to=known_to)

@@ -81,14 +81,20 @@ _UNCLEAN = (
 
 
 def repair(
-    writer: StoreWriter, start: int, *, behind: BeyondLogEnd, with_index: bool = True
+    writer: StoreWriter,
+    start: int,
+    *,
+    behind: BeyondLogEnd,
+    with_index: bool = True,
+    to_end: bool = False,
 ) -> Rebuilt:
     """Let queues, index and checkpoint agree with the log from ``start`` on, all durable.
 
-    Raises CorruptStoreError, with nothing changed, for records ``behind`` its end.
+    Raises CorruptStoreError, with nothing changed, for records ``behind`` its end, and with
+    ``to_end`` for those at its end that no queue can have.
     """
     _sync_log(writer.place, start)
-    done = rebuild(writer, start, behind=behind, with_index=with_index)
+    done = rebuild(writer, start, behind=behind, with_index=with_index, to_end=to_end)
     moment = done.last_store_timestamp_ms
     if moment > 0:
         fields = {"physic_msg_timestamp": moment, "logics_msg_timestamp": moment}

@@ -40,19 +40,23 @@ class QueueRepair:
         """Return the bytes of each file that is not empty."""
         return [size for _, size in self._found if size]
 
+    def check_files(self) -> None:
+        """Raise CorruptStoreError for a file that is longer than the store's."""
+        for start, size in self._found:
+            if size > self._file_size:
+                path = f"{self._root}/{self.path}/{mapped_file_name(start)}"
+                reason = f"the file is {size} bytes long, the store's {self._file_size}"
+                raise CorruptStoreError(path, size, reason)
+
     def repair_files(self) -> int:
         """Remove files that are empty or no file's place, give short ones their length; count them.
 
-        A broker that was killed while it made a file leaves it so, and will not start. Raises
-        CorruptStoreError for a file that is longer than the store's.
+        A broker that was killed while it made a file leaves it so, and will not start.
         """
         count = 0
         folder = f"{self._root}/{self.path}"
         for start, size in self._found:
             path = f"{folder}/{mapped_file_name(start)}"
-            if size > self._file_size:
-                reason = f"the file is {size} bytes long, the store's {self._file_size}"
-                raise CorruptStoreError(path, size, reason)
             if not size or start % self._file_size:
                 durable.unlink(path)
                 count += 1
@@ -155,7 +159,7 @@ class QueueRepair:
         return MappedFileQueue(
             MappedFile(self._root, f"{self.path}/{mapped_file_name(start)}", start, size)
             for start, size in self._found
-            if size
+            if size and not start % self._file_size
         )
 
     def _sync_folder(self) -> None:

@@ -112,16 +112,19 @@ class RowTask:
         self._sink = sink
         side, name = job.settings.side_path, staging.segment_name(partition, attempt)
         self._side = SideWriter(side, job.job_id, name) if side else None
+        self._taken = 0
         self.skipped = 0
         self.digest = 0
         """Of the rows that were skipped."""
 
     def take_all(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Append the messages of all rows. Raises InvalidMessageError, and what the sink does."""
-        number = 0
+        """Append the messages of all rows, which go on from those of the last call.
+
+        Raises InvalidMessageError, and what the sink does.
+        """
         for chunk in _chunks(batches):
-            self._take(chunk, number)
-            number += chunk.num_rows
+            self._take(chunk, self._taken)
+            self._taken += chunk.num_rows
 
     def finish(self) -> str:
         """Make the file with the bad rows durable and return its name; empty if there is none."""

@@ -15,12 +15,12 @@ from typing import Any, Final, Self
 
 from mqstore.errors import StoreError, UnknownTopicError, shown
 from mqstore.live import requests
+from mqstore.live.advice import all_failed, located, no_topic, warn_of_strangers
 from mqstore.live.answers import checked, rows, table, value
 from mqstore.live.connection import Connection, Limits
 from mqstore.live.credentials import Credentials
 from mqstore.live.errors import BrokerTimeoutError, BrokerUnavailableError, NoMasterError
 from mqstore.live.frame import Frame
-from mqstore.live.overrides import warn_of_strangers
 from mqstore.live.requests import Request
 from mqstore.live.retry import Retry
 from mqstore.live.routes import (
@@ -32,7 +32,6 @@ from mqstore.live.routes import (
     refuse_static,
 )
 from mqstore.live.tls import Tls
-from mqstore.read.selection import near_names
 
 TOOLS_CONSUMER: Final = "TOOLS_CONSUMER"
 """The group that every broker has (MixAll.TOOLS_CONSUMER_GROUP): another name makes a group."""
@@ -139,7 +138,7 @@ class Cluster:
         """Return the route; raises UnknownTopicError with the nearest names where there is none."""
         found = self.route(topic)
         if found is None:
-            raise UnknownTopicError(_no_topic(topic, option, self.topic_names()))
+            raise UnknownTopicError(no_topic(topic, option, self.topic_names()))
         return found
 
     def topic_names(self) -> list[str]:
@@ -265,7 +264,7 @@ class Cluster:
                 else:
                     self._has_contact = True
                     return answers, address
-            retry.failed(_all_failed(failures))
+            retry.failed(all_failed(failures))
 
     def _ask_open(
         self,
@@ -377,29 +376,3 @@ class Cluster:
                 "set readFrom=any, which reads a slave where no master is"
             )
         return found[broker_id]
-
-
-def located(broker: str, error: BrokerUnavailableError) -> BrokerUnavailableError:
-    """Return the error with the broker's name and what to do where its address is not ours."""
-    address, reason = error.args
-    if reason.startswith("no connection"):
-        reason = (
-            f"{reason.rstrip('.')}. The broker registered this address at the name server; where "
-            f'it cannot be reached from here, set brokerAddresses={{"{broker}":"host:port"}}'
-        )
-    return type(error)(f"{broker} at {address}", reason)
-
-
-def _all_failed(failures: Sequence[BrokerUnavailableError]) -> BrokerUnavailableError:
-    if len(failures) == 1:
-        return failures[0]
-    reasons = "; ".join(f"{address}: {reason}" for address, reason in (e.args for e in failures))
-    kinds = {type(failure) for failure in failures}
-    kind = kinds.pop() if len(kinds) == 1 else BrokerUnavailableError
-    return kind("no name server answered", reasons)
-
-
-def _no_topic(topic: str, option: str, names: Sequence[str]) -> str:
-    close = near_names("topic", topic, names)
-    advice = f"; did you mean {', '.join(map(shown, close))}?" if close else ""
-    return f"option {option}: no broker has a topic {shown(topic)}{advice}"

@@ -226,6 +226,45 @@ def refused(taking: TakingCluster, option: str, text: str, **settings: Any) -> N
     assert taking.sends() == []
 
 
+@pytest.fixture
+def half_deleted(taking: TakingCluster) -> Iterator[tuple[TakingCluster, TakingCluster]]:
+    """Topic T with three queues on two brokers; broker-b, the second, does not have it any more."""
+    with TakingCluster().running() as other:
+        assert isinstance(other, TakingCluster)
+        for broker in ("broker-a", "broker-b"):
+            taking.topic("T", 3, broker=broker)
+        other.topic("T", 3, broker="broker-b")
+        other.lacking.add(("broker-b", "T"))
+        taking.addresses["broker-b"] = {0: other.address}
+        yield taking, other
+
+
+def test_a_topic_that_a_broker_lacks_is_made_there_or_written_elsewhere(
+    half_deleted: tuple[TakingCluster, TakingCluster], caplog: pytest.LogCaptureFixture
+) -> None:
+    taking, other = half_deleted
+    sent(taking, rows(6))
+    assert (len(held(taking)), len(held(other))) == (6, 0)
+    (told,) = [record.getMessage() for record in caplog.records][:1]
+    assert "show topic T on broker-b, which does not have it" in told
+    sent(taking, rows(6), create_topic=True)
+    assert (len(held(taking)), len(held(other))) == (9, 3)
+    (made,) = [request["extFields"] for request in other.requests if request["code"] == 17]
+    assert (made["topic"], made["writeQueueNums"]) == ("T", "3")
+    assert not any(request["code"] == 17 for request in taking.requests)
+
+
+def test_a_topic_that_no_broker_has_any_more_is_unknown_and_made_on_request(
+    taking: TakingCluster,
+) -> None:
+    taking.topic("T")
+    taking.lacking.add(("broker-a", "T"))
+    with pytest.raises(UnknownTopicError, match=r"no broker has T any more.*createTopic=true"):
+        sent(taking, rows(1), topic="T")
+    sent(taking, rows(1), topic="T", create_topic=True)
+    assert len(held(taking)) == 1
+
+
 def test_options_that_can_do_nothing_are_refused(taking: TakingCluster) -> None:
     taking.topic("T")
     refused(taking, "timestamps", "needs the column bornTimestamp", timestamps="preserve")

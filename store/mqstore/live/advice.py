@@ -1,4 +1,4 @@
-"""What to do about an error of a cluster: its address, its topic, the option that names it."""
+"""Errors and warnings of clusters that say what to do."""
 
 import logging
 from collections.abc import Iterable, Sequence
@@ -9,6 +9,15 @@ from mqstore.live.errors import BrokerUnavailableError
 from mqstore.read.selection import instead, near_names
 
 _LOG = logging.getLogger(__name__)
+
+
+def absence(broker: str, topic: str) -> str:
+    """Return the sentence about a topic that name servers show on a broker which lacks it."""
+    return (
+        f"name servers show topic {shown(topic)} on {shown(broker)}, which does not have it, as "
+        "after a deletion that ended half-way; createTopic=true of a write or mqadmin updateTopic "
+        "makes it there again, and name servers forget it when the broker is started again"
+    )
 
 
 def located(broker: str, error: BrokerUnavailableError) -> BrokerUnavailableError:
@@ -23,7 +32,7 @@ def located(broker: str, error: BrokerUnavailableError) -> BrokerUnavailableErro
 
 
 def all_failed(failures: Sequence[BrokerUnavailableError]) -> BrokerUnavailableError:
-    """Return one error for those of all name servers."""
+    """Return the error for name servers none of which answered: of one kind if all have that."""
     if len(failures) == 1:
         return failures[0]
     reasons = "; ".join(f"{address}: {reason}" for address, reason in (e.args for e in failures))
@@ -33,7 +42,7 @@ def all_failed(failures: Sequence[BrokerUnavailableError]) -> BrokerUnavailableE
 
 
 def no_topic(topic: str, option: str, names: Sequence[str]) -> str:
-    """Return the text of an error: no broker has the topic, but one with a name like it."""
+    """Return the sentence about a topic that nobody knows, with the nearest of ``names``."""
     close = near_names("topic", topic, names)
     advice = f"; did you mean {', '.join(map(shown, close))}?" if close else ""
     return f"option {option}: no broker has a topic {shown(topic)}{advice}"

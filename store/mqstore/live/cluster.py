@@ -7,6 +7,7 @@ Reference: org.apache.rocketmq.client.impl.MQClientAPIImpl#getTopicRouteInfoFrom
 NettyRemotingClient#getAndCreateNameserverChannel, MQClientInstance#findBrokerAddressInSubscribe.
 """
 
+import logging
 import ssl
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -15,7 +16,7 @@ from typing import Any, Final, Self
 
 from mqstore.errors import StoreError, UnknownTopicError, shown
 from mqstore.live import requests
-from mqstore.live.advice import all_failed, located, no_topic, warn_of_strangers
+from mqstore.live.advice import absence, all_failed, located, no_topic, warn_of_strangers
 from mqstore.live.answers import checked, rows, table, value
 from mqstore.live.connection import Connection, Limits
 from mqstore.live.credentials import Credentials
@@ -33,6 +34,7 @@ from mqstore.live.routes import (
 )
 from mqstore.live.tls import Tls
 
+_LOG = logging.getLogger(__name__)
 TOOLS_CONSUMER: Final = "TOOLS_CONSUMER"
 """The group that every broker has (MixAll.TOOLS_CONSUMER_GROUP): another name makes a group."""
 READ_FROM: Final = ("master", "slave", "any")
@@ -88,6 +90,7 @@ class Cluster:
         self._brokers: dict[str, Addresses] = {}
         self._routes: dict[str, Route] = {}
         self._has_compared = False
+        self._absent: set[tuple[str, str]] = set()
 
     def twin(self) -> "Cluster":
         """Return a cluster with connections of its own that knows where this one's brokers are."""
@@ -133,6 +136,17 @@ class Cluster:
         self._routes[topic] = found
         self._brokers |= found.brokers
         return found
+
+    def note_absent(self, broker: str, topic: str) -> None:
+        """Note that a broker lacks a topic that name servers show on it; the first time, warn."""
+        if (broker, topic) not in self._absent:
+            self._absent.add((broker, topic))
+            _LOG.warning("left out: %s", absence(broker, topic))
+
+    def without_absent(self, route: Route) -> Route:
+        """Return a route without the brokers that turned out to lack its topic."""
+        lacking = {broker for broker, topic in self._absent if topic == route.topic}
+        return route.without(lacking) if lacking else route
 
     def known_route(self, topic: str, option: str = "subscribe") -> Route:
         """Return the route; raises UnknownTopicError with the nearest names where there is none."""

@@ -24,7 +24,8 @@ _PAUSE_S: Final = 0.05
 class WriteQueues:
     """The queues of topics to send to. ``new_queues`` are those of a topic that is not there.
 
-    0 new queues: no topic is made. ``known`` queues are not asked for.
+    0 new queues: no topic is made. ``known`` queues are not asked for. A broker that lacks a topic
+    which name servers show there gets it again, or else has no queue of it.
     """
 
     def __init__(self, cluster: Cluster, new_queues: int = 0, known: Iterable[Queue] = ()) -> None:
@@ -45,9 +46,25 @@ class WriteQueues:
             if route is None and self._new_queues:
                 route = create_topic(self._cluster, topic, self._new_queues)
             if route is not None:
-                check_readable(self._cluster, [route])
+                route = self._without_lacking(route)
             self._known[topic] = None if route is None else self._queues(route)
         return self._known[topic]
+
+    def _without_lacking(self, route: Route) -> Route | None:
+        """Return the route as brokers have it; None if none of them has the topic."""
+        lacking = {broker for broker, _ in check_readable(self._cluster, [route])}
+        if self._new_queues:
+            request = [
+                (broker, create_topic_request(route.topic, count or self._new_queues))
+                for broker in sorted(lacking)
+                for count in (route.write_queues.get(broker, 0),)
+            ]
+            self._cluster.ask_all(request)
+            return route
+        for broker in sorted(lacking):
+            self._cluster.note_absent(broker, route.topic)
+        left = route.without(lacking)
+        return left if left.queues or left.write_queues or not lacking else None
 
     def _queues(self, route: Route) -> tuple[Queue, ...]:
         override = self._cluster.settings.broker_addresses

@@ -52,6 +52,28 @@ def test_find_looks_on_all_brokers(fake: FakeCluster, look: Any) -> None:
     assert look("find", "--key", "nobody").code == 1
 
 
+def test_a_topic_that_a_broker_lacks_though_name_servers_show_it_breaks_no_view(
+    fake: FakeCluster, look: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    with FakeCluster().running() as other:
+        fake.fill("T", 3)
+        fake.fill("T", 5, broker="broker-b")
+        for cluster in (fake, other):
+            cluster.fill("U", 2, broker="broker-b")
+        fake.addresses["broker-b"] = {0: other.address}
+        fake.committed["T", "g", 0] = other.committed["T", "g", 0] = 1
+        replay = f"replay rocketmq://{fake.address} --to U --same-topic --dry-run"
+        for view in ("cat T -f {body}", "tags", "backlog", "find --key k", replay):
+            done = look(*view.split())
+            assert "MQLOG_" not in done.err, view
+            if view == "backlog":  # Of the topics that each broker has.
+                continue
+            (told,) = {record.getMessage() for record in caplog.records}
+            assert "show topic T on broker-b, which does not have it" in told
+            caplog.clear()
+        assert look("cat", "T", "-f", "{body}").out.split() == ["0", "1", "2"]
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [

@@ -24,7 +24,7 @@ from mqlog_jobs.report.tag_bars import TagColours
 
 _FOOT_NOTE: Final = "Times are UTC. Sizes are those of records; 1 KiB has 1024 bytes."
 _LINKS: Final = {"backlog": "Backlog", "rates": "Over time", "topics": "Topics", "tags": "Tags"}
-_OF_STORES: Final = {"files": "Files", "verify": "Verify"}
+_STORE_LINKS: Final = {"files": "Files", "verify": "Verify"}
 
 
 def page(facts: Facts) -> Iterator[str]:
@@ -96,7 +96,7 @@ def _kind(facts: Facts) -> str:
 
 def _links(facts: Facts) -> list[Element]:
     """Return the links to the sections that the page has."""
-    last = {"brokers": brokers_title(facts)} | (_OF_STORES if facts.has_stores else {})
+    last = {"brokers": brokers_title(facts)} | (_STORE_LINKS if facts.has_stores else {})
     names = (_LINKS if facts.places else {}) | last
     return [element("a", text, href=f"#{name}") for name, text in names.items()]
 

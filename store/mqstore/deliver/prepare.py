@@ -178,7 +178,7 @@ def _queues(cluster: Cluster, settings: SendSettings, topic: str) -> tuple[Queue
     if not queues:
         expected = (
             "the topic takes no messages now: its perm has no W (mqadmin updateTopicPerm), or none "
-            "of its brokers has a master"
+            "of its brokers has a master. Brokers that have just started are there in some seconds"
         )
         raise InvalidOptionError("topic", topic, expected)
     found = {queue.broker: queue.queue_id + 1 for queue in queues}

@@ -1,10 +1,14 @@
 """Errors and warnings of clusters that say what to do."""
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterable, Sequence
+from functools import cache
 
 from mqstore.errors import shown
 from mqstore.live.errors import BrokerUnavailableError
-from mqstore.read.selection import near_names
+from mqstore.read.selection import instead, near_names
+
+_LOG = logging.getLogger(__name__)
 
 
 def absence(broker: str, topic: str) -> str:
@@ -21,8 +25,8 @@ def located(broker: str, error: BrokerUnavailableError) -> BrokerUnavailableErro
     address, reason = error.args
     if reason.startswith("no connection"):
         reason = (
-            f"{reason}. The broker registered this address at the name server; where it cannot "
-            f'be reached from here, set brokerAddresses={{"{broker}":"host:port"}}'
+            f"{reason.rstrip('.')}. The broker registered this address at the name server; where "
+            f'it cannot be reached from here, set brokerAddresses={{"{broker}":"host:port"}}'
         )
     return type(error)(f"{broker} at {address}", reason)
 
@@ -42,3 +46,19 @@ def no_topic(topic: str, option: str, names: Sequence[str]) -> str:
     close = near_names("topic", topic, names)
     advice = f"; did you mean {', '.join(map(shown, close))}?" if close else ""
     return f"option {option}: no broker has a topic {shown(topic)}{advice}"
+
+
+def warn_of_strangers(named: Iterable[str], registered: Iterable[str]) -> None:
+    """Warn, once in a process, of each name in ``brokerAddresses`` that no registered broker has.
+
+    No error: a broker that is away is not registered, and its address may be right.
+    """
+    known = frozenset(registered)
+    for name in sorted(set(named) - known):
+        _warn(name, known)
+
+
+@cache
+def _warn(name: str, known: frozenset[str]) -> None:
+    advice = instead("broker", name, known)
+    _LOG.warning("option brokerAddresses: no broker %s is registered; %s", shown(name), advice)

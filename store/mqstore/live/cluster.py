@@ -10,12 +10,13 @@ NettyRemotingClient#getAndCreateNameserverChannel, MQClientInstance#findBrokerAd
 import logging
 import ssl
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 from mqstore.errors import StoreError, UnknownTopicError, shown
 from mqstore.live import requests
-from mqstore.live.advice import absence, all_failed, located, no_topic
+from mqstore.live.advice import absence, all_failed, located, no_topic, warn_of_strangers
 from mqstore.live.answers import checked, rows, table, value
 from mqstore.live.connection import Connection, Limits
 from mqstore.live.credentials import Credentials
@@ -88,6 +89,7 @@ class Cluster:
         self._has_contact = was_reached
         self._brokers: dict[str, Addresses] = {}
         self._routes: dict[str, Route] = {}
+        self._has_compared = False
         self._absent: set[tuple[str, str]] = set()
 
     def twin(self) -> "Cluster":
@@ -372,9 +374,13 @@ class Cluster:
         return self._brokers.get(broker, {})
 
     def _address(self, broker: str, broker_id: int) -> str:
-        override = self.settings.broker_addresses.get(broker)
-        if override is not None and broker_id == MASTER_ID:
-            return override
+        overrides = self.settings.broker_addresses
+        if broker in overrides and broker_id == MASTER_ID:
+            return overrides[broker]
+        if overrides and not self._has_compared:  # One of them may be misspelt.
+            self._has_compared = True
+            with suppress(StoreError):
+                warn_of_strangers(overrides, self.brokers())
         found = self._addresses(broker)
         if broker_id not in found:
             slaves = ", ".join(found[id_] for id_ in sorted(found)) or "no slave either"

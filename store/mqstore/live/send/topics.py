@@ -12,7 +12,8 @@ from typing import Final
 from mqstore.errors import InvalidOptionError
 from mqstore.live import requests
 from mqstore.live.cluster import Cluster
-from mqstore.live.errors import AccessDeniedError, BrokerUnavailableError
+from mqstore.live.errors import AccessDeniedError, BrokerUnavailableError, NoMasterError
+from mqstore.live.retry import Retry
 from mqstore.live.routes import MASTER_ID, Route
 from mqstore.live.send.requests import Queue, create_topic_request
 from mqstore.live.topics import check_readable, topics
@@ -78,13 +79,15 @@ class WriteQueues:
 def create_topic(cluster: Cluster, topic: str, queue_nums: int) -> Route:
     """Make a topic on every master that does not have it; return its route, once it has one.
 
-    Raises InvalidOptionError where the name servers serve several clusters or no master,
-    AccessDeniedError, BrokerUnavailableError where the name servers do not show it in time.
+    A broker that has just started is waited for: it registers some seconds later. Raises
+    InvalidOptionError where the name servers serve several clusters, NoMasterError where they show
+    no master in ``retry_timeout_ms``, AccessDeniedError, BrokerUnavailableError where the name
+    servers do not show the topic in time.
     """
-    masters = sorted(name for name, hosts in cluster.brokers().items() if MASTER_ID in hosts)
+    masters = _masters(cluster)
     named = cluster.cluster_names()
-    if len(named) > 1 or not masters:
-        where = f"clusters {', '.join(named)}" if masters else "no master"
+    if len(named) > 1:
+        where = f"clusters {', '.join(named)}"
         expected = f"the name servers have {where}: make the topic {topic} with mqadmin updateTopic"
         raise InvalidOptionError("createTopic", "true", expected)
     there = topics(cluster, masters)
@@ -100,6 +103,19 @@ def create_topic(cluster: Cluster, topic: str, queue_nums: int) -> Route:
             reason = f"brokers made topic {topic}, and the name servers do not show it"
             raise BrokerUnavailableError(", ".join(cluster.settings.name_servers), reason)
         time.sleep(_PAUSE_S)
+
+
+def _masters(cluster: Cluster) -> list[str]:
+    """Return the names of the brokers whose master is registered, at least one."""
+    retry = Retry(cluster.settings.retry_timeout_ms)
+    while True:
+        hosts = cluster.brokers()
+        masters = sorted(name for name, by_id in hosts.items() if MASTER_ID in by_id)
+        if masters:
+            return masters
+        servers = ", ".join(cluster.settings.name_servers)
+        reason = f"no broker's master is registered at the name servers ({servers}): start one"
+        retry.failed(NoMasterError(reason))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import pytest
 
 from mqstore import errors
 from mqstore.errors import StoreError
-from mqstore.live import errors as live_errors
+from mqstore.live.remoting import errors as live_errors
 
 
 def tree(kind: type[StoreError]) -> Iterator[type[StoreError]]:

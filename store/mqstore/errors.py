@@ -36,7 +36,7 @@ StoreError
 └── NoMasterError             a broker of which no master is registered
 
 A message starts with its condition in brackets, as Spark's do: ``[MQLOG_STORE_NOT_FOUND] …``.
-Those of clusters, from ServerError to NoMasterError, are in ``mqstore.live.errors``.
+Those of clusters, from ServerError to NoMasterError, are in ``mqstore.live.remoting.errors``.
 Fields travel through ``super().__init__`` so that an error pickles from a worker to the driver.
 """
 

@@ -50,7 +50,7 @@ class AccessDeniedError(RequestRefusedError):
 
     def message(self) -> str:
         """Say what was refused, and which options and rights it depends on."""
-        told = RequestRefusedError(*self.args[:4]).message()
+        told = RequestRefusedError(*self.args[:4]).message().rstrip(".")
         return f"{told}. Check accessKey and secretKey; their user needs {shown(self.args[4])}"
 
 

@@ -31,7 +31,7 @@ class Form:
 
 def with_estimates(rows: pa.Table, names: Iterable[str]) -> pa.Table:
     """Return the rows with those columns named as estimates: bytesEstimate in place of bytes."""
-    named = {name: f"{name}{render.ESTIMATE}" for name in names}
+    named = {name: f"{name}{render.ESTIMATED}" for name in names}
     return rows.rename_columns([named.get(name, name) for name in rows.schema.names])
 
 

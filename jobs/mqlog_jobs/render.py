@@ -27,7 +27,7 @@ from mqlog_jobs.amounts import about_size, count, moment, several, size, span
 from mqstore.errors import printable, shown
 
 __all__ = [  # With the amounts that it shows.
-    "ESTIMATE",
+    "ESTIMATED",
     "STYLES",
     "FieldView",
     "Kind",
@@ -59,7 +59,7 @@ Kind: TypeAlias = Literal[
 _STRETCH_LEAST: Final = 24
 _BAR_CELLS: Final = 10
 _RIGHT: Final = {"number", "count", "bytes", "about bytes", "span"}
-ESTIMATE: Final = "Estimate"
+ESTIMATED: Final = "Estimate"
 """What the name of a field ends in whose bytes are estimated."""
 _GAP: Final = 2
 _PIPE_WIDTH: Final = 10_000
@@ -224,7 +224,7 @@ def _as_in(column: FieldView, rows: Sequence[Row]) -> FieldView:
     """Return the column for its field in the rows, which may be an estimate."""
     if not rows or column.name in rows[0]:
         return column
-    return replace(column, name=f"{column.name}{ESTIMATE}", kind="about bytes")
+    return replace(column, name=f"{column.name}{ESTIMATED}", kind="about bytes")
 
 
 def _grouped(columns: Sequence[FieldView], rows: Sequence[Row]) -> list[FieldView]:
@@ -387,7 +387,7 @@ def camel_case(name: str) -> str:
 
 def field_of(row: Row, name: str) -> str:
     """Return the name of a field in a row, which may be that of an estimate of it."""
-    return name if name in row else f"{name}{ESTIMATE}"
+    return name if name in row else f"{name}{ESTIMATED}"
 
 
 def number_of(row: Row, name: str) -> int:

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from mqlog_jobs.installation import labels
 from mqlog_jobs.render import (
-    ESTIMATE,
+    ESTIMATED,
     FieldView,
     Row,
     about_size,
@@ -298,7 +298,7 @@ def _summary(rows: Sequence[Row]) -> str:
 def _behind(rows: Sequence[Row]) -> str:
     name = field_of(rows[0], "bytesBehind")
     behind = sum(number_of(row, name) for row in rows)
-    return about_size(behind) if name.endswith(ESTIMATE) else size(behind)
+    return about_size(behind) if name.endswith(ESTIMATED) else size(behind)
 
 
 def _of_backlog(rows: Sequence[Row], all_rows: Sequence[Row]) -> list[FieldView]:

@@ -120,6 +120,9 @@ def follow(named: Named, query: MessageQuery, form: MessageForm, number: int) ->
     """Print messages as they are stored, until ``number`` are printed if that is not 0."""
     if query.until is not None:
         raise InvalidOptionError("--until", query.until, "not together with --follow")
+    if named.from_log:
+        expected = "not together with --follow: a stream follows the ConsumeQueues of a store"
+        raise InvalidOptionError("--from-log", "true", expected)
     form = form.by_line()
     now_ms = time.time_ns() // 1_000_000
     with named.opened(query.topic) as stores:

@@ -11,7 +11,7 @@ from typing import Final
 import typer
 
 from mqlog_jobs import following, line_format, queries, render, views
-from mqlog_jobs.exit_codes import FOUND
+from mqlog_jobs.codes import FOUND
 from mqlog_jobs.line_format import LineFormat
 from mqlog_jobs.message_query import MessageQuery
 from mqlog_jobs.places import Named

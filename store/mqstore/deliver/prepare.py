@@ -170,7 +170,7 @@ def _queues(cluster: Cluster, settings: SendSettings, topic: str) -> tuple[Queue
         try:
             cluster.known_route(topic, "topic")
         except UnknownTopicError as error:
-            raise UnknownTopicError(f"{error.args[0]}; createTopic=true makes it") from None
+            raise UnknownTopicError(f"{error.what}; createTopic=true makes it") from None
     if not queues:
         expected = (
             "the topic takes no messages now: its perm has no W (mqadmin updateTopicPerm), or none "

@@ -1,17 +1,15 @@
 """The errors of clusters: part of the tree in ``mqstore.errors``."""
 
-from mqstore.errors import REASON_CHARS, StoreError, shown
+from mqstore.errors import StoreError
 
 
 class ServerError(StoreError):
     """What a broker or name server did: its address, and a reason with the option that helps."""
 
     condition = "MQLOG_SERVER_ERROR"
-
-    def message(self) -> str:
-        """Name the address and what happened there."""
-        address, reason = self.args
-        return f"{shown(address)}: {shown(reason, REASON_CHARS)}"
+    text = "{address}: {reason!l}"
+    address: str
+    reason: str
 
 
 class BrokerUnavailableError(ServerError):
@@ -36,25 +34,23 @@ class RequestRefusedError(StoreError):
     """A server's refusal: its address, the request's name, a ResponseCode, its own words."""
 
     condition = "MQLOG_REQUEST_REFUSED"
-
-    def message(self) -> str:
-        """Name the server, the request, the code and what the server says."""
-        address, request, code, remark = self.args
-        return f"{shown(address)} refused {request} with code {code}: {shown(remark)}"
+    text = "{address} refused {request!s} with code {code}: {remark}"
+    address: str
+    request: str
+    code: int
+    remark: str
 
 
 class AccessDeniedError(RequestRefusedError):
-    """The credentials are unknown there, or lack a right; the last argument names those needed."""
+    """The credentials are unknown there, or lack ``rights``."""
 
     condition = "MQLOG_ACCESS_DENIED"
-
-    def message(self) -> str:
-        """Say what was refused, and which options and rights it depends on."""
-        told = RequestRefusedError(*self.args[:4]).message()
-        return f"{told}. Check accessKey and secretKey; their user needs {shown(self.args[4])}"
+    text = f"{RequestRefusedError.text}. Check accessKey and secretKey; their user needs {{rights}}"
+    rights: str
 
 
 class NoMasterError(StoreError):
     """No master of a broker is registered at the name servers."""
 
     condition = "MQLOG_NO_MASTER"
+    what: str

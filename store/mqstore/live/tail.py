@@ -133,7 +133,7 @@ class ClusterTail:
         try:
             held = self._queues.bounds(self._routes)
         except RequestRefusedError as error:
-            if error.args[2] != TOPIC_NOT_EXIST:
+            if error.code != TOPIC_NOT_EXIST:
                 raise
             self._find_routes()  # A topic was deleted since.
             held = self._queues.bounds(self._routes)

@@ -36,7 +36,8 @@ class KeyQuery:
     """Messages with any of some keys, or of some ids (UNIQ_KEY or offsetMsgId).
 
     topic: None for all. since: the least storeTimestamp, in the grammar of
-    mqstore.options.grammar. Raises InvalidOptionError for both keys and ids, or neither.
+    mqstore.options.grammar. Raises InvalidOptionError for both keys and ids, neither, or
+    an empty one.
     """
 
     keys: tuple[str, ...] = ()
@@ -47,6 +48,9 @@ class KeyQuery:
     def __post_init__(self) -> None:
         if bool(self.keys) == bool(self.ids):
             raise InvalidOptionError("--key", ", ".join(self.keys), "give either --key or --id")
+        for flag, texts in (("--key", self.keys), ("--id", self.ids)):
+            if "" in texts:
+                raise InvalidOptionError(flag, "", "is empty: no message has it")
 
 
 def select(

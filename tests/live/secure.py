@@ -23,8 +23,7 @@ from broker.harness import (
     free_ports,
     write_properties,
 )
-from broker.jvm import OPEN_MODULES, Jvm
-from broker.shared import flags_of
+from broker.jvm import OPEN_MODULES, SMALL, Jvm
 from broker.toolchain import Toolchain
 from live.sending import create_topic, send
 from mqstore.live.cluster import Cluster, ClusterSettings
@@ -163,7 +162,7 @@ class _Servers:
             "-Xms64m",
             "-Xmx512m",
             "-XX:MaxDirectMemorySize=256m",
-            *flags_of(self._toolchain, self._version),
+            *SMALL,
             *OPEN_MODULES,
             f"-Duser.home={home}",
             "-Dtls.enable=true",

@@ -218,6 +218,28 @@ def test_an_address_that_cannot_be_reached_is_told_with_what_overrides_it(
     connect(broker_addresses={"broker-a": fake.address}).ask("broker-a", request)
 
 
+@pytest.mark.parametrize(
+    ("registered", "advice"),
+    [({"broker-a"}, "did you mean broker-a?"), ({"shop", "mail"}, "the brokers are mail, shop")],
+)
+def test_an_address_for_a_broker_that_is_not_registered_is_a_warning(
+    fake: FakeCluster,
+    connect: Connect,
+    caplog: pytest.LogCaptureFixture,
+    registered: set[str],
+    advice: str,
+) -> None:
+    """Once in a process: each task has a cluster of its own."""
+    name = f"brokr-{len(registered)}"
+    for broker in registered:
+        fake.addresses[broker] = {0: fake.address}
+    for _ in range(2):
+        cluster = connect(broker_addresses={name: "h:1"})
+        assert {cluster.master(broker) for broker in registered} == {fake.address}
+    told = f"option brokerAddresses: no broker {name} is registered; {advice}"
+    assert [record.getMessage() for record in caplog.records] == [told]
+
+
 def test_what_a_broken_connection_left_open_is_asked_again(
     fake: FakeCluster, connect: Connect
 ) -> None:

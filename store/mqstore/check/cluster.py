@@ -16,6 +16,7 @@ from typing import Final
 from mqstore.check.cluster_requests import allowed_requests
 from mqstore.diagnosis import ERROR, GOOD, WARNING, Diagnosis
 from mqstore.errors import StoreError, UnsupportedTopicError, shown
+from mqstore.live.advice import absence
 from mqstore.live.cluster import Cluster, ClusterSettings
 from mqstore.live.errors import (
     AccessDeniedError,
@@ -172,8 +173,11 @@ def _routes(cluster: Cluster) -> tuple[list[Route], Diagnosis]:
                 reason = "no broker is there" if route is None else "its perm has no R"
                 problems.append(f"{shown(name)}: {reason}")
                 continue
-            check_readable(cluster, [route])
-            routes.append(route)
+            lacking = check_readable(cluster, [route])
+            problems += [absence(broker, name) for broker, _ in sorted(lacking)]
+            route = route.without({broker for broker, _ in lacking})
+            if route.queues:
+                routes.append(route)
         except UnsupportedTopicError as error:
             problems.append(str(error))
         except StoreError as error:

@@ -171,10 +171,14 @@ def _queues(cluster: Cluster, settings: SendSettings, topic: str) -> tuple[Queue
             cluster.known_route(topic, "topic")
         except UnknownTopicError as error:
             raise UnknownTopicError(f"{error.what}; createTopic=true makes it") from None
+        raise UnknownTopicError(
+            f"option topic: no broker has {shown(topic)} any more, though name servers show it; "
+            "createTopic=true makes it"
+        )
     if not queues:
         expected = (
             "the topic takes no messages now: its perm has no W (mqadmin updateTopicPerm), or none "
-            "of its brokers has a master"
+            "of its brokers has a master. Brokers that have just started are there in some seconds"
         )
         raise InvalidOptionError("topic", topic, expected)
     found = {queue.broker: queue.queue_id + 1 for queue in queues}

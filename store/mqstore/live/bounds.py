@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from mqstore.live import requests
-from mqstore.live.answers import header_number, number, rows, table, text, value
+from mqstore.live.answers import header_number, number, refusal, rows, table, text, value
 from mqstore.live.cluster import Cluster
 from mqstore.live.errors import BrokenAnswerError
 from mqstore.live.frame import Frame
@@ -46,15 +46,21 @@ class LiveBounds:
 def bounds(cluster: Cluster, routes: Iterable[Route]) -> list[LiveBounds]:
     """Return the bounds of all readable queues of those routes: a pipeline to each broker.
 
-    In the order of topic, broker, queue. Raises as Cluster#ask_all, and BrokenAnswerError where
-    a broker reports nothing of a queue that is in the route.
+    In the order of topic, broker, queue. A master that does not have the topic has no queue of it:
+    that is noted (Cluster#note_absent). Raises as Cluster#ask_all, and BrokenAnswerError where a
+    broker reports nothing of a queue that is in the route.
     """
     routes = list(routes)
     asked = [(broker, route) for route in routes for broker in sorted(route.queues)]
-    pairs = [(broker, GET_TOPIC_STATS_INFO(topic=route.topic)) for broker, route in asked]
+    pairs = [(broker, _stats_request(route.topic)) for broker, route in asked]
     found: list[LiveBounds] = []
     answers = cluster.ask_all(pairs)
     for (broker, route), (_, request), (answer, address) in zip(asked, pairs, answers, strict=True):
+        if answer.code == requests.TOPIC_NOT_EXIST:
+            if not cluster.has_master(broker):  # A slave gets topics late.
+                raise refusal(address, request, answer)
+            cluster.note_absent(broker, route.topic)
+            continue
         held = _stats(address, value(address, request, answer))
         for queue_id in range(route.queues[broker]):
             edges = held.get((broker, route.topic, queue_id))
@@ -71,10 +77,7 @@ def held(cluster: Cluster, broker: str, topics: Iterable[str]) -> list[LiveBound
     In the order of topic and queue; nothing of a topic that the broker does not have. Raises as
     Cluster#ask_all.
     """
-    asked = [
-        replace(GET_TOPIC_STATS_INFO(topic=topic), accepts=_THERE_OR_NOT)
-        for topic in sorted(topics)
-    ]
+    asked = [_stats_request(topic) for topic in sorted(topics)]
     found = []
     answers = cluster.ask_all([(broker, request) for request in asked])
     for request, (answer, address) in zip(asked, answers, strict=True):
@@ -150,6 +153,10 @@ def _scaled(piece: LiveSlice, total: int, count: int) -> int:
 def _sizes(address: str, found: Any) -> list[int]:
     sizes = [number(address, entry, "physicSize") for entry in rows(address, found, "queueData")]
     return [size for size in sizes if 0 < size < 2**31 - 1]  # No filler in front of a queue.
+
+
+def _stats_request(topic: str) -> requests.Request:
+    return replace(GET_TOPIC_STATS_INFO(topic=topic), accepts=_THERE_OR_NOT)
 
 
 def _stats(address: str, found: Any) -> Mapping[tuple[str, str, int], tuple[int, int, int]]:

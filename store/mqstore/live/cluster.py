@@ -7,13 +7,16 @@ Reference: org.apache.rocketmq.client.impl.MQClientAPIImpl#getTopicRouteInfoFrom
 NettyRemotingClient#getAndCreateNameserverChannel, MQClientInstance#findBrokerAddressInSubscribe.
 """
 
+import logging
 import ssl
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 from mqstore.errors import StoreError, UnknownTopicError, shown
 from mqstore.live import requests
+from mqstore.live.advice import absence, all_failed, located, no_topic, warn_of_strangers
 from mqstore.live.answers import checked, rows, table, value
 from mqstore.live.connection import Connection, Limits
 from mqstore.live.credentials import Credentials
@@ -30,8 +33,8 @@ from mqstore.live.routes import (
     refuse_static,
 )
 from mqstore.live.tls import Tls
-from mqstore.read.selection import near_names
 
+_LOG = logging.getLogger(__name__)
 TOOLS_CONSUMER: Final = "TOOLS_CONSUMER"
 """The group that every broker has (MixAll.TOOLS_CONSUMER_GROUP): another name makes a group."""
 READ_FROM: Final = ("master", "slave", "any")
@@ -86,6 +89,8 @@ class Cluster:
         self._has_contact = was_reached
         self._brokers: dict[str, Addresses] = {}
         self._routes: dict[str, Route] = {}
+        self._has_compared = False
+        self._absent: set[tuple[str, str]] = set()
 
     def twin(self) -> "Cluster":
         """Return a cluster with connections of its own that knows where this one's brokers are."""
@@ -132,11 +137,22 @@ class Cluster:
         self._brokers |= found.brokers
         return found
 
+    def note_absent(self, broker: str, topic: str) -> None:
+        """Note that a broker lacks a topic that name servers show on it; the first time, warn."""
+        if (broker, topic) not in self._absent:
+            self._absent.add((broker, topic))
+            _LOG.warning("left out: %s", absence(broker, topic))
+
+    def without_absent(self, route: Route) -> Route:
+        """Return a route without the brokers that turned out to lack its topic."""
+        lacking = {broker for broker, topic in self._absent if topic == route.topic}
+        return route.without(lacking) if lacking else route
+
     def known_route(self, topic: str, option: str = "subscribe") -> Route:
         """Return the route; raises UnknownTopicError with the nearest names where there is none."""
         found = self.route(topic)
         if found is None:
-            raise UnknownTopicError(_no_topic(topic, option, self.topic_names()))
+            raise UnknownTopicError(no_topic(topic, option, self.topic_names()))
         return found
 
     def topic_names(self) -> list[str]:
@@ -262,7 +278,7 @@ class Cluster:
                 else:
                     self._has_contact = True
                     return answers, address
-            retry.failed(_all_failed(failures))
+            retry.failed(all_failed(failures))
 
     def _ask_open(
         self,
@@ -358,9 +374,13 @@ class Cluster:
         return self._brokers.get(broker, {})
 
     def _address(self, broker: str, broker_id: int) -> str:
-        override = self.settings.broker_addresses.get(broker)
-        if override is not None and broker_id == MASTER_ID:
-            return override
+        overrides = self.settings.broker_addresses
+        if broker in overrides and broker_id == MASTER_ID:
+            return overrides[broker]
+        if overrides and not self._has_compared:  # One of them may be misspelt.
+            self._has_compared = True
+            with suppress(StoreError):
+                warn_of_strangers(overrides, self.brokers())
         found = self._addresses(broker)
         if broker_id not in found:
             slaves = ", ".join(found[id_] for id_ in sorted(found)) or "no slave either"
@@ -370,29 +390,3 @@ class Cluster:
                 "set readFrom=any, which reads a slave where no master is"
             )
         return found[broker_id]
-
-
-def located(broker: str, error: BrokerUnavailableError) -> BrokerUnavailableError:
-    """Return the error with the broker's name and what to do where its address is not ours."""
-    reason = error.reason
-    if reason.startswith("no connection"):
-        reason = (
-            f"{reason}. The broker registered this address at the name server; where it cannot "
-            f'be reached from here, set brokerAddresses={{"{broker}":"host:port"}}'
-        )
-    return type(error)(f"{broker} at {error.address}", reason)
-
-
-def _all_failed(failures: Sequence[BrokerUnavailableError]) -> BrokerUnavailableError:
-    if len(failures) == 1:
-        return failures[0]
-    reasons = "; ".join(f"{e.address}: {e.reason}" for e in failures)
-    kinds = {type(failure) for failure in failures}
-    kind = kinds.pop() if len(kinds) == 1 else BrokerUnavailableError
-    return kind("no name server answered", reasons)
-
-
-def _no_topic(topic: str, option: str, names: Sequence[str]) -> str:
-    close = near_names("topic", topic, names)
-    advice = f"; did you mean {', '.join(map(shown, close))}?" if close else ""
-    return f"option {option}: no broker has a topic {shown(topic)}{advice}"

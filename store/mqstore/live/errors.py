@@ -1,6 +1,6 @@
 """The errors of clusters: part of the tree in ``mqstore.errors``."""
 
-from mqstore.errors import StoreError
+from mqstore.errors import StoreError, shown
 
 
 class ServerError(StoreError):
@@ -45,8 +45,16 @@ class AccessDeniedError(RequestRefusedError):
     """The credentials are unknown there, or lack ``rights``."""
 
     condition = "MQLOG_ACCESS_DENIED"
-    text = f"{RequestRefusedError.text}. Check accessKey and secretKey; their user needs {{rights}}"
+    text = (
+        "{address} refused {request!s} with code {code}: {sentence!s}. Check accessKey and "
+        "secretKey; their user needs {rights}"
+    )
     rights: str
+
+    @property
+    def sentence(self) -> str:
+        """Return the server's words without a full stop."""
+        return shown(self.remark).rstrip(".")
 
 
 class NoMasterError(StoreError):

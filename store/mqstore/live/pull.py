@@ -22,8 +22,9 @@ from typing import Final, TypeAlias
 
 from mqstore.errors import DataLossError
 from mqstore.live import requests
+from mqstore.live.advice import located
 from mqstore.live.answers import BusyError, checked, header_number
-from mqstore.live.cluster import Cluster, located
+from mqstore.live.cluster import Cluster
 from mqstore.live.connection import Connection, FrameTooLargeError
 from mqstore.live.errors import BrokenAnswerError, BrokerUnavailableError, NoMasterError
 from mqstore.live.frame import Frame

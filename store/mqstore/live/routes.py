@@ -4,8 +4,8 @@ Reference: org.apache.rocketmq.remoting.protocol.route.TopicRouteData, QueueData
 (#selectBrokerAddr); PermName; MixAll.MASTER_ID; TopicRouteData#topicQueueMappingByBroker.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from mqstore.errors import UnsupportedTopicError
@@ -35,6 +35,14 @@ class Route:
     brokers: Mapping[str, Addresses]
     is_static: bool = False
     write_queues: Mapping[str, int] = field(default_factory=dict)
+
+    def without(self, brokers: Collection[str]) -> "Route":
+        """Return the route without the queues of those brokers."""
+        queues = {name: count for name, count in self.queues.items() if name not in brokers}
+        write_queues = {
+            name: count for name, count in self.write_queues.items() if name not in brokers
+        }
+        return replace(self, queues=queues, write_queues=write_queues)
 
     def each(self) -> Iterator[tuple[str, int]]:
         """Yield (broker, queueId) of every readable queue."""

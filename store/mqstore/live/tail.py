@@ -15,9 +15,8 @@ from typing import Final
 from mqstore.errors import StoreError
 from mqstore.live.bounds import weigh
 from mqstore.live.broker_queues import BrokerQueues
-from mqstore.live.errors import BrokerUnavailableError, NoMasterError, RequestRefusedError
+from mqstore.live.errors import BrokerUnavailableError, NoMasterError
 from mqstore.live.pull import LiveSlice
-from mqstore.live.requests import TOPIC_NOT_EXIST
 from mqstore.live.routes import Route
 from mqstore.read.queues import Bounds, QueueBounds, QueueFilter
 from mqstore.read.source import Origin, Snapshot
@@ -130,16 +129,9 @@ class ClusterTail:
     def _found(self) -> Bounds:
         if self._clock() >= self._routed_until:
             self._find_routes()
-        try:
-            held = self._queues.bounds(self._routes)
-        except RequestRefusedError as error:
-            if error.code != TOPIC_NOT_EXIST:
-                raise
-            self._find_routes()  # A topic was deleted since.
-            held = self._queues.bounds(self._routes)
         return {
             (queue.topic, queue.queue_id): (queue.low, queue.high)
-            for queue in held
+            for queue in self._queues.bounds(self._routes)
             if self.chosen.passes(queue.topic, queue.queue_id)
         }
 

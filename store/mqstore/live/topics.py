@@ -74,19 +74,24 @@ def topics(cluster: Cluster, brokers: Sequence[str]) -> dict[str, dict[str, Live
     }
 
 
-def check_readable(cluster: Cluster, routes: Iterable[Route]) -> None:
+def check_readable(cluster: Cluster, routes: Iterable[Route]) -> set[tuple[str, str]]:
     """Raise UnsupportedTopicError for a topic that is compacted or has batch queues.
 
-    Static topics have no route that could be here: Cluster#route refuses them.
+    Static topics have no route that could be here: Cluster#route refuses them. Return (broker,
+    topic) of each broker that lacks a topic which its route shows there.
     """
     routes = list(routes)
-    brokers = sorted({broker for route in routes for broker in route.queues})
+    brokers = sorted({name for route in routes for name in (*route.queues, *route.write_queues)})
     configured = topics(cluster, brokers)
+    lacking = set()
     for route in routes:
-        for broker in route.queues:
+        for broker in {*route.queues, *route.write_queues}:
             found = configured[broker].get(route.topic)
-            if found is not None:
+            if found is None:
+                lacking.add((broker, route.topic))
+            else:
                 refuse_attributes(route.topic, found.attributes)
+    return lacking
 
 
 def broker_infos(cluster: Cluster, brokers: Sequence[str]) -> list[BrokerInfo]:

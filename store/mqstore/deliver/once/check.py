@@ -10,6 +10,7 @@ from mqstore.live.cluster import Cluster
 from mqstore.live.errors import AccessDeniedError
 from mqstore.live.send.requests import Queue
 from mqstore.live.send.topics import create_topic
+from mqstore.live.topics import check_readable
 
 _OUT_OF_ORDER: Final = "enableBuildConsumeQueueConcurrently"
 _CONTROL_QUEUES: Final = 1
@@ -30,6 +31,8 @@ def check_once(
     control = settings.control_topic
     route = cluster.route(control, fresh=True)
     there = set(route.write_queues) & set(route.queues) if route is not None else set()
+    if route is not None:
+        there -= {broker for broker, _ in check_readable(cluster, [route])}
     if set(brokers) <= there:
         return
     if settings.create_topic:

@@ -179,7 +179,8 @@ class LiveWire:
             raise BrokerUnavailableError(servers, f"no broker has the topic {topic} now")
         for topic in self._rows.topics:
             check_readable_back(self._reading, topic)
-        return routes[1:]
+        # Those that ``bounds`` found out about.
+        return [self._reading.without_absent(route) for route in routes[1:]]
 
     def _ask_for_routes(self) -> None:
         topics = [self.topic, *self._rows.topics]

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from mqstore.errors import StoreError
+from mqstore.live.advice import located
 from mqstore.live.answers import first_line, header_number, refusal
-from mqstore.live.cluster import Cluster, located
+from mqstore.live.cluster import Cluster
 from mqstore.live.connection import Connection, NotUnderstoodError
 from mqstore.live.errors import BrokenAnswerError, BrokerUnavailableError, NoMasterError
 from mqstore.live.frame import Frame

@@ -26,17 +26,10 @@ StoreError
 ├── CommitInDoubtError        a commit was decided and not finished: the next writer finishes it
 ├── NondeterministicWriteError  a write that runs again has other rows than it had
 ├── NoSpaceError              the disk has no room for a commit; nothing was changed
-├── SparkTooOldError          Spark is older than the first one with streams of Python sources
-├── ServerError               what a broker or name server did, at its address
-│   ├── BrokerUnavailableError  it cannot be reached, or the connection broke
-│   │   └── BrokerTimeoutError  the same, because no answer came in time
-│   └── BrokenAnswerError     an answer that RocketMQ's protocol does not allow
-├── RequestRefusedError       a request that a broker or name server answered with an error
-│   └── AccessDeniedError     the same, because of ACL 1.0 or 2.0
-└── NoMasterError             a broker of which no master is registered
+└── SparkTooOldError          Spark is older than the first one with streams of Python sources
 
-A message starts with its condition in brackets, as Spark's do: ``[MQLOG_STORE_NOT_FOUND] …``.
-Those of clusters, from ServerError to NoMasterError, are in ``mqstore.live.errors``.
+A message starts with its condition in brackets, as Spark's do: ``[MQLOG_STORE_NOT_FOUND] …``. The
+errors of clusters and of exact writes to them are in the modules ``errors`` of their packages.
 
 An error declares its condition, its fields, and a text with the names of fields in braces::
 
@@ -80,14 +73,12 @@ def shown(value: object, most: int = _SHOWN_CHARS) -> str:
 
 
 class _Text(Formatter):
-    """Fills the text of an error with values of the error, which is the only argument."""
+    """Fills the text of an error, its only argument, with fields and properties of the error."""
 
     def get_value(self, key: int | str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Return the field or property of that name."""
         return getattr(args[0], str(key))
 
     def convert_field(self, value: Any, conversion: str | None) -> Any:
-        """Return a value fit for a message; a number stays one, so that a text may format it."""
         if conversion == "s" or (conversion is None and isinstance(value, Number)):
             return value
         text = repr(str(value)) if conversion == "r" else value

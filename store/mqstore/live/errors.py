@@ -1,4 +1,14 @@
-"""The errors of clusters: part of the tree in ``mqstore.errors``."""
+"""The errors of clusters, each with the name of its condition.
+
+StoreError
+├── ServerError               what a broker or name server did, at its address
+│   ├── BrokerUnavailableError  it cannot be reached, or the connection broke
+│   │   └── BrokerTimeoutError  the same, because no answer came in time
+│   └── BrokenAnswerError     an answer that RocketMQ's protocol does not allow
+├── RequestRefusedError       a request that a broker or name server answered with an error
+│   └── AccessDeniedError     the same, because of ACL 1.0 or 2.0
+└── NoMasterError             a broker of which no master is registered
+"""
 
 from mqstore.errors import StoreError, shown
 

@@ -72,6 +72,11 @@ class Named:
         folders = tuple(map(str, commit_log or ()))
         return cls(tuple(paths), folders, tuple(options or ()), from_log, flag)
 
+    @property
+    def is_live(self) -> bool:
+        """Tell whether some of the places are running clusters."""
+        return any(map(is_cluster, self.paths))
+
     @contextmanager
     def opened(
         self, topic: str | Sequence[str] | None = None, *, damaged: bool = False

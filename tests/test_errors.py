@@ -14,18 +14,21 @@ from mqstore.deliver.once import errors as once_errors
 from mqstore.errors import StoreError
 from mqstore.live import errors as live_errors
 from mqstore.live.send import errors as send_errors
+from pyspark_mqlog import errors as spark_errors
 
-MODULES = [errors, live_errors, send_errors, once_errors]
+MODULES = [errors, live_errors, send_errors, once_errors, spark_errors]
 
 
 def tree(kind: type[StoreError], module: ModuleType) -> Iterator[type[StoreError]]:
+    """The errors of a module, in the order in which they are drawn, with those above them."""
     for below in kind.__subclasses__():
-        if below.__module__ == module.__name__:
+        lower = list(tree(below, module))
+        if below.__module__ == module.__name__ or lower:
             yield below
-            yield from tree(below, module)
+        yield from lower
 
 
-ALL = [kind for module in MODULES for kind in tree(StoreError, module)]
+ALL = {kind for module in MODULES for kind in tree(StoreError, module)}
 
 EXAMPLES = [
     errors.StoreNotFoundError("/s"),
@@ -41,7 +44,7 @@ EXAMPLES = [
     errors.UnknownGroupError("group x"),
     errors.InvalidOptionError("subscribe", 3, "a list of topics"),
     errors.InvalidSchemaError("bod", "unknown", "did you mean body?"),
-    errors.OverwriteUnsupportedError(),
+    spark_errors.OverwriteUnsupportedError(),
     errors.InvalidMessageError("row 3"),
     errors.MessageTooLargeError("row 3"),
     errors.StoreLockedError("held"),
@@ -60,7 +63,7 @@ EXAMPLES = [
     live_errors.ServerError("127.0.0.1:9876", "odd"),
     errors.UnsupportedTopicError("topic T", "STATIC", "a static topic"),
     live_errors.NoMasterError("broker-a has no master"),
-    errors.SparkTooOldError("this is Spark 3.5.9"),
+    spark_errors.SparkTooOldError("this is Spark 3.5.9"),
     send_errors.SendFailedError("T/broker-a/0", 3, "no answer in 10 s", may_be_stored=True),
     send_errors.NotReplicatedError("T/broker-a/0", 3, 11),
     once_errors.TornMessageError("app version 1", "a/T/0", 7),
@@ -74,7 +77,7 @@ EXAMPLES = [
 
 
 def test_every_error_has_an_example_here() -> None:
-    assert {type(example) for example in EXAMPLES} == set(ALL)
+    assert {type(example) for example in EXAMPLES} == ALL
 
 
 @pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)

@@ -14,8 +14,7 @@ StoreError
 ├── UnknownTopicError         a topic or queue that the store does not have
 ├── UnknownGroupError         a consumer group that the store does not know
 ├── InvalidOptionError        an option or a value that is not accepted
-│   ├── InvalidSchemaError    a column or a type that a read or a write does not have
-│   └── OverwriteUnsupportedError  any save mode but append
+│   └── InvalidSchemaError    a column or a type that a read or a write does not have
 ├── InvalidMessageError       a row that RocketMQ's own producer or broker would refuse
 │   └── MessageTooLargeError  the same, for its size
 ├── StoreLockedError          another process (a broker, another writer) holds the store
@@ -25,11 +24,10 @@ StoreError
 ├── CorruptStagingError       a staged file differs from the report of its task
 ├── CommitInDoubtError        a commit was decided and not finished: the next writer finishes it
 ├── NondeterministicWriteError  a write that runs again has other rows than it had
-├── NoSpaceError              the disk has no room for a commit; nothing was changed
-└── SparkTooOldError          Spark is older than the first one with streams of Python sources
+└── NoSpaceError              the disk has no room for a commit; nothing was changed
 
 A message starts with its condition in brackets, as Spark's do: ``[MQLOG_STORE_NOT_FOUND] …``. The
-errors of clusters and of exact writes to them are in the modules ``errors`` of their packages.
+errors of clusters, of exact writes to them and of Spark are in the modules ``errors`` of packages.
 
 An error declares its condition, its fields, and a text with the names of fields in braces::
 
@@ -290,19 +288,6 @@ class InvalidSchemaError(InvalidOptionError):
     text = "column {option} ({value}): {expected!s}"
 
 
-class OverwriteUnsupportedError(InvalidOptionError):
-    """A save mode other than append."""
-
-    condition = "MQLOG_OVERWRITE_UNSUPPORTED"
-    text = "{expected!s}"
-    option: str = "mode"
-    value: object = "overwrite"
-    expected: str = (
-        "a message store only grows: write "
-        'df.write.format("mqlog").mode("append").save(path) instead'
-    )
-
-
 class InvalidMessageError(StoreError):
     """A row that RocketMQ's own producer or broker would refuse."""
 
@@ -394,11 +379,4 @@ class NoSpaceError(StoreError):
     """The disk or quota has no room for the commit. Nothing was changed."""
 
     condition = "MQLOG_NO_SPACE"
-    what: str
-
-
-class SparkTooOldError(StoreError):
-    """Spark is of a version before the first one with Python data sources that stream."""
-
-    condition = "MQLOG_SPARK_TOO_OLD"
     what: str

@@ -12,7 +12,7 @@ import pytest
 from mqstore import errors
 from mqstore.deliver.once import errors as once_errors
 from mqstore.errors import StoreError
-from mqstore.live import errors as live_errors
+from mqstore.live.remoting import errors as live_errors
 from mqstore.live.send import errors as send_errors
 from pyspark_mqlog import errors as spark_errors
 

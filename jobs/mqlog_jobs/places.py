@@ -129,7 +129,8 @@ class Named:
     def places(self) -> Places:
         """Return the directories and the clusters that are named; connects to nothing.
 
-        Secrets are taken from a file or from the environment: see ``mqstore.live.credentials``.
+        Secrets are taken from a file or from the environment: see
+        ``mqstore.live.remoting.credentials``.
         """
         clusters = [path for path in self.paths if is_cluster(path)]
         if self.commit_log and len(clusters) == len(self.paths):

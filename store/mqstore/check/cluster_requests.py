@@ -12,13 +12,13 @@ from typing import Final, TypeVar
 
 from mqstore.diagnosis import ERROR, GOOD, WARNING, Diagnosis
 from mqstore.errors import StoreError, UnknownGroupError, shown
-from mqstore.live import requests
-from mqstore.live.bounds import LiveBounds, bounds
-from mqstore.live.cluster import TOOLS_CONSUMER, Cluster
-from mqstore.live.errors import AccessDeniedError
-from mqstore.live.requests import Request
-from mqstore.live.routes import Route
-from mqstore.live.state import ClusterState
+from mqstore.live.origin.bounds import LiveBounds, bounds
+from mqstore.live.origin.state import ClusterState
+from mqstore.live.remoting import requests
+from mqstore.live.remoting.cluster import TOOLS_CONSUMER, Cluster
+from mqstore.live.remoting.errors import AccessDeniedError
+from mqstore.live.remoting.requests import Request
+from mqstore.live.remoting.routes import Route
 
 T = TypeVar("T")
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 
 from mqstore.errors import shown
-from mqstore.live.errors import BrokerUnavailableError
+from mqstore.live.remoting.errors import BrokerUnavailableError
 from mqstore.read.selection import instead, near_names
 
 _LOG = logging.getLogger(__name__)

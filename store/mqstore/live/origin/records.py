@@ -29,8 +29,8 @@ from mqstore.errors import DataLossError
 from mqstore.format.arrays import Int64s, Mask
 from mqstore.format.names import LMQ_PREFIX
 from mqstore.format.properties import TAGS
-from mqstore.live.errors import BrokenAnswerError
-from mqstore.live.pull import Answer, LiveSlice, PullReader
+from mqstore.live.origin.pull import Answer, LiveSlice, PullReader
+from mqstore.live.remoting.errors import BrokenAnswerError
 from mqstore.read.units import QueueName
 
 _LOG = logging.getLogger(__name__)

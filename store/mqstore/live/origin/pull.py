@@ -21,15 +21,15 @@ from itertools import groupby
 from typing import Final, TypeAlias
 
 from mqstore.errors import DataLossError
-from mqstore.live import requests
-from mqstore.live.advice import located
-from mqstore.live.answers import BusyError, checked, header_number
-from mqstore.live.cluster import Cluster
-from mqstore.live.connection import Connection, FrameTooLargeError
-from mqstore.live.errors import BrokenAnswerError, BrokerUnavailableError, NoMasterError
-from mqstore.live.frame import Frame
-from mqstore.live.requests import ALL_TAGS, Request, pull
-from mqstore.live.retry import Retry
+from mqstore.live.remoting import requests
+from mqstore.live.remoting.advice import located
+from mqstore.live.remoting.answers import BusyError, checked, header_number
+from mqstore.live.remoting.cluster import Cluster
+from mqstore.live.remoting.connection import Connection, FrameTooLargeError
+from mqstore.live.remoting.errors import BrokenAnswerError, BrokerUnavailableError, NoMasterError
+from mqstore.live.remoting.frame import Frame
+from mqstore.live.remoting.requests import ALL_TAGS, Request, pull
+from mqstore.live.remoting.retry import Retry
 
 _LOG = logging.getLogger(__name__)
 MAX_MESSAGES: Final = 1_024  # A 4.9 broker reserves memory for as many as it is asked for.

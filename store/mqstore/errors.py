@@ -70,7 +70,7 @@ def shown(value: object, most: int = _SHOWN_CHARS) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-class _Text(Formatter):
+class _Template(Formatter):
     """Fills the text of an error, its only argument, with fields and properties of the error."""
 
     def get_value(self, key: int | str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -124,7 +124,7 @@ class StoreError(Exception):
 
     def message(self) -> str:
         """Return the text after the condition."""
-        return _Text().vformat(self.text, (self,), {})
+        return _Template().vformat(self.text, (self,), {})
 
     def __str__(self) -> str:
         return f"[{self.condition}] {self.message()}"

@@ -10,10 +10,11 @@ from mqlog_jobs.places import snapshots
 from mqlog_jobs.queries import merged, settings_of
 from mqlog_jobs.render import Row, several
 from mqstore.errors import shown
+from mqstore.read.capabilities import Tail
 from mqstore.read.offsets import Latest, resolve
 from mqstore.read.queues import Bounds
 from mqstore.read.selection import OpenStores
-from mqstore.read.source import QueueSlice, Tail
+from mqstore.read.source import QueueSlice
 
 _LOG: Final = logging.getLogger(__name__)
 

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from mqstore.codec.schema import check_columns, resolve_columns
+from mqstore.codec.schema import BY_NAME, check_columns, resolve_columns
 from mqstore.errors import InvalidOptionError, printable
 
 ONE_LINE: Final = r"{storeTimestamp}  {topic}/{queueId}@{queueOffset}  {tags}\t{keys}\t{body}"
 """The format of messages that are printed as they are stored."""
 STANDARD: Final = resolve_columns("standard")
 _PLACEHOLDER: Final = re.compile(r"\\(.)|\{(\w+)\}")
+_OPENED: Final = re.compile(r"(?<!\\)\{(\w+)(?![\w}])")
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "0": "\0"}
 
 
@@ -44,9 +45,14 @@ class LineFormat:
 def parse(text: str) -> LineFormat:
     """Return the format.
 
-    Raises InvalidSchemaError for a column that a read does not have, InvalidOptionError for a text
-    without any: each message would print the same line.
+    Raises InvalidSchemaError for a column that a read does not have, InvalidOptionError for a brace
+    that is not closed behind a column, and for a text without any column: each message would print
+    the same line.
     """
+    opened = next((t for t in _OPENED.finditer(text) if t[1] in BY_NAME), None)
+    if opened is not None:
+        expected = f"has no closing brace behind {opened[0]}: write {opened[0]}}}"
+        raise InvalidOptionError("--format", text, expected)
     pieces = [""]
     end = 0
     for token in _PLACEHOLDER.finditer(text):

@@ -36,6 +36,8 @@ class MessageQuery:
     def __post_init__(self) -> None:
         if self.since is not None and self._parts()[2] is not None:
             raise InvalidOptionError("--since", self.since, "not together with @OFFSET")
+        if "" in self.keys:
+            raise InvalidOptionError("--key", "", "is empty: no message has it")
 
     @property
     def topic(self) -> str:

@@ -2,8 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from heapq import merge
 from itertools import islice
@@ -37,7 +36,8 @@ class KeyQuery:
     """Messages with any of some keys, or of some ids (UNIQ_KEY or offsetMsgId).
 
     topic: None for all. since: the least storeTimestamp, in the grammar of
-    mqstore.options.grammar. Raises InvalidOptionError for both keys and ids, or neither.
+    mqstore.options.grammar. Raises InvalidOptionError for both keys and ids, neither, or
+    an empty one.
     """
 
     keys: tuple[str, ...] = ()
@@ -48,6 +48,9 @@ class KeyQuery:
     def __post_init__(self) -> None:
         if bool(self.keys) == bool(self.ids):
             raise InvalidOptionError("--key", ", ".join(self.keys), "give either --key or --id")
+        for flag, texts in (("--key", self.keys), ("--id", self.ids)):
+            if "" in texts:
+                raise InvalidOptionError(flag, "", "is empty: no message has it")
 
 
 def select(
@@ -148,60 +151,17 @@ class _Progress:
 def _messages(piece: QueueSlice, settings: ScanSettings, read: _Progress) -> Iterator[Row]:
     """Yield a queue's messages, and at a broken one a last row that stands for it."""
     start, last = piece.start, 0
-    problem: CorruptStoreError | None = None
     try:
         for batch in scan([piece], settings):
             rows = rows_of(batch)
-            if rows:
-                last, end = _place(rows[-1]), rows[-1][_BY_OFFSET]
-                assert isinstance(end, int)
-                read.add(end + 1 - start)
-                start = end + 1
+            last, end = _place(rows[-1]), rows[-1][_BY_OFFSET]
+            assert isinstance(end, int)
+            read.add(end + 1 - start)
+            start = end + 1
             yield from rows
     except CorruptStoreError as error:
-        problem = error
-    if problem is None:
-        return
-    # A scan raises before it yields any row of the broken record's batch: those before it follow.
-    sound, broken = _divided(replace(piece, start=start), settings)
-    for batch in scan([sound], settings):
-        for row in rows_of(batch):
-            last = _place(row)
-            yield row
-    # A cluster does not tell the place of a record that cannot be parsed: it is behind the others.
-    place = max(_place_of(broken, settings), last)
-    yield {_LOG_ORDER: place, _ERROR: _error_of(broken, settings) or problem}
-
-
-def _divided(piece: QueueSlice, settings: ScanSettings) -> tuple[QueueSlice, QueueSlice]:
-    """Return the part of a broken slice before its first broken record, and that record's."""
-    low, high = piece.start, piece.end
-    while high - low > 1:
-        middle = (low + high) // 2
-        if _error_of(replace(piece, start=low, end=middle), settings) is None:
-            low = middle
-        else:
-            high = middle
-    return replace(piece, end=low), replace(piece, start=low, end=high)
-
-
-def _error_of(piece: QueueSlice, settings: ScanSettings) -> CorruptStoreError | None:
-    try:
-        for _ in scan([piece], settings):
-            pass
-    except CorruptStoreError as error:
-        return error
-    return None
-
-
-def _place_of(piece: QueueSlice, settings: ScanSettings) -> int:
-    """Return the physical offset of a broken record from its ConsumeQueue unit, 0 without one."""
-    rescue = replace(settings, columns=(_LOG_ORDER,), on_corrupt="rescue")
-    rescue = replace(rescue, tags="*", sql=None, keys=())
-    with suppress(CorruptStoreError):
-        for batch in scan([piece], rescue):
-            return _place(rows_of(batch)[0])
-    return 0
+        # A cluster does not tell the place of a record that cannot be parsed: behind the others.
+        yield {_LOG_ORDER: max(error.physical_offset or 0, last), _ERROR: error}
 
 
 def _by_time(logs: Sequence[Iterable[Row]]) -> Iterator[Row]:

@@ -95,6 +95,7 @@ def _replay(given: argparse.Namespace) -> None:
         times=(given.since, given.until),
         on_corrupt=given.on_corrupt,
         topics=topic_map(given.to_topic, given.renamed, to_origin=given.to_origin),
+        same_topic=given.same_topic,
         at_least_once=given.at_least_once,
         name=given.name,
         rates=(rate, given.byte_rate),
@@ -152,6 +153,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     for flag, text in (
         ("--to-origin", "send dead letters and retries to the topics they came from"),
+        ("--same-topic", "also to the topic of the same cluster that they come from: twice there"),
         ("--create-topic", "make topics that are not there, the control topic too"),
         ("--at-least-once", "send all in each run"),
     ):

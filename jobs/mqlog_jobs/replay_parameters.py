@@ -46,6 +46,14 @@ ToOrigin: TypeAlias = Annotated[
     bool,
     typer.Option("--to-origin", help="Send dead letters and retries to the topics they came from."),
 ]
+SameTopic: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--same-topic",
+        help="Where ADDRESS is SOURCE: send messages to the topic they come from all the same, "
+        "which then has them twice.",
+    ),
+]
 CreateTopic: TypeAlias = Annotated[
     bool,
     typer.Option("--create-topic", help="Make topics that are not there, the control topic too."),

@@ -14,7 +14,7 @@ from mqlog_jobs.places import Named, snapshots, without_system
 from mqlog_jobs.write_options import advising, check_cluster, check_secrets
 from mqstore.deliver.once.control import tag_of
 from mqstore.deliver.prepare import prepare
-from mqstore.deliver.replay.destinations import TopicMap, holds_failures
+from mqstore.deliver.replay.destinations import TopicMap, check_not_doubled, holds_failures
 from mqstore.deliver.replay.progress import ranges_of, without
 from mqstore.deliver.replay.rows import ReplayReading
 from mqstore.deliver.replay.task import Rate, ReplayTask
@@ -56,6 +56,7 @@ class ReplayRequest:
 
     places: each ``TOPIC[/QUEUE[@OFFSET]]``; none for all users' topics. tags, sql, keys: as in
     MessageQuery; times: its since and until. rates: messages a second, and bytes, as ``5m``.
+    same_topic: messages may go to the topic that they come from, which then has them twice.
     """
 
     source: Named
@@ -67,6 +68,7 @@ class ReplayRequest:
     times: tuple[str | None, str | None] = (None, None)
     on_corrupt: str = "fail"
     topics: TopicMap = field(default_factory=TopicMap)
+    same_topic: bool = False
     at_least_once: bool = False
     name: str | None = None
     rates: tuple[int | None, str | None] = (None, None)
@@ -173,8 +175,8 @@ class ChosenMessages:
 def choose(request: ReplayRequest, stores: OpenStores) -> ChosenMessages:
     """Return the messages that a request is about, as they are now.
 
-    Raises UnknownTopicError, InvalidOptionError for topics that cannot be replayed, and what
-    ``message_query.chosen`` raises.
+    Raises UnknownTopicError, InvalidOptionError for topics that cannot be replayed or that would
+    have their messages twice, and what ``message_query.chosen`` and Cluster raise.
     """
     now_ms = time.time_ns() // 1_000_000
     by_source: list[list[QueueSlice]] = [[] for _ in stores.sources]
@@ -197,6 +199,10 @@ def choose(request: ReplayRequest, stores: OpenStores) -> ChosenMessages:
             # A queue that is named twice is replayed once.
             by_source[number] += without(found, ranges_of(by_source[number]))
     origins = tuple((source.broker_name, source.origin) for source in stores.sources)
+    if not request.same_topic:
+        topics = {piece.topic for pieces in by_source for piece in pieces}
+        kept = [topic for topic in topics if request.topics.of(topic) == topic]
+        check_not_doubled((origin for _, origin in origins), kept, request.settings().cluster)
     return ChosenMessages(tuple(piece for pieces in by_source for piece in pieces), origins)
 
 

@@ -41,11 +41,12 @@ from bench.spark import spark_session, to_noop, told
 from broker.harness import BROKER_NAME, DEFAULT_FILES, Broker
 from broker.harness import Cluster as Servers
 from mqstore.codec.schema import PROFILES
-from mqstore.live.bounds import bounds
-from mqstore.live.cluster import Cluster, ClusterSettings
-from mqstore.live.groups import committed
-from mqstore.live.origin import ClusterOrigin
-from mqstore.live.pull import LiveSlice, PullReader
+from mqstore.live.origin.bounds import bounds
+from mqstore.live.origin.cluster_origin import ClusterOrigin
+from mqstore.live.origin.groups import committed
+from mqstore.live.origin.pull import LiveSlice, PullReader
+from mqstore.live.remoting.cluster import Cluster, ClusterSettings
+from mqstore.read.capabilities import followable
 from mqstore.read.queues import QueueFilter
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
@@ -213,7 +214,7 @@ def measure_groups(name_server: str) -> None:
     for case, chosen in (("1 topic", one), (f"{TOPICS} topics", every)):
         with (
             closing(ClusterOrigin(settings, BROKER_NAME).bounds()) as source,
-            closing(source.tail(chosen)) as tail,
+            closing(followable(source).tail(chosen)) as tail,
         ):
             _report(f"look, {case}", _median(partial(tail.look, at_once=True)))
             _report(f"look within 200 ms, {case}", _median(tail.look))

@@ -26,8 +26,8 @@ from pyspark.sql.types import StructType
 from bench.facts import facts, load
 from bench.spark import spark_session
 from mqstore.read.admission import Admission
+from mqstore.read.capabilities import Tail
 from mqstore.read.follow import Follower
-from mqstore.read.source import Tail
 from mqstore.write.commit import commit
 from mqstore.write.prepare import prepare
 from mqstore.write.stage.settings import WriteSettings

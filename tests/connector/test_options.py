@@ -89,6 +89,7 @@ def test_a_read_option_is_parsed(name: str, text: str, field: str, value: object
             "5",
             "did you mean maxOffsetsPerTrigger? maxOffsetsPerTrigger is for",
         ),
+        ("maxRecordsPerTrigger", "5", "did you mean maxOffsetsPerTrigger? maxOffsetsPerTrigger is"),
         (
             "queueNum",
             "5",

@@ -190,6 +190,7 @@ def test_a_streams_options_are_a_batchs_and_its_own() -> None:
         ("minOffsetsPerTrigger", "x", "must be a whole number"),
         ("maxTriggerDelay", "soon", "must be a duration"),
         ("maxOfsetsPerTrigger", "1", "did you mean maxOffsetsPerTrigger?"),
+        ("maxRecordsPerTrigger", "1", "unknown option; did you mean maxOffsetsPerTrigger?"),
         ("topic", "A", "in a read use subscribe"),
     ],
 )

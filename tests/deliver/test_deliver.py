@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,8 @@ from mqstore.errors import (
     UnknownTopicError,
     UnsupportedTopicError,
 )
-from mqstore.live.cluster import ClusterSettings
+from mqstore.live.remoting.cluster import ClusterSettings
+from mqstore.live.remoting.errors import NoMasterError
 from support.oracle import Message
 from support.writing import rows
 
@@ -224,6 +226,45 @@ def refused(taking: TakingCluster, option: str, text: str, **settings: Any) -> N
     assert taking.sends() == []
 
 
+@pytest.fixture
+def half_deleted(taking: TakingCluster) -> Iterator[tuple[TakingCluster, TakingCluster]]:
+    """Topic T with three queues on two brokers; broker-b, the second, does not have it any more."""
+    with TakingCluster().running() as other:
+        assert isinstance(other, TakingCluster)
+        for broker in ("broker-a", "broker-b"):
+            taking.topic("T", 3, broker=broker)
+        other.topic("T", 3, broker="broker-b")
+        other.lacking.add(("broker-b", "T"))
+        taking.addresses["broker-b"] = {0: other.address}
+        yield taking, other
+
+
+def test_a_topic_that_a_broker_lacks_is_made_there_or_written_elsewhere(
+    half_deleted: tuple[TakingCluster, TakingCluster], caplog: pytest.LogCaptureFixture
+) -> None:
+    taking, other = half_deleted
+    sent(taking, rows(6))
+    assert (len(held(taking)), len(held(other))) == (6, 0)
+    (told,) = [record.getMessage() for record in caplog.records][:1]
+    assert "show topic T on broker-b, which does not have it" in told
+    sent(taking, rows(6), create_topic=True)
+    assert (len(held(taking)), len(held(other))) == (9, 3)
+    (made,) = [request["extFields"] for request in other.requests if request["code"] == 17]
+    assert (made["topic"], made["writeQueueNums"]) == ("T", "3")
+    assert not any(request["code"] == 17 for request in taking.requests)
+
+
+def test_a_topic_that_no_broker_has_any_more_is_unknown_and_made_on_request(
+    taking: TakingCluster,
+) -> None:
+    taking.topic("T")
+    taking.lacking.add(("broker-a", "T"))
+    with pytest.raises(UnknownTopicError, match=r"no broker has T any more.*createTopic=true"):
+        sent(taking, rows(1), topic="T")
+    sent(taking, rows(1), topic="T", create_topic=True)
+    assert len(held(taking)) == 1
+
+
 def test_options_that_can_do_nothing_are_refused(taking: TakingCluster) -> None:
     taking.topic("T")
     refused(taking, "timestamps", "needs the column bornTimestamp", timestamps="preserve")
@@ -282,6 +323,31 @@ def test_an_unknown_topic_names_the_nearest_and_is_made_on_request(taking: Takin
     assert [r["extFields"]["topic"] for r in taking.requests if r["code"] == 17] == ["Order", "New"]
 
 
+def test_a_topic_is_made_on_a_broker_that_registers_meanwhile(taking: TakingCluster) -> None:
+    """The name servers show it at the third look."""
+    taking.topic("T")
+    taking.addresses["broker-a"] = {}
+    looks: list[int] = []
+
+    def registering(request: dict[str, Any]) -> None:
+        if request["code"] == 106:  # GET_BROKER_CLUSTER_INFO
+            looks.append(1)
+            taking.addresses["broker-a"] = {0: taking.address} if len(looks) > 2 else {}
+
+    taking.fault = registering
+    sent(taking, rows(2), topic="New", create_topic=True, queue_nums=1)
+    assert len(taking.bodies("New", 0)) == 2
+    assert len(looks) > 2
+
+
+def test_without_any_master_no_topic_is_made(taking: TakingCluster) -> None:
+    taking.addresses["broker-a"] = {1: taking.address}
+    settings = settings_for(taking, topic="New", create_topic=True)
+    hurried = replace(settings, cluster=replace(settings.cluster, retry_timeout_ms=0))
+    with pytest.raises(NoMasterError, match=r"no broker's master is registered at .*: start one$"):
+        prepare(hurried, rows(1).schema)
+
+
 def test_a_topic_that_holds_no_plain_queues_is_refused(taking: TakingCluster) -> None:
     taking.topic("T")
     taking.attributes["T"] = {"queue.type": "BatchCQ"}
@@ -314,8 +380,9 @@ def test_the_broker_s_own_limit_is_kept_before_anything_is_sent(taking: TakingCl
 def test_a_batch_fits_into_a_file_of_the_log(taking: TakingCluster) -> None:
     taking.topic("T")
     taking.settings = "mappedFileSizeCommitLog=40000\n"
-    with pytest.raises(MessageTooLargeError, match="a CommitLog file"):
+    with pytest.raises(MessageTooLargeError, match="a CommitLog file takes") as caught:
         sent(taking, rows(1, body=[b"x" * 39_000]), topic="T")
+    assert "store" not in str(caught.value)
     sent(taking, rows(40, body=[b"x" * 1_000] * 40), topic="T")
     assert max(len(request["body"]) for request in taking.sends()) < 10_000
     assert len(taking.bodies("T")) == 40

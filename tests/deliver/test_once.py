@@ -31,8 +31,8 @@ from mqstore.deliver.prepare import of_batch, prepare
 from mqstore.deliver.settings import SendSettings
 from mqstore.deliver.task import hand_on
 from mqstore.errors import InvalidMessageError, InvalidOptionError, NondeterministicWriteError
-from mqstore.live.cluster import ClusterSettings
-from mqstore.live.errors import BrokenAnswerError
+from mqstore.live.remoting.cluster import ClusterSettings
+from mqstore.live.remoting.errors import BrokenAnswerError
 from mqstore.live.send.requests import Queue
 from support import soak
 from support.oracle import Message
@@ -251,6 +251,27 @@ def test_two_brokers_are_one_write(taking: TakingCluster) -> None:
             for cluster, broker in ((taking, "broker-a"), (other, "broker-b"))
         ]
         assert kinds == [["BEGIN", "BEGIN", "COMMIT"]] * 2
+
+
+@pytest.mark.parametrize("creates", [False, True])
+def test_a_broker_that_lacks_topics_which_its_route_shows_is_no_part_of_a_write(
+    taking: TakingCluster, creates: bool
+) -> None:
+    with TakingCluster().running() as other:
+        assert isinstance(other, TakingCluster)
+        taking.topic("T", 2)
+        for topic in ("T", CONTROL):
+            for cluster in (taking, other):
+                cluster.topic(topic, broker="broker-b")
+            other.lacking.add(("broker-b", topic))
+        taking.addresses["broker-b"] = {0: other.address}
+        more = {"create_topic": creates, "topic": "T"}
+        done = once(taking, of(list(range(30))), **more)
+        assert done.messages == 30
+        there, elsewhere = taking.all_bodies("T"), other.all_bodies("T")
+        assert Counter(there + elsewhere) == Counter(b"%d" % n for n in range(30))
+        assert (len(elsewhere) > 0) == creates
+        assert (len(other.bodies(CONTROL, 0, "broker-b")) > 0) == creates
 
 
 def test_nothing_is_sent_to_a_broker_before_its_begin_though_the_route_lacks_it_at_first(

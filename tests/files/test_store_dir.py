@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from mqstore.errors import NotAStoreError
+from mqstore.errors import NotAStoreError, UnsafePathError
 from mqstore.files.copy_target import Copy
 from mqstore.files.store_dir import open_dir
 from support.oracle import Message
@@ -17,6 +17,21 @@ def test_a_store_without_its_commit_log_is_told_both_ways_to_name_it(tmp_path: P
     with pytest.raises(NotAStoreError, match=r"storePathCommitLog \(.*: --commit-log, once"):
         open_dir(laid.root)
     assert open_dir(laid.root, (str(tmp_path / "elsewhere"),))
+
+
+def test_a_commit_log_that_is_a_link_is_told_the_two_ways_to_name_it(tmp_path: Path) -> None:
+    laid = lay_out(tmp_path / "store", [Message()])
+    elsewhere = tmp_path / "elsewhere"
+    (laid.root / "commitlog").rename(elsewhere)
+    (laid.root / "commitlog").symlink_to(elsewhere)
+    with pytest.raises(UnsafePathError) as raised:
+        open_dir(laid.root)
+    assert raised.value.message() == (
+        f"{laid.root}/commitlog: a symbolic link; to read the store, name {elsewhere} in "
+        "storePathCommitLog (with the command mqlog: --commit-log); to write to it, mount that "
+        "folder there (mount --bind)"
+    )
+    assert open_dir(laid.root, (str(elsewhere),)).commit_log == (str(elsewhere),)
 
 
 def told(path: Path) -> str:

@@ -19,10 +19,11 @@ from pathlib import Path
 from mqstore.errors import NotAStoreError, StoreError, StoreLockedError, StoreNotFoundError
 from mqstore.files.store_dir import StoreDir
 from mqstore.files.txn import ledger
+from mqstore.read.capabilities import Tail
 from mqstore.read.directory import take
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.read.source import Tail, slices_of
+from mqstore.read.source import slices_of
 from mqstore.write.recover import RecoverSettings, recover
 from support import writing
 from support.opened import tail_of

@@ -44,6 +44,18 @@ def test_a_format_without_a_column_is_refused_with_one_that_has_some(text: str) 
         line_format.parse(text)
 
 
+def test_a_brace_that_is_not_closed_behind_a_column_is_named() -> None:
+    for text in ("{keys", "{topic} {keys {body}", '{"k": {keys"}'):
+        with pytest.raises(
+            InvalidOptionError, match=r"no closing brace behind \{keys: write \{keys"
+        ):
+            line_format.parse(text)
+    assert line_format.parse(r'{"k": "{keys}", "n": {queueId}} \{body {word').columns == (
+        "keys",
+        "queueId",
+    )
+
+
 def test_on_a_terminal_a_message_is_one_line_and_gives_no_commands() -> None:
     row = ROW | {
         "keys": "\x1b]0;owned\x07",

@@ -333,10 +333,38 @@ def test_a_dead_letter_without_its_topic_is_named(
 def test_a_replay_never_takes_what_it_sent_itself(replayed: Any, taking: TakingCluster) -> None:
     taking.fill("T", 3)
     place = f"rocketmq://{taking.address}"
-    assert replayed(place, "-t", "T").out == "3 messages sent: 3 to T\n"
-    again = replayed(place, "-t", "T")
+    assert replayed(place, "-t", "T", "--same-topic").out == "3 messages sent: 3 to T\n"
+    again = replayed(place, "-t", "T", "--same-topic")
     assert again.out == "0 messages sent; 3 offsets of the source were replayed before\n"
     assert taking.bodies("T") == [b"0", b"1", b"2"] * 2
+
+
+@pytest.mark.parametrize("more", [(), ("--dry-run",), ("--at-least-once",), ("--to", "T")])
+def test_a_topic_is_not_doubled_unless_that_is_asked_for(
+    replayed: Any, taking: TakingCluster, more: tuple[str, ...]
+) -> None:
+    """Also if the name server that is named for the source is another one."""
+    taking.fill("T", 3)
+    taking.topic("U")
+    with TakingCluster().running() as other:
+        other.queues, other.addresses = taking.queues, {"broker-a": {0: taking.address}}
+        for address in (taking.address, other.address):
+            done = replayed(f"rocketmq://{address}", "-t", "T", *more)
+            assert done.code == 2
+            assert "is the cluster that the messages come from: T would have each" in done.err
+            assert "--same-topic" in done.err
+    assert taking.sends() == []
+    if "--to" not in more:
+        assert replayed(f"rocketmq://{taking.address}", "-t", "T", "--to", "U", *more).code == 0
+
+
+def test_another_cluster_gets_the_same_topic(replayed: Any, taking: TakingCluster) -> None:
+    taking.topic("T")
+    with TakingCluster().running() as other:
+        other.fill("T", 3)
+        done = replayed(f"rocketmq://{other.address}", "-t", "T")
+        assert done.out == "3 messages sent: 3 to T\n"
+        assert len(taking.bodies("T")) == 3
 
 
 def test_times_of_producers_are_kept_on_request(

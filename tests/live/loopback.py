@@ -143,6 +143,8 @@ class FakeCluster:
         self.route_more: dict[str, Any] = {}
         self.attributes: dict[str, dict[str, str]] = {}
         self.address = ""
+        self.lacking: set[tuple[str, str]] = set()
+        """(broker, topic) that the name server shows, and the broker does not have any more."""
         self.groups: dict[str, int] = {}
         """Groups that the broker knows, and how many consumers each has now."""
         self.committed: dict[tuple[str, str, int], int] = {}
@@ -285,8 +287,10 @@ class FakeCluster:
             f'{{"brokerName":"{broker}","queueId":{queue_id},"topic":"{name}"}}:'
             f'{{"lastUpdateTimestamp":7,"maxOffset":{queue.high},"minOffset":{queue.low}}}'
             for (broker, name, queue_id), queue in self.queues.items()
-            if name == topic
+            if name == topic and (broker, topic) not in self.lacking
         ]
+        if not entries:
+            return json_answer(opaque, 17, remark=f"topic[{topic}] not exist")
         return json_answer(opaque, 0, f'{{"offsetTable":{{{",".join(entries)}}}}}'.encode())
 
     def _topics(self, opaque: int) -> bytes:
@@ -301,7 +305,10 @@ class FakeCluster:
                 "attributes": self.attributes.get(topic, {}),
             }
             | self.topics.get(topic, {})
-            for topic in {*self.topics, *(name for _, name, _ in self.queues)}
+            for topic in {
+                *self.topics,
+                *(name for broker, name, _ in self.queues if (broker, name) not in self.lacking),
+            }
         }
         return json_answer(opaque, 0, json.dumps({"topicConfigTable": table}).encode())
 

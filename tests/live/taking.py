@@ -111,6 +111,7 @@ class TakingCluster(FakeCluster):
         if request["code"] == 17:
             for broker in {broker for broker, _, _ in self.queues}:
                 self.topic(fields["topic"], int(fields["writeQueueNums"]), broker=broker)
+                self.lacking.discard((broker, fields["topic"]))
             return json_answer(opaque)
         if request["code"] == 26:
             return json_answer(opaque, 0, self.settings.encode())
@@ -121,7 +122,7 @@ class TakingCluster(FakeCluster):
     def _taken(self, request: dict[str, Any]) -> bytes:
         fields, opaque = request["extFields"], request["opaque"]
         queue = self.queues.get((fields["n"], fields["b"], int(fields["e"])))
-        if queue is None:
+        if queue is None or (fields["n"], fields["b"]) in self.lacking:
             return json_answer(opaque, 17, remark=f"topic {fields['b']} not exist")
         messages = self._messages(request, fields)
         wanted = self.take(request) or Take()

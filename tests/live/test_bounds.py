@@ -3,6 +3,7 @@
 import json
 import logging
 import socket
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,18 +12,24 @@ from hypothesis import strategies as st
 
 from live.conftest import PATIENT, Connect
 from live.loopback import FakeCluster, json_answer, listening, read_request
-from mqstore.live.bounds import LiveBounds, bounds, first_at, weigh
-from mqstore.live.cluster import Cluster, ClusterSettings
-from mqstore.live.errors import BrokenAnswerError, RequestRefusedError
-from mqstore.live.groups import (
+from mqstore.live.origin.bounds import LiveBounds, bounds, first_at, weigh
+from mqstore.live.origin.groups import (
     OnlineGroup,
     Subscription,
     committed,
     online,
 )
-from mqstore.live.lookup import by_id, by_key
-from mqstore.live.pull import LiveSlice
-from mqstore.live.topics import broker_infos, reading_settings, topic_names, topics
+from mqstore.live.origin.lookup import by_id, by_key
+from mqstore.live.origin.pull import LiveSlice
+from mqstore.live.remoting.cluster import Cluster, ClusterSettings
+from mqstore.live.remoting.errors import BrokenAnswerError, RequestRefusedError
+from mqstore.live.remoting.topics import (
+    broker_infos,
+    check_readable,
+    reading_settings,
+    topic_names,
+    topics,
+)
 from support.oracle import Message
 
 
@@ -143,6 +150,43 @@ def test_bounds_that_are_none_are_a_broken_answer(
     answering(fake, 202, text.encode())
     cluster = connect()
     with pytest.raises(BrokenAnswerError):
+        bounds(cluster, [cluster.known_route("T")])
+
+
+@pytest.fixture
+def half_deleted(fake: FakeCluster) -> Iterator[FakeCluster]:
+    """Topic T on two brokers, as the name server tells; broker-b does not have it any more."""
+    with FakeCluster().running() as other:
+        fake.fill("T", 3)
+        fake.fill("T", 5, broker="broker-b")
+        for cluster in (fake, other):
+            cluster.fill("U", 2, broker="broker-b")
+        fake.addresses["broker-b"] = {0: other.address}
+        yield fake
+
+
+def test_a_broker_that_lacks_a_topic_which_its_route_shows_has_no_queue_of_it(
+    half_deleted: FakeCluster, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = connect()
+    routes = [cluster.known_route(topic) for topic in ("T", "U")]
+    for _ in range(3):
+        found = bounds(cluster, routes)
+        assert [(q.broker, q.topic, q.high) for q in found] == [
+            ("broker-a", "T", 3),
+            ("broker-b", "U", 2),
+        ]
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert "show topic T on broker-b, which does not have it" in told
+    assert check_readable(cluster, routes) == {("broker-b", "T")}
+
+
+def test_a_slave_that_lacks_a_topic_is_an_error(
+    half_deleted: FakeCluster, connect: Connect
+) -> None:
+    half_deleted.addresses["broker-b"] = {1: half_deleted.addresses["broker-b"][0]}
+    cluster = connect(read_from="any")
+    with pytest.raises(RequestRefusedError, match="code 17"):
         bounds(cluster, [cluster.known_route("T")])
 
 

@@ -12,10 +12,11 @@ from live.conftest import PATIENT, QUICK, Connect
 from live.loopback import FakeCluster, json_answer, listening, read_request
 from live.test_tls import serving
 from mqstore.errors import UnknownTopicError, UnsupportedTopicError
-from mqstore.live import requests
-from mqstore.live.cluster import Cluster, ClusterSettings
-from mqstore.live.connection import Connection, NotUnderstoodError
-from mqstore.live.errors import (
+from mqstore.live.origin.pull import LiveSlice, PullReader
+from mqstore.live.remoting import requests
+from mqstore.live.remoting.cluster import Cluster, ClusterSettings
+from mqstore.live.remoting.connection import Connection, NotUnderstoodError
+from mqstore.live.remoting.errors import (
     AccessDeniedError,
     BrokenAnswerError,
     BrokerTimeoutError,
@@ -23,10 +24,9 @@ from mqstore.live.errors import (
     NoMasterError,
     RequestRefusedError,
 )
-from mqstore.live.frame import Frame
-from mqstore.live.pull import LiveSlice, PullReader
-from mqstore.live.requests import GET_TOPIC_STATS_INFO, Kind
-from mqstore.live.topics import check_readable
+from mqstore.live.remoting.frame import Frame
+from mqstore.live.remoting.requests import GET_TOPIC_STATS_INFO, Kind
+from mqstore.live.remoting.topics import check_readable
 
 PIECE = LiveSlice("broker-a", "T", 0, 0, 40)
 
@@ -216,6 +216,28 @@ def test_an_address_that_cannot_be_reached_is_told_with_what_overrides_it(
         connect(retry_timeout_ms=0).ask("broker-a", request)
     assert fake.addresses["broker-a"][0] in str(caught.value)
     connect(broker_addresses={"broker-a": fake.address}).ask("broker-a", request)
+
+
+@pytest.mark.parametrize(
+    ("registered", "advice"),
+    [({"broker-a"}, "did you mean broker-a?"), ({"shop", "mail"}, "the brokers are mail, shop")],
+)
+def test_an_address_for_a_broker_that_is_not_registered_is_a_warning(
+    fake: FakeCluster,
+    connect: Connect,
+    caplog: pytest.LogCaptureFixture,
+    registered: set[str],
+    advice: str,
+) -> None:
+    """Once in a process: each task has a cluster of its own."""
+    name = f"brokr-{len(registered)}"
+    for broker in registered:
+        fake.addresses[broker] = {0: fake.address}
+    for _ in range(2):
+        cluster = connect(broker_addresses={name: "h:1"})
+        assert {cluster.master(broker) for broker in registered} == {fake.address}
+    told = f"option brokerAddresses: no broker {name} is registered; {advice}"
+    assert [record.getMessage() for record in caplog.records] == [told]
 
 
 def test_what_a_broken_connection_left_open_is_asked_again(

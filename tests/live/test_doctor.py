@@ -145,6 +145,17 @@ def test_a_broker_that_cannot_tell_its_version_yet(well: FakeCluster, look: Any)
     assert lines(found, "Settings broker-a")
 
 
+def test_a_topic_that_a_broker_lacks_though_name_servers_show_it(
+    well: FakeCluster, look: Any
+) -> None:
+    well.lacking.add(("broker-a", "U"))
+    found, code = look()
+    ((severity, what, advice),) = lines(found, "Routes")
+    assert (severity, code) == ("warning", 0)
+    assert what == "1 of 2 users' topics can be read, 1 queues"
+    assert "show topic U on broker-a, which does not have it" in advice
+
+
 def test_credentials(well: FakeCluster, look: Any, tmp_path: Path) -> None:
     file = tmp_path / "tools.yml"
     file.write_text("accessKey: reader-1\nsecretKey: hush-hush\n")

@@ -46,10 +46,6 @@ class Place(Protocol):
         """The options of a read of it."""
 
     @property
-    def follows(self) -> bool:
-        """Whether a stream may follow it."""
-
-    @property
     def held(self) -> list[Message]:
         """The messages that it holds now, by queue and queue offset."""
 
@@ -71,7 +67,6 @@ class Store:
     log: Path
     messages: Sequence[Message]
     options: Mapping[str, str]
-    follows: bool = True
     folder: str = "consumequeue"
     unit_bytes: int = 20
     per_file: int = _UNITS
@@ -143,7 +138,6 @@ class Objects:
     server: S3Server
     store: Store
     options: Mapping[str, str] = field(init=False)
-    follows: bool = False
 
     def __post_init__(self) -> None:
         name = f"places/{self.store.root.parent.name}/store"
@@ -179,7 +173,6 @@ class Running:
 
     fake: FakeCluster
     messages: Sequence[Message]
-    follows: bool = True
     low: int = 0
 
     def __post_init__(self) -> None:
@@ -301,7 +294,7 @@ def by_log(folder: Path, *, forgets: bool) -> Store:
     """A store read by its CommitLog alone."""
     found = in_directory(folder)
     options = {**found.options, "queues": "log", "cacheDir": str(folder / "walks")}
-    made = ByLog(found.root, found.log, found.messages, options, follows=False)
+    made = ByLog(found.root, found.log, found.messages, options)
     made.forgets = forgets
     return made
 
@@ -324,3 +317,5 @@ STORES: Final[Mapping[str, Callable[[Path], Store]]] = {
     "log without the driver's cache": partial(by_log, forgets=True),
 }
 KINDS: Final = (*STORES, "object store", "cluster")
+AT_REST: Final = frozenset({"log", "log without the driver's cache", "object store"})
+"""The kinds that no stream follows."""

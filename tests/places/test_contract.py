@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
-from mqstore.errors import CorruptStoreError, DataLossError
-from places.kinds import START_MS, TOGETHER, Place
+from mqstore.errors import CorruptStoreError, DataLossError, InvalidOptionError
+from places.kinds import AT_REST, KINDS, START_MS, TOGETHER, Place
 from pyspark_mqlog.batch_reader import Work, plan_read
 from pyspark_mqlog.options import parse_read, parse_stream
 from pyspark_mqlog.schema import read_schema
@@ -23,9 +23,10 @@ PARTS = [4, 2]
 """One of so many parts of the log expires: a quarter ends within the first file of each queue."""
 
 
-def planned(place: Place, **options: str) -> Sequence[Work]:
+def planned(place: Place, **options: str | None) -> Sequence[Work]:
     """The work of a read's tasks."""
-    parsed = parse_read({**place.options, "subscribe": "T", **options})
+    texts = {**place.options, "subscribe": "T", **options}
+    parsed = parse_read({name: text for name, text in texts.items() if text is not None})
     return plan_read(parsed, read_schema(parsed).names).work()
 
 
@@ -163,7 +164,24 @@ def test_a_damaged_record_is_an_error_that_names_it(place: Place) -> None:
     work = planned(place)
     place.damage(place.held[30])
     with pytest.raises(CorruptStoreError):
-        rows(work if place.options.get("queues") != "log" else planned(place))
+        rows(work)
+    with pytest.raises(CorruptStoreError):
+        rows(planned(place))
+
+
+def test_the_messages_before_a_damaged_record_are_given_first(place: Place) -> None:
+    broken = place.held[30]
+    work = planned(place, assign=f'{{"T":[{broken.queue_id}]}}', subscribe=None)
+    first = place.damage(broken)[0]
+    before = [m for m in place.held if m.queue_id == broken.queue_id]
+    before = [m for m in before if m.queue_offset < first.queue_offset]
+    found: Rows = []
+    assert len(work) == 1
+    with pytest.raises(CorruptStoreError):
+        found.extend(row for batch in work[0].batches() for row in batch.to_pylist())
+    if place.options.get("queues") == "log":  # A task that walks again stops at the damage.
+        before = before[: len(found)]
+    assert shown(found) == expected(before)
 
 
 def test_a_damaged_record_costs_its_own_messages_only(
@@ -187,52 +205,57 @@ def taken(reader: MqlogStreamReader, start: Mapping[str, Any], end: Mapping[str,
     return rows([partition.value for partition in reader.partitions(dict(start), dict(end))])
 
 
-@pytest.fixture
-def followed(place: Place) -> Place:
-    if not place.follows:
-        pytest.skip("a stream does not follow such a place")
-    return place
+@pytest.mark.parametrize("place", sorted(AT_REST), indirect=True)
+def test_a_stream_of_what_cannot_grow_is_refused(place: Place) -> None:
+    with pytest.raises(InvalidOptionError, match=r"spark\.read"):
+        stream(place).initialOffset()
 
 
-def test_a_stream_gives_every_message(followed: Place) -> None:
-    reader = stream(followed)
+followed = pytest.mark.parametrize("place", [k for k in KINDS if k not in AT_REST], indirect=True)
+
+
+@followed
+def test_a_stream_gives_every_message(place: Place) -> None:
+    reader = stream(place)
     start = reader.initialOffset()
     end = reader.latestOffset(start, ReadAllAvailable())
-    assert found_places(taken(reader, start, end)) == places_of(followed.held)
+    assert found_places(taken(reader, start, end)) == places_of(place.held)
     reader.stop()
 
 
+@followed
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("expires", ["before its tasks are planned", "before its tasks run"])
 def test_what_expires_in_a_micro_batch_is_a_data_loss(
-    followed: Place, part: int, expires: str
+    place: Place, part: int, expires: str
 ) -> None:
-    reader = stream(followed)
+    reader = stream(place)
     start = reader.initialOffset()
     end = reader.latestOffset(start, ReadAllAvailable())
     if expires == "before its tasks are planned":
-        followed.expire(part)
+        place.expire(part)
         with pytest.raises(DataLossError):
             taken(reader, start, end)
     else:
         work = [partition.value for partition in reader.partitions(start, end)]
-        followed.expire(part)
+        place.expire(part)
         with pytest.raises(DataLossError):
             rows(work)
     reader.stop()
 
 
+@followed
 @pytest.mark.parametrize("part", PARTS)
 def test_a_stream_that_accepts_losses_goes_on_with_what_is_held(
-    followed: Place, part: int, caplog: pytest.LogCaptureFixture
+    place: Place, part: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    reader = stream(followed, failOnDataLoss="false")
+    reader = stream(place, failOnDataLoss="false")
     start = reader.initialOffset()
     end = reader.latestOffset(start, ReadAllAvailable())
-    followed.expire(part)
+    place.expire(part)
     with caplog.at_level(logging.WARNING):
         found = taken(reader, start, end)
-    assert found_places(found) == places_of(followed.held)
+    assert found_places(found) == places_of(place.held)
     assert "T/0" in caplog.text
     assert "T/1" in caplog.text
     reader.stop()

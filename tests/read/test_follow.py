@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 from mqstore.errors import CommitInDoubtError, DataLossError, StoreReplacedError
 from mqstore.files import durable
 from mqstore.read.admission import Admission
+from mqstore.read.capabilities import Tail
 from mqstore.read.follow import Follower
 from mqstore.read.progress import Progress
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
-from mqstore.read.source import QueueSlice, Tail
+from mqstore.read.source import QueueSlice
 from mqstore.write.recover import RecoverSettings, recover
 from support.growing import grow
 from support.opened import tail_of

@@ -21,10 +21,10 @@ from mqstore.errors import (
 )
 from mqstore.files.store_dir import StoreDir
 from mqstore.format.consume_queue import HIGHEST_QUEUE_OFFSET
+from mqstore.read.capabilities import followable
 from mqstore.read.directory import open_origin, take
 from mqstore.read.log_directory import open_by_log
 from mqstore.read.plan import SplitLimits, split, weigh
-from mqstore.read.queues import QueueFilter
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import slices_of
@@ -250,7 +250,7 @@ def test_a_stream_is_refused(tmp_path: Path) -> None:
     laid = lay_out(tmp_path / "store", [Message()])
     source = open_by_log(laid.root, (), str(tmp_path / "cache")).bounds()
     with pytest.raises(InvalidOptionError, match="a stream follows"):
-        source.tail(QueueFilter())
+        followable(source)
 
 
 def test_keys_are_looked_for_by_a_scan(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

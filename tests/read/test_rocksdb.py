@@ -26,6 +26,7 @@ from mqstore.errors import (
 )
 from mqstore.files.config.broker_config import BrokerConfig
 from mqstore.files.store_dir import StoreDir
+from mqstore.read.capabilities import followable, group_publisher
 from mqstore.read.directory import open_origin, take
 from mqstore.read.queues import QueueFilter
 from mqstore.read.scan import scan
@@ -167,7 +168,7 @@ def test_what_a_plan_and_its_tasks_need_works_on_rocksdb(
         assert (0, 7, 8) in {(part.queue_id, part.start, part.end) for part in found}
         assert sum(part.end - part.start for part in found) <= 2, "the index leaves few"
         with pytest.raises(InvalidOptionError, match="commitGroup"):
-            source.claim_group("Mine")
+            group_publisher(source, "Mine")
     settings = ScanSettings(columns=by_log.FULL)
     bodies = [row["body"] for batch in scan(slices, settings) for row in batch.to_pylist()]
     assert sorted(bodies) == sorted(m.body for m in laid.messages)
@@ -180,7 +181,7 @@ def test_a_stream_sees_what_is_added_to_the_log_and_what_is_flushed(tmp_path: Pa
     whole = path.read_bytes()
     path.write_bytes(whole[:position] + bytes(len(whole) - position))
     with closing(open_origin(laid.root).bounds("b")) as source:
-        tail = source.tail(QueueFilter())
+        tail = followable(source).tail(QueueFilter())
         first = tail.look(at_once=True)
         assert first["T", last.queue_id] == (0, last.queue_offset)
         assert tail.look(at_once=True) is first

@@ -5,9 +5,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from mqstore.read.capabilities import Tail, followable
 from mqstore.read.directory import open_origin
 from mqstore.read.queues import QueueFilter
-from mqstore.read.source import BoundsSource, QueueSlice, Snapshot, Tail
+from mqstore.read.source import BoundsSource, QueueSlice, Snapshot
 
 
 def opened(
@@ -38,7 +39,9 @@ def tail_of(
     **how: Any,
 ) -> Tail:
     """Return the tail of the store at ``root``; ``how`` as ``BoundsSource.tail`` takes it."""
-    return open_origin(root).bounds(broker_name).tail(QueueFilter(topics, queues), **how)
+    return followable(open_origin(root).bounds(broker_name)).tail(
+        QueueFilter(topics, queues), **how
+    )
 
 
 def narrowed(

@@ -17,6 +17,7 @@ from mqstore.backlog import BacklogItem, BacklogRequest, plan_all
 from mqstore.backlog.request import is_system_group
 from mqstore.backlog.schema import OK
 from mqstore.backlog.standing import Standing
+from mqstore.read.capabilities import followable
 from mqstore.read.queues import QueueFilter
 from mqstore.read.selection import OpenStores
 from mqstore.read.source import Snapshot
@@ -103,7 +104,8 @@ class Meter:
         self._own: frozenset[str] = frozenset()
         every = QueueFilter()
         self._tails = [
-            source.tail(every, strict=False, fail_on_data_loss=False) for source in stores.sources
+            followable(source).tail(every, strict=False, fail_on_data_loss=False)
+            for source in stores.sources
         ]
 
     def close(self) -> None:

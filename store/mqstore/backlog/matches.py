@@ -15,7 +15,7 @@ from mqstore.codec.properties import PropertyBlocks
 from mqstore.errors import CorruptStoreError
 from mqstore.read.queues import QueueRange
 from mqstore.read.settings import ScanSettings
-from mqstore.read.source import QueueSlice, RecordSource
+from mqstore.read.source import QueueSlice, RecordSource, records_of
 
 
 def count_matches(source: RecordSource, queues: Sequence[QueueCount]) -> None:
@@ -44,7 +44,7 @@ def _count_by_sql(source: RecordSource, queue: QueueCount, span: QueueRange) -> 
     item, (name, start, end) = queue.items[0], span
     piece = QueueSlice(item.origin, item.broker_name, *name, start, end)
     settings = ScanSettings(columns=("properties",), fail_on_data_loss=False)
-    for units, records in source.read([piece], settings, _ignored):
+    for units, records in records_of(source, [piece], settings, _ignored):
         properties = PropertyBlocks.of(records.headers).as_map()
         queue.add_some(units.take(records.rows), properties)
 

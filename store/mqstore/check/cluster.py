@@ -16,15 +16,16 @@ from typing import Final
 from mqstore.check.cluster_requests import allowed_requests
 from mqstore.diagnosis import ERROR, GOOD, WARNING, Diagnosis
 from mqstore.errors import StoreError, UnsupportedTopicError, shown
-from mqstore.live.cluster import Cluster, ClusterSettings
-from mqstore.live.errors import (
+from mqstore.live.remoting.advice import absence
+from mqstore.live.remoting.cluster import Cluster, ClusterSettings
+from mqstore.live.remoting.errors import (
     AccessDeniedError,
     BrokerTimeoutError,
     BrokerUnavailableError,
     RequestRefusedError,
 )
-from mqstore.live.routes import Route
-from mqstore.live.topics import broker_infos, check_readable, reading_settings, topic_names
+from mqstore.live.remoting.routes import Route
+from mqstore.live.remoting.topics import broker_infos, check_readable, reading_settings, topic_names
 
 _OLDEST: Final = (4, 9)
 _NEWEST: Final = (5, 5)
@@ -172,8 +173,11 @@ def _routes(cluster: Cluster) -> tuple[list[Route], Diagnosis]:
                 reason = "no broker is there" if route is None else "its perm has no R"
                 problems.append(f"{shown(name)}: {reason}")
                 continue
-            check_readable(cluster, [route])
-            routes.append(route)
+            lacking = check_readable(cluster, [route])
+            problems += [absence(broker, name) for broker, _ in sorted(lacking)]
+            route = route.without({broker for broker, _ in lacking})
+            if route.queues:
+                routes.append(route)
         except UnsupportedTopicError as error:
             problems.append(str(error))
         except StoreError as error:

@@ -22,7 +22,7 @@ from mqstore.derive.records import is_of_unit
 from mqstore.errors import StoreError
 from mqstore.files.config.broker_config import TopicConfig
 from mqstore.files.log.commit_log import CommitLog
-from mqstore.files.queue.consume_queue import ConsumeQueue
+from mqstore.files.queue.units import Units
 from mqstore.format import names
 from mqstore.format.arrays import Int64s, Mask
 from mqstore.format.consume_queue import UNIT
@@ -61,7 +61,7 @@ class EarlierMessages:
         self._before_queues: Counter[str] = Counter()
         self._held: dict[Queue, MessagesWithoutQueue] = {}
 
-    def look(self, log: CommitLog, name: Queue, queue: ConsumeQueue) -> None:
+    def look(self, log: CommitLog, name: Queue, queue: Units) -> None:
         """Note where a queue's record of queue offset 0 lies, if the log has it."""
         if name[0].startswith(names.LMQ_PREFIX):
             return

@@ -28,7 +28,7 @@ from mqstore.derive.queue_units import (
     units_of,
 )
 from mqstore.errors import CorruptStoreError
-from mqstore.files.queue.consume_queue import ConsumeQueue
+from mqstore.files.queue.units import Units
 from mqstore.files.store import Store
 from mqstore.format import names
 from mqstore.format.arrays import Int64s, Mask, Structs
@@ -41,7 +41,7 @@ _NO_QUEUE: Final = "the queue has no ConsumeQueue"
 
 @dataclass
 class _QueueWalk:
-    queue: ConsumeQueue
+    queue: Units
     end: int
     high: int
     """Before ``end`` where a commit is under way: its units need not be right yet."""
@@ -384,7 +384,7 @@ class QueueCheck:
         return FindingPlace(path, position, *queue, number)
 
 
-def _units_at(queue: ConsumeQueue, numbers: Int64s) -> tuple[Structs, Mask]:
+def _units_at(queue: Units, numbers: Int64s) -> tuple[Structs, Mask]:
     """Return the units of those queue offsets, and which of them could be read."""
     units = np.zeros(len(numbers), UNIT)
     found = np.zeros(len(numbers), np.bool_)

@@ -14,7 +14,7 @@ from mqstore.check.finding import FindingPlace, Findings
 from mqstore.codec.dispatch import Queue
 from mqstore.derive.queue_units import ExpectedUnits, is_possible
 from mqstore.errors import CorruptStoreError
-from mqstore.files.queue.consume_queue import ConsumeQueue
+from mqstore.files.queue.units import Units
 from mqstore.files.store_dir import BY_LOG
 from mqstore.format import names
 from mqstore.format.arrays import Mask
@@ -43,7 +43,7 @@ class UnnamedMessages:
         self._found: dict[Queue, _Unnamed] = {}
         self._others = 0
 
-    def add(self, name: Queue, queue: ConsumeQueue, high: int, wrong: ExpectedUnits) -> None:
+    def add(self, name: Queue, queue: Units, high: int, wrong: ExpectedUnits) -> None:
         """Look for units of these records, in log order, anywhere in ``queue``, which ends at high.
 
         Light queues are passed over, because brokers drop them and make them anew, and so are names
@@ -97,7 +97,7 @@ class UnnamedMessages:
                 self._findings.warning(FindingPlace(path, None, *queue, found.index), problem)
 
 
-def _named(queue: ConsumeQueue, high: int, wrong: ExpectedUnits, found: _Unnamed) -> Mask:
+def _named(queue: Units, high: int, wrong: ExpectedUnits, found: _Unnamed) -> Mask:
     """Tell which records some unit names; note the first such unit."""
     places = wrong.units["physical_offset"].astype(np.int64)
     is_named = np.zeros(len(wrong), np.bool_)

@@ -25,8 +25,7 @@ from mqstore.derive.walked_log import open_log_queues
 from mqstore.errors import CorruptStoreError
 from mqstore.files.entry_log import open_log
 from mqstore.files.log.log_end import after_blank
-from mqstore.files.mapped_file_queue import MappedFileQueue
-from mqstore.files.queue.consume_queue import ConsumeQueue, QueueExtent
+from mqstore.files.queue.units import QueueExtent, Units
 from mqstore.files.rocksdb.unit_table import UnitTable
 from mqstore.files.store_dir import BY_LOG, StoreDir
 from mqstore.format.arrays import Structs
@@ -120,8 +119,8 @@ def _behind(place: StoreDir, checkpoint: int, cache: str, known: Sequence[str]) 
 
 
 @dataclass(frozen=True)
-class RocksQueue(ConsumeQueue):
-    """Reads units of one queue as if they were in files, of which there are none.
+class RocksQueue(Units):
+    """The units of a queue in a database and in the log behind it.
 
     Up to ``end`` units are the database's, from there on the log's. A database is read as it was
     when it was opened.
@@ -136,11 +135,6 @@ class RocksQueue(ConsumeQueue):
         return f"{folder}: {self.topic}/{self.queue_id}"
 
     @cached_property
-    def files(self) -> MappedFileQueue:
-        """No files."""
-        return MappedFileQueue(())
-
-    @cached_property
     def end(self) -> int:
         """The queue offset behind the last message that the database knows."""
         return self.held.ends.get(self._name, 0)
@@ -148,7 +142,7 @@ class RocksQueue(ConsumeQueue):
     @property
     def room_low(self) -> int:
         """The first queue offset that has a unit."""
-        first = self.next_file_start(-1)
+        first = self.next_start(-1)
         return self.end if first is None else first
 
     def look(self, commit_log_low: int) -> QueueExtent:
@@ -211,9 +205,9 @@ class RocksQueue(ConsumeQueue):
                 yield start, units
                 start += len(units)
             else:
-                start = self.next_file_start(start)
+                start = self.next_start(start)
 
-    def next_file_start(self, queue_offset: int) -> int | None:
+    def next_start(self, queue_offset: int) -> int | None:
         """Return the first queue offset after ``queue_offset`` that has a unit, or None."""
         after = queue_offset + 1
         if after < self.end:

@@ -26,6 +26,7 @@ from mqstore.files.index.index_file import IndexFile, list_index_files
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.queue.batch_queue import BatchQueue
 from mqstore.files.queue.consume_queue import ConsumeQueue, list_queues
+from mqstore.files.queue.units import Units
 from mqstore.files.safe_open import exists
 from mqstore.files.store_dir import BATCH_QUEUES, StoreDir, open_dir
 from mqstore.format import names
@@ -40,7 +41,7 @@ class QueueStore(Protocol):
     def queues(self) -> list[tuple[str, int]]:
         """Every (topic, queueId), sorted."""
 
-    def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+    def queue(self, topic: str, queue_id: int) -> Units:
         """Return one queue; one that is not there has no units."""
 
     def close(self) -> None:
@@ -67,7 +68,7 @@ class Store:
         self._queue_store = queue_store
         self.config = BrokerConfig(place)
         self._read_mode = read_mode
-        self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+        self._queues: dict[tuple[str, int], Units] = {}
 
     @classmethod
     def open(cls, root: str | os.PathLike[str], commit_log: Sequence[str] = ()) -> "Store":
@@ -130,8 +131,8 @@ class Store:
             return []
         return list_queues(self.place, names.BATCH_CONSUME_QUEUE)
 
-    def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """Return one ConsumeQueue, the same object each time; one without files has no units."""
+    def queue(self, topic: str, queue_id: int) -> Units:
+        """Return the units of one queue, the same object each time; none if it is not there."""
         found = self._queues.get((topic, queue_id))
         if found is None:
             made = self._queue_store.queue if self._queue_store is not None else self._in_files
@@ -140,7 +141,7 @@ class Store:
                 self._queues[topic, queue_id] = found
         return found
 
-    def _in_files(self, topic: str, queue_id: int) -> ConsumeQueue:
+    def _in_files(self, topic: str, queue_id: int) -> Units:
         if topic in self.batch_topics:
             return BatchQueue(self.place, topic, queue_id)
         return ConsumeQueue(self.place, topic, queue_id)

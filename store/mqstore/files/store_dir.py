@@ -118,9 +118,22 @@ def open_dir(
     if not by_log:
         _refuse_queues(place, in_rocksdb=in_rocksdb, in_batches=in_batches)
     is_plain = not folders and not place.dledger
-    if is_plain and not is_directory(path, names.COMMIT_LOG):
+    if is_plain and not _has_log(path):
         raise NotAStoreError(path, _not_a_store(path))
     return place
+
+
+def _has_log(root: str) -> bool:
+    """Tell whether the folder commitlog is there; raises UnsafePathError for a link, with advice.
+
+    On large machines it often leads to another disk. Below the root no link is followed, because
+    it may have come with a store; a folder that a person names is.
+    """
+    try:
+        return is_directory(root, names.COMMIT_LOG)
+    except UnsafePathError as error:
+        target = shown(os.path.realpath(error.path))
+        raise UnsafePathError(error.path, f"{error.reason}{_LINKED_LOG.format(target)}") from None
 
 
 def _dledger(root: str, folders: tuple[str, ...]) -> StoreDir | None:
@@ -295,6 +308,10 @@ def _check_gapless(store: StoreDir) -> None:
             raise UnsupportedStoreError(store.root, "MULTI_PATH", reason)
 
 
+_LINKED_LOG = (
+    "; to read the store, name {} in storePathCommitLog (with the command mqlog: --commit-log); to "
+    "write to it, mount that folder there (mount --bind)"
+)
 _RAFT = (
     "a majority of the brokers of its group decides where a DLedger log ends; mqlog reads such "
     "stores, and does not write to them, recover, rebuild or copy them"

@@ -25,6 +25,12 @@ _BROKER_KEYS: Final = frozenset(
         "admin.url",
     }
 )
+# Names that people make of other options' names: the nearest by letters is another one.
+_MEANT: Final = {
+    "maxrecordspertrigger": "maxOffsetsPerTrigger",
+    "maxrowspertrigger": "maxOffsetsPerTrigger",
+    "maxmessagespertrigger": "maxOffsetsPerTrigger",
+}
 _BROKER_PREFIXES: Final = ("kafka.", "pulsar.", "rocketmq.")
 _FILE_SYSTEM: Final = "fs."  # Any option of a file system may be a key.
 _SECRET: Final = re.compile("secret|password|token|access.?key", re.IGNORECASE)
@@ -97,7 +103,9 @@ def _not_accepted(
         return InvalidOptionError(name, text, reason)
     names = ["path", *(option.name for option in declarations.values())]
     others = {name: reason for name, reason in refused.values() if name not in names}
-    close = grammar.nearest(key, [*names, *others])
+    known = [*names, *others]
+    meant = _MEANT.get(key)
+    close = meant if meant in known else grammar.nearest(key, known)
     if close is None:
         advice = f"the options are {', '.join(names)}"
     else:

@@ -27,9 +27,14 @@ class Damage:
         self._count = 0
         self._first: CorruptStoreError | None = None
 
+    @property
+    def is_error(self) -> bool:
+        """Whether ``add`` raises."""
+        return self._on_corrupt == "fail"
+
     def add(self, error: CorruptStoreError) -> None:
         """Count what is broken; raise it if ``onCorrupt`` is ``fail``."""
-        if self._on_corrupt == "fail":
+        if self.is_error:
             raise error
         self._count += 1
         self._first = self._first or error

@@ -27,9 +27,10 @@ from typing import Final, TypeAlias
 
 from mqstore.errors import DataLossError, StoreReplacedError
 from mqstore.read.admission import Admission, share_bytes, share_count
+from mqstore.read.capabilities import Tail
 from mqstore.read.progress import BrokerQueue, Progress
 from mqstore.read.queues import Bounds
-from mqstore.read.source import QueueSlice, Snapshot, Tail
+from mqstore.read.source import QueueSlice, Snapshot
 
 AllBounds: TypeAlias = dict[BrokerQueue, tuple[int, int]]
 

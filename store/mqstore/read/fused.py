@@ -3,9 +3,9 @@
 A batch with a record that is not good is left to numpy, which finds out what is wrong with it.
 """
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator
 from functools import partial
-from typing import Final, Protocol, TypeAlias, runtime_checkable
+from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -14,12 +14,10 @@ from mqstore.codec.bodies import Plain, decompress_stored, with_plain
 from mqstore.codec.fused.columns import Decoded
 from mqstore.codec.fused.decoder import Decoder
 from mqstore.codec.schema import message_schema
-from mqstore.derive.records import FetchedRecords
-from mqstore.errors import CorruptStoreError, StoreError
-from mqstore.files.log.commit_log import Block
+from mqstore.errors import StoreError
 from mqstore.format.arrays import Int64s
 from mqstore.read.settings import ScanSettings
-from mqstore.read.source import QueueSlice, RecordSource
+from mqstore.read.source import Fetched
 from mqstore.read.tags import RowFilter
 from mqstore.read.units import UnitBatch
 
@@ -29,72 +27,40 @@ _BODIES: Final = ("body", "value")
 _PACKED: Final = ("sysFlag", "body")  # What decompression needs.
 
 
-@runtime_checkable
-class BlockSource(RecordSource, Protocol):
-    """A RecordSource whose records lie in memory as they lie in a CommitLog.
-
-    A compiled kernel decodes from there; what it leaves is checked as by ``read``.
-    """
-
-    def unit_batches(
-        self,
-        slices: Sequence[QueueSlice],
-        settings: ScanSettings,
-        report: Callable[[CorruptStoreError], None],
-    ) -> Iterator[UnitBatch]:
-        """Yield the batches of units that ``read`` would, without their records."""
-
-    def blocks(self, units: UnitBatch) -> Callable[[], Iterator[Block]] | None:
-        """Return what gives the records of ``units``, unchecked, a block at a time.
-
-        A block stands until the next. None if a record cannot be read from where its unit says,
-        or is larger than LARGE_BYTES and does not say so itself. The blocks raise
-        CorruptStoreError if a file ends before its size said, and OSError.
-        """
-
-    def checked(self, units: UnitBatch) -> Iterator[tuple[UnitBatch, FetchedRecords]]:
-        """Yield those rows of the last batch as ``read`` would."""
-
-
 class FusedDecode:
     """Decodes the batches of one scan; ``batches`` returns what it leaves to numpy."""
 
-    def __init__(
-        self, decoder: Decoder, source: BlockSource, settings: ScanSettings, *, plain: bool
-    ) -> None:
+    def __init__(self, decoder: Decoder, settings: ScanSettings, *, plain: bool) -> None:
         self._decoder = decoder
-        self.source = source
         self._settings = settings
         self._plain = plain
 
     @classmethod
     def of(
         cls,
-        source: RecordSource,
         settings: ScanSettings,
         row_filter: RowFilter,
         *,
         check_crc: bool,
         plain: bool,
     ) -> "FusedDecode | None":
-        """Return one for ``settings``, None without a kernel for its columns or without blocks.
+        """Return one for ``settings``, None without a kernel for its columns.
 
         Raises InvalidOptionError where MQSTORE_KERNELS asks for kernels that are not there.
         """
         columns = {*settings.columns, *row_filter.columns, *(_PACKED if plain else ())}
         decoder = Decoder.of(columns, check_crc=check_crc)
-        if decoder is None or not isinstance(source, BlockSource):
-            return None
-        return cls(decoder, source, settings, plain=plain)
+        return None if decoder is None else cls(decoder, settings, plain=plain)
 
-    def batches(self, units: UnitBatch, row_filter: RowFilter) -> Batches:
-        """Yield the messages of ``units`` that pass the filter; return the rows that are left.
+    def batches(self, fetched: Fetched, row_filter: RowFilter) -> Batches:
+        """Yield the messages that pass the filter; return the units that are left.
 
-        Those are all of them, or the ones from the first batch on that has a body which does not
+        They are all of them, or the ones from the first batch on that has a body which does not
         decompress, or none.
         """
+        units = fetched.units
         try:
-            decoded = self._decode(units)
+            decoded = self._decode(fetched)
             if decoded is None:
                 return units
             batch = self._as_batch(decoded)
@@ -130,8 +96,8 @@ class FusedDecode:
             start += plain.count
         return units.take(slice(0, 0))
 
-    def _decode(self, units: UnitBatch) -> Decoded | None:
-        blocks = self.source.blocks(units)
+    def _decode(self, fetched: Fetched) -> Decoded | None:
+        blocks, units = fetched.blocks(), fetched.units
         if blocks is None:
             return None
         return self._decoder.decode(units.physical_offsets, units.sizes, units.positions, blocks)

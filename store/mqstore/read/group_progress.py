@@ -10,8 +10,9 @@ from collections.abc import Mapping
 
 from mqstore.errors import StoreError
 from mqstore.options import grammar
+from mqstore.read.capabilities import COMMIT_GROUP, group_publisher
 from mqstore.read.progress import Progress
-from mqstore.read.source import COMMIT_GROUP, BoundsSource, Origin
+from mqstore.read.source import BoundsSource, Origin
 
 
 class PublishedProgress:
@@ -40,7 +41,8 @@ class PublishedProgress:
         done = []
         for broker, source in self._sources.items():
             queues = {(t, q): position for (t, b, q), position in progress.items() if b == broker}
-            done.append(source.publish_group(self._group, queues))
+            publisher = group_publisher(source, self._group)
+            done.append(publisher.publish_group(self._group, queues))
         if all(done):
             self._published = progress
 
@@ -54,7 +56,7 @@ class PublishedProgress:
             if broker not in self._sources:
                 source = origin.bounds(broker)
                 try:
-                    source.claim_group(self._group)
+                    group_publisher(source, self._group).claim_group(self._group)
                 except StoreError:
                     source.close()
                     raise

@@ -13,7 +13,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, NoReturn
+from typing import Final
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from mqstore.files.store import Store
 from mqstore.files.store_dir import open_dir
 from mqstore.files.txn.intent import CommitFence
 from mqstore.read.log_records import LogRecords
-from mqstore.read.queues import QueueBounds, QueueFilter, Weight
+from mqstore.read.queues import QueueBounds, Weight
 from mqstore.read.snapshot import check_log_files, configured, name_of
 from mqstore.read.source import QueueSlice, Snapshot, Weighed
 from mqstore.read.store_bounds import StoreBounds, StoreOrigin
@@ -46,13 +46,15 @@ _MOST_EDGES: Final = 4096
 class LogOrigin(StoreOrigin):
     """A store read by its CommitLog. ``cache`` is the directory for what a walk found.
 
-    ``known`` are the keys of growing log files as the driver saw them, and ``low`` is the physical
-    offset at which the log began then; they say nothing of what the origin is.
+    As the driver saw them: ``known`` are the keys of growing log files, ``low`` is the physical
+    offset at which the log began, ``damages`` are those at which damages of the log start. They
+    say nothing of what the origin is.
     """
 
     cache: str
     known: tuple[str, ...] = field(default=(), compare=False)
     low: int | None = field(default=None, compare=False)
+    damages: frozenset[int] = field(default=frozenset(), compare=False)
 
     def bounds(self, broker_name: str | None = None) -> "LogBounds":
         """Open the store to plan a read."""
@@ -62,7 +64,7 @@ class LogOrigin(StoreOrigin):
         """Open the store to read records. Raises as ``open_by_log``, ``open_log_queues``."""
         place = open_dir(self.root, self.commit_log, by_log=True)
         queues = open_log_queues(self, self.cache, self.known, planned_low=self.low)
-        return LogRecords(Store(place, read_mode), queues)
+        return LogRecords(Store(place, read_mode), queues, self.damages)
 
 
 def open_by_log(
@@ -176,13 +178,6 @@ class LogBounds(StoreBounds):
         )
         return sorted(slices, key=lambda part: (part.topic, part.queue_id, part.start))
 
-    def tail(
-        self, chosen: QueueFilter, *, strict: bool = True, fail_on_data_loss: bool = True
-    ) -> NoReturn:
-        """Raise InvalidOptionError: streams follow ConsumeQueues."""
-        expected = "is for spark.read: a stream follows the ConsumeQueues of a store"
-        raise InvalidOptionError(QUEUES, BY_LOG_WORD, expected)
-
     def _open(self, known: Sequence[str] = ()) -> tuple[bool, int]:
         """Open the queues; return whether ``abort`` was there before, and when that was.
 
@@ -199,7 +194,8 @@ class LogBounds(StoreBounds):
         if cap != limit:
             found = open_log_queues(self.origin, self.origin.cache, limit=cap)
         self._queues = found
-        self.origin = replace(self.origin, known=found.keys, low=found.low)
+        damages = frozenset(one.start for one in found.damages())
+        self.origin = replace(self.origin, known=found.keys, low=found.low, damages=damages)
         return is_unclean, taken_ms
 
     def _report_damages(self, *, strict: bool) -> None:

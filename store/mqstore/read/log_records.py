@@ -1,6 +1,6 @@
 """The records of a store in a directory, by units that its CommitLog implies."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -10,6 +10,8 @@ from mqstore.derive.log_queues import LogQueues
 from mqstore.derive.log_sections import LogUnits
 from mqstore.errors import CorruptStoreError
 from mqstore.files.store import Store
+from mqstore.read.settings import ScanSettings
+from mqstore.read.source import Fetched, QueueSlice
 from mqstore.read.store_records import StoreRecords
 from mqstore.read.units import CHUNK_UNITS, HoleReport, QueueName, UnitBatch, join
 
@@ -53,9 +55,25 @@ class LogUnitReader:
 class LogRecords(StoreRecords):
     """A RecordSource over the units of a CommitLog and its records."""
 
-    def __init__(self, store: Store, queues: LogQueues) -> None:
+    def __init__(
+        self, store: Store, queues: LogQueues, damages: frozenset[int] = frozenset()
+    ) -> None:
+        """``damages`` of the log, by physical offset, are known to the reader."""
         super().__init__(store, LogUnitReader(queues))
         self._queues = queues
+        self._damages = damages
+
+    def fetched(
+        self,
+        slices: Sequence[QueueSlice],
+        settings: ScanSettings,
+        report: Callable[[CorruptStoreError], None],
+    ) -> Iterator[Fetched]:
+        """Yield the units; report damage that this process's walk met and the plan did not."""
+        for damage in self._queues.damages():
+            if damage.start not in self._damages:
+                report(self.corrupt(damage.start, damage.reason))
+        yield from super().fetched(slices, settings, report)
 
     def close(self) -> None:
         """Close the store, and the cached units."""
@@ -64,7 +82,7 @@ class LogRecords(StoreRecords):
 
     def corrupt(self, physical_offset: int, reason: str) -> CorruptStoreError:
         """Return the error that names the CommitLog file and the position in it."""
-        return self._log.corrupt(physical_offset, reason)
+        return self._log.log.corrupt(physical_offset, reason)
 
     def units(
         self, queue: tuple[str, int], start: int, end: int, most: int = CHUNK_UNITS

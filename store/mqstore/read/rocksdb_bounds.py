@@ -8,12 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from mqstore.derive.rocksdb_queues import RocksQueues
-from mqstore.errors import InvalidOptionError
 from mqstore.files.store import Store
 from mqstore.files.store_dir import StoreDir, open_dir
 from mqstore.read.log_directory import default_cache
 from mqstore.read.queues import QueueFilter
-from mqstore.read.source import COMMIT_GROUP, Snapshot
+from mqstore.read.source import Snapshot
 from mqstore.read.store_bounds import StoreBounds, StoreOrigin
 from mqstore.read.store_records import StoreRecords
 from mqstore.read.tail import Stamp, StoreTail
@@ -77,7 +76,7 @@ class RocksTail(StoreTail):
 
 
 class RocksBounds(StoreBounds):
-    """A BoundsSource over a store with queues in RocksDB, as of the last ``snapshot``."""
+    """A BoundsSource over a store with queues in RocksDB, as of the last ``snapshot``: it grows."""
 
     origin: RocksOrigin
 
@@ -114,14 +113,6 @@ class RocksBounds(StoreBounds):
             fail_on_data_loss=fail_on_data_loss,
             open_store=lambda: self.store,
         )
-
-    def claim_group(self, group: str) -> None:
-        """Raise InvalidOptionError: nothing is written to such a store."""
-        expected = (
-            f"mqlog only reads a store with queues in RocksDB ({self.origin.root}), and progress "
-            "is kept in the store: leave the option out"
-        )
-        raise InvalidOptionError(COMMIT_GROUP, group, expected)
 
 
 def _queues(place: StoreDir, path: str, known: Sequence[str] = ()) -> RocksQueues:

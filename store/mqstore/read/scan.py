@@ -4,7 +4,7 @@ A source gives checked records; here rows are chosen, bodies are checked and dec
 columns are made.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from itertools import groupby
@@ -21,7 +21,7 @@ from mqstore.derive.records import FetchedRecords
 from mqstore.read.corrupt import Damage, rescued
 from mqstore.read.fused import FusedDecode
 from mqstore.read.settings import ScanSettings
-from mqstore.read.source import QueueSlice, RecordSource
+from mqstore.read.source import Fetched, QueueSlice, RecordSource
 from mqstore.read.tags import RowFilter
 from mqstore.read.units import UnitBatch
 
@@ -34,7 +34,8 @@ def scan(slices: Sequence[QueueSlice], settings: ScanSettings) -> Iterator[pa.Re
     With ``settings.merged`` only those of each queue are in order.
 
     Raises CorruptStoreError at a broken record unless ``on_corrupt`` says otherwise, and
-    DataLossError at messages that expired since the slices were planned.
+    DataLossError at messages that expired since the slices were planned; the messages before it in
+    its queue are yielded first. The error of a record has its ``physical_offset``.
     """
     settings = replace(settings, first_rows=min(settings.first_rows, settings.batch_rows))
     for origin, group in groupby(slices, key=lambda piece: piece.origin):
@@ -55,43 +56,47 @@ class _Scan:
         self._checks_crc = "crcOk" in settings.columns or (settings.verify_crc and needs_body)
         self._plains = settings.decompress and needs_body
         self._fused = FusedDecode.of(
-            source, settings, self._filter, check_crc=self._checks_crc, plain=self._plains
+            settings, self._filter, check_crc=self._checks_crc, plain=self._plains
         )
 
     def run(self, slices: Sequence[QueueSlice]) -> Iterator[pa.RecordBatch]:
-        for batch in self._fast(slices) if self._fused else self._plain(slices):
-            if batch.num_rows:
-                yield batch
+        for fetched in self._source.fetched(slices, self._settings, self._damage.add):
+            for batch in self._batches(fetched):
+                if batch.num_rows:
+                    yield batch
         self._damage.report()
 
-    def _plain(self, slices: Sequence[QueueSlice]) -> Iterator[pa.RecordBatch]:
-        for units, records in self._source.read(slices, self._settings, self._damage.add):
-            yield from self._checked(units, records)
+    def _batches(self, fetched: Fetched) -> Iterator[pa.RecordBatch]:
+        """Yield messages by the compiled kernel, and what it leaves by numpy."""
+        left = fetched.units
+        if self._fused:
+            left = yield from self._fused.batches(fetched, self._filter)
+        if len(left):
+            for units, records in fetched.checked(left):
+                yield from self._checked(fetched, units, records)
 
-    def _fast(self, slices: Sequence[QueueSlice]) -> Iterator[pa.RecordBatch]:
-        """As ``_plain``, by the compiled kernel; what it leaves goes the same way as all there."""
-        fused = self._fused
-        assert fused is not None
-        for units in fused.source.unit_batches(slices, self._settings, self._damage.add):
-            left = yield from fused.batches(units, self._filter)
-            if len(left):
-                for checked in fused.source.checked(left):
-                    yield from self._checked(*checked)
-
-    def _checked(self, units: UnitBatch, records: FetchedRecords) -> Iterator[pa.RecordBatch]:
-        for row, reason in sorted(records.problems.items()):
+    def _checked(
+        self, fetched: Fetched, units: UnitBatch, records: FetchedRecords
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of records; where damage is an error, those before it, then raise."""
+        problems = sorted(records.problems.items())
+        positions = units.positions.take(records.rows)
+        if problems and self._damage.is_error:
+            first = int(np.searchsorted(records.rows, problems[0][0]))
+            before = np.arange(first)
+            yield from self._decode(records.headers.take(before), positions.take(before))
+        for row, reason in problems:
             self._lose(int(units.physical_offsets[row]), reason)
-        if records.problems and self._settings.on_corrupt == "rescue":
-            yield from self._rescue(units.take(np.array(sorted(records.problems))))
-        yield from self._decode(records.headers, units.positions.take(records.rows))
+        if problems and self._settings.on_corrupt == "rescue":
+            lost = units.take(np.array([row for row, _ in problems]))
+            for some, raw in fetched.raw(lost, self._settings.batch_bytes):
+                yield rescued(some, raw, self._settings.columns)
+        yield from self._decode(records.headers, positions)
 
     def _lose(self, physical_offset: int, reason: str) -> None:
-        self._damage.add(self._source.corrupt(physical_offset, reason))
-
-    def _rescue(self, lost: UnitBatch) -> Iterator[pa.RecordBatch]:
-        """Yield rows for records that are lost, of about ``batch_bytes`` each."""
-        for units, raw in self._source.raw(lost, self._settings.batch_bytes):
-            yield rescued(units, raw, self._settings.columns)
+        error = self._source.corrupt(physical_offset, reason)
+        error.physical_offset = physical_offset
+        self._damage.add(error)
 
     def _decode(self, headers: RecordHeaders, source: QueuePositions) -> Iterator[pa.RecordBatch]:
         records = Records(headers, source)
@@ -99,15 +104,23 @@ class _Scan:
         if kept is not None:
             headers, source = headers.take(kept), source.take(kept)
         while len(headers):
-            records, count = self._finish(headers, source)
+            records, count, lost = self._finish(headers, source)
             yield decode(records, self._settings.columns)
+            for place, reason in lost:
+                self._lose(place, reason)
             if count == len(headers):
                 return
             rest = np.arange(count, len(headers))
             headers, source = headers.take(rest), source.take(rest)
 
-    def _finish(self, headers: RecordHeaders, source: QueuePositions) -> tuple[Records, int]:
-        """Check and decompress bodies; return the records that are good, and how many were seen."""
+    def _finish(
+        self, headers: RecordHeaders, source: QueuePositions
+    ) -> tuple[Records, int, list[tuple[int, str]]]:
+        """Check and decompress bodies.
+
+        Return the records to show, how many were seen, and those that are lost: their places, and
+        why. Where damage is an error, the records are those before the first lost one.
+        """
         plain, count = None, len(headers)
         if self._plains:
             plain = self._decompress(headers)
@@ -124,18 +137,20 @@ class _Scan:
         elif not self._settings.verify_crc:
             reasons = {}
         places = headers.field("physical_offset") if reasons else ()
-        for row, reason in sorted(reasons.items()):
-            self._lose(int(places[row]), reason)
-        if reasons and self._settings.on_corrupt == "skip":
-            return _without(Records(headers, source, plain, bad), reasons), count
-        return Records(headers, source, plain, bad), count
+        lost = [(int(places[row]), reason) for row, reason in sorted(reasons.items())]
+        records = Records(headers, source, plain, bad)
+        if lost and self._damage.is_error:
+            records = _without(records, range(min(reasons), count))
+        elif lost and self._settings.on_corrupt == "skip":
+            records = _without(records, reasons)
+        return records, count, lost
 
     def _decompress(self, headers: RecordHeaders) -> Plain:
         limit = self._settings.max_decompressed_bytes
         return decompress_bodies(headers, limit, self._settings.batch_bytes)
 
 
-def _without(records: Records, rows: dict[int, str]) -> Records:
+def _without(records: Records, rows: Iterable[int]) -> Records:
     kept = np.setdiff1d(np.arange(len(records.headers)), np.fromiter(rows, np.int64))
     plain = records.plain
     if plain is not None:

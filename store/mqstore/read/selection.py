@@ -19,8 +19,9 @@ from mqstore.errors import (
 from mqstore.files.safe_open import real_path
 from mqstore.format.names import REPLY_SUFFIX, is_predefined_group, is_system_topic
 from mqstore.options.grammar import near
+from mqstore.read.capabilities import BrokerFinder, Tail, followable
 from mqstore.read.queues import QueueBounds, QueueFilter
-from mqstore.read.source import BoundsSource, BrokerFinder, Snapshot, Tail
+from mqstore.read.source import BoundsSource, Snapshot
 
 _LOG = logging.getLogger(__name__)
 _SHOWN_NAMES = 5
@@ -137,7 +138,9 @@ class OpenStores:
             _LOG.warning("%s", error)
         chosen = self._filter()
         tails = tuple(
-            source.tail(chosen, strict=self._strict, fail_on_data_loss=fail_on_data_loss)
+            followable(source).tail(
+                chosen, strict=self._strict, fail_on_data_loss=fail_on_data_loss
+            )
             for source in self.sources
         )
         snapshots = [tail.snapshot for tail in tails]

@@ -13,22 +13,21 @@ in ``log_directory`` and ``log_records``; a running cluster in ``mqstore.live``.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 
 from mqstore.derive.records import FetchedRecords
-from mqstore.errors import CorruptStoreError, StoreError
+from mqstore.errors import CorruptStoreError
 from mqstore.files.config.broker_config import TopicConfig
+from mqstore.files.log.commit_log import Block
 from mqstore.format.arrays import Int64s, Mask
 from mqstore.read.broker_state import BrokerFacts, BrokerState
 from mqstore.read.heads import LocatedRecord
-from mqstore.read.queues import Bounds, QueueBounds, QueueFilter, QueueRange, Weight
+from mqstore.read.queues import QueueBounds, QueueRange, Weight
 from mqstore.read.settings import ScanSettings
 from mqstore.read.tags import TagFilter
 from mqstore.read.units import CHUNK_UNITS, UnitBatch
-
-COMMIT_GROUP: Final = "commitGroup"
 
 
 class Origin(Protocol):
@@ -187,72 +186,36 @@ class BoundsSource(Protocol):
         of topic, queue, start.
         """
 
-    def tail(
-        self, chosen: QueueFilter, *, strict: bool = True, fail_on_data_loss: bool = True
-    ) -> "Tail":
-        """Return the moving bounds of the chosen queues. Raises as ``snapshot``."""
 
-    def claim_group(self, group: str) -> None:
-        """Make ready to publish a stream's progress as that consumer group's.
-
-        Raises InvalidOptionError (option ``commitGroup``) for a group that the broker knows, and
-        where this process may not write.
-        """
-
-    def publish_group(self, group: str, queues: Mapping[tuple[str, int], int]) -> bool:
-        """Publish the next queue offsets of a group by topic and queueId. Raises OSError.
-
-        False: the broker is away, and nothing was published.
-        """
-
-
-class BrokerFinder(Protocol):
-    """A place with several brokers, which come and go: a cluster. ``close`` it."""
-
-    def brokers(self) -> Sequence[str]:
-        """Return the names of the brokers that are there now."""
-
-    def source(self, broker_name: str) -> "FoundBounds":
-        """Return that broker, there or not."""
-
-    def close(self) -> None:
-        """Close what is open."""
-
-
-class FoundBounds(BoundsSource, Protocol):
-    """A broker that was found, and may go away."""
-
-    def tail_of_away(self, chosen: QueueFilter) -> "Tail":
-        """Return the moving bounds of a broker that may be away until later."""
-
-
-class Tail(Protocol):
-    """The moving bounds of one broker's queues, for a stream. Keeps things open: ``close`` it."""
+class Fetched(Protocol):
+    """A batch of units, and their records in either of two ways. It stands until the next one."""
 
     @property
-    def chosen(self) -> QueueFilter:
-        """Which queues are followed."""
+    def units(self) -> UnitBatch:
+        """The units; what is done with them is left to the caller."""
 
-    @property
-    def away(self) -> StoreError | None:
-        """Why the broker could not be looked at: bounds are those before. None: it could."""
+    def blocks(self) -> Callable[[], Iterator[Block]] | None:
+        """Return what gives the records of all units as they lie in a CommitLog, unchecked.
 
-    @property
-    def snapshot(self) -> Snapshot:
-        """The chosen queues as they were at the last look."""
-
-    def look(self, *, at_once: bool = False) -> Bounds:
-        """Return what each queue holds: now if ``at_once``, else as of a moment ago.
-
-        The same object as before if nothing was found to have changed. Raises StoreReplacedError
-        if the place is not the one it was, and what ``BoundsSource.snapshot`` raises.
+        The function yields blocks, each of which stands until the next; it raises
+        CorruptStoreError if a file ends before its size says, and OSError. None if the records
+        are not to be had so: one cannot be read from where its unit says, or is larger than
+        LARGE_BYTES and does not say so itself.
         """
 
-    def fitting(self, queue: tuple[str, int], start: int, end: int, room: int) -> tuple[int, int]:
-        """Return how many messages of [start, end) have at most ``room`` bytes, and their bytes."""
+    def checked(self, some: UnitBatch) -> Iterator[tuple[UnitBatch, FetchedRecords]]:
+        """Yield ``some`` of the units, or all of them, with their records, checked.
 
-    def close(self) -> None:
-        """Close what is open; the next look opens it again."""
+        Each row of units has a record or a problem, and problems are left to the caller. Headers
+        stand until the next ones. Raises DataLossError as ``RecordSource.fetched``.
+        """
+
+    def raw(self, lost: UnitBatch, most: int) -> Iterator[tuple[UnitBatch, list[bytes]]]:
+        """Yield units that have a problem, with the bytes found in place of their records.
+
+        At most the size that the unit says, fewer where less is there; about ``most`` bytes, or
+        those of one unit, at a time. The units are of the records that ``checked`` gave last.
+        """
 
 
 class RecordSource(Protocol):
@@ -265,26 +228,17 @@ class RecordSource(Protocol):
     def close(self) -> None:
         """Close what is open."""
 
-    def read(
+    def fetched(
         self,
         slices: Sequence[QueueSlice],
         settings: ScanSettings,
         report: Callable[[CorruptStoreError], None],
-    ) -> Iterator[tuple[UnitBatch, FetchedRecords]]:
-        """Yield the records of ``slices``, checked, in batches bounded by ``settings``.
+    ) -> Iterator[Fetched]:
+        """Yield the units of ``slices`` with their records, in batches bounded by ``settings``.
 
-        Rows are those of the batch of units: each has a record or a problem, and problems are
-        left to the caller. Units that ``settings.tags`` excludes by hash are left out. Headers
-        stand until the next batch. What is damaged beside records goes to ``report``. Raises
-        DataLossError at messages that expired since the slices were planned, if
-        ``settings.fail_on_data_loss``, else logs it.
-        """
-
-    def raw(self, units: UnitBatch, most: int) -> Iterator[tuple[UnitBatch, list[bytes]]]:
-        """Yield units of the last batch whose records are lost, with the bytes found there.
-
-        At most the size that the unit says, fewer where less is there; about ``most`` bytes, or
-        those of one unit, at a time.
+        Units that ``settings.tags`` excludes by hash are left out. What is damaged beside records
+        goes to ``report``. Raises DataLossError at messages that expired since the slices were
+        planned, if ``settings.fail_on_data_loss``, else logs it.
         """
 
     def corrupt(self, physical_offset: int, reason: str) -> CorruptStoreError:
@@ -353,3 +307,14 @@ class RecordSource(Protocol):
 
     def places_of_key(self, topic: str, key: str) -> list[int]:
         """Return the places, ascending, of records that may be of that topic and have that key."""
+
+
+def records_of(
+    source: RecordSource,
+    slices: Sequence[QueueSlice],
+    settings: ScanSettings,
+    report: Callable[[CorruptStoreError], None],
+) -> Iterator[tuple[UnitBatch, FetchedRecords]]:
+    """Yield the records of ``slices``, checked; raises as ``RecordSource.fetched``."""
+    for fetched in source.fetched(slices, settings, report):
+        yield from fetched.checked(fetched.units)

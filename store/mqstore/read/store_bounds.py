@@ -16,10 +16,11 @@ from mqstore.files.read_file import each
 from mqstore.files.store import Store
 from mqstore.files.store_dir import StoreDir, open_dir
 from mqstore.read.broker_state import BrokerFacts
+from mqstore.read.capabilities import COMMIT_GROUP
 from mqstore.read.lookup import narrow
 from mqstore.read.queues import QueueBounds, QueueFilter
 from mqstore.read.snapshot import configured, name_of, take_snapshot
-from mqstore.read.source import COMMIT_GROUP, QueueSlice, Snapshot, Weighed
+from mqstore.read.source import QueueSlice, Snapshot, Weighed
 from mqstore.read.store_records import StoreRecords
 from mqstore.read.tail import StoreTail
 from mqstore.read.weights import weigh_slice
@@ -36,7 +37,7 @@ class StoreOrigin(StoreDir):
 
     def bounds(self, broker_name: str | None = None) -> "StoreBounds":
         """Open the store to plan a read; without a name, it is asked for when first needed."""
-        return StoreBounds(self, broker_name)
+        return GrowingBounds(self, broker_name)
 
     def records(self, read_mode: str = "pread") -> StoreRecords:
         """Open the store to read records. Raises as ``open_origin``."""
@@ -113,6 +114,24 @@ class StoreBounds:
         """Return what the IndexFiles leave of the slices, and what they do not cover."""
         return narrow(self.store, slices, keys, msg_ids)
 
+    def _first(self, queue: QueueBounds, ms: int) -> int:
+        log = self.store.log
+
+        def is_late(unit: np.void) -> bool:
+            physical_offset = int(unit["physical_offset"])
+            header = log.header(physical_offset)
+            if header is None:
+                reason = "the ConsumeQueue points outside the CommitLog"
+                raise log.corrupt(physical_offset, reason)
+            return int(header["store_timestamp_ms"]) >= ms
+
+        units = self.store.queue(queue.topic, queue.queue_id)
+        return units.first(queue.low, queue.high, is_late)
+
+
+class GrowingBounds(StoreBounds):
+    """StoreBounds of a store in a directory, which a broker may append to and we may write to."""
+
     def tail(
         self, chosen: QueueFilter, *, strict: bool = True, fail_on_data_loss: bool = True
     ) -> StoreTail:
@@ -147,17 +166,3 @@ class StoreBounds:
         """Write the group's file."""
         stream_groups.publish(self.origin, group, queues)
         return True
-
-    def _first(self, queue: QueueBounds, ms: int) -> int:
-        log = self.store.log
-
-        def is_late(unit: np.void) -> bool:
-            physical_offset = int(unit["physical_offset"])
-            header = log.header(physical_offset)
-            if header is None:
-                reason = "the ConsumeQueue points outside the CommitLog"
-                raise log.corrupt(physical_offset, reason)
-            return int(header["store_timestamp_ms"]) >= ms
-
-        units = self.store.queue(queue.topic, queue.queue_id)
-        return units.first(queue.low, queue.high, is_late)

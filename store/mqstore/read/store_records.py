@@ -7,6 +7,7 @@ size of a queue; only a single message may be larger than the bound.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -25,7 +26,7 @@ from mqstore.derive.records import (
     fetch,
     out_of_reach,
 )
-from mqstore.errors import CorruptStoreError
+from mqstore.errors import CorruptStoreError, StoreError
 from mqstore.files.entry_log import open_log
 from mqstore.files.log.commit_log import Block, CommitLog, Scratch
 from mqstore.files.store import Store
@@ -40,7 +41,7 @@ from mqstore.read.batches import AROUND_BYTES, holds_batches, of_one_kind, rows_
 from mqstore.read.losses import Losses
 from mqstore.read.queues import QueueRange
 from mqstore.read.settings import ScanSettings
-from mqstore.read.source import QueueSlice
+from mqstore.read.source import Fetched, QueueSlice
 from mqstore.read.tags import TagFilter, parse_tags
 from mqstore.read.units import (
     CHUNK_UNITS,
@@ -97,9 +98,7 @@ class StoreRecords:
         self._store = store
         self._units = units or QueueFiles(store)
         self._batches = frozenset() if units else store.batch_topics
-        self._log = store.log
-        self._scratch = Scratch()
-        self._losses = Losses(fails=True)
+        self._log = _RecordLog(store, self._batches)
 
     def __enter__(self) -> "StoreRecords":
         return self
@@ -114,78 +113,28 @@ class StoreRecords:
     @property
     def low(self) -> int:
         """Physical offset of the CommitLog's first byte."""
-        return self._log.low
+        return self._log.log.low
 
-    def read(
-        self,
-        slices: Sequence[QueueSlice],
-        settings: ScanSettings,
-        report: _Report,
-    ) -> Iterator[tuple[UnitBatch, FetchedRecords]]:
-        """Yield the records of ``slices``; with ``settings.merged`` in the order of the log."""
-        for units in self.unit_batches(slices, settings, report):
-            yield from self.checked(units)
-
-    def unit_batches(
+    def fetched(
         self, slices: Sequence[QueueSlice], settings: ScanSettings, report: _Report
-    ) -> Iterator[UnitBatch]:
-        """Yield the units of ``slices``, bounded by ``settings``."""
+    ) -> Iterator[Fetched]:
+        """Yield the units of ``slices``; with ``settings.merged`` in the order of the log."""
         limits = settings.batch_rows, settings.batch_bytes
-        self._losses = Losses(fails=settings.fail_on_data_loss)
-        parts = _SliceUnits(self._log, self._units, slices, settings, report).parts()
-        for units in in_batches(parts, self._weigh, limits, settings.first_rows):
-            yield from of_one_kind(units, self._batches, in_order=not settings.merged)
-
-    def blocks(self, units: UnitBatch) -> Callable[[], Iterator[Block]] | None:
-        """Return what reads the records of ``units``, about half a MiB at a time."""
-        places, sizes = units.physical_offsets, units.sizes
-        if holds_batches(units, self._batches):
-            return None  # The kernel makes one row of a record.
-        if out_of_reach(self._log, places, sizes, RecordChecks(positions=units.positions)):
-            return None
-        return partial(self._log.blocks, places, sizes, self._scratch)
-
-    def checked(self, units: UnitBatch) -> Iterator[tuple[UnitBatch, FetchedRecords]]:
-        """Yield the records of ``units``; headers stand until the next call of it."""
-        while len(units):
-            try:
-                fetched = self._fetch(units)
-            except FileNotFoundError:  # The broker deleted a file since the log was listed.
-                held = self._still_held(units)
-                if len(held) == len(units):
-                    raise
-                units = held
-            else:
-                yield units, fetched
-                return
-
-    def _still_held(self, units: UnitBatch) -> UnitBatch:
-        """Return ``units`` without those that expired since the log was listed."""
-        low = open_log(self._store.place).low
-        self._losses.of_records(units, low)
-        return units.take(units.physical_offsets >= low)
-
-    def _fetch(self, units: UnitBatch) -> FetchedRecords:
-        places, sizes = units.physical_offsets, units.sizes
-        if holds_batches(units, self._batches):
-            return fetch_messages(self._log, places, sizes, units.positions, self._scratch)
-        checks = RecordChecks(positions=units.positions)
-        return fetch(self._log, places, sizes, checks, self._scratch)
-
-    def raw(self, units: UnitBatch, most: int) -> Iterator[tuple[UnitBatch, list[bytes]]]:
-        """Yield units and the bytes that lie where they point."""
-        # A size that the log cannot hold says nothing: the first bytes there are enough.
-        held = self._log.holds(units.physical_offsets, units.sizes)
-        shown = np.clip(units.sizes, 0, np.where(held, HARD_RECORD_BYTES, LARGE_BYTES))
-        for rows in cut(shown, most):
-            places = zip(units.physical_offsets[rows].tolist(), shown[rows].tolist(), strict=True)
-            yield units.take(rows), [self._log.read(place, size) for place, size in places]
+        losses = Losses(fails=settings.fail_on_data_loss)
+        parts = _SliceUnits(self._log.log, self._units, slices, settings, report).parts()
+        errors: list[StoreError] = []
+        sound = _until_error(parts, errors)
+        for units in in_batches(sound, self._log.weigh, limits, settings.first_rows):
+            for part in of_one_kind(units, self._batches, in_order=not settings.merged):
+                yield _FromLog(part, self._log, losses)
+        if errors:
+            raise errors[0]
 
     def corrupt(self, physical_offset: int, reason: str) -> CorruptStoreError:
         """Return the error that names the CommitLog file and the position in it."""
         if reason in _OF_UNITS:
             reason = f"{reason}. {BY_LOG}"
-        return self._log.corrupt(physical_offset, reason)
+        return self._log.log.corrupt(physical_offset, reason)
 
     @property
     def has_cheap_units(self) -> bool:
@@ -237,7 +186,7 @@ class StoreRecords:
 
     def store_timestamps(self, units: UnitBatch) -> Int64s:
         """Return storeTimestamps, read without the bodies."""
-        return heads.store_timestamps(self._log, units.physical_offsets, units.sizes)
+        return heads.store_timestamps(self._log.log, units.physical_offsets, units.sizes)
 
     def tags(self, units: UnitBatch) -> Iterator[tuple[Int64s, pa.StringArray]]:
         """Yield TAGS; of a record larger than a page the body is not read, if it is no batch."""
@@ -249,7 +198,7 @@ class StoreRecords:
 
     def locate(self, topics: Mapping[int, str]) -> dict[int, heads.LocatedRecord]:
         """Return the records that start at those places and say so themselves."""
-        return heads.locate(self._log, topics)
+        return heads.locate(self._log.log, topics)
 
     def places_of_key(self, topic: str, key: str) -> list[int]:
         """Return what the IndexFiles have under the hash of the key."""
@@ -272,27 +221,104 @@ class StoreRecords:
         places, sizes = units.physical_offsets, units.sizes
         in_batch = rows_of_batches(units, self._batches)
         if not in_batch.any():
-            yield from heads.read_columns(self._log, places, sizes, column_of)
+            yield from heads.read_columns(self._log.log, places, sizes, column_of)
             return
         plain, batched = np.flatnonzero(~in_batch), np.flatnonzero(in_batch)
-        found = heads.read_columns(self._log, places[plain], sizes[plain], column_of)
+        found = heads.read_columns(self._log.log, places[plain], sizes[plain], column_of)
         yield from ((plain[rows], column) for rows, column in found)
-        for part in cut(self._weigh(units.take(batched)), heads.AT_ONCE_BYTES):
+        for part in cut(self._log.weigh(units.take(batched)), heads.AT_ONCE_BYTES):
             rows = batched[part]
-            records = self._fetch(units.take(rows))
+            records = self._log.fetch(units.take(rows))
             blocks = PropertyBlocks.of(records.headers)
             yield rows[records.rows], column_of(blocks)
 
-    def _weigh(self, units: UnitBatch) -> Int64s:
+
+class _RecordLog:
+    """The CommitLog of a store, for tasks that read records by their units.
+
+    ``batches`` are the topics whose records hold several messages.
+    """
+
+    def __init__(self, store: Store, batches: frozenset[str]) -> None:
+        self.log = store.log
+        self.place = store.place
+        self.batches = batches
+        self.scratch = Scratch()
+
+    def fetch(self, units: UnitBatch) -> FetchedRecords:
+        """Return the records of units, checked; headers stand until the next call."""
+        places, sizes = units.physical_offsets, units.sizes
+        if holds_batches(units, self.batches):
+            return fetch_messages(self.log, places, sizes, units.positions, self.scratch)
+        checks = RecordChecks(positions=units.positions)
+        return fetch(self.log, places, sizes, checks, self.scratch)
+
+    def weigh(self, units: UnitBatch) -> Int64s:
         """Return the bytes of each record; 0 where the log cannot hold such a one.
 
         Messages of one record share its bytes; what is put around each counts, too.
         """
-        held = self._log.holds(units.physical_offsets, units.sizes)
-        if not self._batches:
+        held = self.log.holds(units.physical_offsets, units.sizes)
+        if not self.batches:
             return np.where(held, units.sizes, 0)
-        around = np.where(rows_of_batches(units, self._batches), AROUND_BYTES, 0)
+        around = np.where(rows_of_batches(units, self.batches), AROUND_BYTES, 0)
         return np.where(held, units.record_bytes + around, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _FromLog:
+    """A Fetched of units whose records are read from a CommitLog."""
+
+    units: UnitBatch
+    source: _RecordLog
+    losses: Losses
+
+    def blocks(self) -> Callable[[], Iterator[Block]] | None:
+        """Return what reads the records, about half a MiB at a time."""
+        source, units = self.source, self.units
+        places, sizes = units.physical_offsets, units.sizes
+        if holds_batches(units, source.batches):
+            return None  # The kernel makes one row of a record.
+        if out_of_reach(source.log, places, sizes, RecordChecks(positions=units.positions)):
+            return None
+        return partial(source.log.blocks, places, sizes, source.scratch)
+
+    def checked(self, some: UnitBatch) -> Iterator[tuple[UnitBatch, FetchedRecords]]:
+        """Yield the records in one batch, without those that expired since the log was listed."""
+        while len(some):
+            try:
+                found = self.source.fetch(some)
+            except FileNotFoundError:  # The broker deleted a file since the log was listed.
+                held = self._still_held(some)
+                if len(held) == len(some):
+                    raise
+                some = held
+            else:
+                yield some, found
+                return
+
+    def raw(self, lost: UnitBatch, most: int) -> Iterator[tuple[UnitBatch, list[bytes]]]:
+        """Yield units and the bytes that lie where they point."""
+        log = self.source.log
+        # A size that the log cannot hold says nothing: the first bytes there are enough.
+        held = log.holds(lost.physical_offsets, lost.sizes)
+        shown = np.clip(lost.sizes, 0, np.where(held, HARD_RECORD_BYTES, LARGE_BYTES))
+        for rows in cut(shown, most):
+            places = zip(lost.physical_offsets[rows].tolist(), shown[rows].tolist(), strict=True)
+            yield lost.take(rows), [log.read(place, size) for place, size in places]
+
+    def _still_held(self, units: UnitBatch) -> UnitBatch:
+        low = open_log(self.source.place).low
+        self.losses.of_records(units, low)
+        return units.take(units.physical_offsets >= low)
+
+
+def _until_error(parts: Iterator[UnitBatch], errors: list[StoreError]) -> Iterator[UnitBatch]:
+    """Yield parts up to the first that ends in an error, which is for the caller to raise."""
+    try:
+        yield from parts
+    except StoreError as error:
+        errors.append(error)
 
 
 class _SliceUnits:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from mqstore.codec.decode import QueuePositions
 from mqstore.errors import CorruptStoreError
-from mqstore.files.queue.consume_queue import ConsumeQueue
+from mqstore.files.queue.units import Units
 from mqstore.format.arrays import Int64s, Mask
 from mqstore.format.batch_consume_queue import is_of_batch
 from mqstore.format.consume_queue import GAP_SIZE, UNIT
@@ -136,7 +136,7 @@ def units_at(queue: QueueName, queue_offsets: Int64s, places: Int64s, sizes: Int
 
 
 def read_units(
-    queue: ConsumeQueue,
+    queue: Units,
     bounds: tuple[int, int],
     most: int = CHUNK_UNITS,
     *,
@@ -159,7 +159,7 @@ def read_units(
         except (CorruptStoreError, FileNotFoundError) as error:
             units = queue.before_hole(start, stop)
             if not len(units):
-                after = queue.next_file_start(start) or end
+                after = queue.next_start(start) or end
                 if report is not None:
                     report(start, after, error)
                 start = after

@@ -25,7 +25,7 @@ from mqstore.codec.gather import RecordHeaders
 from mqstore.derive.log_walk import LogWalk
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.log.log_clear import amend, clear, restore
-from mqstore.files.queue.consume_queue import ConsumeQueue
+from mqstore.files.queue.units import Units
 from mqstore.files.store import Store
 from mqstore.files.store_writer import StoreWriter
 from mqstore.files.txn.intent import Intent
@@ -136,7 +136,7 @@ def _is_torn(there: bytes, planned: bytes, record: Bytes) -> bool:
     return there[:topic] == planned[:topic] and all(a in (0, b) for a, b in behind)
 
 
-def _slot(units: ConsumeQueue, place: int) -> int:
+def _slot(units: Units, place: int) -> int:
     """Return the queue offset that has the record at ``place``; −1 if none has."""
     low, high = units.bounds(0)
     slot = units.first_behind(low, high, place)

@@ -182,7 +182,7 @@ def test_a_store_with_abort_is_refused_unless_asked_for(server: S3Server, tmp_pa
 
 
 def test_streams_and_writes_are_refused_by_name() -> None:
-    with pytest.raises(InvalidOptionError, match="a store in an object store is at rest"):
+    with pytest.raises(InvalidOptionError, match="this is read at rest"):
         parse_stream({"path": "s3://b/store"})
     with pytest.raises(InvalidOptionError, match="are only read"):
         parse_write({"path": "s3://b/store"})

@@ -5,9 +5,10 @@ from typing import Final
 
 from mqstore.deliver.settings import SendSettings
 from mqstore.errors import InvalidOptionError
-from mqstore.live import requests
-from mqstore.live.cluster import Cluster
-from mqstore.live.errors import AccessDeniedError
+from mqstore.live.remoting import requests
+from mqstore.live.remoting.cluster import Cluster
+from mqstore.live.remoting.errors import AccessDeniedError
+from mqstore.live.remoting.topics import check_readable
 from mqstore.live.send.requests import Queue
 from mqstore.live.send.topics import create_topic
 
@@ -30,6 +31,8 @@ def check_once(
     control = settings.control_topic
     route = cluster.route(control, fresh=True)
     there = set(route.write_queues) & set(route.queues) if route is not None else set()
+    if route is not None:
+        there -= {broker for broker, _ in check_readable(cluster, [route])}
     if set(brokers) <= there:
         return
     if settings.create_topic:

@@ -31,12 +31,12 @@ from mqstore.deliver.once.handed import HandedRows, body_digest
 from mqstore.deliver.once.publish import History, Landed
 from mqstore.deliver.receipts import Receipts
 from mqstore.format.properties import TAGS, UNIQ_KEY, join
-from mqstore.live.bounds import LiveBounds, bounds
-from mqstore.live.cluster import Cluster
-from mqstore.live.errors import BrokenAnswerError, BrokerUnavailableError, NoMasterError
-from mqstore.live.pull import LiveSlice, PullReader
-from mqstore.live.records import PulledRecords, PullSettings, read
-from mqstore.live.routes import Route
+from mqstore.live.origin.bounds import LiveBounds, bounds
+from mqstore.live.origin.pull import LiveSlice, PullReader
+from mqstore.live.origin.records import PulledRecords, PullSettings, read
+from mqstore.live.remoting.cluster import Cluster
+from mqstore.live.remoting.errors import BrokenAnswerError, BrokerUnavailableError, NoMasterError
+from mqstore.live.remoting.routes import Route
 from mqstore.live.send.errors import SendFailedError
 from mqstore.live.send.pace import Pace
 from mqstore.live.send.requests import Parcel, Queue
@@ -179,7 +179,8 @@ class LiveWire:
             raise BrokerUnavailableError(servers, f"no broker has the topic {topic} now")
         for topic in self._rows.topics:
             check_readable_back(self._reading, topic)
-        return routes[1:]
+        # Those that ``bounds`` found out about.
+        return [self._reading.without_absent(route) for route in routes[1:]]
 
     def _ask_for_routes(self) -> None:
         topics = [self.topic, *self._rows.topics]

@@ -13,8 +13,12 @@ from typing import Final
 
 from mqstore.errors import InvalidOptionError, shown
 from mqstore.format.names import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
+from mqstore.live.origin.cluster_origin import ClusterOrigin
+from mqstore.live.remoting.cluster import Cluster, ClusterSettings
 from mqstore.live.send.requests import Queue
+from mqstore.read.source import Origin
 
+_NAMED: Final = 5
 _OF_FAILURES: Final = (RETRY_PREFIX, DLQ_PREFIX)
 
 
@@ -59,6 +63,40 @@ class TopicMap:
         if self.to_origin and not any(map(holds_failures, named)):
             expected = f"is for topics that begin with {' or '.join(_OF_FAILURES)}"
             raise InvalidOptionError("--to-origin", ", ".join(named), expected)
+
+
+def check_not_doubled(
+    origins: Iterable[Origin], topics: Iterable[str], target: ClusterSettings
+) -> None:
+    """Raise InvalidOptionError if the messages of ``topics`` would be there twice.
+
+    ``topics`` are those whose messages keep their topic; they would, if a broker of the target is
+    one of ``origins``: of the same name, at an address that it registered. Raises as Cluster.
+    """
+    kept = sorted(set(topics))
+    sources = [origin for origin in origins if isinstance(origin, ClusterOrigin)]
+    if not kept or not sources:
+        return
+    there = _registered(target)
+    here = {one for origin in sources for one in _registered(origin.settings, origin.broker)}
+    if here & there:
+        named = ", ".join(map(shown, kept[:_NAMED])) + (" …" if len(kept) > _NAMED else "")
+        expected = (
+            f"is the cluster that the messages come from: {named} would have each of them twice. "
+            "Name another topic with --to or --map; --same-topic sends them all the same"
+        )
+        raise InvalidOptionError("ADDRESS", ",".join(target.name_servers), expected)
+
+
+def _registered(settings: ClusterSettings, broker: str | None = None) -> set[tuple[str, str]]:
+    """Return name and addresses of the brokers of a cluster, or of one of them."""
+    with Cluster(settings) as cluster:
+        return {
+            (name, address)
+            for name, addresses in cluster.brokers().items()
+            for address in addresses.values()
+            if broker in (None, name)
+        }
 
 
 def holds_failures(topic: str) -> bool:

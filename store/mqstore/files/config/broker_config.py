@@ -236,7 +236,7 @@ class BrokerConfig:
             return ConfigFileState(MISSING)
         except CorruptConfigError as error:
             ours = isinstance(error.__cause__, bounded_json.LimitError) and "\0" not in text
-            return ConfigFileState(BEYOND_US if ours else BROKEN, str(error.args[2]))
+            return ConfigFileState(BEYOND_US if ours else BROKEN, error.reason)
         return ConfigFileState(SOUND)
 
     def _text(self, path: str) -> str:

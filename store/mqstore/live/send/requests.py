@@ -13,11 +13,11 @@ from typing import Final
 
 from mqstore.format.arrays import Int64s
 from mqstore.format.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, WAIT
-from mqstore.live.requests import Kind, Request
-from mqstore.live.routes import READABLE, WRITABLE
+from mqstore.live.remoting.requests import Kind, Request
+from mqstore.live.remoting.routes import READABLE, WRITABLE
 
 _HEADER_NAMES: Final = ("a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "m", "n")
-_RIGHTS: Final = "PUB on the topic {b}, whose perm must have a W"
+_RIGHTS: Final = "PUB on the topic {b} (with ACL 2.0 Topic:Pub), whose perm must have a W"
 SEND_MESSAGE_V2: Final = Kind("SEND_MESSAGE_V2", 310, _HEADER_NAMES, rights=_RIGHTS)
 SEND_BATCH_MESSAGE: Final = Kind("SEND_BATCH_MESSAGE", 320, _HEADER_NAMES, rights=_RIGHTS)
 UPDATE_AND_CREATE_TOPIC: Final = Kind(
@@ -33,7 +33,7 @@ UPDATE_AND_CREATE_TOPIC: Final = Kind(
         "topicSysFlag",
         "order",
     ),
-    rights="to be an administrator, for createTopic",
+    rights="to be an administrator (with ACL 2.0 Topic:Create on {topic}), for createTopic",
 )
 _NO_WAIT: Final = f"{WAIT}{chr(NAME_VALUE_SEPARATOR)}false{chr(PROPERTY_SEPARATOR)}"
 

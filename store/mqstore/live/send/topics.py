@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from mqstore.errors import InvalidOptionError
-from mqstore.live import requests
-from mqstore.live.cluster import Cluster
-from mqstore.live.errors import AccessDeniedError, BrokerUnavailableError
-from mqstore.live.routes import MASTER_ID, Route
+from mqstore.live.remoting import requests
+from mqstore.live.remoting.cluster import Cluster
+from mqstore.live.remoting.errors import AccessDeniedError, BrokerUnavailableError, NoMasterError
+from mqstore.live.remoting.retry import Retry
+from mqstore.live.remoting.routes import MASTER_ID, Route
+from mqstore.live.remoting.topics import check_readable, topics
 from mqstore.live.send.requests import Queue, create_topic_request
-from mqstore.live.topics import check_readable, topics
 
 _PAUSE_S: Final = 0.05
 
@@ -23,7 +24,8 @@ _PAUSE_S: Final = 0.05
 class WriteQueues:
     """The queues of topics to send to. ``new_queues`` are those of a topic that is not there.
 
-    0 new queues: no topic is made. ``known`` queues are not asked for.
+    0 new queues: no topic is made. ``known`` queues are not asked for. A broker that lacks a topic
+    which name servers show there gets it again, or else has no queue of it.
     """
 
     def __init__(self, cluster: Cluster, new_queues: int = 0, known: Iterable[Queue] = ()) -> None:
@@ -44,9 +46,25 @@ class WriteQueues:
             if route is None and self._new_queues:
                 route = create_topic(self._cluster, topic, self._new_queues)
             if route is not None:
-                check_readable(self._cluster, [route])
+                route = self._without_lacking(route)
             self._known[topic] = None if route is None else self._queues(route)
         return self._known[topic]
+
+    def _without_lacking(self, route: Route) -> Route | None:
+        """Return the route as brokers have it; None if none of them has the topic."""
+        lacking = {broker for broker, _ in check_readable(self._cluster, [route])}
+        if self._new_queues:
+            request = [
+                (broker, create_topic_request(route.topic, count or self._new_queues))
+                for broker in sorted(lacking)
+                for count in (route.write_queues.get(broker, 0),)
+            ]
+            self._cluster.ask_all(request)
+            return route
+        for broker in sorted(lacking):
+            self._cluster.note_absent(broker, route.topic)
+        left = route.without(lacking)
+        return left if left.queues or left.write_queues or not lacking else None
 
     def _queues(self, route: Route) -> tuple[Queue, ...]:
         override = self._cluster.settings.broker_addresses
@@ -61,13 +79,15 @@ class WriteQueues:
 def create_topic(cluster: Cluster, topic: str, queue_nums: int) -> Route:
     """Make a topic on every master that does not have it; return its route, once it has one.
 
-    Raises InvalidOptionError where the name servers serve several clusters or no master,
-    AccessDeniedError, BrokerUnavailableError where the name servers do not show it in time.
+    A broker that has just started is waited for: it registers some seconds later. Raises
+    InvalidOptionError where the name servers serve several clusters, NoMasterError where they show
+    no master in ``retry_timeout_ms``, AccessDeniedError, BrokerUnavailableError where the name
+    servers do not show the topic in time.
     """
-    masters = sorted(name for name, hosts in cluster.brokers().items() if MASTER_ID in hosts)
+    masters = _masters(cluster)
     named = cluster.cluster_names()
-    if len(named) > 1 or not masters:
-        where = f"clusters {', '.join(named)}" if masters else "no master"
+    if len(named) > 1:
+        where = f"clusters {', '.join(named)}"
         expected = f"the name servers have {where}: make the topic {topic} with mqadmin updateTopic"
         raise InvalidOptionError("createTopic", "true", expected)
     there = topics(cluster, masters)
@@ -83,6 +103,19 @@ def create_topic(cluster: Cluster, topic: str, queue_nums: int) -> Route:
             reason = f"brokers made topic {topic}, and the name servers do not show it"
             raise BrokerUnavailableError(", ".join(cluster.settings.name_servers), reason)
         time.sleep(_PAUSE_S)
+
+
+def _masters(cluster: Cluster) -> list[str]:
+    """Return the names of the brokers whose master is registered, at least one."""
+    retry = Retry(cluster.settings.retry_timeout_ms)
+    while True:
+        hosts = cluster.brokers()
+        masters = sorted(name for name, by_id in hosts.items() if MASTER_ID in by_id)
+        if masters:
+            return masters
+        servers = ", ".join(cluster.settings.name_servers)
+        reason = f"no broker's master is registered at the name servers ({servers}): start one"
+        retry.failed(NoMasterError(reason))
 
 
 @dataclass(frozen=True, slots=True)

@@ -291,7 +291,7 @@ def _size_rules(
         (
             record_sizes > most,
             lambda row: (
-                f"record has {record_sizes[row]} bytes, more than {most}: brokers of this store's "
+                f"record has {record_sizes[row]} bytes, more than {most}: brokers of this "
                 f"version bound a record by maxMessageSize ({limits.max_message_size})"
                 f"{f' and {limits.record_room} bytes' if limits.record_room else ''}"
             ),
@@ -299,7 +299,7 @@ def _size_rules(
         (
             record_sizes > room,
             lambda row: (
-                f"record has {record_sizes[row]} bytes, a CommitLog file of this store takes "
+                f"record has {record_sizes[row]} bytes, a CommitLog file takes "
                 f"{room} at most (mappedFileSizeCommitLog)"
             ),
         ),

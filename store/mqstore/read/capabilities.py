@@ -1,0 +1,109 @@
+"""What a place may have beside messages: queues that grow, progress that it takes, brokers.
+
+A reader asks for a capability; a place that lacks it is refused by name here, and nowhere else.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol, runtime_checkable
+
+from mqstore.errors import InvalidOptionError, StoreError
+from mqstore.read.queues import Bounds, QueueFilter
+from mqstore.read.source import BoundsSource, Snapshot
+
+COMMIT_GROUP: Final = "commitGroup"
+NO_STREAM: Final = (
+    "this is read at rest, and a stream follows a place that grows: the directory of a store with "
+    "its ConsumeQueues, or a cluster. Read it with spark.read"
+)
+
+
+class Tail(Protocol):
+    """The moving bounds of one broker's queues, for a stream. Keeps things open: ``close`` it."""
+
+    @property
+    def chosen(self) -> QueueFilter:
+        """Which queues are followed."""
+
+    @property
+    def away(self) -> StoreError | None:
+        """Why the broker could not be looked at: bounds are those before. None: it could."""
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The chosen queues as they were at the last look."""
+
+    def look(self, *, at_once: bool = False) -> Bounds:
+        """Return what each queue holds: now if ``at_once``, else as of a moment ago.
+
+        The same object as before if nothing was found to have changed. Raises StoreReplacedError
+        if the place is not the one it was, and what ``BoundsSource.snapshot`` raises.
+        """
+
+    def fitting(self, queue: tuple[str, int], start: int, end: int, room: int) -> tuple[int, int]:
+        """Return how many messages of [start, end) have at most ``room`` bytes, and their bytes."""
+
+    def close(self) -> None:
+        """Close what is open; the next look opens it again."""
+
+
+@runtime_checkable
+class Followable(Protocol):
+    """A BoundsSource whose queues grow: a stream may follow them. Not every one has this."""
+
+    def tail(
+        self, chosen: QueueFilter, *, strict: bool = True, fail_on_data_loss: bool = True
+    ) -> Tail:
+        """Return the moving bounds of the chosen queues. Raises as ``BoundsSource.snapshot``."""
+
+
+@runtime_checkable
+class PublishesGroups(Protocol):
+    """A BoundsSource that takes a stream's progress as a consumer group's. Not every one does."""
+
+    def claim_group(self, group: str) -> None:
+        """Make ready to publish a stream's progress as that consumer group's.
+
+        Raises InvalidOptionError (option ``commitGroup``) for a group that the broker knows, and
+        where this process may not write.
+        """
+
+    def publish_group(self, group: str, queues: Mapping[tuple[str, int], int]) -> bool:
+        """Publish the next queue offsets of a group by topic and queueId. Raises OSError.
+
+        False: the broker is away, and nothing was published.
+        """
+
+
+def followable(source: BoundsSource) -> Followable:
+    """Return the source, which a stream may follow; raises InvalidOptionError where none may."""
+    if isinstance(source, Followable):
+        return source
+    raise InvalidOptionError("path", source.origin.name, NO_STREAM)
+
+
+def group_publisher(source: BoundsSource, group: str) -> PublishesGroups:
+    """Return the source, which takes the progress of ``group``; raises InvalidOptionError."""
+    if isinstance(source, PublishesGroups):
+        return source
+    expected = f"progress is kept in the store, and mqlog only reads {source.origin.name}"
+    raise InvalidOptionError(COMMIT_GROUP, group, f"{expected}: leave the option out")
+
+
+class BrokerFinder(Protocol):
+    """A place with several brokers, which come and go: a cluster. ``close`` it."""
+
+    def brokers(self) -> Sequence[str]:
+        """Return the names of the brokers that are there now."""
+
+    def source(self, broker_name: str) -> "FoundBounds":
+        """Return that broker, there or not."""
+
+    def close(self) -> None:
+        """Close what is open."""
+
+
+class FoundBounds(BoundsSource, Followable, Protocol):
+    """A broker that was found, and may go away."""
+
+    def tail_of_away(self, chosen: QueueFilter) -> Tail:
+        """Return the moving bounds of a broker that may be away until later."""

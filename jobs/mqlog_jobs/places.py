@@ -72,6 +72,11 @@ class Named:
         folders = tuple(map(str, commit_log or ()))
         return cls(tuple(paths), folders, tuple(options or ()), from_log, flag)
 
+    @property
+    def is_live(self) -> bool:
+        """Tell whether some of the places are running clusters."""
+        return any(map(is_cluster, self.paths))
+
     @contextmanager
     def opened(
         self, topic: str | Sequence[str] | None = None, *, damaged: bool = False
@@ -124,7 +129,8 @@ class Named:
     def places(self) -> Places:
         """Return the directories and the clusters that are named; connects to nothing.
 
-        Secrets are taken from a file or from the environment: see ``mqstore.live.credentials``.
+        Secrets are taken from a file or from the environment: see
+        ``mqstore.live.remoting.credentials``.
         """
         clusters = [path for path in self.paths if is_cluster(path)]
         if self.commit_log and len(clusters) == len(self.paths):
@@ -249,10 +255,9 @@ def own_advice() -> Iterator[None]:
     try:
         yield
     except InvalidOptionError as error:
-        name, value, expected = error.args
-        if name == "brokerName":
-            stores = str(expected).partition("; set brokerName")[0]
-            error.args = ("STORE", value, f"{stores}; show them one by one")
-        elif name == "storePathCommitLog":
-            error.args = (name, value, "is for one directory: show stores one by one")
+        if error.option == "brokerName":
+            stores = error.expected.partition("; set brokerName")[0]
+            error.option, error.expected = "STORE", f"{stores}; show them one by one"
+        elif error.option == "storePathCommitLog":
+            error.expected = "is for one directory: show stores one by one"
         raise

@@ -20,10 +20,10 @@ from mqstore.files.objects.address import (
 from mqstore.files.objects.connection import PLAIN
 from mqstore.files.objects.folder import open_objects
 from mqstore.files.read_file import RemoteFolder
-from mqstore.live.address import Address, is_address, parse_address
-from mqstore.live.cluster import ClusterSettings
 from mqstore.live.options import LIVE_OPTIONS, cluster_settings, parse_options
-from mqstore.live.origin import ClusterBrokers
+from mqstore.live.origin.cluster_origin import ClusterBrokers
+from mqstore.live.remoting.address import Address, is_address, parse_address
+from mqstore.live.remoting.cluster import ClusterSettings
 from mqstore.options import store_paths
 from mqstore.options.option import Option
 from mqstore.read.at_rest import open_at_rest

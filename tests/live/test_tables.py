@@ -11,7 +11,7 @@ from backlog.counted import AS_OF_MS, brute_force
 from live.loopback import FakeCluster, FakeQueue
 from mqstore.backlog import BacklogRequest, measure, plan_all
 from mqstore.errors import UnknownGroupError
-from mqstore.live.errors import AccessDeniedError
+from mqstore.live.remoting.errors import AccessDeniedError
 from mqstore.places import open_all, places
 from mqstore.read.selection import Selection
 from pyspark_mqlog.batch_reader import plan_read

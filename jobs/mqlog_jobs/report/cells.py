@@ -6,12 +6,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
-from mqlog_jobs.render import count, moment, size, span
+from mqlog_jobs.amounts import ABOUT, about_size, count, moment, size, span
 from mqlog_jobs.report.charts import bar
 from mqlog_jobs.report.facts import Looked, Unread
 from mqlog_jobs.report.markup import Element, Node, element
 
-ABOUT: Final = "≈ "
 _DASH: Final = "–"
 _PARTS_OF_A_NAME: Final = re.compile(r"[^_.%-]*[_.%-]+|[^_.%-]+")
 _PARTS_OF_A_PATH: Final = re.compile(r"[^/,]*[/,]+|[^/,]+")
@@ -103,7 +102,7 @@ def counted(value: int, most: int) -> Element:
 
 def bytes_cell(value: int, *, about: bool = False) -> Element:
     """Return a cell with a number of bytes; one that is estimated says so."""
-    return cell((ABOUT if about and value else "") + size(value), number=True)
+    return cell(about_size(value) if about else size(value), number=True)
 
 
 def when(ms: int | None) -> Element:

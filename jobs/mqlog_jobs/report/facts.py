@@ -92,7 +92,7 @@ class Behind:
     """A group in a topic, over all brokers and queues.
 
     ``lag`` are the messages held and not consumed, ``bytes`` those of their records
-    (``is_weighed``: estimated from the first of them); ``oldest_ms`` is the store time of the
+    (``is_weighed``: estimated from some of them); ``oldest_ms`` is the store time of the
     first one, ``consumed_ms`` of the last one consumed.
     """
 

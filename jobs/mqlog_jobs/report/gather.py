@@ -100,7 +100,7 @@ def gather(
         if q.bounds.topic not in system and q.first_ms is not None and q.last_ms is not None
     ]
     topics = _read(lambda: _topics(sources, snapshots, queues, system, len(stores)))
-    behind = _read(lambda: _waiting(sources, snapshots, request, now_ms))
+    behind = _read(lambda: _waiting(sources, snapshots, request, (now_ms, len(stores))))
     log_bytes = [snapshot.high - snapshot.low for snapshot in snapshots]
     return Facts(
         made_ms=now_ms,
@@ -228,12 +228,15 @@ def _waiting(
     sources: Sequence[BoundsSource],
     snapshots: Sequence[Snapshot],
     request: ReportRequest,
-    now_ms: int,
+    at: tuple[int, int],
 ) -> Waiting:
+    """Return the backlog; ``at`` are the time (epoch ms) and how many sources are directories."""
+    now_ms, stores = at
     items = plan_all(sources, snapshots, BacklogRequest(groups=request.groups))
     if request.groups is None and not request.system:
         items = [item for item in items if not is_system_group(item.group)]
-    return waiting(items, now_ms)
+    live = {snapshot.origin for snapshot in snapshots[stores:]}
+    return waiting(items, now_ms, estimating=live)
 
 
 def _with_tags(found: Waiting, budget: _Budget) -> Found[tuple[Behind, ...]]:

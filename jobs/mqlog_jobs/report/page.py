@@ -11,11 +11,11 @@ from datetime import UTC, datetime
 from importlib.resources import files
 from typing import Final
 
-from mqlog_jobs.render import count, several, size
+from mqlog_jobs.amounts import about_size, count, several, size
 from mqlog_jobs.report.attention import attention
 from mqlog_jobs.report.backlog_section import backlog_section
 from mqlog_jobs.report.brokers_section import brokers_section, brokers_title
-from mqlog_jobs.report.cells import ABOUT, note, waits
+from mqlog_jobs.report.cells import note, waits
 from mqlog_jobs.report.disk_section import files_section, verify_section
 from mqlog_jobs.report.facts import Facts, Unread
 from mqlog_jobs.report.markup import Element, element, stylesheet
@@ -120,11 +120,11 @@ def _held(facts: Facts) -> list[tuple[str, str, str, str]]:
     if not isinstance(facts.topics, Unread):
         own = [topic for topic in facts.topics if not topic.is_system]
         records = sum(topic.bytes for topic in own)
-        about = ABOUT if records and any(topic.is_weighed for topic in own) else ""
+        shape = about_size if any(topic.is_weighed for topic in own) else size
         under = f"in {several(len(own), 'topic')}"
         if not isinstance(facts.files, Unread) and facts.files.kinds:
             under = f"files of {size(sum(kind.size for kind in facts.files.kinds))}"
-        tiles.append(("Records", about + size(records), under, ""))
+        tiles.append(("Records", shape(records), under, ""))
     return tiles
 
 

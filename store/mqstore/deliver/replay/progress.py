@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from mqstore.deliver.once.control import Control, Starts, least
 from mqstore.deliver.once.publish import History, is_committed
 from mqstore.deliver.replay.rows import SourceQueue
-from mqstore.live.errors import BrokenAnswerError
+from mqstore.live.remoting.errors import BrokenAnswerError
 from mqstore.read.source import QueueSlice
 
 Ranges: TypeAlias = Mapping[SourceQueue, tuple[tuple[int, int], ...]]

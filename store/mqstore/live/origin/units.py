@@ -22,14 +22,14 @@ from mqstore.errors import DataLossError
 from mqstore.format.arrays import Int64s, Mask
 from mqstore.format.names import LMQ_PREFIX, SCHEDULE_TOPIC
 from mqstore.format.properties import TAGS, UNIQ_KEY
-from mqstore.live.bounds import weigh
-from mqstore.live.cluster import Cluster
-from mqstore.live.entries import entries
-from mqstore.live.errors import AccessDeniedError
-from mqstore.live.frame import Frame
-from mqstore.live.pull import LiveSlice, PullReader
-from mqstore.live.records import BrokenRecord, PullSettings, headers_of, read
-from mqstore.live.requests import (
+from mqstore.live.origin.bounds import weigh
+from mqstore.live.origin.entries import entries
+from mqstore.live.origin.pull import LiveSlice, PullReader
+from mqstore.live.origin.records import BrokenRecord, PullSettings, headers_of, read
+from mqstore.live.remoting.cluster import Cluster
+from mqstore.live.remoting.errors import AccessDeniedError
+from mqstore.live.remoting.frame import Frame
+from mqstore.live.remoting.requests import (
     ALL_TAGS,
     QUERY_MESSAGE,
     SUCCESS,

@@ -12,15 +12,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from mqstore.live import requests
-from mqstore.live.answers import header_number, number, refusal, rows, table, text, value
-from mqstore.live.cluster import Cluster
-from mqstore.live.errors import BrokenAnswerError
-from mqstore.live.frame import Frame
-from mqstore.live.pull import LiveSlice
-from mqstore.live.records import headers_of
-from mqstore.live.requests import GET_TOPIC_STATS_INFO, QUERY_CONSUME_QUEUE, pull
-from mqstore.live.routes import Route
+from mqstore.live.origin.pull import LiveSlice
+from mqstore.live.origin.records import headers_of
+from mqstore.live.remoting import requests
+from mqstore.live.remoting.answers import header_number, number, refusal, rows, table, text, value
+from mqstore.live.remoting.cluster import Cluster
+from mqstore.live.remoting.errors import BrokenAnswerError
+from mqstore.live.remoting.frame import Frame
+from mqstore.live.remoting.requests import GET_TOPIC_STATS_INFO, QUERY_CONSUME_QUEUE, pull
+from mqstore.live.remoting.routes import Route
 
 _THERE_OR_NOT: Final = frozenset({requests.SUCCESS, requests.TOPIC_NOT_EXIST})
 _SAMPLE: Final = 16

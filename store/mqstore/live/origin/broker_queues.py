@@ -12,11 +12,11 @@ from dataclasses import replace
 
 from mqstore.errors import UnsupportedTopicError
 from mqstore.format.names import SYNC_MEMBER_PREFIX
-from mqstore.live.bounds import LiveBounds, bounds
-from mqstore.live.cluster import Cluster
-from mqstore.live.errors import NoMasterError
-from mqstore.live.routes import Route
-from mqstore.live.topics import check_readable, topic_names
+from mqstore.live.origin.bounds import LiveBounds, bounds
+from mqstore.live.remoting.cluster import Cluster
+from mqstore.live.remoting.errors import NoMasterError
+from mqstore.live.remoting.routes import Route
+from mqstore.live.remoting.topics import check_readable, topic_names
 
 _LOG = logging.getLogger(__name__)
 TopicTest = Callable[[str], bool]

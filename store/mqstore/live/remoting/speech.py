@@ -13,10 +13,10 @@ import time
 from contextlib import suppress
 from typing import Final
 
-from mqstore.live.errors import BrokerUnavailableError
-from mqstore.live.frame import HEAD_BYTES, Frame, FrameError, encode, sizes
-from mqstore.live.requests import GET_BROKER_RUNTIME_INFO
-from mqstore.live.sockets import connected, split_host
+from mqstore.live.remoting.errors import BrokerUnavailableError
+from mqstore.live.remoting.frame import HEAD_BYTES, Frame, FrameError, encode, sizes
+from mqstore.live.remoting.requests import GET_BROKER_RUNTIME_INFO
+from mqstore.live.remoting.sockets import connected, split_host
 
 _ALERT: Final = "ALERT"  # In the names of OpenSSL's errors for what a peer said by TLS.
 _MOST_ANSWER_BYTES: Final = 1 << 20

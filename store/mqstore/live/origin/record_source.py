@@ -16,14 +16,10 @@ from mqstore.errors import CorruptStoreError
 from mqstore.files.log.commit_log import Block
 from mqstore.format.arrays import Int64s
 from mqstore.format.consume_queue import UNIT
-from mqstore.live.answers import header_number
-from mqstore.live.cluster import Cluster
-from mqstore.live.placed import PlacedRecords, placed, placed_by_headers
-from mqstore.live.pull import Answer, LiveSlice, PullReader
-from mqstore.live.records import BrokenRecord, PulledRecords, PullSettings, assemble, batches
-from mqstore.live.requests import ALL_TAGS, GET_MAX_OFFSET, GET_MIN_OFFSET
-from mqstore.live.topics import reading_settings
-from mqstore.live.units import (
+from mqstore.live.origin.placed import PlacedRecords, placed, placed_by_headers
+from mqstore.live.origin.pull import Answer, LiveSlice, PullReader
+from mqstore.live.origin.records import BrokenRecord, PulledRecords, PullSettings, assemble, batches
+from mqstore.live.origin.units import (
     NO_PLACE,
     BrokerUnits,
     is_unhashed,
@@ -31,6 +27,10 @@ from mqstore.live.units import (
     unit_of,
     with_units_codes,
 )
+from mqstore.live.remoting.answers import header_number
+from mqstore.live.remoting.cluster import Cluster
+from mqstore.live.remoting.requests import ALL_TAGS, GET_MAX_OFFSET, GET_MIN_OFFSET
+from mqstore.live.remoting.topics import reading_settings
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import Fetched, QueueSlice
 from mqstore.read.tags import parse_tags
@@ -239,10 +239,7 @@ class _Placed:
 class _UnplacedError(CorruptStoreError):
     """A record that cannot be parsed, of which only the queue and the queue offset are known."""
 
-    def message(self) -> str:
-        """Name the broker, the message and the broken rule."""
-        name, _, reason = self.args
-        return f"{name}: {reason}"
+    text = "{path!s}: {reason!s}"
 
 
 def _rows_of(some: QueuePositions, positions: QueuePositions) -> Int64s:

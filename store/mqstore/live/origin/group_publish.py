@@ -16,10 +16,10 @@ from dataclasses import replace
 from typing import Final
 
 from mqstore.errors import InvalidOptionError, StoreError
-from mqstore.live import groups
-from mqstore.live.broker_queues import BrokerQueues
-from mqstore.live.errors import BrokerUnavailableError, NoMasterError, RequestRefusedError
-from mqstore.live.requests import SUB_RIGHTS, Kind
+from mqstore.live.origin import groups
+from mqstore.live.origin.broker_queues import BrokerQueues
+from mqstore.live.remoting.errors import BrokerUnavailableError, NoMasterError, RequestRefusedError
+from mqstore.live.remoting.requests import SUB_RIGHTS, Kind
 from mqstore.read.capabilities import COMMIT_GROUP
 
 _LOG = logging.getLogger(__name__)
@@ -138,7 +138,7 @@ class GroupPublisher:
         try:
             cluster.ask(broker, request)
         except RequestRefusedError as error:
-            if error.args[2] != GROUP_NOT_EXIST:
+            if error.code != GROUP_NOT_EXIST:
                 raise
             body = json.dumps({"groupName": group}).encode()
             cluster.ask(broker, replace(UPDATE_AND_CREATE_SUBSCRIPTIONGROUP(), body=body))

@@ -6,15 +6,15 @@ broker answers with code 1; AuthenticationException and AuthorizationException o
 
 from typing import Any, Final
 
-from mqstore.live.errors import (
+from mqstore.live.remoting.errors import (
     AccessDeniedError,
     BrokenAnswerError,
     BrokerUnavailableError,
     RequestRefusedError,
 )
-from mqstore.live.fastjson import InvalidBodyError, loads
-from mqstore.live.frame import Frame
-from mqstore.live.requests import (
+from mqstore.live.remoting.fastjson import InvalidBodyError, loads
+from mqstore.live.remoting.frame import Frame
+from mqstore.live.remoting.requests import (
     BUSY,
     JSON_FORMAT,
     NO_PERMISSION,

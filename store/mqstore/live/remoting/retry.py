@@ -4,7 +4,7 @@ import time
 from typing import Final
 
 from mqstore.errors import StoreError
-from mqstore.live.connection import NotUnderstoodError
+from mqstore.live.remoting.connection import NotUnderstoodError
 
 _FIRST_PAUSE_S: Final = 0.1
 _LAST_PAUSE_S: Final = 5.0

@@ -9,17 +9,17 @@ from typing import Final
 
 from mqstore.files.config import checkpoint
 from mqstore.files.config.broker_config import CommittedOffsets, FilterExpression, TopicConfig
-from mqstore.live import groups as group_requests
-from mqstore.live.answers import number, table, value
-from mqstore.live.cluster import Cluster
-from mqstore.live.errors import BrokenAnswerError
-from mqstore.live.requests import (
+from mqstore.live.origin import groups as group_requests
+from mqstore.live.remoting.answers import number, table, value
+from mqstore.live.remoting.cluster import Cluster
+from mqstore.live.remoting.errors import BrokenAnswerError
+from mqstore.live.remoting.requests import (
     GET_ALL_DELAY_OFFSET,
     GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
     GET_TIMER_CHECK_POINT,
     SUCCESS,
 )
-from mqstore.live.topics import topics as configured_topics
+from mqstore.live.remoting.topics import topics as configured_topics
 from mqstore.read.broker_state import ConnectedGroup
 
 SOURCE: Final = "broker"

@@ -17,9 +17,9 @@ from mqstore.codec.walk import follow
 from mqstore.files.log.commit_log import Block
 from mqstore.format.arrays import Int64s
 from mqstore.format.message import HEADER
-from mqstore.live.errors import BrokenAnswerError
-from mqstore.live.pull import Answer
-from mqstore.live.records import frame, queues_of
+from mqstore.live.origin.pull import Answer
+from mqstore.live.origin.records import frame, queues_of
+from mqstore.live.remoting.errors import BrokenAnswerError
 from mqstore.read.units import UnitBatch, join
 
 _LARGE_BYTES: Final = 256 * 1024

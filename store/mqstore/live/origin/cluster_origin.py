@@ -13,16 +13,16 @@ from functools import cached_property
 import numpy as np
 
 from mqstore.files.config.broker_config import TopicConfig
-from mqstore.live import lookup
-from mqstore.live.bounds import LiveBounds, first_at, held, weigh
-from mqstore.live.broker_queues import BrokerQueues
-from mqstore.live.cluster import Cluster, ClusterSettings
-from mqstore.live.group_publish import GroupPublisher
-from mqstore.live.pull import LiveSlice
-from mqstore.live.record_source import ClusterRecords
-from mqstore.live.state import ClusterState
-from mqstore.live.tail import ClusterTail
-from mqstore.live.topics import broker_infos
+from mqstore.live.origin import lookup
+from mqstore.live.origin.bounds import LiveBounds, first_at, held, weigh
+from mqstore.live.origin.broker_queues import BrokerQueues
+from mqstore.live.origin.group_publish import GroupPublisher
+from mqstore.live.origin.pull import LiveSlice
+from mqstore.live.origin.record_source import ClusterRecords
+from mqstore.live.origin.state import ClusterState
+from mqstore.live.origin.tail import ClusterTail
+from mqstore.live.remoting.cluster import Cluster, ClusterSettings
+from mqstore.live.remoting.topics import broker_infos
 from mqstore.read.broker_state import BrokerFacts
 from mqstore.read.queues import QueueBounds, QueueFilter
 from mqstore.read.source import QueueSlice, Snapshot, Weighed

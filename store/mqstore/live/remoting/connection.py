@@ -20,12 +20,24 @@ from typing import Final, Self
 import numpy as np
 
 from mqstore.format.remoting import MAX_REQUEST_BYTES
-from mqstore.live.credentials import Credentials
-from mqstore.live.errors import BrokenAnswerError, BrokerTimeoutError, BrokerUnavailableError
-from mqstore.live.frame import HEAD_BYTES, Frame, FrameError, TooLargeError, decode, encode, sizes
-from mqstore.live.requests import GO_AWAY, Request
-from mqstore.live.sockets import connected, split_host
-from mqstore.live.speech import speaks_plainly, speaks_tls
+from mqstore.live.remoting.credentials import Credentials
+from mqstore.live.remoting.errors import (
+    BrokenAnswerError,
+    BrokerTimeoutError,
+    BrokerUnavailableError,
+)
+from mqstore.live.remoting.frame import (
+    HEAD_BYTES,
+    Frame,
+    FrameError,
+    TooLargeError,
+    decode,
+    encode,
+    sizes,
+)
+from mqstore.live.remoting.requests import GO_AWAY, Request
+from mqstore.live.remoting.sockets import connected, split_host
+from mqstore.live.remoting.speech import speaks_plainly, speaks_tls
 
 _AHEAD_BYTES: Final = 64 * 1024  # An answer of 32 messages comes with one call of the kernel.
 _UNARMED_SHARE: Final = 0.1

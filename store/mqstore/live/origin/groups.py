@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mqstore.live import requests
-from mqstore.live.answers import number, rows, table, text, value
-from mqstore.live.cluster import Cluster
-from mqstore.live.errors import BrokenAnswerError
+from mqstore.live.remoting import requests
+from mqstore.live.remoting.answers import number, rows, table, text, value
+from mqstore.live.remoting.cluster import Cluster
+from mqstore.live.remoting.errors import BrokenAnswerError
 
 _SEPARATOR: Final = "@"
 _MOST_QUEUES: Final = 1_000_000

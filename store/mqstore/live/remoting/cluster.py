@@ -15,16 +15,16 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 from mqstore.errors import StoreError, UnknownTopicError, shown
-from mqstore.live import requests
-from mqstore.live.advice import absence, all_failed, located, no_topic, warn_of_strangers
-from mqstore.live.answers import checked, rows, table, value
-from mqstore.live.connection import Connection, Limits
-from mqstore.live.credentials import Credentials
-from mqstore.live.errors import BrokerTimeoutError, BrokerUnavailableError, NoMasterError
-from mqstore.live.frame import Frame
-from mqstore.live.requests import Request
-from mqstore.live.retry import Retry
-from mqstore.live.routes import (
+from mqstore.live.remoting import requests
+from mqstore.live.remoting.advice import absence, all_failed, located, no_topic, warn_of_strangers
+from mqstore.live.remoting.answers import checked, rows, table, value
+from mqstore.live.remoting.connection import Connection, Limits
+from mqstore.live.remoting.credentials import Credentials
+from mqstore.live.remoting.errors import BrokerTimeoutError, BrokerUnavailableError, NoMasterError
+from mqstore.live.remoting.frame import Frame
+from mqstore.live.remoting.requests import Request
+from mqstore.live.remoting.retry import Retry
+from mqstore.live.remoting.routes import (
     MASTER_ID,
     Addresses,
     Route,
@@ -32,7 +32,7 @@ from mqstore.live.routes import (
     parse_route,
     refuse_static,
 )
-from mqstore.live.tls import Tls
+from mqstore.live.remoting.tls import Tls
 
 _LOG = logging.getLogger(__name__)
 TOOLS_CONSUMER: Final = "TOOLS_CONSUMER"

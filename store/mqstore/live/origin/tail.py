@@ -13,11 +13,11 @@ from collections.abc import Callable
 from typing import Final
 
 from mqstore.errors import StoreError
-from mqstore.live.bounds import weigh
-from mqstore.live.broker_queues import BrokerQueues
-from mqstore.live.errors import BrokerUnavailableError, NoMasterError
-from mqstore.live.pull import LiveSlice
-from mqstore.live.routes import Route
+from mqstore.live.origin.bounds import weigh
+from mqstore.live.origin.broker_queues import BrokerQueues
+from mqstore.live.origin.pull import LiveSlice
+from mqstore.live.remoting.errors import BrokerUnavailableError, NoMasterError
+from mqstore.live.remoting.routes import Route
 from mqstore.read.queues import Bounds, QueueBounds, QueueFilter
 from mqstore.read.source import Origin, Snapshot
 

@@ -17,11 +17,11 @@ from mqstore.codec.gather import RecordHeaders
 from mqstore.codec.properties import PropertyBlocks
 from mqstore.codec.walk import follow
 from mqstore.format.properties import KEY_SEPARATOR, KEYS, UNIQ_KEY
-from mqstore.live import requests
-from mqstore.live.cluster import Cluster
-from mqstore.live.pull import LiveSlice
-from mqstore.live.records import headers_of
-from mqstore.live.routes import Route
+from mqstore.live.origin.pull import LiveSlice
+from mqstore.live.origin.records import headers_of
+from mqstore.live.remoting import requests
+from mqstore.live.remoting.cluster import Cluster
+from mqstore.live.remoting.routes import Route
 from mqstore.read.lookup import offset_of
 
 _FOREVER_MS: Final = 2**63 - 1

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from mqstore.errors import shown
-from mqstore.live.errors import BrokerUnavailableError
+from mqstore.live.remoting.errors import BrokerUnavailableError
 
 
 def split_host(address: str) -> tuple[str, int]:

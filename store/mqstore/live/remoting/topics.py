@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from mqstore.format.names import is_system_topic
-from mqstore.live import requests
-from mqstore.live.answers import number, table, text, value
-from mqstore.live.cluster import Cluster
-from mqstore.live.routes import Route, refuse_attributes
+from mqstore.live.remoting import requests
+from mqstore.live.remoting.answers import number, table, text, value
+from mqstore.live.remoting.cluster import Cluster
+from mqstore.live.remoting.routes import Route, refuse_attributes
 
 READING_SETTINGS: Final = (
     "maxTransferCountOnMessageInMemory",

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from mqstore.errors import UnsupportedTopicError
 from mqstore.format.names import MAX_QUEUE_ID
-from mqstore.live.answers import number, rows, table, text
-from mqstore.live.errors import BrokenAnswerError
+from mqstore.live.remoting.answers import number, rows, table, text
+from mqstore.live.remoting.errors import BrokenAnswerError
 
 MASTER_ID: Final = 0
 READABLE: Final = 4  # PermName.PERM_READ

@@ -13,11 +13,11 @@ from typing import Final
 import numpy as np
 
 from mqstore.format.arrays import Int64s
-from mqstore.live.answers import header_number
-from mqstore.live.cluster import Cluster
-from mqstore.live.errors import BrokenAnswerError
-from mqstore.live.pull import LiveSlice
-from mqstore.live.requests import GET_MIN_OFFSET, QUERY_CONSUME_QUEUE, Request
+from mqstore.live.origin.pull import LiveSlice
+from mqstore.live.remoting.answers import header_number
+from mqstore.live.remoting.cluster import Cluster
+from mqstore.live.remoting.errors import BrokenAnswerError
+from mqstore.live.remoting.requests import GET_MIN_OFFSET, QUERY_CONSUME_QUEUE, Request
 
 IN_A_REQUEST: Final = 10_000
 _ENTRY_FIELDS: Final = tuple(

@@ -27,7 +27,7 @@ from mqstore.format.remoting import (
     VALUE_LENGTH,
     VERSION,
 )
-from mqstore.live.fastjson import InvalidBodyError, loads
+from mqstore.live.remoting.fastjson import InvalidBodyError, loads
 
 _LENGTH_BYTES: Final = FRAME["length"].itemsize
 _MARK_BYTES: Final = FRAME["mark"].itemsize

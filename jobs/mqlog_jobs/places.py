@@ -255,10 +255,9 @@ def own_advice() -> Iterator[None]:
     try:
         yield
     except InvalidOptionError as error:
-        name, value, expected = error.args
-        if name == "brokerName":
-            stores = str(expected).partition("; set brokerName")[0]
-            error.args = ("STORE", value, f"{stores}; show them one by one")
-        elif name == "storePathCommitLog":
-            error.args = (name, value, "is for one directory: show stores one by one")
+        if error.option == "brokerName":
+            stores = error.expected.partition("; set brokerName")[0]
+            error.option, error.expected = "STORE", f"{stores}; show them one by one"
+        elif error.option == "storePathCommitLog":
+            error.expected = "is for one directory: show stores one by one"
         raise

@@ -132,9 +132,8 @@ def _has_log(root: str) -> bool:
     try:
         return is_directory(root, names.COMMIT_LOG)
     except UnsafePathError as error:
-        path, reason = error.args
-        target = shown(os.path.realpath(path))
-        raise UnsafePathError(path, f"{reason}{_LINKED_LOG.format(target)}") from None
+        target = shown(os.path.realpath(error.path))
+        raise UnsafePathError(error.path, f"{error.reason}{_LINKED_LOG.format(target)}") from None
 
 
 def _dledger(root: str, folders: tuple[str, ...]) -> StoreDir | None:

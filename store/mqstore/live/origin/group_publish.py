@@ -138,7 +138,7 @@ class GroupPublisher:
         try:
             cluster.ask(broker, request)
         except RequestRefusedError as error:
-            if error.args[2] != GROUP_NOT_EXIST:
+            if error.code != GROUP_NOT_EXIST:
                 raise
             body = json.dumps({"groupName": group}).encode()
             cluster.ask(broker, replace(UPDATE_AND_CREATE_SUBSCRIPTIONGROUP(), body=body))

@@ -320,9 +320,8 @@ class PullReader:
         if self.is_filtered:
             most = self._most
         if most <= 1:
-            address, reason = error.args
-            advice = f"{reason}, for one message of {self._slices[place]}: raise maxFrameBytes"
-            raise BrokenAnswerError(address, advice)
+            one = f"for one message of {self._slices[place]}"
+            raise BrokenAnswerError(error.address, f"{error.reason}, {one}: raise maxFrameBytes")
         self._most = max(1, most // 2)
         self._stride = min(self._stride or self._most, self._most)
         self._rewind(place, start)

@@ -239,10 +239,7 @@ class _Placed:
 class _UnplacedError(CorruptStoreError):
     """A record that cannot be parsed, of which only the queue and the queue offset are known."""
 
-    def message(self) -> str:
-        """Name the broker, the message and the broken rule."""
-        name, _, reason = self.args
-        return f"{name}: {reason}"
+    text = "{path!s}: {reason!s}"
 
 
 def _rows_of(some: QueuePositions, positions: QueuePositions) -> Int64s:

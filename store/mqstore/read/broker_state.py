@@ -1,7 +1,7 @@
 """The knowledge of a broker beside messages: topics, groups, committed offsets."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from mqstore.files.config.broker_config import CommittedOffsets, FilterExpression, TopicConfig
@@ -9,10 +9,14 @@ from mqstore.files.config.broker_config import CommittedOffsets, FilterExpressio
 
 @dataclass(frozen=True, slots=True)
 class ConnectedGroup:
-    """A group with consumers connected to a broker; ``model`` is CLUSTERING or BROADCASTING."""
+    """A group with consumers connected to a broker; ``model`` is CLUSTERING or BROADCASTING.
+
+    ``expressions`` are what they subscribe to, by topic.
+    """
 
     clients: int
     model: str
+    expressions: Mapping[str, FilterExpression] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ from mqstore.backlog.schema import SQL92, TAG
 from mqstore.backlog.standing import Standing
 from mqstore.errors import InvalidOptionError, UnknownGroupError, UnknownTopicError, shown
 from mqstore.files.config.broker_config import FilterExpression, TopicConfig
-from mqstore.format.arrays import Int32s, Int64s, Mask
+from mqstore.format.arrays import Int32s, Int64s, Mask, Span
 from mqstore.options.grammar import Sql92
 from mqstore.read.broker_state import BrokerState
 from mqstore.read.selection import unknown
@@ -225,13 +225,13 @@ class _Broker:
     topics: Mapping[str, TopicConfig]
     committed: Mapping[tuple[str, str], Mapping[int, int]]
     filters: Mapping[tuple[str, str], FilterExpression]
-    bounds: dict[str, dict[int, tuple[int, int]]]
+    bounds: dict[str, dict[int, Span]]
 
     @classmethod
     def of(
         cls, config: BrokerState, snapshot: Snapshot, chosen: Callable[[str], object]
     ) -> "_Broker":
-        bounds: defaultdict[str, dict[int, tuple[int, int]]] = defaultdict(dict)
+        bounds: defaultdict[str, dict[int, Span]] = defaultdict(dict)
         for queue in snapshot.queues:
             bounds[queue.topic][queue.queue_id] = queue.low, queue.high
         topics, committed = config.topics(), config.consumer_offsets()

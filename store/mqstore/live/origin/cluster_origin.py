@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from mqstore.files.config.broker_config import TopicConfig
+from mqstore.format.arrays import TopicQueue
 from mqstore.live.origin import lookup
 from mqstore.live.origin.bounds import LiveBounds, first_at, held, weigh
 from mqstore.live.origin.broker_queues import BrokerQueues
@@ -204,7 +205,7 @@ class ClusterBounds:
         """Refuse a group that has consumers; raises InvalidOptionError."""
         self._publisher().claim(group)
 
-    def publish_group(self, group: str, queues: Mapping[tuple[str, int], int]) -> bool:
+    def publish_group(self, group: str, queues: Mapping[TopicQueue, int]) -> bool:
         """Commit offsets, clamped and never backwards; False where the broker is away."""
         return self._publisher().publish(group, queues)
 

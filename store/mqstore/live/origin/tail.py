@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from mqstore.errors import StoreError
+from mqstore.format.arrays import TopicQueue
 from mqstore.live.origin.bounds import weigh
 from mqstore.live.origin.broker_queues import BrokerQueues
 from mqstore.live.origin.pull import LiveSlice
@@ -80,7 +81,7 @@ class ClusterTail:
             self._look()
         return self._bounds
 
-    def fitting(self, queue: tuple[str, int], start: int, end: int, room: int) -> tuple[int, int]:
+    def fitting(self, queue: TopicQueue, start: int, end: int, room: int) -> tuple[int, int]:
         """Return about how many messages of [start, end) have ``room`` bytes, and their bytes.
 
         None of a broker that is away. By the mean of sizes at both ends of the range.

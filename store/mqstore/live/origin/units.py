@@ -19,7 +19,7 @@ from mqstore.codec.properties import PropertyBlocks
 from mqstore.codec.schema import FIRST_MS, LAST_MS
 from mqstore.codec.walk import follow
 from mqstore.errors import DataLossError
-from mqstore.format.arrays import Int64s, Mask
+from mqstore.format.arrays import Int64s, Mask, TopicQueue
 from mqstore.format.names import LMQ_PREFIX, SCHEDULE_TOPIC
 from mqstore.format.properties import TAGS, UNIQ_KEY
 from mqstore.live.origin.bounds import weigh
@@ -64,14 +64,14 @@ class BrokerUnits:
         """Return about how many bytes the ranges have, by the sizes at their ends."""
         return weigh(self._cluster, [self._slice(*one) for one in ranges])
 
-    def at(self, queue: tuple[str, int], queue_offsets: Sequence[int]) -> UnitBatch | None:
+    def at(self, queue: TopicQueue, queue_offsets: Sequence[int]) -> UnitBatch | None:
         """Return units that say no more than their queue offsets, without asking."""
         places = np.array(queue_offsets, np.int64)
         nowhere = np.full(len(places), NO_PLACE)
         return units_at((*queue, self._broker), places, nowhere, np.zeros_like(places))
 
     def units(
-        self, queue: tuple[str, int], start: int, end: int, most: int = CHUNK_UNITS
+        self, queue: TopicQueue, start: int, end: int, most: int = CHUNK_UNITS
     ) -> Iterator[UnitBatch]:
         """Yield the entries that the broker tells."""
         names = [(*queue, self._broker)]
@@ -182,7 +182,7 @@ class BrokerUnits:
                 return [None]  # The topic has no permission R: dead letters, most often.
             return [answer for one in asked for answer in self._answers([one])]
 
-    def _slice(self, queue: tuple[str, int], start: int, end: int) -> LiveSlice:
+    def _slice(self, queue: TopicQueue, start: int, end: int) -> LiveSlice:
         return LiveSlice(self._broker, *queue, start, end)
 
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
+from mqstore.format.arrays import TopicQueue
+
 JSON_FORMAT: Final = "json"  # as fastjson writes it
 PROPERTIES: Final = "properties"  # java.util.Properties' text
 RECORDS: Final = "records"  # as in the CommitLog
@@ -169,9 +171,7 @@ ALL_TAGS: Final = "*"
 TAG_EXPRESSION: Final = "TAG"
 
 
-def pull(
-    group: str, queue: tuple[str, int], start: int, most: int, tags: str = ALL_TAGS
-) -> Request:
+def pull(group: str, queue: TopicQueue, start: int, most: int, tags: str = ALL_TAGS) -> Request:
     """Return a pull of at most ``most`` messages of a (topic, queueId) from ``start`` on.
 
     Nothing is committed and nothing waited for.

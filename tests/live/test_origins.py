@@ -26,7 +26,6 @@ from mqstore.live.remoting.credentials import Credentials
 from mqstore.live.remoting.errors import BrokerUnavailableError, NoMasterError
 from mqstore.options.grammar import EARLIEST
 from mqstore.options.secret import Secret
-from mqstore.places import open_all
 from mqstore.read.admission import Admission
 from mqstore.read.follow import Follower
 from mqstore.read.group_progress import PublishedProgress
@@ -36,6 +35,7 @@ from mqstore.read.scan import scan
 from mqstore.read.selection import OpenStores, Selection
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import QueueSlice, slices_of
+from mqstore.request.places import open_all
 from support import oracle
 
 BROKER = "broker-a"

@@ -15,7 +15,6 @@ from typing import Final
 
 from mqstore.errors import DataLossError, InvalidOptionError
 from mqstore.options import grammar
-from mqstore.places import open_all
 from mqstore.read.log_directory import BY_LOG_WORD
 from mqstore.read.offsets import (
     At,
@@ -31,6 +30,7 @@ from mqstore.read.progress import Progress
 from mqstore.read.queues import QueueBounds
 from mqstore.read.selection import OpenStores, Selection, check_topic
 from mqstore.read.source import BoundsSource, QueueSlice, Snapshot, slices_of
+from mqstore.request.places import open_all
 from mqstore.request.read_options import FROM_EARLIEST, QueueRange, ReadOptions
 
 _LOG = logging.getLogger(__name__)

@@ -18,7 +18,6 @@ import numpy as np
 
 from mqstore.derive.index_keys import has_keys
 from mqstore.derive.log_end import LogEnd
-from mqstore.errors import CommitInDoubtError
 from mqstore.files import durable
 from mqstore.files.config import checkpoint, config_write
 from mqstore.files.index.index_append import IndexAppender, next_name
@@ -36,6 +35,7 @@ from mqstore.files.txn.intent import Intent
 from mqstore.format import names
 from mqstore.format.arrays import TopicQueue
 from mqstore.write.dispatch import AssignedFrame, OffsetAssigner, write_units
+from mqstore.write.errors import CommitInDoubtError
 from mqstore.write.plan import Placement
 from mqstore.write.staged_messages import StagedMessages
 

@@ -18,9 +18,10 @@ from typing import Any, Final
 import numpy as np
 
 from mqstore.derive.log_end import LogEnd, next_queue_offset
-from mqstore.errors import CorruptStagingError, InvalidMessageError
+from mqstore.errors import InvalidMessageError
 from mqstore.files.store import Store
 from mqstore.files.store_dir import StoreDir
+from mqstore.files.txn.errors import CorruptStagingError
 from mqstore.files.txn.segment import Segment, SegmentFrame
 from mqstore.format import names
 from mqstore.format.arrays import Int64s, Mask, TopicQueue

@@ -18,7 +18,7 @@ import numpy as np
 
 from mqstore.codec.checksum import broken
 from mqstore.codec.gather import RecordHeaders
-from mqstore.errors import CorruptStagingError
+from mqstore.files.txn.errors import CorruptStagingError
 from mqstore.files.txn.segment import Segment, SegmentFrame, Summed, read_frames, verify
 from mqstore.format.arrays import Int64s, Mask, Recycled, TopicQueue
 from mqstore.format.crc import crc32

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from mqstore.errors import CorruptStagingError
+from mqstore.files.txn.errors import CorruptStagingError
 from mqstore.files.txn.staging import StagedReader, StagedWriter, segment_name
 from mqstore.format.arrays import Bytes, Int32s, Recycled, TopicQueue
 from mqstore.format.crc import crc32

@@ -23,8 +23,7 @@ from mqstore.live.origin.groups import committed
 from mqstore.live.origin.lookup import by_id, by_key
 from mqstore.live.origin.pull import LiveSlice, PullReader
 from mqstore.live.origin.records import PullSettings, read
-from mqstore.live.remoting.cluster import Cluster, ClusterSettings
-from mqstore.live.remoting.connection import Limits
+from mqstore.live.remoting.cluster import Cluster
 from mqstore.live.remoting.credentials import Credentials
 from mqstore.live.remoting.errors import (
     AccessDeniedError,
@@ -32,6 +31,7 @@ from mqstore.live.remoting.errors import (
     BrokerUnavailableError,
     NoMasterError,
 )
+from mqstore.live.remoting.settings import ClusterSettings, Limits
 from mqstore.live.remoting.tls import Tls
 from mqstore.live.remoting.topics import broker_infos, check_readable, reading_settings
 from mqstore.options.secret import Secret

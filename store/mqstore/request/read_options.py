@@ -147,12 +147,8 @@ class ReadOptions:
     cache_dir: str | None = option(CACHE_DIR, store_paths.absolute)
     include_system_topics: bool = option("includeSystemTopics", grammar.boolean, False)
     columns: str = option("columns", any_text, "standard")
-    starting_offsets: QueueRange = option(  # noqa: RUF009 - a field, and QueueRange is frozen
-        "startingOffsets", _starting_offsets, FROM_EARLIEST
-    )
-    ending_offsets: QueueRange = option(  # noqa: RUF009 - a field, and QueueRange is frozen
-        "endingOffsets", _ending_offsets, TO_LATEST
-    )
+    starting_offsets: QueueRange = option("startingOffsets", _starting_offsets, FROM_EARLIEST)
+    ending_offsets: QueueRange = option("endingOffsets", _ending_offsets, TO_LATEST)
     starting_timestamp: int | None = option("startingTimestamp", _timestamp)
     ending_timestamp: int | None = option("endingTimestamp", _timestamp)
     starting_by_timestamp: Mapping[grammar.QueueKey, int] | None = option(

@@ -22,7 +22,8 @@ from mqstore.live.origin.pull import LiveSlice
 from mqstore.live.origin.record_source import ClusterRecords
 from mqstore.live.origin.state import ClusterState
 from mqstore.live.origin.tail import ClusterTail
-from mqstore.live.remoting.cluster import Cluster, ClusterSettings
+from mqstore.live.remoting.cluster import Cluster
+from mqstore.live.remoting.settings import ClusterSettings
 from mqstore.live.remoting.topics import broker_infos
 from mqstore.read.broker_state import BrokerFacts
 from mqstore.read.queues import QueueBounds, QueueFilter

@@ -19,6 +19,8 @@ PROPERTIES: Final = "properties"  # java.util.Properties' text
 RECORDS: Final = "records"  # as in the CommitLog
 BYTES: Final = "bytes"  # as in a file of the broker
 
+MAX_MESSAGES: Final = 1_024  # Of a pull: a 4.9 broker reserves memory for as many as are asked for.
+
 SUCCESS: Final = 0
 SYSTEM_ERROR: Final = 1
 SYSTEM_BUSY: Final = 2

@@ -186,7 +186,7 @@ def backlog(
     report.check(watching)
 
     def look(console: Console | None) -> pa.RecordBatch:
-        with named.opened() as stores:
+        with named.opened(query.topic) as stores:
             items = query.items(stores)
             now_ms = time.time_ns() // 1_000_000
         measured = measure(items, query.request, now_ms)

@@ -10,7 +10,6 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from mqlog_jobs import java
 from mqstore.check import check
-from support import fork_server, goldens, memory, shared_classes, soak
+from support import goldens, memory, soak
 from support.oracle import Message
 from support.stores import Laid, Layout, MakeStore, lay_out
 
@@ -120,13 +119,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=_turn)
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Before tests with Spark: no JVM of theirs loads and checks the same classes again."""
-    chosen = any(item.get_closest_marker("spark") for item in session.items)
-    if chosen and not session.config.option.collectonly:
-        shared_classes.let_spark_share()
-
-
 def _group(item: pytest.Item) -> str:
     """Return the name of the tests that share a session or brokers, else of their file."""
     if item.path.parent.name == "matrix":
@@ -214,10 +206,8 @@ def store(tmp_path: Path, checked: Callable[[Path], Path]) -> MakeStore:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """One session for all: two cores, UTC, loopback, no UI, quiet.
-
-    Its Python processes, and those of sessions that tests start, are forked (``fork_server``).
-    """
+    """One session for all: two cores, UTC, loopback, no UI, quiet."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     java.prepare()
     directory = tmp_path_factory.mktemp("spark")
@@ -233,16 +223,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.sql.warehouse.dir", str(directory))
         .config("spark.log.level", "ERROR")
     )
-    with fork_server.forking() as forks:
-        os.environ["PYSPARK_PYTHON"] = forks.python
-        session = builder.getOrCreate()
-        yield session
-        session.stop()
-        os.environ["PYSPARK_PYTHON"] = sys.executable
-
-
-@pytest.fixture
-def forks() -> Iterator[fork_server.Forks | None]:
-    """What forks the Python processes of a program that is killed; in `make soak` Spark does."""
-    with nullcontext() if soak.SOAKING else fork_server.forking() as found:
-        yield found
+    session = builder.getOrCreate()
+    yield session
+    session.stop()

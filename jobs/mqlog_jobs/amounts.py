@@ -4,6 +4,8 @@ import math
 from datetime import UTC, datetime
 from typing import Final
 
+ABOUT: Final = "≈ "
+"""Stands in front of a number that is estimated."""
 # Seconds of a unit, its name; seconds of the unit below, its name.
 _UNITS: Final = ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "m"), (60, "m", 1, "s"))
 
@@ -26,6 +28,11 @@ def size(value: int) -> str:
     scaled = value / 1024**power
     digits = 1 if abs(scaled) < 99.95 else 0
     return f"{scaled:.{digits}f} {'KMGTPE'[power - 1]}iB"
+
+
+def about_size(value: int) -> str:
+    """Return estimated bytes: ≈ 1.4 KiB; nothing is not about nothing."""
+    return f"{ABOUT}{size(value)}" if value else size(value)
 
 
 def span(milliseconds: int) -> str:

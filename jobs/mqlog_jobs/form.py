@@ -1,5 +1,6 @@
 """How the rows of a command are written: for people, as JSON lines or as CSV."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -26,6 +27,12 @@ class Form:
         elif self.as_csv:
             render.comma_separated(rows.schema.names, rows_of(rows))
         return self.as_json or self.as_csv
+
+
+def with_estimates(rows: pa.Table, names: Iterable[str]) -> pa.Table:
+    """Return the rows with those columns named as estimates: bytesEstimate in place of bytes."""
+    named = {name: f"{name}{render.ESTIMATED}" for name in names}
+    return rows.rename_columns([named.get(name, name) for name in rows.schema.names])
 
 
 def rows_of(batch: pa.RecordBatch | pa.Table) -> list[dict[str, object]]:

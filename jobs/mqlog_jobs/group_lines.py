@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from mqlog_jobs.render import Row, number_of
+from mqlog_jobs.render import Row, field_of, number_of
 from mqstore.backlog.schema import OK
 
 _SUMS: Final = ("lag", "lagMatching", "expired", "bytesBehind")
@@ -13,8 +13,9 @@ _SUMS: Final = ("lag", "lagMatching", "expired", "bytesBehind")
 def group_lines(rows: Iterable[Row], *, by_tag: bool = False) -> list[Row]:
     """Return a line for each group of the backlog's rows, over all brokers, topics and queues.
 
-    lag, lagMatching, expired and bytesBehind are sums, lagMs the largest; status has the words
-    that are not OK. ``by_tag``: the rows are of tags, and so are the lines, the largest lag first.
+    lag, lagMatching, expired and bytesBehind (or its estimate) are sums, lagMs the largest; status
+    has the words that are not OK. ``by_tag``: the rows are of tags, and so are the lines, the
+    largest lag first.
     """
     groups: defaultdict[str, list[Row]] = defaultdict(list)
     for row in rows:
@@ -45,12 +46,13 @@ def _tag_lines(group: str, rows: Sequence[Row]) -> list[Row]:
 
 def _line(of: Row, rows: Sequence[Row]) -> Row:
     ages = [age for row in rows if isinstance(age := row["lagMs"], int)]
+    sums = [field_of(rows[0], name) for name in _SUMS]
     words = sorted({str(row["status"]) for row in rows} - {OK})
     return {
         **of,
         "topics": len({row["topic"] for row in rows}),
         "queues": len({(row["brokerName"], row["topic"], row["queueId"]) for row in rows}),
-        **{name: sum(number_of(row, name) for row in rows) for name in _SUMS},
+        **{name: sum(number_of(row, name) for row in rows) for name in sums},
         "lagMs": max(ages, default=None),
         "status": ", ".join(words) or OK,
         "asOf": rows[0]["asOf"],

@@ -50,8 +50,8 @@ METRICS: Final = (
            _BROKER_LABELS),
     Metric("mqlog_consumer_expired", "Messages deleted before they were consumed", "expired",
            _BROKER_LABELS),
-    Metric("mqlog_consumer_bytes_behind", "Bytes of the messages not consumed", "bytesBehind",
-           _BROKER_LABELS),
+    Metric("mqlog_consumer_bytes_behind", "Bytes of the messages not consumed; of a cluster an "
+           "estimate", "bytesBehind", _BROKER_LABELS),
 )  # fmt: skip
 
 

@@ -23,18 +23,21 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mqlog_jobs.amounts import count, moment, several, size, span
+from mqlog_jobs.amounts import about_size, count, moment, several, size, span
 from mqstore.errors import printable, shown
 
 __all__ = [  # With the amounts that it shows.
+    "ESTIMATED",
     "STYLES",
     "FieldView",
     "Kind",
     "Row",
+    "about_size",
     "camel_case",
     "comma_separated",
     "count",
     "fact",
+    "field_of",
     "heading",
     "json_lines",
     "json_text",
@@ -49,11 +52,15 @@ __all__ = [  # With the amounts that it shows.
 ]
 
 Row: TypeAlias = Mapping[str, object]
-Kind: TypeAlias = Literal["text", "number", "count", "bytes", "time", "span", "bar", "status"]
+Kind: TypeAlias = Literal[
+    "text", "number", "count", "bytes", "about bytes", "time", "span", "bar", "status"
+]
 
 _STRETCH_LEAST: Final = 24
 _BAR_CELLS: Final = 10
-_RIGHT: Final = {"number", "count", "bytes", "span"}
+_RIGHT: Final = {"number", "count", "bytes", "about bytes", "span"}
+ESTIMATED: Final = "Estimate"
+"""What the name of a field ends in whose bytes are estimated."""
 _GAP: Final = 2
 _PIPE_WIDTH: Final = 10_000
 
@@ -107,8 +114,11 @@ def heading(console: Console, title: str, note: str = "") -> None:
 
 
 def table(console: Console, columns: Sequence[FieldView], rows: Sequence[Row]) -> None:
-    """Print ``rows`` under ``columns``, as many of them as fit."""
-    columns = _grouped(columns, rows)
+    """Print ``rows`` under ``columns``, as many of them as fit.
+
+    A field that is an estimate in the rows, such as bytesEstimate for bytes, is marked with ≈.
+    """
+    columns = _grouped([_as_in(column, rows) for column in columns], rows)
     once = [column.name for column in columns if column.once]
     cells = {
         column.name: _cells(
@@ -202,7 +212,19 @@ def fact(value: object) -> str:
     return printable(text, keep="\n\t")
 
 
-_NUMBERS: Final[Mapping[str, Callable[[int], str]]] = {"count": count, "bytes": size, "span": span}
+_NUMBERS: Final[Mapping[str, Callable[[int], str]]] = {
+    "count": count,
+    "bytes": size,
+    "about bytes": about_size,
+    "span": span,
+}
+
+
+def _as_in(column: FieldView, rows: Sequence[Row]) -> FieldView:
+    """Return the column for its field in the rows, which may be an estimate."""
+    if not rows or column.name in rows[0]:
+        return column
+    return replace(column, name=f"{column.name}{ESTIMATED}", kind="about bytes")
 
 
 def _grouped(columns: Sequence[FieldView], rows: Sequence[Row]) -> list[FieldView]:
@@ -243,7 +265,7 @@ def _cell(column: FieldView, value: object) -> Text:
     if column.kind == "status":
         return Text(shown(value), style=STYLES.get(str(value), ""))
     text = _shape(column.kind, value)
-    nothing = value == 0 and column.kind in {"count", "bytes"}
+    nothing = value == 0 and column.kind in {"count", "bytes", "about bytes"}
     return Text(text, style="dim" if nothing else "")
 
 
@@ -361,6 +383,11 @@ def camel_case(name: str) -> str:
     """Return the name of a column for the name of a field: ``lostBytes`` for ``lost_bytes``."""
     first, *rest = name.split("_")
     return first + "".join(word.title() for word in rest)
+
+
+def field_of(row: Row, name: str) -> str:
+    """Return the name of a field in a row, which may be that of an estimate of it."""
+    return name if name in row else f"{name}{ESTIMATED}"
 
 
 def number_of(row: Row, name: str) -> int:

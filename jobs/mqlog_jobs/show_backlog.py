@@ -11,8 +11,8 @@ import typer
 from rich.console import Console
 
 from mqlog_jobs import render, table_views, views
-from mqlog_jobs.exit_codes import ABOVE
-from mqlog_jobs.form import Form, rows_of
+from mqlog_jobs.codes import ABOVE
+from mqlog_jobs.form import Form, rows_of, with_estimates
 from mqlog_jobs.group_lines import by_lag, group_lines
 from mqlog_jobs.places import Named, check_topic, snapshots
 from mqlog_jobs.render import Row
@@ -28,6 +28,7 @@ from mqstore.errors import InvalidOptionError, shown
 from mqstore.options.grammar import Sql92
 from mqstore.read.selection import OpenStores
 from mqstore.read.sql.filter import parse_sql
+from mqstore.tables.catalog import CATALOG
 
 _BY_NAME: Final = "name"
 _BY_LAG: Final = "lag"
@@ -113,9 +114,7 @@ class BacklogReport:
         if watching is not None and self.above is not None:
             raise InvalidOptionError("--fail-above", self.above, "is for one measurement")
 
-    def show(
-        self, console: Console | None, measured: pa.RecordBatch, *, by_tag: bool = False
-    ) -> None:
+    def show(self, console: Console | None, measured: pa.Table, *, by_tag: bool = False) -> None:
         """Print the rows; as JSON or CSV without a console. ``by_tag``: each is of one tag."""
         rows: Sequence[Row] = rows_of(measured)
         names = measured.schema.names
@@ -133,7 +132,7 @@ class BacklogReport:
         elif console is not None:
             views.backlog(console, rows)
 
-    def alarm(self, measured: pa.RecordBatch) -> None:
+    def alarm(self, measured: pa.Table) -> None:
         """Exit with the code ABOVE if a group has more messages waiting than wanted."""
         if self.above is None:
             return
@@ -185,11 +184,13 @@ def backlog(
     """Print the backlog of the groups."""
     report.check(watching)
 
-    def look(console: Console | None) -> pa.RecordBatch:
+    def look(console: Console | None) -> pa.Table:
         with named.opened(query.topic) as stores:
             items = query.items(stores)
             now_ms = time.time_ns() // 1_000_000
-        measured = measure(items, query.request, now_ms)
+        measured = pa.Table.from_batches([measure(items, query.request, now_ms)])
+        if named.is_live and not query.request.by_tag:
+            measured = with_estimates(measured, CATALOG["backlog"].estimated)
         report.show(console, measured, by_tag=query.request.by_tag)
         return measured
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from mqlog_jobs import render, table_views
-from mqlog_jobs.form import Form, rows_of
+from mqlog_jobs.form import Form, rows_of, with_estimates
 from mqlog_jobs.places import Named, own_advice, system_topics
 from mqlog_jobs.progress import Bar
 from mqstore.backlog.request import is_system_group
@@ -48,6 +48,8 @@ def show_table(named: Named, form: Form, query: TableQuery) -> None:
     rows = read_table(named, query)
     if query.wanted is not None:
         rows = rows.filter(query.wanted(rows))
+    if named.is_live and query.given.get("byTag", "").lower() != "true":
+        rows = with_estimates(rows, CATALOG[query.table].estimated)
     first = rows.slice(0, query.number) if query.number else rows
     if not form.written(first):
         view = table_views.view_of(CATALOG[query.table])

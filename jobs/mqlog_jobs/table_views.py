@@ -202,7 +202,7 @@ def _kind(field: pa.Field) -> Kind:
     if pa.types.is_timestamp(field.type):
         return "time"
     if pa.types.is_integer(field.type):
-        return "bytes" if field.name.lower().endswith("bytes") else "number"
+        return "bytes" if "bytes" in field.name.lower() else "number"
     return "text"
 
 

@@ -15,7 +15,20 @@ from rich.console import Console
 from rich.text import Text
 
 from mqlog_jobs.installation import labels
-from mqlog_jobs.render import FieldView, Row, count, fact, heading, number_of, several, size, table
+from mqlog_jobs.render import (
+    ESTIMATED,
+    FieldView,
+    Row,
+    about_size,
+    count,
+    fact,
+    field_of,
+    heading,
+    number_of,
+    several,
+    size,
+    table,
+)
 from mqstore.backlog.schema import AHEAD, EXPIRED, TOPIC_GONE
 from mqstore.check import Finding
 from mqstore.copy.copy_store import Copied
@@ -271,16 +284,21 @@ def _fact(console: Console, name: str, value: object) -> None:
 
 def _summary(rows: Sequence[Row]) -> str:
     lag = sum(number_of(row, "lag") for row in rows)
-    behind = sum(number_of(row, "bytesBehind") for row in rows)
     odd = sorted({str(row["status"]) for row in rows} & _ODD)
     if not lag:
         return f"no messages waiting, but {', '.join(odd)}" if odd else "has consumed everything"
-    summary = f"{several(lag, 'message')} waiting, {size(behind)}"
+    summary = f"{several(lag, 'message')} waiting, {_behind(rows)}"
     expressions = sorted({str(row["subscription"]) for row in rows if row["subscription"]} - {"*"})
     if expressions:
         matching = sum(number_of(row, "lagMatching") for row in rows)
         summary += f"; {count(matching)} match {', '.join(expressions)}"
     return summary
+
+
+def _behind(rows: Sequence[Row]) -> str:
+    name = field_of(rows[0], "bytesBehind")
+    behind = sum(number_of(row, name) for row in rows)
+    return about_size(behind) if name.endswith(ESTIMATED) else size(behind)
 
 
 def _of_backlog(rows: Sequence[Row], all_rows: Sequence[Row]) -> list[FieldView]:

@@ -41,11 +41,11 @@ from bench.spark import spark_session, to_noop, told
 from broker.harness import BROKER_NAME, DEFAULT_FILES, Broker
 from broker.harness import Cluster as Servers
 from mqstore.codec.schema import PROFILES
-from mqstore.live.bounds import bounds
-from mqstore.live.cluster import Cluster, ClusterSettings
-from mqstore.live.groups import committed
-from mqstore.live.origin import ClusterOrigin
-from mqstore.live.pull import LiveSlice, PullReader
+from mqstore.live.origin.bounds import bounds
+from mqstore.live.origin.cluster_origin import ClusterOrigin
+from mqstore.live.origin.groups import committed
+from mqstore.live.origin.pull import LiveSlice, PullReader
+from mqstore.live.remoting.cluster import Cluster, ClusterSettings
 from mqstore.read.capabilities import followable
 from mqstore.read.queues import QueueFilter
 from mqstore.read.scan import scan

@@ -9,7 +9,6 @@ from collections.abc import Generator, Iterator
 import pytest
 
 from broker.harness import Cluster
-from broker.shared import flags_of
 from broker.toolchain import VERSIONS, Toolchain
 
 MISSING = "needs Maven (mvn) and a JDK (java, javac) on PATH to run real RocketMQ brokers"
@@ -30,7 +29,7 @@ def cluster(
     """A name server and official clients of one version; pytest runs one version at a time."""
     version = request.param
     folder = tmp_path_factory.mktemp(f"rocketmq-{version}-")
-    with Cluster(toolchain, version, folder, flags_of(toolchain, version)) as cluster:
+    with Cluster(toolchain, version, folder) as cluster:
         yield cluster
 
 

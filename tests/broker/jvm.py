@@ -19,7 +19,7 @@ OPEN_MODULES: Final = [
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
     "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
 ]
-SMALL: Final = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
+SMALL: Final = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
 LOG_TAIL_CHARACTERS: Final = 4_000
 KILLED_SECONDS: Final = 120
 """So long the kernel may take to free what a killed broker had mapped."""

@@ -13,10 +13,8 @@ import pwd
 import secrets
 import shutil
 import subprocess
-import tempfile
 import threading
 import time
-import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,7 +25,6 @@ from typing import Final
 HERE: Final = Path(__file__).parent
 VERSIONS: Final = ("4.9.7", "5.5.0")
 SHARED: Final = HERE / "java" / "Json.java"
-PROGRAM: Final = "program.jar"
 MAVEN_SECONDS: Final = 300
 JAVAC_SECONDS: Final = 120
 WAIT_SECONDS: Final = 20 * MAVEN_SECONDS
@@ -64,16 +61,12 @@ class Toolchain:
 
         Raises ToolchainError when Maven cannot resolve the jars or javac refuses the source.
         """
-        pom, listing = self._pom(version), self.jars(version)
-        sources = sorted({SHARED, *(self.room / "java").glob("*.java")})
-        program = made_once("program", [pom, *sources], partial(self._compile, sources, listing))
-        return f"{listing}{os.pathsep}{program / PROGRAM}"
-
-    def jars(self, version: str) -> str:
-        """Return the class path without the program. Raises ToolchainError."""
         pom = self._pom(version)
         made = made_once("jars", [pom], partial(self._resolve, pom), _has_its_jars)
-        return (made / "classpath.txt").read_text()
+        listing = (made / "classpath.txt").read_text()
+        sources = sorted({SHARED, *(self.room / "java").glob("*.java")})
+        program = made_once("classes", [pom, *sources], partial(self._compile, sources, listing))
+        return f"{listing}{os.pathsep}{program}"
 
     def _pom(self, version: str) -> Path:
         """Return the room's pom of a version, or that of brokers: its jars have all classes."""
@@ -88,14 +81,9 @@ class Toolchain:
             _run(command, MAVEN_SECONDS, {"MAVEN_OPTS": options})
 
     def _compile(self, sources: list[Path], listing: str, work: Path) -> None:
-        """Make a jar of the program: an archive of classes takes none from a folder."""
-        with tempfile.TemporaryDirectory() as folder:
-            options = [*(f"-J{flag}" for flag in SHORT_LIVED), "-nowarn"]
-            options += ["-encoding", "UTF-8", "-d", folder, "-cp", listing]
-            _run([self.javac, *options, *map(str, sources)], JAVAC_SECONDS)
-            with zipfile.ZipFile(work / PROGRAM, "w") as jar:
-                for path in sorted(Path(folder).rglob("*.class")):
-                    jar.write(path, path.relative_to(folder))
+        options = [*(f"-J{flag}" for flag in SHORT_LIVED), "-nowarn"]
+        options += ["-encoding", "UTF-8", "-d", str(work), "-cp", listing]
+        _run([self.javac, *options, *map(str, sources)], JAVAC_SECONDS)
 
 
 def made_once(

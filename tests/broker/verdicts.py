@@ -5,7 +5,7 @@ import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from broker.shared import flags_of
+from broker.jvm import SMALL
 from broker.toolchain import Toolchain
 
 SECONDS: Final = 120
@@ -28,7 +28,7 @@ def verdicts(
     ]
     lines += [f"ask {_word(text)}" for text in expressions]
     done = subprocess.run(
-        [tools.java, *flags_of(tools, version), "-cp", tools.classpath(version), "Verdicts"],
+        [tools.java, *SMALL, "-cp", tools.classpath(version), "Verdicts"],
         input="\n".join(lines) + "\n",
         stdout=subprocess.PIPE,
         encoding="ascii",

@@ -13,18 +13,21 @@ from live.taking import TakingCluster
 from mqstore.codec.schema import COLUMNS, KAFKA_COLUMNS
 from mqstore.deliver.settings import SEND_OPTIONS, SendSettings
 from mqstore.options.option import options_of
-from mqstore.request.read_options import ReadOptions, StreamOptions
+from mqstore.request.read_options import READ_OPTIONS, ReadOptions, StreamOptions, takers
 from mqstore.tables.catalog import CATALOG
 from mqstore.write.stage.rows import WRITE_COLUMNS
 from mqstore.write.stage.settings import WRITE_OPTIONS, MessageSettings, WriteSettings
 
 README = Path(__file__).parents[2] / "connector" / "README.md"
-WRITE = README.with_name("WRITE.md").read_text(encoding="utf-8")
-TEXT = README.read_text(encoding="utf-8") + WRITE
-LIVE = README.with_name("LIVE.md").read_text(encoding="utf-8")
+GUIDE, WRITE, LIVE, TABLES, STORES = (
+    README.with_name(page).read_text(encoding="utf-8")
+    for page in ("README.md", "WRITE.md", "LIVE.md", "TABLES.md", "STORES.md")
+)
+TEXT = "\n".join((GUIDE, WRITE, TABLES))
 FRONT = README.parents[1].joinpath("README.md").read_text(encoding="utf-8")
 
 
+OPTION_CELLS = 3
 OWN_DEFAULTS = {"create_topic", "batch_max_messages", "producer_group"}
 
 
@@ -36,17 +39,21 @@ def table(heading: str) -> list[tuple[str, ...]]:
 
 
 @pytest.mark.parametrize(
-    ("heading", "kind"),
+    ("headings", "kind"),
     [
-        ("Read options", ReadOptions),
-        ("Write options", WriteSettings),
-        ("Stream options", StreamOptions),
+        (("Read options", "Options of tables"), ReadOptions),
+        (("Write options",), WriteSettings),
+        (("Stream options",), StreamOptions),
     ],
 )
-def test_the_options_and_their_defaults_are_those_of_the_code(heading: str, kind: type) -> None:
-    shown = {name: default for name, default, _ in table(heading) if name != "path"}
+def test_the_options_and_their_defaults_are_those_of_the_code(
+    headings: tuple[str, ...], kind: type
+) -> None:
+    listed = [row for heading in headings for row in table(heading) if len(row) == OPTION_CELLS]
+    shown = {name: default for name, default, _ in listed if name != "path"}
     options = options_of(kind)
-    assert list(shown) == [option.name for option in options.values()]
+    assert sorted(shown) == sorted(option.name for option in options.values())
+    assert len(listed) == len({name for name, *_ in listed})
     for field in fields(kind):
         if field.name in options:
             option = options[field.name]
@@ -89,14 +96,17 @@ def test_the_columns_are_those_of_the_code() -> None:
 
 
 def test_the_tables_are_those_of_the_code() -> None:
-    assert dict(table("Tables")) == {  # type: ignore[arg-type]
-        name: ", ".join(listed.schema.names) for name, listed in CATALOG.items()
-    }
+    assert [name for name, _ in table("Tables")] == list(CATALOG)
 
 
-def test_every_link_within_the_page_has_its_heading() -> None:
-    headings = {h.lower().replace(" ", "-") for h in re.findall(r"^#+ (.*)$", TEXT, re.MULTILINE)}
-    assert set(re.findall(r"\]\(#([^)]*)\)", TEXT)) <= headings
+def test_the_page_of_the_tables_says_of_each_option_which_of_them_take_it() -> None:
+    page = dict.fromkeys((option.name for option in READ_OPTIONS.values()), frozenset[str]())
+    for options, tables in (row for row in table("Options of tables") if len(row) != OPTION_CELLS):
+        named = CATALOG.keys() & re.findall(r"\w+", tables) if tables != "all" else CATALOG
+        for option in re.findall(r"\w+", options):
+            assert not page[option], option
+            page[option] = frozenset(named)
+    assert page == {option: {*takers(option)} - {"messages"} for option in page}
 
 
 @pytest.mark.spark
@@ -105,10 +115,11 @@ def test_every_example_runs(spark: SparkSession, golden_550: Path, tmp_path: Pat
     for root in ("broker-a/store", "brokers/one/store"):
         shutil.copytree(golden_550, data / root)
     front = FRONT.replace("SHOP_ORDERS", "GTopic", 1)
+    pages = "\n".join((front, GUIDE, WRITE, LIVE, TABLES, STORES))
     with TakingCluster().running() as fake:
         for topic in ("SHOP_ORDERS", "SHOP_RETURNS"):
             fake.fill(topic, 3)
-        found = re.findall(r"^```python\n(.*?)^```", front + TEXT + LIVE, re.MULTILINE | re.DOTALL)
+        found = re.findall(r"^```python\n(.*?)^```", pages, re.MULTILINE | re.DOTALL)
         for example in found:
             here = re.sub(r"ns1:9876(,ns2:9876)?", fake.address, example)
             exec(here.replace("/data/", f"{data}/"), {"spark": spark})

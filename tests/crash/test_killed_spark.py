@@ -32,7 +32,6 @@ from mqstore.files.txn import intent, ledger
 from mqstore.write.recover import RecoverSettings, recover
 from support import soak
 from support.contract import assert_consume_queues, assert_topics
-from support.fork_server import Forks
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
 KILLS = soak.size("SPARK_KILLS", check=0, test=2, full=200)
@@ -49,9 +48,8 @@ STEP_S = 300.0
 class Victim:
     """The job, and what of it there is to kill."""
 
-    def __init__(self, what: str, directory: Path, forks: Forks | None) -> None:
+    def __init__(self, what: str, directory: Path) -> None:
         self._what = what
-        self._forks = forks
         self.store = directory / "broker-a" / "store"
         self.log = directory / "saves.log"
         self.stop = directory / "STOP"
@@ -68,7 +66,7 @@ class Victim:
                 list(map(str, command)),
                 env={
                     **os.environ,
-                    "PYSPARK_PYTHON": self._forks.python if self._forks else sys.executable,
+                    "PYSPARK_PYTHON": sys.executable,
                     "SPARK_LOCAL_IP": "127.0.0.1",
                     "PYTHONPATH": os.pathsep.join(roots),
                 },
@@ -127,23 +125,20 @@ class Victim:
         daemons = {
             child
             for child, parent in parents.items()
-            if (parent == self._forks.pid if self._forks else self._is_daemon(child, parent))
+            if parent == self.process.pid and b"daemon" in _command(child)
         }
         holder = self.holder()
         return sorted(c for c, p in parents.items() if p in daemons and c != holder)
 
-    def _is_daemon(self, pid: int, parent: int) -> bool:
-        return parent == self.process.pid and b"daemon" in _command(pid)
-
 
 @pytest.mark.parametrize("what", soak.sample(["stream", "batch"], check=1, test=1))
 def test_every_row_is_there_once_whatever_is_killed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], forks: Forks | None, what: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], what: str
 ) -> None:
     moments = random.Random(SEED)
     kinds = [kind for _ in range(-(-KILLS // len(KINDS))) for kind in KINDS][:KILLS]
     moments.shuffle(kinds)
-    victim = Victim(what, tmp_path, forks)
+    victim = Victim(what, tmp_path)
     victim.start()
     told: Counter[str] = Counter()
     began = time.monotonic()

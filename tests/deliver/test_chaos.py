@@ -19,8 +19,8 @@ from deliver.trial import Trial, Try, bodies_of, is_whole, of
 from live.real import Live
 from mqstore.deliver.once.errors import NewerOwnerError
 from mqstore.deliver.prepare import prepare
-from mqstore.live.connection import Connection
-from mqstore.live.errors import BrokerUnavailableError
+from mqstore.live.remoting.connection import Connection
+from mqstore.live.remoting.errors import BrokerUnavailableError
 from mqstore.live.send.sender import Sender
 from support import soak
 

@@ -25,8 +25,8 @@ from mqstore.errors import (
     UnknownTopicError,
     UnsupportedTopicError,
 )
-from mqstore.live.cluster import ClusterSettings
-from mqstore.live.errors import NoMasterError
+from mqstore.live.remoting.cluster import ClusterSettings
+from mqstore.live.remoting.errors import NoMasterError
 from support.oracle import Message
 from support.writing import rows
 

@@ -27,9 +27,8 @@ from deliver.proxy import Fault, Proxy
 from deliver.trial import held
 from live.real import Live
 from live.taking import Take, TakingCluster
-from mqstore.live.cluster import ClusterSettings
+from mqstore.live.remoting.cluster import ClusterSettings
 from support import soak
-from support.fork_server import Forks
 
 pytestmark = pytest.mark.spark
 
@@ -48,21 +47,13 @@ FIRST: list[Moment] = [("Least", "workers"), ("Once", "workers"), ("Stream", "dr
 class Victim:
     """The program in a process group of its own, and what of it there is to kill."""
 
-    def __init__(
-        self,
-        address: str,
-        folder: Path,
-        master: str,
-        forks: Forks | None = None,
-        **options: str,
-    ) -> None:
+    def __init__(self, address: str, folder: Path, master: str, **options: str) -> None:
         self.log, self.stop = folder / "sends.log", folder / "STOP"
         self.done = Counter[str]()
         program = str(Path(sends.__file__))
         command = [sys.executable, program, address, self.log, self.stop, master]
         self._command = [*map(str, command), json.dumps(options)]
         self._errors = folder / "errors.log"
-        self._forks = forks
         self._armed: Moment | None = None
         self._phase = "start"
         self._stopped: list[int] = []
@@ -158,14 +149,13 @@ class Victim:
         )
 
     def _start(self) -> None:
-        python = self._forks.python if self._forks else sys.executable
         with self._errors.open("ab") as told:
             self._process = subprocess.Popen(
                 self._command,
                 start_new_session=True,
                 stdout=told,
                 stderr=told,
-                env=os.environ | {"PYSPARK_PYTHON": python, "PYTHONPATH": str(TESTS)},
+                env=os.environ | {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(TESTS)},
             )
 
     def _kill(self, kind: str) -> int:
@@ -175,7 +165,6 @@ class Victim:
             found = list(every)
         elif kind == "workers":
             daemons = {pid for pid in every if b"pyspark.daemon" in _command(pid)}
-            daemons |= {pid for pid, parent in every.items() if self._is_forked(parent)}
             found = [pid for pid, parent in every.items() if parent in daemons]
         else:
             found = [pid for pid in every if b"CoarseGrainedExecutorBackend" in _command(pid)]
@@ -191,17 +180,12 @@ class Victim:
         for pid, parent in _parents():
             children.setdefault(parent, []).append(pid)
         found = {self._process.pid: os.getpid()}
-        found |= {pid: of for of, pids in children.items() if self._is_forked(of) for pid in pids}
         rest = list(found)
         while rest:
             parent = rest.pop()
             found |= dict.fromkeys(children.get(parent, []), parent)
             rest += children.get(parent, [])
         return found
-
-    def _is_forked(self, parent: int) -> bool:
-        """Tell whether the children of this process are daemons of the program."""
-        return self._forks is not None and parent == self._forks.pid
 
     def _show_threads(self) -> None:
         """Have all JVMs of the program write the stacks of their threads to its log of errors."""
@@ -240,13 +224,13 @@ def assert_sent(victim: Victim, bodies_of: Callable[[str], list[bytes]]) -> None
 
 
 def test_rows_are_there_once_though_tasks_the_commit_and_the_driver_are_killed(
-    tmp_path: Path, forks: Forks | None
+    tmp_path: Path,
 ) -> None:
     with TakingCluster().running() as taking:
         assert isinstance(taking, TakingCluster)
         for topic in (*sends.TOPICS, "MQLOG_CONTROL"):
             taking.topic(topic, 1 if topic == "MQLOG_CONTROL" else 2)
-        victim = Victim(f"rocketmq://{taking.address}", tmp_path, "local[2,4]", forks)
+        victim = Victim(f"rocketmq://{taking.address}", tmp_path, "local[2,4]")
         taking.take = lambda r: Take(stores=2, code=None) if victim.sees(r) else None
         with closing(victim):
             for topic, kind in FIRST:

@@ -19,7 +19,7 @@ from mqstore.deliver.replay.progress import (
     union,
     without,
 )
-from mqstore.live.errors import BrokenAnswerError
+from mqstore.live.remoting.errors import BrokenAnswerError
 from mqstore.live.send.pace import Pace
 from mqstore.live.send.requests import Queue
 from mqstore.read.source import QueueSlice

@@ -44,12 +44,12 @@ from mqstore.deliver.settings import SendSettings
 from mqstore.deliver.task import hand_on, send
 from mqstore.errors import StoreError
 from mqstore.format.properties import UNIQ_KEY
-from mqstore.live.bounds import bounds
-from mqstore.live.cluster import Cluster, ClusterSettings
-from mqstore.live.connection import Limits
-from mqstore.live.errors import BrokerUnavailableError, NoMasterError
-from mqstore.live.pull import PullReader
-from mqstore.live.records import PullSettings, read
+from mqstore.live.origin.bounds import bounds
+from mqstore.live.origin.pull import PullReader
+from mqstore.live.origin.records import PullSettings, read
+from mqstore.live.remoting.cluster import Cluster, ClusterSettings
+from mqstore.live.remoting.connection import Limits
+from mqstore.live.remoting.errors import BrokerUnavailableError, NoMasterError
 from mqstore.live.send.requests import Parcel
 from support.writing import rows
 

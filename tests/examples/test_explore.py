@@ -1,6 +1,5 @@
 """The notebook runs from its first cell to its last, and is kept with its outputs."""
 
-import os
 import sys
 import tempfile
 from pathlib import Path
@@ -46,7 +45,7 @@ def test_the_notebook_runs_and_draws_its_picture(
     monkeypatch.setenv("MQLOG_PICTURE", str(picture))
     monkeypatch.setenv("MPLCONFIGDIR", str(tmp_path))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
-    monkeypatch.setenv("PYSPARK_PYTHON", os.environ.get("PYSPARK_PYTHON", sys.executable))
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     # Sockets in a folder of its own: Jupyter's ports may be taken before its kernel binds them.

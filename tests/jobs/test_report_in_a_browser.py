@@ -17,6 +17,7 @@ pytestmark = [
 ]
 
 WIDTHS = (1200, 400)
+NARROW = 420
 SCHEMES = ("light", "dark")
 # Every visible text and what is behind it: pairs of colours, as [r, g, b] each.
 COLOURS = """
@@ -83,6 +84,33 @@ def test_nothing_is_wider_than_the_window_and_a_picture_can_be_taken(
     picture = page.picture(tmp_path / f"{scheme}-{width}.png")
     assert picture.startswith(b"\x89PNG")
     assert int.from_bytes(picture[16:20]) == width
+
+
+def test_no_table_is_cut_on_a_narrow_page_and_each_cell_says_what_it_is(shown: Shown) -> None:
+    page = shown.open(width=NARROW)
+    page.value("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+
+    cut = "[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth)"
+    assert page.value(f"{cut}.map(e => e.getAttribute('aria-label'))") == []
+    assert page.value("document.querySelectorAll('td').length") > 50
+    assert page.value("document.querySelectorAll('td:not([data-head])').length") == 0
+    beside = "getComputedStyle(document.querySelector('#files td'), '::before').content"
+    assert page.value(beside) == '"Files"'
+
+
+def test_a_path_is_broken_behind_its_slashes_only(shown: Shown) -> None:
+    for width in WIDTHS:
+        page = shown.open(width=width)
+        parts = """(() => {
+          const code = document.querySelector('.place code');
+          return [...code.childNodes].filter(n => n.data).map(n => {
+            const range = document.createRange(); range.selectNode(n);
+            return [n.data, range.getClientRects().length];
+          });
+        })()"""
+        found = page.value(parts)
+        assert "/rocketmq-5.5.0/" in f"/{''.join(text for text, _ in found)}"
+        assert {lines for _, lines in found} == {1}
 
 
 def test_the_page_asks_for_nothing_and_complains_of_nothing(shown: Shown) -> None:

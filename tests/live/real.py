@@ -17,15 +17,15 @@ from broker.reading import rows_of
 from mqstore.codec.bodies import decompress_bodies
 from mqstore.codec.decode import Records, decode
 from mqstore.codec.schema import PROFILES
-from mqstore.live.bounds import LiveBounds, bounds
-from mqstore.live.cluster import Cluster, ClusterSettings
-from mqstore.live.connection import Limits
-from mqstore.live.groups import committed
-from mqstore.live.pull import LiveSlice, PullReader
-from mqstore.live.records import PulledRecords, PullSettings, read
-from mqstore.live.requests import Request
-from mqstore.live.routes import Route
-from mqstore.live.topics import topic_names, topics
+from mqstore.live.origin.bounds import LiveBounds, bounds
+from mqstore.live.origin.groups import committed
+from mqstore.live.origin.pull import LiveSlice, PullReader
+from mqstore.live.origin.records import PulledRecords, PullSettings, read
+from mqstore.live.remoting.cluster import Cluster, ClusterSettings
+from mqstore.live.remoting.connection import Limits
+from mqstore.live.remoting.requests import Request
+from mqstore.live.remoting.routes import Route
+from mqstore.live.remoting.topics import topic_names, topics
 
 NAMES = recipe.Names("V")
 DEAD = "127.0.0.1:1"

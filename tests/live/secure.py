@@ -23,14 +23,13 @@ from broker.harness import (
     free_ports,
     write_properties,
 )
-from broker.jvm import OPEN_MODULES, Jvm
-from broker.shared import flags_of
+from broker.jvm import OPEN_MODULES, SMALL, Jvm
 from broker.toolchain import Toolchain
 from live.sending import create_topic, send
-from mqstore.live.cluster import Cluster, ClusterSettings
-from mqstore.live.credentials import Credentials
-from mqstore.live.requests import Request
-from mqstore.live.tls import Tls
+from mqstore.live.remoting.cluster import Cluster, ClusterSettings
+from mqstore.live.remoting.credentials import Credentials
+from mqstore.live.remoting.requests import Request
+from mqstore.live.remoting.tls import Tls
 from mqstore.options.secret import Secret
 
 FILES = Path(__file__).parent / "tls"
@@ -163,7 +162,7 @@ class _Servers:
             "-Xms64m",
             "-Xmx512m",
             "-XX:MaxDirectMemorySize=256m",
-            *flags_of(self._toolchain, self._version),
+            *SMALL,
             *OPEN_MODULES,
             f"-Duser.home={home}",
             "-Dtls.enable=true",

@@ -8,7 +8,7 @@ import pytest
 
 from mqstore.errors import InvalidOptionError, StoreError
 from mqstore.live.options import LIVE_OPTIONS
-from mqstore.places import LIVE
+from mqstore.request.places import LIVE
 from pyspark_mqlog.options import parse_read, parse_stream, parse_stream_write, parse_write
 
 SECRET = "hush-hush-7"

@@ -12,18 +12,18 @@ from hypothesis import strategies as st
 
 from live.conftest import PATIENT, Connect
 from live.loopback import FakeCluster, json_answer, listening, read_request
-from mqstore.live.bounds import LiveBounds, bounds, first_at, weigh
-from mqstore.live.cluster import Cluster, ClusterSettings
-from mqstore.live.errors import BrokenAnswerError, RequestRefusedError
-from mqstore.live.groups import (
+from mqstore.live.origin.bounds import LiveBounds, bounds, first_at, weigh
+from mqstore.live.origin.groups import (
     OnlineGroup,
     Subscription,
     committed,
     online,
 )
-from mqstore.live.lookup import by_id, by_key
-from mqstore.live.pull import LiveSlice
-from mqstore.live.topics import (
+from mqstore.live.origin.lookup import by_id, by_key
+from mqstore.live.origin.pull import LiveSlice
+from mqstore.live.remoting.cluster import Cluster, ClusterSettings
+from mqstore.live.remoting.errors import BrokenAnswerError, RequestRefusedError
+from mqstore.live.remoting.topics import (
     broker_infos,
     check_readable,
     reading_settings,

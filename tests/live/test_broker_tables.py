@@ -12,9 +12,9 @@ from live.real import NAMES, Live
 from mqstore.files.config.broker_config import BrokerConfig
 from mqstore.files.store_dir import StoreDir
 from mqstore.format.names import HALF_TOPIC, OP_HALF_TOPIC
-from mqstore.live.cluster import Cluster, ClusterSettings
-from mqstore.live.requests import Request
-from mqstore.live.state import ClusterState
+from mqstore.live.origin.state import ClusterState
+from mqstore.live.remoting.cluster import Cluster, ClusterSettings
+from mqstore.live.remoting.requests import Request
 from pyspark_mqlog.batch_reader import plan_read
 from pyspark_mqlog.options import parse_read
 from pyspark_mqlog.schema import read_schema

@@ -20,29 +20,29 @@ from mqstore.backlog import BacklogRequest
 from mqstore.backlog.plan import plan_all
 from mqstore.errors import UnknownTopicError
 from mqstore.format.names import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC
-from mqstore.live.bounds import LiveBounds, bounds, first_at, weigh
-from mqstore.live.cluster import Cluster, ClusterSettings
-from mqstore.live.connection import Limits
-from mqstore.live.credentials import Credentials
-from mqstore.live.entries import entries
-from mqstore.live.errors import (
+from mqstore.live.origin.bounds import LiveBounds, bounds, first_at, weigh
+from mqstore.live.origin.entries import entries
+from mqstore.live.origin.groups import committed
+from mqstore.live.origin.lookup import by_id, by_key
+from mqstore.live.origin.pull import LiveSlice, PullReader
+from mqstore.live.origin.records import PullSettings, read
+from mqstore.live.remoting.cluster import Cluster, ClusterSettings
+from mqstore.live.remoting.connection import Limits
+from mqstore.live.remoting.credentials import Credentials
+from mqstore.live.remoting.errors import (
     AccessDeniedError,
     BrokerTimeoutError,
     BrokerUnavailableError,
     NoMasterError,
 )
-from mqstore.live.groups import committed
-from mqstore.live.lookup import by_id, by_key
-from mqstore.live.pull import LiveSlice, PullReader
-from mqstore.live.records import PullSettings, read
-from mqstore.live.tls import Tls
-from mqstore.live.topics import broker_infos, check_readable, reading_settings
+from mqstore.live.remoting.tls import Tls
+from mqstore.live.remoting.topics import broker_infos, check_readable, reading_settings
 from mqstore.options.secret import Secret
-from mqstore.places import open_all
 from mqstore.read.scan import scan
 from mqstore.read.selection import Selection
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import slices_of
+from mqstore.request.places import open_all
 
 pytestmark = pytest.mark.broker
 

@@ -27,8 +27,8 @@ from broker.harness import Cluster as Servers
 from live.real import Live
 from live.relay import Relay, relay
 from live.sending import create_topic, producing
-from mqstore.live.bounds import bounds
-from mqstore.live.cluster import Cluster
+from mqstore.live.origin.bounds import bounds
+from mqstore.live.remoting.cluster import Cluster
 from support import soak
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]

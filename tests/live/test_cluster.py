@@ -12,10 +12,11 @@ from live.conftest import PATIENT, QUICK, Connect
 from live.loopback import FakeCluster, json_answer, listening, read_request
 from live.test_tls import serving
 from mqstore.errors import UnknownTopicError, UnsupportedTopicError
-from mqstore.live import requests
-from mqstore.live.cluster import Cluster, ClusterSettings
-from mqstore.live.connection import Connection, NotUnderstoodError
-from mqstore.live.errors import (
+from mqstore.live.origin.pull import LiveSlice, PullReader
+from mqstore.live.remoting import requests
+from mqstore.live.remoting.cluster import Cluster, ClusterSettings
+from mqstore.live.remoting.connection import Connection, NotUnderstoodError
+from mqstore.live.remoting.errors import (
     AccessDeniedError,
     BrokenAnswerError,
     BrokerTimeoutError,
@@ -23,10 +24,9 @@ from mqstore.live.errors import (
     NoMasterError,
     RequestRefusedError,
 )
-from mqstore.live.frame import Frame
-from mqstore.live.pull import LiveSlice, PullReader
-from mqstore.live.requests import GET_TOPIC_STATS_INFO, Kind
-from mqstore.live.topics import check_readable
+from mqstore.live.remoting.frame import Frame
+from mqstore.live.remoting.requests import GET_TOPIC_STATS_INFO, Kind
+from mqstore.live.remoting.topics import check_readable
 
 PIECE = LiveSlice("broker-a", "T", 0, 0, 40)
 

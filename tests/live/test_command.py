@@ -1,6 +1,7 @@
 """The command on a cluster on loopback: every view that takes a store takes an address."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -130,8 +131,29 @@ def test_a_report_of_a_cluster(fake: FakeCluster, look: Any, tmp_path: Path) -> 
     text = (tmp_path / "report.html").read_text()
     assert "2 brokers" in text
     assert "could not be read" not in text
-    assert "A running cluster does not report its files." in text
     assert "Shares of tags: A 50%, B 50%" in text
+
+
+def test_a_report_of_a_cluster_says_only_what_is_known_of_it(
+    fake: FakeCluster, look: Any, tmp_path: Path
+) -> None:
+    """Users' queues, brokers that run, and no sections about files."""
+    fake.fill("T", 30)
+    for queue_id in range(5):
+        fake.fill("RMQ_SYS_TRACE_TOPIC", 3, queue_id=queue_id)
+    assert look("report", "--output", str(tmp_path / "report.html")).code == 0
+    text = (tmp_path / "report.html").read_text()
+    told = re.sub("<[^>]*>", "|", text.partition("<body")[2])
+
+    assert "|RocketMQ cluster|" in told
+    assert "|Messages held||30||in 1 queue|" in told
+    assert re.search(r"\|running, [\d.]+\|", told)
+    assert f"{fake.address}" in told.replace("|", "")
+    assert "own topics have 5 queues with 15 messages" in told
+    for false in ("closed", "store", "Files", "Verify"):
+        assert false not in told.replace("stored", "")
+    links = set(re.findall(r'href="#([^"]+)"', text))
+    assert links == set(re.findall(r'section id="([^"]+)"', text)) | {"report"}
 
 
 def test_top_looks_at_a_cluster(fake: FakeCluster, look: Any) -> None:
@@ -168,6 +190,47 @@ def test_the_views_of_a_cluster(fake: FakeCluster, look: Any) -> None:
     assert ("broker-a", 10, 5) in lag
     assert "5 match A" in look("backlog").out
     assert "CID_RMQ_SYS" not in look("backlog").out
+
+
+def test_bytes_that_a_cluster_estimates_say_so(
+    fake: FakeCluster, look: Any, run: Run, golden_550: Path, tmp_path: Path
+) -> None:
+    fake.fill("T", 3000)
+    fake.fill("EMPTY", 0)
+    fake.committed["T", "g", 0] = 1000
+    for view, names in (
+        ("topics", ["bytes"]),
+        ("queues", ["bytes"]),
+        ("backlog", ["bytesBehind", "bytesMatching"]),
+    ):
+        plain = look(view).out
+        assert "≈ " in plain
+        assert "≈ 0 B" not in plain
+        for row in look(view, "--json").rows:
+            assert not row.keys() & set(names)
+            assert row.keys() >= {f"{name}Estimate" for name in names}
+        head = look(view, "--csv").out.partition("\n")[0].split(",")
+        assert set(head) >= {f"{name}Estimate" for name in names}
+        assert "≈" not in run(view, golden_550).out
+        assert run(view, golden_550, "--json").rows[0].keys() >= set(names)
+    assert "waiting, ≈ " in look("backlog").out
+    assert "≈ " in look("backlog", "--summary").out
+    assert look("backlog", "--summary", "--json").rows[0]["bytesBehindEstimate"]
+    assert "≈ " in run("table", "backlog", f"rocketmq://{fake.address}").out
+    assert look("report", "--output", str(tmp_path / "r.html")).code == 0
+    assert re.search(r"2,000 waiting, ≈ [\d.]+ KiB", (tmp_path / "r.html").read_text())
+
+
+def test_bytes_of_a_cluster_are_exact_where_messages_are_pulled(
+    fake: FakeCluster, run: Run
+) -> None:
+    fake.fill("T", 30, tags=lambda i: "AB"[i % 2])
+    fake.committed["T", "g", 0] = 20
+    address = f"rocketmq://{fake.address}"
+    by_tag = ("backlog", address, "--by-tag"), ("table", "backlog", address, "-o", "byTag=true")
+    for words in by_tag:
+        assert run(*words, "--json").rows[0].keys() >= {"bytesBehind", "bytesMatching"}
+        assert "≈" not in run(*words).out
 
 
 def test_a_cluster_is_followed_and_its_offsets_are_compared(fake: FakeCluster, look: Any) -> None:

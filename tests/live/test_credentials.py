@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqstore.errors import InvalidOptionError
-from mqstore.live.address import parse_address
-from mqstore.live.credentials import Credentials, choose, read_file
 from mqstore.live.options import cluster_settings, parse_options
+from mqstore.live.remoting.address import parse_address
+from mqstore.live.remoting.credentials import Credentials, choose, read_file
 from mqstore.options.secret import Secret
 
 HUSH = "hush-hush-7531"

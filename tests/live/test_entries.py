@@ -5,9 +5,9 @@ import pytest
 
 from live.conftest import Connect
 from live.loopback import FakeCluster, json_answer
-from mqstore.live.entries import entries
-from mqstore.live.errors import BrokenAnswerError
-from mqstore.live.pull import LiveSlice
+from mqstore.live.origin.entries import entries
+from mqstore.live.origin.pull import LiveSlice
+from mqstore.live.remoting.errors import BrokenAnswerError
 from support import oracle
 
 

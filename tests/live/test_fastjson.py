@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqstore.live.fastjson import MAX_DEPTH, InvalidBodyError, loads
+from mqstore.live.remoting.fastjson import MAX_DEPTH, InvalidBodyError, loads
 
 SCALARS = st.one_of(
     st.none(),

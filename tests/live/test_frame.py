@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqstore.live.frame import HEAD_BYTES, Frame, FrameError, TooLargeError, decode, encode, sizes
+from mqstore.live.remoting.frame import (
+    HEAD_BYTES,
+    Frame,
+    FrameError,
+    TooLargeError,
+    decode,
+    encode,
+    sizes,
+)
 
 JSON, BINARY = 0, 1
 PYTHON, VERSION = 3, 433

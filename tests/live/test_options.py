@@ -6,11 +6,11 @@ from dataclasses import fields
 import pytest
 
 from mqstore.errors import InvalidOptionError
-from mqstore.live.address import Address, is_address, parse_address
-from mqstore.live.cluster import ClusterSettings
-from mqstore.live.connection import Limits
 from mqstore.live.options import LIVE_OPTIONS, LiveOptions, cluster_settings, parse_options
-from mqstore.live.tls import Tls
+from mqstore.live.remoting.address import Address, is_address, parse_address
+from mqstore.live.remoting.cluster import ClusterSettings
+from mqstore.live.remoting.connection import Limits
+from mqstore.live.remoting.tls import Tls
 
 A = parse_address("rocketmq://a:1")
 

@@ -19,14 +19,13 @@ from mqstore.errors import (
     StoreReplacedError,
     UnsupportedTopicError,
 )
-from mqstore.live.cluster import ClusterSettings
-from mqstore.live.credentials import Credentials
-from mqstore.live.errors import BrokerUnavailableError, NoMasterError
-from mqstore.live.origin import ClusterOrigin
-from mqstore.live.tail import ClusterTail
+from mqstore.live.origin.cluster_origin import ClusterOrigin
+from mqstore.live.origin.tail import ClusterTail
+from mqstore.live.remoting.cluster import ClusterSettings
+from mqstore.live.remoting.credentials import Credentials
+from mqstore.live.remoting.errors import BrokerUnavailableError, NoMasterError
 from mqstore.options.grammar import EARLIEST
 from mqstore.options.secret import Secret
-from mqstore.places import open_all
 from mqstore.read.admission import Admission
 from mqstore.read.follow import Follower
 from mqstore.read.group_progress import PublishedProgress
@@ -36,6 +35,7 @@ from mqstore.read.scan import scan
 from mqstore.read.selection import OpenStores, Selection
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import QueueSlice, slices_of
+from mqstore.request.places import open_all
 from support import oracle
 
 BROKER = "broker-a"
@@ -402,7 +402,7 @@ def test_a_group_with_consumers_is_refused(fake: FakeCluster) -> None:
 def test_progress_waits_for_a_broker_that_is_away(
     fake: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mqstore.live.group_publish._AWAY_S", 0.0)
+    monkeypatch.setattr("mqstore.live.origin.group_publish._AWAY_S", 0.0)
     fake.fill("T", 10)
     fake.fault = lambda request: b"" if request["code"] in {15, 43, 203} else None
     origins = {BROKER: ClusterOrigin(settings_of(fake), BROKER)}
@@ -417,7 +417,7 @@ def test_progress_waits_for_a_broker_that_is_away(
 def test_what_a_killed_broker_forgot_of_a_groups_progress_is_committed_again(
     fake: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mqstore.live.group_publish._AWAY_S", 0.0)
+    monkeypatch.setattr("mqstore.live.origin.group_publish._AWAY_S", 0.0)
     fake.fill("T", 10)
     fake.fill("T", 10, queue_id=1)
     one, other = ("T", BROKER, 0), ("T", BROKER, 1)
@@ -450,7 +450,7 @@ def test_an_offset_behind_the_end_of_a_topic_that_was_made_again_does_not_hold_a
 def test_a_topic_that_is_deleted_or_made_again_under_a_stream_is_a_named_error(
     fake: FakeCluster, opened: Any, monkeypatch: pytest.MonkeyPatch, again: int
 ) -> None:
-    monkeypatch.setattr("mqstore.live.tail.ROUTES_S", 0.0)
+    monkeypatch.setattr("mqstore.live.origin.tail.ROUTES_S", 0.0)
     fake.fill("U", 1)
     fake.fill("T", 5)
     with closing(follower_of(opened("T", "U"))) as stream:

@@ -13,17 +13,17 @@ from live.conftest import PATIENT, Connect
 from live.loopback import FakeCluster, json_answer
 from mqstore.codec.decode import Records, decode
 from mqstore.errors import DataLossError
-from mqstore.live.cluster import Cluster, ClusterSettings
-from mqstore.live.connection import Connection, Limits
-from mqstore.live.errors import (
+from mqstore.live.origin.pull import LiveSlice, PullReader
+from mqstore.live.origin.records import PulledRecords, PullSettings, read
+from mqstore.live.remoting.cluster import Cluster, ClusterSettings
+from mqstore.live.remoting.connection import Connection, Limits
+from mqstore.live.remoting.errors import (
     AccessDeniedError,
     BrokenAnswerError,
     BrokerUnavailableError,
     RequestRefusedError,
 )
-from mqstore.live.pull import LiveSlice, PullReader
-from mqstore.live.records import PulledRecords, PullSettings, read
-from mqstore.live.requests import Request
+from mqstore.live.remoting.requests import Request
 from support import oracle
 
 COLUMNS = ("topic", "queueId", "queueOffset", "body", "brokerName")

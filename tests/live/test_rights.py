@@ -10,17 +10,17 @@ from jobs.command import Run
 from jobs.conftest import run
 from live.conftest import PATIENT
 from live.loopback import FakeCluster, json_answer
-from mqstore.live.cluster import ClusterSettings
-from mqstore.live.credentials import Credentials
-from mqstore.live.errors import AccessDeniedError
+from mqstore.live.remoting.cluster import ClusterSettings
+from mqstore.live.remoting.credentials import Credentials
+from mqstore.live.remoting.errors import AccessDeniedError
 from mqstore.options.secret import Secret
-from mqstore.places import open_all
 from mqstore.read.admission import Admission
 from mqstore.read.follow import Follower
 from mqstore.read.scan import scan
 from mqstore.read.selection import OpenStores, Selection
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import slices_of
+from mqstore.request.places import open_all
 
 __all__ = ["run"]
 
@@ -124,9 +124,9 @@ def test_rights_are_asked_for_once_a_topic_and_only_of_who_gives_credentials(
 @pytest.fixture
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let tails look for topics and bounds at every look."""
-    monkeypatch.setattr("mqstore.live.tail.ROUTES_S", 0.0)
-    monkeypatch.setattr("mqstore.live.tail.LOOK_S", 0.0)
-    monkeypatch.setattr("mqstore.live.tail._PAUSE_SHARE", 0)
+    monkeypatch.setattr("mqstore.live.origin.tail.ROUTES_S", 0.0)
+    monkeypatch.setattr("mqstore.live.origin.tail.LOOK_S", 0.0)
+    monkeypatch.setattr("mqstore.live.origin.tail._PAUSE_SHARE", 0)
 
 
 @pytest.mark.usefixtures("fast")

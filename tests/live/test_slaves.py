@@ -14,8 +14,8 @@ from broker.harness import Cluster as Servers
 from live.real import READING, Live
 from live.sending import create_topic, send
 from mqstore.errors import StoreError
-from mqstore.live.bounds import bounds
-from mqstore.live.cluster import Cluster, ClusterSettings
+from mqstore.live.origin.bounds import bounds
+from mqstore.live.remoting.cluster import Cluster, ClusterSettings
 from support import soak
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]

@@ -26,7 +26,7 @@ from live.real import NAMES, Live
 from live.secure import ADMIN, FILES, MESSAGES, READER, STRANGER, TOPIC, WITHOUT_GET, Guarded
 from live.sending import create_topic, send
 from mqstore.format.names import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC
-from mqstore.live.credentials import Credentials
+from mqstore.live.remoting.credentials import Credentials
 from support import soak
 
 pytestmark = [

@@ -4,8 +4,8 @@ import pytest
 
 from live.conftest import Connect
 from live.loopback import FakeCluster, json_answer
-from mqstore.live.errors import BrokenAnswerError
-from mqstore.live.state import ClusterState
+from mqstore.live.origin.state import ClusterState
+from mqstore.live.remoting.errors import BrokenAnswerError
 
 
 @pytest.mark.parametrize(

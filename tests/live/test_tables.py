@@ -11,8 +11,8 @@ from backlog.counted import AS_OF_MS, brute_force
 from live.loopback import FakeCluster, FakeQueue
 from mqstore.backlog import BacklogRequest, measure, plan_all
 from mqstore.errors import UnknownGroupError
-from mqstore.places import open_all, places
 from mqstore.read.selection import Selection
+from mqstore.request.places import open_all, places
 from pyspark_mqlog.batch_reader import plan_read
 from pyspark_mqlog.options import parse_read
 from pyspark_mqlog.schema import read_schema

@@ -9,10 +9,10 @@ import pytest
 from live.conftest import PATIENT
 from live.loopback import Play, json_answer, listening, read_request
 from mqstore.errors import InvalidOptionError
-from mqstore.live.connection import Connection, NotUnderstoodError
-from mqstore.live.errors import BrokerUnavailableError
-from mqstore.live.requests import GET_BROKER_RUNTIME_INFO
-from mqstore.live.tls import Tls
+from mqstore.live.remoting.connection import Connection, NotUnderstoodError
+from mqstore.live.remoting.errors import BrokerUnavailableError
+from mqstore.live.remoting.requests import GET_BROKER_RUNTIME_INFO
+from mqstore.live.remoting.tls import Tls
 
 FILES = Path(__file__).parent / "tls"
 CA, STRANGER = str(FILES / "ca.pem"), str(FILES / "stranger.pem")

@@ -9,8 +9,6 @@ import os
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pyspark
@@ -19,7 +17,6 @@ import pytest
 from matrix import environments
 from matrix.environments import HERE, LINES, IndexUnreachableError
 from matrix.steps import Steps
-from support import fork_server
 
 ROOT = HERE.parents[1]
 PATHS = os.pathsep.join(str(ROOT / top) for top in ("store", "connector", "jobs"))
@@ -43,26 +40,12 @@ def interpreter(line: str) -> str:
         pytest.skip(f"no package index to take Spark {line} from: {error}")
 
 
-@contextmanager
-def forked(python: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Give the interpreter, and what has Spark's Python processes forked.
-
-    Not in `make matrix`: there the interpreter is found, and starts all that Spark wants.
-    """
-    if MATRIX:
-        yield python, {}
-        return
-    with fork_server.forking(python, PATHS) as forks:
-        yield python, {"PYSPARK_PYTHON": forks.python}
-
-
-def done(python: str, master: str, folder: Path, *names: str, **more: str) -> list[str]:
+def done(python: str, master: str, folder: Path, *names: str) -> list[str]:
     """Run the steps in an environment; return those that are done."""
     environment = {name: value for name, value in os.environ.items() if "SPARK" not in name}
     environment |= {
         "PYTHONPATH": PATHS,
         "SPARK_SUBMIT_OPTS": os.environ.get("SPARK_SUBMIT_OPTS", ""),
-        **more,
     }
     ran = subprocess.run(
         [python, str(HERE / "steps.py"), master, str(folder), *names],
@@ -85,15 +68,13 @@ def test_each_of_the_steps_works_on_the_line(line: str, tmp_path: Path) -> None:
     is_newest = line == LINES[-1]
     master = "local-cluster[2,1,1024]" if is_newest else "local[2]"
     steps = ON_EXECUTORS if is_newest and not MATRIX else STEPS
-    with forked(interpreter(line)) as (python, more):
-        assert done(python, master, tmp_path, *steps, **more) == steps
+    assert done(interpreter(line), master, tmp_path, *steps) == steps
 
 
 @pytest.mark.spark
 def test_a_client_of_spark_connect_reads_and_writes(tmp_path: Path) -> None:
     steps = ["write", "read_with_tags", "schema_read", "sql_view"]
-    with forked(interpreter(LINES[0])) as (python, more):
-        assert done(python, "connect", tmp_path, *steps, **more) == steps
+    assert done(interpreter(LINES[0]), "connect", tmp_path, *steps) == steps
 
 
 def pinned(line: str) -> dict[str, str]:

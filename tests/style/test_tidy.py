@@ -18,6 +18,8 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 BYTES = {"mqstore.format", "mqstore.files", "mqstore.native", "mqstore.codec"}
 WITH_TXN = BYTES | {"mqstore.files.txn"}
 BELOW_WRITE = WITH_TXN | {"mqstore.write.stage", "mqstore.derive", "mqstore.options"}
+OF_ORIGINS = BYTES | {"mqstore.options", "mqstore.derive", "mqstore.read"}
+LIVE = {"mqstore.live", "mqstore.live.remoting", "mqstore.live.origin", "mqstore.live.send"}
 MAY_IMPORT: dict[str, set[str]] = {
     "mqstore.errors": set(),
     "mqstore.format.arrays": set(),
@@ -32,12 +34,16 @@ MAY_IMPORT: dict[str, set[str]] = {
     "mqstore.read": WITH_TXN | {"mqstore.derive", "mqstore.options", "mqstore.read.sql"},
     "mqstore.write.stage": WITH_TXN | {"mqstore.options"},
     "mqstore.derive": BYTES,
-    "mqstore.live": BYTES | {"mqstore.options", "mqstore.derive", "mqstore.read"},
-    "mqstore.deliver": BELOW_WRITE | {"mqstore.live"},
-    "mqstore.deliver.replay": BELOW_WRITE | {"mqstore.live", "mqstore.read", "mqstore.deliver"},
+    "mqstore.live.remoting": BYTES | {"mqstore.options", "mqstore.read"},
+    "mqstore.live.send": BYTES | {"mqstore.options", "mqstore.live.remoting"},
+    "mqstore.live.origin": OF_ORIGINS | {"mqstore.live.remoting"},
+    "mqstore.live": OF_ORIGINS | LIVE,
+    "mqstore.deliver": BELOW_WRITE | LIVE,
+    "mqstore.deliver.replay": BELOW_WRITE | LIVE | {"mqstore.read", "mqstore.deliver"},
     "mqstore.write": BELOW_WRITE,
     "mqstore": BELOW_WRITE
-    | {"mqstore.read", "mqstore.live", "mqstore.write", "mqstore.deliver", "mqstore.read.sql"}
+    | LIVE
+    | {"mqstore.read", "mqstore.write", "mqstore.deliver", "mqstore.read.sql"}
     | {"mqstore.files.objects", "mqstore.deliver.replay"},
     # Of the codec, the connector sees the columns only, and the jobs also which kernels are in
     # use; of files and format they see nothing.

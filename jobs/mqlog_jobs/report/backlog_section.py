@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Final
 
-from mqlog_jobs.render import count, size
+from mqlog_jobs.amounts import ABOUT, about_size, count, size
 from mqlog_jobs.report.cells import (
-    ABOUT,
     Head,
     bytes_cell,
     cell,
@@ -86,8 +85,8 @@ def _group(group: str, rows: Sequence[Behind], now_ms: int) -> Element:
     oldest = [one.oldest_ms for one in rows if one.oldest_ms is not None]
     told = "has consumed everything"
     if lag:
-        about = ABOUT if any(one.is_weighed for one in rows) else ""
-        told = f"{count(lag)} waiting, {about}{size(behind)}"
+        shape = about_size if any(one.is_weighed for one in rows) else size
+        told = f"{count(lag)} waiting, {shape(behind)}"
         told += f", the oldest for {waits(now_ms, min(oldest))}" if oldest else ""
     return group_row(group, told, len(_HEADS))
 

@@ -5,7 +5,7 @@ first that each group has before it; where there are more, these stand for the o
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
@@ -17,7 +17,7 @@ from mqlog_jobs.report.facts import Behind
 from mqstore.backlog import BacklogItem, BacklogRequest, measure
 from mqstore.backlog.schema import OK
 from mqstore.backlog.standing import Standing
-from mqstore.read.source import QueueSlice
+from mqstore.read.source import Origin, QueueSlice
 
 _MEASURED_MESSAGES: Final = 20_000_000
 _MS_OF_A_SECOND: Final = 1000
@@ -35,10 +35,14 @@ class Waiting:
 
 
 def waiting(
-    items: Sequence[BacklogItem], as_of_ms: int, most_messages: int = _MEASURED_MESSAGES
+    items: Sequence[BacklogItem],
+    as_of_ms: int,
+    most_messages: int = _MEASURED_MESSAGES,
+    estimating: Collection[Origin] = (),
 ) -> Waiting:
     """Return the rows of those items by group and topic, the longest lag first.
 
+    ``estimating`` are the origins that estimate the bytes of messages: clusters.
     Raises what reading ConsumeQueues raises.
     """
     if not items:
@@ -55,7 +59,8 @@ def waiting(
     rows = rows_of(measure(short, BacklogRequest(), as_of_ms))
     pairs: defaultdict[Pair, list[_Row]] = defaultdict(list)
     for item, row, lag, part in zip(items, rows, lags.tolist(), looked.tolist(), strict=True):
-        pairs[item.group, item.topic].append(_Row(row, lag, part))
+        about = bool(lag) and (lag > part or item.origin in estimating)
+        pairs[item.group, item.topic].append(_Row(row, lag, part, about))
     ranges: defaultdict[Pair, list[QueueSlice]] = defaultdict(list)
     for item, start, lag in zip(items, starts.tolist(), lags.tolist(), strict=True):
         if lag:
@@ -67,11 +72,15 @@ def waiting(
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A queue of a group: its row of ``table=backlog``, measured over ``part`` of ``lag``."""
+    """A queue of a group: its row of ``table=backlog``, measured over ``part`` of ``lag``.
+
+    ``about``: its bytes are an estimate.
+    """
 
     row: Mapping[str, object]
     lag: int
     part: int
+    about: bool
 
     def number(self, name: str) -> int:
         value = self.row[name]
@@ -96,7 +105,7 @@ def _behind(pair: Pair, rows: Sequence[_Row]) -> Behind:
         queues=len(rows),
         lag=sum(row.lag for row in rows),
         bytes=sum(row.bytes for row in rows),
-        is_weighed=any(row.lag > row.part for row in rows),
+        is_weighed=any(row.about for row in rows),
         expired=sum(row.number("expired") for row in rows),
         oldest_ms=min(oldest, default=None),
         consumed_ms=max(consumed, default=None),

@@ -2,18 +2,18 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
-from mqlog_jobs.render import count, moment, size, span
+from mqlog_jobs.amounts import ABOUT, about_size, count, moment, size, span
 from mqlog_jobs.report.charts import bar
 from mqlog_jobs.report.facts import Looked, Unread
 from mqlog_jobs.report.markup import Element, Node, element
 
-ABOUT: Final = "≈ "
 _DASH: Final = "–"
 _PARTS_OF_A_NAME: Final = re.compile(r"[^_.%-]*[_.%-]+|[^_.%-]+")
+_PARTS_OF_A_PATH: Final = re.compile(r"[^/,]*[/,]+|[^/,]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,11 @@ def section(name: str, title: str, *parts: Node) -> Element:
 
 
 def table(caption: str, heads: Sequence[Head], bodies: Iterable[Iterable[Element]]) -> Element:
-    """Return a table of bodies of rows. It scrolls in its own frame where the page is narrow."""
+    """Return a table of bodies of rows.
+
+    Where the page is narrow each row is a list of its cells. What is too wide even then scrolls in
+    its own frame.
+    """
     row = [
         element("th", head.text, scope="col", class_="n" if head.number else None) for head in heads
     ]
@@ -39,9 +43,22 @@ def table(caption: str, heads: Sequence[Head], bodies: Iterable[Iterable[Element
         "table",
         element("caption", caption),
         element("thead", element("tr", *row)),
-        *(element("tbody", *rows) for rows in bodies),
+        *(element("tbody", *(_labelled(row, heads) for row in rows)) for rows in bodies),
     )
     return element("div", whole, class_="scroll", tabindex="0", role="region", aria_label=caption)
+
+
+def _labelled(row: Element, heads: Sequence[Head]) -> Element:
+    """Return a row whose cells know their heads: on a narrow page each stands beside its own."""
+    if len(row.children) != len(heads):
+        return row
+    cells = (
+        replace(one, attributes=(*one.attributes, ("data-head", head.text)))
+        if isinstance(one, Element) and one.tag == "td"
+        else one
+        for one, head in zip(row.children, heads, strict=True)
+    )
+    return replace(row, children=tuple(cells))
 
 
 def row(head: Node | tuple[Node, ...], *cells: Element) -> Element:
@@ -64,6 +81,14 @@ def name(text: str) -> tuple[Node, ...]:
     return tuple(parts[:-1])
 
 
+def address(text: str) -> Element:
+    """Return a path or an address that may be broken behind ``/`` and ``,`` only."""
+    parts: list[Node] = []
+    for part in _PARTS_OF_A_PATH.findall(text):
+        parts += [part, element("wbr")]
+    return element("code", *parts[:-1])
+
+
 def cell(*parts: Node, number: bool = False, class_: str | None = None) -> Element:
     """Return a cell."""
     return element("td", *parts, class_="n" if number else class_)
@@ -76,8 +101,8 @@ def counted(value: int, most: int) -> Element:
 
 
 def bytes_cell(value: int, *, about: bool = False) -> Element:
-    """Return a cell with a number of bytes."""
-    return cell((ABOUT if about else "") + size(value), number=True)
+    """Return a cell with a number of bytes; one that is estimated says so."""
+    return cell(about_size(value) if about else size(value), number=True)
 
 
 def when(ms: int | None) -> Element:

@@ -1,4 +1,4 @@
-"""The sections about the directories: stores, their files, and what verify finds."""
+"""The sections about directories: their files, and what verify finds."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -15,46 +15,19 @@ from mqlog_jobs.report.cells import (
     section,
     table,
     unread,
-    when,
 )
 from mqlog_jobs.report.charts import bar
-from mqlog_jobs.report.facts import BrokerHeld, FileKind, Files, Found, StoreFile, Unread, Verified
+from mqlog_jobs.report.facts import FileKind, Files, Found, StoreFile, Unread, Verified
 from mqlog_jobs.report.markup import Element, element
 from mqstore.check.finding import ERROR
 
-_NOT_CLOSED: Final = "not closed: its broker runs, or crashed"
 _ALLOCATED: Final = {"commitlog", "consumequeue", "index"}  # Of a fixed length, empty or full.
-
-
-def stores_section(places: Sequence[BrokerHeld]) -> Element:
-    """Return what was looked at."""
-    heads = (
-        Head("Broker"), Head("Place"), Head("Messages", number=True), Head("Queues", number=True),
-        Head("CommitLog", number=True), Head("First stored (UTC)"), Head("Last stored (UTC)"),
-        Head("State"),
-    )  # fmt: skip
-    rows = [
-        row(
-            place.broker,
-            cell(element("code", place.name), class_="place"),
-            cell(count(place.messages), number=True),
-            cell(count(place.queues), number=True),
-            bytes_cell(place.log_bytes) if place.log_bytes else cell("–", number=True),
-            when(place.first_ms),
-            when(place.last_ms),
-            cell(_NOT_CLOSED if place.is_unclean else "closed cleanly", class_="state"),
-        )
-        for place in places
-    ]
-    return section("stores", "Stores", table("The stores of this report", heads, [rows]))
 
 
 def files_section(files: Found[Files]) -> Element:
     """Return how large and how full the files are."""
     if isinstance(files, Unread):
         return section("files", "Files", unread(files))
-    if not files.kinds:
-        return section("files", "Files", note("A running cluster does not report its files."))
     heads = (
         Head("Kind"), Head("Files", number=True), Head("Length", number=True),
         Head("In use", number=True), Head("Full"),
@@ -88,8 +61,6 @@ def verify_section(verified: Verified) -> Element:
         for broker, reason in verified.skipped.items()
     ]
     parts: list[Element | None] = [*skipped]
-    if not verified.checked and not skipped:
-        parts.append(note("Only a directory can be checked."))
     if verified.findings:
         heads = (Head("Severity"), Head("Broker"), Head("Place"), Head("Problem"))
         rows = [

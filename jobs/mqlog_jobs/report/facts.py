@@ -34,16 +34,25 @@ class Looked:
 
 @dataclass(frozen=True, slots=True)
 class BrokerHeld:
-    """One broker: its queues' messages, and the times of the first and the last one."""
+    """One broker: the messages and queues of users' topics, the first and the last store time.
+
+    ``system_messages`` and ``system_queues`` are those of RocketMQ's own topics. ``name`` is the
+    directory, or of a running broker (``is_live``) its address, ``version`` its release; None
+    where it is not known.
+    """
 
     name: str
     broker: str
     messages: int
     queues: int
+    system_messages: int
+    system_queues: int
     log_bytes: int
     first_ms: int | None
     last_ms: int | None
     is_unclean: bool
+    is_live: bool = False
+    version: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +92,7 @@ class Behind:
     """A group in a topic, over all brokers and queues.
 
     ``lag`` are the messages held and not consumed, ``bytes`` those of their records
-    (``is_weighed``: estimated from the first of them); ``oldest_ms`` is the store time of the
+    (``is_weighed``: estimated from some of them); ``oldest_ms`` is the store time of the
     first one, ``consumed_ms`` of the last one consumed.
     """
 
@@ -192,3 +201,13 @@ class Facts:
     rates: Found[Rates]
     files: Found[Files]
     verified: Verified
+
+    @property
+    def has_stores(self) -> bool:
+        """Tell whether some of the brokers are directories, and not all of them run."""
+        return not all(place.is_live for place in self.places)
+
+    @property
+    def has_cluster(self) -> bool:
+        """Tell whether some of the brokers run and were asked over the network."""
+        return any(place.is_live for place in self.places)

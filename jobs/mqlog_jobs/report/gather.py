@@ -100,12 +100,17 @@ def gather(
         if q.bounds.topic not in system and q.first_ms is not None and q.last_ms is not None
     ]
     topics = _read(lambda: _topics(sources, snapshots, queues, system, len(stores)))
-    behind = _read(lambda: _waiting(sources, snapshots, request, now_ms))
+    behind = _read(lambda: _waiting(sources, snapshots, request, (now_ms, len(stores))))
     log_bytes = [snapshot.high - snapshot.low for snapshot in snapshots]
     return Facts(
         made_ms=now_ms,
         version=__version__,
-        places=tuple(_place(n, snapshot, queues) for n, snapshot in enumerate(snapshots)),
+        places=tuple(
+            _place(
+                (source, snapshot), [q for q in queues if q.source == n], system, len(stores) <= n
+            )
+            for n, (source, snapshot) in enumerate(zip(sources, snapshots, strict=True))
+        ),
         topics=topics,
         tags=_read(lambda: _topic_tags(opened, system, budget)),
         behind=behind if isinstance(behind, Unread) else _with_tags(behind, budget),
@@ -146,17 +151,30 @@ def _system_topics(snapshots: Iterable[Snapshot]) -> set[str]:
     return found
 
 
-def _place(number: int, snapshot: Snapshot, queues: Iterable[_HeldQueue]) -> BrokerHeld:
-    own = [queue for queue in queues if queue.source == number]
+def _place(
+    pair: tuple[BoundsSource, Snapshot], queues: Iterable[_HeldQueue], system: set[str], live: bool
+) -> BrokerHeld:
+    """Return one broker with its ``queues``; a ``live`` one tells its address and its version."""
+    source, snapshot = pair
+    parts: tuple[list[_HeldQueue], list[_HeldQueue]] = ([], [])
+    for queue in queues:
+        parts[queue.bounds.topic in system].append(queue)
+    own, others = parts
+    told = _read(lambda: source.broker(snapshot)) if live else None
+    known = None if told is None or isinstance(told, Unread) else told
     return BrokerHeld(
-        snapshot.origin.name,
+        known.place if known else snapshot.origin.name,
         snapshot.broker_name,
-        messages=sum(q.bounds.high - q.bounds.low for q in own),
+        messages=sum(q.bounds.messages for q in own),
         queues=len(own),
-        log_bytes=snapshot.high - snapshot.low,
+        system_messages=sum(q.bounds.messages for q in others),
+        system_queues=len(others),
+        log_bytes=known.high - known.low if known else snapshot.high - snapshot.low,
         first_ms=min((q.first_ms for q in own if q.first_ms is not None), default=None),
         last_ms=max((q.last_ms for q in own if q.last_ms is not None), default=None),
         is_unclean=snapshot.is_unclean,
+        is_live=live,
+        version=known.version if known else None,
     )
 
 
@@ -210,12 +228,15 @@ def _waiting(
     sources: Sequence[BoundsSource],
     snapshots: Sequence[Snapshot],
     request: ReportRequest,
-    now_ms: int,
+    at: tuple[int, int],
 ) -> Waiting:
+    """Return the backlog; ``at`` are the time (epoch ms) and how many sources are directories."""
+    now_ms, stores = at
     items = plan_all(sources, snapshots, BacklogRequest(groups=request.groups))
     if request.groups is None and not request.system:
         items = [item for item in items if not is_system_group(item.group)]
-    return waiting(items, now_ms)
+    live = {snapshot.origin for snapshot in snapshots[stores:]}
+    return waiting(items, now_ms, estimating=live)
 
 
 def _with_tags(found: Waiting, budget: _Budget) -> Found[tuple[Behind, ...]]:

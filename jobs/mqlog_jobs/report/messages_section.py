@@ -2,9 +2,8 @@
 
 from typing import Final
 
-from mqlog_jobs.render import count, several, span
+from mqlog_jobs.amounts import ABOUT, count, several, span
 from mqlog_jobs.report.cells import (
-    ABOUT,
     Head,
     about_count,
     bytes_cell,

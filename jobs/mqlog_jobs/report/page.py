@@ -11,26 +11,20 @@ from datetime import UTC, datetime
 from importlib.resources import files
 from typing import Final
 
-from mqlog_jobs.render import count, several, size
+from mqlog_jobs.amounts import about_size, count, several, size
 from mqlog_jobs.report.attention import attention
 from mqlog_jobs.report.backlog_section import backlog_section
+from mqlog_jobs.report.brokers_section import brokers_section, brokers_title
 from mqlog_jobs.report.cells import note, waits
-from mqlog_jobs.report.disk_section import files_section, stores_section, verify_section
+from mqlog_jobs.report.disk_section import files_section, verify_section
 from mqlog_jobs.report.facts import Facts, Unread
 from mqlog_jobs.report.markup import Element, element, stylesheet
 from mqlog_jobs.report.messages_section import rates_section, tags_section, topics_section
 from mqlog_jobs.report.tag_bars import TagColours
 
 _FOOT_NOTE: Final = "Times are UTC. Sizes are those of records; 1 KiB has 1024 bytes."
-_LINKS: Final = {
-    "backlog": "Backlog",
-    "rates": "Over time",
-    "topics": "Topics",
-    "tags": "Tags",
-    "stores": "Stores",
-    "files": "Files",
-    "verify": "Verify",
-}
+_LINKS: Final = {"backlog": "Backlog", "rates": "Over time", "topics": "Topics", "tags": "Tags"}
+_STORE_LINKS: Final = {"files": "Files", "verify": "Verify"}
 
 
 def page(facts: Facts) -> Iterator[str]:
@@ -66,24 +60,18 @@ def _body(facts: Facts) -> Element:
     colours = TagColours()
     made = datetime.fromtimestamp(facts.made_ms / 1000, UTC)
     shown = made.strftime("%d %B %Y, %H:%M UTC").removeprefix("0")
-    links = [
-        element("a", text, href=f"#{name}")
-        for name, text in _LINKS.items()
-        if facts.places or name == "stores"
-    ]
+    own = [files_section(facts.files), verify_section(facts.verified)] if facts.has_stores else []
     return element(
         "body",
         element("a", "To the report", href="#report", class_="skip"),
         element(
             "header",
-            element(
-                "p", "RocketMQ message store" + "s" * (len(facts.places) != 1), class_="kicker"
-            ),
+            element("p", _kind(facts), class_="kicker"),
             element("h1", _title(facts)),
             note("Looked at on ", element("time", shown, datetime=made.isoformat())),
             _tiles(facts),
         ),
-        element("nav", *links, aria_label="Sections"),
+        element("nav", *_links(facts), aria_label="Sections"),
         element(
             "main",
             attention(facts),
@@ -91,17 +79,30 @@ def _body(facts: Facts) -> Element:
             rates_section(facts.rates),
             topics_section(facts.topics, facts.rates),
             tags_section(facts.tags, colours),
-            stores_section(facts.places),
-            files_section(facts.files),
-            verify_section(facts.verified),
+            brokers_section(facts),
+            *own,
             id="report",
         ),
         element("footer", note(f"Made by mqlog {facts.version}. {_FOOT_NOTE}")),
     )
 
 
+def _kind(facts: Facts) -> str:
+    stores = "message store" if len(facts.places) == 1 else "message stores"
+    if not facts.has_cluster:
+        return f"RocketMQ {stores}"
+    return f"RocketMQ cluster and {stores}" if facts.has_stores else "RocketMQ cluster"
+
+
+def _links(facts: Facts) -> list[Element]:
+    """Return the links to the sections that the page has."""
+    last = {"brokers": brokers_title(facts)} | (_STORE_LINKS if facts.has_stores else {})
+    names = (_LINKS if facts.places else {}) | last
+    return [element("a", text, href=f"#{name}") for name, text in names.items()]
+
+
 def _tiles(facts: Facts) -> Element:
-    tiles = [*_held(facts), *_behind(facts), _checked(facts)]
+    tiles = [*_held(facts), *_behind(facts), *([_checked(facts)] if facts.has_stores else [])]
     return element(
         "dl",
         *(
@@ -117,13 +118,13 @@ def _held(facts: Facts) -> list[tuple[str, str, str, str]]:
     queues = sum(place.queues for place in facts.places)
     tiles = [("Messages held", count(messages), f"in {several(queues, 'queue')}", "")]
     if not isinstance(facts.topics, Unread):
-        records = sum(topic.bytes for topic in facts.topics)
-        about = "≈ " if any(topic.is_weighed for topic in facts.topics) else ""
-        topics = sum(not topic.is_system for topic in facts.topics)
-        under = f"in {several(topics, 'topic')}"
+        own = [topic for topic in facts.topics if not topic.is_system]
+        records = sum(topic.bytes for topic in own)
+        shape = about_size if any(topic.is_weighed for topic in own) else size
+        under = f"in {several(len(own), 'topic')}"
         if not isinstance(facts.files, Unread) and facts.files.kinds:
             under = f"files of {size(sum(kind.size for kind in facts.files.kinds))}"
-        tiles.append(("Records", about + size(records), under, ""))
+        tiles.append(("Records", shape(records), under, ""))
     return tiles
 
 

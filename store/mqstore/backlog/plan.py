@@ -41,7 +41,7 @@ from mqstore.errors import (
     shown,
 )
 from mqstore.files.config.broker_config import FilterExpression, TopicConfig
-from mqstore.format.arrays import Int32s, Int64s, Mask
+from mqstore.format.arrays import Int32s, Int64s, Mask, Span
 from mqstore.options.grammar import Sql92
 from mqstore.read.broker_state import BrokerState, note_left_out
 from mqstore.read.capabilities import unreadable
@@ -235,7 +235,7 @@ class _Broker:
     topics: Mapping[str, TopicConfig]
     committed: Mapping[tuple[str, str], Mapping[int, int]]
     filters: Mapping[tuple[str, str], FilterExpression]
-    bounds: dict[str, dict[int, tuple[int, int]]]
+    bounds: dict[str, dict[int, Span]]
     hidden_groups: Mapping[str, StoreError]
     """Groups whose subscriptions this user may not see, and the refusals."""
     hidden_topics: Mapping[str, StoreError]
@@ -244,7 +244,7 @@ class _Broker:
     @classmethod
     def of(cls, source: BoundsSource, snapshot: Snapshot, request: BacklogRequest) -> "_Broker":
         config, chosen = source.config, group_test(request.groups)
-        bounds: defaultdict[str, dict[int, tuple[int, int]]] = defaultdict(dict)
+        bounds: defaultdict[str, dict[int, Span]] = defaultdict(dict)
         for queue in snapshot.queues:
             bounds[queue.topic][queue.queue_id] = queue.low, queue.high
         topics, committed = config.topics(), config.consumer_offsets()

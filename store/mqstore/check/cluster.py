@@ -16,16 +16,16 @@ from typing import Final
 from mqstore.check.cluster_requests import allowed_requests
 from mqstore.diagnosis import ERROR, GOOD, WARNING, Diagnosis
 from mqstore.errors import StoreError, UnsupportedTopicError, shown
-from mqstore.live.advice import absence
-from mqstore.live.cluster import Cluster, ClusterSettings
-from mqstore.live.errors import (
+from mqstore.live.remoting.advice import absence
+from mqstore.live.remoting.cluster import Cluster, ClusterSettings
+from mqstore.live.remoting.errors import (
     AccessDeniedError,
     BrokerTimeoutError,
     BrokerUnavailableError,
     RequestRefusedError,
 )
-from mqstore.live.routes import Route
-from mqstore.live.topics import broker_infos, check_readable, reading_settings, topic_names
+from mqstore.live.remoting.routes import Route
+from mqstore.live.remoting.topics import broker_infos, check_readable, reading_settings, topic_names
 
 _OLDEST: Final = (4, 9)
 _NEWEST: Final = (5, 5)

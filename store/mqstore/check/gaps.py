@@ -11,7 +11,7 @@ import numpy as np
 from mqstore.derive.queue_units import is_gap
 from mqstore.errors import CorruptStoreError
 from mqstore.files.log.commit_log import CommitLog
-from mqstore.files.queue.consume_queue import ConsumeQueue
+from mqstore.files.queue.units import Units
 from mqstore.format.arrays import Mask, Structs
 from mqstore.format.consume_queue import UNIT
 
@@ -33,7 +33,7 @@ def wrong_gaps(log: CommitLog, units: Structs, real: Mask, left: int) -> Iterato
     yield "a gap unit that hides the message behind it", gap & ~misplaced & (following <= places)
 
 
-def is_all_gap(queue: ConsumeQueue, start: int, end: int) -> bool:
+def is_all_gap(queue: Units, start: int, end: int) -> bool:
     """Tell whether the queue has gap units for all queue offsets [start, end)."""
     if not queue.files.low <= start * UNIT.itemsize < end * UNIT.itemsize <= queue.files.high:
         return False

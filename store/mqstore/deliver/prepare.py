@@ -17,8 +17,8 @@ from mqstore.errors import InvalidOptionError, UnknownTopicError, shown
 from mqstore.files.txn import staging
 from mqstore.files.txn.ledger import Key
 from mqstore.format.message import FILE_SIZE
-from mqstore.live.cluster import Cluster
-from mqstore.live.routes import MASTER_ID
+from mqstore.live.remoting.cluster import Cluster
+from mqstore.live.remoting.routes import MASTER_ID
 from mqstore.live.send.requests import Queue
 from mqstore.live.send.sender import SendCounts
 from mqstore.live.send.topics import MessageLimits, WriteQueues, message_limits
@@ -170,7 +170,7 @@ def _queues(cluster: Cluster, settings: SendSettings, topic: str) -> tuple[Queue
         try:
             cluster.known_route(topic, "topic")
         except UnknownTopicError as error:
-            raise UnknownTopicError(f"{error.args[0]}; createTopic=true makes it") from None
+            raise UnknownTopicError(f"{error.what}; createTopic=true makes it") from None
         raise UnknownTopicError(
             f"option topic: no broker has {shown(topic)} any more, though name servers show it; "
             "createTopic=true makes it"

@@ -7,8 +7,8 @@ from typing import Final
 from mqstore.errors import InvalidOptionError
 from mqstore.format.client_message import MAX_BATCH_MESSAGES
 from mqstore.format.names import is_system_topic, is_writable_topic
-from mqstore.live.cluster import ClusterSettings
 from mqstore.live.options import milliseconds
+from mqstore.live.remoting.cluster import ClusterSettings
 from mqstore.options import grammar, store_paths
 from mqstore.options.option import one_of, option, options_of
 from mqstore.write.stage.settings import MessageSettings

@@ -17,7 +17,7 @@ from mqstore.deliver.topics import Placing, TaskTopics
 from mqstore.format.arrays import Int64s
 from mqstore.format.client_message import MAX_PROPERTIES_SENT
 from mqstore.format.message import RECORD_ROOM_BYTES
-from mqstore.live.cluster import Cluster
+from mqstore.live.remoting.cluster import Cluster
 from mqstore.live.send.sender import SendCounts, Sender, SenderSettings
 from mqstore.live.send.topics import WriteQueues
 from mqstore.write.stage.compose import Composed

@@ -25,11 +25,10 @@ from mqstore.derive.walked_log import open_log_queues
 from mqstore.errors import CorruptStoreError
 from mqstore.files.entry_log import open_log
 from mqstore.files.log.log_end import after_blank
-from mqstore.files.mapped_file_queue import MappedFileQueue
-from mqstore.files.queue.consume_queue import ConsumeQueue, QueueExtent
+from mqstore.files.queue.units import QueueExtent, Units
 from mqstore.files.rocksdb.unit_table import UnitTable
 from mqstore.files.store_dir import BY_LOG, StoreDir
-from mqstore.format.arrays import Structs
+from mqstore.format.arrays import Structs, TopicQueue
 from mqstore.format.consume_queue import UNIT
 
 _FAR: Final = 2**62
@@ -39,7 +38,7 @@ _FAR: Final = 2**62
 class _Found:
     """Behind which queue offset each queue ends in a database, and what the log has behind it."""
 
-    ends: dict[tuple[str, int], int]
+    ends: dict[TopicQueue, int]
     log: LogQueues | None
     has_expired: bool
     """Whether records behind what the database has, and before what the log has, expired."""
@@ -77,7 +76,7 @@ class RocksQueues:
             self._found.log.close()
 
     @property
-    def ends(self) -> dict[tuple[str, int], int]:
+    def ends(self) -> dict[TopicQueue, int]:
         """Return for each queue the queue offset behind its last message in the database."""
         return self._found.ends
 
@@ -86,7 +85,7 @@ class RocksQueues:
         """The queues of the log behind what the database has; None if nothing is there."""
         return self._found.log
 
-    def has_expired(self, queue: tuple[str, int], queue_offset: int) -> bool:
+    def has_expired(self, queue: TopicQueue, queue_offset: int) -> bool:
         """Tell whether the log behind the database lost that message of a queue: it expired."""
         if not self._found.has_expired or queue_offset < self.ends.get(queue, 0):
             return False
@@ -99,7 +98,7 @@ class RocksQueues:
         return () if self.log is None else self.log.keys
 
     @property
-    def queues(self) -> list[tuple[str, int]]:
+    def queues(self) -> list[TopicQueue]:
         """Every (topic, queueId) that has, or had, a message; sorted."""
         behind = () if self.log is None else self.log.queues
         return sorted({*self.ends, *behind})
@@ -120,8 +119,8 @@ def _behind(place: StoreDir, checkpoint: int, cache: str, known: Sequence[str]) 
 
 
 @dataclass(frozen=True)
-class RocksQueue(ConsumeQueue):
-    """Reads units of one queue as if they were in files, of which there are none.
+class RocksQueue(Units):
+    """The units of a queue in a database and in the log behind it.
 
     Up to ``end`` units are the database's, from there on the log's. A database is read as it was
     when it was opened.
@@ -136,11 +135,6 @@ class RocksQueue(ConsumeQueue):
         return f"{folder}: {self.topic}/{self.queue_id}"
 
     @cached_property
-    def files(self) -> MappedFileQueue:
-        """No files."""
-        return MappedFileQueue(())
-
-    @cached_property
     def end(self) -> int:
         """The queue offset behind the last message that the database knows."""
         return self.held.ends.get(self._name, 0)
@@ -148,7 +142,7 @@ class RocksQueue(ConsumeQueue):
     @property
     def room_low(self) -> int:
         """The first queue offset that has a unit."""
-        first = self.next_file_start(-1)
+        first = self.next_start(-1)
         return self.end if first is None else first
 
     def look(self, commit_log_low: int) -> QueueExtent:
@@ -211,9 +205,9 @@ class RocksQueue(ConsumeQueue):
                 yield start, units
                 start += len(units)
             else:
-                start = self.next_file_start(start)
+                start = self.next_start(start)
 
-    def next_file_start(self, queue_offset: int) -> int | None:
+    def next_start(self, queue_offset: int) -> int | None:
         """Return the first queue offset after ``queue_offset`` that has a unit, or None."""
         after = queue_offset + 1
         if after < self.end:
@@ -224,7 +218,7 @@ class RocksQueue(ConsumeQueue):
         return int(behind.queue_offsets[0]) if len(behind) else None
 
     @property
-    def _name(self) -> tuple[str, int]:
+    def _name(self) -> TopicQueue:
         return self.topic, self.queue_id
 
     @property

@@ -26,9 +26,11 @@ from mqstore.files.index.index_file import IndexFile, list_index_files
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.queue.batch_queue import BatchQueue
 from mqstore.files.queue.consume_queue import ConsumeQueue, list_queues
+from mqstore.files.queue.units import Units
 from mqstore.files.safe_open import exists
 from mqstore.files.store_dir import BATCH_QUEUES, StoreDir, open_dir
 from mqstore.format import names
+from mqstore.format.arrays import TopicQueue
 
 _MOST_QUEUES_KEPT = 16_384  # about 1 KiB each, with their lists of files
 
@@ -37,10 +39,10 @@ class QueueStore(Protocol):
     """What a store has instead of ConsumeQueues in files. ``close`` it."""
 
     @property
-    def queues(self) -> list[tuple[str, int]]:
+    def queues(self) -> list[TopicQueue]:
         """Every (topic, queueId), sorted."""
 
-    def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+    def queue(self, topic: str, queue_id: int) -> Units:
         """Return one queue; one that is not there has no units."""
 
     def close(self) -> None:
@@ -67,7 +69,7 @@ class Store:
         self._queue_store = queue_store
         self.config = BrokerConfig(place)
         self._read_mode = read_mode
-        self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+        self._queues: dict[TopicQueue, Units] = {}
 
     @classmethod
     def open(cls, root: str | os.PathLike[str], commit_log: Sequence[str] = ()) -> "Store":
@@ -102,7 +104,7 @@ class Store:
         return open_log(self.place, self._read_mode)
 
     @cached_property
-    def queues(self) -> list[tuple[str, int]]:
+    def queues(self) -> list[TopicQueue]:
         """Every (topic, queueId) with a directory in consumequeue/ or batchconsumequeue/, sorted.
 
         Raises UnsupportedStoreError for more than 100,000 topics or a million queues, and for a
@@ -125,13 +127,13 @@ class Store:
         return frozenset(topic for topic, _ in self._batch_queues)
 
     @cached_property
-    def _batch_queues(self) -> list[tuple[str, int]]:
+    def _batch_queues(self) -> list[TopicQueue]:
         if self._queue_store is not None:
             return []
         return list_queues(self.place, names.BATCH_CONSUME_QUEUE)
 
-    def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """Return one ConsumeQueue, the same object each time; one without files has no units."""
+    def queue(self, topic: str, queue_id: int) -> Units:
+        """Return the units of one queue, the same object each time; none if it is not there."""
         found = self._queues.get((topic, queue_id))
         if found is None:
             made = self._queue_store.queue if self._queue_store is not None else self._in_files
@@ -140,7 +142,7 @@ class Store:
                 self._queues[topic, queue_id] = found
         return found
 
-    def _in_files(self, topic: str, queue_id: int) -> ConsumeQueue:
+    def _in_files(self, topic: str, queue_id: int) -> Units:
         if topic in self.batch_topics:
             return BatchQueue(self.place, topic, queue_id)
         return ConsumeQueue(self.place, topic, queue_id)

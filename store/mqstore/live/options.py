@@ -14,12 +14,12 @@ from functools import partial
 from typing import Annotated, Any, Final, get_type_hints
 
 from mqstore.errors import InvalidOptionError
-from mqstore.live.address import Address, name_servers, server
-from mqstore.live.cluster import READ_FROM, TOOLS_CONSUMER, ClusterSettings
-from mqstore.live.connection import Limits
-from mqstore.live.credentials import Credentials, choose
-from mqstore.live.pull import MAX_MESSAGES
-from mqstore.live.tls import Tls
+from mqstore.live.origin.pull import MAX_MESSAGES
+from mqstore.live.remoting.address import Address, name_servers, server
+from mqstore.live.remoting.cluster import READ_FROM, TOOLS_CONSUMER, ClusterSettings
+from mqstore.live.remoting.connection import Limits
+from mqstore.live.remoting.credentials import Credentials, choose
+from mqstore.live.remoting.tls import Tls
 from mqstore.options.grammar import boolean, choice, count, did_you_mean, duration, group_name, size
 from mqstore.options.secret import Secret, parse_secret
 

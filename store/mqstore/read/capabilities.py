@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Protocol, runtime_checkable
 
 from mqstore.errors import InvalidOptionError, StoreError
+from mqstore.format.arrays import TopicQueue
 from mqstore.read.queues import Bounds, QueueBounds, QueueFilter
 from mqstore.read.source import BoundsSource, Snapshot
 
@@ -39,7 +40,7 @@ class Tail(Protocol):
         if the place is not the one it was, and what ``BoundsSource.snapshot`` raises.
         """
 
-    def fitting(self, queue: tuple[str, int], start: int, end: int, room: int) -> tuple[int, int]:
+    def fitting(self, queue: TopicQueue, start: int, end: int, room: int) -> tuple[int, int]:
         """Return how many messages of [start, end) have at most ``room`` bytes, and their bytes."""
 
     def close(self) -> None:
@@ -67,7 +68,7 @@ class PublishesGroups(Protocol):
         where this process may not write.
         """
 
-    def publish_group(self, group: str, queues: Mapping[tuple[str, int], int]) -> bool:
+    def publish_group(self, group: str, queues: Mapping[TopicQueue, int]) -> bool:
         """Publish the next queue offsets of a group by topic and queueId. Raises OSError.
 
         False: the broker is away, and nothing was published.

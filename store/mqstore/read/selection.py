@@ -17,6 +17,7 @@ from mqstore.errors import (
     shown,
 )
 from mqstore.files.safe_open import real_path
+from mqstore.format.arrays import TopicQueue
 from mqstore.format.names import REPLY_SUFFIX, is_predefined_group, is_system_topic
 from mqstore.options.grammar import near
 from mqstore.read.capabilities import BrokerFinder, Tail, followable
@@ -230,7 +231,7 @@ class OpenStores:
                 f"its queues are {there}"
             )
 
-    def committed(self, group: str) -> list[dict[tuple[str, int], int]]:
+    def committed(self, group: str) -> list[dict[TopicQueue, int]]:
         """Return for each store the group's next queue offset by topic and queue.
 
         Raises UnknownGroupError for a group that no store knows.

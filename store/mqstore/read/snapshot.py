@@ -23,7 +23,7 @@ from mqstore.files.config.broker_config import broker_name as broker_name_in
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.mapped_file_queue import check_sizes
 from mqstore.files.queue.batch_queue import BatchQueue
-from mqstore.files.queue.consume_queue import ConsumeQueue, QueueExtent
+from mqstore.files.queue.units import QueueExtent, Units
 from mqstore.files.read_file import each
 from mqstore.files.store import Store
 from mqstore.files.store_dir import BY_LOG
@@ -105,7 +105,7 @@ def folder_name(store: Store) -> str:
     return as_text(named)
 
 
-def _check_files(log: CommitLog, queues: Sequence[ConsumeQueue]) -> None:
+def _check_files(log: CommitLog, queues: Sequence[Units]) -> None:
     check_log_files(log)
     batched = [isinstance(queue, BatchQueue) for queue in queues]
     for kind in (False, True):
@@ -144,7 +144,7 @@ def _weight(look: QueueExtent) -> Weight | None:
     return Weight(look.low, look.high, look.bytes, look.place)
 
 
-def _check_last(queue: ConsumeQueue, log: CommitLog, look: QueueExtent) -> None:
+def _check_last(queue: Units, log: CommitLog, look: QueueExtent) -> None:
     if look.low < look.high and look.end > log.high:
         path, position = log.where(log.high - 1) if log.files.files else log.where(0)
         reason = (
@@ -154,7 +154,7 @@ def _check_last(queue: ConsumeQueue, log: CommitLog, look: QueueExtent) -> None:
         raise CorruptStoreError(path, position + 1, reason)
 
 
-def written(queue: ConsumeQueue, log: CommitLog, low: int, high: int) -> int:
+def written(queue: Units, log: CommitLog, low: int, high: int) -> int:
     """Return ``high`` without the last units of [low, high) whose record is not in the log.
 
     One unit is read, then ever more: most often none is lost, and sometimes a million are.
@@ -191,7 +191,7 @@ def _written_batches(queue: BatchQueue, log: CommitLog, low: int, high: int) -> 
     return low
 
 
-def before(queue: ConsumeQueue, low: int, high: int, cap: int) -> int:
+def before(queue: Units, low: int, high: int, cap: int) -> int:
     """Return ``high`` without the last units of [low, high) whose record is not before ``cap``."""
     if low >= high or int(queue.read(high - 1, high)[0]["physical_offset"]) < cap:
         return high

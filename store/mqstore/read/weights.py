@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from mqstore.errors import CorruptStoreError
-from mqstore.files.queue.consume_queue import ConsumeQueue
+from mqstore.files.queue.units import Units
 from mqstore.files.store import Store
 from mqstore.format.arrays import Int64s
 from mqstore.read.source import QueueSlice, Weighed
@@ -53,7 +53,7 @@ def weigh_slice(store: Store, piece: QueueSlice, *, strict: bool = True) -> Weig
     return Weighed(piece, marks, grown, at)
 
 
-def _units(queue: ConsumeQueue, start: int, end: int, strict: bool) -> tuple[Int64s, Int64s]:
+def _units(queue: Units, start: int, end: int, strict: bool) -> tuple[Int64s, Int64s]:
     """Return the record bytes of each unit of [start, end), and where the records lie."""
     if strict:
         with suppress(FileNotFoundError):  # It expired: the scan says so.
@@ -74,7 +74,7 @@ def _raise_damage(_start: int, _end: int, error: CorruptStoreError | FileNotFoun
         raise error
 
 
-def _sample(queue: ConsumeQueue, start: int, end: int, strict: bool) -> tuple[float, int]:
+def _sample(queue: Units, start: int, end: int, strict: bool) -> tuple[float, int]:
     """Return the mean record bytes of units amid [start, end), and where the first of them lies."""
     first = start + max(0, (end - start - _SAMPLE_UNITS) // 2)
     sizes, places = _units(queue, first, min(end, first + _SAMPLE_UNITS), strict)

@@ -14,12 +14,12 @@ from typing import Final
 from mqstore.errors import InvalidOptionError
 from mqstore.options import grammar, store_paths
 from mqstore.options.option import any_text, one_of, option, options_of
-from mqstore.places import Places
 from mqstore.read.admission import Admission
 from mqstore.read.log_directory import BY_LOG_WORD, CACHE_DIR, QUEUES
 from mqstore.read.plan import MAX_PARTITION_BYTES
 from mqstore.read.sql.filter import parse_sql
 from mqstore.read.tags import check_tags
+from mqstore.request.places import Places
 from mqstore.tables.catalog import CATALOG
 
 MESSAGES: Final = "messages"

@@ -78,6 +78,7 @@ BACKLOGS: Final = (
         options=BY_QUEUE | BY_GROUP | FROM_LOG | {"subscriptions", "lagMode", "byTag"},
         order=_ROW_ORDER,
         owner="group",
+        estimated=("bytesBehind", "bytesMatching"),
     ),
     Table(
         "lagcompare",

@@ -274,8 +274,22 @@ def _planned_offsets(request: TableRequest) -> list[StorePart]:
 
 
 OF_QUEUES: Final = (
-    Table("queues", QUEUE_COLUMNS, _planned("queues"), BY_QUEUE | FROM_LOG, owner="topic"),
-    Table("topics", TOPIC_COLUMNS, _planned("topics"), BY_QUEUE | FROM_LOG, owner="topic"),
+    Table(
+        "queues",
+        QUEUE_COLUMNS,
+        _planned("queues"),
+        options=BY_QUEUE | FROM_LOG,
+        owner="topic",
+        estimated=("bytes",),
+    ),
+    Table(
+        "topics",
+        TOPIC_COLUMNS,
+        _planned("topics"),
+        options=BY_QUEUE | FROM_LOG,
+        owner="topic",
+        estimated=("bytes",),
+    ),
     Table(
         "offsets",
         OFFSET_COLUMNS,

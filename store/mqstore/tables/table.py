@@ -113,8 +113,9 @@ class Table:
     ``options`` are the names of the options that it takes beside those that every table takes.
     ``order`` are the columns by which the command sorts its rows; empty: as they are planned.
     ``owner`` is the column with the topic or the group that a row is about: by default the command
-    leaves out rows of RocketMQ's own. ``of_files`` is the reason why a cluster does not have the
-    table; empty where it has.
+    leaves out rows of RocketMQ's own. ``estimated`` are the columns that a cluster estimates, if
+    the messages are not pulled for another column. ``of_files`` is the reason why a cluster does
+    not have the table; empty where it has.
     """
 
     name: str
@@ -123,10 +124,11 @@ class Table:
     options: frozenset[str]
     order: tuple[str, ...] = ()
     owner: Literal["topic", "group", ""] = ""
+    estimated: tuple[str, ...] = ()
     of_files: str = ""
 
     def __post_init__(self) -> None:
-        absent = set(self.order) - {name for name, *_ in self.columns}
+        absent = {*self.order, *self.estimated} - {name for name, *_ in self.columns}
         if absent:
             raise ValueError(f"table {self.name} has no columns {sorted(absent)}")
 

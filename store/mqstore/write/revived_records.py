@@ -25,11 +25,11 @@ from mqstore.codec.gather import RecordHeaders
 from mqstore.derive.log_walk import LogWalk
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.log.log_clear import amend, clear, restore
-from mqstore.files.queue.consume_queue import ConsumeQueue
+from mqstore.files.queue.units import Units
 from mqstore.files.store import Store
 from mqstore.files.store_writer import StoreWriter
 from mqstore.files.txn.intent import Intent
-from mqstore.format.arrays import Bytes, Int64s, Mask
+from mqstore.format.arrays import Bytes, Int64s, Mask, TopicQueue
 from mqstore.format.consume_queue import FILLER_SIZE, UNIT
 from mqstore.format.message import HEADER
 from mqstore.format.sys_flag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
@@ -46,7 +46,7 @@ class Revived:
     """One record that lives again: its number among the staged ones, and where it is."""
 
     number: int
-    queue: tuple[str, int]
+    queue: TopicQueue
     queue_offset: int
     """What the record says."""
     physical_offset: int
@@ -136,7 +136,7 @@ def _is_torn(there: bytes, planned: bytes, record: Bytes) -> bool:
     return there[:topic] == planned[:topic] and all(a in (0, b) for a, b in behind)
 
 
-def _slot(units: ConsumeQueue, place: int) -> int:
+def _slot(units: Units, place: int) -> int:
     """Return the queue offset that has the record at ``place``; −1 if none has."""
     low, high = units.bounds(0)
     slot = units.first_behind(low, high, place)
@@ -159,12 +159,12 @@ def _cut(store: Store, found: list[Revived], chain: Int64s) -> int:
     return int(behind[0]) if len(behind) else 2**63 - 1
 
 
-def _spoilt(store: Store, found: list[Revived], tail: int) -> set[tuple[str, int]]:
+def _spoilt(store: Store, found: list[Revived], tail: int) -> set[TopicQueue]:
     """Return the queues that begin with filler and hold nothing but revived records.
 
     A broker fills a new queue up to the first offset that it dispatches; consumers fail there.
     """
-    by_queue: dict[tuple[str, int], set[int]] = defaultdict(set)
+    by_queue: dict[TopicQueue, set[int]] = defaultdict(set)
     for record in found:
         by_queue[record.queue].add(record.physical_offset)
     spoilt = set()

@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from broker.jvm import OPEN_MODULES, SMALL, Jvm, JvmError
-from broker.shared import flags_of
-from broker.toolchain import VERSIONS as WITH_BROKERS
 from broker.toolchain import Toolchain
 
 HERE: Final = Path(__file__).parent
@@ -156,11 +154,9 @@ class StoreJvm:
         (home / "logback.xml").write_text(LOGBACK.format(CONSOLE))
         (home / "logback-5.xml").write_text(LOGBACK.format(f"{PACKAGE_OF_5}.{CONSOLE}"))
         classpath = replace(self._toolchain, room=HERE).classpath(self.version)
-        is_shared = self.version in WITH_BROKERS
-        flags = flags_of(self._toolchain, self.version) if is_shared else SMALL
         command = [
             self._toolchain.java,
-            *("-Xms64m", "-Xmx512m", *flags, *OPEN_MODULES),
+            *("-Xms64m", "-Xmx512m", *SMALL, *OPEN_MODULES),
             f"-Duser.home={home}",
             f"-Dlogback.configurationFile={home / 'logback.xml'}",
             f"-Drmq.logback.configurationFile={home / 'logback-5.xml'}",

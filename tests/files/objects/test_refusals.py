@@ -25,7 +25,7 @@ from mqstore.errors import (
 from mqstore.files.objects import connection, folder
 from mqstore.files.objects.address import parse_object_store
 from mqstore.files.objects.folder import ObjectFiles, open_objects
-from mqstore.places import OBJECTS
+from mqstore.request.places import OBJECTS
 from pyspark_mqlog.options import parse_read, parse_stream, parse_write
 from support import planned, rocksdb
 from support.oracle import Message
@@ -182,7 +182,7 @@ def test_a_store_with_abort_is_refused_unless_asked_for(server: S3Server, tmp_pa
 
 
 def test_streams_and_writes_are_refused_by_name() -> None:
-    with pytest.raises(InvalidOptionError, match="a store in an object store is at rest"):
+    with pytest.raises(InvalidOptionError, match="this is read at rest"):
         parse_stream({"path": "s3://b/store"})
     with pytest.raises(InvalidOptionError, match="are only read"):
         parse_write({"path": "s3://b/store"})

@@ -5,12 +5,12 @@ from typing import Final
 
 from mqstore.deliver.settings import SendSettings
 from mqstore.errors import InvalidOptionError
-from mqstore.live import requests
-from mqstore.live.cluster import Cluster
-from mqstore.live.errors import AccessDeniedError
+from mqstore.live.remoting import requests
+from mqstore.live.remoting.cluster import Cluster
+from mqstore.live.remoting.errors import AccessDeniedError
+from mqstore.live.remoting.topics import check_readable
 from mqstore.live.send.requests import Queue
 from mqstore.live.send.topics import create_topic
-from mqstore.live.topics import check_readable
 
 _OUT_OF_ORDER: Final = "enableBuildConsumeQueueConcurrently"
 _CONTROL_QUEUES: Final = 1

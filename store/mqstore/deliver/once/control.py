@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from mqstore.live.fastjson import InvalidBodyError, loads
+from mqstore.live.remoting.fastjson import InvalidBodyError, loads
 from mqstore.live.send.requests import Queue
 from mqstore.live.send.topics import MessageLimits
 

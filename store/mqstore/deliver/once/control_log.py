@@ -19,15 +19,15 @@ from mqstore.deliver.once.control import (
     tag_of,
 )
 from mqstore.deliver.once.publish import History
-from mqstore.live import requests
-from mqstore.live.answers import BusyError, header_number
-from mqstore.live.bounds import LiveBounds, bounds
-from mqstore.live.cluster import Cluster
-from mqstore.live.errors import BrokenAnswerError
-from mqstore.live.frame import Frame
-from mqstore.live.pull import MAX_MESSAGES, Answer, LiveSlice, PullReader
-from mqstore.live.records import PullSettings, assemble
-from mqstore.live.retry import Retry
+from mqstore.live.origin.bounds import LiveBounds, bounds
+from mqstore.live.origin.pull import MAX_MESSAGES, Answer, LiveSlice, PullReader
+from mqstore.live.origin.records import PullSettings, assemble
+from mqstore.live.remoting import requests
+from mqstore.live.remoting.answers import BusyError, header_number
+from mqstore.live.remoting.cluster import Cluster
+from mqstore.live.remoting.errors import BrokenAnswerError
+from mqstore.live.remoting.frame import Frame
+from mqstore.live.remoting.retry import Retry
 
 _FIRST_WINDOW: Final = 32
 """So many queue offsets are read first: a broker gives as many messages with one pull."""

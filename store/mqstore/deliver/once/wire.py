@@ -31,12 +31,12 @@ from mqstore.deliver.once.handed import HandedRows, body_digest
 from mqstore.deliver.once.publish import History, Landed
 from mqstore.deliver.receipts import Receipts
 from mqstore.format.properties import TAGS, UNIQ_KEY, join
-from mqstore.live.bounds import LiveBounds, bounds
-from mqstore.live.cluster import Cluster
-from mqstore.live.errors import BrokenAnswerError, BrokerUnavailableError, NoMasterError
-from mqstore.live.pull import LiveSlice, PullReader
-from mqstore.live.records import PulledRecords, PullSettings, read
-from mqstore.live.routes import Route
+from mqstore.live.origin.bounds import LiveBounds, bounds
+from mqstore.live.origin.pull import LiveSlice, PullReader
+from mqstore.live.origin.records import PulledRecords, PullSettings, read
+from mqstore.live.remoting.cluster import Cluster
+from mqstore.live.remoting.errors import BrokenAnswerError, BrokerUnavailableError, NoMasterError
+from mqstore.live.remoting.routes import Route
 from mqstore.live.send.errors import SendFailedError
 from mqstore.live.send.pace import Pace
 from mqstore.live.send.requests import Parcel, Queue

@@ -13,8 +13,8 @@ from mqstore.deliver.replay.rows import ReplayReading, SourceQueue, SourceRows
 from mqstore.deliver.replay.run import parts_of
 from mqstore.deliver.settings import SendSettings
 from mqstore.errors import InvalidOptionError
-from mqstore.live.cluster import Cluster
-from mqstore.live.routes import MASTER_ID
+from mqstore.live.remoting.cluster import Cluster
+from mqstore.live.remoting.routes import MASTER_ID
 from mqstore.live.send.requests import Queue
 from mqstore.live.send.topics import WriteQueues
 from mqstore.read.source import QueueSlice

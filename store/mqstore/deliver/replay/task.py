@@ -17,7 +17,7 @@ from mqstore.deliver.replay.rows import ReplayReading, SourceRows
 from mqstore.deliver.task import SendSink, hand_on_rows, send_rows, sender_settings
 from mqstore.deliver.topics import TaskTopics
 from mqstore.format.arrays import Int64s
-from mqstore.live.cluster import Cluster
+from mqstore.live.remoting.cluster import Cluster
 from mqstore.live.send.pace import NO_LIMIT, Pace
 from mqstore.live.send.sender import Sender
 from mqstore.live.send.topics import WriteQueues

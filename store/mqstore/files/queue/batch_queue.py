@@ -18,11 +18,12 @@ from typing import Final
 import numpy as np
 
 from mqstore.errors import CorruptStoreError
-from mqstore.files.mapped_file_queue import MappedFile
-from mqstore.files.queue.consume_queue import ConsumeQueue, QueueExtent
+from mqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
+from mqstore.files.queue.consume_queue import mapped_files
 from mqstore.files.queue.unit_blocks import UnitBlocks
+from mqstore.files.queue.units import QueueExtent, Units
 from mqstore.format import names
-from mqstore.format.arrays import Int64s, Mask, Structs
+from mqstore.format.arrays import Int64s, Mask, Span, Structs
 from mqstore.format.batch_consume_queue import BATCH_UNIT, NO_HASH, is_batch
 from mqstore.format.client_message import LEAST_CLIENT_BYTES
 from mqstore.format.consume_queue import GAP_SIZE, UNIT
@@ -84,8 +85,8 @@ class BatchFile:
 
 
 @dataclass(frozen=True)
-class BatchQueue(ConsumeQueue):
-    """Reads units of messages out of the units of batches; never writes.
+class BatchQueue(Units):
+    """The units of messages, made out of the units of batches.
 
     How far a file is written is found once, when it is first needed.
     """
@@ -94,6 +95,11 @@ class BatchQueue(ConsumeQueue):
     def path(self) -> str:
         """The queue's directory below the root."""
         return f"{names.BATCH_CONSUME_QUEUE}/{self.topic}/{self.queue_id}"
+
+    @cached_property
+    def files(self) -> MappedFileQueue:
+        """The queue's files; none if there is no such directory."""
+        return mapped_files(self)
 
     @cached_property
     def batch_files(self) -> tuple[BatchFile, ...]:
@@ -111,7 +117,7 @@ class BatchQueue(ConsumeQueue):
             found.append(BatchFile(file, count, low, high))
         return tuple(found)
 
-    def file_ranges(self) -> list[tuple[int, int]]:
+    def file_ranges(self) -> list[Span]:
         """Return the queue offsets [low, high) that each file has units of."""
         return [(file.low, file.high) for file in self.batch_files]
 
@@ -192,7 +198,7 @@ class BatchQueue(ConsumeQueue):
             return queue_offset
         return queue_offset if found is None else max(queue_offset, int(found["base"]))
 
-    def next_file_start(self, queue_offset: int) -> int | None:
+    def next_start(self, queue_offset: int) -> int | None:
         """Return the first message of the first file behind ``queue_offset``, or None."""
         return next((file.low for file in self.batch_files if file.low > queue_offset), None)
 
@@ -205,7 +211,7 @@ class BatchQueue(ConsumeQueue):
                 yield start, units
                 start = self.behind_gap(start + len(units))
             else:
-                start = self.next_file_start(start) or self.high
+                start = self.next_start(start) or self.high
 
     def batches(self, most: int = _READ_UNITS) -> Iterator[tuple[BatchFile, int, Structs]]:
         """Yield the units of batches as they are, with their file and the number of the first."""

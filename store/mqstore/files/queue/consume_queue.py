@@ -1,10 +1,8 @@
 """The ConsumeQueue of one (topic, queueId), addressed by queue offset."""
 
-from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
@@ -12,42 +10,24 @@ from mqstore.errors import CorruptStoreError, UnsupportedStoreError
 from mqstore.files.mapped_file_queue import MappedFileQueue
 from mqstore.files.queue.extension import ConsumeQueueExt, is_address
 from mqstore.files.queue.unit_blocks import PROBED_UNITS, UnitBlocks
+from mqstore.files.queue.units import QueueExtent, Units
 from mqstore.files.safe_open import list_directory
 from mqstore.files.store_dir import BY_LOG, StoreDir
 from mqstore.format import names
-from mqstore.format.arrays import Mask, Structs
-from mqstore.format.consume_queue import FILLER_SIZE, GAP_SIZE, UNIT
+from mqstore.format.arrays import Mask, Span, Structs, TopicQueue
+from mqstore.format.consume_queue import FILLER_SIZE, UNIT
 from mqstore.format.message import HARD_RECORD_BYTES
 
 MOST_TOPICS = 100_000
 MOST_QUEUES = 1_000_000
 
 
-class QueueExtent(NamedTuple):
-    """What one look at a queue tells: it holds queue offsets [low, high).
-
-    ``end`` is the physical offset behind the last record, 0 of an empty queue. ``bytes`` are
-    those of all records held and ``place`` is where the first lies, if the look came upon all
-    of their units and all are sane; else None and 0.
-    """
-
-    low: int
-    high: int
-    end: int = 0
-    bytes: int | None = None
-    place: int = 0
-
-
 @dataclass(frozen=True)
-class ConsumeQueue:
-    """Reads units of the queue; never writes. Safe beside a live broker, which only appends.
+class ConsumeQueue(Units):
+    """The units of a queue in files of 20 bytes a unit. Safe beside a live broker: it appends only.
 
     Files are listed once, when first needed; what a broker adds later is not seen.
     """
-
-    place: StoreDir
-    topic: str
-    queue_id: int
 
     @property
     def path(self) -> str:
@@ -57,22 +37,10 @@ class ConsumeQueue:
     @cached_property
     def files(self) -> MappedFileQueue:
         """The queue's files; none if there is no such directory."""
-        try:
-            return MappedFileQueue.list([(self.place.root, self.path)])
-        except (FileNotFoundError, NotADirectoryError):
-            return MappedFileQueue(())
-
-    def bounds(self, commit_log_low: int) -> tuple[int, int]:
-        """Return (low, high): the first queue offset whose record is held, and the next to come.
-
-        Structs whose records lie before ``commit_log_low`` have expired. Both edges bisect: of a
-        short queue one small read tells both, of a long one about 20 do.
-        Reference: ConsumeQueue#correctMinOffset, #getMaxOffsetInQueue.
-        """
-        return self.look(commit_log_low)[:2]
+        return mapped_files(self)
 
     def look(self, commit_log_low: int) -> QueueExtent:
-        """Return the same, and what else the reads of a short queue tell."""
+        """Bisect for both edges: of a short queue one small read tells both."""
         files = [UnitBlocks(file) for file in self.files.files]
         try:
             high = self._high(files)
@@ -126,45 +94,12 @@ class ConsumeQueue:
         except (CorruptStoreError, FileNotFoundError):
             return np.empty(0, UNIT)
 
-    def first(self, low: int, high: int, holds: Callable[[np.void], bool]) -> int:
-        """Return the first queue offset in [low, high) whose unit ``holds``; ``high`` if none.
-
-        Bisects: the condition is false before that place and true from there on. A gap unit stands
-        for the unit behind it. Raises as ``read`` does.
-        """
-
-        def test(queue_offset: int) -> bool:
-            return holds(self._behind_gap(queue_offset, high))
-
-        return low + bisect_left(range(low, high), True, key=test)
-
-    def behind_gap(self, queue_offset: int) -> int:
-        """Return the queue offset, or where a long stretch without messages ends that it is in."""
-        return queue_offset
-
-    def _behind_gap(self, queue_offset: int, high: int) -> np.void:
-        """Return the unit of ``queue_offset``; of a gap the one behind it, if it is below high."""
-        units = self.read(queue_offset, queue_offset + 1)
-        while units["size"][0] == GAP_SIZE and queue_offset + len(units) < high:
-            queue_offset += len(units)
-            units = self.before_hole(queue_offset, min(high, queue_offset + PROBED_UNITS))
-            if not len(units):
-                units = self.read(queue_offset, queue_offset + 1)
-            gap = int(np.argmax(units["size"] != GAP_SIZE))
-            queue_offset, units = queue_offset + gap, units[gap:]
-        found: np.void = units[0]
-        return found
-
-    def first_behind(self, low: int, high: int, physical_offset: int) -> int:
-        """Return the first queue offset in [low, high) whose record is not before that place."""
-        return self.first(low, high, lambda unit: int(unit["physical_offset"]) >= physical_offset)
-
-    def next_file_start(self, queue_offset: int) -> int | None:
+    def next_start(self, queue_offset: int) -> int | None:
         """Return the first queue offset of the first file after ``queue_offset``, or None."""
         starts = (file.start // UNIT.itemsize for file in self.files.files)
         return next((start for start in starts if start > queue_offset), None)
 
-    def file_ranges(self) -> list[tuple[int, int]]:
+    def file_ranges(self) -> list[Span]:
         """Return the queue offsets [start, end) that each file has room for."""
         width, files = UNIT.itemsize, self.files.files
         return [(file.start // width, file.end // width) for file in files]
@@ -239,7 +174,15 @@ def _is_live(units: Structs, commit_log_low: int) -> Mask:
     return live
 
 
-def list_queues(place: StoreDir, folder: str = names.CONSUME_QUEUE) -> list[tuple[str, int]]:
+def mapped_files(queue: Units) -> MappedFileQueue:
+    """Return the files in a queue's directory; none if there is no such directory."""
+    try:
+        return MappedFileQueue.list([(queue.place.root, queue.path)])
+    except (FileNotFoundError, NotADirectoryError):
+        return MappedFileQueue(())
+
+
+def list_queues(place: StoreDir, folder: str = names.CONSUME_QUEUE) -> list[TopicQueue]:
     """Return every (topic, queueId) that has a directory in that folder, sorted.
 
     Directories whose name is no topic's or no queue id's are the broker's to ignore, and ours.
@@ -253,7 +196,7 @@ def list_queues(place: StoreDir, folder: str = names.CONSUME_QUEUE) -> list[tupl
     return sorted(found)
 
 
-def each_queue(place: StoreDir, folder: str = names.CONSUME_QUEUE) -> Iterator[tuple[str, int]]:
+def each_queue(place: StoreDir, folder: str = names.CONSUME_QUEUE) -> Iterator[TopicQueue]:
     """Yield what ``list_queues`` returns, topic by topic, for callers that stop early."""
     topics = [name for name in _directories(place, folder) if names.is_topic(name)]
     if len(topics) > MOST_TOPICS:

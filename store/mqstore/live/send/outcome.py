@@ -9,9 +9,9 @@ Reference: SendMessageProcessor#handlePutMessageResult, BrokerFastFailure, Respo
 from enum import Enum
 from typing import Final
 
-from mqstore.live.answers import denies, first_line
-from mqstore.live.frame import Frame
-from mqstore.live.requests import (
+from mqstore.live.remoting.answers import denies, first_line
+from mqstore.live.remoting.frame import Frame
+from mqstore.live.remoting.requests import (
     FLOW_CONTROL,
     GO_AWAY,
     NO_PERMISSION,

@@ -13,8 +13,8 @@ from typing import Final
 
 from mqstore.format.arrays import Int64s
 from mqstore.format.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, WAIT
-from mqstore.live.requests import Kind, Request
-from mqstore.live.routes import READABLE, WRITABLE
+from mqstore.live.remoting.requests import Kind, Request
+from mqstore.live.remoting.routes import READABLE, WRITABLE
 
 _HEADER_NAMES: Final = ("a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "m", "n")
 _RIGHTS: Final = "PUB on the topic {b} (with ACL 2.0 Topic:Pub), whose perm must have a W"

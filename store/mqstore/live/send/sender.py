@@ -15,13 +15,13 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from mqstore.errors import StoreError
-from mqstore.live.advice import located
-from mqstore.live.answers import first_line, header_number, refusal
-from mqstore.live.cluster import Cluster
-from mqstore.live.connection import Connection, NotUnderstoodError
-from mqstore.live.errors import BrokenAnswerError, BrokerUnavailableError, NoMasterError
-from mqstore.live.frame import Frame
-from mqstore.live.retry import NEW_ROUTE_AFTER
+from mqstore.live.remoting.advice import located
+from mqstore.live.remoting.answers import first_line, header_number, refusal
+from mqstore.live.remoting.cluster import Cluster
+from mqstore.live.remoting.connection import Connection, NotUnderstoodError
+from mqstore.live.remoting.errors import BrokenAnswerError, BrokerUnavailableError, NoMasterError
+from mqstore.live.remoting.frame import Frame
+from mqstore.live.remoting.retry import NEW_ROUTE_AFTER
 from mqstore.live.send.brokers import BrokerStates
 from mqstore.live.send.errors import NotReplicatedError, SendFailedError
 from mqstore.live.send.outcome import Outcome, outcome

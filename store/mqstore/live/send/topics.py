@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from mqstore.errors import InvalidOptionError
-from mqstore.live import requests
-from mqstore.live.cluster import Cluster
-from mqstore.live.errors import AccessDeniedError, BrokerUnavailableError, NoMasterError
-from mqstore.live.retry import Retry
-from mqstore.live.routes import MASTER_ID, Route
+from mqstore.live.remoting import requests
+from mqstore.live.remoting.cluster import Cluster
+from mqstore.live.remoting.errors import AccessDeniedError, BrokerUnavailableError, NoMasterError
+from mqstore.live.remoting.retry import Retry
+from mqstore.live.remoting.routes import MASTER_ID, Route
+from mqstore.live.remoting.topics import check_readable, topics
 from mqstore.live.send.requests import Queue, create_topic_request
-from mqstore.live.topics import check_readable, topics
 
 _PAUSE_S: Final = 0.05
 

@@ -1,0 +1,235 @@
+"""A running cluster as an origin of messages: each of its brokers is one.
+
+``ClusterOrigin`` pickles into tasks with the keys that sign requests: a Secret shows as ``***``
+and its pickle does not hold its text.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from mqstore.errors import StoreError
+from mqstore.files.config.broker_config import TopicConfig
+from mqstore.format.arrays import TopicQueue
+from mqstore.live.origin import lookup
+from mqstore.live.origin.bounds import LiveBounds, first_at, weigh
+from mqstore.live.origin.broker_queues import BrokerQueues
+from mqstore.live.origin.group_publish import GroupPublisher
+from mqstore.live.origin.pull import LiveSlice
+from mqstore.live.origin.record_source import ClusterRecords
+from mqstore.live.origin.state import ClusterState
+from mqstore.live.origin.tail import ClusterTail
+from mqstore.live.remoting.cluster import Cluster, ClusterSettings
+from mqstore.live.remoting.topics import broker_infos
+from mqstore.read.broker_state import BrokerFacts
+from mqstore.read.queues import QueueBounds, QueueFilter
+from mqstore.read.source import QueueSlice, Snapshot, Weighed
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterOrigin:
+    """One broker of a cluster; ``named`` are topics that must be readable. Pickles."""
+
+    settings: ClusterSettings
+    broker: str
+    named: frozenset[str] = frozenset()
+
+    def __hash__(self) -> int:
+        return hash((self.settings.name_servers, self.broker))
+
+    @property
+    def name(self) -> str:
+        """The broker and the address of its cluster."""
+        scheme = "rocketmq" if self.settings.tls is None else "rocketmqs"
+        return f"{self.broker} of {scheme}://{','.join(self.settings.name_servers)}"
+
+    def bounds(self, broker_name: str | None = None) -> "ClusterBounds":
+        """Return the broker's queues; connects when first asked. A broker has no other name."""
+        assert broker_name in (None, self.broker)
+        return ClusterBounds(self, Cluster(self.settings))
+
+    def records(self, read_mode: str = "pread") -> ClusterRecords:
+        """Return the broker's records; connects when first asked."""
+        return ClusterRecords(self.name, self.broker, Cluster(self.settings, was_reached=True))
+
+
+class ClusterBrokers:
+    """A cluster as the brokers that it has now: a BrokerFinder."""
+
+    def __init__(self, settings: ClusterSettings, named: Collection[str] = ()) -> None:
+        """Connect to nothing yet; raises InvalidOptionError for unusable TLS files."""
+        self._settings = settings
+        self._named = frozenset(named)
+        self._cluster = Cluster(settings)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._cluster.close()
+
+    def brokers(self) -> list[str]:
+        """Return the names of the brokers that are registered now. Raises as Cluster."""
+        return sorted(self._cluster.brokers())
+
+    def source(self, broker_name: str) -> "ClusterBounds":
+        """Return that broker, registered or not; sources of one finder share connections."""
+        origin = ClusterOrigin(self._settings, broker_name, self._named)
+        return ClusterBounds(origin, self._cluster)
+
+
+class ClusterBounds:
+    """A BoundsSource over one broker. Raises as Cluster, all along."""
+
+    def __init__(self, origin: ClusterOrigin, cluster: Cluster) -> None:
+        self.origin = origin
+        self.broker_name = origin.broker
+        self._cluster = cluster
+        self._queues = BrokerQueues(cluster, origin.broker, origin.named)
+        self._group: GroupPublisher | None = None
+
+    @cached_property
+    def config(self) -> ClusterState:
+        """What the broker tells beside messages."""
+        return ClusterState(self.broker_name, self._cluster)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._cluster.close()
+        if self._group is not None:
+            self._group.close()
+
+    def topics(self) -> set[str]:
+        """Return the topics of the cluster, also those of its other brokers."""
+        return self._queues.topics()
+
+    def topic_configs(self) -> Mapping[str, TopicConfig]:
+        """Return the topics that the broker is configured to have."""
+        return self.config.topics()
+
+    def broker(self, snapshot: Snapshot) -> BrokerFacts:
+        """Return what the master tells of itself."""
+        del snapshot
+        (info,) = broker_infos(self._cluster, [self.broker_name])
+        return BrokerFacts(info.address, info.version or None, info.low, info.high)
+
+    def timers_delivered_ms(self) -> int:
+        """Return how far the broker delivered timers; 0 before 5.0."""
+        return self.config.timers_delivered_ms()
+
+    def snapshot(
+        self, topics: Callable[[str], bool] | None = None, *, strict: bool = True
+    ) -> Snapshot:
+        """Return what the queues hold now; damage comes up in the scan, ``strict`` or not.
+
+        Physical offsets are 0: a broker tells them to administrators only.
+        """
+        del strict
+        taken_ms = time.time_ns() // 1_000_000
+        return self._snapshot(self._queues.bounds(self._queues.routes(topics)), taken_ms)
+
+    def held(self, topics: Callable[[str], bool] | None = None, *, strict: bool = True) -> Snapshot:
+        """Return what the queues of all topics hold that the broker is configured to have.
+
+        Also of those without the permission to read, and of topics that give no plain records.
+        """
+        del strict
+        taken_ms = time.time_ns() // 1_000_000
+        return self._snapshot(self._queues.held(filter(topics, self.config.topics())), taken_ms)
+
+    def unreadable(self, queues: Sequence[QueueBounds]) -> Mapping[str, StoreError]:
+        """Return the topics of those queues whose messages this user may not pull, and why."""
+        broker = self.broker_name
+        return self._queues.unreadable(
+            LiveBounds(broker, q.topic, q.queue_id, q.low, q.high) for q in queues
+        )
+
+    def _snapshot(self, found: Sequence[LiveBounds], taken_ms: int) -> Snapshot:
+        queues = tuple(QueueBounds(q.topic, q.queue_id, q.low, q.high) for q in found)
+        refused = tuple(self._queues.refused.items())
+        origin, broker = self.origin, self.broker_name
+        return Snapshot(origin, broker, 0, 0, queues, taken_ms, is_unclean=False, refused=refused)
+
+    def first_at(self, queues: Sequence[QueueBounds], times_ms: Sequence[int]) -> list[int]:
+        """Bisect with pulls of one message."""
+        broker = self.broker_name
+        asked = [LiveBounds(broker, q.topic, q.queue_id, q.low, q.high) for q in queues]
+        return first_at(self._cluster, asked, times_ms)
+
+    def weigh(self, slices: Sequence[QueueSlice], *, strict: bool = True) -> list[Weighed]:
+        """Return about how many bytes slices have, by the sizes at their ends."""
+        del strict
+        sizes = weigh(self._cluster, [self._live(piece) for piece in slices])
+        nowhere = np.zeros(2, np.int64)
+        return [
+            Weighed(piece, np.array([piece.start, piece.end]), np.array([0, size]), nowhere)
+            for piece, size in zip(slices, sizes, strict=True)
+        ]
+
+    def narrow(
+        self, slices: Sequence[QueueSlice], keys: Sequence[str], msg_ids: Sequence[str]
+    ) -> list[QueueSlice]:
+        """Return the messages that the broker's index finds, and the topics it has too many of.
+
+        What no index of the broker covers is not found.
+        """
+        routes = self._queues.routes({piece.topic for piece in slices}.__contains__)
+        found, more = lookup.search(self._cluster, routes, keys)
+        by_id = lookup.by_id(self._cluster, routes, msg_ids) if msg_ids else []
+        places = {(one.topic, one.queue_id, one.start) for one in (*found, *by_id)}
+        kept = []
+        for piece in slices:
+            if (self.broker_name, piece.topic) in more:
+                kept.append(piece)
+                continue
+            kept += [
+                replace(piece, start=at, end=at + 1, weight=None)
+                for topic, queue_id, at in places
+                if (topic, queue_id) == (piece.topic, piece.queue_id)
+                and piece.start <= at < piece.end
+            ]
+        if more:
+            _LOG.warning(
+                "%s finds no more messages of one key than it gave: topics %s are scanned",
+                self.origin.name,
+                ", ".join(sorted(topic for _, topic in more)),
+            )
+        return sorted(kept, key=lambda part: (part.topic, part.queue_id, part.start))
+
+    def tail(
+        self, chosen: QueueFilter, *, strict: bool = True, fail_on_data_loss: bool = True
+    ) -> ClusterTail:
+        """Return the broker's moving bounds."""
+        del strict, fail_on_data_loss
+        return ClusterTail(self.origin, self._impatient(), chosen)
+
+    def tail_of_away(self, chosen: QueueFilter) -> ClusterTail:
+        """Return the moving bounds of a broker that may be away until later."""
+        return ClusterTail(self.origin, self._impatient(), chosen, may_be_away=True)
+
+    def claim_group(self, group: str) -> None:
+        """Refuse a group that has consumers; raises InvalidOptionError."""
+        self._publisher().claim(group)
+
+    def publish_group(self, group: str, queues: Mapping[TopicQueue, int]) -> bool:
+        """Commit offsets, clamped and never backwards; False where the broker is away."""
+        return self._publisher().publish(group, queues)
+
+    def _publisher(self) -> GroupPublisher:
+        if self._group is None:
+            # A slave takes a commit, and loses it.
+            self._group = GroupPublisher(self._impatient(read_from="master"))
+        return self._group
+
+    def _impatient(self, read_from: str | None = None) -> BrokerQueues:
+        """Return the queues by connections of their own that do not wait for a server."""
+        wanted = read_from or self.origin.settings.read_from
+        settings = replace(self.origin.settings, retry_timeout_ms=0, read_from=wanted)
+        return BrokerQueues(Cluster(settings), self.broker_name, self.origin.named)
+
+    def _live(self, piece: QueueSlice) -> LiveSlice:
+        return LiveSlice(self.broker_name, piece.topic, piece.queue_id, piece.start, piece.end)

@@ -1,0 +1,132 @@
+"""Consumer groups as brokers know them: what they committed, and what online ones subscribe to.
+
+GET_ALL_CONSUMER_OFFSET is the request to use: those for one group answer 0 where nothing was
+ever committed.
+
+Reference: ConsumerOffsetManager (offsetTable, TOPIC_GROUP_SEPARATOR), AdminBrokerProcessor
+#getAllConsumerOffset, #getConsumerConnectionList; ConsumerConnection, SubscriptionData;
+ConsumerProgressSubCommand.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from mqstore.live.remoting import requests
+from mqstore.live.remoting.answers import denies, number, refusal, rows, table, text, value
+from mqstore.live.remoting.cluster import Cluster
+from mqstore.live.remoting.errors import BrokenAnswerError
+from mqstore.read.broker_state import LeftOut
+
+_SEPARATOR: Final = "@"
+_MOST_QUEUES: Final = 1_000_000
+
+Committed = Mapping[tuple[str, str], Mapping[int, int]]
+"""Next queue offsets of a broker: by (topic, group), by queueId."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """What an online group subscribes to in one topic; ``expression_type`` is TAG or SQL92."""
+
+    topic: str
+    expression: str
+    expression_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class OnlineGroup:
+    """A group with consumers connected to a broker; ``model`` is CLUSTERING or BROADCASTING."""
+
+    group: str
+    clients: int
+    model: str
+    subscriptions: tuple[Subscription, ...]
+
+
+def committed(cluster: Cluster, brokers: Sequence[str]) -> dict[str, Committed]:
+    """Return what all groups committed, by broker. Raises as Cluster#ask_all."""
+    return _offsets(cluster, brokers, "offsetTable")
+
+
+def pulled(cluster: Cluster, brokers: Sequence[str]) -> dict[str, Committed]:
+    """As ``committed``, what groups pulled; nothing before 5.1, whose brokers do not tell."""
+    return _offsets(cluster, brokers, "pullOffsetTable")
+
+
+def _offsets(cluster: Cluster, brokers: Sequence[str], name: str) -> dict[str, Committed]:
+    request = requests.GET_ALL_CONSUMER_OFFSET()
+    answers = cluster.ask_all([(broker, request) for broker in brokers])
+    return {
+        broker: _committed(address, value(address, request, answer), name)
+        for broker, (answer, address) in zip(brokers, answers, strict=True)
+    }
+
+
+def online(
+    cluster: Cluster,
+    brokers: Sequence[str],
+    groups: Sequence[str],
+    left_out: LeftOut | None = None,
+) -> dict[tuple[str, str], OnlineGroup]:
+    """Return the online ones of those groups by (broker, group): a pipeline to each broker.
+
+    Groups that this user may not see are ``left_out``; without it, that is AccessDeniedError.
+    """
+    asked = [
+        (broker, _connections_request(group, left_out)) for broker in brokers for group in groups
+    ]
+    found = {}
+    for (broker, request), (answer, address) in zip(asked, cluster.ask_all(asked), strict=True):
+        group = request.fields["consumerGroup"]
+        if left_out is not None and denies(answer):
+            left_out(group, refusal(address, request, answer))
+        elif answer.code == requests.SUCCESS:
+            found[broker, group] = _online(address, group, value(address, request, answer))
+    return found
+
+
+def _connections_request(group: str, left_out: LeftOut | None) -> requests.Request:
+    """Return the request; a denial is an answer to it if groups may be ``left_out``."""
+    request = requests.GET_CONSUMER_CONNECTION_LIST(consumerGroup=group)
+    denial = {requests.NO_PERMISSION} if left_out is not None else set()
+    return replace(request, accepts=request.accepts | denial)
+
+
+def _committed(address: str, found: Any, name: str) -> Committed:
+    read: dict[tuple[str, str], dict[int, int]] = {}
+    count = 0
+    for key, queues in table(address, found, name).items():
+        topic, mark, group = key.partition(_SEPARATOR) if isinstance(key, str) else ("", "", "")
+        if not mark or not isinstance(queues, dict):
+            raise BrokenAnswerError(address, f"{name} is not by topic@group")
+        positions = {}
+        for queue_id in queues:
+            positions[_queue_id(address, queue_id)] = number(address, queues, queue_id)
+        count += len(positions)
+        if count > _MOST_QUEUES:
+            raise BrokenAnswerError(address, f"{name} has more than {_MOST_QUEUES} queues")
+        read[topic, group] = positions
+    return read
+
+
+def _queue_id(address: str, key: Any) -> int:
+    digits = str(key)
+    if not (digits.isascii() and digits.isdigit() and len(digits) < 10):
+        raise BrokenAnswerError(address, "an offset table names a queue by no number")
+    return int(digits)
+
+
+def _online(address: str, group: str, found: Any) -> OnlineGroup:
+    subscriptions = [
+        Subscription(
+            text(address, entry, "topic"),
+            text(address, entry, "subString"),
+            str(entry.get("expressionType") or "TAG"),
+        )
+        for entry in table(address, found, "subscriptionTable").values()
+    ]
+    clients = len(rows(address, found, "connectionSet"))
+    model = str(found.get("messageModel") or "")
+    ordered = tuple(sorted(subscriptions, key=lambda entry: entry.topic))
+    return OnlineGroup(group, clients, model, ordered)

@@ -1,0 +1,136 @@
+"""Messages by key and by id, through the IndexFiles and the CommitLogs of brokers.
+
+A broker finds by the hash of a key: what it gives is compared again. One message may have
+several of the keys; it comes once.
+
+Reference: org.apache.rocketmq.client.impl.MQAdminImpl#queryMessage, #viewMessage;
+QueryMessageProcessor (viewMessageById, queryMessage); MessageDecoder#decodeMessageId.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from mqstore.codec.decode import topics_on_disk
+from mqstore.codec.gather import RecordHeaders
+from mqstore.codec.properties import PropertyBlocks
+from mqstore.codec.walk import follow
+from mqstore.format.properties import KEY_SEPARATOR, KEYS, UNIQ_KEY
+from mqstore.live.origin.pull import LiveSlice
+from mqstore.live.origin.records import headers_of
+from mqstore.live.remoting import requests
+from mqstore.live.remoting.cluster import Cluster
+from mqstore.live.remoting.routes import Route
+from mqstore.read.lookup import offset_of
+
+_FOREVER_MS: Final = 2**63 - 1
+_MOST_MESSAGES: Final = 1_000  # of one key on one broker
+_BROKERS_MOST: Final = 64  # maxMsgsNumBatch: a broker gives as many, whatever it is asked
+# ip, port and physical offset of an IPv4 or IPv6 store host, in hex.
+
+
+def by_key(cluster: Cluster, routes: Sequence[Route], keys: Sequence[str]) -> list[LiveSlice]:
+    """Return a slice for each message of those topics that has one of the keys or unique keys.
+
+    Only the newest of a key come where there are many: see ``search``. Messages that no index
+    covers are not found. Raises as Cluster#ask_all.
+    """
+    return search(cluster, routes, keys)[0]
+
+
+def search(
+    cluster: Cluster, routes: Sequence[Route], keys: Sequence[str]
+) -> tuple[list[LiveSlice], set[tuple[str, str]]]:
+    """Return as ``by_key``, and each (broker, topic) that has so many of a key that some lack.
+
+    A broker gives 64 messages of a key (maxMsgsNumBatch), the newest.
+    """
+    asked = [
+        (
+            broker,
+            requests.QUERY_MESSAGE(
+                topic=route.topic,
+                key=key,
+                maxNum=_MOST_MESSAGES,
+                beginTimestamp=0,
+                endTimestamp=_FOREVER_MS,
+            ),
+        )
+        for route in routes
+        for broker in sorted(route.queues)
+        for key in keys
+    ]
+    found: set[LiveSlice] = set()
+    more: set[tuple[str, str]] = set()
+    for (broker, request), (answer, address) in zip(asked, cluster.ask_all(asked), strict=True):
+        if answer.code == requests.SUCCESS:
+            topic = request.fields["topic"]
+            wanted = topic, frozenset((request.fields["key"],))
+            found |= _places(address, broker, answer.body, wanted)
+            if len(headers_of(address, answer.body)) >= _BROKERS_MOST:
+                more.add((broker, topic))
+    return _in_order(found), more
+
+
+def by_id(cluster: Cluster, routes: Sequence[Route], msg_ids: Sequence[str]) -> list[LiveSlice]:
+    """Return a slice for each message of those topics with one of the ids.
+
+    An id is a msgId, which is a unique key, or an offsetMsgId, whose message is asked of every
+    broker by its place in the CommitLog. Raises as Cluster#ask_all.
+    """
+    ids = sorted({text.upper() for text in msg_ids} | set(msg_ids))
+    found = set(by_key(cluster, routes, ids))
+    asked = [
+        (broker, requests.VIEW_MESSAGE_BY_ID(topic=route.topic, offset=place))
+        for place in map(offset_of, msg_ids)
+        if place is not None and place < 2**63
+        for route in routes
+        for broker in sorted(route.queues)
+    ]
+    for (broker, request), (answer, address) in zip(asked, cluster.ask_all(asked), strict=True):
+        if answer.code == requests.SUCCESS and _is_record(answer.body, request.fields["offset"]):
+            found |= _places(address, broker, answer.body, (request.fields["topic"], None))
+    return _in_order(found)
+
+
+def _is_record(body: bytes | bytearray | memoryview, physical_offset: str) -> bool:
+    """Tell whether the record is that of its place.
+
+    As the broker does: it takes any four bytes for the size of a record and gives as many.
+    """
+    walked = follow(bytes(body))
+    headers = RecordHeaders(walked.buffer, walked.starts, walked.sizes)
+    is_whole = len(headers) == 1 and walked.end == len(body) and not headers.problems()
+    return is_whole and int(headers.field("physical_offset")[0]) == int(physical_offset)
+
+
+def _places(
+    address: str,
+    broker: str,
+    body: bytes | bytearray | memoryview,
+    wanted: tuple[str, frozenset[str] | None],
+) -> set[LiveSlice]:
+    """Return where the records lie that are of the topic and have one of the keys, if any."""
+    headers = headers_of(address, body)
+    topic, keys = wanted
+    rows = topics_on_disk(headers).to_pylist()
+    kept = np.flatnonzero(np.array([name == topic for name in rows], np.bool_))
+    headers = headers.take(kept)
+    blocks = PropertyBlocks.of(headers)
+    columns = zip(
+        headers.field("queue_id").tolist(),
+        headers.field("queue_offset").tolist(),
+        blocks.column(KEYS).to_pylist(),
+        blocks.column(UNIQ_KEY).to_pylist(),
+        strict=True,
+    )
+    return {
+        LiveSlice(broker, topic, queue_id, queue_offset, queue_offset + 1)
+        for queue_id, queue_offset, of_keys, unique in columns
+        if keys is None or keys & {*(of_keys or "").split(KEY_SEPARATOR), unique}
+    }
+
+
+def _in_order(found: set[LiveSlice]) -> list[LiveSlice]:
+    return sorted(found, key=lambda piece: (piece.topic, piece.broker, piece.queue_id, piece.start))

@@ -1,0 +1,104 @@
+"""The topics and groups of one broker of a cluster: a BrokerState.
+
+Reference: TopicConfigManager, SubscriptionGroupManager, ConsumerOffsetManager and
+ScheduleMessageService#encode, as AdminBrokerProcessor gives them; ConsumerManager.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from mqstore.files.config import checkpoint
+from mqstore.files.config.broker_config import CommittedOffsets, FilterExpression, TopicConfig
+from mqstore.live.origin import groups as group_requests
+from mqstore.live.remoting.answers import number, table, value
+from mqstore.live.remoting.cluster import Cluster
+from mqstore.live.remoting.errors import BrokenAnswerError
+from mqstore.live.remoting.requests import (
+    GET_ALL_DELAY_OFFSET,
+    GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+    GET_TIMER_CHECK_POINT,
+    SUCCESS,
+)
+from mqstore.live.remoting.topics import topics as configured_topics
+from mqstore.read.broker_state import ConnectedGroup, LeftOut
+
+SOURCE: Final = "broker"
+"""Where CommittedOffsets of a cluster are written: in the broker's memory."""
+_OffsetsBy = Mapping[tuple[str, str], Mapping[int, int]]
+
+
+class ClusterState:
+    """A BrokerState. Raises as Cluster#ask_all."""
+
+    def __init__(self, broker: str, cluster: Cluster) -> None:
+        self._broker = broker
+        self._cluster = cluster
+
+    def topics(self) -> dict[str, TopicConfig]:
+        """Return the configured topics."""
+        found = configured_topics(self._cluster, [self._broker])[self._broker]
+        return {
+            name: TopicConfig(topic.read_queues, topic.write_queues, topic.perm, topic.order)
+            for name, topic in found.items()
+        }
+
+    def groups(self) -> set[str]:
+        """Return the configured consumer groups."""
+        request = GET_ALL_SUBSCRIPTIONGROUP_CONFIG()
+        answer, address = self._cluster.ask(self._broker, request)
+        found = value(address, request, answer)
+        return {str(name) for name in table(address, found, "subscriptionGroupTable")}
+
+    def committed(self) -> dict[tuple[str, str], CommittedOffsets]:
+        """Return what groups committed."""
+        offsets_by = self.consumer_offsets()
+        return {pair: CommittedOffsets(dict(at), SOURCE) for pair, at in offsets_by.items()}
+
+    def consumer_offsets(self) -> _OffsetsBy:
+        """Return the same by queueId."""
+        return group_requests.committed(self._cluster, [self._broker])[self._broker]
+
+    def pull_offsets(self) -> _OffsetsBy:
+        """Return what groups pulled; nothing of brokers before 5.1."""
+        return group_requests.pulled(self._cluster, [self._broker])[self._broker]
+
+    def delay_offsets(self) -> dict[int, int]:
+        """Return how far each delay level was delivered."""
+        request = GET_ALL_DELAY_OFFSET()
+        answer, address = self._cluster.ask(self._broker, request)
+        levels = table(address, value(address, request, answer), "offsetTable")
+        found = {}
+        for level in levels:
+            digits = str(level)
+            if not (digits.isascii() and digits.isdigit() and len(digits) < 10):
+                raise BrokenAnswerError(address, "offsetTable names a delay level by no number")
+            found[int(digits)] = number(address, levels, level)
+        return found
+
+    def timers_delivered_ms(self) -> int:
+        """Return the time (epoch ms) up to which timers were delivered; 0 without a timer wheel."""
+        answer, address = self._cluster.ask(self._broker, GET_TIMER_CHECK_POINT())
+        if answer.code != SUCCESS:
+            return 0
+        found = checkpoint.timer_of(bytes(answer.body))
+        if found is None:
+            raise BrokenAnswerError(address, "the checkpoint of timers is too short")
+        return int(found["last_read_time_ms"])
+
+    def online(
+        self, groups: Iterable[str], left_out: LeftOut | None = None
+    ) -> dict[str, ConnectedGroup]:
+        """Return those that have consumers now."""
+        found = group_requests.online(self._cluster, [self._broker], list(groups), left_out)
+        return {group: ConnectedGroup(one.clients, one.model) for (_, group), one in found.items()}
+
+    def filter_expressions(
+        self, groups: Iterable[str], left_out: LeftOut | None = None
+    ) -> dict[tuple[str, str], FilterExpression]:
+        """Return what those groups subscribe to that have a consumer now, by tag or not."""
+        online = group_requests.online(self._cluster, [self._broker], list(groups), left_out)
+        return {
+            (one.topic, group): FilterExpression(one.expression_type, one.expression)
+            for (_, group), found in online.items()
+            for one in found.subscriptions
+        }

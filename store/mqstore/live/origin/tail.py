@@ -1,0 +1,146 @@
+"""The moving bounds of one broker of a cluster, for a stream that may outlive the broker.
+
+Bounds are asked for every 200 ms at most, one request a topic, and for a fifth of the time where
+there are very many; topics and queues are looked up every ten seconds. A broker that cannot be
+reached, or that no name server knows, is ``away``: the last bounds stand, and it is tried again
+with growing pauses.
+
+Reference: RouteInfoManager#onChannelDestroy (name servers forget a broker with its connection).
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from mqstore.errors import StoreError
+from mqstore.format.arrays import TopicQueue
+from mqstore.live.origin.bounds import weigh
+from mqstore.live.origin.broker_queues import BrokerQueues
+from mqstore.live.origin.pull import LiveSlice
+from mqstore.live.remoting.errors import BrokerUnavailableError, NoMasterError
+from mqstore.live.remoting.routes import Route
+from mqstore.read.queues import Bounds, QueueBounds, QueueFilter
+from mqstore.read.source import Origin, Snapshot
+
+LOOK_S: Final = 0.2
+ROUTES_S: Final = 10.0
+_PAUSE_SHARE: Final = 4  # Between two looks lies this many times what the first one took.
+_AWAY_S: Final = 1.0
+_AWAY_SHARE: Final = 2  # Between two tries lies this many times what the first one took.
+
+
+class ClusterTail:
+    """A Tail of one broker. Keeps connections: ``close`` it."""
+
+    def __init__(
+        self,
+        origin: Origin,
+        queues: BrokerQueues,
+        chosen: QueueFilter,
+        *,
+        may_be_away: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Take the first look; ``queues`` are of a cluster that does not wait for its servers.
+
+        Raises as BrokerQueues, unless the broker ``may_be_away``.
+        """
+        self.chosen = chosen
+        self._away: StoreError | None = None
+        self._origin = origin
+        self._queues = queues
+        self._clock = clock
+        self._routes: list[Route] = []
+        self._bounds: Bounds = {}
+        self._taken_ms = 0
+        self._routed_until = self._looked_until = float("-inf")
+        try:
+            self._look()
+            if not may_be_away:
+                self._check_here()
+        except StoreError:
+            self.close()
+            raise
+
+    @property
+    def away(self) -> StoreError | None:
+        """Why the last look found no broker; None: it did."""
+        return self._away
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The chosen queues as they were at the last look."""
+        queues = tuple(QueueBounds(*name, *held) for name, held in sorted(self._bounds.items()))
+        origin, broker, refused = self._origin, self._queues.broker, self._queues.refused
+        found = Snapshot(origin, broker, 0, 0, queues, self._taken_ms, is_unclean=False)
+        return replace(found, refused=tuple(refused.items()))
+
+    def look(self, *, at_once: bool = False) -> Bounds:
+        """Return what each queue holds; of a broker that is away, what it held."""
+        is_due = self._clock() >= self._looked_until
+        if is_due or (at_once and self._away is None):
+            self._look()
+        return self._bounds
+
+    def fitting(self, queue: TopicQueue, start: int, end: int, room: int) -> tuple[int, int]:
+        """Return about how many messages of [start, end) have ``room`` bytes, and their bytes.
+
+        None of a broker that is away. By the mean of sizes at both ends of the range.
+        """
+        topic, queue_id = queue
+        piece = LiveSlice(self._queues.broker, topic, queue_id, start, end)
+        try:
+            total = weigh(self._queues.cluster, [piece])[0]
+        except (BrokerUnavailableError, NoMasterError):
+            return 0, 0
+        if total <= room:
+            return end - start, total
+        count = (end - start) * room // total
+        return count, total * count // (end - start)
+
+    def close(self) -> None:
+        """Close the connections; the next look opens them again."""
+        self._queues.cluster.close()
+
+    def _check_here(self) -> None:
+        if self._away is not None:
+            raise self._away
+
+    def _look(self) -> None:
+        begin = self._clock()
+        was_away = self._away is not None
+        try:
+            found = self._found()
+        except (BrokerUnavailableError, NoMasterError) as error:
+            self._queues.cluster.close()
+            self._queues.cluster.forget(self._queues.broker)
+            self._routed_until = float("-inf")
+            self._away = error
+            now = self._clock()
+            self._looked_until = now + max(_AWAY_S, _AWAY_SHARE * (now - begin))
+            found = self._bounds
+        else:
+            self._away = None
+            now = self._clock()
+            self._looked_until = now + max(LOOK_S, _PAUSE_SHARE * (now - begin))
+            self._taken_ms = time.time_ns() // 1_000_000
+        # Another object also where the broker went away or came back: that is a change.
+        if found != self._bounds or was_away != (self._away is not None):
+            self._bounds = dict(found)
+
+    def _found(self) -> Bounds:
+        if self._clock() >= self._routed_until:
+            self._find_routes()
+        found = {
+            (queue.topic, queue.queue_id): (queue.low, queue.high)
+            for queue in self._queues.bounds(self._routes)
+            if self.chosen.passes(queue.topic, queue.queue_id)
+        }
+        self._queues.expect(topic for topic, _ in found)  # What is followed may not go away.
+        return found
+
+    def _find_routes(self) -> None:
+        self._queues.check_registered()
+        self._routes = self._queues.routes(self.chosen.topics, fresh=True)
+        self._routed_until = self._clock() + ROUTES_S

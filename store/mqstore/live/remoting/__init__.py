@@ -1,0 +1,1 @@
+"""Conversations with name servers and brokers: bytes, connections, requests, routes, retries."""

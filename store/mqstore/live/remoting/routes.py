@@ -1,0 +1,127 @@
+"""The route of a topic from name servers: brokers, their addresses, numbers of queues.
+
+Reference: org.apache.rocketmq.remoting.protocol.route.TopicRouteData, QueueData, BrokerData
+(#selectBrokerAddr); PermName; MixAll.MASTER_ID; TopicRouteData#topicQueueMappingByBroker.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from mqstore.errors import UnsupportedTopicError
+from mqstore.format.names import MAX_QUEUE_ID
+from mqstore.live.remoting.answers import number, rows, table, text
+from mqstore.live.remoting.errors import BrokenAnswerError
+
+MASTER_ID: Final = 0
+READABLE: Final = 4  # PermName.PERM_READ
+WRITABLE: Final = 2  # PermName.PERM_WRITE
+MAX_QUEUES: Final = 10_000
+_MOST_BROKERS: Final = 10_000
+
+Addresses = Mapping[int, str]
+"""A broker's addresses by broker id; MASTER_ID is its master."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """The readable queues of a topic: ids 0 to ``queues[broker]`` - 1 of each broker.
+
+    ``write_queues`` are those that producers send to, likewise.
+    """
+
+    topic: str
+    queues: Mapping[str, int]
+    brokers: Mapping[str, Addresses]
+    is_static: bool = False
+    write_queues: Mapping[str, int] = field(default_factory=dict)
+
+    def without(self, brokers: Collection[str]) -> "Route":
+        """Return the route without the queues of those brokers."""
+        queues = {name: count for name, count in self.queues.items() if name not in brokers}
+        write_queues = {
+            name: count for name, count in self.write_queues.items() if name not in brokers
+        }
+        return replace(self, queues=queues, write_queues=write_queues)
+
+    def each(self) -> Iterator[tuple[str, int]]:
+        """Yield (broker, queueId) of every readable queue."""
+        for broker, count in sorted(self.queues.items()):
+            for queue_id in range(count):
+                yield broker, queue_id
+
+
+def parse_route(address: str, topic: str, found: Any) -> Route:
+    """Return the route in an answer of the name server at ``address``.
+
+    Raises BrokenAnswerError for what is no route, or more than MAX_QUEUES queues.
+    """
+    brokers = {}
+    for broker in rows(address, found, "brokerDatas"):
+        brokers[text(address, broker, "brokerName")] = parse_addresses(address, broker)
+    queues: dict[str, int] = {}
+    write_queues: dict[str, int] = {}
+    for queue in rows(address, found, "queueDatas"):
+        name, perm = text(address, queue, "brokerName"), number(address, queue, "perm")
+        for field_name, bit, kept in (
+            ("readQueueNums", READABLE, queues),
+            ("writeQueueNums", WRITABLE, write_queues),
+        ):
+            count = number(address, queue, field_name)
+            if not 0 <= count <= MAX_QUEUE_ID + 1:
+                raise BrokenAnswerError(address, f"the route of {topic} has {count} queues")
+            if perm & bit and name in brokers:
+                kept[name] = count
+    if max(sum(queues.values()), sum(write_queues.values())) > MAX_QUEUES:
+        reason = f"the route of {topic} has more than {MAX_QUEUES} queues"
+        raise BrokenAnswerError(address, reason)
+    is_static = bool(table(address, found, "topicQueueMappingByBroker"))
+    return Route(topic, queues, brokers, is_static, write_queues)
+
+
+def parse_brokers(address: str, found: Any) -> dict[str, Addresses]:
+    """Return the brokers of an answer to GET_BROKER_CLUSTER_INFO; raises BrokenAnswerError."""
+    named = table(address, found, "brokerAddrTable")
+    if len(named) > _MOST_BROKERS or not all(isinstance(name, str) for name in named):
+        raise BrokenAnswerError(address, "brokerAddrTable has no brokers, or too many")
+    return {name: parse_addresses(address, broker) for name, broker in named.items()}
+
+
+def parse_addresses(address: str, broker: Any) -> Addresses:
+    """Return a BrokerData's addresses by broker id; raises BrokenAnswerError."""
+    found: dict[int, str] = {}
+    for key, host in table(address, broker, "brokerAddrs").items():
+        # An id stands in quotes or not, as the standard wants it or as fastjson writes it.
+        digits = str(key)
+        if not (digits.isascii() and digits.isdigit() and len(digits) < 20) or not isinstance(
+            host, str
+        ):
+            raise BrokenAnswerError(address, "brokerAddrs are no addresses by number")
+        found[int(digits)] = host
+    return found
+
+
+def refuse_static(route: Route) -> None:
+    """Raise UnsupportedTopicError for a static topic, whose queues move between brokers."""
+    if route.is_static:
+        reason = (
+            "is a static topic (logical queues): its queues move between brokers and its stored "
+            "offsets are not those of consumers. Read the brokers' store directories instead"
+        )
+        raise UnsupportedTopicError(f"topic {route.topic}", "STATIC", reason)
+
+
+def refuse_attributes(topic: str, attributes: Mapping[str, str]) -> None:
+    """Raise UnsupportedTopicError for a topic whose messages do not come as plain records.
+
+    ``attributes`` are a topic's, of 5.x: TopicAttributes.
+    """
+    if attributes.get("cleanup.policy") == "COMPACTION":
+        reason = "is compacted: its messages come from another log, with holes between them"
+        raise UnsupportedTopicError(f"topic {topic}", "COMPACTION", reason)
+    if attributes.get("queue.type") == "BatchCQ":
+        reason = (
+            "has batch queues: an entry of a queue is a batch, and offsets skip. Read the brokers' "
+            "store directories instead"
+        )
+        raise UnsupportedTopicError(f"topic {topic}", "BATCH_QUEUE", reason)

@@ -1,0 +1,184 @@
+"""Directories, clusters, object stores: the one place that tells the paths of a read apart.
+
+All that is above knows OpenStores only. Options that are only for one kind are refused by name
+where no path is of that kind; where there are both, each option is for those it is made for.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from mqstore.errors import InvalidOptionError
+from mqstore.files.objects.address import (
+    FILE_SYSTEM,
+    OBJECT_OPTIONS,
+    is_object_option,
+    is_object_store,
+    parse_object_store,
+)
+from mqstore.files.objects.connection import PLAIN
+from mqstore.files.objects.folder import open_objects
+from mqstore.files.read_file import RemoteFolder
+from mqstore.live.options import LIVE_OPTIONS, cluster_settings, parse_options
+from mqstore.live.origin.cluster_origin import ClusterBrokers
+from mqstore.live.remoting.address import Address, is_address, parse_address
+from mqstore.live.remoting.cluster import ClusterSettings
+from mqstore.options import store_paths
+from mqstore.options.option import Option
+from mqstore.read.at_rest import open_at_rest
+from mqstore.read.capabilities import NO_STREAM
+from mqstore.read.directory import open_origin
+from mqstore.read.log_directory import CACHE_DIR, QUEUES, open_by_log
+from mqstore.read.selection import OpenStores, Selection, broker_names
+from mqstore.read.store_bounds import StoreOrigin
+
+NAME_SERVERS: Final = "nameServers"
+LIVE: Final = {name: Option(one.name, one.parse) for name, one in LIVE_OPTIONS.items()}
+"""The options of clusters, by the field of LiveOptions that each is."""
+SECRETS: Final = frozenset({"accessKey", "secretKey", "securityToken"})
+OF_READS: Final = ("pullsInFlight", "pullBatchSize", "readFrom")
+"""Options of clusters that say how messages are read."""
+OBJECTS: Final = OBJECT_OPTIONS
+"""The options of object stores. The name of one ends in ``*``: it stands for any name."""
+PLAIN_OBJECT_OPTIONS: Final = frozenset(f"{FILE_SYSTEM}{name}" for name in PLAIN)
+"""Options of file systems that are no secrets."""
+OF_STORES: Final = ("brokerName", "storePathCommitLog", "readMode", QUEUES, CACHE_DIR)
+"""Options that say how directories are read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The paths of a read: directories as typed, clusters, and the topics that addresses name.
+
+    Stores in object stores are among the paths, as RemoteFolders.
+    """
+
+    paths: tuple[str, ...]
+    clusters: tuple[ClusterSettings, ...] = ()
+    topics: tuple[str, ...] = ()
+
+    def roots(self) -> tuple[str, ...]:
+        """Return the stores' roots, directories as absolute paths; looks for those of globs.
+
+        Raises as ``store_paths.expand``.
+        """
+        found: list[str] = []
+        for path in self.paths:
+            found += (path,) if isinstance(path, RemoteFolder) else store_paths.expand([path])
+        return tuple(found)
+
+    def check_grows(self) -> None:
+        """Raise InvalidOptionError for a store at rest, which no stream can follow."""
+        self.check_local(NO_STREAM)
+
+    def check_local(self, why: str) -> None:
+        """Raise InvalidOptionError with ``why`` for a store that is not in a directory."""
+        for path in self.paths:
+            if isinstance(path, RemoteFolder):
+                raise InvalidOptionError("path", path, why)
+
+
+def is_cluster(path: str) -> bool:
+    """Tell whether a path is the address of a cluster, and no directory."""
+    return is_address(path)
+
+
+def places(
+    paths: Sequence[str], texts: Mapping[str, str], environment: Mapping[str, str] = os.environ
+) -> Places:
+    """Return what the paths name, with the options as texts; connects to nothing.
+
+    ``texts`` are all that were set, by name; secrets of clusters may be taken from the
+    ``environment``. Raises InvalidOptionError, which never shows a secret.
+    """
+    names = {option.name for option in LIVE.values()}
+    live = {name: text for name, text in texts.items() if name in names}
+    addresses = [parse_address(path) for path in paths if is_address(path)]
+    directories = _stores([path for path in paths if not is_address(path)], texts)
+    if directories and NAME_SERVERS in live:
+        expected = "cannot stand with a path: give the cluster as one more path, rocketmq://…"
+        raise InvalidOptionError(NAME_SERVERS, live[NAME_SERVERS], expected)
+    if not addresses and NAME_SERVERS not in live:
+        for name, text in live.items():
+            shown = "***" if name in SECRETS else text
+            expected = "is for clusters: a path rocketmq://HOST:9876/TOPIC, or nameServers"
+            raise InvalidOptionError(name, shown, expected)
+        return Places(directories)
+    for name in OF_STORES if not directories else ():
+        if name in texts:
+            expected = "is for the directories of stores: a cluster's brokers are read by network"
+            raise InvalidOptionError(name, texts[name], expected)
+    options = parse_options(live)
+    named: list[Address | None] = [*addresses] or [None]
+    settings = tuple(cluster_settings(options, one, environment) for one in named)
+    topics = {one.topics for one in addresses} | ({()} if directories else set())
+    if len(topics) > 1:
+        expected = "the paths name different topics: name them in subscribe, or read one by one"
+        raise InvalidOptionError("path", ", ".join(paths), expected)
+    return Places(directories, settings, next(iter(topics), ()))
+
+
+def _stores(paths: Sequence[str], texts: Mapping[str, str]) -> tuple[str, ...]:
+    """Return directories as typed, and stores in object stores as RemoteFolders."""
+    remote = [path for path in paths if is_object_store(path)]
+    for path in remote:
+        meant = store_paths.cluster_meant(path)
+        if meant:
+            expected = f"is neither a directory nor an object store; a cluster is {meant}"
+            raise InvalidOptionError("path", path, expected)
+    for name in filter(is_object_option, texts if not remote else ()):
+        expected = "is for stores in object stores: a path such as s3://BUCKET/STORE"
+        raise InvalidOptionError(name, "***", expected)
+    if remote and "storePathCommitLog" in texts:
+        expected = "is for directories: in an object store the CommitLog is the folder commitlog"
+        raise InvalidOptionError("storePathCommitLog", texts["storePathCommitLog"], expected)
+    return tuple(
+        open_objects(parse_object_store(path, texts)) if is_object_store(path) else path
+        for path in paths
+    )
+
+
+def names_cluster(paths: Sequence[str], texts: Mapping[str, str]) -> bool:
+    """Tell whether the paths of a write, or its options by lower-case name, name a cluster."""
+    return NAME_SERVERS.lower() in texts or any(map(is_address, paths))
+
+
+def write_target(paths: Sequence[str], texts: Mapping[str, str]) -> tuple[ClusterSettings, str]:
+    """Return the cluster that a write names, and the topic of its path, if any.
+
+    Takes and raises what ``places`` does; a write goes to one cluster and one topic.
+    """
+    expected = "a write goes to one cluster, and a path names one topic of it at most"
+    if len(paths) > 1:
+        raise InvalidOptionError("path", ", ".join(paths), expected)
+    found = places(paths, texts)
+    if len(found.topics) > 1:
+        raise InvalidOptionError("path", ", ".join(paths), expected)
+    return found.clusters[0], next(iter(found.topics), "")
+
+
+def open_all(
+    selection: Selection, clusters: Sequence[ClusterSettings], *, strict: bool = True
+) -> OpenStores:
+    """Open the stores of ``selection.roots`` and the clusters; ``strict`` as in OpenStores.
+
+    Raises StoreNotFoundError, NotAStoreError, UnsupportedStoreError, InvalidOptionError for names
+    of brokers that do not fit and a store that is named twice, and what Cluster raises.
+    """
+    stores = [
+        _open_store(root, selection).bounds(name)
+        for root, name in zip(selection.roots, broker_names(selection), strict=True)
+    ]
+    named = selection.subscribe or selection.assign or ()
+    found = [ClusterBrokers(settings, named) for settings in clusters]
+    return OpenStores(selection, stores, found, strict=strict)
+
+
+def _open_store(root: str, selection: Selection) -> StoreOrigin:
+    """Return the store at ``root``: by its ConsumeQueues, or by its CommitLog alone."""
+    if selection.by_log:
+        return open_by_log(root, selection.commit_log, selection.cache)
+    if isinstance(root, RemoteFolder):
+        return open_at_rest(root)
+    return open_origin(root, selection.commit_log)

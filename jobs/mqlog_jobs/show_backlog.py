@@ -185,7 +185,7 @@ def backlog(
     report.check(watching)
 
     def look(console: Console | None) -> pa.Table:
-        with named.opened() as stores:
+        with named.opened(query.topic) as stores:
             items = query.items(stores)
             now_ms = time.time_ns() // 1_000_000
         measured = pa.Table.from_batches([measure(items, query.request, now_ms)])

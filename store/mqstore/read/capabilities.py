@@ -8,7 +8,7 @@ from typing import Final, Protocol, runtime_checkable
 
 from mqstore.errors import InvalidOptionError, StoreError
 from mqstore.format.arrays import TopicQueue
-from mqstore.read.queues import Bounds, QueueFilter
+from mqstore.read.queues import Bounds, QueueBounds, QueueFilter
 from mqstore.read.source import BoundsSource, Snapshot
 
 COMMIT_GROUP: Final = "commitGroup"
@@ -88,6 +88,22 @@ def group_publisher(source: BoundsSource, group: str) -> PublishesGroups:
         return source
     expected = f"progress is kept in the store, and mqlog only reads {source.origin.name}"
     raise InvalidOptionError(COMMIT_GROUP, group, f"{expected}: leave the option out")
+
+
+@runtime_checkable
+class GrantsRights(Protocol):
+    """A BoundsSource that lets a user read some topics and not others. Not every one does."""
+
+    def unreadable(self, queues: Sequence[QueueBounds]) -> Mapping[str, StoreError]:
+        """Return the topics of those queues whose messages this user may not read, and why.
+
+        With a warning; raises the refusal of one that the user named.
+        """
+
+
+def unreadable(source: BoundsSource, queues: Sequence[QueueBounds]) -> Mapping[str, StoreError]:
+    """Return the topics of those queues whose messages may not be read; none where all may."""
+    return source.unreadable(queues) if isinstance(source, GrantsRights) else {}
 
 
 class BrokerFinder(Protocol):

@@ -18,7 +18,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from mqstore.derive.records import FetchedRecords
-from mqstore.errors import CorruptStoreError
+from mqstore.errors import CorruptStoreError, StoreError
 from mqstore.files.config.broker_config import TopicConfig
 from mqstore.files.log.commit_log import Block
 from mqstore.format.arrays import Int64s, Mask, Span, TopicQueue
@@ -62,6 +62,8 @@ class Snapshot:
     queues: tuple[QueueBounds, ...]
     taken_ms: int
     is_unclean: bool
+    refused: tuple[tuple[str, StoreError], ...] = ()
+    """Topics that this user may not see, which are left out, and the refusal of each."""
 
     def queue(self, topic: str, queue_id: int) -> QueueBounds | None:
         """Return the bounds of one queue, or None if it has no ConsumeQueue."""

@@ -4,22 +4,43 @@ import pickle
 import re
 import tracemalloc
 from collections.abc import Iterator
+from types import ModuleType
+from typing import Any, get_args
 
 import pytest
 
 from mqstore import errors
-from mqstore.errors import StoreError
+from mqstore.deliver.once import errors as once_errors
+from mqstore.errors import StoreError, StoreFlavour, TopicFlavour
+from mqstore.files.txn import errors as staging_errors
 from mqstore.live.remoting import errors as live_errors
+from mqstore.live.send import errors as send_errors
+from mqstore.write import errors as write_errors
+from pyspark_mqlog import errors as spark_errors
+from style.documents import ROOT, documents
+
+SOURCES = [p for top in ("store", "connector", "jobs") for p in (ROOT / top).rglob("*.py")]
+MODULES = [
+    errors,
+    staging_errors,
+    write_errors,
+    live_errors,
+    send_errors,
+    once_errors,
+    spark_errors,
+]
 
 
-def tree(kind: type[StoreError]) -> Iterator[type[StoreError]]:
-    yield kind
+def tree(kind: type[StoreError], module: ModuleType) -> Iterator[type[StoreError]]:
+    """The errors of a module, in the order in which they are drawn, with those above them."""
     for below in kind.__subclasses__():
-        if below.__module__ in {errors.__name__, live_errors.__name__}:
-            yield from tree(below)
+        lower = list(tree(below, module))
+        if below.__module__ == module.__name__ or lower:
+            yield below
+        yield from lower
 
 
-ALL = list(tree(StoreError))
+ALL = {kind for module in MODULES for kind in tree(StoreError, module)}
 
 EXAMPLES = [
     errors.StoreNotFoundError("/s"),
@@ -35,15 +56,15 @@ EXAMPLES = [
     errors.UnknownGroupError("group x"),
     errors.InvalidOptionError("subscribe", 3, "a list of topics"),
     errors.InvalidSchemaError("bod", "unknown", "did you mean body?"),
-    errors.OverwriteUnsupportedError(),
+    spark_errors.OverwriteUnsupportedError(),
     errors.InvalidMessageError("row 3"),
     errors.MessageTooLargeError("row 3"),
     errors.StoreLockedError("held"),
     errors.HoldLostError("/s", "a broker started"),
     errors.UncleanStoreError("abort"),
-    errors.StagingNotSharedError("staging"),
-    errors.CorruptStagingError("segment"),
-    errors.CommitInDoubtError("/s", "loader 7", "decided", "disk full"),
+    staging_errors.StagingNotSharedError("staging"),
+    staging_errors.CorruptStagingError("segment"),
+    write_errors.CommitInDoubtError("/s", "loader 7", "decided", "disk full"),
     errors.NondeterministicWriteError("app version 1", "3 rows were committed as 4"),
     errors.NoSpaceError("full"),
     live_errors.BrokerUnavailableError("127.0.0.1:9876", "connection refused"),
@@ -54,12 +75,21 @@ EXAMPLES = [
     live_errors.ServerError("127.0.0.1:9876", "odd"),
     errors.UnsupportedTopicError("topic T", "STATIC", "a static topic"),
     live_errors.NoMasterError("broker-a has no master"),
-    errors.SparkTooOldError("this is Spark 3.5.9"),
+    spark_errors.SparkTooOldError("this is Spark 3.5.9"),
+    send_errors.SendFailedError("T/broker-a/0", 3, "no answer in 10 s", may_be_stored=True),
+    send_errors.NotReplicatedError("T/broker-a/0", 3, 11),
+    once_errors.TornMessageError("app version 1", "a/T/0", 7),
+    once_errors.LostHistoryError("app version 1", "MQLOG_CONTROL"),
+    once_errors.NewerOwnerError("app version 1", "a"),
+    once_errors.NotVisibleError("MQLOG_CONTROL/a/0", 7, 30.0),
+    once_errors.ControlTooLargeError("app version 1", 5_000_000, 4 << 20),
+    once_errors.PublicationError("app version 1", 3, "no answer"),
+    once_errors.InterruptedSendError("the connection broke"),
 ]
 
 
 def test_every_error_has_an_example_here() -> None:
-    assert {type(example) for example in EXAMPLES} == set(ALL) - {StoreError}
+    assert {type(example) for example in EXAMPLES} == ALL
 
 
 @pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
@@ -75,13 +105,59 @@ def test_a_message_starts_with_its_condition(error: StoreError) -> None:
 
 
 def test_every_condition_is_its_own() -> None:
-    conditions = [kind.__dict__["condition"] for kind in ALL]
+    conditions = [kind.__dict__["condition"] for kind in [StoreError, *ALL]]
     assert len(set(conditions)) == len(conditions)
 
 
-def test_the_tree_in_the_docstring_is_the_tree() -> None:
-    drawn = re.findall(r"^(?:[│├└─ ]*)(\w+Error)\b", errors.__doc__ or "", re.MULTILINE)
-    assert drawn == [kind.__name__ for kind in ALL]
+def test_no_other_module_declares_a_condition() -> None:
+    declared = {kind.condition for kind in ALL} | {StoreError.condition}
+    texts = (path.read_text(encoding="utf-8") for path in SOURCES)
+    found = {c for text in texts for c in re.findall(r'condition\b.* = "(MQLOG_\S+)"', text)}
+    assert found - {"MQLOG_NO_ROOM"} == declared  # That is the example in a docstring.
+
+
+def test_the_page_of_errors_has_every_condition_and_no_other() -> None:
+    page = (ROOT / "connector" / "ERRORS.md").read_text(encoding="utf-8")
+    named = re.findall(r"^\| `(MQLOG_[A-Z_.]+)` \| \S", page, re.MULTILINE)
+    flavours = {"MQLOG_UNSUPPORTED_STORE": StoreFlavour, "MQLOG_UNSUPPORTED_TOPIC": TopicFlavour}
+    conditions = {StoreError.condition, *(kind.condition for kind in ALL)} - {*flavours}
+    conditions |= {f"{name}.{one}" for name, of in flavours.items() for one in get_args(of)}
+    assert sorted(named) == sorted(conditions)
+
+
+def test_documents_name_only_conditions_that_there_are() -> None:
+    known = {StoreError.condition, *(kind.condition for kind in ALL)}
+    for path in documents():
+        text = path.read_text(encoding="utf-8")
+        for name in re.findall(r"\[(MQLOG_[A-Z]\w*)", text):
+            assert name in known, f"{path}: {name}"
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
+def test_the_tree_in_the_docstring_is_the_tree(module: ModuleType) -> None:
+    drawn = re.findall(r"^[│├└─ ]*(\w+Error)\b", module.__doc__ or "", re.MULTILINE)
+    assert drawn == ["StoreError", *(kind.__name__ for kind in tree(StoreError, module))]
+
+
+def test_a_declared_field_is_read_set_and_appended_to_by_a_subclass() -> None:
+    denied = live_errors.AccessDeniedError("a:1", "PULL", remark="no", code=16, rights="SUB")
+    assert (denied.address, denied.code, denied.rights) == ("a:1", 16, "SUB")
+    denied.code = 17
+    assert denied.args == ("a:1", "PULL", 17, "no", "SUB")
+    assert str(denied).startswith("[MQLOG_ACCESS_DENIED] a:1 refused PULL with code 17: no. Check")
+
+
+@pytest.mark.parametrize(
+    ("given", "named"), [((), {}), (("/s", "why", 1), {}), (("/s",), {"x": 1})]
+)
+def test_an_error_takes_its_declared_fields_only(given: Any, named: Any) -> None:
+    with pytest.raises(TypeError):
+        errors.NotAStoreError(*given, **named)
+
+
+def test_an_error_about_a_value_that_does_not_pickle_crosses_a_process() -> None:
+    error = errors.InvalidOptionError("x", lambda: 0, "a text")
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
 @pytest.mark.parametrize(

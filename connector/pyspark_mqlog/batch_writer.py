@@ -15,12 +15,12 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from mqstore.errors import OverwriteUnsupportedError
 from mqstore.write.commit import abort, commit
 from mqstore.write.prepare import prepare
 from mqstore.write.stage.job import Manifest, WriteJob
 from mqstore.write.stage.settings import WriteSettings
 from mqstore.write.stage.task import stage
+from pyspark_mqlog.errors import OverwriteUnsupportedError
 from pyspark_mqlog.schema import write_schema
 from pyspark_mqlog.worker import freeze_once, named_errors
 

@@ -22,8 +22,9 @@ from mqstore.deliver.once.commit import publish
 from mqstore.deliver.prepare import finish, of_batch, prepare, withdraw
 from mqstore.deliver.settings import EXACTLY_ONCE, SendSettings
 from mqstore.deliver.task import hand_on, send
-from mqstore.errors import OverwriteUnsupportedError, StoreError
+from mqstore.errors import StoreError
 from pyspark_mqlog.compat import StreamArrowWriter
+from pyspark_mqlog.errors import OverwriteUnsupportedError
 from pyspark_mqlog.schema import write_schema
 from pyspark_mqlog.stream_writer import this_batch
 from pyspark_mqlog.worker import freeze_once, named_errors

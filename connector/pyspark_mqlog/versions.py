@@ -22,7 +22,7 @@ def major_minor(version: str) -> tuple[int, int]:
 def refuse_older(version: str) -> None:
     """Raise SparkTooOldError if ``version`` of Spark is older than ``OLDEST``."""
     if major_minor(version) < OLDEST:
-        from mqstore.errors import SparkTooOldError  # noqa: PLC0415 - keeps imports light
+        from pyspark_mqlog.errors import SparkTooOldError  # noqa: PLC0415 - keeps imports light
 
         oldest = ".".join(map(str, OLDEST))
         raise SparkTooOldError(

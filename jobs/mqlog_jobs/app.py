@@ -59,12 +59,10 @@ _NOT_A_NUMBER: Final = re.compile(r"Input should be a valid (integer|number),.*"
 class WrongLineError(InvalidOptionError):
     """Words of a line that the command does not take, or words that it lacks."""
 
-    def __init__(self, text: str) -> None:
-        StoreError.__init__(self, text)
+    text = "{what!s}"
 
-    def message(self) -> str:
-        """Return the text."""
-        return str(self.args[0])
+    def __init__(self, what: str) -> None:
+        StoreError.__init__(self, what)
 
 
 def wrong_line(error: Any, words: Sequence[str]) -> InvalidOptionError:

@@ -14,33 +14,37 @@ StoreError
 ├── UnknownTopicError         a topic or queue that the store does not have
 ├── UnknownGroupError         a consumer group that the store does not know
 ├── InvalidOptionError        an option or a value that is not accepted
-│   ├── InvalidSchemaError    a column or a type that a read or a write does not have
-│   └── OverwriteUnsupportedError  any save mode but append
+│   └── InvalidSchemaError    a column or a type that a read or a write does not have
 ├── InvalidMessageError       a row that RocketMQ's own producer or broker would refuse
 │   └── MessageTooLargeError  the same, for its size
 ├── StoreLockedError          another process (a broker, another writer) holds the store
 │   └── HoldLostError         a broker opened the store, or is about to, during a commit
 ├── UncleanStoreError         the store was not closed cleanly, so it may not be written
-├── StagingNotSharedError     a task cannot see the driver's staging directory
-├── CorruptStagingError       a staged file differs from the report of its task
-├── CommitInDoubtError        a commit was decided and not finished: the next writer finishes it
 ├── NondeterministicWriteError  a write that runs again has other rows than it had
-├── NoSpaceError              the disk has no room for a commit; nothing was changed
-├── SparkTooOldError          Spark is older than the first one with streams of Python sources
-├── ServerError               what a broker or name server did, at its address
-│   ├── BrokerUnavailableError  it cannot be reached, or the connection broke
-│   │   └── BrokerTimeoutError  the same, because no answer came in time
-│   └── BrokenAnswerError     an answer that RocketMQ's protocol does not allow
-├── RequestRefusedError       a request that a broker or name server answered with an error
-│   └── AccessDeniedError     the same, because of ACL 1.0 or 2.0
-└── NoMasterError             a broker of which no master is registered
+└── NoSpaceError              the disk has no room for a commit; nothing was changed
 
-A message starts with its condition in brackets, as Spark's do: ``[MQLOG_STORE_NOT_FOUND] …``.
-Those of clusters, from ServerError to NoMasterError, are in ``mqstore.live.remoting.errors``.
-Fields travel through ``super().__init__`` so that an error pickles from a worker to the driver.
+A message starts with its condition in brackets, as Spark's do: ``[MQLOG_STORE_NOT_FOUND] …``. The
+errors of writes, of clusters and of Spark alone are in the modules ``errors`` of their packages.
+
+An error declares its condition, its fields, and a text with the names of fields in braces::
+
+    class NoRoomError(StoreError):
+        condition = "MQLOG_NO_ROOM"
+        text = "{path}: {size:,} bytes are missing. {advice!s}"
+        path: str
+        size: int
+        advice: str = "Delete some files"
+
+A value in braces is made printable and short (``shown``); ``!l`` stands for a longer one, ``!r``
+for one in quotes, ``!s`` for the value as it is. A constructor takes the fields in their order or
+by name, those of the base class first. Errors pickle, so one of a task reaches the driver.
 """
 
-from typing import ClassVar, Final
+from collections.abc import Mapping, Sequence
+from inspect import Parameter, Signature, get_annotations, signature
+from numbers import Number
+from string import Formatter
+from typing import Any, ClassVar, Final, Literal, dataclass_transform
 
 REASON_CHARS = 600  # A broken rule and advice, with a name or two of the store.
 _SHOWN_CHARS: Final = 200
@@ -63,14 +67,61 @@ def shown(value: object, most: int = _SHOWN_CHARS) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
+class _Template(Formatter):
+    """Fills the text of an error, its only argument, with fields and properties of the error."""
+
+    def get_value(self, key: int | str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        return getattr(args[0], str(key))
+
+    def convert_field(self, value: Any, conversion: str | None) -> Any:
+        if conversion == "s" or (conversion is None and isinstance(value, Number)):
+            return value
+        text = repr(str(value)) if conversion == "r" else value
+        return shown(text, REASON_CHARS if conversion == "l" else _SHOWN_CHARS)
+
+
+def _field(place: int) -> property:
+    """Return a property for ``args[place]``: ``args`` holds the fields, for pickle and for all."""
+
+    def value(error: "StoreError") -> object:
+        return error.args[place]
+
+    def change(error: "StoreError", value: object) -> None:
+        error.args = (*error.args[:place], value, *error.args[place + 1 :])
+
+    return property(value, change)
+
+
+@dataclass_transform()
 class StoreError(Exception):
-    """Base of all mqlog errors."""
+    """Base of all mqlog errors; raised itself for what has no condition of its own."""
 
     condition: ClassVar[str] = "MQLOG_ERROR"
+    text: ClassVar[str] = "{args[0]!s}"  # Of an error with one field: its value.
+    _takes: ClassVar[Signature] = Signature([Parameter("what", Parameter.POSITIONAL_ONLY)])
+
+    def __init_subclass__(cls) -> None:
+        kind, fields = Parameter.POSITIONAL_OR_KEYWORD, dict[str, Parameter]()
+        if "__init__" in cls.__dict__:  # Has other fields than its base.
+            fields |= list(signature(cls.__init__).parameters.items())[1:]
+        elif StoreError not in cls.__bases__:
+            fields |= cls._takes.parameters
+        for name in get_annotations(cls):
+            default = cls.__dict__.get(name, Parameter.empty)
+            fields[name] = Parameter(name, kind, default=default)
+        cls._takes = Signature(list(fields.values()))
+        for place, name in enumerate(fields):
+            setattr(cls, name, _field(place))
+
+    def __init__(self, *values: object, **named: object) -> None:
+        taken = self._takes.bind(*values, **named)
+        taken.apply_defaults()
+        plain = (str, Number, type(None))  # What is of another type may not pickle.
+        super().__init__(*(v if isinstance(v, plain) else str(v) for v in taken.args))
 
     def message(self) -> str:
-        """Return the text after the condition; subclasses with fields build it from them."""
-        return str(self.args[0]) if self.args else ""
+        """Return the text after the condition."""
+        return _Template().vformat(self.text, (self,), {})
 
     def __str__(self) -> str:
         return f"[{self.condition}] {self.message()}"
@@ -80,96 +131,93 @@ class StoreNotFoundError(StoreError):
     """The store directory does not exist, is not a directory, or a glob matched nothing."""
 
     condition = "MQLOG_STORE_NOT_FOUND"
-
-    def __init__(self, path: str, reason: str = "no such directory") -> None:
-        super().__init__(path, reason)
-
-    def message(self) -> str:
-        """Name the path and what is wrong with it."""
-        path, reason = self.args
-        return f"{shown(path)}: {reason}"
+    text = "{path}: {reason!s}"
+    path: str
+    reason: str = "no such directory"
 
 
 class NotAStoreError(StoreError):
     """The directory exists, but holds no RocketMQ store."""
 
     condition = "MQLOG_NOT_A_STORE"
+    text = "{path}: {reason!s}"
+    path: str
+    reason: str
 
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(path, reason)
 
-    def message(self) -> str:
-        """Name the path and the reason."""
-        path, reason = self.args
-        return f"{shown(path)}: {reason}"
+StoreFlavour = Literal[
+    "BATCH_CONSUME_QUEUE",
+    "COMPACTION",
+    "CONSUME_QUEUE_EXT",
+    "CONTROLLER",
+    "DLEDGER",
+    "FILE_SYSTEM",
+    "MULTI_PATH",
+    "NO_LEASE",
+    "OWNER",
+    "ROCKSDB_CONFIG",
+    "ROCKSDB_CONSUME_QUEUE",
+    "TOO_LARGE",
+]
+TopicFlavour = Literal["BATCH_QUEUE", "COMPACTION", "NO_READ_PERMISSION", "STATIC"]
 
 
 class UnsupportedStoreError(StoreError):
     """The store has a flavour that mqlog does not read, or does not write.
 
-    ``flavour`` is one of DLEDGER, ROCKSDB_CONSUME_QUEUE, ROCKSDB_CONFIG, BATCH_CONSUME_QUEUE,
-    COMPACTION, CONSUME_QUEUE_EXT, CONTROLLER, MULTI_PATH, TOO_LARGE, FILE_SYSTEM, NO_LEASE, OWNER.
+    ``path`` is the store or the file that shows it, ``reason`` says what to do.
     """
 
     condition = "MQLOG_UNSUPPORTED_STORE"
-
-    def __init__(self, path: str, flavour: str, reason: str) -> None:
-        super().__init__(path, flavour, reason)
+    text = "{path}: {reason!s}"
+    path: str
+    flavour: StoreFlavour | TopicFlavour
+    reason: str
 
     def __str__(self) -> str:
-        return f"[{self.condition}.{self.args[1]}] {self.message()}"
-
-    def message(self) -> str:
-        """Name the path, the file that shows the flavour, and what to do."""
-        return f"{shown(self.args[0])}: {self.args[2]}"
+        return f"[{self.condition}.{self.flavour}] {self.message()}"
 
 
 class UnsupportedTopicError(UnsupportedStoreError):
-    """A topic that a broker does not give as records: STATIC, COMPACTION, BATCH_QUEUE."""
+    """A topic that a broker does not give as records."""
 
     condition = "MQLOG_UNSUPPORTED_TOPIC"
+    flavour: TopicFlavour
 
 
 class StoreUnavailableError(StoreError):
-    """A request to an object store or HDFS was refused, failed, or had no answer in time."""
+    """A request to an object store or HDFS was refused, failed, or had no answer in time.
+
+    ``path`` is the object or folder, ``reason`` what the file system says.
+    """
 
     condition = "MQLOG_STORE_UNAVAILABLE"
-
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(path, reason)
-
-    def message(self) -> str:
-        """Name the object or folder, and what the file system says."""
-        path, reason = self.args
-        return f"{shown(path)}: {shown(reason, REASON_CHARS)}"
+    text = "{path}: {reason!l}"
+    path: str
+    reason: str
 
 
 class UnsafePathError(StoreError):
     """A path inside the store is a symbolic link, not a plain file, or leads out of it."""
 
     condition = "MQLOG_UNSAFE_PATH"
-
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(path, reason)
-
-    def message(self) -> str:
-        """Name the path and its kind."""
-        return f"{shown(self.args[0])}: {self.args[1]}"
+    text = "{path}: {reason!s}"
+    path: str
+    reason: str
 
 
 class CorruptStoreError(StoreError):
-    """Bytes break the format. The message names file, position and the rule that was broken."""
+    """Bytes break the format: the file, the byte in it, and the rule that was broken.
+
+    ``physical_offset`` is that of the broken record, if the error is about one.
+    """
 
     condition = "MQLOG_CORRUPT_STORE"
-    physical_offset: int | None = None  # Where the broken record is, if it is about one.
-
-    def __init__(self, path: str, position: int, reason: str) -> None:
-        super().__init__(path, position, reason)
-
-    def message(self) -> str:
-        """Name the file, the byte in it and the broken rule."""
-        path, position, reason = self.args
-        return f"{shown(path)} at byte {position}: {shown(reason, REASON_CHARS)}"
+    text = "{path} at byte {position}: {reason!l}"
+    path: str
+    position: int
+    reason: str
+    physical_offset: int | None = None
 
 
 class CorruptConfigError(CorruptStoreError):
@@ -182,36 +230,27 @@ class DataLossError(StoreError):
     """Queue offsets [start, end) were requested; the queue holds [low, high)."""
 
     condition = "MQLOG_DATA_LOSS"
-
-    def __init__(self, queue: str, *, start: int, end: int, low: int, high: int) -> None:
-        super().__init__(queue, start, end, low, high)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        queue, start, end, low, high = self.args
-        return (_data_loss, (queue, start, end, low, high))
+    text = (
+        "{queue}: queue offsets [{start}, {end}) were requested, the store holds [{low}, {high}). "
+        "{why!s}. Set failOnDataLoss=false to read the messages that it holds"
+    )
+    queue: str
+    start: int
+    end: int
+    low: int
+    high: int
 
     @property
     def is_expired(self) -> bool:
         """Tell whether the range starts below ``low``, where retention deletes messages."""
-        _, start, _, low, _ = self.args
-        return bool(start < low)
+        return self.start < self.low
 
-    def message(self) -> str:
-        """Name the queue, the requested and the held range, and the option that accepts losses."""
-        queue, start, end, low, high = self.args
-        why = (
-            "Messages may have expired, or the store was replaced"
-            if self.is_expired
-            else f"The queue ends at {high}: they are not stored yet, or the store was replaced"
-        )
-        return (
-            f"{shown(queue)}: queue offsets [{start}, {end}) were requested, the store holds "
-            f"[{low}, {high}). {why}. Set failOnDataLoss=false to read the messages that it holds"
-        )
-
-
-def _data_loss(queue: str, start: int, end: int, low: int, high: int) -> DataLossError:
-    return DataLossError(queue, start=start, end=end, low=low, high=high)
+    @property
+    def why(self) -> str:
+        """Return the likely cause."""
+        if self.is_expired:
+            return "Messages may have expired, or the store was replaced"
+        return f"The queue ends at {self.high}: they are not stored yet, or the store was replaced"
 
 
 class StoreReplacedError(DataLossError):
@@ -221,82 +260,52 @@ class StoreReplacedError(DataLossError):
     """
 
     condition = "MQLOG_DATA_LOSS.STORE_REPLACED"
+    text = (
+        "{what!s}. The path leads to another store, or this one was rebuilt or lost messages in a "
+        "crash. Give the path of the store that the query read before, or start it with a new "
+        "checkpointLocation"
+    )
 
     def __init__(self, what: str) -> None:
-        super(DataLossError, self).__init__(what)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return (StoreReplacedError, self.args)
-
-    def message(self) -> str:
-        """Name the contradiction, its possible causes, and what to do."""
-        return (
-            f"{self.args[0]}. The path leads to another store, or this one was rebuilt or lost "
-            "messages in a crash. Give the path of the store that the query read before, or start "
-            "it with a new checkpointLocation"
-        )
+        StoreError.__init__(self, what)
 
 
 class UnknownTopicError(StoreError):
     """The store does not have a topic or queue that was named."""
 
     condition = "MQLOG_UNKNOWN_TOPIC"
+    what: str
 
 
 class UnknownGroupError(StoreError):
     """No store knows a consumer group of that name."""
 
     condition = "MQLOG_UNKNOWN_GROUP"
+    what: str
 
 
 class InvalidOptionError(StoreError):
     """An option's name or value is not accepted; ``expected`` says what is."""
 
     condition = "MQLOG_INVALID_OPTION"
-
-    def __init__(self, option: str, value: object, expected: str) -> None:
-        super().__init__(option, str(value), expected)
-
-    def message(self) -> str:
-        """Name the option, its value and what is accepted."""
-        option, value, expected = self.args
-        return f"option {shown(option)}={shown(repr(value))}: {expected}"
+    text = "option {option}={value!r}: {expected!s}"
+    option: str
+    value: object
+    expected: str
 
 
 class InvalidSchemaError(InvalidOptionError):
-    """A column or a type that a read or a write does not have."""
+    """A column (``option``) or a type (``value``) that a read or a write does not have."""
 
     condition = "MQLOG_INVALID_SCHEMA"
-
-    def message(self) -> str:
-        """Name the column, its type and what is accepted."""
-        column, value, expected = self.args
-        return f"column {shown(column)} ({shown(value)}): {expected}"
-
-
-class OverwriteUnsupportedError(InvalidOptionError):
-    """A save mode other than append."""
-
-    condition = "MQLOG_OVERWRITE_UNSUPPORTED"
-
-    def __init__(self) -> None:
-        super().__init__("mode", "overwrite", "")
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return (OverwriteUnsupportedError, ())
-
-    def message(self) -> str:
-        """Return the line to write instead."""
-        return (
-            "a message store only grows: write "
-            'df.write.format("mqlog").mode("append").save(path) instead'
-        )
+    text = "column {option} ({value}): {expected!s}"
 
 
 class InvalidMessageError(StoreError):
     """A row that RocketMQ's own producer or broker would refuse."""
 
     condition = "MQLOG_INVALID_MESSAGE"
+    what: str
 
 
 class MessageTooLargeError(InvalidMessageError):
@@ -309,60 +318,24 @@ class StoreLockedError(StoreError):
     """A broker or another writer holds the store's lock."""
 
     condition = "MQLOG_STORE_LOCKED"
+    what: str
 
 
 class HoldLostError(StoreLockedError):
     """Another process opened the held store; the commit stopped before its next change."""
 
     condition = "MQLOG_STORE_LOCKED.LEASE_BROKEN"
+    text = "{path}: the hold on the store was lost: {reason!s}"
 
     def __init__(self, path: str, reason: str) -> None:
-        super().__init__(path, reason)
-
-    def message(self) -> str:
-        """Name the store and the reason."""
-        path, reason = self.args
-        return f"{shown(path)}: the hold on the store was lost: {reason}"
+        StoreError.__init__(self, path, reason)
 
 
 class UncleanStoreError(StoreError):
     """The file ``abort`` exists: a broker has the store open, or crashed."""
 
     condition = "MQLOG_STORE_UNCLEAN"
-
-
-class StagingNotSharedError(StoreError):
-    """A task or the commit does not see a file that was left in the staging directory."""
-
-    condition = "MQLOG_STAGING_NOT_SHARED"
-
-
-class CorruptStagingError(StoreError):
-    """A staged file is missing or differs from what its task reported."""
-
-    condition = "MQLOG_CORRUPT_STAGING"
-
-
-class CommitInDoubtError(StoreError):
-    """A commit was decided and is not finished; its messages will be stored exactly once.
-
-    ``state`` is decided (no broker sees its messages) or published (a broker sees all of them).
-    ``reason`` is the error that interrupted it.
-    """
-
-    condition = "MQLOG_COMMIT_IN_DOUBT"
-
-    def __init__(self, path: str, key: str, state: str, reason: str) -> None:
-        super().__init__(path, key, state, reason)
-
-    def message(self) -> str:
-        """Name the commit, its state, and what finishes it."""
-        path, key, state, reason = self.args
-        return (
-            f"{shown(path)}: commit {shown(key)} is {state}, but not finished ({shown(reason)}). "
-            f"The next write to this store finishes it, or: mqlog recover {shown(path)}. Do not "
-            "write its rows again, unless with the same txnAppId and txnVersion"
-        )
+    what: str
 
 
 class NondeterministicWriteError(StoreError):
@@ -372,28 +345,18 @@ class NondeterministicWriteError(StoreError):
     """
 
     condition = "MQLOG_NONDETERMINISTIC_WRITE"
-
-    def __init__(self, write: str, difference: str) -> None:
-        super().__init__(write, difference)
-
-    def message(self) -> str:
-        """Name the write, what differs, and what makes rows differ."""
-        write, difference = self.args
-        return (
-            f"{shown(write)}: {shown(difference, REASON_CHARS)}. A write that runs again must have "
-            "the same rows: the same input and options, no rand(), uuid() or current_timestamp() "
-            "in them, and no checkpoint restored from a backup. What is there stays; write what is "
-            "missing under another txnVersion, or with a new checkpoint"
-        )
+    text = (
+        "{write}: {difference!l}. A write that runs again must have the same rows: the same input "
+        "and options, no rand(), uuid() or current_timestamp() in them, and no checkpoint restored "
+        "from a backup. What is there stays; write what is missing under another txnVersion, or "
+        "with a new checkpoint"
+    )
+    write: str
+    difference: str
 
 
 class NoSpaceError(StoreError):
     """The disk or quota has no room for the commit. Nothing was changed."""
 
     condition = "MQLOG_NO_SPACE"
-
-
-class SparkTooOldError(StoreError):
-    """Spark is of a version before the first one with Python data sources that stream."""
-
-    condition = "MQLOG_SPARK_TOO_OLD"
+    what: str

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 import pyspark_mqlog
-from mqstore.errors import SparkTooOldError
 from pyspark_mqlog import versions
+from pyspark_mqlog.errors import SparkTooOldError
 
 ROOT = Path(__file__).parents[2]
 
@@ -34,7 +34,9 @@ def test_an_older_pyspark_is_refused_when_the_package_is_imported(tmp_path: Path
         check=False,
     )
     last = done.stderr.splitlines()[-1]
-    assert last.startswith("mqstore.errors.SparkTooOldError: [MQLOG_SPARK_TOO_OLD] this is Spark 3")
+    assert last.startswith(
+        "pyspark_mqlog.errors.SparkTooOldError: [MQLOG_SPARK_TOO_OLD] this is Spark 3"
+    )
     assert "pip install 'pyspark>=4.0,<5'" in last
 
 

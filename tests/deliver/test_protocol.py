@@ -1,6 +1,5 @@
 """The protocol of exactly once on modelled brokers: kills, lost and partial answers, crashes."""
 
-import pickle
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -13,7 +12,6 @@ from deliver.modelled import Brokers, KilledError, ModelWire
 from mqstore.deliver.once.errors import (
     LostHistoryError,
     NewerOwnerError,
-    NotVisibleError,
     PublicationError,
 )
 from mqstore.deliver.once.publish import History, Publication, Write
@@ -240,17 +238,3 @@ def test_a_publisher_gives_up_when_nothing_comes_through() -> None:
     brokers.choose = choose
     with pytest.raises(PublicationError, match="not all messages could be stored"):
         Publication(Write("app", 0, frozenset({"x"})), wire, "me").run()
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        NotVisibleError("MQLOG_CONTROL/a/0", 7, 30.0),
-        LostHistoryError("app version 1", "MQLOG_CONTROL"),
-        NewerOwnerError("app version 1", "a"),
-        PublicationError("app version 1", 3, "no answer"),
-    ],
-)
-def test_an_error_crosses_processes(error: Exception) -> None:
-    copy = pickle.loads(pickle.dumps(error))
-    assert (type(copy), copy.args, str(copy)) == (type(error), error.args, str(error))

@@ -77,8 +77,8 @@ def _judge_error(base: Base, error: StoreError) -> None:
     if len(text) > 2000:
         raise MutantError(f"an error of {len(text)} characters") from error
     if isinstance(error, CorruptStoreError):
-        path, position, _ = error.args
-        if not str(path).startswith(str(base.root.parent)) or not isinstance(position, int):
+        inside = error.path.startswith(str(base.root.parent))
+        if not inside or not isinstance(error.position, int):
             raise MutantError(f"names no place in the store: {text}") from error
 
 

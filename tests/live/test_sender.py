@@ -1,6 +1,5 @@
 """The sender: what each answer means, order in a queue, failures, slow brokers, counts."""
 
-import pickle
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -12,8 +11,9 @@ from live.conftest import PATIENT
 from live.loopback import json_answer
 from live.taking import Take, TakingCluster, said
 from mqstore.errors import StoreError
-from mqstore.live.remoting.cluster import Cluster, ClusterSettings
+from mqstore.live.remoting.cluster import Cluster
 from mqstore.live.remoting.errors import AccessDeniedError, BrokenAnswerError, RequestRefusedError
+from mqstore.live.remoting.settings import ClusterSettings
 from mqstore.live.send.brokers import BrokerStates
 from mqstore.live.send.errors import NotReplicatedError, SendFailedError
 from mqstore.live.send.requests import Parcel, Queue
@@ -328,16 +328,3 @@ def test_what_is_pending_is_bounded(taking: TakingCluster, sender: MakeSender) -
         assert len(taking.sends()) >= n - 17
     made.flush()
     assert [said(request)[3] for request in taking.sends()] == [1] * 24
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        SendFailedError("T/broker-a/0", 3, "no answer in 10 s", may_be_stored=True),
-        NotReplicatedError("T/broker-a/0", 3, 11),
-    ],
-)
-def test_an_error_crosses_processes(error: StoreError) -> None:
-    copy = pickle.loads(pickle.dumps(error))
-    assert (type(copy), copy.args, str(copy)) == (type(error), error.args, str(error))
-    assert str(copy).startswith(f"[{error.condition}] T/broker-a/0: 3 messages")

@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 import struct
+import sys
 from collections import Counter
 from contextlib import closing
 from dataclasses import replace
@@ -40,6 +41,7 @@ from support.damaged import Damaged, damage
 from support.deleted import NEW, make_again, twice
 from support.expectations import row, rows
 from support.oracle import Message, encode, with_property_crc
+from support.rocksdb import move_config, move_queues
 from support.stores import Laid, Layout, is_consumable, lay_out, stored
 
 SIZE = 4096
@@ -303,17 +305,56 @@ def test_no_group_goes_on_behind_the_end_of_a_queue(laid: Laid, tmp_path: Path) 
     assert after != before
 
 
-def test_configuration_that_is_torn_or_in_rocksdb_is_a_loss(laid: Laid, tmp_path: Path) -> None:
-    torn, database = (laid.root / "config" / name for name in ("consumerOffset.json", "topics"))
+def test_configuration_that_is_torn_is_a_loss(laid: Laid, tmp_path: Path) -> None:
+    """Also in a database; of the others all is carried over."""
+    groups = BrokerConfig(StoreDir.at(laid.root)).consumer_offsets()
+    move_config(laid.root)
+    torn = laid.root / "config" / "delayOffset.json"
     torn.write_text('{"x')
     torn.with_name(f"{torn.name}.bak").unlink(missing_ok=True)
-    database.mkdir()
-    (database / "CURRENT").write_text("MANIFEST-000001\n")
+    (laid.root / "config" / "topics" / "CURRENT").write_text("MANIFEST-999999\n")
     made = salvage(laid.root, tmp_path / "new")
     assert (made.lost_files, made.lost_messages, made.is_complete) == (2, 0, False)
     text = (tmp_path / "new" / ".mqlog" / "salvage" / "report.txt").read_text()
-    assert "not carried over; file=config/topics" in text
-    assert "file=config/consumerOffset.json" in text
+    assert "lost: this database is not carried over: [MQLOG_CORRUPT_CONFIG]" in text
+    assert text.count("file=config/topics") == 1
+    assert "file=config/delayOffset.json" in text
+    assert BrokerConfig(StoreDir.at(tmp_path / "new")).consumer_offsets() == groups
+
+
+@pytest.mark.parametrize("single", [False, True])
+@pytest.mark.parametrize("is_json_newer", [False, True])
+def test_topics_groups_and_offsets_in_rocksdb_become_files(
+    laid: Laid, tmp_path: Path, *, single: bool, is_json_newer: bool
+) -> None:
+    """Of a file and a database with one table, the one counts that was changed more often."""
+    table = json.loads((laid.root / "config" / "topics.json").read_text())
+    before = BrokerConfig(StoreDir.at(laid.root))
+    offsets, groups, topics = before.consumer_offsets(), before.groups(), before.topics()
+    move_queues(laid.root)
+    move_config(laid.root, single=single, counter=7)
+    table["topicConfigTable"] = {"Old": table["topicConfigTable"]["Topic0"] | {"topicName": "Old"}}
+    table["dataVersion"] = {"counter": 8 if is_json_newer else 6}
+    (laid.root / "config" / "topics.json").write_text(json.dumps(table))
+    made = salvage(laid.root, tmp_path / "new")
+    assert made.is_complete
+    after = BrokerConfig(StoreDir.at(tmp_path / "new"))
+    assert (after.consumer_offsets(), after.groups()) == (offsets, groups)
+    assert ("Old" in after.topics()) == is_json_newer
+    assert {topic: of for topic, of in after.topics().items() if topic != "Old"} == topics
+    version = json.loads((tmp_path / "new" / "config" / "consumerOffset.json").read_text())
+    assert version["dataVersion"]["counter"] == 7
+    assert served(tmp_path / "new") == [row(m, "b") for m in in_queues(laid)]
+
+
+def test_configuration_in_rocksdb_needs_its_package(
+    laid: Laid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    move_config(laid.root)
+    monkeypatch.setitem(sys.modules, "rocksdict", None)
+    with pytest.raises(UnsupportedStoreError, match="pip install rocksdict"):
+        salvage(laid.root, tmp_path / "new")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["store"]
 
 
 def test_a_torn_file_of_config_is_taken_from_its_backup(laid: Laid, tmp_path: Path) -> None:

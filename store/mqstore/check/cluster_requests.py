@@ -11,14 +11,15 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from mqstore.diagnosis import ERROR, GOOD, WARNING, Diagnosis
-from mqstore.errors import StoreError, shown
+from mqstore.errors import StoreError, UnknownGroupError, shown
 from mqstore.live.origin.bounds import LiveBounds, bounds
 from mqstore.live.origin.state import ClusterState
 from mqstore.live.remoting import requests
-from mqstore.live.remoting.cluster import TOOLS_CONSUMER, Cluster
+from mqstore.live.remoting.cluster import Cluster
 from mqstore.live.remoting.errors import AccessDeniedError
 from mqstore.live.remoting.requests import Request
 from mqstore.live.remoting.routes import Route
+from mqstore.live.remoting.settings import TOOLS_CONSUMER
 
 T = TypeVar("T")
 
@@ -113,17 +114,13 @@ def _of_topics(cluster: Cluster, brokers: Sequence[str], routes: Sequence[Route]
     return [stats, pulls, entries, keys]
 
 
-class _NoGroupError(StoreError):
+class _NoGroupError(UnknownGroupError):
     """The group of consumerGroup is not there: a pull would make it."""
 
-    condition = "MQLOG_UNKNOWN_GROUP"
-
-    def message(self) -> str:
-        """Say what the first read would do."""
-        return (
-            f"option consumerGroup: brokers have no group {shown(self.args[0])}: the first read "
-            "makes it, or is refused where autoCreateSubscriptionGroup=false; not tried here"
-        )
+    text = (
+        "option consumerGroup: brokers have no group {what}: the first read makes it, or is "
+        "refused where autoCreateSubscriptionGroup=false; not tried here"
+    )
 
 
 def _is_group(cluster: Cluster, broker: str, group: str) -> bool:

@@ -19,6 +19,7 @@ from mqstore.derive.repair_index import IndexRebuild
 from mqstore.derive.walked_log import open_log_queues
 from mqstore.errors import NoSpaceError, UnsupportedStoreError
 from mqstore.files.config.config_write import replace_file
+from mqstore.files.config.rocksdb_config import config_databases
 from mqstore.files.copy_target import Copy, remove_tree
 from mqstore.files.file_sizes import NOTE, FileSizes, note
 from mqstore.files.log.commit_log import CommitLog
@@ -90,6 +91,7 @@ def salvage(
         raise UnsupportedStoreError(place.root, "DLEDGER", f"{place.dledger}: {_DLEDGER}")
     if list_names(place.root, "batchconsumequeue"):
         raise UnsupportedStoreError(place.root, "BATCH_CONSUME_QUEUE", _NO_BATCHES)
+    config_databases(place)
     check_apart(os.fspath(target), [place.root, *commit_log])
     sources = find_sources(place, file_size)
     try:

@@ -1,7 +1,12 @@
 """Carries over what lies beside log and queues: config/, checkpoint, and the timer's files.
 
-A file of config/ is carried over if it, or its .bak, can be parsed. Topics that have queues and no
-entry get one. No group goes on behind the end of a queue: those that were there go on at the end.
+A file of config/ is carried over if it, or its .bak, can be parsed. Topics, groups and committed
+offsets in RocksDB become files, which brokers with configuration in RocksDB take over. Topics that
+have queues and no entry get one. No group goes on behind the end of a queue: those that were there
+go on at the end.
+
+Reference: RocksDBTopicConfigManager#merge, RocksDBSubscriptionGroupManager#merge,
+RocksDBConsumerOffsetManager#merge.
 """
 
 import json
@@ -9,16 +14,23 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from mqstore.codec.dispatch import Queue
 from mqstore.copy.salvage_report import LOST, MOVED, Report, ReportEntry
 from mqstore.errors import CorruptConfigError, StoreError
 from mqstore.files.config.broker_config import BrokerConfig
 from mqstore.files.config.config_write import add_topics, replace_checkpoint
+from mqstore.files.config.rocksdb_config import (
+    TABLE_OF,
+    config_databases,
+    counter_of,
+    read_table,
+    table_places,
+)
 from mqstore.files.copy_target import Copy
-from mqstore.files.safe_open import exists, survey
+from mqstore.files.safe_open import survey
 from mqstore.files.store_dir import StoreDir
 from mqstore.files.store_writer import StoreWriter
 from mqstore.format import names
+from mqstore.format.arrays import TopicQueue
 from mqstore.format.config import (
     BACKUP_SUFFIX,
     CONSUMER_OFFSET,
@@ -31,22 +43,26 @@ from mqstore.format.config import (
 
 _UNPARSED: Final = "neither the file nor its .bak can be parsed"
 _FROM_BACKUP: Final = "the file cannot be parsed: its .bak is taken"
-_IN_ROCKSDB: Final = "configuration in RocksDB is not carried over"
+_IN_ROCKSDB: Final = "this database is not carried over"
 _BEHIND: Final = "the group goes on at the queue's new end"
 _TIMER: Final = ("timerlog", "timerwheel", f"{names.CONFIG}/{TIMER_CHECK}")
 _TIMER_LOST: Final = "it names places in the log, and all records were moved"
 
 
-def carry_config(copy: Copy, place: StoreDir, ends: Mapping[Queue, int], report: Report) -> None:
+def carry_config(
+    copy: Copy, place: StoreDir, ends: Mapping[TopicQueue, int], report: Report
+) -> None:
     """Carry over the files of config/; ``ends`` has the end of each queue. Raises OSError."""
     copy.make_directory(names.CONFIG)
     config = BrokerConfig(place)
-    _report_databases(place, report)
+    tables = _tables_in_rocksdb(place, report)
     found = [name for name, kind, _ in survey(place.root, names.CONFIG) if kind == "file"]
     documents = {name.removesuffix(BACKUP_SUFFIX) for name in found}
-    for name in sorted(documents):
+    for name in sorted(documents | set(tables)):
         if name.endswith(".json"):
-            document = _load(config, place, name, report)
+            document = tables.get(name)
+            if name in documents:
+                document = _newer(_load(config, place, name, report), document)
             if document is not None:
                 _limit(name, document, ends, report)
                 text = json.dumps(document, ensure_ascii=False, indent="\t")
@@ -56,11 +72,31 @@ def carry_config(copy: Copy, place: StoreDir, ends: Mapping[Queue, int], report:
                 copy.take(place.root, f"{names.CONFIG}/{name}", f"{names.CONFIG}/{name}")
 
 
-def _report_databases(place: StoreDir, report: Report) -> None:
-    for name, kind, _ in survey(place.root, names.CONFIG):
-        path = f"{names.CONFIG}/{name}"
-        if kind == "directory" and exists(place.root, f"{path}/CURRENT"):
-            report.lose_file(path, _IN_ROCKSDB)
+def _tables_in_rocksdb(place: StoreDir, report: Report) -> dict[str, dict[str, Any]]:
+    """Return what the files would be whose tables are in RocksDB; report what cannot be read."""
+    lost = dict.fromkeys(config_databases(place), _IN_ROCKSDB)
+    tables: dict[str, dict[str, Any]] = {}
+    broken = {}
+    for name, table in TABLE_OF.items():
+        for where in table_places(place, table):
+            try:
+                document = read_table(place, where).document(name)
+            except (CorruptConfigError, StoreError, OSError) as error:
+                broken[where.folder] = f"{_IN_ROCKSDB}: {error}"
+                continue
+            lost.pop(where.folder, None)
+            tables[name] = _newer(tables.get(name), document) or document
+    for folder, reason in (lost | broken).items():
+        report.lose_file(f"{names.CONFIG}/{folder}", reason)
+    return tables
+
+
+def _newer(one: dict[str, Any] | None, other: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return the document that was changed more often, the second of equal ones."""
+    if one is None or other is None:
+        return other if one is None else one
+    counts = [counter_of(document.get("dataVersion")) for document in (one, other)]
+    return one if counts[0] > counts[1] else other
 
 
 def carry_timer(copy: Copy, place: StoreDir, report: Report, *, is_moved: bool) -> None:
@@ -79,7 +115,7 @@ def carry_timer(copy: Copy, place: StoreDir, report: Report, *, is_moved: bool) 
                 copy.take(place.root, f"{path}/{one}", f"{path}/{one}")
 
 
-def complete_topics(writer: StoreWriter, ends: Mapping[Queue, int]) -> None:
+def complete_topics(writer: StoreWriter, ends: Mapping[TopicQueue, int]) -> None:
     """Give each topic with queues an entry with so many queues."""
     counts: dict[str, int] = {}
     for topic, queue_id in ends:
@@ -110,7 +146,9 @@ def _load(
     return document or None
 
 
-def _limit(name: str, document: dict[str, Any], ends: Mapping[Queue, int], report: Report) -> None:
+def _limit(
+    name: str, document: dict[str, Any], ends: Mapping[TopicQueue, int], report: Report
+) -> None:
     """Lower what goes on behind the end of a queue."""
     table = document.get("offsetTable")
     if not isinstance(table, dict):
@@ -132,8 +170,8 @@ def _limit(name: str, document: dict[str, Any], ends: Mapping[Queue, int], repor
 def _lower(
     table: dict[str, Any],
     key: str,
-    queue: Queue,
-    into: tuple[Mapping[Queue, int], Report, str],
+    queue: TopicQueue,
+    into: tuple[Mapping[TopicQueue, int], Report, str],
 ) -> None:
     ends, report, group = into
     value, end = table[key], ends.get(queue, 0)

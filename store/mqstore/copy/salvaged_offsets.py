@@ -14,11 +14,10 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.codec.dispatch import Queue
 from mqstore.codec.filler import MIN_FILLER_BYTES
 from mqstore.derive.log_queues import LogQueues
 from mqstore.derive.log_sections import LogUnits
-from mqstore.format.arrays import Int64s, Mask
+from mqstore.format.arrays import Int64s, Mask, TopicQueue
 
 TWICE: Final = "another record has its queue offset"
 OUT_OF_ORDER: Final = "its queue offset does not fit its place in the log"
@@ -38,7 +37,7 @@ class Selected:
     """How many more lie before the records that count."""
 
 
-def select(queues: LogQueues, queue: Queue, begin: int) -> Iterator[Selected]:
+def select(queues: LogQueues, queue: TopicQueue, begin: int) -> Iterator[Selected]:
     """Yield a queue's units, about a million at a time: of records from a physical offset on.
 
     Raises CorruptStoreError, OSError.
@@ -55,7 +54,7 @@ def select(queues: LogQueues, queue: Queue, begin: int) -> Iterator[Selected]:
         yield Selected(chosen, units.take(aside), told, len(found) - len(units))
 
 
-def _chunks(queues: LogQueues, queue: Queue) -> Iterator[LogUnits]:
+def _chunks(queues: LogQueues, queue: TopicQueue) -> Iterator[LogUnits]:
     parts: list[LogUnits] = []
     count = 0
     for units in queues.units(queue, 0, _ALL):

@@ -13,7 +13,6 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.codec.dispatch import Queue
 from mqstore.copy.salvage_report import DELETED, DOUBTED, LOST, Report, ReportEntry
 from mqstore.copy.salvaged_log import SalvagedLog
 from mqstore.copy.salvaged_offsets import select
@@ -26,7 +25,7 @@ from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.queue.queue_append import QueueAppender
 from mqstore.files.queue.queue_repair import fillers
 from mqstore.files.store_writer import StoreWriter
-from mqstore.format.arrays import Int64s, Structs
+from mqstore.format.arrays import Int64s, Structs, TopicQueue
 from mqstore.format.consume_queue import GAP_SIZE, UNIT
 from mqstore.format.names import LMQ_PREFIX
 
@@ -56,10 +55,10 @@ class SalvagedQueues:
         self._writer = writer
         self._report = report
         self._per_file = writer.sizes.consume_queue // UNIT.itemsize
-        self.plans: dict[Queue, QueuePlan] = {}
+        self.plans: dict[TopicQueue, QueuePlan] = {}
         self.units = 0
         """Units of messages that were written."""
-        self._begins: dict[Queue, int] = {}
+        self._begins: dict[TopicQueue, int] = {}
 
     def plan(self, log: SalvagedLog) -> None:
         """Choose the records that stay in their queues; the others are set aside in ``log``.
@@ -88,7 +87,7 @@ class SalvagedQueues:
             if earlier:
                 self._report.add(_deleted(queue, earlier))
 
-    def _find_begins(self) -> dict[Queue, int]:
+    def _find_begins(self) -> dict[TopicQueue, int]:
         """Return where the newest generation begins, of each queue that has records before it.
 
         The log is walked only if a queue has several records of queue offset 0.
@@ -158,7 +157,7 @@ class SalvagedQueues:
         return make_units(_one(place - within - 1), _one(GAP_SIZE), _one(0))
 
     def _set_aside(
-        self, log: SalvagedLog, queue: Queue, units: LogUnits, reasons: list[str]
+        self, log: SalvagedLog, queue: TopicQueue, units: LogUnits, reasons: list[str]
     ) -> None:
         if queue[0].startswith(LMQ_PREFIX):  # The record is another queue's, which keeps it.
             return
@@ -167,7 +166,7 @@ class SalvagedQueues:
             entry = ReportEntry(kind=DOUBTED, reason=reason, physicalOffset=place)
             log.set_aside(place, size, entry)
 
-    def _lose(self, queue: Queue, start: int, end: int) -> None:
+    def _lose(self, queue: TopicQueue, start: int, end: int) -> None:
         topic, queue_id = queue
         self._report.add(
             ReportEntry(
@@ -181,7 +180,7 @@ class SalvagedQueues:
         )
 
 
-def _deleted(queue: Queue, count: int) -> ReportEntry:
+def _deleted(queue: TopicQueue, count: int) -> ReportEntry:
     topic, queue_id = queue
     return ReportEntry(kind=DELETED, reason=_REPLACED, topic=topic, queueId=queue_id, count=count)
 

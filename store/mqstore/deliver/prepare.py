@@ -170,7 +170,7 @@ def _queues(cluster: Cluster, settings: SendSettings, topic: str) -> tuple[Queue
         try:
             cluster.known_route(topic, "topic")
         except UnknownTopicError as error:
-            raise UnknownTopicError(f"{error.args[0]}; createTopic=true makes it") from None
+            raise UnknownTopicError(f"{error.what}; createTopic=true makes it") from None
         raise UnknownTopicError(
             f"option topic: no broker has {shown(topic)} any more, though name servers show it; "
             "createTopic=true makes it"

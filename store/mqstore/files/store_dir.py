@@ -18,6 +18,7 @@ from typing import Final
 
 from mqstore.errors import (
     NotAStoreError,
+    StoreFlavour,
     StoreNotFoundError,
     UnsafePathError,
     UnsupportedStoreError,
@@ -38,7 +39,7 @@ BATCH_QUEUES: Final = "BATCH_CONSUME_QUEUE"
 _ROCKSDB_QUEUES: Final = (names.CONSUME_QUEUE, "consumequeue_rocksdb")
 
 # Path below the root, flavour, why.
-_NOT_WRITABLE: Final = (
+_NOT_WRITABLE: Final[tuple[tuple[str, StoreFlavour, str], ...]] = (
     (
         "epochFileCheckpoint",
         "CONTROLLER",
@@ -132,9 +133,8 @@ def _has_log(root: str) -> bool:
     try:
         return is_directory(root, names.COMMIT_LOG)
     except UnsafePathError as error:
-        path, reason = error.args
-        target = shown(os.path.realpath(path))
-        raise UnsafePathError(path, f"{reason}{_LINKED_LOG.format(target)}") from None
+        target = shown(os.path.realpath(error.path))
+        raise UnsafePathError(error.path, f"{error.reason}{_LINKED_LOG.format(target)}") from None
 
 
 def _dledger(root: str, folders: tuple[str, ...]) -> StoreDir | None:

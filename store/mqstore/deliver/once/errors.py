@@ -6,12 +6,11 @@ StoreError
 ├── NewerOwnerError             another publisher of the same application has begun
 ├── NotVisibleError             a broker does not show what it stored
 ├── ControlTooLargeError        what a control record would say is more than brokers take
-└── PublicationError            a write that is not finished: run it again
+├── PublicationError            a write that is not finished: run it again
+└── InterruptedSendError        it is not known what a broker stored
 """
 
-from mqstore.errors import StoreError, shown
-
-_REASON_CHARS = 600
+from mqstore.errors import StoreError
 
 
 class TornMessageError(StoreError):
@@ -22,75 +21,56 @@ class TornMessageError(StoreError):
     """
 
     condition = "MQLOG_TORN_MESSAGE"
-
-    def __init__(self, write: str, queue: str, queue_offset: int) -> None:
-        super().__init__(write, queue, queue_offset)
-
-    def message(self) -> str:
-        """Name the write and the message, and what can be done."""
-        write, queue, queue_offset = self.args
-        return (
-            f"{shown(write)}: the broker of {shown(queue)} was killed while it stored the message "
-            f"at queue offset {queue_offset}, and serves it since: its body is that of a row of "
-            "this write, and the end of its properties is lost (keys, tags). It cannot be "
-            "removed, and with the row sent again its body would be there twice. Decide about that "
-            "row; write it and the rows that are missing under another txnVersion, or with a new "
-            "checkpoint"
-        )
+    text = (
+        "{write}: the broker of {queue} was killed while it stored the message at queue offset "
+        "{queue_offset}, and serves it since: its body is that of a row of this write, and the end "
+        "of its properties is lost (keys, tags). It cannot be removed, and with the row sent again "
+        "its body would be there twice. Decide about that row; write it and the rows that are "
+        "missing under another txnVersion, or with a new checkpoint"
+    )
+    write: str
+    queue: str
+    queue_offset: int
 
 
 class LostHistoryError(StoreError):
     """Records of the control topic expired, and none of this application is left."""
 
     condition = "MQLOG_LOST_HISTORY"
-
-    def __init__(self, write: str, topic: str) -> None:
-        super().__init__(write, topic)
-
-    def message(self) -> str:
-        """Name the write and the topic, and the option for an application that is new."""
-        write, topic = self.args
-        return (
-            f"{shown(write)}: the topic {shown(topic)} has no record of its application, and older "
-            "records have expired there (fileReservedTime), so it is not known whether the write "
-            "was sent before. If it was not, as for a new application, set allowLostHistory=true"
-        )
+    text = (
+        "{write}: the topic {topic} has no record of its application, and older records have "
+        "expired there (fileReservedTime), so it is not known whether the write was sent before. "
+        "If it was not, as for a new application, set allowLostHistory=true"
+    )
+    write: str
+    topic: str
 
 
 class NewerOwnerError(StoreError):
     """Another driver has begun a write of this application; this one sends nothing more."""
 
     condition = "MQLOG_NEWER_OWNER"
-
-    def __init__(self, write: str, broker: str) -> None:
-        super().__init__(write, broker)
-
-    def message(self) -> str:
-        """Name the write and what to look for."""
-        write, broker = self.args
-        return (
-            f"{shown(write)}: another publisher of the same application has begun on broker "
-            f"{shown(broker)}. Only one may run at a time: look for a second driver with the same "
-            "txnAppId or checkpoint. Rows that both sent in this moment may be there twice"
-        )
+    text = (
+        "{write}: another publisher of the same application has begun on broker {broker}. Only one "
+        "may run at a time: look for a second driver with the same txnAppId or checkpoint. Rows "
+        "that both sent in this moment may be there twice"
+    )
+    write: str
+    broker: str
 
 
 class NotVisibleError(StoreError):
     """A broker acknowledged a record and does not show it in its queue."""
 
     condition = "MQLOG_NOT_VISIBLE"
-
-    def __init__(self, queue: str, queue_offset: int, seconds: float) -> None:
-        super().__init__(queue, queue_offset, seconds)
-
-    def message(self) -> str:
-        """Name the queue, the place, and what that means."""
-        queue, queue_offset, seconds = self.args
-        return (
-            f"{shown(queue)}: the broker stored a record at queue offset {queue_offset} and does "
-            f"not show it after {seconds:g} s (visibilityTimeout). Its ConsumeQueues stand still: "
-            "without them it cannot be seen what is stored. Run the write again when they move"
-        )
+    text = (
+        "{queue}: the broker stored a record at queue offset {queue_offset} and does not show it "
+        "after {seconds:g} s (visibilityTimeout). Its ConsumeQueues stand still: without them it "
+        "cannot be seen what is stored. Run the write again when they move"
+    )
+    queue: str
+    queue_offset: int
+    seconds: float
 
 
 class ControlTooLargeError(StoreError):
@@ -100,41 +80,36 @@ class ControlTooLargeError(StoreError):
     """
 
     condition = "MQLOG_CONTROL_TOO_LARGE"
-
-    def __init__(self, write: str, size: int, most: int) -> None:
-        super().__init__(write, size, most)
-
-    def message(self) -> str:
-        """Name the write, both sizes, and what makes records smaller."""
-        write, size, most = self.args
-        return (
-            f"{shown(write)}: its control record would have {size:,} bytes or more, and the "
-            f"brokers take {most:,} (maxMessageSize, mappedFileSizeCommitLog). It names each queue "
-            "of the topics, and for a replay each range of its source: write to fewer topics at a "
-            "time; replay fewer messages (--topic, --since, --until, no --key) or --at-least-once. "
-            "Nothing was sent"
-        )
+    text = (
+        "{write}: its control record would have {size:,} bytes or more, and the brokers take "
+        "{most:,} (maxMessageSize, mappedFileSizeCommitLog). It names each queue of the topics, "
+        "and for a replay each range of its source: write to fewer topics at a time; replay fewer "
+        "messages (--topic, --since, --until, no --key) or --at-least-once. Nothing was sent"
+    )
+    write: str
+    size: int
+    most: int
 
 
 class PublicationError(StoreError):
-    """A write ended before all of its rows were acknowledged; it may be run again."""
+    """A write ended before all of its rows were acknowledged; it may be run again.
+
+    ``found`` are the messages that were there at the last look.
+    """
 
     condition = "MQLOG_PUBLICATION_UNFINISHED"
-
-    def __init__(self, write: str, found: int, reason: str) -> None:
-        super().__init__(write, found, reason)
-
-    def message(self) -> str:
-        """Name the write, how far it came, and why it stopped."""
-        write, found, reason = self.args
-        return (
-            f"{shown(write)}: not all messages could be stored ({shown(reason, _REASON_CHARS)}); "
-            f"{found} were there at the last look. Run it again with the same rows, txnAppId and "
-            "txnVersion, or restart the query: what is there is not sent again"
-        )
+    text = (
+        "{write}: not all messages could be stored ({reason!l}); {found} were there at the last "
+        "look. Run it again with the same rows, txnAppId and txnVersion, or restart the query: "
+        "what is there is not sent again"
+    )
+    write: str
+    found: int
+    reason: str
 
 
 class InterruptedSendError(StoreError):
     """It is not known which messages a broker stored; ``reason`` says what happened."""
 
     condition = "MQLOG_INTERRUPTED_SEND"
+    reason: str

@@ -14,10 +14,8 @@ from mqstore.errors import CorruptConfigError, UnsupportedStoreError, shown
 from mqstore.files.config import bounded_json, stream_groups
 from mqstore.files.config.config_text import parse_object
 from mqstore.files.config.rocksdb_config import (
-    GROUP_TABLE,
-    OFFSET_TABLE,
-    TOPIC_TABLE,
-    RocksTable,
+    TABLE_KEY,
+    TABLE_OF,
     TableContent,
     counter_of,
     newest_table,
@@ -94,7 +92,7 @@ class BrokerConfig:
 
         Raises CorruptConfigError; UnsupportedStoreError for RocksDB that cannot be read.
         """
-        table, _ = self._load_table(config.TOPICS, "topicConfigTable", TOPIC_TABLE)
+        table, _ = self._load_table(config.TOPICS)
         return {
             topic: TopicConfig(
                 _queue_nums(fields.get("readQueueNums")),
@@ -165,15 +163,16 @@ class BrokerConfig:
         return _queue_offsets(_table(self.load(config.DELAY_OFFSET), "offsetTable"))
 
     def filter_expressions(
-        self, groups: Iterable[str] | None = None
+        self, groups: Iterable[str] | None = None, left_out: object = None
     ) -> dict[tuple[str, str], FilterExpression]:
         """Return consumerFilter.json: (topic, group) → its expression; only SQL92 groups have one.
 
-        ``groups`` None means all.
+        ``groups`` None means all. Nothing is ``left_out``: there are no rights in files.
 
         Of groups that went offline too: ``deadTime`` tells when, not that they will not come back.
         Raises CorruptConfigError. Reference: ConsumerFilterManager#register.
         """
+        del left_out
         found = {}
         chosen = None if groups is None else frozenset(groups)
         topics_ = _table(self.load(config.CONSUMER_FILTER), "filterDataByTopic")
@@ -189,13 +188,12 @@ class BrokerConfig:
                     found[topic, group] = FilterExpression(kind, expression)
         return found
 
-    def online(self, groups: Iterable[str]) -> None:
+    def online(self, groups: Iterable[str], left_out: object = None) -> None:
         """Return None: no file tells which groups have consumers."""
 
     def groups(self) -> set[str]:
         """Return the names in subscriptionGroup.json, or in RocksDB. Raises as ``topics``."""
-        name, key = config.SUBSCRIPTION_GROUP, "subscriptionGroupTable"
-        return set(self._load_table(name, key, GROUP_TABLE)[0])
+        return set(self._load_table(config.SUBSCRIPTION_GROUP)[0])
 
     def load(self, name: str) -> dict[str, Any]:
         """Return the JSON object of ``config/name``; {} if neither it nor its .bak is there.
@@ -239,7 +237,7 @@ class BrokerConfig:
             return ConfigFileState(MISSING)
         except CorruptConfigError as error:
             ours = isinstance(error.__cause__, bounded_json.LimitError) and "\0" not in text
-            return ConfigFileState(BEYOND_US if ours else BROKEN, str(error.args[2]))
+            return ConfigFileState(BEYOND_US if ours else BROKEN, error.reason)
         return ConfigFileState(SOUND)
 
     def _text(self, path: str) -> str:
@@ -256,30 +254,25 @@ class BrokerConfig:
 
     def _offset_tables(self, name: str) -> tuple[dict[str, Any], str]:
         """Return the tables of a file with offsets, and where they lie."""
-        if name != config.CONSUMER_OFFSET:
-            return self.load_from(name)
-        content = self._in_rocksdb(name, OFFSET_TABLE)
-        if content is None:
-            return self.load_from(name)
-        table = {k: _table(entry, "offsetTable") for k, entry in content.entries().items()}
-        return {"offsetTable": table}, content.folder
+        content = self._in_rocksdb(name) if name in TABLE_OF else None
+        return self.load_from(name) if content is None else (content.document(name), content.folder)
 
-    def _load_table(self, name: str, key: str, table: RocksTable) -> tuple[dict[str, Any], str]:
-        """Return a table of ``config/name``, or the one in RocksDB, and where it lies."""
-        content = self._in_rocksdb(name, table)
+    def _load_table(self, name: str) -> tuple[dict[str, Any], str]:
+        """Return the table of ``config/name``, or the one in RocksDB, and where it lies."""
+        content = self._in_rocksdb(name)
         if content is None:
             document, source = self.load_from(name)
-            return _table(document, key), source
+            return _table(document, TABLE_KEY[name]), source
         return content.entries(), content.folder
 
-    def _in_rocksdb(self, name: str, table: RocksTable) -> TableContent | None:
+    def _in_rocksdb(self, name: str) -> TableContent | None:
         """Return the table in RocksDB; None if there is none, or the JSON file counted further."""
         is_json = any(
             exists(self.place.root, f"{names.CONFIG}/{name}{suffix}")
             for suffix in ("", config.BACKUP_SUFFIX)
         )
         try:
-            found = newest_table(self.place, table)
+            found = newest_table(self.place, TABLE_OF[name])
         except UnsupportedStoreError as error:
             if not is_json:
                 raise

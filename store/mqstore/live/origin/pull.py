@@ -28,11 +28,10 @@ from mqstore.live.remoting.cluster import Cluster
 from mqstore.live.remoting.connection import Connection, FrameTooLargeError
 from mqstore.live.remoting.errors import BrokenAnswerError, BrokerUnavailableError, NoMasterError
 from mqstore.live.remoting.frame import Frame
-from mqstore.live.remoting.requests import ALL_TAGS, Request, pull
+from mqstore.live.remoting.requests import ALL_TAGS, MAX_MESSAGES, Request, pull
 from mqstore.live.remoting.retry import Retry
 
 _LOG = logging.getLogger(__name__)
-MAX_MESSAGES: Final = 1_024  # A 4.9 broker reserves memory for as many as it is asked for.
 _FIRST_PATIENCE: Final = 8
 _LAST_PATIENCE: Final = 1_024
 
@@ -320,9 +319,8 @@ class PullReader:
         if self.is_filtered:
             most = self._most
         if most <= 1:
-            address, reason = error.args
-            advice = f"{reason}, for one message of {self._slices[place]}: raise maxFrameBytes"
-            raise BrokenAnswerError(address, advice)
+            one = f"for one message of {self._slices[place]}"
+            raise BrokenAnswerError(error.address, f"{error.reason}, {one}: raise maxFrameBytes")
         self._most = max(1, most // 2)
         self._stride = min(self._stride or self._most, self._most)
         self._rewind(place, start)

@@ -261,7 +261,8 @@ class Framed:
     def _lose(self, settings: PullSettings, places: Int64s) -> None:
         for place in places.tolist():
             answer = self.answers[place]
-            error = _SkippedMessagesError(answer)
+            start, end = answer.start, answer.end
+            error = _SkippedMessagesError(str(answer.piece), start, end, low=start, high=end)
             if settings.fail_on_data_loss:
                 raise error
             _LOG.warning("%s", error)
@@ -281,20 +282,11 @@ class Framed:
 class _SkippedMessagesError(DataLossError):
     """A broker's queue lacks messages between others that it has."""
 
-    def __init__(self, answer: Answer) -> None:
-        piece = answer.piece
-        super().__init__(
-            str(piece), start=answer.start, end=answer.end, low=answer.start, high=answer.end
-        )
-
-    def message(self) -> str:
-        """Name the queue and the range."""
-        queue, start, end, _, _ = self.args
-        return (
-            f"{queue}: of queue offsets [{start}, {end}) the broker gave fewer messages, or ones "
-            "that say they are others: its queue skipped messages in a crash, or they expired "
-            "meanwhile. Set failOnDataLoss=false to read what is left"
-        )
+    text = (
+        "{queue!s}: of queue offsets [{start}, {end}) the broker gave fewer messages, or ones "
+        "that say they are others: its queue skipped messages in a crash, or they expired "
+        "meanwhile. Set failOnDataLoss=false to read what is left"
+    )
 
 
 def queues_of(answers: Sequence[Answer]) -> tuple[list[QueueName], Int64s]:

@@ -22,20 +22,20 @@ def absence(broker: str, topic: str) -> str:
 
 def located(broker: str, error: BrokerUnavailableError) -> BrokerUnavailableError:
     """Return the error with the broker's name and what to do where its address is not ours."""
-    address, reason = error.args
+    reason = error.reason
     if reason.startswith("no connection"):
         reason = (
             f"{reason.rstrip('.')}. The broker registered this address at the name server; where "
             f'it cannot be reached from here, set brokerAddresses={{"{broker}":"host:port"}}'
         )
-    return type(error)(f"{broker} at {address}", reason)
+    return type(error)(f"{broker} at {error.address}", reason)
 
 
 def all_failed(failures: Sequence[BrokerUnavailableError]) -> BrokerUnavailableError:
     """Return the error for name servers none of which answered: of one kind if all have that."""
     if len(failures) == 1:
         return failures[0]
-    reasons = "; ".join(f"{address}: {reason}" for address, reason in (e.args for e in failures))
+    reasons = "; ".join(f"{e.address}: {e.reason}" for e in failures)
     kinds = {type(failure) for failure in failures}
     kind = kinds.pop() if len(kinds) == 1 else BrokerUnavailableError
     return kind("no name server answered", reasons)

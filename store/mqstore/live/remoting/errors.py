@@ -1,17 +1,25 @@
-"""The errors of clusters: part of the tree in ``mqstore.errors``."""
+"""The errors of clusters, each with the name of its condition.
 
-from mqstore.errors import REASON_CHARS, StoreError, shown
+StoreError
+├── ServerError               what a broker or name server did, at its address
+│   ├── BrokerUnavailableError  it cannot be reached, or the connection broke
+│   │   └── BrokerTimeoutError  the same, because no answer came in time
+│   └── BrokenAnswerError     an answer that RocketMQ's protocol does not allow
+├── RequestRefusedError       a request that a broker or name server answered with an error
+│   └── AccessDeniedError     the same, because of ACL 1.0 or 2.0
+└── NoMasterError             a broker of which no master is registered
+"""
+
+from mqstore.errors import StoreError, shown
 
 
 class ServerError(StoreError):
     """What a broker or name server did: its address, and a reason with the option that helps."""
 
     condition = "MQLOG_SERVER_ERROR"
-
-    def message(self) -> str:
-        """Name the address and what happened there."""
-        address, reason = self.args
-        return f"{shown(address)}: {shown(reason, REASON_CHARS)}"
+    text = "{address}: {reason!l}"
+    address: str
+    reason: str
 
 
 class BrokerUnavailableError(ServerError):
@@ -36,25 +44,31 @@ class RequestRefusedError(StoreError):
     """A server's refusal: its address, the request's name, a ResponseCode, its own words."""
 
     condition = "MQLOG_REQUEST_REFUSED"
-
-    def message(self) -> str:
-        """Name the server, the request, the code and what the server says."""
-        address, request, code, remark = self.args
-        return f"{shown(address)} refused {request} with code {code}: {shown(remark)}"
+    text = "{address} refused {request!s} with code {code}: {remark}"
+    address: str
+    request: str
+    code: int
+    remark: str
 
 
 class AccessDeniedError(RequestRefusedError):
-    """The credentials are unknown there, or lack a right; the last argument names those needed."""
+    """The credentials are unknown there, or lack ``rights``."""
 
     condition = "MQLOG_ACCESS_DENIED"
+    text = (
+        "{address} refused {request!s} with code {code}: {sentence!s}. Check accessKey and "
+        "secretKey; their user needs {rights}"
+    )
+    rights: str
 
-    def message(self) -> str:
-        """Say what was refused, and which options and rights it depends on."""
-        told = RequestRefusedError(*self.args[:4]).message().rstrip(".")
-        return f"{told}. Check accessKey and secretKey; their user needs {shown(self.args[4])}"
+    @property
+    def sentence(self) -> str:
+        """Return the server's words without a full stop."""
+        return shown(self.remark).rstrip(".")
 
 
 class NoMasterError(StoreError):
     """No master of a broker is registered at the name servers."""
 
     condition = "MQLOG_NO_MASTER"
+    what: str

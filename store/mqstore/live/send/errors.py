@@ -5,11 +5,7 @@ StoreError
 └── NotReplicatedError  messages that a broker stored and did not flush or copy in time
 """
 
-from typing import Final
-
-from mqstore.errors import StoreError, shown
-
-_REASON_CHARS: Final = 600
+from mqstore.errors import StoreError
 
 
 class SendFailedError(StoreError):
@@ -19,44 +15,31 @@ class SendFailedError(StoreError):
     """
 
     condition = "MQLOG_SEND_FAILED"
+    text = (
+        "{queue}: {count} messages were not acknowledged in sendTimeout, {known!s}. "
+        "The last failure: {reason!l}"
+    )
+    queue: str
+    count: int
+    reason: str
+    may_be_stored: bool
 
-    def __init__(self, queue: str, count: int, reason: str, *, may_be_stored: bool) -> None:
-        super().__init__(queue, count, reason, may_be_stored)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return (_send_failed, self.args)
-
-    def message(self) -> str:
-        """Name the queue, what is known of the messages, and the option that waits longer."""
-        queue, count, reason, may_be_stored = self.args
-        known = (
-            "it is not known whether the broker stored them"
-            if may_be_stored
-            else "the broker did not store them"
-        )
-        return (
-            f"{shown(queue)}: {count} messages were not acknowledged in sendTimeout, {known}. "
-            f"The last failure: {shown(reason, _REASON_CHARS)}"
-        )
-
-
-def _send_failed(queue: str, count: int, reason: str, may_be_stored: bool) -> SendFailedError:
-    return SendFailedError(queue, count, reason, may_be_stored=may_be_stored)
+    @property
+    def known(self) -> str:
+        """Return what is known of the messages."""
+        if self.may_be_stored:
+            return "it is not known whether the broker stored them"
+        return "the broker did not store them"
 
 
 class NotReplicatedError(StoreError):
     """A broker stored messages, but did not flush them, or no slave had them, in its time."""
 
     condition = "MQLOG_NOT_REPLICATED"
-
-    def __init__(self, queue: str, count: int, code: int) -> None:
-        super().__init__(queue, count, code)
-
-    def message(self) -> str:
-        """Name the queue, the answer, and the option that accepts it."""
-        queue, count, code = self.args
-        return (
-            f"{shown(queue)}: {count} messages are stored, but the broker answered {code} "
-            "(10: not flushed in time, 11: no slave, 12: no slave in time). requireReplica=false "
-            "accepts that"
-        )
+    text = (
+        "{queue}: {count} messages are stored, but the broker answered {code} (10: not flushed in "
+        "time, 11: no slave, 12: no slave in time). requireReplica=false accepts that"
+    )
+    queue: str
+    count: int
+    code: int

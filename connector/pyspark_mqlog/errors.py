@@ -1,0 +1,29 @@
+"""The errors of the data source, each with the name of its condition.
+
+StoreError
+├── InvalidOptionError
+│   └── OverwriteUnsupportedError  any save mode but append
+└── SparkTooOldError               Spark is older than the first one with streams of Python sources
+"""
+
+from mqstore.errors import InvalidOptionError, StoreError
+
+
+class OverwriteUnsupportedError(InvalidOptionError):
+    """A save mode other than append."""
+
+    condition = "MQLOG_OVERWRITE_UNSUPPORTED"
+    text = "{expected!s}"
+    option: str = "mode"
+    value: object = "overwrite"
+    expected: str = (
+        "a message store only grows: write "
+        'df.write.format("mqlog").mode("append").save(path) instead'
+    )
+
+
+class SparkTooOldError(StoreError):
+    """Spark is of a version before the first one with Python data sources that stream."""
+
+    condition = "MQLOG_SPARK_TOO_OLD"
+    what: str

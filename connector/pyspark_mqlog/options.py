@@ -13,7 +13,7 @@ from mqstore.errors import InvalidOptionError, shown
 from mqstore.options import grammar, store_paths
 from mqstore.options.option import Option
 from mqstore.options.texts import parse, refusals
-from mqstore.places import (
+from mqstore.request.places import (
     LIVE,
     OBJECTS,
     OF_READS,

@@ -21,7 +21,7 @@ from mqlog_jobs.exit_codes import run
 from mqlog_jobs.session import job_session
 from mqlog_jobs.whole_file import check_file, replace_file
 from mqstore.errors import InvalidOptionError
-from mqstore.places import LIVE
+from mqstore.request.places import LIVE
 
 PROMETHEUS: Final = "prometheus"
 _BACKLOG_REPORT = (

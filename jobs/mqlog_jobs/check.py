@@ -15,7 +15,8 @@ from pyspark.sql.functions import desc
 
 from mqlog_jobs import arguments, job_output
 from mqlog_jobs.arguments import Place
-from mqlog_jobs.exit_codes import FOUND, run
+from mqlog_jobs.codes import FOUND
+from mqlog_jobs.exit_codes import run
 from mqlog_jobs.session import job_session
 
 _FINDING_COLUMNS: Final = ("brokerName", "severity", "file", "position", "problem", "consequences")

@@ -9,9 +9,8 @@ The module imports the rest in ``main``: an interrupt meanwhile has the exit cod
 """
 
 import sys
-from typing import Final
 
-INTERRUPTED: Final = 130
+from mqlog_jobs.codes import INTERRUPTED
 
 
 def main() -> None:

@@ -1,8 +1,4 @@
-"""The end of a command or a job: its exit code, and an error in one line on standard error.
-
-0 done; 1 a check found errors, a salvage lost something or a search found nothing; 2 failed; 3 a
-backlog is larger than wanted; 141 the reader of the pipe is gone.
-"""
+"""The end of a command or a job: its exit code, and an error in one line on standard error."""
 
 import io
 import logging
@@ -14,12 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TextIO
 
+from mqlog_jobs.codes import FAILED, READER_GONE
 from mqstore.errors import StoreError, printable, shown
 
-FOUND: Final = 1
-FAILED: Final = 2
-ABOVE: Final = 3  # backlog --fail-above: a group has more messages waiting.
-READER_GONE: Final = 141  # 128 + SIGPIPE, a shell's exit code for a tool that the signal ends.
 STANDARD_OUTPUT: Final = "standard output"
 _CONDITION: Final = re.compile(r"\[MQLOG_[^\n]*")
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from mqlog_jobs import java
-from mqlog_jobs.exit_codes import FOUND
+from mqlog_jobs.codes import FOUND
 from mqlog_jobs.java import JavaNotFoundError
 from mqstore.diagnosis import ERROR, GOOD, REMARK, WARNING, Diagnosis
 from mqstore.errors import printable, shown

@@ -13,7 +13,7 @@ import typer
 
 from mqlog_jobs import commands, overview, replaying, sending, table_commands
 from mqlog_jobs.app import REPAIR, START, app, command
-from mqlog_jobs.exit_codes import FOUND
+from mqlog_jobs.codes import FOUND
 from mqlog_jobs.parameters import (
     AsJson,
     CommitLog,

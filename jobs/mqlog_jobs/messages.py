@@ -11,7 +11,7 @@ from typing import Final
 import typer
 
 from mqlog_jobs import following, line_format, queries, render, views
-from mqlog_jobs.exit_codes import FOUND
+from mqlog_jobs.codes import FOUND
 from mqlog_jobs.line_format import LineFormat
 from mqlog_jobs.message_query import MessageQuery
 from mqlog_jobs.places import Named
@@ -120,6 +120,9 @@ def follow(named: Named, query: MessageQuery, form: MessageForm, number: int) ->
     """Print messages as they are stored, until ``number`` are printed if that is not 0."""
     if query.until is not None:
         raise InvalidOptionError("--until", query.until, "not together with --follow")
+    if named.from_log:
+        expected = "not together with --follow: a stream follows the ConsumeQueues of a store"
+        raise InvalidOptionError("--from-log", "true", expected)
     form = form.by_line()
     now_ms = time.time_ns() // 1_000_000
     with named.opened(query.topic) as stores:

@@ -60,7 +60,7 @@ def report(
     from mqlog_jobs.report.gather import ReportRequest
     from mqlog_jobs.report.write import write_report
     from mqlog_jobs.whole_file import check_file
-    from mqstore.places import LIVE, OBJECTS
+    from mqstore.request.places import LIVE, OBJECTS
 
     name = output.name.partition("=")[0]
     if "=" in output.name and name in {one.name for one in (*LIVE.values(), *OBJECTS.values())}:

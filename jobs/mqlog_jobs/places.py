@@ -12,7 +12,10 @@ from typing import Final
 
 from mqstore.errors import InvalidOptionError, UnknownTopicError, shown
 from mqstore.options import grammar
-from mqstore.places import (
+from mqstore.read.log_directory import BY_LOG_WORD, QUEUES
+from mqstore.read.selection import OpenStores, Selection, broker_names, instead
+from mqstore.read.source import Snapshot
+from mqstore.request.places import (
     LIVE,
     OBJECTS,
     PLAIN_OBJECT_OPTIONS,
@@ -22,9 +25,6 @@ from mqstore.places import (
     open_all,
     places,
 )
-from mqstore.read.log_directory import BY_LOG_WORD, QUEUES
-from mqstore.read.selection import OpenStores, Selection, broker_names, instead
-from mqstore.read.source import Snapshot
 from mqstore.request.read import read_options
 from mqstore.request.read_options import READ_OPTIONS, ReadOptions
 from mqstore.tables import store as store_tables

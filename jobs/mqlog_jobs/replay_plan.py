@@ -21,7 +21,6 @@ from mqstore.deliver.replay.task import Rate, ReplayTask
 from mqstore.deliver.settings import AT_LEAST_ONCE, CONTROL_TOPIC, EXACTLY_ONCE, SendSettings
 from mqstore.errors import InvalidOptionError
 from mqstore.options import grammar
-from mqstore.places import is_cluster
 from mqstore.read.offsets import Position, resolve
 from mqstore.read.queues import QueueBounds
 from mqstore.read.selection import OpenStores
@@ -29,6 +28,7 @@ from mqstore.read.settings import ScanSettings
 from mqstore.read.source import Origin, QueueSlice, Snapshot, slices_of
 from mqstore.read.sql.filter import parse_sql
 from mqstore.read.tags import check_tags
+from mqstore.request.places import is_cluster
 from pyspark_mqlog.options import parse_write
 
 _ON_CORRUPT: Final = ("fail", "skip")

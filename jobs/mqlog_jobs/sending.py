@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from mqlog_jobs.app import SENDING, command
-from mqlog_jobs.cli import INTERRUPTED
+from mqlog_jobs.codes import INTERRUPTED
 from mqlog_jobs.parameters import AsJson
 from mqstore.errors import InvalidOptionError
 

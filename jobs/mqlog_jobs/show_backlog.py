@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from mqlog_jobs import render, table_views, views
-from mqlog_jobs.exit_codes import ABOVE
+from mqlog_jobs.codes import ABOVE
 from mqlog_jobs.form import Form, rows_of, with_estimates
 from mqlog_jobs.group_lines import by_lag, group_lines
 from mqlog_jobs.places import Named, check_topic, snapshots
@@ -185,7 +185,7 @@ def backlog(
     report.check(watching)
 
     def look(console: Console | None) -> pa.Table:
-        with named.opened() as stores:
+        with named.opened(query.topic) as stores:
             items = query.items(stores)
             now_ms = time.time_ns() // 1_000_000
         measured = pa.Table.from_batches([measure(items, query.request, now_ms)])

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from mqstore.deliver.settings import AT_LEAST_ONCE, SendSettings
 from mqstore.errors import InvalidMessageError, InvalidOptionError, UnknownTopicError
 from mqstore.options import store_paths
-from mqstore.places import SECRETS, is_cluster
+from mqstore.request.places import SECRETS, is_cluster
 from pyspark_mqlog.options import parse_write
 
 

@@ -45,7 +45,8 @@ from mqstore.live.origin.bounds import bounds
 from mqstore.live.origin.cluster_origin import ClusterOrigin
 from mqstore.live.origin.groups import committed
 from mqstore.live.origin.pull import LiveSlice, PullReader
-from mqstore.live.remoting.cluster import Cluster, ClusterSettings
+from mqstore.live.remoting.cluster import Cluster
+from mqstore.live.remoting.settings import ClusterSettings
 from mqstore.read.capabilities import followable
 from mqstore.read.queues import QueueFilter
 from mqstore.read.scan import scan

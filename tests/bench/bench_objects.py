@@ -15,12 +15,12 @@ from pathlib import Path
 
 from bench.laid_out import Shape, lay_out
 from bench.rounds import Side, compare
-from mqstore.places import open_all, places
 from mqstore.read.offsets import Earliest, Latest, resolve
 from mqstore.read.scan import scan
 from mqstore.read.selection import Selection
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import slices_of
+from mqstore.request.places import open_all, places
 from support import s3_server
 
 COLUMNS = ("topic", "queueId", "queueOffset", "body")

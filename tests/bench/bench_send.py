@@ -50,7 +50,8 @@ from mqstore.deliver.settings import SendSettings
 from mqstore.deliver.task import hand_on, limits_of, send
 from mqstore.deliver.topics import TaskTopics
 from mqstore.format.arrays import Int64s
-from mqstore.live.remoting.cluster import Cluster, ClusterSettings
+from mqstore.live.remoting.cluster import Cluster
+from mqstore.live.remoting.settings import ClusterSettings
 from mqstore.live.send.requests import Parcel
 from mqstore.live.send.sender import Sender, SenderSettings
 from mqstore.live.send.topics import WriteQueues, create_topic

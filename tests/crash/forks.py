@@ -10,7 +10,6 @@ from crash import play
 from crash.disk import Passing, standing_in
 from crash.invariants import Expected
 from crash.scenarios import APP, Work
-from support import warm
 from support.writing import held
 
 TESTS = Path(__file__).parents[1]
@@ -20,7 +19,7 @@ class Forks:
     """The program, whose children do one thing each. A context manager."""
 
     def __init__(self) -> None:
-        self._program = warm.Popen(
+        self._program = subprocess.Popen(
             [sys.executable, "-m", "crash.forked"],
             cwd=TESTS,
             stdin=subprocess.PIPE,

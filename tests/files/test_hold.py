@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import socket
+import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +24,6 @@ from mqstore.files import durable
 from mqstore.files.lock import processes, store_lock
 from mqstore.files.lock.processes import is_locked, openers
 from mqstore.files.lock.store_lock import StoreHold, writers_only
-from support import warm
 from support.processes import (
     SECONDS,
     held_by_another,
@@ -39,10 +39,12 @@ PATIENT_MS = SECONDS * 1000
 
 def run(script: str, *arguments: object) -> str:
     """Run a program to its end, and return what it printed."""
-    done = warm.run(
+    done = subprocess.run(
         [sys.executable, "-c", script, *map(str, arguments)],
         text=True,
         timeout=SECONDS,
+        capture_output=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return str(done.stdout)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from support import soak, warm
+from support import soak
 from support.memory import folder_in_memory
 
 pytestmark = pytest.mark.soak
@@ -35,7 +35,7 @@ LATE_S = 600
 
 @contextmanager
 def process(*args: object) -> "Iterator[subprocess.Popen[str]]":
-    started = warm.Popen(
+    started = subprocess.Popen(
         [sys.executable, "-m", "fuzz.beside", *map(str, args)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         stdin=subprocess.PIPE,

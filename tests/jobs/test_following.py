@@ -15,7 +15,6 @@ from mqlog_jobs.following import follow
 from mqlog_jobs.message_query import MessageQuery
 from mqlog_jobs.places import Named
 from mqlog_jobs.render import Row
-from support import warm
 from support.growing import grow
 from support.oracle import Message
 from support.stores import MakeStore
@@ -62,7 +61,7 @@ def test_a_command_that_follows_prints_each_message_at_once(store: MakeStore) ->
     laid = store(MESSAGES[:2])
     words = ["cat", laid.root, "T", "--follow", "--since", "1", "-n", "4", "-f", "{body}"]
     program = "from mqlog_jobs.cli import main; main()"
-    with warm.Popen(
+    with subprocess.Popen(
         [sys.executable, "-c", program, *map(str, words)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,7 @@ from mqlog_jobs.progress import Bar
 from mqlog_jobs.watch import watch
 from mqstore.check import check
 from mqstore.errors import InvalidOptionError
-from support import goldens, warm
+from support import goldens
 
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -189,13 +190,19 @@ def test_tables_fit_eighty_columns_of_a_terminal_and_have_colours_only_there(
     environment.pop("NO_COLOR", None)
     environment.pop("CI", None)
     ours, theirs = pty.openpty()
-    with warm.Popen(
+    with subprocess.Popen(
         [sys.executable, "-c", program, told], stdout=theirs, stderr=theirs, env=environment
     ) as process:
         os.close(theirs)
         shown = b"".join(iter(lambda: _read(ours), b"")).decode()
     os.close(ours)
-    piped = warm.run([sys.executable, "-c", program, told], env=environment, check=True)
+    piped = subprocess.run(
+        [sys.executable, "-c", program, told],
+        env=environment,
+        check=True,
+        capture_output=True,
+        timeout=300,
+    )
 
     assert process.returncode == 0, shown
     lines = ANSI.sub("", shown).splitlines()

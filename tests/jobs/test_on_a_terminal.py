@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from support import warm
 from support.oracle import Message
 from support.stores import MakeStore
 
@@ -36,7 +35,9 @@ def shown(*commands: list[str]) -> list[str]:
         environment.pop(name, None)
     ours, theirs = pty.openpty()
     program = [sys.executable, "-c", PROGRAM, json.dumps(commands)]
-    with warm.Popen(program, stdout=theirs, stderr=subprocess.PIPE, env=environment) as process:
+    with subprocess.Popen(
+        program, stdout=theirs, stderr=subprocess.PIPE, env=environment
+    ) as process:
         os.close(theirs)
         told = b"".join(iter(lambda: read(ours), b"")).decode()
         assert process.stderr is not None
@@ -90,7 +91,7 @@ def test_nothing_in_a_message_is_a_command_to_the_terminal(root: Path) -> None:
 def test_a_message_is_a_line_on_a_terminal_and_as_it_is_in_a_pipe(root: Path) -> None:
     words = ["cat", str(root), "T", "-f", "{body}"]
     program = [sys.executable, "-c", "from mqlog_jobs.cli import main; main()"]
-    piped = warm.run([*program, *words], check=True).stdout
+    piped = subprocess.run([*program, *words], check=True, capture_output=True, timeout=300).stdout
 
     (told,) = shown(words)
     assert told.count("\n") == 1

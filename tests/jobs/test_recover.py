@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from jobs.command import Run
 from mqlog_jobs.doctor import examine
 from mqstore.check import check
 from mqstore.diagnosis import GOOD, WARNING, Diagnosis
-from support import goldens, killed_commit, warm
+from support import goldens, killed_commit
 from support.processes import held_by_another
 from support.writing import SMALL, append, held, rows
 
@@ -136,7 +137,7 @@ def test_a_shell_completes_topics(
     golden_550: Path, words: tuple[str, ...], completed: list[str]
 ) -> None:
     line = ["mqlog", *(str(golden_550) if word == "STORE" else word for word in words)]
-    done = warm.run(
+    done = subprocess.run(
         [sys.executable, "-c", "from mqlog_jobs.maintenance import app; app(prog_name='mqlog')"],
         env={
             **os.environ,
@@ -145,6 +146,9 @@ def test_a_shell_completes_topics(
             "COMP_CWORD": str(len(line) - 1),
         },
         text=True,
+        capture_output=True,
+        check=False,
+        timeout=300,
     )
     assert done.stdout.split() == completed
     assert done.stderr == ""

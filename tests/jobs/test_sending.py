@@ -16,7 +16,6 @@ import pytest
 
 from jobs.command import Run
 from live.taking import Take, TakingCluster
-from support import warm
 from support.processes import until
 
 
@@ -186,7 +185,7 @@ class Sending:
     def __init__(self, taking: TakingCluster, *options: str) -> None:
         words = ["send", f"rocketmq://{taking.address}", "T", *options]
         program = "from mqlog_jobs.cli import main; main()"
-        self.process: subprocess.Popen[bytes] = warm.Popen(
+        self.process: subprocess.Popen[bytes] = subprocess.Popen(
             [sys.executable, "-c", program, *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support import soak, warm
+from support import soak
 
 HEAVY = ("numpy", "pyarrow", "pandas", "pyspark")
 LOOKS = ("rich.console", "typer.rich_utils")
@@ -67,7 +67,7 @@ def test_a_completion_imports_neither_numpy_nor_a_terminal_library(
 def completed(line: str) -> list[str]:
     """Return what a shell is told that may stand for the last word of a line."""
     words = {"_MQLOG_COMPLETE": "complete_bash", "COMP_WORDS": line}
-    done = warm.run(
+    done = subprocess.run(
         [
             sys.executable,
             "-c",
@@ -76,6 +76,8 @@ def completed(line: str) -> list[str]:
         env={**os.environ, **words, "COMP_CWORD": str(line.count(" "))},
         text=True,
         check=True,
+        capture_output=True,
+        timeout=300,
     )
     return str(done.stdout).split()
 

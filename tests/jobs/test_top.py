@@ -23,7 +23,6 @@ from mqlog_jobs.top.frame import Sorting, draw, rate
 from mqlog_jobs.top.meter import WINDOW_S, Flow, Measured, Meter
 from mqlog_jobs.top.screen import Shown
 from mqstore.backlog import BacklogRequest
-from support import warm
 from support.growing import grow
 from support.oracle import Message
 from support.stores import Laid, Layout, MakeStore
@@ -267,7 +266,7 @@ class Terminal:
         environment = {**os.environ, "TERM": "xterm-256color"}
         for name in ("COLUMNS", "LINES", "NO_COLOR", "CI"):
             environment.pop(name, None)
-        self.process = warm.Popen(
+        self.process = subprocess.Popen(
             [sys.executable, "-c", PROGRAM, "top", str(root), *words],
             stdin=self.theirs,
             stdout=self.theirs,

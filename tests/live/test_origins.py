@@ -21,12 +21,11 @@ from mqstore.errors import (
 )
 from mqstore.live.origin.cluster_origin import ClusterOrigin
 from mqstore.live.origin.tail import ClusterTail
-from mqstore.live.remoting.cluster import ClusterSettings
 from mqstore.live.remoting.credentials import Credentials
 from mqstore.live.remoting.errors import BrokerUnavailableError, NoMasterError
+from mqstore.live.remoting.settings import ClusterSettings
 from mqstore.options.grammar import EARLIEST
 from mqstore.options.secret import Secret
-from mqstore.places import open_all
 from mqstore.read.admission import Admission
 from mqstore.read.follow import Follower
 from mqstore.read.group_progress import PublishedProgress
@@ -36,6 +35,7 @@ from mqstore.read.scan import scan
 from mqstore.read.selection import OpenStores, Selection
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import QueueSlice, slices_of
+from mqstore.request.places import open_all
 from support import oracle
 
 BROKER = "broker-a"

@@ -19,7 +19,6 @@ from functools import cache
 from pathlib import Path
 
 from mqstore.files import durable
-from support import warm
 from support.writing import SMALL, append, rows
 
 APP_ID, VERSION = "killed", 7
@@ -43,7 +42,7 @@ def leave(root: Path, state: str, count: int = 3) -> None:
 
 @cache
 def _program() -> "subprocess.Popen[str]":
-    program = warm.Popen(
+    program = subprocess.Popen(
         [sys.executable, "-m", __name__],
         cwd=Path(__file__).parents[1],
         stdin=subprocess.PIPE,

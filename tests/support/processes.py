@@ -12,8 +12,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from support import warm
-
 SECONDS: Final = 60
 """No other process lives longer unless asked to, and nothing is waited for longer."""
 
@@ -47,13 +45,10 @@ for line in sys.stdin:
 
 
 class Program:
-    """A Python program in a process group of its own, which is killed when its time is up.
-
-    It is forked (``warm``): modules of mqlog are imported already.
-    """
+    """A Python program in a process group of its own, which is killed when its time is up."""
 
     def __init__(self, script: str, *arguments: object, seconds: float = SECONDS) -> None:
-        self._process = warm.Popen(
+        self._process = subprocess.Popen(
             [sys.executable, "-c", script, *map(str, arguments)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -14,13 +14,13 @@ from mqstore.check.earlier import EarlierMessages
 from mqstore.check.finding import ERROR, FindingPlace, Findings
 from mqstore.check.gaps import wrong_gaps
 from mqstore.check.log import log_place
-from mqstore.codec.dispatch import DispatchRecords, Queue
+from mqstore.codec.dispatch import DispatchRecords
 from mqstore.codec.inner_batch import message_counts
 from mqstore.errors import CorruptStoreError, StoreError
 from mqstore.files.queue.batch_queue import BatchQueue, bases_of
 from mqstore.files.store import Store
 from mqstore.format import names
-from mqstore.format.arrays import Int64s, Structs
+from mqstore.format.arrays import Int64s, Span, Structs, TopicQueue
 from mqstore.format.batch_consume_queue import BATCH_UNIT, is_batch_gap, make_batch_units
 
 _NOWHERE: Final = 2**63 - 1
@@ -56,7 +56,7 @@ class BatchCheck:
         self._earlier = earlier
         self._unfinished = _NOWHERE if unfinished is None else unfinished
         self.topics = store.batch_topics
-        self._walks: dict[Queue, _BatchWalk] = {}
+        self._walks: dict[TopicQueue, _BatchWalk] = {}
         for topic, queue_id in store.queues if self.topics else ():
             queue = store.queue(topic, queue_id)
             if isinstance(queue, BatchQueue):
@@ -64,7 +64,7 @@ class BatchCheck:
                 self._walks[topic, queue_id] = _BatchWalk(queue, units, np.empty(0, BATCH_UNIT))
                 earlier.look(store.log, (topic, queue_id), queue)
 
-    def bounds(self) -> dict[Queue, tuple[int, int]]:
+    def bounds(self) -> dict[TopicQueue, Span]:
         """Return [low, high) of every queue's units, in queue offsets; none of a damaged queue."""
         found = {}
         for name, walk in self._walks.items():
@@ -92,7 +92,7 @@ class BatchCheck:
         for queue, walk in self._walks.items():
             self._orphans(queue, self._up_to(walk, self._unfinished - 1))
 
-    def _match(self, queue: Queue, expected: Structs) -> None:
+    def _match(self, queue: TopicQueue, expected: Structs) -> None:
         walk = self._walks.get(queue)
         places = _places(expected)
         if walk is None:
@@ -152,14 +152,14 @@ class BatchCheck:
             found = bases[wrong]
             self._several(name, rule, found, lambda row: _place(name, int(found[row])))  # noqa: B023
 
-    def _orphans(self, queue: Queue, units: Structs) -> None:
+    def _orphans(self, queue: TopicQueue, units: Structs) -> None:
         places = _places(units)
         units = units[(places >= self._store.log.low) & ~self._causes.covers(places)]
         self._causes.explain(places, ERROR)
         rule, bases = "no record has this unit", bases_of(units)
         self._several(queue, rule, bases, lambda row: _place(queue, int(bases[row])))
 
-    def _records(self, queue: Queue, rule: str, expected: Structs) -> None:
+    def _records(self, queue: TopicQueue, rule: str, expected: Structs) -> None:
         """Report records that break a rule, where they lie in the log."""
         places, bases = _places(expected), bases_of(expected)
 
@@ -169,12 +169,12 @@ class BatchCheck:
         self._several(queue, rule, bases, place)
 
     def _several(
-        self, queue: Queue, rule: str, bases: Int64s, place: Callable[[int], FindingPlace]
+        self, queue: TopicQueue, rule: str, bases: Int64s, place: Callable[[int], FindingPlace]
     ) -> None:
         self._findings.several(ERROR, _place(queue), rule, bases, lambda row: (place(row), rule))
 
 
-def _place(queue: Queue, base: int | None = None) -> FindingPlace:
+def _place(queue: TopicQueue, base: int | None = None) -> FindingPlace:
     folder = f"{names.BATCH_CONSUME_QUEUE}/{queue[0]}/{queue[1]}"
     return FindingPlace(folder, None, *queue, base)
 

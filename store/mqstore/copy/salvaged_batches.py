@@ -13,7 +13,6 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.codec.dispatch import Queue
 from mqstore.codec.inner_batch import message_counts
 from mqstore.copy.salvaged_offsets import Counting
 from mqstore.derive.log_queues import LogQueues
@@ -25,7 +24,7 @@ from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.safe_open import list_names, survey
 from mqstore.files.store_dir import StoreDir
 from mqstore.format import names
-from mqstore.format.arrays import Int64s
+from mqstore.format.arrays import Int64s, TopicQueue
 from mqstore.format.batch_consume_queue import BATCH_UNIT, BATCH_UNITS_PER_FILE
 
 _READ_BYTES: Final = 1 << 24
@@ -78,9 +77,9 @@ class BatchQueues:
         self.topics = batch_topics(source, queues)
         self.file_size = batch_file_size(source)
         self._log = log
-        self._counted: dict[Queue, list[Int64s]] = {}
+        self._counted: dict[TopicQueue, list[Int64s]] = {}
 
-    def counting(self, queue: Queue) -> Counting | None:
+    def counting(self, queue: TopicQueue) -> Counting | None:
         """Return what counts the messages of a queue's records; None: its records hold one each.
 
         They are read when the queue is gone through for the first time. The next time the counts

@@ -14,12 +14,11 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.codec.dispatch import Queue
 from mqstore.codec.filler import MIN_FILLER_BYTES
 from mqstore.codec.inner_batch import NOT_FILLED
 from mqstore.derive.log_queues import LogQueues
 from mqstore.derive.log_sections import LogUnits
-from mqstore.format.arrays import Int64s, Mask
+from mqstore.format.arrays import Int64s, Mask, TopicQueue
 from mqstore.format.client_message import LEAST_CLIENT_BYTES
 
 TWICE: Final = "another record has its queue offset"
@@ -47,7 +46,7 @@ class Selected:
 
 
 def select(
-    queues: LogQueues, queue: Queue, begin: int, counting: Counting | None = None
+    queues: LogQueues, queue: TopicQueue, begin: int, counting: Counting | None = None
 ) -> Iterator[Selected]:
     """Yield a queue's units, about a million at a time: of records from a physical offset on.
 
@@ -72,7 +71,7 @@ def select(
         yield Selected(units.take(chosen), ends, units.take(aside), why, earlier)
 
 
-def _chunks(queues: LogQueues, queue: Queue) -> Iterator[LogUnits]:
+def _chunks(queues: LogQueues, queue: TopicQueue) -> Iterator[LogUnits]:
     parts: list[LogUnits] = []
     count = 0
     for units in queues.units(queue, 0, _ALL):

@@ -16,7 +16,6 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.codec.dispatch import Queue
 from mqstore.copy.salvage_report import DELETED, DOUBTED, LOST, Report, ReportEntry
 from mqstore.copy.salvaged_batches import BatchQueues
 from mqstore.copy.salvaged_log import SalvagedLog
@@ -30,7 +29,7 @@ from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.queue.queue_append import QueueAppender
 from mqstore.files.queue.queue_repair import fillers
 from mqstore.files.store_writer import StoreWriter
-from mqstore.format.arrays import Int64s, Structs
+from mqstore.format.arrays import Int64s, Structs, TopicQueue
 from mqstore.format.batch_consume_queue import make_batch_units
 from mqstore.format.client_message import MAX_BATCH_MESSAGES
 from mqstore.format.consume_queue import GAP_SIZE, UNIT
@@ -67,10 +66,10 @@ class SalvagedQueues:
         self._writer = writer
         self._report = report
         self._per_file = writer.sizes.consume_queue // UNIT.itemsize
-        self.plans: dict[Queue, QueuePlan] = {}
+        self.plans: dict[TopicQueue, QueuePlan] = {}
         self.messages = 0
         """Those that have a unit."""
-        self._begins: dict[Queue, int] = {}
+        self._begins: dict[TopicQueue, int] = {}
 
     def plan(self, log: SalvagedLog) -> None:
         """Choose the records that stay in their queues; the others are set aside in ``log``.
@@ -100,11 +99,11 @@ class SalvagedQueues:
             if earlier:
                 self._report.add(_deleted(queue, earlier))
 
-    def _select(self, queue: Queue) -> Iterator[Selected]:
+    def _select(self, queue: TopicQueue) -> Iterator[Selected]:
         begin = self._begins.get(queue, 0)
         return select(self._queues, queue, begin, self._batches.counting(queue))
 
-    def _find_begins(self) -> dict[Queue, int]:
+    def _find_begins(self) -> dict[TopicQueue, int]:
         """Return where the newest generation begins, of each queue that has records before it.
 
         The log is walked only if a queue has several records of queue offset 0.
@@ -152,8 +151,8 @@ class SalvagedQueues:
                     self.messages += len(selected.kept)
             appender.close()
 
-    def _write_batches(self, queue: Queue, plan: QueuePlan, log: tuple[int, int]) -> None:
-        appender = QueueAppender(self._writer, *queue, self._batches.file_size)
+    def _write_batches(self, queue: TopicQueue, plan: QueuePlan, log: tuple[int, int]) -> None:
+        appender = QueueAppender(self._writer, *queue, batch_file_size=self._batches.file_size)
         appender.reserve(0, plan.batch_units)
         number, following = 0, plan.low
         for selected in self._select(queue):
@@ -217,7 +216,7 @@ class SalvagedQueues:
         return places - within - 1
 
     def _set_aside(
-        self, log: SalvagedLog, queue: Queue, units: LogUnits, reasons: list[str]
+        self, log: SalvagedLog, queue: TopicQueue, units: LogUnits, reasons: list[str]
     ) -> None:
         if queue[0].startswith(LMQ_PREFIX):  # The record is another queue's, which keeps it.
             return
@@ -226,7 +225,7 @@ class SalvagedQueues:
             entry = ReportEntry(kind=DOUBTED, reason=reason, physicalOffset=place)
             log.set_aside(place, size, entry)
 
-    def _lose(self, queue: Queue, start: int, end: int) -> None:
+    def _lose(self, queue: TopicQueue, start: int, end: int) -> None:
         topic, queue_id = queue
         self._report.add(
             ReportEntry(
@@ -245,7 +244,7 @@ def _gap_units(missing: Int64s) -> Int64s:
     return (missing + MAX_BATCH_MESSAGES - 1) // MAX_BATCH_MESSAGES
 
 
-def _deleted(queue: Queue, count: int) -> ReportEntry:
+def _deleted(queue: TopicQueue, count: int) -> ReportEntry:
     topic, queue_id = queue
     return ReportEntry(kind=DELETED, reason=_REPLACED, topic=topic, queueId=queue_id, count=count)
 

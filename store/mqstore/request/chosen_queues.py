@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from mqstore.errors import DataLossError, InvalidOptionError
+from mqstore.format.arrays import TopicQueue
 from mqstore.options import grammar
-from mqstore.places import open_all
 from mqstore.read.log_directory import BY_LOG_WORD
 from mqstore.read.offsets import (
     At,
@@ -31,6 +31,7 @@ from mqstore.read.progress import Progress
 from mqstore.read.queues import QueueBounds
 from mqstore.read.selection import OpenStores, Selection, check_topic
 from mqstore.read.source import BoundsSource, QueueSlice, Snapshot, slices_of
+from mqstore.request.places import open_all
 from mqstore.request.read_options import FROM_EARLIEST, QueueRange, ReadOptions
 
 _LOG = logging.getLogger(__name__)
@@ -154,7 +155,7 @@ class _ChosenQueues:
     options: ReadOptions
     source: BoundsSource
     snapshot: Snapshot
-    group: Mapping[tuple[str, int], int] | None
+    group: Mapping[TopicQueue, int] | None
 
     @property
     def broker_name(self) -> str:
@@ -212,7 +213,7 @@ def _chosen(
     return [_ChosenQueues(options, *one) for one in chosen_of_group]
 
 
-def _of_topics(snapshot: Snapshot, group: Mapping[tuple[str, int], int]) -> Snapshot:
+def _of_topics(snapshot: Snapshot, group: Mapping[TopicQueue, int]) -> Snapshot:
     """Return the snapshot with the queues of topics that the group has committed in."""
     topics = {topic for topic, _ in group}
     return replace(snapshot, queues=tuple(q for q in snapshot.queues if q.topic in topics))

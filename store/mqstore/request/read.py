@@ -10,8 +10,8 @@ from typing import Any, Final
 from mqstore.errors import InvalidOptionError
 from mqstore.options.option import Option
 from mqstore.options.texts import parse
-from mqstore.places import LIVE, OBJECTS, Places, places
 from mqstore.read.log_directory import BY_LOG_WORD, CACHE_DIR
+from mqstore.request.places import LIVE, OBJECTS, Places, places
 from mqstore.request.read_options import READ_OPTIONS, ReadOptions, takers
 from mqstore.tables.catalog import CATALOG
 

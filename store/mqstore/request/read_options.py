@@ -14,12 +14,12 @@ from typing import Final
 from mqstore.errors import InvalidOptionError
 from mqstore.options import grammar, store_paths
 from mqstore.options.option import any_text, one_of, option, options_of
-from mqstore.places import Places
 from mqstore.read.admission import Admission
 from mqstore.read.log_directory import BY_LOG_WORD, CACHE_DIR, QUEUES
 from mqstore.read.plan import MAX_PARTITION_BYTES
 from mqstore.read.sql.filter import parse_sql
 from mqstore.read.tags import check_tags
+from mqstore.request.places import Places
 from mqstore.tables.catalog import CATALOG
 
 MESSAGES: Final = "messages"
@@ -147,12 +147,8 @@ class ReadOptions:
     cache_dir: str | None = option(CACHE_DIR, store_paths.absolute)
     include_system_topics: bool = option("includeSystemTopics", grammar.boolean, False)
     columns: str = option("columns", any_text, "standard")
-    starting_offsets: QueueRange = option(  # noqa: RUF009 - a field, and QueueRange is frozen
-        "startingOffsets", _starting_offsets, FROM_EARLIEST
-    )
-    ending_offsets: QueueRange = option(  # noqa: RUF009 - a field, and QueueRange is frozen
-        "endingOffsets", _ending_offsets, TO_LATEST
-    )
+    starting_offsets: QueueRange = option("startingOffsets", _starting_offsets, FROM_EARLIEST)
+    ending_offsets: QueueRange = option("endingOffsets", _ending_offsets, TO_LATEST)
     starting_timestamp: int | None = option("startingTimestamp", _timestamp)
     ending_timestamp: int | None = option("endingTimestamp", _timestamp)
     starting_by_timestamp: Mapping[grammar.QueueKey, int] | None = option(

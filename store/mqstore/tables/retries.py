@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from mqstore.codec.schema import TIMESTAMP, message_schema
 from mqstore.format import properties
+from mqstore.format.arrays import TopicQueue
 from mqstore.format.names import DLQ_PREFIX, RETRY_PREFIX
 from mqstore.read.broker_state import BrokerState
 from mqstore.read.heads import LocatedRecord
@@ -78,7 +79,7 @@ class RetriesPart:
 
     slices: tuple[QueueSlice, ...]
     group_of: Mapping[str, str]
-    consumed: Mapping[tuple[str, int], int]
+    consumed: Mapping[TopicQueue, int]
     choice: RowChoice | None
     on_corrupt: str
 

@@ -9,8 +9,8 @@ from bench.laid_out import Shape, lay_out
 from mqstore.files.objects.address import parse_object_store
 from mqstore.files.objects.folder import ObjectFiles, open_objects
 from mqstore.format.consume_queue import UNIT
-from mqstore.places import open_all, places
 from mqstore.read.selection import Selection
+from mqstore.request.places import open_all, places
 from support import planned, soak
 from support.oracle import Message
 from support.s3_server import Request, S3Server

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mqstore.places import OBJECTS
+from mqstore.request.places import OBJECTS
 from mqstore.request.read_options import READ_OPTIONS
 from support import goldens, planned, soak
 from support.s3_server import S3Server

@@ -25,7 +25,7 @@ from mqstore.errors import (
 from mqstore.files.objects import connection, folder
 from mqstore.files.objects.address import parse_object_store
 from mqstore.files.objects.folder import ObjectFiles, open_objects
-from mqstore.places import OBJECTS
+from mqstore.request.places import OBJECTS
 from pyspark_mqlog.options import parse_read, parse_stream, parse_write
 from support import planned, rocksdb
 from support.oracle import Message

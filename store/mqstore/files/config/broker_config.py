@@ -166,15 +166,16 @@ class BrokerConfig:
         return _queue_offsets(_table(self.load(config.DELAY_OFFSET), "offsetTable"))
 
     def filter_expressions(
-        self, groups: Iterable[str] | None = None
+        self, groups: Iterable[str] | None = None, left_out: object = None
     ) -> dict[tuple[str, str], FilterExpression]:
         """Return consumerFilter.json: (topic, group) → its expression; only SQL92 groups have one.
 
-        ``groups`` None means all.
+        ``groups`` None means all. Nothing is ``left_out``: there are no rights in files.
 
         Of groups that went offline too: ``deadTime`` tells when, not that they will not come back.
         Raises CorruptConfigError. Reference: ConsumerFilterManager#register.
         """
+        del left_out
         found = {}
         chosen = None if groups is None else frozenset(groups)
         topics_ = _table(self.load(config.CONSUMER_FILTER), "filterDataByTopic")
@@ -190,7 +191,7 @@ class BrokerConfig:
                     found[topic, group] = FilterExpression(kind, expression)
         return found
 
-    def online(self, groups: Iterable[str]) -> None:
+    def online(self, groups: Iterable[str], left_out: object = None) -> None:
         """Return None: no file tells which groups have consumers."""
 
     def groups(self) -> set[str]:

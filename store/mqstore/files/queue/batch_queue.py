@@ -24,7 +24,7 @@ from mqstore.files.queue.consume_queue import mapped_files
 from mqstore.files.queue.unit_blocks import PROBED_UNITS, UnitBlocks
 from mqstore.files.queue.units import QueueExtent, Units
 from mqstore.format import names
-from mqstore.format.arrays import Int64s, Mask, Structs
+from mqstore.format.arrays import Int64s, Mask, Span, Structs
 from mqstore.format.batch_consume_queue import BATCH_UNIT, NO_HASH, is_batch, is_batch_gap
 from mqstore.format.client_message import LEAST_CLIENT_BYTES
 from mqstore.format.consume_queue import GAP_SIZE, UNIT
@@ -118,7 +118,7 @@ class BatchQueue(Units):
             found.append(BatchFile(file, count, low, high))
         return tuple(found)
 
-    def file_ranges(self) -> list[tuple[int, int]]:
+    def file_ranges(self) -> list[Span]:
         """Return the queue offsets [low, high) that each file has units of."""
         return [(file.low, file.high) for file in self.batch_files]
 

@@ -13,9 +13,9 @@ _SUMS: Final = ("lag", "lagMatching", "expired", "bytesBehind")
 def group_lines(rows: Iterable[Row], *, by_tag: bool = False) -> list[Row]:
     """Return a line for each group of the backlog's rows, over all brokers, topics and queues.
 
-    lag, lagMatching, expired and bytesBehind (or its estimate) are sums, lagMs the largest; status
-    has the words that are not OK. ``by_tag``: the rows are of tags, and so are the lines, the
-    largest lag first.
+    lag, lagMatching, expired and bytesBehind (or its estimate) are sums, lagMs the largest;
+    consumers are those of the broker with the most; status has the words that are not OK.
+    ``by_tag``: the rows are of tags, and so are the lines, the largest lag first.
     """
     groups: defaultdict[str, list[Row]] = defaultdict(list)
     for row in rows:
@@ -35,6 +35,15 @@ def by_lag(rows: Sequence[Row]) -> list[Row]:
     )
 
 
+def consumers_of(rows: Iterable[Row]) -> int | None:
+    """Return how many consumers a group has, of rows with ``consumers``; None: it is not known.
+
+    A consumer is connected to all brokers of its topics, and each broker counts it.
+    """
+    known = [found for row in rows if isinstance(found := row["consumers"], int)]
+    return max(known, default=None)
+
+
 def _tag_lines(group: str, rows: Sequence[Row]) -> list[Row]:
     """Return a line for each tag of a group; a queue without waiting messages has no tag."""
     tags: defaultdict[object, list[Row]] = defaultdict(list)
@@ -51,6 +60,7 @@ def _line(of: Row, rows: Sequence[Row]) -> Row:
     return {
         **of,
         "topics": len({row["topic"] for row in rows}),
+        "consumers": consumers_of(rows),
         "queues": len({(row["brokerName"], row["topic"], row["queueId"]) for row in rows}),
         **{name: sum(number_of(row, name) for row in rows) for name in sums},
         "lagMs": max(ages, default=None),

@@ -70,6 +70,7 @@ SUMMARY_VIEW: Final = (
     FieldView("tag", "TAG", style="cyan"),
     FieldView("topics", "TOPICS", "number", rank=4),
     FieldView("queues", "QUEUES", "number", rank=5),
+    FieldView("consumers", "CONSUMERS", "number"),
     FieldView("lag", "LAG", "count"),
     FieldView("lagMatching", "MATCHING", "count"),
     FieldView("share", "", "bar", rank=6),
@@ -131,6 +132,8 @@ def summary(console: Console, rows: Sequence[Row]) -> None:
     """Print a line for each group, or for each tag of a group if the lines have a tag."""
     same = all(row["lagMatching"] == row["lag"] for row in rows)
     absent = {"lagMatching"} if same else set()
+    if all(row["consumers"] is None for row in rows):
+        absent.add("consumers")
     absent |= {"tag"} if not any("tag" in row for row in rows) else set()
     columns = [one for one in SUMMARY_VIEW if one.name not in absent]
     table(console, columns, [{**row, "share": row["lagMatching"]} for row in rows])

@@ -14,6 +14,7 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
+from mqlog_jobs.group_lines import consumers_of
 from mqlog_jobs.installation import labels
 from mqlog_jobs.render import (
     ESTIMATED,
@@ -286,13 +287,21 @@ def _summary(rows: Sequence[Row]) -> str:
     lag = sum(number_of(row, "lag") for row in rows)
     odd = sorted({str(row["status"]) for row in rows} & _ODD)
     if not lag:
-        return f"no messages waiting, but {', '.join(odd)}" if odd else "has consumed everything"
+        told = f"no messages waiting, but {', '.join(odd)}" if odd else "has consumed everything"
+        return f"{told}{_consumers(rows)}"
     summary = f"{several(lag, 'message')} waiting, {_behind(rows)}"
     expressions = sorted({str(row["subscription"]) for row in rows if row["subscription"]} - {"*"})
     if expressions:
         matching = sum(number_of(row, "lagMatching") for row in rows)
         summary += f"; {count(matching)} match {', '.join(expressions)}"
-    return summary
+    return f"{summary}{_consumers(rows)}"
+
+
+def _consumers(rows: Sequence[Row]) -> str:
+    number = consumers_of(rows)
+    if number is None:
+        return ""
+    return f"; {several(number, 'consumer')}" if number else "; no consumers"
 
 
 def _behind(rows: Sequence[Row]) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Final
 
-from mqlog_jobs.amounts import ABOUT, about_size, count, size
+from mqlog_jobs.amounts import ABOUT, about_size, count, several, size
 from mqlog_jobs.report.cells import (
     Head,
     bytes_cell,
@@ -24,7 +24,7 @@ from mqlog_jobs.report.cells import (
 from mqlog_jobs.report.facts import Behind, Found, Unread
 from mqlog_jobs.report.markup import Element, element
 from mqlog_jobs.report.tag_bars import TagColours, tag_bar
-from mqstore.backlog.schema import AHEAD, EXPIRED, NEVER_COMMITTED, TOPIC_GONE
+from mqstore.backlog.schema import AHEAD, EXPIRED, NEVER_COMMITTED, NO_CONSUMERS, TOPIC_GONE
 
 MOST_ROWS: Final = 100
 _TAGS_SHOWN: Final = 4
@@ -33,8 +33,9 @@ MEANINGS: Final = {
     AHEAD: "an offset lies beyond the end of a queue: the store was replaced or cut",
     EXPIRED: "messages were deleted before the group consumed them",
     TOPIC_GONE: "the topic has neither a queue nor an entry in topics.json",
+    NO_CONSUMERS: "messages wait, and no consumer of the group is connected to their broker",
 }
-_MILD: Final = {NEVER_COMMITTED, TOPIC_GONE}
+_MILD: Final = {NEVER_COMMITTED, TOPIC_GONE, NO_CONSUMERS}
 _ESTIMATED: Final = f"{ABOUT}is estimated from a sample; how many messages wait is exact."
 _HEADS: Final = (
     Head("Topic"),
@@ -88,6 +89,9 @@ def _group(group: str, rows: Sequence[Behind], now_ms: int) -> Element:
         shape = about_size if any(one.is_weighed for one in rows) else size
         told = f"{count(lag)} waiting, {shape(behind)}"
         told += f", the oldest for {waits(now_ms, min(oldest))}" if oldest else ""
+    consumers = max((one.consumers for one in rows if one.consumers is not None), default=None)
+    if consumers is not None:
+        told += f"; {several(consumers, 'consumer')}" if consumers else "; no consumers"
     return group_row(group, told, len(_HEADS))
 
 

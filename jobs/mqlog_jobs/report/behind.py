@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from mqlog_jobs.form import rows_of
+from mqlog_jobs.group_lines import consumers_of
 from mqlog_jobs.report.facts import Behind
 from mqstore.backlog import BacklogItem, BacklogRequest, measure
 from mqstore.backlog.schema import OK
@@ -110,4 +111,5 @@ def _behind(pair: Pair, rows: Sequence[_Row]) -> Behind:
         oldest_ms=min(oldest, default=None),
         consumed_ms=max(consumed, default=None),
         statuses=tuple(sorted({str(row.row["status"]) for row in rows} - {OK})),
+        consumers=consumers_of(row.row for row in rows),
     )

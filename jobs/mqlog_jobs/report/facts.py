@@ -93,7 +93,8 @@ class Behind:
 
     ``lag`` are the messages held and not consumed, ``bytes`` those of their records
     (``is_weighed``: estimated from some of them); ``oldest_ms`` is the store time of the
-    first one, ``consumed_ms`` of the last one consumed.
+    first one, ``consumed_ms`` of the last one consumed. ``consumers`` are those of the group, None
+    where it is not known.
     """
 
     group: str
@@ -106,6 +107,7 @@ class Behind:
     oldest_ms: int | None
     consumed_ms: int | None
     statuses: tuple[str, ...]
+    consumers: int | None = None
     tags: Tags | None = None
 
 

@@ -35,8 +35,8 @@ class Flow:
     """A group in a topic, over all brokers and queues; rates are messages a second.
 
     ``lag`` is None of a topic without a group, a rate of a first look; ``lags`` are those of the
-    last looks, the newest last. ``caught_up_s`` is the time until the lag is 0 if both rates stay:
-    None if it is not known or never comes.
+    last looks, the newest last; ``consumers`` is None where it is not known. ``caught_up_s`` is the
+    time until the lag is 0 if both rates stay: None if it is not known or never comes.
     """
 
     group: str | None
@@ -46,6 +46,7 @@ class Flow:
     consumed: float | None
     lags: tuple[int, ...] = ()
     statuses: tuple[str, ...] = ()
+    consumers: int | None = None
 
     @property
     def caught_up_s(self) -> float | None:
@@ -78,6 +79,7 @@ class _Look:
     consumed: dict[GroupTopic, int]
     lags: dict[GroupTopic, int]
     statuses: dict[GroupTopic, set[str]]
+    consumers: dict[GroupTopic, int]
 
 
 class Meter:
@@ -143,7 +145,7 @@ class Meter:
         return Measured(
             tuple(self._flows(change)),
             tuple(snapshot.broker_name for snapshot in snapshots),
-            sum(len(snapshot.queues) for snapshot in snapshots),
+            sum(not self._hides(queue.topic) for one in snapshots for queue in one.queues),
             sum(own) if own else None,
             tuple(away),
         )
@@ -158,7 +160,7 @@ class Meter:
         for snapshot in snapshots:
             for queue in snapshot.queues:
                 stored[queue.topic] += queue.high
-        look = _Look(at_s, dict(stored), {}, {}, defaultdict(set))
+        look = _Look(at_s, dict(stored), {}, {}, defaultdict(set), {})
         if items:
             _add(look, items)
         return look
@@ -183,7 +185,8 @@ class Meter:
             lags = tuple(one.lags[pair] for one in self._looks if pair in one.lags)
             statuses = tuple(sorted(look.statuses[pair] - {OK}))
             rates = change.stored(topic), change.consumed(pair)
-            flows.append(Flow(group, topic, lag, *rates, lags, statuses))
+            consumers = look.consumers.get(pair)
+            flows.append(Flow(group, topic, lag, *rates, lags, statuses, consumers))
         if self._request.groups is None:
             consumed = {topic for _, topic in look.lags}
             flows += [
@@ -204,6 +207,8 @@ def _add(look: _Look, items: Sequence[BacklogItem]) -> None:
         look.lags[pair] = look.lags.get(pair, 0) + lag
         look.consumed[pair] = look.consumed.get(pair, 0) + queue_offset
         look.statuses[pair].add(status)
+        if item.consumers is not None:
+            look.consumers[pair] = max(look.consumers.get(pair, 0), item.consumers)
 
 
 @dataclass(frozen=True, slots=True)

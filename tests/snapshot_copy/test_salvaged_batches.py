@@ -83,7 +83,7 @@ def test_records_that_were_lost_leave_no_unit(tmp_path: Path, first: int, what: 
     gone = 2, 3, 9
     for number in gone:
         at = records[number].message.physical_offset
-        write(root / "commitlog" / f"{0:020d}", at + 60, b"\7" * 80)
+        write(root / "commitlog" / f"{0:020d}", at + 60, b"\7" * 20)
     if what != "topics.json is gone":
         shutil.rmtree(root / "batchconsumequeue")
     if what == "queues are gone":
@@ -127,7 +127,7 @@ def test_the_first_message_behind_an_expired_one_and_a_gap_is_found(tmp_path: Pa
     root = lay_out(tmp_path / "store", records, log_bytes=size)
     for number in (1, 4, 8):
         at = records[number].message.physical_offset
-        write(root / "commitlog" / f"{at // size * size:020d}", at % size + 60, b"\7" * 60)
+        write(root / "commitlog" / f"{at // size * size:020d}", at % size + 60, b"\7" * 20)
     made = saved(root, tmp_path / "new")
     logs = sorted((tmp_path / "new" / "commitlog").iterdir())
     assert len(logs) == 4

@@ -27,7 +27,7 @@ from mqstore.format import names
 from mqstore.format.arrays import Int64s, TopicQueue
 from mqstore.format.batch_consume_queue import BATCH_UNIT, BATCH_UNITS_PER_FILE
 
-_READ_BYTES: Final = 1 << 24
+_COUNTED_BYTES: Final = 1 << 24
 _LOOKED_AT_FILES: Final = 1_000
 _NO_END: Final = 2**62
 
@@ -103,7 +103,7 @@ class BatchQueues:
         """Return how many messages the record of each unit holds; 0 if it is no whole batch."""
         counts = np.zeros(len(units), np.int64)
         order = np.argsort(units.physical_offsets, kind="stable")
-        read = np.cumsum(units.sizes[order]) // _READ_BYTES
+        read = np.cumsum(units.sizes[order]) // _COUNTED_BYTES
         edges = [0, *(np.flatnonzero(np.diff(read)) + 1).tolist(), len(order)]
         with CommitLog(self._log) as log:
             for first, end in pairwise(edges):

@@ -53,7 +53,7 @@ matrix: $(READY)  ## every line of Spark 4: 400 MB each from the package index, 
 	@MQLOG_MATRIX=1 $(PYTEST) -rP tests/matrix $(ARGS)
 
 bench: $(READY)  ## measure, beside the peers (ARGS='--size 10 decode': a tenth, one benchmark)
-	@PYTHONPATH=tests $(BIN)/python -m bench $(ARGS)
+	@$(BIN)/python -m benchmarks $(ARGS)
 
 golden: $(READY)  ## remake the golden stores from real brokers (needs Maven and a JDK)
 	@PYTHONPATH=tests $(BIN)/python tests/golden/make/make_golden.py $(ARGS)

@@ -43,7 +43,7 @@ from mqstore.errors import (
 from mqstore.files.config.broker_config import FilterExpression, TopicConfig
 from mqstore.format.arrays import Int32s, Int64s, Mask, Span
 from mqstore.options.grammar import Sql92
-from mqstore.read.broker_state import BrokerState, note_left_out
+from mqstore.read.broker_state import BrokerState, ConnectedGroup, note_left_out
 from mqstore.read.capabilities import unreadable
 from mqstore.read.selection import unknown
 from mqstore.read.source import BoundsSource, Origin, Snapshot
@@ -67,7 +67,10 @@ def _broker_filter(expression: str | None) -> SqlFilter | None:
 
 @dataclass(frozen=True, slots=True)
 class BacklogItem:
-    """One queue of one group: what a task needs to measure it. [low, high) is held."""
+    """One queue of one group: what a task needs to measure it. [low, high) is held.
+
+    ``consumers`` are those of the group that are connected to the broker now, None of a store.
+    """
 
     origin: Origin
     broker_name: str
@@ -80,6 +83,7 @@ class BacklogItem:
     subscription: str | None = None
     topic_gone: bool = False
     expression_type: str | None = None
+    consumers: int | None = None
 
     @property
     def consumed(self) -> int:
@@ -164,6 +168,7 @@ def split(items: Sequence[BacklogItem], parallelism: int) -> list[tuple[BacklogI
 
 
 _Queue: TypeAlias = tuple[Origin, str, str, int, int, int, bool]
+_GroupOfItems: TypeAlias = tuple[str, str | None, str | None, int | None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -175,7 +180,7 @@ class PackedItems:
     """
 
     queues: tuple[_Queue, ...]
-    groups: tuple[tuple[str, str | None, str | None], ...]
+    groups: tuple[_GroupOfItems, ...]
     queue: Int32s
     group: Int32s
     committed: Int64s
@@ -185,11 +190,11 @@ class PackedItems:
     def of(cls, items: Iterable[BacklogItem]) -> "PackedItems":
         """Pack items."""
         queues: dict[_Queue, int] = {}
-        groups: dict[tuple[str, str | None, str | None], int] = {}
+        groups: dict[_GroupOfItems, int] = {}
         rows = []
         for i in items:
             queue = i.origin, i.broker_name, i.topic, i.queue_id, i.low, i.high, i.topic_gone
-            group = i.group, i.subscription, i.expression_type
+            group = i.group, i.subscription, i.expression_type, i.consumers
             number = queues.setdefault(queue, len(queues))
             committed = i.consumer_offset
             rows.append(
@@ -211,14 +216,24 @@ class PackedItems:
         found = []
         for queue, group, committed, never in zip(*(c.tolist() for c in columns), strict=True):
             origin, broker, topic, queue_id, low, high, gone = self.queues[queue]
-            name, subscription, kind = self.groups[group]
+            name, subscription, kind, consumers = self.groups[group]
             found.append(
                 BacklogItem(
                     origin, broker, name, topic, queue_id, low, high,
-                    None if never else committed, subscription, gone, kind,
+                    None if never else committed, subscription, gone, kind, consumers,
                 )
             )  # fmt: skip
         return found
+
+
+def _expressions(
+    online: Mapping[str, ConnectedGroup],
+) -> dict[tuple[str, str], FilterExpression]:
+    return {
+        (topic, group): expression
+        for group, found in online.items()
+        for topic, expression in found.expressions.items()
+    }
 
 
 class _Subscription(NamedTuple):
@@ -228,7 +243,10 @@ class _Subscription(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Broker:
-    """What one store knows of topics, groups and offsets, read once."""
+    """What one store knows of topics, groups and offsets, read once.
+
+    ``online`` are the groups with consumers; None where it is not known.
+    """
 
     config: BrokerState
     snapshot: Snapshot
@@ -240,6 +258,7 @@ class _Broker:
     """Groups whose subscriptions this user may not see, and the refusals."""
     hidden_topics: Mapping[str, StoreError]
     """Topics that this user may not see, or whose messages he may not read, and the refusals."""
+    online: Mapping[str, ConnectedGroup] | None
 
     @classmethod
     def of(cls, source: BoundsSource, snapshot: Snapshot, request: BacklogRequest) -> "_Broker":
@@ -248,9 +267,11 @@ class _Broker:
         for queue in snapshot.queues:
             bounds[queue.topic][queue.queue_id] = queue.low, queue.high
         topics, committed = config.topics(), config.consumer_offsets()
-        groups = sorted({group for _, group in committed if chosen(group)})
+        named = {group for _, group in committed} | set(request.subscriptions)
+        groups = sorted(filter(chosen, named))
         hidden: dict[str, StoreError] = {}
-        filters = config.filter_expressions(groups, hidden.__setitem__)
+        online = config.online(groups, hidden.__setitem__)
+        filters = config.filter_expressions(groups) if online is None else _expressions(online)
         # Those whose subscriptions were given need not be seen.
         given = request.subscriptions
         asked = {group: error for group, error in hidden.items() if group not in given}
@@ -259,7 +280,8 @@ class _Broker:
         wanted |= {topic for given in request.subscriptions.values() for topic in given}
         unread = unreadable(source, [q for q in snapshot.queues if q.topic in wanted])
         refused = {**dict(snapshot.refused), **unread}
-        return cls(config, snapshot, topics, committed, filters, dict(bounds), hidden, refused)
+        seen = topics, committed, filters, dict(bounds)
+        return cls(config, snapshot, *seen, hidden, refused, online)
 
     @property
     def groups(self) -> set[str]:
@@ -267,6 +289,11 @@ class _Broker:
 
     def knows(self, topic: str) -> bool:
         return topic in self.topics or topic in self.bounds
+
+    def consumers(self, group: str) -> int | None:
+        if self.online is None or group in self.hidden_groups:
+            return None
+        return self.online[group].clients if group in self.online else 0
 
     def items(self, request: BacklogRequest) -> Iterator[BacklogItem]:
         chosen = group_test(request.groups)
@@ -276,13 +303,14 @@ class _Broker:
                 continue
             committed = self.committed.get((topic, group), {})
             subscription = self._subscription(request, group, topic)
-            gone = not self.knows(topic)
+            gone, consumers = not self.knows(topic), self.consumers(group)
             held = self.bounds.get(topic, {})
             for queue_id in self._queue_ids(topic, committed):
                 low, high = held.get(queue_id, (0, 0))
                 yield BacklogItem(
                     origin, name, group, topic, queue_id, low, high,
                     committed.get(queue_id), subscription.expression, gone, subscription.kind,
+                    consumers,
                 )  # fmt: skip
 
     def refusals(self, request: BacklogRequest) -> Iterator[StoreError]:

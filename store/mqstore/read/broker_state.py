@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias
 
 from mqstore.errors import StoreError, shown
@@ -31,10 +31,14 @@ def note_left_out(refused: Mapping[str, StoreError], named: Set[str] = frozenset
 
 @dataclass(frozen=True, slots=True)
 class ConnectedGroup:
-    """A group with consumers connected to a broker; ``model`` is CLUSTERING or BROADCASTING."""
+    """A group with consumers connected to a broker; ``model`` is CLUSTERING or BROADCASTING.
+
+    ``expressions`` are what they subscribe to, by topic.
+    """
 
     clients: int
     model: str
+    expressions: Mapping[str, FilterExpression] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,15 +90,24 @@ class ClusterState:
     ) -> dict[str, ConnectedGroup]:
         """Return those that have consumers now."""
         found = group_requests.online(self._cluster, [self._broker], list(groups), left_out)
-        return {group: ConnectedGroup(one.clients, one.model) for (_, group), one in found.items()}
+        return {
+            group: ConnectedGroup(
+                one.clients,
+                one.model,
+                {
+                    its.topic: FilterExpression(its.expression_type, its.expression)
+                    for its in one.subscriptions
+                },
+            )
+            for (_, group), one in found.items()
+        }
 
     def filter_expressions(
         self, groups: Iterable[str], left_out: LeftOut | None = None
     ) -> dict[tuple[str, str], FilterExpression]:
         """Return what those groups subscribe to that have a consumer now, by tag or not."""
-        online = group_requests.online(self._cluster, [self._broker], list(groups), left_out)
         return {
-            (one.topic, group): FilterExpression(one.expression_type, one.expression)
-            for (_, group), found in online.items()
-            for one in found.subscriptions
+            (topic, group): expression
+            for group, found in self.online(groups, left_out).items()
+            for topic, expression in found.expressions.items()
         }

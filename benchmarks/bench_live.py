@@ -1,6 +1,6 @@
 """A running cluster read over loopback, beside the official client and Spark's Kafka connector.
 
-    PYTHONPATH=tests python tests/bench/bench_live.py [MESSAGES]
+    python -m benchmarks live
 
 A 5.5.0 broker serves a store that was laid out, 1 KiB bodies in four queues; name server, broker
 and client are JVMs with default flags. ``core``: our pulls, decoded to record batches in one
@@ -25,10 +25,10 @@ import pyspark
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from bench.alone import alone
-from bench.facts import facts, load
-from bench.laid_out import Shape, lay_out, topic_name
-from bench.peers import (
+from benchmarks.alone import alone
+from benchmarks.facts import facts, load
+from benchmarks.laid_out import Shape, lay_out, topic_name
+from benchmarks.peers import (
     ROCKETMQ,
     PeerMissingError,
     connector_version,
@@ -36,8 +36,8 @@ from bench.peers import (
     rocketmq_servers,
     skip,
 )
-from bench.rounds import Side, Timed, compare
-from bench.spark import spark_session, to_noop, told
+from benchmarks.rounds import Side, Timed, compare
+from benchmarks.spark import spark_session, to_noop, told
 from broker.harness import BROKER_NAME, DEFAULT_FILES, Broker
 from broker.harness import Cluster as Servers
 from mqstore.codec.schema import PROFILES

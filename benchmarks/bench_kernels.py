@@ -1,6 +1,6 @@
 """The compiled kernels beside their numpy twins, on one core, in turns within one process.
 
-    PYTHONPATH=tests python tests/bench/bench_kernels.py [MESSAGES]
+    python -m benchmarks kernels
 
 ``decode`` is a scan, from the ConsumeQueue to record batches, as in bench_decode.py; the page
 cache is warm. ``walk`` reads the CommitLog from its start on and checks every record, as a
@@ -22,9 +22,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from bench.laid_out import Shape, lay_out, topic_name
-from bench.rounds import Side, Timed, compare
-from bench.rows import batches
+from benchmarks.laid_out import Shape, lay_out, topic_name
+from benchmarks.rounds import Side, Timed, compare
+from benchmarks.rows import batches
 from mqstore.codec.encode import Hosts, Messages, encode
 from mqstore.codec.properties_encode import join_blocks
 from mqstore.codec.schema import PROFILES

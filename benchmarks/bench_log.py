@@ -1,6 +1,6 @@
 """Queues made from the CommitLog alone: the walk, cold and warm, and a plan from the cache.
 
-    PYTHONPATH=tests python tests/bench/bench_log.py [MESSAGES]
+    python -m benchmarks log
 
 A store of MESSAGES with bodies of 1 KiB, one of four times as many with bodies of 100 bytes, and
 one of a tenth with bodies of 10 KiB; 40 queues each. ``cold``: the log's pages are dropped from
@@ -18,8 +18,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bench.laid_out import Shape, lay_out
-from bench.rounds import Side, Timed, compare
+from benchmarks.laid_out import Shape, lay_out
+from benchmarks.rounds import Side, Timed, compare
 from mqstore.derive.log_walk import LogWalk
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.read.directory import open_origin

@@ -1,6 +1,6 @@
 """ConsumeQueue units counted a second for the backlog, on one core, beside numpy alone.
 
-    PYTHONPATH=tests python tests/bench/bench_backlog.py [UNITS]
+    python -m benchmarks backlog
 
 ``hash`` is lagMatching by tagsCode: no CommitLog is read. ``groups`` is the same queue for a
 hundred groups that stand at different places in it. ``exact`` reads the tag of every message
@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from bench.rounds import Side, compare
+from benchmarks.rounds import Side, compare
 from mqstore.backlog import BacklogItem, BacklogRequest, measure
 from mqstore.format.consume_queue import UNIT, UNITS_PER_FILE
 from mqstore.format.hashing import java_hash

@@ -1,7 +1,7 @@
 """What was measured of logs without queues, of object stores, and of who works in a write."""
 
-from bench.kept import Line, Lines, busy_seconds, load_of, median, table
-from bench.rounds import cpu_ratio, ratio
+from benchmarks.kept import Line, Lines, busy_seconds, load_of, median, table
+from benchmarks.rounds import cpu_ratio, ratio
 
 GIB = 1 << 30
 RATES = ("cold", "warm", "rebuild")

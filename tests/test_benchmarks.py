@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from bench import report
-from bench.__main__ import SIZES
-from bench.rounds import Side, Timed, compare, ratio
+from benchmarks import report
+from benchmarks.__main__ import PATHS, SIZES
+from benchmarks.rounds import Side, Timed, compare, ratio
 from broker.toolchain import Toolchain
 from support import soak
 
-HERE = Path(__file__).parent
+HERE = Path(report.__file__).parent
 # A session takes longer than all else, Kafka longer than that, and a build of Java's loops takes
 # half a minute: `make soak` runs them. Without Java, decode and encode also run in `make test`.
 NEEDS_SPARK = {"live", "plan", "send", "settings", "sink", "spark_read", "spark_write", "stream"}
@@ -57,8 +57,8 @@ def test_a_peer_that_is_not_to_be_had_is_left_out_with_a_reason(name: str, tmp_p
 
 def run(name: str, size: str, environment: dict[str, str]) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [sys.executable, str(HERE / f"bench_{name}.py"), size],
-        env=environment | {"PYTHONPATH": str(HERE.parent)},
+        [sys.executable, "-m", f"benchmarks.bench_{name}", size],
+        env=environment | {"PYTHONPATH": PATHS},
         capture_output=True,
         text=True,
         check=False,

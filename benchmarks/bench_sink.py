@@ -1,6 +1,6 @@
 """What writing a stream costs: the commit of a small batch as a store grows, and a micro-batch.
 
-    PYTHONPATH=tests python tests/bench/bench_sink.py [ROWS]
+    python -m benchmarks sink
 
 ``commit`` is a batch of 1,000 rows (or ROWS) without Spark: its preparation, its task, its
 commit, in a store of 1, 10 and 100 files of CommitLog. The micro-batches, with no rows and with
@@ -30,8 +30,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.types import StructType
 
-from bench.facts import cpu_seconds, facts, load
-from bench.spark import spark_session
+from benchmarks.facts import cpu_seconds, facts, load
+from benchmarks.spark import spark_session
 from mqstore.write.commit import commit
 from mqstore.write.prepare import prepare
 from mqstore.write.stage.settings import WriteSettings

@@ -1,6 +1,6 @@
 """Messages read through Spark, beside a source that reads nothing and beside Kafka's connector.
 
-    PYTHONPATH=tests python tests/bench/bench_spark_read.py [MESSAGES]
+    python -m benchmarks spark_read
 
 All go to Spark's noop sink from a warm page cache and a warm JVM: it goes on compiling for some
 reads, so three rounds of each comparison are not counted. ``limit`` repeats one batch of a real
@@ -23,11 +23,11 @@ import pyspark
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from bench.laid_out import Shape, lay_out, topic_name
-from bench.nothing import RepeatingSource
-from bench.peers import PeerMissingError, connector_version, kafka_broker, skip
-from bench.rounds import Side, compare
-from bench.spark import spark_session, to_noop, told
+from benchmarks.laid_out import Shape, lay_out, topic_name
+from benchmarks.nothing import RepeatingSource
+from benchmarks.peers import PeerMissingError, connector_version, kafka_broker, skip
+from benchmarks.rounds import Side, compare
+from benchmarks.spark import spark_session, to_noop, told
 from mqstore.codec.schema import PROFILES
 from mqstore.read.directory import take
 from mqstore.read.scan import scan

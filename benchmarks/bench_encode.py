@@ -1,6 +1,6 @@
 """Messages encoded, staged and committed, on one core, beside RocketMQ's Java and the disk.
 
-    PYTHONPATH=tests python tests/bench/bench_encode.py [MESSAGES]
+    python -m benchmarks encode
 
 ``encode`` is the codec alone: columns to CommitLog records with their CRC. ``stage`` is all
 that a task does with Arrow batches as Spark gives them (10,000 rows): cast, validate, choose
@@ -31,9 +31,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from bench.peers import StorePeer, store_peer
-from bench.rounds import Side, Timed, compare
-from bench.rows import batches
+from benchmarks.peers import StorePeer, store_peer
+from benchmarks.rounds import Side, Timed, compare
+from benchmarks.rows import batches
 from mqstore.codec.encode import Hosts, Messages, encode
 from mqstore.codec.properties_encode import join_blocks
 from mqstore.files import durable

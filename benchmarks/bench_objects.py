@@ -1,6 +1,6 @@
 """A store read from an object store on loopback, beside its directory; nothing is kept between.
 
-    PYTHONPATH=tests python tests/bench/bench_objects.py [MESSAGES]
+    python -m benchmarks objects
 
 A store of MESSAGES with bodies of 1 KiB, in a server of moto's that holds it in memory. ``all``
 reads every message, ``tag`` the one percent of a rare tag; each listed and planned anew, in one
@@ -13,8 +13,8 @@ import tempfile
 from contextlib import closing
 from pathlib import Path
 
-from bench.laid_out import Shape, lay_out
-from bench.rounds import Side, compare
+from benchmarks.laid_out import Shape, lay_out
+from benchmarks.rounds import Side, compare
 from mqstore.read.offsets import Earliest, Latest, resolve
 from mqstore.read.scan import scan
 from mqstore.read.selection import Selection

@@ -1,6 +1,6 @@
 """What is not about bytes: many queues, many groups, a small commit on a large store.
 
-    PYTHONPATH=tests python tests/bench/bench_plan.py [MESSAGES]
+    python -m benchmarks plan
 
 ``plan``: from ``load`` to the partitions, of as many queues as a hundredth of MESSAGES and one
 message in forty of them, beside a Python source that returns as many partitions at once: the
@@ -21,11 +21,11 @@ import pyarrow as pa
 import pyspark
 from pyspark.sql import DataFrame, SparkSession
 
-from bench.laid_out import Shape, lay_out, topic_name
-from bench.nothing import RepeatingSource
-from bench.rounds import Side, Timed, compare
-from bench.rows import batches
-from bench.spark import spark_session
+from benchmarks.laid_out import Shape, lay_out, topic_name
+from benchmarks.nothing import RepeatingSource
+from benchmarks.rounds import Side, Timed, compare
+from benchmarks.rows import batches
+from benchmarks.spark import spark_session
 from mqstore.write.commit import commit
 from mqstore.write.prepare import prepare
 from mqstore.write.stage.settings import WriteSettings

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bench.facts import cpu_seconds, facts, load
+from benchmarks.facts import cpu_seconds, facts, load
 
 ROUNDS = int(os.environ.get("MQLOG_BENCH_ROUNDS", "5"))
 

@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bench.rounds import Timed
+from benchmarks.rounds import Timed
 from broker.harness import LOOPBACK, Cluster, write_properties
 from broker.jvm import OPEN_MODULES, Jvm, JvmError
 from broker.ports import free_ports

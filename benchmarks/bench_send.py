@@ -1,6 +1,6 @@
 """Rows sent to a running cluster over loopback, beside the official client and Kafka's connector.
 
-    PYTHONPATH=tests python tests/bench/bench_send.py [MESSAGES]
+    python -m benchmarks send
 
 Messages have a body of 1 KiB, a key and a tag, and go to a 5.5.0 broker, to a topic of four queues;
 name server, broker and client are JVMs with default flags. ``core``: record batches sent by one
@@ -27,8 +27,8 @@ import pyarrow as pa
 import pyspark
 from pyspark.sql import DataFrame
 
-from bench.facts import facts, load
-from bench.peers import (
+from benchmarks.facts import facts, load
+from benchmarks.peers import (
     ROCKETMQ,
     PeerMissingError,
     connector_version,
@@ -36,10 +36,10 @@ from bench.peers import (
     rocketmq_servers,
     skip,
 )
-from bench.rounds import Side, Timed, compare
-from bench.rows import batches
-from bench.spark import spark_session
-from bench.written import BODY_BYTES, KafkaWrites, content, orders
+from benchmarks.rounds import Side, Timed, compare
+from benchmarks.rows import batches
+from benchmarks.spark import spark_session
+from benchmarks.written import BODY_BYTES, KafkaWrites, content, orders
 from broker.harness import DEFAULT_FILES, Broker
 from mqstore.codec.encode import Messages
 from mqstore.deliver.job import SendJob

@@ -1,6 +1,6 @@
 """The core library on one core, beside RocketMQ's Java, naive Python and a copy of memory.
 
-    PYTHONPATH=tests python tests/bench/bench_decode.py [MESSAGES]
+    python -m benchmarks decode
 
 A row is one message, from the ConsumeQueue to a decoded value; the page cache is warm. Our
 sides make record batches of those columns (``tag`` keeps one message in a hundred, ``sql`` the
@@ -23,10 +23,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bench import naive
-from bench.laid_out import Shape, lay_out, topic_name
-from bench.peers import StorePeer, store_peer
-from bench.rounds import Side, Timed, compare
+from benchmarks import naive
+from benchmarks.laid_out import Shape, lay_out, topic_name
+from benchmarks.peers import StorePeer, store_peer
+from benchmarks.rounds import Side, Timed, compare
 from mqstore.codec.schema import PROFILES
 from mqstore.format.names import mapped_file_name
 from mqstore.read.scan import scan

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from bench.peers import PeerMissingError, connector_jars, skip
+from benchmarks.peers import PeerMissingError, connector_jars, skip
 from mqlog_jobs.session import QUIET, session
 
-CONF = Path(__file__).parents[2] / "conf" / "spark-defaults.conf"
+CONF = Path(__file__).parents[1] / "conf" / "spark-defaults.conf"
 HEAP = "4g"
 
 

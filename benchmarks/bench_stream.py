@@ -1,6 +1,6 @@
 """What following a store costs: an idle look, an empty micro-batch, one of 1,000 rows.
 
-    PYTHONPATH=tests python tests/bench/bench_stream.py [QUEUES]
+    python -m benchmarks stream
 
 ``look`` is what Spark asks some 80 times a second of a query that has nothing to do. The
 micro-batches go to Spark's noop sink, beside those of a Python source that makes the same rows
@@ -23,8 +23,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from bench.facts import facts, load
-from bench.spark import spark_session
+from benchmarks.facts import facts, load
+from benchmarks.spark import spark_session
 from mqstore.read.admission import Admission
 from mqstore.read.capabilities import Tail
 from mqstore.read.follow import Follower

@@ -1,6 +1,6 @@
 """Each compiled kernel on trial: whole steps of a write, a read and a repair with and without it.
 
-    PYTHONPATH=tests python tests/bench/bench_trial.py [MESSAGES]
+    python -m benchmarks trial
 
 ``stage`` is what a task of a write does, ``commit`` what the driver does, ``read`` a scan of all
 columns, ``log`` a plan of ``queues=log``, ``rebuild`` ConsumeQueues and IndexFiles made from the
@@ -20,8 +20,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from bench.rounds import Side, Timed, compare
-from bench.rows import batches
+from benchmarks.rounds import Side, Timed, compare
+from benchmarks.rows import batches
 from mqstore.codec.schema import PROFILES
 from mqstore.native.registry import without
 from mqstore.read.log_directory import open_by_log

@@ -1,6 +1,6 @@
 """How time grows with messages, with queues and with files: core library, one core.
 
-    PYTHONPATH=tests python tests/bench/bench_growth.py [MESSAGES]
+    python -m benchmarks growth
 
 ``messages`` from a thousandth of MESSAGES on (bodies of 100 B): reading ``standard`` columns,
 the backlog by hash and by tag, and writing (a hundred times fewer, staged and committed).
@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from bench.laid_out import Shape, lay_out
-from bench.rounds import Side, compare
-from bench.rows import batches
+from benchmarks.laid_out import Shape, lay_out
+from benchmarks.rounds import Side, compare
+from benchmarks.rows import batches
 from mqstore import backlog
 from mqstore.codec.schema import PROFILES
 from mqstore.read.directory import take

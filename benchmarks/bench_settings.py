@@ -1,6 +1,6 @@
 """What settings gain: of Spark, one session each, and of a read; in alternating runs.
 
-    PYTHONPATH=tests python tests/bench/bench_settings.py [MESSAGES]
+    python -m benchmarks settings
 
 Messages of 1 KiB, ``standard`` columns, to Spark's noop sink. ``sessions`` compares sessions
 that differ in one setting from conf/spark-defaults.conf (``base``), each in processes of its
@@ -22,10 +22,10 @@ import pyspark
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from bench.laid_out import Shape, lay_out
-from bench.nothing import CountingSink
-from bench.rounds import Side, compare
-from bench.spark import spark_session, to_noop
+from benchmarks.laid_out import Shape, lay_out
+from benchmarks.nothing import CountingSink
+from benchmarks.rounds import Side, compare
+from benchmarks.spark import spark_session, to_noop
 
 QUEUES = 4
 READ_SECONDS = 300

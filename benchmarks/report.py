@@ -1,4 +1,4 @@
-"""Tables and a plot of what was measured: ``python -m bench.report`` writes them into results/.
+"""Tables and a plot of what was measured, written into results/: python -m benchmarks.report.
 
 The tables stand in results/README.md between two marks; a test compares them with the lines.
 """
@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bench.kept import Line, Lines, busy_seconds, load_of, median, table
-from bench.log_tables import log_table, log_targets, objects_table, parts_table
-from bench.rounds import cpu_ratio, ratio
+from benchmarks.kept import Line, Lines, busy_seconds, load_of, median, table
+from benchmarks.log_tables import log_table, log_targets, objects_table, parts_table
+from benchmarks.rounds import cpu_ratio, ratio
 
 RESULTS = Path(__file__).parent / "results"
 BEGIN, END = "<!-- tables -->", "<!-- end of tables -->"

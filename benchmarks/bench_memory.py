@@ -1,6 +1,6 @@
 """Memory of a task that reads, of one that writes, and of the commit, at two sizes.
 
-    PYTHONPATH=tests python tests/bench/bench_memory.py [MESSAGES]
+    python -m benchmarks memory
 
 Each runs in a process of its own and tells by how much its largest resident size exceeds what
 it was when everything was imported; pages of mapped files do not count, for nothing is mapped.
@@ -12,10 +12,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench.alone import alone
-from bench.facts import facts, load
-from bench.laid_out import Shape, lay_out, topic_name
-from bench.rows import batches
+from benchmarks.alone import alone
+from benchmarks.facts import facts, load
+from benchmarks.laid_out import Shape, lay_out, topic_name
+from benchmarks.rows import batches
 from mqstore.codec.schema import PROFILES
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings

@@ -1,6 +1,6 @@
 """Rows written through Spark: into a store, into Kafka, and into nothing.
 
-    PYTHONPATH=tests python tests/bench/bench_spark_write.py [ROWS]
+    python -m benchmarks spark_write
 
 The rows (a key, a tag, a body of 1 KiB) lie in Spark's memory, in four partitions. ``mqlog``
 makes a new store, with four queues, committed and synced; ``kafka`` sends them to a new topic
@@ -27,13 +27,13 @@ from pathlib import Path
 import pyspark
 from pyspark.sql import DataFrame
 
-from bench.facts import cpu_by_kind
-from bench.nothing import CountingSink
-from bench.peers import PeerMissingError, connector_version, kafka_broker, skip
-from bench.rounds import Side, Timed, compare
-from bench.spark import defaults, spark_session
-from bench.timed_sink import TimedSink, taken
-from bench.written import BODY_BYTES, KafkaWrites, content, orders
+from benchmarks.facts import cpu_by_kind
+from benchmarks.nothing import CountingSink
+from benchmarks.peers import PeerMissingError, connector_version, kafka_broker, skip
+from benchmarks.rounds import Side, Timed, compare
+from benchmarks.spark import defaults, spark_session
+from benchmarks.timed_sink import TimedSink, taken
+from benchmarks.written import BODY_BYTES, KafkaWrites, content, orders
 
 QUEUES = 4
 PIECE = bytes(1 << 20)

@@ -1,6 +1,6 @@
 """Run benchmarks one after the other, each in a process of its own: see README.md.
 
-PYTHONPATH=tests python -m bench [--size PERCENT] [--keep DIRECTORY] [NAME …]
+python -m benchmarks [--size PERCENT] [--keep DIRECTORY] [NAME …]
 """
 
 import argparse
@@ -9,9 +9,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bench.facts import load
+from benchmarks.facts import load
 
-HERE = Path(__file__).parent
+ROOT = Path(__file__).parents[1]
+PATHS = os.pathsep.join([str(ROOT / "tests"), str(ROOT)])
+"""What they import: each other, and what starts brokers in tests."""
 SIZES = {
     "decode": 400_000,
     "kernels": 400_000,
@@ -38,7 +40,7 @@ SECONDS = 3_600
 
 def main(arguments: list[str] | None = None) -> int:
     """Run them; return the exit code."""
-    parser = argparse.ArgumentParser(prog="bench", description="Measure mqlog beside its peers.")
+    parser = argparse.ArgumentParser(description="Measure mqlog beside its peers.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(SIZES)}; else all")
     parser.add_argument("--size", type=float, default=100, help="percent of the full size")
     parser.add_argument("--keep", type=Path, help="also write NAME.jsonl into this directory")
@@ -59,10 +61,9 @@ def main(arguments: list[str] | None = None) -> int:
 def _run(name: str, size: int, keep: Path | None) -> bool:
     """Run one, pass its lines on, and keep them if it ran to its end."""
     sys.stderr.write(f"{name} {size} (load {load()})\n")
-    path = os.pathsep.join(filter(None, [str(HERE.parent), os.environ.get("PYTHONPATH")]))
     done = subprocess.run(
-        [sys.executable, str(HERE / f"bench_{name}.py"), str(size)],
-        env=os.environ | {"PYTHONPATH": path},
+        [sys.executable, "-m", f"benchmarks.bench_{name}", str(size)],
+        env=os.environ | {"PYTHONPATH": PATHS},
         stdout=subprocess.PIPE,
         text=True,
         timeout=SECONDS,

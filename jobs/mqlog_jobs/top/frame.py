@@ -8,6 +8,7 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
+from mqlog_jobs.aside_text import parts_of
 from mqlog_jobs.render import FieldView, Row, count, several, span, table
 from mqlog_jobs.top.meter import Flow, Measured
 from mqlog_jobs.top.orders import TOP_ORDERS
@@ -91,6 +92,8 @@ def _summary(console: Console, measured: Measured) -> None:
         "  waiting ",
         (count(lag), "bold yellow" if lag else "bold green"),
     )
+    for told, _ in parts_of(measured.beside):
+        line.append(f"  {told}", style="yellow")
     console.print(line, no_wrap=True, overflow="ellipsis")
 
 

@@ -10,7 +10,7 @@ so rates are those of the last ``WINDOW_S`` seconds.
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from mqstore.backlog import BacklogItem, BacklogRequest, plan_all
@@ -22,6 +22,7 @@ from mqstore.read.queues import QueueFilter
 from mqstore.read.selection import OpenStores
 from mqstore.read.source import Snapshot
 from mqstore.tables import store as store_tables
+from mqstore.tables.asides import Aside, asides
 
 WINDOW_S: Final = 30.0
 _MOST_LOOKS: Final = 120  # that are kept, whatever the interval
@@ -61,13 +62,17 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One look: the flows, and what was looked at. ``away`` are brokers that did not answer."""
+    """One look: the flows, and what was looked at.
+
+    ``away`` are brokers that did not answer, ``beside`` is what waits beside the lags.
+    """
 
     flows: tuple[Flow, ...]
     brokers: tuple[str, ...]
     queues: int
     stored: float | None
     away: tuple[str, ...]
+    beside: Aside = field(default_factory=Aside)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +85,7 @@ class _Look:
     lags: dict[GroupTopic, int]
     statuses: dict[GroupTopic, set[str]]
     consumers: dict[GroupTopic, int]
+    beside: Aside
 
 
 class Meter:
@@ -148,6 +154,7 @@ class Meter:
             sum(not self._hides(queue.topic) for one in snapshots for queue in one.queues),
             sum(own) if own else None,
             tuple(away),
+            look.beside,
         )
 
     def _look(self, snapshots: Sequence[Snapshot]) -> _Look:
@@ -160,7 +167,8 @@ class Meter:
         for snapshot in snapshots:
             for queue in snapshot.queues:
                 stored[queue.topic] += queue.high
-        look = _Look(at_s, dict(stored), {}, {}, defaultdict(set), {})
+        beside = sum(asides(snapshots, items).values(), Aside())
+        look = _Look(at_s, dict(stored), {}, {}, defaultdict(set), {}, beside)
         if items:
             _add(look, items)
         return look

@@ -8,16 +8,11 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 ARGS   ?=
-# What is chosen by ARGS runs in one process and can print. Tests without a JVM share four
-# processes, each file in one of them, in the order of tests/conftest.py: the longest first; two
-# compute while others wait. Those with JVMs wait more than they compute: seven processes run side
-# by side, three with a session of Spark, one with the lines of Spark, one with brokers of 4.9.7,
-# and two with those of 5.x.
+# Tests without a JVM share two processes, each file in one of them. Those with JVMs wait more than
+# they compute: three lanes side by side. What is chosen by ARGS runs in one process and can print.
 PYTEST := $(BIN)/python -m pytest
-SHARED := $(if $(ARGS),,-n 4 --dist loadfile --no-loadscope-reorder)
-NO_JVM := not spark and not broker
-# The tests with Spark take longest: they go first where both cores are wanted.
-LATER  := nice -n 5
+NO_JVM := $(if $(ARGS),,-n 2 --dist loadfile) -m 'not spark and not broker'
+LANES  := with-spark with-brokers with-both
 
 # Spark would follow these to another interpreter or another Spark than the ones of .venv.
 unexport SPARK_HOME SPARK_CONF_DIR PYTHONPATH PYTHONHOME PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON \
@@ -26,9 +21,7 @@ unexport SPARK_HOME SPARK_CONF_DIR PYTHONPATH PYTHONHOME PYSPARK_PYTHON PYSPARK_
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-JVM_LANES := with-spark other-with-spark with-brokers-5 with-spark-and-brokers with-brokers-4 \
-	other-with-brokers-5 with-lines-of-spark
-.PHONY: help demo check test soak matrix bench golden picture clean $(JVM_LANES)
+.PHONY: help demo check test soak matrix bench golden picture clean $(LANES)
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,36 +29,22 @@ help:  ## show this list
 demo: $(READY)  ## write a store, read it back, show its backlog, then the same of a broker's store
 	@$(BIN)/mqlog demo $(ARGS)
 
-check: $(READY)  ## style, types and the tests without a JVM, in small samples: a minute
-	@MQLOG_CHECK=1 $(PYTEST) $(SHARED) -m '$(NO_JVM)' $(ARGS)
+check: $(READY)  ## style, types and the tests without a JVM, in small samples: 90 s
+	@MQLOG_CHECK=1 $(PYTEST) $(NO_JVM) $(ARGS)
 
 test: $(READY)  ## all tests: style, types, Spark, brokers (ARGS='-k backlog' to choose)
-	@$(if $(ARGS),$(PYTEST) $(ARGS),$(PYTEST) $(SHARED) -m '$(NO_JVM)' \
-		&& $(MAKE) --no-print-directory --jobs=7 --output-sync=target $(JVM_LANES))
+	@$(if $(ARGS),$(PYTEST) $(ARGS),$(PYTEST) $(NO_JVM) \
+		&& $(MAKE) --no-print-directory --jobs=3 --output-sync=target $(LANES))
 
 with-spark:
-	@echo 'Tests of the source with Spark:' && $(PYTEST) -m 'spark and not broker' tests/connector
+	@echo 'Tests with Spark:' && $(PYTEST) -m 'spark and not broker' --ignore tests/matrix
 
-other-with-spark:
-	@echo 'Other tests with Spark:' \
-		&& $(PYTEST) -m 'spark and not broker' --ignore tests/connector --ignore tests/matrix
+with-brokers:
+	@echo 'Tests with brokers:' && $(PYTEST) -m 'broker and not spark'
 
-with-spark-and-brokers:
-	@echo 'Tests with Spark and brokers:' && $(LATER) $(PYTEST) -m 'spark and broker'
-
-with-lines-of-spark:
-	@echo 'Every line of Spark:' && $(LATER) $(PYTEST) -m spark tests/matrix
-
-with-brokers-4:
-	@echo 'Tests with brokers of 4.9.7:' && $(LATER) $(PYTEST) -m 'broker and not spark' -k 4.9.7
-
-with-brokers-5:
-	@echo 'Tests with brokers of 5.x and their stores:' \
-		&& $(LATER) $(PYTEST) -m 'broker and not spark' -k 'not 4.9.7' tests/broker
-
-other-with-brokers-5:
-	@echo 'Other tests with brokers of 5.x:' \
-		&& $(LATER) $(PYTEST) -m 'broker and not spark' -k 'not 4.9.7' --ignore tests/broker
+with-both:
+	@echo 'Tests with Spark and brokers, then those of every line of Spark:' \
+		&& $(PYTEST) -m 'spark and broker' && $(PYTEST) -m spark tests/matrix
 
 soak: $(READY)  ## whole what the others sample, and in large sizes: hours (tests/README.md)
 	@MQLOG_SOAK=1 $(PYTEST) -m soak -s $(ARGS)
@@ -74,7 +53,7 @@ matrix: $(READY)  ## every line of Spark 4: 400 MB each from the package index, 
 	@MQLOG_MATRIX=1 $(PYTEST) -rP tests/matrix $(ARGS)
 
 bench: $(READY)  ## measure, beside the peers (ARGS='--size 10 decode': a tenth, one benchmark)
-	@PYTHONPATH=tests $(BIN)/python -m bench $(ARGS)
+	@$(BIN)/python -m benchmarks $(ARGS)
 
 golden: $(READY)  ## remake the golden stores from real brokers (needs Maven and a JDK)
 	@PYTHONPATH=tests $(BIN)/python tests/golden/make/make_golden.py $(ARGS)

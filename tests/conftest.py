@@ -6,7 +6,6 @@ the test ends: the suite tests the checker, the checker tests the suite.
 
 import gc
 import os
-import re
 import sys
 import tempfile
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -38,22 +37,6 @@ _ANY = settings(deadline=None, suppress_health_check=_FIXTURES, print_blob=True)
 settings.register_profile("check", _ANY, max_examples=5, derandomize=True)
 settings.register_profile("test", _ANY, max_examples=20, derandomize=True)
 settings.register_profile("long", _ANY, max_examples=500)
-_JVM = ("spark", "broker")
-"""Markers of tests that start a JVM."""
-# Groups that take long, longest first: the last to end are short ones.
-_LONGEST = [
-    "spark",
-    "broker",
-    "matrix",
-    *("test_tools.py", "test_mutated_stores.py", "test_simulated_disk.py", "test_model.py"),
-    *("test_equal_views.py", "test_hostile.py", "test_readers_beside_writer.py"),
-    *("test_durability_mutations.py", "test_exit_codes.py", "test_costs.py", "test_recover.py"),
-    *("test_salvage.py", "test_decode_twins.py", "test_faults.py", "test_unfinished_copies.py"),
-    *("test_killed_syscalls.py", "test_power_cuts.py", "test_looking.py", "test_follow.py"),
-    *("test_replaying.py", "test_start.py", "test_any_rows.py", "test_hold.py", "test_locking.py"),
-    *("test_no_space.py", "test_tidy.py", "test_report.py", "test_rebuild_index.py"),
-]
-_FIRST = {name: number for number, name in enumerate(_LONGEST)}
 settings.load_profile(
     os.environ.get("HYPOTHESIS_PROFILE") or ("check" if soak.CHECKING else "test")
 )
@@ -75,73 +58,21 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Without a JVM, folders of tests are in memory: syncs of a disk were half of their time."""
-    if {f"not {marker}" for marker in _JVM} <= _words(config) and memory.has_memory():
+    """Without brokers, folders of tests are in memory: syncs of a disk were half of their time."""
+    if "not broker" in config.option.markexpr and memory.has_memory():
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory.MEMORY))
 
 
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Do not import files of which no test is chosen: half of the start of a lane with JVMs.
-
-    That is a file without a marker that all chosen tests have, or one whose tests all have a
-    marker that none of the chosen ones has.
-    """
-    words = _words(config)
-    wanted = [f"mark.{marker}" for marker in _JVM if marker in words]
-    unwanted = [f"mark.{marker}" for marker in _JVM if f"not {marker}" in words]
-    if not (wanted or unwanted) or not collection_path.match("test_*.py"):
-        return None
-    text = collection_path.read_text(encoding="utf-8")
-    of_all = "".join(re.findall(r"^pytestmark = .*", text, re.MULTILINE))
-    is_left_out = not all(mark in text for mark in wanted) or any(
-        mark in of_all for mark in unwanted
-    )
-    return is_left_out or None
-
-
-def _words(config: pytest.Config) -> set[str]:
-    """Return the terms of -m: `not spark`."""
-    return set((config.option.markexpr or "").split(" and "))
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Long groups come first; tests with one Spark, or one version of brokers, stand together.
+    """`make check` takes a sample of the cases of each test.
 
-    `make check` takes a sample of the cases of each test, but no house rule is left out, and no
-    case that is chosen by its name.
+    No house rule is left out, and no case that is chosen by its name.
     """
-    sampled = [item for item in items if "style" not in item.path.parts]
     if not any("::" in name for name in config.args):
-        left_out = soak.leave_out_cases(sampled)
+        left_out = soak.leave_out_cases([item for item in items if "style" not in item.path.parts])
         config.hook.pytest_deselected(items=left_out)
         names = {item.nodeid for item in left_out}
         items[:] = [item for item in items if item.nodeid not in names]
-    items.sort(key=_turn)
-
-
-def _group(item: pytest.Item) -> str:
-    """Return the name of the tests that share a session or brokers, else of their file."""
-    if item.path.parent.name == "matrix":
-        return "matrix"  # Each of its tests starts a Spark of its own.
-    if item.get_closest_marker("broker") or item.path.parent.name == "bench":
-        return "broker"  # Also the benchmarks: their peers come from Maven.
-    if item.get_closest_marker("spark"):
-        return "spark"
-    return str(item.path)
-
-
-def _turn(item: pytest.Item) -> tuple[int, str, str]:
-    """Return what groups are sorted by; brokers by version, so that each starts once."""
-    group = _group(item)
-    if group != "broker":
-        return _FIRST.get(group, _FIRST.get(item.path.name, len(_FIRST))), "", ""
-    params = (
-        item.callspec.params
-        if isinstance(item, pytest.Function) and hasattr(item, "callspec")
-        else {}
-    )
-    kind = "cluster" if "cluster" in params else "jvm" if "jvm" in params else ""
-    return _FIRST[group], kind, str(params.get(kind, ""))
 
 
 @pytest.fixture(scope="session", params=soak.sample(goldens.VERSIONS, check=1, test=2))

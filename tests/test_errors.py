@@ -5,18 +5,30 @@ import re
 import tracemalloc
 from collections.abc import Iterator
 from types import ModuleType
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from mqstore import errors
 from mqstore.deliver.once import errors as once_errors
-from mqstore.errors import StoreError
+from mqstore.errors import StoreError, StoreFlavour, TopicFlavour
+from mqstore.files.txn import errors as staging_errors
 from mqstore.live.remoting import errors as live_errors
 from mqstore.live.send import errors as send_errors
+from mqstore.write import errors as write_errors
 from pyspark_mqlog import errors as spark_errors
+from style.documents import ROOT, documents
 
-MODULES = [errors, live_errors, send_errors, once_errors, spark_errors]
+SOURCES = [p for top in ("store", "connector", "jobs") for p in (ROOT / top).rglob("*.py")]
+MODULES = [
+    errors,
+    staging_errors,
+    write_errors,
+    live_errors,
+    send_errors,
+    once_errors,
+    spark_errors,
+]
 
 
 def tree(kind: type[StoreError], module: ModuleType) -> Iterator[type[StoreError]]:
@@ -50,9 +62,9 @@ EXAMPLES = [
     errors.StoreLockedError("held"),
     errors.HoldLostError("/s", "a broker started"),
     errors.UncleanStoreError("abort"),
-    errors.StagingNotSharedError("staging"),
-    errors.CorruptStagingError("segment"),
-    errors.CommitInDoubtError("/s", "loader 7", "decided", "disk full"),
+    staging_errors.StagingNotSharedError("staging"),
+    staging_errors.CorruptStagingError("segment"),
+    write_errors.CommitInDoubtError("/s", "loader 7", "decided", "disk full"),
     errors.NondeterministicWriteError("app version 1", "3 rows were committed as 4"),
     errors.NoSpaceError("full"),
     live_errors.BrokerUnavailableError("127.0.0.1:9876", "connection refused"),
@@ -95,6 +107,30 @@ def test_a_message_starts_with_its_condition(error: StoreError) -> None:
 def test_every_condition_is_its_own() -> None:
     conditions = [kind.__dict__["condition"] for kind in [StoreError, *ALL]]
     assert len(set(conditions)) == len(conditions)
+
+
+def test_no_other_module_declares_a_condition() -> None:
+    declared = {kind.condition for kind in ALL} | {StoreError.condition}
+    texts = (path.read_text(encoding="utf-8") for path in SOURCES)
+    found = {c for text in texts for c in re.findall(r'condition\b.* = "(MQLOG_\S+)"', text)}
+    assert found - {"MQLOG_NO_ROOM"} == declared  # That is the example in a docstring.
+
+
+def test_the_page_of_errors_has_every_condition_and_no_other() -> None:
+    page = (ROOT / "connector" / "ERRORS.md").read_text(encoding="utf-8")
+    named = re.findall(r"^\| `(MQLOG_[A-Z_.]+)` \| \S", page, re.MULTILINE)
+    flavours = {"MQLOG_UNSUPPORTED_STORE": StoreFlavour, "MQLOG_UNSUPPORTED_TOPIC": TopicFlavour}
+    conditions = {StoreError.condition, *(kind.condition for kind in ALL)} - {*flavours}
+    conditions |= {f"{name}.{one}" for name, of in flavours.items() for one in get_args(of)}
+    assert sorted(named) == sorted(conditions)
+
+
+def test_documents_name_only_conditions_that_there_are() -> None:
+    known = {StoreError.condition, *(kind.condition for kind in ALL)}
+    for path in documents():
+        text = path.read_text(encoding="utf-8")
+        for name in re.findall(r"\[(MQLOG_[A-Z]\w*)", text):
+            assert name in known, f"{path}: {name}"
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)

@@ -10,6 +10,7 @@ from mqlog_jobs.places import snapshots
 from mqlog_jobs.queries import merged, settings_of
 from mqlog_jobs.render import Row, several
 from mqstore.errors import shown
+from mqstore.format.arrays import TopicQueue
 from mqstore.read.capabilities import Tail
 from mqstore.read.offsets import Latest, resolve
 from mqstore.read.queues import Bounds
@@ -60,7 +61,7 @@ def follow(
 class _Places:
     """How far the queues of one broker are printed: the next queue offset of each."""
 
-    def __init__(self, query: MessageQuery, next_offsets: dict[tuple[str, int], int]) -> None:
+    def __init__(self, query: MessageQuery, next_offsets: dict[TopicQueue, int]) -> None:
         self._queue_id = query.queue_id
         self._next = next_offsets
 

@@ -70,6 +70,7 @@ STYLES: Final = {
     "AHEAD": "bold red",
     "EXPIRED": "bold red",
     "TOPIC_GONE": "dim",
+    "NO_CONSUMERS": "bold yellow",
     "PENDING": "yellow",
     "DELIVERED": "green",
     "CANCEL": "dim",

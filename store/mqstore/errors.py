@@ -20,14 +20,11 @@ StoreError
 ├── StoreLockedError          another process (a broker, another writer) holds the store
 │   └── HoldLostError         a broker opened the store, or is about to, during a commit
 ├── UncleanStoreError         the store was not closed cleanly, so it may not be written
-├── StagingNotSharedError     a task cannot see the driver's staging directory
-├── CorruptStagingError       a staged file differs from the report of its task
-├── CommitInDoubtError        a commit was decided and not finished: the next writer finishes it
 ├── NondeterministicWriteError  a write that runs again has other rows than it had
 └── NoSpaceError              the disk has no room for a commit; nothing was changed
 
 A message starts with its condition in brackets, as Spark's do: ``[MQLOG_STORE_NOT_FOUND] …``. The
-errors of clusters, of exact writes to them and of Spark are in the modules ``errors`` of packages.
+errors of writes, of clusters and of Spark alone are in the modules ``errors`` of their packages.
 
 An error declares its condition, its fields, and a text with the names of fields in braces::
 
@@ -47,7 +44,7 @@ from collections.abc import Mapping, Sequence
 from inspect import Parameter, Signature, get_annotations, signature
 from numbers import Number
 from string import Formatter
-from typing import Any, ClassVar, Final, dataclass_transform
+from typing import Any, ClassVar, Final, Literal, dataclass_transform
 
 REASON_CHARS = 600  # A broken rule and advice, with a name or two of the store.
 _SHOWN_CHARS: Final = 200
@@ -148,18 +145,33 @@ class NotAStoreError(StoreError):
     reason: str
 
 
+StoreFlavour = Literal[
+    "BATCH_CONSUME_QUEUE",
+    "COMPACTION",
+    "CONSUME_QUEUE_EXT",
+    "CONTROLLER",
+    "DLEDGER",
+    "FILE_SYSTEM",
+    "MULTI_PATH",
+    "NO_LEASE",
+    "OWNER",
+    "ROCKSDB_CONFIG",
+    "ROCKSDB_CONSUME_QUEUE",
+    "TOO_LARGE",
+]
+TopicFlavour = Literal["BATCH_QUEUE", "COMPACTION", "NO_READ_PERMISSION", "STATIC"]
+
+
 class UnsupportedStoreError(StoreError):
     """The store has a flavour that mqlog does not read, or does not write.
 
-    ``flavour`` is one of DLEDGER, ROCKSDB_CONSUME_QUEUE, ROCKSDB_CONFIG, BATCH_CONSUME_QUEUE,
-    COMPACTION, CONSUME_QUEUE_EXT, CONTROLLER, MULTI_PATH, TOO_LARGE, FILE_SYSTEM, NO_LEASE, OWNER.
-    ``path`` is the file that shows it, ``reason`` says what to do.
+    ``path`` is the store or the file that shows it, ``reason`` says what to do.
     """
 
     condition = "MQLOG_UNSUPPORTED_STORE"
     text = "{path}: {reason!s}"
     path: str
-    flavour: str
+    flavour: StoreFlavour | TopicFlavour
     reason: str
 
     def __str__(self) -> str:
@@ -167,9 +179,10 @@ class UnsupportedStoreError(StoreError):
 
 
 class UnsupportedTopicError(UnsupportedStoreError):
-    """A topic that a broker does not give as records: STATIC, COMPACTION, BATCH_QUEUE."""
+    """A topic that a broker does not give as records."""
 
     condition = "MQLOG_UNSUPPORTED_TOPIC"
+    flavour: TopicFlavour
 
 
 class StoreUnavailableError(StoreError):
@@ -323,39 +336,6 @@ class UncleanStoreError(StoreError):
 
     condition = "MQLOG_STORE_UNCLEAN"
     what: str
-
-
-class StagingNotSharedError(StoreError):
-    """A task or the commit does not see a file that was left in the staging directory."""
-
-    condition = "MQLOG_STAGING_NOT_SHARED"
-    what: str
-
-
-class CorruptStagingError(StoreError):
-    """A staged file is missing or differs from what its task reported."""
-
-    condition = "MQLOG_CORRUPT_STAGING"
-    what: str
-
-
-class CommitInDoubtError(StoreError):
-    """A commit was decided and is not finished; its messages will be stored exactly once.
-
-    ``state`` is decided (no broker sees its messages) or published (a broker sees all of them).
-    ``reason`` is the error that interrupted it.
-    """
-
-    condition = "MQLOG_COMMIT_IN_DOUBT"
-    text = (
-        "{path}: commit {key} is {state!s}, but not finished ({reason}). The next write to this "
-        "store finishes it, or: mqlog recover {path}. Do not write its rows again, unless with the "
-        "same txnAppId and txnVersion"
-    )
-    path: str
-    key: str
-    state: str
-    reason: str
 
 
 class NondeterministicWriteError(StoreError):

@@ -105,6 +105,7 @@ def _brute_queue(
             "status": status,
             "asOf": AS_OF_MS * 1000,
             "expressionType": None if expression is None else "TAG",
+            "consumers": None,
         }
 
 

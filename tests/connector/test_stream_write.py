@@ -13,11 +13,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
-from mqstore.errors import CommitInDoubtError, NondeterministicWriteError, StoreError
+from mqstore.errors import NondeterministicWriteError, StoreError
 from mqstore.files import durable
 from mqstore.tables import commits
 from mqstore.tables.choice import open_root
 from mqstore.write import streams
+from mqstore.write.errors import CommitInDoubtError
 from mqstore.write.prepare import prepare
 from mqstore.write.stage.settings import WriteSettings
 from mqstore.write.stage.task import stage

@@ -18,7 +18,8 @@ from crash import play
 from crash.disk import Passing, standing_in
 from crash.invariants import difference, everything, is_decided
 from crash.scenarios import BY_NAME, work
-from mqstore.errors import CommitInDoubtError, NoSpaceError
+from mqstore.errors import NoSpaceError
+from mqstore.write.errors import CommitInDoubtError
 
 ROOMY_BYTES = 64 << 20
 _TIMEOUT_S = 30

@@ -19,7 +19,8 @@ from crash.faults import SHORT, Faulty
 from crash.invariants import difference, everything, is_decided
 from crash.play import STORE, Recording
 from crash.scenarios import BY_NAME, work
-from mqstore.errors import CommitInDoubtError, StoreError
+from mqstore.errors import StoreError
+from mqstore.write.errors import CommitInDoubtError
 from support import soak
 from support.writing import held
 

@@ -21,7 +21,6 @@ from crash.mutations import STEPS
 from crash.rocketmq_jvm import hand
 from crash.rocketmq_jvm.store_jvm import Sizes, StoreJvm
 from crash.scenarios import BY_NAME, Work, work
-from mqstore.errors import CommitInDoubtError
 from mqstore.files import durable
 from mqstore.files.config import config_write
 from mqstore.files.new_file import NewFile, opened
@@ -30,6 +29,7 @@ from mqstore.files.store_writer import StoreWriter
 from mqstore.files.txn import intent
 from mqstore.format.names import INTERLOCK
 from mqstore.write.commit import abort, commit
+from mqstore.write.errors import CommitInDoubtError
 from mqstore.write.recover import RecoverSettings, recover
 from support.oracle import Message
 from support.stores import Layout, lay_out

@@ -26,9 +26,10 @@ from crash.invariants import is_decided
 from crash.play import STORE, Recording
 from crash.scenarios import APP, BY_NAME, work
 from mqstore.check import check
-from mqstore.errors import CommitInDoubtError, HoldLostError, StoreError, StoreLockedError
+from mqstore.errors import HoldLostError, StoreError, StoreLockedError
 from mqstore.files.lock import store_lock
 from mqstore.write.commit import commit
+from mqstore.write.errors import CommitInDoubtError
 from mqstore.write.recover import RecoverSettings, recover
 from mqstore.write.stage.job import CommitResult
 from support import soak

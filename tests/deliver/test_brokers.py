@@ -26,8 +26,8 @@ from mqstore.deliver.replay.rows import LEFT_OUT
 from mqstore.deliver.settings import SendSettings
 from mqstore.deliver.task import hand_on, send
 from mqstore.errors import MessageTooLargeError, UnknownTopicError
-from mqstore.live.remoting.cluster import ClusterSettings
 from mqstore.live.remoting.requests import Request
+from mqstore.live.remoting.settings import ClusterSettings
 from mqstore.write.stage.task import CHUNK_ROWS
 from support import goldens, soak
 from support.processes import until

@@ -25,8 +25,8 @@ from mqstore.errors import (
     UnknownTopicError,
     UnsupportedTopicError,
 )
-from mqstore.live.remoting.cluster import ClusterSettings
 from mqstore.live.remoting.errors import NoMasterError
+from mqstore.live.remoting.settings import ClusterSettings
 from support.oracle import Message
 from support.writing import rows
 

@@ -27,7 +27,7 @@ from deliver.proxy import Fault, Proxy
 from deliver.trial import held
 from live.real import Live
 from live.taking import Take, TakingCluster
-from mqstore.live.remoting.cluster import ClusterSettings
+from mqstore.live.remoting.settings import ClusterSettings
 from support import soak
 
 pytestmark = pytest.mark.spark

@@ -31,8 +31,8 @@ from mqstore.deliver.prepare import of_batch, prepare
 from mqstore.deliver.settings import SendSettings
 from mqstore.deliver.task import hand_on
 from mqstore.errors import InvalidMessageError, InvalidOptionError, NondeterministicWriteError
-from mqstore.live.remoting.cluster import ClusterSettings
 from mqstore.live.remoting.errors import BrokenAnswerError
+from mqstore.live.remoting.settings import ClusterSettings
 from mqstore.live.send.requests import Queue
 from support import soak
 from support.oracle import Message

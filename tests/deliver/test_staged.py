@@ -19,7 +19,8 @@ from mqstore.deliver.once.errors import PublicationError
 from mqstore.deliver.once.handed import HandedRows
 from mqstore.deliver.prepare import of_batch, prepare, withdraw
 from mqstore.deliver.task import hand_on
-from mqstore.errors import CorruptStagingError, InvalidMessageError, StagingNotSharedError
+from mqstore.errors import InvalidMessageError
+from mqstore.files.txn.errors import CorruptStagingError, StagingNotSharedError
 from support.writing import rows
 
 LIMIT = 2_000

@@ -47,9 +47,9 @@ from mqstore.format.properties import UNIQ_KEY
 from mqstore.live.origin.bounds import bounds
 from mqstore.live.origin.pull import PullReader
 from mqstore.live.origin.records import PullSettings, read
-from mqstore.live.remoting.cluster import Cluster, ClusterSettings
-from mqstore.live.remoting.connection import Limits
+from mqstore.live.remoting.cluster import Cluster
 from mqstore.live.remoting.errors import BrokerUnavailableError, NoMasterError
+from mqstore.live.remoting.settings import ClusterSettings, Limits
 from mqstore.live.send.requests import Parcel
 from support.writing import rows
 

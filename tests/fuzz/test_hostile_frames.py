@@ -15,15 +15,14 @@ import numpy as np
 import pytest
 
 from mqstore.errors import (
-    CorruptStagingError,
     InvalidMessageError,
     InvalidOptionError,
     InvalidSchemaError,
     MessageTooLargeError,
-    StagingNotSharedError,
     StoreError,
     UnsafePathError,
 )
+from mqstore.files.txn.errors import CorruptStagingError, StagingNotSharedError
 from mqstore.files.txn.segment import Segment, SegmentFrame, SegmentWriter, read_frames
 from mqstore.files.txn.staging import check_shared
 from mqstore.write.commit import commit

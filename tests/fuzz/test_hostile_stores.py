@@ -15,7 +15,6 @@ import pytest
 from fuzz.decided import JOB, made_up, with_sum
 from fuzz.looks import LOOKS
 from mqstore.errors import (
-    CommitInDoubtError,
     CorruptConfigError,
     CorruptStoreError,
     StoreError,
@@ -27,6 +26,7 @@ from mqstore.read.directory import take
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import slices_of
+from mqstore.write.errors import CommitInDoubtError
 from mqstore.write.recover import RecoverSettings, recover
 from support import goldens, oracle, writing
 from support.oracle import Message

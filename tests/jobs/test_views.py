@@ -29,6 +29,7 @@ def test_a_group_has_not_consumed_what_a_broker_cannot_give_it(status: str) -> N
         "bytesBehind": 0,
         "lagMs": None,
         "subscription": None,
+        "consumers": None,
     }
     out = io.StringIO()
     views.backlog(render.terminal(out), [{**row, "status": "OK"}, {**row, "status": status}])

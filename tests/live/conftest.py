@@ -11,8 +11,8 @@ from broker.toolchain import Toolchain
 from live.loopback import FakeCluster
 from live.real import Live, recorded
 from live.secure import Guarded, guarded
-from mqstore.live.remoting.cluster import Cluster, ClusterSettings
-from mqstore.live.remoting.connection import Limits
+from mqstore.live.remoting.cluster import Cluster
+from mqstore.live.remoting.settings import ClusterSettings, Limits
 
 PATIENT = Limits(connect_timeout_ms=30_000, request_timeout_ms=30_000, max_frame_bytes=1 << 20)
 QUICK = Limits(connect_timeout_ms=30_000, request_timeout_ms=500, max_frame_bytes=1 << 20)

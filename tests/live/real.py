@@ -21,10 +21,10 @@ from mqstore.live.origin.bounds import LiveBounds, bounds
 from mqstore.live.origin.groups import committed
 from mqstore.live.origin.pull import LiveSlice, PullReader
 from mqstore.live.origin.records import PulledRecords, PullSettings, read
-from mqstore.live.remoting.cluster import Cluster, ClusterSettings
-from mqstore.live.remoting.connection import Limits
+from mqstore.live.remoting.cluster import Cluster
 from mqstore.live.remoting.requests import Request
 from mqstore.live.remoting.routes import Route
+from mqstore.live.remoting.settings import ClusterSettings, Limits
 from mqstore.live.remoting.topics import topic_names, topics
 
 NAMES = recipe.Names("V")

@@ -26,9 +26,10 @@ from broker.harness import (
 from broker.jvm import OPEN_MODULES, SMALL, Jvm
 from broker.toolchain import Toolchain
 from live.sending import create_topic, send
-from mqstore.live.remoting.cluster import Cluster, ClusterSettings
+from mqstore.live.remoting.cluster import Cluster
 from mqstore.live.remoting.credentials import Credentials
 from mqstore.live.remoting.requests import Request
+from mqstore.live.remoting.settings import ClusterSettings
 from mqstore.live.remoting.tls import Tls
 from mqstore.options.secret import Secret
 

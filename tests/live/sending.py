@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from mqstore.errors import StoreError
-from mqstore.live.remoting.cluster import Cluster, ClusterSettings
-from mqstore.live.remoting.connection import Limits
+from mqstore.live.remoting.cluster import Cluster
 from mqstore.live.remoting.requests import Request
+from mqstore.live.remoting.settings import ClusterSettings, Limits
 
 _BATCH = 200
 

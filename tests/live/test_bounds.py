@@ -21,8 +21,9 @@ from mqstore.live.origin.groups import (
 )
 from mqstore.live.origin.lookup import by_id, by_key
 from mqstore.live.origin.pull import LiveSlice
-from mqstore.live.remoting.cluster import Cluster, ClusterSettings
+from mqstore.live.remoting.cluster import Cluster
 from mqstore.live.remoting.errors import BrokenAnswerError, RequestRefusedError
+from mqstore.live.remoting.settings import ClusterSettings
 from mqstore.live.remoting.topics import (
     broker_infos,
     check_readable,

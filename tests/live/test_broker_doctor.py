@@ -7,9 +7,8 @@ from live.real import Live
 from live.secure import READER, STRANGER, TRUSTED, Guarded
 from mqstore.check.cluster import examine_cluster
 from mqstore.diagnosis import ERROR, GOOD, WARNING, Diagnosis
-from mqstore.live.remoting.cluster import ClusterSettings
-from mqstore.live.remoting.connection import Limits
 from mqstore.live.remoting.credentials import Credentials
+from mqstore.live.remoting.settings import ClusterSettings, Limits
 
 pytestmark = pytest.mark.broker
 

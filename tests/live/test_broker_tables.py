@@ -13,8 +13,9 @@ from mqstore.files.config.broker_config import BrokerConfig
 from mqstore.files.store_dir import StoreDir
 from mqstore.format.names import HALF_TOPIC, OP_HALF_TOPIC
 from mqstore.live.origin.state import ClusterState
-from mqstore.live.remoting.cluster import Cluster, ClusterSettings
+from mqstore.live.remoting.cluster import Cluster
 from mqstore.live.remoting.requests import Request
+from mqstore.live.remoting.settings import ClusterSettings
 from pyspark_mqlog.batch_reader import plan_read
 from pyspark_mqlog.options import parse_read
 from pyspark_mqlog.schema import read_schema

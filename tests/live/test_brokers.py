@@ -7,6 +7,7 @@ named error in time, or no error and every message once.
 import os
 import signal
 import time
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -15,6 +16,8 @@ from broker.harness import BROKER_NAME
 from broker.reading import by_queue, columns
 from live.real import ALL_COLUMNS, NAMES, READING, Live, full_rows, slices
 from live.secure import ADMIN, FILES, MESSAGES, READER, STRANGER, TOPIC, TRUSTED, Guarded
+from mqstore.backlog import BacklogRequest
+from mqstore.backlog.plan import plan_all
 from mqstore.errors import UnknownTopicError
 from mqstore.format.names import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC
 from mqstore.live.origin.bounds import LiveBounds, bounds, first_at, weigh
@@ -23,8 +26,7 @@ from mqstore.live.origin.groups import committed
 from mqstore.live.origin.lookup import by_id, by_key
 from mqstore.live.origin.pull import LiveSlice, PullReader
 from mqstore.live.origin.records import PullSettings, read
-from mqstore.live.remoting.cluster import Cluster, ClusterSettings
-from mqstore.live.remoting.connection import Limits
+from mqstore.live.remoting.cluster import Cluster
 from mqstore.live.remoting.credentials import Credentials
 from mqstore.live.remoting.errors import (
     AccessDeniedError,
@@ -32,9 +34,15 @@ from mqstore.live.remoting.errors import (
     BrokerUnavailableError,
     NoMasterError,
 )
+from mqstore.live.remoting.settings import ClusterSettings, Limits
 from mqstore.live.remoting.tls import Tls
 from mqstore.live.remoting.topics import broker_infos, check_readable, reading_settings
 from mqstore.options.secret import Secret
+from mqstore.read.scan import scan
+from mqstore.read.selection import Selection
+from mqstore.read.settings import ScanSettings
+from mqstore.read.source import slices_of
+from mqstore.request.places import open_all
 
 pytestmark = pytest.mark.broker
 
@@ -221,6 +229,30 @@ def test_who_may_read_reads(guard: Guarded, who: Credentials) -> None:
     assert read_guarded(guard, who, TRUSTED) == expected
     unnamed = Tls(TRUSTED.ca_file, verify_host_name=False)
     assert read_guarded(guard, who, unnamed) == expected
+
+
+def test_who_may_read_one_topic_reads_it_among_all_and_the_rest_is_left_out(
+    guard: Guarded, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = ClusterSettings(
+        name_servers=(guard.name_server,),
+        credentials=READER,
+        tls=TRUSTED,
+        limits=READING,
+        retry_timeout_ms=5_000,
+    )
+    with closing(open_all(Selection(roots=(), include_system_topics=True), [settings])) as stores:
+        parts = [piece for snapshot in stores.snapshots for piece in slices_of(snapshot)]
+        found = [body for b in scan(parts, ScanSettings(("body",))) for body in b["body"]]
+        assert [body.as_py() for body in found] == [b"body %d" % n for n in range(MESSAGES)]
+        held = stores.held_of(lambda _: True)
+        assert plan_all(stores.sources, held, BacklogRequest()) == []
+    told = [one.getMessage() for one in caplog.records if "for want of rights" in one.getMessage()]
+    assert told
+    assert TOPIC not in "".join(one.partition(". [")[0] for one in told)
+    named = Selection(roots=(), subscribe=(TOPIC, "BenchmarkTest"))
+    with closing(open_all(named, [settings])) as stores, pytest.raises(AccessDeniedError):
+        assert stores.snapshots
 
 
 @pytest.mark.parametrize(

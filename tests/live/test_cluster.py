@@ -14,7 +14,7 @@ from live.test_tls import serving
 from mqstore.errors import UnknownTopicError, UnsupportedTopicError
 from mqstore.live.origin.pull import LiveSlice, PullReader
 from mqstore.live.remoting import requests
-from mqstore.live.remoting.cluster import Cluster, ClusterSettings
+from mqstore.live.remoting.cluster import Cluster
 from mqstore.live.remoting.connection import Connection, NotUnderstoodError
 from mqstore.live.remoting.errors import (
     AccessDeniedError,
@@ -26,6 +26,7 @@ from mqstore.live.remoting.errors import (
 )
 from mqstore.live.remoting.frame import Frame
 from mqstore.live.remoting.requests import GET_TOPIC_STATS_INFO, Kind
+from mqstore.live.remoting.settings import ClusterSettings
 from mqstore.live.remoting.topics import check_readable
 
 PIECE = LiveSlice("broker-a", "T", 0, 0, 40)

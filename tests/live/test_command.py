@@ -192,6 +192,36 @@ def test_the_views_of_a_cluster(fake: FakeCluster, look: Any) -> None:
     assert "CID_RMQ_SYS" not in look("backlog").out
 
 
+def test_lag_of_a_group_without_consumers_has_that_reason_in_every_view(
+    fake: FakeCluster, look: Any, run: Run, golden_550: Path, tmp_path: Path
+) -> None:
+    fake.fill("T", 30)
+    fake.committed["T", "alone", 0] = fake.committed["T", "served", 0] = 10
+    fake.groups["served"] = 3
+    told = look("backlog").out
+    assert re.search(r"alone +20 messages waiting, .*; no consumers", told)
+    assert re.search(r"served +20 messages waiting, .*; 3 consumers", told)
+    lines = {
+        line.split()[0]: line.split() for line in look("backlog", "--summary").out.splitlines()
+    }
+    at = lines["GROUP"].index("CONSUMERS")
+    assert (lines["alone"][at], lines["alone"][-1]) == ("0", "NO_CONSUMERS")
+    assert (lines["served"][at], lines["served"][-1]) == ("3", "OK")
+    rows = {row["group"]: row for row in look("backlog", "--summary", "--json").rows}
+    assert (rows["alone"]["consumers"], rows["served"]["consumers"]) == (0, 3)
+    rows = {row["group"]: row for row in look("top", "--json", "--interval", "0.1").rows}
+    assert (rows["alone"]["consumers"], rows["alone"]["status"]) == (0, "NO_CONSUMERS")
+    assert (rows["served"]["consumers"], rows["served"]["status"]) == (3, "OK")
+    assert look("report", "--output", str(tmp_path / "r.html")).code == 0
+    page = (tmp_path / "r.html").read_text()
+    assert "; no consumers" in page
+    assert "; 3 consumers" in page
+    assert "NO_CONSUMERS" in page.partition('id="backlog"')[2]
+    assert "alone" in page.partition('class="look"')[2].partition("</section>")[0]
+    assert "CONSUMERS" not in run("backlog", golden_550, "--summary").out
+    assert "CONSUMERS" not in run("top", golden_550, "--interval", "0.1").out
+
+
 def test_bytes_that_a_cluster_estimates_say_so(
     fake: FakeCluster, look: Any, run: Run, golden_550: Path, tmp_path: Path
 ) -> None:

@@ -14,7 +14,7 @@ from live.loopback import FakeCluster, FakeQueue
 from mqstore.codec.schema import PROFILES
 from mqstore.format.names import LMQ_PREFIX, SCHEDULE_TOPIC
 from mqstore.live.origin.cluster_origin import ClusterOrigin
-from mqstore.live.remoting.cluster import ClusterSettings
+from mqstore.live.remoting.settings import ClusterSettings
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import QueueSlice
 from support import kernels, oracle

@@ -13,7 +13,7 @@ import pytest
 from live.loopback import BINARY, Play, frame, json_answer, listening, read_request
 from mqstore.errors import StoreError
 from mqstore.live.remoting.answers import checked
-from mqstore.live.remoting.connection import Connection, Limits
+from mqstore.live.remoting.connection import Connection
 from mqstore.live.remoting.errors import (
     BrokenAnswerError,
     BrokerTimeoutError,
@@ -21,6 +21,7 @@ from mqstore.live.remoting.errors import (
     RequestRefusedError,
 )
 from mqstore.live.remoting.requests import GET_BROKER_RUNTIME_INFO
+from mqstore.live.remoting.settings import Limits
 
 QUICK = Limits(connect_timeout_ms=30_000, request_timeout_ms=300, max_frame_bytes=1 << 20)
 PATIENT = replace(QUICK, request_timeout_ms=60_000)

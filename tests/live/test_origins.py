@@ -21,9 +21,9 @@ from mqstore.errors import (
 )
 from mqstore.live.origin.cluster_origin import ClusterOrigin
 from mqstore.live.origin.tail import ClusterTail
-from mqstore.live.remoting.cluster import ClusterSettings
 from mqstore.live.remoting.credentials import Credentials
 from mqstore.live.remoting.errors import BrokerUnavailableError, NoMasterError
+from mqstore.live.remoting.settings import ClusterSettings
 from mqstore.options.grammar import EARLIEST
 from mqstore.options.secret import Secret
 from mqstore.read.admission import Admission

@@ -15,8 +15,8 @@ from mqstore.codec.decode import Records, decode
 from mqstore.errors import DataLossError
 from mqstore.live.origin.pull import LiveSlice, PullReader
 from mqstore.live.origin.records import PulledRecords, PullSettings, read
-from mqstore.live.remoting.cluster import Cluster, ClusterSettings
-from mqstore.live.remoting.connection import Connection, Limits
+from mqstore.live.remoting.cluster import Cluster
+from mqstore.live.remoting.connection import Connection
 from mqstore.live.remoting.errors import (
     AccessDeniedError,
     BrokenAnswerError,
@@ -24,6 +24,7 @@ from mqstore.live.remoting.errors import (
     RequestRefusedError,
 )
 from mqstore.live.remoting.requests import Request
+from mqstore.live.remoting.settings import ClusterSettings, Limits
 from support import oracle
 
 COLUMNS = ("topic", "queueId", "queueOffset", "body", "brokerName")

@@ -11,8 +11,9 @@ from live.conftest import PATIENT
 from live.loopback import json_answer
 from live.taking import Take, TakingCluster, said
 from mqstore.errors import StoreError
-from mqstore.live.remoting.cluster import Cluster, ClusterSettings
+from mqstore.live.remoting.cluster import Cluster
 from mqstore.live.remoting.errors import AccessDeniedError, BrokenAnswerError, RequestRefusedError
+from mqstore.live.remoting.settings import ClusterSettings
 from mqstore.live.send.brokers import BrokerStates
 from mqstore.live.send.errors import NotReplicatedError, SendFailedError
 from mqstore.live.send.requests import Parcel, Queue

@@ -15,7 +15,8 @@ from live.real import READING, Live
 from live.sending import create_topic, send
 from mqstore.errors import StoreError
 from mqstore.live.origin.bounds import bounds
-from mqstore.live.remoting.cluster import Cluster, ClusterSettings
+from mqstore.live.remoting.cluster import Cluster
+from mqstore.live.remoting.settings import ClusterSettings
 from support import soak
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]

@@ -11,7 +11,6 @@ from backlog.counted import AS_OF_MS, brute_force
 from live.loopback import FakeCluster, FakeQueue
 from mqstore.backlog import BacklogRequest, measure, plan_all
 from mqstore.errors import UnknownGroupError
-from mqstore.live.remoting.errors import AccessDeniedError
 from mqstore.read.selection import Selection
 from mqstore.request.places import open_all, places
 from pyspark_mqlog.batch_reader import plan_read
@@ -64,7 +63,17 @@ def counted(fake: FakeCluster, request: BacklogRequest) -> list[dict[str, Any]]:
         messages=[m for queue in held.values() for m in queue],
         layout=SimpleNamespace(group_offsets=offsets),
     )
-    return list(brute_force(laid, request))
+    return [_of_a_cluster(row, fake) for row in brute_force(laid, request)]
+
+
+def _of_a_cluster(row: dict[str, Any], fake: FakeCluster) -> dict[str, Any]:
+    """What its brokers tell beside: how many consumers a group has."""
+    consumers = fake.groups.get(row["group"], 0)
+    unattended = row["status"] == "OK" and not consumers and row["lag"] > 0
+    return row | {
+        "consumers": consumers,
+        "status": "NO_CONSUMERS" if unattended else row["status"],
+    }
 
 
 def shop(fake: FakeCluster, random: Random) -> None:
@@ -115,6 +124,24 @@ def test_the_backlog_is_what_a_count_of_all_messages_gives(
         assert {k: v for k, v in mine.items() if k not in estimated} == {
             k: v for k, v in his.items() if k not in estimated
         }
+
+
+def test_a_group_without_consumers_says_so_where_messages_wait_for_it(fake: FakeCluster) -> None:
+    fake.fill("T", 60)
+    fake.fill("U", 60, low=20)
+    for group, at in (("alone", 30), ("done", 60), ("served", 30)):
+        fake.committed["T", group, 0] = at
+    fake.committed["U", "alone", 0] = 10
+    fake.groups["served"] = 2
+    found = {
+        (r["group"], r["topic"]): (r["status"], r["consumers"]) for r in table(fake, "backlog")
+    }
+    assert found == {
+        ("alone", "T"): ("NO_CONSUMERS", 0),
+        ("alone", "U"): ("EXPIRED", 0),
+        ("done", "T"): ("OK", 0),
+        ("served", "T"): ("OK", 2),
+    }
 
 
 def test_groups_that_are_online_tell_what_they_subscribe_to(fake: FakeCluster) -> None:
@@ -177,16 +204,21 @@ def test_queues_and_topics_also_of_what_nobody_may_read(fake: FakeCluster) -> No
     assert [r["queueId"] for r in table(fake, "queues", assign='{"T":[2]}')] == [2]
 
 
-def test_messages_that_may_not_be_read_have_no_time(fake: FakeCluster) -> None:
+def test_messages_that_may_not_be_read_have_no_time(
+    fake: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
     fake.fill("%DLQ%g", 4)
     fake.topics["%DLQ%g"] = {"perm": 2}
     forbidden = "the topic[%DLQ%g] pulling message is forbidden"
     fake.refusals[11] = (16, forbidden)
     (row,) = table(fake, "queues", includesystemtopics="true")
     assert (row["messageCount"], row["minStoreTimestamp"]) == (4, None)
+    assert caplog.records == []
     fake.refusals[11] = (16, "has no permission Sub")
-    with pytest.raises(AccessDeniedError, match="no permission Sub"):
-        table(fake, "queues", includesystemtopics="true")
+    assert table(fake, "queues", includesystemtopics="true") == [row]
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert "times and tags of some messages are not known" in told
+    assert "no permission Sub" in told
 
 
 def test_offsets_are_what_brokers_tell(fake: FakeCluster) -> None:

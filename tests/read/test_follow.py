@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqstore.errors import CommitInDoubtError, DataLossError, StoreReplacedError
+from mqstore.errors import DataLossError, StoreReplacedError
 from mqstore.files import durable
 from mqstore.read.admission import Admission
 from mqstore.read.capabilities import Tail
@@ -22,6 +22,7 @@ from mqstore.read.progress import Progress
 from mqstore.read.scan import scan
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import QueueSlice
+from mqstore.write.errors import CommitInDoubtError
 from mqstore.write.recover import RecoverSettings, recover
 from support.growing import grow
 from support.opened import tail_of

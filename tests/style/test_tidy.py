@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted(p for top in ("store", "connector", "jobs") for p in (ROOT / top).rglob("*.py"))
-TESTS = sorted((ROOT / "tests").rglob("*.py"))
+TESTS = sorted(p for top in ("tests", "benchmarks") for p in (ROOT / top).rglob("*.py"))
 
 # Who may import whom: a layer imports itself, the layers named here, and errors.
 BYTES = {"mqstore.format", "mqstore.files", "mqstore.native", "mqstore.codec"}

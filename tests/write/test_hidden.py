@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from mqstore.errors import CommitInDoubtError, NoSpaceError
+from mqstore.errors import NoSpaceError
 from mqstore.files import durable
 from mqstore.files.log.log_append import CommitLogAppender
 from mqstore.files.queue.consume_queue import ConsumeQueue, list_queues
@@ -18,6 +18,7 @@ from mqstore.files.txn import intent
 from mqstore.files.txn.intent import CommitFence
 from mqstore.read import snapshot
 from mqstore.read.directory import take
+from mqstore.write.errors import CommitInDoubtError
 from mqstore.write.recover import RecoverSettings, recover
 from support import oracle
 from support.writing import SMALL, append, held, rows

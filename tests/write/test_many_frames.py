@@ -12,14 +12,15 @@ from typing import Any
 import pytest
 
 from mqstore.check import check
-from mqstore.errors import CommitInDoubtError, CorruptStagingError
 from mqstore.files import durable
 from mqstore.files.lock.store_lock import StoreHold
 from mqstore.files.txn import segment
+from mqstore.files.txn.errors import CorruptStagingError
 from mqstore.format.staged import FRAME
 from mqstore.read.directory import take
 from mqstore.write.apply import Application
 from mqstore.write.commit import commit
+from mqstore.write.errors import CommitInDoubtError
 from mqstore.write.recover import RecoverSettings, recover
 from mqstore.write.stage import task
 from mqstore.write.stage.job import Manifest, WriteJob

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from mqstore.check import check
-from mqstore.errors import CommitInDoubtError, CorruptStoreError, UncleanStoreError
+from mqstore.errors import CorruptStoreError, UncleanStoreError
 from mqstore.files import durable
 from mqstore.files.config import checkpoint, config_write
 from mqstore.files.store_dir import StoreDir
 from mqstore.files.txn import intent, ledger, small_json
 from mqstore.read.directory import take
 from mqstore.write.commit import commit
+from mqstore.write.errors import CommitInDoubtError
 from mqstore.write.recover import RecoverSettings, recover
 from support import goldens, killed_commit, oracle
 from support.growing import grow

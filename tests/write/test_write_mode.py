@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from mqstore.check import check
-from mqstore.errors import CommitInDoubtError, InvalidOptionError, UnsupportedStoreError
+from mqstore.errors import InvalidOptionError, UnsupportedStoreError
 from mqstore.files import durable
 from mqstore.files.lock.file_system import file_system, keeps_reservations
+from mqstore.write.errors import CommitInDoubtError
 from mqstore.write.recover import RecoverSettings, recover
 from support.writing import SMALL, append, files, held, prepared, rows
 

@@ -6,18 +6,20 @@ first that each group has before it; where there are more, these stand for the o
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
 import numpy as np
 
 from mqlog_jobs.form import rows_of
+from mqlog_jobs.group_lines import consumers_of
 from mqlog_jobs.report.facts import Behind
 from mqstore.backlog import BacklogItem, BacklogRequest, measure
 from mqstore.backlog.schema import OK
 from mqstore.backlog.standing import Standing
 from mqstore.read.source import Origin, QueueSlice
+from mqstore.tables.asides import Aside
 
 _MEASURED_MESSAGES: Final = 20_000_000
 _MS_OF_A_SECOND: Final = 1000
@@ -28,10 +30,14 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """How far groups are behind, and the ranges of queues that are before each of them."""
+    """How far groups are behind, and the ranges of queues that are before each of them.
+
+    ``asides`` are what waits beside, by group.
+    """
 
     behind: tuple[Behind, ...]
     ranges: Mapping[Pair, Sequence[QueueSlice]]
+    asides: Mapping[str, Aside] = field(default_factory=dict)
 
 
 def waiting(
@@ -110,4 +116,5 @@ def _behind(pair: Pair, rows: Sequence[_Row]) -> Behind:
         oldest_ms=min(oldest, default=None),
         consumed_ms=max(consumed, default=None),
         statuses=tuple(sorted({str(row.row["status"]) for row in rows} - {OK})),
+        consumers=consumers_of(row.row for row in rows),
     )

@@ -3,8 +3,11 @@
 A part that could not be read is an ``Unread``, with the reason in place of the values.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
+
+from mqstore.tables.asides import Aside
 
 Part = TypeVar("Part")
 
@@ -93,7 +96,8 @@ class Behind:
 
     ``lag`` are the messages held and not consumed, ``bytes`` those of their records
     (``is_weighed``: estimated from some of them); ``oldest_ms`` is the store time of the
-    first one, ``consumed_ms`` of the last one consumed.
+    first one, ``consumed_ms`` of the last one consumed. ``consumers`` are those of the group, None
+    where it is not known.
     """
 
     group: str
@@ -106,6 +110,7 @@ class Behind:
     oldest_ms: int | None
     consumed_ms: int | None
     statuses: tuple[str, ...]
+    consumers: int | None = None
     tags: Tags | None = None
 
 
@@ -190,7 +195,10 @@ class Verified:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """All of a report; ``made_ms`` is when the stores were looked at."""
+    """All of a report; ``made_ms`` is when the stores were looked at.
+
+    ``asides`` are what waits beside the backlog of each group.
+    """
 
     made_ms: int
     version: str
@@ -199,6 +207,7 @@ class Facts:
     tags: Found[dict[str, Tags]]
     behind: Found[tuple[Behind, ...]]
     rates: Found[Rates]
+    asides: Mapping[str, Aside]
     files: Found[Files]
     verified: Verified
 

@@ -8,6 +8,7 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
+from mqlog_jobs.aside_text import parts_of
 from mqlog_jobs.render import FieldView, Row, count, several, span, table
 from mqlog_jobs.top.meter import Flow, Measured
 from mqlog_jobs.top.orders import TOP_ORDERS
@@ -20,6 +21,7 @@ _SPARK_CELLS: Final = 12
 _FLOW_VIEW: Final = (
     FieldView("group", "GROUP", stretch=True, style="bold"),
     FieldView("topic", "TOPIC", stretch=True),
+    FieldView("consumers", "CONSUMERS", "number", rank=1),
     FieldView("lag", "LAG", "number"),
     FieldView("trend", "LAG OVER TIME", rank=3, style="cyan"),
     FieldView("stored", "IN/S", "number"),
@@ -51,6 +53,7 @@ def row(flow: Flow) -> dict[str, object]:
     return {
         "group": flow.group,
         "topic": flow.topic,
+        "consumers": flow.consumers,
         "lag": flow.lag,
         "storedPerSecond": flow.stored,
         "consumedPerSecond": flow.consumed,
@@ -70,7 +73,9 @@ def draw(
         console.print(
             Text(f"away: {shown(told)}", style="bold red"), no_wrap=True, overflow="ellipsis"
         )
-    table(console, _FLOW_VIEW, [_cells(console, flow) for flow in some])
+    known = any(flow.consumers is not None for flow in flows)
+    columns = [one for one in _FLOW_VIEW if known or one.name != "consumers"]
+    table(console, columns, [_cells(console, flow) for flow in some])
     if len(some) < len(flows):
         told = f"{first + 1} to {first + len(some)} of {len(flows)}; the arrows move"
         console.print(Text(told, style="dim"))
@@ -87,6 +92,8 @@ def _summary(console: Console, measured: Measured) -> None:
         "  waiting ",
         (count(lag), "bold yellow" if lag else "bold green"),
     )
+    for told, _ in parts_of(measured.beside):
+        line.append(f"  {told}", style="yellow")
     console.print(line, no_wrap=True, overflow="ellipsis")
 
 
@@ -108,6 +115,7 @@ def _cells(console: Console, flow: Flow) -> Row:
     return {
         "group": flow.group,
         "topic": flow.topic,
+        "consumers": flow.consumers,
         "lag": None if flow.lag is None else count(flow.lag),
         "trend": _trend(flow.lags) if console.encoding.startswith("utf") else "",
         "stored": rate(flow.stored),

@@ -10,7 +10,7 @@ so rates are those of the last ``WINDOW_S`` seconds.
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from mqstore.backlog import BacklogItem, BacklogRequest, plan_all
@@ -22,6 +22,7 @@ from mqstore.read.queues import QueueFilter
 from mqstore.read.selection import OpenStores
 from mqstore.read.source import Snapshot
 from mqstore.tables import store as store_tables
+from mqstore.tables.asides import Aside, asides
 
 WINDOW_S: Final = 30.0
 _MOST_LOOKS: Final = 120  # that are kept, whatever the interval
@@ -35,8 +36,8 @@ class Flow:
     """A group in a topic, over all brokers and queues; rates are messages a second.
 
     ``lag`` is None of a topic without a group, a rate of a first look; ``lags`` are those of the
-    last looks, the newest last. ``caught_up_s`` is the time until the lag is 0 if both rates stay:
-    None if it is not known or never comes.
+    last looks, the newest last; ``consumers`` is None where it is not known. ``caught_up_s`` is the
+    time until the lag is 0 if both rates stay: None if it is not known or never comes.
     """
 
     group: str | None
@@ -46,6 +47,7 @@ class Flow:
     consumed: float | None
     lags: tuple[int, ...] = ()
     statuses: tuple[str, ...] = ()
+    consumers: int | None = None
 
     @property
     def caught_up_s(self) -> float | None:
@@ -60,13 +62,17 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One look: the flows, and what was looked at. ``away`` are brokers that did not answer."""
+    """One look: the flows, and what was looked at.
+
+    ``away`` are brokers that did not answer, ``beside`` is what waits beside the lags.
+    """
 
     flows: tuple[Flow, ...]
     brokers: tuple[str, ...]
     queues: int
     stored: float | None
     away: tuple[str, ...]
+    beside: Aside = field(default_factory=Aside)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +84,8 @@ class _Look:
     consumed: dict[GroupTopic, int]
     lags: dict[GroupTopic, int]
     statuses: dict[GroupTopic, set[str]]
+    consumers: dict[GroupTopic, int]
+    beside: Aside
 
 
 class Meter:
@@ -143,9 +151,10 @@ class Meter:
         return Measured(
             tuple(self._flows(change)),
             tuple(snapshot.broker_name for snapshot in snapshots),
-            sum(len(snapshot.queues) for snapshot in snapshots),
+            sum(not self._hides(queue.topic) for one in snapshots for queue in one.queues),
             sum(own) if own else None,
             tuple(away),
+            look.beside,
         )
 
     def _look(self, snapshots: Sequence[Snapshot]) -> _Look:
@@ -158,7 +167,8 @@ class Meter:
         for snapshot in snapshots:
             for queue in snapshot.queues:
                 stored[queue.topic] += queue.high
-        look = _Look(at_s, dict(stored), {}, {}, defaultdict(set))
+        beside = sum(asides(snapshots, items).values(), Aside())
+        look = _Look(at_s, dict(stored), {}, {}, defaultdict(set), {}, beside)
         if items:
             _add(look, items)
         return look
@@ -183,7 +193,8 @@ class Meter:
             lags = tuple(one.lags[pair] for one in self._looks if pair in one.lags)
             statuses = tuple(sorted(look.statuses[pair] - {OK}))
             rates = change.stored(topic), change.consumed(pair)
-            flows.append(Flow(group, topic, lag, *rates, lags, statuses))
+            consumers = look.consumers.get(pair)
+            flows.append(Flow(group, topic, lag, *rates, lags, statuses, consumers))
         if self._request.groups is None:
             consumed = {topic for _, topic in look.lags}
             flows += [
@@ -204,6 +215,8 @@ def _add(look: _Look, items: Sequence[BacklogItem]) -> None:
         look.lags[pair] = look.lags.get(pair, 0) + lag
         look.consumed[pair] = look.consumed.get(pair, 0) + queue_offset
         look.statuses[pair].add(status)
+        if item.consumers is not None:
+            look.consumers[pair] = max(look.consumers.get(pair, 0), item.consumers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from mqstore.backlog.schema import AHEAD, EXPIRED, NEVER_COMMITTED, SQL92, TOPIC
 from mqstore.backlog.schema import COLUMNS as BACKLOG_COLUMNS
 from mqstore.backlog.standing import Standing
 from mqstore.codec.schema import TIMESTAMP
+from mqstore.format.arrays import TopicQueue
 from mqstore.format.config import PERM_READ, PERM_WRITE
 from mqstore.format.names import RETRY_PREFIX
 from mqstore.read.broker_state import BrokerState
@@ -191,7 +192,7 @@ class _Tools:
         time = self._times.get((item.topic, item.queue_id, item.consumer_offset))
         return None if time is None else self._as_of_ms - time
 
-    def _estimate(self, queue: tuple[str, int], items: Sequence[BacklogItem]) -> None:
+    def _estimate(self, queue: TopicQueue, items: Sequence[BacklogItem]) -> None:
         """Note the estimates of those that take a queue by tag."""
         units: dict[str | None, Matches] = {}
         for item in sorted(items, key=lambda item: item.consumed):
@@ -205,7 +206,7 @@ class _Tools:
             if key not in self._estimates and self.listed.in_metric(item):
                 self._estimates[key] = estimate(matches, bounds, committed)
 
-    def _time(self, queue: tuple[str, int], items: Sequence[BacklogItem]) -> None:
+    def _time(self, queue: TopicQueue, items: Sequence[BacklogItem]) -> None:
         """Note when the messages at the committed offsets were stored."""
         held = {i.consumer_offset for i in items if i.low <= (i.consumer_offset or 0) < i.high}
         rest = sorted(place for place in held if place is not None)

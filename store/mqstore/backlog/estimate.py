@@ -19,7 +19,7 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.format.arrays import Mask
+from mqstore.format.arrays import Mask, Span, TopicQueue
 from mqstore.read.source import RecordSource
 from mqstore.read.tags import TagFilter
 
@@ -43,7 +43,7 @@ class Matches:
     Many groups take one queue with one expression from offsets that lie close together.
     """
 
-    def __init__(self, source: RecordSource, queue: tuple[str, int], wanted: TagFilter) -> None:
+    def __init__(self, source: RecordSource, queue: TopicQueue, wanted: TagFilter) -> None:
         self._source = source
         self._queue = queue
         self._codes = np.fromiter(wanted.codes, np.int32, len(wanted.codes))
@@ -56,7 +56,7 @@ class Matches:
             yield block[max(start - base, 0) : end - base]
 
     @property
-    def files(self) -> list[tuple[int, int]]:
+    def files(self) -> list[Span]:
         """The queue offsets [start, end) of each of the queue's files."""
         return self._source.unit_files(self._queue)
 
@@ -74,7 +74,7 @@ class Matches:
         return block
 
 
-def estimate(matches: Matches, bounds: tuple[int, int], committed: int) -> Estimate:
+def estimate(matches: Matches, bounds: Span, committed: int) -> Estimate:
     """Return a broker's guess at the messages of a queue from ``committed`` to its end.
 
     ``bounds`` are the queue's low and high; ``committed`` lies before high.
@@ -98,9 +98,7 @@ def estimate(matches: Matches, bounds: tuple[int, int], committed: int) -> Estim
     return Estimate(matched, is_sample=False)
 
 
-def _ranges(
-    files: Sequence[tuple[int, int]], high: int, start: int, end: int
-) -> Iterator[tuple[int, int]]:
+def _ranges(files: Sequence[Span], high: int, start: int, end: int) -> Iterator[tuple[int, int]]:
     """Yield the part of [start, end) in each file that has one; empty where it is not written."""
     for file_start, file_end in files:
         if file_end <= start or end <= file_start:

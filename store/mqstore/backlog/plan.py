@@ -29,14 +29,22 @@ from mqstore.backlog.request import (
     group_names,
     group_pattern,
     group_test,
+    named_groups,
 )
 from mqstore.backlog.schema import SQL92, TAG
 from mqstore.backlog.standing import Standing
-from mqstore.errors import InvalidOptionError, UnknownGroupError, UnknownTopicError, shown
+from mqstore.errors import (
+    InvalidOptionError,
+    StoreError,
+    UnknownGroupError,
+    UnknownTopicError,
+    shown,
+)
 from mqstore.files.config.broker_config import FilterExpression, TopicConfig
-from mqstore.format.arrays import Int32s, Int64s, Mask
+from mqstore.format.arrays import Int32s, Int64s, Mask, Span
 from mqstore.options.grammar import Sql92
-from mqstore.read.broker_state import BrokerState
+from mqstore.read.broker_state import BrokerState, ConnectedGroup, note_left_out
+from mqstore.read.capabilities import unreadable
 from mqstore.read.selection import unknown
 from mqstore.read.source import BoundsSource, Origin, Snapshot
 from mqstore.read.sql.filter import SqlFilter, parse_sql
@@ -59,7 +67,10 @@ def _broker_filter(expression: str | None) -> SqlFilter | None:
 
 @dataclass(frozen=True, slots=True)
 class BacklogItem:
-    """One queue of one group: what a task needs to measure it. [low, high) is held."""
+    """One queue of one group: what a task needs to measure it. [low, high) is held.
+
+    ``consumers`` are those of the group that are connected to the broker now, None of a store.
+    """
 
     origin: Origin
     broker_name: str
@@ -72,6 +83,7 @@ class BacklogItem:
     subscription: str | None = None
     topic_gone: bool = False
     expression_type: str | None = None
+    consumers: int | None = None
 
     @property
     def consumed(self) -> int:
@@ -115,8 +127,7 @@ def plan_all(
 ) -> list[BacklogItem]:
     """As ``plan``, of several stores, open and as they are: one must know each name."""
     pairs = zip(sources, snapshots, strict=True)
-    chosen = group_test(request.groups)
-    brokers = [_Broker.of(source.config, snapshot, chosen) for source, snapshot in pairs]
+    brokers = [_Broker.of(source, snapshot, request) for source, snapshot in pairs]
     _check_groups(brokers, request)
     _check_topics(brokers, request)
     items: list[BacklogItem] = []
@@ -126,6 +137,9 @@ def plan_all(
             if len(items) > MAX_ITEMS:
                 expected = f"the stores have more than {MAX_ITEMS:,} rows: name fewer groups"
                 raise InvalidOptionError("groups", request.groups or "", expected)
+    refused = (error for broker in brokers for error in broker.refusals(request))
+    if not items and (first := next(refused, None)) is not None:
+        raise first
     return items
 
 
@@ -154,6 +168,7 @@ def split(items: Sequence[BacklogItem], parallelism: int) -> list[tuple[BacklogI
 
 
 _Queue: TypeAlias = tuple[Origin, str, str, int, int, int, bool]
+_GroupOfItems: TypeAlias = tuple[str, str | None, str | None, int | None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -165,7 +180,7 @@ class PackedItems:
     """
 
     queues: tuple[_Queue, ...]
-    groups: tuple[tuple[str, str | None, str | None], ...]
+    groups: tuple[_GroupOfItems, ...]
     queue: Int32s
     group: Int32s
     committed: Int64s
@@ -175,11 +190,11 @@ class PackedItems:
     def of(cls, items: Iterable[BacklogItem]) -> "PackedItems":
         """Pack items."""
         queues: dict[_Queue, int] = {}
-        groups: dict[tuple[str, str | None, str | None], int] = {}
+        groups: dict[_GroupOfItems, int] = {}
         rows = []
         for i in items:
             queue = i.origin, i.broker_name, i.topic, i.queue_id, i.low, i.high, i.topic_gone
-            group = i.group, i.subscription, i.expression_type
+            group = i.group, i.subscription, i.expression_type, i.consumers
             number = queues.setdefault(queue, len(queues))
             committed = i.consumer_offset
             rows.append(
@@ -201,14 +216,24 @@ class PackedItems:
         found = []
         for queue, group, committed, never in zip(*(c.tolist() for c in columns), strict=True):
             origin, broker, topic, queue_id, low, high, gone = self.queues[queue]
-            name, subscription, kind = self.groups[group]
+            name, subscription, kind, consumers = self.groups[group]
             found.append(
                 BacklogItem(
                     origin, broker, name, topic, queue_id, low, high,
-                    None if never else committed, subscription, gone, kind,
+                    None if never else committed, subscription, gone, kind, consumers,
                 )
             )  # fmt: skip
         return found
+
+
+def _expressions(
+    online: Mapping[str, ConnectedGroup],
+) -> dict[tuple[str, str], FilterExpression]:
+    return {
+        (topic, group): expression
+        for group, found in online.items()
+        for topic, expression in found.expressions.items()
+    }
 
 
 class _Subscription(NamedTuple):
@@ -218,26 +243,45 @@ class _Subscription(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Broker:
-    """What one store knows of topics, groups and offsets, read once."""
+    """What one store knows of topics, groups and offsets, read once.
+
+    ``online`` are the groups with consumers; None where it is not known.
+    """
 
     config: BrokerState
     snapshot: Snapshot
     topics: Mapping[str, TopicConfig]
     committed: Mapping[tuple[str, str], Mapping[int, int]]
     filters: Mapping[tuple[str, str], FilterExpression]
-    bounds: dict[str, dict[int, tuple[int, int]]]
+    bounds: dict[str, dict[int, Span]]
+    hidden_groups: Mapping[str, StoreError]
+    """Groups whose subscriptions this user may not see, and the refusals."""
+    hidden_topics: Mapping[str, StoreError]
+    """Topics that this user may not see, or whose messages he may not read, and the refusals."""
+    online: Mapping[str, ConnectedGroup] | None
 
     @classmethod
-    def of(
-        cls, config: BrokerState, snapshot: Snapshot, chosen: Callable[[str], object]
-    ) -> "_Broker":
-        bounds: defaultdict[str, dict[int, tuple[int, int]]] = defaultdict(dict)
+    def of(cls, source: BoundsSource, snapshot: Snapshot, request: BacklogRequest) -> "_Broker":
+        config, chosen = source.config, group_test(request.groups)
+        bounds: defaultdict[str, dict[int, Span]] = defaultdict(dict)
         for queue in snapshot.queues:
             bounds[queue.topic][queue.queue_id] = queue.low, queue.high
         topics, committed = config.topics(), config.consumer_offsets()
-        groups = sorted({group for _, group in committed if chosen(group)})
-        filters = config.filter_expressions(groups)
-        return cls(config, snapshot, topics, committed, filters, dict(bounds))
+        named = {group for _, group in committed} | set(request.subscriptions)
+        groups = sorted(filter(chosen, named))
+        hidden: dict[str, StoreError] = {}
+        online = config.online(groups, hidden.__setitem__)
+        filters = config.filter_expressions(groups) if online is None else _expressions(online)
+        # Those whose subscriptions were given need not be seen.
+        given = request.subscriptions
+        asked = {group: error for group, error in hidden.items() if group not in given}
+        note_left_out(asked, named_groups(request.groups))
+        wanted = {topic for topic, group in committed if chosen(group)}
+        wanted |= {topic for given in request.subscriptions.values() for topic in given}
+        unread = unreadable(source, [q for q in snapshot.queues if q.topic in wanted])
+        refused = {**dict(snapshot.refused), **unread}
+        seen = topics, committed, filters, dict(bounds)
+        return cls(config, snapshot, *seen, hidden, refused, online)
 
     @property
     def groups(self) -> set[str]:
@@ -246,22 +290,41 @@ class _Broker:
     def knows(self, topic: str) -> bool:
         return topic in self.topics or topic in self.bounds
 
+    def consumers(self, group: str) -> int | None:
+        if self.online is None or group in self.hidden_groups:
+            return None
+        return self.online[group].clients if group in self.online else 0
+
     def items(self, request: BacklogRequest) -> Iterator[BacklogItem]:
         chosen = group_test(request.groups)
         origin, name = self.snapshot.origin, self.snapshot.broker_name
         for group, topic in self._pairs(request):
-            if not chosen(group):
+            if not chosen(group) or self._refusal(request, group, topic) is not None:
                 continue
             committed = self.committed.get((topic, group), {})
             subscription = self._subscription(request, group, topic)
-            gone = not self.knows(topic)
+            gone, consumers = not self.knows(topic), self.consumers(group)
             held = self.bounds.get(topic, {})
             for queue_id in self._queue_ids(topic, committed):
                 low, high = held.get(queue_id, (0, 0))
                 yield BacklogItem(
                     origin, name, group, topic, queue_id, low, high,
                     committed.get(queue_id), subscription.expression, gone, subscription.kind,
+                    consumers,
                 )  # fmt: skip
+
+    def refusals(self, request: BacklogRequest) -> Iterator[StoreError]:
+        """Yield why topics of groups that were asked for are left out."""
+        chosen = group_test(request.groups)
+        for group, topic in self._pairs(request):
+            error = self._refusal(request, group, topic) if chosen(group) else None
+            if error is not None:
+                yield error
+
+    def _refusal(self, request: BacklogRequest, group: str, topic: str) -> StoreError | None:
+        is_given = request.subscription(group, topic) is not None
+        of_group = None if is_given else self.hidden_groups.get(group)
+        return self.hidden_topics.get(topic) or of_group
 
     def _subscription(self, request: BacklogRequest, group: str, topic: str) -> _Subscription:
         given = request.subscription(group, topic)

@@ -89,6 +89,11 @@ def group_pattern(groups: str | None) -> "re.Pattern[str] | None":
         raise InvalidOptionError("groups", text, f"no regular expression: {error}") from error
 
 
+def named_groups(groups: str | None) -> set[str]:
+    """Return the names of the option; none for a regex, and for all groups."""
+    return set() if group_pattern(groups) else group_names(groups)
+
+
 def group_names(groups: str | None) -> set[str]:
     """Return the names of a comma list; none stand for all groups."""
     if groups is None:

@@ -44,6 +44,7 @@ def rows(
         "lastConsumedStoreTimestamp": _array(last * _US, has_last),
         "status": standing.status,
         "expressionType": pa.array([item.expression_type for item in items], pa.string()),
+        "consumers": pa.array([item.consumers for item in items], pa.int32()),
     }
     if len(amounts.item) != len(items) or amounts.item[-1] != len(items) - 1:
         taken = pa.array(amounts.item)

@@ -10,6 +10,7 @@ OK: Final = "OK"
 NEVER_COMMITTED: Final = "NEVER_COMMITTED"  # the group has no offset for this queue
 AHEAD: Final = "AHEAD"  # the offset lies beyond the queue's end: the store was replaced or cut
 EXPIRED: Final = "EXPIRED"  # messages were deleted before the group consumed them
+NO_CONSUMERS: Final = "NO_CONSUMERS"  # messages wait, and no consumer is connected to the broker
 TAG: Final = "TAG"  # ExpressionType.TAG
 SQL92: Final = "SQL92"  # ExpressionType.SQL92
 TOPIC_GONE: Final = "TOPIC_GONE"  # neither a ConsumeQueue nor an entry in topics.json
@@ -35,10 +36,13 @@ COLUMNS: Final = (
     ("firstUnconsumedStoreTimestamp", TIMESTAMP, True, "of the first message of lagMatching"),
     ("lagMs", pa.int64(), True, "asOf - firstUnconsumedStoreTimestamp, at least 0"),
     ("lastConsumedStoreTimestamp", TIMESTAMP, True, "of the message before consumerOffset"),
-    ("status", pa.string(), False, "OK, NEVER_COMMITTED, AHEAD, EXPIRED or TOPIC_GONE"),
+    ("status", pa.string(), False,
+     "OK, NEVER_COMMITTED, AHEAD, EXPIRED, TOPIC_GONE or NO_CONSUMERS"),
     ("asOf", TIMESTAMP, False, "when the offsets were read"),
     ("expressionType", pa.string(), True,
      "TAG or SQL92; null: no subscription known"),
+    ("consumers", pa.int32(), True,
+     "consumers of the group that are connected to the broker now; null: a store"),
 )  # fmt: skip
 
 SCHEMA: Final = pa.schema([pa.field(name, kind, nullable=null) for name, kind, null, _ in COLUMNS])

@@ -7,10 +7,17 @@ from typing import Final, Protocol
 import numpy as np
 import pyarrow as pa
 
-from mqstore.backlog.schema import AHEAD, EXPIRED, NEVER_COMMITTED, OK, TOPIC_GONE
+from mqstore.backlog.schema import (
+    AHEAD,
+    EXPIRED,
+    NEVER_COMMITTED,
+    NO_CONSUMERS,
+    OK,
+    TOPIC_GONE,
+)
 from mqstore.format.arrays import Int64s, Mask
 
-_STATUS: Final = (TOPIC_GONE, NEVER_COMMITTED, AHEAD, EXPIRED, OK)
+_STATUS: Final = (TOPIC_GONE, NEVER_COMMITTED, AHEAD, EXPIRED, NO_CONSUMERS, OK)
 
 
 class _Item(Protocol):
@@ -22,13 +29,16 @@ class _Item(Protocol):
     def consumer_offset(self) -> int | None: ...
     @property
     def topic_gone(self) -> bool: ...
+    @property
+    def consumers(self) -> int | None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
     """n groups, each in a queue: int64[n] each, and bool[n]. [low, high) is held.
 
-    ``consumed`` is the committed offset as consumerProgress shows it: at least 0.
+    ``consumed`` is the committed offset as consumerProgress shows it: at least 0. ``unattended``
+    groups have no consumer that is connected; of a store that is not known.
     """
 
     low: Int64s
@@ -36,16 +46,19 @@ class Standing:
     consumed: Int64s
     never_committed: Mask
     topic_gone: Mask
+    unattended: Mask
 
     @classmethod
     def of(cls, items: Sequence[_Item]) -> "Standing":
         """Return where the groups of ``items`` stand."""
         rows = [
-            (i.low, i.high, i.consumer_offset or 0, i.consumer_offset is None, i.topic_gone)
+            (i.low, i.high, i.consumer_offset or 0, i.consumer_offset is None, i.topic_gone,
+             i.consumers == 0)
             for i in items
-        ]
-        low, high, committed, never, gone = np.array(rows, np.int64).reshape(-1, 5).T
-        return cls(low, high, np.maximum(committed, 0), never.astype(bool), gone.astype(bool))
+        ]  # fmt: skip
+        low, high, committed, *masks = np.array(rows, np.int64).reshape(-1, 6).T
+        never, gone, unattended = (mask.astype(bool) for mask in masks)
+        return cls(low, high, np.maximum(committed, 0), never, gone, unattended)
 
     @property
     def start(self) -> Int64s:
@@ -82,6 +95,7 @@ class Standing:
             self.never_committed,
             self.consumed > self.high,
             self.low > self.consumed,
+            self.unattended & (self.lag > 0),
         ]
         # Made here: the first array that Arrow makes of Python's values imports pandas.
-        return pa.array(_STATUS).take(pa.array(np.select(holds, [0, 1, 2, 3], 4)))
+        return pa.array(_STATUS).take(pa.array(np.select(holds, range(len(holds)), len(holds))))

@@ -12,15 +12,16 @@ import numpy as np
 from mqstore.check.causes import Causes
 from mqstore.check.earlier import EarlierMessages
 from mqstore.check.finding import ERROR, FindingPlace, Findings
+from mqstore.check.gaps import wrong_gaps
 from mqstore.check.log import log_place
-from mqstore.codec.dispatch import DispatchRecords, Queue
+from mqstore.codec.dispatch import DispatchRecords
 from mqstore.codec.inner_batch import message_counts
 from mqstore.errors import CorruptStoreError, StoreError
 from mqstore.files.queue.batch_queue import BatchQueue, bases_of
 from mqstore.files.store import Store
 from mqstore.format import names
-from mqstore.format.arrays import Int64s, Structs
-from mqstore.format.batch_consume_queue import BATCH_UNIT
+from mqstore.format.arrays import Int64s, Span, Structs, TopicQueue
+from mqstore.format.batch_consume_queue import BATCH_UNIT, is_batch_gap, make_batch_units
 
 _NOWHERE: Final = 2**63 - 1
 _IMPLIED: Final = ("size", "base", "count", "tags_code", "store_timestamp_ms")
@@ -55,7 +56,7 @@ class BatchCheck:
         self._earlier = earlier
         self._unfinished = _NOWHERE if unfinished is None else unfinished
         self.topics = store.batch_topics
-        self._walks: dict[Queue, _BatchWalk] = {}
+        self._walks: dict[TopicQueue, _BatchWalk] = {}
         for topic, queue_id in store.queues if self.topics else ():
             queue = store.queue(topic, queue_id)
             if isinstance(queue, BatchQueue):
@@ -63,7 +64,7 @@ class BatchCheck:
                 self._walks[topic, queue_id] = _BatchWalk(queue, units, np.empty(0, BATCH_UNIT))
                 earlier.look(store.log, (topic, queue_id), queue)
 
-    def bounds(self) -> dict[Queue, tuple[int, int]]:
+    def bounds(self) -> dict[TopicQueue, Span]:
         """Return [low, high) of every queue's units, in queue offsets; none of a damaged queue."""
         found = {}
         for name, walk in self._walks.items():
@@ -91,7 +92,7 @@ class BatchCheck:
         for queue, walk in self._walks.items():
             self._orphans(queue, self._up_to(walk, self._unfinished - 1))
 
-    def _match(self, queue: Queue, expected: Structs) -> None:
+    def _match(self, queue: TopicQueue, expected: Structs) -> None:
         walk = self._walks.get(queue)
         places = _places(expected)
         if walk is None:
@@ -131,7 +132,11 @@ class BatchCheck:
         """Yield a queue's units, and report where they break off."""
         last = -1
         try:
-            for file, first, units in queue.batches():
+            left = sum(file.count for file in queue.batch_files)
+            for file, first, found in queue.batches():
+                self._check_gaps(queue, found, left)
+                left -= len(found)
+                units = found[~is_batch_gap(found)]
                 places = np.concatenate(([last], _places(units)))
                 if (np.diff(places) <= 0).any():
                     position = first * BATCH_UNIT.itemsize
@@ -141,14 +146,20 @@ class BatchCheck:
         except (StoreError, OSError) as error:
             self._findings.error(_place((queue.topic, queue.queue_id)), str(error))
 
-    def _orphans(self, queue: Queue, units: Structs) -> None:
+    def _check_gaps(self, queue: BatchQueue, units: Structs, left: int) -> None:
+        name, bases = (queue.topic, queue.queue_id), bases_of(units)
+        for rule, wrong in wrong_gaps(self._store.log, units, ~is_batch_gap(units), left):
+            found = bases[wrong]
+            self._several(name, rule, found, lambda row: _place(name, int(found[row])))  # noqa: B023
+
+    def _orphans(self, queue: TopicQueue, units: Structs) -> None:
         places = _places(units)
         units = units[(places >= self._store.log.low) & ~self._causes.covers(places)]
         self._causes.explain(places, ERROR)
         rule, bases = "no record has this unit", bases_of(units)
         self._several(queue, rule, bases, lambda row: _place(queue, int(bases[row])))
 
-    def _records(self, queue: Queue, rule: str, expected: Structs) -> None:
+    def _records(self, queue: TopicQueue, rule: str, expected: Structs) -> None:
         """Report records that break a rule, where they lie in the log."""
         places, bases = _places(expected), bases_of(expected)
 
@@ -158,12 +169,12 @@ class BatchCheck:
         self._several(queue, rule, bases, place)
 
     def _several(
-        self, queue: Queue, rule: str, bases: Int64s, place: Callable[[int], FindingPlace]
+        self, queue: TopicQueue, rule: str, bases: Int64s, place: Callable[[int], FindingPlace]
     ) -> None:
         self._findings.several(ERROR, _place(queue), rule, bases, lambda row: (place(row), rule))
 
 
-def _place(queue: Queue, base: int | None = None) -> FindingPlace:
+def _place(queue: TopicQueue, base: int | None = None) -> FindingPlace:
     folder = f"{names.BATCH_CONSUME_QUEUE}/{queue[0]}/{queue[1]}"
     return FindingPlace(folder, None, *queue, base)
 
@@ -175,11 +186,11 @@ def _places(units: Structs) -> Int64s:
 
 def _expected(records: DispatchRecords, rows: Int64s) -> Structs:
     """Return the units that records imply. Reference: CommitLog#setBatchSizeIfNeeded."""
-    units = np.zeros(len(rows), BATCH_UNIT)
-    units["physical_offset"] = records.physical_offsets[rows]
-    units["size"] = records.headers.sizes[rows]
-    units["tags_code"] = records.tags_codes[0][rows]
-    units["store_timestamp_ms"] = records.store_timestamps_ms[rows]
-    units["base"] = records.queue_offsets[rows]
-    units["count"] = message_counts(records.headers.take(rows))
-    return units
+    columns = (
+        records.physical_offsets[rows],
+        records.headers.sizes[rows],
+        records.tags_codes[0][rows],
+        records.store_timestamps_ms[rows],
+    )
+    counts = message_counts(records.headers.take(rows))
+    return make_batch_units(columns, records.queue_offsets[rows], counts)

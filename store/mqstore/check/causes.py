@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mqstore.check.finding import ERROR, FindingPlace, Findings
-from mqstore.format.arrays import Int64s, Mask
+from mqstore.format.arrays import Int64s, Mask, Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +29,7 @@ class Causes:
     def __len__(self) -> int:
         return len(self._causes)
 
-    def add(
-        self, place: FindingPlace, problem: str, span: tuple[int, int], severity: str = ERROR
-    ) -> None:
+    def add(self, place: FindingPlace, problem: str, span: Span, severity: str = ERROR) -> None:
         """Report damage, which leaves no record that starts in the physical offsets of ``span``."""
         finding = self._findings.cause(severity, place, problem)
         if finding is not None:

@@ -17,7 +17,7 @@ from mqstore.check.cluster_requests import allowed_requests
 from mqstore.diagnosis import ERROR, GOOD, WARNING, Diagnosis
 from mqstore.errors import StoreError, UnsupportedTopicError, shown
 from mqstore.live.remoting.advice import absence
-from mqstore.live.remoting.cluster import Cluster, ClusterSettings
+from mqstore.live.remoting.cluster import Cluster
 from mqstore.live.remoting.errors import (
     AccessDeniedError,
     BrokerTimeoutError,
@@ -25,6 +25,7 @@ from mqstore.live.remoting.errors import (
     RequestRefusedError,
 )
 from mqstore.live.remoting.routes import Route
+from mqstore.live.remoting.settings import ClusterSettings
 from mqstore.live.remoting.topics import broker_infos, check_readable, reading_settings, topic_names
 
 _OLDEST: Final = (4, 9)

@@ -15,10 +15,11 @@ from mqstore.errors import StoreError, UnknownGroupError, shown
 from mqstore.live.origin.bounds import LiveBounds, bounds
 from mqstore.live.origin.state import ClusterState
 from mqstore.live.remoting import requests
-from mqstore.live.remoting.cluster import TOOLS_CONSUMER, Cluster
+from mqstore.live.remoting.cluster import Cluster
 from mqstore.live.remoting.errors import AccessDeniedError
 from mqstore.live.remoting.requests import Request
 from mqstore.live.remoting.routes import Route
+from mqstore.live.remoting.settings import TOOLS_CONSUMER
 
 T = TypeVar("T")
 

@@ -14,6 +14,7 @@ from mqstore.files.safe_open import list_directory, survey
 from mqstore.files.store import Store
 from mqstore.files.txn import intent
 from mqstore.format import names
+from mqstore.format.arrays import Span, TopicQueue
 from mqstore.format.config import CONSUMER_OFFSET, DELAY_OFFSET, TOPICS
 from mqstore.format.names import INDEX, is_index_file_name
 
@@ -96,9 +97,7 @@ def check_topics(store: Store, findings: Findings) -> None:
             findings.warning(FindingPlace(place.file, None, topic), problem)
 
 
-def check_delays(
-    store: Store, bounds: dict[tuple[str, int], tuple[int, int]], findings: Findings
-) -> None:
+def check_delays(store: Store, bounds: dict[TopicQueue, Span], findings: Findings) -> None:
     """Check that delivery of delayed messages goes on inside the queues they wait in."""
     path = f"{names.CONFIG}/{DELAY_OFFSET}"
     try:
@@ -112,9 +111,7 @@ def check_delays(
             findings.warning(FindingPlace(path, None, *queue, number), problem)
 
 
-def check_groups(
-    store: Store, bounds: dict[tuple[str, int], tuple[int, int]], findings: Findings
-) -> None:
+def check_groups(store: Store, bounds: dict[TopicQueue, Span], findings: Findings) -> None:
     """Check that consumption goes on inside the queues: behind their end messages are skipped."""
     place = FindingPlace(f"{names.CONFIG}/{CONSUMER_OFFSET}")
     try:

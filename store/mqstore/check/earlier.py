@@ -16,7 +16,6 @@ from typing import Final
 import numpy as np
 
 from mqstore.check.finding import SHOWN, FindingPlace, Findings
-from mqstore.codec.dispatch import Queue
 from mqstore.derive.queue_units import ExpectedUnits
 from mqstore.derive.records import is_of_unit
 from mqstore.errors import StoreError
@@ -24,7 +23,7 @@ from mqstore.files.config.broker_config import TopicConfig
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.queue.units import Units
 from mqstore.format import names
-from mqstore.format.arrays import Int64s, Mask
+from mqstore.format.arrays import Int64s, Mask, TopicQueue
 from mqstore.format.consume_queue import UNIT
 
 _MOST_HELD_QUEUES: Final = 10_000
@@ -56,12 +55,12 @@ class EarlierMessages:
         """``topics`` is what topics.json has; empty: nothing is known about it."""
         self._findings = findings
         self._topics = topics
-        self._begins: dict[Queue, int] = {}
+        self._begins: dict[TopicQueue, int] = {}
         self._latest: dict[str, int] = {}
         self._before_queues: Counter[str] = Counter()
-        self._held: dict[Queue, MessagesWithoutQueue] = {}
+        self._held: dict[TopicQueue, MessagesWithoutQueue] = {}
 
-    def look(self, log: CommitLog, name: Queue, queue: Units) -> None:
+    def look(self, log: CommitLog, name: TopicQueue, queue: Units) -> None:
         """Note where a queue's record of queue offset 0 lies, if the log has it."""
         if name[0].startswith(names.LMQ_PREFIX):
             return
@@ -72,14 +71,14 @@ class EarlierMessages:
                 self._begins[name] = place
                 self._latest[name[0]] = max(place, self._latest.get(name[0], 0))
 
-    def are_earlier(self, queue: Queue, places: Int64s) -> Mask:
+    def are_earlier(self, queue: TopicQueue, places: Int64s) -> Mask:
         """Tell which records of a queue lie before its first one, and count them."""
         found: Mask = places < self._begins.get(queue, 0)
         if found.any():
             self._before_queues[queue[0]] += int(found.sum())
         return found
 
-    def hold(self, queue: Queue, expected: ExpectedUnits) -> bool:
+    def hold(self, queue: TopicQueue, expected: ExpectedUnits) -> bool:
         """Keep messages of a queue without a ConsumeQueue for ``rest``; False: of too many."""
         held = self._held.get(queue)
         if held is None:
@@ -95,7 +94,7 @@ class EarlierMessages:
         held.last_place = int(expected.units["physical_offset"][-1])
         return True
 
-    def report(self, topics: set[str]) -> list[tuple[Queue, MessagesWithoutQueue]]:
+    def report(self, topics: set[str]) -> list[tuple[TopicQueue, MessagesWithoutQueue]]:
         """Report deleted topics; return the queues that lack a ConsumeQueue for another reason.
 
         ``topics`` are those that have ConsumeQueues.
@@ -115,12 +114,12 @@ class EarlierMessages:
                 self._findings.warning(place, text.format(count))
         return rest
 
-    def _was_made_again(self, queue: Queue, last_place: int) -> bool:
+    def _was_made_again(self, queue: TopicQueue, last_place: int) -> bool:
         """Tell whether all messages of a queue lie before the first ones of its topic's others."""
         topic = queue[0]
         return topic in self._before_queues and last_place < self._latest[topic]
 
-    def _was_deleted(self, queue: Queue, topics: set[str]) -> bool:
+    def _was_deleted(self, queue: TopicQueue, topics: set[str]) -> bool:
         topic, queue_id = queue
         own = names.is_system_topic(topic) and not topic.startswith(_OF_GROUPS)
         if own or not self._topics:

@@ -17,7 +17,7 @@ from mqstore.check.finding import ERROR, SHOWN, WARNING, FindingPlace, Findings
 from mqstore.check.gaps import is_all_gap, wrong_gaps
 from mqstore.check.log import log_place
 from mqstore.check.unnamed import UnnamedMessages
-from mqstore.codec.dispatch import DispatchRecords, Queue
+from mqstore.codec.dispatch import DispatchRecords
 from mqstore.derive.queue_units import (
     ExpectedUnits,
     by_queue,
@@ -31,7 +31,7 @@ from mqstore.errors import CorruptStoreError
 from mqstore.files.queue.units import Units
 from mqstore.files.store import Store
 from mqstore.format import names
-from mqstore.format.arrays import Int64s, Mask, Structs
+from mqstore.format.arrays import Int64s, Mask, Span, Structs, TopicQueue
 from mqstore.format.consume_queue import UNIT
 
 _CHUNK_UNITS: Final = 50_000
@@ -77,7 +77,7 @@ class QueueCheck:
         self._unfinished = _NOWHERE if unfinished is None else unfinished
         self._unnamed = UnnamedMessages(findings)
         self._earlier = earlier
-        self._states: dict[Queue, _QueueWalk] = {}
+        self._states: dict[TopicQueue, _QueueWalk] = {}
         sizes: dict[int, str] = {}
         self._batches = store.batch_topics
         for topic, queue_id in store.queues:
@@ -96,7 +96,7 @@ class QueueCheck:
                 problem = f"the file is {size} bytes long, others {max(sizes)}"
                 findings.error(FindingPlace(path, size), problem)
 
-    def bounds(self) -> dict[Queue, tuple[int, int]]:
+    def bounds(self) -> dict[TopicQueue, Span]:
         """Return [low, high) of every queue's files, in queue offsets."""
         return {queue: (state.queue.room_low, state.high) for queue, state in self._states.items()}
 
@@ -132,7 +132,7 @@ class QueueCheck:
             if state.live != state.matched and not self._are_explained(queue, state):
                 self._orphans(queue, state)
 
-    def _match(self, queue: Queue, expected: ExpectedUnits) -> None:
+    def _match(self, queue: TopicQueue, expected: ExpectedUnits) -> None:
         state = self._states.get(queue)
         if state is None or not state.end:
             if not self._earlier.hold(queue, expected):
@@ -151,7 +151,7 @@ class QueueCheck:
             missed[held] = self._compare(queue, state, expected.take(held))
         self._unnamed.add(queue, state.queue, state.high, expected.take(missed))
 
-    def _without_queue(self, queue: Queue, lost: MessagesWithoutQueue) -> None:
+    def _without_queue(self, queue: TopicQueue, lost: MessagesWithoutQueue) -> None:
         self._records(queue, _NO_QUEUE, lost.shown)
         if lost.more:
             first, last = lost.more[0], lost.more[-1]
@@ -160,7 +160,7 @@ class QueueCheck:
             self._report(queue, FindingPlace(path, None, *queue, first), f"{more}: {_NO_QUEUE}")
         self._unnamed.add_all(queue, int(lost.shown.queue_offsets[0]), lost.count)
 
-    def _compare(self, queue: Queue, state: _QueueWalk, expected: ExpectedUnits) -> Mask:
+    def _compare(self, queue: TopicQueue, state: _QueueWalk, expected: ExpectedUnits) -> Mask:
         """Report units that differ from the expected ones; tell which name another record."""
         found, is_read = _units_at(state.queue, expected.queue_offsets)
         differ = compare(found, expected, is_extended=True)
@@ -181,7 +181,7 @@ class QueueCheck:
             self._units(queue, rule, expected.queue_offsets[rows], problems, severity=severity)
         return wrong
 
-    def _match_second(self, queue: Queue, expected: ExpectedUnits) -> None:
+    def _match_second(self, queue: TopicQueue, expected: ExpectedUnits) -> None:
         """Match units of records of other queues; brokers of 5.x make them in light queues only."""
         state = self._states.get(queue)
         if queue[0].startswith(names.LMQ_PREFIX):
@@ -192,7 +192,7 @@ class QueueCheck:
             differ = compare(found, expected, is_extended=True)
             state.matched += int((is_read & ~differ.misplaced).sum())
 
-    def _check_dense(self, queue: Queue, state: _QueueWalk, expected: ExpectedUnits) -> None:
+    def _check_dense(self, queue: TopicQueue, state: _QueueWalk, expected: ExpectedUnits) -> None:
         numbers = expected.queue_offsets
         before = np.append(state.next - 1 if state.next >= 0 else numbers[0] - 1, numbers[:-1])
         rows = np.flatnonzero(numbers != before + 1)
@@ -211,7 +211,7 @@ class QueueCheck:
         self._records(queue, "queueOffset is not the next", expected.take(rows), problems)
         state.next = int(numbers[-1]) + 1
 
-    def _skips(self, queue: Queue, state: _QueueWalk, before: int, number: int) -> bool:
+    def _skips(self, queue: TopicQueue, state: _QueueWalk, before: int, number: int) -> bool:
         """Tell whether the queue offsets between these two are of damaged records, and count it."""
         if not state.queue.room_low <= before + 1 < number:
             return False
@@ -227,7 +227,7 @@ class QueueCheck:
             first = first if len(first) else places[:1]
         return self._causes.explain(first, self._severity(queue)) > 0
 
-    def _are_explained(self, queue: Queue, state: _QueueWalk) -> bool:
+    def _are_explained(self, queue: TopicQueue, state: _QueueWalk) -> bool:
         """Count units of damaged records at their causes; tell whether these are all orphans."""
         for _, units in state.queue.chunks(_CHUNK_UNITS):
             places = units["physical_offset"].astype(np.int64)
@@ -239,7 +239,7 @@ class QueueCheck:
         is_real = (units["size"] > 0) & ~is_filler(units) & ~is_gap(units)
         return np.asarray(is_real & (places >= self._log.low) & (places < self._unfinished))
 
-    def _scan(self, queue: Queue, state: _QueueWalk) -> None:
+    def _scan(self, queue: TopicQueue, state: _QueueWalk) -> None:
         """Check the shape of a queue's files: filler* unit* zero*, ascending, none empty."""
         last_place, started = -1, False
         for first, units in state.queue.chunks(_CHUNK_UNITS):
@@ -272,7 +272,7 @@ class QueueCheck:
             started = started or bool(real.any())
         self._check_files(queue, state)
 
-    def _check_files(self, queue: Queue, state: _QueueWalk) -> None:
+    def _check_files(self, queue: TopicQueue, state: _QueueWalk) -> None:
         for before, after in zip(
             state.queue.files.files, state.queue.files.files[1:], strict=False
         ):
@@ -291,7 +291,7 @@ class QueueCheck:
                 problem = "a file without units: brokers take its first zeros for a message"
                 self._findings.error(FindingPlace(file.path, 0, *queue), problem)
 
-    def _orphans(self, queue: Queue, state: _QueueWalk) -> None:
+    def _orphans(self, queue: TopicQueue, state: _QueueWalk) -> None:
         """Name the first units of a queue whose record is not in the log, and count the others."""
         (topic, queue_id), shown = queue, 0
         # The records of a light queue are another topic's: their headers do not name it.
@@ -315,7 +315,7 @@ class QueueCheck:
             problem = f"{expected} live units, {state.matched} of them have their record"
             self._report(queue, FindingPlace(state.queue.path, None, *queue), problem)
 
-    def _other_orphans(self, queue: Queue, state: _QueueWalk, number: int) -> None:
+    def _other_orphans(self, queue: TopicQueue, state: _QueueWalk, number: int) -> None:
         """Report how many there are from queue offset ``number`` on; their records are not read."""
         more = state.live - state.damaged - state.matched - SHOWN
         if more > 0:
@@ -324,7 +324,7 @@ class QueueCheck:
             self._report(queue, FindingPlace(state.queue.path, None, *queue, number), problem)
 
     def _records(
-        self, queue: Queue, rule: str, expected: ExpectedUnits, problems: Sequence[str] = ()
+        self, queue: TopicQueue, rule: str, expected: ExpectedUnits, problems: Sequence[str] = ()
     ) -> None:
         """Report records that break a rule, where they lie in the log."""
         places, numbers = expected.units["physical_offset"], expected.queue_offsets
@@ -337,7 +337,7 @@ class QueueCheck:
 
     def _units(
         self,
-        queue: Queue,
+        queue: TopicQueue,
         rule: str,
         numbers: Int64s,
         problems: Sequence[str] = (),
@@ -354,7 +354,7 @@ class QueueCheck:
 
     def _several(
         self,
-        queue: Queue,
+        queue: TopicQueue,
         rule: str,
         numbers: Int64s,
         finding: Callable[[int], tuple[FindingPlace, str]],
@@ -365,18 +365,18 @@ class QueueCheck:
         path = f"{names.CONSUME_QUEUE}/{queue[0]}/{queue[1]}"
         self._findings.several(severity, FindingPlace(path, None, *queue), rule, numbers, finding)
 
-    def _unit(self, queue: Queue, number: int, problem: str) -> None:
+    def _unit(self, queue: TopicQueue, number: int, problem: str) -> None:
         self._report(queue, self._unit_place(queue, number), problem)
 
-    def _report(self, queue: Queue, place: FindingPlace, problem: str) -> None:
+    def _report(self, queue: TopicQueue, place: FindingPlace, problem: str) -> None:
         is_error = self._severity(queue) == ERROR
         (self._findings.error if is_error else self._findings.warning)(place, problem)
 
     @staticmethod
-    def _severity(queue: Queue) -> str:
+    def _severity(queue: TopicQueue) -> str:
         return WARNING if queue[0].startswith(names.LMQ_PREFIX) else ERROR
 
-    def _unit_place(self, queue: Queue, number: int) -> FindingPlace:
+    def _unit_place(self, queue: TopicQueue, number: int) -> FindingPlace:
         state = self._states[queue]
         file = state.queue.files.find(number * UNIT.itemsize)
         path = file.path if file else state.queue.path

@@ -11,13 +11,12 @@ from typing import Final
 import numpy as np
 
 from mqstore.check.finding import FindingPlace, Findings
-from mqstore.codec.dispatch import Queue
 from mqstore.derive.queue_units import ExpectedUnits, is_possible
 from mqstore.errors import CorruptStoreError
 from mqstore.files.queue.units import Units
 from mqstore.files.store_dir import BY_LOG
 from mqstore.format import names
-from mqstore.format.arrays import Mask
+from mqstore.format.arrays import Mask, TopicQueue
 
 _COMPARED_UNITS: Final = 50_000
 _MOST_LISTED: Final = 10_000  # queues: names in a log may be anything
@@ -40,10 +39,10 @@ class UnnamedMessages:
 
     def __init__(self, findings: Findings) -> None:
         self._findings = findings
-        self._found: dict[Queue, _Unnamed] = {}
+        self._found: dict[TopicQueue, _Unnamed] = {}
         self._others = 0
 
-    def add(self, name: Queue, queue: Units, high: int, wrong: ExpectedUnits) -> None:
+    def add(self, name: TopicQueue, queue: Units, high: int, wrong: ExpectedUnits) -> None:
         """Look for units of these records, in log order, anywhere in ``queue``, which ends at high.
 
         Light queues are passed over, because brokers drop them and make them anew, and so are names
@@ -59,13 +58,13 @@ class UnnamedMessages:
         found.count += len(left)
         found.parted += int(is_named.sum())
 
-    def add_all(self, name: Queue, first: int, count: int) -> None:
+    def add_all(self, name: TopicQueue, first: int, count: int) -> None:
         """Add so many messages of a queue without a ConsumeQueue, from a queue offset on."""
         found = self._counted(name, count)
         if found is not None:
             found.first, found.count = first, count
 
-    def _counted(self, name: Queue, count: int) -> _Unnamed | None:
+    def _counted(self, name: TopicQueue, count: int) -> _Unnamed | None:
         if not count or name[0].startswith(names.LMQ_PREFIX) or not is_possible(name):
             return None
         if name not in self._found and len(self._found) >= _MOST_LISTED:

@@ -10,7 +10,7 @@ CommitLogDispatcherBuildConsumeQueue, ConsumeQueue#multiDispatchLmqQueue, MultiD
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,7 @@ from mqstore.codec.gather import RecordHeaders
 from mqstore.codec.hashing import hash_strings, hash_text, key_hashes, tags_codes
 from mqstore.codec.picked import PickedProperties
 from mqstore.format import names
-from mqstore.format.arrays import Int32s, Int64s, Mask
+from mqstore.format.arrays import Int32s, Int64s, Mask, TopicQueue
 from mqstore.format.config import DELAY_LEVELS_MS
 from mqstore.format.index_file import TAG_KEY_PREFIX, TOPIC_KEY_SEPARATOR
 from mqstore.format.properties import (
@@ -34,8 +34,6 @@ from mqstore.format.properties import (
     UNIQ_KEY,
 )
 from mqstore.format.sys_flag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
-
-Queue: TypeAlias = tuple[str, int]
 
 _DISPATCHED_BY: Final = (TAGS, KEYS, UNIQ_KEY, DELAY, MULTI_DISPATCH, MULTI_QUEUE_OFFSET)
 _DELAYS_MS: Final = np.array([0, *DELAY_LEVELS_MS], np.int64)
@@ -106,12 +104,12 @@ class DispatchRecords:
 
     @cached_property
     def queue_ids(self) -> Int64s:
-        """Queue id of each record."""
+        """TopicQueue id of each record."""
         return self.headers.field("queue_id").astype(np.int64)
 
     @cached_property
     def queue_offsets(self) -> Int64s:
-        """Queue offset of each record."""
+        """TopicQueue offset of each record."""
         return self.headers.field("queue_offset").astype(np.int64)
 
     @cached_property
@@ -129,7 +127,7 @@ class DispatchRecords:
         due = deliver_timestamps_ms(self.store_timestamps_ms, levels)
         return np.where(delayed, due, codes), ~delayed
 
-    def queues_of(self, rows: Int64s) -> tuple[list[Queue], Int64s]:
+    def queues_of(self, rows: Int64s) -> tuple[list[TopicQueue], Int64s]:
         """Return the queues that the records of ``rows`` name, and which of them each row does."""
         joined = self.topic_codes[rows] << 32 | (self.queue_ids[rows] & 0xFFFFFFFF)
         values, codes = np.unique(joined, return_inverse=True)
@@ -137,7 +135,7 @@ class DispatchRecords:
         topics = [self.topic_names[code] for code in (values >> 32).tolist()]
         return list(zip(topics, ids, strict=True)), codes.astype(np.int64)
 
-    def light_queues(self) -> Iterator[tuple[int, Queue, int]]:
+    def light_queues(self) -> Iterator[tuple[int, TopicQueue, int]]:
         """Yield (row, queue, queue offset) for each light queue that a record is also put into.
 
         The broker wrote the offsets into the record when it took it; without them, or with

@@ -10,11 +10,10 @@ RocksDBConsumerOffsetManager#merge.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from mqstore.codec.dispatch import Queue
 from mqstore.copy.salvage_report import LOST, MOVED, Report, ReportEntry
 from mqstore.errors import CorruptConfigError, StoreError
 from mqstore.files.config.broker_config import BrokerConfig
@@ -31,6 +30,7 @@ from mqstore.files.safe_open import survey
 from mqstore.files.store_dir import StoreDir
 from mqstore.files.store_writer import StoreWriter
 from mqstore.format import names
+from mqstore.format.arrays import TopicQueue
 from mqstore.format.config import (
     BACKUP_SUFFIX,
     CONSUMER_OFFSET,
@@ -49,7 +49,9 @@ _TIMER: Final = ("timerlog", "timerwheel", f"{names.CONFIG}/{TIMER_CHECK}")
 _TIMER_LOST: Final = "it names places in the log, and all records were moved"
 
 
-def carry_config(copy: Copy, place: StoreDir, ends: Mapping[Queue, int], report: Report) -> None:
+def carry_config(
+    copy: Copy, place: StoreDir, ends: Mapping[TopicQueue, int], report: Report
+) -> None:
     """Carry over the files of config/; ``ends`` has the end of each queue. Raises OSError."""
     copy.make_directory(names.CONFIG)
     config = BrokerConfig(place)
@@ -113,13 +115,18 @@ def carry_timer(copy: Copy, place: StoreDir, report: Report, *, is_moved: bool) 
                 copy.take(place.root, f"{path}/{one}", f"{path}/{one}")
 
 
-def complete_topics(writer: StoreWriter, ends: Mapping[Queue, int]) -> None:
-    """Give each topic with queues an entry with so many queues."""
+def complete_topics(
+    writer: StoreWriter, ends: Mapping[TopicQueue, int], with_batches: Collection[str]
+) -> None:
+    """Give each topic with queues an entry with so many queues.
+
+    ``with_batches`` are the topics with batch ConsumeQueues.
+    """
     counts: dict[str, int] = {}
     for topic, queue_id in ends:
         if not names.is_system_topic(topic) or topic.startswith(names.RETRY_PREFIX):
             counts[topic] = max(counts.get(topic, 0), queue_id + 1)
-    add_topics(writer, counts)
+    add_topics(writer, counts, with_batches)
 
 
 def put_checkpoint(writer: StoreWriter, last_ms: int, last_physical_offset: int) -> None:
@@ -144,7 +151,9 @@ def _load(
     return document or None
 
 
-def _limit(name: str, document: dict[str, Any], ends: Mapping[Queue, int], report: Report) -> None:
+def _limit(
+    name: str, document: dict[str, Any], ends: Mapping[TopicQueue, int], report: Report
+) -> None:
     """Lower what goes on behind the end of a queue."""
     table = document.get("offsetTable")
     if not isinstance(table, dict):
@@ -166,8 +175,8 @@ def _limit(name: str, document: dict[str, Any], ends: Mapping[Queue, int], repor
 def _lower(
     table: dict[str, Any],
     key: str,
-    queue: Queue,
-    into: tuple[Mapping[Queue, int], Report, str],
+    queue: TopicQueue,
+    into: tuple[Mapping[TopicQueue, int], Report, str],
 ) -> None:
     ends, report, group = into
     value, end = table[key], ends.get(queue, 0)

@@ -7,8 +7,7 @@ from typing import Final
 from mqstore.errors import InvalidOptionError
 from mqstore.format.client_message import MAX_BATCH_MESSAGES
 from mqstore.format.names import is_system_topic, is_writable_topic
-from mqstore.live.options import milliseconds
-from mqstore.live.remoting.cluster import ClusterSettings
+from mqstore.live.remoting.settings import ClusterSettings
 from mqstore.options import grammar, store_paths
 from mqstore.options.option import one_of, option, options_of
 from mqstore.write.stage.settings import MessageSettings
@@ -41,10 +40,10 @@ class SendSettings(MessageSettings):
     control_topic: str = option("controlTopic", _control_topic, CONTROL_TOPIC)
     inline_bytes: int = option("inlineBytes", _inline_bytes, 64 * 1024 * 1024)
     staging_path: str | None = option("stagingPath", store_paths.absolute)
-    fence_wait_ms: int = option("fenceWait", milliseconds, 5_000)
-    visibility_timeout_ms: int = option("visibilityTimeout", milliseconds, 30_000)
+    fence_wait_ms: int = option("fenceWait", grammar.milliseconds, 5_000)
+    visibility_timeout_ms: int = option("visibilityTimeout", grammar.milliseconds, 30_000)
     allow_lost_history: bool = option("allowLostHistory", grammar.boolean, False)
-    send_timeout_ms: int = option("sendTimeout", milliseconds, 60_000)
+    send_timeout_ms: int = option("sendTimeout", grammar.milliseconds, 60_000)
     latency_fault_tolerance: bool = option("latencyFaultTolerance", grammar.boolean, False)
     require_replica: bool = option("requireReplica", grammar.boolean, False)
 

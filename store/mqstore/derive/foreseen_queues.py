@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mqstore.codec.dispatch import Queue
 from mqstore.derive.generations import Generations
 from mqstore.derive.queue_units import NamedOffsets, is_possible
 from mqstore.files.log.commit_log import CommitLog
+from mqstore.format.arrays import TopicQueue
 
 
 @dataclass(slots=True)
@@ -34,14 +34,14 @@ class _Foreseen:
 class ForeseenQueues:
     """Takes the records of queues in log order."""
 
-    def __init__(self, ends: Mapping[Queue, int], limit: int) -> None:
+    def __init__(self, ends: Mapping[TopicQueue, int], limit: int) -> None:
         """Take where queues end before the walk; queue offsets are below ``limit``."""
         self._ends = ends
         self._limit = limit
         self._generations = Generations()
-        self._seen: dict[Queue, _Foreseen] = {}
+        self._seen: dict[TopicQueue, _Foreseen] = {}
 
-    def take(self, queue: Queue, named: NamedOffsets) -> None:
+    def take(self, queue: TopicQueue, named: NamedOffsets) -> None:
         """Take the next records that name a queue."""
         seen = self._seen.get(queue)
         if seen is None:
@@ -60,25 +60,25 @@ class ForeseenQueues:
         if is_possible(queue):
             self._generations.take(queue, numbers[own], places[own])
 
-    def begins(self) -> dict[Queue, int]:
+    def begins(self) -> dict[TopicQueue, int]:
         """Return where the newest generation of each queue begins that has more than one."""
         return self._generations.begins()
 
-    def begin_at(self, queue: Queue) -> None:
+    def begin_at(self, queue: TopicQueue) -> None:
         """Let a queue have its newest generation only: all records of it get a unit."""
         seen = self._seen[queue]
         seen.with_unit, seen.without = seen.last_place, -1
 
-    def left(self) -> list[Queue]:
+    def left(self) -> list[TopicQueue]:
         """Return the queues that got no message since their topic was made again."""
         return self._generations.left()
 
-    def leave(self, queue: Queue) -> None:
+    def leave(self, queue: TopicQueue) -> None:
         """Let a queue have no message."""
         seen = self._seen[queue]
         seen.first = seen.with_unit = seen.without = -1
 
-    def firsts(self) -> Iterator[tuple[Queue, int]]:
+    def firsts(self) -> Iterator[tuple[TopicQueue, int]]:
         """Yield the queues that get a unit, and the queue offset of the first one."""
         for queue, seen in self._seen.items():
             if seen.first >= 0:

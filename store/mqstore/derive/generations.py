@@ -17,9 +17,9 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.codec.dispatch import DispatchRecords, Queue
+from mqstore.codec.dispatch import DispatchRecords
 from mqstore.derive.queue_units import NamedOffsets, group_by_queue, named_offsets
-from mqstore.format.arrays import Int64s, Mask
+from mqstore.format.arrays import Int64s, Mask, TopicQueue
 from mqstore.format.names import LMQ_PREFIX
 
 _PENDING_OFFSETS: Final = 1 << 18
@@ -44,21 +44,33 @@ class Generations:
     """Takes the records of queues in log order; ``begins`` is final when there are no more."""
 
     def __init__(self) -> None:
-        self._seen: dict[Queue, _QueueSeen] = {}
+        self._seen: dict[TopicQueue, _QueueSeen] = {}
 
-    def take(self, queue: Queue, queue_offsets: Int64s, physical_offsets: Int64s) -> None:
-        """Take the next records of one queue: int64[n] each. Light queues have one generation."""
+    def take(
+        self,
+        queue: TopicQueue,
+        queue_offsets: Int64s,
+        physical_offsets: Int64s,
+        *,
+        has_batches: bool = False,
+    ) -> None:
+        """Take the next records of one queue: int64[n] each. Light queues have one generation.
+
+        In a batch ConsumeQueue any queue offset may follow 0.
+        """
         if not len(queue_offsets) or queue[0].startswith(LMQ_PREFIX):
             return
         seen = self._seen.get(queue)
         if seen is None:
             seen = self._seen[queue] = _QueueSeen(int(physical_offsets[0]))
         highest = np.maximum.accumulate(np.append(seen.highest, queue_offsets))
-        if seen.is_open and not _goes_on_from_0(queue_offsets[:1], highest[:1])[0]:
+        follows = has_batches or _goes_on_from_0(queue_offsets[:1], highest[:1])[0]
+        if seen.is_open and not follows:
             seen.begin, seen.last_old = seen.before
         is_first = (queue_offsets == 0) & (highest[:-1] >= 0)
         anew = is_first.copy()
-        anew[:-1] &= _goes_on_from_0(queue_offsets[1:], highest[:-2])
+        if not has_batches:
+            anew[:-1] &= _goes_on_from_0(queue_offsets[1:], highest[:-2])
         seen.is_open = bool(anew[-1])
         before = np.append(seen.last_place, physical_offsets)
         for row in np.flatnonzero(anew)[-2:].tolist():
@@ -66,11 +78,11 @@ class Generations:
             seen.begin, seen.last_old = int(physical_offsets[row]), int(before[row])
         seen.highest, seen.last_place = int(highest[-1]), int(physical_offsets[-1])
 
-    def begins(self) -> dict[Queue, int]:
+    def begins(self) -> dict[TopicQueue, int]:
         """Return where the newest generation of each queue begins that has more than one."""
         return {queue: seen.begin for queue, seen in self._seen.items() if seen.begin}
 
-    def left(self) -> list[Queue]:
+    def left(self) -> list[TopicQueue]:
         """Return the queues that got no message since their topic was made again."""
         topics: dict[str, tuple[int, int]] = {}
         for (topic, _), seen in self._seen.items():
@@ -91,9 +103,11 @@ def _goes_on_from_0(following: Int64s, highest: Int64s) -> Mask:
     return goes_on
 
 
-def offsets_by_queue(walked: Iterable[DispatchRecords]) -> Iterator[tuple[Queue, NamedOffsets]]:
+def offsets_by_queue(
+    walked: Iterable[DispatchRecords],
+) -> Iterator[tuple[TopicQueue, NamedOffsets]]:
     """Yield the queue offsets that records name, some of each queue at a time, in log order."""
-    pending: list[tuple[list[Queue], Int64s, NamedOffsets]] = []
+    pending: list[tuple[list[TopicQueue], Int64s, NamedOffsets]] = []
     count = 0
     for records in walked:
         pending.append(named_offsets(records))
@@ -106,8 +120,8 @@ def offsets_by_queue(walked: Iterable[DispatchRecords]) -> Iterator[tuple[Queue,
 
 
 def _grouped(
-    parts: list[tuple[list[Queue], Int64s, NamedOffsets]],
-) -> Iterator[tuple[Queue, NamedOffsets]]:
+    parts: list[tuple[list[TopicQueue], Int64s, NamedOffsets]],
+) -> Iterator[tuple[TopicQueue, NamedOffsets]]:
     order, queues = group_by_queue([(names, codes) for names, codes, _ in parts])
     joined = NamedOffsets.joined([found for _, _, found in parts]).take(order)
     for queue, rows in queues:

@@ -17,6 +17,7 @@ from mqstore.errors import CorruptStoreError, UncleanStoreError
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.log.log_end import after_blank, data_behind
 from mqstore.files.store import Store
+from mqstore.format.arrays import Span
 from mqstore.format.names import LMQ_PREFIX, is_topic
 
 
@@ -30,7 +31,7 @@ class LogEnd:
     """Physical offset where the next record may lie."""
     last_store_timestamp_ms: int
     """Of the last record and of the checkpoint, whichever is later; 0 in an empty store."""
-    garbage: tuple[int, int] | None
+    garbage: Span | None
     """Physical offsets [low, high) behind the tail that hold bytes which are no records."""
 
 
@@ -132,7 +133,7 @@ def _record_of_newest_unit(store: Store) -> SoundRecord | None:
     return record
 
 
-def _remains(log: CommitLog, tail: int, known_to: int) -> tuple[int, int] | None:
+def _remains(log: CommitLog, tail: int, known_to: int) -> Span | None:
     """Return the range of bytes behind the tail that are not zero; None if there are none.
 
     Raises CorruptStoreError if a sound record is among them at ``known_to`` or behind.

@@ -16,7 +16,6 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.codec.dispatch import Queue
 from mqstore.derive.log_sections import LogDamage, LogUnits
 from mqstore.derive.section_files import (
     SECTION_BATCH_ROWS,
@@ -27,6 +26,7 @@ from mqstore.derive.section_files import (
 from mqstore.errors import UnsupportedStoreError
 from mqstore.files.mapped_file_queue import MappedFile
 from mqstore.files.queue.consume_queue import MOST_QUEUES
+from mqstore.format.arrays import TopicQueue
 
 _BATCHES: Final = 32  # 20 MB
 _OPEN_SECTIONS: Final = 16
@@ -53,7 +53,7 @@ class LogQueues:
         """
         self.files = tuple(files)
         self._forgets = forgets
-        self._held: dict[Queue, list[tuple[SectionFile, QueueTotals]]] = {}
+        self._held: dict[TopicQueue, list[tuple[SectionFile, QueueTotals]]] = {}
         for file in files:
             for section in file.sections:
                 for queue, totals in section.queues.items():
@@ -61,7 +61,7 @@ class LogQueues:
         if len(self._held) > MOST_QUEUES:
             where = files[0].file.folder
             raise UnsupportedStoreError(where, "TOO_LARGE", f"more than {MOST_QUEUES} queues")
-        self._batches: OrderedDict[tuple[str, int], LogUnits] = OrderedDict()
+        self._batches: OrderedDict[TopicQueue, LogUnits] = OrderedDict()
         self._open: OrderedDict[str, SectionFile] = OrderedDict()
 
     def close(self) -> None:
@@ -71,7 +71,7 @@ class LogQueues:
         self._batches.clear()
 
     @property
-    def queues(self) -> list[Queue]:
+    def queues(self) -> list[TopicQueue]:
         """The queues, sorted."""
         return sorted(self._held)
 
@@ -85,7 +85,7 @@ class LogQueues:
         """The physical offset of the first file; 0 if there is none."""
         return self.files[0].file.start if self.files else 0
 
-    def forgotten(self, queue: Queue, start: int, end: int) -> int:
+    def forgotten(self, queue: TopicQueue, start: int, end: int) -> int:
         """Return how many of the queue offsets [start, end), from ``start`` on, may have expired.
 
         0 where everything is known that the log held when a read was planned.
@@ -95,7 +95,7 @@ class LogQueues:
         low = min((totals.low for totals in self.totals(queue)), default=end)
         return max(0, min(low, end) - start)
 
-    def totals(self, queue: Queue) -> list[QueueTotals]:
+    def totals(self, queue: TopicQueue) -> list[QueueTotals]:
         """Return what each section has of a queue, in log order; nothing of an unknown one."""
         return [totals for _, totals in self._held.get(queue, ())]
 
@@ -114,7 +114,7 @@ class LogQueues:
         return sum(file.end.damaged for file in self.files)
 
     def units(
-        self, queue: Queue, start: int, end: int, most: int = SECTION_BATCH_ROWS
+        self, queue: TopicQueue, start: int, end: int, most: int = SECTION_BATCH_ROWS
     ) -> Iterator[LogUnits]:
         """Yield the units of queue offsets [start, end), in their order, at most ``most`` at once.
 
@@ -128,7 +128,7 @@ class LogQueues:
                 high = min(end, max(totals.high for _, totals in group) + 1)
                 yield from self._merged(group, low, high, most)
 
-    def first_at(self, queue: Queue, start: int, end: int, ms: int) -> int:
+    def first_at(self, queue: TopicQueue, start: int, end: int, ms: int) -> int:
         """Return the first queue offset in [start, end) stored at or after a time; else ``end``."""
         found = end
         for section, totals in self._held.get(queue, ()):
@@ -141,7 +141,7 @@ class LogQueues:
                     break
         return found
 
-    def count_gaps(self, queue: Queue) -> "GapsAndDoubles":
+    def count_gaps(self, queue: TopicQueue) -> "GapsAndDoubles":
         """Return what ``gaps_and_doubles`` does, by reading all units of a queue."""
         missing = doubled = 0
         first_gap = first_double = last = -1

@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.codec.dispatch import DispatchRecords, Queue
+from mqstore.codec.dispatch import DispatchRecords
 from mqstore.codec.walk import BLANK_RECORD, CUT, ZERO
 from mqstore.derive.log_walk import LogChunk, log_chunks
 from mqstore.derive.queue_units import is_possible, units_of
@@ -22,7 +22,7 @@ from mqstore.derive.quick_units import LEFT, QuickWalk
 from mqstore.derive.resync import Resync
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.mapped_file_queue import MappedFile
-from mqstore.format.arrays import Int64s, Mask
+from mqstore.format.arrays import Int64s, Mask, TopicQueue
 from mqstore.format.consume_queue import HIGHEST_QUEUE_OFFSET
 from mqstore.format.message import MIN_BLANK_BYTES
 from mqstore.format.names import LMQ_PREFIX
@@ -99,7 +99,7 @@ class LogUnits:
 class Section:
     """Units of a stretch of the log: those of ``queues[i]`` are rows ``edges[i]`` to the next."""
 
-    queues: list[Queue]
+    queues: list[TopicQueue]
     edges: Int64s
     units: LogUnits
 
@@ -216,7 +216,7 @@ class FileWalk:
             self.damages.append(LogDamage(start, end, reason))
 
 
-_Part = tuple[list[Queue], Int64s, LogUnits]
+_Part = tuple[list[TopicQueue], Int64s, LogUnits]
 
 
 def _of_kernel(found: GatheredUnits) -> _Part:
@@ -261,7 +261,7 @@ def _units_of(records: DispatchRecords) -> _Part:
 
 
 def _section(parts: Sequence[_Part]) -> Section:
-    numbers: dict[Queue, int] = {}
+    numbers: dict[TopicQueue, int] = {}
     joined = []
     for queues, codes, _ in parts:
         of_part = [numbers.setdefault(queue, len(numbers)) for queue in queues]

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mqstore.codec.dispatch import DispatchRecords, Queue
+from mqstore.codec.dispatch import DispatchRecords
 from mqstore.format import names
-from mqstore.format.arrays import Int64s, Mask, Structs
+from mqstore.format.arrays import Int64s, Mask, Structs, TopicQueue
 from mqstore.format.consume_queue import EXT_ADDRESS_MAX, FILLER_SIZE, GAP_SIZE, UNIT
 
 
@@ -76,7 +76,7 @@ class NamedOffsets:
 class QueueUnits:
     """Units of several queues: unit i belongs to ``queues[codes[i]]``."""
 
-    queues: list[Queue]
+    queues: list[TopicQueue]
     codes: Int64s
     expected: ExpectedUnits
 
@@ -102,7 +102,7 @@ def make_units(physical_offsets: Int64s, sizes: Int64s, tags_codes: Int64s) -> S
     return units
 
 
-def named_offsets(records: DispatchRecords) -> tuple[list[Queue], Int64s, "NamedOffsets"]:
+def named_offsets(records: DispatchRecords) -> tuple[list[TopicQueue], Int64s, "NamedOffsets"]:
     """Return the queue offsets that records name, in log order, and queues: row i's is codes[i].
 
     Those in their own queues, and those in light queues that they name besides. The names of the
@@ -137,7 +137,7 @@ def units_of(records: DispatchRecords) -> QueueUnits:
     return QueueUnits(queues, codes, expected)
 
 
-def by_queue(parts: Sequence[QueueUnits]) -> Iterator[tuple[Queue, ExpectedUnits]]:
+def by_queue(parts: Sequence[QueueUnits]) -> Iterator[tuple[TopicQueue, ExpectedUnits]]:
     """Yield each queue with its units of all the parts, in log order."""
     order, queues = group_by_queue([(part.queues, part.codes) for part in parts])
     expected = [part.expected for part in parts]
@@ -152,13 +152,13 @@ def by_queue(parts: Sequence[QueueUnits]) -> Iterator[tuple[Queue, ExpectedUnits
 
 
 def group_by_queue(
-    parts: Sequence[tuple[Sequence[Queue], Int64s]],
-) -> tuple[Int64s, list[tuple[Queue, slice]]]:
+    parts: Sequence[tuple[Sequence[TopicQueue], Int64s]],
+) -> tuple[Int64s, list[tuple[TopicQueue, slice]]]:
     """Return the order that puts the rows of each queue together, and where each queue's are.
 
     A part's row i belongs to queue ``codes[i]`` of the part. Rows of one queue stay in order.
     """
-    numbers: dict[Queue, int] = {}
+    numbers: dict[TopicQueue, int] = {}
     codes = []
     for queues, local in parts:
         of_part = [numbers.setdefault(queue, len(numbers)) for queue in queues]
@@ -204,7 +204,7 @@ def is_gap(units: Structs) -> Mask:
     return gap
 
 
-def is_possible(queue: Queue) -> bool:
+def is_possible(queue: TopicQueue) -> bool:
     """Tell whether a queue that a record names can have a directory."""
     topic, queue_id = queue
     return names.is_topic(topic) and 0 <= queue_id <= names.MAX_QUEUE_ID

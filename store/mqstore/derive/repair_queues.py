@@ -19,7 +19,7 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.codec.dispatch import DispatchRecords, Queue
+from mqstore.codec.dispatch import DispatchRecords
 from mqstore.derive.foreseen_queues import ForeseenQueues
 from mqstore.derive.generations import offsets_by_queue
 from mqstore.derive.queue_units import (
@@ -43,7 +43,7 @@ from mqstore.files.queue.queue_repair import QueueRepair, are_empty, fillers
 from mqstore.files.safe_open import list_names
 from mqstore.files.store_writer import StoreWriter
 from mqstore.format import names
-from mqstore.format.arrays import Int64s, Mask, Structs
+from mqstore.format.arrays import Int64s, Mask, Structs, TopicQueue
 from mqstore.format.consume_queue import FILLER_SIZE, UNIT
 
 _PENDING_UNITS: Final = 1 << 18  # 5 MiB of units
@@ -80,7 +80,7 @@ class QueueRebuild:
         self._file_size = writer.sizes.consume_queue
         self._queue_offsets_end = (_MAX_POSITION - self._file_size) // UNIT.itemsize
         self._is_extended = bool(list_names(self._root, names.CONSUME_QUEUE_EXT))
-        self._states: dict[Queue, _RepairedQueue] = {}
+        self._states: dict[TopicQueue, _RepairedQueue] = {}
         self._pending: list[QueueUnits] = []
         self._pending_count = 0
         self.written = 0
@@ -170,7 +170,7 @@ class QueueRebuild:
             if is_possible(queue):
                 self._put(queue, expected)
 
-    def _put(self, queue: Queue, expected: ExpectedUnits) -> None:
+    def _put(self, queue: TopicQueue, expected: ExpectedUnits) -> None:
         """Give a queue the units that records imply."""
         state = self._state(queue)
         expected = expected.take(expected.units["physical_offset"] >= state.begin)
@@ -233,7 +233,7 @@ class QueueRebuild:
         if self._start > self._log.low and self._lacks_before(state, first):
             raise EarlierUnitsLostError
 
-    def _has_older_first(self, queue: Queue, place: int) -> bool:
+    def _has_older_first(self, queue: TopicQueue, place: int) -> bool:
         """Tell whether the queue has a record before ``place`` for queue offset 0.
 
         Then it is the witness that records from ``place`` on are no newer generation.
@@ -244,7 +244,7 @@ class QueueRebuild:
             return False
         return self._is_implied(queue, 0, unit)
 
-    def _clear_between(self, state: _RepairedQueue, queue: Queue, numbers: Int64s) -> None:
+    def _clear_between(self, state: _RepairedQueue, queue: TopicQueue, numbers: Int64s) -> None:
         """Clear units between those of two records that follow each other in the queue.
 
         A broker reads a queue up to its first empty unit. So a unit stays that leads to a sound
@@ -268,7 +268,7 @@ class QueueRebuild:
                     state.repair.zero(file, there[wrong])
                     self.zeroed += int(wrong.sum())
 
-    def _is_of_another(self, queue: Queue, unit: np.void) -> bool:
+    def _is_of_another(self, queue: TopicQueue, unit: np.void) -> bool:
         """Tell whether a sound record of another queue lies where a unit points."""
         record = read_record(self._log, int(unit["physical_offset"]))
         return (
@@ -317,17 +317,17 @@ class QueueRebuild:
         is_older: Mask = (sizes > 0) & (places >= 0) & (places < self._start)
         return is_older | is_filler(units)
 
-    def _state(self, queue: Queue) -> _RepairedQueue:
+    def _state(self, queue: TopicQueue) -> _RepairedQueue:
         state = self._states.get(queue)
         if state is None:
             repair = self._repair_or_new(queue)
             state = self._states[queue] = _RepairedQueue(repair, self._known_end(queue, repair))
         return state
 
-    def _repair_or_new(self, queue: Queue) -> QueueRepair:
+    def _repair_or_new(self, queue: TopicQueue) -> QueueRepair:
         return self._repairs.get(queue) or self._repair_of(queue)
 
-    def _known_end(self, queue: Queue, repair: QueueRepair) -> int:
+    def _known_end(self, queue: TopicQueue, repair: QueueRepair) -> int:
         """Return the queue offset behind the last unit of a record before the walk.
 
         0 if there is none: a unit whose record has expired proves nothing.
@@ -345,7 +345,7 @@ class QueueRebuild:
                     return int(number) + 1
         return 0
 
-    def _is_implied(self, queue: Queue, number: int, unit: np.void) -> bool:
+    def _is_implied(self, queue: TopicQueue, number: int, unit: np.void) -> bool:
         """Tell whether a unit's record is there, is sound, and implies that unit."""
         place, size = (np.array([unit[name]], np.int64) for name in ("physical_offset", "size"))
         found = fetch(self._log, place, size, SOUND_CHECKS)
@@ -356,5 +356,5 @@ class QueueRebuild:
             for other, units in by_queue([units_of(DispatchRecords(found.headers, place))])
         )
 
-    def _repair_of(self, queue: Queue) -> QueueRepair:
+    def _repair_of(self, queue: TopicQueue) -> QueueRepair:
         return QueueRepair(self._writer, *queue)

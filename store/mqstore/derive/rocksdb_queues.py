@@ -28,7 +28,7 @@ from mqstore.files.log.log_end import after_blank
 from mqstore.files.queue.units import QueueExtent, Units
 from mqstore.files.rocksdb.unit_table import UnitTable
 from mqstore.files.store_dir import BY_LOG, StoreDir
-from mqstore.format.arrays import Structs
+from mqstore.format.arrays import Structs, TopicQueue
 from mqstore.format.consume_queue import UNIT
 
 _FAR: Final = 2**62
@@ -38,7 +38,7 @@ _FAR: Final = 2**62
 class _Found:
     """Behind which queue offset each queue ends in a database, and what the log has behind it."""
 
-    ends: dict[tuple[str, int], int]
+    ends: dict[TopicQueue, int]
     log: LogQueues | None
     has_expired: bool
     """Whether records behind what the database has, and before what the log has, expired."""
@@ -76,7 +76,7 @@ class RocksQueues:
             self._found.log.close()
 
     @property
-    def ends(self) -> dict[tuple[str, int], int]:
+    def ends(self) -> dict[TopicQueue, int]:
         """Return for each queue the queue offset behind its last message in the database."""
         return self._found.ends
 
@@ -85,7 +85,7 @@ class RocksQueues:
         """The queues of the log behind what the database has; None if nothing is there."""
         return self._found.log
 
-    def has_expired(self, queue: tuple[str, int], queue_offset: int) -> bool:
+    def has_expired(self, queue: TopicQueue, queue_offset: int) -> bool:
         """Tell whether the log behind the database lost that message of a queue: it expired."""
         if not self._found.has_expired or queue_offset < self.ends.get(queue, 0):
             return False
@@ -98,7 +98,7 @@ class RocksQueues:
         return () if self.log is None else self.log.keys
 
     @property
-    def queues(self) -> list[tuple[str, int]]:
+    def queues(self) -> list[TopicQueue]:
         """Every (topic, queueId) that has, or had, a message; sorted."""
         behind = () if self.log is None else self.log.queues
         return sorted({*self.ends, *behind})
@@ -218,7 +218,7 @@ class RocksQueue(Units):
         return int(behind.queue_offsets[0]) if len(behind) else None
 
     @property
-    def _name(self) -> tuple[str, int]:
+    def _name(self) -> TopicQueue:
         return self.topic, self.queue_id
 
     @property

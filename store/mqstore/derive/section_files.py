@@ -18,11 +18,10 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from mqstore.codec.dispatch import Queue
 from mqstore.derive.log_sections import SECTION_ROWS, LogDamage, LogUnits, Section
 from mqstore.derive.queue_units import is_possible
 from mqstore.errors import CorruptStoreError
-from mqstore.format.arrays import Int64s
+from mqstore.format.arrays import Int64s, TopicQueue
 from mqstore.format.crc import crc32
 
 SECTION_BATCH_ROWS: Final = 1 << 14
@@ -231,8 +230,8 @@ class SectionFile:
             self._reader = reader
         return self._reader
 
-    def _queues(self, table: pa.Table) -> dict[Queue, QueueTotals]:
-        found: dict[Queue, QueueTotals] = {}
+    def _queues(self, table: pa.Table) -> dict[TopicQueue, QueueTotals]:
+        found: dict[TopicQueue, QueueTotals] = {}
         columns = [table[name].to_pylist() for name in (*_TOTALS, *_OTHER_TOTALS)]
         names = zip(table["topic"].to_pylist(), table["queueId"].to_pylist(), strict=True)
         first = 0

@@ -30,6 +30,7 @@ from mqstore.files.queue.units import Units
 from mqstore.files.safe_open import exists
 from mqstore.files.store_dir import BATCH_QUEUES, StoreDir, open_dir
 from mqstore.format import names
+from mqstore.format.arrays import TopicQueue
 
 _MOST_QUEUES_KEPT = 16_384  # about 1 KiB each, with their lists of files
 
@@ -38,7 +39,7 @@ class QueueStore(Protocol):
     """What a store has instead of ConsumeQueues in files. ``close`` it."""
 
     @property
-    def queues(self) -> list[tuple[str, int]]:
+    def queues(self) -> list[TopicQueue]:
         """Every (topic, queueId), sorted."""
 
     def queue(self, topic: str, queue_id: int) -> Units:
@@ -68,7 +69,7 @@ class Store:
         self._queue_store = queue_store
         self.config = BrokerConfig(place)
         self._read_mode = read_mode
-        self._queues: dict[tuple[str, int], Units] = {}
+        self._queues: dict[TopicQueue, Units] = {}
 
     @classmethod
     def open(cls, root: str | os.PathLike[str], commit_log: Sequence[str] = ()) -> "Store":
@@ -103,7 +104,7 @@ class Store:
         return open_log(self.place, self._read_mode)
 
     @cached_property
-    def queues(self) -> list[tuple[str, int]]:
+    def queues(self) -> list[TopicQueue]:
         """Every (topic, queueId) with a directory in consumequeue/ or batchconsumequeue/, sorted.
 
         Raises UnsupportedStoreError for more than 100,000 topics or a million queues, and for a
@@ -126,7 +127,7 @@ class Store:
         return frozenset(topic for topic, _ in self._batch_queues)
 
     @cached_property
-    def _batch_queues(self) -> list[tuple[str, int]]:
+    def _batch_queues(self) -> list[TopicQueue]:
         if self._queue_store is not None:
             return []
         return list_queues(self.place, names.BATCH_CONSUME_QUEUE)

@@ -18,6 +18,7 @@ from typing import Final
 
 from mqstore.errors import (
     NotAStoreError,
+    StoreFlavour,
     StoreNotFoundError,
     UnsafePathError,
     UnsupportedStoreError,
@@ -38,7 +39,7 @@ BATCH_QUEUES: Final = "BATCH_CONSUME_QUEUE"
 _ROCKSDB_QUEUES: Final = (names.CONSUME_QUEUE, "consumequeue_rocksdb")
 
 # Path below the root, flavour, why.
-_NOT_WRITABLE: Final = (
+_NOT_WRITABLE: Final[tuple[tuple[str, StoreFlavour, str], ...]] = (
     (
         "epochFileCheckpoint",
         "CONTROLLER",

@@ -1,4 +1,4 @@
-"""Names of the numpy array types that all rooms use, and memory for large ones."""
+"""Names of types that all rooms use, of numpy arrays and of pairs, and memory for large arrays."""
 
 import weakref
 from typing import Any, Final, TypeAlias
@@ -12,6 +12,11 @@ Int64s: TypeAlias = NDArray[np.int64]
 Mask: TypeAlias = NDArray[np.bool_]
 Structs: TypeAlias = NDArray[np.void]
 UInt32s: TypeAlias = NDArray[np.uint32]
+
+TopicQueue: TypeAlias = tuple[str, int]
+"""A topic and a queueId."""
+Span: TypeAlias = tuple[int, int]
+"""[start, end): of queue offsets, unless something else is said."""
 
 _SPARE: Final = 4  # A quarter more than was asked for, so that the next item fits as well.
 _MOST_SPARE: Final = 4  # Memory this many times too large is let go.

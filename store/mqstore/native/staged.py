@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.format.arrays import Bytes, Int64s, Structs
+from mqstore.format.arrays import Bytes, Int64s, Structs, TopicQueue
 from mqstore.format.consume_queue import UNIT
 from mqstore.format.staged import MESSAGE
 from mqstore.native.arrays import address, int64s
@@ -21,7 +21,7 @@ _NO_BYTES: Final = np.zeros(0, np.uint8)
 
 
 def verify(
-    messages: Structs, records: Bytes, queues: Sequence[tuple[str, int]], checksum: int
+    messages: Structs, records: Bytes, queues: Sequence[TopicQueue], checksum: int
 ) -> int | None:
     """Return the CRC-32 of what was summed to ``checksum`` and then of sound ``records``.
 

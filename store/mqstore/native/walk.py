@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from mqstore.format.arrays import Bytes, Int64s, Mask
+from mqstore.format.arrays import Bytes, Int64s, Mask, TopicQueue
 from mqstore.format.config import DELAY_LEVELS_MS
 from mqstore.format.consume_queue import HIGHEST_QUEUE_OFFSET
 from mqstore.native.arrays import address
@@ -27,7 +27,7 @@ class GatheredUnits:
     each int64[n].
     """
 
-    queues: list[tuple[str, int]]
+    queues: list[TopicQueue]
     codes: Int64s
     columns: tuple[Int64s, ...]
     holds_several: Mask
@@ -102,7 +102,7 @@ class UnitsKernel:
         self._slots.fill(-1)
         return found
 
-    def _queues(self) -> list[tuple[str, int]]:
+    def _queues(self) -> list[TopicQueue]:
         named: Any = self._named.from_buffer(self._names.data)
         return [
             (bytes(one.topic[: one.topic_length]).decode("ascii"), one.queue_id)

@@ -41,6 +41,7 @@ _MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _OFFSET_WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
 _GROUP: Final = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")  # Validators#GROUP_PATTERN
 _MAX_LONG: Final = 2**63 - 1
+_MOST_MS: Final = 24 * 60 * 60 * 1000
 _MAX_DIGITS: Final = 19
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MS_STEP: Final = timedelta(milliseconds=1)
@@ -120,6 +121,14 @@ def duration(option: str, text: str) -> int:
     found = int(match[1]) * _MS[(match[2] or "ms").lower()]
     if found > _MAX_LONG:
         raise InvalidOptionError(option, text, "must be at most 2**63-1 ms")
+    return found
+
+
+def milliseconds(option: str, text: str, *, low: int = 1) -> int:
+    """Return a duration from ``low`` ms to 24 hours."""
+    found = duration(option, text)
+    if not low <= found <= _MOST_MS:
+        raise InvalidOptionError(option, text, f"must be from {low} ms to 24h")
     return found
 
 

@@ -7,7 +7,7 @@ queue_nums: int | None = option("queueNums", grammar.count)
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -46,8 +46,10 @@ def option(
     alias: str | None = None,
 ) -> Any:
     """Return a dataclass field that holds an option; its default is the option's."""
-    declared = Option(name, parse, alias)
-    return dataclasses.field(default=default, metadata={_METADATA: declared})
+    metadata = {_METADATA: Option(name, parse, alias)}
+    if isinstance(default, dict):
+        return dataclasses.field(default_factory=default.copy, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 def options_of(kind: Any) -> dict[str, Option]:
@@ -57,6 +59,11 @@ def options_of(kind: Any) -> dict[str, Option]:
         for field in dataclasses.fields(kind)
         if _METADATA in field.metadata
     }
+
+
+def values_of(kind: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of ``values``, by field, that are options of a dataclass."""
+    return {field: values[field] for field in options_of(kind) if field in values}
 
 
 def any_text(_name: str, text: str) -> str:

@@ -1,18 +1,44 @@
 """The knowledge of a broker beside messages: topics, groups, committed offsets."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Protocol
+import logging
+from collections.abc import Callable, Iterable, Mapping, Set
+from dataclasses import dataclass, field
+from typing import Final, Protocol, TypeAlias
 
+from mqstore.errors import StoreError, shown
 from mqstore.files.config.broker_config import CommittedOffsets, FilterExpression, TopicConfig
+
+_LOG = logging.getLogger(__name__)
+_NAMED: Final = 5
+LeftOut: TypeAlias = Callable[[str, StoreError], None]
+"""Takes the name of a topic or group that this user may not see, and the refusal."""
+
+
+def note_left_out(refused: Mapping[str, StoreError], named: Set[str] = frozenset()) -> None:
+    """Warn of topics or groups that were left out for want of rights, in one line.
+
+    Raises the refusal of one that the user ``named``.
+    """
+    names = sorted(refused)
+    for name in names:
+        if name in named:
+            raise refused[name]
+    if names:
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        told = f"{', '.join(map(shown, names[:_NAMED]))}{more}"
+        _LOG.warning("left out for want of rights: %s. %s", told, refused[names[0]])
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectedGroup:
-    """A group with consumers connected to a broker; ``model`` is CLUSTERING or BROADCASTING."""
+    """A group with consumers connected to a broker; ``model`` is CLUSTERING or BROADCASTING.
+
+    ``expressions`` are what they subscribe to, by topic.
+    """
 
     clients: int
     model: str
+    expressions: Mapping[str, FilterExpression] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +54,8 @@ class BrokerFacts:
 class BrokerState(Protocol):
     """The topics and groups of a broker. Each call reads them again; raises CorruptConfigError.
 
-    (topic, group) is the key of what is by group.
+    (topic, group) is the key of what is by group. Groups that this user may not see are
+    ``left_out``; without it, the refusal of one is raised.
     """
 
     def topics(self) -> Mapping[str, TopicConfig]:
@@ -49,10 +76,12 @@ class BrokerState(Protocol):
     def delay_offsets(self) -> Mapping[int, int]:
         """Return by delay level the next queue offset to deliver of its queue."""
 
-    def online(self, groups: Iterable[str]) -> Mapping[str, ConnectedGroup] | None:
+    def online(
+        self, groups: Iterable[str], left_out: LeftOut | None = None
+    ) -> Mapping[str, ConnectedGroup] | None:
         """Return those of the groups that have consumers now; None where that is not known."""
 
     def filter_expressions(
-        self, groups: Iterable[str]
+        self, groups: Iterable[str], left_out: LeftOut | None = None
     ) -> Mapping[tuple[str, str], FilterExpression]:
         """Return what those groups subscribe to, as far as it is known."""

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Protocol, runtime_checkable
 
 from mqstore.errors import InvalidOptionError, StoreError
-from mqstore.read.queues import Bounds, QueueFilter
+from mqstore.format.arrays import TopicQueue
+from mqstore.read.queues import Bounds, QueueBounds, QueueFilter
 from mqstore.read.source import BoundsSource, Snapshot
 
 COMMIT_GROUP: Final = "commitGroup"
@@ -39,7 +40,7 @@ class Tail(Protocol):
         if the place is not the one it was, and what ``BoundsSource.snapshot`` raises.
         """
 
-    def fitting(self, queue: tuple[str, int], start: int, end: int, room: int) -> tuple[int, int]:
+    def fitting(self, queue: TopicQueue, start: int, end: int, room: int) -> tuple[int, int]:
         """Return how many messages of [start, end) have at most ``room`` bytes, and their bytes."""
 
     def close(self) -> None:
@@ -67,7 +68,7 @@ class PublishesGroups(Protocol):
         where this process may not write.
         """
 
-    def publish_group(self, group: str, queues: Mapping[tuple[str, int], int]) -> bool:
+    def publish_group(self, group: str, queues: Mapping[TopicQueue, int]) -> bool:
         """Publish the next queue offsets of a group by topic and queueId. Raises OSError.
 
         False: the broker is away, and nothing was published.
@@ -87,6 +88,22 @@ def group_publisher(source: BoundsSource, group: str) -> PublishesGroups:
         return source
     expected = f"progress is kept in the store, and mqlog only reads {source.origin.name}"
     raise InvalidOptionError(COMMIT_GROUP, group, f"{expected}: leave the option out")
+
+
+@runtime_checkable
+class GrantsRights(Protocol):
+    """A BoundsSource that lets a user read some topics and not others. Not every one does."""
+
+    def unreadable(self, queues: Sequence[QueueBounds]) -> Mapping[str, StoreError]:
+        """Return the topics of those queues whose messages this user may not read, and why.
+
+        With a warning; raises the refusal of one that the user named.
+        """
+
+
+def unreadable(source: BoundsSource, queues: Sequence[QueueBounds]) -> Mapping[str, StoreError]:
+    """Return the topics of those queues whose messages may not be read; none where all may."""
+    return source.unreadable(queues) if isinstance(source, GrantsRights) else {}
 
 
 class BrokerFinder(Protocol):

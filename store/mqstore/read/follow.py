@@ -26,6 +26,7 @@ from itertools import zip_longest
 from typing import Final, TypeAlias
 
 from mqstore.errors import DataLossError, StoreReplacedError
+from mqstore.format.arrays import Span
 from mqstore.read.admission import Admission, share_bytes, share_count
 from mqstore.read.capabilities import Tail
 from mqstore.read.progress import BrokerQueue, Progress
@@ -283,7 +284,7 @@ class Follower:
             )
         )
 
-    def _not_behind(self, queue: BrokerQueue, position: int, held: tuple[int, int]) -> int:
+    def _not_behind(self, queue: BrokerQueue, position: int, held: Span) -> int:
         """Return ``position``, or the end of the queue if it lies behind that."""
         if position <= held[1]:
             return position
@@ -299,9 +300,7 @@ class Follower:
         )
         return high
 
-    def _not_expired(
-        self, queue: BrokerQueue, position: int, end: int, held: tuple[int, int]
-    ) -> int:
+    def _not_expired(self, queue: BrokerQueue, position: int, end: int, held: Span) -> int:
         low, high = held
         if position >= min(low, end):
             return position

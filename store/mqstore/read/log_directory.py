@@ -26,6 +26,7 @@ from mqstore.files.safe_open import real_path
 from mqstore.files.store import Store
 from mqstore.files.store_dir import open_dir
 from mqstore.files.txn.intent import CommitFence
+from mqstore.format.arrays import TopicQueue
 from mqstore.read.log_records import LogRecords
 from mqstore.read.queues import QueueBounds, Weight
 from mqstore.read.snapshot import check_log_files, configured, name_of
@@ -214,7 +215,7 @@ class LogBounds(StoreBounds):
                 reason = "the log ends here, in bytes that are no record and not zero"
                 _LOG.warning("%s", log.corrupt(file.end.end, reason))
 
-    def _is_readable(self, queue: tuple[str, int], *, strict: bool) -> bool:
+    def _is_readable(self, queue: TopicQueue, *, strict: bool) -> bool:
         """Tell whether all records of a queue are single messages, which is warned of."""
         several = sum(totals.several for totals in self.queues.totals(queue))
         if not several:
@@ -232,7 +233,7 @@ class LogBounds(StoreBounds):
         _LOG.warning("%s", error)
         return False
 
-    def _warn_of_gaps(self, queues: Sequence[tuple[str, int]]) -> None:
+    def _warn_of_gaps(self, queues: Sequence[TopicQueue]) -> None:
         told = 0
         for queue in queues:
             text = _gaps(self.queues, queue)
@@ -243,7 +244,7 @@ class LogBounds(StoreBounds):
         if told > _SHOWN:
             _LOG.warning("%s: so in %d queues in all", self.origin.name, told)
 
-    def _bounds(self, queue: tuple[str, int]) -> QueueBounds:
+    def _bounds(self, queue: TopicQueue) -> QueueBounds:
         totals = self.queues.totals(queue)
         low, high = min(one.low for one in totals), max(one.high for one in totals) + 1
         amount, place = sum(one.bytes for one in totals), min(one.place for one in totals)
@@ -251,7 +252,7 @@ class LogBounds(StoreBounds):
         weight = Weight(low, high, amount, place)
         return QueueBounds(*queue, low, high, weight, count, self._named(queue))
 
-    def _named(self, queue: tuple[str, int]) -> int | None:
+    def _named(self, queue: TopicQueue) -> int | None:
         """Return how many messages the queue's ConsumeQueue names; None if there is none."""
         try:
             files = self.store.queue(*queue)
@@ -311,7 +312,7 @@ def _skipped(error: StoreError, damage: LogDamage) -> str:
     return f"{error}; the log is read on from physical offset {damage.end}"
 
 
-def _gaps(queues: LogQueues, queue: tuple[str, int]) -> str:
+def _gaps(queues: LogQueues, queue: TopicQueue) -> str:
     """Return what is unusual about the queue offsets of a queue; nothing if they are dense."""
     found = gaps_and_doubles(queues.totals(queue)) or queues.count_gaps(queue)
     missing, first_gap, doubled, first_double = found

@@ -10,6 +10,7 @@ from mqstore.derive.log_queues import LogQueues
 from mqstore.derive.log_sections import LogUnits
 from mqstore.errors import CorruptStoreError
 from mqstore.files.store import Store
+from mqstore.format.arrays import Span, TopicQueue
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import Fetched, QueueSlice
 from mqstore.read.store_records import StoreRecords
@@ -24,8 +25,8 @@ class LogUnitReader:
 
     def read(
         self,
-        queue: tuple[str, int],
-        bounds: tuple[int, int],
+        queue: TopicQueue,
+        bounds: Span,
         most: int = CHUNK_UNITS,
         *,
         names: Sequence[QueueName] = (),
@@ -41,7 +42,7 @@ class LogUnitReader:
         for units in self._queues.units(queue, *bounds, most):
             yield _batch(units, names, number)
 
-    def files(self, queue: tuple[str, int]) -> list[tuple[int, int]]:
+    def files(self, queue: TopicQueue) -> list[Span]:
         """Return the queue offsets [start, end) that stretches of the log have, joined."""
         found: list[tuple[int, int]] = []
         for totals in sorted(self._queues.totals(queue), key=lambda one: one.low):
@@ -85,7 +86,7 @@ class LogRecords(StoreRecords):
         return self._log.log.corrupt(physical_offset, reason)
 
     def units(
-        self, queue: tuple[str, int], start: int, end: int, most: int = CHUNK_UNITS
+        self, queue: TopicQueue, start: int, end: int, most: int = CHUNK_UNITS
     ) -> Iterator[UnitBatch]:
         """Yield the units in batches whose queue offsets follow each other without a gap."""
         for batch in super().units(queue, start, end, most):
@@ -94,7 +95,7 @@ class LogRecords(StoreRecords):
             for low, high in pairwise(edges):
                 yield batch.take(slice(low, high))
 
-    def at(self, queue: tuple[str, int], queue_offsets: Sequence[int]) -> UnitBatch | None:
+    def at(self, queue: TopicQueue, queue_offsets: Sequence[int]) -> UnitBatch | None:
         """Return the units of those queue offsets: of several with one, the first in the log."""
         parts = []
         for place in queue_offsets:

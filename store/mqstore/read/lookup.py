@@ -18,6 +18,7 @@ from mqstore.files.index.index_file import IndexFile
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.log.log_end import next_record
 from mqstore.files.store import Store
+from mqstore.format.arrays import Span, TopicQueue
 from mqstore.format.hashing import key_hash
 from mqstore.format.index_file import TOPIC_KEY_SEPARATOR
 from mqstore.format.names import LMQ_PREFIX
@@ -77,14 +78,14 @@ def offset_of(msg_id: str) -> int | None:
     return int(match.group(1), 16) if match else None
 
 
-def _coverage(log: CommitLog, files: Sequence[IndexFile]) -> list[tuple[int, int]]:
+def _coverage(log: CommitLog, files: Sequence[IndexFile]) -> list[Span]:
     """Return ranges [low, high) of physical offsets whose keys are all in the index.
 
     A file covers from its first record to its last; two files follow each other if the next
     record after the end of one is the first of the other. Where a file is missing or broken
     there is a gap. The very last record may have been put with only some of its keys.
     """
-    ranges: list[tuple[int, int]] = []
+    ranges: list[Span] = []
     for number, file in enumerate(files):
         low, end = int(file.header["begin_physical_offset"]), file.end_physical_offset
         high = end if number == len(files) - 1 else next_record(log, end)
@@ -95,7 +96,7 @@ def _coverage(log: CommitLog, files: Sequence[IndexFile]) -> list[tuple[int, int
 
 
 def _divide(
-    store: Store, piece: QueueSlice, covered: Sequence[tuple[int, int]]
+    store: Store, piece: QueueSlice, covered: Sequence[Span]
 ) -> tuple[list[QueueSlice], list[QueueSlice]]:
     """Cut a slice into the parts that the index covers and those that it does not."""
     queue = store.queue(piece.topic, piece.queue_id)
@@ -114,7 +115,7 @@ def _divide(
 def _found(
     store: Store, slices: Sequence[QueueSlice], candidates: Iterable[int]
 ) -> Iterator[QueueSlice]:
-    by_queue: dict[tuple[str, int], list[QueueSlice]] = {}
+    by_queue: dict[TopicQueue, list[QueueSlice]] = {}
     for piece in slices:
         by_queue.setdefault((piece.topic, piece.queue_id), []).append(piece)
     # Several slices of one queue, several keys of one message: each message once.

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mqstore.errors import DataLossError
+from mqstore.format.arrays import Span, TopicQueue
 from mqstore.format.consume_queue import GAP_SIZE
 from mqstore.read.units import UnitBatch
 
@@ -34,7 +35,7 @@ class Losses:
             span = int(lost.min()), int(lost.max()) + 1
             self.of((topic, queue_id), span, end if high is None else high, why)
 
-    def of(self, queue: tuple[str, int], lost: tuple[int, int], high: int, why: str) -> None:
+    def of(self, queue: TopicQueue, lost: Span, high: int, why: str) -> None:
         """Account for queue offsets [start, end) that are lost of a range up to ``high``."""
         (topic, queue_id), (start, end) = queue, lost
         name = f"{topic}/{queue_id} ({why})"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from mqstore.errors import DataLossError, InvalidOptionError
+from mqstore.format.arrays import Span
 from mqstore.read.queues import QueueBounds
 from mqstore.read.source import BoundsSource, Snapshot
 
@@ -115,7 +116,7 @@ def _check_order(
         raise InvalidOptionError("startingOffsets", start, advice)
 
 
-def _held(queue: QueueBounds, start: int, end: int, *, fail_on_data_loss: bool) -> tuple[int, int]:
+def _held(queue: QueueBounds, start: int, end: int, *, fail_on_data_loss: bool) -> Span:
     held_start = min(max(start, queue.low), queue.high)
     held_end = min(max(end, queue.low), queue.high)
     if (held_start, held_end) != (start, end):

@@ -4,10 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-QueueRange: TypeAlias = tuple[tuple[str, int], int, int]
+from mqstore.format.arrays import TopicQueue
+
+QueueRange: TypeAlias = tuple[TopicQueue, int, int]
 """(topic, queueId), and queue offsets [start, end) of it."""
 
-Bounds: TypeAlias = dict[tuple[str, int], tuple[int, int]]
+Bounds: TypeAlias = dict[TopicQueue, tuple[int, int]]
 """(topic, queueId) → [low, high)."""
 
 

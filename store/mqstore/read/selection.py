@@ -17,6 +17,7 @@ from mqstore.errors import (
     shown,
 )
 from mqstore.files.safe_open import real_path
+from mqstore.format.arrays import TopicQueue
 from mqstore.format.names import REPLY_SUFFIX, is_predefined_group, is_system_topic
 from mqstore.options.grammar import near
 from mqstore.read.capabilities import BrokerFinder, Tail, followable
@@ -107,12 +108,14 @@ class OpenStores:
     def snapshots_of(self, topics: Callable[[str], bool]) -> tuple[Snapshot, ...]:
         """Return a snapshot of the queues of those topics of each store, whatever is chosen."""
         found = tuple(source.snapshot(topics, strict=self._strict) for source in self.sources)
+        _check_rights(found)
         check_names_differ((one.broker_name, one.origin.name) for one in found)
         return found
 
     def held_of(self, topics: Callable[[str], bool]) -> tuple[Snapshot, ...]:
         """As ``snapshots_of``, also of what cannot be read from here: for tables of queues."""
         found = tuple(source.held(topics, strict=self._strict) for source in self.sources)
+        _check_rights(found)
         check_names_differ((one.broker_name, one.origin.name) for one in found)
         return found
 
@@ -144,6 +147,7 @@ class OpenStores:
             for source in self.sources
         )
         snapshots = [tail.snapshot for tail in tails]
+        _check_rights(snapshots)
         check_names_differ((one.broker_name, one.origin.name) for one in snapshots)
         if fail_on_data_loss:
             self._check_queues(snapshots)
@@ -227,7 +231,7 @@ class OpenStores:
                 f"its queues are {there}"
             )
 
-    def committed(self, group: str) -> list[dict[tuple[str, int], int]]:
+    def committed(self, group: str) -> list[dict[TopicQueue, int]]:
         """Return for each store the group's next queue offset by topic and queue.
 
         Raises UnknownGroupError for a group that no store knows.
@@ -252,6 +256,13 @@ class OpenStores:
         for topic, queue_ids in (self.selection.assign or {}).items():
             for queue_id in queue_ids:
                 self.check_queue("assign", snapshots, (None, topic, queue_id))
+
+
+def _check_rights(snapshots: Sequence[Snapshot]) -> None:
+    """Raise the first refusal if this user may see none of the topics that are there."""
+    refused = [error for one in snapshots for _, error in one.refused]
+    if refused and not any(one.queues for one in snapshots):
+        raise refused[0]
 
 
 def _name_test(selection: Selection) -> Callable[[str], bool]:

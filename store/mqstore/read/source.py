@@ -18,10 +18,10 @@ from typing import Protocol
 import pyarrow as pa
 
 from mqstore.derive.records import FetchedRecords
-from mqstore.errors import CorruptStoreError
+from mqstore.errors import CorruptStoreError, StoreError
 from mqstore.files.config.broker_config import TopicConfig
 from mqstore.files.log.commit_log import Block
-from mqstore.format.arrays import Int64s, Mask
+from mqstore.format.arrays import Int64s, Mask, Span, TopicQueue
 from mqstore.read.broker_state import BrokerFacts, BrokerState
 from mqstore.read.heads import LocatedRecord
 from mqstore.read.queues import QueueBounds, QueueRange, Weight
@@ -62,6 +62,8 @@ class Snapshot:
     queues: tuple[QueueBounds, ...]
     taken_ms: int
     is_unclean: bool
+    refused: tuple[tuple[str, StoreError], ...] = ()
+    """Topics that this user may not see, which are left out, and the refusal of each."""
 
     def queue(self, topic: str, queue_id: int) -> QueueBounds | None:
         """Return the bounds of one queue, or None if it has no ConsumeQueue."""
@@ -254,7 +256,7 @@ class RecordSource(Protocol):
         What is missing weighs nothing.
         """
 
-    def at(self, queue: tuple[str, int], queue_offsets: Sequence[int]) -> UnitBatch | None:
+    def at(self, queue: TopicQueue, queue_offsets: Sequence[int]) -> UnitBatch | None:
         """Return what ``store_timestamps`` takes for those queue offsets, which ascend.
 
         None if one of them is known to be missing.
@@ -273,14 +275,14 @@ class RecordSource(Protocol):
         """
 
     def units(
-        self, queue: tuple[str, int], start: int, end: int, most: int = CHUNK_UNITS
+        self, queue: TopicQueue, start: int, end: int, most: int = CHUNK_UNITS
     ) -> Iterator[UnitBatch]:
         """Yield the units of queue offsets [start, end), at most ``most`` at a time, in order.
 
         What is missing is left out; of a unit that no broker would follow the size is 0.
         """
 
-    def unit_files(self, queue: tuple[str, int]) -> list[tuple[int, int]]:
+    def unit_files(self, queue: TopicQueue) -> list[Span]:
         """Return the queue offsets [start, end) that each ConsumeQueue file has room for."""
 
     def store_timestamps(self, units: UnitBatch) -> Int64s:

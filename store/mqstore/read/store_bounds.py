@@ -15,6 +15,7 @@ from mqstore.files.config.broker_config import BrokerConfig, TopicConfig
 from mqstore.files.read_file import each
 from mqstore.files.store import Store
 from mqstore.files.store_dir import StoreDir, open_dir
+from mqstore.format.arrays import TopicQueue
 from mqstore.read.broker_state import BrokerFacts
 from mqstore.read.capabilities import COMMIT_GROUP
 from mqstore.read.lookup import narrow
@@ -162,7 +163,7 @@ class GrowingBounds(StoreBounds):
             )
             raise InvalidOptionError(COMMIT_GROUP, group, expected) from error
 
-    def publish_group(self, group: str, queues: Mapping[tuple[str, int], int]) -> bool:
+    def publish_group(self, group: str, queues: Mapping[TopicQueue, int]) -> bool:
         """Write the group's file."""
         stream_groups.publish(self.origin, group, queues)
         return True

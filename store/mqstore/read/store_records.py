@@ -31,7 +31,7 @@ from mqstore.files.entry_log import open_log
 from mqstore.files.log.commit_log import Block, CommitLog, Scratch
 from mqstore.files.store import Store
 from mqstore.files.store_dir import BY_LOG
-from mqstore.format.arrays import Int64s, Mask
+from mqstore.format.arrays import Int64s, Mask, Span, TopicQueue
 from mqstore.format.consume_queue import GAP_SIZE
 from mqstore.format.hashing import key_hash
 from mqstore.format.index_file import TOPIC_KEY_SEPARATOR
@@ -73,8 +73,8 @@ class QueueFiles:
 
     def read(
         self,
-        queue: tuple[str, int],
-        bounds: tuple[int, int],
+        queue: TopicQueue,
+        bounds: Span,
         most: int = CHUNK_UNITS,
         *,
         names: Sequence[QueueName] = (),
@@ -85,7 +85,7 @@ class QueueFiles:
         found = self._store.queue(*queue)
         return read_units(found, bounds, most, names=names, number=number, report=report)
 
-    def files(self, queue: tuple[str, int]) -> list[tuple[int, int]]:
+    def files(self, queue: TopicQueue) -> list[Span]:
         """Return the room of the ConsumeQueue's files."""
         return self._store.queue(*queue).file_ranges()
 
@@ -145,7 +145,7 @@ class StoreRecords:
         """Return the sums of the sizes of units."""
         return [sum(int(units.record_bytes.sum()) for units in self.units(*one)) for one in ranges]
 
-    def at(self, queue: tuple[str, int], queue_offsets: Sequence[int]) -> UnitBatch | None:
+    def at(self, queue: TopicQueue, queue_offsets: Sequence[int]) -> UnitBatch | None:
         """Return the units of those queue offsets."""
         first, last = queue_offsets[0], queue_offsets[-1]
         if last - first <= _SHORT_UNITS:
@@ -174,13 +174,13 @@ class StoreRecords:
                 yield chosen, self._every_tag(chosen)
 
     def units(
-        self, queue: tuple[str, int], start: int, end: int, most: int = CHUNK_UNITS
+        self, queue: TopicQueue, start: int, end: int, most: int = CHUNK_UNITS
     ) -> Iterator[UnitBatch]:
         """Yield the units of a queue."""
         for batch in self._units.read(queue, (start, end), most):
             yield batch.believable()
 
-    def unit_files(self, queue: tuple[str, int]) -> list[tuple[int, int]]:
+    def unit_files(self, queue: TopicQueue) -> list[Span]:
         """Return the room of the queue's files."""
         return self._units.files(queue)
 

@@ -33,12 +33,12 @@ from mqstore.files.store import Store
 from mqstore.files.store_dir import StoreDir
 from mqstore.files.txn import intent
 from mqstore.format import names
+from mqstore.format.arrays import TopicQueue
 from mqstore.read.queues import Bounds, QueueBounds, QueueFilter
 from mqstore.read.snapshot import written
 from mqstore.read.source import Snapshot
 from mqstore.read.units import fitting, read_units
 
-QueueId: TypeAlias = tuple[str, int]
 Stamp: TypeAlias = tuple[int, int] | None
 
 _LOG = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class StoreTail:
         self._place = place
         self._take = take
         self._fail_on_data_loss = fail_on_data_loss
-        self._queues: dict[QueueId, _QueueTail] = {}
+        self._queues: dict[TopicQueue, _QueueTail] = {}
         self._bounds: Bounds | None = None
         self._anchor: _Anchor | None = None
         self._stamps: dict[str, Stamp] | None = None
@@ -84,7 +84,7 @@ class StoreTail:
         queues = tuple(QueueBounds(*name, low, high) for name, (low, high) in bounds)
         return replace(self._found, queues=queues)
 
-    def fitting(self, queue: QueueId, start: int, end: int, room: int) -> tuple[int, int]:
+    def fitting(self, queue: TopicQueue, start: int, end: int, room: int) -> tuple[int, int]:
         """Return how many messages of [start, end) have at most ``room`` bytes, and their bytes."""
         units = read_units(self._store.queue(*queue), (start, end))
         return fitting((batch.believable() for batch in units), start, end, room)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from mqstore.codec.decode import QueuePositions
 from mqstore.errors import CorruptStoreError
 from mqstore.files.queue.units import Units
-from mqstore.format.arrays import Int64s, Mask
+from mqstore.format.arrays import Int64s, Mask, Span, TopicQueue
 from mqstore.format.batch_consume_queue import is_of_batch
 from mqstore.format.consume_queue import GAP_SIZE, UNIT
 from mqstore.format.message import HARD_RECORD_BYTES
@@ -34,8 +34,8 @@ class UnitReader(Protocol):
 
     def read(
         self,
-        queue: tuple[str, int],
-        bounds: tuple[int, int],
+        queue: TopicQueue,
+        bounds: Span,
         most: int = ...,
         *,
         names: Sequence[QueueName] = (),
@@ -44,7 +44,7 @@ class UnitReader(Protocol):
     ) -> "Iterator[UnitBatch]":
         """Yield the units of a queue as ``read_units`` does."""
 
-    def files(self, queue: tuple[str, int]) -> list[tuple[int, int]]:
+    def files(self, queue: TopicQueue) -> list[Span]:
         """Return the queue offsets [start, end) of each file, or of what stands for one."""
 
 
@@ -137,7 +137,7 @@ def units_at(queue: QueueName, queue_offsets: Int64s, places: Int64s, sizes: Int
 
 def read_units(
     queue: Units,
-    bounds: tuple[int, int],
+    bounds: Span,
     most: int = CHUNK_UNITS,
     *,
     names: Sequence[QueueName] = (),

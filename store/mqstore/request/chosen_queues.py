@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from mqstore.errors import DataLossError, InvalidOptionError
+from mqstore.format.arrays import TopicQueue
 from mqstore.options import grammar
 from mqstore.read.log_directory import BY_LOG_WORD
 from mqstore.read.offsets import (
@@ -72,8 +73,8 @@ def message_slices(options: ReadOptions, stores: OpenStores) -> list[QueueSlice]
     found: list[QueueSlice] = []
     for store in _chosen(options, stores, stores.snapshots):
         slices = slices_of(store.snapshot, store.ranges())
-        if options.keys is not None or options.msg_ids is not None:
-            slices = store.source.narrow(slices, options.keys or (), options.msg_ids or ())
+        if options.keys or options.msg_ids:
+            slices = store.source.narrow(slices, options.keys, options.msg_ids)
         found += slices
     return found
 
@@ -154,7 +155,7 @@ class _ChosenQueues:
     options: ReadOptions
     source: BoundsSource
     snapshot: Snapshot
-    group: Mapping[tuple[str, int], int] | None
+    group: Mapping[TopicQueue, int] | None
 
     @property
     def broker_name(self) -> str:
@@ -212,7 +213,7 @@ def _chosen(
     return [_ChosenQueues(options, *one) for one in chosen_of_group]
 
 
-def _of_topics(snapshot: Snapshot, group: Mapping[tuple[str, int], int]) -> Snapshot:
+def _of_topics(snapshot: Snapshot, group: Mapping[TopicQueue, int]) -> Snapshot:
     """Return the snapshot with the queues of topics that the group has committed in."""
     topics = {topic for topic, _ in group}
     return replace(snapshot, queues=tuple(q for q in snapshot.queues if q.topic in topics))

@@ -20,12 +20,11 @@ from mqstore.files.objects.address import (
 from mqstore.files.objects.connection import PLAIN
 from mqstore.files.objects.folder import open_objects
 from mqstore.files.read_file import RemoteFolder
-from mqstore.live.options import LIVE_OPTIONS, cluster_settings, parse_options
+from mqstore.live.options import LIVE_OPTIONS, cluster_settings
 from mqstore.live.origin.cluster_origin import ClusterBrokers
 from mqstore.live.remoting.address import Address, is_address, parse_address
-from mqstore.live.remoting.cluster import ClusterSettings
+from mqstore.live.remoting.settings import ClusterSettings
 from mqstore.options import store_paths
-from mqstore.options.option import Option
 from mqstore.read.at_rest import open_at_rest
 from mqstore.read.capabilities import NO_STREAM
 from mqstore.read.directory import open_origin
@@ -34,8 +33,8 @@ from mqstore.read.selection import OpenStores, Selection, broker_names
 from mqstore.read.store_bounds import StoreOrigin
 
 NAME_SERVERS: Final = "nameServers"
-LIVE: Final = {name: Option(one.name, one.parse) for name, one in LIVE_OPTIONS.items()}
-"""The options of clusters, by the field of LiveOptions that each is."""
+LIVE: Final = LIVE_OPTIONS
+"""The options of clusters, by the field that each is."""
 SECRETS: Final = frozenset({"accessKey", "secretKey", "securityToken"})
 OF_READS: Final = ("pullsInFlight", "pullBatchSize", "readFrom")
 """Options of clusters that say how messages are read."""
@@ -109,9 +108,8 @@ def places(
         if name in texts:
             expected = "is for the directories of stores: a cluster's brokers are read by network"
             raise InvalidOptionError(name, texts[name], expected)
-    options = parse_options(live)
     named: list[Address | None] = [*addresses] or [None]
-    settings = tuple(cluster_settings(options, one, environment) for one in named)
+    settings = tuple(cluster_settings(live, one, environment) for one in named)
     topics = {one.topics for one in addresses} | ({()} if directories else set())
     if len(topics) > 1:
         expected = "the paths name different topics: name them in subscribe, or read one by one"

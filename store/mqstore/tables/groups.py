@@ -7,14 +7,16 @@ subscribe to; of a group without consumers it tells neither.
 Reference: SubscriptionGroupManager, ConsumerManager, ConsumerFilterManager.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
 
-from mqstore.backlog.request import is_system_group
+from mqstore.backlog.request import is_system_group, named_groups
+from mqstore.errors import StoreError
 from mqstore.format.names import as_text
+from mqstore.read.broker_state import note_left_out
 from mqstore.read.source import BoundsSource, Snapshot
 from mqstore.tables.choice import RowChoice
 from mqstore.tables.columns import BROKER_NAME, Columns, TableRow, batches, schema
@@ -60,16 +62,23 @@ class PlannedRows:
         yield from batches(self.rows, self.schema)
 
 
-def plan_groups(source: BoundsSource, chosen: Callable[[str], object]) -> list[PlannedRows]:
-    """Return the groups of one broker that are ``chosen``, by name. Raises CorruptConfigError."""
+def plan_groups(
+    source: BoundsSource, chosen: Callable[[str], object], named: Set[str] = frozenset()
+) -> list[PlannedRows]:
+    """Return the groups of one broker that are ``chosen``, by name. Raises CorruptConfigError.
+
+    Without those that this user may not see; raises the refusal of one that is ``named``.
+    """
     committed: dict[str, int] = {}
     for _, group in source.config.consumer_offsets():
         committed[group] = committed.get(group, 0) + 1
     configured = source.config.groups()
     names = sorted(name for name in {*committed, *configured} if chosen(name))
-    online = source.config.online(names)
+    hidden: dict[str, StoreError] = {}
+    online = source.config.online(names, hidden.__setitem__)
+    note_left_out(hidden, named)
     rows = []
-    for name in names:
+    for name in (name for name in names if name not in hidden):
         found = None if online is None else online.get(name)
         clients = None if online is None else found.clients if found else 0
         model = found.model or None if found else None
@@ -79,12 +88,20 @@ def plan_groups(source: BoundsSource, chosen: Callable[[str], object]) -> list[P
 
 
 def plan_subscriptions(
-    source: BoundsSource, chosen: Callable[[str], object], choice: RowChoice | None
+    source: BoundsSource,
+    chosen: Callable[[str], object],
+    choice: RowChoice | None,
+    named: Set[str] = frozenset(),
 ) -> list[PlannedRows]:
-    """Return what is known of the subscriptions of the ``chosen`` groups of one broker."""
+    """Return what is known of the subscriptions of the ``chosen`` groups of one broker.
+
+    Without those that this user may not see; raises the refusal of one that is ``named``.
+    """
     config = source.config
     known = {group for _, group in config.consumer_offsets()} | config.groups()
-    found = config.filter_expressions(sorted(filter(chosen, known)))
+    hidden: dict[str, StoreError] = {}
+    found = config.filter_expressions(sorted(filter(chosen, known)), hidden.__setitem__)
+    note_left_out(hidden, named)
     rows = sorted(
         (source.broker_name, group, topic, one.expression, one.kind.upper())
         for (topic, group), one in found.items()
@@ -103,16 +120,17 @@ def plan_brokers(source: BoundsSource, snapshot: Snapshot) -> list[PlannedRows]:
 
 
 def _planned_groups(request: TableRequest) -> list[PlannedRows]:
-    chosen = request.group_choice(request.known_groups)
-    return [part for source, _ in request.sources() for part in plan_groups(source, chosen)]
+    chosen, named = request.group_choice(request.known_groups), named_groups(request.groups)
+    return [part for source, _ in request.sources() for part in plan_groups(source, chosen, named)]
 
 
 def _planned_subscriptions(request: TableRequest) -> list[PlannedRows]:
     chosen, choice = request.group_choice(request.known_groups), request.choice()
+    named = named_groups(request.groups)
     return [
         part
         for source, _ in request.sources()
-        for part in plan_subscriptions(source, chosen, choice)
+        for part in plan_subscriptions(source, chosen, choice, named)
     ]
 
 

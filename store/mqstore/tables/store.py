@@ -107,7 +107,8 @@ def topics(snapshot: Snapshot, columns: Sequence[str] = TOPIC_SCHEMA.names) -> p
         for queue, size in zip(snapshot.queues, found, strict=True):
             counts[queue.topic] = counts.get(queue.topic, 0) + queue.messages
             sizes[queue.topic] = sizes.get(queue.topic, 0) + size
-    configured = _configured(snapshot)
+    hidden = {topic for topic, _ in snapshot.refused}
+    configured = {t: entry for t, entry in _configured(snapshot).items() if t not in hidden}
     own = _own_topics(configured)
     rows = []
     for topic in sorted({*counts, *configured}):

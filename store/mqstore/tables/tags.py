@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from mqstore.codec.schema import TIMESTAMP
 from mqstore.errors import InvalidOptionError, shown
-from mqstore.format.arrays import Int64s
+from mqstore.format.arrays import Int64s, Span
 from mqstore.format.hashing import tags_code
 from mqstore.format.names import SCHEDULE_TOPIC
 from mqstore.read.source import QueueSlice
@@ -101,9 +101,7 @@ def _passes(piece: QueueSlice, wanted: TagFilter | None, max_keys: int) -> Itera
             )
 
 
-def _count(
-    piece: QueueSlice, wanted: TagFilter | None, share: tuple[int, int], max_keys: int
-) -> "_Counts":
+def _count(piece: QueueSlice, wanted: TagFilter | None, share: Span, max_keys: int) -> "_Counts":
     """Return the counts of one share of the tags; not all of them if there are too many."""
     counts = _Counts(piece.topic)
     queue = (piece.topic, piece.queue_id), piece.start, piece.end

@@ -16,10 +16,8 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.codec.dispatch import Queue
 from mqstore.derive.index_keys import has_keys
 from mqstore.derive.log_end import LogEnd
-from mqstore.errors import CommitInDoubtError
 from mqstore.files import durable
 from mqstore.files.config import checkpoint, config_write
 from mqstore.files.index.index_append import IndexAppender, next_name
@@ -35,7 +33,9 @@ from mqstore.files.store_writer import StoreWriter
 from mqstore.files.txn import intent, ledger
 from mqstore.files.txn.intent import Intent
 from mqstore.format import names
+from mqstore.format.arrays import TopicQueue
 from mqstore.write.dispatch import AssignedFrame, OffsetAssigner, write_units
+from mqstore.write.errors import CommitInDoubtError
 from mqstore.write.plan import Placement
 from mqstore.write.staged_messages import StagedMessages
 
@@ -52,7 +52,7 @@ class Application:
         self._planned = planned
         self._source = source
         self._log = CommitLogAppender(writer, planned.log_start)
-        self._queues: dict[Queue, QueueAppender] = {}
+        self._queues: dict[TopicQueue, QueueAppender] = {}
         self._index: IndexAppender | None = None
 
     def reserve(self) -> None:

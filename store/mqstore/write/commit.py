@@ -15,13 +15,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from mqstore.derive.log_end import find_log_end
-from mqstore.errors import (
-    CommitInDoubtError,
-    CorruptStoreError,
-    NondeterministicWriteError,
-    NoSpaceError,
-    StoreError,
-)
+from mqstore.errors import CorruptStoreError, NondeterministicWriteError, NoSpaceError, StoreError
 from mqstore.files import durable
 from mqstore.files.config import config_write
 from mqstore.files.config.broker_config import BrokerConfig
@@ -38,6 +32,7 @@ from mqstore.files.undo import Undo
 from mqstore.format import names
 from mqstore.write.apply import Application, clear_tail
 from mqstore.write.create import create
+from mqstore.write.errors import CommitInDoubtError
 from mqstore.write.locked import LockedStore
 from mqstore.write.merge import in_order
 from mqstore.write.plan import Plan, plan, segments_of

@@ -14,13 +14,13 @@ from typing import Final
 
 import numpy as np
 
-from mqstore.codec.dispatch import Queue, deliver_timestamps_ms
+from mqstore.codec.dispatch import deliver_timestamps_ms
 from mqstore.codec.patch import patch
 from mqstore.derive.queue_units import join_units, make_units
 from mqstore.files.index.index_append import IndexKeys
 from mqstore.files.queue.queue_append import QueueAppender
 from mqstore.files.txn.segment import SegmentFrame
-from mqstore.format.arrays import Bytes, Int64s, Structs
+from mqstore.format.arrays import Bytes, Int64s, Structs, TopicQueue
 from mqstore.native import staged
 from mqstore.write.plan import Placed, Placement, sizes_of, starts_of
 
@@ -38,7 +38,7 @@ class AssignedFrame:
     first_offsets: Int64s
     """Of each queue of the frame: the queue offset of its first message here."""
 
-    def units(self) -> Iterator[tuple[Queue, int, Structs]]:
+    def units(self) -> Iterator[tuple[TopicQueue, int, Structs]]:
         """Yield each queue of the frame, its first queue offset here, and its units from there."""
         codes = self.frame.messages["queue"]
         counts = np.bincount(codes, minlength=len(self.frame.queues))
@@ -91,7 +91,7 @@ class OffsetAssigner:
     def __init__(
         self,
         placement: Placement,
-        queue_offsets: Mapping[Queue, int],
+        queue_offsets: Mapping[TopicQueue, int],
         store_timestamp_ms: int,
         least_ms: int = 0,
     ) -> None:
@@ -135,9 +135,11 @@ def _number(table: Structs, next_offsets: Int64s) -> Int64s:
     return numbers
 
 
-def write_units(frames: Iterator[AssignedFrame], queues: Mapping[Queue, QueueAppender]) -> None:
+def write_units(
+    frames: Iterator[AssignedFrame], queues: Mapping[TopicQueue, QueueAppender]
+) -> None:
     """Write the units of all messages into their queues."""
-    held: dict[Queue, list[tuple[int, Structs]]] = {}
+    held: dict[TopicQueue, list[tuple[int, Structs]]] = {}
     count = 0
     for one in frames:
         for queue, first, units in one.units():
@@ -150,7 +152,7 @@ def write_units(frames: Iterator[AssignedFrame], queues: Mapping[Queue, QueueApp
 
 
 def _flush(
-    held: dict[Queue, list[tuple[int, Structs]]], queues: Mapping[Queue, QueueAppender]
+    held: dict[TopicQueue, list[tuple[int, Structs]]], queues: Mapping[TopicQueue, QueueAppender]
 ) -> None:
     for queue, parts in held.items():
         # A queue's units are consecutive and without gaps.

@@ -16,7 +16,7 @@ import numpy as np
 from mqstore.errors import InvalidMessageError
 from mqstore.files.txn.segment import Segment, SegmentFrame, SegmentWriter
 from mqstore.files.txn.staging import StagedReader
-from mqstore.format.arrays import Int32s, Int64s
+from mqstore.format.arrays import Int32s, Int64s, TopicQueue
 from mqstore.format.staged import MESSAGE
 from mqstore.write.stage.job import WriteJob
 from mqstore.write.staged_messages import StagedMessages
@@ -107,7 +107,7 @@ class _Tables:
         """Return those messages as one frame, each a batch of its own."""
         frame_of = np.searchsorted(self._edges, numbers, side="right") - 1
         table = np.zeros(len(numbers), MESSAGE)
-        queues: dict[tuple[str, int], int] = {}
+        queues: dict[TopicQueue, int] = {}
         keys: list[tuple[Int64s, Int32s]] = []
         parts = [memoryview(b"")] * len(numbers)
         for index in np.unique(frame_of).tolist():

@@ -18,12 +18,13 @@ from typing import Any, Final
 import numpy as np
 
 from mqstore.derive.log_end import LogEnd, next_queue_offset
-from mqstore.errors import CorruptStagingError, InvalidMessageError
+from mqstore.errors import InvalidMessageError
 from mqstore.files.store import Store
 from mqstore.files.store_dir import StoreDir
+from mqstore.files.txn.errors import CorruptStagingError
 from mqstore.files.txn.segment import Segment, SegmentFrame
 from mqstore.format import names
-from mqstore.format.arrays import Int64s, Mask
+from mqstore.format.arrays import Int64s, Mask, TopicQueue
 from mqstore.format.message import MIN_BLANK_BYTES
 from mqstore.format.staged import SUFFIX
 from mqstore.write.stage.job import Manifest
@@ -45,7 +46,7 @@ class Plan:
     first: int
     last: int
     messages: int
-    queue_counts: dict[tuple[str, int], int]
+    queue_counts: dict[TopicQueue, int]
     key_count: int
     store_timestamp_ms: int
     """Of messages whose own is not preserved."""
@@ -138,7 +139,7 @@ def plan(
     more than an hour ahead: a broker's recovery could not trust the checkpoint until then.
     """
     placement = Placement(found.tail, file_size, found.log_start)
-    queue_counts: dict[tuple[str, int], int] = {}
+    queue_counts: dict[TopicQueue, int] = {}
     messages = key_count = last_kept = 0
     first = last = -1
     newest_ms = found.last_store_timestamp_ms

@@ -22,12 +22,7 @@ from mqstore.derive.damage import BeyondLogEnd
 from mqstore.derive.log_end import find_log_end
 from mqstore.derive.rebuild import Rebuilt, rebuild, recovery_start
 from mqstore.derive.sound_record import read_record
-from mqstore.errors import (
-    CommitInDoubtError,
-    CorruptStagingError,
-    UncleanStoreError,
-    UnsafePathError,
-)
+from mqstore.errors import UncleanStoreError, UnsafePathError
 from mqstore.files import durable
 from mqstore.files.config import checkpoint, config_write
 from mqstore.files.log.commit_log import CommitLog
@@ -37,9 +32,11 @@ from mqstore.files.store import Store
 from mqstore.files.store_dir import StoreDir
 from mqstore.files.store_writer import StoreWriter
 from mqstore.files.txn import intent, ledger, staging
+from mqstore.files.txn.errors import CorruptStagingError
 from mqstore.files.txn.intent import Intent
 from mqstore.format import names
 from mqstore.write.apply import Application, assigned_frames, clear_tail, finish, remove_abort
+from mqstore.write.errors import CommitInDoubtError
 from mqstore.write.locked import LockedStore
 from mqstore.write.plan import plan
 from mqstore.write.revived_records import settle

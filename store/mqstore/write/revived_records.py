@@ -29,7 +29,7 @@ from mqstore.files.queue.units import Units
 from mqstore.files.store import Store
 from mqstore.files.store_writer import StoreWriter
 from mqstore.files.txn.intent import Intent
-from mqstore.format.arrays import Bytes, Int64s, Mask
+from mqstore.format.arrays import Bytes, Int64s, Mask, TopicQueue
 from mqstore.format.consume_queue import FILLER_SIZE, UNIT
 from mqstore.format.message import HEADER
 from mqstore.format.sys_flag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
@@ -46,7 +46,7 @@ class Revived:
     """One record that lives again: its number among the staged ones, and where it is."""
 
     number: int
-    queue: tuple[str, int]
+    queue: TopicQueue
     queue_offset: int
     """What the record says."""
     physical_offset: int
@@ -159,12 +159,12 @@ def _cut(store: Store, found: list[Revived], chain: Int64s) -> int:
     return int(behind[0]) if len(behind) else 2**63 - 1
 
 
-def _spoilt(store: Store, found: list[Revived], tail: int) -> set[tuple[str, int]]:
+def _spoilt(store: Store, found: list[Revived], tail: int) -> set[TopicQueue]:
     """Return the queues that begin with filler and hold nothing but revived records.
 
     A broker fills a new queue up to the first offset that it dispatches; consumers fail there.
     """
-    by_queue: dict[tuple[str, int], set[int]] = defaultdict(set)
+    by_queue: dict[TopicQueue, set[int]] = defaultdict(set)
     for record in found:
         by_queue[record.queue].add(record.physical_offset)
     spoilt = set()

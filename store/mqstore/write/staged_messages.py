@@ -18,9 +18,9 @@ import numpy as np
 
 from mqstore.codec.checksum import broken
 from mqstore.codec.gather import RecordHeaders
-from mqstore.errors import CorruptStagingError
+from mqstore.files.txn.errors import CorruptStagingError
 from mqstore.files.txn.segment import Segment, SegmentFrame, Summed, read_frames, verify
-from mqstore.format.arrays import Int64s, Mask, Recycled
+from mqstore.format.arrays import Int64s, Mask, Recycled, TopicQueue
 from mqstore.format.crc import crc32
 from mqstore.format.message import HARD_RECORD_BYTES, MIN_RECORD_BYTES
 from mqstore.format.names import MAX_QUEUE_ID, is_topic
@@ -163,11 +163,11 @@ def _problem(frame: SegmentFrame, *, bodies: bool) -> str | None:
     return "the checksum of a record does not hold" if wrong else None
 
 
-def _are_topics(queues: Sequence[tuple[str, int]]) -> bool:
+def _are_topics(queues: Sequence[TopicQueue]) -> bool:
     return all(is_topic(topic) and 0 <= queue_id <= MAX_QUEUE_ID for topic, queue_id in queues)
 
 
-def _names_queues(headers: RecordHeaders, queues: Sequence[tuple[str, int]], of: Int64s) -> bool:
+def _names_queues(headers: RecordHeaders, queues: Sequence[TopicQueue], of: Int64s) -> bool:
     """Tell whether each record says it is of the topic and the queue that it is said to be of."""
     ids = np.array([queue_id for _, queue_id in queues], np.int64)
     if len(of) and not np.array_equal(headers.field("queue_id"), ids[of]):

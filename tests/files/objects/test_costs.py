@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.laid_out import Shape, lay_out
+from benchmarks.laid_out import Shape, lay_out
 from mqstore.files.objects.address import parse_object_store
 from mqstore.files.objects.folder import ObjectFiles, open_objects
 from mqstore.format.consume_queue import UNIT

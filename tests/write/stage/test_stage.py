@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqstore.check import check
-from mqstore.errors import CorruptStagingError, InvalidMessageError, InvalidOptionError
+from mqstore.errors import InvalidMessageError, InvalidOptionError
+from mqstore.files.txn.errors import CorruptStagingError
 from mqstore.files.txn.segment import Segment, read_frames
 from mqstore.format.hashing import java_hash
 from mqstore.format.sys_flag import COMPRESSED, MULTI_TAGS

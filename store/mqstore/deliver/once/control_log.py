@@ -20,13 +20,14 @@ from mqstore.deliver.once.control import (
 )
 from mqstore.deliver.once.publish import History
 from mqstore.live.origin.bounds import LiveBounds, bounds
-from mqstore.live.origin.pull import MAX_MESSAGES, Answer, LiveSlice, PullReader
+from mqstore.live.origin.pull import Answer, LiveSlice, PullReader
 from mqstore.live.origin.records import PullSettings, assemble
 from mqstore.live.remoting import requests
 from mqstore.live.remoting.answers import BusyError, header_number
 from mqstore.live.remoting.cluster import Cluster
 from mqstore.live.remoting.errors import BrokenAnswerError
 from mqstore.live.remoting.frame import Frame
+from mqstore.live.remoting.requests import MAX_MESSAGES
 from mqstore.live.remoting.retry import Retry
 
 _FIRST_WINDOW: Final = 32

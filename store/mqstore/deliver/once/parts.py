@@ -13,8 +13,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from mqstore.errors import CorruptStagingError, StagingNotSharedError
 from mqstore.files import durable
+from mqstore.files.txn.errors import CorruptStagingError, StagingNotSharedError
 from mqstore.files.txn.ledger import Key
 from mqstore.files.txn.staging import (
     StagedReader,

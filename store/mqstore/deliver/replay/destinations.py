@@ -14,7 +14,8 @@ from typing import Final
 from mqstore.errors import InvalidOptionError, shown
 from mqstore.format.names import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
 from mqstore.live.origin.cluster_origin import ClusterOrigin
-from mqstore.live.remoting.cluster import Cluster, ClusterSettings
+from mqstore.live.remoting.cluster import Cluster
+from mqstore.live.remoting.settings import ClusterSettings
 from mqstore.live.send.requests import Queue
 from mqstore.read.source import Origin
 

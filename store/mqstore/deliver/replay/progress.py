@@ -16,10 +16,11 @@ from typing import Any, TypeAlias
 from mqstore.deliver.once.control import Control, Starts, least
 from mqstore.deliver.once.publish import History, is_committed
 from mqstore.deliver.replay.rows import SourceQueue
+from mqstore.format.arrays import Span
 from mqstore.live.remoting.errors import BrokenAnswerError
 from mqstore.read.source import QueueSlice
 
-Ranges: TypeAlias = Mapping[SourceQueue, tuple[tuple[int, int], ...]]
+Ranges: TypeAlias = Mapping[SourceQueue, tuple[Span, ...]]
 """Ranges [start, end) of queue offsets by source queue, ascending and apart."""
 
 
@@ -118,8 +119,8 @@ def _part(piece: QueueSlice, start: int, end: int) -> QueueSlice:
     return piece if is_whole else replace(piece, start=start, end=end, weight=None)
 
 
-def _joined(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    joined: list[tuple[int, int]] = []
+def _joined(ranges: Iterable[Span]) -> tuple[Span, ...]:
+    joined: list[Span] = []
     for start, end in sorted(ranges):
         if joined and start <= joined[-1][1]:
             joined[-1] = (joined[-1][0], max(end, joined[-1][1]))

@@ -38,6 +38,8 @@ class TopicConfig:
     order: bool = False
     has_multi_tags: bool = False
     """Whether its messages may have several tags; they are stored with a flag that says so."""
+    has_batches: bool = False
+    """Whether it has batch ConsumeQueues."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,7 @@ class BrokerConfig:
                 _integer(fields.get("perm"), config.PERM_READ | config.PERM_WRITE),
                 fields.get("order") is True,
                 fields.get("topicFilterType") == config.MULTI_TAG,
+                _table(fields, "attributes").get(config.QUEUE_TYPE) == config.BATCH_QUEUE_TYPE,
             )
             for topic, fields in table.items()
             if names.is_topic(topic) and isinstance(fields, dict)
@@ -163,15 +166,16 @@ class BrokerConfig:
         return _queue_offsets(_table(self.load(config.DELAY_OFFSET), "offsetTable"))
 
     def filter_expressions(
-        self, groups: Iterable[str] | None = None
+        self, groups: Iterable[str] | None = None, left_out: object = None
     ) -> dict[tuple[str, str], FilterExpression]:
         """Return consumerFilter.json: (topic, group) → its expression; only SQL92 groups have one.
 
-        ``groups`` None means all.
+        ``groups`` None means all. Nothing is ``left_out``: there are no rights in files.
 
         Of groups that went offline too: ``deadTime`` tells when, not that they will not come back.
         Raises CorruptConfigError. Reference: ConsumerFilterManager#register.
         """
+        del left_out
         found = {}
         chosen = None if groups is None else frozenset(groups)
         topics_ = _table(self.load(config.CONSUMER_FILTER), "filterDataByTopic")
@@ -187,7 +191,7 @@ class BrokerConfig:
                     found[topic, group] = FilterExpression(kind, expression)
         return found
 
-    def online(self, groups: Iterable[str]) -> None:
+    def online(self, groups: Iterable[str], left_out: object = None) -> None:
         """Return None: no file tells which groups have consumers."""
 
     def groups(self) -> set[str]:

@@ -22,6 +22,7 @@ from mqstore.files.config import bounded_json
 from mqstore.files.safe_open import list_names, read_small
 from mqstore.files.store_dir import StoreDir
 from mqstore.format import names
+from mqstore.format.arrays import TopicQueue
 
 OWN_STREAM: Final = "mqlog"
 
@@ -45,7 +46,7 @@ def published(place: StoreDir) -> dict[tuple[str, str], dict[int, int]]:
     return found
 
 
-def publish(place: StoreDir, group: str, queues: Mapping[tuple[str, int], int]) -> None:
+def publish(place: StoreDir, group: str, queues: Mapping[TopicQueue, int]) -> None:
     """Replace what was published as ``group``; raises OSError, NoSpaceError."""
     topics: dict[str, dict[str, int]] = {}
     for (topic, queue_id), queue_offset in sorted(queues.items()):

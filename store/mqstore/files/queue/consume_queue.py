@@ -14,7 +14,7 @@ from mqstore.files.queue.units import QueueExtent, Units
 from mqstore.files.safe_open import list_directory
 from mqstore.files.store_dir import BY_LOG, StoreDir
 from mqstore.format import names
-from mqstore.format.arrays import Mask, Structs
+from mqstore.format.arrays import Mask, Span, Structs, TopicQueue
 from mqstore.format.consume_queue import FILLER_SIZE, UNIT
 from mqstore.format.message import HARD_RECORD_BYTES
 
@@ -99,7 +99,7 @@ class ConsumeQueue(Units):
         starts = (file.start // UNIT.itemsize for file in self.files.files)
         return next((start for start in starts if start > queue_offset), None)
 
-    def file_ranges(self) -> list[tuple[int, int]]:
+    def file_ranges(self) -> list[Span]:
         """Return the queue offsets [start, end) that each file has room for."""
         width, files = UNIT.itemsize, self.files.files
         return [(file.start // width, file.end // width) for file in files]
@@ -182,7 +182,7 @@ def mapped_files(queue: Units) -> MappedFileQueue:
         return MappedFileQueue(())
 
 
-def list_queues(place: StoreDir, folder: str = names.CONSUME_QUEUE) -> list[tuple[str, int]]:
+def list_queues(place: StoreDir, folder: str = names.CONSUME_QUEUE) -> list[TopicQueue]:
     """Return every (topic, queueId) that has a directory in that folder, sorted.
 
     Directories whose name is no topic's or no queue id's are the broker's to ignore, and ours.
@@ -196,7 +196,7 @@ def list_queues(place: StoreDir, folder: str = names.CONSUME_QUEUE) -> list[tupl
     return sorted(found)
 
 
-def each_queue(place: StoreDir, folder: str = names.CONSUME_QUEUE) -> Iterator[tuple[str, int]]:
+def each_queue(place: StoreDir, folder: str = names.CONSUME_QUEUE) -> Iterator[TopicQueue]:
     """Yield what ``list_queues`` returns, topic by topic, for callers that stop early."""
     topics = [name for name in _directories(place, folder) if names.is_topic(name)]
     if len(topics) > MOST_TOPICS:

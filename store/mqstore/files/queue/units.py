@@ -12,7 +12,7 @@ import numpy as np
 from mqstore.files.mapped_file_queue import MappedFileQueue
 from mqstore.files.queue.unit_blocks import PROBED_UNITS
 from mqstore.files.store_dir import StoreDir
-from mqstore.format.arrays import Structs
+from mqstore.format.arrays import Span, Structs
 from mqstore.format.consume_queue import GAP_SIZE
 
 
@@ -85,7 +85,7 @@ class Units(ABC):
         """The files of units, listed once; none where units are not kept in files."""
         return MappedFileQueue(())
 
-    def file_ranges(self) -> list[tuple[int, int]]:
+    def file_ranges(self) -> list[Span]:
         """Return the queue offsets [start, end) that each file has room for; none without files."""
         return []
 
@@ -93,7 +93,7 @@ class Units(ABC):
         """Return the queue offset, or where a long stretch without messages ends that it is in."""
         return queue_offset
 
-    def bounds(self, commit_log_low: int) -> tuple[int, int]:
+    def bounds(self, commit_log_low: int) -> Span:
         """Return (low, high): the first queue offset whose record is held, and the next to come.
 
         Units whose records lie before ``commit_log_low`` have expired. Both edges bisect: of a

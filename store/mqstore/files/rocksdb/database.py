@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from mqstore.errors import CorruptStoreError, UnsupportedStoreError
+from mqstore.errors import CorruptStoreError, StoreFlavour, UnsupportedStoreError
 from mqstore.files.read_file import RemoteFolder
 from mqstore.files.safe_open import exists, list_directory
 
@@ -39,7 +39,7 @@ def has_database(root: str, path: str) -> bool:
 class RocksDatabase:
     """The database in the folder ``root/path`` as it was when it was opened. ``close`` it."""
 
-    def __init__(self, root: str, path: str, flavour: str, advice: str = "") -> None:
+    def __init__(self, root: str, path: str, flavour: StoreFlavour, advice: str = "") -> None:
         """Open it. ``flavour`` is that of the UnsupportedStoreError without the package rocksdict.
 
         ``advice`` ends the messages of errors.
@@ -205,7 +205,7 @@ def _files(root: str, path: str) -> dict[str, int]:
     }
 
 
-def check_installed(where: str, flavour: str, advice: str = "") -> None:
+def check_installed(where: str, flavour: StoreFlavour, advice: str = "") -> None:
     """Raise UnsupportedStoreError for the database ``where`` without the package that reads it.
 
     ``advice`` ends the message.
@@ -220,6 +220,6 @@ def check_installed(where: str, flavour: str, advice: str = "") -> None:
         raise UnsupportedStoreError(where, flavour, reason) from error
 
 
-def _library(where: str, flavour: str, advice: str) -> Any:
+def _library(where: str, flavour: StoreFlavour, advice: str) -> Any:
     check_installed(where, flavour, advice)
     return importlib.import_module(_ROCKSDICT)

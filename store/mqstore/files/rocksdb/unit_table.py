@@ -14,7 +14,7 @@ from mqstore.files.queue.consume_queue import MOST_QUEUES
 from mqstore.files.rocksdb.database import RocksDatabase
 from mqstore.files.store_dir import BY_LOG, ROCKSDB_CONSUME_QUEUE
 from mqstore.format import names
-from mqstore.format.arrays import Int64s, Structs
+from mqstore.format.arrays import Int64s, Structs, TopicQueue
 from mqstore.format.consume_queue import HIGHEST_QUEUE_OFFSET, UNIT
 from mqstore.format.rocksdb_queue import (
     CHECKPOINT_TOPIC,
@@ -30,8 +30,6 @@ from mqstore.format.rocksdb_queue import (
 )
 
 _OF_A_UNIT: Final = ("physical_offset", "size", "tags_code")
-
-_TopicQueue = tuple[str, int]
 
 
 class UnitTable:
@@ -58,13 +56,13 @@ class UnitTable:
             )
         return self._database
 
-    def ends(self) -> dict[_TopicQueue, int]:
+    def ends(self) -> dict[TopicQueue, int]:
         """Return for each queue the queue offset behind its last message.
 
         What is of no form that a broker writes is left out. Raises CorruptStoreError,
         UnsupportedStoreError for more than a million queues.
         """
-        found: dict[_TopicQueue, int] = {}
+        found: dict[TopicQueue, int] = {}
         for key, value in self.database.items(EDGE_FAMILY):
             edge = parse_edge(key)
             if edge is None or not edge.is_last or len(value) != ROCKSDB_EDGE.itemsize:
@@ -86,12 +84,12 @@ class UnitTable:
             return 0
         return max(0, int(np.frombuffer(value, KEY_END)[0]))
 
-    def first(self, queue: _TopicQueue, start: int, end: int) -> int | None:
+    def first(self, queue: TopicQueue, start: int, end: int) -> int | None:
         """Return the first queue offset of [start, end) that has a unit; None if none has."""
         numbers, _ = self._rows(queue, start, end, 1)
         return int(numbers[0]) if len(numbers) else None
 
-    def last(self, queue: _TopicQueue, start: int, end: int) -> int | None:
+    def last(self, queue: TopicQueue, start: int, end: int) -> int | None:
         """Return the last queue offset of [start, end) that has a unit; None if none has."""
         keys = unit_keys(*queue)
         found = self.database.last_key(UNIT_FAMILY, unit_key(keys, end - 1))
@@ -99,13 +97,13 @@ class UnitTable:
             return None
         return int(self._numbers(keys, [found])[0])
 
-    def units(self, queue: _TopicQueue, start: int, end: int) -> Structs:
+    def units(self, queue: TopicQueue, start: int, end: int) -> Structs:
         """Return the units from ``start`` on that follow each other, at most up to ``end``."""
         numbers, units = self._rows(queue, start, end, end - start)
         dense = numbers == np.arange(start, start + len(numbers))
         return units if dense.all() else units[: int(np.argmin(dense))]
 
-    def _rows(self, queue: _TopicQueue, start: int, end: int, most: int) -> tuple[Int64s, Structs]:
+    def _rows(self, queue: TopicQueue, start: int, end: int, most: int) -> tuple[Int64s, Structs]:
         """Return queue offsets of [start, end) that have a unit, and the units."""
         keys = unit_keys(*queue)
         low, high = unit_key(keys, start), unit_key(keys, end)
@@ -127,7 +125,7 @@ class UnitTable:
         return np.frombuffer(ends, KEY_END).astype(np.int64)
 
 
-def _is_possible(queue: _TopicQueue) -> bool:
+def _is_possible(queue: TopicQueue) -> bool:
     topic, queue_id = queue
     is_queue = names.is_topic(topic) and 0 <= queue_id <= names.MAX_QUEUE_ID
     return is_queue and topic != CHECKPOINT_TOPIC

@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from mqstore.errors import CorruptStagingError
+from mqstore.files.txn.errors import CorruptStagingError
 from mqstore.files.txn.staging import StagedReader, StagedWriter, segment_name
-from mqstore.format.arrays import Bytes, Int32s, Recycled
+from mqstore.format.arrays import Bytes, Int32s, Recycled, TopicQueue
 from mqstore.format.crc import crc32
 from mqstore.format.staged import (
     FILE_HEADER,
@@ -50,7 +50,7 @@ class Segment:
 class SegmentFrame:
     """One frame: (topic, queueId) of each queue, the tables, and the records if wanted."""
 
-    queues: tuple[tuple[str, int], ...]
+    queues: tuple[TopicQueue, ...]
     messages: Table
     keys: Int32s
     records: Bytes

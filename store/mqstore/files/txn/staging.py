@@ -14,10 +14,11 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 
-from mqstore.errors import CorruptStagingError, StagingNotSharedError, UnsafePathError
+from mqstore.errors import UnsafePathError
 from mqstore.files import durable
 from mqstore.files.read_file import read_into
 from mqstore.files.safe_open import list_names, open_file
+from mqstore.files.txn.errors import CorruptStagingError, StagingNotSharedError
 from mqstore.format.arrays import Recycled
 from mqstore.format.staged import NONCE, SUFFIX
 

@@ -15,12 +15,24 @@ from typing import Any, Final
 from mqstore.live.origin.pull import LiveSlice
 from mqstore.live.origin.records import headers_of
 from mqstore.live.remoting import requests
-from mqstore.live.remoting.answers import header_number, number, refusal, rows, table, text, value
+from mqstore.live.remoting.answers import (
+    NOT_READABLE,
+    denies,
+    first_line,
+    header_number,
+    number,
+    refusal,
+    rows,
+    table,
+    text,
+    value,
+)
 from mqstore.live.remoting.cluster import Cluster
-from mqstore.live.remoting.errors import BrokenAnswerError
+from mqstore.live.remoting.errors import BrokenAnswerError, RequestRefusedError
 from mqstore.live.remoting.frame import Frame
 from mqstore.live.remoting.requests import GET_TOPIC_STATS_INFO, QUERY_CONSUME_QUEUE, pull
 from mqstore.live.remoting.routes import Route
+from mqstore.read.broker_state import LeftOut
 
 _THERE_OR_NOT: Final = frozenset({requests.SUCCESS, requests.TOPIC_NOT_EXIST})
 _SAMPLE: Final = 16
@@ -43,19 +55,25 @@ class LiveBounds:
     last_update_ms: int = 0
 
 
-def bounds(cluster: Cluster, routes: Iterable[Route]) -> list[LiveBounds]:
+def bounds(
+    cluster: Cluster, routes: Iterable[Route], left_out: LeftOut | None = None
+) -> list[LiveBounds]:
     """Return the bounds of all readable queues of those routes: a pipeline to each broker.
 
     In the order of topic, broker, queue. A master that does not have the topic has no queue of it:
-    that is noted (Cluster#note_absent). Raises as Cluster#ask_all, and BrokenAnswerError where a
-    broker reports nothing of a queue that is in the route.
+    that is noted (Cluster#note_absent). Topics that this user may not see are ``left_out``. Raises
+    as Cluster#ask_all, and BrokenAnswerError where a broker reports nothing of a queue that is in
+    the route.
     """
     routes = list(routes)
     asked = [(broker, route) for route in routes for broker in sorted(route.queues)]
-    pairs = [(broker, _stats_request(route.topic)) for broker, route in asked]
+    pairs = [(broker, _stats_request(route.topic, left_out)) for broker, route in asked]
     found: list[LiveBounds] = []
     answers = cluster.ask_all(pairs)
     for (broker, route), (_, request), (answer, address) in zip(asked, pairs, answers, strict=True):
+        if left_out is not None and denies(answer):
+            left_out(route.topic, refusal(address, request, answer))
+            continue
         if answer.code == requests.TOPIC_NOT_EXIST:
             if not cluster.has_master(broker):  # A slave gets topics late.
                 raise refusal(address, request, answer)
@@ -71,17 +89,21 @@ def bounds(cluster: Cluster, routes: Iterable[Route]) -> list[LiveBounds]:
     return sorted(found, key=lambda queue: (queue.topic, queue.broker, queue.queue_id))
 
 
-def held(cluster: Cluster, broker: str, topics: Iterable[str]) -> list[LiveBounds]:
+def held(
+    cluster: Cluster, broker: str, topics: Iterable[str], left_out: LeftOut | None = None
+) -> list[LiveBounds]:
     """Return the bounds of all queues of those topics of one broker, readable or not.
 
-    In the order of topic and queue; nothing of a topic that the broker does not have. Raises as
-    Cluster#ask_all.
+    In the order of topic and queue; nothing of a topic that the broker does not have. Topics that
+    this user may not see are ``left_out``. Raises as Cluster#ask_all.
     """
-    asked = [_stats_request(topic) for topic in sorted(topics)]
+    asked = [_stats_request(topic, left_out) for topic in sorted(topics)]
     found = []
     answers = cluster.ask_all([(broker, request) for request in asked])
     for request, (answer, address) in zip(asked, answers, strict=True):
-        if answer.code == requests.SUCCESS:
+        if left_out is not None and denies(answer):
+            left_out(request.fields["topic"], refusal(address, request, answer))
+        elif answer.code == requests.SUCCESS:
             queues = _stats(address, value(address, request, answer)).items()
             of_it = (broker, request.fields["topic"])
             found += [LiveBounds(*key, *edges) for key, edges in queues if key[:2] == of_it]
@@ -155,8 +177,30 @@ def _sizes(address: str, found: Any) -> list[int]:
     return [size for size in sizes if 0 < size < 2**31 - 1]  # No filler in front of a queue.
 
 
-def _stats_request(topic: str) -> requests.Request:
-    return replace(GET_TOPIC_STATS_INFO(topic=topic), accepts=_THERE_OR_NOT)
+def denied_pulls(cluster: Cluster, queues: Iterable[LiveBounds]) -> dict[str, RequestRefusedError]:
+    """Return the topics of queues whose messages this user may not pull, and the refusals.
+
+    By a pull at the end of one queue of each topic, which gives no message. A topic whose perm has
+    no R is none of them: nobody may pull it. Raises as Cluster#ask_all.
+    """
+    of_topic = {queue.topic: queue for queue in queues}
+    asked = []
+    for queue in of_topic.values():
+        request = _pull_one(cluster, queue, queue.high)
+        accepts = request.accepts | {requests.NO_PERMISSION}
+        asked.append((queue.broker, replace(request, accepts=accepts)))
+    answers = cluster.ask_all(asked)
+    return {
+        topic: refusal(address, request, answer)
+        for topic, (_, request), (answer, address) in zip(of_topic, asked, answers, strict=True)
+        if denies(answer) and NOT_READABLE not in first_line(answer)
+    }
+
+
+def _stats_request(topic: str, left_out: LeftOut | None) -> requests.Request:
+    """Return the request; a denial is an answer to it if topics may be ``left_out``."""
+    accepts = _THERE_OR_NOT | ({requests.NO_PERMISSION} if left_out is not None else set())
+    return replace(GET_TOPIC_STATS_INFO(topic=topic), accepts=accepts)
 
 
 def _stats(address: str, found: Any) -> Mapping[tuple[str, str, int], tuple[int, int, int]]:

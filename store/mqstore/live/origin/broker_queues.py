@@ -7,16 +7,17 @@ Reference: RouteInfoManager#pickupTopicRouteData; PermName; TopicConfigManager.
 """
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
-from mqstore.errors import UnsupportedTopicError
+from mqstore.errors import StoreError, UnsupportedTopicError
 from mqstore.format.names import SYNC_MEMBER_PREFIX
-from mqstore.live.origin.bounds import LiveBounds, bounds
+from mqstore.live.origin.bounds import LiveBounds, bounds, denied_pulls, held
 from mqstore.live.remoting.cluster import Cluster
 from mqstore.live.remoting.errors import NoMasterError
 from mqstore.live.remoting.routes import Route
 from mqstore.live.remoting.topics import check_readable, topic_names
+from mqstore.read.broker_state import note_left_out
 
 _LOG = logging.getLogger(__name__)
 TopicTest = Callable[[str], bool]
@@ -26,12 +27,19 @@ class BrokerQueues:
     """The queues of one broker, by a cluster's connections. Raises as Cluster#ask_all."""
 
     def __init__(self, cluster: Cluster, broker: str, named: Collection[str] = ()) -> None:
-        """``named`` are topics that the user named: not being able to read one is an error."""
+        """``named`` are topics that the user named: not being able to read one is an error.
+
+        Others that cannot be read are left out, with a warning when that is first found.
+        """
         self.cluster = cluster
         self.broker = broker
-        self._named = frozenset(named)
+        self.refused: dict[str, StoreError] = {}
+        """The topics that the last look left out for want of rights, and the refusals."""
+        self._named = set(named)
         self._checked: set[str] = set()
         self._left_out: set[str] = set()
+        self._pulls: dict[str, StoreError | None] = {}
+        """Topics whose messages were asked for: None if this user may pull them."""
 
     def topics(self) -> set[str]:
         """Return the topics of the cluster, also those of other brokers."""
@@ -47,8 +55,11 @@ class BrokerQueues:
     def routes(self, topics: TopicTest | None = None, *, fresh: bool = False) -> list[Route]:
         """Return the routes of those topics (all if None), with the queues of this broker alone.
 
-        Raises UnsupportedTopicError for one that cannot be read.
+        Raises UnsupportedTopicError for one that cannot be read. ``fresh`` asks again, also for
+        rights that were refused.
         """
+        if fresh:
+            self._pulls = {name: error for name, error in self._pulls.items() if error is None}
         found = []
         for topic in sorted(self.topics() if topics is None else filter(topics, self.topics())):
             route = self.cluster.route(topic, fresh=fresh)
@@ -75,8 +86,55 @@ class BrokerQueues:
             _LOG.log(level, "left out: %s", error)
 
     def bounds(self, routes: list[Route]) -> list[LiveBounds]:
-        """Return what the queues of those routes hold now, by topic and queueId."""
-        return bounds(self.cluster, routes)
+        """Return what the queues of those routes hold now, by topic and queueId.
+
+        Without the topics that this user may not see, or whose messages he may not pull. Raises
+        AccessDeniedError for one that is ``expected``.
+        """
+        refused: dict[str, StoreError] = {}
+        found = bounds(self.cluster, routes, refused.__setitem__)
+        self._refuse(refused | self.denied_pulls(found))
+        return [queue for queue in found if queue.topic not in self.refused]
+
+    def held(self, topics: Iterable[str]) -> list[LiveBounds]:
+        """Return what all queues of those topics hold, readable or not, by topic and queueId.
+
+        Without the topics that this user may not see. Raises as ``bounds``.
+        """
+        refused: dict[str, StoreError] = {}
+        found = held(self.cluster, self.broker, topics, refused.__setitem__)
+        self._refuse(refused)
+        return found
+
+    def denied_pulls(self, queues: Iterable[LiveBounds]) -> dict[str, StoreError]:
+        """Return the topics of queues whose messages this user may not pull, and the refusals.
+
+        Who gives no credentials has all rights, or none.
+        """
+        queues = list(queues)
+        if self.cluster.settings.credentials is None:
+            return {}
+        new = [queue for queue in queues if queue.topic not in self._pulls]
+        denied = denied_pulls(self.cluster, new)
+        self._pulls |= {queue.topic: denied.get(queue.topic) for queue in new}
+        found = {queue.topic: self._pulls[queue.topic] for queue in queues}
+        return {topic: error for topic, error in found.items() if error is not None}
+
+    def unreadable(self, queues: Iterable[LiveBounds]) -> dict[str, StoreError]:
+        """Return ``denied_pulls``; raises as ``bounds``."""
+        denied = self.denied_pulls(queues)
+        self._refuse(denied)
+        return denied
+
+    def expect(self, topics: Iterable[str]) -> None:
+        """Have it be an error from now on if one of those topics cannot be read."""
+        self._named |= set(topics)
+
+    def _refuse(self, refused: dict[str, StoreError]) -> None:
+        known = self._left_out - self._named
+        note_left_out({t: error for t, error in refused.items() if t not in known}, self._named)
+        self._left_out |= refused.keys()
+        self.refused = refused
 
 
 def _unreadable(topic: str, broker: str) -> UnsupportedTopicError:

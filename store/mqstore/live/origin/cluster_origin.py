@@ -12,16 +12,19 @@ from functools import cached_property
 
 import numpy as np
 
+from mqstore.errors import StoreError
 from mqstore.files.config.broker_config import TopicConfig
+from mqstore.format.arrays import TopicQueue
 from mqstore.live.origin import lookup
-from mqstore.live.origin.bounds import LiveBounds, first_at, held, weigh
+from mqstore.live.origin.bounds import LiveBounds, first_at, weigh
 from mqstore.live.origin.broker_queues import BrokerQueues
 from mqstore.live.origin.group_publish import GroupPublisher
 from mqstore.live.origin.pull import LiveSlice
 from mqstore.live.origin.record_source import ClusterRecords
 from mqstore.live.origin.state import ClusterState
 from mqstore.live.origin.tail import ClusterTail
-from mqstore.live.remoting.cluster import Cluster, ClusterSettings
+from mqstore.live.remoting.cluster import Cluster
+from mqstore.live.remoting.settings import ClusterSettings
 from mqstore.live.remoting.topics import broker_infos
 from mqstore.read.broker_state import BrokerFacts
 from mqstore.read.queues import QueueBounds, QueueFilter
@@ -128,9 +131,7 @@ class ClusterBounds:
         """
         del strict
         taken_ms = time.time_ns() // 1_000_000
-        held = self._queues.bounds(self._queues.routes(topics))
-        queues = tuple(QueueBounds(q.topic, q.queue_id, q.low, q.high) for q in held)
-        return Snapshot(self.origin, self.broker_name, 0, 0, queues, taken_ms, is_unclean=False)
+        return self._snapshot(self._queues.bounds(self._queues.routes(topics)), taken_ms)
 
     def held(self, topics: Callable[[str], bool] | None = None, *, strict: bool = True) -> Snapshot:
         """Return what the queues of all topics hold that the broker is configured to have.
@@ -139,9 +140,20 @@ class ClusterBounds:
         """
         del strict
         taken_ms = time.time_ns() // 1_000_000
-        found = held(self._cluster, self.broker_name, filter(topics, self.config.topics()))
+        return self._snapshot(self._queues.held(filter(topics, self.config.topics())), taken_ms)
+
+    def unreadable(self, queues: Sequence[QueueBounds]) -> Mapping[str, StoreError]:
+        """Return the topics of those queues whose messages this user may not pull, and why."""
+        broker = self.broker_name
+        return self._queues.unreadable(
+            LiveBounds(broker, q.topic, q.queue_id, q.low, q.high) for q in queues
+        )
+
+    def _snapshot(self, found: Sequence[LiveBounds], taken_ms: int) -> Snapshot:
         queues = tuple(QueueBounds(q.topic, q.queue_id, q.low, q.high) for q in found)
-        return Snapshot(self.origin, self.broker_name, 0, 0, queues, taken_ms, is_unclean=False)
+        refused = tuple(self._queues.refused.items())
+        origin, broker = self.origin, self.broker_name
+        return Snapshot(origin, broker, 0, 0, queues, taken_ms, is_unclean=False, refused=refused)
 
     def first_at(self, queues: Sequence[QueueBounds], times_ms: Sequence[int]) -> list[int]:
         """Bisect with pulls of one message."""
@@ -204,7 +216,7 @@ class ClusterBounds:
         """Refuse a group that has consumers; raises InvalidOptionError."""
         self._publisher().claim(group)
 
-    def publish_group(self, group: str, queues: Mapping[tuple[str, int], int]) -> bool:
+    def publish_group(self, group: str, queues: Mapping[TopicQueue, int]) -> bool:
         """Commit offsets, clamped and never backwards; False where the broker is away."""
         return self._publisher().publish(group, queues)
 

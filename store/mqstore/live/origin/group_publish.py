@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Final
 
 from mqstore.errors import InvalidOptionError, StoreError
+from mqstore.format.arrays import TopicQueue
 from mqstore.live.origin import groups
 from mqstore.live.origin.broker_queues import BrokerQueues
 from mqstore.live.remoting.errors import BrokerUnavailableError, NoMasterError, RequestRefusedError
@@ -38,7 +39,7 @@ UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: Final = Kind(
     rights="to be an administrator, unless the group of commitGroup is created before",
 )
 
-Positions = Mapping[tuple[str, int], int]
+Positions = Mapping[TopicQueue, int]
 """Next queue offsets by (topic, queueId)."""
 
 
@@ -48,8 +49,8 @@ class GroupPublisher:
     def __init__(self, queues: BrokerQueues) -> None:
         """Ask for nothing yet."""
         self._queues = queues
-        self._sent: dict[tuple[str, int], int] = {}
-        self._known: dict[tuple[str, int], int] | None = None
+        self._sent: dict[TopicQueue, int] = {}
+        self._known: dict[TopicQueue, int] | None = None
         self._next_try = float("-inf")
         self._is_claimed = False
 
@@ -129,7 +130,7 @@ class GroupPublisher:
                 self._send(group, queue, at)
                 self._known[queue] = at
 
-    def _send(self, group: str, queue: tuple[str, int], at: int) -> None:
+    def _send(self, group: str, queue: TopicQueue, at: int) -> None:
         broker, cluster = self._queues.broker, self._queues.cluster
         topic, queue_id = queue
         request = UPDATE_CONSUMER_OFFSET(

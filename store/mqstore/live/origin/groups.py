@@ -9,13 +9,14 @@ ConsumerProgressSubCommand.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from mqstore.live.remoting import requests
-from mqstore.live.remoting.answers import number, rows, table, text, value
+from mqstore.live.remoting.answers import denies, number, refusal, rows, table, text, value
 from mqstore.live.remoting.cluster import Cluster
 from mqstore.live.remoting.errors import BrokenAnswerError
+from mqstore.read.broker_state import LeftOut
 
 _SEPARATOR: Final = "@"
 _MOST_QUEUES: Final = 1_000_000
@@ -63,20 +64,33 @@ def _offsets(cluster: Cluster, brokers: Sequence[str], name: str) -> dict[str, C
 
 
 def online(
-    cluster: Cluster, brokers: Sequence[str], groups: Sequence[str]
+    cluster: Cluster,
+    brokers: Sequence[str],
+    groups: Sequence[str],
+    left_out: LeftOut | None = None,
 ) -> dict[tuple[str, str], OnlineGroup]:
-    """Return the online ones of those groups by (broker, group): a pipeline to each broker."""
+    """Return the online ones of those groups by (broker, group): a pipeline to each broker.
+
+    Groups that this user may not see are ``left_out``; without it, that is AccessDeniedError.
+    """
     asked = [
-        (broker, requests.GET_CONSUMER_CONNECTION_LIST(consumerGroup=group))
-        for broker in brokers
-        for group in groups
+        (broker, _connections_request(group, left_out)) for broker in brokers for group in groups
     ]
     found = {}
     for (broker, request), (answer, address) in zip(asked, cluster.ask_all(asked), strict=True):
-        if answer.code == requests.SUCCESS:
-            group = request.fields["consumerGroup"]
+        group = request.fields["consumerGroup"]
+        if left_out is not None and denies(answer):
+            left_out(group, refusal(address, request, answer))
+        elif answer.code == requests.SUCCESS:
             found[broker, group] = _online(address, group, value(address, request, answer))
     return found
+
+
+def _connections_request(group: str, left_out: LeftOut | None) -> requests.Request:
+    """Return the request; a denial is an answer to it if groups may be ``left_out``."""
+    request = requests.GET_CONSUMER_CONNECTION_LIST(consumerGroup=group)
+    denial = {requests.NO_PERMISSION} if left_out is not None else set()
+    return replace(request, accepts=request.accepts | denial)
 
 
 def _committed(address: str, found: Any, name: str) -> Committed:

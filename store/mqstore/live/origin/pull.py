@@ -28,11 +28,10 @@ from mqstore.live.remoting.cluster import Cluster
 from mqstore.live.remoting.connection import Connection, FrameTooLargeError
 from mqstore.live.remoting.errors import BrokenAnswerError, BrokerUnavailableError, NoMasterError
 from mqstore.live.remoting.frame import Frame
-from mqstore.live.remoting.requests import ALL_TAGS, Request, pull
+from mqstore.live.remoting.requests import ALL_TAGS, MAX_MESSAGES, Request, pull
 from mqstore.live.remoting.retry import Retry
 
 _LOG = logging.getLogger(__name__)
-MAX_MESSAGES: Final = 1_024  # A 4.9 broker reserves memory for as many as it is asked for.
 _FIRST_PATIENCE: Final = 8
 _LAST_PATIENCE: Final = 1_024
 

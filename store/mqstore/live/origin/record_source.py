@@ -14,7 +14,7 @@ from mqstore.codec.decode import QueuePositions
 from mqstore.derive.records import FetchedRecords
 from mqstore.errors import CorruptStoreError
 from mqstore.files.log.commit_log import Block
-from mqstore.format.arrays import Int64s
+from mqstore.format.arrays import Int64s, Span, TopicQueue
 from mqstore.format.consume_queue import UNIT
 from mqstore.live.origin.placed import PlacedRecords, placed, placed_by_headers
 from mqstore.live.origin.pull import Answer, LiveSlice, PullReader
@@ -78,7 +78,7 @@ class ClusterRecords(BrokerUnits):
             return _UnplacedError(self._name, physical_offset, reason)
         return CorruptStoreError(f"{self._name}, CommitLog", physical_offset, reason)
 
-    def unit_files(self, queue: tuple[str, int]) -> list[tuple[int, int]]:
+    def unit_files(self, queue: TopicQueue) -> list[Span]:
         """Return the room of the files that a broker of these settings has for what it holds."""
         room = _file_units(reading_settings(self._cluster, self._broker))
         low, high = (

@@ -20,7 +20,7 @@ from mqstore.live.remoting.requests import (
     SUCCESS,
 )
 from mqstore.live.remoting.topics import topics as configured_topics
-from mqstore.read.broker_state import ConnectedGroup
+from mqstore.read.broker_state import ConnectedGroup, LeftOut
 
 SOURCE: Final = "broker"
 """Where CommittedOffsets of a cluster are written: in the broker's memory."""
@@ -85,16 +85,29 @@ class ClusterState:
             raise BrokenAnswerError(address, "the checkpoint of timers is too short")
         return int(found["last_read_time_ms"])
 
-    def online(self, groups: Iterable[str]) -> dict[str, ConnectedGroup]:
+    def online(
+        self, groups: Iterable[str], left_out: LeftOut | None = None
+    ) -> dict[str, ConnectedGroup]:
         """Return those that have consumers now."""
-        found = group_requests.online(self._cluster, [self._broker], list(groups))
-        return {group: ConnectedGroup(one.clients, one.model) for (_, group), one in found.items()}
-
-    def filter_expressions(self, groups: Iterable[str]) -> dict[tuple[str, str], FilterExpression]:
-        """Return what those groups subscribe to that have a consumer now, by tag or not."""
-        online = group_requests.online(self._cluster, [self._broker], list(groups))
+        found = group_requests.online(self._cluster, [self._broker], list(groups), left_out)
         return {
-            (one.topic, group): FilterExpression(one.expression_type, one.expression)
-            for (_, group), found in online.items()
-            for one in found.subscriptions
+            group: ConnectedGroup(
+                one.clients,
+                one.model,
+                {
+                    its.topic: FilterExpression(its.expression_type, its.expression)
+                    for its in one.subscriptions
+                },
+            )
+            for (_, group), one in found.items()
+        }
+
+    def filter_expressions(
+        self, groups: Iterable[str], left_out: LeftOut | None = None
+    ) -> dict[tuple[str, str], FilterExpression]:
+        """Return what those groups subscribe to that have a consumer now, by tag or not."""
+        return {
+            (topic, group): expression
+            for group, found in self.online(groups, left_out).items()
+            for topic, expression in found.expressions.items()
         }

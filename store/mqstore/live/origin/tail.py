@@ -10,9 +10,11 @@ Reference: RouteInfoManager#onChannelDestroy (name servers forget a broker with 
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from mqstore.errors import StoreError
+from mqstore.format.arrays import TopicQueue
 from mqstore.live.origin.bounds import weigh
 from mqstore.live.origin.broker_queues import BrokerQueues
 from mqstore.live.origin.pull import LiveSlice
@@ -70,8 +72,9 @@ class ClusterTail:
     def snapshot(self) -> Snapshot:
         """The chosen queues as they were at the last look."""
         queues = tuple(QueueBounds(*name, *held) for name, held in sorted(self._bounds.items()))
-        broker = self._queues.broker
-        return Snapshot(self._origin, broker, 0, 0, queues, self._taken_ms, is_unclean=False)
+        origin, broker, refused = self._origin, self._queues.broker, self._queues.refused
+        found = Snapshot(origin, broker, 0, 0, queues, self._taken_ms, is_unclean=False)
+        return replace(found, refused=tuple(refused.items()))
 
     def look(self, *, at_once: bool = False) -> Bounds:
         """Return what each queue holds; of a broker that is away, what it held."""
@@ -80,7 +83,7 @@ class ClusterTail:
             self._look()
         return self._bounds
 
-    def fitting(self, queue: tuple[str, int], start: int, end: int, room: int) -> tuple[int, int]:
+    def fitting(self, queue: TopicQueue, start: int, end: int, room: int) -> tuple[int, int]:
         """Return about how many messages of [start, end) have ``room`` bytes, and their bytes.
 
         None of a broker that is away. By the mean of sizes at both ends of the range.
@@ -129,11 +132,13 @@ class ClusterTail:
     def _found(self) -> Bounds:
         if self._clock() >= self._routed_until:
             self._find_routes()
-        return {
+        found = {
             (queue.topic, queue.queue_id): (queue.low, queue.high)
             for queue in self._queues.bounds(self._routes)
             if self.chosen.passes(queue.topic, queue.queue_id)
         }
+        self._queues.expect(topic for topic, _ in found)  # What is followed may not go away.
+        return found
 
     def _find_routes(self) -> None:
         self._queues.check_registered()

@@ -7,6 +7,7 @@ messages that match by hash with their tags. Of single messages the queue offset
 Reference: AdminBrokerProcessor#queryConsumeQueue; DefaultMessageFilter#isMatchedByConsumeQueue.
 """
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -19,13 +20,14 @@ from mqstore.codec.properties import PropertyBlocks
 from mqstore.codec.schema import FIRST_MS, LAST_MS
 from mqstore.codec.walk import follow
 from mqstore.errors import DataLossError
-from mqstore.format.arrays import Int64s, Mask
+from mqstore.format.arrays import Int64s, Mask, TopicQueue
 from mqstore.format.names import LMQ_PREFIX, SCHEDULE_TOPIC
 from mqstore.format.properties import TAGS, UNIQ_KEY
 from mqstore.live.origin.bounds import weigh
 from mqstore.live.origin.entries import entries
 from mqstore.live.origin.pull import LiveSlice, PullReader
 from mqstore.live.origin.records import BrokenRecord, PullSettings, headers_of, read
+from mqstore.live.remoting.answers import NOT_READABLE
 from mqstore.live.remoting.cluster import Cluster
 from mqstore.live.remoting.errors import AccessDeniedError
 from mqstore.live.remoting.frame import Frame
@@ -42,10 +44,10 @@ from mqstore.read.queues import QueueRange
 from mqstore.read.tags import SEPARATOR, TagFilter
 from mqstore.read.units import CHUNK_UNITS, UnitBatch, join, units_at
 
+_LOG = logging.getLogger(__name__)
 NO_PLACE: Final = -1
 _IN_A_ROUND: Final = 32  # single messages asked for at once: each may have megabytes
 _OF_A_KEY: Final = 1_000
-_NOT_READABLE: Final = "pulling message is forbidden"  # PullMessageProcessor, for want of perm R
 
 
 class BrokerUnits:
@@ -54,6 +56,7 @@ class BrokerUnits:
     def __init__(self, broker: str, cluster: Cluster) -> None:
         self._broker = broker
         self._cluster = cluster
+        self._is_denied = False
 
     @property
     def has_cheap_units(self) -> bool:
@@ -64,14 +67,14 @@ class BrokerUnits:
         """Return about how many bytes the ranges have, by the sizes at their ends."""
         return weigh(self._cluster, [self._slice(*one) for one in ranges])
 
-    def at(self, queue: tuple[str, int], queue_offsets: Sequence[int]) -> UnitBatch | None:
+    def at(self, queue: TopicQueue, queue_offsets: Sequence[int]) -> UnitBatch | None:
         """Return units that say no more than their queue offsets, without asking."""
         places = np.array(queue_offsets, np.int64)
         nowhere = np.full(len(places), NO_PLACE)
         return units_at((*queue, self._broker), places, nowhere, np.zeros_like(places))
 
     def units(
-        self, queue: tuple[str, int], start: int, end: int, most: int = CHUNK_UNITS
+        self, queue: TopicQueue, start: int, end: int, most: int = CHUNK_UNITS
     ) -> Iterator[UnitBatch]:
         """Yield the entries that the broker tells."""
         names = [(*queue, self._broker)]
@@ -176,13 +179,21 @@ class BrokerUnits:
         try:
             return [answer for answer, _ in self._cluster.ask_all(asked)]
         except AccessDeniedError as error:
-            if _NOT_READABLE not in str(error):
-                raise
             if len(asked) == 1:
-                return [None]  # The topic has no permission R: dead letters, most often.
+                self._note_denied(error)
+                return [None]
             return [answer for one in asked for answer in self._answers([one])]
 
-    def _slice(self, queue: tuple[str, int], start: int, end: int) -> LiveSlice:
+    def _note_denied(self, error: AccessDeniedError) -> None:
+        """Warn once that single messages may not be seen.
+
+        Not if the topic has no permission R, as that of dead letters: nobody sees them.
+        """
+        if not self._is_denied and NOT_READABLE not in str(error):
+            self._is_denied = True
+            _LOG.warning("times and tags of some messages are not known: %s", error)
+
+    def _slice(self, queue: TopicQueue, start: int, end: int) -> LiveSlice:
         return LiveSlice(self._broker, *queue, start, end)
 
 

@@ -9,6 +9,7 @@ Nothing is decoded: ``%`` is part of the names of retry and DLQ topics.
 Reference: the client's namesrvAddr (MixAll.NAMESRV_ADDR_PROPERTY), host:port separated by ``;``.
 """
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -74,6 +75,18 @@ def server(option: str, text: str, default_port: int | None = None) -> str:
             option, text, "must be host:port, with an IPv6 address in brackets"
         )
     return f"{match[1]}:{int(port)}"
+
+
+def broker_addresses(option: str, text: str) -> dict[str, str]:
+    """Return host:port by broker of ``{"broker-a":"host:port"}``; raises InvalidOptionError."""
+    form = '{"broker-a":"host:port"}'
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidOptionError(option, text, f"is not JSON ({error}): write {form}") from None
+    if not isinstance(found, dict) or not all(isinstance(v, str) for v in found.values()):
+        raise InvalidOptionError(option, text, f"must be JSON such as {form}")
+    return {broker: server(option, host) for broker, host in found.items()}
 
 
 def _pieces(option: str, text: str) -> Sequence[str]:

@@ -23,6 +23,8 @@ from mqstore.live.remoting.requests import (
     Request,
 )
 
+NOT_READABLE: Final = "pulling message is forbidden"
+"""PullMessageProcessor, for want of the topic's perm R: whoever asks."""
 _ACL_1: Final = "AclException"
 _INT64: Final = range(-(2**63), 2**63)
 
@@ -32,12 +34,12 @@ class BusyError(BrokerUnavailableError):
 
 
 def checked(address: str, request: Request, answer: Frame) -> Frame:
-    """Return the answer if its code is one that the request accepts.
+    """Return the answer if its code is one that the request accepts; NO_PERMISSION: any denial.
 
     Raises BusyError, AccessDeniedError or RequestRefusedError, with the first line of what the
     server says (the rest is a Java stack or a link).
     """
-    if not denies(answer) and answer.code in request.accepts:
+    if (NO_PERMISSION if denies(answer) else answer.code) in request.accepts:
         return answer
     if answer.code in BUSY:
         remark = first_line(answer)

@@ -9,17 +9,15 @@ NettyRemotingClient#getAndCreateNameserverChannel, MQClientInstance#findBrokerAd
 
 import logging
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 from mqstore.errors import StoreError, UnknownTopicError, shown
 from mqstore.live.remoting import requests
 from mqstore.live.remoting.advice import absence, all_failed, located, no_topic, warn_of_strangers
 from mqstore.live.remoting.answers import checked, rows, table, value
-from mqstore.live.remoting.connection import Connection, Limits
-from mqstore.live.remoting.credentials import Credentials
+from mqstore.live.remoting.connection import Connection
 from mqstore.live.remoting.errors import BrokerTimeoutError, BrokerUnavailableError, NoMasterError
 from mqstore.live.remoting.frame import Frame
 from mqstore.live.remoting.requests import Request
@@ -32,35 +30,10 @@ from mqstore.live.remoting.routes import (
     parse_route,
     refuse_static,
 )
-from mqstore.live.remoting.tls import Tls
+from mqstore.live.remoting.settings import ClusterSettings
 
 _LOG = logging.getLogger(__name__)
-TOOLS_CONSUMER: Final = "TOOLS_CONSUMER"
-"""The group that every broker has (MixAll.TOOLS_CONSUMER_GROUP): another name makes a group."""
-READ_FROM: Final = ("master", "slave", "any")
 _IN_A_PIPELINE: Final = 64
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterSettings:
-    """The address of a cluster, credentials and time-outs: plain values that travel into tasks.
-
-    ``broker_addresses`` gives a broker's master another address than it registered.
-    ``read_from`` chooses whose messages are pulled: the master's; a slave's, where it has them;
-    or those of ``any``, the master's as long as there is one. What queues hold is asked of the
-    master, too; without one, of a slave with ``any`` only.
-    """
-
-    name_servers: tuple[str, ...]
-    credentials: Credentials | None = None
-    tls: Tls | None = None
-    limits: Limits = field(default_factory=Limits)
-    retry_timeout_ms: int = 60_000
-    consumer_group: str = TOOLS_CONSUMER
-    read_from: str = "master"
-    broker_addresses: Mapping[str, str] = field(default_factory=dict)
-    pulls_in_flight: int = 8
-    pull_batch_size: int = 1_000
 
 
 class Cluster:

@@ -14,7 +14,6 @@ import socket
 import ssl
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, Self
 
 import numpy as np
@@ -36,6 +35,7 @@ from mqstore.live.remoting.frame import (
     sizes,
 )
 from mqstore.live.remoting.requests import GO_AWAY, Request
+from mqstore.live.remoting.settings import Limits
 from mqstore.live.remoting.sockets import connected, split_host
 from mqstore.live.remoting.speech import speaks_plainly, speaks_tls
 
@@ -64,15 +64,6 @@ class FrameTooLargeError(BrokenAnswerError):
 
 class NotUnderstoodError(BrokerUnavailableError):
     """A server that shows that no retry helps: TLS on one side only, or refused certificates."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Milliseconds that things may take, and bytes that an answer may have."""
-
-    connect_timeout_ms: int = 3_000
-    request_timeout_ms: int = 10_000
-    max_frame_bytes: int = 17 * 1024 * 1024
 
 
 class Connection:

@@ -12,10 +12,14 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
+from mqstore.format.arrays import TopicQueue
+
 JSON_FORMAT: Final = "json"  # as fastjson writes it
 PROPERTIES: Final = "properties"  # java.util.Properties' text
 RECORDS: Final = "records"  # as in the CommitLog
 BYTES: Final = "bytes"  # as in a file of the broker
+
+MAX_MESSAGES: Final = 1_024  # Of a pull: a 4.9 broker reserves memory for as many as are asked for.
 
 SUCCESS: Final = 0
 SYSTEM_ERROR: Final = 1
@@ -169,9 +173,7 @@ ALL_TAGS: Final = "*"
 TAG_EXPRESSION: Final = "TAG"
 
 
-def pull(
-    group: str, queue: tuple[str, int], start: int, most: int, tags: str = ALL_TAGS
-) -> Request:
+def pull(group: str, queue: TopicQueue, start: int, most: int, tags: str = ALL_TAGS) -> Request:
     """Return a pull of at most ``most`` messages of a (topic, queueId) from ``start`` on.
 
     Nothing is committed and nothing waited for.

@@ -10,6 +10,8 @@ import ssl
 from dataclasses import dataclass
 
 from mqstore.errors import InvalidOptionError
+from mqstore.options.grammar import boolean
+from mqstore.options.option import any_text, option
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +21,10 @@ class Tls:
     Pickles into tasks; the files must be where a task runs.
     """
 
-    ca_file: str | None = None
-    cert_file: str | None = None
-    key_file: str | None = None
-    verify_host_name: bool = True
+    ca_file: str | None = option("tlsCaFile", any_text)
+    cert_file: str | None = option("tlsCertFile", any_text)
+    key_file: str | None = option("tlsKeyFile", any_text)
+    verify_host_name: bool = option("tlsVerifyHostname", boolean, True)
 
     def context(self) -> ssl.SSLContext:
         """Return the context for connections; raises InvalidOptionError for unusable files."""

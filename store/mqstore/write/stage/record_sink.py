@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from mqstore.codec.encode import Encoded, Messages, encode
 from mqstore.codec.gather import RecordHeaders
 from mqstore.files.txn.segment import Segment, SegmentFrame, SegmentWriter
-from mqstore.format.arrays import Int32s, Int64s, Mask, Recycled
+from mqstore.format.arrays import Int32s, Int64s, Mask, Recycled, TopicQueue
 from mqstore.format.message import MIN_BLANK_BYTES
 from mqstore.format.names import RETRY_PREFIX
 from mqstore.format.staged import MESSAGE
@@ -139,7 +139,7 @@ def _crcs(
 
 @dataclass(frozen=True, slots=True)
 class _Queues:
-    queues: tuple[tuple[str, int], ...]
+    queues: tuple[TopicQueue, ...]
     codes: Int64s
 
 

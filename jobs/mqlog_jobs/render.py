@@ -23,33 +23,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mqlog_jobs.amounts import about_size, count, moment, several, size, span
+from mqlog_jobs.amounts import about_size, count, instant, moment, size, span
 from mqstore.errors import printable, shown
-
-__all__ = [  # With the amounts that it shows.
-    "ESTIMATED",
-    "STYLES",
-    "FieldView",
-    "Kind",
-    "Row",
-    "about_size",
-    "camel_case",
-    "comma_separated",
-    "count",
-    "fact",
-    "field_of",
-    "heading",
-    "json_lines",
-    "json_text",
-    "moment",
-    "number_of",
-    "several",
-    "size",
-    "span",
-    "table",
-    "terminal",
-    "text_of",
-]
 
 Row: TypeAlias = Mapping[str, object]
 Kind: TypeAlias = Literal[
@@ -353,7 +328,7 @@ def _plain(row: Row) -> dict[str, object]:
     for name, value in row.items():
         match value:
             case datetime():
-                plain[name] = value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+                plain[name] = instant(value)
             case timedelta():
                 plain[name] = value.total_seconds()
             case bytes():

@@ -18,8 +18,9 @@ import pytest
 from rich.console import Console
 
 from jobs.command import Run
+from mqlog_jobs.amounts import rate
 from mqlog_jobs.places import Named
-from mqlog_jobs.top.frame import Sorting, draw, rate
+from mqlog_jobs.top.frame import Sorting, draw
 from mqlog_jobs.top.meter import WINDOW_S, Flow, Measured, Meter
 from mqlog_jobs.top.screen import Shown
 from mqstore.backlog import BacklogRequest

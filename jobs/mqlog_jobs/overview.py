@@ -62,9 +62,10 @@ def report(
 
     Its time is bounded: where a store is large it looks at a sample, and the page says so.
     """
+    from mqlog_jobs.amounts import several, size
     from mqlog_jobs.places import Named
     from mqlog_jobs.progress import Bar
-    from mqlog_jobs.render import several, size, terminal
+    from mqlog_jobs.render import terminal
     from mqlog_jobs.report.gather import ReportRequest
     from mqlog_jobs.report.write import write_report
     from mqlog_jobs.whole_file import check_file

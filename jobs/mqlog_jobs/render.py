@@ -12,10 +12,10 @@ import math
 import sys
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
-from typing import Final, TextIO
+from typing import Final, Literal, TextIO, TypeAlias
 
 from rich import box
 from rich.cells import cell_len
@@ -23,39 +23,20 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mqlog_jobs.amounts import about_size, count, moment, several, size, span
-from mqlog_jobs.field_view import GAP, FieldView, Kind, Row, fitting, stretched
+from mqlog_jobs.amounts import about_size, count, instant, moment, size, span
 from mqstore.errors import printable, shown
 
-__all__ = [  # With the amounts that it shows.
-    "ESTIMATED",
-    "STYLES",
-    "FieldView",
-    "Kind",
-    "Row",
-    "about_size",
-    "camel_case",
-    "comma_separated",
-    "count",
-    "fact",
-    "field_of",
-    "heading",
-    "json_lines",
-    "json_text",
-    "moment",
-    "number_of",
-    "several",
-    "size",
-    "span",
-    "table",
-    "terminal",
-    "text_of",
+Row: TypeAlias = Mapping[str, object]
+Kind: TypeAlias = Literal[
+    "text", "number", "count", "bytes", "about bytes", "time", "span", "bar", "status"
 ]
 
+_STRETCH_LEAST: Final = 24
 _BAR_CELLS: Final = 10
 _RIGHT: Final = {"number", "count", "bytes", "about bytes", "span"}
 ESTIMATED: Final = "Estimate"
 """What the name of a field ends in whose bytes are estimated."""
+_GAP: Final = 2
 _PIPE_WIDTH: Final = 10_000
 
 STYLES: Final = {
@@ -78,6 +59,20 @@ STYLES: Final = {
     "error": "bold red",
     "warning": "yellow",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class FieldView:
+    """How one field of a row is shown."""
+
+    name: str
+    head: str
+    kind: Kind = "text"
+    rank: int = 0  # 0 stays; the highest is dropped first when the terminal is narrow.
+    stretch: bool = False
+    wrap: bool = False  # With stretch: several lines, and nothing is cut.
+    once: bool = False  # Left blank while it, and such columns before it, repeat the row above.
+    style: str = ""
 
 
 def terminal(stream: TextIO | None = None) -> Console:
@@ -108,13 +103,13 @@ def table(console: Console, columns: Sequence[FieldView], rows: Sequence[Row]) -
         for column in columns
     }
     full = {column.name: _width(column, cells[column.name]) for column in columns}
-    kept = fitting(columns, full, console.width)
-    widths = stretched(kept, full, console.width)
+    kept = _fitting(columns, full, console.width)
+    widths = _stretched(kept, full, console.width)
     drawn = Table(
         box=box.SIMPLE_HEAD,
         show_edge=False,
         pad_edge=False,
-        padding=(0, GAP - 1, 0, 0),  # The box has one blank of its own between columns.
+        padding=(0, _GAP - 1, 0, 0),  # The box has one blank of its own between columns.
         header_style="bold",
     )
     for column in kept:
@@ -292,6 +287,43 @@ def _bars(console: Console, values: Sequence[object]) -> list[Text]:
     return bars
 
 
+def _fitting(columns: Sequence[FieldView], full: Mapping[str, int], width: int) -> list[FieldView]:
+    """Return the columns that fit when those with ``stretch`` have their least width."""
+    least = {
+        column.name: min(full[column.name], _STRETCH_LEAST) if column.stretch else full[column.name]
+        for column in columns
+    }
+    kept = list(columns)
+    while _total(kept, least) > width:
+        first_to_go = max(kept, key=lambda column: column.rank)
+        if first_to_go.rank == 0:
+            break  # The columns that must stay are cut.
+        kept.remove(first_to_go)
+    return kept
+
+
+def _stretched(columns: Sequence[FieldView], full: Mapping[str, int], width: int) -> dict[str, int]:
+    """Return the width of each column: its full width, or with ``stretch`` what the rest leaves.
+
+    The widest of those with ``stretch`` is cut first.
+    """
+    widths = {
+        column.name: min(full[column.name], width) if column.stretch else full[column.name]
+        for column in columns
+    }
+    least = {column.name: cell_len(column.head) for column in columns if column.stretch}
+    for _ in range(max(_total(columns, widths) - width, 0)):
+        cut = [name for name in least if widths[name] > least[name]]
+        if not cut:
+            break
+        widths[max(cut, key=widths.__getitem__)] -= 1
+    return widths
+
+
+def _total(columns: Sequence[FieldView], widths: Mapping[str, int]) -> int:
+    return sum(widths[column.name] + _GAP for column in columns) - _GAP
+
+
 def _first_differs(columns: Sequence[FieldView], row: Row, following: Row) -> bool:
     first = columns[0]
     return first.once and row[first.name] != following[first.name]
@@ -303,7 +335,7 @@ def _plain(row: Row) -> dict[str, object]:
     for name, value in row.items():
         match value:
             case datetime():
-                plain[name] = value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+                plain[name] = instant(value)
             case timedelta():
                 plain[name] = value.total_seconds()
             case bytes():

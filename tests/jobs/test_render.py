@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 from rich.console import Console
 
-from mqlog_jobs import render
+from mqlog_jobs import amounts, render
 from mqlog_jobs.render import FieldView
 
 COLUMNS = (
@@ -142,7 +142,7 @@ def test_nothing_in_a_store_reaches_the_terminal_as_a_command() -> None:
     ],
 )
 def test_sizes_have_three_digits_and_a_unit(value: int, shown: str) -> None:
-    assert render.size(value) == shown
+    assert amounts.size(value) == shown
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_sizes_have_three_digits_and_a_unit(value: int, shown: str) -> None:
     ],
 )
 def test_spans_have_two_units(value: int, shown: str) -> None:
-    assert render.span(value) == shown
+    assert amounts.span(value) == shown
 
 
 def test_json_lines_are_one_object_a_line_whatever_is_in_them() -> None:

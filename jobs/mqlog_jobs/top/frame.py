@@ -7,15 +7,15 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
+from mqlog_jobs.amounts import UNKNOWN, count, rate, several, span
 from mqlog_jobs.aside_text import parts_of
-from mqlog_jobs.render import FieldView, Row, count, heading, several, span, table
+from mqlog_jobs.render import FieldView, Row, heading, table
 from mqlog_jobs.top.meter import Flow, Measured
 from mqlog_jobs.top.queues import QueueFlow
 from mqlog_jobs.top.view import Shown
 from mqstore.errors import shown
 
 NEVER: Final = "never"
-UNKNOWN: Final = "–"
 _SPARKS: Final = "▁▂▃▄▅▆▇█"
 _SPARK_CELLS: Final = 12
 _FLOW_VIEW: Final = (
@@ -131,15 +131,6 @@ def _summary(console: Console, measured: Measured) -> None:
 def _brokers(names: Sequence[str]) -> str:
     first = shown(names[0]) if names else "no broker"
     return first if len(names) < 2 else f"{first} and {len(names) - 1} more"
-
-
-def rate(value: float | None) -> str:
-    """Return messages a second: 0, 0.4, 12.5, 1,234."""
-    if value is None:
-        return UNKNOWN
-    if value == 0 or abs(value) >= 99.95:
-        return f"{round(value):,}"
-    return f"{value:.1f}" if abs(value) >= 0.05 else f"{value:.2g}"
 
 
 def _cells(console: Console, flow: Flow) -> Row:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import typer
 from rich.console import Console
 
-from mqlog_jobs import render, table_views, views
+from mqlog_jobs import amounts, render, table_views, views
 from mqlog_jobs.codes import ABOVE
 from mqlog_jobs.form import Form, rows_of, with_estimates
 from mqlog_jobs.group_lines import by_lag, group_lines
@@ -164,8 +164,8 @@ class BacklogReport:
             if isinstance(waiting := line["lagMatching"], int) and waiting > self.above
         ]
         for group, waiting in late:
-            messages = render.several(waiting, "message")
-            above = f"{messages} waiting, more than {render.count(self.above)}"
+            messages = amounts.several(waiting, "message")
+            above = f"{messages} waiting, more than {amounts.count(self.above)}"
             sys.stderr.write(f"mqlog: {shown(group)}: {above}\n")
         if late:
             raise typer.Exit(ABOVE)

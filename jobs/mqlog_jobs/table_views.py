@@ -8,7 +8,8 @@ from typing import Final, TypeAlias
 import pyarrow as pa
 from rich.console import Console
 
-from mqlog_jobs.render import FieldView, Kind, Row, count, heading, several, table
+from mqlog_jobs.amounts import count, several
+from mqlog_jobs.render import FieldView, Kind, Row, heading, table
 from mqlog_jobs.views import (
     each_group,
     note_aside,

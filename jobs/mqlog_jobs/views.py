@@ -14,23 +14,11 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
+from mqlog_jobs.amounts import about_size, count, several, size
 from mqlog_jobs.aside_text import aside_text
 from mqlog_jobs.group_lines import consumers_of
 from mqlog_jobs.installation import labels
-from mqlog_jobs.render import (
-    ESTIMATED,
-    FieldView,
-    Row,
-    about_size,
-    count,
-    fact,
-    field_of,
-    heading,
-    number_of,
-    several,
-    size,
-    table,
-)
+from mqlog_jobs.render import ESTIMATED, FieldView, Row, fact, field_of, heading, number_of, table
 from mqstore.backlog.schema import AHEAD, EXPIRED, TOPIC_GONE
 from mqstore.check import Finding
 from mqstore.copy.copy_store import Copied

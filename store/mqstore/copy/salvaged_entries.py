@@ -21,6 +21,7 @@ from typing import Final
 
 import numpy as np
 
+from mqstore.codec.entries import heads_before
 from mqstore.codec.gather import RecordHeaders
 from mqstore.codec.patch import move
 from mqstore.copy.damaged_log import MOST_FILES_APART, SourceFile, Sources
@@ -39,8 +40,8 @@ from mqstore.derive.whole_records import Doubt, Stretch
 from mqstore.files import durable
 from mqstore.files.copy_target import Copy
 from mqstore.files.read_file import LocalFile
-from mqstore.format.arrays import Int64s, Mask, Structs
-from mqstore.format.dledger import BODY_OFFSET, ENTRY, ENTRY_MAGIC
+from mqstore.format.arrays import Int64s, Mask
+from mqstore.format.dledger import BODY_OFFSET, ENTRY_MAGIC
 from mqstore.format.message import MIN_BLANK_BYTES
 from mqstore.format.names import COMMIT_LOG
 
@@ -188,7 +189,7 @@ class PackedLog(NewLog):
         """Take records of a file, in its order: write them behind those that were taken."""
         low = max(0, int(positions[0]) - BODY_OFFSET)
         data = taking.file.read(taking.fd, low, int(positions[-1] + sizes[-1]) - low)
-        heads = _heads(data, positions - low)
+        heads = heads_before(data, positions - low)
         is_entry = (heads["magic"] == ENTRY_MAGIC) & (heads["size"] == BODY_OFFSET + sizes)
         is_entry &= heads["position"] == taking.start + positions - BODY_OFFSET
         begins, ends = positions - np.where(is_entry, BODY_OFFSET, 0), positions + sizes
@@ -267,13 +268,3 @@ class PackedLog(NewLog):
                 size=span[1] - span[0],
             )
         )
-
-
-def _heads(data: bytes, positions: Int64s) -> Structs:
-    """Return what lies in front of records, as heads of entries; zeros where nothing does."""
-    heads = np.zeros(len(positions), ENTRY)
-    rows = np.flatnonzero(positions >= BODY_OFFSET)
-    buffer = np.frombuffer(data, np.uint8)
-    found = buffer[(positions[rows] - BODY_OFFSET)[:, None] + np.arange(BODY_OFFSET)]
-    heads[rows] = found.reshape(-1).view(ENTRY)
-    return heads

@@ -42,7 +42,7 @@ _OTHER_SIZE: Final = (
 
 
 @dataclass(slots=True)
-class NewFile:
+class NewLogFile:
     """A file of the new log: where it starts, and positions [low, high) without a record."""
 
     start: int
@@ -81,7 +81,7 @@ class NewLog:
         self._sources = sources
         self._size = sources.file_size
         self._report = report
-        self._files: dict[int, NewFile] = {}
+        self._files: dict[int, NewLogFile] = {}
         self._known: list[int] = []
         """Where files start whose places are sure."""
         self.records = 0
@@ -145,30 +145,30 @@ class NewLog:
         entry = ReportEntry(kind=DOUBTED, reason=reason, file=file.name, position=position)
         self._report.add(with_record(entry, record))
 
-    def _put_filler(self, fd: int, file: NewFile, position: int, size: int, ms: int) -> None:
+    def _put_filler(self, fd: int, file: NewLogFile, position: int, size: int, ms: int) -> None:
         head, tail = filler(file.start + position, size, ms)
         durable.write_zeros(fd, position, size)
         durable.write_at(fd, head, position)
         durable.write_at(fd, tail, position + size - len(tail))
 
-    def _put_blank(self, fd: int, file: NewFile, position: int) -> None:
+    def _put_blank(self, fd: int, file: NewLogFile, position: int) -> None:
         record = np.zeros((), BLANK)
         record["magic"], record["total_size"] = BLANK_MAGIC, file.size - position
         durable.write_at(fd, record.tobytes(), position)
 
-    def _file_of(self, physical_offset: int) -> NewFile:
+    def _file_of(self, physical_offset: int) -> NewLogFile:
         base = self._known[0] if self._known else 0
         return self._file(physical_offset - (physical_offset - base) % self._size)
 
-    def _file(self, start: int, source: SourceFile | None = None) -> NewFile:
+    def _file(self, start: int, source: SourceFile | None = None) -> NewLogFile:
         found = self._files.get(start)
         if found is None:
-            found = self._files[start] = NewFile(start, self._size, source=source)
+            found = self._files[start] = NewLogFile(start, self._size, source=source)
             found.lows.append(0)
             found.highs.append(self._size)
         return found
 
-    def _opened(self, file: NewFile) -> "_Opened":
+    def _opened(self, file: NewLogFile) -> "_Opened":
         path = f"{COMMIT_LOG}/{mapped_file_name(file.start)}"
         if file.is_made:
             return _Opened(durable.open_for_write(f"{self._copy.root}/{path}"))

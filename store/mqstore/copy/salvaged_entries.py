@@ -30,7 +30,7 @@ from mqstore.copy.new_log import (
     LIES_ELSEWHERE,
     NO_WHOLE_RECORD,
     CopyProgress,
-    NewFile,
+    NewLogFile,
     NewLog,
     records_of,
 )
@@ -67,7 +67,7 @@ class PackedLog(NewLog):
     """Makes the CommitLog: ``take``, then ``fill``. Raises NoSpaceError, OSError."""
 
     is_packed = True
-    _new: NewFile | None = None
+    _new: NewLogFile | None = None
     _used = 0
     """Bytes of ``_new`` that have records."""
     _terms: tuple[int, int] = (-1, -1)
@@ -244,7 +244,7 @@ class PackedLog(NewLog):
             self.records += count
             row += count
 
-    def _next_file(self, start: int, used: int) -> NewFile:
+    def _next_file(self, start: int, used: int) -> NewLogFile:
         """Close the file that records were written to, and begin another."""
         if self._new is not None:
             with self._opened(self._new) as fd:

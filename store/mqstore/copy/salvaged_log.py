@@ -18,7 +18,7 @@ from mqstore.copy.new_log import (
     LIES_ELSEWHERE,
     NO_WHOLE_RECORD,
     CopyProgress,
-    NewFile,
+    NewLogFile,
     NewLog,
     records_of,
     time_of,
@@ -100,7 +100,7 @@ class SalvagedLog(NewLog):
         finally:
             os.close(source)
 
-    def _is_in_place(self, found: Stretch, new: NewFile) -> bool:
+    def _is_in_place(self, found: Stretch, new: NewLogFile) -> bool:
         in_place = found.physical_offset == new.start + found.position
         return in_place and found.end <= self._size - MIN_BLANK_BYTES
 
@@ -174,13 +174,13 @@ class SalvagedLog(NewLog):
                 )
             )
 
-    def _is_there(self, new: NewFile, position: int, data: bytes) -> bool:
+    def _is_there(self, new: NewLogFile, position: int, data: bytes) -> bool:
         if not new.is_made:
             return False
         with self._opened(new) as fd:
             return os.pread(fd, len(data), position) == data
 
-    def _fill_file(self, file: NewFile, *, is_last: bool) -> None:
+    def _fill_file(self, file: NewLogFile, *, is_last: bool) -> None:
         with self._opened(file) as fd:
             gaps = list(zip(file.lows, file.highs, strict=True))[::-1]
             while gaps:
@@ -201,7 +201,7 @@ class SalvagedLog(NewLog):
                         self._put_filler(fd, file, low, size, ms)
                         low += size
 
-    def _end_file(self, fd: int, file: NewFile, low: int, *, is_last: bool) -> None:
+    def _end_file(self, fd: int, file: NewLogFile, low: int, *, is_last: bool) -> None:
         if file.source is None:
             self._lose(file, low, self._size, FILE_MISSING)
         elif file.blank_at != low and (not is_last or file.used_to > low):
@@ -209,7 +209,7 @@ class SalvagedLog(NewLog):
         if not is_last:
             self._put_blank(fd, file, low)
 
-    def _drop(self, fd: int, file: NewFile, position: int) -> int:
+    def _drop(self, fd: int, file: NewLogFile, position: int) -> int:
         """Report the record at ``position`` of a new file as doubted; return its size."""
         head = os.pread(fd, HEADERS[-1].itemsize, position)
         size = int(record_headers(head).field("total_size")[0])
@@ -220,7 +220,7 @@ class SalvagedLog(NewLog):
         self.records -= 1
         return size
 
-    def _lose(self, file: NewFile, low: int, high: int, reason: str) -> None:
+    def _lose(self, file: NewLogFile, low: int, high: int, reason: str) -> None:
         self._report.add(
             ReportEntry(
                 kind=LOST,

@@ -128,7 +128,7 @@ def measure_core(sends: Sends, count: int, _home: Path) -> None:
         ready = encoded(sends, sends.job(rows[0].schema), rows)
         begin = time.perf_counter()
         with Cluster(sends.settings) as cluster:
-            sender = Sender(cluster, SenderSettings(producer_group="bench"))
+            sender = Sender(cluster, SenderSettings(producer_group="bench", send_timeout_ms=60_000))
             for parcel in ready:
                 sender.send(parcel)
             sender.flush()

@@ -1,6 +1,7 @@
 """Tables and a plot of what was measured, written into results/: python -m benchmarks.report.
 
-The tables stand in results/README.md between two marks; a test compares them with the lines.
+The tables stand in results/README.md and results/TABLES.md between two marks; a test compares them
+with the lines.
 """
 
 import json
@@ -9,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from benchmarks.headline import headline
 from benchmarks.kept import Line, Lines, busy_seconds, load_of, median, table
 from benchmarks.log_tables import log_table, log_targets, objects_table, parts_table
 from benchmarks.rounds import cpu_ratio, ratio
@@ -29,13 +31,20 @@ def read(folder: Path = RESULTS) -> Lines:
     }
 
 
-def tables(lines: Lines) -> str:
-    """Return all tables as Markdown."""
+def summary(lines: Lines) -> str:
+    """Return six numbers and the targets as Markdown, for README.md."""
     head = ("measure", "target", "reached", "by CPU time", "load")
     reached, missed = sorted_by_margin(targets(lines))
-    parts = [
+    return _sections(
+        ("Six numbers", headline(lines)),
         ("Targets reached, by the widest margin first", table(head, reached)),
         ("Targets missed, by the widest margin first", table(head, missed)),
+    )
+
+
+def details(lines: Lines) -> str:
+    """Return the tables of all measurements as Markdown, for TABLES.md."""
+    return _sections(
         ("Core, one core: thousands of messages a second", _decode(lines)),
         ("Core write, one core: thousands of messages a second", _write(lines)),
         ("Spark read, two cores: thousands of messages a second", _spark_read(lines)),
@@ -50,7 +59,13 @@ def tables(lines: Lines) -> str:
         ("Clusters, sent: thousands of messages a second", _send(lines)),
         ("Clusters: requests", _asked(lines)),
         ("Settings: base = 1", _settings(lines)),
-    ]
+    )
+
+
+PAGES = {"README.md": summary, "TABLES.md": details}
+
+
+def _sections(*parts: tuple[str, str]) -> str:
     return "\n\n".join(f"## {title}\n\n{text}" for title, text in parts if text)
 
 
@@ -327,12 +342,14 @@ def _find(lines: Lines, name: str, **wanted: Any) -> list[Line]:
 
 
 def write(folder: Path = RESULTS) -> None:
-    """Put the tables into README.md, and draw growth.png."""
+    """Put the tables into their pages, and draw growth.png."""
     lines = read(folder)
-    readme = folder / "README.md"
-    before, _, rest = readme.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    readme.write_text(f"{before}{BEGIN}\n\n{tables(lines)}\n\n{END}{after}")
+    for name, tables in PAGES.items():
+        page = folder / name
+        before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
+        _, _, after = rest.partition(END)
+        text = f"{before}{BEGIN}\n\n{tables(lines)}\n\n{END}{after}"
+        page.write_text(text, encoding="utf-8")
     if lines.get("growth"):
         draw(lines["growth"], folder / "growth.png")
 

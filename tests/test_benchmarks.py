@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks import report
 from benchmarks.__main__ import PATHS, SIZES
+from benchmarks.headline import headline
 from benchmarks.rounds import Side, Timed, compare, ratio
 from broker.toolchain import Toolchain
 from support import soak
@@ -20,6 +21,7 @@ HERE = Path(report.__file__).parent
 NEEDS_SPARK = {"live", "plan", "send", "settings", "sink", "spark_read", "spark_write", "stream"}
 NEEDS_JAVA = {"decode", "encode", "live", "send", "spark_read", "spark_write"}
 SECONDS = 600
+MOST_NUMBERS = 6
 
 
 def marked(name: str) -> object:
@@ -94,11 +96,21 @@ def test_a_side_that_sees_other_rows_is_refused() -> None:
         compare("test", "case", [Side("few", lambda: 9, 10)], rounds=1)
 
 
-def test_the_tables_are_those_of_the_lines() -> None:
-    text = (report.RESULTS / "README.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("page", report.PAGES)
+def test_the_tables_are_those_of_the_lines(page: str) -> None:
+    text = (report.RESULTS / page).read_text(encoding="utf-8")
     _, _, rest = text.partition(report.BEGIN)
     written, _, _ = rest.partition(report.END)
-    assert written.strip() == report.tables(report.read()).strip()
+    assert written.strip() == report.PAGES[page](report.read()).strip()
+
+
+def test_the_first_table_has_six_numbers_or_fewer_and_none_that_was_not_measured() -> None:
+    lines = report.read()
+    rows = headline(lines).splitlines()[2:]
+
+    assert len(rows) <= MOST_NUMBERS
+    assert len(headline({**lines, "memory": []}).splitlines()[2:]) == len(rows) - 1
+    assert headline({}) == ""
 
 
 def test_targets_are_sorted_by_their_margin_and_one_miss_is_a_miss() -> None:

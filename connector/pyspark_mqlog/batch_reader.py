@@ -124,20 +124,5 @@ def message_work(
     options: ReadOptions, slices: Sequence[QueueSlice], columns: tuple[str, ...]
 ) -> list[MessageWork]:
     """Return the work of reading slices, one for each task."""
-    settings = ScanSettings(
-        columns=columns,
-        tags=options.tags,
-        sql=options.sql,
-        keys=options.keys or (),
-        msg_ids=options.msg_ids or (),
-        on_corrupt=options.on_corrupt,
-        fail_on_data_loss=options.fail_on_data_loss,
-        verify_crc=options.verify_crc,
-        decompress=options.decompress,
-        max_decompressed_bytes=options.max_decompressed_bytes,
-        read_mode=options.read_mode,
-        batch_rows=options.batch_rows,
-        batch_bytes=options.batch_bytes,
-        merged=True,
-    )
+    settings = ScanSettings.of(options, columns, merged=True)
     return [MessageWork(share, settings) for share in in_partitions(options, slices)]

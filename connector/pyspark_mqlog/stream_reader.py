@@ -62,13 +62,13 @@ class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         # Spark has no limit of two kinds, and passes this one back; the options have them all.
-        admission = self._options.admission
-        if admission.max_offsets is not None:
-            return ReadMaxRows(admission.max_offsets)
-        if admission.max_bytes is not None:
-            return ReadMaxBytes(admission.max_bytes)
-        if admission.min_offsets is not None:
-            return ReadMinRows(admission.min_offsets)
+        limits = self._options
+        if limits.max_offsets is not None:
+            return ReadMaxRows(limits.max_offsets)
+        if limits.max_bytes is not None:
+            return ReadMaxBytes(limits.max_bytes)
+        if limits.min_offsets is not None:
+            return ReadMinRows(limits.min_offsets)
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
@@ -149,7 +149,7 @@ class MqlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         loss = options.fail_on_data_loss
         return Follower(
             self._stores.tails(fail_on_data_loss=loss),
-            self._options.admission,
+            self._options,
             fail_on_data_loss=loss,
             same_topics=takes_topics_of_group(options),
             find=self._stores.tails_beside,

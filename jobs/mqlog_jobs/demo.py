@@ -25,7 +25,7 @@ from rich.rule import Rule
 from rich.syntax import Syntax
 from rich.text import Text
 
-from mqlog_jobs import demo_data, java, render, views
+from mqlog_jobs import amounts, demo_data, java, render, views
 from mqlog_jobs.demo_data import ORDERS, PARCELS, PAYMENTS
 from mqlog_jobs.form import rows_of
 from mqlog_jobs.picture import save as save_picture
@@ -147,7 +147,7 @@ def _write(console: Console, spark: SparkSession, root: Path) -> int:
 
 
 def _tell_written(console: Console, number: int, place: str) -> None:
-    written = render.several(number, "message")
+    written = amounts.several(number, "message")
     console.print(Text.assemble((written, "green"), f" written to {place}"), soft_wrap=True)
 
 
@@ -198,7 +198,7 @@ def _show_messages(
     messages = reader.option("columns", ",".join((*views.MESSAGE_COLUMNS, "physicalOffset")))
     rows = _rows(messages.load(str(root)), "physicalOffset")[::-1]
     views.messages(console, rows[:number])
-    _note(console, f"the newest {number} of {render.count(len(rows))}")
+    _note(console, f"the newest {number} of {amounts.count(len(rows))}")
 
 
 def _show_backlog(console: Console, spark: SparkSession, root: Path, tour: Tour) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Final
 
 from mqlog_jobs import installation
+from mqlog_jobs.amounts import several, size
 from mqlog_jobs.exit_codes import reason
 from mqlog_jobs.places import Named
-from mqlog_jobs.render import several, size
 from mqstore.check.cluster import examine_cluster
 from mqstore.check.condition import Condition, look
 from mqstore.diagnosis import ERROR, GOOD, WARNING, Diagnosis

@@ -5,10 +5,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from typing import Final
 
+from mqlog_jobs.amounts import several
 from mqlog_jobs.message_query import MessageQuery, chosen
 from mqlog_jobs.places import snapshots
 from mqlog_jobs.queries import merged, settings_of
-from mqlog_jobs.render import Row, several
+from mqlog_jobs.render import Row
 from mqstore.errors import shown
 from mqstore.format.arrays import TopicQueue
 from mqstore.read.capabilities import Tail

@@ -1,28 +1,35 @@
 """The backlog of each group in one line, and backlogs in the order of their size."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from mqlog_jobs.render import Row, field_of, number_of
 from mqstore.backlog.schema import OK
+from mqstore.tables.asides import Aside
 
 _SUMS: Final = ("lag", "lagMatching", "expired", "bytesBehind")
 
 
-def group_lines(rows: Iterable[Row], *, by_tag: bool = False) -> list[Row]:
+def group_lines(
+    rows: Iterable[Row], beside: Mapping[str, Aside] | None = None, *, by_tag: bool = False
+) -> list[Row]:
     """Return a line for each group of the backlog's rows, over all brokers, topics and queues.
 
     lag, lagMatching, expired and bytesBehind (or its estimate) are sums, lagMs the largest;
     consumers are those of the broker with the most; status has the words that are not OK.
-    ``by_tag``: the rows are of tags, and so are the lines, the largest lag first.
+    ``by_tag``: the rows are of tags, and so are the lines, the largest lag first. ``beside`` has
+    what waits beside the backlog: retryMessages, deadLetters and halfMessages of a line.
     """
     groups: defaultdict[str, list[Row]] = defaultdict(list)
     for row in rows:
         groups[str(row["group"])].append(row)
     if by_tag:
         return [line for group, members in groups.items() for line in _tag_lines(group, members)]
-    return [_line({"group": group}, members) for group, members in groups.items()]
+    return [
+        {**_line({"group": group}, members), **_beside((beside or {}).get(group))}
+        for group, members in groups.items()
+    ]
 
 
 def by_lag(rows: Sequence[Row]) -> list[Row]:
@@ -42,6 +49,14 @@ def consumers_of(rows: Iterable[Row]) -> int | None:
     """
     known = [found for row in rows if isinstance(found := row["consumers"], int)]
     return max(known, default=None)
+
+
+def _beside(aside: Aside | None) -> Row:
+    return {
+        "retryMessages": aside and aside.retries,
+        "deadLetters": aside and aside.dead_letters,
+        "halfMessages": aside and aside.half_messages,
+    }
 
 
 def _tag_lines(group: str, rows: Sequence[Row]) -> list[Row]:

@@ -8,9 +8,10 @@ terminal its control characters and line ends are escaped: a message is one line
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 
+from mqlog_jobs.amounts import instant
 from mqstore.codec.schema import BY_NAME, check_columns, resolve_columns
 from mqstore.errors import InvalidOptionError, printable
 
@@ -76,7 +77,7 @@ def _text(value: object) -> str:
         case bytes():
             return value.decode(errors="replace")
         case datetime():
-            return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+            return instant(value, "milliseconds")
         case list():
             return " ".join(f"{name}={item}" for name, item in value)
     return str(value)

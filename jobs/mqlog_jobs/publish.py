@@ -10,7 +10,7 @@ the type that the write needs.
 
 import sys
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import (
@@ -25,6 +25,7 @@ from pyspark.sql.types import (
 )
 
 from mqlog_jobs import arguments
+from mqlog_jobs.amounts import count, several
 from mqlog_jobs.arguments import TABLE, Place
 from mqlog_jobs.exit_codes import run
 from mqlog_jobs.session import job_session
@@ -89,7 +90,7 @@ def _publish(place: Place, select: list[str], store: str, options: dict[str, str
     sys.stdout.write(f"{_said(made, options)} to {shown(store)}\n")
 
 
-def _commits(store: str) -> list[dict[str, object]]:
+def _commits(store: str) -> list[dict[str, Any]]:
     """Return the commits of a store, as table=commits has them; none if it is not there yet."""
     try:
         (root,) = store_paths.expand([store])
@@ -101,7 +102,7 @@ def _commits(store: str) -> list[dict[str, object]]:
     return [row for part in parts for batch in part.batches(names) for row in batch.to_pylist()]
 
 
-def _said(made: list[dict[str, object]], options: dict[str, str]) -> str:
+def _said(made: list[dict[str, Any]], options: dict[str, str]) -> str:
     """Return what a write did; ``made`` are the commits since it began, maybe of others too."""
     app_id = next((text for name, text in options.items() if name.lower() == "txnappid"), None)
     own = [commit for commit in made if commit["appId"] == app_id]
@@ -110,8 +111,7 @@ def _said(made: list[dict[str, object]], options: dict[str, str]) -> str:
     if len(own) > 1:  # Writes beside this one, without a key either.
         return "messages written"
     (commit,) = own
-    messages = "1 message" if commit["rows"] == 1 else f"{commit['rows']:,} messages"
-    return f"{messages}, {commit['bytes']:,} bytes, written"
+    return f"{several(commit['rows'], 'message')}, {count(commit['bytes'])} bytes, written"
 
 
 def _read(spark: SparkSession, place: Place) -> DataFrame:

@@ -9,7 +9,8 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
-from mqlog_jobs.render import Row, camel_case, count, several, size
+from mqlog_jobs.amounts import count, several, size
+from mqlog_jobs.render import Row, camel_case
 from mqstore.check.condition import look
 from mqstore.errors import StoreError, shown
 from mqstore.write.recover import Recovered

@@ -23,33 +23,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mqlog_jobs.amounts import about_size, count, moment, several, size, span
+from mqlog_jobs.amounts import about_size, count, instant, moment, size, span
 from mqstore.errors import printable, shown
-
-__all__ = [  # With the amounts that it shows.
-    "ESTIMATED",
-    "STYLES",
-    "FieldView",
-    "Kind",
-    "Row",
-    "about_size",
-    "camel_case",
-    "comma_separated",
-    "count",
-    "fact",
-    "field_of",
-    "heading",
-    "json_lines",
-    "json_text",
-    "moment",
-    "number_of",
-    "several",
-    "size",
-    "span",
-    "table",
-    "terminal",
-    "text_of",
-]
 
 Row: TypeAlias = Mapping[str, object]
 Kind: TypeAlias = Literal[
@@ -328,14 +303,21 @@ def _fitting(columns: Sequence[FieldView], full: Mapping[str, int], width: int) 
 
 
 def _stretched(columns: Sequence[FieldView], full: Mapping[str, int], width: int) -> dict[str, int]:
-    """Return the width of each column: its full width, or with ``stretch`` the rest."""
-    over = max(_total(columns, full) - width, 0)
-    return {
-        column.name: max(full[column.name] - over, cell_len(column.head))
-        if column.stretch
-        else full[column.name]
+    """Return the width of each column: its full width, or with ``stretch`` what the rest leaves.
+
+    The widest of those with ``stretch`` is cut first.
+    """
+    widths = {
+        column.name: min(full[column.name], width) if column.stretch else full[column.name]
         for column in columns
     }
+    least = {column.name: cell_len(column.head) for column in columns if column.stretch}
+    for _ in range(max(_total(columns, widths) - width, 0)):
+        cut = [name for name in least if widths[name] > least[name]]
+        if not cut:
+            break
+        widths[max(cut, key=widths.__getitem__)] -= 1
+    return widths
 
 
 def _total(columns: Sequence[FieldView], widths: Mapping[str, int]) -> int:
@@ -353,7 +335,7 @@ def _plain(row: Row) -> dict[str, object]:
     for name, value in row.items():
         match value:
             case datetime():
-                plain[name] = value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+                plain[name] = instant(value)
             case timedelta():
                 plain[name] = value.total_seconds()
             case bytes():

@@ -5,7 +5,8 @@ from dataclasses import asdict
 from rich.console import Console
 from rich.text import Text
 
-from mqlog_jobs.render import Row, camel_case, count, several, size
+from mqlog_jobs.amounts import count, several, size
+from mqlog_jobs.render import Row, camel_case
 from mqstore.copy.salvage import Salvaged
 from mqstore.copy.salvage_report import REPORT_FOLDER
 from mqstore.errors import shown

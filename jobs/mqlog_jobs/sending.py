@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from mqlog_jobs.amounts import several
 from mqlog_jobs.app import SENDING, command
 from mqlog_jobs.codes import INTERRUPTED
 from mqlog_jobs.parameters import AsJson
@@ -103,7 +104,7 @@ def _tell(topic: str, counts: Mapping[str, int], *, as_json: bool) -> None:
         render.json_lines([{"topic": topic, **counts}])
         return
     again = f"; {counts['repeats']} requests were sent again, perhaps twice stored"
-    sent = f"{render.several(counts['messages'], 'message')} to {topic}"
+    sent = f"{several(counts['messages'], 'message')} to {topic}"
     typer.echo(f"{sent}{again if counts['repeats'] else ''}")
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import typer
 from rich.console import Console
 
-from mqlog_jobs import render, table_views, views
+from mqlog_jobs import amounts, render, table_views, views
 from mqlog_jobs.codes import ABOVE
 from mqlog_jobs.form import Form, rows_of, with_estimates
 from mqlog_jobs.group_lines import by_lag, group_lines
@@ -28,6 +28,7 @@ from mqstore.errors import InvalidOptionError, shown
 from mqstore.options.grammar import Sql92
 from mqstore.read.selection import OpenStores
 from mqstore.read.sql.filter import parse_sql
+from mqstore.tables.asides import Aside, asides, pending_halves
 from mqstore.tables.catalog import CATALOG
 
 _BY_NAME: Final = "name"
@@ -58,16 +59,27 @@ class BacklogQuery:
         request = BacklogRequest(groups=groups, subscriptions=subscriptions, by_tag=by_tag)
         return cls(request, topic, system)
 
-    def items(self, stores: OpenStores) -> list[BacklogItem]:
-        """Return the queues to measure, by group, broker, topic, queue."""
+    def look(
+        self, stores: OpenStores, *, reads_halves: bool
+    ) -> tuple[list[BacklogItem], dict[str, Aside]]:
+        """Return the queues to measure, by group, broker, topic, queue, and what waits beside.
+
+        ``reads_halves``: half messages are read to count them. What waits beside the backlog is of
+        all topics of a group, so there is none of one topic.
+        """
         found = snapshots(stores, held=True)
         items = plan_all(stores.sources, found, self.request)
+        if self.request.groups is None and not self.system:
+            items = [item for item in items if not is_system_group(item.group)]
+        beside: dict[str, Aside] = {}
         if self.topic is not None:
             check_topic(stores, self.topic, consumed=True)
             items = [item for item in items if item.topic == self.topic]
-        if self.request.groups is None and not self.system:
-            items = [item for item in items if not is_system_group(item.group)]
-        return sorted(items, key=lambda i: (i.group, i.broker_name, i.topic, i.queue_id))
+        else:
+            halves = pending_halves(stores.sources, found) if reads_halves else None
+            beside = asides(found, items, halves)
+        order = sorted(items, key=lambda i: (i.group, i.broker_name, i.topic, i.queue_id))
+        return order, beside
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +126,22 @@ class BacklogReport:
         if watching is not None and self.above is not None:
             raise InvalidOptionError("--fail-above", self.above, "is for one measurement")
 
-    def show(self, console: Console | None, measured: pa.Table, *, by_tag: bool = False) -> None:
-        """Print the rows; as JSON or CSV without a console. ``by_tag``: each is of one tag."""
+    def show(
+        self,
+        console: Console | None,
+        measured: pa.Table,
+        beside: Mapping[str, Aside],
+        *,
+        by_tag: bool = False,
+    ) -> None:
+        """Print the rows; as JSON or CSV without a console. ``by_tag``: each is of one tag.
+
+        ``beside`` has what waits beside the backlog of each group.
+        """
         rows: Sequence[Row] = rows_of(measured)
         names = measured.schema.names
         if self.summary:
-            rows = group_lines(rows, by_tag=by_tag)
+            rows = group_lines(rows, beside, by_tag=by_tag)
             names = list(rows[0]) if rows else []
         if self.sort == _BY_LAG:
             rows = by_lag(rows)
@@ -128,9 +150,9 @@ class BacklogReport:
         elif self.form.as_csv:
             render.comma_separated(names, rows)
         elif console is not None and self.summary:
-            table_views.summary(console, rows)
+            table_views.summary(console, rows, beside)
         elif console is not None:
-            views.backlog(console, rows)
+            views.backlog(console, rows, beside)
 
     def alarm(self, measured: pa.Table) -> None:
         """Exit with the code ABOVE if a group has more messages waiting than wanted."""
@@ -142,8 +164,8 @@ class BacklogReport:
             if isinstance(waiting := line["lagMatching"], int) and waiting > self.above
         ]
         for group, waiting in late:
-            messages = render.several(waiting, "message")
-            above = f"{messages} waiting, more than {render.count(self.above)}"
+            messages = amounts.several(waiting, "message")
+            above = f"{messages} waiting, more than {amounts.count(self.above)}"
             sys.stderr.write(f"mqlog: {shown(group)}: {above}\n")
         if late:
             raise typer.Exit(ABOVE)
@@ -186,12 +208,12 @@ def backlog(
 
     def look(console: Console | None) -> pa.Table:
         with named.opened(query.topic) as stores:
-            items = query.items(stores)
+            items, beside = query.look(stores, reads_halves=watching is None)
             now_ms = time.time_ns() // 1_000_000
         measured = pa.Table.from_batches([measure(items, query.request, now_ms)])
         if named.is_live and not query.request.by_tag:
             measured = with_estimates(measured, CATALOG["backlog"].estimated)
-        report.show(console, measured, by_tag=query.request.by_tag)
+        report.show(console, measured, beside, by_tag=query.request.by_tag)
         return measured
 
     if watching is None:

@@ -2,14 +2,24 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 import pyarrow as pa
 from rich.console import Console
 
-from mqlog_jobs.render import FieldView, Kind, Row, count, heading, several, table
-from mqlog_jobs.views import each_group, note_no_group, queues, tags, topics, with_broker
+from mqlog_jobs.amounts import count, several
+from mqlog_jobs.render import FieldView, Kind, Row, heading, table
+from mqlog_jobs.views import (
+    each_group,
+    note_aside,
+    note_no_group,
+    queues,
+    tags,
+    topics,
+    with_broker,
+)
+from mqstore.tables.asides import Aside
 from mqstore.tables.table import Table
 
 View: TypeAlias = Callable[[Console, Sequence[Row], int], None]
@@ -128,8 +138,11 @@ def committed(console: Console, rows: Sequence[Row], _total: int) -> None:
     note_no_group(console, rows)
 
 
-def summary(console: Console, rows: Sequence[Row]) -> None:
-    """Print a line for each group, or for each tag of a group if the lines have a tag."""
+def summary(console: Console, rows: Sequence[Row], beside: Mapping[str, Aside]) -> None:
+    """Print a line for each group, or for each tag of a group if the lines have a tag.
+
+    Below stands what waits ``beside`` the backlog of groups.
+    """
     same = all(row["lagMatching"] == row["lag"] for row in rows)
     absent = {"lagMatching"} if same else set()
     if all(row["consumers"] is None for row in rows):
@@ -137,6 +150,8 @@ def summary(console: Console, rows: Sequence[Row]) -> None:
     absent |= {"tag"} if not any("tag" in row for row in rows) else set()
     columns = [one for one in SUMMARY_VIEW if one.name not in absent]
     table(console, columns, [{**row, "share": row["lagMatching"]} for row in rows])
+    for group in dict.fromkeys(str(row["group"]) for row in rows):
+        note_aside(console, beside.get(group), f"{group}: ")
     note_no_group(console, rows)
 
 

@@ -5,7 +5,7 @@ Rows are those of mqstore.tables and mqstore.backlog, so a name here is a column
 that compares the rows of one table.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple
 from datetime import datetime
 from itertools import groupby
@@ -14,28 +14,18 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
+from mqlog_jobs.amounts import about_size, count, several, size
+from mqlog_jobs.aside_text import aside_text
 from mqlog_jobs.group_lines import consumers_of
 from mqlog_jobs.installation import labels
-from mqlog_jobs.render import (
-    ESTIMATED,
-    FieldView,
-    Row,
-    about_size,
-    count,
-    fact,
-    field_of,
-    heading,
-    number_of,
-    several,
-    size,
-    table,
-)
+from mqlog_jobs.render import ESTIMATED, FieldView, Row, fact, field_of, heading, number_of, table
 from mqstore.backlog.schema import AHEAD, EXPIRED, TOPIC_GONE
 from mqstore.check import Finding
 from mqstore.copy.copy_store import Copied
 from mqstore.diagnosis import ERROR, GOOD, REMARK, WARNING, Diagnosis
 from mqstore.errors import printable, shown
 from mqstore.tables import verify
+from mqstore.tables.asides import Aside
 
 TOPIC_VIEW: Final = (
     FieldView("topic", "TOPIC", stretch=True, style="bold"),
@@ -154,8 +144,13 @@ def replay_plan(console: Console, rows: Sequence[Row]) -> None:
     table(console, REPLAY_VIEW, rows)
 
 
-def backlog(console: Console, rows: Sequence[Row]) -> None:
-    """Print one table for each group, with the sum of its waiting messages above it."""
+def backlog(
+    console: Console, rows: Sequence[Row], beside: Mapping[str, Aside] | None = None
+) -> None:
+    """Print one table for each group, with the sum of its waiting messages above it.
+
+    Below a table stands what waits ``beside`` the backlog of the group.
+    """
     for group, members in each_group(console, rows):
         heading(console, group, _summary(members))
         table(
@@ -163,6 +158,7 @@ def backlog(console: Console, rows: Sequence[Row]) -> None:
             _of_backlog(members, rows),
             [{**row, "share": row["lagMatching"]} for row in members],
         )
+        note_aside(console, (beside or {}).get(group))
     note_no_group(console, rows)
 
 
@@ -172,6 +168,13 @@ def each_group(console: Console, rows: Sequence[Row]) -> Iterator[tuple[str, lis
         if number:
             console.print()
         yield str(group), list(members)
+
+
+def note_aside(console: Console, aside: Aside | None, of: str = "") -> None:
+    """Print what waits beside a backlog, behind whose it is, if anything does."""
+    told = aside_text(aside) if aside else ""
+    if told:
+        console.print(Text(printable(f"{of}{told}"), style="yellow"), soft_wrap=True)
 
 
 def note_no_group(console: Console, rows: Sequence[Row]) -> None:

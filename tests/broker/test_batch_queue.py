@@ -1,20 +1,25 @@
 """A real broker with batch ConsumeQueues: what the official client pulls is what is read."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from broker.batch_left import PLAIN, SETTINGS, TOPIC, BatchesLeft, leave_batches
-from broker.harness import Cluster, Dumped
+from broker.harness import SMALL_FILES, Cluster, Dumped, Row
 from broker.reading import by_queue, read, rows_of, told
 from broker.toolchain import VERSIONS
 from mqstore.backlog.measure import measure
 from mqstore.backlog.plan import plan
 from mqstore.backlog.request import BacklogRequest
 from mqstore.check import check
+from mqstore.check.finding import ERROR
+from mqstore.copy.salvage import salvage
 from mqstore.read.directory import take
 
 pytestmark = pytest.mark.broker
+
+LOG_BYTES = int(SMALL_FILES["mappedFileSizeCommitLog"])
 
 
 @pytest.mark.parametrize("cluster", VERSIONS[1:], indirect=True, scope="session")
@@ -30,6 +35,7 @@ def test_messages_offsets_bounds_and_backlog_of_batch_queues_are_those_of_the_br
         assert bounds(root) == {queue: left.dump.queues[queue] for queue in bounds(root)}
     assert_backlog(left.root, left)
     assert check(left.root) == []
+    assert_salvaged(cluster, left)
     (left.root / "commitlog" / f"{0:020d}").unlink()
     with cluster.broker(left.root, SETTINGS) as broker:
         dump = broker.dump()
@@ -42,6 +48,38 @@ def test_messages_offsets_bounds_and_backlog_of_batch_queues_are_those_of_the_br
         assert (low, high) == (first, dump.queues[queue][1])
         assert dump.queues[queue][0] < low, "a broker counts from units whose records are gone"
     assert check(left.root) == []
+
+
+def assert_salvaged(cluster: Cluster, left: BatchesLeft) -> None:
+    """Of a damaged log the client gets every whole batch, over the gaps, and what is sent since."""
+    damaged, new = (left.root.parent / name for name in ("damaged", "salvaged"))
+    shutil.copytree(left.root, damaged)
+    shutil.rmtree(damaged / "batchconsumequeue" / TOPIC / "1")
+    places = sorted({row["physicalOffset"] for row in read(left.root) if row["topic"] == TOPIC})
+    lost = {places[0], *places[10:30:3], *places[40:44]}
+    for place in lost:
+        position = place % LOG_BYTES
+        with (damaged / "commitlog" / f"{place - position:020d}").open("r+b") as file:
+            file.seek(position + 100)
+            file.write(b"damage")
+    made = salvage(damaged, new)
+    assert made.doubted == len(lost)
+    assert made.lost_messages > len(lost)
+    assert [found for found in check(new) if found.severity == ERROR] == []
+    whole = [row for row in left.dump.rows if row["physicalOffset"] not in lost]
+    whole = [row | {"physicalOffset": row["physicalOffset"] + made.moved_by} for row in whole]
+    assert_messages(new, Dumped(whole, {}, []))
+    with cluster.broker(new, SETTINGS) as broker:
+        expected = {_name(row) for row in whole if row["topic"] == TOPIC}
+        pushed = broker.pushed(TOPIC, "CG_AFTER", len(expected))
+        assert {_name(row) for row in pushed} == expected
+        assert len(broker.produce(TOPIC, "Batch", 4, seed=9)) == 4
+        broker.stop()
+    assert check(new) == []
+
+
+def _name(row: Row) -> tuple[int, int, str]:
+    return row["queueId"], row["queueOffset"], row["msgId"]
 
 
 def assert_messages(root: Path, dump: Dumped) -> None:

@@ -10,7 +10,7 @@ from mqstore.tables.catalog import CATALOG
 from style.documents import ROOT
 
 PAGE = (ROOT / "connector" / "COMPARISON.md").read_text(encoding="utf-8")
-MEASURED = ROOT / "tests" / "bench" / "results" / "spark_read.jsonl"
+MEASURED = ROOT / "benchmarks" / "results" / "spark_read.jsonl"
 OPTIONS = {option.name for option in (*READ_OPTIONS.values(), *STREAM_OPTIONS.values())}
 
 

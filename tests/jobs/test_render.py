@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 from rich.console import Console
 
-from mqlog_jobs import render
+from mqlog_jobs import amounts, render
 from mqlog_jobs.render import FieldView
 
 COLUMNS = (
@@ -66,6 +66,18 @@ def test_a_bar_that_goes_is_not_missed(width: int, said: list[str]) -> None:
     render.table(console, columns, [ROW | {"topic": "t" * 40, "share": 1}])
 
     assert [line for line in stream.getvalue().splitlines() if "not shown" in line] == said
+
+
+def test_of_two_columns_that_may_be_cut_the_wider_one_is() -> None:
+    columns = (
+        FieldView("group", "GROUP", stretch=True),
+        FieldView("topic", "TOPIC", stretch=True),
+    )
+    stream = io.StringIO()
+    console = Console(file=stream, width=30, force_terminal=True, color_system=None)
+    render.table(console, columns, [ROW | {"group": "CG_SHOP", "topic": "t" * 100_000}])
+
+    assert stream.getvalue().splitlines()[2].rstrip() == f"CG_SHOP  {'t' * 20}…"
 
 
 def test_a_column_that_wraps_is_never_cut() -> None:
@@ -130,7 +142,7 @@ def test_nothing_in_a_store_reaches_the_terminal_as_a_command() -> None:
     ],
 )
 def test_sizes_have_three_digits_and_a_unit(value: int, shown: str) -> None:
-    assert render.size(value) == shown
+    assert amounts.size(value) == shown
 
 
 @pytest.mark.parametrize(
@@ -145,7 +157,7 @@ def test_sizes_have_three_digits_and_a_unit(value: int, shown: str) -> None:
     ],
 )
 def test_spans_have_two_units(value: int, shown: str) -> None:
-    assert render.span(value) == shown
+    assert amounts.span(value) == shown
 
 
 def test_json_lines_are_one_object_a_line_whatever_is_in_them() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from jobs.command import Run
+from mqlog_jobs.amounts import short
 from mqlog_jobs.report import charts
 from mqlog_jobs.report.facts import Looked, TagHeld, Tags
 from mqlog_jobs.report.markup import element, stylesheet
@@ -140,7 +141,7 @@ def test_an_axis_ends_at_a_round_number_above_all_values(
     [(0, "0"), (0.25, "0.25"), (1500, "1,500"), (15_000, "15k"), (2_500_000, "2.5M"), (4e9, "4G")],
 )
 def test_a_number_on_an_axis_is_short(value: float, text: str) -> None:
-    assert charts.amount(value) == text
+    assert short(value) == text
 
 
 def test_columns_stand_on_each_other_and_tell_their_sum() -> None:

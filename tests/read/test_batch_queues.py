@@ -18,7 +18,6 @@ from mqstore.backlog.request import BacklogRequest
 from mqstore.check.store import check
 from mqstore.codec.schema import PROFILES
 from mqstore.copy.copy_store import copy_store
-from mqstore.copy.salvage import salvage
 from mqstore.errors import CorruptStoreError, StoreError, UnsupportedStoreError
 from mqstore.files.queue.batch_queue import BatchQueue
 from mqstore.files.store import Store
@@ -392,15 +391,14 @@ def test_units_of_any_range_are_those_of_its_messages(
 # --- what is refused --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("what", ["open", "recover", "copy", "salvage"])
-def test_nothing_is_written_to_such_a_store_or_made_of_it(tmp_path: Path, what: str) -> None:
+@pytest.mark.parametrize("what", ["open", "recover", "copy"])
+def test_nothing_is_written_to_such_a_store_and_it_is_not_copied(tmp_path: Path, what: str) -> None:
     root = batch_stores.lay_out(tmp_path / "store", three())
     before = goldens.digest(root)
     works = {
         "open": lambda: Store.open(root),
         "recover": lambda: recover(str(root), RecoverSettings()),
         "copy": lambda: copy_store(str(root), str(tmp_path / "copy")),
-        "salvage": lambda: salvage(str(root), str(tmp_path / "new")),
     }
     with pytest.raises(UnsupportedStoreError, match="BATCH_CONSUME_QUEUE"):
         works[what]()

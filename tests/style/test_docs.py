@@ -58,7 +58,7 @@ def test_no_document_names_one_machine(path: Path) -> None:
 
 def measured(table: str, row: str) -> dict[str, str]:
     """A row of the results by column, without what stands in brackets: rates by CPU time."""
-    text = (ROOT / "benchmarks" / "results" / "README.md").read_text(encoding="utf-8")
+    text = (ROOT / "benchmarks" / "results" / "TABLES.md").read_text(encoding="utf-8")
     lines = text.split(f"## {table}", 1)[1].split("\n## ", 1)[0].splitlines()
     heads = next(line for line in lines if line.startswith("|"))
     found = next(line for line in lines if line.startswith(f"| {row} |"))

@@ -16,6 +16,8 @@ from support.stores import topics_json, write_json
 UNIT_BYTES = 46
 INNER = 0xC0
 LOG_BYTES = 1 << 20
+MOST_ADDED = 100
+"""Bytes of properties that a record gets, and of the least blank record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +49,14 @@ def batch(messages: Sequence[bytes], **fields: object) -> Message:
     return replace(Message(sys_flag=INNER, body=b"".join(messages)), **fields)  # type: ignore[arg-type]
 
 
-def place(records: Iterable[Message], counts: Sequence[int], first: int = 0) -> list[Record]:
+def place(
+    records: Iterable[Message], counts: Sequence[int], first: int = 0, log_bytes: int = LOG_BYTES
+) -> list[Record]:
     """Give records their places, one behind the other, and queue offsets from ``first`` on."""
     placed, base, position = [], first, 0
     for m, count in zip(records, counts, strict=True):
+        if position % log_bytes + m.size + MOST_ADDED > log_bytes:
+            position += log_bytes - position % log_bytes
         inner = f"INNER_NUM\1{count}\2INNER_BASE\1{base}\2".encode()
         properties = inner if m.sys_flag & INNER == INNER else m.properties
         record = replace(m, properties=properties, queue_offset=base, physical_offset=position)
@@ -59,11 +65,19 @@ def place(records: Iterable[Message], counts: Sequence[int], first: int = 0) -> 
     return placed
 
 
-def lay_out(root: Path, records: Sequence[Record], per_file: int = 4) -> Path:
+def lay_out(
+    root: Path, records: Sequence[Record], per_file: int = 4, log_bytes: int = LOG_BYTES
+) -> Path:
     """Write the store of these records, all of one queue of the topic T; return its root."""
     (root / "commitlog").mkdir(parents=True)
-    data = b"".join(oracle.encode(record.message) for record in records)
-    (root / "commitlog" / f"{0:020d}").write_bytes(data.ljust(LOG_BYTES, b"\0"))
+    ends = [record.message.physical_offset // log_bytes for record in records]
+    for number in range(max(ends) + 1):
+        held = [r.message for r, of in zip(records, ends, strict=True) if of == number]
+        data = b"".join(map(oracle.encode, held))
+        if number < max(ends):
+            data += oracle.blank(log_bytes - len(data))
+        path = root / "commitlog" / f"{number * log_bytes:020d}"
+        path.write_bytes(data.ljust(log_bytes, b"\0"))
     write_units(root, [record.unit() for record in records], per_file)
     (root / "config").mkdir()
     write_json(root / "config" / "topics.json", topics_json({"T": 1}))

@@ -5,6 +5,7 @@ from itertools import groupby
 from typing import Final
 
 from mqlog_jobs.amounts import ABOUT, about_size, count, several, size
+from mqlog_jobs.aside_text import parts_of
 from mqlog_jobs.report.cells import (
     Head,
     bytes_cell,
@@ -21,10 +22,11 @@ from mqlog_jobs.report.cells import (
     waits,
     when,
 )
-from mqlog_jobs.report.facts import Behind, Found, Unread
+from mqlog_jobs.report.facts import Behind, Facts, Unread
 from mqlog_jobs.report.markup import Element, element
 from mqlog_jobs.report.tag_bars import TagColours, tag_bar
 from mqstore.backlog.schema import AHEAD, EXPIRED, NEVER_COMMITTED, NO_CONSUMERS, TOPIC_GONE
+from mqstore.tables.asides import Aside
 
 MOST_ROWS: Final = 100
 _TAGS_SHOWN: Final = 4
@@ -48,8 +50,9 @@ _HEADS: Final = (
 )
 
 
-def backlog_section(behind: Found[tuple[Behind, ...]], now_ms: int, colours: TagColours) -> Element:
+def backlog_section(facts: Facts, colours: TagColours) -> Element:
     """Return the section."""
+    behind, now_ms = facts.behind, facts.made_ms
     if isinstance(behind, Unread):
         return section("backlog", "Backlog", unread(behind))
     if not behind:
@@ -63,7 +66,12 @@ def backlog_section(behind: Found[tuple[Behind, ...]], now_ms: int, colours: Tag
     groups = [(group, list(rows)) for group, rows in groupby(shown, key=lambda one: one.group)]
     bodies = [
         [
-            _group(group, [one for one in behind if one.group == group], now_ms),
+            _group(
+                group,
+                [one for one in behind if one.group == group],
+                facts.asides.get(group, Aside()),
+                now_ms,
+            ),
             *(_row(one, most, now_ms, colours) for one in rows),
         ]
         for group, rows in groups
@@ -81,7 +89,7 @@ def backlog_section(behind: Found[tuple[Behind, ...]], now_ms: int, colours: Tag
     )
 
 
-def _group(group: str, rows: Sequence[Behind], now_ms: int) -> Element:
+def _group(group: str, rows: Sequence[Behind], aside: Aside, now_ms: int) -> Element:
     lag, behind = sum(one.lag for one in rows), sum(one.bytes for one in rows)
     oldest = [one.oldest_ms for one in rows if one.oldest_ms is not None]
     told = "has consumed everything"
@@ -92,6 +100,7 @@ def _group(group: str, rows: Sequence[Behind], now_ms: int) -> Element:
     consumers = max((one.consumers for one in rows if one.consumers is not None), default=None)
     if consumers is not None:
         told += f"; {several(consumers, 'consumer')}" if consumers else "; no consumers"
+    told = "; ".join([told, *(text for text, _ in parts_of(aside))])
     return group_row(group, told, len(_HEADS))
 
 

@@ -6,7 +6,7 @@ first that each group has before it; where there are more, these stand for the o
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
@@ -19,6 +19,7 @@ from mqstore.backlog import BacklogItem, BacklogRequest, measure
 from mqstore.backlog.schema import OK
 from mqstore.backlog.standing import Standing
 from mqstore.read.source import Origin, QueueSlice
+from mqstore.tables.asides import Aside
 
 _MEASURED_MESSAGES: Final = 20_000_000
 _MS_OF_A_SECOND: Final = 1000
@@ -29,10 +30,14 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """How far groups are behind, and the ranges of queues that are before each of them."""
+    """How far groups are behind, and the ranges of queues that are before each of them.
+
+    ``asides`` are what waits beside, by group.
+    """
 
     behind: tuple[Behind, ...]
     ranges: Mapping[Pair, Sequence[QueueSlice]]
+    asides: Mapping[str, Aside] = field(default_factory=dict)
 
 
 def waiting(

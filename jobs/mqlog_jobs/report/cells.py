@@ -6,12 +6,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
-from mqlog_jobs.amounts import ABOUT, about_size, count, moment, size, span
+from mqlog_jobs.amounts import ABOUT, UNKNOWN, about_size, count, moment, size, span
 from mqlog_jobs.report.charts import bar
 from mqlog_jobs.report.facts import Looked, Unread
 from mqlog_jobs.report.markup import Element, Node, element
 
-_DASH: Final = "–"
 _PARTS_OF_A_NAME: Final = re.compile(r"[^_.%-]*[_.%-]+|[^_.%-]+")
 _PARTS_OF_A_PATH: Final = re.compile(r"[^/,]*[/,]+|[^/,]+")
 
@@ -108,14 +107,14 @@ def bytes_cell(value: int, *, about: bool = False) -> Element:
 def when(ms: int | None) -> Element:
     """Return a cell with a time in UTC."""
     if ms is None:
-        return cell(_DASH)
+        return cell(UNKNOWN)
     at = datetime.fromtimestamp(ms / 1000, UTC)
     return cell(element("time", moment(at), datetime=at.isoformat()), class_="when")
 
 
 def waits(now_ms: int, since_ms: int | None) -> str:
     """Return how long ago a time was."""
-    return _DASH if since_ms is None else span(max(now_ms - since_ms, 0))
+    return UNKNOWN if since_ms is None else span(max(now_ms - since_ms, 0))
 
 
 def about_count(value: int, *, about: bool) -> str:

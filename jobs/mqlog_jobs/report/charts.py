@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
+from mqlog_jobs.amounts import moment_of, short
 from mqlog_jobs.report.markup import Element, element
 from mqlog_jobs.report.rates import STEPS_MS
 
@@ -52,7 +53,7 @@ def columns(series: Mapping[str, Sequence[float]], time: Timeline, text: str) ->
     ]
     bars = []
     for step, values in enumerate(zip(*series.values(), strict=True)):
-        label = f"{moment(time.start_ms + step * time.step_ms)}: {amount(totals[step])}"
+        label = f"{moment_of(time.start_ms + step * time.step_ms)}: {short(totals[step])}"
         parts, under = [], 0.0
         for number, value in enumerate(values):
             if value:
@@ -112,20 +113,6 @@ def scale(most: float) -> tuple[float, list[float]]:
     return count * step, [n * step for n in range(count + 1)]
 
 
-def moment(ms: int) -> str:
-    """Return a time in UTC, to the second."""
-    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-
-
-def amount(value: float) -> str:
-    """Return a number for an axis: 0, 0.25, 12, 1.5k, 2M."""
-    for size, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
-        if value >= size:
-            divisor = 1e3 if unit == "k" else size
-            return f"{value / divisor:.4g}{unit}"
-    return f"{value:,.3g}" if value < 999.5 else f"{value:,.0f}"
-
-
 def _y(value: float, top: float, plot: float) -> float:
     return _HEAD + plot * (1 - value / top)
 
@@ -136,7 +123,7 @@ def _bar(x: float, width: float, y: float, height: float, name: str) -> Element:
 
 def _amounts(ticks: Sequence[float], top: float, plot: float) -> list[Element]:
     return [
-        element("text", amount(tick), x="100%", y=_y(tick, top, plot) + 4, text_anchor="end")
+        element("text", short(tick), x="100%", y=_y(tick, top, plot) + 4, text_anchor="end")
         for tick in ticks
     ]
 

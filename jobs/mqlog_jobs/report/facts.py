@@ -3,8 +3,11 @@
 A part that could not be read is an ``Unread``, with the reason in place of the values.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
+
+from mqstore.tables.asides import Aside
 
 Part = TypeVar("Part")
 
@@ -192,7 +195,10 @@ class Verified:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """All of a report; ``made_ms`` is when the stores were looked at."""
+    """All of a report; ``made_ms`` is when the stores were looked at.
+
+    ``asides`` are what waits beside the backlog of each group.
+    """
 
     made_ms: int
     version: str
@@ -201,6 +207,7 @@ class Facts:
     tags: Found[dict[str, Tags]]
     behind: Found[tuple[Behind, ...]]
     rates: Found[Rates]
+    asides: Mapping[str, Aside]
     files: Found[Files]
     verified: Verified
 

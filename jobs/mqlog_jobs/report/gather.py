@@ -33,6 +33,7 @@ from mqstore.read.queues import QueueBounds
 from mqstore.read.selection import OpenStores
 from mqstore.read.source import BoundsSource, QueueSlice, Snapshot, slices_of
 from mqstore.tables import store as store_tables
+from mqstore.tables.asides import asides, pending_halves
 from mqstore.tables.choice import store_roots
 
 T = TypeVar("T")
@@ -114,6 +115,7 @@ def gather(
         topics=topics,
         tags=_read(lambda: _topic_tags(opened, system, budget)),
         behind=behind if isinstance(behind, Unread) else _with_tags(behind, budget),
+        asides={} if isinstance(behind, Unread) else behind.asides,
         rates=_read(lambda: rates(sources, timed, budget.queues, budget.looks)),
         files=_read(lambda: files_of(stores)),
         verified=verified(
@@ -236,7 +238,8 @@ def _waiting(
     if request.groups is None and not request.system:
         items = [item for item in items if not is_system_group(item.group)]
     live = {snapshot.origin for snapshot in snapshots[stores:]}
-    return waiting(items, now_ms, estimating=live)
+    found = waiting(items, now_ms, estimating=live)
+    return replace(found, asides=asides(snapshots, items, pending_halves(sources, snapshots)))
 
 
 def _with_tags(found: Waiting, budget: _Budget) -> Found[tuple[Behind, ...]]:

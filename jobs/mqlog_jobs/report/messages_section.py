@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from mqlog_jobs.amounts import ABOUT, count, several, span
+from mqlog_jobs.amounts import ABOUT, count, moment_of, several, short, span
 from mqlog_jobs.report.cells import (
     Head,
     about_count,
@@ -20,7 +20,7 @@ from mqlog_jobs.report.cells import (
     unread,
     when,
 )
-from mqlog_jobs.report.charts import SERIES, Timeline, amount, colour, columns, moment, sparkline
+from mqlog_jobs.report.charts import SERIES, Timeline, colour, columns, sparkline
 from mqlog_jobs.report.facts import Found, Rates, Tags, TopicHeld, Unread
 from mqlog_jobs.report.markup import Element, element
 from mqlog_jobs.report.tag_bars import TagColours, percent, tag_bar, tag_name
@@ -44,9 +44,9 @@ def rates_section(rates: Found[Rates]) -> Element:
     per_step = rates.step_ms / unit_ms
     each = span(rates.step_ms)
     facts = (
-        f"{amount(sum(totals) / (rates.steps * per_step))} a {unit} on average, "
-        f"{amount(totals[peak] / per_step)} at most, at "
-        f"{moment(rates.start_ms + peak * rates.step_ms)}, over {each}."
+        f"{short(sum(totals) / (rates.steps * per_step))} a {unit} on average, "
+        f"{short(totals[peak] / per_step)} at most, at "
+        f"{moment_of(rates.start_ms + peak * rates.step_ms)}, over {each}."
     )
     shares = {topic: [value / per_step for value in values] for topic, values in series.items()}
     time = Timeline(rates.start_ms, rates.step_ms, rates.steps)
@@ -164,7 +164,7 @@ def _numbers(rates: Rates, series: dict[str, list[int]]) -> Element:
     heads = [Head("From (UTC)"), *(Head(topic, number=True) for topic in series)]
     rows = [
         row(
-            moment(rates.start_ms + step * rates.step_ms),
+            moment_of(rates.start_ms + step * rates.step_ms),
             *(cell(count(counts[step]), number=True) for counts in series.values()),
         )
         for step in range(rates.steps)

@@ -75,7 +75,7 @@ def _body(facts: Facts) -> Element:
         element(
             "main",
             attention(facts),
-            backlog_section(facts.behind, facts.made_ms, colours),
+            backlog_section(facts, colours),
             rates_section(facts.rates),
             topics_section(facts.topics, facts.rates),
             tags_section(facts.tags, colours),

@@ -12,6 +12,7 @@ import numpy as np
 from mqstore.check.causes import Causes
 from mqstore.check.earlier import EarlierMessages
 from mqstore.check.finding import ERROR, FindingPlace, Findings
+from mqstore.check.gaps import wrong_gaps
 from mqstore.check.log import log_place
 from mqstore.codec.dispatch import DispatchRecords
 from mqstore.codec.inner_batch import message_counts
@@ -20,7 +21,7 @@ from mqstore.files.queue.batch_queue import BatchQueue, bases_of
 from mqstore.files.store import Store
 from mqstore.format import names
 from mqstore.format.arrays import Int64s, Span, Structs, TopicQueue
-from mqstore.format.batch_consume_queue import BATCH_UNIT
+from mqstore.format.batch_consume_queue import BATCH_UNIT, is_batch_gap, make_batch_units
 
 _NOWHERE: Final = 2**63 - 1
 _IMPLIED: Final = ("size", "base", "count", "tags_code", "store_timestamp_ms")
@@ -131,7 +132,11 @@ class BatchCheck:
         """Yield a queue's units, and report where they break off."""
         last = -1
         try:
-            for file, first, units in queue.batches():
+            left = sum(file.count for file in queue.batch_files)
+            for file, first, found in queue.batches():
+                self._check_gaps(queue, found, left)
+                left -= len(found)
+                units = found[~is_batch_gap(found)]
                 places = np.concatenate(([last], _places(units)))
                 if (np.diff(places) <= 0).any():
                     position = first * BATCH_UNIT.itemsize
@@ -140,6 +145,12 @@ class BatchCheck:
                 yield units
         except (StoreError, OSError) as error:
             self._findings.error(_place((queue.topic, queue.queue_id)), str(error))
+
+    def _check_gaps(self, queue: BatchQueue, units: Structs, left: int) -> None:
+        name, bases = (queue.topic, queue.queue_id), bases_of(units)
+        for rule, wrong in wrong_gaps(self._store.log, units, ~is_batch_gap(units), left):
+            found = bases[wrong]
+            self._several(name, rule, found, lambda row: _place(name, int(found[row])))  # noqa: B023
 
     def _orphans(self, queue: TopicQueue, units: Structs) -> None:
         places = _places(units)
@@ -175,11 +186,11 @@ def _places(units: Structs) -> Int64s:
 
 def _expected(records: DispatchRecords, rows: Int64s) -> Structs:
     """Return the units that records imply. Reference: CommitLog#setBatchSizeIfNeeded."""
-    units = np.zeros(len(rows), BATCH_UNIT)
-    units["physical_offset"] = records.physical_offsets[rows]
-    units["size"] = records.headers.sizes[rows]
-    units["tags_code"] = records.tags_codes[0][rows]
-    units["store_timestamp_ms"] = records.store_timestamps_ms[rows]
-    units["base"] = records.queue_offsets[rows]
-    units["count"] = message_counts(records.headers.take(rows))
-    return units
+    columns = (
+        records.physical_offsets[rows],
+        records.headers.sizes[rows],
+        records.tags_codes[0][rows],
+        records.store_timestamps_ms[rows],
+    )
+    counts = message_counts(records.headers.take(rows))
+    return make_batch_units(columns, records.queue_offsets[rows], counts)

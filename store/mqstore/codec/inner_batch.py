@@ -90,10 +90,10 @@ def unwrap(records: RecordHeaders, owners: Int64s, queue_offsets: Int64s) -> Unw
     return Unwrapped(headers, rows, problems)
 
 
-def message_counts(records: RecordHeaders) -> Int64s:
-    """Return how many messages each record holds; 1 of a batch that breaks a rule."""
+def message_counts(records: RecordHeaders, of_broken: int = 1) -> Int64s:
+    """Return how many messages each record holds; ``of_broken`` of a batch that breaks a rule."""
     _, parts = _taken_apart(records)
-    counts = [len(part) if isinstance(part, list) else 1 for part in parts]
+    counts = [len(part) if isinstance(part, list) else of_broken for part in parts]
     return np.array(counts, np.int64)
 
 

@@ -10,6 +10,7 @@ from typing import Final
 from mqstore.copy.copy_store import check_apart
 from mqstore.copy.damaged_log import find_sources
 from mqstore.copy.salvage_report import DOUBTED, Report
+from mqstore.copy.salvaged_batches import BatchQueues
 from mqstore.copy.salvaged_config import carry_config, carry_timer, complete_topics, put_checkpoint
 from mqstore.copy.salvaged_log import CopyProgress, SalvagedLog
 from mqstore.copy.salvaged_queues import SalvagedQueues
@@ -24,7 +25,6 @@ from mqstore.files.copy_target import Copy, remove_tree
 from mqstore.files.file_sizes import NOTE, FileSizes, note
 from mqstore.files.log.commit_log import CommitLog
 from mqstore.files.new_file import TEMP_FOLDER
-from mqstore.files.safe_open import list_names
 from mqstore.files.store_dir import StoreDir, open_dir
 from mqstore.files.store_writer import StoreWriter
 from mqstore.format import names
@@ -33,7 +33,6 @@ _TEMP: Final = f"{names.OURS}/{TEMP_FOLDER}"
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _SECTIONS: Final = "sections"
 _DLEDGER: Final = "a DLedger log is not salvaged; read another broker of its group"
-_NO_BATCHES: Final = "batchconsumequeue holds topics whose records have many messages each"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +42,7 @@ class Salvaged:
     records: int
     """Whole records in the new store."""
     messages: int
-    """Units in its queues."""
+    """Those in its queues."""
     queues: int
     lost_bytes: int
     """Bytes of the CommitLog without a whole record."""
@@ -89,8 +88,6 @@ def salvage(
     place = open_dir(root, commit_log, by_log=True)
     if place.dledger:
         raise UnsupportedStoreError(place.root, "DLEDGER", f"{place.dledger}: {_DLEDGER}")
-    if list_names(place.root, "batchconsumequeue"):
-        raise UnsupportedStoreError(place.root, "BATCH_CONSUME_QUEUE", _NO_BATCHES)
     config_databases(place)
     check_apart(os.fspath(target), [place.root, *commit_log])
     sources = find_sources(place, file_size)
@@ -124,7 +121,8 @@ class _Store:
         """Derive queues and index from the log, and carry over what lies beside them."""
         cache = f"{self._copy.root}/{_TEMP}/{_SECTIONS}"
         with closing(open_log_queues(self._writer.place, cache)) as found:
-            queues = SalvagedQueues(found, self._writer, self._report)
+            batches = BatchQueues(self._source, found, self._writer.place.commit_log)
+            queues = SalvagedQueues(found, self._writer, self._report, batches)
             queues.plan(log)
             moved_by, blank = queues.shift(log.low)
             if moved_by:
@@ -137,12 +135,12 @@ class _Store:
         ends = {queue: plan.high for queue, plan in queues.plans.items()}
         carry_config(self._copy, self._source, ends, self._report)
         carry_timer(self._copy, self._source, self._report, is_moved=moved_by > 0)
-        complete_topics(self._writer, ends)
+        complete_topics(self._writer, ends, batches.topics)
         put_checkpoint(self._writer, walk.last_store_timestamp_ms, walk.last_physical_offset)
         replace_file(self._writer, NOTE, note(self._writer.sizes))
         made = Salvaged(
             records=log.records,
-            messages=queues.units,
+            messages=queues.messages,
             queues=len(queues.plans),
             lost_bytes=self._report.lost_bytes,
             lost_messages=self._report.lost_messages,

@@ -10,7 +10,7 @@ RocksDBConsumerOffsetManager#merge.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -115,13 +115,18 @@ def carry_timer(copy: Copy, place: StoreDir, report: Report, *, is_moved: bool) 
                 copy.take(place.root, f"{path}/{one}", f"{path}/{one}")
 
 
-def complete_topics(writer: StoreWriter, ends: Mapping[TopicQueue, int]) -> None:
-    """Give each topic with queues an entry with so many queues."""
+def complete_topics(
+    writer: StoreWriter, ends: Mapping[TopicQueue, int], with_batches: Collection[str]
+) -> None:
+    """Give each topic with queues an entry with so many queues.
+
+    ``with_batches`` are the topics with batch ConsumeQueues.
+    """
     counts: dict[str, int] = {}
     for topic, queue_id in ends:
         if not names.is_system_topic(topic) or topic.startswith(names.RETRY_PREFIX):
             counts[topic] = max(counts.get(topic, 0), queue_id + 1)
-    add_topics(writer, counts)
+    add_topics(writer, counts, with_batches)
 
 
 def put_checkpoint(writer: StoreWriter, last_ms: int, last_physical_offset: int) -> None:

@@ -46,19 +46,31 @@ class Generations:
     def __init__(self) -> None:
         self._seen: dict[TopicQueue, _QueueSeen] = {}
 
-    def take(self, queue: TopicQueue, queue_offsets: Int64s, physical_offsets: Int64s) -> None:
-        """Take the next records of one queue: int64[n] each. Light queues have one generation."""
+    def take(
+        self,
+        queue: TopicQueue,
+        queue_offsets: Int64s,
+        physical_offsets: Int64s,
+        *,
+        has_batches: bool = False,
+    ) -> None:
+        """Take the next records of one queue: int64[n] each. Light queues have one generation.
+
+        In a batch ConsumeQueue any queue offset may follow 0.
+        """
         if not len(queue_offsets) or queue[0].startswith(LMQ_PREFIX):
             return
         seen = self._seen.get(queue)
         if seen is None:
             seen = self._seen[queue] = _QueueSeen(int(physical_offsets[0]))
         highest = np.maximum.accumulate(np.append(seen.highest, queue_offsets))
-        if seen.is_open and not _goes_on_from_0(queue_offsets[:1], highest[:1])[0]:
+        follows = has_batches or _goes_on_from_0(queue_offsets[:1], highest[:1])[0]
+        if seen.is_open and not follows:
             seen.begin, seen.last_old = seen.before
         is_first = (queue_offsets == 0) & (highest[:-1] >= 0)
         anew = is_first.copy()
-        anew[:-1] &= _goes_on_from_0(queue_offsets[1:], highest[:-2])
+        if not has_batches:
+            anew[:-1] &= _goes_on_from_0(queue_offsets[1:], highest[:-2])
         seen.is_open = bool(anew[-1])
         before = np.append(seen.last_place, physical_offsets)
         for row in np.flatnonzero(anew)[-2:].tolist():

@@ -12,6 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from mqstore.options import grammar
+from mqstore.options.option import option
+
 Fitting: TypeAlias = Callable[[int, int, int, int], tuple[int, int]]
 """``fitting(queue, skip, most, room)``: of the messages waiting in that queue, behind the first
 ``skip``, how many of the next ``most`` have at most ``room`` bytes together, and their bytes."""
@@ -23,10 +26,10 @@ _ANY_ROOM: Final = 2**63 - 1
 class Admission:
     """The limits of one micro-batch; None is no limit. ``max_delay_ms`` bounds ``min_offsets``."""
 
-    max_offsets: int | None = None
-    max_bytes: int | None = None
-    min_offsets: int | None = None
-    max_delay_ms: int = 15 * 60 * 1000
+    max_offsets: int | None = option("maxOffsetsPerTrigger", grammar.count)
+    max_bytes: int | None = option("maxBytesPerTrigger", grammar.size)
+    min_offsets: int | None = option("minOffsetsPerTrigger", grammar.count)
+    max_delay_ms: int = option("maxTriggerDelay", grammar.duration, 15 * 60_000)
 
     def is_held_back(self, waiting: int, waited_ms: float) -> bool:
         """Tell whether ``waiting`` messages are too few for a batch, ``waited_ms`` after the last.

@@ -16,9 +16,9 @@ from mqstore.codec.fused.decoder import Decoder
 from mqstore.codec.schema import message_schema
 from mqstore.errors import StoreError
 from mqstore.format.arrays import Int64s
+from mqstore.read.row_filter import RowFilter
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import Fetched
-from mqstore.read.tags import RowFilter
 from mqstore.read.units import UnitBatch
 
 Batches: TypeAlias = Generator[pa.RecordBatch, None, UnitBatch]

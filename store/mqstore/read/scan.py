@@ -20,9 +20,9 @@ from mqstore.codec.gather import RecordHeaders
 from mqstore.derive.records import FetchedRecords
 from mqstore.read.corrupt import Damage, rescued
 from mqstore.read.fused import FusedDecode
+from mqstore.read.row_filter import RowFilter
 from mqstore.read.settings import ScanSettings
 from mqstore.read.source import Fetched, QueueSlice, RecordSource
-from mqstore.read.tags import RowFilter
 from mqstore.read.units import UnitBatch
 
 _NEEDS_BODY: Final = frozenset({"body", "value", "crcOk"})

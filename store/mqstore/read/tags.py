@@ -1,4 +1,4 @@
-"""Filters of messages: by tag expression (``A || B`` or ``*``), SQL92, key, message id.
+"""Filters of messages by tag expression: ``A || B`` or ``*``.
 
 A message passes in two steps, as on its way from a broker to a consumer: the broker compares
 the hash in the ConsumeQueue unit, the client the tag itself, because hashes collide (``Aa``
@@ -10,7 +10,6 @@ DefaultMessageFilter#isMatchedByConsumeQueue, PullAPIWrapper#processPullResult.
 """
 
 import re
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,10 +21,7 @@ from mqstore.errors import InvalidOptionError
 from mqstore.format.arrays import Int64s, Mask
 from mqstore.format.hashing import java_hash
 from mqstore.format.names import SCHEDULE_TOPIC
-from mqstore.format.properties import KEY_SEPARATOR
-from mqstore.read.settings import ScanSettings
 from mqstore.read.sql.conversions import TRIMMED
-from mqstore.read.sql.filter import SqlFilter, parse_sql
 
 SUB_ALL: Final = "*"
 SEPARATOR: Final = "||"
@@ -34,7 +30,6 @@ _INT32: Final = np.iinfo(np.int32)
 _FEW_CODES: Final = 16
 _SINGLE_BAR: Final = re.compile(r"(?<!\|)\|(?:\|\|)*(?!\|)")
 _SQL92: Final = re.compile(r"[<>=]|\s(?:and|or|between|in|is|not)\s", re.IGNORECASE)
-_IDS: Final = ("msgId", "offsetMsgId")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,64 +105,3 @@ def check_tags(expression: str, *, option: str = "tags") -> None:
             "with the option sql"
         )
         raise InvalidOptionError(option, expression, advice)
-
-
-@dataclass(frozen=True, slots=True)
-class RowFilter:
-    """A message passes if its tag and its properties do, and it has any of the keys, of the ids.
-
-    Ids are upper-case hex and may be given in lower case; keys and tags are taken as they are.
-    Reference: MQAdminImpl#queryMessage (keys), #viewMessage (ids).
-    """
-
-    tags: TagFilter | None
-    sql: SqlFilter | None
-    keys: frozenset[str]
-    msg_ids: frozenset[str]
-
-    @classmethod
-    def of(cls, settings: ScanSettings) -> "RowFilter":
-        """Return the filter of a scan; raises InvalidOptionError for an expression."""
-        ids = frozenset((*settings.msg_ids, *(text.upper() for text in settings.msg_ids)))
-        sql = parse_sql(settings.sql)
-        return cls(parse_tags(settings.tags), sql, frozenset(settings.keys), ids)
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns that ``matches`` looks at."""
-        looked_at = {"tags": self.tags is not None, "keys": bool(self.keys)}
-        looked_at["properties"] = self.sql is not None
-        looked_at |= dict.fromkeys(_IDS, bool(self.msg_ids))
-        return tuple(name for name, used in looked_at.items() if used)
-
-    def matches(self, column: Callable[[str], pa.Array]) -> Mask | None:
-        """Return which of n messages pass, given their columns by name; None if all do."""
-        masks = []
-        if self.tags is not None:
-            masks.append(self.tags.matches(column("tags")))
-        if self.sql is not None:
-            masks.append(self.sql.matches(column("properties")))
-        if self.keys:
-            masks.append(self._has_key(column("keys")))
-        if self.msg_ids:
-            masks.append(self._has_id([column(name) for name in _IDS]))
-        if not masks:
-            return None
-        passed: Mask = np.logical_and.reduce(masks)
-        return None if passed.all() else passed
-
-    def _has_key(self, keys: pa.StringArray) -> Mask:
-        # Substrings first, which is vectorised and leaves few; then the words of those.
-        may = np.zeros(len(keys), np.bool_)
-        for key in self.keys:
-            may |= pc.match_substring(keys, key).fill_null(False).to_numpy(zero_copy_only=False)
-        for row in np.flatnonzero(may).tolist():
-            may[row] = not self.keys.isdisjoint(keys[row].as_py().split(KEY_SEPARATOR))
-        return may
-
-    def _has_id(self, ids: Sequence[pa.StringArray]) -> Mask:
-        wanted = pa.array(sorted(self.msg_ids), pa.string())
-        found = np.zeros(len(ids[0]), np.bool_)
-        for column in ids:
-            found |= pc.is_in(column, value_set=wanted).to_numpy(zero_copy_only=False)
-        return found

@@ -73,8 +73,8 @@ def message_slices(options: ReadOptions, stores: OpenStores) -> list[QueueSlice]
     found: list[QueueSlice] = []
     for store in _chosen(options, stores, stores.snapshots):
         slices = slices_of(store.snapshot, store.ranges())
-        if options.keys is not None or options.msg_ids is not None:
-            slices = store.source.narrow(slices, options.keys or (), options.msg_ids or ())
+        if options.keys or options.msg_ids:
+            slices = store.source.narrow(slices, options.keys, options.msg_ids)
         found += slices
     return found
 

@@ -66,7 +66,7 @@ def check_together(options: ReadOptions) -> None:
                 options.given[option.name],
                 f"is for table={'|'.join(sorted(tables))}, not {options.table}",
             )
-    if options.table == "index" and options.keys is None:
+    if options.table == "index" and not options.keys:
         for name in ("subscribe", "subscribePattern", "includeSystemTopics"):
             if name in options.given:
                 expected = "needs keys too: an entry has the hash of topic#key, and no topic"

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from mqstore.backlog.request import EXACT, LAG_MODES
 from mqstore.errors import InvalidOptionError
 from mqstore.options import grammar, store_paths
 from mqstore.options.option import any_text, one_of, option, options_of
 from mqstore.read.admission import Admission
 from mqstore.read.log_directory import BY_LOG_WORD, CACHE_DIR, QUEUES
 from mqstore.read.plan import MAX_PARTITION_BYTES
-from mqstore.read.sql.filter import parse_sql
-from mqstore.read.tags import check_tags
+from mqstore.read.settings import ScanOptions
 from mqstore.request.places import Places
 from mqstore.tables.catalog import CATALOG
 
@@ -26,11 +26,6 @@ MESSAGES: Final = "messages"
 TABLES: Final = (MESSAGES, *CATALOG)
 _OF_TABLES: Final = frozenset({"groups", "subscriptions", "lagMode", "byTag"})
 """The options that a read of messages does not take."""
-MAX_BATCH_ROWS: Final = 1_000_000
-# A column of a batch must stay below 2 GiB: the bodies stored plain, the decompressed ones and
-# one more body.
-MAX_BATCH_BYTES: Final = 256 << 20
-MAX_BODY_BYTES: Final = 1 << 30
 MAX_PARTITIONS: Final = 100_000
 
 
@@ -48,16 +43,6 @@ def _folders(name: str, text: str) -> tuple[str, ...]:
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-def _tags(name: str, text: str) -> str:
-    check_tags(text, option=name)
-    return text
-
-
-def _sql(name: str, text: str) -> str:
-    parse_sql(text, option=name)
-    return text
 
 
 def _timestamp(name: str, text: str) -> int:
@@ -122,14 +107,12 @@ def queue_range(name: str, text: str, otherwise: int) -> QueueRange:
 
 FROM_EARLIEST: Final = QueueRange(grammar.EARLIEST)
 TO_LATEST: Final = QueueRange(grammar.LATEST)
-_of_read = partial(option)
-_batch_bytes = partial(grammar.size, high=MAX_BATCH_BYTES)
-_body_bytes = partial(grammar.size, high=MAX_BODY_BYTES)
+_partitions = partial(grammar.count, high=MAX_PARTITIONS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadOptions:
-    """The options of a batch read.
+class ReadOptions(ScanOptions):
+    """The options of a batch read: which messages or which table, and those that a scan obeys.
 
     ``places`` are those of the paths, without ``#table``; ``given`` has the options that the user
     set, as typed, but ``***`` for a secret.
@@ -159,46 +142,23 @@ class ReadOptions:
     )
     strategy: str = option("startingOffsetsByTimestampStrategy", one_of("error", "latest"), "error")
     starting_group: str | None = option("startingGroup", any_text)
-    tags: str = option("tags", _tags, "*", alias="subExpression")
-    sql: str | None = option("sql", _sql)
-    keys: tuple[str, ...] | None = option("keys", grammar.names)
-    msg_ids: tuple[str, ...] | None = option("msgIds", grammar.names)
-    fail_on_data_loss: bool = option("failOnDataLoss", grammar.boolean, True)
-    on_corrupt: str = option("onCorrupt", one_of("fail", "skip", "rescue"), "fail")
-    verify_crc: bool = option("verifyCrc", grammar.boolean, True)
-    decompress: bool = option("decompress", grammar.boolean, True)
-    max_decompressed_bytes: int = option("maxDecompressedBytes", _body_bytes, 64 << 20)
-    read_mode: str = option("readMode", one_of("mmap", "pread"), "pread")
-    min_partitions: int | None = option(
-        "minPartitions", partial(grammar.count, high=MAX_PARTITIONS)
-    )
+    min_partitions: int | None = option("minPartitions", _partitions)
     max_records_per_partition: int | None = option("maxRecordsPerPartition", grammar.count)
     max_bytes_per_partition: int = option("maxBytesPerPartition", grammar.size, MAX_PARTITION_BYTES)
-    batch_rows: int = option("batchRows", partial(grammar.count, high=MAX_BATCH_ROWS), 50_000)
-    batch_bytes: int = option("batchBytes", _batch_bytes, 8 << 20)
     groups: str | None = option("groups", any_text)
     subscriptions: Mapping[str, Mapping[str, str]] | None = option(
         "subscriptions", grammar.expressions
     )
-    lag_mode: str = option("lagMode", one_of("exact", "hash", "offset"), "exact")
+    lag_mode: str = option("lagMode", one_of(*LAG_MODES), EXACT)
     by_tag: bool = option("byTag", grammar.boolean, False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamOptions:
+class StreamOptions(Admission):
     """The options of a streaming read; ``read`` has those that a batch read has too."""
 
     read: ReadOptions
-    max_offsets: int | None = option("maxOffsetsPerTrigger", grammar.count)
-    min_offsets: int | None = option("minOffsetsPerTrigger", grammar.count)
-    max_bytes: int | None = option("maxBytesPerTrigger", grammar.size)
-    max_delay_ms: int = option("maxTriggerDelay", grammar.duration, 15 * 60_000)
     commit_group: str | None = option("commitGroup", any_text)
-
-    @property
-    def admission(self) -> Admission:
-        """The limits of a micro-batch."""
-        return Admission(self.max_offsets, self.max_bytes, self.min_offsets, self.max_delay_ms)
 
     @property
     def has_fixed_start(self) -> bool:
@@ -209,7 +169,12 @@ class StreamOptions:
         return start.last_count is None and start.word == grammar.EARLIEST
 
 
-READ_OPTIONS: Final = options_of(ReadOptions)
+_OF_SCANS: Final = options_of(ScanOptions)
+READ_OPTIONS: Final = {
+    **{field: one for field, one in options_of(ReadOptions).items() if field not in _OF_SCANS},
+    **_OF_SCANS,
+}
+"""The options by field: what is read, then how."""
 STREAM_OPTIONS: Final = options_of(StreamOptions)
 
 

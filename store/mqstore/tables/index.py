@@ -146,7 +146,7 @@ def _unreadable(file: IndexFile) -> CorruptStoreError:
 
 def _planned(request: TableRequest) -> list[IndexPart]:
     stores, hashes = request.stores, None
-    if request.keys is not None:
+    if request.keys:
         hashes = hashes_of(filter(stores.topic_test(), stores.topics), request.keys)
     return [
         part

@@ -122,6 +122,20 @@ def is_source(topic: str) -> bool:
     return topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
 
 
+def group_of(topic: str, known: set[str]) -> str:
+    """Return the group of a retry or dead-letter topic.
+
+    A pop retry topic has the topic behind the group: behind a ``+`` (V2), or a ``_`` (V1),
+    where only a known group tells where it ends.
+    """
+    name = topic.removeprefix(RETRY_PREFIX).removeprefix(DLQ_PREFIX)
+    group, plus, _ = name.partition("+")
+    if plus or name in known:
+        return group
+    ends = (at for at in range(len(name) - 1, 0, -1) if name[at] == "_")
+    return next((name[:at] for at in ends if name[:at] in known), name)
+
+
 def plan(
     source: BoundsSource,
     snapshot: Snapshot,
@@ -135,17 +149,17 @@ def plan(
     ``window`` is on storeTimestamp, ``choice`` on the origin's topic, ``groups`` on the group.
     """
     committed = source.config.consumer_offsets()
-    group_of = _groups_by_topic(source.config, snapshot)
-    chosen = {topic for topic, group in group_of.items() if groups(group)}
+    by_topic = _groups_by_topic(source.config, snapshot)
+    chosen = {topic for topic, group in by_topic.items() if groups(group)}
     consumed = {
         (topic, queue_id): queue_offset
         for topic in chosen
-        for queue_id, queue_offset in committed.get((topic, group_of[topic]), {}).items()
+        for queue_id, queue_offset in committed.get((topic, by_topic[topic]), {}).items()
     }
     pieces = slices(source, snapshot, chosen.__contains__, window)
     weighed = source.weigh(pieces, strict=on_corrupt == "fail")
     return [
-        RetriesPart(part, group_of, consumed, choice, on_corrupt)
+        RetriesPart(part, by_topic, consumed, choice, on_corrupt)
         for part in split(weighed, SplitLimits())
     ]
 
@@ -162,25 +176,11 @@ def _named_groups(config: BrokerState) -> set[str]:
 def _groups_by_topic(config: BrokerState, snapshot: Snapshot) -> dict[str, str]:
     known = _named_groups(config)
     topics = {q.topic for q in snapshot.queues if is_source(q.topic)}
-    return {topic: _group(topic, known) for topic in topics}
+    return {topic: group_of(topic, known) for topic in topics}
 
 
 def _kind(topic: str) -> str:
     return DLQ if topic.startswith(DLQ_PREFIX) else RETRY
-
-
-def _group(topic: str, known: set[str]) -> str:
-    """Return the group of a retry or dead-letter topic.
-
-    A pop retry topic has the topic behind the group: behind a ``+`` (V2), or a ``_`` (V1),
-    where only a known group tells where it ends.
-    """
-    name = topic.removeprefix(RETRY_PREFIX).removeprefix(DLQ_PREFIX)
-    group, plus, _ = name.partition("+")
-    if plus or name in known:
-        return group
-    ends = (at for at in range(len(name) - 1, 0, -1) if name[at] == "_")
-    return next((name[:at] for at in ends if name[:at] in known), name)
 
 
 def _origins(piece: QueueSlice, found: pa.RecordBatch) -> list[_Place | None]:

@@ -5,7 +5,7 @@ other module names one.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Literal, Protocol
 
@@ -57,15 +57,15 @@ class TableRequest:
 
     stores: OpenStores
     slices: Callable[[], Sequence[QueueSlice]]
-    window: Window = field(default_factory=Window)
-    groups: str | None = None
-    subscriptions: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    lag_mode: str = "exact"
-    by_tag: bool = False
-    tags: str = "*"
-    keys: tuple[str, ...] | None = None
-    on_corrupt: str = "fail"
-    cores: int = 1
+    window: Window
+    groups: str | None
+    subscriptions: Mapping[str, Mapping[str, str]]
+    lag_mode: str
+    by_tag: bool
+    tags: str
+    keys: tuple[str, ...]
+    on_corrupt: str
+    cores: int
 
     def choice(self, *, consumed: bool = False) -> RowChoice | None:
         """Return the rows that the topic options choose by name; None for all rows.

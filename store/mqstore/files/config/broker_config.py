@@ -38,6 +38,8 @@ class TopicConfig:
     order: bool = False
     has_multi_tags: bool = False
     """Whether its messages may have several tags; they are stored with a flag that says so."""
+    has_batches: bool = False
+    """Whether it has batch ConsumeQueues."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,7 @@ class BrokerConfig:
                 _integer(fields.get("perm"), config.PERM_READ | config.PERM_WRITE),
                 fields.get("order") is True,
                 fields.get("topicFilterType") == config.MULTI_TAG,
+                _table(fields, "attributes").get(config.QUEUE_TYPE) == config.BATCH_QUEUE_TYPE,
             )
             for topic, fields in table.items()
             if names.is_topic(topic) and isinstance(fields, dict)

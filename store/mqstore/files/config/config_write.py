@@ -11,7 +11,7 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -26,24 +26,31 @@ from mqstore.format import names
 from mqstore.format.checkpoint import CHECKPOINT, FILE_SIZE
 from mqstore.format.config import (
     BACKUP_SUFFIX,
+    BATCH_QUEUE_TYPE,
     PERM_READ,
     PERM_WRITE,
+    QUEUE_TYPE,
     TOPICS,
 )
 
 
-def add_topics(writer: StoreWriter, queue_nums: Mapping[str, int]) -> bool:
+def add_topics(
+    writer: StoreWriter, queue_nums: Mapping[str, int], with_batches: Collection[str] = ()
+) -> bool:
     """Let consumers reach that many queues of each topic; return whether anything changed.
 
-    A new topic gets as many queues to write to as to read from. Of one that is there only
-    readQueueNums is raised, and never lowered: a broker refuses to read queues beyond it.
+    A new topic gets as many queues to write to as to read from. Of one that is there
+    only readQueueNums is raised, and never lowered: a broker refuses to read queues beyond it.
+    Topics of ``with_batches`` become such with batch ConsumeQueues.
     """
     config = BrokerConfig(writer.place)
     known = config.topics()
     missing = {
         topic: count
         for topic, count in queue_nums.items()
-        if topic not in known or known[topic].read_queue_nums < count
+        if topic not in known
+        or known[topic].read_queue_nums < count
+        or (topic in with_batches and not known[topic].has_batches)
     }
     if not missing:
         # The process that put it there may have been killed before its name was durable.
@@ -52,10 +59,14 @@ def add_topics(writer: StoreWriter, queue_nums: Mapping[str, int]) -> bool:
     document = config.load(TOPICS)
     table = document.setdefault("topicConfigTable", {})
     for topic, count in missing.items():
-        if topic in known:
-            table[topic]["readQueueNums"] = count
-        else:
+        if topic not in known:
             table[topic] = _topic(topic, count)
+        elif known[topic].read_queue_nums < count:
+            table[topic]["readQueueNums"] = count
+        if topic in with_batches:
+            attributes = table[topic].get("attributes")
+            others = attributes if isinstance(attributes, dict) else {}
+            table[topic]["attributes"] = others | {QUEUE_TYPE: BATCH_QUEUE_TYPE}
     _raise_version(document)
     replace_json(writer, TOPICS, document)
     return True

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from mqstore.errors import InvalidOptionError
 from mqstore.options import grammar
-from mqstore.options.option import Option
+from mqstore.options.option import option, options_of
 from mqstore.options.secret import HIDDEN, Secret, parse_secret
 
 FILE_SYSTEM: Final = "fs."
@@ -33,13 +33,7 @@ _MOST_IN_FLIGHT: Final = 64
 _EXPECTED: Final = "write s3://BUCKET/FOLDER of the store"
 
 
-OBJECT_OPTIONS: Final = {
-    "file_system": Option(f"{FILE_SYSTEM}*", parse_secret),
-    "requests_in_flight": Option(REQUESTS_IN_FLIGHT, partial(grammar.count, high=_MOST_IN_FLIGHT)),
-    "allow_unclean": Option(ALLOW_UNCLEAN, grammar.boolean),
-    "max_objects": Option(MAX_OBJECTS, grammar.count),
-}
-"""The options of object stores, by the field of ObjectStore that each is."""
+_in_flight = partial(grammar.count, high=_MOST_IN_FLIGHT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +44,19 @@ class ObjectStore:
     """
 
     address: str
-    file_system: tuple[tuple[str, Secret], ...] = ()
-    requests_in_flight: int = 8
-    allow_unclean: bool = False
-    max_objects: int = 1_000_000
+    file_system: tuple[tuple[str, Secret], ...] = option(f"{FILE_SYSTEM}*", parse_secret, ())
+    requests_in_flight: int = option(REQUESTS_IN_FLIGHT, _in_flight, 8)
+    allow_unclean: bool = option(ALLOW_UNCLEAN, grammar.boolean, False)
+    max_objects: int = option(MAX_OBJECTS, grammar.count, 1_000_000)
 
     @property
     def scheme(self) -> str:
         """What stands before ``://``."""
         return self.address.partition("://")[0]
+
+
+OBJECT_OPTIONS: Final = options_of(ObjectStore)
+"""The options of object stores, by the field of ObjectStore that each is."""
 
 
 def is_object_store(path: str) -> bool:
@@ -84,9 +82,9 @@ def parse_object_store(path: str, texts: Mapping[str, str]) -> ObjectStore:
         if name.startswith(FILE_SYSTEM):
             secret = OBJECT_OPTIONS["file_system"].value(text, name)
             values["file_system"] += ((name.removeprefix(FILE_SYSTEM), secret),)
-    for field, option in OBJECT_OPTIONS.items():
-        if option.name in options:
-            values[field] = option.value(options[option.name])
+    for field, declared in OBJECT_OPTIONS.items():
+        if declared.name in options:
+            values[field] = declared.value(options[declared.name])
     return ObjectStore(_address(path), **values)
 
 

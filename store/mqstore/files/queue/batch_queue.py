@@ -1,7 +1,8 @@
 """One batch ConsumeQueue (queue.type=BatchCQ), read as if each message had a unit of its own.
 
 Such a unit has the place and size of the record that holds the message with others, and the
-tagsCode of the record plus NO_HASH. Queue offsets without a message have gap units.
+tagsCode of the record plus NO_HASH. Queue offsets without a message have gap units; a salvage puts
+some into the files themselves (see batch_consume_queue).
 
 Reference: BatchConsumeQueue#getBatchMsgIndexBuffer (which unit has a message), #correctMinOffset,
 #reviseMaxOffsetInQueue (bounds).
@@ -20,11 +21,11 @@ import numpy as np
 from mqstore.errors import CorruptStoreError
 from mqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from mqstore.files.queue.consume_queue import mapped_files
-from mqstore.files.queue.unit_blocks import UnitBlocks
+from mqstore.files.queue.unit_blocks import PROBED_UNITS, UnitBlocks
 from mqstore.files.queue.units import QueueExtent, Units
 from mqstore.format import names
 from mqstore.format.arrays import Int64s, Mask, Span, Structs
-from mqstore.format.batch_consume_queue import BATCH_UNIT, NO_HASH, is_batch
+from mqstore.format.batch_consume_queue import BATCH_UNIT, NO_HASH, is_batch, is_batch_gap
 from mqstore.format.client_message import LEAST_CLIENT_BYTES
 from mqstore.format.consume_queue import GAP_SIZE, UNIT
 from mqstore.format.message import MIN_RECORD_BYTES
@@ -138,7 +139,9 @@ class BatchQueue(Units):
         """
         for file in self.batch_files:
             with closing(file.blocks()) as blocks:
-                live = blocks.first(file.count, lambda u: u["physical_offset"] >= commit_log_low)
+                live = blocks.first(file.count, lambda u: _reach(u) >= commit_log_low)
+                while live < file.count and is_batch_gap(_unit(blocks, live))[0]:
+                    live += 1
                 if live == file.count:
                     continue
                 low = int(_ends(_unit(blocks, live - 1))[0]) if live else file.low
@@ -265,13 +268,15 @@ def _rules(units: Structs, high: int) -> Iterator[tuple[Mask, str]]:
     sizes = units["size"].astype(np.int64)
     places = units["physical_offset"].astype(np.int64)
     room = np.maximum(1, (sizes - MIN_RECORD_BYTES) // LEAST_CLIENT_BYTES)
+    gaps = is_batch_gap(units)
     yield ~is_batch(units), _UNITS_GONE
-    yield units["count"] > room, _TOO_MANY_CLAIMED
+    yield ~gaps & (units["count"] > room), _TOO_MANY_CLAIMED
     disorder = (ends <= bases) | (ends > high)
     disorder[1:] |= bases[1:] < ends[:-1]
     yield disorder, _DISORDER
-    overlap = np.zeros(len(units), np.bool_)
-    overlap[1:] = places[1:] - sizes[:-1] < places[:-1]
+    overlap, rows = np.zeros(len(units), np.bool_), np.flatnonzero(~gaps)
+    before = places[rows[:-1]]
+    overlap[rows[1:]] = places[rows[1:]] - sizes[rows[:-1]] < before
     yield overlap, _OVERLAP
 
 
@@ -279,6 +284,15 @@ def bases_of(units: Structs) -> Int64s:
     """Return the queue offset of the first message of each unit."""
     bases: Int64s = units["base"].astype(np.int64)
     return bases
+
+
+def _reach(units: Structs) -> Int64s:
+    """Return the places of records, and of gap units where the file of the next record starts.
+
+    All records of the queue before a gap unit lie before that, or in the same file.
+    """
+    places: Int64s = units["physical_offset"].astype(np.int64) + is_batch_gap(units)
+    return places
 
 
 def _ends(units: Structs) -> Int64s:
@@ -295,9 +309,13 @@ def _unit_behind(files: Sequence[BatchFile], queue_offset: int) -> np.void | Non
     """Return the unit of the first message at or behind a queue offset."""
     for file in files:
         row = file.behind(queue_offset)
-        if row < file.count:
-            found: np.void = file.read(row, row + 1)[0]
-            return found
+        while row < file.count:
+            units = file.read(row, min(row + PROBED_UNITS, file.count))
+            messages = np.flatnonzero(~is_batch_gap(units))
+            if len(messages):
+                found: np.void = units[messages[0]]
+                return found
+            row += len(units)
     return None
 
 
@@ -317,6 +335,7 @@ def _batches(file: BatchFile, start: int, end: int) -> Iterator[Structs]:
 
 def _put(into: Structs, batches: Structs, start: int) -> None:
     """Put the units of the messages of ``batches`` into the range that begins at ``start``."""
+    batches = batches[~is_batch_gap(batches)]
     lows = np.clip(bases_of(batches) - start, 0, len(into))
     highs = np.clip(_ends(batches) - start, 0, len(into))
     counts = highs - lows

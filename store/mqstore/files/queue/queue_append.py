@@ -1,9 +1,11 @@
 """Append to ConsumeQueues: units at queue offsets, in files of one size.
 
+Units of a batch ConsumeQueue are numbered from 0, whatever queue offsets they have.
+
 A new file is never visible without units: it is filled in the folder of new files, up to its end
 or to the last unit of this commit, and only then linked into the queue's directory.
 
-Reference: ConsumeQueue#putMessagePositionInfo.
+Reference: ConsumeQueue#putMessagePositionInfo, BatchConsumeQueue#putBatchMessagePositionInfo.
 """
 
 import os
@@ -14,17 +16,23 @@ from mqstore.files import durable
 from mqstore.files.new_file import NewFile, opened, reserve_in, wipe
 from mqstore.files.store_writer import StoreWriter
 from mqstore.format.arrays import Structs
+from mqstore.format.batch_consume_queue import BATCH_UNIT
 from mqstore.format.consume_queue import UNIT
-from mqstore.format.names import CONSUME_QUEUE, mapped_file_name
+from mqstore.format.names import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, mapped_file_name
 
 
 class QueueAppender:
     """Writes the units of queue offsets [start, end) of one queue, in that order."""
 
-    def __init__(self, writer: StoreWriter, topic: str, queue_id: int) -> None:
+    def __init__(
+        self, writer: StoreWriter, topic: str, queue_id: int, batch_file_size: int = 0
+    ) -> None:
+        """``batch_file_size``: bytes of a file, of a batch ConsumeQueue; 0: it is none."""
         self._writer = writer
-        self._folder = f"{CONSUME_QUEUE}/{topic}/{queue_id}"
-        self._file_size = writer.sizes.consume_queue
+        kind = BATCH_CONSUME_QUEUE if batch_file_size else CONSUME_QUEUE
+        self._folder = f"{kind}/{topic}/{queue_id}"
+        self._unit_bytes = BATCH_UNIT.itemsize if batch_file_size else UNIT.itemsize
+        self._file_size = batch_file_size or writer.sizes.consume_queue
         self._new: dict[int, NewFile] = {}
         self._touched: set[str] = set()
 
@@ -33,7 +41,7 @@ class QueueAppender:
 
         Raises NoSpaceError; CorruptStoreError if a file of another size is in the way.
         """
-        low, high = start * UNIT.itemsize, end * UNIT.itemsize
+        low, high = start * self._unit_bytes, end * self._unit_bytes
         base = low - low % self._file_size
         while base < high:
             begin, stop = max(low, base) - base, min(high, base + self._file_size) - base
@@ -49,7 +57,7 @@ class QueueAppender:
     def write(self, start: int, units: Structs) -> None:
         """Write units from queue offset ``start`` on. New files stay unseen until ``close``."""
         data = units.view(np.uint8).data
-        position = start * UNIT.itemsize
+        position = start * self._unit_bytes
         while data:
             base = position - position % self._file_size
             part = data[: base + self._file_size - position]

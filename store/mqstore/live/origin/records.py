@@ -31,6 +31,7 @@ from mqstore.format.names import LMQ_PREFIX
 from mqstore.format.properties import TAGS
 from mqstore.live.origin.pull import Answer, LiveSlice, PullReader
 from mqstore.live.remoting.errors import BrokenAnswerError
+from mqstore.read.settings import BATCH_BYTES, BATCH_ROWS, FIRST_BATCH_ROWS
 from mqstore.read.units import QueueName
 
 _LOG = logging.getLogger(__name__)
@@ -78,9 +79,9 @@ class PullSettings:
     tags: str = "*"
     fail_on_data_loss: bool = True
     with_tags_codes: bool = False
-    batch_rows: int = 50_000
-    batch_bytes: int = 8 * 1024 * 1024
-    first_rows: int = 1_000
+    batch_rows: int = BATCH_ROWS
+    batch_bytes: int = BATCH_BYTES
+    first_rows: int = FIRST_BATCH_ROWS
 
 
 def read(reader: PullReader, settings: PullSettings) -> Iterator[PulledRecords]:

@@ -41,7 +41,7 @@ class SenderSettings:
     """
 
     producer_group: str
-    send_timeout_ms: int = 60_000
+    send_timeout_ms: int
     passes_over: bool = False
     requires_replica: bool = False
     repeats_unknown: bool = True

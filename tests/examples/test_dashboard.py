@@ -1,0 +1,78 @@
+"""The dashboard for Grafana asks for metrics and labels that the job writes: for all of them."""
+
+import itertools
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mqlog_jobs.prometheus import METRICS, text
+
+BOARD: dict[str, Any] = json.loads(
+    (Path(__file__).parents[2] / "examples" / "grafana-dashboard.json").read_text(encoding="utf-8")
+)
+PANELS: list[dict[str, Any]] = BOARD["panels"]
+VARIABLES: list[dict[str, Any]] = BOARD["templating"]["list"]
+QUERIES = [target["expr"] for panel in PANELS for target in panel["targets"]]
+LABELS = {metric.name: set(metric.labels) for metric in METRICS}
+ROW = {
+    **{metric.column: 1 for metric in METRICS},
+    "brokerName": "broker-a",
+    "group": "CG_WAREHOUSE",
+    "topic": "SHOP_ORDERS",
+}
+
+
+def selectors(query: str) -> list[tuple[str, set[str]]]:
+    """The metrics of a query, each with the labels that it is chosen by."""
+    found = re.findall(r"\b((?:rocketmq|mqlog)_\w+)(?:\{([^}]*)\})?", query)
+    return [(name, set(re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", chosen))) for name, chosen in found]
+
+
+def test_all_metrics_that_are_written_are_shown_and_no_others() -> None:
+    rows = [{**ROW, "topic": topic} for topic in ("SHOP_ORDERS", "%RETRY%CG", "%DLQ%CG")]
+    written = set(re.findall(r"^(\w+)\{", text(rows), re.MULTILINE))
+
+    assert {name for query in QUERIES for name, _ in selectors(query)} == written == set(LABELS)
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_a_query_chooses_and_groups_by_labels_that_its_metric_has(query: str) -> None:
+    grouped = set(re.findall(r"\w+", "".join(re.findall(r"by \(([^)]*)\)", query))))
+
+    for name, chosen in selectors(query):
+        assert chosen | grouped <= LABELS[name], name
+    assert query.count("(") == query.count(")")
+
+
+def test_variables_are_filled_from_metrics_and_labels_that_are_written() -> None:
+    asked = [one["definition"] for one in VARIABLES if one["type"] == "query"]
+    values = [re.fullmatch(r"label_values\((.*), (\w+)\)", one) for one in asked]
+
+    assert values
+    for value in values:
+        assert value is not None
+        ((name, chosen),) = selectors(value[1])
+        assert chosen | {value[2]} <= LABELS[name]
+
+
+def test_every_variable_that_is_used_is_defined() -> None:
+    used = set(re.findall(r"\$\{?(\w+)", json.dumps([PANELS, VARIABLES])))
+
+    assert used == {one["name"] for one in VARIABLES} | {"__rate_interval", "__all"}
+
+
+def test_panels_have_numbers_of_their_own_and_lie_beside_each_other() -> None:
+    def cells(panel: dict[str, Any]) -> set[tuple[int, int]]:
+        at = panel["gridPos"]
+        columns, lines = range(at["x"], at["x"] + at["w"]), range(at["y"], at["y"] + at["h"])
+        assert columns.stop <= 24
+        return set(itertools.product(columns, lines))
+
+    taken = [cell for panel in PANELS for cell in cells(panel)]
+
+    assert len(taken) == len(set(taken))
+    assert len(PANELS) == len({panel["id"] for panel in PANELS})
+    assert all(panel["title"] and panel["description"] for panel in PANELS)

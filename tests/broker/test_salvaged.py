@@ -76,7 +76,7 @@ def test_a_broker_serves_every_whole_message_of_a_salvaged_store(
         new = {(row["topic"], row["queueId"], row["queueOffset"]) for row in sent}
         assert_added(broker, expected, new)
         broker.kill()
-    if soak.SOAKING:
+    if soak.WHOLE:
         with cluster.broker(tmp_path / "new", FAST_DELAYS) as broker:
             assert_added(broker, expected, new)
             broker.stop()

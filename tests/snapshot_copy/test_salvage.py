@@ -114,7 +114,7 @@ def _where(row: dict[str, object]) -> tuple[object, ...]:
     return row["topic"], row["queueId"], row["queueOffset"]
 
 
-@pytest.mark.parametrize("seed", range(soak.size("SALVAGED_STORES", check=2, test=20, full=400)))
+@pytest.mark.parametrize("seed", range(soak.size("salvaged_stores", check=2, test=20, whole=400)))
 def test_every_whole_record_is_in_the_new_store_and_no_other(tmp_path: Path, seed: int) -> None:
     laid = lay_out(tmp_path / "store", messages(seed), layout(seed))
     damaged = damage(laid, seed)

@@ -30,8 +30,8 @@ from mqstore.copy.new_log import (
     LIES_ELSEWHERE,
     NO_WHOLE_RECORD,
     CopyProgress,
-    NewLogFile,
     NewLog,
+    NewLogFile,
     records_of,
 )
 from mqstore.copy.salvage_report import LOST, Report, ReportEntry

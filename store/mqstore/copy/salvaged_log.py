@@ -18,8 +18,8 @@ from mqstore.copy.new_log import (
     LIES_ELSEWHERE,
     NO_WHOLE_RECORD,
     CopyProgress,
-    NewLogFile,
     NewLog,
+    NewLogFile,
     records_of,
     time_of,
 )

@@ -19,14 +19,14 @@ from mqstore.format.dledger import ENTRY_MAGIC, HARD_ENTRY_BYTES
 
 _FIRST_BYTES: Final = 1 << 16
 _NEXT_BYTES: Final = 1 << 22
-_WORD: Final = 4
+_MAGIC_BYTES: Final = 4
 
 
 class WholeEntries(WholeRecords):
     """Walks over a file's bytes once: iterate over it. Raises OSError."""
 
     def _follow(self, position: int) -> Generator[Stretch, None, int]:
-        magic = int.from_bytes(self._file.read(_WORD, position), "big", signed=True)
+        magic = int.from_bytes(self._file.read(_MAGIC_BYTES, position), "big", signed=True)
         if magic != ENTRY_MAGIC:
             return (yield from super()._follow(position))
         window = _FIRST_BYTES
@@ -40,7 +40,7 @@ class WholeEntries(WholeRecords):
                 return position + int(headers.starts[count])
             position += walked.end
             is_last = window >= room or (window >= HARD_ENTRY_BYTES and not walked.end)
-            if walked.why == BLANK_RECORD and self._closes(position, position + _WORD):
+            if walked.why == BLANK_RECORD and self._closes(position, position + _MAGIC_BYTES):
                 return self._size
             if walked.why != CUT or is_last:
                 return position
